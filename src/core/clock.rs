@@ -1,0 +1,210 @@
+//! Where time comes from, and how an instant is written.
+//!
+//! Instants are milliseconds (`_ms`) since 1970-01-01T00:00:00Z, as PostgreSQL and POSIX count
+//! them: without leap seconds. The only calendar here is the proleptic Gregorian one of RFC 3339, in UTC; for anything
+//! more, PostgreSQL's own functions serve.
+
+use std::fmt;
+
+/// A source of wall-clock time. It may jump, stand still or run backwards: the generator assumes nothing.
+pub trait Clock {
+    /// Reads the time, in milliseconds since 1970. Must not be cached: invariant I2 rests on reading it anew.
+    fn now_ms(&self) -> i64;
+}
+
+/// A function serves as a clock; so does a scripted time in a test. The server's own clock is read by the extension
+/// (`backend.rs`), since one call into libc is half the work of the standard library's `SystemTime`.
+impl<F: Fn() -> i64> Clock for F {
+    #[inline]
+    fn now_ms(&self) -> i64 {
+        self()
+    }
+}
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Days since 1970-01-01 of a date (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil).
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+/// Year, month and day of a day since 1970-01-01 (same source, civil_from_days).
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// Prints an instant in UTC as RFC 3339 does: `2026-11-20T09:28:48.220Z`, always with milliseconds.
+///
+/// Years after 9999 are printed with all their digits, years before 0000 with a minus sign.
+///
+/// ```
+/// assert_eq!(snowflake_core::clock::Utc(1_288_834_974_657).to_string(), "2010-11-04T01:42:54.657Z");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Utc(
+    /// Milliseconds since 1970.
+    pub i64,
+);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (year, month, day) = civil_from_days(self.0.div_euclid(DAY_MS));
+        let ms = self.0.rem_euclid(DAY_MS);
+        let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
+        let sign = if year < 0 { "-" } else { "" };
+        write!(f, "{sign}{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", year.abs(), ms % 1000)
+    }
+}
+
+/// What [`parse_instant`] found wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstantError {
+    /// A date and a time, but nothing after them.
+    NoZone,
+    /// Not of the form `2025-01-01T00:00:00[.000](Z|+00:00)`, or no such day or hour, or finer than a millisecond.
+    Malformed,
+}
+
+/// Reads an instant as RFC 3339 writes it; the zone is required, the fraction has up to three digits.
+///
+/// Returns milliseconds since 1970, from 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z.
+///
+/// # Errors
+/// [`InstantError`]; leap seconds (`:60`) are malformed, since no time here counts them.
+///
+/// ```
+/// use snowflake_core::clock::parse_instant;
+/// assert_eq!(parse_instant("2016-05-20T00:00:00+08:00"), parse_instant("2016-05-19T16:00:00Z"));
+/// ```
+pub fn parse_instant(text: &str) -> Result<i64, InstantError> {
+    instant(text.as_bytes()).unwrap_or(Err(InstantError::Malformed))
+}
+
+/// The parser proper: `None` is malformed, so that `?` can serve.
+fn instant(mut rest: &[u8]) -> Option<Result<i64, InstantError>> {
+    let year = number(&mut rest, 4)?;
+    let month = after(&mut rest, b'-')?;
+    let day = after(&mut rest, b'-')?;
+    rest = rest.strip_prefix(b"T")?;
+    let hour = number(&mut rest, 2)?;
+    let minute = after(&mut rest, b':')?;
+    let second = after(&mut rest, b':')?;
+    let mut ms = 0;
+    if let Some(fraction) = rest.strip_prefix(b".") {
+        let digits = fraction.iter().take_while(|b| b.is_ascii_digit()).count();
+        if !(1..=3).contains(&digits) {
+            return None;
+        }
+        rest = fraction;
+        ms = number(&mut rest, digits)? * [100, 10, 1][digits - 1];
+    }
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let last_day = *days.get(usize::try_from(month - 1).ok()?)?;
+    if !(1..=last_day).contains(&day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let offset_minutes = match rest {
+        [] => return Some(Err(InstantError::NoZone)),
+        b"Z" => 0,
+        [sign @ (b'+' | b'-'), zone @ ..] => {
+            rest = zone;
+            let hours = number(&mut rest, 2)?;
+            let minutes = after(&mut rest, b':')?;
+            if hours > 23 || minutes > 59 || !rest.is_empty() {
+                return None;
+            }
+            (hours * 60 + minutes) * if *sign == b'-' { -1 } else { 1 }
+        }
+        _ => return None,
+    };
+    let minutes = hour * 60 + minute - offset_minutes;
+    let instant_ms = days_from_civil(year, month, day) * DAY_MS + minutes * 60_000 + second * 1000 + ms;
+    let years = days_from_civil(1, 1, 1) * DAY_MS..days_from_civil(10_000, 1, 1) * DAY_MS;
+    years.contains(&instant_ms).then_some(Ok(instant_ms))
+}
+
+/// Takes exactly `digits` ASCII digits from the front of `rest`.
+fn number(rest: &mut &[u8], digits: usize) -> Option<i64> {
+    let (head, tail) = rest.split_at_checked(digits)?;
+    *rest = tail;
+    head.iter().try_fold(0, |n, b| b.is_ascii_digit().then(|| n * 10 + i64::from(b - b'0')))
+}
+
+/// Takes `separator` and two digits from the front of `rest`.
+fn after(rest: &mut &[u8], separator: u8) -> Option<i64> {
+    *rest = rest.strip_prefix(&[separator])?;
+    number(rest, 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_read_as_rfc_3339_writes_them() {
+        for (text, ms) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("2010-11-04T01:42:54.657Z", 1_288_834_974_657),
+            ("2016-05-20T00:00:00+08:00", 1_463_673_600_000),
+            ("2000-02-29T23:59:59.9-00:30", 951_870_599_900),
+            ("0001-01-01T00:00:00Z", -62_135_596_800_000),
+            ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+        ] {
+            assert_eq!(parse_instant(text), Ok(ms), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_instant_is_refused() {
+        for text in [
+            "",
+            "2025",
+            "2025-01-01",
+            "2025-01-01T00:00Z",
+            "2025-13-01T00:00:00Z",
+            "2025-00-01T00:00:00Z",
+            "2025-02-29T00:00:00Z",
+            "1900-02-29T00:00:00Z",
+            "2025-01-00T00:00:00Z",
+            "2025-01-01T24:00:00Z",
+            "2025-01-01T00:60:00Z",
+            "2025-01-01T00:00:60Z",
+            "2025-01-01T00:00:00.Z",
+            "2025-01-01T00:00:00.1234Z",
+            "2025-01-01T00:00:00z",
+            "2025-01-01 00:00:00Z",
+            "2025-01-01T00:00:00+8",
+            "2025-01-01T00:00:00+08:00x",
+            "2025-01-01T00:00:00+24:00",
+            "0001-01-01T00:00:00+00:01",
+            "9999-12-31T23:59:59-00:01",
+            "+025-01-01T00:00:00Z",
+            "２025-01-01T00:00:00Z",
+        ] {
+            assert_eq!(parse_instant(text), Err(InstantError::Malformed), "{text}");
+        }
+        assert_eq!(parse_instant("2025-01-01T00:00:00"), Err(InstantError::NoZone));
+        assert_eq!(parse_instant("2025-01-01T00:00:00.5"), Err(InstantError::NoZone));
+    }
+
+    #[test]
+    fn far_instants_are_printed() {
+        assert_eq!(Utc(i64::MIN / 1000).to_string(), "-290308-12-21T19:59:05.225Z");
+        assert_eq!(Utc(9_224_318_015_999_999).to_string(), "294276-12-31T23:59:59.999Z");
+        assert_eq!(Utc(-1).to_string(), "1969-12-31T23:59:59.999Z");
+    }
+}

@@ -1,0 +1,454 @@
+//! The generator: how an id is drawn, and why no two are equal. All atomics of the library are in this file.
+//!
+//! # The word
+//!
+//! A **lane** is one atomic word in shared memory that holds the last id drawn from it, without its fixed bits:
+//!
+//! ```text
+//!  63                          S  S-1           0        S = width of the layout's sequence
+//! +------------------------------+---------------+
+//! | tick                         | sequence      |        0 = nothing drawn yet
+//! +------------------------------+---------------+
+//! ```
+//!
+//! Worker and datacenter are added when the id is composed. Adding 1 to a full sequence carries into the next tick, which
+//! is what borrowing is: the word may run ahead of the clock, by at most `max_borrow`.
+//!
+//! | word | clock | what a draw does |
+//! |---|---|---|
+//! | tick < now | | takes `now`, at the tick's first sequence |
+//! | tick = now, or now < tick <= limit | | takes word + 1, perhaps of the next tick (borrowed) |
+//! | word + 1 is in a tick > limit | | [`Refused::UsedUp`]: this tick's ids are used up |
+//! | tick > limit | stepped back | [`Refused::Behind`] |
+//!
+//! where `limit` is the tick that holds the clock + the allowance (0 or `max_borrow`).
+//!
+//! # The invariants
+//!
+//! - **I1** Each successful draw raises its lane's word (compare-exchange from the word that was read to a greater one). So
+//!   ids of one server are unique and, per lane, strictly increasing in the order drawn, across all backends. Without
+//!   backup workers, an id whose draw began after another's had returned is greater.
+//! - **I2** A rollback is reported only if the clock, read *after* the word, is behind it. Read before, a backend that
+//!   slept between the two would compare an old clock with a new word and see a rollback that is none.
+//! - **I3** The end of an id's tick is at or below the mark when the id is published.
+//! - **I4** An id's tick is at most the tick of the clock + `max_borrow` when it is drawn.
+//! - **I5** No field spills into another, on any path; the layout's last tick is checked on every path.
+//! - **I6** Two lanes of a fleet never compose the same worker number: with backup workers, a server's number is in the
+//!   lower half and its backup lane uses number + half ([`Identity::new`]).
+//!
+//! # Memory ordering
+//!
+//! | access | order | partner |
+//! |---|---|---|
+//! | load of the word | Acquire | the compare-exchange of whoever wrote it: the clock reading that follows comes after the writer's (I2) |
+//! | compare-exchange, success | Release | that load |
+//! | compare-exchange, failure | Relaxed | none: the value is thrown away, word and clock are read anew |
+//!
+//! I1 needs no ordering at all, only that one word has one modification order. `tests/loom.rs` runs all schedules of two
+//! and three threads, and shows that a clock read before the word breaks I2.
+//!
+//! Nothing here sleeps, logs, locks or knows PostgreSQL: a draw returns ids, or the reason why not.
+
+use crate::clock::Clock;
+use crate::error::IdError;
+use crate::layout::{Field, Layout};
+
+/// The one place that knows loom, which swaps the atomics for its own to try all schedules.
+mod atomic {
+    #[cfg(loom)]
+    pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
+    #[cfg(not(loom))]
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering};
+}
+use atomic::{AtomicU64, Ordering};
+
+/// A mark that limits nothing, in milliseconds since 1970.
+pub const NO_MARK: i64 = i64::MAX;
+
+/// Which of a server's two lanes. As wide as a word: a byte within [`Run`] made copying it stall for some nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum LaneName {
+    /// Always there; composes the server's worker number.
+    Primary,
+    /// Used with backup workers; composes worker number + half of the numbers.
+    Backup,
+}
+
+/// The numbers that every id of a server carries, checked against the layout and in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Datacenter and worker bits of the primary lane and of the backup lane.
+    fixed: [u64; 2],
+    backup: bool,
+}
+
+impl Identity {
+    /// Checks a server's numbers. `None` is right for a field that the layout lacks, and only then.
+    ///
+    /// With `backup`, the upper half of the worker numbers belongs to backup lanes: `worker` is then in `0..half`.
+    ///
+    /// # Errors
+    /// [`IdError::Part`] with the range that holds (halved with `backup`), [`IdError::PartMissing`],
+    /// [`IdError::NoField`], [`IdError::NoBackup`].
+    pub fn new(layout: &Layout, worker: Option<i64>, datacenter: Option<i64>, backup: bool) -> Result<Self, IdError> {
+        let numbers = Self::worker_numbers(layout, backup)?;
+        if let Some(value) = worker.filter(|value| backup && !(0..numbers).contains(value)) {
+            return Err(IdError::Part { field: Field::Worker, value, max: numbers - 1 });
+        }
+        // I6: with backup workers, primary lanes of the fleet use 0..half and backup lanes half..2*half.
+        let of_backup = worker.map(|value| if backup { value + numbers } else { value });
+        Ok(Self { fixed: [layout.fixed_bits(datacenter, worker)?, layout.fixed_bits(datacenter, of_backup)?], backup })
+    }
+
+    /// How many servers the layout can number: 2^bits, or half of it with backup workers; 1 without a worker field.
+    ///
+    /// # Errors
+    /// [`IdError::NoBackup`] for backup workers in a layout without a worker field.
+    pub fn worker_numbers(layout: &Layout, backup: bool) -> Result<i64, IdError> {
+        match (layout.max_of(Field::Worker), backup) {
+            (None, true) => Err(IdError::NoBackup),
+            (max, _) => Ok((max.unwrap_or(0) as i64 + 1) >> u32::from(backup)),
+        }
+    }
+
+    /// Composes the ids of a run, ascending.
+    pub fn ids(&self, layout: &Layout, run: Run) -> impl Iterator<Item = i64> + use<> {
+        let (identity, layout) = (*self, *layout);
+        (run.first..=run.last).map(move |word| identity.id(&layout, run.lane, word))
+    }
+
+    /// Composes the last id of a run; for a run of one, the id.
+    #[inline]
+    pub fn last_id(&self, layout: &Layout, run: Run) -> i64 {
+        self.id(layout, run.lane, run.last)
+    }
+
+    #[inline]
+    fn id(&self, layout: &Layout, lane: LaneName, word: u64) -> i64 {
+        layout.pack(word >> layout.sequence.bits, self.fixed[lane as usize], word & layout.sequence.max())
+    }
+}
+
+/// Ids drawn together: consecutive words of one lane, perhaps across the end of a tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    lane: LaneName,
+    first: u64,
+    last: u64,
+}
+
+impl Run {
+    /// The lane that served.
+    pub fn lane(self) -> LaneName {
+        self.lane
+    }
+
+    /// How many ids the run holds, at least 1.
+    pub fn count(self) -> u64 {
+        self.last - self.first + 1
+    }
+}
+
+/// The bounds of one draw, all in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How far ids may run ahead of the clock; not negative.
+    pub max_borrow_ms: i64,
+    /// For each lane, the instant (since 1970) that no id's tick may end after; [`NO_MARK`] for none.
+    pub marks_ms: [i64; 2],
+}
+
+/// Why one lane does not serve. Instants are milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The clock is before the layout's epoch.
+    BeforeEpoch {
+        /// What the clock says.
+        now_ms: i64,
+    },
+    /// The layout's last tick is over, or all its ids are drawn.
+    TimeUsedUp,
+    /// The clock is behind the last id by more than the allowance.
+    Behind {
+        /// How far the clock is behind the start of the last id's tick.
+        behind_ms: i64,
+        /// How long the clock has to run until the lane serves.
+        wait_ms: i64,
+    },
+    /// All ids that the clock and the allowance permit are drawn.
+    UsedUp {
+        /// How long the clock has to run until the lane serves.
+        wait_ms: i64,
+    },
+    /// The mark has to be moved first.
+    MarkReached {
+        /// The end of the tick that the draw wants.
+        end_ms: i64,
+    },
+}
+
+/// Why no lane serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The clock is before the layout's epoch.
+    BeforeEpoch {
+        /// What the clock says, in milliseconds since 1970.
+        now_ms: i64,
+    },
+    /// The layout's last tick is over, or all its ids are drawn.
+    TimeUsedUp,
+    /// All ids that clock and `max_borrow` permit are drawn: wait.
+    UsedUp {
+        /// How long the clock has to run until a lane serves, in milliseconds.
+        wait_ms: i64,
+    },
+    /// The clock is behind, but by no more than another `max_borrow`: wait. (A saturated generator has borrowed all it
+    /// may, and would take the smallest step back for a rollback.)
+    Behind {
+        /// How long the clock has to run until a lane serves, in milliseconds.
+        wait_ms: i64,
+    },
+    /// The clock was set back. What to do is the operator's choice.
+    Rollback {
+        /// How far the clock is behind the last id, in milliseconds.
+        behind_ms: i64,
+        /// How long the clock has to run until a lane serves, in milliseconds.
+        wait_ms: i64,
+    },
+    /// The mark of `lane` has to be moved first.
+    MarkReached {
+        /// The lane.
+        lane: LaneName,
+        /// The end of the tick that the draw wants, in milliseconds since 1970.
+        end_ms: i64,
+    },
+}
+
+/// The most ids that one run may take: a sixteenth of a tick's sequence, so that no session starves the others.
+pub fn longest_run(layout: &Layout) -> u32 {
+    // At most 2^31 / 16; the sequence has at least one bit.
+    (((layout.sequence.max() + 1) / 16) as u32).max(1)
+}
+
+/// The first sequence of a tick: a hash of the tick, below 1/64 of the sequence's range.
+///
+/// If every tick began at 0, a table that gets few ids per tick would hold mostly even ones, and users shard by `id % n`.
+/// Costs under 1 % of the ceiling. (Fibonacci hashing, Knuth, TAOCP volume 3, 6.4: the high bits of a product with
+/// 2^64 / golden ratio.)
+#[inline]
+pub fn first_sequence(layout: &Layout, tick: u64) -> u64 {
+    match layout.sequence.bits {
+        ..=6 => 0,
+        bits => tick.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 + 6 - bits),
+    }
+}
+
+/// One lane: the last id drawn from it, without its fixed bits. On cache lines of its own (128 bytes, since processors
+/// fetch them in pairs).
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Lane(AtomicU64);
+
+impl Lane {
+    /// A lane from which nothing was drawn.
+    #[allow(clippy::new_without_default, reason = "a lane is made once, in shared memory; a default would hide that")]
+    pub fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Draws `count` consecutive ids: the whole run or nothing. All bounds hold for the run's last id.
+    ///
+    /// # Errors
+    /// [`Refused`]; the lane is then unchanged.
+    #[inline(always)]
+    pub fn draw<C: Clock>(
+        &self,
+        layout: &Layout,
+        clock: &C,
+        allowance_ms: i64,
+        mark_ms: i64,
+        count: u32,
+    ) -> Result<(u64, u64), Refused> {
+        loop {
+            // Acquire: pairs with the Release below, and keeps the clock reading after the load (I2).
+            let word = self.0.load(Ordering::Acquire);
+            let now_ms = clock.now_ms();
+            let (first, last) = next_run(layout, word, now_ms, allowance_ms, mark_ms, count)?;
+            // Release: whoever reads this word reads the clock after we did. Relaxed: a failure's value is not used.
+            // Weak: the loop is there anyway.
+            if self.0.compare_exchange_weak(word, last, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return Ok((first, last));
+            }
+        }
+    }
+}
+
+/// The decision of a draw: a pure function of the word and the clock. Returns the run's first and last word.
+///
+/// The short way, for a run that follows the word within the clock's own tick: all but one comparison can be made before
+/// the clock is read, and that one needs no division. Everything else goes the whole way ([`next_run_in_full`]), and
+/// the short way must never decide otherwise; `tests/properties` holds both against one model.
+#[inline(always)]
+fn next_run(
+    layout: &Layout,
+    word: u64,
+    now_ms: i64,
+    allowance_ms: i64,
+    mark_ms: i64,
+    count: u32,
+) -> Result<(u64, u64), Refused> {
+    let sequence_bits = layout.sequence.bits;
+    let (first, last) = (word + 1, word + u64::from(count));
+    let tick = last >> sequence_bits;
+    let start_ms = layout.start_of_ms(tick);
+    let end_ms = start_ms + layout.unit().ms();
+    // Else the whole way would skip to the tick's first sequence.
+    let follows = first >= (tick << sequence_bits) + first_sequence(layout, tick);
+    if (start_ms..end_ms).contains(&now_ms) && follows && tick <= layout.last_tick() && end_ms <= mark_ms {
+        return Ok((first, last));
+    }
+    next_run_in_full(layout, word, now_ms, allowance_ms, mark_ms, count)
+}
+
+/// The whole decision, in the order of the table at the top.
+#[inline(never)]
+fn next_run_in_full(
+    layout: &Layout,
+    word: u64,
+    now_ms: i64,
+    allowance_ms: i64,
+    mark_ms: i64,
+    count: u32,
+) -> Result<(u64, u64), Refused> {
+    let sequence_bits = layout.sequence.bits;
+    let Ok(now) = u64::try_from(layout.tick_at(now_ms)) else {
+        return Err(Refused::BeforeEpoch { now_ms });
+    };
+    // Before anything is shifted (I5): a clock beyond the layout's end would lose its high bits.
+    if now > layout.last_tick() {
+        return Err(Refused::TimeUsedUp);
+    }
+    let first = ((now << sequence_bits) + first_sequence(layout, now)).max(word + 1);
+    let last = first + u64::from(count - 1);
+    let tick = last >> sequence_bits;
+    if tick > layout.last_tick() {
+        return Err(Refused::TimeUsedUp);
+    }
+    // A tick is beyond the one that holds `allowed_ms` if and only if it starts after it (I4).
+    let allowed_ms = now_ms.saturating_add(allowance_ms);
+    let start_ms = layout.start_of_ms(tick);
+    if start_ms > allowed_ms {
+        let drawn_ms = layout.start_of_ms(word >> sequence_bits);
+        return Err(if drawn_ms > allowed_ms {
+            Refused::Behind { behind_ms: drawn_ms - now_ms, wait_ms: drawn_ms - allowed_ms }
+        } else {
+            Refused::UsedUp { wait_ms: start_ms - allowed_ms }
+        });
+    }
+    let end_ms = start_ms + layout.unit().ms();
+    if end_ms > mark_ms {
+        return Err(Refused::MarkReached { end_ms });
+    }
+    Ok((first, last))
+}
+
+/// All state of a server's ids that is shared by its backends: its lanes.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Generator {
+    lanes: [Lane; 2],
+}
+
+impl Generator {
+    /// A generator that has drawn nothing.
+    #[allow(clippy::new_without_default, reason = "as for Lane")]
+    pub fn new() -> Self {
+        Self { lanes: [Lane::new(), Lane::new()] }
+    }
+
+    /// Draws `count` consecutive ids (1 to [`longest_run`]) from the first lane that serves: without backup workers the
+    /// primary, borrowing; with them the primary, then the backup, then the backup, borrowing.
+    ///
+    /// # Errors
+    /// [`Refusal`], of the lane that would serve soonest.
+    #[inline(always)]
+    pub fn draw<C: Clock>(
+        &self,
+        layout: &Layout,
+        identity: &Identity,
+        clock: &C,
+        limits: &Limits,
+        count: u32,
+    ) -> Result<Run, Refusal> {
+        debug_assert!((1..=longest_run(layout)).contains(&count) && limits.max_borrow_ms >= 0);
+        if identity.backup {
+            return self.draw_with_backup(layout, clock, limits, count);
+        }
+        self.draw_from(LaneName::Primary, layout, clock, limits.max_borrow_ms, limits, count)
+    }
+
+    /// The order with backup workers. Not inlined, so that the common case without them stays small.
+    #[inline(never)]
+    fn draw_with_backup<C: Clock>(
+        &self,
+        layout: &Layout,
+        clock: &C,
+        limits: &Limits,
+        count: u32,
+    ) -> Result<Run, Refusal> {
+        let attempts = [(LaneName::Primary, 0), (LaneName::Backup, 0), (LaneName::Backup, limits.max_borrow_ms)];
+        let mut soonest = None;
+        for (lane, allowance_ms) in attempts {
+            match self.draw_from(lane, layout, clock, allowance_ms, limits, count) {
+                Ok(run) => return Ok(run),
+                // Another lane must not serve in its place: moving the mark takes no time worth a step out of order.
+                Err(refusal @ Refusal::MarkReached { .. }) => return Err(refusal),
+                Err(refusal) => {
+                    soonest = soonest.into_iter().chain([refusal]).min_by_key(Refusal::wait_ms_or_never);
+                }
+            }
+        }
+        Err(soonest.unwrap_or(Refusal::TimeUsedUp))
+    }
+
+    #[inline(always)]
+    fn draw_from<C: Clock>(
+        &self,
+        lane: LaneName,
+        layout: &Layout,
+        clock: &C,
+        allowance_ms: i64,
+        limits: &Limits,
+        count: u32,
+    ) -> Result<Run, Refusal> {
+        match self.lanes[lane as usize].draw(layout, clock, allowance_ms, limits.marks_ms[lane as usize], count) {
+            Ok((first, last)) => Ok(Run { lane, first, last }),
+            Err(refused) => Err(refused.judged(lane, limits.max_borrow_ms)),
+        }
+    }
+}
+
+impl Refused {
+    /// Tells a rollback from being behind by what a saturated generator has borrowed.
+    #[cold]
+    fn judged(self, lane: LaneName, max_borrow_ms: i64) -> Refusal {
+        match self {
+            Self::BeforeEpoch { now_ms } => Refusal::BeforeEpoch { now_ms },
+            Self::TimeUsedUp => Refusal::TimeUsedUp,
+            Self::UsedUp { wait_ms } => Refusal::UsedUp { wait_ms },
+            Self::Behind { wait_ms, .. } if wait_ms <= max_borrow_ms => Refusal::Behind { wait_ms },
+            Self::Behind { behind_ms, wait_ms } => Refusal::Rollback { behind_ms, wait_ms },
+            Self::MarkReached { end_ms } => Refusal::MarkReached { lane, end_ms },
+        }
+    }
+}
+
+impl Refusal {
+    fn wait_ms_or_never(&self) -> i64 {
+        match self {
+            Self::UsedUp { wait_ms } | Self::Behind { wait_ms } | Self::Rollback { wait_ms, .. } => *wait_ms,
+            Self::BeforeEpoch { .. } | Self::TimeUsedUp | Self::MarkReached { .. } => i64::MAX,
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Layouts, ids and the generator of `snowflake_id`, without PostgreSQL.
+//!
+//! A crate of its own so that it can be tested without a server: exhaustively ([loom]), for all values (proptest) and
+//! from a fuzzer. It has no dependencies, no `unsafe`, and never sleeps, logs or allocates while an id is drawn.
+//!
+//! | question | file |
+//! |---|---|
+//! | What do the bits of an id mean? | [`layout`] |
+//! | How is an id packed, read back and printed? | [`id`] |
+//! | Can two ids be equal? When is a draw refused? | [`generator`] |
+//! | Where does the time come from, how is an instant written? | [`clock`] |
+//! | What can go wrong with a text or a number? | [`error`] |
+//!
+//! ```
+//! use snowflake_core::generator::{Generator, Identity, Limits, NO_MARK};
+//! use snowflake_core::layout::Layout;
+//!
+//! let layout = Layout::parse("snowflake")?;
+//! let identity = Identity::new(&layout, Some(5), None, false)?;
+//! let limits = Limits { max_borrow_ms: 100, marks_ms: [NO_MARK; 2] };
+//! let clock = || 1_800_000_000_000;
+//! let run = Generator::new().draw(&layout, &identity, &clock, &limits, 1).expect("the clock is within the layout");
+//! let id = identity.last_id(&layout, run);
+//! assert_eq!(layout.parts(id)?.to_string(), "2027-01-15T08:00:00.000Z #6 @(5)");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [loom]: https://docs.rs/loom
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod error;
+pub mod generator;
+pub mod id;
+pub mod layout;

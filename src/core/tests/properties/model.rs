@@ -1,0 +1,143 @@
+//! The generator as its description reads, with none of its tricks: a (tick, sequence) pair per lane, i128, no bits.
+//!
+//! The oracle that `generator.rs` must agree with, draw by draw. Must never call into it: its vocabulary ([`Refused`],
+//! [`Refusal`], [`LaneName`]) is all that is shared.
+
+use snowflake_core::generator::{LaneName, Refusal, Refused};
+use snowflake_core::layout::Field;
+
+use crate::spec::Spec;
+
+/// The place of an id within its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Its tick.
+    pub tick: i128,
+    /// Its number within the tick.
+    pub sequence: i128,
+}
+
+impl Place {
+    /// The place `steps` further on, across the ends of ticks.
+    pub fn after(self, steps: i128, spec: &Spec) -> Self {
+        let size = spec.size(Field::Sequence);
+        let sequence = self.sequence + steps;
+        Self { tick: self.tick + sequence / size, sequence: sequence % size }
+    }
+}
+
+/// The first sequence of a tick: Fibonacci hashing into the first 1/64 of the range.
+pub fn start(spec: &Spec, tick: i128) -> i128 {
+    let share = spec.size(Field::Sequence) / 64;
+    let hash = tick * 0x9E37_79B9_7F4A_7C15 % (1 << 64);
+    hash * share / (1 << 64)
+}
+
+/// The last id drawn from one lane. A lane begins as if the very first place had been drawn from it.
+#[derive(Debug, Clone, Copy)]
+pub struct Lane {
+    last: Place,
+}
+
+impl Lane {
+    /// A lane from which nothing was drawn.
+    pub fn new() -> Self {
+        Self { last: Place { tick: 0, sequence: 0 } }
+    }
+
+    /// Draws a run and returns its first and last place.
+    pub fn draw(
+        &mut self,
+        spec: &Spec,
+        now_ms: i64,
+        allowance_ms: i64,
+        mark_ms: i64,
+        count: u32,
+    ) -> Result<(Place, Place), Refused> {
+        let ms = |wide: i128| i64::try_from(wide).unwrap();
+        let allowed_ms = i128::from(now_ms) + i128::from(allowance_ms);
+        let now = spec.tick_at(now_ms.into());
+        let limit = spec.tick_at(allowed_ms);
+        if now < 0 {
+            return Err(Refused::BeforeEpoch { now_ms });
+        }
+        let first = Place { tick: now, sequence: start(spec, now) }.max(self.last.after(1, spec));
+        let last = first.after(i128::from(count) - 1, spec);
+        if last.tick > spec.last_tick() {
+            return Err(Refused::TimeUsedUp);
+        }
+        if self.last.tick > limit {
+            // The wait counts from the clock + the allowance, as the decision does; people are told the whole distance.
+            let start_ms = spec.start_ms(self.last.tick);
+            return Err(Refused::Behind {
+                behind_ms: ms(start_ms - i128::from(now_ms)),
+                wait_ms: ms(start_ms - allowed_ms),
+            });
+        }
+        if last.tick > limit {
+            return Err(Refused::UsedUp { wait_ms: ms(spec.start_ms(last.tick) - allowed_ms) });
+        }
+        let end_ms = spec.start_ms(last.tick + 1);
+        if end_ms > mark_ms.into() {
+            return Err(Refused::MarkReached { end_ms: ms(end_ms) });
+        }
+        self.last = last;
+        Ok((first, last))
+    }
+}
+
+/// The lanes of one server.
+#[derive(Debug)]
+pub struct Generator {
+    primary: Lane,
+    backup: Lane,
+}
+
+impl Generator {
+    /// A generator that has drawn nothing.
+    pub fn new() -> Self {
+        Self { primary: Lane::new(), backup: Lane::new() }
+    }
+
+    /// Draws from the first lane that serves; else returns the refusal of the one that would serve soonest, the earlier
+    /// one if two would.
+    pub fn draw(
+        &mut self,
+        spec: &Spec,
+        with_backup: bool,
+        now_ms: i64,
+        max_borrow_ms: i64,
+        marks_ms: [i64; 2],
+        count: u32,
+    ) -> Result<(LaneName, Place, Place), Refusal> {
+        let mut order = vec![(LaneName::Primary, max_borrow_ms)];
+        if with_backup {
+            order = vec![(LaneName::Primary, 0), (LaneName::Backup, 0), (LaneName::Backup, max_borrow_ms)];
+        }
+        let mut refusals = Vec::new();
+        for (name, allowance_ms) in order {
+            let (lane, mark_ms) = match name {
+                LaneName::Primary => (&mut self.primary, marks_ms[0]),
+                LaneName::Backup => (&mut self.backup, marks_ms[1]),
+            };
+            match lane.draw(spec, now_ms, allowance_ms, mark_ms, count) {
+                Ok((first, last)) => return Ok((name, first, last)),
+                Err(Refused::MarkReached { end_ms }) => return Err(Refusal::MarkReached { lane: name, end_ms }),
+                Err(Refused::BeforeEpoch { now_ms }) => refusals.push((None, Refusal::BeforeEpoch { now_ms })),
+                Err(Refused::TimeUsedUp) => refusals.push((None, Refusal::TimeUsedUp)),
+                Err(Refused::UsedUp { wait_ms }) => refusals.push((Some(wait_ms), Refusal::UsedUp { wait_ms })),
+                Err(Refused::Behind { behind_ms, wait_ms }) => {
+                    let refusal = if wait_ms <= max_borrow_ms {
+                        Refusal::Behind { wait_ms }
+                    } else {
+                        Refusal::Rollback { behind_ms, wait_ms }
+                    };
+                    refusals.push((Some(wait_ms), refusal));
+                }
+            }
+        }
+        // The sort is stable: of equal waits the earlier lane's stays first.
+        refusals.sort_by_key(|(wait_ms, _)| wait_ms.unwrap_or(i64::MAX));
+        Err(refusals[0].1)
+    }
+}

@@ -1,0 +1,43 @@
+//! Ids that others have published: they decode to what their sources say and compose back to the same id.
+//!
+//! The table is `vectors.tsv`, which names the source of each. Properties of all ids are in `properties.rs`.
+
+use snowflake_core::clock::{Utc, parse_instant};
+use snowflake_core::layout::Layout;
+
+/// The numbers that a source gives: `-` is none.
+fn number(cell: &str) -> Option<u32> {
+    (cell != "-").then(|| cell.parse().expect(cell))
+}
+
+#[test]
+fn published_ids_decode_and_compose() {
+    let mut rows = 0;
+    for row in include_str!("vectors.tsv").lines().filter(|line| !line.starts_with('#')) {
+        let cells: Vec<&str> = row.split('\t').collect();
+        let [id, layout, created_at, datacenter, worker, sequence, source] = cells[..] else { panic!("{row}") };
+        let id: i64 = id.parse().unwrap();
+        let layout = Layout::parse(layout).unwrap();
+        let parts = layout.parts(id).unwrap();
+
+        // A source that gives whole seconds says nothing of the milliseconds.
+        let digits = if source.contains("to the second") { "2012-08-28T21:16:23".len() } else { created_at.len() };
+        let read = Utc(parts.created_at_ms).to_string();
+        let read = if created_at.contains('.') { read } else { read.replace(".000Z", "Z") };
+        assert_eq!(read[..digits], created_at[..digits], "{row}");
+        assert_eq!(parse_instant(created_at).map(|ms| ms / 1000), Ok(parts.created_at_ms / 1000), "{row}");
+
+        for (read, said) in [
+            (parts.datacenter, number(datacenter)),
+            (parts.worker, number(worker)),
+            (Some(parts.sequence), number(sequence)),
+        ] {
+            assert!(said.is_none() || read == said, "{row}: {read:?}");
+        }
+        let (datacenter, worker) = (parts.datacenter.map(i64::from), parts.worker.map(i64::from));
+        let composed = layout.compose(Some(parts.created_at_ms), datacenter, worker, parts.sequence.into());
+        assert_eq!(composed, Ok(id), "{row}");
+        rows += 1;
+    }
+    assert!(rows >= 10, "{rows} rows");
+}
