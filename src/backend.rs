@@ -1,0 +1,105 @@
+//! What this backend may do right now, what time it is, and how it waits. Knows nothing of ids.
+//!
+//! On the hot path no call goes through pgrx's guarded wrappers: each sets a jump buffer, and two of them cost as much as
+//! drawing the id. The one function needed there is declared directly.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pgrx::pg_sys;
+use snowflake_core::clock::Clock;
+
+unsafe extern "C-unwind" {
+    /// access/xact.h: whether the transaction is in parallel mode. Reads a backend-local variable; raises nothing.
+    fn IsInParallelMode() -> bool;
+}
+
+/// Whether this backend has seen that recovery is over. It does not come back during a backend's life.
+static RECOVERY_IS_OVER: AtomicBool = AtomicBool::new(false);
+
+/// Whether ids can be drawn as far as the transaction goes. A false one may only mean that nobody has looked yet: call
+/// [`require_writable`] then. Raises nothing.
+#[inline]
+pub fn may_write() -> bool {
+    // SAFETY: XactReadOnly is a variable of this backend, which has one thread; it is read by value.
+    // IsInParallelMode has no preconditions inside a backend and raises nothing.
+    // Relaxed: a backend has one thread; the static is atomic only to be safe to touch.
+    RECOVERY_IS_OVER.load(Ordering::Relaxed) && unsafe { !pg_sys::XactReadOnly && !IsInParallelMode() }
+}
+
+/// Raises what `nextval` raises where no id can be drawn: 25006 in recovery and in a read-only transaction, 25000 in
+/// parallel mode. `command` names the SQL function in the message.
+pub fn require_writable(command: &'static CStr) {
+    // SAFETY: all may be called by any backend at any time; errors are raised through pgrx's guard.
+    unsafe {
+        pg_sys::PreventCommandDuringRecovery(command.as_ptr());
+        pg_sys::PreventCommandIfReadOnly(command.as_ptr());
+        pg_sys::PreventCommandIfParallelMode(command.as_ptr());
+    }
+    // Recovery is over, or the first of the three would have raised.
+    RECOVERY_IS_OVER.store(true, Ordering::Relaxed);
+}
+
+/// The operating system's wall clock: about 20 ns a reading, most of it in the processor's counter.
+///
+/// Through `gettimeofday`, as PostgreSQL's own `clock_timestamp()`: glibc binds it to the kernel's page directly, while
+/// `clock_gettime` takes another call in between. A millisecond is all that is needed.
+pub struct WallClock;
+
+impl Clock for WallClock {
+    #[inline]
+    fn now_ms(&self) -> i64 {
+        let mut now = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        // SAFETY: writes to `now` only, and cannot fail with a valid pointer and no time zone.
+        unsafe { libc::gettimeofday(&raw mut now, std::ptr::null_mut()) };
+        // Does not overflow: the kernel keeps time in 64 bits of nanoseconds.
+        now.tv_sec * 1000 + now.tv_usec / 1000
+    }
+}
+
+/// The longest sleep before the clock is read again: a clock that steps forward must wake its waiters, and one that is
+/// ten years behind would overflow a latch's timeout.
+const LONGEST_SLEEP_MS: i64 = 1000;
+
+/// Sleeps on the latch for `wait_ms` milliseconds, at most a second. Ends early, by its ERROR, at cancel, terminate and
+/// statement_timeout. Must be called without any lock held.
+pub fn sleep(wait_ms: i64) {
+    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    let timeout_ms = wait_ms.clamp(1, LONGEST_SLEEP_MS);
+    // SAFETY: MyLatch is this process's own latch from the start of a backend to its end.
+    unsafe {
+        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, timeout_ms, pg_sys::PG_WAIT_EXTENSION);
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+    pgrx::check_for_interrupts!();
+}
+
+/// Sleeps for a tenth of a millisecond, where a latch's millisecond would cost ids.
+pub fn nap() {
+    // SAFETY: has no preconditions. A signal ends it early, which is as good.
+    unsafe { pg_sys::pg_usleep(100) };
+    pgrx::check_for_interrupts!();
+}
+
+/// The backend's index among all that can run at once (PostgreSQL's MaxBackends), or beyond for auxiliary processes.
+pub fn proc_number() -> usize {
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    // SAFETY: a process that runs SQL functions has a PGPROC, which is shared memory and outlives it.
+    let number = unsafe { (*pg_sys::MyProc).pgprocno };
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    // SAFETY: a variable of this backend, read by value.
+    let number = unsafe { pg_sys::MyProcNumber };
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// How many backends can run at once. 0 before the postmaster has read its settings.
+pub fn max_backends() -> usize {
+    // SAFETY: set once by the postmaster before it starts anything, then only read.
+    usize::try_from(unsafe { pg_sys::MaxBackends }).unwrap_or(0)
+}
+
+/// Whether the postmaster is loading the library at server start.
+pub fn is_preloading() -> bool {
+    // SAFETY: a variable of this process, read by value.
+    unsafe { pg_sys::process_shared_preload_libraries_in_progress }
+}

@@ -1,0 +1,241 @@
+//! Every SQL function, one thought each. No `unsafe`; what an argument means and which errors there are stands here.
+//!
+//! Forms without a `layout` argument use the setting `snowflake_id.layout` and are STABLE; forms with it are IMMUTABLE, so
+//! that they can serve in generated columns, indexes and partition bounds. All are STRICT and, but where noted, PARALLEL
+//! SAFE. SQL sees none of the doc comments below: `sql/surface.sql` holds a COMMENT ON for each function.
+
+use pgrx::prelude::*;
+use snowflake_core::layout::{BUILT_IN, Field, Layout};
+
+use crate::draw;
+use crate::error::OrRaise;
+use crate::guc;
+use crate::layouts;
+use crate::record::Record;
+
+/// Draws the next id. As `nextval`: nothing is undone by a rollback, and it is refused where nothing may be written.
+///
+/// Errors: 55000 not preloaded or worker not set, 58000 clock behind, 2200H time used up, 22008 clock before the epoch,
+/// 25006 in recovery or a read-only transaction.
+/// (SQL calls it through `entry.rs`, which handles the common case by itself.)
+#[pg_extern(
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_next() RETURNS bigint
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_next_entry';
+"#
+)]
+fn snowflake_next() -> i64 {
+    draw::one().or_raise()
+}
+
+/// Draws `count` ids, ascending (with backup workers: ascending within each worker number). Reserves them in runs, each
+/// with one atomic step.
+///
+/// Errors: as `snowflake_next`, and 22023 for a `count` below 0.
+#[pg_extern(volatile, strict, parallel_unsafe)]
+fn snowflake_batch(count: i32) -> SetOfIterator<'static, i64> {
+    SetOfIterator::new(draw::batch(count).or_raise().map(OrRaise::or_raise))
+}
+
+/// The last id that this session drew, as `lastval`.
+///
+/// Errors: 55000 if there is none.
+#[pg_extern(volatile, strict, parallel_restricted)]
+fn snowflake_last() -> i64 {
+    draw::last().or_raise()
+}
+
+/// Reads an id back. A field that the layout lacks is NULL.
+///
+/// Errors: 22023 for an id below 0 or above the layout's width.
+#[pg_extern(
+    stable,
+    strict,
+    parallel_safe,
+    sql = r#"
+CREATE FUNCTION snowflake_parse(id bigint, OUT created_at timestamptz, OUT datacenter_id integer, OUT worker_id integer,
+    OUT sequence integer, OUT tick bigint)
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_parse(id: i64) -> Record {
+    Record(layouts::current().or_raise().parts(id).or_raise())
+}
+
+/// Reads an id back with a layout of its own.
+///
+/// Errors: as above, and 22023 for a text that is no layout.
+#[pg_extern(
+    immutable,
+    strict,
+    parallel_safe,
+    sql = r#"
+CREATE FUNCTION snowflake_parse(id bigint, layout text, OUT created_at timestamptz, OUT datacenter_id integer,
+    OUT worker_id integer, OUT sequence integer, OUT tick bigint)
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_parse_with(id: i64, layout: &str) -> Record {
+    Record(layouts::named(layout).or_raise().parts(id).or_raise())
+}
+
+/// The time of an id: the start of its tick.
+///
+/// Errors: 22023 for an id below 0 or above the layout's width.
+#[pg_extern(stable, strict, parallel_safe)]
+fn snowflake_timestamp(id: i64) -> TimestampWithTimeZone {
+    timestamptz(layouts::current().or_raise().created_at_ms(id).or_raise())
+}
+
+/// The time of an id of a layout of its own.
+#[pg_extern(name = "snowflake_timestamp", immutable, strict, parallel_safe)]
+fn snowflake_timestamp_with(id: i64, layout: &str) -> TimestampWithTimeZone {
+    timestamptz(layouts::named(layout).or_raise().created_at_ms(id).or_raise())
+}
+
+/// An id for people, always UTC: `2026-11-20T09:28:48.220Z #17 @(3,5)`, the datacenter and the worker last.
+///
+/// Errors: 22023 for an id below 0 or above the layout's width.
+#[pg_extern(stable, strict, parallel_safe)]
+fn snowflake_format(id: i64) -> String {
+    layouts::current().or_raise().parts(id).or_raise().to_string()
+}
+
+/// An id of a layout of its own, for people.
+#[pg_extern(name = "snowflake_format", immutable, strict, parallel_safe)]
+fn snowflake_format_with(id: i64, layout: &str) -> String {
+    layouts::named(layout).or_raise().parts(id).or_raise().to_string()
+}
+
+/// Composes an id from its parts, for back-filling; the time is rounded down to a tick.
+///
+/// Errors: 22008 for a time that the layout cannot hold, 22023 for a number outside its field's range or a layout with a
+/// datacenter field.
+#[pg_extern(stable, strict, parallel_safe)]
+fn snowflake_compose(created_at: TimestampWithTimeZone, worker_id: i32, sequence: i32) -> i64 {
+    compose(&layouts::current().or_raise(), created_at, worker_id, sequence, None)
+}
+
+/// Composes an id with a datacenter. For a field that the layout lacks give 0.
+#[pg_extern(name = "snowflake_compose", stable, strict, parallel_safe)]
+fn snowflake_compose_with_datacenter(
+    created_at: TimestampWithTimeZone,
+    worker_id: i32,
+    sequence: i32,
+    datacenter_id: i32,
+) -> i64 {
+    compose(&layouts::current().or_raise(), created_at, worker_id, sequence, Some(datacenter_id))
+}
+
+/// Composes an id of a layout of its own.
+#[pg_extern(name = "snowflake_compose", immutable, strict, parallel_safe)]
+fn snowflake_compose_with(
+    created_at: TimestampWithTimeZone,
+    worker_id: i32,
+    sequence: i32,
+    datacenter_id: i32,
+    layout: &str,
+) -> i64 {
+    compose(&layouts::named(layout).or_raise(), created_at, worker_id, sequence, Some(datacenter_id))
+}
+
+fn compose(
+    layout: &Layout,
+    created_at: TimestampWithTimeZone,
+    worker_id: i32,
+    sequence: i32,
+    datacenter_id: Option<i32>,
+) -> i64 {
+    layout
+        .compose(unix_ms(created_at), datacenter_id.map(i64::from), Some(worker_id.into()), sequence.into())
+        .or_raise()
+}
+
+/// One row for each built-in layout, and one, `current`, for the setting's. Read through the view of the same name.
+#[pg_extern(stable, strict, parallel_safe)]
+#[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
+fn snowflake_layouts() -> TableIterator<
+    'static,
+    (
+        name!(name, String),
+        name!(specification, String),
+        name!(unit, String),
+        name!(epoch, TimestampWithTimeZone),
+        name!(first_instant, TimestampWithTimeZone),
+        name!(last_instant, TimestampWithTimeZone),
+        name!(ids_per_second, i64),
+        name!(min_worker_id, Option<i32>),
+        name!(max_worker_id, Option<i32>),
+        name!(below_2_53, bool),
+    ),
+> {
+    let current = layouts::current().or_raise();
+    let built_in = BUILT_IN.iter().map(|(name, line)| (*name, Layout::parse(line).or_raise()));
+    TableIterator::new(built_in.chain([("current", current)]).map(|(name, layout)| {
+        // Backup workers halve the range, but only of the layout that they are set for.
+        let workers = if name == "current" {
+            guc::worker_numbers(&layout)
+        } else {
+            layout.max_of(Field::Worker).map(|max| max as i64 + 1)
+        };
+        (
+            name.to_owned(),
+            layout.to_string(),
+            layout.unit().name().to_owned(),
+            timestamptz(layout.epoch_ms()),
+            timestamptz(layout.epoch_ms()),
+            timestamptz(layout.last_instant_ms()),
+            layout.ids_per_second() as i64,
+            workers.map(|_| 0),
+            workers.map(|workers| (workers - 1) as i32),
+            layout.max_id() < 1 << 53,
+        )
+    }))
+}
+
+/// The fields of the setting's layout, from the high bits to the low.
+#[pg_extern(stable, strict, parallel_safe)]
+fn snowflake_layout_fields() -> TableIterator<
+    'static,
+    (name!(field, String), name!(bits, i32), name!(shift, i32), name!(minimum, i64), name!(maximum, i64)),
+> {
+    TableIterator::new(fields(&layouts::current().or_raise()))
+}
+
+/// The fields of a layout, from the high bits to the low.
+///
+/// Errors: 22023 for a text that is no layout.
+#[pg_extern(name = "snowflake_layout_fields", immutable, strict, parallel_safe)]
+fn snowflake_layout_fields_with(
+    layout: &str,
+) -> TableIterator<
+    'static,
+    (name!(field, String), name!(bits, i32), name!(shift, i32), name!(minimum, i64), name!(maximum, i64)),
+> {
+    TableIterator::new(fields(&layouts::named(layout).or_raise()))
+}
+
+/// Rows of `snowflake_layout_fields`; widths are at most 62 bits, so all numbers fit.
+fn fields(layout: &Layout) -> impl Iterator<Item = (String, i32, i32, i64, i64)> + use<> {
+    let fields: Vec<_> = layout.fields().collect();
+    fields
+        .into_iter()
+        .map(|field| (field.field.name().to_owned(), field.bits as i32, field.shift as i32, 0, field.max as i64))
+}
+
+/// Milliseconds from 1970 to 2000, where PostgreSQL's time begins (POSTGRES_EPOCH_JDATE in datatype/timestamp.h).
+const POSTGRES_EPOCH_MS: i64 = 946_684_800_000;
+
+/// Milliseconds since 1970 as timestamptz. A layout's instants are within its range, by `Layout::parse`.
+pub(crate) fn timestamptz(ms: i64) -> TimestampWithTimeZone {
+    TimestampWithTimeZone::try_from((ms - POSTGRES_EPOCH_MS) * 1000).expect("a layout's instants fit timestamptz")
+}
+
+/// timestamptz as milliseconds since 1970, rounded down; `None` if it is infinite. (Not microseconds: the last 30 years of
+/// timestamptz are too many of them since 1970.)
+fn unix_ms(time: TimestampWithTimeZone) -> Option<i64> {
+    time.is_finite().then(|| time.into_inner().div_euclid(1000) + POSTGRES_EPOCH_MS)
+}

@@ -1,0 +1,41 @@
+//! The layouts that this session uses: the setting's, and those named in `layout` arguments.
+
+use parking_lot::Mutex;
+use snowflake_core::layout::Layout;
+
+use crate::error::Error;
+use crate::guc;
+
+/// Layout texts that this session has used, with what they mean. Parsing one takes as long as reading a few hundred ids.
+static PARSED: Mutex<Vec<(String, Layout)>> = Mutex::new(Vec::new());
+
+/// The most texts remembered: enough for every built-in layout and some, and bounded for a table of layouts.
+const MOST_PARSED: usize = 32;
+
+/// The layout of new ids, and of decoding without a `layout` argument.
+///
+/// # Errors
+/// [`Error::Layout`] if the library is not preloaded and the configuration file's layout is none.
+pub fn current() -> Result<Layout, Error> {
+    match guc::config() {
+        Some(config) => Ok(config.layout),
+        None => named(&guc::layout_text_without_preload()),
+    }
+}
+
+/// The layout that a text names or spells out.
+///
+/// # Errors
+/// [`Error::Layout`].
+pub fn named(text: &str) -> Result<Layout, Error> {
+    let mut parsed = PARSED.lock();
+    if let Some((_, layout)) = parsed.iter().find(|(known, _)| known == text) {
+        return Ok(*layout);
+    }
+    let layout = Layout::parse(text)?;
+    if parsed.len() == MOST_PARSED {
+        parsed.clear();
+    }
+    parsed.push((text.to_owned(), layout));
+    Ok(layout)
+}

@@ -1,0 +1,45 @@
+//! `snowflake_id`: 64-bit ids for PostgreSQL, unique across servers, ordered by time, readable in SQL.
+//!
+//! This file is the map and the entry point; it holds no logic. Nothing points up:
+//!
+//! ```text
+//! functions                every SQL function, one thought each; no unsafe
+//!   |-- entry              the short way into snowflake_next
+//!   |-- record             an id's parts as one row
+//!   |-- draw               drawing: checks, waits, what to do after a rollback; no unsafe
+//!   |-- layouts            the layouts this session uses; no unsafe
+//!         |
+//!       shmem              the generator and the backends' slots in shared memory
+//!       guc                the settings, and how a wrong one stops the start
+//!       backend            what this backend may do now, and how it waits
+//!       error              every error's SQLSTATE, DETAIL and HINT; no unsafe
+//!         |
+//!       snowflake_core     layouts, ids, the generator; knows no PostgreSQL
+//! ```
+//!
+//! Can two ids be equal? `core/generator.rs`. What does SQL offer? `functions.rs`, and views and comments in
+//! `sql/surface.sql`.
+
+use pgrx::prelude::*;
+
+mod backend;
+mod draw;
+mod entry;
+mod error;
+mod functions;
+mod guc;
+mod layouts;
+mod record;
+mod shmem;
+
+::pgrx::pg_module_magic!(name, version);
+
+// What Rust cannot say: views, and a comment on every object.
+pgrx::extension_sql_file!("../sql/surface.sql", name = "surface", finalize);
+
+/// Called by PostgreSQL when it loads the library: by the postmaster when preloaded, else by a session.
+#[pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    guc::init();
+    shmem::init();
+}
