@@ -1,0 +1,41 @@
+# A table of contents: each target is one step of what tools/ does.
+# PG_CONFIG picks the PostgreSQL. It is read when a target runs, since it may only come into being during `make setup`.
+
+PG_CONFIG ?= pg_config
+SKIPS ?= allowed
+export PG_CONFIG SKIPS DESTDIR
+
+.PHONY: build setup install demo test lint clean help
+.NOTPARALLEL:
+
+build:
+	@tools/build
+
+help:
+	@echo 'make           build the extension (nothing is installed)'
+	@echo 'make setup     install what building and testing need, and only what is missing'
+	@echo 'make install   copy the built extension into PostgreSQL'
+	@echo 'make demo      set up, build, install, and show the extension on a throwaway server; KEEP=1 keeps the server'
+	@echo 'make test      set up, and run every test'
+	@echo 'make lint      set up, and check form and documentation'
+	@echo 'make clean     remove what was built'
+	@echo
+	@echo 'PG_CONFIG=/path/to/pg_config picks the PostgreSQL; the default is the one on the PATH.'
+
+setup:
+	@tools/setup
+
+install:
+	@tools/install
+
+demo: setup build install
+	@KEEP='$(KEEP)' cargo run --quiet -p cluster --bin demo
+
+test: setup
+	@tools/test
+
+lint: setup
+	@tools/lint
+
+clean:
+	cargo clean

@@ -1,0 +1,278 @@
+//! What tests of drawing share: a server that can draw, a session that draws, and one that is watched while it waits.
+//!
+//! A statement that may wait runs in a thread of its own ([`Running`]), and every wait for it has an end: a test that
+//! fails must not hang. Only with a frozen clock ([`Server::freeze_clock`]) is it certain which id comes next.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use postgres::{Client, Error};
+use snowflake_core::clock::{Utc, parse_instant};
+
+use crate::clock::faketime_library;
+use crate::outcome::{skip, wait_until};
+use crate::server::{Builder, Server};
+
+/// The worker number of [`Server::drawing`].
+pub const WORKER: u32 = 5;
+
+impl Server {
+    /// Describes a server that can draw ids: preloaded, and with a worker number.
+    #[must_use]
+    pub fn drawing() -> Builder {
+        Self::builder().set("worker_id", &WORKER.to_string())
+    }
+
+    /// Stops the server's clock at an instant, in milliseconds since 1970 (see [`instant`]).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server was not made with [`Builder::faketime`].
+    pub fn freeze_clock(&self, instant_ms: i64) {
+        // Half a millisecond on top: libfaketime reads the fraction as floating point, and rounds down.
+        let instant = Utc(instant_ms).to_string().replace('T', " ").replace('Z', "5");
+        self.set_clock(&instant);
+    }
+
+    /// Waits until the backend waits for the clock.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it never does.
+    #[track_caller]
+    pub fn wait_until_waiting(&self, pid: i32) {
+        let mut observer = self.connect();
+        let sql = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Extension'";
+        wait_until("a session that waits", || observer.query_opt(sql, &[&pid]).unwrap().is_some());
+    }
+}
+
+impl Builder {
+    /// Sets one of the extension's settings; `snowflake_id.` is put before the name.
+    #[must_use]
+    pub fn set(self, name: &str, value: &str) -> Self {
+        self.config(&format!("snowflake_id.{name}"), value)
+    }
+
+    /// Starts the server, and creates the extension in the database `postgres`.
+    #[must_use]
+    #[track_caller]
+    pub fn start_with_extension(self) -> Server {
+        let server = self.start();
+        server.connect().batch_execute("CREATE EXTENSION snowflake_id").expect("the extension can be created");
+        server
+    }
+
+    /// Starts the server with the extension and a clock that stands still (see [`Server::freeze_clock`]). Where libfaketime
+    /// is not installed, the test is reported as skipped, and there is no server.
+    #[must_use]
+    #[track_caller]
+    pub fn start_frozen(self, instant_ms: i64) -> Option<Server> {
+        if faketime_library().is_none() {
+            skip("libfaketime is not installed");
+            return None;
+        }
+        let server = self.faketime().start_with_extension();
+        server.freeze_clock(instant_ms);
+        Some(server)
+    }
+
+    /// Ends every statement after a minute, so that sessions that draw in a loop come to an end when a test has failed.
+    /// (Not with a frozen clock: PostgreSQL's timeouts follow that clock.)
+    #[must_use]
+    pub fn time_limit(self) -> Self {
+        self.config("statement_timeout", "60s")
+    }
+}
+
+/// Reads an instant such as `2026-06-01T12:00:00Z`, in milliseconds since 1970.
+#[must_use]
+pub fn instant(text: &str) -> i64 {
+    parse_instant(text).expect("a test writes its instants correctly")
+}
+
+/// A session that draws.
+pub trait Draw {
+    /// Draws an id, or returns why not.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the server says.
+    fn try_draw(&mut self) -> Result<i64, Error>;
+
+    /// Draws an id.
+    fn draw(&mut self) -> i64;
+
+    /// Draws ids, and returns them in the order of their rows.
+    fn draw_batch(&mut self, count: i32) -> Vec<i64>;
+
+    /// Returns the first column, of type bigint, of a statement's rows.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the server says.
+    fn ids(&mut self, sql: &str) -> Result<Vec<i64>, Error>;
+
+    /// Returns the one value of a statement, as text; a NULL as `"NULL"`.
+    fn value(&mut self, sql: &str) -> String;
+
+    /// Returns the process id of the session's backend.
+    fn pid(&mut self) -> i32;
+}
+
+impl Draw for Client {
+    fn try_draw(&mut self) -> Result<i64, Error> {
+        Ok(self.query_one("SELECT snowflake_next()", &[])?.get(0))
+    }
+
+    #[track_caller]
+    fn draw(&mut self) -> i64 {
+        self.try_draw().expect("an id can be drawn")
+    }
+
+    #[track_caller]
+    fn draw_batch(&mut self, count: i32) -> Vec<i64> {
+        self.ids(&format!("SELECT * FROM snowflake_batch({count})")).expect("ids can be drawn")
+    }
+
+    fn ids(&mut self, sql: &str) -> Result<Vec<i64>, Error> {
+        Ok(self.query(sql, &[])?.iter().map(|row| row.get(0)).collect())
+    }
+
+    #[track_caller]
+    fn value(&mut self, sql: &str) -> String {
+        let row = self.query_one(&format!("SELECT ({sql})::text"), &[]).expect("the statement succeeds");
+        row.get::<_, Option<String>>(0).unwrap_or_else(|| "NULL".to_owned())
+    }
+
+    fn pid(&mut self) -> i32 {
+        self.query_one("SELECT pg_backend_pid()", &[]).expect("the session is open").get(0)
+    }
+}
+
+/// A statement that runs in a thread of its own.
+#[derive(Debug)]
+pub struct Running {
+    /// The backend's process id.
+    pub pid: i32,
+    thread: JoinHandle<(Client, Result<Vec<i64>, Error>)>,
+}
+
+impl Running {
+    /// Starts a statement whose first column, of type bigint, is to be looked at.
+    #[must_use]
+    pub fn start(mut session: Client, sql: &str) -> Self {
+        let sql = sql.to_owned();
+        let pid = session.pid();
+        let run = move || {
+            let result = session.ids(&sql);
+            (session, result)
+        };
+        // Not a scoped thread: a scope would wait for a session that never returns, even if the test has failed.
+        Self { pid, thread: thread::spawn(run) }
+    }
+
+    /// Returns whether the statement has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the end of the statement, and returns the session and what the statement gave.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not end.
+    #[track_caller]
+    pub fn end(self) -> (Client, Result<Vec<i64>, Error>) {
+        wait_until("the end of a statement", || self.is_over());
+        self.thread.join().expect("the thread only runs the statement")
+    }
+}
+
+/// Runs `draw` for so many sessions at once, each in a thread; it is given the session's number. Returns what each has
+/// drawn, in the order of the numbers.
+///
+/// # Panics
+///
+/// Panics if one of them does.
+#[track_caller]
+pub fn at_once(server: &Server, sessions: usize, draw: impl Fn(usize, Client) -> Vec<i64> + Sync) -> Vec<Vec<i64>> {
+    let clients: Vec<_> = (0..sessions).map(|_| server.connect()).collect();
+    let start = Barrier::new(sessions);
+    thread::scope(|scope| {
+        let run = |(session, client)| {
+            let (draw, start) = (&draw, &start);
+            scope.spawn(move || {
+                start.wait();
+                draw(session, client)
+            })
+        };
+        let threads: Vec<_> = clients.into_iter().enumerate().map(run).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a session's assertions hold")).collect()
+    })
+}
+
+/// The greatest id that any session has received, with which the order of draws is checked without any clock: a session
+/// looks at it before it sends a statement, and whatever the statement then draws must be greater.
+#[derive(Debug, Default)]
+pub struct Known(AtomicI64);
+
+impl Known {
+    /// Returns the bound for a draw that begins now.
+    #[must_use]
+    pub fn now(&self) -> i64 {
+        // SeqCst here and below: an id received before a look is seen by it.
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Checks ids whose draw began when `bound` was known, and makes them known.
+    ///
+    /// # Panics
+    ///
+    /// Panics if one of them is not above the bound.
+    #[track_caller]
+    pub fn received(&self, bound: i64, ids: &[i64]) {
+        for id in ids {
+            assert!(*id > bound, "{id} was drawn after {bound} had been received");
+        }
+        self.0.fetch_max(ids.iter().copied().max().unwrap_or(0), Ordering::SeqCst);
+    }
+
+    /// Runs a statement that draws, and returns its ids, checked.
+    #[track_caller]
+    pub fn draw(&self, statement: impl FnOnce() -> Vec<i64>) -> Vec<i64> {
+        let bound = self.now();
+        let ids = statement();
+        self.received(bound, &ids);
+        ids
+    }
+}
+
+/// Asserts that each id is greater than the one before it.
+///
+/// # Panics
+///
+/// Panics with the first pair that is not.
+#[track_caller]
+pub fn assert_ascending(ids: &[i64]) {
+    for (number, pair) in ids.windows(2).enumerate() {
+        assert!(pair[0] < pair[1], "of {} ids, number {number} is {} and the next is {}", ids.len(), pair[0], pair[1]);
+    }
+}
+
+/// Asserts that no id occurs twice, and returns how many there are.
+///
+/// # Panics
+///
+/// Panics if one does.
+#[track_caller]
+pub fn assert_unique<'a>(ids: impl IntoIterator<Item = &'a i64>) -> usize {
+    let mut ids: Vec<i64> = ids.into_iter().copied().collect();
+    ids.sort_unstable();
+    for pair in ids.windows(2) {
+        assert_ne!(pair[0], pair[1], "an id was drawn twice");
+    }
+    ids.len()
+}

@@ -1,0 +1,77 @@
+//! The PostgreSQL installation under test, and the user who runs its programs.
+//!
+//! PostgreSQL refuses to run as root. When we are root, its programs run as user `postgres`, otherwise as the caller.
+//! Not through `runuser`: that stays in between as a parent and kills its child two seconds after a signal.
+
+use std::env;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use nix::unistd::{Gid, Uid, User, geteuid};
+
+/// What `PG_CONFIG` (default `pg_config`) describes.
+pub(crate) struct Installation {
+    bin: PathBuf,
+    /// Whom to become, if we are root.
+    server_user: Option<(Uid, Gid)>,
+}
+
+impl Installation {
+    /// Returns the installation, asking `PG_CONFIG` at the first call.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such program, or if we are root and there is no user `postgres`.
+    pub(crate) fn get() -> &'static Self {
+        static INSTALLATION: OnceLock<Installation> = OnceLock::new();
+        INSTALLATION.get_or_init(|| {
+            let pg_config = env::var("PG_CONFIG").unwrap_or_else(|_| "pg_config".to_owned());
+            let output = Command::new(&pg_config)
+                .arg("--bindir")
+                .output()
+                .unwrap_or_else(|error| panic!("could not run \"{pg_config}\" (set PG_CONFIG): {error}"));
+            let bin = String::from_utf8(output.stdout).expect("--bindir prints a path");
+            let server_user = geteuid().is_root().then(|| {
+                let user = User::from_name("postgres").ok().flatten();
+                let user = user.expect("as root, tests need a user \"postgres\" to run servers as");
+                (user.uid, user.gid)
+            });
+            Self { bin: bin.trim_end().into(), server_user }
+        })
+    }
+
+    /// Returns the path of one of PostgreSQL's programs.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.bin.join(name)
+    }
+
+    /// Prepares a run of one of PostgreSQL's programs in `directory`, as the server's user, in an environment that owes
+    /// nothing to the caller's: no `PGHOST`, no locale, no `RUST_BACKTRACE` (which would fill an empty DETAIL).
+    pub(crate) fn command(&self, name: &str, directory: &Path) -> Command {
+        let mut command = Command::new(self.program(name));
+        command.env_clear().current_dir(directory).env("HOME", directory).env("LC_ALL", "C").env("TZ", "UTC");
+        for kept in ["PATH", "LD_LIBRARY_PATH"] {
+            if let Some(value) = env::var_os(kept) {
+                command.env(kept, value);
+            }
+        }
+        if let Some((uid, gid)) = self.server_user {
+            command.uid(uid.as_raw()).gid(gid.as_raw());
+        }
+        command
+    }
+
+    /// Gives `path` to the server's user.
+    pub(crate) fn hand_over(&self, path: &Path) {
+        if let Some((uid, gid)) = self.server_user {
+            nix::unistd::chown(path, Some(uid), Some(gid)).expect("root may give a file away");
+        }
+    }
+
+    /// Returns whether servers run as another user than the caller.
+    pub(crate) fn changes_user(&self) -> bool {
+        self.server_user.is_some()
+    }
+}

@@ -1,0 +1,28 @@
+//! Real PostgreSQL servers for the tests of `snowflake_id`.
+//!
+//! A [`Server`] lives in a directory of its own, is reachable only through a Unix socket in it, and is stopped and removed
+//! when the test is over, even if it panics or is killed. The environment variable `PG_CONFIG` picks the installation;
+//! `make test` points it at a private copy (`tests/stage`), so that nothing is ever installed for a test.
+//!
+//! - [`server`]: start, configure, connect, stop, crash
+//! - [`clock`]: a clock that a test can set
+//! - [`drawing`]: sessions that draw, and what a test asserts about ids
+//! - [`refusal`]: an error of the server, taken apart
+//! - [`outcome`]: waiting for a condition, and reporting a test as skipped
+//! - `scratch`, `installation`: where the servers live, and which programs they are
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod drawing;
+mod installation;
+pub mod outcome;
+pub mod refusal;
+mod scratch;
+pub mod server;
+
+pub use clock::faketime_library;
+pub use drawing::{Draw, Known, Running, assert_ascending, assert_unique, instant};
+pub use outcome::{skip, wait_until};
+pub use refusal::{Refusal, refused};
+pub use server::{Builder, Server, Shutdown, StartFailure};

@@ -1,0 +1,37 @@
+//! How a test ends other than by passing: it waits for something in vain, or it cannot run here.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::io::{Write, stderr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(10);
+
+/// Waits until `condition` holds, looking at it a hundred times a second.
+///
+/// # Panics
+///
+/// Panics after a minute, saying `what` it waited for.
+#[track_caller]
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited a minute in vain for {what}");
+        thread::sleep(POLL);
+    }
+}
+
+/// Reports the test that calls it as skipped; the test then returns.
+///
+/// Prints a line, and appends it to the file that the environment variable `SKIPPED_TESTS` names, which `make test` counts.
+pub fn skip(reason: &str) {
+    let line = format!("{}: {reason}\n", thread::current().name().unwrap_or("a test"));
+    // Not through eprint!, which a passing test does not show.
+    stderr().write_all(format!("skipped {line}").as_bytes()).expect("standard error is open");
+    if let Some(file) = env::var_os("SKIPPED_TESTS") {
+        let mut file = OpenOptions::new().append(true).create(true).open(file).expect("SKIPPED_TESTS names a file");
+        file.write_all(line.as_bytes()).expect("the file is writable");
+    }
+}

@@ -1,0 +1,536 @@
+//! One PostgreSQL server: start, configure, connect, stop, crash.
+//!
+//! A server begins as a copy of a data directory that `initdb` made once per process (so all servers of a process carry
+//! the same system identifier). It stays a child of this process, and ends with a signal to its process id.
+//! A standby or a restored server is to be another way to fill the data directory; all the rest stays the same.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use postgres::{Client, NoTls};
+
+use crate::installation::Installation;
+use crate::outcome::wait_until;
+use crate::{clock, scratch};
+
+/// Names the socket only: no server listens on the network, so servers with the same number do not collide.
+const PORT: u16 = 5432;
+
+/// The file in the data directory that holds a test's settings, included at the end of postgresql.conf.
+const CONFIG: &str = "test.conf";
+
+/// How a server is to be shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Takes no new session, and waits for the end of those that there are.
+    Smart,
+    /// Ends the sessions, writes a checkpoint.
+    Fast,
+    /// Ends everything at once; the next start recovers from the WAL.
+    Immediate,
+}
+
+/// A server that did not come up, with what it wrote to its log in the attempt.
+pub struct StartFailure {
+    /// How the server ended; `None` if it neither came up nor ended within a minute.
+    pub status: Option<ExitStatus>,
+    /// The log of this start.
+    pub log: String,
+}
+
+impl fmt::Debug for StartFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "the server did not start ({:?}); its log:\n{}", self.status, self.log)
+    }
+}
+
+/// What a server is to be like when it starts for the first time.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    settings: BTreeMap<String, String>,
+    faketime: bool,
+}
+
+impl Builder {
+    /// Sets a setting in the server's configuration file.
+    #[must_use]
+    pub fn config(mut self, name: &str, value: &str) -> Self {
+        self.settings.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Leaves `shared_preload_libraries` empty; by default it is `snowflake_id`.
+    #[must_use]
+    pub fn without_preload(self) -> Self {
+        self.config("shared_preload_libraries", "")
+    }
+
+    /// Gives the server a clock that can be set (see [`Server::set_clock`]). Needs [`clock::faketime_library`].
+    #[must_use]
+    pub fn faketime(mut self) -> Self {
+        self.faketime = true;
+        self
+    }
+
+    /// Starts the server, and returns when it accepts connections.
+    ///
+    /// # Panics
+    ///
+    /// Panics with the server's log if it does not start.
+    #[must_use]
+    #[track_caller]
+    pub fn start(self) -> Server {
+        self.try_start().expect("the server starts")
+    }
+
+    /// Starts the server like [`Builder::start`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the log if the server does not start. Nothing is left of it then.
+    pub fn try_start(self) -> Result<Server, StartFailure> {
+        let directory = scratch::new_directory();
+        copy(&template().join("data"), &directory.join("data"));
+        let server = Server {
+            directory,
+            settings: Mutex::new(self.settings),
+            faketime: AtomicBool::new(self.faketime),
+            postmaster: Mutex::new(None),
+            kept: AtomicBool::new(false),
+        };
+        server.write_config();
+        server.try_start_again()?;
+        Ok(server)
+    }
+}
+
+/// A PostgreSQL server of a test. Every method takes `&self`, so that threads can share it.
+#[derive(Debug)]
+pub struct Server {
+    directory: PathBuf,
+    settings: Mutex<BTreeMap<String, String>>,
+    faketime: AtomicBool,
+    /// `None` while the server is down.
+    postmaster: Mutex<Option<Child>>,
+    kept: AtomicBool,
+}
+
+impl Server {
+    /// Describes a server with `snowflake_id` preloaded, `fsync` on, and everything else as `initdb` leaves it.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder { settings: BTreeMap::new(), faketime: false }.config("shared_preload_libraries", "snowflake_id")
+    }
+
+    // Connections
+
+    /// Returns how to connect as the superuser, to be changed or to be carried into another thread.
+    #[must_use]
+    pub fn connection(&self) -> postgres::Config {
+        let mut config = postgres::Config::new();
+        config.host_path(&self.directory).port(PORT).user("postgres").dbname("postgres");
+        config
+    }
+
+    /// Connects as the superuser to the database `postgres`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server refuses, like the other two.
+    #[must_use]
+    #[track_caller]
+    pub fn connect(&self) -> Client {
+        self.connection().connect(NoTls).expect("the server accepts a connection")
+    }
+
+    /// Connects as `user`.
+    #[must_use]
+    #[track_caller]
+    pub fn connect_as(&self, user: &str) -> Client {
+        self.connection().user(user).connect(NoTls).expect("the server accepts a connection")
+    }
+
+    /// Connects as the superuser to `database`.
+    #[must_use]
+    #[track_caller]
+    pub fn connect_to(&self, database: &str) -> Client {
+        self.connection().dbname(database).connect(NoTls).expect("the server accepts a connection")
+    }
+
+    /// Prepares a run of one of PostgreSQL's client programs against this server: `psql`, `pg_dump`, `pgbench` and so on.
+    #[must_use]
+    pub fn client(&self, program: &str) -> Command {
+        let mut command = Installation::get().command(program, &self.directory);
+        command
+            .env("PGHOST", &self.directory)
+            .env("PGPORT", PORT.to_string())
+            .env("PGUSER", "postgres")
+            .env("PGDATABASE", "postgres")
+            .env("PGCLIENTENCODING", "UTF8")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs statements through `psql`, which stops at the first error.
+    #[must_use]
+    pub fn psql(&self, sql: &str) -> Output {
+        let mut psql = self.client("psql");
+        psql.args(["--no-psqlrc", "--set=ON_ERROR_STOP=1", "--command", sql]);
+        psql.output().expect("psql runs")
+    }
+
+    /// Returns the command with which a person connects from a terminal.
+    #[must_use]
+    pub fn psql_command_line(&self) -> String {
+        let psql = Installation::get().program("psql");
+        format!("{} -h {} -p {PORT} -U postgres postgres", psql.display(), self.directory.display())
+    }
+
+    // Configuration
+
+    /// Sets a setting in the configuration file, for the next [`Server::reload`] or start.
+    pub fn set_config(&self, name: &str, value: &str) {
+        locked(&self.settings).insert(name.to_owned(), value.to_owned());
+        self.write_config();
+    }
+
+    /// Removes a setting from the configuration file, for the next [`Server::reload`] or start.
+    pub fn unset_config(&self, name: &str) {
+        locked(&self.settings).remove(name);
+        self.write_config();
+    }
+
+    fn write_config(&self) {
+        let quoted = |value: &str| format!("'{}'", value.replace('\'', "''"));
+        let mut lines = format!(
+            "listen_addresses = ''\nport = {PORT}\nunix_socket_directories = {}\n\
+             # In files in the data directory, which go with it after a crash; POSIX shared memory would stay behind.\n\
+             dynamic_shared_memory_type = mmap\n",
+            quoted(&self.directory.display().to_string())
+        );
+        for (name, value) in locked(&self.settings).iter() {
+            lines += &format!("{name} = {}\n", quoted(value));
+        }
+        // By rename: the server may be reading the file.
+        let new = self.directory.join(CONFIG);
+        fs::write(&new, lines).expect("the server's directory is writable");
+        fs::rename(new, self.data_dir().join(CONFIG)).expect("the data directory is writable");
+    }
+
+    /// Makes the server read its configuration again, and returns when the postmaster has. A new session has the new
+    /// settings from its start; one that was open takes them over a moment later.
+    pub fn reload(&self) {
+        let start = self.log_length();
+        self.signal(Signal::SIGHUP);
+        wait_until("the reload", || self.log_since(start).contains("received SIGHUP"));
+        // The postmaster reads the configuration before it takes a new connection.
+        drop(self.connect());
+    }
+
+    /// Returns the data directory.
+    #[must_use]
+    pub fn data_dir(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    // Clock
+
+    /// Sets the server's clock off the real one by so many seconds, from the next look at the clock on.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server was not made with [`Builder::faketime`], like [`Server::set_clock`].
+    pub fn set_clock_offset(&self, seconds: f64) {
+        self.set_clock(&format!("{seconds:+.6}"));
+    }
+
+    /// Sets the server's clock in libfaketime's notation, from the next look at the clock on: `-2d` is an offset,
+    /// `2024-06-01 12:00:00` (UTC) stands still. (`@2024-06-01 12:00:00` was that time when the server *started*.)
+    pub fn set_clock(&self, time: &str) {
+        assert!(self.faketime.load(Ordering::Relaxed), "the server was made without faketime()");
+        clock::set(&self.directory, time);
+    }
+
+    /// Gives the server a clock that can be set, or the real one, from its next start on.
+    pub fn use_faketime(&self, on: bool) {
+        // Relaxed: a plain flag, read by whoever starts the server.
+        self.faketime.store(on, Ordering::Relaxed);
+    }
+
+    // Life and death
+
+    /// Starts the server after [`Server::stop`] or [`Server::crash`], and returns when it accepts connections.
+    ///
+    /// # Panics
+    ///
+    /// Panics with the server's log if it does not start.
+    #[track_caller]
+    pub fn start_again(&self) {
+        self.try_start_again().expect("the server starts");
+    }
+
+    /// Starts the server like [`Server::start_again`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the log of this attempt if the server does not start.
+    pub fn try_start_again(&self) -> Result<(), StartFailure> {
+        let mut postmaster = locked(&self.postmaster);
+        assert!(postmaster.is_none(), "the server is already running");
+        let log_start = self.log_length();
+        let log = OpenOptions::new().append(true).create(true).open(self.log_path()).expect("the log is writable");
+        let mut command = Installation::get().command("postgres", &self.directory);
+        command
+            .arg("-D")
+            .arg(self.data_dir())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file can be cloned"))
+            .stderr(log)
+            // Ctrl-C goes to a whole process group, and must not reach the server: it would shut down in mid-test.
+            .process_group(0);
+        // Relaxed: see use_faketime.
+        if self.faketime.load(Ordering::Relaxed) {
+            clock::follow(&mut command, &self.directory);
+        }
+        let mut child = command.spawn().expect("there is a program \"postgres\"");
+        let failure = |status| StartFailure { status, log: self.log_since(log_start) };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.is_ready(child.id()) {
+            if let Some(status) = child.try_wait().expect("it is our child") {
+                return Err(failure(Some(status)));
+            }
+            if Instant::now() > deadline {
+                end(&mut child, Signal::SIGQUIT);
+                return Err(failure(None));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        *postmaster = Some(child);
+        Ok(())
+    }
+
+    /// Looks at postmaster.pid as `pg_ctl --wait` does: the last line says whether connections are accepted.
+    fn is_ready(&self, pid: u32) -> bool {
+        let file = fs::read_to_string(self.data_dir().join("postmaster.pid")).unwrap_or_default();
+        let mut lines = file.lines();
+        lines.next() == Some(&pid.to_string()) && lines.nth(6).is_some_and(|status| status.trim() == "ready")
+    }
+
+    /// Shuts the server down, and returns when it is down.
+    pub fn stop(&self, how: Shutdown) {
+        let signal = match how {
+            Shutdown::Smart => Signal::SIGTERM,
+            Shutdown::Fast => Signal::SIGINT,
+            Shutdown::Immediate => Signal::SIGQUIT,
+        };
+        let mut child = locked(&self.postmaster).take().expect("the server is running");
+        assert!(end(&mut child, signal), "the server did not stop within a minute; its log:\n{}", self.log());
+    }
+
+    /// Stops the server in fast mode and starts it again.
+    pub fn restart(&self) {
+        self.stop(Shutdown::Fast);
+        self.start_again();
+    }
+
+    /// Kills every process of the server with SIGKILL, as a power cut would end them, and returns when they are gone.
+    pub fn crash(&self) {
+        let mut postmaster = locked(&self.postmaster).take().expect("the server is running");
+        let pid = pid_of(&postmaster);
+        // A stopped postmaster starts no further process while we look, and none sees another one die.
+        signal(pid, Signal::SIGSTOP);
+        wait_until("the postmaster to stop", || matches!(stat(pid), Some(('T', _))));
+        let children = children_of(pid);
+        for &child in &children {
+            signal(child, Signal::SIGKILL);
+        }
+        end(&mut postmaster, Signal::SIGKILL);
+        wait_until("the end of the server's processes", || children.iter().all(|&child| is_gone(child)));
+    }
+
+    /// Kills one process of the server with SIGKILL, such as the one that `pg_backend_pid()` names. The server then throws
+    /// out every session and recovers by itself; [`Server::wait_until_ready`] waits for that.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process is not one of this server's.
+    pub fn kill_backend(&self, pid: i32) {
+        let pid = Pid::from_raw(pid);
+        assert!(children_of(self.pid()).contains(&pid), "process {pid} is not one of this server's");
+        signal(pid, Signal::SIGKILL);
+        wait_until("the end of the backend", || is_gone(pid));
+    }
+
+    /// Waits until the server accepts connections.
+    pub fn wait_until_ready(&self) {
+        wait_until("the server to accept connections", || self.connection().connect(NoTls).is_ok());
+    }
+
+    /// Returns the process id of the postmaster.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server is down.
+    #[must_use]
+    pub fn postmaster_pid(&self) -> i32 {
+        self.pid().as_raw()
+    }
+
+    /// Removes the segment that a crashed server leaves behind, and that its next start would remove: its id is the second
+    /// number in the seventh line of postmaster.pid, a file that is gone after any other end.
+    fn remove_shared_memory(&self) {
+        let file = fs::read_to_string(self.data_dir().join("postmaster.pid")).unwrap_or_default();
+        if let Some(id) = file.lines().nth(6).and_then(|line| line.split_ascii_whitespace().nth(1)) {
+            let _ = Command::new("ipcrm").args(["-m", id]).output();
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        pid_of(locked(&self.postmaster).as_ref().expect("the server is running"))
+    }
+
+    fn signal(&self, sent: Signal) {
+        signal(self.pid(), sent);
+    }
+
+    /// Lets the server run on after this process has ended, and returns the command that stops and removes it. To be the
+    /// last that is done with any server.
+    #[must_use]
+    pub fn keep(self) -> String {
+        // So that nothing is left for the reaper to do, which else might still be at it when the command is run.
+        let _ = fs::remove_dir_all(template());
+        fs::write(self.directory.join(scratch::KEEP), "").expect("the server's directory is writable");
+        // Relaxed: read by this thread's drop.
+        self.kept.store(true, Ordering::Relaxed);
+        let as_user = if Installation::get().changes_user() { "runuser -u postgres -- " } else { "" };
+        format!(
+            "{as_user}{} stop -D {} && rm -r {}",
+            Installation::get().program("pg_ctl").display(),
+            self.data_dir().display(),
+            scratch::directory().display()
+        )
+    }
+
+    // Log
+
+    /// Returns what the server has written to its log, over all its starts.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.log_since(0)
+    }
+
+    /// Returns the present length of the log, in bytes, for [`Server::log_since`].
+    #[must_use]
+    pub fn log_length(&self) -> usize {
+        fs::metadata(self.log_path()).map_or(0, |log| log.len() as usize)
+    }
+
+    /// Returns what the server has written to its log since it had that length.
+    #[must_use]
+    pub fn log_since(&self, length: usize) -> String {
+        let log = fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(log.get(length..).unwrap_or_default()).into_owned()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+}
+
+impl Drop for Server {
+    /// Never panics: it runs while a failed test unwinds.
+    fn drop(&mut self) {
+        if self.kept.load(Ordering::Relaxed) {
+            return;
+        }
+        if thread::panicking() {
+            eprintln!("The server's log:\n{}", self.log());
+        }
+        if let Some(mut child) = locked(&self.postmaster).take() {
+            end(&mut child, Signal::SIGQUIT);
+        }
+        self.remove_shared_memory();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Makes a data directory at the first call, which every server then starts with a copy of.
+fn template() -> &'static Path {
+    static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
+    TEMPLATE.get_or_init(|| {
+        let directory = scratch::new_directory();
+        let mut initdb = Installation::get().command("initdb", &directory);
+        initdb.args(["--pgdata=data", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]);
+        run(&mut initdb);
+        let path = directory.join("data/postgresql.conf");
+        let config = fs::read_to_string(&path).expect("initdb has made a configuration file");
+        fs::write(&path, format!("{config}\ninclude '{CONFIG}'\n")).expect("the data directory is writable");
+        directory
+    })
+}
+
+fn copy(from: &Path, to: &Path) {
+    run(Command::new("cp").args(["-a", "--reflink=auto"]).arg(from).arg(to));
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("could not run {command:?}: {error}"));
+    assert!(output.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Sends a signal to a child and waits for its end; after a minute it sends SIGKILL and returns false.
+fn end(child: &mut Child, sent: Signal) -> bool {
+    signal(pid_of(child), sent);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    false
+}
+
+/// Sends a signal; one that is gone already needs none.
+fn signal(pid: Pid, sent: Signal) {
+    let _ = kill(pid, sent);
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).expect("a process id is a positive int"))
+}
+
+fn children_of(parent: Pid) -> Vec<Pid> {
+    let processes = fs::read_dir("/proc").expect("there is a /proc").flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw));
+    pids.filter(|&pid| matches!(stat(pid), Some((_, its_parent)) if its_parent == parent)).collect()
+}
+
+/// A process that has ended but that nobody has waited for yet is as good as gone.
+fn is_gone(pid: Pid) -> bool {
+    stat(pid).is_none_or(|(state, _)| state == 'Z' || state == 'X')
+}
+
+/// Returns the state and the parent of a process. Its name stands in parentheses and may itself hold any character.
+fn stat(pid: Pid) -> Option<(char, Pid)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+    Some((fields.next()?.chars().next()?, Pid::from_raw(fields.next()?.parse().ok()?)))
+}
+
+/// A test that panicked in one thread must still be able to stop its server from another.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
