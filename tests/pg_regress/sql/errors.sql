@@ -1,0 +1,83 @@
+-- Every error: SQLSTATE, message, DETAIL and HINT.
+SET timezone = 'UTC';
+CREATE FUNCTION refusal(statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    state text;
+    message text;
+    detail text;
+    hint text;
+BEGIN
+    EXECUTE statement;
+    RETURN 'accepted';
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
+        hint = PG_EXCEPTION_HINT;
+    RETURN concat_ws(E'\n', state || ' ' || message, 'DETAIL: ' || nullif(detail, ''), 'HINT: ' || nullif(hint, ''));
+END $$;
+\pset format unaligned
+\pset tuples_only on
+
+-- No id.
+SELECT refusal('SELECT snowflake_last()');
+SELECT refusal('SELECT snowflake_parse(-1)');
+SELECT refusal('SELECT snowflake_timestamp(-9223372036854775808)');
+SELECT refusal('SELECT snowflake_format(-1)');
+SELECT refusal('SELECT snowflake_parse(9007199254740992, ''js53'')');
+SELECT refusal('SELECT snowflake_timestamp(9007199254740992, ''js53'')');
+SELECT refusal('SELECT snowflake_format(9007199254740992, ''js53'')');
+
+-- No layout.
+SELECT refusal(format('SELECT snowflake_parse(1, %L)', layout)) FROM (VALUES
+    (''), ('twiter'), ('Twitter'), ('twitter js53'), ('time:41'), ('time:41 worker:10 sequence:12'),
+    ('time:41 worker:10 sequence:12 unit:1ms'), ('time:0 sequence:12'), ('time:41 sequence:32'), ('time:41 machine:10'),
+    ('time:41 worker:5 worker:6'), ('worker:10 time:41'), ('time:41 sequence:12 unit:2ms'),
+    ('time:41 sequence:12 unit:1ms epoch:2025-01-01'), ('time:41 sequence:12 unit:1ms epoch:2025-01-01T00:00:00'),
+    ('time:41 unit:1ms sequence:12'), ('time:41 worker:11 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z'),
+    ('time:60 sequence:2 unit:1s epoch:2025-01-01T00:00:00Z'),
+    ('time:41 sequence:' || repeat('9', 100)), (repeat('x', 300)), (U&'\0442\0438\043A')) v(layout);
+SELECT refusal('SELECT snowflake_timestamp(1, ''twiter'')');
+SELECT refusal('SELECT snowflake_format(1, ''twiter'')');
+SELECT refusal('SELECT * FROM snowflake_layout_fields(''twiter'')');
+SELECT refusal('SELECT snowflake_compose(now(), 1, 1, 0, ''twiter'')');
+
+-- No part.
+SELECT refusal('SELECT snowflake_compose(now(), 1024, 0)');
+SELECT refusal('SELECT snowflake_compose(now(), -1, 0)');
+SELECT refusal('SELECT snowflake_compose(now(), 1, 4096)');
+SELECT refusal('SELECT snowflake_compose(now(), 1, -1)');
+SELECT refusal('SELECT snowflake_compose(now(), 1, 1, 1)');
+SELECT refusal('SELECT snowflake_compose(now(), 1, 1, 32, ''twitter'')');
+SELECT refusal('SELECT snowflake_compose(now(), 1, 1, 0, ''mastodon'')');
+SELECT refusal('SELECT snowflake_compose(''2024-12-31 23:59:59.999Z'', 1, 1)');
+SELECT refusal('SELECT snowflake_compose(''2094-09-07 15:47:35.552Z'', 1, 1)');
+SELECT refusal('SELECT snowflake_compose(''infinity'', 1, 1)');
+SELECT refusal('SELECT snowflake_compose(''-infinity'', 1, 1)');
+SELECT refusal('SELECT snowflake_compose(''4713-01-01 BC'', 1, 1)');
+SELECT refusal('SELECT snowflake_compose(''294276-12-31 23:59:59.999999Z'', 1, 1)');
+
+-- Batches.
+SELECT refusal('SELECT snowflake_batch(-1)');
+SELECT refusal('SELECT count(*) FROM snowflake_batch(-2147483648)');
+
+-- Where nothing may be written, as nextval.
+BEGIN READ ONLY;
+SELECT refusal('SELECT snowflake_next()');
+SELECT refusal('SELECT snowflake_batch(1)');
+SELECT refusal('SELECT snowflake_batch(0)');
+ROLLBACK;
+
+-- A wrong value in ALTER SYSTEM is refused, and changes nothing.
+\pset tuples_only off
+ALTER SYSTEM SET snowflake_id.worker_id = 1024;
+ALTER SYSTEM SET snowflake_id.worker_id = -2;
+ALTER SYSTEM SET snowflake_id.worker_id = 'five';
+ALTER SYSTEM SET snowflake_id.datacenter_id = 1;
+ALTER SYSTEM SET snowflake_id.layout = 'twiter';
+ALTER SYSTEM SET snowflake_id.layout = '';
+ALTER SYSTEM SET snowflake_id.on_rollback = 'ignore';
+ALTER SYSTEM SET snowflake_id.max_borrow = '2h';
+ALTER SYSTEM SET snowflake_id.backup_worker = 'perhaps';
+SELECT count(*) AS changed FROM pg_file_settings WHERE name LIKE 'snowflake_id.%' AND sourcefile LIKE '%auto.conf';
+SET snowflake_id.layout = 'twitter';
+SET snowflake_id.worker_id = 6;
+DROP FUNCTION refusal(text);
