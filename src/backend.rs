@@ -52,8 +52,8 @@ impl Clock for WallClock {
         let mut now = libc::timeval { tv_sec: 0, tv_usec: 0 };
         // SAFETY: writes to `now` only, and cannot fail with a valid pointer and no time zone.
         unsafe { libc::gettimeofday(&raw mut now, std::ptr::null_mut()) };
-        // Does not overflow: the kernel keeps time in 64 bits of nanoseconds.
-        now.tv_sec * 1000 + now.tv_usec / 1000
+        // Saturating: a clock at the end of i64 is absurd, but must be refused and not end the backend (see `entry.rs`).
+        now.tv_sec.saturating_mul(1000).saturating_add(now.tv_usec / 1000)
     }
 }
 

@@ -116,7 +116,7 @@ proptest! {
 
     #[test]
     fn a_corrupted_word_is_an_error(
-        spec in specs(), word in any::<Index>(), kind in 0..11, stray in "[^0-9m \t\n\r\x0c]", at in any::<Index>(),
+        spec in specs(), word in any::<Index>(), kind in 0..12, stray in "[^0-9m \t\n\r\x0c]", at in any::<Index>(),
     ) {
         let text = spec.text();
         let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
@@ -135,6 +135,7 @@ proptest! {
             7 => words.insert(word, words[word].clone()),
             8 => words.insert(0, "sequence:1".to_owned()),
             9 => words.push("worker:1".to_owned()),
+            10 => words.rotate_right(1),
             _ => words.retain(|word| word.starts_with("datacenter:") || word.starts_with("worker:")),
         }
         let corrupted = words.join(" ");
