@@ -122,9 +122,12 @@ impl Error {
             Self::NotPreloaded => {
                 "Add snowflake_id to \"shared_preload_libraries\" in postgresql.conf and restart the server.".into()
             }
-            Self::NotSet(field) => format!(
-                "Give every primary of the fleet a {field} number of its own in postgresql.conf and restart the server."
-            ),
+            Self::NotSet(Field::Datacenter) => "Give the servers of each datacenter the datacenter's number, in \
+                 postgresql.conf, and restart the server."
+                .into(),
+            Self::NotSet(_) => "Give every primary of the fleet a number of its own, the same as its standbys', in \
+                 postgresql.conf, and restart the server."
+                .into(),
             Self::NothingDrawn => "Call snowflake_next() first.".into(),
             Self::NegativeCount(_) => return None,
             Self::ClockBeforeEpoch { .. } => "Check the server's clock and its time synchronization.".into(),
@@ -132,8 +135,9 @@ impl Error {
                 "Check the server's clock. If it is right, choose another layout for new ids; old ids can still be read."
                     .into()
             }
-            Self::Rollback { .. } => "Check the server's time synchronization. Ids are drawn again as soon as the clock \
-                 has passed the last id; to make sessions wait for that, set \"snowflake_id.on_rollback\" to wait."
+            Self::Rollback { .. } => "Check the server's time synchronization, and whether \"snowflake_id.max_borrow\" \
+                 was lowered. Ids are drawn again as soon as the clock has passed the last id; to make sessions wait for \
+                 that, set \"snowflake_id.on_rollback\" to wait."
                 .into(),
         })
     }

@@ -10,8 +10,10 @@ use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use crate::draw;
 use crate::error::OrRaise;
 use crate::guc;
+use crate::instant::{timestamptz, unix_ms};
 use crate::layouts;
 use crate::record::Record;
+use crate::text::Text;
 
 /// Draws the next id. As `nextval`: nothing is undone by a rollback, and it is refused where nothing may be written.
 ///
@@ -78,8 +80,8 @@ CREATE FUNCTION snowflake_parse(id bigint, layout text, OUT created_at timestamp
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
 "#
 )]
-fn snowflake_parse_with(id: i64, layout: &str) -> Record {
-    Record(layouts::named(layout).or_raise().parts(id).or_raise())
+fn snowflake_parse_with(id: i64, layout: Text<'_>) -> Record {
+    Record(layouts::named(layout.as_str()).or_raise().parts(id).or_raise())
 }
 
 /// The time of an id: the start of its tick.
@@ -92,8 +94,8 @@ fn snowflake_timestamp(id: i64) -> TimestampWithTimeZone {
 
 /// The time of an id of a layout of its own.
 #[pg_extern(name = "snowflake_timestamp", immutable, strict, parallel_safe)]
-fn snowflake_timestamp_with(id: i64, layout: &str) -> TimestampWithTimeZone {
-    timestamptz(layouts::named(layout).or_raise().created_at_ms(id).or_raise())
+fn snowflake_timestamp_with(id: i64, layout: Text<'_>) -> TimestampWithTimeZone {
+    timestamptz(layouts::named(layout.as_str()).or_raise().created_at_ms(id).or_raise())
 }
 
 /// An id for people, always UTC: `2026-11-20T09:28:48.220Z #17 @(3,5)`, the datacenter and the worker last.
@@ -106,8 +108,8 @@ fn snowflake_format(id: i64) -> String {
 
 /// An id of a layout of its own, for people.
 #[pg_extern(name = "snowflake_format", immutable, strict, parallel_safe)]
-fn snowflake_format_with(id: i64, layout: &str) -> String {
-    layouts::named(layout).or_raise().parts(id).or_raise().to_string()
+fn snowflake_format_with(id: i64, layout: Text<'_>) -> String {
+    layouts::named(layout.as_str()).or_raise().parts(id).or_raise().to_string()
 }
 
 /// Composes an id from its parts, for back-filling; the time is rounded down to a tick.
@@ -137,9 +139,9 @@ fn snowflake_compose_with(
     worker_id: i32,
     sequence: i32,
     datacenter_id: i32,
-    layout: &str,
+    layout: Text<'_>,
 ) -> i64 {
-    compose(&layouts::named(layout).or_raise(), created_at, worker_id, sequence, Some(datacenter_id))
+    compose(&layouts::named(layout.as_str()).or_raise(), created_at, worker_id, sequence, Some(datacenter_id))
 }
 
 fn compose(
@@ -172,15 +174,13 @@ fn snowflake_layouts() -> TableIterator<
         name!(below_2_53, bool),
     ),
 > {
+    let built_in = BUILT_IN.iter().map(|(name, line)| {
+        let layout = Layout::parse(line).or_raise();
+        (*name, layout, layout.max_of(Field::Worker).map(|max| max as i32))
+    });
     let current = layouts::current().or_raise();
-    let built_in = BUILT_IN.iter().map(|(name, line)| (*name, Layout::parse(line).or_raise()));
-    TableIterator::new(built_in.chain([("current", current)]).map(|(name, layout)| {
-        // Backup workers halve the range, but only of the layout that they are set for.
-        let workers = if name == "current" {
-            guc::worker_numbers(&layout)
-        } else {
-            layout.max_of(Field::Worker).map(|max| max as i64 + 1)
-        };
+    let current = [("current", current, guc::max_worker_id(&current))];
+    TableIterator::new(built_in.chain(current).map(|(name, layout, max_worker_id)| {
         (
             name.to_owned(),
             layout.to_string(),
@@ -189,8 +189,8 @@ fn snowflake_layouts() -> TableIterator<
             timestamptz(layout.epoch_ms()),
             timestamptz(layout.last_instant_ms()),
             layout.ids_per_second() as i64,
-            workers.map(|_| 0),
-            workers.map(|workers| (workers - 1) as i32),
+            max_worker_id.map(|_| 0),
+            max_worker_id,
             layout.max_id() < 1 << 53,
         )
     }))
@@ -210,12 +210,12 @@ fn snowflake_layout_fields() -> TableIterator<
 /// Errors: 22023 for a text that is no layout.
 #[pg_extern(name = "snowflake_layout_fields", immutable, strict, parallel_safe)]
 fn snowflake_layout_fields_with(
-    layout: &str,
+    layout: Text<'_>,
 ) -> TableIterator<
     'static,
     (name!(field, String), name!(bits, i32), name!(shift, i32), name!(minimum, i64), name!(maximum, i64)),
 > {
-    TableIterator::new(fields(&layouts::named(layout).or_raise()))
+    TableIterator::new(fields(&layouts::named(layout.as_str()).or_raise()))
 }
 
 /// Rows of `snowflake_layout_fields`; widths are at most 62 bits, so all numbers fit.
@@ -224,18 +224,4 @@ fn fields(layout: &Layout) -> impl Iterator<Item = (String, i32, i32, i64, i64)>
     fields
         .into_iter()
         .map(|field| (field.field.name().to_owned(), field.bits as i32, field.shift as i32, 0, field.max as i64))
-}
-
-/// Milliseconds from 1970 to 2000, where PostgreSQL's time begins (POSTGRES_EPOCH_JDATE in datatype/timestamp.h).
-const POSTGRES_EPOCH_MS: i64 = 946_684_800_000;
-
-/// Milliseconds since 1970 as timestamptz. A layout's instants are within its range, by `Layout::parse`.
-pub(crate) fn timestamptz(ms: i64) -> TimestampWithTimeZone {
-    TimestampWithTimeZone::try_from((ms - POSTGRES_EPOCH_MS) * 1000).expect("a layout's instants fit timestamptz")
-}
-
-/// timestamptz as milliseconds since 1970, rounded down; `None` if it is infinite. (Not microseconds: the last 30 years of
-/// timestamptz are too many of them since 1970.)
-fn unix_ms(time: TimestampWithTimeZone) -> Option<i64> {
-    time.is_finite().then(|| time.into_inner().div_euclid(1000) + POSTGRES_EPOCH_MS)
 }

@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
-use snowflake_core::clock::Utc;
+use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::error::IdError;
 use snowflake_core::generator::Identity;
 use snowflake_core::layout::{Field, Layout};
 
-use crate::backend;
+use crate::backend::{self, WallClock};
 use crate::error::Error;
 
 /// What to do when the clock is behind the last id by more than can be borrowed.
@@ -116,11 +116,11 @@ pub fn on_rollback() -> OnRollback {
     ON_ROLLBACK.get()
 }
 
-/// The server's worker numbers: how many there are, or `None` for a layout without a worker field.
-pub fn worker_numbers(layout: &Layout) -> Option<i64> {
+/// The largest worker number that this server may have, or `None` for a layout without a worker field.
+pub fn max_worker_id(layout: &Layout) -> Option<i32> {
     layout.max_of(Field::Worker)?;
     let backup = config().is_some() && BACKUP_WORKER.get();
-    Identity::worker_numbers(layout, backup).ok()
+    Identity::worker_numbers(layout, backup).ok().map(|numbers| (numbers - 1) as i32)
 }
 
 /// The configuration file's layout that PostgreSQL passed over with a warning, where the library is not preloaded.
@@ -247,6 +247,9 @@ fn announce(config: &Config) {
     log!("snowflake_id: {datacenter}{worker}{backup}layout \"{name}\" ({layout}), time until {end}");
     if let Err(field) = drawing {
         Error::NotSet(*field).report().report(PgLogLevel::WARNING);
+    }
+    if layout.tick_at(WallClock.now_ms()) > layout.last_tick() as i64 {
+        Error::TimeUsedUp(*layout).report().report(PgLogLevel::WARNING);
     }
 }
 
@@ -379,6 +382,9 @@ fn explain(setting: &CStr, error: &Error) {
             "The layout is \"{running}\", and \"snowflake_id.backup_worker\" keeps the upper half of its worker numbers."
         )),
         Error::Id(IdError::Part { .. }) => Some(format!("The layout is \"{running}\".")),
+        Error::Id(IdError::NoField { .. }) => {
+            Some(format!("Remove the setting, or choose another layout; the layout is \"{running}\"."))
+        }
         _ => error.hint(),
     };
     let detail = format!("The value is invalid for parameter \"{}\".", setting.to_string_lossy());

@@ -3,16 +3,18 @@
 //! This file is the map and the entry point; it holds no logic. Nothing points up:
 //!
 //! ```text
+//! entry                    the short way into snowflake_next
+//!   |
 //! functions                every SQL function, one thought each; no unsafe
-//!   |-- entry              the short way into snowflake_next
-//!   |-- record             an id's parts as one row
 //!   |-- draw               drawing: checks, waits, what to do after a rollback; no unsafe
 //!   |-- layouts            the layouts this session uses; no unsafe
+//!   |-- record, text       an id's parts as one row; a layout argument
 //!         |
 //!       shmem              the generator and the backends' slots in shared memory
+//!         |
 //!       guc                the settings, and how a wrong one stops the start
-//!       backend            what this backend may do now, and how it waits
-//!       error              every error's SQLSTATE, DETAIL and HINT; no unsafe
+//!       backend            what this backend may do now, the clock, and how it waits
+//!       error, instant     every error's SQLSTATE, DETAIL and HINT; timestamptz; no unsafe
 //!         |
 //!       snowflake_core     layouts, ids, the generator; knows no PostgreSQL
 //! ```
@@ -28,9 +30,11 @@ mod entry;
 mod error;
 mod functions;
 mod guc;
+mod instant;
 mod layouts;
 mod record;
 mod shmem;
+mod text;
 
 ::pgrx::pg_module_magic!(name, version);
 

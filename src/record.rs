@@ -11,7 +11,7 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
 };
 use snowflake_core::id::Parts;
 
-use crate::functions::timestamptz;
+use crate::instant::timestamptz;
 
 /// The parts of an id, to be returned to SQL.
 pub struct Record(pub Parts);

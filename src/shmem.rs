@@ -16,16 +16,19 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
+use snowflake_core::clock::Clock;
 use snowflake_core::generator::Generator;
 
-use crate::backend;
+use crate::backend::{self, WallClock};
 use crate::error::Error;
+use crate::guc;
 
 /// What one backend has drawn. A cache line of its own.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Ids drawn by the backend that owns the slot now.
+    /// Ids drawn by the backend that owns the slot now. (For statistics, which are to come; counted from the start, so that
+    /// the figures of the hot path hold.)
     drawn: AtomicU64,
     /// The last id it drew, [`NO_ID`] if none.
     last_id: AtomicI64,
@@ -126,6 +129,14 @@ fn size() -> usize {
     size_of::<Generator>() + backend::max_backends() * size_of::<Slot>()
 }
 
+/// The words of an earlier start, or of the time before a crash, are lost. What they can have been counts as drawn.
+fn generator_at_start() -> Generator {
+    match guc::config() {
+        Some(config) => Generator::following(&config.layout, WallClock.now_ms(), guc::max_borrow_ms()),
+        None => Generator::new(),
+    }
+}
+
 #[pg_guard]
 unsafe extern "C-unwind" fn request() {
     // SAFETY: called by the postmaster as PostgreSQL's shmem_request_hook, where requesting is allowed.
@@ -148,7 +159,7 @@ unsafe extern "C-unwind" fn startup() {
         }
         let mut found = false;
         let start = pg_sys::ShmemInitStruct(c"snowflake_id".as_ptr(), size(), &raw mut found).cast::<Generator>();
-        start.write(Generator::new());
+        start.write(generator_at_start());
         let slots = start.add(1).cast::<Slot>();
         for number in 0..backend::max_backends() {
             slots.add(number).write(Slot::new());

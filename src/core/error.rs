@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::layout::Field;
+
 /// The most characters of somebody's text that an error repeats.
 pub const MAX_QUOTED: usize = 40;
 
@@ -143,8 +145,6 @@ pub enum IdError {
         last_ms: i64,
     },
 }
-
-pub use crate::layout::Field;
 
 impl fmt::Display for IdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

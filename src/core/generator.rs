@@ -1,4 +1,4 @@
-//! The generator: how an id is drawn, and why no two are equal. All atomics of the library are in this file.
+//! The generator: how an id is drawn, and why no two are equal. Everything atomic about it is in this file.
 //!
 //! # The word
 //!
@@ -14,13 +14,19 @@
 //! Worker and datacenter are added when the id is composed. Adding 1 to a full sequence carries into the next tick, which
 //! is what borrowing is: the word may run ahead of the clock, by at most `max_borrow`.
 //!
-//! | word | clock | what a draw does |
-//! |---|---|---|
-//! | tick < now | | takes `now`, at the tick's first sequence |
-//! | tick = now, or now < tick <= limit | | takes word + 1, perhaps of the next tick (borrowed) |
-//! | word + 1 is in a tick > limit | | [`Refused::UsedUp`]: this tick's ids are used up |
-//! | tick > limit | stepped back | [`Refused::Behind`] |
+//! What a draw does; the first row that fits counts:
 //!
+//! | clock | word | |
+//! |---|---|---|
+//! | before the epoch | | [`LaneRefusal::BeforeEpoch`] |
+//! | after the last tick | | [`LaneRefusal::TimeUsedUp`] |
+//! | | word + 1 is beyond the last tick | [`LaneRefusal::TimeUsedUp`] |
+//! | in a later tick than the word | | takes the clock's tick, at its first sequence |
+//! | in the word's tick, or earlier | word + 1 is in a tick up to limit | takes word + 1, perhaps borrowed |
+//! | in the word's tick, or earlier | the word's own tick is beyond limit | [`LaneRefusal::Behind`] |
+//! | in the word's tick, or earlier | word + 1 is in a tick beyond limit | [`LaneRefusal::UsedUp`] |
+//!
+//! and what it takes is refused if its tick ends after the mark ([`LaneRefusal::MarkReached`]);
 //! where `limit` is the tick that holds the clock + the allowance (0 or `max_borrow`).
 //!
 //! # The invariants
@@ -161,7 +167,7 @@ pub struct Limits {
 
 /// Why one lane does not serve. Instants are milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum LaneRefusal {
     /// The clock is before the layout's epoch.
     BeforeEpoch {
         /// What the clock says.
@@ -173,7 +179,7 @@ pub enum Refused {
     Behind {
         /// How far the clock is behind the start of the last id's tick.
         behind_ms: i64,
-        /// How long the clock has to run until the lane serves.
+        /// How long the clock has to run until it is no longer behind; the tick may be used up even then.
         wait_ms: i64,
     },
     /// All ids that the clock and the allowance permit are drawn.
@@ -257,10 +263,17 @@ impl Lane {
         Self(AtomicU64::new(0))
     }
 
+    /// A lane from which all ids of the ticks up to `ms` (since 1970) count as drawn; nothing before the epoch.
+    fn drawn_until(layout: &Layout, ms: i64) -> Self {
+        let word = u64::try_from(layout.tick_at(ms))
+            .map_or(0, |tick| tick.min(layout.last_tick()) << layout.sequence.bits | layout.sequence.max());
+        Self(AtomicU64::new(word))
+    }
+
     /// Draws `count` consecutive ids: the whole run or nothing. All bounds hold for the run's last id.
     ///
     /// # Errors
-    /// [`Refused`]; the lane is then unchanged.
+    /// [`LaneRefusal`]; the lane is then unchanged.
     #[inline(always)]
     pub fn draw<C: Clock>(
         &self,
@@ -269,7 +282,7 @@ impl Lane {
         allowance_ms: i64,
         mark_ms: i64,
         count: u32,
-    ) -> Result<(u64, u64), Refused> {
+    ) -> Result<(u64, u64), LaneRefusal> {
         loop {
             // Acquire: pairs with the Release below, and keeps the clock reading after the load (I2).
             let word = self.0.load(Ordering::Acquire);
@@ -297,7 +310,7 @@ fn next_run(
     allowance_ms: i64,
     mark_ms: i64,
     count: u32,
-) -> Result<(u64, u64), Refused> {
+) -> Result<(u64, u64), LaneRefusal> {
     let sequence_bits = layout.sequence.bits;
     let (first, last) = (word + 1, word + u64::from(count));
     let tick = last >> sequence_bits;
@@ -311,7 +324,7 @@ fn next_run(
     next_run_in_full(layout, word, now_ms, allowance_ms, mark_ms, count)
 }
 
-/// The whole decision, in the order of the table at the top.
+/// The whole decision: the table at the top of this file.
 #[inline(never)]
 fn next_run_in_full(
     layout: &Layout,
@@ -320,20 +333,20 @@ fn next_run_in_full(
     allowance_ms: i64,
     mark_ms: i64,
     count: u32,
-) -> Result<(u64, u64), Refused> {
+) -> Result<(u64, u64), LaneRefusal> {
     let sequence_bits = layout.sequence.bits;
     let Ok(now) = u64::try_from(layout.tick_at(now_ms)) else {
-        return Err(Refused::BeforeEpoch { now_ms });
+        return Err(LaneRefusal::BeforeEpoch { now_ms });
     };
     // Before anything is shifted (I5): a clock beyond the layout's end would lose its high bits.
     if now > layout.last_tick() {
-        return Err(Refused::TimeUsedUp);
+        return Err(LaneRefusal::TimeUsedUp);
     }
     let first = ((now << sequence_bits) + first_sequence(layout, now)).max(word + 1);
     let last = first + u64::from(count - 1);
     let tick = last >> sequence_bits;
     if tick > layout.last_tick() {
-        return Err(Refused::TimeUsedUp);
+        return Err(LaneRefusal::TimeUsedUp);
     }
     // A tick is beyond the one that holds `allowed_ms` if and only if it starts after it (I4).
     let allowed_ms = now_ms.saturating_add(allowance_ms);
@@ -341,14 +354,14 @@ fn next_run_in_full(
     if start_ms > allowed_ms {
         let drawn_ms = layout.start_of_ms(word >> sequence_bits);
         return Err(if drawn_ms > allowed_ms {
-            Refused::Behind { behind_ms: drawn_ms - now_ms, wait_ms: drawn_ms - allowed_ms }
+            LaneRefusal::Behind { behind_ms: drawn_ms - now_ms, wait_ms: drawn_ms - allowed_ms }
         } else {
-            Refused::UsedUp { wait_ms: start_ms - allowed_ms }
+            LaneRefusal::UsedUp { wait_ms: start_ms - allowed_ms }
         });
     }
     let end_ms = start_ms + layout.unit().ms();
     if end_ms > mark_ms {
-        return Err(Refused::MarkReached { end_ms });
+        return Err(LaneRefusal::MarkReached { end_ms });
     }
     Ok((first, last))
 }
@@ -365,6 +378,14 @@ impl Generator {
     #[allow(clippy::new_without_default, reason = "as for Lane")]
     pub fn new() -> Self {
         Self { lanes: [Lane::new(), Lane::new()] }
+    }
+
+    /// A generator that follows one whose words are lost, in a crash or a restart: all that it can have drawn counts as
+    /// drawn, if the clock was not ahead of `now_ms` and `max_borrow` was not greater. The first draw may have to wait for
+    /// the next tick.
+    pub fn following(layout: &Layout, now_ms: i64, max_borrow_ms: i64) -> Self {
+        let lane = || Lane::drawn_until(layout, now_ms.saturating_add(max_borrow_ms));
+        Self { lanes: [lane(), lane()] }
     }
 
     /// Draws `count` consecutive ids (1 to [`longest_run`]) from the first lane that serves: without backup workers the
@@ -429,7 +450,7 @@ impl Generator {
     }
 }
 
-impl Refused {
+impl LaneRefusal {
     /// Tells a rollback from being behind by what a saturated generator has borrowed.
     #[cold]
     fn judged(self, lane: LaneName, max_borrow_ms: i64) -> Refusal {
@@ -449,6 +470,67 @@ impl Refusal {
         match self {
             Self::UsedUp { wait_ms } | Self::Behind { wait_ms } | Self::Rollback { wait_ms, .. } => *wait_ms,
             Self::BeforeEpoch { .. } | Self::TimeUsedUp | Self::MarkReached { .. } => i64::MAX,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Draws the longest runs there are until the lanes refuse, and returns the last id of each lane.
+    fn exhaust(
+        generator: &Generator,
+        layout: &Layout,
+        identity: &Identity,
+        now_ms: i64,
+        max_borrow_ms: i64,
+    ) -> [i64; 2] {
+        let limits = Limits { max_borrow_ms, marks_ms: [NO_MARK; 2] };
+        let mut last = [-1; 2];
+        for count in [longest_run(layout), 1] {
+            while let Ok(run) = generator.draw(layout, identity, &|| now_ms, &limits, count) {
+                last[run.lane() as usize] = identity.last_id(layout, run);
+            }
+        }
+        last
+    }
+
+    #[test]
+    fn nothing_is_drawn_again_by_the_generator_that_follows_a_lost_one() {
+        let now_ms = 1_800_000_000_123;
+        for (name, backup) in [("snowflake", false), ("js53", false), ("js53", true), ("sonyflake", true)] {
+            let layout = Layout::parse(name).unwrap();
+            let identity = Identity::new(&layout, Some(3), None, backup).unwrap();
+            for max_borrow_ms in [0, 100, 2500] {
+                let before = exhaust(&Generator::new(), &layout, &identity, now_ms, max_borrow_ms);
+                let following = Generator::following(&layout, now_ms, max_borrow_ms);
+                // With the same clock there is nothing left to draw; a tick later there is, and it is greater.
+                assert_eq!(exhaust(&following, &layout, &identity, now_ms, max_borrow_ms), [-1; 2], "{name}");
+                let after = exhaust(&following, &layout, &identity, now_ms + layout.unit().ms(), max_borrow_ms);
+                assert_ne!(after, [-1; 2], "{name} {max_borrow_ms}");
+                for (before, after) in before.into_iter().zip(after) {
+                    // With backup workers the primary lane, which never borrows, sits out what it could have borrowed.
+                    assert!(after > before || after == -1, "{name} {max_borrow_ms}: {before} {after}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_generator_can_follow_at_any_time() {
+        let layout = Layout::parse("js53").unwrap();
+        let identity = Identity::new(&layout, Some(3), None, false).unwrap();
+        let draw = |generator: &Generator, now_ms| {
+            let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
+            generator.draw(&layout, &identity, &|| now_ms, &limits, 1)
+        };
+        for before_epoch in [i64::MIN, layout.epoch_ms() - 1] {
+            assert!(draw(&Generator::following(&layout, before_epoch, 0), layout.epoch_ms()).is_ok());
+        }
+        for at_the_end in [layout.last_instant_ms(), layout.last_instant_ms() + 1000, i64::MAX] {
+            let refusal = draw(&Generator::following(&layout, at_the_end, 1000), layout.last_instant_ms());
+            assert_eq!(refusal, Err(Refusal::TimeUsedUp));
         }
     }
 }

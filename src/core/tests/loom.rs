@@ -15,7 +15,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::clock::Clock;
-use snowflake_core::generator::{Generator, Identity, Lane, LaneName, Limits, NO_MARK, Refusal, Refused};
+use snowflake_core::generator::{Generator, Identity, Lane, LaneName, LaneRefusal, Limits, NO_MARK, Refusal};
 use snowflake_core::layout::Layout;
 
 /// Where the clock stands at first; any tick but 0 will do.
@@ -70,17 +70,17 @@ impl Shared {
         Arc::new(Self { layout: layout(sequence_bits), lane, clock, returned: AtomicI64::new(0) })
     }
 
-    fn draw(&self, clock: &impl Clock, count: u32) -> Result<(u64, u64), Refused> {
+    fn draw(&self, clock: &impl Clock, count: u32) -> Result<(u64, u64), LaneRefusal> {
         self.lane.draw(&self.layout, clock, 0, NO_MARK, count)
     }
 
     /// Draws one id by the clock.
-    fn draw_one(&self) -> Result<u64, Refused> {
+    fn draw_one(&self) -> Result<u64, LaneRefusal> {
         self.draw(&self.clock, 1).map(|(_, word)| word)
     }
 
     /// Draws one id, and asserts that it is above every id whose draw had returned before this one began (I1).
-    fn draw_after_returned(&self) -> Result<u64, Refused> {
+    fn draw_after_returned(&self) -> Result<u64, LaneRefusal> {
         // Acquire: pairs with the Release below, which makes "returned before this one began" true in the model.
         let returned = self.returned.load(Ordering::Acquire);
         let drawn = self.draw_one();
@@ -116,8 +116,8 @@ fn assert_unique(threads: &[Vec<u64>]) {
 }
 
 /// The words that were drawn; a tick that is used up is no error here, anything else is.
-fn drawn(answers: impl IntoIterator<Item = Result<u64, Refused>>) -> Vec<u64> {
-    let used_up = |refused: &Refused| matches!(refused, Refused::UsedUp { .. });
+fn drawn(answers: impl IntoIterator<Item = Result<u64, LaneRefusal>>) -> Vec<u64> {
+    let used_up = |refused: &LaneRefusal| matches!(refused, LaneRefusal::UsedUp { .. });
     answers
         .into_iter()
         .inspect(|answer| assert!(answer.as_ref().err().is_none_or(used_up), "{answer:?}"))
@@ -157,7 +157,7 @@ fn three_threads_draw_unique_ids() {
 
 #[test]
 fn a_clock_that_runs_forward_is_never_a_rollback() {
-    // I2. `drawn` panics at Refused::Behind; with allowance 0, nothing else would hide a false one.
+    // I2. `drawn` panics at LaneRefusal::Behind; with allowance 0, nothing else would hide a false one.
     all_schedules("a clock that runs forward", || {
         let shared = Shared::new(2);
         let others = [0, 1].map(|_| {
@@ -183,7 +183,7 @@ fn a_clock_read_before_the_word_makes_false_rollbacks() {
                 let before = Captured(shared.clock.now_ms());
                 match shared.draw(&before, 1) {
                     Ok(_) => {}
-                    Err(Refused::Behind { behind_ms: 1, wait_ms: 1 }) => {
+                    Err(LaneRefusal::Behind { behind_ms: 1, wait_ms: 1 }) => {
                         counted.fetch_add(1, SeqCst);
                     }
                     refused => panic!("{refused:?}"),
@@ -210,7 +210,7 @@ fn ids_stay_unique_while_the_clock_is_set_back() {
                 for answer in answers {
                     match answer {
                         Ok(_) => {}
-                        Err(Refused::Behind { .. }) => {
+                        Err(LaneRefusal::Behind { .. }) => {
                             counted.fetch_add(1, SeqCst);
                         }
                         Err(refused) => panic!("{refused:?}"),

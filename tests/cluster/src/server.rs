@@ -58,7 +58,8 @@ impl fmt::Debug for StartFailure {
 #[derive(Clone, Debug)]
 pub struct Builder {
     settings: BTreeMap<String, String>,
-    faketime: bool,
+    /// What a clock that can be set says at the start, in libfaketime's notation.
+    clock: Option<String>,
 }
 
 impl Builder {
@@ -77,8 +78,15 @@ impl Builder {
 
     /// Gives the server a clock that can be set (see [`Server::set_clock`]). Needs [`clock::faketime_library`].
     #[must_use]
-    pub fn faketime(mut self) -> Self {
-        self.faketime = true;
+    pub fn faketime(self) -> Self {
+        self.faketime_from("+0")
+    }
+
+    /// Gives the server a clock that can be set, and sets it before the first start, in the notation of
+    /// [`Server::set_clock`].
+    #[must_use]
+    pub fn faketime_from(mut self, time: &str) -> Self {
+        self.clock = Some(time.to_owned());
         self
     }
 
@@ -101,10 +109,13 @@ impl Builder {
     pub fn try_start(self) -> Result<Server, StartFailure> {
         let directory = scratch::new_directory();
         copy(&template().join("data"), &directory.join("data"));
+        if let Some(time) = &self.clock {
+            clock::set(&directory, time);
+        }
         let server = Server {
             directory,
             settings: Mutex::new(self.settings),
-            faketime: AtomicBool::new(self.faketime),
+            faketime: AtomicBool::new(self.clock.is_some()),
             postmaster: Mutex::new(None),
             kept: AtomicBool::new(false),
         };
@@ -129,7 +140,7 @@ impl Server {
     /// Describes a server with `snowflake_id` preloaded, `fsync` on, and everything else as `initdb` leaves it.
     #[must_use]
     pub fn builder() -> Builder {
-        Builder { settings: BTreeMap::new(), faketime: false }.config("shared_preload_libraries", "snowflake_id")
+        Builder { settings: BTreeMap::new(), clock: None }.config("shared_preload_libraries", "snowflake_id")
     }
 
     // Connections

@@ -81,3 +81,12 @@ SELECT count(*) AS changed FROM pg_file_settings WHERE name LIKE 'snowflake_id.%
 SET snowflake_id.layout = 'twitter';
 SET snowflake_id.worker_id = 6;
 DROP FUNCTION refusal(text);
+
+-- A layout that is not even UTF-8.
+CREATE DATABASE regress_latin1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0;
+\c regress_latin1
+CREATE EXTENSION snowflake_id;
+SELECT snowflake_format(1, 'js53');
+SELECT snowflake_format(1, U&'caf\00e9');
+\c regress
+DROP DATABASE regress_latin1;

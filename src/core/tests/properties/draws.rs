@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use snowflake_core::generator::{Generator, Identity, Lane, LaneName, Limits, NO_MARK, Refusal, Refused, longest_run};
+use snowflake_core::generator::{
+    Generator, Identity, Lane, LaneName, LaneRefusal, Limits, NO_MARK, Refusal, longest_run,
+};
 use snowflake_core::layout::{Field, Layout};
 
 use crate::model::{self, Place};
@@ -219,13 +221,13 @@ fn variant(refusal: Refusal) -> &'static str {
     }
 }
 
-fn lane_variant(refused: Refused) -> &'static str {
+fn lane_variant(refused: LaneRefusal) -> &'static str {
     match refused {
-        Refused::BeforeEpoch { .. } => "before epoch",
-        Refused::TimeUsedUp => "time used up",
-        Refused::UsedUp { .. } => "used up",
-        Refused::Behind { .. } => "behind",
-        Refused::MarkReached { .. } => "mark reached",
+        LaneRefusal::BeforeEpoch { .. } => "before epoch",
+        LaneRefusal::TimeUsedUp => "time used up",
+        LaneRefusal::UsedUp { .. } => "used up",
+        LaneRefusal::Behind { .. } => "behind",
+        LaneRefusal::MarkReached { .. } => "mark reached",
     }
 }
 
@@ -378,17 +380,17 @@ proptest! {
             let draw = |ms| lane.draw(&layout, &Scripted::at(ms), script.max_borrow_ms, NO_MARK, count);
             for _ in 0..step.times {
                 match draw(now_ms) {
-                    Err(Refused::UsedUp { wait_ms }) => {
+                    Err(LaneRefusal::UsedUp { wait_ms }) => {
                         prop_assert!(wait_ms > 0);
-                        prop_assert_eq!(draw(now_ms + wait_ms - 1), Err(Refused::UsedUp { wait_ms: 1 }));
+                        prop_assert_eq!(draw(now_ms + wait_ms - 1), Err(LaneRefusal::UsedUp { wait_ms: 1 }));
                         prop_assert!(draw(now_ms + wait_ms).is_ok());
                     }
-                    Err(Refused::Behind { behind_ms, wait_ms }) => {
+                    Err(LaneRefusal::Behind { behind_ms, wait_ms }) => {
                         prop_assert_eq!(i128::from(behind_ms), i128::from(wait_ms) + i128::from(script.max_borrow_ms));
-                        let sooner = Refused::Behind { behind_ms: behind_ms - wait_ms + 1, wait_ms: 1 };
+                        let sooner = LaneRefusal::Behind { behind_ms: behind_ms - wait_ms + 1, wait_ms: 1 };
                         prop_assert_eq!(draw(now_ms + wait_ms - 1), Err(sooner));
                         let served = draw(now_ms + wait_ms);
-                        prop_assert!(matches!(served, Ok(_) | Err(Refused::UsedUp { .. })), "{served:?}");
+                        prop_assert!(matches!(served, Ok(_) | Err(LaneRefusal::UsedUp { .. })), "{served:?}");
                     }
                     _ => {}
                 }

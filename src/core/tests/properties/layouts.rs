@@ -135,7 +135,10 @@ proptest! {
             7 => words.insert(word, words[word].clone()),
             8 => words.insert(0, "sequence:1".to_owned()),
             9 => words.push("worker:1".to_owned()),
-            10 => words.rotate_right(1),
+            10 => {
+                let epoch = words.pop().unwrap();
+                words.insert(words.len() - 1, epoch);
+            }
             _ => words.retain(|word| word.starts_with("datacenter:") || word.starts_with("worker:")),
         }
         let corrupted = words.join(" ");

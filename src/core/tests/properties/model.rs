@@ -1,9 +1,9 @@
 //! The generator as its description reads, with none of its tricks: a (tick, sequence) pair per lane, i128, no bits.
 //!
-//! The oracle that `generator.rs` must agree with, draw by draw. Must never call into it: its vocabulary ([`Refused`],
+//! The oracle that `generator.rs` must agree with, draw by draw. Must never call into it: its vocabulary ([`LaneRefusal`],
 //! [`Refusal`], [`LaneName`]) is all that is shared.
 
-use snowflake_core::generator::{LaneName, Refusal, Refused};
+use snowflake_core::generator::{LaneName, LaneRefusal, Refusal};
 use snowflake_core::layout::Field;
 
 use crate::spec::Spec;
@@ -53,33 +53,33 @@ impl Lane {
         allowance_ms: i64,
         mark_ms: i64,
         count: u32,
-    ) -> Result<(Place, Place), Refused> {
+    ) -> Result<(Place, Place), LaneRefusal> {
         let ms = |wide: i128| i64::try_from(wide).unwrap();
         let allowed_ms = i128::from(now_ms) + i128::from(allowance_ms);
         let now = spec.tick_at(now_ms.into());
         let limit = spec.tick_at(allowed_ms);
         if now < 0 {
-            return Err(Refused::BeforeEpoch { now_ms });
+            return Err(LaneRefusal::BeforeEpoch { now_ms });
         }
         let first = Place { tick: now, sequence: start(spec, now) }.max(self.last.after(1, spec));
         let last = first.after(i128::from(count) - 1, spec);
         if last.tick > spec.last_tick() {
-            return Err(Refused::TimeUsedUp);
+            return Err(LaneRefusal::TimeUsedUp);
         }
         if self.last.tick > limit {
             // The wait counts from the clock + the allowance, as the decision does; people are told the whole distance.
             let start_ms = spec.start_ms(self.last.tick);
-            return Err(Refused::Behind {
+            return Err(LaneRefusal::Behind {
                 behind_ms: ms(start_ms - i128::from(now_ms)),
                 wait_ms: ms(start_ms - allowed_ms),
             });
         }
         if last.tick > limit {
-            return Err(Refused::UsedUp { wait_ms: ms(spec.start_ms(last.tick) - allowed_ms) });
+            return Err(LaneRefusal::UsedUp { wait_ms: ms(spec.start_ms(last.tick) - allowed_ms) });
         }
         let end_ms = spec.start_ms(last.tick + 1);
         if end_ms > mark_ms.into() {
-            return Err(Refused::MarkReached { end_ms: ms(end_ms) });
+            return Err(LaneRefusal::MarkReached { end_ms: ms(end_ms) });
         }
         self.last = last;
         Ok((first, last))
@@ -122,11 +122,11 @@ impl Generator {
             };
             match lane.draw(spec, now_ms, allowance_ms, mark_ms, count) {
                 Ok((first, last)) => return Ok((name, first, last)),
-                Err(Refused::MarkReached { end_ms }) => return Err(Refusal::MarkReached { lane: name, end_ms }),
-                Err(Refused::BeforeEpoch { now_ms }) => refusals.push((None, Refusal::BeforeEpoch { now_ms })),
-                Err(Refused::TimeUsedUp) => refusals.push((None, Refusal::TimeUsedUp)),
-                Err(Refused::UsedUp { wait_ms }) => refusals.push((Some(wait_ms), Refusal::UsedUp { wait_ms })),
-                Err(Refused::Behind { behind_ms, wait_ms }) => {
+                Err(LaneRefusal::MarkReached { end_ms }) => return Err(Refusal::MarkReached { lane: name, end_ms }),
+                Err(LaneRefusal::BeforeEpoch { now_ms }) => refusals.push((None, Refusal::BeforeEpoch { now_ms })),
+                Err(LaneRefusal::TimeUsedUp) => refusals.push((None, Refusal::TimeUsedUp)),
+                Err(LaneRefusal::UsedUp { wait_ms }) => refusals.push((Some(wait_ms), Refusal::UsedUp { wait_ms })),
+                Err(LaneRefusal::Behind { behind_ms, wait_ms }) => {
                     let refusal = if wait_ms <= max_borrow_ms {
                         Refusal::Behind { wait_ms }
                     } else {

@@ -21,6 +21,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             eprintln!("\nThe demo stopped: {reason}");
+            eprintln!(
+                "If the messages above do not say what to do, \"make test\" finds out more; please report what it prints."
+            );
             ExitCode::FAILURE
         }
     }
