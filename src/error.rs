@@ -17,6 +17,8 @@ pub enum Error {
     Layout(LayoutError),
     /// A number that is no id, or no part of one.
     Id(IdError),
+    /// Without preload: a value for the setting from a source that may not set it, which hides the configuration file's.
+    LayoutRefused(String),
     /// The library was not loaded at server start, so that there is no shared memory.
     NotPreloaded,
     /// The setting of a field that the layout has is -1.
@@ -62,7 +64,9 @@ impl Error {
         match self {
             Self::Id(IdError::Time { .. }) | Self::ClockBeforeEpoch { .. } => ERRCODE_DATETIME_FIELD_OVERFLOW,
             Self::Layout(_) | Self::Id(_) | Self::NegativeCount(_) => ERRCODE_INVALID_PARAMETER_VALUE,
-            Self::NotPreloaded | Self::NotSet(_) | Self::NothingDrawn => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            Self::LayoutRefused(_) | Self::NotPreloaded | Self::NotSet(_) | Self::NothingDrawn => {
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE
+            }
             Self::TimeUsedUp(_) => ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
             Self::Rollback { .. } => ERRCODE_SYSTEM_ERROR,
         }
@@ -73,6 +77,7 @@ impl Error {
         match self {
             Self::Layout(error) => error.to_string(),
             Self::Id(error) => error.to_string(),
+            Self::LayoutRefused(_) => "the server's layout is not known in this session".into(),
             Self::NotPreloaded => "snowflake_id must be loaded via \"shared_preload_libraries\"".into(),
             Self::NotSet(field) => format!("parameter \"{}\" is not set", setting_of(*field)),
             Self::NothingDrawn => "no id has been drawn in this session yet".into(),
@@ -91,6 +96,10 @@ impl Error {
             Self::Id(IdError::Time { first_ms, last_ms, .. }) => {
                 Some(format!("The layout holds times from {} to {}.", Utc(*first_ms), Utc(*last_ms)))
             }
+            Self::LayoutRefused(text) => Some(format!(
+                "The client, the role or the database sets \"snowflake_id.layout\" to \"{text}\", which only the \
+                 configuration file may."
+            )),
             Self::ClockBeforeEpoch { now_ms, layout } => {
                 Some(format!("It is {} by the clock, and the epoch is {}.", Utc(*now_ms), Utc(layout.epoch_ms())))
             }
@@ -119,6 +128,7 @@ impl Error {
                 "Switch \"snowflake_id.backup_worker\" off, or choose another layout.".into()
             }
             Self::Id(IdError::Part { .. } | IdError::Time { .. }) => return None,
+            Self::LayoutRefused(_) => "Remove that, or give the layout as an argument.".into(),
             Self::NotPreloaded => {
                 "Add snowflake_id to \"shared_preload_libraries\" in postgresql.conf and restart the server.".into()
             }

@@ -14,7 +14,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::catch_unwind;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -123,25 +123,36 @@ pub fn max_worker_id(layout: &Layout) -> Option<i32> {
     Identity::worker_numbers(layout, backup).ok().map(|numbers| (numbers - 1) as i32)
 }
 
-/// The configuration file's layout that PostgreSQL passed over with a warning, where the library is not preloaded.
-static REFUSED_LAYOUT: OnceLock<String> = OnceLock::new();
+/// How often PostgreSQL has accepted a value for `layout` in this process: once for the default, when it is defined.
+static ACCEPTED_LAYOUTS: AtomicU32 = AtomicU32::new(0);
 
-/// The layout's text, where the library is not preloaded: the configuration file's, even if it is none, since decoding
-/// with the default in its place would be wrong without a word.
-pub fn layout_text_without_preload() -> String {
-    match REFUSED_LAYOUT.get() {
-        Some(text) => text.clone(),
-        None => LAYOUT.get().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default(),
+/// Where the library is not preloaded: the value that `layout` had before it was defined.
+static GIVEN_LAYOUT: OnceLock<String> = OnceLock::new();
+
+/// The layout's text, where the library is not preloaded.
+///
+/// # Errors
+/// [`Error::LayoutRefused`] if there was a value, but PostgreSQL accepted none: it has warned and taken the default, and to
+/// decode by that would be wrong without a word. Either the configuration file's value is no layout, or a role's,
+/// database's or client's is on top of it, which may not set it, and the file's is lost. A reload may mend it.
+pub fn layout_text_without_preload() -> Result<String, Error> {
+    // Relaxed: a backend has one thread.
+    match GIVEN_LAYOUT.get() {
+        Some(given) if ACCEPTED_LAYOUTS.load(Ordering::Relaxed) <= 1 => {
+            Layout::parse(given)?;
+            Err(Error::LayoutRefused(given.clone()))
+        }
+        _ => Ok(LAYOUT.get().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()),
     }
 }
 
 /// Defines the settings. Ends the server's start if the configuration file holds a wrong one.
 pub fn init() {
     if !backend::is_preloading() {
-        let given = given(LAYOUT_NAME).map(|text| text.to_string_lossy().into_owned());
+        let given = given(LAYOUT_NAME);
         define_layout(GucContext::Sighup);
-        if let Some(text) = given.filter(|text| Layout::parse(text).is_err()) {
-            let _ = REFUSED_LAYOUT.set(text);
+        if let Some(text) = given {
+            GIVEN_LAYOUT.get_or_init(|| text.to_string_lossy().into_owned());
         }
         return;
     }
@@ -265,7 +276,7 @@ fn define_layout(context: GucContext) {
             context,
             GucFlags::default(),
             Some(check_layout),
-            None,
+            Some(assign_layout),
             None,
         );
     }
@@ -400,6 +411,10 @@ fn explain(setting: &CStr, error: &Error) {
         pg_sys::GUC_check_errdetail_string = copy(detail);
         pg_sys::GUC_check_errhint_string = hint.map_or(ptr::null_mut(), copy);
     }
+}
+
+unsafe extern "C-unwind" fn assign_layout(_value: *const c_char, _extra: *mut c_void) {
+    ACCEPTED_LAYOUTS.fetch_add(1, Ordering::Relaxed);
 }
 
 unsafe extern "C-unwind" fn assign_max_borrow(value: c_int, _extra: *mut c_void) {

@@ -15,11 +15,11 @@ const MOST_PARSED: usize = 32;
 /// The layout of new ids, and of decoding without a `layout` argument.
 ///
 /// # Errors
-/// [`Error::Layout`] if the library is not preloaded and the configuration file's layout is none.
+/// [`Error::Layout`] or [`Error::LayoutRefused`] if the library is not preloaded and the setting's value was refused.
 pub fn current() -> Result<Layout, Error> {
     match guc::config() {
         Some(config) => Ok(config.layout),
-        None => named(&guc::layout_text_without_preload()),
+        None => named(&guc::layout_text_without_preload()?),
     }
 }
 

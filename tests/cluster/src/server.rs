@@ -326,6 +326,10 @@ impl Server {
             }
             thread::sleep(Duration::from_millis(10));
         }
+        if self.faketime.load(Ordering::Relaxed) {
+            let pid = pid_of(&child);
+            thread::spawn(move || end_after_minutes(pid));
+        }
         *postmaster = Some(child);
         Ok(())
     }
@@ -512,6 +516,19 @@ fn end(child: &mut Child, sent: Signal) -> bool {
     let _ = child.kill();
     let _ = child.wait();
     false
+}
+
+/// Ends a server whose clock can be set, if the test has not: while that clock stands still, a statement may wait for ever,
+/// and PostgreSQL's own timeouts with it. A test that fails must not hang.
+fn end_after_minutes(postmaster: Pid) {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    // Ours: the number may have been given to another process since.
+    while matches!(stat(postmaster), Some((_, parent)) if parent == Pid::this()) {
+        if Instant::now() > deadline {
+            return signal(postmaster, Signal::SIGQUIT);
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// Sends a signal; one that is gone already needs none.

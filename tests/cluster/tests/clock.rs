@@ -1,0 +1,385 @@
+//! A clock that is set back or forward, a little or by hours, and one outside the layout's time: what is borrowed, what is
+//! refused, what waits, and that no id comes twice in any case.
+//!
+//! Most tests freeze the clock and step between instants, so that every number in a message is certain.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use cluster::drawing::{WORKER, at_once, noon};
+use cluster::{
+    Draw, Known, Refusal, Running, Server, assert_ascending, assert_unique, faketime_library, instant, refused, skip,
+    wait_until,
+};
+use postgres::Client;
+use snowflake_core::generator::first_sequence;
+use snowflake_core::layout::Layout;
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// When an id was drawn by its own account, in milliseconds since 1970.
+fn created_at(layout: &str, id: i64) -> i64 {
+    Layout::parse(layout).unwrap().created_at_ms(id).unwrap()
+}
+
+fn worker(layout: &str, id: i64) -> u32 {
+    Layout::parse(layout).unwrap().parts(id).unwrap().worker.unwrap()
+}
+
+fn assert_rollback(refusal: &Refusal, behind_ms: i64, max_borrow: &str) {
+    let message = format!("clock moved backwards: it is {behind_ms} ms behind the last id");
+    assert_eq!((refusal.sqlstate.as_str(), &refusal.message), ("58000", &message));
+    let detail = format!("Ids may run ahead of the clock by up to {max_borrow} (\"snowflake_id.max_borrow\").");
+    assert_eq!(refusal.detail.as_ref(), Some(&detail));
+    let hint = refusal.hint.as_deref().unwrap_or_default();
+    assert!(
+        hint.starts_with("Check the server's time synchronization, and whether")
+            && hint.contains("\"snowflake_id.on_rollback\"")
+    );
+}
+
+#[test]
+fn a_small_step_back_is_borrowed() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    let mut ids = vec![session.draw()];
+    ids.extend(session.draw_batch(300));
+    // Deeper and deeper, up to all of max_borrow.
+    for back_ms in [1, 50, 99, 100] {
+        server.freeze_clock(noon() - back_ms);
+        ids.push(session.draw());
+        ids.push(server.connect().draw());
+        ids.extend(session.draw_batch(300));
+    }
+    // 1505 ids fit into one tick: none was needed of a later one.
+    assert!(ids.iter().all(|id| created_at("snowflake", *id) == noon()));
+    server.freeze_clock(noon() + 1);
+    ids.push(session.draw());
+    assert_eq!(created_at("snowflake", ids[ids.len() - 1]), noon() + 1);
+    assert_ascending(&ids);
+}
+
+#[test]
+fn a_step_back_by_another_max_borrow_is_waited_out_and_a_longer_one_refused() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    let before = session.draw();
+    server.freeze_clock(noon() - 201);
+    assert_rollback(&refused(session.try_draw()), 201, "100 ms");
+    for back_ms in [200, 101] {
+        server.freeze_clock(noon() - back_ms);
+        let waiting = Running::start(session, "SELECT snowflake_next()");
+        server.wait_until_waiting(waiting.pid);
+        assert!(!waiting.is_over());
+        server.freeze_clock(noon() - 100);
+        let ids;
+        (session, ids) = waiting.end();
+        assert!(ids.unwrap()[0] > before);
+    }
+    assert_eq!(created_at("snowflake", session.draw()), noon());
+}
+
+#[test]
+fn a_clock_an_hour_back_is_refused_until_it_comes_forward() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    let before = session.draw_batch(300);
+    server.freeze_clock(noon() - HOUR_MS);
+    for sql in ["SELECT snowflake_next()", "SELECT * FROM snowflake_batch(10)", "SELECT snowflake_batch(1)"] {
+        assert_rollback(&refused(session.ids(sql)), HOUR_MS, "100 ms");
+        assert_rollback(&refused(server.connect().ids(sql)), HOUR_MS, "100 ms");
+    }
+    // Reading goes on, and the errors have used nothing up.
+    assert_eq!(session.value("snowflake_last()"), before[299].to_string());
+    server.freeze_clock(noon());
+    assert_eq!(session.draw(), before[299] + 1);
+    server.freeze_clock(noon() + HOUR_MS);
+    assert_eq!(created_at("snowflake", session.draw()), noon() + HOUR_MS);
+}
+
+#[test]
+fn without_borrowing_every_step_back_is_refused() {
+    let Some(server) = Server::drawing().set("max_borrow", "0").start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    let before = session.draw();
+    for back_ms in [50, 1] {
+        server.freeze_clock(noon() - back_ms);
+        assert_rollback(&refused(session.try_draw()), back_ms, "0 ms");
+    }
+    server.freeze_clock(noon());
+    assert_eq!(session.draw(), before + 1);
+}
+
+/// Nothing but the clock's coming forward ends the wait, and it ends then: not after the hour, or the fourteen years, that
+/// the clock was behind (more milliseconds than a latch can wait).
+#[test]
+fn under_the_policy_wait_a_session_waits_until_the_clock_comes_forward() {
+    let settings = Server::drawing().set("layout", "leaf").set("on_rollback", "wait");
+    // Or timers of PostgreSQL's own would wake the sessions: one to send statistics, one from the connection's start.
+    let settings = settings.config("track_counts", "off").config("authentication_timeout", "10min");
+    let Some(server) = settings.start_frozen(noon()) else { return };
+    let before = server.connect().draw();
+    for back_to in [noon() - HOUR_MS, instant("2012-02-29T00:00:00Z")] {
+        server.freeze_clock(back_to);
+        let one = Running::start(server.connect(), "SELECT snowflake_next()");
+        let many = Running::start(server.connect(), "SELECT * FROM snowflake_batch(300)");
+        for waiting in [&one, &many] {
+            server.wait_until_waiting(waiting.pid);
+        }
+        // Forward, but not far enough.
+        server.freeze_clock(noon() - 1000);
+        assert!(!one.is_over() && !many.is_over());
+        server.wait_until_waiting(one.pid);
+        server.freeze_clock(noon() - 100);
+        let ids = [one.end().1.unwrap(), many.end().1.unwrap()].concat();
+        assert_eq!(assert_unique(&ids), 301);
+        assert!(ids.iter().all(|id| *id > before));
+    }
+}
+
+#[test]
+fn policy_and_borrow_change_at_a_reload() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    let before = session.draw();
+    server.freeze_clock(noon() - HOUR_MS);
+    assert_rollback(&refused(session.try_draw()), HOUR_MS, "100 ms");
+
+    server.set_config("snowflake_id.on_rollback", "wait");
+    server.reload();
+    let shown = "current_setting('snowflake_id.on_rollback')";
+    wait_until("the open session to read the new configuration", || session.value(shown) == "wait");
+    let waiting = Running::start(session, "SELECT snowflake_next()");
+    server.wait_until_waiting(waiting.pid);
+    server.freeze_clock(noon());
+    assert_eq!(waiting.end().1.unwrap(), [before + 1]);
+
+    server.set_config("snowflake_id.on_rollback", "error");
+    server.set_config("snowflake_id.max_borrow", "1s");
+    server.reload();
+    let mut session = server.connect();
+    server.freeze_clock(noon() - 1000);
+    assert_eq!(session.draw(), before + 2);
+    server.freeze_clock(noon() - 2001);
+    assert_rollback(&refused(session.try_draw()), 2001, "1000 ms");
+}
+
+#[test]
+fn a_clock_before_the_epoch_is_refused() {
+    let epoch = instant("2025-01-01T00:00:00Z");
+    let Some(server) = Server::drawing().start_frozen(epoch - 1) else { return };
+    let mut session = server.connect();
+    for (now, text) in
+        [(epoch - 1, "2024-12-31T23:59:59.999Z"), (instant("1999-12-31T00:00:00Z"), "1999-12-31T00:00:00.000Z")]
+    {
+        server.freeze_clock(now);
+        for sql in ["SELECT snowflake_next()", "SELECT * FROM snowflake_batch(10)"] {
+            let refusal = refused(session.ids(sql));
+            let expected = ("22008", "clock is before the layout's epoch");
+            assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), expected);
+            let detail = format!("It is {text} by the clock, and the epoch is 2025-01-01T00:00:00.000Z.");
+            assert_eq!(refusal.detail, Some(detail));
+            assert!(refusal.hint.is_some_and(|hint| hint.starts_with("Check the server's clock")));
+        }
+    }
+    server.freeze_clock(epoch);
+    let ids = [vec![session.draw()], session.draw_batch(300)].concat();
+    assert!(ids.iter().all(|id| created_at("snowflake", *id) == epoch && worker("snowflake", *id) == WORKER));
+    assert_ascending(&ids);
+    // An id was drawn by now, and the clock is before the epoch all the same.
+    server.freeze_clock(epoch - 1);
+    assert_eq!(refused(session.try_draw()).sqlstate, "22008");
+}
+
+#[test]
+fn after_the_layouts_last_id_nothing_is_drawn() {
+    // 32 ids a millisecond for 2^31 of them.
+    let layout = "time:31 worker:5 sequence:5 unit:1ms epoch:2026-06-01T00:00:00Z";
+    let last_tick = instant("2026-06-25T20:31:23.647Z");
+    let Some(server) = Server::drawing().set("layout", layout).start_frozen(last_tick - 50) else { return };
+    let assert_used_up = |session: &mut Client| {
+        for sql in ["SELECT snowflake_next()", "SELECT snowflake_batch(1)", "SELECT * FROM snowflake_batch(10)"] {
+            let refusal = refused(session.ids(sql));
+            let message = format!("the time of layout \"{layout}\" is used up");
+            assert_eq!((refusal.sqlstate.as_str(), &refusal.message), ("2200H", &message), "{sql}");
+            assert_eq!(refusal.detail.as_deref(), Some("Its last instant was 2026-06-25T20:31:23.647Z."), "{sql}");
+        }
+    };
+    // Borrowed to the end: no wait for a tick that will never come, and nothing spills over.
+    let mut session = server.connect();
+    let ids = [session.draw_batch(51 * 32 - 1), vec![session.draw()]].concat();
+    assert_ascending(&ids);
+    assert!(ids.iter().all(|id| worker(layout, *id) == WORKER));
+    assert_eq!(created_at(layout, *ids.last().unwrap()), last_tick);
+    assert_used_up(&mut session);
+
+    // A server that started at this clock would count all of this as drawn.
+    server.stop(cluster::Shutdown::Fast);
+    server.set_clock("-20y");
+    server.start_again();
+    server.freeze_clock(last_tick);
+    let mut session = server.connect();
+    let ids = session.draw_batch(32);
+    assert!(ids.iter().all(|id| created_at(layout, *id) == last_tick && worker(layout, *id) == WORKER));
+    assert_ascending(&ids);
+    assert_used_up(&mut session);
+    for later_ms in [1, HOUR_MS, 1 << 40] {
+        server.freeze_clock(last_tick + later_ms);
+        assert_used_up(&mut session);
+    }
+    assert_eq!(session.value(&format!("snowflake_timestamp({})", ids[31])), "2026-06-25 20:31:23.647+00");
+}
+
+#[test]
+fn the_backup_worker_draws_while_the_clock_is_behind() {
+    let Some(server) = Server::drawing().set("backup_worker", "on").start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    let mut all = Vec::new();
+    let mut draw_at = |offset_ms: i64, expected_worker: u32| {
+        server.freeze_clock(noon() + offset_ms);
+        let ids = [vec![session.draw()], session.draw_batch(300), vec![server.connect().draw()]].concat();
+        assert_ascending(&ids);
+        for id in &ids {
+            let seen = (created_at("snowflake", *id), worker("snowflake", *id));
+            assert_eq!(seen, (noon() + offset_ms, expected_worker));
+        }
+        all.extend(ids);
+    };
+    let (primary, backup) = (WORKER, WORKER + 512);
+    draw_at(0, primary);
+    draw_at(-HOUR_MS, backup);
+    // Every step back that both can serve is the backup worker's, since nothing has to be borrowed there.
+    draw_at(-50, backup);
+    draw_at(0, primary);
+    draw_at(1, primary);
+    draw_at(0, backup);
+    draw_at(2, primary);
+
+    // Behind both: by how much, is said of the one that will serve first.
+    server.freeze_clock(noon() - HOUR_MS);
+    for sql in ["SELECT snowflake_next()", "SELECT * FROM snowflake_batch(10)"] {
+        assert_rollback(&refused(server.connect().ids(sql)), HOUR_MS, "100 ms");
+    }
+    draw_at(3, primary);
+    assert_unique(&all);
+}
+
+/// All ids of both workers, exactly: the model is `snowflake_core`'s.
+#[test]
+fn two_lanes_are_used_up_in_the_order_that_the_model_says() {
+    let settings = Server::drawing().set("layout", "js53").set("backup_worker", "on").set("max_borrow", "3s");
+    let Some(server) = settings.start_frozen(noon()) else { return };
+    let layout = Layout::parse("js53").unwrap();
+    let tick = u64::try_from(layout.tick_at(noon())).unwrap();
+    let (primary, backup) = (i64::from(WORKER), i64::from(WORKER) + 16);
+    let id = |worker: i64, tick: u64, sequence: u64| {
+        let created_at_ms = layout.start_of_ms(tick);
+        layout.compose(Some(created_at_ms), None, Some(worker), i64::try_from(sequence).unwrap()).unwrap()
+    };
+    let rest_of = |worker, tick, from| (from..1 << 16).map(move |sequence| id(worker, tick, sequence));
+    let now = first_sequence(&layout, tick);
+    let expected: Vec<i64> = rest_of(primary, tick, now)
+        .chain(rest_of(backup, tick, now))
+        .chain((1..=3).flat_map(|ahead| rest_of(backup, tick + ahead, 0)))
+        .collect();
+
+    let sql = format!("SELECT snowflake_next() FROM generate_series(1, {})", expected.len());
+    let mut session = server.connect();
+    let drawn = session.ids(&sql).unwrap();
+    let differ = drawn.iter().zip(&expected).position(|(drawn, expected)| drawn != expected);
+    if let Some(number) = differ {
+        let parts = |id| layout.parts(id).unwrap();
+        panic!("id {number} is {}, expected is {}", parts(drawn[number]), parts(expected[number]));
+    }
+    assert_eq!(drawn.len(), expected.len());
+
+    let waiting = Running::start(session, "SELECT snowflake_next()");
+    server.wait_until_waiting(waiting.pid);
+    server.freeze_clock(noon() + 1000);
+    let (mut session, next) = waiting.end();
+    let first = first_sequence(&layout, tick + 1);
+    assert_eq!(next.unwrap(), [id(primary, tick + 1, first)]);
+    assert_eq!(session.draw(), id(primary, tick + 1, first + 1));
+}
+
+/// Tells sessions that draw in a loop to stop, also when the test panics: its threads are waited for.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs sessions that draw in a loop with `sql`, while the clock takes each of these offsets (in seconds) from the real
+/// one; it takes the next when every session has drawn at least twice with the one before.
+fn jump(
+    server: &Server,
+    sessions: usize,
+    offsets: &[f64],
+    sql: impl Fn(usize) -> &'static str + Sync,
+) -> Vec<Vec<i64>> {
+    let stop = AtomicBool::new(false);
+    let rounds: Vec<_> = (0..sessions).map(|_| AtomicUsize::new(0)).collect();
+    let known = Known::default();
+    thread::scope(|scope| {
+        let drawn = scope.spawn(|| {
+            at_once(server, sessions, |number, mut session| {
+                let mut ids = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    ids.extend(known.draw(|| session.ids(sql(number)).expect("no step is too long")));
+                    rounds[number].fetch_add(1, Ordering::Relaxed);
+                }
+                assert_ascending(&ids);
+                ids
+            })
+        });
+        let stop = Stop(&stop);
+        for offset in offsets {
+            server.set_clock_offset(*offset);
+            let start: Vec<_> = rounds.iter().map(|rounds| rounds.load(Ordering::Relaxed)).collect();
+            wait_until("every session to draw twice", || {
+                drawn.is_finished()
+                    || rounds.iter().zip(&start).all(|(now, start)| now.load(Ordering::Relaxed) > start + 1)
+            });
+        }
+        drop(stop);
+        drawn.join().unwrap()
+    })
+}
+
+#[test]
+fn ids_ascend_while_the_clock_jumps_under_sixteen_sessions() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    let server = Server::drawing().time_limit().faketime().start_with_extension();
+    let offsets = [0.0, -0.02, 0.0, -0.08, 0.3, 0.25, 0.22, 0.31, 0.23, 5.0, 4.92, 5.0, 4.95, 3600.0, 3599.92, 3600.0];
+    let all = jump(&server, 16, &offsets, |number| match number % 3 {
+        0 => "SELECT snowflake_next()",
+        1 => "SELECT snowflake_next() FROM generate_series(1, 20)",
+        _ => "SELECT * FROM snowflake_batch(300)",
+    });
+    assert_unique(all.iter().flatten());
+}
+
+/// A generator that has borrowed all it may is already behind when the clock steps back by a millisecond.
+#[test]
+fn small_steps_back_do_no_harm_to_a_saturated_generator() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    // Four ids a millisecond.
+    let layout = "time:41 worker:10 sequence:2 unit:1ms epoch:2025-01-01T00:00:00Z";
+    let server = Server::drawing().set("layout", layout).time_limit().faketime().start_with_extension();
+    let mut session = server.connect();
+    let ahead = "SELECT bool_or(snowflake_timestamp(id) > clock_timestamp() + interval '50 ms')
+                 FROM (SELECT snowflake_next() AS id FROM generate_series(1, 1000) OFFSET 0) s";
+    wait_until("the generator to be saturated", || session.value(ahead) == "true");
+    let offsets = [0.0, -0.05, 0.0, -0.01, -0.08, 0.0, -0.02, -0.04, -0.06, -0.08, 0.1, 0.02];
+    let all = jump(&server, 6, &offsets, |number| match number % 2 {
+        0 => "SELECT snowflake_next() FROM generate_series(1, 100)",
+        _ => "SELECT * FROM snowflake_batch(100)",
+    });
+    assert_unique(all.iter().flatten());
+}

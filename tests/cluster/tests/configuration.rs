@@ -1,0 +1,533 @@
+//! The settings: what stops the start, what a running server refuses, who may change what, and what shows in the ids.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use cluster::{Draw, Refusal, Server, Shutdown, refused};
+use postgres::{Client, NoTls};
+use snowflake_core::layout::Layout;
+
+const TWITTER: &str = "time:41 datacenter:5 worker:5 sequence:12 unit:1ms epoch:2010-11-04T01:42:54.657Z";
+
+/// Changes our settings in the configuration file.
+fn set(server: &Server, settings: &[(&str, &str)]) {
+    for (name, value) in settings {
+        server.set_config(&format!("snowflake_id.{name}"), value);
+    }
+}
+
+fn unset(server: &Server, settings: &[(&str, &str)]) {
+    for (name, _) in settings {
+        server.unset_config(&format!("snowflake_id.{name}"));
+    }
+}
+
+/// SQLSTATE, message, DETAIL and HINT, with "" for one that is not there.
+fn texts(refusal: &Refusal) -> [&str; 4] {
+    let [detail, hint] = [&refusal.detail, &refusal.hint].map(|text| text.as_deref().unwrap_or_default());
+    [&refusal.sqlstate, &refusal.message, detail, hint]
+}
+
+#[test]
+fn a_wrong_value_stops_the_start_and_the_log_says_why() {
+    let server = Server::drawing().config("log_line_prefix", "%e ").start();
+    server.stop(Shutdown::Fast);
+
+    // What the file holds; then SQLSTATE, message, DETAIL and the beginning of the HINT of the FATAL error.
+    type Case<'a> = (&'a [(&'a str, &'a str)], [&'a str; 4]);
+    let cases: &[Case] = &[
+        (
+            &[("worker_id", "1024")],
+            [
+                "22023",
+                "worker 1024 is outside the layout's range 0..1023",
+                "The value is invalid for parameter \"snowflake_id.worker_id\".",
+                "The layout is \"time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z\".",
+            ],
+        ),
+        (&[("worker_id", "abc")], ["22023", "invalid value for parameter \"snowflake_id.worker_id\": \"abc\"", "", ""]),
+        (
+            &[("worker_id", "-2")],
+            [
+                "22023",
+                "-2 is outside the valid range for parameter \"snowflake_id.worker_id\" (-1 .. 2147483647)",
+                "",
+                "",
+            ],
+        ),
+        (
+            &[("layout", "twitter"), ("datacenter_id", "32")],
+            [
+                "22023",
+                "datacenter 32 is outside the layout's range 0..31",
+                "The value is invalid for parameter \"snowflake_id.datacenter_id\".",
+                &format!("The layout is \"{TWITTER}\"."),
+            ],
+        ),
+        (
+            &[("datacenter_id", "1")],
+            [
+                "22023",
+                "datacenter 1 has no place in a layout without a datacenter field",
+                "The value is invalid for parameter \"snowflake_id.datacenter_id\".",
+                "Remove the setting, or choose another layout; the layout is",
+            ],
+        ),
+        (
+            &[("layout", "js53"), ("backup_worker", "on"), ("worker_id", "16")],
+            [
+                "22023",
+                "worker 16 is outside the layout's range 0..15",
+                "The value is invalid for parameter \"snowflake_id.worker_id\".",
+                "The layout is \"time:32 worker:5 sequence:16 unit:1s epoch:2019-01-01T00:00:00Z\", and \
+                 \"snowflake_id.backup_worker\" keeps the upper half of its worker numbers.",
+            ],
+        ),
+        (
+            &[("layout", "twiter")],
+            [
+                "22023",
+                "unknown layout \"twiter\"",
+                "The value is invalid for parameter \"snowflake_id.layout\".",
+                "The built-in layouts are snowflake, twitter, js53, ",
+            ],
+        ),
+        (
+            &[("layout", "time:41 machine:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z")],
+            [
+                "22023",
+                "unknown layout field \"machine:10\"",
+                "The value is invalid for parameter \"snowflake_id.layout\".",
+                "A layout is written like \"time:41 ",
+            ],
+        ),
+        (&[("layuot", "twitter")], ["42704", "unrecognized configuration parameter \"snowflake_id.layuot\"", "", ""]),
+        (
+            &[("layout", "mastodon"), ("worker_id", "-1"), ("backup_worker", "on")],
+            [
+                "22023",
+                "a layout without a worker field has no backup workers",
+                "The value is invalid for parameter \"snowflake_id.backup_worker\".",
+                "Switch \"snowflake_id.backup_worker\" off, or choose another layout.",
+            ],
+        ),
+        (
+            &[("layout", "mastodon"), ("worker_id", "5")],
+            [
+                "22023",
+                "worker 5 has no place in a layout without a worker field",
+                "The value is invalid for parameter \"snowflake_id.worker_id\".",
+                "Remove the setting, or choose another layout; the layout is",
+            ],
+        ),
+        (
+            &[("backup_worker", "perhaps")],
+            ["22023", "parameter \"snowflake_id.backup_worker\" requires a Boolean value", "", ""],
+        ),
+        (
+            &[("on_rollback", "waiit")],
+            [
+                "22023",
+                "invalid value for parameter \"snowflake_id.on_rollback\": \"waiit\"",
+                "",
+                "Available values: error, wait.",
+            ],
+        ),
+        (
+            &[("max_borrow", "3600001")],
+            [
+                "22023",
+                "3600001 ms is outside the valid range for parameter \"snowflake_id.max_borrow\" (0 .. 3600000)",
+                "",
+                "",
+            ],
+        ),
+        (
+            &[("max_borrow", "-1")],
+            [
+                "22023",
+                "-1 ms is outside the valid range for parameter \"snowflake_id.max_borrow\" (0 .. 3600000)",
+                "",
+                "",
+            ],
+        ),
+    ];
+    for (settings, [sqlstate, message, detail, hint]) in cases {
+        set(&server, settings);
+        let failure = server.try_start_again().expect_err("a wrong value stops the start");
+        let mut expected = format!("{sqlstate} FATAL:  {message}\n");
+        for (name, text) in [("DETAIL", detail), ("HINT", hint)] {
+            if !text.is_empty() {
+                expected += &format!("{sqlstate} {name}:  {text}\n");
+            }
+        }
+        // The HINT may go on.
+        assert!(failure.log.contains(expected.trim_end()), "{settings:?}: expected\n{expected}in {failure:?}");
+        assert!(!failure.log.contains("ready to accept connections"), "{settings:?}: {failure:?}");
+        unset(&server, settings);
+        set(&server, &[("worker_id", "5")]);
+    }
+    server.start_again();
+}
+
+#[test]
+fn a_wrong_worker_number_is_refused_with_the_range_that_backup_workers_leave() {
+    let server = Server::drawing().config("log_line_prefix", "%e ").start();
+    server.stop(Shutdown::Fast);
+    // Beyond the layout's whole range, not only beyond its lower half.
+    set(&server, &[("layout", "js53"), ("backup_worker", "on"), ("worker_id", "32")]);
+    let failure = server.try_start_again().expect_err("a wrong value stops the start");
+    assert!(failure.log.contains("22023 FATAL:  worker 32 is outside the layout's range 0..15\n"), "{failure:?}");
+}
+
+#[test]
+fn the_start_logs_what_will_be_drawn() {
+    let server = Server::builder().config("log_line_prefix", "%e ").start();
+    let log = server.log();
+    let line = "00000 LOG:  snowflake_id: worker not set, layout \"snowflake\" (time:41 worker:10 sequence:12 unit:1ms \
+                epoch:2025-01-01T00:00:00Z), time until 2094-09-07T15:47:35.551Z\n";
+    assert!(log.contains(line), "{log}");
+    let warning = "55000 WARNING:  parameter \"snowflake_id.worker_id\" is not set\n\
+                   55000 HINT:  Give every primary of the fleet a number of its own, the same as its standbys', in \
+                   postgresql.conf, and restart the server.\n";
+    assert!(log.contains(warning), "{log}");
+
+    let log_of_start = |settings: &[(&str, &str)]| {
+        set(&server, settings);
+        let start = server.log_length();
+        server.restart();
+        server.log_since(start)
+    };
+    let log = log_of_start(&[("worker_id", "5")]);
+    assert!(log.contains("LOG:  snowflake_id: worker 5, layout \"snowflake\" (") && !log.contains("WARNING"), "{log}");
+    let log = log_of_start(&[("layout", "js53"), ("backup_worker", "on")]);
+    assert!(log.contains("snowflake_id: worker 5, backup worker on, layout \"js53\" ("), "{log}");
+    let log = log_of_start(&[("layout", TWITTER), ("backup_worker", "off")]);
+    let line = format!("snowflake_id: datacenter not set, worker 5, layout \"twitter\" ({TWITTER}), time until 2080-");
+    assert!(
+        log.contains(&line) && log.contains("WARNING:  parameter \"snowflake_id.datacenter_id\" is not set"),
+        "{log}"
+    );
+    let log =
+        log_of_start(&[("layout", "time:40 sequence:20 unit:1ms epoch:2026-01-01T00:00:00Z"), ("worker_id", "0")]);
+    assert!(log.contains("snowflake_id: layout \"custom\" (time:40 ") && !log.contains("WARNING"), "{log}");
+}
+
+const WORKER_HINT: &str = "Give every primary of the fleet a number of its own, the same as its standbys', in postgresql.conf, and \
+                           restart the server.";
+const DATACENTER_HINT: &str = "Give the servers of each datacenter the datacenter's number, in postgresql.conf, and restart the \
+                               server.";
+
+#[test]
+fn without_a_number_that_the_layout_needs_nothing_is_drawn() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    for draw in ["SELECT snowflake_next()", "SELECT snowflake_batch(1)", "SELECT * FROM snowflake_batch(0)"] {
+        let refusal = refused(session.ids(draw));
+        let message = "parameter \"snowflake_id.worker_id\" is not set";
+        assert_eq!(texts(&refusal), ["55000", message, "", WORKER_HINT], "{draw}");
+    }
+    // Reading needs no number.
+    assert_eq!(session.value("snowflake_format(0)"), "2025-01-01T00:00:00.000Z #0 @(0)");
+
+    set(&server, &[("layout", "twitter"), ("worker_id", "26")]);
+    server.restart();
+    let refusal = refused(server.connect().try_draw());
+    let message = "parameter \"snowflake_id.datacenter_id\" is not set";
+    assert_eq!(texts(&refusal), ["55000", message, "", DATACENTER_HINT]);
+
+    set(&server, &[("layout", "mastodon")]);
+    unset(&server, &[("worker_id", "")]);
+    server.restart();
+    let mut session = server.connect();
+    for field in ["worker_id", "datacenter_id"] {
+        assert_eq!(part(&mut session, field), "NULL");
+    }
+}
+
+#[test]
+fn the_servers_numbers_are_in_its_ids() {
+    let server = Server::builder().start_with_extension();
+    let cases = [
+        ("snowflake", "1023", None),
+        ("twitter", "26", Some("11")),
+        ("discord", "31", Some("1")),
+        ("discord", "0", Some("31")),
+        ("sonyflake", "65535", None),
+    ];
+    for (layout, worker, datacenter) in cases {
+        set(&server, &[("layout", layout), ("worker_id", worker), ("datacenter_id", datacenter.unwrap_or("-1"))]);
+        server.restart();
+        let mut session = server.connect();
+        // Three hundred, so that runs of a batch are among them, and ids at the end of a tick.
+        let ids = [vec![session.draw()], session.draw_batch(300)].concat();
+        let layout = Layout::parse(layout).unwrap();
+        let numbers = ids.iter().map(|id| layout.parts(*id).unwrap()).map(|parts| (parts.worker, parts.datacenter));
+        let expected = (worker.parse().ok(), datacenter.map(|number| number.parse().unwrap()));
+        assert_eq!(numbers.collect::<BTreeSet<_>>(), BTreeSet::from([expected]), "{layout}");
+    }
+}
+
+/// A field of an id that is drawn for it.
+fn part(session: &mut Client, name: &str) -> String {
+    session.value(&format!("SELECT {name} FROM snowflake_parse(snowflake_next())"))
+}
+
+#[test]
+fn a_layout_whose_time_is_used_up_only_reads() {
+    let server = Server::drawing().set("layout", "baidu").start_with_extension();
+    let mut session = server.connect();
+    for draw in ["SELECT snowflake_next()", "SELECT snowflake_batch(1)", "SELECT * FROM snowflake_batch(10)"] {
+        let refusal = refused(session.ids(draw));
+        let [sqlstate, message, detail, hint] = texts(&refusal);
+        assert_eq!([sqlstate, message], ["2200H", "the time of layout \"baidu\" is used up"], "{draw}");
+        assert_eq!(detail, "Its last instant was 2024-11-20T13:24:15.000Z.", "{draw}");
+        assert!(hint.starts_with("Check the server's clock. If it is right, choose another layout"), "{hint}");
+    }
+    let composed = "snowflake_format(snowflake_compose('2020-02-29 12:00:00+00', 4194303, 17))";
+    assert_eq!(session.value(composed), "2020-02-29T12:00:00.000Z #17 @(4194303)");
+}
+
+#[test]
+fn alter_system_refuses_a_wrong_value_and_the_server_lives_on() {
+    let server = Server::drawing().start_with_extension();
+    let pid = server.postmaster_pid();
+    let mut session = server.connect();
+    let before = session.draw();
+    let running = "The running layout is \"time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z\". To change \
+                   layout and number together, edit the configuration file and restart the server.";
+    let cases: [(&str, [&str; 4]); 8] = [
+        (
+            "worker_id = 1024",
+            [
+                "22023",
+                "worker 1024 is outside the layout's range 0..1023",
+                "The value is invalid for parameter \"snowflake_id.worker_id\".",
+                running,
+            ],
+        ),
+        (
+            "datacenter_id = 1",
+            [
+                "22023",
+                "datacenter 1 has no place in a layout without a datacenter field",
+                "The value is invalid for parameter \"snowflake_id.datacenter_id\".",
+                running,
+            ],
+        ),
+        ("worker_id = abc", ["22023", "invalid value for parameter \"snowflake_id.worker_id\": \"abc\"", "", ""]),
+        (
+            "layout = 'time:41 sequence:12 unit:1ms epoch:2025-01-01T00:00:00'",
+            [
+                "22023",
+                "epoch in layout word \"epoch:2025-01-01T00:00:00\" has no time zone",
+                "The value is invalid for parameter \"snowflake_id.layout\".",
+                "A layout is written like \"time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z\".",
+            ],
+        ),
+        ("layuot = twitter", ["42704", "unrecognized configuration parameter \"snowflake_id.layuot\"", "", ""]),
+        (
+            "on_rollback = waiit",
+            [
+                "22023",
+                "invalid value for parameter \"snowflake_id.on_rollback\": \"waiit\"",
+                "",
+                "Available values: error, wait.",
+            ],
+        ),
+        (
+            "max_borrow = '2h'",
+            [
+                "22023",
+                "7200000 ms is outside the valid range for parameter \"snowflake_id.max_borrow\" (0 .. 3600000)",
+                "",
+                "",
+            ],
+        ),
+        (
+            "backup_worker = perhaps",
+            ["22023", "parameter \"snowflake_id.backup_worker\" requires a Boolean value", "", ""],
+        ),
+    ];
+    for (setting, expected) in cases {
+        let refusal = refused(session.batch_execute(&format!("ALTER SYSTEM SET snowflake_id.{setting}")));
+        assert_eq!(texts(&refusal), expected, "{setting}");
+    }
+    let saved = fs::read_to_string(server.data_dir().join("postgresql.auto.conf")).unwrap();
+    assert!(!saved.contains("snowflake_id"), "{saved}");
+    assert_eq!(server.postmaster_pid(), pid);
+    assert!(session.draw() > before);
+    server.restart();
+}
+
+#[test]
+fn alter_system_refuses_backup_workers_for_a_layout_without_workers() {
+    let server = Server::builder().set("layout", "mastodon").start();
+    let refusal = refused(server.connect().batch_execute("ALTER SYSTEM SET snowflake_id.backup_worker = on"));
+    assert_eq!(texts(&refusal)[..2], ["22023", "a layout without a worker field has no backup workers"]);
+}
+
+#[test]
+fn a_reload_refuses_wrong_values_and_takes_good_ones() {
+    let server = Server::drawing().config("log_line_prefix", "%e ").start_with_extension();
+    let pid = server.postmaster_pid();
+    let mut session = server.connect();
+    let mut before = session.draw();
+    let wrong: [(&[(&str, &str)], &str); 7] = [
+        (&[("worker_id", "1024")], "22023 LOG:  worker 1024 is outside the layout's range 0..1023"),
+        (&[("worker_id", "abc")], "22023 LOG:  invalid value for parameter \"snowflake_id.worker_id\": \"abc\""),
+        (&[("datacenter_id", "1")], "22023 LOG:  datacenter 1 has no place in a layout without a datacenter field"),
+        (&[("layout", "twiter")], "22023 LOG:  unknown layout \"twiter\""),
+        (
+            &[("on_rollback", "waiit")],
+            "22023 LOG:  invalid value for parameter \"snowflake_id.on_rollback\": \"waiit\"",
+        ),
+        (&[("max_borrow", "2h")], "22023 LOG:  7200000 ms is outside the valid range for parameter"),
+        (&[("layuot", "twitter")], "42602 LOG:  invalid configuration parameter name \"snowflake_id.layuot\""),
+    ];
+    for (settings, expected) in wrong {
+        let start = server.log_length();
+        set(&server, settings);
+        server.reload();
+        let log = server.log_since(start);
+        assert!(log.contains(expected), "{settings:?}: expected\n{expected}\nin\n{log}");
+        // The postmaster, an open session and a new one.
+        assert_eq!(server.postmaster_pid(), pid);
+        let [id, later] = [session.draw(), server.connect().draw()];
+        assert!(before < id && id < later, "{settings:?}");
+        before = later;
+        unset(&server, settings);
+        set(&server, &[("worker_id", "5")]);
+    }
+    let show = |name: &str| server.connect().value(&format!("SELECT current_setting('snowflake_id.{name}')"));
+    assert_eq!([show("layout"), show("worker_id")], ["snowflake", "5"]);
+    assert_eq!([show("on_rollback"), show("max_borrow")], ["error", "100ms"]);
+    set(&server, &[("on_rollback", "wait"), ("max_borrow", "7s")]);
+    server.reload();
+    assert_eq!([show("on_rollback"), show("max_borrow")], ["wait", "7s"]);
+}
+
+#[test]
+fn pg_settings_describes_the_settings_and_what_waits_for_a_restart() {
+    let server = Server::drawing().start_with_extension();
+    let describe = |columns: &str| {
+        let sql = format!(
+            "SELECT string_agg(concat_ws(' ', {columns}), E'\\n' ORDER BY name)
+             FROM pg_settings WHERE name LIKE 'snowflake\\_id.%'"
+        );
+        server.connect().value(&sql)
+    };
+    let expected = "snowflake_id.backup_worker bool postmaster off
+snowflake_id.datacenter_id integer postmaster -1 -1 2147483647
+snowflake_id.layout string postmaster snowflake
+snowflake_id.max_borrow integer sighup 100 ms 0 3600000
+snowflake_id.on_rollback enum sighup error {error,wait}
+snowflake_id.worker_id integer postmaster -1 -1 2147483647";
+    assert_eq!(describe("name, vartype, context, boot_val, unit, min_val, max_val, enumvals"), expected);
+    let unlike_a_sentence = "SELECT count(*) FROM pg_settings WHERE name LIKE 'snowflake\\_id.%'
+        AND NOT (short_desc ~ '^[A-Z][a-z]+s .*\\.$' AND extra_desc ~ '\\.$')";
+    assert_eq!(server.connect().value(unlike_a_sentence), "0");
+
+    let fixed = [("worker_id", "6"), ("layout", "twitter"), ("datacenter_id", "0"), ("backup_worker", "on")];
+    set(&server, &fixed);
+    set(&server, &[("max_borrow", "1s")]);
+    server.reload();
+    let expected = "snowflake_id.backup_worker off t
+snowflake_id.datacenter_id -1 t
+snowflake_id.layout snowflake t
+snowflake_id.max_borrow 1000 f
+snowflake_id.on_rollback error f
+snowflake_id.worker_id 5 t";
+    assert_eq!(describe("name, setting, pending_restart"), expected);
+    assert_eq!(part(&mut server.connect(), "(worker_id, datacenter_id)"), "(5,)");
+    server.restart();
+    let expected = "snowflake_id.backup_worker on f
+snowflake_id.datacenter_id 0 f
+snowflake_id.layout twitter f
+snowflake_id.max_borrow 1000 f
+snowflake_id.on_rollback error f
+snowflake_id.worker_id 6 f";
+    assert_eq!(describe("name, setting, pending_restart"), expected);
+    // The primary lane sits out what it can have borrowed before the restart; until then the backup worker serves.
+    let worker = part(&mut server.connect(), "(worker_id, datacenter_id)");
+    assert!(["(6,0)", "(22,0)"].contains(&worker.as_str()), "{worker}");
+}
+
+/// Every setting that matters for uniqueness, with a value that would be valid.
+const VALID: [(&str, &str); 6] = [
+    ("layout", "leaf"),
+    ("worker_id", "6"),
+    ("datacenter_id", "0"),
+    ("backup_worker", "on"),
+    ("on_rollback", "wait"),
+    ("max_borrow", "1h"),
+];
+
+#[test]
+fn no_session_can_change_a_setting() {
+    let server = Server::drawing().start_with_extension();
+    let mut superuser = server.connect();
+    superuser.batch_execute("CREATE ROLE ordinary LOGIN; GRANT CREATE ON SCHEMA public TO ordinary").unwrap();
+    superuser
+        .batch_execute("GRANT SET ON PARAMETER snowflake_id.max_borrow, snowflake_id.on_rollback TO ordinary")
+        .unwrap();
+    superuser.batch_execute("CREATE DATABASE its_own OWNER ordinary").unwrap();
+    let values = |session: &mut Client| {
+        session.value("SELECT array_agg(setting ORDER BY name) FROM pg_settings WHERE name LIKE 'snowflake\\_id.%'")
+    };
+    let before = values(&mut server.connect());
+
+    for user in ["ordinary", "postgres"] {
+        let mut session = server.connect_as(user);
+        for (setting, value) in VALID {
+            let name = format!("snowflake_id.{setting}");
+            let reason = match setting {
+                "on_rollback" | "max_borrow" => "cannot be changed now",
+                _ => "cannot be changed without restarting the server",
+            };
+            for attempt in [
+                format!("SET {name} = '{value}'"),
+                format!("BEGIN; SET LOCAL {name} = '{value}'"),
+                format!("SET {name} TO DEFAULT"),
+                format!("SELECT set_config('{name}', '{value}', false)"),
+                format!("SELECT set_config('{name}', '{value}', true)"),
+                format!("ALTER ROLE {user} SET {name} = '{value}'"),
+                format!("ALTER ROLE {user} IN DATABASE its_own SET {name} = '{value}'"),
+                format!("ALTER DATABASE its_own SET {name} = '{value}'"),
+                format!("CREATE FUNCTION f() RETURNS bigint LANGUAGE sql SET {name} = '{value}' AS 'SELECT 1'"),
+            ] {
+                let refusal = refused(session.batch_execute(&attempt));
+                session.batch_execute("ROLLBACK").unwrap();
+                let expected = format!("parameter \"{name}\" {reason}");
+                assert_eq!((refusal.sqlstate.as_str(), refusal.message), ("55P02", expected), "{user}: {attempt}");
+            }
+            let options = format!("-c {name}={value}");
+            let refusal = refused(server.connection().user(user).options(&options).connect(NoTls));
+            assert_eq!(refusal.sqlstate, "55P02", "{user}: PGOPTIONS=\"{options}\"");
+            if user == "ordinary" {
+                let refusal = refused(session.batch_execute(&format!("ALTER SYSTEM SET {name} = '{value}'")));
+                assert_eq!(refusal.sqlstate, "42501", "{name}");
+            }
+        }
+        session.batch_execute("RESET ALL").unwrap();
+        assert_eq!(values(&mut session), before);
+    }
+    assert_eq!(values(&mut server.connect()), before);
+    assert_eq!(part(&mut server.connect_as("ordinary"), "worker_id"), "5");
+}
+
+#[test]
+fn no_session_can_make_up_a_setting_with_our_prefix() {
+    let server = Server::drawing().start();
+    let mut session = server.connect();
+    for attempt in [
+        "SET snowflake_id.foo = 1",
+        "SET snowflake_id.layuot = 'twitter'",
+        "SELECT set_config('snowflake_id.foo', '1', false)",
+        "ALTER DATABASE postgres SET snowflake_id.foo = 1",
+    ] {
+        let refusal = refused(session.batch_execute(attempt));
+        assert!(["42602", "42704"].contains(&refusal.sqlstate.as_str()), "{attempt}: {refusal:?}");
+    }
+    assert!(server.connection().options("-c snowflake_id.foo=1").connect(NoTls).is_err());
+}
