@@ -36,7 +36,8 @@ fn the_sql_surface_is_exactly_as_expected() {
         .expect("pg_regress runs: the package postgresql-server-dev is there");
 
     let differences = std::fs::read_to_string(output.join("regression.diffs")).unwrap_or_default();
-    assert!(run.status.success(), "{}\n{differences}", String::from_utf8_lossy(&run.stdout));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(run.status.success(), "{}{}\n{differences}", text(&run.stdout), text(&run.stderr));
 }
 
 fn socket_directory(server: &Server) -> PathBuf {
