@@ -36,7 +36,7 @@ pub fn require_writable(command: &'static CStr) {
         pg_sys::PreventCommandIfReadOnly(command.as_ptr());
         pg_sys::PreventCommandIfParallelMode(command.as_ptr());
     }
-    // Recovery is over, or the first of the three would have raised.
+    // Recovery is over, or the first of the three would have raised. Relaxed: as in `may_write`.
     RECOVERY_IS_OVER.store(true, Ordering::Relaxed);
 }
 

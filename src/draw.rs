@@ -58,7 +58,7 @@ impl Session {
         }
     }
 
-    /// Notes the ids of a run of one, and returns it.
+    /// Composes the id of a run of one, notes it in the slot, and returns it.
     #[inline(always)]
     fn note(self, run: Run) -> i64 {
         let id = self.drawing.identity.last_id(&self.drawing.layout, run);
@@ -126,7 +126,7 @@ pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Err
         left -= length;
         Ok(ids.insert(identity.ids(layout, session.draw(length)?)).next())
     };
-    Ok(std::iter::from_fn(move || next().inspect(|id| id.iter().for_each(|id| session.slot.note(*id))).transpose()))
+    Ok(std::iter::from_fn(move || Some(next().transpose()?.inspect(|id| session.slot.note(*id)))))
 }
 
 /// The last id drawn in this session.

@@ -414,10 +414,12 @@ fn explain(setting: &CStr, error: &Error) {
 }
 
 unsafe extern "C-unwind" fn assign_layout(_value: *const c_char, _extra: *mut c_void) {
+    // Relaxed: read by this process alone, which has one thread.
     ACCEPTED_LAYOUTS.fetch_add(1, Ordering::Relaxed);
 }
 
 unsafe extern "C-unwind" fn assign_max_borrow(value: c_int, _extra: *mut c_void) {
+    // Relaxed: as above.
     MAX_BORROW_MS.store(value, Ordering::Relaxed);
 }
 

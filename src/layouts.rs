@@ -6,7 +6,7 @@ use snowflake_core::layout::Layout;
 use crate::error::Error;
 use crate::guc;
 
-/// Layout texts that this session has used, with what they mean. Parsing one takes as long as reading a few hundred ids.
+/// Layout texts that this session has used, with what they mean: a query names its layout once for each row.
 static PARSED: Mutex<Vec<(String, Layout)>> = Mutex::new(Vec::new());
 
 /// The most texts remembered: enough for every built-in layout and some, and bounded for a table of layouts.

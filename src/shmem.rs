@@ -131,10 +131,9 @@ fn size() -> usize {
 
 /// The words of an earlier start, or of the time before a crash, are lost. What they can have been counts as drawn.
 fn generator_at_start() -> Generator {
-    match guc::config() {
-        Some(config) => Generator::following(&config.layout, WallClock.now_ms(), guc::max_borrow_ms()),
-        None => Generator::new(),
-    }
+    // A generator that follows nothing would repeat ids, so there is no default to fall back to.
+    let config = guc::config().expect("the settings are defined before the hook that asks for them is installed");
+    Generator::following(&config.layout, WallClock.now_ms(), guc::max_borrow_ms())
 }
 
 #[pg_guard]

@@ -21,7 +21,8 @@
 //! | before the epoch | | [`LaneRefusal::BeforeEpoch`] |
 //! | after the last tick | | [`LaneRefusal::TimeUsedUp`] |
 //! | | word + 1 is beyond the last tick | [`LaneRefusal::TimeUsedUp`] |
-//! | in a later tick than the word | | takes the clock's tick, at its first sequence |
+//! | in a later tick than the word | | takes the clock's tick, at its first sequence ([`first_sequence`]) |
+//! | in the word's tick | below the tick's first sequence (an earlier run or loan reached into the tick) | the same |
 //! | in the word's tick, or earlier | word + 1 is in a tick up to limit | takes word + 1, perhaps borrowed |
 //! | in the word's tick, or earlier | the word's own tick is beyond limit | [`LaneRefusal::Behind`] |
 //! | in the word's tick, or earlier | word + 1 is in a tick beyond limit | [`LaneRefusal::UsedUp`] |
