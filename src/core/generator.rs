@@ -50,6 +50,9 @@
 //! | load of the word | Acquire | the compare-exchange of whoever wrote it: the clock reading that follows comes after the writer's (I2) |
 //! | compare-exchange, success | Release | that load |
 //! | compare-exchange, failure | Relaxed | none: the value is thrown away, word and clock are read anew |
+//! | raising a lane to the mark | Release | that load; a draw that is under way fails its compare-exchange |
+//! | load of the published mark | Acquire | the store that published it: its log record, and the lane's raise, come before |
+//! | publishing a mark | Release | that load |
 //!
 //! I1 needs no ordering at all, only that one word has one modification order. `tests/loom.rs` runs all schedules of two
 //! and three threads, and shows that a clock read before the word breaks I2.
@@ -63,11 +66,11 @@ use crate::layout::{Field, Layout};
 /// The one place that knows loom, which swaps the atomics for its own to try all schedules.
 mod atomic {
     #[cfg(loom)]
-    pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
+    pub(super) use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
     #[cfg(not(loom))]
-    pub(super) use std::sync::atomic::{AtomicU64, Ordering};
+    pub(super) use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 }
-use atomic::{AtomicU64, Ordering};
+use atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// A mark that limits nothing, in milliseconds since 1970.
 pub const NO_MARK: i64 = i64::MAX;
@@ -80,6 +83,19 @@ pub enum LaneName {
     Primary,
     /// Used with backup workers; composes worker number + half of the numbers.
     Backup,
+}
+
+impl LaneName {
+    /// Both lanes.
+    pub const ALL: [Self; 2] = [Self::Primary, Self::Backup];
+
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Primary => Self::Backup,
+            Self::Backup => Self::Primary,
+        }
+    }
 }
 
 /// The numbers that every id of a server carries, checked against the layout and in place.
@@ -117,6 +133,22 @@ impl Identity {
             (None, true) => Err(IdError::NoBackup),
             (max, _) => Ok((max.unwrap_or(0) as i64 + 1) >> u32::from(backup)),
         }
+    }
+
+    /// Whether the server has a backup lane.
+    pub fn has_backup(&self) -> bool {
+        self.backup
+    }
+
+    /// The server's number in a field, 0 where the layout lacks the field.
+    pub fn number(&self, layout: &Layout, field: Field) -> u64 {
+        let bits = layout.field(field);
+        self.fixed[LaneName::Primary as usize] >> bits.shift & bits.max()
+    }
+
+    /// Whether some id could be composed by both of two servers, given the same time.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.fixed.iter().any(|fixed| other.fixed.contains(fixed))
     }
 
     /// Composes the ids of a run, ascending.
@@ -159,11 +191,24 @@ impl Run {
 
 /// The bounds of one draw, all in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct Limits<M = [i64; 2]> {
     /// How far ids may run ahead of the clock; not negative.
     pub max_borrow_ms: i64,
     /// For each lane, the instant (since 1970) that no id's tick may end after; [`NO_MARK`] for none.
-    pub marks_ms: [i64; 2],
+    pub marks_ms: M,
+}
+
+/// Says for each lane up to which instant (milliseconds since 1970) it may draw.
+pub trait MarkLimits: Copy {
+    /// Reads it. Asked after the lane's word was read, at each attempt.
+    fn limit_ms(&self, lane: LaneName) -> i64;
+}
+
+impl MarkLimits for [i64; 2] {
+    #[inline(always)]
+    fn limit_ms(&self, lane: LaneName) -> i64 {
+        self[lane as usize]
+    }
 }
 
 /// Why one lane does not serve. Instants are milliseconds since 1970.
@@ -251,6 +296,11 @@ pub fn first_sequence(layout: &Layout, tick: u64) -> u64 {
     }
 }
 
+/// The last word of a tick, or of the layout if the tick is beyond it; nothing is drawn yet before the epoch.
+fn last_word(layout: &Layout, tick: i64) -> u64 {
+    u64::try_from(tick).map_or(0, |tick| tick.min(layout.last_tick()) << layout.sequence.bits | layout.sequence.max())
+}
+
 /// One lane: the last id drawn from it, without its fixed bits. On cache lines of its own (128 bytes, since processors
 /// fetch them in pairs).
 #[derive(Debug)]
@@ -264,11 +314,15 @@ impl Lane {
         Self(AtomicU64::new(0))
     }
 
-    /// A lane from which all ids of the ticks up to `ms` (since 1970) count as drawn; nothing before the epoch.
-    fn drawn_until(layout: &Layout, ms: i64) -> Self {
-        let word = u64::try_from(layout.tick_at(ms))
-            .map_or(0, |tick| tick.min(layout.last_tick()) << layout.sequence.bits | layout.sequence.max());
-        Self(AtomicU64::new(word))
+    /// A lane from which all ids of the ticks up to `tick` count as drawn.
+    fn drawn_until(layout: &Layout, tick: i64) -> Self {
+        Self(AtomicU64::new(last_word(layout, tick)))
+    }
+
+    /// Counts all ids of ticks that end at `mark_ms` or before as drawn. Never lowers the lane.
+    pub fn raise(&self, layout: &Layout, mark_ms: i64) {
+        // Release: pairs with the load in `draw`, as every write of the word does.
+        self.0.fetch_max(last_word(layout, layout.tick_at(mark_ms).saturating_sub(1)), Ordering::Release);
     }
 
     /// Draws `count` consecutive ids: the whole run or nothing. All bounds hold for the run's last id.
@@ -284,11 +338,25 @@ impl Lane {
         mark_ms: i64,
         count: u32,
     ) -> Result<(u64, u64), LaneRefusal> {
+        self.draw_below(layout, clock, allowance_ms, || mark_ms, count)
+    }
+
+    /// The same with a mark that may change meanwhile. It is read between the word and the compare-exchange: if the lane was
+    /// raised before that mark was published, and after the word was read, then the compare-exchange fails.
+    #[inline(always)]
+    fn draw_below<C: Clock>(
+        &self,
+        layout: &Layout,
+        clock: &C,
+        allowance_ms: i64,
+        mark_ms: impl Fn() -> i64,
+        count: u32,
+    ) -> Result<(u64, u64), LaneRefusal> {
         loop {
             // Acquire: pairs with the Release below, and keeps the clock reading after the load (I2).
             let word = self.0.load(Ordering::Acquire);
             let now_ms = clock.now_ms();
-            let (first, last) = next_run(layout, word, now_ms, allowance_ms, mark_ms, count)?;
+            let (first, last) = next_run(layout, word, now_ms, allowance_ms, &mark_ms, count)?;
             // Release: whoever reads this word reads the clock after we did. Relaxed: a failure's value is not used.
             // Weak: the loop is there anyway.
             if self.0.compare_exchange_weak(word, last, Ordering::Release, Ordering::Relaxed).is_ok() {
@@ -309,7 +377,7 @@ fn next_run(
     word: u64,
     now_ms: i64,
     allowance_ms: i64,
-    mark_ms: i64,
+    mark_ms: &impl Fn() -> i64,
     count: u32,
 ) -> Result<(u64, u64), LaneRefusal> {
     let sequence_bits = layout.sequence.bits;
@@ -319,10 +387,10 @@ fn next_run(
     let end_ms = start_ms + layout.unit().ms();
     // Else the whole way would skip to the tick's first sequence.
     let follows = first >= (tick << sequence_bits) + first_sequence(layout, tick);
-    if (start_ms..end_ms).contains(&now_ms) && follows && tick <= layout.last_tick() && end_ms <= mark_ms {
+    if (start_ms..end_ms).contains(&now_ms) && follows && tick <= layout.last_tick() && end_ms <= mark_ms() {
         return Ok((first, last));
     }
-    next_run_in_full(layout, word, now_ms, allowance_ms, mark_ms, count)
+    next_run_in_full(layout, word, now_ms, allowance_ms, mark_ms(), count)
 }
 
 /// The whole decision: the table at the top of this file.
@@ -385,8 +453,13 @@ impl Generator {
     /// drawn, if the clock was not ahead of `now_ms` and `max_borrow` was not greater. The first draw may have to wait for
     /// the next tick.
     pub fn following(layout: &Layout, now_ms: i64, max_borrow_ms: i64) -> Self {
-        let lane = || Lane::drawn_until(layout, now_ms.saturating_add(max_borrow_ms));
+        let lane = || Lane::drawn_until(layout, layout.tick_at(now_ms.saturating_add(max_borrow_ms)));
         Self { lanes: [lane(), lane()] }
+    }
+
+    /// Counts all ids of a lane as drawn whose ticks end at `mark_ms` (since 1970) or before. Never lowers the lane.
+    pub fn raise(&self, lane: LaneName, layout: &Layout, mark_ms: i64) {
+        self.lanes[lane as usize].raise(layout, mark_ms);
     }
 
     /// Draws `count` consecutive ids (1 to [`longest_run`]) from the first lane that serves: without backup workers the
@@ -395,12 +468,12 @@ impl Generator {
     /// # Errors
     /// [`Refusal`], of the lane that would serve soonest.
     #[inline(always)]
-    pub fn draw<C: Clock>(
+    pub fn draw<C: Clock, M: MarkLimits>(
         &self,
         layout: &Layout,
         identity: &Identity,
         clock: &C,
-        limits: &Limits,
+        limits: &Limits<M>,
         count: u32,
     ) -> Result<Run, Refusal> {
         debug_assert!((1..=longest_run(layout)).contains(&count) && limits.max_borrow_ms >= 0);
@@ -412,11 +485,11 @@ impl Generator {
 
     /// The order with backup workers. Not inlined, so that the common case without them stays small.
     #[inline(never)]
-    fn draw_with_backup<C: Clock>(
+    fn draw_with_backup<C: Clock, M: MarkLimits>(
         &self,
         layout: &Layout,
         clock: &C,
-        limits: &Limits,
+        limits: &Limits<M>,
         count: u32,
     ) -> Result<Run, Refusal> {
         let attempts = [(LaneName::Primary, 0), (LaneName::Backup, 0), (LaneName::Backup, limits.max_borrow_ms)];
@@ -435,19 +508,191 @@ impl Generator {
     }
 
     #[inline(always)]
-    fn draw_from<C: Clock>(
+    fn draw_from<C: Clock, M: MarkLimits>(
         &self,
         lane: LaneName,
         layout: &Layout,
         clock: &C,
         allowance_ms: i64,
-        limits: &Limits,
+        limits: &Limits<M>,
         count: u32,
     ) -> Result<Run, Refusal> {
-        match self.lanes[lane as usize].draw(layout, clock, allowance_ms, limits.marks_ms[lane as usize], count) {
+        let mark_ms = || limits.marks_ms.limit_ms(lane);
+        match self.lanes[lane as usize].draw_below(layout, clock, allowance_ms, mark_ms, count) {
             Ok((first, last)) => Ok(Run { lane, first, last }),
             Err(refused) => Err(refused.judged(lane, limits.max_borrow_ms)),
         }
+    }
+}
+
+/// The published marks of one database, in shared memory: up to which instant its lanes may draw, since so much is durable
+/// in its log. On a cache line of its own.
+///
+/// ```text
+/// +---------+---------+---------+---------+    owner    whose marks these are, NOBODY at first: database and sequence
+/// | owner   | version | primary | backup  |    version  grows with each owner, so that one who comes back is another
+/// +---------+---------+---------+---------+    lanes    the mark less half of MARK_AHEAD, or NOT_LOADED
+/// ```
+///
+/// A lane's word holds less than the mark, so that one comparison of a draw asks both whether the mark permits it and
+/// whether it is time to move the mark early. Only whoever holds the database's lock (`mark.rs`) publishes and claims;
+/// anybody may [`forget`](Self::forget) marks: then they are loaded anew.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct PublishedMarks {
+    owner: AtomicU64,
+    version: AtomicU64,
+    early_ms: [AtomicI64; 2],
+}
+
+/// Whom a [`PublishedMarks`] belongs to that belongs to nobody.
+pub const NOBODY: u64 = 0;
+
+/// A mark that permits nothing, since nobody has read what the database holds.
+pub const NOT_LOADED: i64 = i64::MIN;
+
+/// How far the published word lies before the mark, in milliseconds: half of [`MARK_AHEAD_MS`](crate::mark::MARK_AHEAD_MS).
+const EARLY_MS: i64 = crate::mark::MARK_AHEAD_MS / 2;
+
+impl PublishedMarks {
+    /// Marks that belong to nobody.
+    #[allow(clippy::new_without_default, reason = "as for Lane")]
+    pub fn new() -> Self {
+        let lane = || AtomicI64::new(NOT_LOADED);
+        Self { owner: AtomicU64::new(NOBODY), version: AtomicU64::new(0), early_ms: [lane(), lane()] }
+    }
+
+    /// Whom the marks belong to.
+    pub fn owner(&self) -> u64 {
+        // Acquire: in `of`, after the version. Elsewhere a hint.
+        self.owner.load(Ordering::Acquire)
+    }
+
+    /// The marks as those of `owner`, if they are.
+    pub fn of(&self, owner: u64) -> Option<Marks<'_>> {
+        // Acquire: the version before the owner. If the owner is another by then, so is the version, and these marks permit
+        // nothing.
+        let version = self.version.load(Ordering::Acquire);
+        (self.owner() == owner).then_some(Marks { published: self, version })
+    }
+
+    /// Takes over the marks of `from`, which must be [`NOBODY`], or a sequence or database that nobody draws in. False if
+    /// another took them. They never belong to nobody again.
+    pub fn claim(&self, from: u64, to: u64) -> bool {
+        if from != NOBODY {
+            self.forget();
+        }
+        // AcqRel: after the marks are forgotten, and before the version. Relaxed: a failure's value is not used.
+        let claimed = self.owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if claimed {
+            // Release: pairs with the load in `of`. Whoever sees a mark that is published later sees it too (`early_ms`).
+            self.version.fetch_add(1, Ordering::Release);
+        }
+        claimed
+    }
+
+    /// Forgets what is published: the next draw reads what the database holds.
+    pub fn forget(&self) {
+        for early_ms in &self.early_ms {
+            // Release: nothing is handed over by it, but it must not fall behind what the caller does next.
+            early_ms.store(NOT_LOADED, Ordering::Release);
+        }
+    }
+}
+
+/// A session's view of its database's marks: which they are, and the version under which they are its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Marks<'a> {
+    published: &'a PublishedMarks,
+    version: u64,
+}
+
+impl<'a> Marks<'a> {
+    /// The marks in `published` under a version that [`version`](Self::version) gave.
+    #[inline]
+    pub fn new(published: &'a PublishedMarks, version: u64) -> Self {
+        Self { published, version }
+    }
+
+    /// What to give to [`new`](Self::new), to have the same marks.
+    pub fn version(&self) -> (&'a PublishedMarks, u64) {
+        (self.published, self.version)
+    }
+
+    /// The marks themselves, for [`Limits::marks_ms`]: for a draw that need not look after the mark.
+    pub fn limits_ms(&self) -> [i64; 2] {
+        LaneName::ALL.map(|lane| self.mark_ms(lane).unwrap_or(NOT_LOADED))
+    }
+
+    /// A lane's mark, or `None` if it has to be loaded.
+    pub fn mark_ms(&self, lane: LaneName) -> Option<i64> {
+        Some(self.early_ms(lane)).filter(|ms| *ms != NOT_LOADED).map(|ms| ms + EARLY_MS)
+    }
+
+    /// Whether a draw whose tick ends at `end_ms` should move the mark early, or has to.
+    pub fn is_due(&self, lane: LaneName, end_ms: i64) -> bool {
+        end_ms > self.early_ms(lane)
+    }
+
+    /// Up to where a lane may draw without a thought for the mark.
+    #[inline(always)]
+    pub fn early_ms(&self, lane: LaneName) -> i64 {
+        // Acquire: pairs with the Release in `publish`: the mark's log record, and the raise of the lane to what was loaded,
+        // come before the draw. And the mark before the version: a mark of the next owner shows its version.
+        let early_ms = self.published.early_ms[lane as usize].load(Ordering::Acquire);
+        // Relaxed: ordered by the load before it.
+        if self.published.version.load(Ordering::Relaxed) == self.version { early_ms } else { NOT_LOADED }
+    }
+
+    /// Publishes a mark that is durable. To be called with the database's lock held.
+    pub fn publish(&self, lane: LaneName, mark_ms: i64) {
+        // Release: pairs with the load in `early_ms`.
+        self.published.early_ms[lane as usize].store(mark_ms - EARLY_MS, Ordering::Release);
+    }
+
+    /// Forgets what is published, see [`PublishedMarks::forget`].
+    pub fn forget(&self) {
+        self.published.forget();
+    }
+}
+
+/// For a draw that looks after the mark: it is refused when the mark should be moved, early or not.
+impl MarkLimits for Marks<'_> {
+    #[inline(always)]
+    fn limit_ms(&self, lane: LaneName) -> i64 {
+        self.early_ms(lane)
+    }
+}
+
+/// How far the wall clock has been from the time since boot, at most, when marks moved on this server: a clock that leaps
+/// ahead shows as a greater distance.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct ClockReference(AtomicI64);
+
+impl ClockReference {
+    const UNKNOWN: i64 = i64::MIN;
+
+    /// No mark has moved yet.
+    #[allow(clippy::new_without_default, reason = "as for Lane")]
+    pub fn new() -> Self {
+        Self(AtomicI64::new(Self::UNKNOWN))
+    }
+
+    /// By how much the wall clock has run ahead of the time since boot, in milliseconds; 0 if no mark has moved yet, or if
+    /// it has fallen behind.
+    pub fn leap_ms(&self, now_ms: i64, boot_ms: i64) -> i64 {
+        // Relaxed, here and below: one word, compared with two clocks, and not ordered with anything.
+        match self.0.load(Ordering::Relaxed) {
+            Self::UNKNOWN => 0,
+            before => now_ms.saturating_sub(boot_ms).saturating_sub(before).max(0),
+        }
+    }
+
+    /// Notes both clocks, when a mark moves. The reference never falls: a clock that was set back, and comes right again, has
+    /// not leapt.
+    pub fn note(&self, now_ms: i64, boot_ms: i64) {
+        self.0.fetch_max(now_ms.saturating_sub(boot_ms), Ordering::Relaxed);
     }
 }
 

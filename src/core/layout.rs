@@ -285,6 +285,19 @@ impl Layout {
         BUILT_IN.iter().find(|(_, line)| Self::parse_line(line).as_ref() == Ok(self)).map(|(name, _)| *name)
     }
 
+    /// A number that stands for the layout where its text has no place: FNV-1a (Fowler, Noll, Vo; 64 bits) of the text,
+    /// without the sign. The text is the canonical one, so that one layout has one fingerprint however it was written.
+    pub fn fingerprint(&self) -> i64 {
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        (self.to_string().bytes().fold(0xCBF2_9CE4_8422_2325, step) >> 1) as i64
+    }
+
+    /// The name of the built-in layout with this fingerprint.
+    pub fn built_in_with(fingerprint: i64) -> Option<&'static str> {
+        let named = |line| Self::parse_line(line).is_ok_and(|layout| layout.fingerprint() == fingerprint);
+        BUILT_IN.iter().find(|(_, line)| named(line)).map(|(name, _)| *name)
+    }
+
     /// The fields that are there, from the high bits to the low.
     pub fn fields(&self) -> impl Iterator<Item = FieldBits> {
         let mut fields = Field::ALL.map(|field| (field, self.field(field)));

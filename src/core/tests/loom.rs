@@ -6,6 +6,9 @@
 //! it from saying less than the clock reading of the thread that wrote the word. If either of the two were Relaxed, the
 //! load of a word would not order what follows it after what preceded its store, an old reading would be allowed beside
 //! a new word, and [`a_clock_that_runs_forward_is_never_a_rollback`] would find it: that test is their guard.
+//!
+//! The marks' log is such a load too: a draw that sees a published mark without what came before it finds an old log, and
+//! each test of marks asserts that it does not.
 
 #![cfg(loom)]
 
@@ -15,8 +18,11 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::clock::Clock;
-use snowflake_core::generator::{Generator, Identity, Lane, LaneName, LaneRefusal, Limits, NO_MARK, Refusal};
+use snowflake_core::generator::{
+    Generator, Identity, Lane, LaneName, LaneRefusal, Limits, Marks, NO_MARK, NOBODY, PublishedMarks, Refusal,
+};
 use snowflake_core::layout::Layout;
+use snowflake_core::mark::MARK_AHEAD_MS;
 
 /// Where the clock stands at first; any tick but 0 will do.
 const START_MS: i64 = 5;
@@ -170,6 +176,21 @@ fn a_clock_that_runs_forward_is_never_a_rollback() {
     });
 }
 
+#[test]
+fn a_lane_that_is_raised_is_never_a_rollback() {
+    // I2, where the word is not drawn but raised, by a thread that has seen the clock reach the mark.
+    all_schedules("a lane that is raised", || {
+        let shared = Shared::new(2);
+        let other = thread::spawn({
+            let shared = shared.clone();
+            move || drawn([shared.draw_one()])
+        });
+        shared.clock.set(START_MS + 2);
+        shared.lane.raise(&shared.layout, START_MS + 2);
+        other.join().unwrap();
+    });
+}
+
 /// The negative control of the test above: the same clock, read in the wrong order.
 #[test]
 fn a_clock_read_before_the_word_makes_false_rollbacks() {
@@ -306,4 +327,176 @@ fn two_threads_share_both_lanes() {
 #[test]
 fn two_threads_borrow_from_the_backup_lane() {
     backup_schedules("both lanes, borrowing", 1, 3);
+}
+
+/// A server whose marks one thread moves, with the database's lock, while another one draws: the log that the marks promise
+/// something about, and a flag.
+struct Guarded {
+    layout: Layout,
+    generator: Generator,
+    published: PublishedMarks,
+    /// The mark that is in the log. Relaxed: nothing but the published mark says that it is there.
+    logged_ms: AtomicI64,
+    done: AtomicI64,
+}
+
+/// Two sequences that marks can belong to.
+const ONE: u64 = 1;
+const OTHER: u64 = 2;
+
+/// How far a mark is ahead of what may be drawn without a thought for it.
+const EARLY_MS: i64 = MARK_AHEAD_MS / 2;
+
+/// Instants of the models: what was drawn before a start, and beyond it what a session wants to draw.
+const DRAWN_MS: i64 = START_MS + 3;
+
+impl Guarded {
+    /// The marks belong to [`ONE`], not loaded.
+    fn new() -> Arc<Self> {
+        let (published, generator) = (PublishedMarks::new(), Generator::new());
+        assert!(published.claim(NOBODY, ONE));
+        let [logged_ms, done] = [0, 0].map(AtomicI64::new);
+        Arc::new(Self { layout: layout(1), generator, published, logged_ms, done })
+    }
+
+    fn marks_of(&self, owner: u64) -> Marks<'_> {
+        self.published.of(owner).expect("it is the owner")
+    }
+
+    /// Logs and publishes a mark of which draws up to `end_ms` need not think.
+    fn move_mark(&self, marks: Marks<'_>, end_ms: i64) {
+        let mark_ms = end_ms + EARLY_MS;
+        self.logged_ms.store(mark_ms, Ordering::Relaxed);
+        marks.publish(LaneName::Primary, mark_ms);
+    }
+
+    /// Draws one id at an instant, and returns its tick: instants and ticks are the same here.
+    fn draw(&self, marks: Marks<'_>, now_ms: i64) -> Result<i64, Refusal> {
+        let identity = Identity::new(&self.layout, Some(1), None, false).unwrap();
+        let limits = Limits { max_borrow_ms: 10, marks_ms: marks };
+        let run = self.generator.draw(&self.layout, &identity, &|| now_ms, &limits, 1)?;
+        Ok(self.layout.parts(identity.last_id(&self.layout, run)).unwrap().tick as i64)
+    }
+}
+
+/// Counts the draws that were served and those that were not: a model without both shows nothing.
+#[derive(Clone, Default)]
+struct Served(std::sync::Arc<[AtomicUsize; 2]>);
+
+impl Served {
+    fn count(&self, drawn: &Result<i64, Refusal>) {
+        assert!(matches!(drawn, Ok(_) | Err(Refusal::MarkReached { .. })), "{drawn:?}");
+        self.0[usize::from(drawn.is_ok())].fetch_add(1, SeqCst);
+    }
+
+    fn assert_both(&self) {
+        assert!(self.0.iter().all(|count| count.load(SeqCst) > 0), "one of the two never happened: {:?}", self.0);
+    }
+}
+
+#[test]
+fn who_sees_a_published_mark_sees_its_log_record() {
+    let served = Served::default();
+    let counted = served.clone();
+    all_schedules("a mark is moved", move || {
+        let server = Guarded::new();
+        server.move_mark(server.marks_of(ONE), START_MS);
+        let others = [0, 1].map(|_| {
+            let (server, counted) = (server.clone(), counted.clone());
+            thread::spawn(move || {
+                let drawn = server.draw(server.marks_of(ONE), START_MS);
+                counted.count(&drawn);
+                // Its tick ends at or below the mark in the log.
+                let covers = |tick: &i64| server.logged_ms.load(Ordering::Relaxed) - EARLY_MS > *tick;
+                drawn.inspect(|tick| assert!(covers(tick), "{tick}")).ok()
+            })
+        });
+        server.move_mark(server.marks_of(ONE), START_MS + 1);
+        let ids: Vec<u64> =
+            others.into_iter().filter_map(|thread| thread.join().unwrap()).map(|tick| tick as u64).collect();
+        assert!(ids.len() < 2 || ids.iter().all(|tick| *tick == START_MS as u64), "{ids:?}");
+    });
+    served.assert_both();
+}
+
+#[test]
+fn nothing_is_drawn_below_the_mark_that_was_loaded() {
+    let served = Served::default();
+    let counted = served.clone();
+    all_schedules("a mark is loaded", move || {
+        let server = Guarded::new();
+        let other = thread::spawn({
+            let (server, counted) = (server.clone(), counted.clone());
+            move || {
+                // It may have read the word before it was raised, and the mark after it was published.
+                let drawn = server.draw(server.marks_of(ONE), START_MS);
+                counted.count(&drawn);
+                drawn.inspect(|tick| assert!(*tick >= DRAWN_MS, "{tick} was drawn before")).ok()
+            }
+        });
+        server.generator.raise(LaneName::Primary, &server.layout, DRAWN_MS);
+        server.move_mark(server.marks_of(ONE), DRAWN_MS + 2);
+        let mine = server.draw(server.marks_of(ONE), START_MS).unwrap();
+        assert!(mine >= DRAWN_MS, "{mine} was drawn before");
+        other.join().unwrap();
+    });
+    served.assert_both();
+}
+
+#[test]
+fn no_session_draws_under_the_mark_of_another_sequence() {
+    const FAR_MS: i64 = START_MS + 8;
+    let served = Served::default();
+    let counted = served.clone();
+    all_schedules("marks change hands, and back", move || {
+        let server = Guarded::new();
+        let known = server.marks_of(ONE).version().1;
+        server.move_mark(server.marks_of(ONE), START_MS + 1);
+        let other = thread::spawn({
+            let (server, counted) = (server.clone(), counted.clone());
+            move || {
+                let known = Marks::new(&server.published, known);
+                // What this sequence's own mark permits may be drawn, what only the other's does may not.
+                counted.count(&server.draw(known, START_MS));
+                for marks in [Some(known), server.published.of(ONE)].into_iter().flatten() {
+                    let drawn = server.draw(marks, FAR_MS);
+                    assert!(matches!(drawn, Err(Refusal::MarkReached { .. })), "{drawn:?}");
+                }
+            }
+        });
+        assert!(server.published.claim(ONE, OTHER));
+        server.move_mark(server.marks_of(OTHER), FAR_MS + 1);
+        assert!(server.published.claim(OTHER, ONE));
+        other.join().unwrap();
+    });
+    served.assert_both();
+}
+
+#[test]
+fn what_a_restored_dump_holds_is_not_drawn_once_it_is_there() {
+    let served = Served::default();
+    let counted = served.clone();
+    all_schedules("marks are forgotten and loaded", move || {
+        let server = Guarded::new();
+        server.move_mark(server.marks_of(ONE), START_MS + 1);
+        let other = thread::spawn({
+            let (server, counted) = (server.clone(), counted.clone());
+            move || {
+                // Acquire: pairs with the Release below, which makes "once it is there" true in the model.
+                let there = server.done.load(Ordering::Acquire) == 1;
+                let drawn = server.draw(server.marks_of(ONE), START_MS);
+                counted.count(&drawn);
+                let Ok(tick) = drawn else { return };
+                // Either the old mark has permitted it, before; or the new one, above what was restored.
+                assert!(tick >= DRAWN_MS || !there && tick == START_MS, "{tick} is drawn, restored: {there}");
+                assert!(tick < DRAWN_MS || server.logged_ms.load(Ordering::Relaxed) > DRAWN_MS + EARLY_MS);
+            }
+        });
+        server.published.forget();
+        server.done.store(1, Ordering::Release);
+        server.generator.raise(LaneName::Primary, &server.layout, DRAWN_MS);
+        server.move_mark(server.marks_of(ONE), DRAWN_MS + 2);
+        other.join().unwrap();
+    });
+    served.assert_both();
 }

@@ -5,6 +5,7 @@
 //! | What is a layout, in plain arithmetic? What is the draw, in plain words? | `spec.rs`, `model.rs`: the oracles |
 //! | Do layouts, ids and instants do as the oracle does? | `layouts.rs`, `ids.rs`, `instants.rs` |
 //! | Do servers? | `draws.rs`, `js53.rs`, `identities.rs`, `first_sequences.rs` |
+//! | Does what the mark builds on? | `marks.rs` |
 //!
 //! Every run takes new values; a failing test prints the line that repeats it (`PROPTEST_RNG_SEED=...`, a variable of
 //! proptest's own) and writes no file. All schedules of threads: `loom.rs`.
@@ -34,6 +35,8 @@ mod instants;
 mod js53;
 #[path = "properties/layouts.rs"]
 mod layouts;
+#[path = "properties/marks.rs"]
+mod marks;
 #[path = "properties/model.rs"]
 mod model;
 #[path = "properties/spec.rs"]

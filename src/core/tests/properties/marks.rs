@@ -1,0 +1,200 @@
+//! What the mark's protocol builds on: raised lanes, published marks, the numbers that a database stores, and leaps.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use snowflake_core::generator::{
+    ClockReference, Generator, Identity, LaneName, Limits, MarkLimits, NO_MARK, NOBODY, NOT_LOADED, PublishedMarks,
+    Refusal,
+};
+use snowflake_core::layout::{BUILT_IN, Field, Layout};
+use snowflake_core::mark::{MARK_AHEAD_MS, identity_code, identity_of};
+
+use crate::spec::{Spec, numbers, place, specs, up_to};
+use crate::{Scripted, config};
+
+/// FNV-1a of the layouts' lines, as computed by another program: databases hold these, so they can never change.
+const FINGERPRINTS: [(&str, i64); 11] = [
+    ("snowflake", 659_112_385_214_155_961),
+    ("twitter", 7_366_546_996_939_299_186),
+    ("js53", 8_876_148_683_603_590_667),
+    ("baidu", 6_716_042_574_934_541_900),
+    ("leaf", 903_937_532_760_564_967),
+    ("discord", 7_478_322_222_171_316_616),
+    ("instagram", 5_163_230_396_149_121_768),
+    ("mastodon", 3_545_235_968_293_553_177),
+    ("sonyflake", 3_129_586_852_765_729_314),
+    ("cosid", 8_438_707_181_393_898_272),
+    ("pgedge", 4_107_238_148_521_907_482),
+];
+
+#[test]
+fn the_fingerprints_of_built_in_layouts_never_change() {
+    let mut all = HashSet::new();
+    for ((name, _), (pinned, fingerprint)) in BUILT_IN.into_iter().zip(FINGERPRINTS) {
+        let layout = Layout::parse(name).unwrap();
+        assert_eq!((name, layout.fingerprint()), (pinned, fingerprint));
+        assert_eq!(Layout::built_in_with(fingerprint), Some(name));
+        assert!(all.insert(fingerprint));
+    }
+    assert_eq!(all.len(), BUILT_IN.len());
+    assert_eq!(Layout::built_in_with(0), None);
+}
+
+/// An identity of a layout, and the worker numbers that its lanes compose.
+fn identities(spec: &Spec) -> impl Strategy<Value = (Identity, i128, Vec<i128>)> + use<> {
+    let spec = spec.clone();
+    (numbers(&spec), any::<bool>()).prop_map(move |(mut numbers, backup)| {
+        let backup = backup && spec.bits(Field::Worker) > 0;
+        let half = spec.size(Field::Worker) / 2;
+        let worker = &mut numbers[place(Field::Worker)];
+        if backup {
+            *worker %= half;
+        }
+        let workers = if backup { vec![*worker, *worker + half] } else { vec![*worker] };
+        let given = |field| spec.given(field, numbers);
+        let identity = Identity::new(&spec.layout(), given(Field::Worker), given(Field::Datacenter), backup).unwrap();
+        (identity, numbers[place(Field::Datacenter)], workers)
+    })
+}
+
+proptest! {
+    #![proptest_config(config(2000))]
+
+    #[test]
+    fn a_raised_lane_begins_with_the_first_tick_that_ends_after_the_mark(
+        (spec, tick, drawn) in specs()
+            .prop_flat_map(|spec| (Just(spec.clone()), up_to(spec.last_tick() - 1), up_to(spec.last_tick()))),
+        part in 0..1000_i64,
+        lower in 1..5000_i64,
+    ) {
+        let layout = spec.layout();
+        let given = |field| layout.max_of(field).map(|_| 0);
+        let identity = Identity::new(&layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
+        let mark_ms = layout.start_of_ms(tick as u64) + part % layout.unit().ms();
+        let draw = |generator: &Generator, now_ms| {
+            let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
+            let run = generator.draw(&layout, &identity, &Scripted::at(now_ms), &limits, 1);
+            run.map(|run| i128::from(layout.parts(identity.last_id(&layout, run)).unwrap().tick))
+        };
+        let generator = Generator::new();
+        generator.raise(LaneName::Primary, &layout, mark_ms);
+        generator.raise(LaneName::Primary, &layout, mark_ms.saturating_sub(lower));
+        if tick > 0 {
+            // All before it counts as drawn.
+            prop_assert!(draw(&generator, layout.start_of_ms(tick as u64 - 1)).is_err());
+        }
+        prop_assert_eq!(draw(&generator, mark_ms), Ok(tick));
+        // The other lane is as it was, and a lane that is beyond the mark stays there.
+        generator.raise(LaneName::Backup, &layout, i64::MAX);
+        generator.raise(LaneName::Primary, &layout, i64::MIN);
+        prop_assert_eq!(draw(&generator, layout.start_of_ms(tick as u64 + 1)), Ok(tick + 1));
+        let generator = Generator::new();
+        let drawn_ms = layout.start_of_ms(drawn as u64);
+        prop_assert_eq!(draw(&generator, drawn_ms), Ok(drawn));
+        generator.raise(LaneName::Primary, &layout, mark_ms);
+        if drawn > tick {
+            let lowered = !matches!(draw(&generator, mark_ms), Err(Refusal::Rollback { .. }));
+            prop_assert!(!lowered);
+        }
+        // At and after the end, nothing is left.
+        generator.raise(LaneName::Primary, &layout, layout.last_instant_ms() + layout.unit().ms());
+        prop_assert_eq!(draw(&generator, layout.last_instant_ms()), Err(Refusal::TimeUsedUp));
+    }
+
+    #[test]
+    fn numbers_are_read_back_from_their_code((spec, (identity, datacenter, workers)) in specs()
+        .prop_flat_map(|spec| (Just(spec.clone()), identities(&spec))))
+    {
+        let layout = spec.layout();
+        let code = identity_code(&layout, &identity);
+        prop_assert_eq!(identity_of(&layout, code), Ok(identity));
+        prop_assert_eq!(i128::from(code), (workers[0] << 32) + (datacenter << 1) + i128::from(identity.has_backup()));
+        prop_assert_eq!(i128::from(identity.number(&layout, Field::Worker)), workers[0]);
+        prop_assert_eq!(i128::from(identity.number(&layout, Field::Datacenter)), datacenter);
+    }
+
+    #[test]
+    fn servers_overlap_exactly_if_lanes_of_theirs_have_equal_numbers(
+        ((one, datacenter, workers), (other, other_datacenter, other_workers)) in specs()
+            .prop_map(|mut spec| {
+                // Few numbers, so that they are often equal.
+                for (field, bits) in &mut spec.fields {
+                    if matches!(field, Field::Worker | Field::Datacenter) {
+                        *bits = 1.max(*bits % 4);
+                    }
+                }
+                spec
+            })
+            .prop_flat_map(|spec| (identities(&spec), identities(&spec))),
+    ) {
+        let equal = datacenter == other_datacenter && workers.iter().any(|worker| other_workers.contains(worker));
+        prop_assert_eq!(one.overlaps(&other), equal);
+        prop_assert_eq!(other.overlaps(&one), equal);
+        prop_assert!(one.overlaps(&one));
+    }
+
+    #[test]
+    fn a_layout_has_one_fingerprint_however_it_is_written(spec in specs(), other in specs()) {
+        let (layout, other) = (spec.layout(), other.layout());
+        let text = spec.text();
+        let written = Layout::parse(&text.replace(' ', "  ").replace("Z", "+00:00")).unwrap();
+        prop_assert_eq!(written.fingerprint(), layout.fingerprint());
+        prop_assert!(layout.fingerprint() >= 0);
+        prop_assert_eq!(other.fingerprint() == layout.fingerprint(), other == layout);
+        prop_assert_eq!(Layout::built_in_with(layout.fingerprint()), layout.built_in_name());
+    }
+
+    #[test]
+    fn a_published_mark_is_half_as_far_for_those_who_look_after_it(mark_ms in -1_i64 << 53..1 << 53, near in -2..=2_i64) {
+        let published = PublishedMarks::new();
+        prop_assert!(published.claim(NOBODY, 7));
+        let marks = published.of(7).unwrap();
+        prop_assert_eq!(marks.limits_ms(), [NOT_LOADED; 2]);
+        marks.publish(LaneName::Backup, mark_ms);
+        prop_assert_eq!((marks.mark_ms(LaneName::Primary), marks.mark_ms(LaneName::Backup)), (None, Some(mark_ms)));
+        prop_assert_eq!(marks.limits_ms(), [NOT_LOADED, mark_ms]);
+        let early_ms = mark_ms - MARK_AHEAD_MS / 2;
+        prop_assert_eq!((marks.limit_ms(LaneName::Primary), marks.limit_ms(LaneName::Backup)), (NOT_LOADED, early_ms));
+        prop_assert!(marks.is_due(LaneName::Primary, i64::MIN + 1));
+        prop_assert_eq!(marks.is_due(LaneName::Backup, early_ms + near), near > 0);
+        marks.forget();
+        prop_assert_eq!(marks.limits_ms(), [NOT_LOADED; 2]);
+    }
+
+    #[test]
+    fn a_leap_is_what_the_wall_clock_has_gained(now_ms: i64, boot_ms in 0..1_i64 << 50, ran in 0..1_i64 << 50, step in -1_i64 << 50..1 << 50) {
+        let clocks = ClockReference::new();
+        prop_assert_eq!(clocks.leap_ms(now_ms, boot_ms), 0);
+        let now_ms = now_ms / 4;
+        clocks.note(now_ms, boot_ms);
+        prop_assert_eq!(clocks.leap_ms(now_ms + ran + step, boot_ms + ran), step.max(0));
+        // Noted anew, it is as it should be; and a clock that was set back may come right again.
+        clocks.note(now_ms + ran + step, boot_ms + ran);
+        prop_assert_eq!(clocks.leap_ms(now_ms + ran + step, boot_ms + ran), 0);
+        prop_assert_eq!(clocks.leap_ms(now_ms + ran, boot_ms + ran), 0);
+    }
+}
+
+#[test]
+fn marks_change_hands() {
+    let published = PublishedMarks::new();
+    assert_eq!((published.owner(), published.of(7).is_some()), (NOBODY, false));
+    assert!(!published.claim(8, 7), "it was nobody's, not 8's");
+    assert!(published.claim(NOBODY, 7));
+    assert!(!published.claim(NOBODY, 8), "another was faster");
+    let of_seven = published.of(7).unwrap();
+    of_seven.publish(LaneName::Primary, 1000);
+    assert_eq!(published.of(7).unwrap().mark_ms(LaneName::Primary), Some(1000));
+    assert!(published.claim(7, 8) && published.of(7).is_none());
+    let of_eight = published.of(8).unwrap();
+    assert_eq!(of_eight.mark_ms(LaneName::Primary), None, "7's mark");
+    of_eight.publish(LaneName::Primary, 2000);
+    assert_eq!(of_seven.mark_ms(LaneName::Primary), None, "8's mark");
+    // Who comes back is another.
+    assert!(published.claim(8, 7));
+    published.of(7).unwrap().publish(LaneName::Primary, 3000);
+    assert_eq!(of_seven.mark_ms(LaneName::Primary), None);
+    assert_eq!(of_eight.mark_ms(LaneName::Primary), None);
+    assert_eq!(published.of(7).unwrap().mark_ms(LaneName::Primary), Some(3000));
+}

@@ -1,0 +1,108 @@
+//! A simulated server: a data directory (log, databases, settings), its clock, and the shared memory of one run of it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use snowflake_core::generator::{ClockReference, Generator, Identity, PublishedMarks};
+use snowflake_core::layout::{Field, Layout};
+
+use crate::log::{Id, Log};
+
+/// As many databases as a server can have.
+pub const MOST_DATABASES: usize = 4;
+
+/// The datacenter of all servers, where the layout has one.
+pub const DATACENTER: i64 = 1;
+
+/// The settings that need a restart.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    pub layout: Layout,
+    pub worker: i64,
+    pub backup: bool,
+}
+
+impl Config {
+    pub fn identity(&self) -> Identity {
+        let given = |field, number| self.layout.max_of(field).map(|_| number);
+        let worker = given(Field::Worker, self.worker);
+        Identity::new(&self.layout, worker, given(Field::Datacenter, DATACENTER), self.backup).unwrap()
+    }
+
+    /// The worker numbers that the server's ids carry, without the library.
+    pub fn workers(&self) -> Vec<i64> {
+        let half = self.layout.max_of(Field::Worker).map_or(0, |max| (max as i64 + 1) / 2);
+        if self.backup { vec![self.worker, self.worker + half] } else { vec![self.worker] }
+    }
+}
+
+/// What a server's backends share between a start and the next, or the crash of one of them.
+#[derive(Debug)]
+pub struct Shared {
+    pub generator: Generator,
+    pub clocks: ClockReference,
+    pub marks: [PublishedMarks; MOST_DATABASES],
+    /// Who holds the lock on each database's mark.
+    pub locks: [Cell<Option<u64>>; MOST_DATABASES],
+    /// Whether it is gone, and with it all backends.
+    pub gone: Cell<bool>,
+    /// All ids that were drawn.
+    pub issued: RefCell<Vec<i64>>,
+    /// Ids that are not yet committed, each in its database.
+    pub uncommitted: RefCell<Vec<(usize, Id)>>,
+}
+
+impl Shared {
+    pub fn new(generator: Generator) -> Self {
+        Self {
+            generator,
+            clocks: ClockReference::new(),
+            marks: std::array::from_fn(|_| PublishedMarks::new()),
+            locks: std::array::from_fn(|_| Cell::new(None)),
+            gone: Cell::new(false),
+            issued: RefCell::default(),
+            uncommitted: RefCell::default(),
+        }
+    }
+}
+
+/// A server.
+#[derive(Debug)]
+pub struct Server {
+    pub number: usize,
+    pub config: Cell<Config>,
+    pub log: RefCell<Log>,
+    /// For each database, the ids that clients have seen and that must not come again: those drawn in this data directory,
+    /// and those that the mark had covered when it was copied.
+    pub seen: RefCell<Vec<Vec<Id>>>,
+    pub shared: RefCell<Rc<Shared>>,
+    /// How far its clock is from the right time.
+    pub offset_ms: Cell<i64>,
+    /// Where its clock stands still.
+    pub stands_at_ms: Cell<Option<i64>>,
+    /// The greatest reading of its clock, and whether a later one was smaller.
+    pub latest_ms: Cell<i64>,
+    pub went_back: Cell<bool>,
+    /// All ids that were drawn in all its runs.
+    pub ever_issued: RefCell<Vec<i64>>,
+}
+
+impl Server {
+    /// Reads the clock at the right time `time_ms`.
+    pub fn now_ms(&self, time_ms: i64) -> i64 {
+        let now_ms = self.stands_at_ms.get().unwrap_or(time_ms + self.offset_ms.get());
+        if now_ms < self.latest_ms.get() {
+            self.went_back.set(true);
+        }
+        self.latest_ms.set(now_ms.max(self.latest_ms.get()));
+        now_ms
+    }
+
+    pub fn shared(&self) -> Rc<Shared> {
+        self.shared.borrow().clone()
+    }
+
+    pub fn databases(&self) -> usize {
+        self.log.borrow().present.len()
+    }
+}

@@ -1,0 +1,375 @@
+//! A session: one statement on a simulated server, and what the protocol sees of the database there.
+//!
+//! Whatever it asks for, others may come in between: each call of [`Database`], and each reading of the clock, is a point
+//! where [`World::meanwhile`] lets them. They run to their end within the call, and give up where they would wait for a
+//! session that they have interrupted.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use snowflake_core::clock::Clock;
+use snowflake_core::generator::{Generator, LaneName, Limits, MarkLimits, Marks, NOBODY, PublishedMarks, Refusal, Run};
+use snowflake_core::layout::Layout;
+use snowflake_core::mark::{Database, MARK_AHEAD_MS, Mark, Notice, Refused, Stored, Terms, Value, identity_code};
+
+use crate::log::Record;
+use crate::server::{Config, Server, Shared};
+use crate::world::{Guarantee, Lie, World};
+
+/// Why a statement ends without a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The server is gone.
+    Crashed,
+    /// It was cancelled, or its time is over.
+    Cancelled,
+    /// It would wait for a session that it has interrupted.
+    Blocked,
+    /// The mark does not permit it.
+    Refused(Refused),
+    /// The clock is behind the last id.
+    Rollback,
+    /// The clock is outside the layout's time.
+    OutsideLayout,
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+/// More rounds than a draw ever takes.
+const MOST_ROUNDS: u32 = 2000;
+
+/// A session, for one statement.
+pub struct Session<'a> {
+    pub world: &'a World,
+    pub server: Rc<Server>,
+    pub shared: Rc<Shared>,
+    pub database: usize,
+    /// When it began, in events.
+    pub began: u64,
+    pub config: Config,
+    /// For the lie that each backend has one of its own.
+    own_generator: Option<Generator>,
+    /// Marks that belong to nobody, for a session whose database has none.
+    nobodys: PublishedMarks,
+    resetting: bool,
+    restoring: bool,
+    wait_for_clock: bool,
+    /// The end of the log that it has to flush.
+    written: Cell<usize>,
+    /// What it has written, for the lie that it reaches the log late.
+    late: Cell<Vec<Record>>,
+    /// The numbers that it has read last.
+    pub identity_read: Rc<Cell<Option<i64>>>,
+    /// How often it has waited, and how long for the mark.
+    waits: Cell<u32>,
+    waited_ms: Cell<i64>,
+}
+
+impl<'a> Session<'a> {
+    pub fn new(world: &'a World, server: &Rc<Server>, database: usize) -> Self {
+        let config = server.config.get();
+        Self {
+            world,
+            server: server.clone(),
+            shared: server.shared(),
+            database,
+            began: world.event(),
+            config,
+            own_generator: world.lies(Lie::OwnGenerator).then(Generator::new),
+            nobodys: PublishedMarks::new(),
+            resetting: false,
+            restoring: false,
+            wait_for_clock: !world.right_clock && world.random.one_in(4),
+            written: Cell::new(0),
+            late: Cell::default(),
+            identity_read: Rc::default(),
+            waits: Cell::new(0),
+            waited_ms: Cell::new(0),
+        }
+    }
+
+    /// The protocol, over this session.
+    fn mark(&self) -> Mark<'_, &Self> {
+        let Self { shared, config, .. } = self;
+        let generator = self.own_generator.as_ref().unwrap_or(&shared.generator);
+        Mark { database: self, generator, clocks: &shared.clocks, layout: &config.layout }
+    }
+
+    fn terms(&self) -> Terms {
+        let World { max_borrow_ms, max_clock_jump_ms, .. } = *self.world;
+        Terms { max_borrow_ms, max_clock_jump_ms, wait_for_clock: self.wait_for_clock }
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.config.layout
+    }
+
+    /// Whose the database's marks are. Not 0, which is nobody.
+    fn owner(&self) -> u64 {
+        let generation = self.server.log.borrow().present[self.database].generation;
+        (self.database as u64) << 32 | u64::from(generation + 1)
+    }
+
+    fn known_marks(&self) -> Marks<'_> {
+        self.shared.marks[self.database].of(self.owner()).or_else(|| self.nobodys.of(0)).unwrap()
+    }
+
+    /// Draws a run, as the extension's `draw.rs` does.
+    pub fn draw(&self, count: u32) -> Result<Run, Failure> {
+        let identity = self.config.identity();
+        let mark = self.mark();
+        let mut marks = self.known_marks();
+        for _ in 0..MOST_ROUNDS {
+            let result = match self.draw_within(Watched { session: self, marks }, count)? {
+                Err(Refusal::MarkReached { lane, end_ms }) => {
+                    mark.make_way(&identity, &self.terms(), marks, lane, end_ms)?;
+                    marks = self.known_marks();
+                    self.draw_within(marks.limits_ms(), count)?
+                }
+                result => result,
+            };
+            match result {
+                Ok(run) => return Ok(run),
+                Err(Refusal::MarkReached { .. }) => {}
+                Err(Refusal::Rollback { .. }) if !self.wait_for_clock => return Err(Failure::Rollback),
+                Err(Refusal::UsedUp { wait_ms } | Refusal::Behind { wait_ms } | Refusal::Rollback { wait_ms, .. }) => {
+                    self.sleep(wait_ms)?;
+                }
+                Err(Refusal::BeforeEpoch { .. } | Refusal::TimeUsedUp) => return Err(Failure::OutsideLayout),
+            }
+            marks = self.known_marks();
+        }
+        self.world.broken(Guarantee::Bounded, || "a session goes round in circles".to_owned());
+        Err(Failure::Cancelled)
+    }
+
+    fn draw_within<M: MarkLimits>(&self, marks_ms: M, count: u32) -> Result<Result<Run, Refusal>, Failure> {
+        let Self { shared, config, world, .. } = self;
+        let generator = self.own_generator.as_ref().unwrap_or(&shared.generator);
+        let limits = Limits { max_borrow_ms: world.max_borrow_ms, marks_ms };
+        let drawn = generator.draw(&config.layout, &config.identity(), self, &limits, count);
+        if shared.gone.get() { Err(Failure::Crashed) } else { Ok(drawn) }
+    }
+
+    /// `snowflake_advance`.
+    pub fn advance(&self, end_ms: i64) -> Result<(), Failure> {
+        self.mark().advance(&self.terms(), end_ms)
+    }
+
+    /// `snowflake_reset_mark`.
+    pub fn reset(mut self) -> Result<(), Failure> {
+        self.resetting = true;
+        self.mark().reset(&self.config.identity())
+    }
+
+    /// What a dump does: it sets the sequences, all in one transaction or each in its own; at each commit, the protocol looks
+    /// at them.
+    pub fn restore(mut self, stored: &Stored, transactions: bool) -> Result<(), Failure> {
+        self.restoring = true;
+        let values = LaneName::ALL.map(|lane| (Value::Mark(lane), Some(stored.marks_ms[lane as usize])));
+        let values = values.into_iter().chain([(Value::Identity, stored.identity), (Value::Layout, stored.layout)]);
+        for (value, number) in values.filter_map(|(value, number)| Some((value, number?))) {
+            let write = Record::Write { database: self.database, value, number, resets: false };
+            self.server.log.borrow_mut().insert(write);
+            if transactions {
+                self.commit(LaneName::ALL.map(|lane| value == Value::Mark(lane)))?;
+            }
+        }
+        if transactions { Ok(()) } else { self.commit([true; 2]) }
+    }
+
+    fn commit(&self, written: [bool; 2]) -> Result<(), Failure> {
+        if self.world.lies(Lie::NoRecheck) {
+            return Ok(());
+        }
+        self.mark().recheck(&self.config.identity(), written)
+    }
+
+    /// Whether marks of the database are loaded.
+    pub fn loaded(&self) -> [bool; 2] {
+        LaneName::ALL.map(|lane| self.known_marks().mark_ms(lane).is_some())
+    }
+
+    /// Lets others run; they may end this session.
+    fn meanwhile(&self) -> Result<(), Failure> {
+        self.world.meanwhile(&self.server);
+        if self.shared.gone.get() {
+            return Err(Failure::Crashed);
+        }
+        // With a right clock, everything is to be in time: nothing is cancelled that would make up for it.
+        if !self.world.right_clock && !self.restoring && self.world.random.one_in(150) {
+            return Err(Failure::Cancelled);
+        }
+        Ok(())
+    }
+
+    /// Waits so long, or shorter.
+    fn sleep(&self, wait_ms: i64) -> Result<(), Failure> {
+        let World { random, right_clock, .. } = self.world;
+        self.waits.set(self.waits.get() + 1);
+        if self.waits.get() > if *right_clock { 1000 } else { 8 } {
+            return Err(Failure::Cancelled);
+        }
+        self.meanwhile()?;
+        let shorter = !right_clock && random.one_in(4);
+        self.world.pass(if shorter { random.of(0..=wait_ms.min(1000)) } else { wait_ms });
+        self.meanwhile()
+    }
+
+    fn insert(&self, record: Record) {
+        let end = {
+            let mut log = self.server.log.borrow_mut();
+            log.insert(record);
+            log.inserted()
+        };
+        self.written.set(end);
+        if !self.restoring {
+            self.world.check_prefix(&self.server, self.database);
+        }
+    }
+}
+
+/// Marks that others may change just before they are read.
+#[derive(Clone, Copy)]
+struct Watched<'a> {
+    session: &'a Session<'a>,
+    marks: Marks<'a>,
+}
+
+impl MarkLimits for Watched<'_> {
+    fn limit_ms(&self, lane: LaneName) -> i64 {
+        self.session.world.meanwhile(&self.session.server);
+        self.marks.limit_ms(lane)
+    }
+}
+
+impl Clock for Session<'_> {
+    fn now_ms(&self) -> i64 {
+        self.world.meanwhile(&self.server);
+        self.server.now_ms(self.world.time_ms())
+    }
+}
+
+impl Database for &Session<'_> {
+    type Error = Failure;
+
+    fn read(&self) -> Result<Stored, Failure> {
+        self.meanwhile()?;
+        let stored = self.server.log.borrow().present[self.database].stored;
+        self.identity_read.set(stored.identity);
+        Ok(match self.world.lie {
+            Some(Lie::NothingStored) if self.loaded() == [false; 2] => {
+                Stored { marks_ms: [0; 2], local_ms: [0; 2], ..stored }
+            }
+            Some(Lie::NoIdentity) => {
+                let own = identity_code(self.layout(), &self.config.identity());
+                Stored { identity: (!self.resetting).then_some(own), ..stored }
+            }
+            Some(Lie::NoLayout) => Stored { layout: Some(self.layout().fingerprint()), ..stored },
+            _ => stored,
+        })
+    }
+
+    fn marks(&self) -> Result<Option<Marks<'_>>, Failure> {
+        Ok(self.shared.marks[self.database].of(self.owner()))
+    }
+
+    fn lock(&self, wait: bool) -> Result<Option<Marks<'_>>, Failure> {
+        self.meanwhile()?;
+        let lock = &self.shared.locks[self.database];
+        if lock.get().is_some() && !self.world.lies(Lie::NoLock) {
+            return if wait { Err(Failure::Blocked) } else { Ok(None) };
+        }
+        lock.set(Some(self.began));
+        if let Err(failure) = self.meanwhile() {
+            self.unlock();
+            return Err(failure);
+        }
+        Ok(self.shared.marks[self.database].of(self.owner()).or_else(|| self.nobodys.of(NOBODY)))
+    }
+
+    fn claim(&self) -> Result<Marks<'_>, Failure> {
+        self.meanwhile()?;
+        let published = &self.shared.marks[self.database];
+        if published.owner() != self.owner() {
+            assert!(published.claim(published.owner(), self.owner()), "somebody has claimed without the lock");
+        }
+        Ok(self.known_marks())
+    }
+
+    fn unlock(&self) {
+        if self.world.lies(Lie::LateLog) {
+            self.world.meanwhile(&self.server);
+        }
+        for record in self.late.take() {
+            self.insert(record);
+        }
+        let lock = &self.shared.locks[self.database];
+        if lock.get() == Some(self.began) {
+            lock.set(None);
+        }
+    }
+
+    fn write(&self, value: Value, number: i64) -> Result<(), Failure> {
+        self.meanwhile()?;
+        let number = match value {
+            Value::Mark(_) | Value::Local(_) if self.world.lies(Lie::NoLookAhead) => number - MARK_AHEAD_MS,
+            Value::Mark(_) | Value::Local(_) if self.world.lies(Lie::TooFarAhead) => number + MARK_AHEAD_MS / 2,
+            _ => number,
+        };
+        if matches!(value, Value::Mark(_)) {
+            self.world.check_bounded(self, number);
+        }
+        self.world.tell(|| format!("  writes {value:?} {number}"));
+        let resets = self.resetting;
+        let record = Record::Write { database: self.database, value, number, resets };
+        if self.world.lies(Lie::LateLog) {
+            let mut late = self.late.take();
+            late.push(record);
+            self.late.set(late);
+        } else {
+            self.insert(record);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), Failure> {
+        self.meanwhile()?;
+        if !self.world.lies(Lie::NoFlush) {
+            let inserted = self.server.log.borrow().inserted();
+            let end = self.world.random.of(self.written.get().min(inserted) as i64..=inserted as i64);
+            self.server.log.borrow_mut().flush(end as usize);
+        }
+        self.meanwhile()
+    }
+
+    fn now_ms(&self) -> i64 {
+        Clock::now_ms(*self)
+    }
+
+    fn boot_ms(&self) -> i64 {
+        self.world.time_ms()
+    }
+
+    fn wait(&self, wait_ms: i64) -> Result<(), Failure> {
+        assert!(self.shared.locks[self.database].get() != Some(self.began), "it waits with the lock held");
+        self.waited_ms.set(self.waited_ms.get() + wait_ms);
+        self.world.tell(|| format!("  waits {wait_ms} ms for the mark"));
+        let bound_ms = MARK_AHEAD_MS + self.layout().unit().ms();
+        if self.world.right_clock && self.waited_ms.get() > bound_ms {
+            let waited_ms = self.waited_ms.get();
+            self.world.broken(Guarantee::Bounded, || {
+                format!("a session waits {waited_ms} ms for the mark, more than {bound_ms}")
+            });
+        }
+        self.sleep(wait_ms)
+    }
+
+    fn report(&self, notice: Notice) {
+        self.world.tell(|| format!("  reports {notice:?}"));
+    }
+}

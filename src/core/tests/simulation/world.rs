@@ -1,0 +1,703 @@
+//! What happens to the servers, and what must hold whatever happens.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use snowflake_core::generator::{Generator, LaneName, Marks, NOBODY, Run};
+use snowflake_core::layout::{Field, Layout};
+use snowflake_core::mark::{MARK_AHEAD_MS, Refused, identity_code};
+
+use crate::log::{Contents, Id, Log, Record};
+use crate::random::Random;
+use crate::server::{Config, DATACENTER, MOST_DATABASES, Server, Shared};
+use crate::session::{Failure, Session};
+
+/// What is promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarantee {
+    /// One running server never issues an id twice; nor does one after the other from the same data directory, whose clock is
+    /// never set back.
+    G0,
+    /// No id is drawn that the copy holds; in every prefix of the log, the mark covers every row.
+    G1,
+    /// After a crash, no id is drawn that a client has seen. On a copy, none that its mark had covered.
+    G2,
+    /// When an id is drawn, a mark at or after the end of its tick is flushed (I3).
+    Flushed,
+    /// An id is greater than all of the same numbers that must not come again.
+    Order,
+    /// No id at or below one that was given to `snowflake_advance` is drawn.
+    Advance,
+    /// The mark is reset only with another number, and before it is in use.
+    Reset,
+    /// Nothing is drawn with another layout than before.
+    Layout,
+    /// With a right clock nobody is refused, nobody waits longer than the mark runs ahead, and it does not run away.
+    Bounded,
+}
+
+/// What a simulation does wrong on purpose, to show that the checks see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lie {
+    /// What is flushed is not durable.
+    NoFlush,
+    /// What is written reaches the log after the mark is published.
+    LateLog,
+    /// What is written does not run ahead.
+    NoLookAhead,
+    /// The first read after a start finds no marks.
+    NothingStored,
+    /// The numbers stored are the server's own, always; for a reset, there are none.
+    NoIdentity,
+    /// The layout stored is always the server's own.
+    NoLayout,
+    /// Each backend has a generator of its own.
+    OwnGenerator,
+    /// The lock keeps nobody out.
+    NoLock,
+    /// Nobody looks at what a restored dump has written.
+    NoRecheck,
+    /// Published marks survive a crash.
+    MarksSurvive,
+    /// A generator begins anew after a start.
+    NothingFollows,
+    /// What is written runs too far ahead.
+    TooFarAhead,
+}
+
+/// Several servers, and everything that is random about them.
+pub struct World {
+    pub random: Random,
+    pub lie: Option<Lie>,
+    /// Whether all clocks are right, always.
+    pub right_clock: bool,
+    pub max_borrow_ms: i64,
+    pub max_clock_jump_ms: i64,
+    /// What was found to be wrong.
+    pub broken: RefCell<Vec<(Guarantee, String)>>,
+    /// How often what happened.
+    pub counts: RefCell<BTreeMap<&'static str, u64>>,
+    tells: bool,
+    /// The layout of the servers, and the one that they are given by mistake.
+    layouts: [Layout; 2],
+    servers: RefCell<Vec<Rc<Server>>>,
+    /// What the servers' worker numbers are taken from: they change when a mark is reset, and never come back.
+    first_worker: Cell<i64>,
+    dump: RefCell<Option<Rc<Contents>>>,
+    /// Server and database into which a dump is being restored: nobody draws there, and nothing crashes.
+    restoring: Cell<Option<(usize, usize)>>,
+    /// The right time, in milliseconds since 1970. Also the time since boot.
+    time_ms: Cell<i64>,
+    events: Cell<u64>,
+    depth: Cell<u32>,
+}
+
+const LAYOUTS: [&str; 7] = [
+    "snowflake",
+    "js53",
+    "mastodon",
+    "time:41 worker:5 sequence:1 unit:1ms epoch:2025-01-01T00:00:00Z",
+    "time:39 sequence:2 worker:5 unit:10ms epoch:2025-01-01T00:00:00Z",
+    "time:36 datacenter:2 worker:5 sequence:4 unit:100ms epoch:2025-01-01T00:00:00Z",
+    "time:33 worker:5 sequence:2 unit:1s epoch:1970-01-01T00:00:00Z",
+];
+
+const DAY_MS: i64 = 86_400_000;
+
+impl World {
+    /// The world of a seed. With `tells`, it says what happens.
+    pub fn new(seed: u64, lie: Option<Lie>, tells: bool) -> Self {
+        let random = Random::new(seed);
+        let layouts = [(); 2].map(|()| Layout::parse(random.pick(&LAYOUTS)).unwrap());
+        Self {
+            lie,
+            right_clock: random.one_in(4),
+            max_borrow_ms: random.pick(&[0, 5, 100, 2500]),
+            max_clock_jump_ms: random.pick(&[0, DAY_MS, DAY_MS, 60_000]),
+            broken: RefCell::default(),
+            counts: RefCell::default(),
+            tells,
+            layouts,
+            servers: RefCell::default(),
+            first_worker: Cell::new(1),
+            dump: RefCell::default(),
+            restoring: Cell::new(None),
+            time_ms: Cell::new(1_780_000_000_000 + random.of(0..=2000)),
+            events: Cell::new(1),
+            depth: Cell::new(0),
+            random,
+        }
+    }
+
+    /// Lets it happen.
+    pub fn run(&self) {
+        self.tell(|| {
+            let Self { layouts, right_clock, max_borrow_ms, .. } = self;
+            format!("layout {}, max_borrow {max_borrow_ms} ms, right clock: {right_clock}", layouts[0])
+        });
+        let mut log = Log::default();
+        log.insert(Record::NewDatabase(None));
+        log.insert(Record::NewDatabase(None));
+        let config = self.any_config(Config { layout: self.layouts[0], worker: 1, backup: false });
+        self.add_server(log, config, 0, vec![Vec::new(); 2]);
+        for _ in 0..self.random.of(20..=70) {
+            self.pass(self.random.weighed(&[(4, 0), (4, 1), (2, 7), (2, 120), (2, 450), (1, 1300), (1, 4000)]));
+            self.step();
+        }
+    }
+
+    /// Says what happens, in a replay.
+    pub fn tell(&self, what: impl FnOnce() -> String) {
+        if self.tells {
+            println!("{:>7} {}{}", self.events.get(), "  ".repeat(self.depth.get() as usize), what());
+        }
+    }
+
+    pub fn lies(&self, lie: Lie) -> bool {
+        self.lie == Some(lie)
+    }
+
+    /// Notes that a promise is broken.
+    pub fn broken(&self, guarantee: Guarantee, what: impl FnOnce() -> String) {
+        let what = what();
+        self.tell(|| format!("BROKEN: {guarantee:?}: {what}"));
+        self.broken.borrow_mut().push((guarantee, what));
+    }
+
+    fn count(&self, what: &'static str) {
+        *self.counts.borrow_mut().entry(what).or_default() += 1;
+    }
+
+    /// The next event's number.
+    pub fn event(&self) -> u64 {
+        self.events.set(self.events.get() + 1);
+        self.events.get()
+    }
+
+    pub fn time_ms(&self) -> i64 {
+        self.time_ms.get()
+    }
+
+    pub fn pass(&self, ms: i64) {
+        self.time_ms.set(self.time_ms.get() + ms);
+    }
+
+    /// Lets other sessions of a server run, sometimes.
+    pub fn meanwhile(&self, server: &Rc<Server>) {
+        if self.depth.get() >= 2 || !self.random.one_in(12) {
+            return;
+        }
+        self.depth.set(self.depth.get() + 1);
+        let crash = if self.restoring.get().is_some() { 0 } else { 2 };
+        type Action = fn(&World, &Rc<Server>);
+        let actions: [(usize, Action); 7] = [
+            (10, Self::draw),
+            (4, Self::commit),
+            (2, Self::flush_some),
+            (3, |world, _| world.pass(world.random.of(0..=600))),
+            (1, Self::set_clock),
+            (1, Self::advance),
+            (crash, Self::crash),
+        ];
+        self.random.weighed(&actions)(self, server);
+        self.depth.set(self.depth.get() - 1);
+    }
+
+    fn step(&self) {
+        let server = {
+            let servers = self.servers.borrow();
+            servers[self.random.below(servers.len())].clone()
+        };
+        type Action = fn(&World, &Rc<Server>);
+        let actions: [(usize, Action); 13] = [
+            (60, Self::draw),
+            (15, Self::commit),
+            (4, Self::flush_some),
+            (6, Self::set_clock),
+            (4, Self::advance),
+            (5, Self::crash),
+            (3, Self::restart),
+            (4, Self::copy),
+            (2, Self::create_database),
+            (1, Self::create_extension),
+            (2, Self::dump),
+            (2, Self::restore),
+            (2, Self::reset),
+        ];
+        self.random.weighed(&actions)(self, &server);
+    }
+
+    fn any_database(&self, server: &Server) -> usize {
+        self.random.below(server.databases())
+    }
+
+    fn is_restoring(&self, server: &Server, database: usize) -> bool {
+        self.restoring.get() == Some((server.number, database))
+    }
+
+    /// Draws ids, and checks them.
+    fn draw(&self, server: &Rc<Server>) {
+        let database = self.any_database(server);
+        if self.is_restoring(server, database) {
+            return;
+        }
+        let session = Session::new(self, server, database);
+        let longest = snowflake_core::generator::longest_run(&session.config.layout).min(3);
+        let count = if self.random.one_in(4) { longest } else { 1 };
+        match session.draw(count) {
+            Ok(run) => self.check(&session, run),
+            Err(failure) => {
+                self.tell(|| format!("server {} database {database}: {failure:?}", server.number));
+                self.count(match failure {
+                    Failure::Crashed => "crashed",
+                    Failure::Cancelled => "cancelled",
+                    Failure::Blocked => "blocked",
+                    Failure::Refused(Refused::Behind { .. }) => "behind",
+                    Failure::Refused(Refused::Leapt { .. }) => "leapt",
+                    Failure::Refused(Refused::OtherLayout { .. }) => "other layout",
+                    Failure::Refused(_) => unreachable!("only a reset is refused so"),
+                    Failure::Rollback => "rollback",
+                    Failure::OutsideLayout => "outside the layout",
+                });
+                let excused = [Failure::Crashed, Failure::Blocked].contains(&failure)
+                    || matches!(failure, Failure::Refused(Refused::OtherLayout { .. }));
+                if self.right_clock && !excused {
+                    self.broken(Guarantee::Bounded, || {
+                        format!("a session ends with {failure:?} though the clock is right")
+                    });
+                }
+            }
+        }
+    }
+
+    fn check(&self, session: &Session<'_>, run: Run) {
+        let Session { server, shared, database, config, .. } = session;
+        let (database, layout) = (*database, &config.layout);
+        let identity = config.identity();
+        let code = identity_code(layout, &identity);
+        for id in identity.ids(layout, run) {
+            let parts = layout.parts(id).unwrap();
+            let end_ms = parts.created_at_ms + layout.unit().ms();
+            let id = Id {
+                id,
+                lane: run.lane(),
+                numbers: (parts.datacenter, parts.worker),
+                layout: layout.fingerprint(),
+                identity: code,
+                end_ms,
+            };
+            self.tell(|| format!("server {} database {database} draws {id:?}", server.number));
+            self.count("drawn");
+            let log = server.log.borrow();
+            let contents = &log.present[database];
+            let broken = |guarantee, what: &str| {
+                self.broken(guarantee, || {
+                    format!("{id:?} is drawn in database {database} of server {}, {what}", server.number)
+                });
+            };
+            if shared.issued.borrow().contains(&id.id) {
+                broken(Guarantee::G0, "which has drawn it since its start");
+            } else if !server.went_back.get() && server.ever_issued.borrow().contains(&id.id) {
+                broken(Guarantee::G0, "which has drawn it before its start, and its clock was not set back");
+            }
+            if contents.rows.iter().any(|row| row.id == id.id) {
+                broken(Guarantee::G1, "which holds it");
+            }
+            if server.seen.borrow()[database].iter().any(|seen| seen.id == id.id) {
+                broken(Guarantee::G2, "which a client has seen");
+            }
+            if log.durable[database].stored.marks_ms[run.lane() as usize] < end_ms {
+                broken(Guarantee::Flushed, "above the mark that is flushed");
+            }
+            if contents.stored.layout != Some(layout.fingerprint()) {
+                broken(Guarantee::Layout, "with another layout");
+            }
+            let above = |held: &[Id]| {
+                held.iter().all(|held| (held.numbers, held.layout) != (id.numbers, id.layout) || held.id < id.id)
+            };
+            if !above(&contents.rows) || !above(&server.seen.borrow()[database]) {
+                broken(Guarantee::Order, "though a greater one of the same numbers was drawn before");
+            }
+            let (advanced_ms, when) = contents.advanced;
+            if end_ms <= advanced_ms && session.began > when {
+                broken(Guarantee::Advance, "at or below what was given to snowflake_advance()");
+            }
+            shared.issued.borrow_mut().push(id.id);
+            server.ever_issued.borrow_mut().push(id.id);
+            server.seen.borrow_mut()[database].push(id);
+            if !self.random.one_in(4) {
+                shared.uncommitted.borrow_mut().push((database, id));
+            }
+        }
+    }
+
+    /// Checks that the log up to here, of which any copy may hold no more, has a mark for every row in it.
+    pub fn check_prefix(&self, server: &Server, database: usize) {
+        let log = server.log.borrow();
+        let contents = &log.present[database];
+        for lane in LaneName::ALL {
+            let mark_ms = contents.stored.marks_ms[lane as usize];
+            let rows_ms = contents.rows_end_ms[lane as usize];
+            if mark_ms < rows_ms {
+                self.broken(Guarantee::G1, || {
+                    format!("in a prefix of the log, the {lane:?} mark {mark_ms} of database {database} is below the row {rows_ms}")
+                });
+            }
+            if mark_ms < contents.advanced.0 {
+                self.broken(Guarantee::Advance, || {
+                    format!("in a prefix of the log, the {lane:?} mark {mark_ms} is below it")
+                });
+            }
+        }
+    }
+
+    /// Checks that a mark that is written does not run away from the clock.
+    pub fn check_bounded(&self, session: &Session<'_>, mark_ms: i64) {
+        let now_ms = session.server.now_ms(self.time_ms());
+        // A server that has the wrong layout by mistake may write what one with the right layout had stored.
+        let unit_ms = self.layouts[0].unit().ms().max(self.layouts[1].unit().ms());
+        let bound_ms = MARK_AHEAD_MS + self.max_borrow_ms + unit_ms;
+        if self.right_clock && mark_ms - now_ms > bound_ms {
+            self.broken(Guarantee::Bounded, || {
+                format!("the mark is {} ms ahead, more than {bound_ms}", mark_ms - now_ms)
+            });
+        }
+    }
+
+    /// Commits a row. Whether it is flushed is the client's choice (`synchronous_commit`).
+    fn commit(&self, server: &Rc<Server>) {
+        let shared = server.shared();
+        let (database, id) = {
+            let mut uncommitted = shared.uncommitted.borrow_mut();
+            if uncommitted.is_empty() {
+                return;
+            }
+            let at = self.random.below(uncommitted.len());
+            if self.is_restoring(server, uncommitted[at].0) {
+                return;
+            }
+            uncommitted.swap_remove(at)
+        };
+        self.tell(|| format!("server {} database {database} stores {}", server.number, id.id));
+        self.count("stored");
+        server.log.borrow_mut().insert(Record::Row(database, id));
+        self.check_prefix(server, database);
+        if !self.random.one_in(3) {
+            self.flush_all(server);
+        }
+    }
+
+    fn flush_all(&self, server: &Server) {
+        let mut log = server.log.borrow_mut();
+        let end = log.inserted();
+        log.flush(end);
+    }
+
+    /// What the log writer does.
+    fn flush_some(&self, server: &Rc<Server>) {
+        let mut log = server.log.borrow_mut();
+        let end = self.random.of(log.flushed() as i64..=log.inserted() as i64);
+        log.flush(end as usize);
+    }
+
+    fn set_clock(&self, server: &Rc<Server>) {
+        if self.right_clock {
+            return;
+        }
+        let now_ms = server.now_ms(self.time_ms());
+        if self.random.one_in(5) {
+            server.stands_at_ms.set(Some(now_ms));
+        } else {
+            server.stands_at_ms.set(None);
+            let steps = [
+                (4, -1),
+                (4, -30),
+                (4, -700),
+                (4, -1500),
+                (3, -3500),
+                (3, -3_600_000),
+                (1, -30 * DAY_MS),
+                (3, 40),
+                (3, 1500),
+                (2, 3_600_000),
+                (1, 2 * DAY_MS),
+                (1, 3650 * DAY_MS),
+            ];
+            let seen = server.seen.borrow();
+            let drawn = &seen[self.random.below(seen.len())];
+            let offset_ms = match self.random.below(4) {
+                // Right again, or to where ids were drawn.
+                0 => 0,
+                1 if !drawn.is_empty() => drawn[self.random.below(drawn.len())].end_ms - 1 - self.time_ms(),
+                _ => server.offset_ms.get() + self.random.weighed(&steps),
+            };
+            server.offset_ms.set(offset_ms);
+        }
+        self.tell(|| format!("server {}: the clock is set to {}", server.number, server.now_ms(self.time_ms())));
+    }
+
+    fn advance(&self, server: &Rc<Server>) {
+        let database = self.any_database(server);
+        if self.is_restoring(server, database) {
+            return;
+        }
+        let session = Session::new(self, server, database);
+        let layout = session.config.layout;
+        let now_ms = server.now_ms(self.time_ms());
+        let ahead_ms = self.random.pick(&[-4000, -1000, -300, 0, 300, 900, 1500, 3_600_000]);
+        let at_ms = now_ms + if self.right_clock { ahead_ms.min(-layout.unit().ms()) } else { ahead_ms };
+        let Ok(tick) = u64::try_from(layout.tick_at(at_ms)) else { return };
+        if tick > layout.last_tick() {
+            return;
+        }
+        let end_ms = layout.start_of_ms(tick) + layout.unit().ms();
+        let advanced = session.advance(end_ms);
+        self.tell(|| format!("server {} database {database}: advance to {end_ms}: {advanced:?}", server.number));
+        if advanced.is_ok() {
+            self.count("advanced");
+            // It has flushed what it has promised.
+            server.log.borrow_mut().insert(Record::Advanced(database, (end_ms, self.event())));
+            self.check_prefix(server, database);
+            self.flush_all(server);
+        }
+    }
+
+    /// A configuration as before, or another.
+    fn any_config(&self, before: Config) -> Config {
+        let layout = if self.random.one_in(12) { self.layouts[1] } else { self.layouts[0] };
+        let first = self.first_worker.get();
+        let Some(max) = layout.max_of(Field::Worker) else { return Config { layout, worker: first, backup: false } };
+        let half = (max as i64 + 1) / 2;
+        if before.layout == layout && self.random.one_in(2) {
+            return before;
+        }
+        let (worker, backup) =
+            self.random.pick(&[(first, false), (first, true), (first + 1, true), (first + half, false)]);
+        Config { layout, worker, backup }
+    }
+
+    fn start(&self, server: &Server) {
+        let layout = server.config.get().layout;
+        let now_ms = server.now_ms(self.time_ms());
+        let generator = match self.lie {
+            Some(Lie::NothingFollows) => Generator::new(),
+            _ => Generator::following(&layout, now_ms, self.max_borrow_ms),
+        };
+        let shared = Shared::new(generator);
+        if self.lies(Lie::MarksSurvive) {
+            for (before, after) in server.shared().marks.iter().zip(&shared.marks) {
+                let owner = before.owner();
+                after.claim(NOBODY, owner);
+                let survive = |before: Marks<'_>, after: Marks<'_>| {
+                    for lane in LaneName::ALL {
+                        if let Some(mark_ms) = before.mark_ms(lane) {
+                            after.publish(lane, mark_ms);
+                        }
+                    }
+                };
+                if let Some((before, after)) = before.of(owner).zip(after.of(owner)) {
+                    survive(before, after);
+                }
+            }
+        }
+        *server.shared.borrow_mut() = Rc::new(shared);
+        self.tell(|| format!("server {} starts at {now_ms}: {:?}", server.number, server.config.get()));
+    }
+
+    /// The server crashes, or one of its backends, and recovers what is in its log.
+    fn crash(&self, server: &Rc<Server>) {
+        let depth = self.depth.get();
+        self.count(if depth > 0 { "crash within a statement" } else { "crash" });
+        server.shared().gone.set(true);
+        let end = {
+            let log = server.log.borrow();
+            let (flushed, inserted) = (log.flushed(), log.inserted());
+            // Often all that is not flushed is lost.
+            if self.random.one_in(2) { flushed } else { self.random.of(flushed as i64..=inserted as i64) as usize }
+        };
+        server.log.borrow_mut().crash(end);
+        self.tell(|| format!("server {} crashes, and keeps {end} records of its log", server.number));
+        // After the crash of a backend, the postmaster goes on with the settings it has.
+        if self.random.one_in(4) {
+            server.config.set(self.any_config(server.config.get()));
+        }
+        if self.random.one_in(2) {
+            self.set_clock(server);
+        }
+        self.start(server);
+    }
+
+    fn restart(&self, server: &Rc<Server>) {
+        server.shared().gone.set(true);
+        self.flush_all(server);
+        server.config.set(self.any_config(server.config.get()));
+        if self.random.one_in(4) {
+            self.set_clock(server);
+        }
+        self.start(server);
+    }
+
+    fn add_server(&self, log: Log, config: Config, offset_ms: i64, seen: Vec<Vec<Id>>) {
+        let mut servers = self.servers.borrow_mut();
+        let server = Server {
+            number: self.event() as usize,
+            config: Cell::new(config),
+            log: RefCell::new(log),
+            seen: RefCell::new(seen),
+            shared: RefCell::new(Rc::new(Shared::new(Generator::new()))),
+            offset_ms: Cell::new(offset_ms),
+            stands_at_ms: Cell::new(None),
+            latest_ms: Cell::new(i64::MIN),
+            went_back: Cell::new(false),
+            ever_issued: RefCell::default(),
+        };
+        self.flush_all(&server);
+        self.start(&server);
+        if servers.len() == 3 {
+            servers.swap_remove(self.random.below(3));
+        }
+        servers.push(Rc::new(server));
+    }
+
+    /// A standby that lags and is promoted, a base backup, a recovery to a point in time: all hold a prefix of the log. The
+    /// original may go on; but between the two nothing is promised.
+    fn copy(&self, original: &Rc<Server>) {
+        let log = original.log.borrow();
+        let first = log.flushed().min(2);
+        let from = if self.random.one_in(2) { log.flushed().saturating_sub(6).max(first) } else { first };
+        let copy = log.copy(self.random.of(from as i64..=log.flushed() as i64) as usize);
+        let covered = |(contents, seen): (&Contents, &Vec<Id>)| covered(contents, seen);
+        let seen = copy.present.iter().zip(&*original.seen.borrow()).map(covered).collect();
+        let offset_ms = if self.right_clock { 0 } else { self.random.pick(&[0, 0, -5, -800, -3_600_000, 3_600_000]) };
+        self.tell(|| format!("server {} is copied, {} records of its log", original.number, copy.inserted()));
+        self.count("copy");
+        let config = if self.random.one_in(2) { original.config.get() } else { self.any_config(original.config.get()) };
+        drop(log);
+        self.add_server(copy, config, offset_ms, seen);
+    }
+
+    fn create_database(&self, server: &Rc<Server>) {
+        if server.databases() == MOST_DATABASES {
+            return;
+        }
+        let template = Some(self.any_database(server)).filter(|_| !self.random.one_in(4));
+        self.tell(|| format!("server {}: CREATE DATABASE from {template:?}", server.number));
+        server.log.borrow_mut().insert(Record::NewDatabase(template));
+        self.flush_all(server);
+        let mut seen = server.seen.borrow_mut();
+        let log = server.log.borrow();
+        let of_template = template.map(|template| covered(&log.present[template], &seen[template]));
+        seen.push(of_template.unwrap_or_default());
+    }
+
+    /// DROP EXTENSION and CREATE EXTENSION: nothing is promised of what was drawn before.
+    fn create_extension(&self, server: &Rc<Server>) {
+        let database = self.any_database(server);
+        self.tell(|| format!("server {} database {database}: DROP EXTENSION, CREATE EXTENSION", server.number));
+        server.log.borrow_mut().insert(Record::NewExtension(database));
+        self.flush_all(server);
+        server.seen.borrow_mut()[database].clear();
+        server.shared().uncommitted.borrow_mut().retain(|(of, _)| *of != database);
+    }
+
+    fn dump(&self, server: &Rc<Server>) {
+        let database = self.any_database(server);
+        self.tell(|| format!("server {} database {database} is dumped", server.number));
+        *self.dump.borrow_mut() = Some(Rc::new(server.log.borrow().present[database].clone()));
+    }
+
+    /// Restores a dump: into a new database, or into one that has drawn.
+    fn restore(&self, server: &Rc<Server>) {
+        let Some(dump) = self.dump.borrow().clone() else { return };
+        let database = if self.random.one_in(2) && server.databases() < MOST_DATABASES {
+            server.log.borrow_mut().insert(Record::NewDatabase(None));
+            server.seen.borrow_mut().push(Vec::new());
+            server.databases() - 1
+        } else {
+            let database = self.any_database(server);
+            let stored = server.log.borrow().present[database].stored;
+            // What is set to what it was cannot be told from what was not set.
+            let told = |lane| dump.stored.marks_ms[lane as usize] != stored.marks_ms[lane as usize];
+            let holds = LaneName::ALL.into_iter().all(told);
+            if !holds || dump.stored.layout.is_some_and(|layout| stored.layout != Some(layout)) {
+                return;
+            }
+            database
+        };
+        self.tell(|| format!("server {} database {database}: {:?} is restored", server.number, dump.stored));
+        self.count("restore");
+        self.restoring.set(Some((server.number, database)));
+        let begin = server.log.borrow().inserted();
+        Session::new(self, server, database)
+            .restore(&dump.stored, self.random.one_in(2))
+            .expect("nothing ends a restore");
+        {
+            let mut log = server.log.borrow_mut();
+            log.insert(Record::Restored(database, dump));
+            log.restored(begin);
+        }
+        self.flush_all(server);
+        self.restoring.set(None);
+        self.check_prefix(server, database);
+    }
+
+    /// `snowflake_reset_mark`, as the README says and as it does not.
+    fn reset(&self, server: &Rc<Server>) {
+        let config = server.config.get();
+        if self.layouts.iter().any(|layout| layout.max_of(Field::Worker).is_none()) {
+            return;
+        }
+        let properly = self.random.one_in(3) && self.first_worker.get() < 10;
+        if properly {
+            // Never used before by any server, and from now on by this one alone.
+            self.first_worker.set(self.first_worker.get() + 3);
+            *self.servers.borrow_mut() = vec![server.clone()];
+            *self.dump.borrow_mut() = None;
+            server.shared().gone.set(true);
+            self.flush_all(server);
+            let backup = self.random.one_in(2);
+            server.config.set(Config { worker: self.first_worker.get(), backup, ..config });
+            self.start(server);
+        }
+        let database = self.any_database(server);
+        let before = server.log.borrow().present[database].stored.identity;
+        // With other numbers, only those that were never used are safe.
+        if !properly && !before.is_some_and(|code| overlaps(code, &server.config.get())) {
+            return;
+        }
+        let session = Session::new(self, server, database);
+        let loaded = session.loaded();
+        let (config, identity) = (session.config, session.identity_read.clone());
+        let reset = session.reset();
+        self.tell(|| format!("server {} database {database}: reset: {reset:?}", server.number));
+        if reset.is_ok() {
+            self.count("reset");
+            if loaded != [false; 2] || identity.get().is_some_and(|code| overlaps(code, &config)) {
+                self.broken(Guarantee::Reset, || format!("it is reset: loaded {loaded:?}, numbers {identity:?}"));
+            }
+        } else {
+            self.count("reset refused");
+        }
+    }
+}
+
+/// Whether a server draws with a number of those stored.
+fn overlaps(code: i64, config: &Config) -> bool {
+    let stored = Config { worker: code >> 32, backup: code & 1 == 1, ..*config };
+    let datacenter = config.layout.max_of(Field::Datacenter).map_or(0, |_| DATACENTER);
+    code >> 1 & i64::from(i32::MAX) == datacenter
+        && stored.workers().into_iter().any(|worker| config.workers().contains(&worker))
+}
+
+/// The ids that a copy's marks cover.
+fn covered(contents: &Contents, seen: &[Id]) -> Vec<Id> {
+    let marks_ms = contents.stored.marks_ms;
+    let covers = |id: &&Id| {
+        // With other numbers, a mark is about other ids.
+        let same = contents.stored.identity == Some(id.identity);
+        let mark_ms = if same { marks_ms[id.lane as usize] } else { marks_ms[0].min(marks_ms[1]) };
+        id.end_ms <= mark_ms
+    };
+    seen.iter().filter(covers).copied().collect()
+}
