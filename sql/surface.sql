@@ -1,4 +1,23 @@
--- What Rust cannot say: the view, and a comment on every object.
+-- What Rust cannot say: sequences, the view, grants, and a comment on every object.
+
+-- The mark: what this database stores about the ids drawn in it (src/mark.rs). Carried by pg_dump, also for a role that owns
+-- the database but is no superuser: hence everybody may read them. Nobody may write them. The local ones are not
+-- carried: by them it is known that a dump was restored.
+CREATE SEQUENCE snowflake_mark MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_backup MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_local MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_backup_local MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_layout MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_identity MINVALUE 0 START 0;
+GRANT SELECT ON SEQUENCE snowflake_mark, snowflake_mark_backup, snowflake_mark_local, snowflake_mark_backup_local,
+    snowflake_mark_layout, snowflake_mark_identity TO PUBLIC;
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark', '');
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_backup', '');
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_layout', '');
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_identity', '');
+
+-- They concern everybody who draws.
+REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_accept_layout(), snowflake_reset_mark() FROM PUBLIC;
 
 CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
 GRANT SELECT ON snowflake_layouts TO PUBLIC;
@@ -33,5 +52,23 @@ COMMENT ON FUNCTION snowflake_layout_fields() IS
     'the fields of the current layout, from the high bits to the low';
 COMMENT ON FUNCTION snowflake_layout_fields(text) IS
     'the fields of the given layout, from the high bits to the low';
+COMMENT ON FUNCTION snowflake_advance(bigint) IS
+    'never again draw an id at or below the given one in this database';
+COMMENT ON FUNCTION snowflake_accept_layout() IS
+    'take the server''s layout for this database''s, though its ids were drawn with another one';
+COMMENT ON FUNCTION snowflake_reset_mark() IS
+    'begin anew with a new number, after the clock had been far ahead';
+COMMENT ON SEQUENCE snowflake_mark IS
+    'milliseconds since 1970: the latest time that an id drawn in this database may carry';
+COMMENT ON SEQUENCE snowflake_mark_backup IS
+    'the same for ids drawn with the backup worker number';
+COMMENT ON SEQUENCE snowflake_mark_local IS
+    'the same as snowflake_mark, not carried by pg_dump';
+COMMENT ON SEQUENCE snowflake_mark_backup_local IS
+    'the same as snowflake_mark_backup, not carried by pg_dump';
+COMMENT ON SEQUENCE snowflake_mark_layout IS
+    'fingerprint of the layout that this database''s ids were drawn with';
+COMMENT ON SEQUENCE snowflake_mark_identity IS
+    'worker, datacenter and backup_worker that this database''s ids were last drawn with, in one number';
 COMMENT ON VIEW snowflake_layouts IS
     'the built-in layouts, and one row, current, for the setting snowflake_id.layout';

@@ -5,11 +5,13 @@
 
 use std::ffi::CStr;
 
-use snowflake_core::generator::{Generator, Limits, NO_MARK, Refusal, Run, longest_run};
+use snowflake_core::generator::{Generator, Limits, MarkLimits, Marks, Refusal, Run, longest_run};
+use snowflake_core::layout::Layout;
 
 use crate::backend::{self, WallClock};
 use crate::error::Error;
 use crate::guc::{self, Drawing, OnRollback};
+use crate::mark;
 use crate::shmem::{self, Slot};
 
 /// A borrow at which oversleeping a tick by some milliseconds loses no ids: they can still be drawn afterwards.
@@ -21,6 +23,7 @@ struct Session {
     generator: &'static Generator,
     slot: &'static Slot,
     drawing: &'static Drawing,
+    marks: Marks<'static>,
 }
 
 impl Session {
@@ -29,32 +32,50 @@ impl Session {
         let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
         let drawing = guc::drawing()?;
         backend::require_writable(command);
-        Ok(Self { generator, slot: shmem::claim_slot()?, drawing })
+        Ok(Self { generator, slot: shmem::claim_slot()?, drawing, marks: mark::known_or_none()? })
     }
 
     /// The same, if all has been found and checked before. Raises nothing.
     #[inline(always)]
     fn known() -> Option<Self> {
         let (generator, drawing) = (shmem::generator()?, guc::drawing_if_set()?);
-        let slot = shmem::slot()?;
-        backend::may_write().then_some(Self { generator, slot, drawing })
+        let (slot, marks) = (shmem::slot()?, mark::known()?);
+        backend::may_write().then_some(Self { generator, slot, drawing, marks })
     }
 
-    /// Draws a run of `count` ids if a lane serves at once.
+    /// Draws a run of `count` ids if a lane serves at once, within the marks given.
     #[inline(always)]
-    fn draw_at_once(self, count: u32) -> Result<Run, Refusal> {
+    fn draw_within<M: MarkLimits>(self, marks_ms: M, count: u32) -> Result<Run, Refusal> {
         let Drawing { layout, identity } = self.drawing;
-        let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms: [NO_MARK; 2] };
+        let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms };
         self.generator.draw(layout, identity, &WallClock, &limits, count)
     }
 
-    /// Draws a run of `count` ids, waiting as long as the policy says.
-    fn draw(self, count: u32) -> Result<Run, Error> {
+    /// The same, unless it is time to look after the mark.
+    #[inline(always)]
+    fn draw_at_once(self, count: u32) -> Result<Run, Refusal> {
+        self.draw_within(self.marks, count)
+    }
+
+    /// Draws a run of `count` ids, moving the mark where it has to be, and waiting as long as the policy says.
+    fn draw(mut self, count: u32) -> Result<Run, Error> {
         loop {
-            match self.draw_at_once(count) {
+            let result = match self.draw_at_once(count) {
+                Err(Refusal::MarkReached { lane, end_ms }) => {
+                    mark::make_way(self.drawing, self.marks, lane, end_ms)?;
+                    self.marks = mark::known_or_none()?;
+                    // To the mark itself: while another session moves it early, this one need not wait.
+                    self.draw_within(self.marks.limits_ms(), count)
+                }
+                result => result,
+            };
+            match result {
                 Ok(run) => return Ok(run),
+                Err(Refusal::MarkReached { .. }) => {}
                 Err(refusal) => self.act_on(refusal)?,
             }
+            // Another session may have moved the mark, or a dump was restored.
+            self.marks = mark::known_or_none()?;
         }
     }
 
@@ -81,7 +102,7 @@ impl Session {
             Refusal::UsedUp { wait_ms } | Refusal::Behind { wait_ms } | Refusal::Rollback { wait_ms, .. } => {
                 backend::sleep(wait_ms);
             }
-            Refusal::MarkReached { .. } => unreachable!("no mark limits this draw"),
+            Refusal::MarkReached { .. } => unreachable!("draw() moves the mark"),
         }
         Ok(())
     }
@@ -90,7 +111,8 @@ impl Session {
 /// Draws one id.
 ///
 /// # Errors
-/// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::ClockBeforeEpoch`], [`Error::TimeUsedUp`], [`Error::Rollback`].
+/// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::ClockBeforeEpoch`], [`Error::TimeUsedUp`], [`Error::Rollback`], and
+/// those of [`mark::make_way`].
 /// What `nextval` refuses, PostgreSQL raises itself.
 pub fn one() -> Result<i64, Error> {
     let session = Session::new(c"snowflake_next()")?;
@@ -124,6 +146,8 @@ pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Err
         }
         let length = left.min(longest);
         left -= length;
+        // Another session may have been the first to draw since this one looked.
+        let session = Session { marks: mark::known_or_none()?, ..session };
         Ok(ids.insert(identity.ids(layout, session.draw(length)?)).next())
     };
     Ok(std::iter::from_fn(move || Some(next().transpose()?.inspect(|id| session.slot.note(*id)))))
@@ -135,4 +159,37 @@ pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Err
 /// [`Error::NotPreloaded`], [`Error::NothingDrawn`].
 pub fn last() -> Result<i64, Error> {
     shmem::claim_slot()?.last_id().ok_or(Error::NothingDrawn)
+}
+
+/// Draws no id at or below `id` any more in this database.
+///
+/// # Errors
+/// [`Error::NotPreloaded`], [`Error::Id`], and those of [`mark::advance`].
+pub fn advance(id: i64) -> Result<(), Error> {
+    let layout = writable_layout(c"snowflake_advance()")?;
+    mark::advance(layout, layout.created_at_ms(id)? + layout.unit().ms())
+}
+
+/// Takes the running layout for the database's.
+///
+/// # Errors
+/// [`Error::NotPreloaded`], and those of [`mark::accept_layout`].
+pub fn accept_layout() -> Result<(), Error> {
+    mark::accept_layout(writable_layout(c"snowflake_accept_layout()")?)
+}
+
+/// Counts nothing as drawn any more in this database.
+///
+/// # Errors
+/// [`Error::NotPreloaded`], [`Error::NotSet`], and those of [`mark::reset`].
+pub fn reset_mark() -> Result<(), Error> {
+    writable_layout(c"snowflake_reset_mark()")?;
+    mark::reset(guc::drawing()?)
+}
+
+/// The running layout, where something may be written.
+fn writable_layout(command: &'static CStr) -> Result<&'static Layout, Error> {
+    let config = guc::config().ok_or(Error::NotPreloaded)?;
+    backend::require_writable(command);
+    Ok(&config.layout)
 }

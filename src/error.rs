@@ -9,6 +9,7 @@ use pgrx::prelude::*;
 use snowflake_core::clock::Utc;
 use snowflake_core::error::{IdError, LayoutError};
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
+use snowflake_core::mark::Refused;
 
 /// What can go wrong between SQL and the core.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +34,16 @@ pub enum Error {
     TimeUsedUp(Layout),
     /// The clock is behind the last id by more than can be borrowed, and the policy is `error`.
     Rollback { behind_ms: i64, max_borrow_ms: i64 },
+    /// The mark does not permit it; but for the two refusals that follow, which carry more facts.
+    Mark(Refused),
+    /// The clock has leapt ahead by more than is permitted.
+    Leapt { leap_ms: i64, max_ms: i64 },
+    /// The database's ids were drawn with another layout than `layout`, the running one.
+    OtherLayout { stored: i64, layout: Layout },
+    /// The extension's sequences are not in this database.
+    NoExtension,
+    /// So many databases draw ids already.
+    TooManyDatabases(usize),
 }
 
 impl From<LayoutError> for Error {
@@ -67,8 +78,16 @@ impl Error {
             Self::LayoutRefused(_) | Self::NotPreloaded | Self::NotSet(_) | Self::NothingDrawn => {
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE
             }
+            Self::OtherLayout { .. }
+            | Self::NoExtension
+            | Self::Mark(Refused::InUse | Refused::SameNumber | Refused::OtherLayout { .. }) => {
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE
+            }
+            Self::TooManyDatabases(_) => ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
             Self::TimeUsedUp(_) => ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
-            Self::Rollback { .. } => ERRCODE_SYSTEM_ERROR,
+            Self::Rollback { .. } | Self::Leapt { .. } | Self::Mark(Refused::Behind { .. } | Refused::Leapt { .. }) => {
+                ERRCODE_SYSTEM_ERROR
+            }
         }
     }
 
@@ -87,6 +106,20 @@ impl Error {
             Self::Rollback { behind_ms, .. } => {
                 format!("clock moved backwards: it is {behind_ms} ms behind the last id")
             }
+            Self::Mark(Refused::Behind { behind_ms, .. }) => {
+                format!("clock moved backwards: it is {behind_ms} ms behind the last id that can have been drawn")
+            }
+            Self::Leapt { leap_ms, .. } | Self::Mark(Refused::Leapt { leap_ms }) => {
+                format!("clock leapt ahead by {leap_ms} ms")
+            }
+            Self::OtherLayout { layout, .. } => {
+                format!("layout \"{}\" is not the one that this database's ids were drawn with", known_as(layout))
+            }
+            Self::Mark(Refused::OtherLayout { .. }) => "this database's ids were drawn with another layout".into(),
+            Self::Mark(Refused::InUse) => "cannot reset a mark that is in use".into(),
+            Self::Mark(Refused::SameNumber) => "cannot reset the mark of a server whose number has not changed".into(),
+            Self::NoExtension => "extension \"snowflake_id\" is not created in this database".into(),
+            Self::TooManyDatabases(most) => format!("ids are drawn in {most} databases already, which is the limit"),
         }
     }
 
@@ -107,6 +140,20 @@ impl Error {
             Self::Rollback { max_borrow_ms, .. } => Some(format!(
                 "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\")."
             )),
+            Self::Mark(Refused::Behind { mark_ms, .. }) => {
+                Some(format!("Ids of this database may carry times up to {}.", Utc(*mark_ms)))
+            }
+            Self::Leapt { max_ms, .. } => Some(format!(
+                "Since this server last logged a mark it may leap by up to {max_ms} ms (\"snowflake_id.max_clock_jump\")."
+            )),
+            Self::OtherLayout { stored, .. } => Some(match Layout::built_in_with(*stored) {
+                Some(name) => format!("They were drawn with layout \"{name}\"."),
+                None => format!("They were drawn with a layout that is not built in (fingerprint {stored:016x})."),
+            }),
+            Self::Mark(Refused::InUse) => Some("Ids were drawn in this database since the server's start.".into()),
+            Self::Mark(Refused::SameNumber) => {
+                Some("Ids of this database carry a number with which this server draws, and could come again.".into())
+            }
             _ => None,
         }
     }
@@ -149,6 +196,29 @@ impl Error {
                  was lowered. Ids are drawn again as soon as the clock has passed the last id; to make sessions wait for \
                  that, set \"snowflake_id.on_rollback\" to wait."
                 .into(),
+            Self::Mark(Refused::Behind { .. }) => "Check the server's time synchronization. Ids are drawn again as soon as \
+                 the clock has passed that time; to make sessions wait for that, set \"snowflake_id.on_rollback\" to \
+                 wait. If the clock had been far ahead, give the server a new number and call snowflake_reset_mark()."
+                .into(),
+            Self::Leapt { .. } | Self::Mark(Refused::Leapt { .. }) => "Check the server's clock. If it is right now, and \
+                 was wrong before, restart the server or raise \"snowflake_id.max_clock_jump\"."
+                .into(),
+            Self::OtherLayout { .. } | Self::Mark(Refused::OtherLayout { .. }) => {
+                "Set \"snowflake_id.layout\" to that layout and restart the server, or give the layout as an argument to \
+                 read ids. To change the layout for good, call snowflake_accept_layout()."
+                    .into()
+            }
+            Self::Mark(Refused::InUse) => "Give the server a number that no server of the fleet has had, restart it, and \
+                 call snowflake_reset_mark() before anything is drawn."
+                .into(),
+            Self::Mark(Refused::SameNumber) => {
+                "Set \"snowflake_id.worker_id\" to a number that no server of the fleet has had, and restart the server."
+                    .into()
+            }
+            Self::NoExtension => "Use CREATE EXTENSION snowflake_id.".into(),
+            Self::TooManyDatabases(_) => {
+                "Restart the server: databases that draw no more ids are then not counted.".into()
+            }
         })
     }
 

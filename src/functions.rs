@@ -156,6 +156,34 @@ fn compose(
         .or_raise()
 }
 
+/// Sees to it that no id at or below this one is drawn any more in this database: after an import, or on a logical replica
+/// that takes over. Never the other way round; the marks are raised to the end of the id's tick. (REVOKEd from PUBLIC.)
+///
+/// Errors: 22023 for an id below 0 or above the layout's width, 55000 not preloaded, or the layout differs from the
+/// database's, 25006 in recovery or a read-only transaction.
+#[pg_extern(volatile, strict, parallel_unsafe)]
+fn snowflake_advance(id: i64) {
+    draw::advance(id).or_raise();
+}
+
+/// Takes the running layout for this database's, if its ids were drawn with another one. (REVOKEd from PUBLIC.)
+///
+/// Errors: 55000 not preloaded, 25006 in recovery or a read-only transaction.
+#[pg_extern(volatile, strict, parallel_unsafe)]
+fn snowflake_accept_layout() {
+    draw::accept_layout().or_raise();
+}
+
+/// Counts nothing as drawn any more in this database, for a server that has a new number because its clock had been far
+/// ahead. (REVOKEd from PUBLIC.)
+///
+/// Errors: 55000 if ids were drawn since the server's start, or the number is still one of those of the database's ids; 25006
+/// in recovery or a read-only transaction.
+#[pg_extern(volatile, strict, parallel_unsafe)]
+fn snowflake_reset_mark() {
+    draw::reset_mark().or_raise();
+}
+
 /// One row for each built-in layout, and one, `current`, for the setting's. Read through the view of the same name.
 #[pg_extern(stable, strict, parallel_safe)]
 #[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
@@ -178,7 +206,7 @@ fn snowflake_layouts() -> TableIterator<
         let layout = Layout::parse(line).or_raise();
         (*name, layout, layout.max_of(Field::Worker).map(|max| max as i32))
     });
-    let current = layouts::current().or_raise();
+    let current = layouts::configured().or_raise();
     let current = [("current", current, guc::max_worker_id(&current))];
     TableIterator::new(built_in.chain(current).map(|(name, layout, max_worker_id)| {
         (
@@ -202,7 +230,7 @@ fn snowflake_layout_fields() -> TableIterator<
     'static,
     (name!(field, String), name!(bits, i32), name!(shift, i32), name!(minimum, i64), name!(maximum, i64)),
 > {
-    TableIterator::new(fields(&layouts::current().or_raise()))
+    TableIterator::new(fields(&layouts::configured().or_raise()))
 }
 
 /// The fields of a layout, from the high bits to the low.

@@ -44,6 +44,8 @@ const NOT_SET: i32 = -1;
 /// An hour. More would only put ids further into the future than anybody would look for them.
 const LONGEST_BORROW_MS: i32 = 3_600_000;
 
+const DAY_MS: i32 = 86_400_000;
+
 const LAYOUT_NAME: &CStr = c"snowflake_id.layout";
 
 static LAYOUT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"snowflake"));
@@ -52,6 +54,7 @@ static DATACENTER_ID: GucSetting<i32> = GucSetting::<i32>::new(NOT_SET);
 static BACKUP_WORKER: GucSetting<bool> = GucSetting::<bool>::new(false);
 static ON_ROLLBACK: GucSetting<OnRollback> = GucSetting::<OnRollback>::new(OnRollback::Error);
 static MAX_BORROW: GucSetting<i32> = GucSetting::<i32>::new(100);
+static MAX_CLOCK_JUMP: GucSetting<i32> = GucSetting::<i32>::new(DAY_MS);
 
 /// The value of `MAX_BORROW`, for the hot path: its `get()` also checks that the thread is PostgreSQL's.
 static MAX_BORROW_MS: AtomicI32 = AtomicI32::new(100);
@@ -102,6 +105,11 @@ pub fn drawing() -> Result<&'static Drawing, Error> {
         Some(Config { drawing: Err(field), .. }) => Err(Error::NotSet(*field)),
         None => Err(Error::NotPreloaded),
     }
+}
+
+/// The farthest leap ahead that the clock may make, in milliseconds; 0 for any.
+pub fn max_clock_jump_ms() -> i64 {
+    MAX_CLOCK_JUMP.get().into()
 }
 
 /// How far ids may run ahead of the clock, in milliseconds.
@@ -223,6 +231,19 @@ pub fn init() {
                 None,
             );
         }
+    });
+    define(c"snowflake_id.max_clock_jump", || {
+        GucRegistry::define_int_guc(
+            c"snowflake_id.max_clock_jump",
+            c"Sets how far the clock may leap ahead.",
+            c"A clock that has gained more than this against the time since boot, since a mark was last logged, is refused, so \
+              that a clock that is wrong for a moment cannot push ids into the future for good. 0 permits any leap.",
+            &MAX_CLOCK_JUMP,
+            0,
+            i32::MAX,
+            GucContext::Sighup,
+            GucFlags::UNIT_MS,
+        );
     });
     refuse_unknown_names();
     // SAFETY: a call into PostgreSQL's postmaster, which has one thread; the text is copied.

@@ -5,6 +5,7 @@ use snowflake_core::layout::Layout;
 
 use crate::error::Error;
 use crate::guc;
+use crate::mark;
 
 /// Layout texts that this session has used, with what they mean: a query names its layout once for each row.
 static PARSED: Mutex<Vec<(String, Layout)>> = Mutex::new(Vec::new());
@@ -12,11 +13,22 @@ static PARSED: Mutex<Vec<(String, Layout)>> = Mutex::new(Vec::new());
 /// The most texts remembered: enough for every built-in layout and some, and bounded for a table of layouts.
 const MOST_PARSED: usize = 32;
 
-/// The layout of new ids, and of decoding without a `layout` argument.
+/// The layout of this database's ids: for decoding without a `layout` argument.
+///
+/// # Errors
+/// As [`configured`], and [`Error::OtherLayout`] if the database's ids were drawn with another one.
+#[inline]
+pub fn current() -> Result<Layout, Error> {
+    let layout = configured()?;
+    mark::check_layout(&layout)?;
+    Ok(layout)
+}
+
+/// The layout that the setting names, whatever this database's ids were drawn with.
 ///
 /// # Errors
 /// [`Error::Layout`] or [`Error::LayoutRefused`] if the library is not preloaded and the setting's value was refused.
-pub fn current() -> Result<Layout, Error> {
+pub fn configured() -> Result<Layout, Error> {
     match guc::config() {
         Some(config) => Ok(config.layout),
         None => named(&guc::layout_text_without_preload()?),

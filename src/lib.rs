@@ -10,16 +10,18 @@
 //!   |-- layouts            the layouts this session uses; no unsafe
 //!   |-- record, text       an id's parts as one row; a layout argument
 //!         |
-//!       shmem              the generator and the backends' slots in shared memory
+//!       mark               where the mark is stored, and when it has to be read anew
+//!         |
+//!       shmem              the generator, the marks and the backends' slots in shared memory
 //!         |
 //!       guc                the settings, and how a wrong one stops the start
 //!       backend            what this backend may do now, the clock, and how it waits
 //!       error, instant     every error's SQLSTATE, DETAIL and HINT; timestamptz; no unsafe
 //!         |
-//!       snowflake_core     layouts, ids, the generator; knows no PostgreSQL
+//!       snowflake_core     layouts, ids, the generator, the mark; knows no PostgreSQL
 //! ```
 //!
-//! Can two ids be equal? `core/generator.rs`. What does SQL offer? `functions.rs`, and views and comments in
+//! Can two ids be equal? `core/generator.rs`. What happens in a crash? `core/mark.rs`, and `mark.rs` for PostgreSQL's part. What does SQL offer? `functions.rs`, and views and comments in
 //! `sql/surface.sql`.
 
 use pgrx::prelude::*;
@@ -32,13 +34,14 @@ mod functions;
 mod guc;
 mod instant;
 mod layouts;
+mod mark;
 mod record;
 mod shmem;
 mod text;
 
 ::pgrx::pg_module_magic!(name, version);
 
-// What Rust cannot say: views, and a comment on every object.
+// What Rust cannot say: sequences, views, grants, and a comment on every object.
 pgrx::extension_sql_file!("../sql/surface.sql", name = "surface", finalize);
 
 /// Called by PostgreSQL when it loads the library: by the postmaster when preloaded, else by a session.
@@ -46,4 +49,5 @@ pgrx::extension_sql_file!("../sql/surface.sql", name = "surface", finalize);
 pub extern "C-unwind" fn _PG_init() {
     guc::init();
     shmem::init();
+    mark::init();
 }

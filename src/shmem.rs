@@ -1,12 +1,15 @@
-//! Shared memory: the generator, and one slot for each backend.
+//! Shared memory: the generator, the marks of the databases that draw, and one slot for each backend.
 //!
 //! ```text
-//! +-----------+--------+--------+-----+------------------------+
-//! | Generator | Slot 0 | Slot 1 | ... | Slot MaxBackends - 1   |
-//! +-----------+--------+--------+-----+------------------------+
+//! +-----------+-------+----------+-----------------+--------+-----+------------------------+
+//! | Generator | clock | nobody's | marks of each   | Slot 0 | ... | Slot MaxBackends - 1   |
+//! |           | refer-| marks    | of up to 128    |        |     |                        |
+//! |           | ence  |          | databases       |        |     |                        |
+//! +-----------+-------+----------+-----------------+--------+-----+------------------------+
 //! ```
 //!
-//! Protocol: the generator is atomic words and needs no lock (`core/generator.rs`). A slot is written by its backend alone,
+//! Protocol: generator and marks are atomic words (`core/generator.rs`); who may write the marks of a database holds a lock
+//! on its sequence (`mark.rs`). A slot is written by its backend alone,
 //! with plain stores, so that counting costs no shared write; anybody may read it. Nothing here is ever freed: it lives
 //! as long as the postmaster, and is made anew when a crashed backend makes the postmaster start over.
 
@@ -17,11 +20,25 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use snowflake_core::clock::Clock;
-use snowflake_core::generator::Generator;
+use snowflake_core::generator::{ClockReference, Generator, PublishedMarks};
 
 use crate::backend::{self, WallClock};
 use crate::error::Error;
 use crate::guc;
+
+/// How many databases can draw ids between two starts of the server.
+pub const MOST_DATABASES: usize = 128;
+
+/// What all backends share.
+#[derive(Debug)]
+#[repr(C)]
+struct Shared {
+    generator: Generator,
+    clocks: ClockReference,
+    /// Marks that nobody ever loads: they permit nothing.
+    nobodys: PublishedMarks,
+    marks: [PublishedMarks; MOST_DATABASES],
+}
 
 /// What one backend has drawn. A cache line of its own.
 #[derive(Debug)]
@@ -59,21 +76,41 @@ impl Slot {
 }
 
 /// Start of the shared memory, null without preload. Set by the postmaster and inherited by its children.
-static START: AtomicPtr<Generator> = AtomicPtr::new(ptr::null_mut());
+static START: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 
 /// This backend's slot, null until it draws. Children of the postmaster start with null.
 static SLOT: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 
 // ShmemInitStruct aligns to PG_CACHE_LINE_SIZE, and the slots follow the generator.
-const _: () = assert!(align_of::<Generator>() <= 128 && size_of::<Generator>().is_multiple_of(align_of::<Slot>()));
+const _: () = assert!(align_of::<Shared>() <= 128 && size_of::<Shared>().is_multiple_of(align_of::<Slot>()));
+
+#[inline]
+fn shared() -> Option<&'static Shared> {
+    // Relaxed: written before this process was forked.
+    let start = START.load(Ordering::Relaxed);
+    // SAFETY: null, or what `startup` initialized and that is never freed while this process lives.
+    unsafe { start.as_ref() }
+}
 
 /// The generator, or `None` without preload.
 #[inline]
 pub fn generator() -> Option<&'static Generator> {
-    // Relaxed: written before this process was forked.
-    let start = START.load(Ordering::Relaxed);
-    // SAFETY: null, or a Generator that `startup` initialized and that is never freed while this process lives.
-    unsafe { start.as_ref() }
+    Some(&shared()?.generator)
+}
+
+/// How a leap of the clock is known, or `None` without preload.
+pub fn clocks() -> Option<&'static ClockReference> {
+    Some(&shared()?.clocks)
+}
+
+/// The marks of all databases, or `None` without preload.
+pub fn marks() -> Option<&'static [PublishedMarks]> {
+    Some(&shared()?.marks)
+}
+
+/// Marks that permit nothing, or `None` without preload.
+pub fn nobodys_marks() -> Option<&'static PublishedMarks> {
+    Some(&shared()?.nobodys)
 }
 
 /// This backend's slot, or `None` before it was claimed.
@@ -93,10 +130,10 @@ pub fn claim_slot() -> Result<&'static Slot, Error> {
     if let Some(slot) = slot() {
         return Ok(slot);
     }
-    let start = ptr::from_ref(generator().ok_or(Error::NotPreloaded)?);
+    let start = ptr::from_ref(shared().ok_or(Error::NotPreloaded)?);
     let number = backend::proc_number();
     assert!(number < backend::max_backends(), "backend {number} is beyond MaxBackends");
-    // SAFETY: `startup` initialized MaxBackends slots behind the generator, and `number` is one of theirs. Slots are
+    // SAFETY: `startup` initialized MaxBackends slots behind the rest, and `number` is one of theirs. Slots are
     // only ever used through shared references to atomics.
     let slot = unsafe { &*start.add(1).cast::<Slot>().add(number) };
     // Relaxed: the previous owner is gone, and PostgreSQL's own handling of PGPROCs lies between it and us.
@@ -126,14 +163,20 @@ pub fn init() {
 }
 
 fn size() -> usize {
-    size_of::<Generator>() + backend::max_backends() * size_of::<Slot>()
+    size_of::<Shared>() + backend::max_backends() * size_of::<Slot>()
 }
 
-/// The words of an earlier start, or of the time before a crash, are lost. What they can have been counts as drawn.
-fn generator_at_start() -> Generator {
+/// The words of an earlier start, or of the time before a crash, are lost. Each database has its mark; but what other
+/// databases of this server drew is known only by the clock: all that can have been drawn by now counts as drawn.
+fn at_start() -> Shared {
     // A generator that follows nothing would repeat ids, so there is no default to fall back to.
     let config = guc::config().expect("the settings are defined before the hook that asks for them is installed");
-    Generator::following(&config.layout, WallClock.now_ms(), guc::max_borrow_ms())
+    Shared {
+        generator: Generator::following(&config.layout, WallClock.now_ms(), guc::max_borrow_ms()),
+        clocks: ClockReference::new(),
+        nobodys: PublishedMarks::new(),
+        marks: std::array::from_fn(|_| PublishedMarks::new()),
+    }
 }
 
 #[pg_guard]
@@ -157,8 +200,8 @@ unsafe extern "C-unwind" fn startup() {
             previous();
         }
         let mut found = false;
-        let start = pg_sys::ShmemInitStruct(c"snowflake_id".as_ptr(), size(), &raw mut found).cast::<Generator>();
-        start.write(generator_at_start());
+        let start = pg_sys::ShmemInitStruct(c"snowflake_id".as_ptr(), size(), &raw mut found).cast::<Shared>();
+        start.write(at_start());
         let slots = start.add(1).cast::<Slot>();
         for number in 0..backend::max_backends() {
             slots.add(number).write(Slot::new());

@@ -11,8 +11,23 @@ use std::sync::OnceLock;
 
 use nix::unistd::{Gid, Uid, User, geteuid};
 
+/// What [`use_installation`] was told.
+static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Lets the servers of this process run from the installation that this `pg_config` describes, whatever `PG_CONFIG` says.
+///
+/// # Panics
+///
+/// Panics if there was a server already, or another choice.
+pub fn use_installation(pg_config: impl Into<PathBuf>) {
+    let pg_config = pg_config.into();
+    CHOSEN.set(pg_config.clone()).expect("no installation was chosen before");
+    assert_eq!(Installation::get().pg_config, pg_config, "the installation was chosen after its first use");
+}
+
 /// What `PG_CONFIG` (default `pg_config`) describes.
 pub(crate) struct Installation {
+    pg_config: PathBuf,
     bin: PathBuf,
     /// Whom to become, if we are root.
     server_user: Option<(Uid, Gid)>,
@@ -27,18 +42,19 @@ impl Installation {
     pub(crate) fn get() -> &'static Self {
         static INSTALLATION: OnceLock<Installation> = OnceLock::new();
         INSTALLATION.get_or_init(|| {
-            let pg_config = env::var("PG_CONFIG").unwrap_or_else(|_| "pg_config".to_owned());
+            let from_environment = || env::var_os("PG_CONFIG").unwrap_or_else(|| "pg_config".into()).into();
+            let pg_config = CHOSEN.get().cloned().unwrap_or_else(from_environment);
             let output = Command::new(&pg_config)
                 .arg("--bindir")
                 .output()
-                .unwrap_or_else(|error| panic!("could not run \"{pg_config}\" (set PG_CONFIG): {error}"));
+                .unwrap_or_else(|error| panic!("could not run {pg_config:?} (set PG_CONFIG): {error}"));
             let bin = String::from_utf8(output.stdout).expect("--bindir prints a path");
             let server_user = geteuid().is_root().then(|| {
                 let user = User::from_name("postgres").ok().flatten();
                 let user = user.expect("as root, tests need a user \"postgres\" to run servers as");
                 (user.uid, user.gid)
             });
-            Self { bin: bin.trim_end().into(), server_user }
+            Self { pg_config, bin: bin.trim_end().into(), server_user }
         })
     }
 
@@ -68,6 +84,11 @@ impl Installation {
         if let Some((uid, gid)) = self.server_user {
             nix::unistd::chown(path, Some(uid), Some(gid)).expect("root may give a file away");
         }
+    }
+
+    /// Returns the server's user, if that is another than the caller.
+    pub(crate) fn server_user(&self) -> Option<(Uid, Gid)> {
+        self.server_user
     }
 
     /// Returns whether servers run as another user than the caller.

@@ -5,8 +5,12 @@
 //! `make test` points it at a private copy (`tests/stage`), so that nothing is ever installed for a test.
 //!
 //! - [`server`]: start, configure, connect, stop, crash
+//! - [`copies`]: base backup, standby, recovery to a point, pg_rewind, dump
+//! - [`disk`]: a disk that a test can fill
 //! - [`clock`]: a clock that a test can set
 //! - [`drawing`]: sessions that draw, and what a test asserts about ids
+//! - [`ledger`]: a load whose clients keep their own books, and what every copy of its database is held to
+//! - [`marks`]: the marks of a database, and what an id needs of them
 //! - [`refusal`]: an error of the server, taken apart
 //! - [`outcome`]: waiting for a condition, and reporting a test as skipped
 //! - `scratch`, `installation`: where the servers live, and which programs they are
@@ -14,15 +18,23 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod copies;
+pub mod disk;
 pub mod drawing;
 mod installation;
+pub mod ledger;
+pub mod marks;
 pub mod outcome;
 pub mod refusal;
 mod scratch;
 pub mod server;
 
 pub use clock::faketime_library;
+pub use copies::Backup;
 pub use drawing::{Draw, Known, Running, assert_ascending, assert_unique, instant};
+pub use installation::use_installation;
+pub use ledger::{Ledger, Load, Next, Promise};
+pub use marks::Marks;
 pub use outcome::{skip, wait_until};
 pub use refusal::{Refusal, refused};
 pub use server::{Builder, Server, Shutdown, StartFailure};

@@ -1,8 +1,8 @@
 //! One PostgreSQL server: start, configure, connect, stop, crash.
 //!
 //! A server begins as a copy of a data directory that `initdb` made once per process (so all servers of a process carry
-//! the same system identifier). It stays a child of this process, and ends with a signal to its process id.
-//! A standby or a restored server is to be another way to fill the data directory; all the rest stays the same.
+//! the same system identifier), or of another server's ([`copies`](crate::copies)). It stays a child of this process, and
+//! ends with a signal to its process id.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use postgres::{Client, NoTls};
 
+use crate::copies::Files;
 use crate::installation::Installation;
 use crate::outcome::wait_until;
-use crate::{clock, scratch};
+use crate::{clock, disk, scratch};
 
 /// Names the socket only: no server listens on the network, so servers with the same number do not collide.
 const PORT: u16 = 5432;
@@ -60,6 +61,12 @@ pub struct Builder {
     settings: BTreeMap<String, String>,
     /// What a clock that can be set says at the start, in libfaketime's notation.
     clock: Option<String>,
+    /// The data directory that this one begins as a copy of; by default what `initdb` makes.
+    origin: Option<Arc<Files>>,
+    /// An empty file that tells PostgreSQL how to start with a copy: `standby.signal`, `recovery.signal`.
+    signal_file: Option<&'static str>,
+    archive: bool,
+    small_disk: Option<u32>,
 }
 
 impl Builder {
@@ -90,6 +97,31 @@ impl Builder {
         self
     }
 
+    /// Keeps the server's WAL in an archive, from which a copy can be recovered to any point
+    /// ([`Backup::recovered_to`](crate::copies::Backup::recovered_to)).
+    #[must_use]
+    pub fn archive(mut self) -> Self {
+        self.archive = true;
+        self
+    }
+
+    /// Puts the data directory onto a disk of its own of so many megabytes, which a test can fill ([`Server::fill_disk`]),
+    /// with WAL segments of 1 MB. Needs [`disk::can_mount`].
+    #[must_use]
+    pub fn small_disk(mut self, megabytes: u32) -> Self {
+        self.small_disk = Some(megabytes);
+        self
+    }
+
+    /// Describes a server that begins as a copy of a data directory.
+    pub(crate) fn copy_of(
+        files: &Arc<Files>,
+        settings: BTreeMap<String, String>,
+        signal_file: Option<&'static str>,
+    ) -> Self {
+        Self { settings, origin: Some(Arc::clone(files)), signal_file, ..Server::builder() }
+    }
+
     /// Starts the server, and returns when it accepts connections.
     ///
     /// # Panics
@@ -108,7 +140,6 @@ impl Builder {
     /// Returns the log if the server does not start. Nothing is left of it then.
     pub fn try_start(self) -> Result<Server, StartFailure> {
         let directory = scratch::new_directory();
-        copy(&template().join("data"), &directory.join("data"));
         if let Some(time) = &self.clock {
             clock::set(&directory, time);
         }
@@ -118,7 +149,28 @@ impl Builder {
             faketime: AtomicBool::new(self.clock.is_some()),
             postmaster: Mutex::new(None),
             kept: AtomicBool::new(false),
+            has_disk: self.small_disk.is_some(),
         };
+        let (data_dir, origin) =
+            (server.data_dir(), self.origin.as_ref().map_or_else(|| template().join("data"), |files| files.data_dir()));
+        if let Some(megabytes) = self.small_disk {
+            disk::mount(&data_dir, megabytes);
+            copy(&origin.join("."), &data_dir);
+            let mut resetwal = Installation::get().command("pg_resetwal", &server.directory);
+            run(resetwal.arg("--wal-segsize=1").arg(&data_dir));
+        } else {
+            copy(&origin, &data_dir);
+        }
+        if let Some(file) = self.signal_file {
+            fs::write(data_dir.join(file), "").expect("the data directory is writable");
+        }
+        if self.archive {
+            let archive = server.archive_dir();
+            fs::create_dir(&archive).expect("the server's directory is writable");
+            Installation::get().hand_over(&archive);
+            server.set_config("archive_mode", "on");
+            server.set_config("archive_command", &format!("cp %p '{}/%f'", archive.display()));
+        }
         server.write_config();
         server.try_start_again()?;
         Ok(server)
@@ -134,13 +186,23 @@ pub struct Server {
     /// `None` while the server is down.
     postmaster: Mutex<Option<Child>>,
     kept: AtomicBool,
+    /// Whether the data directory is a mounted file system.
+    has_disk: bool,
 }
 
 impl Server {
     /// Describes a server with `snowflake_id` preloaded, `fsync` on, and everything else as `initdb` leaves it.
     #[must_use]
     pub fn builder() -> Builder {
-        Builder { settings: BTreeMap::new(), clock: None }.config("shared_preload_libraries", "snowflake_id")
+        let nothing = Builder {
+            settings: BTreeMap::new(),
+            clock: None,
+            origin: None,
+            signal_file: None,
+            archive: false,
+            small_disk: None,
+        };
+        nothing.config("shared_preload_libraries", "snowflake_id")
     }
 
     // Connections
@@ -151,6 +213,11 @@ impl Server {
         let mut config = postgres::Config::new();
         config.host_path(&self.directory).port(PORT).user("postgres").dbname("postgres");
         config
+    }
+
+    /// Returns how other programs of PostgreSQL connect as the superuser.
+    pub(crate) fn conninfo(&self) -> String {
+        format!("host='{}' port={PORT} user=postgres dbname=postgres", self.directory.display())
     }
 
     /// Connects as the superuser to the database `postgres`.
@@ -221,7 +288,7 @@ impl Server {
         self.write_config();
     }
 
-    fn write_config(&self) {
+    pub(crate) fn write_config(&self) {
         let quoted = |value: &str| format!("'{}'", value.replace('\'', "''"));
         let mut lines = format!(
             "listen_addresses = ''\nport = {PORT}\nunix_socket_directories = {}\n\
@@ -233,8 +300,10 @@ impl Server {
             lines += &format!("{name} = {}\n", quoted(value));
         }
         // By rename: the server may be reading the file.
-        let new = self.directory.join(CONFIG);
-        fs::write(&new, lines).expect("the server's directory is writable");
+        let new = self.data_dir().join("test.conf.new");
+        fs::write(&new, lines).expect("the data directory is writable");
+        // Its own user may have to write it, too: pg_rewind.
+        Installation::get().hand_over(&new);
         fs::rename(new, self.data_dir().join(CONFIG)).expect("the data directory is writable");
     }
 
@@ -248,10 +317,25 @@ impl Server {
         drop(self.connect());
     }
 
+    /// Returns the settings in the configuration file.
+    pub(crate) fn settings(&self) -> BTreeMap<String, String> {
+        locked(&self.settings).clone()
+    }
+
     /// Returns the data directory.
     #[must_use]
     pub fn data_dir(&self) -> PathBuf {
         self.directory.join("data")
+    }
+
+    /// Returns the directory that holds the data directory, the socket and the log.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Returns where the server keeps its WAL, if it was made with [`Builder::archive`].
+    pub(crate) fn archive_dir(&self) -> PathBuf {
+        self.directory.join("archive")
     }
 
     // Clock
@@ -352,6 +436,16 @@ impl Server {
         assert!(end(&mut child, signal), "the server did not stop within a minute; its log:\n{}", self.log());
     }
 
+    /// Returns whether the server is running; one that has ended by itself is then down, like one that was stopped.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        let mut postmaster = locked(&self.postmaster);
+        if postmaster.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
+            *postmaster = None;
+        }
+        postmaster.is_some()
+    }
+
     /// Stops the server in fast mode and starts it again.
     pub fn restart(&self) {
         self.stop(Shutdown::Fast);
@@ -361,14 +455,18 @@ impl Server {
     /// Kills every process of the server with SIGKILL, as a power cut would end them, and returns when they are gone.
     pub fn crash(&self) {
         let mut postmaster = locked(&self.postmaster).take().expect("the server is running");
-        let pid = pid_of(&postmaster);
-        // A stopped postmaster starts no further process while we look, and none sees another one die.
-        signal(pid, Signal::SIGSTOP);
-        wait_until("the postmaster to stop", || matches!(stat(pid), Some(('T', _))));
-        let children = children_of(pid);
+        let children = stop_and_list(pid_of(&postmaster));
         for &child in &children {
             signal(child, Signal::SIGKILL);
         }
+        end(&mut postmaster, Signal::SIGKILL);
+        wait_until("the end of the server's processes", || children.iter().all(|&child| is_gone(child)));
+    }
+
+    /// Kills the postmaster alone with SIGKILL, and returns when its children have noticed and are gone.
+    pub fn kill_postmaster(&self) {
+        let mut postmaster = locked(&self.postmaster).take().expect("the server is running");
+        let children = stop_and_list(pid_of(&postmaster));
         end(&mut postmaster, Signal::SIGKILL);
         wait_until("the end of the server's processes", || children.iter().all(|&child| is_gone(child)));
     }
@@ -475,6 +573,9 @@ impl Drop for Server {
             end(&mut child, Signal::SIGQUIT);
         }
         self.remove_shared_memory();
+        if self.has_disk {
+            disk::unmount(&self.data_dir());
+        }
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
@@ -498,7 +599,7 @@ fn copy(from: &Path, to: &Path) {
     run(Command::new("cp").args(["-a", "--reflink=auto"]).arg(from).arg(to));
 }
 
-fn run(command: &mut Command) {
+pub(crate) fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("could not run {command:?}: {error}"));
     assert!(output.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -538,6 +639,13 @@ fn signal(pid: Pid, sent: Signal) {
 
 fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(i32::try_from(child.id()).expect("a process id is a positive int"))
+}
+
+/// Stops a postmaster and returns its children: so none starts while we look, and none is thrown out since another one died.
+fn stop_and_list(postmaster: Pid) -> Vec<Pid> {
+    signal(postmaster, Signal::SIGSTOP);
+    wait_until("the postmaster to stop", || matches!(stat(postmaster), Some(('T', _))));
+    children_of(postmaster)
 }
 
 fn children_of(parent: Pid) -> Vec<Pid> {

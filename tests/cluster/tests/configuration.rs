@@ -259,6 +259,7 @@ fn the_servers_numbers_are_in_its_ids() {
         set(&server, &[("layout", layout), ("worker_id", worker), ("datacenter_id", datacenter.unwrap_or("-1"))]);
         server.restart();
         let mut session = server.connect();
+        session.batch_execute("SELECT snowflake_accept_layout()").unwrap();
         // Three hundred, so that runs of a batch are among them, and ids at the end of a tick.
         let ids = [vec![session.draw()], session.draw_batch(300)].concat();
         let layout = Layout::parse(layout).unwrap();
@@ -373,7 +374,7 @@ fn a_reload_refuses_wrong_values_and_takes_good_ones() {
     let pid = server.postmaster_pid();
     let mut session = server.connect();
     let mut before = session.draw();
-    let wrong: [(&[(&str, &str)], &str); 7] = [
+    let wrong: [(&[(&str, &str)], &str); 8] = [
         (&[("worker_id", "1024")], "22023 LOG:  worker 1024 is outside the layout's range 0..1023"),
         (&[("worker_id", "abc")], "22023 LOG:  invalid value for parameter \"snowflake_id.worker_id\": \"abc\""),
         (&[("datacenter_id", "1")], "22023 LOG:  datacenter 1 has no place in a layout without a datacenter field"),
@@ -383,6 +384,7 @@ fn a_reload_refuses_wrong_values_and_takes_good_ones() {
             "22023 LOG:  invalid value for parameter \"snowflake_id.on_rollback\": \"waiit\"",
         ),
         (&[("max_borrow", "2h")], "22023 LOG:  7200000 ms is outside the valid range for parameter"),
+        (&[("max_clock_jump", "-1")], "22023 LOG:  -1 ms is outside the valid range for parameter"),
         (&[("layuot", "twitter")], "42602 LOG:  invalid configuration parameter name \"snowflake_id.layuot\""),
     ];
     for (settings, expected) in wrong {
@@ -401,10 +403,11 @@ fn a_reload_refuses_wrong_values_and_takes_good_ones() {
     }
     let show = |name: &str| server.connect().value(&format!("SELECT current_setting('snowflake_id.{name}')"));
     assert_eq!([show("layout"), show("worker_id")], ["snowflake", "5"]);
-    assert_eq!([show("on_rollback"), show("max_borrow")], ["error", "100ms"]);
-    set(&server, &[("on_rollback", "wait"), ("max_borrow", "7s")]);
+    let shown = || ["on_rollback", "max_borrow", "max_clock_jump"].map(show);
+    assert_eq!(shown(), ["error", "100ms", "1d"]);
+    set(&server, &[("on_rollback", "wait"), ("max_borrow", "7s"), ("max_clock_jump", "2min")]);
     server.reload();
-    assert_eq!([show("on_rollback"), show("max_borrow")], ["wait", "7s"]);
+    assert_eq!(shown(), ["wait", "7s", "2min"]);
 }
 
 #[test]
@@ -421,6 +424,7 @@ fn pg_settings_describes_the_settings_and_what_waits_for_a_restart() {
 snowflake_id.datacenter_id integer postmaster -1 -1 2147483647
 snowflake_id.layout string postmaster snowflake
 snowflake_id.max_borrow integer sighup 100 ms 0 3600000
+snowflake_id.max_clock_jump integer sighup 86400000 ms 0 2147483647
 snowflake_id.on_rollback enum sighup error {error,wait}
 snowflake_id.worker_id integer postmaster -1 -1 2147483647";
     assert_eq!(describe("name, vartype, context, boot_val, unit, min_val, max_val, enumvals"), expected);
@@ -430,12 +434,13 @@ snowflake_id.worker_id integer postmaster -1 -1 2147483647";
 
     let fixed = [("worker_id", "6"), ("layout", "twitter"), ("datacenter_id", "0"), ("backup_worker", "on")];
     set(&server, &fixed);
-    set(&server, &[("max_borrow", "1s")]);
+    set(&server, &[("max_borrow", "1s"), ("max_clock_jump", "1h")]);
     server.reload();
     let expected = "snowflake_id.backup_worker off t
 snowflake_id.datacenter_id -1 t
 snowflake_id.layout snowflake t
 snowflake_id.max_borrow 1000 f
+snowflake_id.max_clock_jump 3600000 f
 snowflake_id.on_rollback error f
 snowflake_id.worker_id 5 t";
     assert_eq!(describe("name, setting, pending_restart"), expected);
@@ -445,22 +450,26 @@ snowflake_id.worker_id 5 t";
 snowflake_id.datacenter_id 0 f
 snowflake_id.layout twitter f
 snowflake_id.max_borrow 1000 f
+snowflake_id.max_clock_jump 3600000 f
 snowflake_id.on_rollback error f
 snowflake_id.worker_id 6 f";
     assert_eq!(describe("name, setting, pending_restart"), expected);
-    // The primary lane sits out what it can have borrowed before the restart; until then the backup worker serves.
-    let worker = part(&mut server.connect(), "(worker_id, datacenter_id)");
+    // Both lanes begin above the mark, since the numbers have changed; then either may serve.
+    let mut session = server.connect();
+    session.batch_execute("SELECT snowflake_accept_layout()").unwrap();
+    let worker = part(&mut session, "(worker_id, datacenter_id)");
     assert!(["(6,0)", "(22,0)"].contains(&worker.as_str()), "{worker}");
 }
 
 /// Every setting that matters for uniqueness, with a value that would be valid.
-const VALID: [(&str, &str); 6] = [
+const VALID: [(&str, &str); 7] = [
     ("layout", "leaf"),
     ("worker_id", "6"),
     ("datacenter_id", "0"),
     ("backup_worker", "on"),
     ("on_rollback", "wait"),
     ("max_borrow", "1h"),
+    ("max_clock_jump", "0"),
 ];
 
 #[test]
@@ -469,7 +478,10 @@ fn no_session_can_change_a_setting() {
     let mut superuser = server.connect();
     superuser.batch_execute("CREATE ROLE ordinary LOGIN; GRANT CREATE ON SCHEMA public TO ordinary").unwrap();
     superuser
-        .batch_execute("GRANT SET ON PARAMETER snowflake_id.max_borrow, snowflake_id.on_rollback TO ordinary")
+        .batch_execute(
+            "GRANT SET ON PARAMETER snowflake_id.max_borrow, snowflake_id.max_clock_jump, snowflake_id.on_rollback
+             TO ordinary",
+        )
         .unwrap();
     superuser.batch_execute("CREATE DATABASE its_own OWNER ordinary").unwrap();
     let values = |session: &mut Client| {
@@ -482,7 +494,7 @@ fn no_session_can_change_a_setting() {
         for (setting, value) in VALID {
             let name = format!("snowflake_id.{setting}");
             let reason = match setting {
-                "on_rollback" | "max_borrow" => "cannot be changed now",
+                "on_rollback" | "max_borrow" | "max_clock_jump" => "cannot be changed now",
                 _ => "cannot be changed without restarting the server",
             };
             for attempt in [

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::thread;
 
 use cluster::drawing::noon;
-use cluster::{Draw, Refusal, Running, Server, Shutdown, assert_ascending, assert_unique, refused, wait_until};
+use cluster::marks::MARK_AHEAD_MS;
+use cluster::{Draw, Marks, Refusal, Server, Shutdown, assert_ascending, assert_unique, refused, wait_until};
 use postgres::Client;
 
 fn assert_refused_as(refusal: &Refusal, sqlstate: &str, message: &str) {
@@ -58,7 +59,7 @@ fn ids_stay_unique_across_the_kill_of_a_backend() {
         let mut session = server.connect();
         let refusal = refused(session.ids("SELECT snowflake_last()"));
         assert_refused_as(&refusal, "55000", "no id has been drawn in this session yet");
-        // The clock is right, so it alone keeps the new ids above the old.
+        // After as long a wait as the mark is ahead of the clock.
         let first = session.draw();
         assert!(first > greatest, "crash {crash}: {first} was drawn after {greatest}");
         all.push(first);
@@ -89,13 +90,13 @@ fn neither_borrowed_ids_nor_the_backup_workers_come_twice_after_a_restart() {
     let few = "time:41 worker:10 sequence:4 unit:1ms epoch:2025-01-01T00:00:00Z";
     let cases = [
         // All that may be borrowed, to the last id.
-        (Server::drawing().set("layout", few).set("max_borrow", "1s"), 1, 16 * 1001),
+        (Server::drawing().set("layout", few).set("max_borrow", "1s"), 1000, 1, 16 * 1001),
         // All of the primary lane's tick, and some of the backup lane's.
-        (Server::drawing().set("layout", "js53").set("backup_worker", "on"), 1000, 65_536),
+        (Server::drawing().set("layout", "js53").set("backup_worker", "on"), 100, 1000, 65_536),
     ];
     let ends: [fn(&Server); 3] =
         [|server| server.stop(Shutdown::Fast), |server| server.stop(Shutdown::Immediate), Server::crash];
-    for (settings, tick_ms, count) in cases {
+    for (settings, max_borrow_ms, tick_ms, count) in cases {
         let Some(server) = settings.start_frozen(noon()) else { return };
         let draw = format!("SELECT snowflake_next() FROM generate_series(1, {count})");
         let mut now = noon();
@@ -104,10 +105,11 @@ fn neither_borrowed_ids_nor_the_backup_workers_come_twice_after_a_restart() {
             all.extend(server.connect().ids(&draw).unwrap());
             end(&server);
             server.start_again();
-            let waiting = Running::start(server.connect(), "SELECT snowflake_next()");
-            server.wait_until_waiting(waiting.pid);
-            server.freeze_clock(now + tick_ms);
-            all.extend(waiting.end().1.unwrap());
+            let mut session = server.connect();
+            let marks = session.mark_ms().max(session.backup_mark_ms()).unwrap();
+            // What may be borrowed, and a tick, and what the mark runs ahead.
+            assert!(marks - now <= max_borrow_ms + tick_ms + MARK_AHEAD_MS);
+            all.extend(server.draw_through_wait("SELECT snowflake_next()", marks).1);
             now += 60_000;
             server.freeze_clock(now);
         }
@@ -251,12 +253,11 @@ fn no_id_comes_twice_after_a_crash_or_a_restart_within_one_tick() {
     };
     let losses: [&dyn Fn(&Server); 3] = [&crash, &Server::restart, &crash];
     let mut ids = server.connect().draw_batch(10);
-    for (lose, seconds) in losses.into_iter().zip(1..) {
+    for lose in losses {
         lose(&server);
-        let waiting = Running::start(server.connect(), "SELECT snowflake_next() FROM generate_series(1, 10)");
-        server.wait_until_waiting(waiting.pid);
-        server.freeze_clock(noon() + seconds * 1000);
-        ids.extend(waiting.end().1.unwrap());
+        let mark = server.connect().mark_ms().unwrap();
+        let sql = "SELECT snowflake_next() FROM generate_series(1, 10)";
+        ids.extend(server.draw_through_wait(sql, mark).1);
     }
     assert_unique(&ids);
     assert_ascending(&ids);

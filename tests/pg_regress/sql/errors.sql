@@ -66,6 +66,16 @@ SELECT refusal('SELECT snowflake_batch(1)');
 SELECT refusal('SELECT snowflake_batch(0)');
 ROLLBACK;
 
+-- The mark.
+SELECT refusal('SELECT snowflake_advance(-1)');
+SELECT count(*) FROM snowflake_batch(1);
+SELECT refusal('SELECT snowflake_reset_mark()');
+BEGIN READ ONLY;
+SELECT refusal('SELECT snowflake_advance(0)');
+SELECT refusal('SELECT snowflake_accept_layout()');
+SELECT refusal('SELECT snowflake_reset_mark()');
+COMMIT;
+
 -- A wrong value in ALTER SYSTEM is refused, and changes nothing.
 \pset tuples_only off
 ALTER SYSTEM SET snowflake_id.worker_id = 1024;
@@ -77,10 +87,22 @@ ALTER SYSTEM SET snowflake_id.layout = '';
 ALTER SYSTEM SET snowflake_id.on_rollback = 'ignore';
 ALTER SYSTEM SET snowflake_id.max_borrow = '2h';
 ALTER SYSTEM SET snowflake_id.backup_worker = 'perhaps';
+ALTER SYSTEM SET snowflake_id.max_clock_jump = '-1s';
 SELECT count(*) AS changed FROM pg_file_settings WHERE name LIKE 'snowflake_id.%' AND sourcefile LIKE '%auto.conf';
 SET snowflake_id.layout = 'twitter';
 SET snowflake_id.worker_id = 6;
-DROP FUNCTION refusal(text);
+
+-- A function of ours in a database without the extension.
+CREATE FUNCTION draw() RETURNS bigint LANGUAGE c AS '$libdir/snowflake_id', 'snowflake_next_entry';
+CREATE FUNCTION read(bigint) RETURNS timestamptz LANGUAGE c AS '$libdir/snowflake_id', 'snowflake_timestamp_wrapper';
+SET client_min_messages = warning;
+DROP EXTENSION snowflake_id CASCADE;
+\pset tuples_only on
+SELECT refusal('SELECT draw()');
+SELECT read(0) = '2025-01-01Z' AS read;
+DROP FUNCTION draw(), read(bigint), refusal(text);
+RESET client_min_messages;
+\pset tuples_only off
 
 -- A layout that is not even UTF-8.
 CREATE DATABASE regress_latin1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0;

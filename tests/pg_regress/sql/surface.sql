@@ -35,6 +35,7 @@ SET snowflake_id.layout = 'twitter';
 SET snowflake_id.backup_worker = on;
 SET snowflake_id.on_rollback = 'wait';
 SET snowflake_id.max_borrow = '1h';
+SET snowflake_id.max_clock_jump = 0;
 SET snowflake_id.no_such_setting = 1;
 RESET ROLE;
 DROP ROLE regress_snowflake_user;

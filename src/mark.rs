@@ -1,0 +1,616 @@
+//! The mark in PostgreSQL: where a database stores it, who may write it, and when what is known of it becomes wrong.
+//!
+//! The protocol, and why no id comes twice after a crash, a failover or a restore, is in `core/mark.rs`; this file gives it
+//! a [`Database`]. Six sequences, members of the extension, hold what is stored: a sequence's record in the log (and so on
+//! every standby and in every backup) comes before the record of any row that holds an id drawn later; pg_dump carries it
+//! (but for the local marks), and no rollback undoes it.
+//!
+//! - **Found** by extension membership, never by search_path; remembered until PostgreSQL invalidates one of them.
+//! - **Locked** with ShareUpdateExclusiveLock on the primary lane's sequence, which conflicts with itself but not with what
+//!   the transactions of earlier writers still hold. A heavyweight lock: deadlocks are seen, waits can be cancelled.
+//! - **Written** by PostgreSQL's own `setval`, as the bootstrap superuser, since PUBLIC may only read.
+//! - **Flushed** always, whatever `synchronous_commit` says: any role can switch that off, and would void the promise for all.
+//! - **Published** in shared memory for as long as the sequence lives (`core/generator.rs`, [`PublishedMarks`]): the owner of
+//!   published marks is database and sequence, and they are forgotten when a relation or database of that number is dropped
+//!   or made.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+use snowflake_core::clock::{Clock, Utc};
+use snowflake_core::generator::{Identity, LaneName, Marks, NOBODY, PublishedMarks};
+use snowflake_core::layout::{Field, Layout};
+use snowflake_core::mark::{Database, Mark, Notice, Refused, Stored, Terms, Value, identity_of};
+
+use crate::backend::{self, WallClock};
+use crate::error::{Error, OrRaise};
+use crate::guc::{self, Drawing, OnRollback};
+use crate::shmem;
+
+/// The sequences of this session's database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sequences {
+    marks: [pg_sys::Oid; 2],
+    local: [pg_sys::Oid; 2],
+    layout: pg_sys::Oid,
+    identity: pg_sys::Oid,
+}
+
+impl Sequences {
+    /// Whose marks are published: this database's, of this sequence. A sequence that is dropped and made again is another.
+    fn owner(&self) -> u64 {
+        // SAFETY: a variable of this backend, read by value.
+        let database = unsafe { pg_sys::MyDatabaseId };
+        u64::from(database.to_u32()) << 32 | u64::from(self.marks[0].to_u32())
+    }
+
+    fn all(&self) -> [pg_sys::Oid; 6] {
+        [self.marks[0], self.marks[1], self.local[0], self.local[1], self.layout, self.identity]
+    }
+
+    fn oid(&self, value: Value) -> pg_sys::Oid {
+        match value {
+            Value::Mark(lane) => self.marks[lane as usize],
+            Value::Local(lane) => self.local[lane as usize],
+            Value::Layout => self.layout,
+            Value::Identity => self.identity,
+        }
+    }
+}
+
+/// The sequences as they were found last, until one of them is invalidated.
+static SEQUENCES: Mutex<Option<Sequences>> = Mutex::new(None);
+
+/// How often something was invalidated: what was found while that happened may be out of date.
+static INVALIDATIONS: AtomicU32 = AtomicU32::new(0);
+
+/// The number of invalidations at which there was no extension in this database, so that nobody looks twice.
+static NONE_AT: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// The published marks of this session's database, once they were claimed or seen to be; null before. And their version.
+static PUBLISHED: AtomicPtr<PublishedMarks> = AtomicPtr::new(ptr::null_mut());
+static VERSION: AtomicU64 = AtomicU64::new(0);
+
+/// The millisecond in which this session last tried to move the mark early.
+static LAST_TRY_MS: AtomicI64 = AtomicI64::new(i64::MIN);
+
+/// Whether this transaction has seen that the database's ids can be read by the running layout.
+static LAYOUT_CHECKED: AtomicBool = AtomicBool::new(false);
+
+// Relaxed wherever these statics are used: a backend has one thread, they are atomic only to be safe to touch.
+
+/// The marks that this session's draws look at, if they were found before. Raises nothing.
+#[inline(always)]
+pub fn known() -> Option<Marks<'static>> {
+    let published = PUBLISHED.load(Ordering::Relaxed);
+    // SAFETY: null, or marks in shared memory, which are never freed while this process lives.
+    let published = unsafe { published.as_ref() }?;
+    Some(Marks::new(published, VERSION.load(Ordering::Relaxed)))
+}
+
+/// The same, or marks that permit nothing, so that the first draw loads them.
+///
+/// # Errors
+/// [`Error::NotPreloaded`].
+pub fn known_or_none() -> Result<Marks<'static>, Error> {
+    known().or_else(nobodys).ok_or(Error::NotPreloaded)
+}
+
+fn nobodys() -> Option<Marks<'static>> {
+    shmem::nobodys_marks()?.of(NOBODY)
+}
+
+/// Makes it possible to draw ids from `lane` whose tick ends at `end_ms`, see [`Mark::make_way`]. The draw is then to be tried
+/// again, with the marks that are known then.
+///
+/// # Errors
+/// [`Error::Mark`], [`Error::NoExtension`], [`Error::TooManyDatabases`].
+pub fn make_way(drawing: &'static Drawing, marks: Marks<'_>, lane: LaneName, end_ms: i64) -> Result<(), Error> {
+    of(&drawing.layout)?.make_way(&drawing.identity, &terms(), marks, lane, end_ms)
+}
+
+/// Draws no id of this database any more whose tick ends at `end_ms` or before.
+///
+/// # Errors
+/// As [`make_way`].
+pub fn advance(layout: &'static Layout, end_ms: i64) -> Result<(), Error> {
+    of(layout)?.advance(&terms(), end_ms)
+}
+
+/// Counts no id of this database as drawn any more, for a server with a new number.
+///
+/// # Errors
+/// As [`make_way`].
+pub fn reset(drawing: &'static Drawing) -> Result<(), Error> {
+    of(&drawing.layout)?.reset(&drawing.identity)
+}
+
+/// Takes the running layout for the database's from now on.
+///
+/// # Errors
+/// As [`make_way`].
+pub fn accept_layout(layout: &'static Layout) -> Result<(), Error> {
+    of(layout)?.accept_layout()
+}
+
+/// Checks that this database's ids can be read by `layout`, the running one: once in a transaction. Works on a standby, and
+/// without preload.
+///
+/// # Errors
+/// [`Error::OtherLayout`].
+#[inline]
+pub fn check_layout(layout: &Layout) -> Result<(), Error> {
+    if LAYOUT_CHECKED.load(Ordering::Relaxed) { Ok(()) } else { check_layout_now(layout) }
+}
+
+#[cold]
+fn check_layout_now(layout: &Layout) -> Result<(), Error> {
+    // Without the extension nothing is stored that could differ.
+    if let Some(sequences) = sequences() {
+        let stored = read_sequence(sequences.layout)?;
+        if let Some(stored) = stored.filter(|stored| *stored != layout.fingerprint()) {
+            return Err(Error::OtherLayout { stored, layout: *layout });
+        }
+    }
+    LAYOUT_CHECKED.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+fn terms() -> Terms {
+    Terms {
+        max_borrow_ms: guc::max_borrow_ms(),
+        max_clock_jump_ms: guc::max_clock_jump_ms(),
+        wait_for_clock: guc::on_rollback() == OnRollback::Wait,
+    }
+}
+
+fn of(layout: &'static Layout) -> Result<Mark<'static, Here>, Error> {
+    let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
+    let clocks = shmem::clocks().ok_or(Error::NotPreloaded)?;
+    Ok(Mark { database: Here { layout, locked: Cell::new(pg_sys::InvalidOid) }, generator, clocks, layout })
+}
+
+/// The database that this session is connected to.
+#[derive(Debug)]
+struct Here {
+    layout: &'static Layout,
+    /// The sequence that was locked last.
+    locked: Cell<pg_sys::Oid>,
+}
+
+impl Database for Here {
+    type Error = Error;
+
+    fn read(&self) -> Result<Stored, Error> {
+        let sequences = sequences().ok_or(Error::NoExtension)?;
+        let both = |[primary, backup]: [pg_sys::Oid; 2]| {
+            Ok::<_, Error>([read_sequence(primary)?.unwrap_or(0), read_sequence(backup)?.unwrap_or(0)])
+        };
+        Ok(Stored {
+            marks_ms: both(sequences.marks)?,
+            local_ms: both(sequences.local)?,
+            layout: read_sequence(sequences.layout)?,
+            identity: read_sequence(sequences.identity)?,
+        })
+    }
+
+    fn marks(&self) -> Result<Option<Marks<'_>>, Error> {
+        let owner = sequences().ok_or(Error::NoExtension)?.owner();
+        Ok(in_use().find_map(|marks| marks.of(owner)).map(remember))
+    }
+
+    fn lock(&self, wait: bool) -> Result<Option<Marks<'_>>, Error> {
+        if !wait {
+            // So that a session that draws while another one moves the mark is not slowed down by asking for the lock.
+            let now_ms = self.now_ms();
+            if LAST_TRY_MS.swap(now_ms, Ordering::Relaxed) == now_ms {
+                return Ok(None);
+            }
+        }
+        loop {
+            let sequences = sequences().ok_or(Error::NoExtension)?;
+            if !lock_sequence(sequences.marks[0], wait) {
+                return Ok(None);
+            }
+            // Taking the lock has processed invalidations: the sequence may have been dropped while we waited for it.
+            if *SEQUENCES.lock() == Some(sequences) {
+                self.locked.set(sequences.marks[0]);
+                let marks = self.marks()?;
+                return Ok(if marks.is_some() { marks } else { nobodys() });
+            }
+            unlock_sequence(sequences.marks[0]);
+            pgrx::check_for_interrupts!();
+        }
+    }
+
+    fn claim(&self) -> Result<Marks<'_>, Error> {
+        claim(sequences().ok_or(Error::NoExtension)?.owner())
+    }
+
+    fn unlock(&self) {
+        unlock_sequence(self.locked.get());
+    }
+
+    fn write(&self, value: Value, number: i64) -> Result<(), Error> {
+        write_sequence(sequences().ok_or(Error::NoExtension)?.oid(value), number);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        // SAFETY: the end of this backend's last log record. (0 if `wal_level` is minimal and the sequence is new: the
+        // commit that makes it visible to others then makes it durable as a whole.)
+        unsafe { pg_sys::XLogFlush(pg_sys::XactLastRecEnd) };
+        Ok(())
+    }
+
+    fn now_ms(&self) -> i64 {
+        WallClock.now_ms()
+    }
+
+    fn boot_ms(&self) -> i64 {
+        backend::boot_ms()
+    }
+
+    fn wait(&self, wait_ms: i64) -> Result<(), Error> {
+        backend::sleep(wait_ms);
+        Ok(())
+    }
+
+    fn report(&self, notice: Notice) {
+        match notice {
+            Notice::OtherIdentity { stored, mark_ms } => {
+                let numbers = |identity: &Identity| numbers(self.layout, identity);
+                let old = identity_of(self.layout, stored).as_ref().map_or("other numbers".into(), numbers);
+                let new = guc::drawing().map_or_else(|_| String::new(), |drawing| numbers(&drawing.identity));
+                let begin = Utc(mark_ms);
+                log!("snowflake_id: this database's ids were drawn with {old}; with {new} they begin after {begin}");
+            }
+            Notice::SetBack { stored_ms, mark_ms } => {
+                let (stored, mark) = (Utc(stored_ms), Utc(mark_ms));
+                warning!("snowflake_id: the mark of this database was set back to {stored}; it is {mark} again");
+            }
+        }
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        match (refused, guc::config()) {
+            (Refused::OtherLayout { stored }, Some(config)) => Self::OtherLayout { stored, layout: config.layout },
+            (Refused::Leapt { leap_ms }, _) => Self::Leapt { leap_ms, max_ms: guc::max_clock_jump_ms() },
+            _ => Self::Mark(refused),
+        }
+    }
+}
+
+/// A server's numbers, for people: `datacenter 3, worker 5, backup worker on`.
+fn numbers(layout: &Layout, identity: &Identity) -> String {
+    let number = |field: Field| layout.max_of(field).map(|_| format!("{field} {}", identity.number(layout, field)));
+    let backup = identity.has_backup().then(|| "backup worker on".to_owned());
+    let parts = [number(Field::Datacenter), number(Field::Worker), backup];
+    parts.into_iter().flatten().reduce(|line, part| line + ", " + &part).unwrap_or_else(|| "no number".into())
+}
+
+/// Takes over the published marks of this database, or free ones.
+fn claim(owner: u64) -> Result<Marks<'static>, Error> {
+    let all = shmem::marks().ok_or(Error::NotPreloaded)?;
+    let here = |from: u64| from >> 32 == owner >> 32;
+    let gone = |from: u64| !here(from) && !database_exists((from >> 32) as u32);
+    // Another database may be faster: only what was looked at may be claimed, hence one reading of the owner. (Not so for
+    // this database: all sessions that get here hold a lock on its sequence, and there is only one that is not dropped.)
+    let claim = |wanted: &dyn Fn(u64) -> bool| {
+        let candidates = all.iter().map(|marks| (marks, marks.owner()));
+        candidates.filter(|(_, from)| wanted(*from)).find(|(marks, from)| *from == owner || marks.claim(*from, owner))
+    };
+    let (published, _) = claim(&|from| from != NOBODY && here(from))
+        .or_else(|| claim(&|from| from == NOBODY))
+        .or_else(|| claim(&gone))
+        .ok_or(Error::TooManyDatabases(all.len()))?;
+    // Still ours: nobody else claims for this database while we hold its lock.
+    published.of(owner).map(remember).ok_or(Error::TooManyDatabases(all.len()))
+}
+
+/// Remembers the marks for this session's draws.
+fn remember(marks: Marks<'static>) -> Marks<'static> {
+    let (published, version) = marks.version();
+    PUBLISHED.store(ptr::from_ref(published).cast_mut(), Ordering::Relaxed);
+    VERSION.store(version, Ordering::Relaxed);
+    marks
+}
+
+/// The sequences of this database, or `None` without the extension.
+fn sequences() -> Option<Sequences> {
+    loop {
+        let known = *SEQUENCES.lock();
+        let before = INVALIDATIONS.load(Ordering::Relaxed);
+        if known.is_some() || NONE_AT.load(Ordering::Relaxed) == u64::from(before) {
+            return known;
+        }
+        let found = find_sequences();
+        // Reading a catalog processes invalidations; what was found before one may be gone.
+        if INVALIDATIONS.load(Ordering::Relaxed) == before {
+            *SEQUENCES.lock() = found;
+            if found.is_none() {
+                NONE_AT.store(before.into(), Ordering::Relaxed);
+            }
+        }
+        pgrx::check_for_interrupts!();
+    }
+}
+
+/// catalog/pg_depend.h, the fixed part of a row. Its layout and numbers have not changed since PostgreSQL 7.3.
+#[repr(C)]
+struct Dependency {
+    class: pg_sys::Oid,
+    object: pg_sys::Oid,
+    sub_object: i32,
+    referenced_class: pg_sys::Oid,
+    referenced_object: pg_sys::Oid,
+    referenced_sub_object: i32,
+    kind: u8,
+}
+
+const DEPEND_RELATION: u32 = 2608;
+const DEPEND_REFERENCE_INDEX: u32 = 2674;
+const DEPEND_REFERENCED_CLASS: i16 = 4;
+const DEPEND_REFERENCED_OBJECT: i16 = 5;
+const MEMBER_OF_EXTENSION: u8 = b'e';
+
+/// Looks the sequences up among the members of the extension. Hand-made, since SPI may not be used everywhere where ids are
+/// drawn and read, and costs ten times as much.
+fn find_sequences() -> Option<Sequences> {
+    const NAMES: [&CStr; 6] = [
+        c"snowflake_mark",
+        c"snowflake_mark_backup",
+        c"snowflake_mark_local",
+        c"snowflake_mark_backup_local",
+        c"snowflake_mark_layout",
+        c"snowflake_mark_identity",
+    ];
+    let mut found = [None; NAMES.len()];
+    // SAFETY: reads a catalog by its index, as PostgreSQL's own dependency.c does; each row is used before the next is
+    // asked for, and names are palloc'd copies. Errors are raised through pgrx's guard, and PostgreSQL then closes all.
+    unsafe {
+        let extension = pg_sys::get_extension_oid(c"snowflake_id".as_ptr(), true);
+        if extension == pg_sys::InvalidOid {
+            return None;
+        }
+        let members = {
+            let mut members = Vec::new();
+            let depend = pg_sys::table_open(DEPEND_RELATION.into(), pg_sys::AccessShareLock as _);
+            let mut keys = [pg_sys::ScanKeyData::default(); 2];
+            let wanted =
+                [(DEPEND_REFERENCED_CLASS, pg_sys::ExtensionRelationId), (DEPEND_REFERENCED_OBJECT, extension)];
+            for (key, (column, value)) in keys.iter_mut().zip(wanted) {
+                let equal = pg_sys::BTEqualStrategyNumber as pg_sys::StrategyNumber;
+                pg_sys::ScanKeyInit(key, column, equal, pg_sys::F_OIDEQ.into(), value.into());
+            }
+            let scan = pg_sys::systable_beginscan(
+                depend,
+                DEPEND_REFERENCE_INDEX.into(),
+                true,
+                ptr::null_mut(),
+                keys.len() as c_int,
+                keys.as_mut_ptr(),
+            );
+            loop {
+                let tuple = pg_sys::systable_getnext(scan);
+                if tuple.is_null() {
+                    break;
+                }
+                let row = &*pg_sys::GETSTRUCT(tuple).cast::<Dependency>();
+                if row.class == pg_sys::RelationRelationId && row.kind == MEMBER_OF_EXTENSION {
+                    members.push(row.object);
+                }
+            }
+            pg_sys::systable_endscan(scan);
+            pg_sys::table_close(depend, pg_sys::AccessShareLock as _);
+            members
+        };
+        for member in members {
+            let name = pg_sys::get_rel_name(member);
+            if name.is_null() || pg_sys::get_rel_relkind(member) as u8 != pg_sys::RELKIND_SEQUENCE {
+                continue;
+            }
+            if let Some(which) = NAMES.iter().position(|known| *known == CStr::from_ptr(name)) {
+                found[which] = Some(member);
+            }
+        }
+    }
+    let [primary, backup, local_primary, local_backup, layout, identity] = found;
+    let (marks, local) = ([primary?, backup?], [local_primary?, local_backup?]);
+    Some(Sequences { marks, local, layout: layout?, identity: identity? })
+}
+
+/// commands/sequence.h: the one row of a sequence.
+#[repr(C)]
+struct SequenceRow {
+    last_value: i64,
+    log_count: i64,
+    is_called: bool,
+}
+
+/// A sequence's value, or `None` if it was never set. (Not PostgreSQL's function for it, which keeps a lock to the end of the
+/// transaction: who waits must hold none.)
+fn read_sequence(sequence: pg_sys::Oid) -> Result<Option<i64>, Error> {
+    // SAFETY: a sequence has one page with one row, as PostgreSQL's own sequence.c reads it; the page is pinned and locked
+    // while the row is copied. A relation that is gone is null. Errors are raised through pgrx's guard.
+    unsafe {
+        let relation = pg_sys::try_relation_open(sequence, pg_sys::AccessShareLock as _);
+        if relation.is_null() {
+            return Err(Error::NoExtension);
+        }
+        let buffer = pg_sys::ReadBuffer(relation, 0);
+        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as _);
+        let page = pg_sys::BufferGetPage(buffer);
+        let first_item = (*page.cast::<pg_sys::PageHeaderData>()).pd_linp.as_ptr();
+        let tuple = page.add((*first_item).lp_off() as usize).cast::<pg_sys::HeapTupleHeaderData>();
+        let row = tuple.cast::<u8>().add((*tuple).t_hoff.into()).cast::<SequenceRow>();
+        let value = (*row).is_called.then(|| (*row).last_value);
+        pg_sys::UnlockReleaseBuffer(buffer);
+        pg_sys::relation_close(relation, pg_sys::AccessShareLock as _);
+        Ok(value)
+    }
+}
+
+/// Sets a sequence as the bootstrap superuser does, and logs it. The transaction gets an id and keeps its lock on the
+/// sequence, as with `nextval`.
+fn write_sequence(sequence: pg_sys::Oid, value: i64) {
+    // SAFETY: should setval raise, the end of the (sub)transaction restores the user; else we do. It is called with its two
+    // arguments, of the types it has.
+    unsafe {
+        let (mut user, mut context) = (pg_sys::InvalidOid, 0);
+        pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
+        let as_superuser = context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as c_int;
+        pg_sys::SetUserIdAndSecContext(pg_sys::BOOTSTRAP_SUPERUSERID.into(), as_superuser);
+        pgrx::direct_function_call_as_datum(pg_sys::setval_oid, &[sequence.into_datum(), value.into_datum()]);
+        pg_sys::SetUserIdAndSecContext(user, context);
+    }
+}
+
+const LOCK: pg_sys::LOCKMODE = pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKMODE;
+
+fn lock_sequence(sequence: pg_sys::Oid, wait: bool) -> bool {
+    // SAFETY: may be called in any transaction; a relation that is gone can be locked too. Errors (cancel, deadlock) are
+    // raised through pgrx's guard.
+    unsafe {
+        if wait {
+            pg_sys::LockRelationOid(sequence, LOCK);
+            return true;
+        }
+        pg_sys::ConditionalLockRelationOid(sequence, LOCK)
+    }
+}
+
+fn unlock_sequence(sequence: pg_sys::Oid) {
+    // SAFETY: as above, for a lock that this session has taken.
+    unsafe { pg_sys::UnlockRelationOid(sequence, LOCK) };
+}
+
+/// Whether this transaction has written the sequence: `setval` keeps its lock to the end.
+fn has_written(sequence: pg_sys::Oid) -> bool {
+    let mode = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
+    // SAFETY: looks at this backend's own table of locks; the tag is SET_LOCKTAG_RELATION's. MyDatabaseId is read by value.
+    unsafe {
+        let tag = pg_sys::LOCKTAG {
+            locktag_field1: pg_sys::MyDatabaseId.to_u32(),
+            locktag_field2: sequence.to_u32(),
+            locktag_field3: 0,
+            locktag_field4: 0,
+            locktag_type: pg_sys::LockTagType::LOCKTAG_RELATION as u8,
+            locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+        };
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        return pg_sys::LockHeldByMe(&raw const tag, mode);
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        return pg_sys::LockHeldByMe(&raw const tag, mode, false);
+    }
+}
+
+fn database_exists(database: u32) -> bool {
+    let database = pg_sys::Oid::from(database);
+    // SAFETY: looks up a row of a shared catalog by its number. Errors are raised through pgrx's guard.
+    unsafe {
+        let cache = pg_sys::SysCacheIdentifier::DATABASEOID as c_int;
+        let none = pg_sys::Datum::from(0);
+        pg_sys::SearchSysCacheExists(cache, database.into(), none, none, none)
+    }
+}
+
+/// The hook that was there before ours.
+static mut PREVIOUS_OBJECT_ACCESS: pg_sys::object_access_hook_type = None;
+
+/// Asks PostgreSQL to tell when what is remembered here becomes wrong.
+pub fn init() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    DONE.get_or_init(|| {
+        // SAFETY: the postmaster, or a session, has one thread; this is how PostgreSQL registers callbacks and chains hooks.
+        unsafe {
+            pg_sys::CacheRegisterRelcacheCallback(Some(invalidated), pg_sys::Datum::from(0));
+            pg_sys::RegisterXactCallback(Some(transaction_ends), ptr::null_mut());
+            if backend::is_preloading() {
+                PREVIOUS_OBJECT_ACCESS = pg_sys::object_access_hook;
+                pg_sys::object_access_hook = Some(object_accessed);
+            }
+        }
+    });
+}
+
+/// Called for each relation whose definition has changed, with 0 if all may have. Plain: raises and calls nothing.
+unsafe extern "C-unwind" fn invalidated(_: pg_sys::Datum, relation: pg_sys::Oid) {
+    let mut sequences = SEQUENCES.lock();
+    let concerned = |known: &Sequences| relation == pg_sys::InvalidOid || known.all().contains(&relation);
+    if sequences.as_ref().is_none_or(concerned) {
+        *sequences = None;
+        INVALIDATIONS.fetch_add(1, Ordering::Relaxed);
+        // The marks of a sequence that is gone, perhaps with the transaction that made it, must not be drawn by.
+        PUBLISHED.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+}
+
+/// Called when an object is made or dropped. Plain: no guard, no destructor, since the previous hook may raise.
+unsafe extern "C-unwind" fn object_accessed(
+    access: pg_sys::ObjectAccessType::Type,
+    class: pg_sys::Oid,
+    object: pg_sys::Oid,
+    sub_object: c_int,
+    argument: *mut c_void,
+) {
+    // SAFETY: the previous hook is called as it would have been; MyDatabaseId is a variable of this backend, read by value.
+    unsafe {
+        if let Some(previous) = PREVIOUS_OBJECT_ACCESS {
+            previous(access, class, object, sub_object, argument);
+        }
+        let made_or_dropped =
+            access == pg_sys::ObjectAccessType::OAT_POST_CREATE || access == pg_sys::ObjectAccessType::OAT_DROP;
+        if !made_or_dropped || sub_object != 0 {
+            return;
+        }
+        // A number may be given again, and to a database even on purpose: what is published must not outlive either end.
+        if class == pg_sys::DatabaseRelationId {
+            let database = u64::from(object.to_u32());
+            in_use().filter(|marks| marks.owner() >> 32 == database).for_each(PublishedMarks::forget);
+        } else if class == pg_sys::RelationRelationId {
+            let owner = u64::from(pg_sys::MyDatabaseId.to_u32()) << 32 | u64::from(object.to_u32());
+            in_use().filter(|marks| marks.owner() == owner).for_each(PublishedMarks::forget);
+        }
+    }
+}
+
+/// The published marks that belong to a database. They are taken from the front, and never given back.
+fn in_use() -> impl Iterator<Item = &'static PublishedMarks> {
+    shmem::marks().unwrap_or_default().iter().take_while(|marks| marks.owner() != NOBODY)
+}
+
+/// Called at every end of a transaction. Cheap for those that have written nothing.
+unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: *mut c_void) {
+    use pg_sys::XactEvent::{XACT_EVENT_PRE_COMMIT, XACT_EVENT_PRE_PREPARE};
+    if event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE {
+        LAYOUT_CHECKED.store(false, Ordering::Relaxed);
+        return;
+    }
+    // SAFETY: a function without preconditions, and a variable of this backend, read by value.
+    let (transaction, database) = unsafe { (pg_sys::GetTopTransactionIdIfAny(), pg_sys::MyDatabaseId) };
+    let somewhere = database != pg_sys::InvalidOid && shmem::generator().is_some();
+    if transaction != pg_sys::InvalidTransactionId && somewhere {
+        // SAFETY: guarded, since it may raise.
+        unsafe { recheck() };
+    }
+}
+
+/// Notices that this transaction has set the sequences itself: it has restored a dump.
+#[pg_guard]
+unsafe extern "C-unwind" fn recheck() {
+    let Some(sequences) = sequences() else { return };
+    if let Ok(Drawing { layout, identity }) = guc::drawing()
+        && sequences.all().into_iter().any(has_written)
+    {
+        of(layout).and_then(|mark| mark.recheck(identity, sequences.marks.map(has_written))).or_raise();
+    }
+}

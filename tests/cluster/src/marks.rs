@@ -1,0 +1,151 @@
+//! The marks of a database: what a test reads of them, how it looks at a refusal, and how it gets through the wait that
+//! the first draw after a start may begin with.
+//!
+//! The extension is expected in a schema of the session's search_path, as in the database `postgres` of a test's server.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use postgres::Client;
+use snowflake_core::layout::Layout;
+
+use crate::drawing::Running;
+use crate::outcome::wait_until;
+use crate::refusal::{Refusal, refused};
+use crate::server::Server;
+
+/// How far the mark is moved beyond the end of the tick that is wanted.
+pub const MARK_AHEAD_MS: i64 = 1000;
+
+/// `snowflake_id.max_borrow` unless a test sets it.
+pub const MAX_BORROW_MS: i64 = 100;
+
+/// A session that looks at the marks of its database.
+pub trait Marks {
+    /// Returns the primary lane's mark, in milliseconds since 1970; `None` if nothing was ever drawn.
+    fn mark_ms(&mut self) -> Option<i64>;
+
+    /// Returns the backup lane's mark likewise.
+    fn backup_mark_ms(&mut self) -> Option<i64>;
+}
+
+impl Marks for Client {
+    #[track_caller]
+    fn mark_ms(&mut self) -> Option<i64> {
+        stored(self, "snowflake_mark")
+    }
+
+    #[track_caller]
+    fn backup_mark_ms(&mut self) -> Option<i64> {
+        stored(self, "snowflake_mark_backup")
+    }
+}
+
+#[track_caller]
+fn stored(session: &mut Client, sequence: &str) -> Option<i64> {
+    let sql = format!("SELECT CASE WHEN is_called THEN last_value END FROM {sequence}");
+    session.query_one(&sql, &[]).expect("everybody may read a mark").get(0)
+}
+
+/// Returns the start of an id's tick, in milliseconds since 1970.
+///
+/// # Panics
+///
+/// Panics if there is no such layout, or no such id in it; likewise the others.
+#[must_use]
+#[track_caller]
+pub fn start_ms(layout: &str, id: i64) -> i64 {
+    Layout::parse(layout).unwrap().created_at_ms(id).unwrap()
+}
+
+/// Returns the end of an id's tick, which the mark of its lane must have reached, in milliseconds since 1970.
+#[must_use]
+#[track_caller]
+pub fn end_ms(layout: &str, id: i64) -> i64 {
+    start_ms(layout, id) + Layout::parse(layout).unwrap().unit().ms()
+}
+
+/// Returns an id's worker number.
+#[must_use]
+#[track_caller]
+pub fn worker(layout: &str, id: i64) -> u32 {
+    Layout::parse(layout).unwrap().parts(id).unwrap().worker.unwrap()
+}
+
+/// Expects the refusal of a first draw whose clock is too far behind the mark, and returns by how much, in milliseconds.
+#[track_caller]
+pub fn behind_the_mark_ms(refusal: &Refusal) -> i64 {
+    assert_eq!(refusal.sqlstate, "58000", "{refusal:?}");
+    let number = refusal
+        .message
+        .strip_prefix("clock moved backwards: it is ")
+        .and_then(|rest| rest.strip_suffix(" ms behind the last id that can have been drawn"));
+    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{refusal:?}"))
+}
+
+impl Server {
+    /// Starts the server again with a clock that stands still.
+    ///
+    /// It starts a minute earlier: at its start a server counts as drawn what another one can have drawn by its clock, and
+    /// while that clock stands still its sessions would wait for the next tick instead of looking at the mark.
+    #[track_caller]
+    pub fn start_again_at(&self, instant_ms: i64) {
+        self.freeze_clock(instant_ms - 60_000);
+        self.start_again();
+        self.freeze_clock(instant_ms);
+    }
+
+    /// Stops the clock at an instant like [`Server::freeze_clock`], and makes one that waits for the clock look at it now,
+    /// rather than at the end of its sleep of up to a second.
+    #[track_caller]
+    pub fn freeze_clock_and_wake(&self, instant_ms: i64, waiting: &Running) {
+        self.freeze_clock(instant_ms);
+        // Like any signal that sets the latch; the configuration is the same as before.
+        kill(Pid::from_raw(waiting.pid), Signal::SIGHUP).expect("the session is open");
+    }
+
+    /// Runs a statement that is to be refused, in a session of its own, and returns what the server says.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it succeeds, or waits for the clock instead, which would have no end while that stands still.
+    #[track_caller]
+    pub fn refused_draw(&self, sql: &str) -> Refusal {
+        let running = Running::start(self.connect(), sql);
+        assert!(!self.waits_for_the_clock(&running), "the statement was to be refused, but it waits");
+        refused(running.end().1)
+    }
+
+    /// Runs a statement that has to wait for the clock, which goes on to an instant when it does. Returns the session, and
+    /// the statement's first column.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not wait, or fails, or does not end.
+    #[track_caller]
+    pub fn draw_through_wait(&self, sql: &str, until_ms: i64) -> (Client, Vec<i64>) {
+        let waiting = Running::start(self.connect(), sql);
+        if self.waits_for_the_clock(&waiting) {
+            self.freeze_clock_and_wake(until_ms, &waiting);
+        } else {
+            panic!("the statement was to wait, but it gave {:?}", waiting.end().1);
+        }
+        let (session, ids) = waiting.end();
+        (session, ids.expect("ids are drawn after the wait"))
+    }
+
+    /// Looks what a statement comes to: true if it waits for the clock, false if it ends.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does neither; it may wait for a lock.
+    #[must_use]
+    #[track_caller]
+    pub fn waits_for_the_clock(&self, running: &Running) -> bool {
+        let mut observer = self.connect();
+        let waits = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Extension'";
+        wait_until("a statement to end or to wait", || {
+            running.is_over() || observer.query_opt(waits, &[&running.pid]).unwrap().is_some()
+        });
+        !running.is_over()
+    }
+}

@@ -1,0 +1,59 @@
+//! The negative control: a build whose logged mark does not run ahead of the clock must fail the tests of a crash, or those
+//! tests show nothing.
+//!
+//! `tools/test` makes that build (the feature `mark-without-look-ahead`, which no release has) and names its `pg_config` in
+//! the environment variable `CONTROL_PG_CONFIG`. It is a test binary of its own, since a process knows one installation.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cluster::drawing::noon;
+use cluster::{Draw, Load, Promise, Running, Server, Shutdown, faketime_library, skip, use_installation};
+
+#[test]
+fn without_a_mark_that_runs_ahead_ids_come_twice_and_the_tests_see_it() {
+    let Some(pg_config) = env::var_os("CONTROL_PG_CONFIG") else {
+        return skip("CONTROL_PG_CONFIG does not name the control's pg_config; make test builds it");
+    };
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    use_installation(pg_config);
+    ids_of_an_open_transaction_come_twice();
+    a_ledger_finds_what_a_crash_under_load_has_lost();
+}
+
+/// As `an_id_seen_in_an_open_transaction_is_not_drawn_again` in `mark.rs`.
+fn ids_of_an_open_transaction_come_twice() {
+    let server = Server::drawing().start_frozen(noon()).expect("libfaketime is there");
+    let mut session = server.connect();
+    session.batch_execute("BEGIN").unwrap();
+    session.draw();
+    // Within what the mark allows, so that nothing more is logged.
+    server.freeze_clock(noon() + 400);
+    let seen = session.draw_batch(300);
+    server.stop(Shutdown::Immediate);
+    server.start_again_at(noon() - 3_600_000);
+    server.freeze_clock(noon() + 400);
+    // With a mark that runs ahead, it would wait for that.
+    let again = Running::start(server.connect(), "SELECT * FROM snowflake_batch(300)");
+    assert!(!server.waits_for_the_clock(&again), "the control is no control: it knows that ids were drawn");
+    let again: BTreeSet<_> = again.end().1.unwrap().into_iter().collect();
+    assert!(seen.iter().any(|id| again.contains(id)), "the control is no control: nothing came twice");
+}
+
+/// As `what_sessions_drew_under_load_is_not_drawn_again_after_a_crash` in `mark.rs`.
+fn a_ledger_finds_what_a_crash_under_load_has_lost() {
+    let server = Server::drawing().time_limit().faketime().start_with_extension();
+    let load = Load::start(&server, 4);
+    load.wait_for(50);
+    server.crash();
+    let ledger = load.end();
+    server.set_clock_offset(-3600.0);
+    server.start_again();
+    let check = catch_unwind(AssertUnwindSafe(|| ledger.check(&server, Promise::Seen)));
+    let panic = check.expect_err("the control is no control: the ledger is satisfied");
+    let message = panic.downcast_ref::<String>().expect("an assertion's message");
+    assert!(message.contains("is above the mark") || message.contains("was drawn"), "{message}");
+}

@@ -1,0 +1,366 @@
+//! Failover: an asynchronous standby is promoted under load, with a right clock, with one an hour behind, lagging, or with
+//! another layout in its own configuration. The standby gets the mark before the rows, whatever it lags.
+
+use std::ops::RangeInclusive;
+
+use cluster::drawing::WORKER;
+use cluster::{
+    Draw, Ledger, Load, Marks, Promise, Refusal, Running, Server, assert_unique, faketime_library, refused, skip,
+    wait_until,
+};
+use postgres::Client;
+use snowflake_core::layout::Layout;
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// By how much a clock that was set back by an hour is behind the mark: more by how far that runs ahead, less by what has
+/// passed since the last draw.
+const AN_HOUR: RangeInclusive<i64> = HOUR_MS - 60_000..=HOUR_MS + 1101;
+
+/// A primary and its standby, each with a clock that can be set; the standby's is an hour behind. `None` where libfaketime is
+/// not installed, and then the test is reported as skipped.
+fn primary_and_slow_standby(on_rollback: &str) -> Option<(Server, Server)> {
+    if faketime_library().is_none() {
+        skip("libfaketime is not installed");
+        return None;
+    }
+    let primary = Server::drawing().set("on_rollback", on_rollback).faketime().start_with_extension();
+    let standby = primary.standby().faketime_from("-1h").start();
+    Some((primary, standby))
+}
+
+fn greatest(ids: &[i64]) -> i64 {
+    ids.iter().copied().max().expect("the load has drawn")
+}
+
+#[test]
+fn a_promoted_standby_whose_clock_is_behind_draws_nothing_until_it_has_caught_up() {
+    let Some((primary, standby)) = primary_and_slow_standby("error") else { return };
+    let load = Load::start(&primary, 3);
+    load.wait_for(200);
+    primary.crash();
+    let ledger = load.end();
+    standby.promote();
+
+    let behind_ms = ledger.check(&standby, Promise::Held).refused();
+    assert!(AN_HOUR.contains(&behind_ms), "{behind_ms}");
+    // Still, and by a little less.
+    assert!(ledger.check(&standby, Promise::Held).refused() <= behind_ms);
+    standby.set_clock_offset(0.0);
+    let first = ledger.check(&standby, Promise::Held).drawn();
+    // The clock is right now, and so nothing comes again that a client of the primary has seen either.
+    assert!(first > greatest(&ledger.seen));
+}
+
+#[test]
+fn a_lagging_standby_continues_above_what_it_has_received() {
+    let Some((primary, standby)) = primary_and_slow_standby("error") else { return };
+    let load = Load::start(&primary, 3);
+    load.wait_for(100);
+    let received = standby.cut_off();
+    let mut on_primary = primary.connect();
+    let mark_ms = on_primary.mark_ms();
+    wait_until("the primary to move its mark on", || on_primary.mark_ms() > mark_ms);
+    load.wait_for(100);
+    primary.crash();
+    let ledger = load.end();
+    standby.wait_until_replayed(&received);
+    standby.promote();
+
+    let mut session = standby.connect();
+    let held = ledger.check_held(&mut session, Promise::Held);
+    assert!(!held.is_empty() && ledger.stored.iter().any(|id| !held.contains(id)), "the standby lags");
+    let behind_ms = ledger.check(&standby, Promise::Held).refused();
+    assert!(AN_HOUR.contains(&behind_ms), "{behind_ms}");
+    // As soon as its clock has passed its own mark, it draws; how far the primary was it cannot know.
+    standby.set_clock_offset((behind_ms - HOUR_MS + 100) as f64 / 1000.0);
+    ledger.check(&standby, Promise::Held).drawn();
+}
+
+/// Not only what is stored: the mark that has reached the standby covers every id that was drawn under it.
+#[test]
+fn what_was_only_seen_does_not_come_again_where_the_mark_has_arrived() {
+    let Some((primary, standby)) = primary_and_slow_standby("error") else { return };
+    let load = Load::start(&primary, 3);
+    load.wait_for(100);
+    let ledger = load.end();
+    standby.wait_until_replayed(&primary.flushed());
+    primary.crash();
+    standby.promote();
+
+    let behind_ms = ledger.check(&standby, Promise::Seen).refused();
+    // No further than it takes; so the clock is still about where it was when the primary drew.
+    standby.set_clock_offset((behind_ms - HOUR_MS) as f64 / 1000.0);
+    ledger.check(&standby, Promise::Seen).drawn();
+}
+
+/// Each lane has a mark of its own, and each is held to it: a standby whose clock is behind draws with the backup worker's
+/// number only if that was never used.
+#[test]
+fn a_promoted_standby_draws_with_the_backup_worker_only_above_that_ones_mark() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    for backup_used in [false, true] {
+        let settings = Server::drawing().set("layout", "js53").set("backup_worker", "on");
+        let primary = settings.faketime().start_with_extension();
+        let standby = primary.standby().faketime_from("-1h").start();
+        // At its start a server counts what it may borrow as drawn, and the backup worker would help out.
+        primary.set_clock_offset(10.0);
+        let load = Load::start(&primary, 3);
+        load.wait_for(100);
+        if backup_used {
+            // The primary lane is ahead of the clock by more than it may be.
+            primary.set_clock_offset(5.0);
+            let mut session = primary.connect();
+            wait_until("the backup worker to serve", || session.backup_mark_ms().is_some());
+            load.wait_for(100);
+        }
+        primary.crash();
+        let ledger = load.end();
+        standby.promote();
+
+        let js53 = Layout::parse("js53").unwrap();
+        let worker = |id: i64| js53.parts(id).unwrap().worker;
+        let backup = Some(WORKER + 16);
+        assert_eq!(ledger.seen.iter().any(|id| worker(*id) == backup), backup_used);
+        let next = ledger.check(&standby, Promise::Held);
+        if backup_used {
+            next.refused();
+        } else {
+            assert_eq!(worker(next.drawn()), backup);
+        }
+        standby.set_clock_offset(12.0);
+        assert_eq!(worker(ledger.check(&standby, Promise::Held).drawn()), Some(WORKER));
+    }
+}
+
+/// Every prefix of the WAL that holds a row holds the mark that covers it. The clock leaps by two seconds again and again, so
+/// that the mark must be moved before the next id, and replay is stopped wherever it is.
+#[test]
+fn wherever_replay_stops_the_mark_covers_every_row() {
+    let Some((primary, standby)) = primary_and_slow_standby("error") else { return };
+    let load = Load::start(&primary, 3);
+    let (mut session, ledger) = (standby.connect(), Ledger::default());
+    let mut held = 0;
+    for stop in 1..=40 {
+        primary.set_clock_offset(f64::from(2 * stop));
+        load.wait_for(10);
+        session.batch_execute("SELECT pg_wal_replay_pause()").unwrap();
+        wait_until("the pause", || session.value("pg_get_wal_replay_pause_state()") == "paused");
+        if session.value("to_regclass('ledger') IS NOT NULL") == "true" {
+            held = ledger.check_held(&mut session, Promise::Held).len();
+        }
+        session.batch_execute("SELECT pg_wal_replay_resume()").unwrap();
+    }
+    assert!(held > 700, "only {held} rows have reached the standby");
+    let last = primary.flushed();
+    let ledger = load.end();
+    standby.wait_until_replayed(&last);
+    ledger.check_held(&mut session, Promise::Held);
+}
+
+fn assert_refused_as(refusal: &Refusal, sqlstate: &str, message: &str) {
+    assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), (sqlstate, message));
+}
+
+#[test]
+fn a_session_that_is_open_on_the_standby_draws_after_the_promotion() {
+    let primary = Server::drawing().start_with_extension();
+    let standby = primary.standby().start();
+    let load = Load::start(&primary, 3);
+    load.wait_for(100);
+    let mut session = standby.connect();
+    let next = session.prepare("SELECT snowflake_next()").unwrap();
+    for _ in 0..2 {
+        let refusal = refused(session.query(&next, &[]));
+        assert_refused_as(&refusal, "25006", "cannot execute snowflake_next() during recovery");
+        let refusal = refused(session.ids("SELECT snowflake_batch(2)"));
+        assert_refused_as(&refusal, "25006", "cannot execute snowflake_batch() during recovery");
+        let refusal = refused(session.ids("SELECT 1 FROM snowflake_advance(1)"));
+        assert_refused_as(&refusal, "25006", "cannot execute snowflake_advance() during recovery");
+    }
+    primary.stop(cluster::Shutdown::Immediate);
+    let ledger = load.end();
+    standby.promote();
+
+    let id: i64 = session.query_one(&next, &[]).unwrap().get(0);
+    assert!(id > greatest(&ledger.seen));
+    let next = ledger.check(&standby, Promise::Held).drawn();
+    assert!(next > id && session.draw() > next);
+}
+
+#[test]
+fn under_the_policy_wait_a_promoted_standby_draws_once_its_clock_has_caught_up() {
+    let Some((primary, standby)) = primary_and_slow_standby("wait") else { return };
+    let load = Load::start(&primary, 3);
+    load.wait_for(100);
+    primary.crash();
+    let ledger = load.end();
+    standby.promote();
+
+    let held = ledger.check_held(&mut standby.connect(), Promise::Held);
+    let waiting: Vec<_> = ["SELECT snowflake_next()", "SELECT snowflake_batch(300)"]
+        .map(|sql| Running::start(standby.connect(), sql))
+        .into_iter()
+        .collect();
+    waiting.iter().for_each(|one| standby.wait_until_waiting(one.pid));
+    // Forward, but not far enough.
+    standby.set_clock_offset(-600.0);
+    waiting.iter().for_each(|one| standby.wait_until_waiting(one.pid));
+    assert!(!waiting.iter().any(Running::is_over));
+    standby.set_clock_offset(0.0);
+    for one in waiting {
+        let ids = one.end().1.unwrap();
+        assert!(ids.iter().all(|id| *id > greatest(&held) && *id > greatest(&ledger.seen)));
+    }
+    ledger.check(&standby, Promise::Held).drawn();
+}
+
+#[test]
+fn a_standby_notices_that_the_extension_was_made_anew() {
+    let primary = Server::drawing().start_with_extension();
+    let mut on_primary = primary.connect();
+    on_primary.draw();
+    let standby = primary.standby().start();
+    let mut session = standby.connect();
+    // Has looked for the sequences, and found them.
+    assert_ne!(session.value("snowflake_timestamp(4194304)"), "NULL");
+    on_primary.batch_execute("DROP EXTENSION snowflake_id").unwrap();
+    standby.wait_until_replayed(&primary.flushed());
+    assert_eq!(refused(session.query("SELECT snowflake_timestamp(4194304)", &[])).sqlstate, "42883");
+    on_primary.batch_execute("CREATE EXTENSION snowflake_id").unwrap();
+    let load = Load::start(&primary, 2);
+    load.wait_for(50);
+    let ledger = load.end();
+    standby.wait_until_replayed(&primary.flushed());
+    assert_ne!(session.value("snowflake_timestamp(4194304)"), "NULL");
+    primary.crash();
+    standby.promote();
+    let id = session.draw();
+    assert!(id > greatest(&ledger.seen));
+    ledger.check(&standby, Promise::Seen).drawn();
+}
+
+/// The session that comes first moves the mark ahead of the clock. The others, which have not drawn before either, must not take
+/// that for what the primary has drawn, and wait for it.
+#[test]
+fn all_sessions_draw_as_soon_as_the_first_one_does() {
+    let Some((primary, standby)) = primary_and_slow_standby("error") else { return };
+    let load = Load::start(&primary, 2);
+    load.wait_for(50);
+    primary.crash();
+    let ledger = load.end();
+    // Each flush takes a tenth of a second: so they all come while the first one is about to move the mark.
+    standby.set_config("commit_delay", "100000");
+    standby.set_config("commit_siblings", "0");
+    standby.reload();
+    standby.promote();
+    let mark_ms = standby.connect().mark_ms().unwrap();
+    standby.freeze_clock(mark_ms);
+    let sessions: Vec<_> = (0..12).map(|_| standby.connect()).collect();
+    let draw = |session| Running::start(session, "SELECT snowflake_next()");
+    let drawing: Vec<_> = sessions.into_iter().map(draw).collect();
+    let mut observer = standby.connect();
+    wait_until("all sessions to draw", || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Extension'";
+        assert_eq!(observer.value(waiting), "0", "the clock has come as far as it must, and a session waits for it");
+        drawing.iter().all(Running::is_over)
+    });
+    let ids: Vec<i64> = drawing.into_iter().flat_map(|one| one.end().1.unwrap()).collect();
+    assert_eq!(assert_unique(&ids), 12);
+    assert!(ids.iter().min() > ledger.seen.iter().max());
+}
+
+/// What reads an id, or makes one, by the layout in the configuration.
+const BY_THE_SETTING: [&str; 5] = [
+    "SELECT snowflake_timestamp(4194304)",
+    "SELECT snowflake_parse(4194304)",
+    "SELECT * FROM snowflake_parse(4194304)",
+    "SELECT snowflake_format(4194304)",
+    "SELECT snowflake_compose('2026-06-01 12:00Z', 5, 0)",
+];
+
+/// The same with the layout of the ids as an argument.
+const BY_ARGUMENT: [&str; 4] = [
+    "snowflake_timestamp(4194304, 'snowflake')",
+    "snowflake_parse(4194304, 'snowflake')",
+    "snowflake_format(4194304, 'snowflake')",
+    "snowflake_compose('2026-06-01 12:00Z', 5, 0, 0, 'snowflake')",
+];
+
+fn assert_other_layout(refusal: &Refusal) {
+    let message = "layout \"leaf\" is not the one that this database's ids were drawn with";
+    assert_eq!(refusal.sqlstate, "55000", "{refusal:?}");
+    assert!(refusal.message.starts_with(message), "{refusal:?}");
+    assert!(refusal.detail.as_deref().is_some_and(|detail| detail.contains("\"snowflake\"")), "{refusal:?}");
+    assert!(refusal.hint.as_deref().is_some_and(|hint| hint.contains("snowflake_accept_layout()")), "{refusal:?}");
+}
+
+fn assert_reads_only_by_argument(session: &mut Client) {
+    for sql in BY_THE_SETTING {
+        assert_other_layout(&refused(session.query(sql, &[])));
+    }
+    for sql in BY_ARGUMENT {
+        assert_ne!(session.value(sql), "NULL");
+    }
+}
+
+/// `leaf` has the fields of `snowflake` and another epoch: without a check, every stored id would be read 14 years wrong.
+#[test]
+fn a_standby_with_another_layout_reads_nothing_by_it_and_draws_nothing_after_its_promotion() {
+    let primary = Server::drawing().start_with_extension();
+    let standby = primary.standby().set("layout", "leaf").start();
+    let load = Load::start(&primary, 2);
+    load.wait_for(50);
+    let before = primary.flushed();
+    standby.wait_until_replayed(&before);
+
+    let mut session = standby.connect();
+    assert_reads_only_by_argument(&mut session);
+    assert_refused_as(
+        &refused(session.query("SELECT snowflake_accept_layout()", &[])),
+        "25006",
+        "cannot execute snowflake_accept_layout() during recovery",
+    );
+    assert_eq!(refused(session.try_draw()).sqlstate, "25006");
+
+    primary.crash();
+    let ledger = load.end();
+    standby.promote();
+    for session in [&mut session, &mut standby.connect()] {
+        assert_reads_only_by_argument(session);
+        assert_other_layout(&refused(session.try_draw()));
+        assert_other_layout(&refused(session.ids("SELECT snowflake_batch(2)")));
+    }
+    ledger.check_held(&mut session, Promise::Held);
+
+    let mut other = standby.connect();
+    other.batch_execute("SELECT snowflake_accept_layout()").unwrap();
+    for session in [&mut session, &mut other, &mut standby.connect()] {
+        let id = session.draw();
+        assert_eq!(session.value(&format!("(snowflake_parse({id})).worker_id")), "5");
+        let late = format!("abs(extract(epoch FROM clock_timestamp() - snowflake_timestamp({id}))) < 60");
+        assert_eq!(session.value(&late), "true");
+    }
+}
+
+#[test]
+fn a_standby_whose_layout_is_the_same_in_other_words_reads_and_draws() {
+    let words = "time:41  worker:10 sequence:12 unit:1ms epoch:2025-01-01T01:00:00+01:00";
+    let primary = Server::drawing().start_with_extension();
+    let standby = primary.standby().set("layout", words).start();
+    let load = Load::start(&primary, 2);
+    load.wait_for(50);
+    let before = primary.flushed();
+    standby.wait_until_replayed(&before);
+    let mut session = standby.connect();
+    for sql in BY_THE_SETTING {
+        assert_eq!(session.query(sql, &[]).unwrap().len(), 1);
+    }
+    primary.crash();
+    let ledger = load.end();
+    standby.promote();
+    ledger.check(&standby, Promise::Held).drawn();
+    session.draw();
+}
