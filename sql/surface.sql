@@ -52,6 +52,10 @@ COMMENT ON FUNCTION snowflake_layout_fields() IS
     'the fields of the current layout, from the high bits to the low';
 COMMENT ON FUNCTION snowflake_layout_fields(text) IS
     'the fields of the given layout, from the high bits to the low';
+COMMENT ON FUNCTION snowflake_min(timestamptz) IS
+    'the smallest id that can be drawn at a time or later';
+COMMENT ON FUNCTION snowflake_min(timestamptz, text) IS
+    'the smallest id of the given layout that can be drawn at a time or later';
 COMMENT ON FUNCTION snowflake_advance(bigint) IS
     'never again draw an id at or below the given one in this database';
 COMMENT ON FUNCTION snowflake_accept_layout() IS

@@ -10,7 +10,7 @@ use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use crate::draw;
 use crate::error::OrRaise;
 use crate::guc;
-use crate::instant::{timestamptz, unix_ms};
+use crate::instant::{instant, timestamptz, unix_ms};
 use crate::layouts;
 use crate::record::Record;
 use crate::text::Text;
@@ -154,6 +154,23 @@ fn compose(
     layout
         .compose(unix_ms(created_at), datacenter_id.map(i64::from), Some(worker_id.into()), sequence.into())
         .or_raise()
+}
+
+/// The smallest id that can be drawn at a time or later (which is rounded up to a tick), so that
+/// `id >= snowflake_min(x) AND id < snowflake_min(y)` picks the ids of a span of time exactly.
+///
+/// Errors: 22008 for a time that the layout cannot hold.
+#[pg_extern(stable, strict, parallel_safe)]
+fn snowflake_min(ts: TimestampWithTimeZone) -> i64 {
+    layouts::current().or_raise().first_id_at(instant(ts)).or_raise()
+}
+
+/// The same for a layout of its own: serves in partition bounds.
+///
+/// Errors: as above, and 22023 for a text that is no layout.
+#[pg_extern(name = "snowflake_min", immutable, strict, parallel_safe)]
+fn snowflake_min_with(ts: TimestampWithTimeZone, layout: Text<'_>) -> i64 {
+    layouts::named(layout.as_str()).or_raise().first_id_at(instant(ts)).or_raise()
 }
 
 /// Sees to it that no id at or below this one is drawn any more in this database: after an import, or on a logical replica

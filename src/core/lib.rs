@@ -8,6 +8,7 @@
 //! | What do the bits of an id mean? | [`layout`] |
 //! | How is an id packed, read back and printed? | [`id`] |
 //! | Can two ids be equal? When is a draw refused? | [`generator`] |
+//! | Which ids were drawn in a span of time? | [`bounds`] |
 //! | What happens after a crash, a failover, a restore? | [`mark`] |
 //! | Where does the time come from, how is an instant written? | [`clock`] |
 //! | What can go wrong with a text or a number? | [`error`] |
@@ -30,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 pub mod clock;
 pub mod error;
 pub mod generator;

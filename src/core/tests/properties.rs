@@ -21,6 +21,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use snowflake_core::clock::Clock;
 
+#[path = "properties/bounds.rs"]
+mod bounds;
 #[path = "properties/draws.rs"]
 mod draws;
 #[path = "properties/first_sequences.rs"]

@@ -66,6 +66,14 @@ SELECT refusal('SELECT snowflake_batch(1)');
 SELECT refusal('SELECT snowflake_batch(0)');
 ROLLBACK;
 
+-- No time of the layout, to the microsecond.
+SELECT refusal('SELECT snowflake_min(''2024-12-31 23:59:59.999999Z'')');
+SELECT refusal('SELECT snowflake_min(''-infinity'')');
+SELECT refusal('SELECT snowflake_min(''infinity'', ''js53'')');
+SELECT refusal('SELECT snowflake_min(''2155-02-07 06:28:15.000001Z'', ''js53'')');
+SELECT refusal('SELECT snowflake_min(''294276-12-31Z'')');
+SELECT refusal('SELECT snowflake_min(''2026-01-01Z'', ''twiter'')');
+
 -- The mark.
 SELECT refusal('SELECT snowflake_advance(-1)');
 SELECT count(*) FROM snowflake_batch(1);
