@@ -9,7 +9,6 @@ use pgrx::prelude::*;
 use snowflake_core::clock::Utc;
 use snowflake_core::error::{IdError, LayoutError};
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
-use snowflake_core::mark::Refused;
 
 /// What can go wrong between SQL and the core.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,8 +33,12 @@ pub enum Error {
     TimeUsedUp(Layout),
     /// The clock is behind the last id by more than can be borrowed, and the policy is `error`.
     Rollback { behind_ms: i64, max_borrow_ms: i64 },
-    /// The mark does not permit it; but for the two refusals that follow, which carry more facts.
-    Mark(Refused),
+    /// The clock is so far behind the mark that it must have been set back, and the policy is `error`.
+    BehindMark { behind_ms: i64, mark_ms: i64 },
+    /// A mark that ids are drawn by is to be reset.
+    MarkInUse,
+    /// The mark is to be reset by a server that draws with a number of the old ids.
+    SameNumber,
     /// The clock has leapt ahead by more than is permitted.
     Leapt { leap_ms: i64, max_ms: i64 },
     /// The database's ids were drawn with another layout than `layout`, the running one.
@@ -78,16 +81,12 @@ impl Error {
             Self::LayoutRefused(_) | Self::NotPreloaded | Self::NotSet(_) | Self::NothingDrawn => {
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE
             }
-            Self::OtherLayout { .. }
-            | Self::NoExtension
-            | Self::Mark(Refused::InUse | Refused::SameNumber | Refused::OtherLayout { .. }) => {
+            Self::OtherLayout { .. } | Self::NoExtension | Self::MarkInUse | Self::SameNumber => {
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE
             }
             Self::TooManyDatabases(_) => ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
             Self::TimeUsedUp(_) => ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
-            Self::Rollback { .. } | Self::Leapt { .. } | Self::Mark(Refused::Behind { .. } | Refused::Leapt { .. }) => {
-                ERRCODE_SYSTEM_ERROR
-            }
+            Self::Rollback { .. } | Self::BehindMark { .. } | Self::Leapt { .. } => ERRCODE_SYSTEM_ERROR,
         }
     }
 
@@ -106,18 +105,15 @@ impl Error {
             Self::Rollback { behind_ms, .. } => {
                 format!("clock moved backwards: it is {behind_ms} ms behind the last id")
             }
-            Self::Mark(Refused::Behind { behind_ms, .. }) => {
+            Self::BehindMark { behind_ms, .. } => {
                 format!("clock moved backwards: it is {behind_ms} ms behind the last id that can have been drawn")
             }
-            Self::Leapt { leap_ms, .. } | Self::Mark(Refused::Leapt { leap_ms }) => {
-                format!("clock leapt ahead by {leap_ms} ms")
-            }
+            Self::Leapt { leap_ms, .. } => format!("clock leapt ahead by {leap_ms} ms"),
             Self::OtherLayout { layout, .. } => {
                 format!("layout \"{}\" is not the one that this database's ids were drawn with", known_as(layout))
             }
-            Self::Mark(Refused::OtherLayout { .. }) => "this database's ids were drawn with another layout".into(),
-            Self::Mark(Refused::InUse) => "cannot reset a mark that is in use".into(),
-            Self::Mark(Refused::SameNumber) => "cannot reset the mark of a server whose number has not changed".into(),
+            Self::MarkInUse => "cannot reset a mark that is in use".into(),
+            Self::SameNumber => "cannot reset the mark of a server whose number has not changed".into(),
             Self::NoExtension => "extension \"snowflake_id\" is not created in this database".into(),
             Self::TooManyDatabases(most) => format!("ids are drawn in {most} databases already, which is the limit"),
         }
@@ -140,7 +136,7 @@ impl Error {
             Self::Rollback { max_borrow_ms, .. } => Some(format!(
                 "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\")."
             )),
-            Self::Mark(Refused::Behind { mark_ms, .. }) => {
+            Self::BehindMark { mark_ms, .. } => {
                 Some(format!("Ids of this database may carry times up to {}.", Utc(*mark_ms)))
             }
             Self::Leapt { max_ms, .. } => Some(format!(
@@ -150,8 +146,8 @@ impl Error {
                 Some(name) => format!("They were drawn with layout \"{name}\"."),
                 None => format!("They were drawn with a layout that is not built in (fingerprint {stored:016x})."),
             }),
-            Self::Mark(Refused::InUse) => Some("Ids were drawn in this database since the server's start.".into()),
-            Self::Mark(Refused::SameNumber) => {
+            Self::MarkInUse => Some("Ids are drawn in this database, up to that mark.".into()),
+            Self::SameNumber => {
                 Some("Ids of this database carry a number with which this server draws, and could come again.".into())
             }
             _ => None,
@@ -196,22 +192,22 @@ impl Error {
                  was lowered. Ids are drawn again as soon as the clock has passed the last id; to make sessions wait for \
                  that, set \"snowflake_id.on_rollback\" to wait."
                 .into(),
-            Self::Mark(Refused::Behind { .. }) => "Check the server's time synchronization. Ids are drawn again as soon as \
+            Self::BehindMark { .. } => "Check the server's time synchronization. Ids are drawn again as soon as \
                  the clock has passed that time; to make sessions wait for that, set \"snowflake_id.on_rollback\" to \
                  wait. If the clock had been far ahead, give the server a new number and call snowflake_reset_mark()."
                 .into(),
-            Self::Leapt { .. } | Self::Mark(Refused::Leapt { .. }) => "Check the server's clock. If it is right now, and \
+            Self::Leapt { .. } => "Check the server's clock. If it is right now, and \
                  was wrong before, restart the server or raise \"snowflake_id.max_clock_jump\"."
                 .into(),
-            Self::OtherLayout { .. } | Self::Mark(Refused::OtherLayout { .. }) => {
+            Self::OtherLayout { .. } => {
                 "Set \"snowflake_id.layout\" to that layout and restart the server, or give the layout as an argument to \
                  read ids. To change the layout for good, call snowflake_accept_layout()."
                     .into()
             }
-            Self::Mark(Refused::InUse) => "Give the server a number that no server of the fleet has had, restart it, and \
+            Self::MarkInUse => "Give the server a number that no server of the fleet has had, restart it, and \
                  call snowflake_reset_mark() before anything is drawn."
                 .into(),
-            Self::Mark(Refused::SameNumber) => {
+            Self::SameNumber => {
                 "Set \"snowflake_id.worker_id\" to a number that no server of the fleet has had, and restart the server."
                     .into()
             }

@@ -159,7 +159,7 @@ fn compose(
 /// The smallest id that can be drawn at a time or later (which is rounded up to a tick), so that
 /// `id >= snowflake_min(x) AND id < snowflake_min(y)` picks the ids of a span of time exactly.
 ///
-/// Errors: 22008 for a time that the layout cannot hold.
+/// Errors: 22008 for a time that the layout cannot hold, 55000 if the database's ids were drawn with another layout.
 #[pg_extern(stable, strict, parallel_safe)]
 fn snowflake_min(ts: TimestampWithTimeZone) -> i64 {
     layouts::current().or_raise().first_id_at(instant(ts)).or_raise()
@@ -194,7 +194,7 @@ fn snowflake_accept_layout() {
 /// Counts nothing as drawn any more in this database, for a server that has a new number because its clock had been far
 /// ahead. (REVOKEd from PUBLIC.)
 ///
-/// Errors: 55000 if ids were drawn since the server's start, or the number is still one of those of the database's ids; 25006
+/// Errors: 55000 if the mark is in use, since ids are drawn by it, or the number is still one of those of the database's ids; 25006
 /// in recovery or a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_reset_mark() {

@@ -21,8 +21,8 @@
 //!       snowflake_core     layouts, ids, the generator, the mark; knows no PostgreSQL
 //! ```
 //!
-//! Can two ids be equal? `core/generator.rs`. What happens in a crash? `core/mark.rs`, and `mark.rs` for PostgreSQL's part. What does SQL offer? `functions.rs`, and views and comments in
-//! `sql/surface.sql`.
+//! Can two ids be equal? `core/generator.rs`. What happens in a crash? `core/mark.rs`, and `mark.rs` for PostgreSQL's part.
+//! What does SQL offer? `functions.rs`, and sequences, views, grants and comments in `sql/surface.sql`.
 
 use pgrx::prelude::*;
 

@@ -5,14 +5,10 @@
 //! every standby and in every backup) comes before the record of any row that holds an id drawn later; pg_dump carries it
 //! (but for the local marks), and no rollback undoes it.
 //!
-//! - **Found** by extension membership, never by search_path; remembered until PostgreSQL invalidates one of them.
-//! - **Locked** with ShareUpdateExclusiveLock on the primary lane's sequence, which conflicts with itself but not with what
-//!   the transactions of earlier writers still hold. A heavyweight lock: deadlocks are seen, waits can be cancelled.
-//! - **Written** by PostgreSQL's own `setval`, as the bootstrap superuser, since PUBLIC may only read.
-//! - **Flushed** always, whatever `synchronous_commit` says: any role can switch that off, and would void the promise for all.
-//! - **Published** in shared memory for as long as the sequence lives (`core/generator.rs`, [`PublishedMarks`]): the owner of
-//!   published marks is database and sequence, and they are forgotten when a relation or database of that number is dropped
-//!   or made.
+//! Found by extension membership, never by search_path. Locked with ShareUpdateExclusiveLock on the primary lane's sequence,
+//! which conflicts with itself, but not with what earlier writers' transactions still hold. Written by PostgreSQL's own
+//! `setval`, as the bootstrap superuser, since PUBLIC may only read. Published in shared memory for database and sequence, and
+//! forgotten when either is dropped or made.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
@@ -110,7 +106,7 @@ fn nobodys() -> Option<Marks<'static>> {
 /// again, with the marks that are known then.
 ///
 /// # Errors
-/// [`Error::Mark`], [`Error::NoExtension`], [`Error::TooManyDatabases`].
+/// Those that [`Refused`] becomes, [`Error::NoExtension`], [`Error::TooManyDatabases`].
 pub fn make_way(drawing: &'static Drawing, marks: Marks<'_>, lane: LaneName, end_ms: i64) -> Result<(), Error> {
     of(&drawing.layout)?.make_way(&drawing.identity, &terms(), marks, lane, end_ms)
 }
@@ -243,6 +239,7 @@ impl Database for Here {
     }
 
     fn flush(&self) -> Result<(), Error> {
+        // Whatever `synchronous_commit` says: any role can switch that off, and would void the promise for all.
         // SAFETY: the end of this backend's last log record. (0 if `wal_level` is minimal and the sequence is new: the
         // commit that makes it visible to others then makes it durable as a whole.)
         unsafe { pg_sys::XLogFlush(pg_sys::XactLastRecEnd) };
@@ -281,10 +278,15 @@ impl Database for Here {
 
 impl From<Refused> for Error {
     fn from(refused: Refused) -> Self {
-        match (refused, guc::config()) {
-            (Refused::OtherLayout { stored }, Some(config)) => Self::OtherLayout { stored, layout: config.layout },
-            (Refused::Leapt { leap_ms }, _) => Self::Leapt { leap_ms, max_ms: guc::max_clock_jump_ms() },
-            _ => Self::Mark(refused),
+        match refused {
+            Refused::Behind { behind_ms, mark_ms } => Self::BehindMark { behind_ms, mark_ms },
+            Refused::Leapt { leap_ms } => Self::Leapt { leap_ms, max_ms: guc::max_clock_jump_ms() },
+            Refused::OtherLayout { stored } => {
+                let config = guc::config().expect("a mark exists only where the settings are defined");
+                Self::OtherLayout { stored, layout: config.layout }
+            }
+            Refused::InUse => Self::MarkInUse,
+            Refused::SameNumber => Self::SameNumber,
         }
     }
 }
@@ -300,20 +302,8 @@ fn numbers(layout: &Layout, identity: &Identity) -> String {
 /// Takes over the published marks of this database, or free ones.
 fn claim(owner: u64) -> Result<Marks<'static>, Error> {
     let all = shmem::marks().ok_or(Error::NotPreloaded)?;
-    let here = |from: u64| from >> 32 == owner >> 32;
-    let gone = |from: u64| !here(from) && !database_exists((from >> 32) as u32);
-    // Another database may be faster: only what was looked at may be claimed, hence one reading of the owner. (Not so for
-    // this database: all sessions that get here hold a lock on its sequence, and there is only one that is not dropped.)
-    let claim = |wanted: &dyn Fn(u64) -> bool| {
-        let candidates = all.iter().map(|marks| (marks, marks.owner()));
-        candidates.filter(|(_, from)| wanted(*from)).find(|(marks, from)| *from == owner || marks.claim(*from, owner))
-    };
-    let (published, _) = claim(&|from| from != NOBODY && here(from))
-        .or_else(|| claim(&|from| from == NOBODY))
-        .or_else(|| claim(&gone))
-        .ok_or(Error::TooManyDatabases(all.len()))?;
-    // Still ours: nobody else claims for this database while we hold its lock.
-    published.of(owner).map(remember).ok_or(Error::TooManyDatabases(all.len()))
+    let gone = |database| !database_exists(database);
+    PublishedMarks::claim_one(all, owner, gone).map(remember).ok_or(Error::TooManyDatabases(all.len()))
 }
 
 /// Remembers the marks for this session's draws.

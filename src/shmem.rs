@@ -81,7 +81,7 @@ static START: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 /// This backend's slot, null until it draws. Children of the postmaster start with null.
 static SLOT: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 
-// ShmemInitStruct aligns to PG_CACHE_LINE_SIZE, and the slots follow the generator.
+// ShmemInitStruct aligns to PG_CACHE_LINE_SIZE, and the slots follow what all share.
 const _: () = assert!(align_of::<Shared>() <= 128 && size_of::<Shared>().is_multiple_of(align_of::<Slot>()));
 
 #[inline]

@@ -52,7 +52,10 @@
 //! | compare-exchange, failure | Relaxed | none: the value is thrown away, word and clock are read anew |
 //! | raising a lane to the mark | Release | that load; a draw that is under way fails its compare-exchange |
 //! | load of the published mark | Acquire | the store that published it: its log record, and the lane's raise, come before |
-//! | publishing a mark | Release | that load |
+//! | publishing a mark, forgetting it | Release | that load |
+//! | claiming marks: owner, then version | AcqRel, Release | the loads of a session that looks for its marks: version, then owner, both Acquire |
+//! | load of the version, after the mark | Relaxed | ordered by the mark's Acquire: a mark of the next owner shows its version |
+//! | the clock reference | Relaxed | none: one word, compared with two clocks |
 //!
 //! I1 needs no ordering at all, only that one word has one modification order. `tests/loom.rs` runs all schedules of two
 //! and three threads, and shows that a clock read before the word breaks I2.
@@ -574,6 +577,25 @@ impl PublishedMarks {
         // nothing.
         let version = self.version.load(Ordering::Acquire);
         (self.owner() == owner).then_some(Marks { published: self, version })
+    }
+
+    /// Claims marks among `all` for `owner`: its own, those of its database, some that belong to nobody, or those of a database
+    /// that is gone. `None` if there are none. To be called with the database's lock held: so nobody else claims for this
+    /// database. For others they may, hence nothing is claimed but what was looked at, by one reading of the owner.
+    ///
+    /// An owner's high 32 bits are its database's number.
+    pub fn claim_one(all: &[Self], owner: u64, is_gone: impl Fn(u32) -> bool) -> Option<Marks<'_>> {
+        let database = |owner: u64| (owner >> 32) as u32;
+        let claim = |wanted: &dyn Fn(u64) -> bool| {
+            let candidates = all.iter().map(|marks| (marks, marks.owner()));
+            candidates
+                .filter(|(_, from)| wanted(*from))
+                .find(|(marks, from)| *from == owner || marks.claim(*from, owner))
+        };
+        let (claimed, _) = claim(&|from| from != NOBODY && database(from) == database(owner))
+            .or_else(|| claim(&|from| from == NOBODY))
+            .or_else(|| claim(&|from| is_gone(database(from))))?;
+        claimed.of(owner)
     }
 
     /// Takes over the marks of `from`, which must be [`NOBODY`], or a sequence or database that nobody draws in. False if

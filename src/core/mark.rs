@@ -149,7 +149,7 @@ pub enum Refused {
         /// That layout's fingerprint.
         stored: i64,
     },
-    /// The mark is to be reset, but ids were drawn since the server's start.
+    /// The mark is to be reset, but it is loaded: ids are drawn by it.
     InUse,
     /// The mark is to be reset, but the server still draws with a number that the old ids carry.
     SameNumber,
@@ -567,15 +567,8 @@ impl<D: Database> Mark<'_, D> {
         })?;
         Ok(())
     }
-
-    /// Whether the database's ids can be read by the layout.
-    ///
-    /// # Errors
-    /// [`Refused::OtherLayout`], and the database's own.
-    pub fn check_layout(&self) -> Result<(), D::Error> {
-        self.require_layout(&self.database.read()?)
-    }
 }
+
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
@@ -1000,27 +993,19 @@ mod tests {
         let fake = Fake::holding([NOW_MS, 0], &before.layout, Some(&before.identity));
         let refused = || Err(Failure::Refused(Refused::OtherLayout { stored: before.layout.fingerprint() }));
         assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), refused());
-        assert_eq!(server.mark(&fake).check_layout(), refused());
         assert_eq!(server.mark(&fake).advance(&server.terms, NOW_MS), refused());
         assert_eq!(server.mark(&fake).reset(&server.identity), refused());
-        assert_eq!(before.mark(&fake).check_layout(), Ok(()));
         assert_eq!(fake.did(), []);
         before.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
         fake.did();
         server.mark(&fake).accept_layout().unwrap();
         assert_eq!(fake.did(), [Write(Value::Layout, server.layout.fingerprint()), Flush]);
-        assert_eq!((fake.published_ms(), server.mark(&fake).check_layout()), ([None; 2], Ok(())));
+        assert_eq!(fake.published_ms(), [None; 2]);
         // There is nothing to accept any more.
         server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
         fake.did();
         server.mark(&fake).accept_layout().unwrap();
         assert_eq!((fake.did(), fake.published_ms()[0].is_some()), (vec![], true));
-        assert_eq!(
-            before.mark(&fake).check_layout(),
-            Err(Failure::Refused(Refused::OtherLayout { stored: server.layout.fingerprint() }))
-        );
-        // Nothing was drawn: no layout is another one.
-        assert_eq!(server.mark(&Fake::holding([0; 2], &server.layout, None)).check_layout(), Ok(()));
     }
 
     #[test]

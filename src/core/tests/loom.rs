@@ -395,6 +395,29 @@ impl Served {
 }
 
 #[test]
+fn two_databases_never_claim_the_same_marks() {
+    all_schedules("two databases draw for the first time", || {
+        let all = Arc::new([PublishedMarks::new(), PublishedMarks::new()]);
+        let draw_first = |all: &[PublishedMarks], database: u64| {
+            let owner = database << 32 | 7;
+            let mark_ms = START_MS + database as i64;
+            let marks = PublishedMarks::claim_one(all, owner, |_| false).expect("there are enough");
+            marks.publish(LaneName::Primary, mark_ms);
+            // Whatever the other one does meanwhile.
+            let marks = all.iter().find_map(|marks| marks.of(owner)).expect("they were claimed");
+            assert_eq!(marks.mark_ms(LaneName::Primary), Some(mark_ms));
+        };
+        let other = thread::spawn({
+            let all = all.clone();
+            move || draw_first(&all[..], 2)
+        });
+        draw_first(&all[..], 1);
+        other.join().unwrap();
+        assert_ne!(all[0].owner(), all[1].owner());
+    });
+}
+
+#[test]
 fn who_sees_a_published_mark_sees_its_log_record() {
     let served = Served::default();
     let counted = served.clone();

@@ -66,7 +66,6 @@ const EVENTS: [&str; 16] = [
 ];
 
 #[test]
-#[cfg_attr(feature = "mark-without-look-ahead", should_panic)]
 fn no_id_comes_twice_whatever_happens_to_the_servers() {
     let one = number("SEED");
     let seeds = one.map_or(0..number("SEEDS").unwrap_or(100_000), |seed| seed..seed + 1);

@@ -273,20 +273,22 @@ fn all_sessions_draw_as_soon_as_the_first_one_does() {
 }
 
 /// What reads an id, or makes one, by the layout in the configuration.
-const BY_THE_SETTING: [&str; 5] = [
+const BY_THE_SETTING: [&str; 6] = [
     "SELECT snowflake_timestamp(4194304)",
     "SELECT snowflake_parse(4194304)",
     "SELECT * FROM snowflake_parse(4194304)",
     "SELECT snowflake_format(4194304)",
     "SELECT snowflake_compose('2026-06-01 12:00Z', 5, 0)",
+    "SELECT snowflake_min('2026-06-01 12:00Z')",
 ];
 
 /// The same with the layout of the ids as an argument.
-const BY_ARGUMENT: [&str; 4] = [
+const BY_ARGUMENT: [&str; 5] = [
     "snowflake_timestamp(4194304, 'snowflake')",
     "snowflake_parse(4194304, 'snowflake')",
     "snowflake_format(4194304, 'snowflake')",
     "snowflake_compose('2026-06-01 12:00Z', 5, 0, 0, 'snowflake')",
+    "snowflake_min('2026-06-01 12:00Z', 'snowflake')",
 ];
 
 fn assert_other_layout(refusal: &Refusal) {

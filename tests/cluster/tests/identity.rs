@@ -17,7 +17,7 @@ fn set(server: &Server, settings: &[(&str, &str)]) {
 }
 
 /// Everything that draws ids or reads them by the server's layout.
-const BY_THE_SETTING: [&str; 9] = [
+const BY_THE_SETTING: [&str; 10] = [
     "SELECT snowflake_next()",
     "SELECT snowflake_batch(1)",
     "SELECT * FROM snowflake_batch(10)",
@@ -27,6 +27,7 @@ const BY_THE_SETTING: [&str; 9] = [
     "SELECT snowflake_format(1)",
     "SELECT snowflake_compose('2026-06-01 12:00:00Z', 5, 17)",
     "SELECT snowflake_compose('2026-06-01 12:00:00Z', 5, 17, 0)",
+    "SELECT snowflake_min('2026-06-01 12:00:00Z')",
 ];
 
 #[track_caller]

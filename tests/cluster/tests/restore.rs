@@ -343,8 +343,6 @@ fn a_dump_with_a_lower_mark_and_higher_ids_counts_too() {
     ledger.check_in(&server, "d", Promise::Seen).drawn();
 }
 
-// A database as the template of another
-
 /// As `pg_restore --jobs` does: the sequences are set by several sessions at once, in a database where nothing was drawn.
 #[test]
 fn no_mark_is_lost_when_several_sessions_restore_a_dump() {
@@ -396,8 +394,15 @@ fn a_restore_that_sets_the_mark_back_never_takes_an_id_back() {
                 server.start_again_at(now - 3_600_000);
             }
             let mut session = server.connect();
+            let marks = |session: &mut Client| (session.mark_ms(), session.backup_mark_ms());
+            let before = marks(&mut session);
             for sql in restore {
                 session.batch_execute(sql).unwrap();
+            }
+            // What a dump would carry now. Nothing can be put up before the commit.
+            if !restore[0].starts_with("BEGIN") {
+                let after = marks(&mut session);
+                assert!(after.0 >= before.0 && after.1 >= before.1, "{way}, {since_the_start}: {before:?} {after:?}");
             }
             server.crash();
             server.start_again_at(now - 3_600_000);
@@ -408,6 +413,8 @@ fn a_restore_that_sets_the_mark_back_never_takes_an_id_back() {
         }
     }
 }
+
+// A database as the template of another
 
 #[test]
 fn a_database_made_from_another_continues_above_what_it_holds() {
