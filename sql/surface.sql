@@ -53,9 +53,9 @@ COMMENT ON FUNCTION snowflake_layout_fields() IS
 COMMENT ON FUNCTION snowflake_layout_fields(text) IS
     'the fields of the given layout, from the high bits to the low';
 COMMENT ON FUNCTION snowflake_min(timestamptz) IS
-    'the smallest id that can be drawn at a time or later';
+    'the smallest id whose time is that time or later';
 COMMENT ON FUNCTION snowflake_min(timestamptz, text) IS
-    'the smallest id of the given layout that can be drawn at a time or later';
+    'the smallest id of the given layout whose time is that time or later';
 COMMENT ON FUNCTION snowflake_advance(bigint) IS
     'never again draw an id at or below the given one in this database';
 COMMENT ON FUNCTION snowflake_accept_layout() IS

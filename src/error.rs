@@ -190,7 +190,8 @@ impl Error {
             }
             Self::Rollback { .. } => "Check the server's time synchronization, and whether \"snowflake_id.max_borrow\" \
                  was lowered. Ids are drawn again as soon as the clock has passed the last id; to make sessions wait for \
-                 that, set \"snowflake_id.on_rollback\" to wait."
+                 that, set \"snowflake_id.on_rollback\" to wait. If the clock was wrong only when the server started, restart \
+                 the server."
                 .into(),
             Self::BehindMark { .. } => "Check the server's time synchronization. Ids are drawn again as soon as \
                  the clock has passed that time; to make sessions wait for that, set \"snowflake_id.on_rollback\" to \

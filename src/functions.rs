@@ -156,7 +156,7 @@ fn compose(
         .or_raise()
 }
 
-/// The smallest id that can be drawn at a time or later (which is rounded up to a tick), so that
+/// The smallest id whose time is the given one or later (rounded up to a tick), so that
 /// `id >= snowflake_min(x) AND id < snowflake_min(y)` picks the ids of a span of time exactly.
 ///
 /// Errors: 22008 for a time that the layout cannot hold, 55000 if the database's ids were drawn with another layout.

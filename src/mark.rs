@@ -22,7 +22,7 @@ use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::generator::{Identity, LaneName, Marks, NOBODY, PublishedMarks};
 use snowflake_core::layout::{Field, Layout};
-use snowflake_core::mark::{Database, Mark, Notice, Refused, Stored, Terms, Value, identity_of};
+use snowflake_core::mark::{Database, Mark, Notice, Refused, Stored, Terms, Value, Written, identity_of};
 
 use crate::backend::{self, WallClock};
 use crate::error::{Error, OrRaise};
@@ -597,10 +597,15 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
 /// Notices that this transaction has set the sequences itself: it has restored a dump.
 #[pg_guard]
 unsafe extern "C-unwind" fn recheck() {
-    let Some(sequences) = sequences() else { return };
-    if let Ok(Drawing { layout, identity }) = guc::drawing()
-        && sequences.all().into_iter().any(has_written)
-    {
-        of(layout).and_then(|mark| mark.recheck(identity, sequences.marks.map(has_written))).or_raise();
+    let (Some(sequences), Some(config)) = (sequences(), guc::config()) else { return };
+    if !sequences.all().into_iter().any(has_written) {
+        return;
     }
+    let written = Written {
+        marks: sequences.marks.map(has_written),
+        layout: has_written(sequences.layout),
+        identity: has_written(sequences.identity),
+    };
+    let identity = guc::drawing_if_set().map(|drawing| &drawing.identity);
+    of(&config.layout).and_then(|mark| mark.recheck(identity, written)).or_raise();
 }

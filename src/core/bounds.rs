@@ -17,7 +17,7 @@ pub struct Instant {
 }
 
 impl Layout {
-    /// The smallest id that can be drawn at an instant or later: the first one of the first tick that starts then. So
+    /// The smallest id whose time is an instant or later: the first one of the first tick that starts then. So
     /// `first_id_at(from) <= id && id < first_id_at(to)` picks the ids whose time is in `from..to`.
     ///
     /// ```

@@ -129,6 +129,17 @@ pub trait Database {
     fn report(&self, notice: Notice);
 }
 
+/// What a transaction has set that was not ours to set: what a dump restores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Written {
+    /// Each lane's mark.
+    pub marks: [bool; 2],
+    /// The layout's fingerprint.
+    pub layout: bool,
+    /// The numbers.
+    pub identity: bool,
+}
+
 /// Why the mark does not permit ids to be drawn. Instants are milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
@@ -448,16 +459,21 @@ impl<D: Database> Mark<'_, D> {
     /// Looks whether somebody else has written what is stored: to be called before the commit of a transaction that may have.
     /// A mark that was set back is put up again; whatever differs, the marks are loaded at the next draw.
     ///
-    /// `written` are the lanes whose mark this transaction has set. Those alone are set again: others may just be set by
-    /// another session of the same restore, which does not know our lock. The local ones nobody sets but us.
+    /// `written` is what this transaction has set. That alone is set again: the rest may just be set by another session of the
+    /// same restore, which does not know our lock. The local marks nobody sets but us. `identity` are this server's numbers,
+    /// if it has some.
     ///
     /// # Errors
     /// The database's own.
-    pub fn recheck(&self, identity: &Identity, written: [bool; 2]) -> Result<(), D::Error> {
+    pub fn recheck(&self, identity: Option<&Identity>, written: Written) -> Result<(), D::Error> {
         if cfg!(feature = "mark-without-look-ahead") {
             return Ok(());
         }
-        let untouched = |stored: &Stored| self.is_ours(identity, stored) && !stored.is_touched();
+        let is_ours = |stored: &Stored| match identity {
+            Some(identity) => self.is_ours(identity, stored),
+            None => stored.layout == Some(self.layout.fingerprint()),
+        };
+        let untouched = |stored: &Stored| is_ours(stored) && !stored.is_touched();
         if untouched(&self.database.read()?) {
             return Ok(());
         }
@@ -474,13 +490,20 @@ impl<D: Database> Mark<'_, D> {
                 if local_ms < mark_ms {
                     self.database.write(Value::Local(lane), mark_ms)?;
                 }
-                if stored_ms < mark_ms && written[lane as usize] {
+                if stored_ms < mark_ms && written.marks[lane as usize] {
                     // Not while a dump is restored into a new database, value by value.
                     if stored_ms < local_ms && marks.mark_ms(lane).is_some() {
                         self.database.report(Notice::SetBack { stored_ms, mark_ms });
                     }
                     self.database.write(Value::Mark(lane), mark_ms)?;
                 }
+            }
+            // A dump of a database in which nothing was drawn: what was drawn here has a layout and numbers.
+            if written.layout && stored.layout.is_none() && mark_ms > 0 {
+                self.database.write(Value::Layout, self.layout.fingerprint())?;
+            }
+            if let Some(identity) = identity.filter(|_| written.identity && stored.identity.is_none() && mark_ms > 0) {
+                self.database.write(Value::Identity, identity_code(self.layout, identity))?;
             }
             self.database.flush()?;
             // Also if it was set back: what was found may be above the lane, and rows up to there were restored.
@@ -1076,11 +1099,12 @@ mod tests {
         let server = Server::new("snowflake", 5, true);
         let other = Server::new("snowflake", 6, true);
         let mark_ms = NOW_MS + 1000;
+        const ALL: Written = Written { marks: [true; 2], layout: true, identity: true };
         let rechecked = |fake: &Fake, change: &dyn Fn(&mut Stored)| {
             let mut stored = fake.stored.get();
             change(&mut stored);
             fake.stored.set(stored);
-            server.mark(fake).recheck(&server.identity, [true; 2]).unwrap();
+            server.mark(fake).recheck(Some(&server.identity), ALL).unwrap();
             (fake.did(), fake.published_ms())
         };
         assert_eq!(rechecked(&server.fresh(), &|_| ()), (vec![], [Some(mark_ms); 2]));
@@ -1095,14 +1119,18 @@ mod tests {
         let ahead = |fake: &Fake| rechecked(fake, &|stored| stored.marks_ms[1] += 5);
         let expected = vec![primary(mark_ms + 5), local_backup(mark_ms + 5), Flush];
         assert_eq!(ahead(&server.fresh()), (expected, [None; 2]));
-        for change in
-            [(|stored: &mut Stored, code| stored.identity = Some(code)) as fn(&mut Stored, i64), |stored, _| {
-                stored.layout = None
-            }]
-        {
-            let changed = rechecked(&server.fresh(), &|stored| change(stored, other.code()));
-            assert_eq!(changed, (vec![Flush], [None; 2]));
-        }
+        let changed = rechecked(&server.fresh(), &|stored| stored.identity = Some(other.code()));
+        assert_eq!(changed, (vec![Flush], [None; 2]));
+        // A dump of a database in which nothing was drawn does not make forget what this one's ids were drawn with.
+        let changed = rechecked(&server.fresh(), &|stored| (stored.layout, stored.identity) = (None, None));
+        let (layout, identity) = (server.layout.fingerprint(), server.code());
+        assert_eq!(changed, (vec![Write(Value::Layout, layout), Write(Value::Identity, identity), Flush], [None; 2]));
+        let fake = Fake::holding([0; 2], &server.layout, None);
+        assert_eq!(rechecked(&fake, &|_| ()), (vec![Flush], [None; 2]));
+        let fake = server.fresh();
+        fake.stored.set(Stored { layout: None, ..fake.stored.get() });
+        server.mark(&fake).recheck(Some(&server.identity), Written { layout: false, ..ALL }).unwrap();
+        assert_eq!(fake.did(), [Flush]);
         // Set back: the operator is told.
         let notice = Notice::SetBack { stored_ms: mark_ms - 1, mark_ms };
         let expected = vec![Report(notice), WriteOnlyMark(LaneName::Primary, mark_ms), Flush];
@@ -1118,9 +1146,14 @@ mod tests {
         let mut stored = fake.stored.get();
         stored.marks_ms = [1000, 2000];
         fake.stored.set(stored);
-        server.mark(&fake).recheck(&server.identity, [false, true]).unwrap();
+        server.mark(&fake).recheck(Some(&server.identity), Written { marks: [false, true], ..ALL }).unwrap();
         assert_eq!(fake.did(), [WriteOnlyMark(LaneName::Backup, 7000), Flush]);
         assert_eq!(fake.stored.get().marks_ms, [1000, 7000]);
+        // On a server without a number, too.
+        server.mark(&fake).recheck(None, ALL).unwrap();
+        assert_eq!(fake.did(), [WriteOnlyMark(LaneName::Primary, 7000), Flush]);
+        server.mark(&fake).recheck(None, ALL).unwrap();
+        assert_eq!(fake.did(), []);
     }
 
     #[test]

@@ -114,7 +114,7 @@ fn another_layout_is_refused_until_it_is_accepted() {
 }
 
 #[test]
-fn an_acceptance_that_is_rolled_back_or_forbidden_is_none() {
+fn an_acceptance_that_is_forbidden_is_none_and_one_that_is_rolled_back_is_one() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     let mut session = server.connect();
     session.draw();
@@ -128,7 +128,7 @@ fn an_acceptance_that_is_rolled_back_or_forbidden_is_none() {
     let refusal = refused(server.connect().batch_execute(&format!("BEGIN READ ONLY; {accept}")));
     assert_eq!(refusal.sqlstate, "25006", "{refusal:?}");
     assert_another_layout(&refused(server.connect().try_draw()), "leaf", Some("snowflake"));
-    server.connect_as("trusted").batch_execute(accept).unwrap();
+    server.connect_as("trusted").batch_execute(&format!("BEGIN; {accept}; ROLLBACK")).unwrap();
     server.connect_as("ordinary").draw();
     // Like the mark, it does not depend on the transaction's end; it is there after a crash.
     server.crash();

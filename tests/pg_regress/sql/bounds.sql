@@ -1,4 +1,4 @@
--- From times to ids: the smallest id at a time or later.
+-- From times to ids: the smallest id of a time or later.
 SET timezone = 'UTC';
 SELECT snowflake_min('2025-01-01Z', 'snowflake') AS epoch, snowflake_min('2026-01-01Z', 'snowflake') AS new_year,
        snowflake_min('2026-01-01Z') = snowflake_min('2026-01-01Z', 'snowflake') AS current;

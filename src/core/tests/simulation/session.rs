@@ -10,7 +10,9 @@ use std::rc::Rc;
 use snowflake_core::clock::Clock;
 use snowflake_core::generator::{Generator, LaneName, Limits, MarkLimits, Marks, NOBODY, PublishedMarks, Refusal, Run};
 use snowflake_core::layout::Layout;
-use snowflake_core::mark::{Database, MARK_AHEAD_MS, Mark, Notice, Refused, Stored, Terms, Value, identity_code};
+use snowflake_core::mark::{
+    Database, MARK_AHEAD_MS, Mark, Notice, Refused, Stored, Terms, Value, Written, identity_code,
+};
 
 use crate::log::Record;
 use crate::server::{Config, Server, Shared};
@@ -176,17 +178,19 @@ impl<'a> Session<'a> {
             let write = Record::Write { database: self.database, value, number, resets: false };
             self.server.log.borrow_mut().insert(write);
             if transactions {
-                self.commit(LaneName::ALL.map(|lane| value == Value::Mark(lane)))?;
+                let marks = LaneName::ALL.map(|lane| value == Value::Mark(lane));
+                let (layout, identity) = (value == Value::Layout, value == Value::Identity);
+                self.commit(Written { marks, layout, identity })?;
             }
         }
-        if transactions { Ok(()) } else { self.commit([true; 2]) }
+        if transactions { Ok(()) } else { self.commit(Written { marks: [true; 2], layout: true, identity: true }) }
     }
 
-    fn commit(&self, written: [bool; 2]) -> Result<(), Failure> {
+    fn commit(&self, written: Written) -> Result<(), Failure> {
         if self.world.lies(Lie::NoRecheck) {
             return Ok(());
         }
-        self.mark().recheck(&self.config.identity(), written)
+        self.mark().recheck(Some(&self.config.identity()), written)
     }
 
     /// Whether marks of the database are loaded.
