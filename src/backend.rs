@@ -1,7 +1,7 @@
 //! What this backend may do right now, what time it is, and how it waits. Knows nothing of ids.
 //!
 //! On the hot path no call goes through pgrx's guarded wrappers: each sets a jump buffer, and two of them cost as much as
-//! drawing the id. The one function needed there is declared directly.
+//! drawing the id. The functions needed there, and at the end of every transaction, are declared directly.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,8 @@ use snowflake_core::clock::Clock;
 unsafe extern "C-unwind" {
     /// access/xact.h: whether the transaction is in parallel mode. Reads a backend-local variable; raises nothing.
     fn IsInParallelMode() -> bool;
+    /// access/xact.h: the number of the top transaction, 0 if it has none. Reads a backend-local variable; raises nothing.
+    fn GetTopTransactionIdIfAny() -> pg_sys::TransactionId;
 }
 
 /// Whether this backend has seen that recovery is over. It does not come back during a backend's life.
@@ -25,6 +27,12 @@ pub fn may_write() -> bool {
     // IsInParallelMode has no preconditions inside a backend and raises nothing.
     // Relaxed: a backend has one thread; the static is atomic only to be safe to touch.
     RECOVERY_IS_OVER.load(Ordering::Relaxed) && unsafe { !pg_sys::XactReadOnly && !IsInParallelMode() }
+}
+
+/// Whether the transaction has a number, as those have that write anything. Raises nothing.
+pub fn has_written() -> bool {
+    // SAFETY: has no preconditions inside a backend, and raises nothing.
+    unsafe { GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId }
 }
 
 /// Raises what `nextval` raises where no id can be drawn: 25006 in recovery and in a read-only transaction, 25000 in

@@ -13,7 +13,6 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -518,18 +517,16 @@ static mut PREVIOUS_OBJECT_ACCESS: pg_sys::object_access_hook_type = None;
 
 /// Asks PostgreSQL to tell when what is remembered here becomes wrong.
 pub fn init() {
-    static DONE: OnceLock<()> = OnceLock::new();
-    DONE.get_or_init(|| {
-        // SAFETY: the postmaster, or a session, has one thread; this is how PostgreSQL registers callbacks and chains hooks.
-        unsafe {
-            pg_sys::CacheRegisterRelcacheCallback(Some(invalidated), pg_sys::Datum::from(0));
-            pg_sys::RegisterXactCallback(Some(transaction_ends), ptr::null_mut());
-            if backend::is_preloading() {
-                PREVIOUS_OBJECT_ACCESS = pg_sys::object_access_hook;
-                pg_sys::object_access_hook = Some(object_accessed);
-            }
+    // SAFETY: the postmaster, or a session, has one thread; this is how PostgreSQL registers callbacks and chains hooks. Once,
+    // since a library is initialized once per process.
+    unsafe {
+        pg_sys::CacheRegisterRelcacheCallback(Some(invalidated), pg_sys::Datum::from(0));
+        pg_sys::RegisterXactCallback(Some(transaction_ends), ptr::null_mut());
+        if backend::is_preloading() {
+            PREVIOUS_OBJECT_ACCESS = pg_sys::object_access_hook;
+            pg_sys::object_access_hook = Some(object_accessed);
         }
-    });
+    }
 }
 
 /// Called for each relation whose definition has changed, with 0 if all may have. Plain: raises and calls nothing.
@@ -585,27 +582,22 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
         LAYOUT_CHECKED.store(false, Ordering::Relaxed);
         return;
     }
-    // SAFETY: a function without preconditions, and a variable of this backend, read by value.
-    let (transaction, database) = unsafe { (pg_sys::GetTopTransactionIdIfAny(), pg_sys::MyDatabaseId) };
-    let somewhere = database != pg_sys::InvalidOid && shmem::generator().is_some();
-    if transaction != pg_sys::InvalidTransactionId && somewhere {
-        // SAFETY: guarded, since it may raise.
-        unsafe { recheck() };
+    // SAFETY: a variable of this backend, read by value.
+    let database = unsafe { pg_sys::MyDatabaseId };
+    if backend::has_written() && database != pg_sys::InvalidOid && shmem::generator().is_some() {
+        recheck();
     }
 }
 
-/// Notices that this transaction has set the sequences itself: it has restored a dump.
+/// Notices that this transaction has set the sequences itself: it has restored a dump. Guarded, since it may raise.
 #[pg_guard]
-unsafe extern "C-unwind" fn recheck() {
+extern "C-unwind" fn recheck() {
     let (Some(sequences), Some(config)) = (sequences(), guc::config()) else { return };
-    if !sequences.all().into_iter().any(has_written) {
-        return;
+    let all = sequences.all().map(has_written);
+    if all.contains(&true) {
+        let [primary, backup, _, _, layout, identity] = all;
+        let written = Written { marks: [primary, backup], layout, identity };
+        let identity = guc::drawing_if_set().map(|drawing| &drawing.identity);
+        of(&config.layout).and_then(|mark| mark.recheck(identity, written)).or_raise();
     }
-    let written = Written {
-        marks: sequences.marks.map(has_written),
-        layout: has_written(sequences.layout),
-        identity: has_written(sequences.identity),
-    };
-    let identity = guc::drawing_if_set().map(|drawing| &drawing.identity);
-    of(&config.layout).and_then(|mark| mark.recheck(identity, written)).or_raise();
 }
