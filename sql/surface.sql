@@ -16,6 +16,21 @@ SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_backup', '');
 SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_layout', '');
 SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_identity', '');
 
+-- What the planner puts in the place of conditions on an id's time (src/pushdown.rs). They raise nothing, whatever their
+-- arguments are, so that they can be evaluated before a row's visibility is known.
+ALTER FUNCTION snowflake_from(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(timestamp, text) LEAKPROOF;
+
 -- They concern everybody who draws.
 REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_accept_layout(), snowflake_reset_mark() FROM PUBLIC;
 
@@ -56,6 +71,30 @@ COMMENT ON FUNCTION snowflake_min(timestamptz) IS
     'the smallest id whose time is that time or later';
 COMMENT ON FUNCTION snowflake_min(timestamptz, text) IS
     'the smallest id of the given layout whose time is that time or later';
+COMMENT ON FUNCTION snowflake_from(timestamptz, text) IS
+    'the first id of the given layout whose time is that time or later, NULL if there is none';
+COMMENT ON FUNCTION snowflake_from(date, text) IS
+    'the first id of the given layout whose time is the start of that day or later, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_from(timestamp, text) IS
+    'the first id of the given layout whose time is that time or later, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(timestamptz, text) IS
+    'the first id of the given layout whose time is after that time, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(date, text) IS
+    'the first id of the given layout whose time is after the start of that day, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(timestamp, text) IS
+    'the first id of the given layout whose time is after that time, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_before(timestamptz, text) IS
+    'the last id of the given layout whose time is before that time, -1 if there is none';
+COMMENT ON FUNCTION snowflake_before(date, text) IS
+    'the last id of the given layout whose time is before that day, in the session''s time zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_before(timestamp, text) IS
+    'the last id of the given layout whose time is before that time, in the session''s time zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(timestamptz, text) IS
+    'the last id of the given layout whose time is that time or before, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(date, text) IS
+    'the last id of the given layout whose time is the start of that day or before, in the session''s time zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(timestamp, text) IS
+    'the last id of the given layout whose time is that time or before, in the session''s time zone, -1 if there is none';
 COMMENT ON FUNCTION snowflake_advance(bigint) IS
     'never again draw an id at or below the given one in this database';
 COMMENT ON FUNCTION snowflake_accept_layout() IS

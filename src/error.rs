@@ -62,7 +62,7 @@ impl From<IdError> for Error {
 }
 
 /// A layout as people know it: its name if it is built in, else its text.
-fn known_as(layout: &Layout) -> String {
+pub fn known_as(layout: &Layout) -> String {
     layout.built_in_name().map_or_else(|| layout.to_string(), str::to_owned)
 }
 

@@ -10,7 +10,7 @@ use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use crate::draw;
 use crate::error::OrRaise;
 use crate::guc;
-use crate::instant::{instant, timestamptz, unix_ms};
+use crate::instant::{instant, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
 use crate::layouts;
 use crate::record::Record;
 use crate::text::Text;
@@ -171,6 +171,86 @@ fn snowflake_min(ts: TimestampWithTimeZone) -> i64 {
 #[pg_extern(name = "snowflake_min", immutable, strict, parallel_safe)]
 fn snowflake_min_with(ts: TimestampWithTimeZone, layout: Text<'_>) -> i64 {
     layouts::named(layout.as_str()).or_raise().first_id_at(instant(ts)).or_raise()
+}
+
+/// The first id whose time is the given one or later. The planner turns conditions on an id's time into conditions on the id with
+/// this function and the next three (`pushdown.rs`).
+///
+/// They are leakproof, so that an index serves under row-level security too, and raise nothing: NULL if there is no such id, and
+/// for a text that is no layout.
+#[pg_extern(immutable, strict, parallel_safe)]
+fn snowflake_from(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| layout.first_id_from(instant_or_end(ts)))
+}
+
+/// The same for the start of a day in the session's time zone, as a comparison with a `date` is.
+#[pg_extern(name = "snowflake_from", stable, strict, parallel_safe)]
+fn snowflake_from_date(ts: Date, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| layout.first_id_from(start_of_day(ts)))
+}
+
+/// The same for a local time in the session's time zone, as a comparison with a `timestamp` is.
+#[pg_extern(name = "snowflake_from", stable, strict, parallel_safe)]
+fn snowflake_from_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| layout.first_id_from(local_instant(ts)))
+}
+
+/// The first id whose time is after the given one.
+#[pg_extern(immutable, strict, parallel_safe)]
+fn snowflake_after(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| layout.first_id_after(instant_or_end(ts)))
+}
+
+/// The same for the start of a day in the session's time zone, as a comparison with a `date` is.
+#[pg_extern(name = "snowflake_after", stable, strict, parallel_safe)]
+fn snowflake_after_date(ts: Date, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| layout.first_id_after(start_of_day(ts)))
+}
+
+/// The same for a local time in the session's time zone, as a comparison with a `timestamp` is.
+#[pg_extern(name = "snowflake_after", stable, strict, parallel_safe)]
+fn snowflake_after_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| layout.first_id_after(local_instant(ts)))
+}
+
+/// The last id whose time is before the given one; -1 if there is none.
+#[pg_extern(immutable, strict, parallel_safe)]
+fn snowflake_before(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| Some(layout.last_id_before(instant_or_end(ts))))
+}
+
+/// The same for the start of a day in the session's time zone, as a comparison with a `date` is.
+#[pg_extern(name = "snowflake_before", stable, strict, parallel_safe)]
+fn snowflake_before_date(ts: Date, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| Some(layout.last_id_before(start_of_day(ts))))
+}
+
+/// The same for a local time in the session's time zone, as a comparison with a `timestamp` is.
+#[pg_extern(name = "snowflake_before", stable, strict, parallel_safe)]
+fn snowflake_before_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| Some(layout.last_id_before(local_instant(ts))))
+}
+
+/// The last id whose time is the given one or before; -1 if there is none.
+#[pg_extern(immutable, strict, parallel_safe)]
+fn snowflake_until(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| Some(layout.last_id_until(instant_or_end(ts))))
+}
+
+/// The same for the start of a day in the session's time zone, as a comparison with a `date` is.
+#[pg_extern(name = "snowflake_until", stable, strict, parallel_safe)]
+fn snowflake_until_date(ts: Date, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| Some(layout.last_id_until(start_of_day(ts))))
+}
+
+/// The same for a local time in the session's time zone, as a comparison with a `timestamp` is.
+#[pg_extern(name = "snowflake_until", stable, strict, parallel_safe)]
+fn snowflake_until_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| Some(layout.last_id_until(local_instant(ts))))
+}
+
+fn bound(layout: Text<'_>, id: impl FnOnce(Layout) -> Option<i64>) -> Option<i64> {
+    layouts::named(layout.as_str()).ok().and_then(id)
 }
 
 /// Sees to it that no id at or below this one is drawn any more in this database: after an import, or on a logical replica

@@ -25,7 +25,7 @@ use snowflake_core::generator::Identity;
 use snowflake_core::layout::{Field, Layout};
 
 use crate::backend::{self, WallClock};
-use crate::error::Error;
+use crate::error::{Error, known_as};
 
 /// What to do when the clock is behind the last id by more than can be borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
@@ -55,6 +55,7 @@ static BACKUP_WORKER: GucSetting<bool> = GucSetting::<bool>::new(false);
 static ON_ROLLBACK: GucSetting<OnRollback> = GucSetting::<OnRollback>::new(OnRollback::Error);
 static MAX_BORROW: GucSetting<i32> = GucSetting::<i32>::new(100);
 static MAX_CLOCK_JUMP: GucSetting<i32> = GucSetting::<i32>::new(DAY_MS);
+static ENABLE_TIME_PUSHDOWN: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// The value of `MAX_BORROW`, for the hot path: its `get()` also checks that the thread is PostgreSQL's.
 static MAX_BORROW_MS: AtomicI32 = AtomicI32::new(100);
@@ -73,6 +74,8 @@ pub struct Drawing {
 pub struct Config {
     /// The layout of new ids, and of decoding without an argument.
     pub layout: Layout,
+    /// The same as a `layout` argument: its built-in name, or its line.
+    pub layout_text: String,
     /// What ids are drawn with, or the field whose number is not set.
     drawing: Result<Drawing, Field>,
 }
@@ -117,6 +120,11 @@ pub fn max_clock_jump_ms() -> i64 {
 pub fn max_borrow_ms() -> i64 {
     // Relaxed: a backend has one thread.
     MAX_BORROW_MS.load(Ordering::Relaxed).into()
+}
+
+/// Whether conditions on an id's time are planned as conditions on the id.
+pub fn enable_time_pushdown() -> bool {
+    ENABLE_TIME_PUSHDOWN.get()
 }
 
 /// What to do after a rollback.
@@ -245,11 +253,21 @@ pub fn init() {
             GucFlags::UNIT_MS,
         );
     });
+    define(c"snowflake_id.enable_time_pushdown", || {
+        GucRegistry::define_bool_guc(
+            c"snowflake_id.enable_time_pushdown",
+            c"Enables the planner to use indexes and partitions on ids for conditions on their time.",
+            c"Plans that are kept, as those of prepared statements, stay as they were made.",
+            &ENABLE_TIME_PUSHDOWN,
+            GucContext::Userset,
+            GucFlags::EXPLAIN,
+        );
+    });
     refuse_unknown_names();
     // SAFETY: a call into PostgreSQL's postmaster, which has one thread; the text is copied.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"snowflake_id".as_ptr()) };
 
-    let config = CONFIG.get_or_init(|| Config { layout, drawing: drawing_of(&layout) });
+    let config = CONFIG.get_or_init(|| Config { layout, layout_text: known_as(&layout), drawing: drawing_of(&layout) });
     announce(config);
 }
 
@@ -265,7 +283,7 @@ fn drawing_of(layout: &Layout) -> Result<Drawing, Field> {
 
 /// Says at server start, on standbys too, what ids this server will draw: readiness for a failover must show before it.
 fn announce(config: &Config) {
-    let Config { layout, drawing } = config;
+    let Config { layout, drawing, .. } = config;
     let name = layout.built_in_name().unwrap_or("custom");
     let number = |field: Field, value: i32| match (layout.max_of(field), value) {
         (None, _) => String::new(),

@@ -1,5 +1,8 @@
 //! Instants between the core, which counts milliseconds since 1970, and PostgreSQL's timestamptz.
 
+use std::ffi::c_int;
+
+use pgrx::pg_sys;
 use pgrx::prelude::*;
 use snowflake_core::bounds::Instant;
 
@@ -20,4 +23,34 @@ pub fn unix_ms(time: TimestampWithTimeZone) -> Option<i64> {
 /// timestamptz at its full precision; `None` if it is infinite.
 pub fn instant(time: TimestampWithTimeZone) -> Option<Instant> {
     unix_ms(time).map(|ms| Instant { ms, later: time.into_inner().rem_euclid(1000) != 0 })
+}
+
+/// timestamptz at its full precision; the infinite ones lie before and after all that ids can carry.
+pub fn instant_or_end(time: TimestampWithTimeZone) -> Instant {
+    let infinite = if time.into_inner() > 0 { Instant::LAST } else { Instant::FIRST };
+    instant(time).unwrap_or(infinite)
+}
+
+/// The start of a day in the session's time zone, as PostgreSQL compares `date` with `timestamptz`: days that timestamptz cannot
+/// hold are no error.
+pub fn start_of_day(day: Date) -> Instant {
+    // SAFETY: reads the session's time zone, and raises nothing if it is given a place for the overflow.
+    converted(|overflow| unsafe { pg_sys::date2timestamptz_opt_overflow(day.into_inner(), overflow) })
+}
+
+/// A local time in the session's time zone, as PostgreSQL compares `timestamp` with `timestamptz`.
+pub fn local_instant(time: Timestamp) -> Instant {
+    // SAFETY: as above.
+    converted(|overflow| unsafe { pg_sys::timestamp2timestamptz_opt_overflow(time.into_inner(), overflow) })
+}
+
+/// What a conversion to timestamptz returns, or the end at which timestamptz is too small for it.
+fn converted(convert: impl FnOnce(*mut c_int) -> pg_sys::TimestampTz) -> Instant {
+    let mut overflow = 0;
+    let time = convert(&raw mut overflow);
+    match overflow {
+        0 => instant_or_end(TimestampWithTimeZone::try_from(time).expect("PostgreSQL has converted it")),
+        1.. => Instant::LAST,
+        _ => Instant::FIRST,
+    }
 }

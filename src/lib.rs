@@ -6,27 +6,32 @@
 //! entry                    the short way into snowflake_next
 //!   |
 //! functions                every SQL function, one thought each; no unsafe
+//! pushdown                 conditions on an id's time, planned as conditions on the id
 //!   |-- draw               drawing: checks, waits, what to do after a rollback; no unsafe
 //!   |-- layouts            the layouts this session uses; no unsafe
 //!   |-- record, text       an id's parts as one row; a layout argument
 //!         |
 //!       mark               where the mark is stored, and when it has to be read anew
 //!         |
+//!       catalog            the extension's own objects, and what is arranged by its functions
 //!       shmem              the generator, the marks and the backends' slots in shared memory
 //!         |
 //!       guc                the settings, and how a wrong one stops the start
 //!       backend            what this backend may do now, the clock, and how it waits
-//!       error, instant     every error's SQLSTATE, DETAIL and HINT; timestamptz; no unsafe
+//!       error              every error's SQLSTATE, DETAIL and HINT; no unsafe
+//!       instant            timestamptz, date and timestamp
 //!         |
 //!       snowflake_core     layouts, ids, the generator, the mark; knows no PostgreSQL
 //! ```
 //!
 //! Can two ids be equal? `core/generator.rs`. What happens in a crash? `core/mark.rs`, and `mark.rs` for PostgreSQL's part.
+//! Why does a condition on the time use the primary key? `pushdown.rs`.
 //! What does SQL offer? `functions.rs`, and sequences, views, grants and comments in `sql/surface.sql`.
 
 use pgrx::prelude::*;
 
 mod backend;
+mod catalog;
 mod draw;
 mod entry;
 mod error;
@@ -35,6 +40,7 @@ mod guc;
 mod instant;
 mod layouts;
 mod mark;
+mod pushdown;
 mod record;
 mod shmem;
 mod text;
@@ -50,4 +56,5 @@ pub extern "C-unwind" fn _PG_init() {
     guc::init();
     shmem::init();
     mark::init();
+    pushdown::init();
 }

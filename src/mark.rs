@@ -24,6 +24,7 @@ use snowflake_core::layout::{Field, Layout};
 use snowflake_core::mark::{Database, Mark, Notice, Refused, Stored, Terms, Value, Written, identity_of};
 
 use crate::backend::{self, WallClock};
+use crate::catalog;
 use crate::error::{Error, OrRaise};
 use crate::guc::{self, Drawing, OnRollback};
 use crate::shmem;
@@ -157,6 +158,17 @@ fn check_layout_now(layout: &Layout) -> Result<(), Error> {
     Ok(())
 }
 
+/// The sequence in which the layout of this database's ids is stored: its definition counts as changed when the layout does.
+pub fn layout_sequence() -> Option<pg_sys::Oid> {
+    sequences().map(|sequences| sequences.layout)
+}
+
+/// Lets every session plan anew what it has planned by the layout that was stored.
+fn announce_layout(sequences: &Sequences) {
+    // SAFETY: takes effect for others when the transaction commits. Errors are raised through pgrx's guard.
+    unsafe { pg_sys::CacheInvalidateRelcacheByRelid(sequences.layout) };
+}
+
 fn terms() -> Terms {
     Terms {
         max_borrow_ms: guc::max_borrow_ms(),
@@ -233,7 +245,11 @@ impl Database for Here {
     }
 
     fn write(&self, value: Value, number: i64) -> Result<(), Error> {
-        write_sequence(sequences().ok_or(Error::NoExtension)?.oid(value), number);
+        let sequences = sequences().ok_or(Error::NoExtension)?;
+        write_sequence(sequences.oid(value), number);
+        if value == Value::Layout {
+            announce_layout(&sequences);
+        }
         Ok(())
     }
 
@@ -333,26 +349,7 @@ fn sequences() -> Option<Sequences> {
     }
 }
 
-/// catalog/pg_depend.h, the fixed part of a row. Its layout and numbers have not changed since PostgreSQL 7.3.
-#[repr(C)]
-struct Dependency {
-    class: pg_sys::Oid,
-    object: pg_sys::Oid,
-    sub_object: i32,
-    referenced_class: pg_sys::Oid,
-    referenced_object: pg_sys::Oid,
-    referenced_sub_object: i32,
-    kind: u8,
-}
-
-const DEPEND_RELATION: u32 = 2608;
-const DEPEND_REFERENCE_INDEX: u32 = 2674;
-const DEPEND_REFERENCED_CLASS: i16 = 4;
-const DEPEND_REFERENCED_OBJECT: i16 = 5;
-const MEMBER_OF_EXTENSION: u8 = b'e';
-
-/// Looks the sequences up among the members of the extension. Hand-made, since SPI may not be used everywhere where ids are
-/// drawn and read, and costs ten times as much.
+/// Looks the sequences up among the members of the extension.
 fn find_sequences() -> Option<Sequences> {
     const NAMES: [&CStr; 6] = [
         c"snowflake_mark",
@@ -363,52 +360,15 @@ fn find_sequences() -> Option<Sequences> {
         c"snowflake_mark_identity",
     ];
     let mut found = [None; NAMES.len()];
-    // SAFETY: reads a catalog by its index, as PostgreSQL's own dependency.c does; each row is used before the next is
-    // asked for, and names are palloc'd copies. Errors are raised through pgrx's guard, and PostgreSQL then closes all.
-    unsafe {
-        let extension = pg_sys::get_extension_oid(c"snowflake_id".as_ptr(), true);
-        if extension == pg_sys::InvalidOid {
-            return None;
-        }
-        let members = {
-            let mut members = Vec::new();
-            let depend = pg_sys::table_open(DEPEND_RELATION.into(), pg_sys::AccessShareLock as _);
-            let mut keys = [pg_sys::ScanKeyData::default(); 2];
-            let wanted =
-                [(DEPEND_REFERENCED_CLASS, pg_sys::ExtensionRelationId), (DEPEND_REFERENCED_OBJECT, extension)];
-            for (key, (column, value)) in keys.iter_mut().zip(wanted) {
-                let equal = pg_sys::BTEqualStrategyNumber as pg_sys::StrategyNumber;
-                pg_sys::ScanKeyInit(key, column, equal, pg_sys::F_OIDEQ.into(), value.into());
-            }
-            let scan = pg_sys::systable_beginscan(
-                depend,
-                DEPEND_REFERENCE_INDEX.into(),
-                true,
-                ptr::null_mut(),
-                keys.len() as c_int,
-                keys.as_mut_ptr(),
-            );
-            loop {
-                let tuple = pg_sys::systable_getnext(scan);
-                if tuple.is_null() {
-                    break;
-                }
-                let row = &*pg_sys::GETSTRUCT(tuple).cast::<Dependency>();
-                if row.class == pg_sys::RelationRelationId && row.kind == MEMBER_OF_EXTENSION {
-                    members.push(row.object);
-                }
-            }
-            pg_sys::systable_endscan(scan);
-            pg_sys::table_close(depend, pg_sys::AccessShareLock as _);
-            members
-        };
-        for member in members {
-            let name = pg_sys::get_rel_name(member);
-            if name.is_null() || pg_sys::get_rel_relkind(member) as u8 != pg_sys::RELKIND_SEQUENCE {
+    for member in catalog::members(catalog::extension()?).filter(|member| member.class == pg_sys::RelationRelationId) {
+        // SAFETY: look up rows of a catalog; the name is a palloc'd copy. Errors are raised through pgrx's guard.
+        unsafe {
+            let name = pg_sys::get_rel_name(member.number);
+            if name.is_null() || pg_sys::get_rel_relkind(member.number) as u8 != pg_sys::RELKIND_SEQUENCE {
                 continue;
             }
             if let Some(which) = NAMES.iter().position(|known| *known == CStr::from_ptr(name)) {
-                found[which] = Some(member);
+                found[which] = Some(member.number);
             }
         }
     }
@@ -596,6 +556,9 @@ extern "C-unwind" fn recheck() {
     let all = sequences.all().map(has_written);
     if all.contains(&true) {
         let [primary, backup, _, _, layout, identity] = all;
+        if layout {
+            announce_layout(&sequences);
+        }
         let written = Written { marks: [primary, backup], layout, identity };
         let identity = guc::drawing_if_set().map(|drawing| &drawing.identity);
         of(&config.layout).and_then(|mark| mark.recheck(identity, written)).or_raise();

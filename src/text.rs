@@ -5,7 +5,9 @@
 
 use std::borrow::Cow;
 
+use pgrx::FromDatum;
 use pgrx::callconv::{Arg, ArgAbi};
+use pgrx::pg_sys;
 use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
 };
@@ -13,10 +15,24 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
 /// An argument of type `text`.
 pub struct Text<'fcx>(Cow<'fcx, str>);
 
-impl Text<'_> {
+impl<'a> Text<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self(match String::from_utf8_lossy(bytes) {
+            Cow::Borrowed(text) => Cow::Borrowed(text),
+            Cow::Owned(text) => Cow::Owned(text.replace(char::REPLACEMENT_CHARACTER, "?")),
+        })
+    }
+
     /// The text, with question marks for what is not UTF-8.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl FromDatum for Text<'_> {
+    unsafe fn from_polymorphic_datum(datum: pg_sys::Datum, is_null: bool, of: pg_sys::Oid) -> Option<Self> {
+        // SAFETY: the caller hands over a text, whose bytes live as long as what it is a part of.
+        unsafe { <&[u8]>::from_polymorphic_datum(datum, is_null, of) }.map(Self::new)
     }
 }
 
@@ -24,11 +40,7 @@ impl Text<'_> {
 unsafe impl<'fcx> ArgAbi<'fcx> for Text<'fcx> {
     unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
         // SAFETY: the caller hands over a text that is not null, and it lives as long as the call.
-        let bytes: &'fcx [u8] = unsafe { ArgAbi::unbox_arg_unchecked(arg) };
-        Self(match String::from_utf8_lossy(bytes) {
-            Cow::Borrowed(text) => Cow::Borrowed(text),
-            Cow::Owned(text) => Cow::Owned(text.replace(char::REPLACEMENT_CHARACTER, "?")),
-        })
+        Self::new(unsafe { ArgAbi::unbox_arg_unchecked(arg) })
     }
 }
 

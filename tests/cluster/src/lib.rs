@@ -11,6 +11,7 @@
 //! - [`drawing`]: sessions that draw, and what a test asserts about ids
 //! - [`ledger`]: a load whose clients keep their own books, and what every copy of its database is held to
 //! - [`marks`]: the marks of a database, and what an id needs of them
+//! - [`plans`]: plans and rows, with the time pushdown and without
 //! - [`refusal`]: an error of the server, taken apart
 //! - [`outcome`]: waiting for a condition, and reporting a test as skipped
 //! - `scratch`, `installation`: where the servers live, and which programs they are
@@ -25,6 +26,7 @@ mod installation;
 pub mod ledger;
 pub mod marks;
 pub mod outcome;
+pub mod plans;
 pub mod refusal;
 mod scratch;
 pub mod server;
@@ -36,5 +38,6 @@ pub use installation::use_installation;
 pub use ledger::{Ledger, Load, Next, Promise};
 pub use marks::Marks;
 pub use outcome::{skip, wait_until};
+pub use plans::plan;
 pub use refusal::{Refusal, refused};
 pub use server::{Builder, Server, Shutdown, StartFailure};

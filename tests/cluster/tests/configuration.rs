@@ -422,6 +422,7 @@ fn pg_settings_describes_the_settings_and_what_waits_for_a_restart() {
     };
     let expected = "snowflake_id.backup_worker bool postmaster off
 snowflake_id.datacenter_id integer postmaster -1 -1 2147483647
+snowflake_id.enable_time_pushdown bool user on
 snowflake_id.layout string postmaster snowflake
 snowflake_id.max_borrow integer sighup 100 ms 0 3600000
 snowflake_id.max_clock_jump integer sighup 86400000 ms 0 2147483647
@@ -438,6 +439,7 @@ snowflake_id.worker_id integer postmaster -1 -1 2147483647";
     server.reload();
     let expected = "snowflake_id.backup_worker off t
 snowflake_id.datacenter_id -1 t
+snowflake_id.enable_time_pushdown on f
 snowflake_id.layout snowflake t
 snowflake_id.max_borrow 1000 f
 snowflake_id.max_clock_jump 3600000 f
@@ -448,6 +450,7 @@ snowflake_id.worker_id 5 t";
     server.restart();
     let expected = "snowflake_id.backup_worker on f
 snowflake_id.datacenter_id 0 f
+snowflake_id.enable_time_pushdown on f
 snowflake_id.layout twitter f
 snowflake_id.max_borrow 1000 f
 snowflake_id.max_clock_jump 3600000 f

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 
 use cluster::drawing::noon;
 use cluster::marks::{MARK_AHEAD_MS, behind_the_mark_ms, end_ms, start_ms, worker};
+use cluster::plans::plan;
 use cluster::{Builder, Draw, Marks, Refusal, Running, Server, Shutdown, assert_ascending, assert_unique, refused};
 use postgres::Client;
+use snowflake_core::layout::Layout;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -308,4 +310,29 @@ fn a_change_of_number_is_logged_once_and_an_equal_one_not_at_all() {
     assert_eq!(lines_with("77"), [""; 0]);
     assert_eq!(lines_with("5").len(), 1);
     assert_unique(&ids);
+}
+
+/// Nothing was drawn, so any server's layout serves; then a dump brings another one along.
+#[test]
+fn a_kept_plan_does_not_outlive_the_layout_that_it_was_made_by() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    let sql = "CREATE TABLE orders (id bigint PRIMARY KEY);
+        INSERT INTO orders VALUES (snowflake_compose('2026-06-01 12:00:00Z', 5, 17));
+        SET plan_cache_mode = force_generic_plan;
+        PREPARE since(timestamptz) AS SELECT id FROM orders WHERE snowflake_timestamp(id) >= $1";
+    session.batch_execute(sql).unwrap();
+    let since = "EXECUTE since('2026-06-01 12:00:00Z')";
+    assert_eq!(session.query(since, &[]).unwrap().len(), 1);
+    assert!(plan(&mut session, since).contains("Index Cond: (id >= snowflake_from($1"));
+
+    let twitter = Layout::parse("twitter").unwrap().fingerprint();
+    server.connect().execute("SELECT setval('snowflake_mark_layout', $1)", &[&twitter]).unwrap();
+    assert_another_layout(&refused(session.query(since, &[])), "snowflake", Some("twitter"));
+    assert!(plan(&mut session, since).contains("Filter: (snowflake_timestamp(id) >= $1)"));
+
+    // Nor does the one that was made for a layout that was refused.
+    server.connect().batch_execute("SELECT snowflake_accept_layout()").unwrap();
+    assert_eq!(session.query(since, &[]).unwrap().len(), 1);
+    assert!(plan(&mut session, since).contains("Index Cond: (id >= snowflake_from($1"));
 }

@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use cluster::Server;
+use cluster::{Draw, Server, skip};
 
 const README: &str = include_str!("../../../README.md");
 
@@ -54,19 +54,29 @@ fn masked(text: &str) -> String {
     masked
 }
 
-#[test]
-fn every_sql_example_of_the_readme_runs_and_prints_what_the_readme_says() {
-    let blocks = blocks();
+/// A server with the README's configuration lines.
+fn configured(blocks: &[Block]) -> Server {
     let settings = &blocks.iter().find(|block| block.language == "conf").expect("there are configuration lines").text;
     let server = settings.lines().fold(Server::builder(), |builder, line| {
         let line = line.split(" #").next().unwrap_or_default();
         let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("\"{line}\" is no configuration line"));
         builder.config(name.trim(), value.trim().trim_matches('\''))
     });
-    let server = server.start();
+    server.start()
+}
+
+/// Whether a block is SQL that needs pg_partman.
+fn needs_partman(block: &Block) -> bool {
+    block.language == "sql" && block.text.contains("partman.")
+}
+
+#[test]
+fn every_sql_example_of_the_readme_runs_and_prints_what_the_readme_says() {
+    let blocks = blocks();
+    let server = configured(&blocks);
 
     let (mut examples, mut outputs) = (0, 0);
-    for (n, block) in blocks.iter().enumerate().filter(|(_, block)| block.language == "sql") {
+    for (n, block) in blocks.iter().enumerate().filter(|(_, block)| block.language == "sql" && !needs_partman(block)) {
         examples += 1;
         let printed = psql(&server, &block.text);
         if let Some(Block { language: "text", text }) = blocks.get(n + 1) {
@@ -79,4 +89,29 @@ fn every_sql_example_of_the_readme_runs_and_prints_what_the_readme_says() {
         }
     }
     assert!(examples >= 6 && outputs >= 5, "found only {examples} examples, {outputs} of them with their output");
+}
+
+#[test]
+fn the_readmes_recipe_for_pg_partman_runs_and_each_new_id_finds_its_partition() {
+    let blocks = blocks();
+    let server = configured(&blocks);
+    psql(&server, "CREATE EXTENSION snowflake_id");
+    let mut session = server.connect();
+    let version =
+        "SELECT coalesce((SELECT default_version FROM pg_available_extensions WHERE name = 'pg_partman'), '')";
+    let version = session.value(version);
+    if version.is_empty() {
+        return skip("pg_partman is not installed");
+    }
+
+    let examples: Vec<_> = blocks.iter().filter(|block| needs_partman(block)).collect();
+    assert_eq!(examples.len(), 2, "once, and several times a day");
+    for block in examples {
+        // As the comment of that line tells the reader to.
+        let is_for_this_version = |line: &&str| version.starts_with("4.") || !line.contains("only for pg_partman 4");
+        psql(&server, &block.text.lines().filter(is_for_this_version).collect::<Vec<_>>().join("\n"));
+    }
+    session.batch_execute("INSERT INTO readings (value) SELECT 1 FROM generate_series(1, 100)").unwrap();
+    assert_eq!(session.value("SELECT count(*) FROM readings"), "100");
+    assert_eq!(session.value("SELECT count(*) FROM readings_default"), "0");
 }

@@ -10,7 +10,8 @@ use cluster::Server;
 use postgres::config::Host;
 
 /// In this order: the first one creates the extension.
-const FILES: [&str; 8] = ["surface", "decode", "compose", "bounds", "layouts", "draw", "mark", "errors"];
+const FILES: [&str; 10] =
+    ["surface", "decode", "compose", "bounds", "pushdown", "partitions", "layouts", "draw", "mark", "errors"];
 
 #[test]
 fn the_sql_surface_is_exactly_as_expected() {

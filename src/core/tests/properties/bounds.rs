@@ -1,15 +1,69 @@
-//! Bounds: an id is drawn at an instant or later if and only if it is at or above the instant's first id.
+//! Bounds: an id is drawn at an instant or later if and only if it is at or above the instant's first id, and above the last id
+//! before it.
 
 use proptest::prelude::*;
 use snowflake_core::bounds::Instant;
 use snowflake_core::error::IdError;
-use snowflake_core::layout::Field;
+use snowflake_core::layout::{Field, Layout};
 
 use crate::config;
 use crate::spec::{numbers, place, specs};
 
+/// An instant in microseconds since 1970.
+fn instant_at(us: i128) -> Instant {
+    Instant { ms: i64::try_from(us.div_euclid(1000)).unwrap(), later: us.rem_euclid(1000) != 0 }
+}
+
+/// The start of an id's tick, in microseconds since 1970.
+fn created_us(layout: &Layout, id: i64) -> i128 {
+    i128::from(layout.created_at_ms(id).unwrap()) * 1000
+}
+
 proptest! {
     #![proptest_config(config(2000))]
+
+    #[test]
+    fn the_last_ids_before_and_until_an_instant_divide_all_ids(
+        (spec, numbers) in specs().prop_flat_map(|spec| (Just(spec.clone()), numbers(&spec))),
+        near_us in -2_000_000_i128..=2_000_000, far_ms in any::<i64>(), near in any::<bool>(),
+    ) {
+        let layout = spec.layout();
+        let id = i64::try_from(spec.compose(numbers)).unwrap();
+        let start_us = spec.start_ms(numbers[place(Field::Time)]) * 1000;
+        let instant_us = if near { start_us + near_us } else { i128::from(far_ms) * 1000 };
+        let (before, until) = (layout.last_id_before(instant_at(instant_us)), layout.last_id_until(instant_at(instant_us)));
+        // For this id, and for those where the bounds lie.
+        for id in [id, before, before.saturating_add(1), until, until.saturating_add(1)] {
+            if layout.check(id).is_ok() {
+                prop_assert_eq!(created_us(&layout, id) < instant_us, id <= before, "{} < {}", id, instant_us);
+                prop_assert_eq!(created_us(&layout, id) <= instant_us, id <= until, "{} <= {}", id, instant_us);
+            }
+        }
+        // No bound takes what is no id for one.
+        for bound in [before, until] {
+            prop_assert!((-1..=layout.max_id()).contains(&bound));
+        }
+        // The first ids are the next ones, unless those were the last of all.
+        let next = |last: i64| (last < layout.max_id()).then(|| last + 1);
+        prop_assert_eq!(layout.first_id_from(instant_at(instant_us)), next(before));
+        prop_assert_eq!(layout.first_id_after(instant_at(instant_us)), next(until));
+        if let Ok(first) = layout.first_id_at(Some(instant_at(instant_us))) {
+            prop_assert_eq!(first, before + 1);
+        }
+    }
+
+    #[test]
+    fn every_id_lies_between_the_first_and_the_last_instant(spec in specs()) {
+        let layout = spec.layout();
+        for far in [Instant::FIRST, Instant { ms: i64::MIN, later: true }, instant_at(i128::from(layout.epoch_ms()) * 1000 - 1)] {
+            prop_assert_eq!((layout.last_id_before(far), layout.last_id_until(far)), (-1, -1));
+        }
+        let after_us = i128::from(layout.last_instant_ms()) * 1000 + 1;
+        for far in [Instant::LAST, Instant { ms: i64::MAX, later: false }, instant_at(after_us)] {
+            let all = layout.max_id();
+            prop_assert_eq!((layout.last_id_before(far), layout.last_id_until(far)), (all, all));
+        }
+    }
 
     #[test]
     fn the_first_id_at_an_instant_divides_all_ids(
@@ -21,15 +75,13 @@ proptest! {
         let start_us = spec.start_ms(numbers[place(Field::Time)]) * 1000;
         // Around the id's tick, mostly within a few ticks of it; in microseconds.
         let instant_us = if near { start_us + near_us } else { start_us + i128::from(far_ms) * 1000 };
-        let later = instant_us.rem_euclid(1000) != 0;
-        let instant = Instant { ms: i64::try_from(instant_us.div_euclid(1000)).unwrap(), later };
+        let instant = instant_at(instant_us);
         match layout.first_id_at(Some(instant)) {
             Ok(first) => {
                 prop_assert_eq!(start_us >= instant_us, id >= i128::from(first));
                 // It is an id itself, and the one before it, if there is one, was drawn earlier.
-                let created_us = |id| layout.created_at_ms(id).map(|ms| i128::from(ms) * 1000);
-                prop_assert!(created_us(first).unwrap() >= instant_us);
-                prop_assert!(first == 0 || created_us(first - 1).unwrap() < instant_us);
+                prop_assert!(created_us(&layout, first) >= instant_us);
+                prop_assert!(first == 0 || created_us(&layout, first - 1) < instant_us);
             }
             Err(error) => {
                 let before = instant.ms < layout.epoch_ms();

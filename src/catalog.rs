@@ -1,0 +1,348 @@
+//! What the catalogs say about the extension: which objects are its own, and which tables are organized by its functions.
+//!
+//! Its own objects are found by membership, never through search_path. Read by hand, through the catalogs' indexes: SPI may not
+//! be used everywhere where ids are drawn, read and planned for, and costs ten times as much. What is remembered is
+//! forgotten when PostgreSQL says that it may have changed.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, c_int};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use pgrx::pg_sys;
+
+/// The extension's name, which is unique in a database.
+const EXTENSION: &CStr = c"snowflake_id";
+
+/// What a catalog refers to: the catalog of an object, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Object {
+    /// The catalog, such as `pg_class`.
+    pub class: pg_sys::Oid,
+    /// The object's number.
+    pub number: pg_sys::Oid,
+}
+
+/// The functions that a condition on an id's time consists of, and those that take its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Functions {
+    /// `snowflake_timestamp`: without and with a layout.
+    pub timestamp: [pg_sys::Oid; 2],
+    /// `snowflake_parse`: without and with a layout.
+    pub parse: [pg_sys::Oid; 2],
+    /// `snowflake_from`, `_after`, `_before`, `_until`, each of a timestamptz, a date and a timestamp.
+    pub bounds: [[pg_sys::Oid; 3]; 4],
+    /// Whether everybody may call all of them, as after CREATE EXTENSION.
+    pub public: bool,
+}
+
+/// The functions as they were found last, with the hash values by which PostgreSQL names them when they change.
+static FUNCTIONS: Mutex<Option<(Functions, Vec<u32>)>> = Mutex::new(None);
+
+/// A function that was seen not to be the extension's, 0 for none.
+static STRANGER: AtomicU32 = AtomicU32::new(0);
+
+/// The tables whose rows are arranged by a function with a layout: `(function, table)`.
+static ORGANIZED: Mutex<Option<HashSet<(pg_sys::Oid, pg_sys::Oid)>>> = Mutex::new(None);
+
+/// How often something was forgotten: what was found while that happened may be out of date.
+static FORGOTTEN: AtomicU32 = AtomicU32::new(0);
+
+// Relaxed wherever these statics are used: a backend has one thread, they are atomic only to be safe to touch.
+
+/// Asks PostgreSQL to tell when a function or a table changes.
+pub fn init() {
+    let functions = pg_sys::SysCacheIdentifier::PROCOID as c_int;
+    // SAFETY: the postmaster has one thread; this is how callbacks are registered, once per process.
+    unsafe {
+        pg_sys::CacheRegisterSyscacheCallback(functions, Some(function_changed), pg_sys::Datum::from(0));
+        pg_sys::CacheRegisterRelcacheCallback(Some(table_changed), pg_sys::Datum::from(0));
+    }
+}
+
+/// Called when a function changes, with the hash value of its number, or 0 if all may have. Plain: raises and calls nothing.
+unsafe extern "C-unwind" fn function_changed(_: pg_sys::Datum, _cache: c_int, hash: u32) {
+    let mut functions = FUNCTIONS.lock();
+    if functions.as_ref().is_none_or(|(_, hashes)| hash == 0 || hashes.contains(&hash)) {
+        *functions = None;
+        STRANGER.store(0, Ordering::Relaxed);
+        FORGOTTEN.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Called when a relation changes: an index may have been made, or a partition attached. Plain: as above.
+unsafe extern "C-unwind" fn table_changed(_: pg_sys::Datum, _relation: pg_sys::Oid) {
+    *ORGANIZED.lock() = None;
+    FORGOTTEN.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The extension's functions, as far as is remembered; `candidate` may be one of them. Raises nothing.
+pub fn known_functions(candidate: pg_sys::Oid) -> Known {
+    match FUNCTIONS.lock().as_ref() {
+        Some((functions, _)) => Known::Yes(*functions),
+        None if STRANGER.load(Ordering::Relaxed) == candidate.to_u32() => Known::No,
+        None => Known::NotYet,
+    }
+}
+
+/// Whether the extension's functions are known.
+#[derive(Debug, Clone, Copy)]
+pub enum Known {
+    /// They are.
+    Yes(Functions),
+    /// There are none, as far as the candidate goes.
+    No,
+    /// Nobody has looked.
+    NotYet,
+}
+
+/// Looks the extension's functions up, if `candidate` is one of its members, and remembers what it finds.
+///
+/// Starts from the candidate's number, so that in a database without the extension nothing is looked up by name.
+pub fn find_functions(candidate: pg_sys::Oid) -> Option<Functions> {
+    let before = FORGOTTEN.load(Ordering::Relaxed);
+    // SAFETY: looks up rows of catalogs by number; what is returned is palloc'd. Errors are raised through pgrx's guard.
+    let extension = unsafe {
+        let extension = pg_sys::getExtensionOfObject(pg_sys::ProcedureRelationId, candidate);
+        let is_ours = || {
+            let name = pg_sys::get_extension_name(extension);
+            !name.is_null() && CStr::from_ptr(name) == EXTENSION
+        };
+        (extension != pg_sys::InvalidOid && is_ours()).then_some(extension)
+    };
+    let found = extension.and_then(functions_of);
+    // Reading a catalog processes invalidations; what was found before one may be gone. Then it serves for this query, as
+    // what the query has looked up before, and the next one looks again.
+    if FORGOTTEN.load(Ordering::Relaxed) == before {
+        match found {
+            Some(functions) => *FUNCTIONS.lock() = Some((functions, functions.hashes())),
+            None if extension.is_none() => STRANGER.store(candidate.to_u32(), Ordering::Relaxed),
+            // It is just being created, or of an older version.
+            None => (),
+        }
+    }
+    found
+}
+
+impl Functions {
+    fn all(&self) -> impl Iterator<Item = pg_sys::Oid> + use<> {
+        self.timestamp.into_iter().chain(self.parse).chain(self.bounds.into_iter().flatten())
+    }
+
+    fn hashes(&self) -> Vec<u32> {
+        let (functions, none) = (pg_sys::SysCacheIdentifier::PROCOID as c_int, pg_sys::Datum::from(0));
+        // SAFETY: computes a hash value of a number.
+        self.all()
+            .map(|number| unsafe { pg_sys::GetSysCacheHashValue(functions, number.into(), none, none, none) })
+            .collect()
+    }
+}
+
+fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
+    const BOUNDS: [&CStr; 4] = [c"snowflake_from", c"snowflake_after", c"snowflake_before", c"snowflake_until"];
+    const TYPES: [pg_sys::Oid; 3] = [pg_sys::TIMESTAMPTZOID, pg_sys::DATEOID, pg_sys::TIMESTAMPOID];
+    let missing = pg_sys::InvalidOid;
+    let mut functions =
+        Functions { timestamp: [missing; 2], parse: [missing; 2], bounds: [[missing; 3]; 4], public: false };
+    for member in members(extension).filter(|member| member.class == pg_sys::ProcedureRelationId) {
+        let Some((name, arguments)) = signature(member.number) else { continue };
+        let (first, has_layout) = match arguments.as_slice() {
+            [first] => (*first, false),
+            [first, pg_sys::TEXTOID] => (*first, true),
+            _ => continue,
+        };
+        let bound = BOUNDS.iter().position(|bound| *bound == name);
+        let place = match (bound, TYPES.iter().position(|of| *of == first)) {
+            (Some(bound), Some(of)) if has_layout => &mut functions.bounds[bound][of],
+            _ if first == pg_sys::INT8OID && name == c"snowflake_timestamp" => {
+                &mut functions.timestamp[usize::from(has_layout)]
+            }
+            _ if first == pg_sys::INT8OID && name == c"snowflake_parse" => {
+                &mut functions.parse[usize::from(has_layout)]
+            }
+            _ => continue,
+        };
+        *place = member.number;
+    }
+    functions.public = functions.all().all(has_default_privileges);
+    let is_complete = functions.all().all(|number| number != missing);
+    is_complete.then_some(functions)
+}
+
+/// A function's name and the types of its arguments.
+fn signature(function: pg_sys::Oid) -> Option<(&'static CStr, Vec<pg_sys::Oid>)> {
+    // SAFETY: both return palloc'd copies, which live at least as long as the planning, and this is dropped before. The number of
+    // types is as told. A function that is gone has no name.
+    unsafe {
+        let name = pg_sys::get_func_name(function);
+        if name.is_null() {
+            return None;
+        }
+        let (mut types, mut count) = (ptr::null_mut(), 0);
+        pg_sys::get_func_signature(function, &raw mut types, &raw mut count);
+        let types = if count > 0 { std::slice::from_raw_parts(types, count as usize).to_vec() } else { Vec::new() };
+        Some((CStr::from_ptr(name), types))
+    }
+}
+
+/// Whether nobody has granted or revoked anything on a function: everybody may call it then.
+fn has_default_privileges(function: pg_sys::Oid) -> bool {
+    let functions = pg_sys::SysCacheIdentifier::PROCOID as c_int;
+    let none = pg_sys::Datum::from(0);
+    // SAFETY: the row is released after its last use. Errors are raised through pgrx's guard.
+    unsafe {
+        let row = pg_sys::SearchSysCache(functions, function.into(), none, none, none);
+        if row.is_null() {
+            return false;
+        }
+        let mut is_null = false;
+        pg_sys::SysCacheGetAttr(functions, row, pg_sys::Anum_pg_proc_proacl as i16, &raw mut is_null);
+        pg_sys::ReleaseSysCache(row);
+        is_null
+    }
+}
+
+/// Whether the rows of a table are arranged by `function`, which is `snowflake_timestamp` or `snowflake_parse` with a layout (the
+/// others may not be used there): by an index or a partition key of the table or of a part of it, or by a CHECK constraint
+/// of its inheritance children, by which the planner leaves them out.
+pub fn is_organized_by(table: pg_sys::Oid, function: pg_sys::Oid, functions: &Functions) -> bool {
+    if let Some(organized) = ORGANIZED.lock().as_ref() {
+        return organized.contains(&(function, table));
+    }
+    let before = FORGOTTEN.load(Ordering::Relaxed);
+    let of = |function| tables_organized_by(function).into_iter().map(move |table| (function, table));
+    let organized: HashSet<_> = of(functions.timestamp[1]).chain(of(functions.parse[1])).collect();
+    let answer = organized.contains(&(function, table));
+    // As in `find_functions`.
+    if FORGOTTEN.load(Ordering::Relaxed) == before {
+        *ORGANIZED.lock() = Some(organized);
+    }
+    answer
+}
+
+fn tables_organized_by(function: pg_sys::Oid) -> HashSet<pg_sys::Oid> {
+    let mut found = Vec::new();
+    for (user, _) in references_to(Object { class: pg_sys::ProcedureRelationId, number: function }) {
+        if user.class == pg_sys::RelationRelationId {
+            // SAFETY: looks up a row of a catalog by number. Errors are raised through pgrx's guard.
+            let table = unsafe { pg_sys::IndexGetRelation(user.number, true) };
+            found.push(if table == pg_sys::InvalidOid { user.number } else { table });
+        } else if user.class == CONSTRAINT_RELATION.into() {
+            let constrained = references_from(user).into_iter().filter(|on| on.class == pg_sys::RelationRelationId);
+            // SAFETY: as above.
+            let children = constrained.filter(|table| unsafe { !pg_sys::get_rel_relispartition(table.number) });
+            // A constraint says nothing to a query of that table alone.
+            found.extend(children.flat_map(|table| parents(table.number)));
+        }
+    }
+    // And all that they are a part of, perhaps in more than one way.
+    let mut tables = HashSet::new();
+    while let Some(table) = found.pop() {
+        if tables.insert(table) {
+            found.extend(parents(table));
+        }
+    }
+    tables
+}
+
+/// The extension, if it is created in this database.
+pub fn extension() -> Option<pg_sys::Oid> {
+    // SAFETY: looks up a row of a catalog. Errors are raised through pgrx's guard.
+    let extension = unsafe { pg_sys::get_extension_oid(EXTENSION.as_ptr(), true) };
+    (extension != pg_sys::InvalidOid).then_some(extension)
+}
+
+/// catalog/pg_depend.h, the fixed part of a row. Its layout and numbers have not changed since PostgreSQL 7.3.
+#[repr(C)]
+struct Dependency {
+    class: pg_sys::Oid,
+    number: pg_sys::Oid,
+    sub_number: i32,
+    referenced_class: pg_sys::Oid,
+    referenced_number: pg_sys::Oid,
+    referenced_sub_number: i32,
+    kind: u8,
+}
+
+const CONSTRAINT_RELATION: u32 = 2606;
+const DEPEND_RELATION: u32 = 2608;
+const DEPEND_DEPENDER_INDEX: u32 = 2673;
+const DEPEND_REFERENCE_INDEX: u32 = 2674;
+const DEPEND_CLASS: i16 = 1;
+const DEPEND_NUMBER: i16 = 2;
+const DEPEND_REFERENCED_CLASS: i16 = 4;
+const DEPEND_REFERENCED_NUMBER: i16 = 5;
+const MEMBER_OF_EXTENSION: u8 = b'e';
+
+/// The objects that belong to an extension.
+pub fn members(extension: pg_sys::Oid) -> impl Iterator<Item = Object> {
+    let extension = Object { class: pg_sys::ExtensionRelationId, number: extension };
+    references_to(extension).into_iter().filter(|(_, kind)| *kind == MEMBER_OF_EXTENSION).map(|(object, _)| object)
+}
+
+/// The objects that need another one, and how.
+fn references_to(object: Object) -> Vec<(Object, u8)> {
+    let keys = [(DEPEND_REFERENCED_CLASS, object.class), (DEPEND_REFERENCED_NUMBER, object.number)];
+    scan(DEPEND_RELATION, DEPEND_REFERENCE_INDEX, keys, |row: &Dependency| {
+        (Object { class: row.class, number: row.number }, row.kind)
+    })
+}
+
+/// The objects that another one needs.
+fn references_from(object: Object) -> Vec<Object> {
+    let keys = [(DEPEND_CLASS, object.class), (DEPEND_NUMBER, object.number)];
+    scan(DEPEND_RELATION, DEPEND_DEPENDER_INDEX, keys, |row: &Dependency| Object {
+        class: row.referenced_class,
+        number: row.referenced_number,
+    })
+}
+
+/// catalog/pg_inherits.h, the first part of a row, which has not changed since PostgreSQL 7.3.
+#[repr(C)]
+struct Inheritance {
+    child: pg_sys::Oid,
+    parent: pg_sys::Oid,
+}
+
+const INHERITS_RELATION: u32 = 2611;
+const INHERITS_CHILD_INDEX: u32 = 2680;
+const INHERITS_CHILD: i16 = 1;
+
+/// What a table is a partition or a child of.
+fn parents(table: pg_sys::Oid) -> Vec<pg_sys::Oid> {
+    let keys = [(INHERITS_CHILD, table)];
+    scan(INHERITS_RELATION, INHERITS_CHILD_INDEX, keys, |row: &Inheritance| row.parent)
+}
+
+/// Reads the rows of a catalog in which the columns of an index have the given values. `Row` is how a row begins.
+fn scan<Row, Value, const N: usize>(
+    catalog: u32,
+    index: u32,
+    wanted: [(i16, pg_sys::Oid); N],
+    value: impl Fn(&Row) -> Value,
+) -> Vec<Value> {
+    let mut found = Vec::new();
+    // SAFETY: as PostgreSQL's own dependency.c reads a catalog; each row is used before the next is asked for. Errors are raised
+    // through pgrx's guard, and PostgreSQL then closes all. The callers' rows are those of their catalogs.
+    unsafe {
+        let relation = pg_sys::table_open(catalog.into(), pg_sys::AccessShareLock as _);
+        let mut keys = [pg_sys::ScanKeyData::default(); N];
+        for (key, (column, value)) in keys.iter_mut().zip(wanted) {
+            let equal = pg_sys::BTEqualStrategyNumber as pg_sys::StrategyNumber;
+            pg_sys::ScanKeyInit(key, column, equal, pg_sys::F_OIDEQ.into(), value.into());
+        }
+        let scan =
+            pg_sys::systable_beginscan(relation, index.into(), true, ptr::null_mut(), N as c_int, keys.as_mut_ptr());
+        loop {
+            let tuple = pg_sys::systable_getnext(scan);
+            if tuple.is_null() {
+                break;
+            }
+            found.push(value(&*pg_sys::GETSTRUCT(tuple).cast::<Row>()));
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as _);
+    }
+    found
+}

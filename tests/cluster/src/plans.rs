@@ -1,0 +1,125 @@
+//! Plans and rows, with the time pushdown and without it: what the planner makes of a statement, and whether it matters.
+//!
+//! A plan is text as `EXPLAIN (COSTS off)` prints it. A condition that was rewritten no longer names the function that
+//! reads the time ([`is_pushed`]); one that was left alone gives the plan that there is without ([`left_alone`]).
+
+use postgres::{Client, Error, SimpleQueryMessage};
+
+/// Returns the plan of a statement, line by line.
+///
+/// # Panics
+///
+/// Panics if the server refuses to plan it.
+#[must_use]
+#[track_caller]
+pub fn plan(session: &mut Client, statement: &str) -> String {
+    explain(session, "COSTS off", statement)
+}
+
+/// Returns what `EXPLAIN` prints with these options.
+///
+/// # Panics
+///
+/// Panics if the server refuses.
+#[must_use]
+#[track_caller]
+pub fn explain(session: &mut Client, options: &str, statement: &str) -> String {
+    match rows(session, &format!("EXPLAIN ({options}) {statement}")) {
+        Ok(lines) => lines.join("\n"),
+        Err(error) => panic!("{statement}: {error:?}"),
+    }
+}
+
+/// Returns the rows of a statement in the order in which they come, each as the text of its columns.
+///
+/// By the simple protocol: the statement may be any, `EXECUTE` too, and is planned as it stands.
+///
+/// # Errors
+///
+/// Whatever the server says.
+pub fn rows(session: &mut Client, statement: &str) -> Result<Vec<String>, Error> {
+    let messages = session.simple_query(statement)?;
+    let texts = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => {
+            let columns: Vec<&str> = (0..row.len()).map(|column| row.get(column).unwrap_or("NULL")).collect();
+            Some(columns.join("|"))
+        }
+        _ => None,
+    });
+    Ok(texts.collect())
+}
+
+/// Does something without pushdown, and then has it on again.
+///
+/// # Panics
+///
+/// Panics if the library is not preloaded.
+#[track_caller]
+pub fn without_pushdown<T>(session: &mut Client, action: impl FnOnce(&mut Client) -> T) -> T {
+    session.batch_execute("SET snowflake_id.enable_time_pushdown = off").expect("the setting is there");
+    let result = action(session);
+    session.batch_execute("SET snowflake_id.enable_time_pushdown = on").expect("the transaction goes on");
+    result
+}
+
+/// Returns whether nothing in a plan reads the time of an id any more.
+#[must_use]
+pub fn is_pushed(plan: &str) -> bool {
+    !plan.contains("snowflake_timestamp(") && !plan.contains("snowflake_parse(")
+}
+
+/// Asserts that a query is rewritten, that an index finds its ids, and that its rows are those that there are without.
+/// Returns the plan.
+///
+/// # Panics
+///
+/// Panics if not.
+#[track_caller]
+pub fn pushed(session: &mut Client, query: &str) -> String {
+    let without = without_pushdown(session, |session| plan(session, query));
+    assert!(!is_pushed(&without), "{query}: nothing to be rewritten in\n{without}");
+    let with = plan(session, query);
+    assert!(is_pushed(&with) && with.contains("Index Cond: ("), "{query}: not rewritten:\n{with}");
+    assert_same_rows(session, query);
+    with
+}
+
+/// Asserts that a query is planned as without pushdown, and gives the same rows. Returns the plan.
+///
+/// # Panics
+///
+/// Panics if not.
+#[track_caller]
+pub fn left_alone(session: &mut Client, query: &str) -> String {
+    let without = without_pushdown(session, |session| plan(session, query));
+    let with = plan(session, query);
+    assert_eq!(with, without, "{query}: rewritten");
+    assert_same_rows(session, query);
+    with
+}
+
+/// Asserts that a query gives the same rows with pushdown and without, in any order.
+///
+/// # Panics
+///
+/// Panics if not, or if the server refuses.
+#[track_caller]
+pub fn assert_same_rows(session: &mut Client, query: &str) {
+    let sorted = |session: &mut Client| {
+        rows(session, query).map(|mut rows| {
+            rows.sort();
+            rows
+        })
+    };
+    let with = sorted(session).unwrap_or_else(|error| panic!("{query}: {error:?}"));
+    let without = without_pushdown(session, sorted).unwrap_or_else(|error| panic!("{query}, without: {error:?}"));
+    assert_eq!(with, without, "{query}");
+}
+
+/// Statements that make a table `t` of one id of the layout `snowflake` for each minute from 2026-01-01 on, 10,000 in all,
+/// with its number in column `n`.
+pub const MINUTES: &str = "
+    CREATE TABLE t (id bigint PRIMARY KEY, n integer NOT NULL);
+    INSERT INTO t SELECT snowflake_compose('2026-01-01Z'::timestamptz + n * interval '1 minute', 1, 0, 0, 'snowflake'), n
+    FROM generate_series(0, 9999) n;
+    ANALYZE t";

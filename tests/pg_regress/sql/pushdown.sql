@@ -1,0 +1,341 @@
+-- Conditions on an id's time are conditions on the id: each with its plan, and its rows compared with those without pushdown.
+SET timezone = 'UTC';
+SET datestyle = 'ISO';
+-- One plan for each thought: tables of wide rows, of which an index reads few, by index scans and nested loops.
+SET enable_bitmapscan = off;
+SET enable_mergejoin = off;
+SET enable_material = off;
+SET enable_memoize = off;
+SET max_parallel_workers_per_gather = 0;
+\pset format unaligned
+\pset tuples_only on
+
+-- A hit each minute, from the first to the seventh of January 2026.
+CREATE TABLE hits (id bigint PRIMARY KEY, page integer NOT NULL, text text);
+INSERT INTO hits SELECT snowflake_compose('2026-01-01Z'::timestamptz + n * interval '1 minute', n % 8, n % 4096), n % 10, rpad('hit', 300)
+FROM generate_series(0, 10079) n;
+-- A hit each hour, half past, from the one before the last back for ten days.
+CREATE TABLE recent (id bigint PRIMARY KEY, text text);
+INSERT INTO recent SELECT snowflake_compose(now() - (n + 0.5) * interval '1 hour', 1, 0), rpad('hit', 1000) FROM generate_series(0, 239) n;
+CREATE TABLE pages (number integer PRIMARY KEY, first timestamptz, day date, instant timestamp);
+INSERT INTO pages SELECT n, t, t::date, t FROM (SELECT n, '2026-01-07 12:00Z'::timestamptz + n * interval '1 hour' FROM generate_series(0, 3) n) p(n, t);
+ANALYZE hits, recent, pages;
+
+-- The plan of a query, and whether its rows are the same without pushdown.
+CREATE FUNCTION shown(query text, counted boolean DEFAULT true) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    line text;
+    counts bigint;
+    differences bigint;
+BEGIN
+    FOR line IN EXECUTE 'EXPLAIN (COSTS off) ' || query LOOP
+        -- PostgreSQL 17 writes the result of an InitPlan in another way.
+        RETURN NEXT regexp_replace(regexp_replace(line, '\$0|\(InitPlan 1\)\.col1', 'InitPlan 1'), ' \(returns .*\)', '');
+    END LOOP;
+    EXECUTE 'CREATE TEMP TABLE pushed AS ' || query;
+    DISCARD PLANS;
+    SET LOCAL snowflake_id.enable_time_pushdown = off;
+    EXECUTE 'CREATE TEMP TABLE plain AS ' || query;
+    SET LOCAL snowflake_id.enable_time_pushdown = on;
+    DISCARD PLANS;
+    SELECT count(*) INTO counts FROM pushed;
+    SELECT count(*) INTO differences FROM (
+        (TABLE pushed EXCEPT ALL TABLE plain) UNION ALL (TABLE plain EXCEPT ALL TABLE pushed)) d;
+    DROP TABLE pushed, plain;
+    RETURN NEXT CASE WHEN differences > 0 THEN differences || ' rows differ' WHEN counted THEN counts || ' rows, the same'
+        ELSE 'the same rows' END;
+END $$;
+
+-- The same for a statement that changes hits, which is undone each time.
+CREATE FUNCTION changed(statement text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    pushed text := '';
+    plain text := '';
+    counts bigint;
+BEGIN
+    RETURN QUERY EXECUTE 'EXPLAIN (COSTS off) ' || statement;
+    BEGIN
+        EXECUTE statement;
+        GET DIAGNOSTICS counts = ROW_COUNT;
+        SELECT md5(string_agg(h::text, ',' ORDER BY id)) INTO pushed FROM hits h;
+        RAISE EXCEPTION 'undo' USING ERRCODE = 'U0001';
+    EXCEPTION WHEN SQLSTATE 'U0001' THEN
+    END;
+    BEGIN
+        SET LOCAL snowflake_id.enable_time_pushdown = off;
+        EXECUTE statement;
+        SELECT md5(string_agg(h::text, ',' ORDER BY id)) INTO plain FROM hits h;
+        RAISE EXCEPTION 'undo' USING ERRCODE = 'U0001';
+    EXCEPTION WHEN SQLSTATE 'U0001' THEN
+    END;
+    RETURN NEXT counts || CASE WHEN pushed = plain THEN ' rows, the same' ELSE ' rows, but others without pushdown' END;
+END $$;
+
+-- Without pushdown the function is called for each row.
+SET snowflake_id.enable_time_pushdown = off;
+EXPLAIN (COSTS off) SELECT * FROM hits WHERE snowflake_timestamp(id) >= '2026-01-07Z';
+RESET snowflake_id.enable_time_pushdown;
+
+-- Each operator, on either side.
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) < '2026-01-02Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) <= '2026-01-02Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) > '2026-01-07Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) >= '2026-01-07Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) BETWEEN '2026-01-03Z' AND '2026-01-04Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE '2026-01-02Z' > snowflake_timestamp(id)$$);
+SELECT shown($$SELECT * FROM hits WHERE '2026-01-02Z' >= snowflake_timestamp(id)$$);
+SELECT shown($$SELECT * FROM hits WHERE '2026-01-07Z' < snowflake_timestamp(id)$$);
+SELECT shown($$SELECT * FROM hits WHERE '2026-01-07Z' <= snowflake_timestamp(id)$$);
+-- Below OR and NOT, and beside other conditions.
+SELECT shown($$SELECT * FROM hits WHERE page = 3 AND NOT snowflake_timestamp(id) < '2026-01-07Z'$$);
+SET enable_bitmapscan = on;
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) < '2026-01-01 01:00Z' OR snowflake_timestamp(id) >= '2026-01-07 23:00Z'$$);
+SET enable_bitmapscan = off;
+-- Two columns of one table, or a volatile time, cannot be looked up in an index.
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) > timestamptz '2026-01-07Z' - page * interval '1 day'$$);
+EXPLAIN (COSTS off) SELECT * FROM hits WHERE snowflake_timestamp(id) > clock_timestamp();
+
+-- Against date and timestamp, as the comparison itself reads them: in the session's zone.
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) >= date '2026-01-07'$$);
+SELECT shown($$SELECT * FROM hits WHERE date '2026-01-07' > snowflake_timestamp(id) AND snowflake_timestamp(id) > date '2026-01-06'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) <= timestamp '2026-01-01 12:00'$$);
+SELECT shown($$SELECT * FROM recent WHERE snowflake_timestamp(id) >= current_date$$, false);
+SELECT shown($$SELECT * FROM recent WHERE snowflake_timestamp(id) < localtimestamp - interval '9 days'$$);
+SET timezone = 'Asia/Tokyo';
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) >= date '2026-01-07'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) < timestamp '2026-01-01 12:00'$$);
+SET timezone = 'UTC';
+
+-- Times that are known only when the query runs.
+SELECT shown($$SELECT * FROM recent WHERE snowflake_timestamp(id) >= now() - interval '1 day'$$);
+SELECT shown($$SELECT * FROM recent WHERE snowflake_timestamp(id) < now() - interval '1 day' AND snowflake_timestamp(id) > now() - interval '2 days'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) > (SELECT max(first) FROM pages)$$);
+
+-- In parallel plans too.
+SET max_parallel_workers_per_gather = 2;
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET min_parallel_table_scan_size = 0;
+SET min_parallel_index_scan_size = 0;
+SELECT shown($$SELECT count(text) FROM hits WHERE snowflake_timestamp(id) >= timestamp '2026-01-07 00:00'$$);
+SET max_parallel_workers_per_gather = 0;
+
+-- Parameters: a custom plan knows their values, a generic one does not.
+PREPARE since(timestamptz) AS SELECT * FROM hits WHERE snowflake_timestamp(id) >= $1;
+PREPARE between_days(date, date) AS SELECT * FROM hits WHERE snowflake_timestamp(id) >= $1 AND snowflake_timestamp(id) < $2;
+PREPARE until(timestamp) AS SELECT * FROM hits WHERE snowflake_timestamp(id) <= $1;
+SET plan_cache_mode = force_custom_plan;
+SELECT shown($$EXECUTE since('2026-01-07Z')$$);
+SELECT shown($$EXECUTE between_days('2026-01-02', '2026-01-03')$$);
+SELECT shown($$EXECUTE until('2026-01-01 12:00')$$);
+SELECT shown($$EXECUTE since(NULL)$$);
+SET plan_cache_mode = force_generic_plan;
+SELECT shown($$EXECUTE since('2026-01-07Z')$$);
+SELECT shown($$EXECUTE between_days('2026-01-02', '2026-01-03')$$);
+SELECT shown($$EXECUTE until('2026-01-01 12:00')$$);
+SELECT shown($$EXECUTE since(NULL)$$);
+RESET plan_cache_mode;
+DEALLOCATE ALL;
+
+-- Joins: the time comes from another table.
+SELECT shown($$SELECT * FROM pages p JOIN hits h ON snowflake_timestamp(h.id) >= p.first$$);
+SELECT shown($$SELECT * FROM pages p, hits h WHERE p.day <= snowflake_timestamp(h.id)$$);
+SELECT shown($$SELECT * FROM pages p, hits h WHERE snowflake_timestamp(h.id) > p.instant$$);
+SELECT shown($$SELECT * FROM pages p, LATERAL (SELECT * FROM hits h WHERE snowflake_timestamp(h.id) >= p.first ORDER BY id LIMIT 2) h$$);
+SELECT shown($$SELECT * FROM pages p WHERE EXISTS (SELECT FROM hits h WHERE snowflake_timestamp(h.id) > p.first + interval '10 hours' AND page >= 0)$$);
+
+-- The times of two ids: either table may be searched, whichever comes first.
+SELECT shown($$SELECT count(*) FROM recent r JOIN hits h ON snowflake_timestamp(h.id) > snowflake_timestamp(r.id)$$);
+SELECT shown($$SELECT count(*) FROM hits h JOIN recent r ON snowflake_timestamp(h.id) > snowflake_timestamp(r.id)$$);
+SELECT shown($$SELECT count(*) FROM hits h JOIN recent r ON snowflake_timestamp(r.id) < snowflake_timestamp(h.id)$$);
+SELECT shown($$SELECT count(*) FROM recent r JOIN hits h
+    ON snowflake_timestamp(h.id) BETWEEN snowflake_timestamp(r.id) AND snowflake_timestamp(r.id) + interval '1 h'$$);
+SELECT shown($$SELECT count(*) FROM hits h JOIN recent r
+    ON snowflake_timestamp(h.id) BETWEEN snowflake_timestamp(r.id) AND snowflake_timestamp(r.id) + interval '1 h'$$);
+SELECT shown($$SELECT count(*) FROM recent r WHERE NOT EXISTS (SELECT FROM hits h WHERE snowflake_timestamp(h.id) > snowflake_timestamp(r.id))$$);
+
+-- Outer joins: the hit's row may be the one that is always kept, or the one that may be missing.
+SELECT shown($$SELECT * FROM hits h LEFT JOIN pages p ON h.page = p.number WHERE snowflake_timestamp(h.id) >= '2026-01-07 23:00Z'$$);
+SELECT shown($$SELECT * FROM pages p LEFT JOIN hits h ON h.page = p.number AND snowflake_timestamp(h.id) >= '2026-01-07 23:30Z'$$);
+SELECT shown($$SELECT * FROM pages p LEFT JOIN hits h ON snowflake_timestamp(h.id) >= p.first + interval '11 hours'$$);
+SELECT shown($$SELECT * FROM hits h RIGHT JOIN pages p ON h.page = p.number AND snowflake_timestamp(h.id) < '2026-01-01 00:05Z'$$);
+-- Here the condition decides whether there is a partner, not whether there is a row.
+SELECT shown($$SELECT count(*) AS hits, count(p.number) AS pages FROM hits h LEFT JOIN pages p ON h.page = p.number AND snowflake_timestamp(h.id) >= '2026-01-07 23:30Z'$$);
+SELECT shown($$SELECT count(*) AS rows, count(h.id) AS hits, count(p.number) AS pages FROM hits h FULL JOIN pages p ON h.page = p.number AND p.number < 2
+    WHERE snowflake_timestamp(h.id) >= '2026-01-07 23:30Z' OR h.id IS NULL$$);
+
+-- Subqueries, CTEs and views are merged into the query, inlined functions too.
+SELECT shown($$SELECT * FROM (SELECT *, snowflake_timestamp(id) AS created_at FROM hits) h WHERE created_at >= '2026-01-07Z'$$);
+SELECT shown($$WITH h AS (SELECT *, snowflake_timestamp(id) AS created_at FROM hits) SELECT * FROM h WHERE created_at < '2026-01-01 01:00Z'$$);
+SELECT shown($$WITH h AS MATERIALIZED (SELECT * FROM hits WHERE snowflake_timestamp(id) < '2026-01-01 01:00Z') SELECT id FROM h$$);
+SELECT shown($$SELECT * FROM hits WHERE id IN (SELECT id + 0 FROM hits WHERE snowflake_timestamp(id) >= '2026-01-07 23:55Z' AND page > 5)$$);
+CREATE VIEW timed_hits AS SELECT id, snowflake_timestamp(id) AS created_at, page FROM hits;
+CREATE VIEW parsed_hits AS SELECT id, (snowflake_parse(id)).*, page FROM hits;
+SELECT shown($$SELECT * FROM timed_hits WHERE created_at >= '2026-01-07Z'$$);
+SELECT shown($$SELECT * FROM timed_hits WHERE created_at BETWEEN '2026-01-03Z' AND '2026-01-04Z' AND page = 5$$);
+SELECT shown($$SELECT page, worker_id FROM parsed_hits WHERE created_at >= '2026-01-07Z'$$);
+CREATE FUNCTION created_at(h hits) RETURNS timestamptz STABLE LANGUAGE sql RETURN snowflake_timestamp(h.id);
+CREATE FUNCTION is_since(id bigint, t timestamptz) RETURNS boolean STABLE LANGUAGE sql AS 'SELECT snowflake_timestamp(id) >= t';
+CREATE FUNCTION hits_since(t timestamptz) RETURNS SETOF hits STABLE LANGUAGE sql AS 'SELECT * FROM hits WHERE snowflake_timestamp(id) >= t';
+SELECT shown($$SELECT * FROM hits h WHERE h.created_at >= '2026-01-07Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE is_since(id, '2026-01-07Z')$$);
+SELECT shown($$SELECT * FROM hits_since('2026-01-07 12:00Z') WHERE page < 5$$);
+
+-- PL/pgSQL: the statements in it are planned as any other.
+CREATE FUNCTION count_since(t timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    line text;
+BEGIN
+    FOR line IN EXPLAIN (COSTS off) SELECT * FROM hits WHERE snowflake_timestamp(id) >= t LOOP
+        RAISE NOTICE '%', line;
+    END LOOP;
+    RETURN (SELECT count(*) FROM hits WHERE snowflake_timestamp(id) >= t);
+END $$;
+SELECT count_since('2026-01-07Z');
+
+-- UPDATE, DELETE, MERGE.
+SELECT changed($$UPDATE hits SET text = 'changed' WHERE snowflake_timestamp(id) >= '2026-01-07 12:00Z'$$);
+SELECT changed($$UPDATE hits h SET text = p.number FROM pages p
+    WHERE snowflake_timestamp(h.id) >= p.first AND snowflake_timestamp(h.id) < p.first + interval '1 hour'$$);
+SELECT changed($$DELETE FROM hits WHERE snowflake_timestamp(id) < '2026-01-02Z'$$);
+EXPLAIN (COSTS off) DELETE FROM recent WHERE snowflake_timestamp(id) < now() - interval '9 days';
+SELECT changed($$DELETE FROM timed_hits WHERE created_at < '2026-01-02Z'$$);
+SELECT changed($$MERGE INTO hits h USING pages p ON snowflake_timestamp(h.id) BETWEEN p.first AND p.first + interval '59 minutes'
+    WHEN MATCHED AND p.number = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET text = 'merged'$$);
+
+-- UNION ALL: by the id, and by a time that the view shows beside the id.
+CREATE TABLE old_hits (LIKE hits INCLUDING ALL);
+INSERT INTO old_hits SELECT snowflake_compose('2025-12-01Z'::timestamptz + n * interval '1 hour', 1, 0), 1, rpad('old', 300)
+FROM generate_series(0, 743) n;
+ANALYZE old_hits;
+CREATE VIEW all_hits AS SELECT id, page FROM hits UNION ALL SELECT id, page FROM old_hits;
+CREATE VIEW all_timed_hits AS SELECT id, snowflake_timestamp(id) AS created_at, page FROM hits
+    UNION ALL SELECT id, snowflake_timestamp(id), page FROM old_hits;
+SELECT shown($$SELECT * FROM all_hits WHERE snowflake_timestamp(id) BETWEEN '2025-12-31Z' AND '2026-01-01 01:00Z'$$);
+SELECT shown($$SELECT * FROM all_timed_hits WHERE created_at BETWEEN '2025-12-31Z' AND '2026-01-01 01:00Z'$$);
+
+-- (A view that shows the time alone has no id to look up.)
+CREATE VIEW all_times AS SELECT snowflake_timestamp(id) AS created_at FROM hits UNION ALL SELECT snowflake_timestamp(id) FROM old_hits;
+SELECT shown($$SELECT * FROM all_times WHERE created_at BETWEEN '2025-12-31Z' AND '2026-01-01 01:00Z'$$);
+
+-- The other ways to say it: the field of snowflake_parse(), and a layout.
+SELECT shown($$SELECT * FROM hits WHERE (snowflake_parse(id)).created_at >= '2026-01-07Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE (snowflake_parse(id, 'snowflake')).created_at < date '2026-01-02'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id, 'snowflake') >= '2026-01-07Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id, 'time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z') <= '2026-01-02Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id, 'pgedge') < '2024-01-02Z'$$);
+-- A text that is no layout is refused, as without pushdown; a layout that is no constant is left alone.
+EXPLAIN (COSTS off) SELECT * FROM hits WHERE snowflake_timestamp(id, 'twiter') >= '2026-01-07Z';
+SELECT count(*) FROM hits WHERE snowflake_timestamp(id, 'twiter') >= '2026-01-07Z';
+EXPLAIN (COSTS off) SELECT * FROM hits WHERE snowflake_timestamp(id, text) >= '2026-01-07Z';
+-- A layout of fewer than 63 bits ends the range of ids, and a domain over bigint is as good as bigint.
+CREATE DOMAIN js_id AS bigint CHECK (VALUE BETWEEN 0 AND 9007199254740991);
+CREATE TABLE js_hits (id js_id PRIMARY KEY, text text);
+INSERT INTO js_hits SELECT snowflake_compose('2026-01-01Z'::timestamptz + n * interval '1 minute', 3, n, 0, 'js53'), rpad('hit', 300)
+FROM generate_series(0, 1439) n;
+ANALYZE js_hits;
+SELECT shown($$SELECT * FROM js_hits WHERE snowflake_timestamp(id, 'js53') >= '2026-01-01 23:00Z'$$);
+SELECT shown($$SELECT * FROM js_hits WHERE snowflake_timestamp(id, 'js53') < '2026-01-01 01:00Z'$$);
+
+-- Times that no id can have.
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) >= 'infinity'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) <= 'infinity'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) > '-infinity'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) < '-infinity'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) > '2024-12-31 23:59:59.999999Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) <= '2024-12-31 23:59:59.999999Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) >= '2094-09-07 15:47:35.551001Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) < '294276-12-31 23:59:59.999999Z'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) < date '5874897-12-31'$$);
+SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) > date '4713-01-01 BC'$$);
+SELECT shown($$SELECT * FROM js_hits WHERE snowflake_timestamp(id, 'js53') >= '-infinity'$$);
+SELECT shown($$SELECT * FROM js_hits WHERE snowflake_timestamp(id, 'js53') <= 'infinity'$$);
+
+-- Microseconds between two ticks: the ids of three ticks, their first and their last, against every time around the second.
+CREATE TABLE ticks (layout text, id bigint);
+INSERT INTO ticks SELECT layout, snowflake_min('2026-01-01Z'::timestamptz + n * unit, layout) + last
+FROM (VALUES ('snowflake', interval '1 ms', 4194303), ('sonyflake', '10 ms', 16777215), ('js53', '1 s', 2097151)) l(layout, unit, size),
+     generate_series(-1, 1) n, LATERAL (VALUES (0), (size)) e(last);
+CREATE FUNCTION ids_whose_time(layout text, operator text, t timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    counts bigint;
+BEGIN
+    EXECUTE format('SELECT count(*) FROM ticks WHERE layout = %1$L AND snowflake_timestamp(id, %1$L) %2$s %3$L', layout, operator, t) INTO counts;
+    RETURN counts;
+END $$;
+CREATE FUNCTION ids_whose_time_without(layout text, operator text, t timestamptz) RETURNS bigint LANGUAGE sql
+    SET snowflake_id.enable_time_pushdown = off AS 'SELECT ids_whose_time(layout, operator, t)';
+SELECT layout, operator, string_agg(ids_whose_time(layout, operator, t)::text, ' ' ORDER BY t) AS pushed,
+       string_agg(ids_whose_time_without(layout, operator, t)::text, ' ' ORDER BY t) AS plain
+FROM (VALUES ('snowflake', interval '1 ms'), ('sonyflake', '10 ms'), ('js53', '1 s')) l(layout, unit),
+     (VALUES ('<'), ('<='), ('>'), ('>=')) o(operator), generate_series(-1, 2) n,
+     LATERAL (SELECT '2026-01-01Z'::timestamptz + n * unit + us * interval '1 us' FROM generate_series(-1, 1) us) i(t)
+GROUP BY layout, operator ORDER BY layout COLLATE "C", operator COLLATE "C";
+
+-- The bounds themselves: the first id of a time or later, and of later; the last id before a time, and of that time or before.
+\pset tuples_only off
+SELECT oid::regprocedure AS function, provolatile AS volatile, proleakproof AS leakproof FROM pg_proc
+WHERE proname IN ('snowflake_from', 'snowflake_after', 'snowflake_before', 'snowflake_until') ORDER BY oid::regprocedure::text COLLATE "C";
+\pset null none
+SELECT layout, t, snowflake_from(t, layout) AS "from", snowflake_after(t, layout) AS after,
+       snowflake_before(t, layout) AS before, snowflake_until(t, layout) AS until
+FROM (VALUES ('snowflake'), ('js53')) l(layout),
+     (VALUES ('-infinity'::timestamptz), ('2018-12-31 23:59:59.999999Z'), ('2019-01-01Z'), ('2025-01-01Z'), ('2025-01-01 00:00:00.000001Z'),
+             ('2025-01-01 00:00:01Z'), ('2094-09-07 15:47:35.551Z'), ('2155-02-07 06:28:15Z'), ('2155-02-07 06:28:15.000001Z'), ('infinity')) i(t)
+ORDER BY layout COLLATE "C", t;
+-- They are one less or more than each other, and agree with snowflake_min().
+SELECT count(*), count(*) FILTER (WHERE snowflake_from(t, layout) = snowflake_min(t, layout)
+                                    AND snowflake_from(t, layout) = snowflake_before(t, layout) + 1
+                                    AND snowflake_after(t, layout) = snowflake_min(t + interval '1 us', layout)
+                                    AND snowflake_after(t, layout) = snowflake_until(t, layout) + 1) AS agree
+FROM (VALUES ('snowflake'), ('sonyflake'), ('js53'), ('twitter'), ('mastodon')) l(layout),
+     LATERAL (SELECT '2026-01-01Z'::timestamptz + ms * interval '1 ms' + us * interval '1 us'
+              FROM generate_series(-2, 2) ms, generate_series(-1, 1) us) i(t);
+-- NULL for a text that is no layout, and for NULL.
+SELECT snowflake_from(now(), 'twiter'), snowflake_after(current_date, ''), snowflake_before(now(), 'twiter'), snowflake_until(localtimestamp, ''),
+       snowflake_from(NULL::timestamptz, 'snowflake'), snowflake_before(localtimestamp, NULL);
+-- A date and a timestamp are those of the session's zone.
+CREATE FUNCTION new_year(OUT day text, OUT midnight text, OUT agree boolean) LANGUAGE sql AS $$
+    SELECT concat_ws(' ', snowflake_from(d, l), snowflake_after(d, l), snowflake_before(d, l), snowflake_until(d, l)),
+           concat_ws(' ', snowflake_from(t, l), snowflake_after(t, l), snowflake_before(t, l), snowflake_until(t, l)),
+           concat_ws(' ', snowflake_from(z, l), snowflake_after(z, l), snowflake_before(z, l), snowflake_until(z, l))
+           = ALL (ARRAY[concat_ws(' ', snowflake_from(d, l), snowflake_after(d, l), snowflake_before(d, l), snowflake_until(d, l)),
+                        concat_ws(' ', snowflake_from(t, l), snowflake_after(t, l), snowflake_before(t, l), snowflake_until(t, l))])
+    FROM (VALUES (date '2026-01-01', timestamp '2026-01-01', '2026-01-01'::text::timestamptz, 'snowflake')) v(d, t, z, l) $$;
+SELECT * FROM new_year();
+SET timezone = 'America/New_York';
+SELECT * FROM new_year();
+SET timezone = 'UTC';
+SELECT snowflake_from('infinity'::date, 'js53') AS "from", snowflake_after('-infinity'::date, 'js53') AS after,
+       snowflake_before('infinity'::date, 'js53') AS before, snowflake_until('-infinity'::timestamp, 'js53') AS until,
+       snowflake_from('5874897-12-31'::date, 'js53') AS late, snowflake_after('4713-01-01 BC'::date, 'js53') AS early,
+       snowflake_before('5874897-12-31'::date, 'js53') AS late, snowflake_until('4713-01-01 BC'::date, 'js53') AS early;
+
+-- A column of a view that grouping sets make NULL.
+CREATE VIEW hits_of_pages AS SELECT snowflake_timestamp(h.id) AS created_at, p.first FROM hits h LEFT JOIN pages p ON p.number = h.page;
+SELECT shown($$SELECT created_at, count(first) FROM hits_of_pages WHERE created_at >= '2026-01-07 23:50Z' GROUP BY ROLLUP (1)$$);
+DROP VIEW hits_of_pages;
+SELECT shown($$SELECT date_trunc('hour', created_at) AS hour, count(*) FROM timed_hits WHERE created_at >= '2026-01-07 22:00Z' GROUP BY ROLLUP (1)$$);
+
+-- Not the time of a row that an outer join makes NULL, though the id is that of another one which it does not.
+SELECT shown($$SELECT h.id FROM hits h LEFT JOIN LATERAL (SELECT snowflake_timestamp(h.id) AS time) s ON h.page = 1
+    WHERE s.time >= '2026-01-07 23:00Z' OR h.id < 132300000000000000$$);
+SELECT shown($$SELECT h.id FROM hits h LEFT JOIN LATERAL (SELECT snowflake_timestamp(h.id) AS time FROM pages WHERE number = h.page) s ON true
+    WHERE s.time >= '2026-01-07 23:00Z' OR h.id < 132300000000000000$$);
+SELECT shown($$SELECT p.number, t.page FROM pages p LEFT JOIN timed_hits t ON t.page = p.number AND t.id >= 134778087014400000
+    WHERE t.created_at >= '2026-01-07 23:30Z' OR p.number = 9$$);
+
+-- The recipes: a histogram by hour, the busy curve and the load per worker, pages by time, ids as strings.
+SELECT date_trunc('hour', snowflake_timestamp(id)) AS hour, count(*) FROM hits
+WHERE snowflake_timestamp(id) >= '2026-01-07 21:30Z' GROUP BY 1 ORDER BY 1;
+SELECT date_trunc('hour', p.created_at) AS hour, p.worker_id, count(*) FROM hits, snowflake_parse(id) p
+WHERE snowflake_timestamp(id) >= '2026-01-07 23:00Z' GROUP BY 1, 2 ORDER BY 1, 2;
+SELECT id, page, snowflake_timestamp(id) FROM hits WHERE snowflake_timestamp(id) < '2026-01-03Z' ORDER BY id DESC LIMIT 2;
+EXPLAIN (COSTS off) SELECT id, page, snowflake_timestamp(id) FROM hits WHERE snowflake_timestamp(id) < '2026-01-03Z' ORDER BY id DESC LIMIT 2;
+SELECT to_jsonb(h) - 'text' || jsonb_build_object('id', h.id::text) AS hit FROM hits h WHERE snowflake_timestamp(id) >= '2026-01-07 23:59Z';
+
+DROP VIEW timed_hits, parsed_hits, all_hits, all_timed_hits, all_times;
+DROP FUNCTION created_at(hits), is_since(bigint, timestamptz), hits_since(timestamptz), count_since(timestamptz),
+    ids_whose_time(text, text, timestamptz), ids_whose_time_without(text, text, timestamptz), new_year(), shown(text, boolean), changed(text);
+DROP TABLE hits, recent, pages, old_hits, js_hits, ticks;
+DROP DOMAIN js_id;
