@@ -1,0 +1,374 @@
+//! Time pushdown changes no result: random statements on random relations, with and without it, return the same rows.
+//!
+//! A round is a world of relations ([`world`]) and the statements that are asked of it ([`queries`], [`moments`]), all from
+//! one seed. Both runs of a statement share a transaction, and so `now()`. Every run of the test takes new seeds;
+//! `DIFFERENTIAL_SEED=123 DIFFERENTIAL_ROUNDS=1` repeats a round, and a failing statement says which.
+
+#[path = "differential/moments.rs"]
+mod moments;
+#[path = "differential/queries.rs"]
+mod queries;
+// The simulation's: the same numbers for the same seed, everywhere.
+#[path = "../../../src/core/tests/simulation/random.rs"]
+mod random;
+#[path = "differential/world.rs"]
+mod world;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, panic, thread};
+
+use cluster::Server;
+use postgres::{Client, SimpleQueryMessage};
+
+use queries::{Query, Spelling, Writer};
+use random::Random;
+use world::World;
+
+/// The layouts of the servers: one that fills 63 bits, a narrower one, and one that has no name.
+const SERVERS: [&str; 3] = ["snowflake", "js53", "time:35 worker:10 sequence:5 unit:100ms epoch:2020-01-01T00:00:00Z"];
+
+const STATEMENTS_PER_ROUND: u64 = 250;
+const ROUNDS: u64 = 21;
+const CONTROL_ROUNDS: u64 = 6;
+
+/// What a planner may do or not; each statement is planned with some of them.
+const SETTINGS: [&str; 17] = [
+    "enable_seqscan = off",
+    "enable_seqscan = off",
+    "enable_indexscan = off",
+    "enable_indexonlyscan = off",
+    "enable_bitmapscan = off",
+    "enable_hashjoin = off",
+    "enable_mergejoin = off",
+    "enable_nestloop = off",
+    "enable_partition_pruning = off",
+    "enable_partitionwise_join = on",
+    "enable_partitionwise_aggregate = on",
+    "enable_memoize = off",
+    "constraint_exclusion = on",
+    "constraint_exclusion = off",
+    "join_collapse_limit = 1",
+    "from_collapse_limit = 1",
+    "ROLE reader",
+];
+
+const ZONES: [&str; 8] = [
+    "UTC",
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Asia/Kathmandu",
+    "Australia/Lord_Howe",
+    "Pacific/Kiritimati",
+    "<+13:30>-13:30",
+];
+
+/// The rows of each command of a run as text, after the plan of its first; or the SQLSTATE of its error.
+#[derive(Debug)]
+struct Run {
+    plan: String,
+    rows: Result<Vec<Vec<String>>, String>,
+}
+
+/// One of the two sides of a comparison.
+#[derive(Clone, Copy)]
+struct Side {
+    spelling: Spelling,
+    pushdown: bool,
+}
+
+const ON: Side = Side { spelling: Spelling::Time, pushdown: true };
+const OFF: Side = Side { spelling: Spelling::Time, pushdown: false };
+
+/// What the statements of some rounds had in common.
+#[derive(Debug, Default)]
+struct Tally {
+    statements: u64,
+    /// Their plans differ.
+    rewritten: u64,
+    /// One plan has a condition of an index on the id, or leaves partitions out, and the other has not.
+    by_id: u64,
+    with_rows: u64,
+    /// How many raised the same error, by SQLSTATE.
+    errors: BTreeMap<String, u64>,
+    parallel: u64,
+    /// Their rows differ.
+    different: u64,
+    /// What there is to say about the first of those.
+    reports: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.statements += other.statements;
+        self.rewritten += other.rewritten;
+        self.by_id += other.by_id;
+        self.with_rows += other.with_rows;
+        other.errors.into_iter().for_each(|(sqlstate, count)| *self.errors.entry(sqlstate).or_default() += count);
+        self.parallel += other.parallel;
+        self.different += other.different;
+        self.reports.extend(other.reports);
+    }
+
+    /// Counts a statement, and returns whether its rows differ.
+    fn count(&mut self, one: &Run, other: &Run) -> bool {
+        self.statements += 1;
+        self.rewritten += u64::from(one.plan != other.plan);
+        self.by_id += u64::from(uses_of_ids(&one.plan) != uses_of_ids(&other.plan));
+        self.parallel += u64::from(one.plan.contains("Workers Planned"));
+        self.with_rows += u64::from(one.rows.iter().flatten().any(|rows| rows.len() > 1));
+        if let Err(sqlstate) = &one.rows {
+            *self.errors.entry(sqlstate.clone()).or_default() += 1;
+        }
+        let is_different = one.rows != other.rows;
+        self.different += u64::from(is_different);
+        is_different
+    }
+
+    fn percent(&self, part: u64) -> u64 {
+        100 * part / self.statements
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+}
+
+/// Seeds that no run has had before, or those that the environment asks for.
+fn seeds(rounds: u64) -> Range<u64> {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970").as_millis() as u64;
+    let first = number("DIFFERENTIAL_SEED").unwrap_or_else(now);
+    println!("DIFFERENTIAL_SEED={first} repeats this run");
+    first..first + number("DIFFERENTIAL_ROUNDS").unwrap_or(rounds)
+}
+
+fn start(layout: &str) -> Server {
+    let server = Server::drawing()
+        .config("snowflake_id.layout", layout)
+        .config("fsync", "off")
+        .config("jit", "off")
+        .config("statement_timeout", "60s")
+        .config("max_parallel_workers", "4")
+        .start();
+    // With a first id the database has a layout.
+    let setup = "CREATE EXTENSION snowflake_id; SELECT snowflake_next(); CREATE ROLE reader";
+    server.connect().batch_execute(setup).expect("the server draws");
+    server
+}
+
+/// Runs the rounds, each on the server that its seed says, and compares one side of each statement with the others.
+fn compare<const N: usize>(seeds: &Range<u64>, one: Side, others: [Side; N]) -> [Tally; N] {
+    let mut tallies = [(); N].map(|()| Tally::default());
+    thread::scope(|scope| {
+        let on_one_server = |at: usize| {
+            let mut tallies = [(); N].map(|()| Tally::default());
+            let mut seeds = seeds.clone().filter(|seed| (seed % SERVERS.len() as u64) as usize == at).peekable();
+            if seeds.peek().is_some() {
+                let server = start(SERVERS[at]);
+                seeds.for_each(|seed| round(&server, SERVERS[at], seed, one, &others, &mut tallies));
+            }
+            tallies
+        };
+        let servers = (0..SERVERS.len()).map(|at| scope.spawn(move || on_one_server(at))).collect::<Vec<_>>();
+        for server in servers {
+            let its = server.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+            tallies.iter_mut().zip(its).for_each(|(tally, its)| tally.add(its));
+        }
+    });
+    tallies
+}
+
+fn round(server: &Server, layout: &str, seed: u64, one: Side, others: &[Side], tallies: &mut [Tally]) {
+    let world = World::new(layout, &Random::new(seed));
+    let mut client = server.connect();
+    let version = client.query_one("SELECT current_setting('server_version_num')::integer", &[]).expect("it answers");
+    let parallel = if version.get::<_, i32>(0) < 160_000 { "force_parallel_mode" } else { "debug_parallel_query" };
+    let before = "CREATE SCHEMA round; SET search_path = round, public";
+    let after = "GRANT ALL ON SCHEMA round TO reader; GRANT ALL ON ALL TABLES IN SCHEMA round TO reader";
+    let ddl = format!("{before}; {}; {after}", world.ddl());
+    client.batch_execute(&ddl).unwrap_or_else(|error| panic!("seed {seed}: {error:?}\n{ddl}"));
+    for statement in 0..STATEMENTS_PER_ROUND {
+        let random = Random::new(seed.wrapping_mul(STATEMENTS_PER_ROUND).wrapping_add(statement));
+        let settings = settings(&random, parallel);
+        client.batch_execute(&format!("BEGIN; {settings}")).expect("the settings exist");
+        let seed_of_statement = random.of(0..=i64::MAX - 1) as u64;
+        let mut run = |side: Side| {
+            let query = Writer::write(&world, seed_of_statement, side.spelling);
+            let run = run(&mut client, &query, side.pushdown);
+            (query, run)
+        };
+        let one = run(one);
+        for (other, tally) in others.iter().zip(&mut *tallies) {
+            let other = run(*other);
+            if tally.count(&one.1, &other.1) && tally.reports.is_empty() {
+                tally.reports.push(report(&world, seed, statement, &settings, [&one, &other]));
+            }
+        }
+        client.batch_execute("ROLLBACK").expect("the session lives");
+    }
+    client.batch_execute("SET client_min_messages = warning; DROP SCHEMA round CASCADE").expect("the schema is ours");
+}
+
+fn settings(random: &Random, parallel: &str) -> String {
+    let mut settings = format!("SET LOCAL TimeZone = '{}'", random.pick(&ZONES));
+    for setting in SETTINGS.iter().filter(|_| random.one_in(6)) {
+        write!(settings, "; SET LOCAL {setting}").expect("a string takes everything");
+    }
+    let cache = random.pick(&["auto", "force_generic_plan", "force_generic_plan", "force_custom_plan"]);
+    write!(settings, "; SET LOCAL plan_cache_mode = {cache}").expect("a string takes everything");
+    if random.one_in(16) {
+        let free = [
+            "parallel_setup_cost",
+            "parallel_tuple_cost",
+            "min_parallel_table_scan_size",
+            "min_parallel_index_scan_size",
+        ];
+        for name in free {
+            write!(settings, "; SET LOCAL {name} = 0").expect("a string takes everything");
+        }
+        let forced = random.pick(&["on", "off"]);
+        write!(settings, "; SET LOCAL {parallel} = {forced}").expect("a string takes everything");
+    } else {
+        settings += "; SET LOCAL max_parallel_workers_per_gather = 0";
+    }
+    settings
+}
+
+/// The commands that run a statement, the first of which explains it.
+fn commands(query: &Query) -> Vec<String> {
+    let mut commands = Vec::new();
+    let sql = &query.sql;
+    if let Some(parameters) = &query.parameters {
+        // Three values, and often enough for a generic plan if the planner has the choice.
+        let execute = |at: usize| {
+            let values = parameters.iter().map(|(_, values)| values[at].clone()).collect::<Vec<_>>().join(", ");
+            if values.is_empty() { "EXECUTE q".to_owned() } else { format!("EXECUTE q({values})") }
+        };
+        commands.push(format!("EXPLAIN (COSTS OFF) {}", execute(0)));
+        let times = if query.changes.is_some() || parameters.is_empty() { 1 } else { 7 };
+        for at in 0..times {
+            commands.push(execute(at % 3));
+            // A plan that was made in one zone must serve in another.
+            commands.push(format!("SET LOCAL TimeZone = '{}'", ZONES[at % 2 * 3]));
+        }
+    } else {
+        commands.push(format!("EXPLAIN (COSTS OFF) {sql}"));
+        commands.push(sql.clone());
+    }
+    if let Some(table) = &query.changes {
+        commands.extend(["SET LOCAL ROLE none".to_owned(), format!("TABLE {table}")]);
+    }
+    commands
+}
+
+fn run(client: &mut Client, query: &Query, pushdown: bool) -> Run {
+    let mut setup =
+        vec![format!("SET LOCAL snowflake_id.enable_time_pushdown = {pushdown}"), "DEALLOCATE ALL".to_owned()];
+    if let Some(parameters) = &query.parameters {
+        let types = parameters.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let types = if types.is_empty() { types } else { format!("({types})") };
+        setup.push(format!("PREPARE q{types} AS {}", query.sql));
+    }
+    client.batch_execute("SAVEPOINT before").expect("the transaction goes on");
+    let sql = setup.iter().cloned().chain(commands(query)).collect::<Vec<_>>().join("; ");
+    let run = match client.simple_query(&sql) {
+        Ok(messages) => {
+            let mut results = rows_of(&messages).split_off(setup.len());
+            let plan = results.remove(0).join("\n");
+            if !query.ordered {
+                results.iter_mut().for_each(|rows| rows.sort());
+            }
+            Run { plan, rows: Ok(results) }
+        }
+        Err(error) => {
+            let refusal = error.as_db_error().unwrap_or_else(|| panic!("the server did not answer: {error}\n{sql}"));
+            Run { plan: String::new(), rows: Err(refusal.code().code().to_owned()) }
+        }
+    };
+    client.batch_execute("ROLLBACK TO before").expect("the transaction goes on");
+    run
+}
+
+/// The rows of each command, and in the end how many it says there were.
+fn rows_of(messages: &[SimpleQueryMessage]) -> Vec<Vec<String>> {
+    let mut results = vec![Vec::new()];
+    for message in messages {
+        let rows = results.last_mut().expect("there is always one");
+        match message {
+            SimpleQueryMessage::Row(row) => {
+                let values = (0..row.len()).map(|at| row.get(at).unwrap_or("NULL"));
+                rows.push(values.collect::<Vec<_>>().join(" | "));
+            }
+            SimpleQueryMessage::CommandComplete(count) => {
+                rows.push(format!("({count})"));
+                results.push(Vec::new());
+            }
+            _ => {}
+        }
+    }
+    results.pop();
+    results
+}
+
+/// The lines of a plan that say how an index on the id or the partitions are used.
+fn uses_of_ids(plan: &str) -> Vec<&str> {
+    let is_use = |line: &&str| line.contains("Cond: ") && line.contains("id ") || line.contains("Subplans Removed");
+    plan.lines().filter(is_use).collect()
+}
+
+fn report(world: &World, seed: u64, statement: u64, settings: &str, sides: [&(Query, Run); 2]) -> String {
+    let mut report = format!("DIFFERENTIAL_SEED={seed} DIFFERENTIAL_ROUNDS=1, statement {statement}\n{settings};\n");
+    // The relations of the statement and those that they are made of, which come before them.
+    let mut named = sides.iter().map(|(query, _)| format!("{} ", query.sql)).collect::<String>();
+    for relation in world.relations.iter().rev() {
+        if named.contains(&format!(" {} ", relation.name)) {
+            let lines = relation.ddl.lines().filter(|line| !line.starts_with("INSERT"));
+            named += &lines.clone().map(|line| format!("{line} ")).collect::<String>();
+            report += &lines.map(|line| format!("{line}\n")).collect::<String>();
+        }
+    }
+    let [one, other] = sides.map(|(_, run)| run.rows.as_ref());
+    // Of the first result that differs; else of all.
+    let at = one.iter().zip(&other).find_map(|(one, other)| (0..one.len()).find(|&at| one[at] != other[at]));
+    for (query, Run { plan, rows }) in sides {
+        let parameters = query.parameters.as_ref().map(|parameters| format!("PREPAREd: {parameters:?}\n"));
+        report += &format!("\n{};\n{}{plan}\n", query.sql, parameters.unwrap_or_default());
+        report += &match (rows, at) {
+            (Ok(results), Some(at)) => format!("Result {at}: {:#?}\n", results[at]),
+            _ => format!("{rows:?}\n"),
+        };
+    }
+    report
+}
+
+#[test]
+fn every_statement_returns_the_same_rows_with_and_without_pushdown() {
+    let [tally] = compare(&seeds(ROUNDS), ON, [OFF]);
+    println!("{tally:?}");
+    assert_eq!(tally.different, 0, "{}", tally.reports.join("\n\n"));
+    // Else the rows would be the same for another reason.
+    assert!(tally.percent(tally.rewritten) >= 50, "{tally:?}");
+    assert!(tally.percent(tally.by_id) >= 20, "{tally:?}");
+    assert!(tally.percent(tally.with_rows) >= 50, "{tally:?}");
+    assert!(tally.percent(tally.errors.values().sum()) <= 5, "{tally:?}");
+}
+
+#[test]
+fn the_comparison_notices_a_bound_that_is_wrong() {
+    let spellings = [Spelling::Bound, Spelling::BoundOneTickLate, Spelling::OtherBound];
+    let sides = spellings.map(|spelling| Side { spelling, pushdown: false });
+    let [right, wrong @ ..] = compare(&seeds(CONTROL_ROUNDS), OFF, sides);
+    assert_eq!(right.different, 0, "{}", right.reports.join("\n\n"));
+    for (wrong, spelling) in wrong.iter().zip(&spellings[1..]) {
+        println!("{spelling:?}: {} of {} differ", wrong.different, wrong.statements);
+        assert!(
+            wrong.percent(wrong.different) >= 5,
+            "{spelling:?}: {} of {} differ",
+            wrong.different,
+            wrong.statements
+        );
+    }
+}

@@ -1,0 +1,473 @@
+//! The grammar: statements with conditions on an id's time, in all the places where a condition can stand.
+
+use std::fmt;
+use std::slice::from_ref as only;
+
+use super::moments::Time;
+use super::random::Random;
+use super::world::{Relation, World, Writes};
+
+/// How a comparison with an id's time is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spelling {
+    /// As a user writes it.
+    Time,
+    /// As a comparison of the id with its bound, where the id is shown.
+    Bound,
+    /// The same, but a tick too late.
+    BoundOneTickLate,
+    /// The same, but with the one bound in the place of the other: wrong only if the bound is the start of a tick.
+    OtherBound,
+}
+
+/// A relation in a FROM.
+#[derive(Clone)]
+pub struct Item<'a> {
+    pub alias: String,
+    pub relation: &'a Relation,
+}
+
+/// As FROM names it.
+impl fmt::Display for Item<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.relation.name, self.alias)
+    }
+}
+
+impl Item<'_> {
+    /// What tells its rows apart.
+    fn columns(&self) -> String {
+        let alias = &self.alias;
+        let first = if self.relation.shows_id { "id" } else { "created_at" };
+        format!("{alias}.{first}, {alias}.n")
+    }
+}
+
+/// A statement.
+pub struct Query {
+    pub sql: String,
+    /// Whether the order of the rows is given.
+    pub ordered: bool,
+    /// The table that it changes.
+    pub changes: Option<String>,
+    /// The types of its parameters, with the values of three executions, if it is to be prepared.
+    pub parameters: Option<Vec<(&'static str, [String; 3])>>,
+}
+
+/// Writes one statement.
+pub struct Writer<'a> {
+    pub random: Random,
+    pub world: &'a World,
+    pub parameters: Option<Vec<(&'static str, [String; 3])>>,
+    spelling: Spelling,
+    aliases: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// The statement of a seed.
+    pub fn write(world: &'a World, seed: u64, spelling: Spelling) -> Query {
+        let random = Random::new(seed);
+        let parameters = random.one_in(3).then(Vec::new);
+        let mut writer = Self { random, world, parameters, spelling, aliases: 0 };
+        let mut query = Query { sql: String::new(), ordered: false, changes: None, parameters: None };
+        query.sql = if writer.random.one_in(8) {
+            let (table, sql) = writer.change();
+            query.changes = Some(table);
+            sql
+        } else {
+            let (columns, sql) = writer.select();
+            query.ordered = columns > 0 && writer.random.one_in(4);
+            if query.ordered {
+                let by = (1..=columns).map(|column| column.to_string()).collect::<Vec<_>>().join(", ");
+                let direction = writer.random.pick(&["", " DESC NULLS LAST"]);
+                let limit = writer.random.pick(&["", " LIMIT 5", " LIMIT 20 OFFSET 3"]);
+                // By all columns: rows that are equal may take each other's places.
+                format!("SELECT * FROM ({sql}) q ORDER BY {by}{direction}{limit}")
+            } else {
+                sql
+            }
+        };
+        query.parameters = writer.parameters;
+        query
+    }
+
+    // Relations
+
+    /// Any relation.
+    pub fn item(&mut self) -> Item<'a> {
+        self.item_of(|_| true)
+    }
+
+    fn item_of(&mut self, is_wanted: impl Fn(&Relation) -> bool) -> Item<'a> {
+        let wanted = self.world.relations.iter().filter(|relation| is_wanted(relation)).collect::<Vec<_>>();
+        self.aliases += 1;
+        Item { alias: format!("r{}", self.aliases), relation: self.random.pick(&wanted) }
+    }
+
+    // Conditions
+
+    /// A condition on items, which may refer to others.
+    fn condition(&mut self, items: &[Item], outer: &[Item]) -> String {
+        self.nested(items, outer, 2)
+    }
+
+    fn nested(&mut self, items: &[Item], outer: &[Item], depth: usize) -> String {
+        let choice = if depth == 0 { 0 } else { self.random.below(10) };
+        let nested = |writer: &mut Self| writer.nested(items, outer, depth - 1);
+        match choice {
+            0..=4 => self.atom(items, outer),
+            5 | 6 => format!("({} AND {})", nested(self), nested(self)),
+            7 => format!("({} OR {})", nested(self), nested(self)),
+            8 => format!("NOT ({})", nested(self)),
+            _ => format!("({} AND {} AND {})", nested(self), nested(self), nested(self)),
+        }
+    }
+
+    fn atom(&mut self, items: &[Item], outer: &[Item]) -> String {
+        let at = self.random.below(items.len());
+        let item = &items[at];
+        let others = items.iter().filter(|other| other.alias != item.alias).chain(outer).cloned().collect::<Vec<_>>();
+        let time = self.time(item);
+        let alias = &item.alias;
+        let moment = |writer: &mut Self| writer.moment(item, time.reader, &others);
+        match self.random.below(25) {
+            0..=10 => self.random_comparison(&time, item, &others),
+            11 | 12 => {
+                let (from, to) = (moment(self), moment(self));
+                let not = self.random.pick(&["", "", "NOT "]);
+                let between = match self.spelling {
+                    Spelling::Time => format!("{} BETWEEN {from} AND {to}", time.sql),
+                    _ => format!(
+                        "{} AND {}",
+                        self.comparison(&time, ">=", &from, false),
+                        self.comparison(&time, "<=", &to, false)
+                    ),
+                };
+                format!("{not}({between})")
+            }
+            13 => format!("{} BETWEEN SYMMETRIC {} AND {}", time.sql, moment(self), moment(self)),
+            14 => format!("{alias}.n {} {}", self.random.pick(&["<", ">=", "="]), self.random.below(10)),
+            15 => format!("{} IS {}NULL", time.sql, self.random.pick(&["", "NOT "])),
+            16 => {
+                let (one, other) =
+                    (self.random_comparison(&time, item, &others), self.random_comparison(&time, item, &others));
+                format!("CASE WHEN {alias}.n > 4 THEN {one} ELSE {other} END")
+            }
+            17 => {
+                let test =
+                    self.random.pick(&["TRUE", "NOT TRUE", "FALSE", "NOT FALSE", "UNKNOWN", "DISTINCT FROM TRUE"]);
+                format!("({}) IS {test}", self.random_comparison(&time, item, &others))
+            }
+            18 => format!("{} {} {}", time.sql, self.random.pick(&["=", "<>"]), moment(self)),
+            19 => {
+                let moments = [0; 2].map(|_| self.instant(item, time.reader, &others)).join(", ");
+                let operator = self.random.pick(&["= ANY", "<= ANY", "> ANY", ">= ALL", "< ALL"]);
+                format!("{} {operator} (ARRAY[{moments}])", time.sql)
+            }
+            20 => {
+                let (moment, n) = (self.instant(item, time.reader, &others), self.random.below(10));
+                let operator = self.random.pick(&["<", "<=", ">", ">="]);
+                format!("({}, {alias}.n) {operator} ({moment}, {n})", time.sql)
+            }
+            21 if time.id.is_some() && time.reader == item.relation.of => {
+                let moment = self.instant(item, time.reader, &others);
+                format!("is_since_{}({alias}.id, {moment})", time.reader)
+            }
+            22 => {
+                let (other, limit) = (self.item(), self.random.below(6));
+                let operator = self.random.pick(&[">= ANY", "< ANY", "<= ANY", "> ALL", "<= ALL", ">= ALL"]);
+                let column = self.random.pick(&["ts", "d", "w"]);
+                format!("{} {operator} (SELECT {1}.{column} FROM {other} WHERE {1}.n < {limit})", time.sql, other.alias)
+            }
+            23 => format!("coalesce({}, false)", self.random_comparison(&time, item, &others)),
+            _ => {
+                // Two that contradict each other, or leave a few ticks.
+                let (from, to) = (moment(self), moment(self));
+                let operators = self.random.pick(&[(">=", "<"), (">", "<="), (">", "<"), (">=", "<=")]);
+                let from = self.comparison(&time, operators.0, &from, false);
+                format!("({from} AND {})", self.comparison(&time, operators.1, &to, false))
+            }
+        }
+    }
+
+    fn random_comparison(&mut self, time: &Time, item: &Item, others: &[Item]) -> String {
+        let operator = self.random.pick(&["<", "<=", ">", ">="]);
+        let moment = self.moment(item, time.reader, others);
+        let flipped = self.random.one_in(4);
+        self.comparison(time, operator, &moment, flipped)
+    }
+
+    /// An id's time against a moment, in the spelling asked for. Draws no random number: every spelling is of one query.
+    fn comparison(&self, time: &Time, operator: &str, moment: &str, flipped: bool) -> String {
+        let (Some(id), true) = (&time.id, self.spelling != Spelling::Time) else {
+            return match (flipped, operator) {
+                (false, _) => format!("{} {operator} {moment}", time.sql),
+                (true, "<") => format!("{moment} > {}", time.sql),
+                (true, "<=") => format!("{moment} >= {}", time.sql),
+                (true, ">") => format!("{moment} < {}", time.sql),
+                (true, _) => format!("{moment} <= {}", time.sql),
+            };
+        };
+        let ids = &self.world.ids[time.reader];
+        let (mut bound, mut other) = ("snowflake_before", "snowflake_until");
+        if matches!(operator, ">" | "<=") {
+            (bound, other) = (other, bound);
+        }
+        if self.spelling == Spelling::OtherBound {
+            bound = other;
+        }
+        let late = if self.spelling == Spelling::BoundOneTickLate {
+            1 + (ids.layout.max_id() >> ids.layout.last_tick().count_ones())
+        } else {
+            0
+        };
+        let comparison = if matches!(operator, ">" | ">=") { ">" } else { "<=" };
+        format!("{id} - {late} {comparison} {bound}({moment}, '{}')", ids.text)
+    }
+
+    // Statements that read
+
+    /// A query, and how many columns it has (0: it cannot be part of another).
+    fn select(&mut self) -> (usize, String) {
+        match self.random.below(23) {
+            0..=4 => self.plain(),
+            5..=8 => self.join(),
+            9 => self.exists(),
+            10 => self.among(),
+            11 => self.with(),
+            12 => self.set_operation(),
+            13 => self.lateral(),
+            14 => self.groups(),
+            15 => self.having(),
+            16 => self.scalar(),
+            17 => self.window(),
+            18 => self.recursive(),
+            19 => self.function(),
+            20 => self.locked(),
+            21 => self.computed(),
+            _ => self.aggregate(),
+        }
+    }
+
+    fn plain(&mut self) -> (usize, String) {
+        let a = self.item();
+        (2, format!("SELECT {} FROM {a} WHERE {}", a.columns(), self.condition(only(&a), &[])))
+    }
+
+    /// A join of two or three, with conditions on its sides in ON and WHERE.
+    fn join(&mut self) -> (usize, String) {
+        let mut items = vec![self.item()];
+        let mut from = items[0].to_string();
+        for _ in 0..self.random.pick(&[1, 1, 2]) {
+            let item = self.item();
+            let kind = self.random.pick(&["JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]);
+            let at = self.random.below(items.len());
+            from += &format!(" {kind} {item} ON {}.n = {}.n", items[at].alias, item.alias);
+            items.push(item);
+            if self.random.one_in(2) {
+                from += &format!(" AND {}", self.condition(&items, &[]));
+            }
+        }
+        let columns = items.iter().map(Item::columns).collect::<Vec<_>>();
+        let condition = if self.random.one_in(4) { "true".to_owned() } else { self.condition(&items, &[]) };
+        (2 * items.len(), format!("SELECT {} FROM {from} WHERE {condition}", columns.join(", ")))
+    }
+
+    /// A semi-join or an anti-join.
+    fn exists(&mut self) -> (usize, String) {
+        let (a, b) = (self.item(), self.item());
+        let kind = self.random.pick(&["EXISTS", "NOT EXISTS"]);
+        let same = if self.random.one_in(2) { format!("{}.n = {}.n", b.alias, a.alias) } else { "true".to_owned() };
+        let (inner, outer) = (self.condition(only(&b), only(&a)), self.condition(only(&a), &[]));
+        let exists = format!("{kind} (SELECT FROM {b} WHERE {same} AND {inner})");
+        (2, format!("SELECT {} FROM {a} WHERE {exists} AND {outer}", a.columns()))
+    }
+
+    fn among(&mut self) -> (usize, String) {
+        let (a, b) = (self.item(), self.item());
+        let kind = self.random.pick(&["IN", "NOT IN"]);
+        let (inner, outer) = (self.condition(only(&b), &[]), self.condition(only(&a), &[]));
+        let among = format!("{}.n {kind} (SELECT {}.n FROM {b} WHERE {inner})", a.alias, b.alias);
+        (2, format!("SELECT {} FROM {a} WHERE {among} AND {outer}", a.columns()))
+    }
+
+    fn with(&mut self) -> (usize, String) {
+        let a = self.item();
+        let c = Item { alias: "c".to_owned(), relation: a.relation };
+        let (inner, outer) = (self.condition(only(&a), &[]), self.condition(only(&c), &[]));
+        let kind = self.random.pick(&["", " MATERIALIZED", " NOT MATERIALIZED"]);
+        let with = format!("WITH c AS{kind} (SELECT {}.* FROM {a} WHERE {inner})", a.alias);
+        (2, format!("{with} SELECT {} FROM c WHERE {outer}", c.columns()))
+    }
+
+    fn set_operation(&mut self) -> (usize, String) {
+        let a = self.item();
+        let b = self.item_of(|relation| relation.name == a.relation.name);
+        let u = Item { alias: "u".to_owned(), relation: a.relation };
+        let kind = self.random.pick(&["UNION ALL", "UNION ALL", "UNION", "EXCEPT", "INTERSECT"]);
+        let [one, other] = [&a, &b]
+            .map(|item| format!("SELECT {}.* FROM {item} WHERE {}", item.alias, self.condition(only(item), &[])));
+        let condition = self.condition(only(&u), &[]);
+        (2, format!("SELECT {} FROM ({one} {kind} {other}) u WHERE {condition}", u.columns()))
+    }
+
+    fn lateral(&mut self) -> (usize, String) {
+        let (a, b) = (self.item(), self.item());
+        let (inner, outer) = (self.condition(only(&b), only(&a)), self.condition(only(&a), &[]));
+        let top = self.random.pick(&["", " ORDER BY 1, 2 LIMIT 3"]);
+        let lateral = format!("LATERAL (SELECT {} FROM {b} WHERE {inner}{top}) l", b.columns());
+        let join = self.random.pick(&["JOIN", "LEFT JOIN"]);
+        (4, format!("SELECT {}, l.* FROM {a} {join} {lateral} ON true WHERE {outer}", a.columns()))
+    }
+
+    /// A time that is computed in a subquery, which an outer join may make NULL though the id is there.
+    fn computed(&mut self) -> (usize, String) {
+        let (a, b) = (self.item(), self.item());
+        let (time, moment) = (self.time(&a).sql, self.constant(&a, a.relation.of));
+        let (outer, n) = (self.condition(only(&a), &[]), self.random.below(10));
+        let from = match self.random.below(3) {
+            0 => String::new(),
+            1 => format!(" FROM (SELECT) b WHERE {}.n > {n}", a.alias),
+            _ => format!(" FROM {b} WHERE {}.n = {}.n LIMIT 1", b.alias, a.alias),
+        };
+        let join = self.random.pick(&["JOIN", "LEFT JOIN", "LEFT JOIN"]);
+        let (operator, connective) =
+            (self.random.pick(&["<", "<=", ">", ">="]), self.random.pick(&["AND", "OR", "OR"]));
+        let joined = format!("{a} {join} LATERAL (SELECT {time} AS time{from}) l ON {}.n <> {n}", a.alias);
+        let condition = format!("l.time {operator} {moment} {connective} {outer}");
+        (3, format!("SELECT {}, l.time FROM {joined} WHERE {condition}", a.columns()))
+    }
+
+    fn groups(&mut self) -> (usize, String) {
+        let a = self.item();
+        let (time, condition) = (self.time(&a).sql, self.condition(only(&a), &[]));
+        let moment = self.constant(&a, a.relation.of);
+        let having = match self.random.below(3) {
+            0 => "count(*) > 1".to_owned(),
+            1 => format!("min({time}) < {moment}"),
+            _ => format!("max({time}) >= {moment}"),
+        };
+        let hour = format!("date_trunc('hour', {time})");
+        let by = self.random.pick(&["1", "1", "ROLLUP (1)", "GROUPING SETS ((1), ())"]);
+        (2, format!("SELECT {hour}, count(*) FROM {a} WHERE {condition} GROUP BY {by} HAVING {having}"))
+    }
+
+    /// A HAVING that becomes a WHERE.
+    fn having(&mut self) -> (usize, String) {
+        let a = self.item();
+        let condition = self.condition(only(&a), &[]);
+        let mut keys = vec!["n", "ts", "d", "w"];
+        keys.extend(a.relation.shows_id.then_some("id"));
+        keys.extend(a.relation.created_at.map(|_| "created_at"));
+        let keys = keys.iter().map(|column| format!("{}.{column}", a.alias)).collect::<Vec<_>>().join(", ");
+        (3, format!("SELECT {}, count(*) FROM {a} GROUP BY {keys} HAVING {condition}", a.columns()))
+    }
+
+    fn scalar(&mut self) -> (usize, String) {
+        let (a, b) = (self.item(), self.item());
+        let (inner, outer) = (self.condition(only(&b), only(&a)), self.condition(only(&a), &[]));
+        (3, format!("SELECT {}, (SELECT count(*) FROM {b} WHERE {inner}) FROM {a} WHERE {outer}", a.columns()))
+    }
+
+    /// A condition that is pushed below a window only if it is one on the partition's key.
+    fn window(&mut self) -> (usize, String) {
+        let a = self.item();
+        let w = Item { alias: "w".to_owned(), relation: a.relation };
+        let key = if a.relation.shows_id { "id" } else { "created_at" };
+        let inner = format!("SELECT *, count(*) OVER (PARTITION BY {key}) AS times FROM {a}");
+        let condition = self.condition(only(&w), &[]);
+        (3, format!("SELECT {}, w.times FROM ({inner}) w WHERE {condition}", w.columns()))
+    }
+
+    fn recursive(&mut self) -> (usize, String) {
+        let (a, b) = (self.item(), self.item());
+        let (start, step) = (self.condition(only(&a), &[]), self.condition(only(&b), &[]));
+        let start = format!("SELECT {}.n, 0 FROM {a} WHERE {start}", a.alias);
+        let step = format!("SELECT {0}.n, depth + 1 FROM r JOIN {b} ON {0}.n = r.n + 1 WHERE {step}", b.alias);
+        (2, format!("WITH RECURSIVE r(n, depth) AS ({start} UNION {step}) SELECT n, depth FROM r"))
+    }
+
+    /// A function that returns a set: inlined, or planned by itself.
+    fn function(&mut self) -> (usize, String) {
+        let a = self.item();
+        let (name, of) = (self.random.pick(&["since", "until"]), a.relation.of);
+        let (moment, condition) = (self.constant(&a, of), self.condition(only(&a), &[]));
+        (1, format!("SELECT f.id FROM {name}_{of}({moment}) f(id) JOIN {a} ON {condition}"))
+    }
+
+    fn locked(&mut self) -> (usize, String) {
+        let a = self.item_of(|relation| relation.writes != Writes::No);
+        let strength = self.random.pick(&["UPDATE", "SHARE", "KEY SHARE"]);
+        let condition = self.condition(only(&a), &[]);
+        (0, format!("SELECT {} FROM {a} WHERE {condition} FOR {strength}", a.columns()))
+    }
+
+    fn aggregate(&mut self) -> (usize, String) {
+        let a = self.item();
+        let (time, condition) = (self.time(&a).sql, self.condition(only(&a), &[]));
+        (4, format!("SELECT count(*), min({time}), max({time}), sum({}.n) FROM {a} WHERE {condition}", a.alias))
+    }
+
+    // Statements that write
+
+    /// A statement that writes, and the table it changes. What it writes does not depend on the order of rows.
+    fn change(&mut self) -> (String, String) {
+        let is_upsert = self.random.one_in(8);
+        let a = self.item_of(|relation| relation.writes == Writes::Key || relation.writes == Writes::Yes && !is_upsert);
+        let b = self.item();
+        let sql = match self.random.below(6) {
+            _ if is_upsert => self.upsert(&a, &b),
+            0 => self.update(&a),
+            1 => self.update_from(&a, &b),
+            2 => self.delete(&a),
+            3 => self.delete_using(&a, &b),
+            4 => self.merge(&a, &b),
+            _ => self.with_delete(&a, &b),
+        };
+        (a.relation.name.clone(), sql)
+    }
+
+    fn update(&mut self, a: &Item) -> String {
+        let condition = self.condition(only(a), &[]);
+        format!("UPDATE {a} SET n = {}.n + 100 WHERE {condition} RETURNING {}", a.alias, a.columns())
+    }
+
+    fn update_from(&mut self, a: &Item, b: &Item) -> String {
+        let (same, condition) = (format!("{}.n = {}.n", a.alias, b.alias), self.condition(only(a), only(b)));
+        let set = format!("SET n = {}.n + 100 FROM {b}", a.alias);
+        format!("UPDATE {a} {set} WHERE {same} AND {condition} RETURNING {}", a.columns())
+    }
+
+    fn delete(&mut self, a: &Item) -> String {
+        format!("DELETE FROM {a} WHERE {} RETURNING {}", self.condition(only(a), &[]), a.columns())
+    }
+
+    fn delete_using(&mut self, a: &Item, b: &Item) -> String {
+        let same = format!("{}.n = {}.n", a.alias, b.alias);
+        let condition = self.condition(&[a.clone(), b.clone()], &[]);
+        format!("DELETE FROM {a} USING {b} WHERE {same} AND {condition} RETURNING {}", a.columns())
+    }
+
+    fn merge(&mut self, a: &Item, b: &Item) -> String {
+        let conditions = (self.condition(only(b), &[]), self.condition(only(a), &[]), self.condition(only(a), &[]));
+        let (source, on, when) = conditions;
+        // Distinct: no row may be affected twice.
+        let using = format!("(SELECT DISTINCT {}.n FROM {b} WHERE {source}) s", b.alias);
+        let update = format!("WHEN MATCHED AND {when} THEN UPDATE SET n = {}.n + 100", a.alias);
+        format!("MERGE INTO {a} USING {using} ON {}.n = s.n AND {on} {update} WHEN MATCHED THEN DELETE", a.alias)
+    }
+
+    fn with_delete(&mut self, a: &Item, b: &Item) -> String {
+        let (deleted, joined) = (self.condition(only(a), &[]), self.condition(only(b), &[]));
+        let with = format!("WITH gone AS (DELETE FROM {a} WHERE {deleted} RETURNING {}.*)", a.alias);
+        format!("{with} SELECT gone.id, {}.n FROM gone JOIN {b} ON {joined}", b.alias)
+    }
+
+    fn upsert(&mut self, a: &Item, b: &Item) -> String {
+        let (inner, condition) = (self.condition(only(b), &[]), self.condition(only(a), &[]));
+        let Item { alias, relation } = a;
+        let rows = format!("SELECT id, n FROM {} WHERE EXISTS (SELECT FROM {b} WHERE {inner})", relation.name);
+        let update = format!("ON CONFLICT (id) DO UPDATE SET n = excluded.n + 100 WHERE {condition}");
+        format!("INSERT INTO {} AS {alias} (id, n) {rows} {update} RETURNING {}", relation.name, a.columns())
+    }
+}
