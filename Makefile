@@ -5,7 +5,7 @@ PG_CONFIG ?= pg_config
 SKIPS ?= allowed
 export PG_CONFIG SKIPS DESTDIR
 
-.PHONY: build setup install demo test lint clean help
+.PHONY: build setup install demo test bench lint clean help
 .NOTPARALLEL:
 
 build:
@@ -17,6 +17,7 @@ help:
 	@echo 'make install   copy the built extension into PostgreSQL'
 	@echo 'make demo      set up, build, install, and show the extension on a throwaway server; KEEP=1 keeps the server'
 	@echo 'make test      set up, and run every test'
+	@echo 'make bench     set up, and measure the extension against what PostgreSQL offers; FIGURES="calls wal" picks, RUNS=3 shortens'
 	@echo 'make lint      set up, and check form and documentation'
 	@echo 'make clean     remove what was built'
 	@echo
@@ -33,6 +34,9 @@ demo: setup build install
 
 test: setup
 	@tools/test
+
+bench: setup
+	@tools/bench $(if $(RUNS),--runs $(RUNS)) $(FIGURES)
 
 lint: setup
 	@tools/lint

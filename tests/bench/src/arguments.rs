@@ -1,0 +1,49 @@
+//! The command line: `bench [--runs N] [--csv FILE] [GROUP...]`.
+
+use std::path::PathBuf;
+
+use crate::{GROUPS, Group};
+
+/// What the user asked for.
+pub struct Arguments {
+    /// How many runs each group is to have, in the place of its own number.
+    pub runs: Option<usize>,
+    /// Where the values of all runs go.
+    pub csv: Option<PathBuf>,
+    /// The groups that were named; none means all.
+    names: Vec<String>,
+}
+
+impl Arguments {
+    /// Reads the command line.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut arguments = Self { runs: None, csv: None, names: Vec::new() };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("\"{word}\" needs a value"));
+            match word.as_str() {
+                "--runs" => arguments.runs = Some(number(&value()?)?),
+                "--csv" => arguments.csv = Some(value()?.into()),
+                name if GROUPS.iter().any(|group| group.name == name) => arguments.names.push(word),
+                _ => {
+                    let names = GROUPS.map(|group| group.name).join(", ");
+                    return Err(format!("there is no figure \"{word}\"; there are: {names}"));
+                }
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// Returns the groups that are to be measured, in the order of the table.
+    pub fn groups(&self) -> impl Iterator<Item = &'static Group> {
+        GROUPS.iter().filter(|group| self.names.is_empty() || self.names.iter().any(|name| name == group.name))
+    }
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("\"{text}\" is not a number of runs: 1 or more"))
+}

@@ -1,0 +1,113 @@
+//! A figure: what was measured, what it is compared with, and the bar that it is to reach.
+
+use crate::series::{Series, median, quantile};
+
+/// How the figure follows from what was measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Relation {
+    /// The median of what was measured by the median of the yardstick.
+    Ratio,
+    /// The median of what was measured less the median of the yardstick.
+    Difference,
+    /// The median of what was measured.
+    Alone,
+}
+
+/// What the figure is to reach.
+#[derive(Clone, Copy)]
+pub enum Bar {
+    AtMost(f64),
+    /// Reached, too, if what lies between the two medians is within the yardstick's own spread: half of the distance between
+    /// its first and its third quartile.
+    AtMostOrSpread(f64),
+    AtLeast(f64),
+    Exactly(f64),
+    /// At most that many times too large, or too small.
+    Factor(f64),
+}
+
+/// Whether the bar is reached.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Ok,
+    WithinSpread,
+    Missed,
+}
+
+/// One line of the table.
+pub struct Figure {
+    pub subject: Series,
+    /// What it is compared with; `None` for [`Relation::Alone`].
+    pub yardstick: Option<Series>,
+    relation: Relation,
+    pub bar: Bar,
+}
+
+impl Figure {
+    /// Compares what was measured with a yardstick, measured in the same runs.
+    pub fn ratio(subject: &Series, yardstick: &Series, bar: Bar) -> Self {
+        Self { subject: subject.clone(), yardstick: Some(yardstick.clone()), relation: Relation::Ratio, bar }
+    }
+
+    /// Says by how much something exceeds a yardstick that was measured in the same runs.
+    pub fn difference(subject: &Series, yardstick: &Series, bar: Bar) -> Self {
+        Self { relation: Relation::Difference, ..Self::ratio(subject, yardstick, bar) }
+    }
+
+    /// Takes what was measured as it is.
+    pub fn alone(subject: &Series, bar: Bar) -> Self {
+        Self { subject: subject.clone(), yardstick: None, relation: Relation::Alone, bar }
+    }
+
+    /// Returns the unit of the figure itself; a ratio has none.
+    pub fn unit(&self) -> &'static str {
+        if self.relation == Relation::Ratio { "" } else { self.subject.unit }
+    }
+
+    /// Returns the figure.
+    pub fn value(&self) -> f64 {
+        self.relate(median(&self.subject.values), self.yardstick.as_ref().map(|yardstick| median(&yardstick.values)))
+    }
+
+    /// Returns the least and the greatest figure that a single run would have given.
+    pub fn spread(&self) -> (f64, f64) {
+        let of_run = |run: usize| {
+            self.relate(self.subject.values[run], self.yardstick.as_ref().map(|yardstick| yardstick.values[run]))
+        };
+        let runs: Vec<_> = (0..self.subject.values.len()).map(of_run).collect();
+        (quantile(&runs, 0.0), quantile(&runs, 1.0))
+    }
+
+    fn relate(&self, subject: f64, yardstick: Option<f64>) -> f64 {
+        match (self.relation, yardstick) {
+            (Relation::Ratio, Some(yardstick)) => subject / yardstick,
+            (Relation::Difference, Some(yardstick)) => subject - yardstick,
+            _ => subject,
+        }
+    }
+
+    /// Says whether the bar is reached.
+    pub fn verdict(&self) -> Verdict {
+        let value = self.value();
+        let reached = match self.bar {
+            Bar::AtMost(bar) | Bar::AtMostOrSpread(bar) => value <= bar,
+            Bar::AtLeast(bar) => value >= bar,
+            Bar::Exactly(bar) => value == bar,
+            Bar::Factor(bar) => value <= bar && value >= 1.0 / bar,
+        };
+        if reached {
+            Verdict::Ok
+        } else if matches!(self.bar, Bar::AtMostOrSpread(_)) && self.is_within_spread() {
+            Verdict::WithinSpread
+        } else {
+            Verdict::Missed
+        }
+    }
+
+    fn is_within_spread(&self) -> bool {
+        self.yardstick.as_ref().is_some_and(|yardstick| {
+            let width = quantile(&yardstick.values, 0.75) - quantile(&yardstick.values, 0.25);
+            median(&self.subject.values) - median(&yardstick.values) <= width / 2.0
+        })
+    }
+}

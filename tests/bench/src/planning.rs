@@ -1,0 +1,89 @@
+//! What the planner's hook costs: those who use no function of the extension nothing, those who ask for an id's time a little.
+
+use postgres::{Client, Error};
+
+use crate::figure::{Bar, Figure};
+use crate::series::{Series, in_turn, least};
+use crate::servers;
+
+/// How often a run plans a statement, all at once in the server: between two messages of a client a backend's caches, and the
+/// processor's, cool down by chance. Its value is their mean, since the server reports whole microseconds.
+const PLAN: &str = "
+    CREATE FUNCTION planning_us(statement text) RETURNS double precision LANGUAGE plpgsql AS $$
+    DECLARE
+        plan json;
+        sum_ms double precision := 0;
+    BEGIN
+        FOR n IN 1..50 LOOP
+            EXECUTE 'EXPLAIN (SUMMARY, FORMAT JSON) ' || statement INTO plan;
+            sum_ms := sum_ms + (plan->0->>'Planning Time')::double precision;
+        END LOOP;
+        RETURN sum_ms * 1000 / 50;
+    END $$";
+
+const TABLE: &str = "
+    CREATE TABLE readings (id bigint PRIMARY KEY, n int, name text);
+    INSERT INTO readings SELECT n::bigint << 22, n % 100, 'x' FROM generate_series(1, 20000) n;
+    ANALYZE readings";
+
+/// Statements without any function of the extension.
+const OTHERS: [(&str, &str); 2] = [
+    ("planning a scan", "SELECT * FROM readings WHERE n = 1 AND id > 500 AND name = 'x'"),
+    (
+        "planning three joined",
+        "SELECT a.* FROM readings a JOIN readings b USING (id) LEFT JOIN readings c ON c.id = a.id AND c.n > 3
+         WHERE a.n = 1 AND b.id > 500 AND (b.n = 3 OR b.n = 4 OR c.name = 'x') AND a.id BETWEEN 5 AND 500000",
+    ),
+];
+
+/// Statements that ask for an id's time.
+const PUSHED: [(&str, &str); 2] = [
+    ("planning with a time", "SELECT * FROM readings WHERE snowflake_timestamp(id) >= '2025-01-01 00:00:01Z'"),
+    (
+        "planning with now()",
+        "SELECT * FROM readings WHERE snowflake_timestamp(id) BETWEEN now() - interval '1 day' AND now()",
+    ),
+];
+
+/// Compares a server with the library and one without it, then the pushdown with itself switched off.
+pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
+    let servers = [servers::drawing().start_with_extension(), servers::without_library().start()];
+    for server in &servers {
+        let mut session = server.connect();
+        session.batch_execute(TABLE)?;
+        session.batch_execute(PLAN)?;
+    }
+    let mut figures = Vec::new();
+    for (what, sql) in OTHERS {
+        let [with, without] = plans(runs, |number| Ok(servers[number].connect()), sql)?;
+        let with = Series::new(format!("{what}, with the library"), "us", with);
+        figures.push(Figure::ratio(&with, &Series::new("without", "us", without), Bar::AtMostOrSpread(1.02)));
+    }
+    for (what, sql) in PUSHED {
+        let connect = |number: usize| {
+            let mut session = servers[0].connect();
+            session.batch_execute(&format!("SET snowflake_id.enable_time_pushdown = {}", number == 0))?;
+            Ok(session)
+        };
+        let [on, off] = plans(runs, connect, sql)?;
+        let on = Series::new(format!("{what}, pushdown on"), "us", on);
+        figures.push(Figure::difference(&on, &Series::new("off", "us", off), Bar::AtMost(30.0)));
+    }
+    Ok(figures)
+}
+
+/// How many sessions of each kind a run has; its value is that of the fastest. Where a backend's memory and code happen to lie
+/// makes it slower than its twin for as long as it lives, by a third and more.
+const SESSIONS: usize = 10;
+
+/// Plans a statement in two kinds of sessions in turn.
+fn plans(runs: usize, connect: impl Fn(usize) -> Result<Client, Error>, sql: &str) -> Result<[Vec<f64>; 2], Error> {
+    let values = in_turn(runs * SESSIONS, 2, |number| {
+        let mut session = connect(number)?;
+        let mut plan = || session.query_one("SELECT planning_us($1)", &[&sql]).map(|row| row.get::<_, f64>(0));
+        // Fills the session's caches.
+        plan()?;
+        plan()
+    })?;
+    Ok([0, 1].map(|number: usize| values[number].chunks(SESSIONS).map(least).collect()))
+}

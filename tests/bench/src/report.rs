@@ -1,0 +1,116 @@
+//! The table, and the CSV file with the values of all runs.
+
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::thread;
+
+use crate::figure::{Bar, Figure, Verdict};
+use crate::series::{Series, median};
+
+/// Returns what the table begins with, so that a copy of it says where it is from.
+pub fn machine() -> String {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("unknown", |(_, model)| model);
+    format!("{processors} processors, {model}. {}", load())
+}
+
+/// Says how busy the machine is: what else runs on it is in the figures.
+pub fn load() -> String {
+    let loadavg = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let minute = loadavg.split_ascii_whitespace().next().unwrap_or("unknown").to_owned();
+    format!("Load of the last minute: {minute} processes.")
+}
+
+/// Lays the figures out in columns.
+pub fn table(figures: &[(&str, Figure)]) -> String {
+    let head = ["", "figure", "bar", "measured", "single runs", "medians", ""].map(str::to_owned);
+    let rows: Vec<_> = [head].into_iter().chain(figures.iter().map(|(group, figure)| row(group, figure))).collect();
+    let widths: [usize; 7] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    let mut table = String::new();
+    for row in &rows {
+        let line: String = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
+        table.push_str(line.trim_end());
+        table.push('\n');
+    }
+    table
+}
+
+fn row(group: &str, figure: &Figure) -> [String; 7] {
+    let unit = figure.unit();
+    let subject = &figure.subject;
+    let (name, medians) = match &figure.yardstick {
+        Some(yardstick) => (
+            format!("{} {} {}", subject.what, if unit.is_empty() { "/" } else { "-" }, yardstick.what),
+            format!("{}, {}", shown_median(subject), shown_median(yardstick)),
+        ),
+        None => (subject.what.clone(), shown_median(subject)),
+    };
+    let bar = match figure.bar {
+        Bar::AtMost(bar) => format!("<= {}", shown(bar, unit)),
+        Bar::AtMostOrSpread(bar) => format!("<= {} or in spread", shown(bar, unit)),
+        Bar::AtLeast(bar) => format!(">= {}", shown(bar, unit)),
+        Bar::Exactly(bar) => format!("= {}", shown(bar, unit)),
+        Bar::Factor(bar) => format!("{} to {}", shown(1.0 / bar, unit), shown(bar, unit)),
+    };
+    let (least, greatest) = figure.spread();
+    let verdict = match figure.verdict() {
+        Verdict::Ok => "ok",
+        Verdict::WithinSpread => "ok (in spread)",
+        Verdict::Missed => "missed",
+    };
+    let spread = format!("{} to {}", shown(least, ""), shown(greatest, unit));
+    [group.to_owned(), name, bar, shown(figure.value(), unit), spread, medians, verdict.to_owned()]
+}
+
+fn shown_median(series: &Series) -> String {
+    shown(median(&series.values), series.unit)
+}
+
+/// Writes a number with three digits or more, and its unit: 0.0123, 1.230, 12.3, 1,230,000.
+fn shown(value: f64, unit: &str) -> String {
+    let size = value.abs();
+    let decimals = match size {
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 0.1 || size == 0.0 => 3,
+        _ => 5,
+    };
+    let mut text = format!("{value:.decimals$}");
+    if decimals == 0 {
+        let digits = usize::from(value < 0.0);
+        let mut comma = text.len();
+        while comma > digits + 3 {
+            comma -= 3;
+            text.insert(comma, ',');
+        }
+    }
+    if unit.is_empty() { text } else { format!("{text} {unit}") }
+}
+
+/// Saves the values of all runs.
+///
+/// # Errors
+///
+/// The file cannot be written.
+pub fn save(path: &Path, figures: &[(&str, Figure)]) -> io::Result<()> {
+    let mut csv = String::from("group,figure,role,what,unit,run,value\n");
+    for (number, (group, figure)) in figures.iter().enumerate() {
+        let series = [("measured", Some(&figure.subject)), ("yardstick", figure.yardstick.as_ref())];
+        for (role, series) in series.into_iter().filter_map(|(role, series)| Some((role, series?))) {
+            for (run, value) in series.values.iter().enumerate() {
+                let (what, unit) = (series.what.replace('"', "\"\""), series.unit);
+                writeln!(csv, "{group},{},{role},\"{what}\",{unit},{},{value}", number + 1, run + 1)
+                    .expect("a string can be written to");
+            }
+        }
+    }
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(path, csv)
+}

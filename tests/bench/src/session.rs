@@ -1,0 +1,48 @@
+//! What a session asks the server about a statement: how long it ran, how many rows it gave. The server measures, so that
+//! neither the client nor the way to it is in the figure.
+
+use postgres::{Client, Error, SimpleQueryMessage};
+
+/// A session that measures.
+pub trait Measure {
+    /// Runs a statement and returns how long that took, in milliseconds.
+    fn execution_ms(&mut self, sql: &str) -> Result<f64, Error>;
+
+    /// Runs a statement and returns how many rows its scan was estimated to give, and how many it gave.
+    fn estimated_and_actual_rows(&mut self, sql: &str) -> Result<(f64, f64), Error>;
+
+    /// Returns the one value of a statement, which is of type `double precision`.
+    fn number(&mut self, sql: &str) -> Result<f64, Error>;
+}
+
+impl Measure for Client {
+    fn execution_ms(&mut self, sql: &str) -> Result<f64, Error> {
+        Ok(property(&analyze(self, sql)?, "Execution Time"))
+    }
+
+    fn estimated_and_actual_rows(&mut self, sql: &str) -> Result<(f64, f64), Error> {
+        let plan = analyze(self, sql)?;
+        Ok((property(&plan, "Plan Rows"), property(&plan, "Actual Rows")))
+    }
+
+    fn number(&mut self, sql: &str) -> Result<f64, Error> {
+        Ok(self.query_one(sql, &[])?.get(0))
+    }
+}
+
+/// Without TIMING, which would look at the clock for every row.
+fn analyze(client: &mut Client, sql: &str) -> Result<String, Error> {
+    let messages = client.simple_query(&format!("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}"))?;
+    let row = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    Ok(row.expect("EXPLAIN returns a plan").to_owned())
+}
+
+/// Reads a number from a plan, the last one of that name: the innermost node's.
+fn property(plan: &str, name: &str) -> f64 {
+    let (_, rest) = plan.rsplit_once(&format!("\"{name}\": ")).expect("the plan has this property");
+    let end = rest.find([',', '\n']).unwrap_or(rest.len());
+    rest[..end].trim().parse().expect("this property is a number")
+}
