@@ -34,6 +34,13 @@ ALTER FUNCTION snowflake_until(timestamp, text) LEAKPROOF;
 -- They concern everybody who draws.
 REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_accept_layout(), snowflake_reset_mark() FROM PUBLIC;
 
+-- What the server counts concerns those who operate it.
+CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
+CREATE VIEW snowflake_stat_backend AS SELECT * FROM snowflake_stat_backend();
+REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend() TO pg_monitor;
+GRANT SELECT ON snowflake_stat, snowflake_stat_backend TO pg_monitor;
+
 CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
 GRANT SELECT ON snowflake_layouts TO PUBLIC;
 
@@ -101,6 +108,12 @@ COMMENT ON FUNCTION snowflake_accept_layout() IS
     'take the server''s layout for this database''s, though its ids were drawn with another one';
 COMMENT ON FUNCTION snowflake_reset_mark() IS
     'begin anew with a new number, after the clock had been far ahead';
+COMMENT ON FUNCTION snowflake_stat() IS
+    'what the server has drawn, waited for and met; see the view of the same name';
+COMMENT ON FUNCTION snowflake_stat_backend() IS
+    'what each session has drawn; see the view of the same name';
+COMMENT ON FUNCTION snowflake_stat_reset() IS
+    'count what snowflake_stat shows from now on';
 COMMENT ON SEQUENCE snowflake_mark IS
     'milliseconds since 1970: the latest time that an id drawn in this database may carry';
 COMMENT ON SEQUENCE snowflake_mark_backup IS
@@ -113,5 +126,9 @@ COMMENT ON SEQUENCE snowflake_mark_layout IS
     'fingerprint of the layout that this database''s ids were drawn with';
 COMMENT ON SEQUENCE snowflake_mark_identity IS
     'worker, datacenter and backup_worker that this database''s ids were last drawn with, in one number';
+COMMENT ON VIEW snowflake_stat IS
+    'what the server has drawn, waited for and met since stats_reset, its last id, and its settings; times in milliseconds';
+COMMENT ON VIEW snowflake_stat_backend IS
+    'the sessions that draw ids, and what each has drawn since it began';
 COMMENT ON VIEW snowflake_layouts IS
     'the built-in layouts, and one row, current, for the setting snowflake_id.layout';

@@ -77,24 +77,79 @@ pub fn boot_ms() -> i64 {
 /// ten years behind would overflow a latch's timeout.
 const LONGEST_SLEEP_MS: i64 = 1000;
 
-/// Sleeps on the latch for `wait_ms` milliseconds, at most a second. Ends early, by its ERROR, at cancel, terminate and
-/// statement_timeout. Must be called without any lock held.
-pub fn sleep(wait_ms: i64) {
-    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
-    let timeout_ms = wait_ms.clamp(1, LONGEST_SLEEP_MS);
-    // SAFETY: MyLatch is this process's own latch from the start of a backend to its end.
-    unsafe {
-        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, timeout_ms, pg_sys::PG_WAIT_EXTENSION);
-        pg_sys::ResetLatch(pg_sys::MyLatch);
-    }
-    pgrx::check_for_interrupts!();
+/// What a session that waits shows in pg_stat_activity: a name of its own, from PostgreSQL 17 on.
+#[derive(Debug)]
+pub struct WaitEvent {
+    #[cfg_attr(
+        any(feature = "pg15", feature = "pg16"),
+        expect(dead_code, reason = "extensions have one event in common")
+    )]
+    name: &'static CStr,
+    /// Its number, 0 until it is asked for.
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    number: std::sync::atomic::AtomicU32,
 }
 
-/// Sleeps for a tenth of a millisecond, where a latch's millisecond would cost ids.
-pub fn nap() {
-    // SAFETY: has no preconditions. A signal ends it early, which is as good.
-    unsafe { pg_sys::pg_usleep(100) };
-    pgrx::check_for_interrupts!();
+impl WaitEvent {
+    /// An event of that name, which is registered when this backend first waits.
+    pub const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+            number: std::sync::atomic::AtomicU32::new(0),
+        }
+    }
+
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    fn number(&self) -> u32 {
+        pg_sys::PG_WAIT_EXTENSION
+    }
+
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    fn number(&self) -> u32 {
+        // Relaxed: a backend has one thread.
+        match self.number.load(Ordering::Relaxed) {
+            0 => {
+                // SAFETY: a backend may call it at any time; the name is copied. It raises if there are too many events, through
+                // pgrx's guard.
+                let number = unsafe { pg_sys::WaitEventExtensionNew(self.name.as_ptr()) };
+                self.number.store(number, Ordering::Relaxed);
+                number
+            }
+            number => number,
+        }
+    }
+}
+
+/// Sleeps on the latch for `wait_ms` milliseconds, at most a second; until a signal at the longest. To be followed by a look
+/// for interrupts. Must be called without any lock held.
+pub fn sleep(wait_ms: i64, event: &WaitEvent) {
+    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    let timeout_ms = wait_ms.clamp(1, LONGEST_SLEEP_MS);
+    let number = event.number();
+    // SAFETY: MyLatch is this process's own latch from the start of a backend to its end.
+    unsafe {
+        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, timeout_ms, number);
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+}
+
+/// Sleeps for a tenth of a millisecond, where a latch's millisecond would cost ids. To be followed by a look for interrupts.
+pub fn nap(event: &WaitEvent) {
+    let number = event.number();
+    // SAFETY: the variable points to this backend's own word, which others only read: what PostgreSQL's inline functions
+    // pgstat_report_wait_start and _end do. The sleep has no preconditions; a signal ends it early, which is as good.
+    unsafe {
+        pg_sys::my_wait_event_info.write_volatile(number);
+        pg_sys::pg_usleep(100);
+        pg_sys::my_wait_event_info.write_volatile(0);
+    }
+}
+
+/// This process's number.
+pub fn pid() -> i32 {
+    // SAFETY: a variable of this process, read by value.
+    unsafe { pg_sys::MyProcPid }
 }
 
 /// The backend's index among all that can run at once (PostgreSQL's MaxBackends), or beyond for auxiliary processes.

@@ -5,7 +5,7 @@
 
 use std::ffi::CStr;
 
-use snowflake_core::generator::{Generator, Limits, MarkLimits, Marks, Refusal, Run, longest_run};
+use snowflake_core::generator::{Generator, LaneName, Limits, MarkLimits, Marks, Refusal, Run, longest_run};
 use snowflake_core::layout::Layout;
 
 use crate::backend::{self, WallClock};
@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::guc::{self, Drawing, OnRollback};
 use crate::mark;
 use crate::shmem::{self, Slot};
+use crate::stats::{self, Request, Wait};
 
 /// A borrow at which oversleeping a tick by some milliseconds loses no ids: they can still be drawn afterwards.
 const AMPLE_BORROW_MS: i64 = 5;
@@ -59,10 +60,11 @@ impl Session {
 
     /// Draws a run of `count` ids, moving the mark where it has to be, and waiting as long as the policy says.
     fn draw(mut self, count: u32) -> Result<Run, Error> {
+        let request = Request::new();
         loop {
             let result = match self.draw_at_once(count) {
                 Err(Refusal::MarkReached { lane, end_ms }) => {
-                    mark::make_way(self.drawing, self.marks, lane, end_ms)?;
+                    mark::make_way(self.drawing, &request, self.marks, lane, end_ms)?;
                     self.marks = mark::known_or_none()?;
                     // To the mark itself: while another session moves it early, this one need not wait.
                     self.draw_within(self.marks.limits_ms(), count)
@@ -72,7 +74,7 @@ impl Session {
             match result {
                 Ok(run) => return Ok(run),
                 Err(Refusal::MarkReached { .. }) => {}
-                Err(refusal) => self.act_on(refusal)?,
+                Err(refusal) => self.act_on(refusal, &request)?,
             }
             // Another session may have moved the mark, or a dump was restored.
             self.marks = mark::known_or_none()?;
@@ -83,25 +85,36 @@ impl Session {
     #[inline(always)]
     fn note(self, run: Run) -> i64 {
         let id = self.drawing.identity.last_id(&self.drawing.layout, run);
-        self.slot.note(id);
+        self.slot.note_run(run, 1);
+        match run.lane() {
+            LaneName::Primary => self.slot.note_id(id),
+            LaneName::Backup => self.slot.note_any(id),
+        }
         id
     }
 
     /// Waits a while, or gives up.
     #[cold]
-    fn act_on(self, refusal: Refusal) -> Result<(), Error> {
+    fn act_on(self, refusal: Refusal, request: &Request) -> Result<(), Error> {
         let layout = self.drawing.layout;
         let max_borrow_ms = guc::max_borrow_ms();
         match refusal {
-            Refusal::BeforeEpoch { now_ms } => return Err(Error::ClockBeforeEpoch { now_ms, layout }),
+            Refusal::BeforeEpoch { now_ms } => {
+                // What was drawn before the start is not known here, but the epoch was before it.
+                let reached_ms = self.generator.reached_ms(LaneName::Primary, &layout);
+                request.refuse_clock(reached_ms.unwrap_or(layout.epoch_ms()).saturating_sub(now_ms));
+                return Err(Error::ClockBeforeEpoch { now_ms, layout });
+            }
             Refusal::TimeUsedUp => return Err(Error::TimeUsedUp(layout)),
             Refusal::Rollback { behind_ms, .. } if guc::on_rollback() == OnRollback::Error => {
+                request.refuse_clock(behind_ms);
                 return Err(Error::Rollback { behind_ms, max_borrow_ms });
             }
-            Refusal::UsedUp { wait_ms: 1 } if max_borrow_ms < AMPLE_BORROW_MS => backend::nap(),
-            Refusal::UsedUp { wait_ms } | Refusal::Behind { wait_ms } | Refusal::Rollback { wait_ms, .. } => {
-                backend::sleep(wait_ms);
-            }
+            Refusal::UsedUp { wait_ms: 1 } if max_borrow_ms < AMPLE_BORROW_MS => request.nap(stats::used_up()),
+            Refusal::UsedUp { wait_ms } => request.wait(stats::used_up(), wait_ms),
+            // No rollback: see Refusal::Behind.
+            Refusal::Behind { wait_ms } => request.wait(Wait::Clock, wait_ms),
+            Refusal::Rollback { behind_ms, wait_ms } => request.wait_for_clock(behind_ms, wait_ms),
             Refusal::MarkReached { .. } => unreachable!("draw() moves the mark"),
         }
         Ok(())
@@ -148,9 +161,11 @@ pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Err
         left -= length;
         // Another session may have been the first to draw since this one looked.
         let session = Session { marks: mark::known_or_none()?, ..session };
-        Ok(ids.insert(identity.ids(layout, session.draw(length)?)).next())
+        let run = session.draw(length)?;
+        session.slot.note_run(run, run.count());
+        Ok(ids.insert(identity.ids(layout, run)).next())
     };
-    Ok(std::iter::from_fn(move || Some(next().transpose()?.inspect(|id| session.slot.note(*id)))))
+    Ok(std::iter::from_fn(move || Some(next().transpose()?.inspect(|id| session.slot.note_any(*id)))))
 }
 
 /// The last id drawn in this session.
@@ -158,7 +173,8 @@ pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Err
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NothingDrawn`].
 pub fn last() -> Result<i64, Error> {
-    shmem::claim_slot()?.last_id().ok_or(Error::NothingDrawn)
+    guc::config().ok_or(Error::NotPreloaded)?;
+    shmem::slot().and_then(Slot::last_id).ok_or(Error::NothingDrawn)
 }
 
 /// Draws no id at or below `id` any more in this database.
@@ -191,5 +207,7 @@ pub fn reset_mark() -> Result<(), Error> {
 fn writable_layout(command: &'static CStr) -> Result<&'static Layout, Error> {
     let config = guc::config().ok_or(Error::NotPreloaded)?;
     backend::require_writable(command);
+    // For the statistics.
+    shmem::claim_slot()?;
     Ok(&config.layout)
 }

@@ -13,6 +13,8 @@ use crate::guc;
 use crate::instant::{instant, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
 use crate::layouts;
 use crate::record::Record;
+use crate::shmem::Counter;
+use crate::stats;
 use crate::text::Text;
 
 /// Draws the next id. As `nextval`: nothing is undone by a rollback, and it is refused where nothing may be written.
@@ -279,6 +281,88 @@ fn snowflake_accept_layout() {
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_reset_mark() {
     draw::reset_mark().or_raise();
+}
+
+/// What the server has drawn, waited for and met since the last reset; its last id, its settings. Times are milliseconds.
+/// Read through the view of the same name, which only `pg_monitor` may. Works on a standby, where all counts are 0.
+///
+/// Errors: 55000 not preloaded.
+#[pg_extern(volatile, strict, parallel_restricted)]
+#[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
+fn snowflake_stat() -> TableIterator<
+    'static,
+    (
+        name!(drawn, i64),
+        name!(drawn_backup, i64),
+        name!(borrowed, i64),
+        name!(used_up_waits, i64),
+        name!(used_up_wait_time, f64),
+        name!(clock_waits, i64),
+        name!(clock_wait_time, f64),
+        name!(mark_waits, i64),
+        name!(mark_wait_time, f64),
+        name!(rollbacks, i64),
+        name!(rollbacks_refused, i64),
+        name!(marks_moved, i64),
+        name!(mark_move_time, f64),
+        name!(last_id, Option<i64>),
+        name!(last_created_at, Option<TimestampWithTimeZone>),
+        name!(ahead_ms, i64),
+        name!(datacenter_id, Option<i32>),
+        name!(worker_id, Option<i32>),
+        name!(backup_worker_id, Option<i32>),
+        name!(layout, String),
+        name!(last_instant, TimestampWithTimeZone),
+        name!(stats_reset, TimestampWithTimeZone),
+    ),
+> {
+    let server = stats::Server::read().or_raise();
+    let layout = &server.config.layout;
+    TableIterator::once((
+        server.count(Counter::Drawn),
+        server.count(Counter::DrawnBackup),
+        server.count(Counter::Borrowed),
+        server.count(Counter::UsedUpWaits),
+        server.time_ms(Counter::UsedUpWaitMicros),
+        server.count(Counter::ClockWaits),
+        server.time_ms(Counter::ClockWaitMicros),
+        server.count(Counter::MarkWaits),
+        server.time_ms(Counter::MarkWaitMicros),
+        server.count(Counter::Rollbacks),
+        server.count(Counter::RollbacksRefused),
+        server.count(Counter::MarksMoved),
+        server.time_ms(Counter::MoveMicros),
+        server.last.map(|(id, _)| id),
+        server.last.map(|(_, created_at_ms)| timestamptz(created_at_ms)),
+        server.ahead_ms,
+        guc::number(layout, Field::Datacenter),
+        guc::number(layout, Field::Worker),
+        guc::backup_worker_id(layout),
+        server.config.layout_text.clone(),
+        timestamptz(layout.last_instant_ms()),
+        timestamptz(server.reset_ms),
+    ))
+}
+
+/// The sessions that have drawn, or tried to, since each began. Read through the view of the same name, which only
+/// `pg_monitor` may.
+///
+/// Errors: 55000 not preloaded.
+#[pg_extern(volatile, strict, parallel_restricted)]
+fn snowflake_stat_backend()
+-> TableIterator<'static, (name!(pid, i32), name!(drawn, i64), name!(waits, i64), name!(last_id, Option<i64>))> {
+    let sessions = stats::backends().or_raise();
+    TableIterator::new(
+        sessions.map(|session| (session.pid, session.drawn as i64, session.waits as i64, session.last_id)),
+    )
+}
+
+/// Counts what `snowflake_stat` shows from now on. Its last id stays, and so do the sessions' counts. (REVOKEd from PUBLIC.)
+///
+/// Errors: 55000 not preloaded.
+#[pg_extern(volatile, strict, parallel_unsafe)]
+fn snowflake_stat_reset() {
+    stats::reset().or_raise();
 }
 
 /// One row for each built-in layout, and one, `current`, for the setting's. Read through the view of the same name.

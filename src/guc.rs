@@ -139,6 +139,19 @@ pub fn max_worker_id(layout: &Layout) -> Option<i32> {
     Identity::worker_numbers(layout, backup).ok().map(|numbers| (numbers - 1) as i32)
 }
 
+/// This server's number in a field, or `None` if it is not set or the layout lacks the field. In a preloaded library.
+pub fn number(layout: &Layout, field: Field) -> Option<i32> {
+    layout.max_of(field)?;
+    let number = if field == Field::Datacenter { DATACENTER_ID.get() } else { WORKER_ID.get() };
+    Some(number).filter(|number| *number != NOT_SET)
+}
+
+/// The worker number of this server's backup lane, if it has one. In a preloaded library.
+pub fn backup_worker_id(layout: &Layout) -> Option<i32> {
+    let half = Identity::worker_numbers(layout, true).ok()?;
+    number(layout, Field::Worker).filter(|_| BACKUP_WORKER.get()).map(|worker| worker + half as i32)
+}
+
 /// How often PostgreSQL has accepted a value for `layout` in this process: once for the default, when it is defined.
 static ACCEPTED_LAYOUTS: AtomicU32 = AtomicU32::new(0);
 
@@ -300,7 +313,19 @@ fn announce(config: &Config) {
     }
     if layout.tick_at(WallClock.now_ms()) > layout.last_tick() as i64 {
         Error::TimeUsedUp(*layout).report().report(PgLogLevel::WARNING);
+    } else if let Some(message) = last_year(layout) {
+        warning!("{message}");
     }
+}
+
+/// What to say in the last year of a layout's time.
+pub fn last_year(layout: &Layout) -> Option<String> {
+    const YEAR_MS: i64 = 365 * DAY_MS as i64;
+    let end_ms = layout.last_instant_ms();
+    let is_last = end_ms.saturating_sub(WallClock.now_ms()) < YEAR_MS;
+    is_last.then(|| {
+        format!("the time of layout \"{}\" will be used up in less than a year, at {}", known_as(layout), Utc(end_ms))
+    })
 }
 
 fn define_layout(context: GucContext) {

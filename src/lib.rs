@@ -13,6 +13,8 @@
 //!         |
 //!       mark               where the mark is stored, and when it has to be read anew
 //!         |
+//!       stats              what is counted, waited for and logged; no unsafe
+//!         |
 //!       catalog            the extension's own objects, and what is arranged by its functions
 //!       shmem              the generator, the marks and the backends' slots in shared memory
 //!         |
@@ -43,6 +45,7 @@ mod mark;
 mod pushdown;
 mod record;
 mod shmem;
+mod stats;
 mod text;
 
 ::pgrx::pg_module_magic!(name, version);

@@ -21,13 +21,14 @@ use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::generator::{Identity, LaneName, Marks, NOBODY, PublishedMarks};
 use snowflake_core::layout::{Field, Layout};
-use snowflake_core::mark::{Database, Mark, Notice, Refused, Stored, Terms, Value, Written, identity_of};
+use snowflake_core::mark::{self, Database, Mark, Notice, Refused, Stored, Terms, Value, Written, identity_of};
 
 use crate::backend::{self, WallClock};
 use crate::catalog;
 use crate::error::{Error, OrRaise};
 use crate::guc::{self, Drawing, OnRollback};
-use crate::shmem;
+use crate::shmem::{self, Counter};
+use crate::stats::{self, Request};
 
 /// The sequences of this session's database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,8 +108,19 @@ fn nobodys() -> Option<Marks<'static>> {
 ///
 /// # Errors
 /// Those that [`Refused`] becomes, [`Error::NoExtension`], [`Error::TooManyDatabases`].
-pub fn make_way(drawing: &'static Drawing, marks: Marks<'_>, lane: LaneName, end_ms: i64) -> Result<(), Error> {
-    of(&drawing.layout)?.make_way(&drawing.identity, &terms(), marks, lane, end_ms)
+pub fn make_way(
+    drawing: &'static Drawing,
+    request: &Request,
+    marks: Marks<'_>,
+    lane: LaneName,
+    end_ms: i64,
+) -> Result<(), Error> {
+    let result = of(&drawing.layout, request)?.make_way(&drawing.identity, &terms(), marks, lane, end_ms);
+    if let Err(Error::BehindMark { behind_ms, .. }) = result {
+        request.refuse_clock(behind_ms);
+    }
+    stats::look_at_the_end(&drawing.layout);
+    result
 }
 
 /// Draws no id of this database any more whose tick ends at `end_ms` or before.
@@ -116,7 +128,7 @@ pub fn make_way(drawing: &'static Drawing, marks: Marks<'_>, lane: LaneName, end
 /// # Errors
 /// As [`make_way`].
 pub fn advance(layout: &'static Layout, end_ms: i64) -> Result<(), Error> {
-    of(layout)?.advance(&terms(), end_ms)
+    of(layout, &Request::new())?.advance(&terms(), end_ms)
 }
 
 /// Counts no id of this database as drawn any more, for a server with a new number.
@@ -124,7 +136,7 @@ pub fn advance(layout: &'static Layout, end_ms: i64) -> Result<(), Error> {
 /// # Errors
 /// As [`make_way`].
 pub fn reset(drawing: &'static Drawing) -> Result<(), Error> {
-    of(&drawing.layout)?.reset(&drawing.identity)
+    of(&drawing.layout, &Request::new())?.reset(&drawing.identity)
 }
 
 /// Takes the running layout for the database's from now on.
@@ -132,7 +144,7 @@ pub fn reset(drawing: &'static Drawing) -> Result<(), Error> {
 /// # Errors
 /// As [`make_way`].
 pub fn accept_layout(layout: &'static Layout) -> Result<(), Error> {
-    of(layout)?.accept_layout()
+    of(layout, &Request::new())?.accept_layout()
 }
 
 /// Checks that this database's ids can be read by `layout`, the running one: once in a transaction. Works on a standby, and
@@ -177,21 +189,24 @@ fn terms() -> Terms {
     }
 }
 
-fn of(layout: &'static Layout) -> Result<Mark<'static, Here>, Error> {
+fn of<'a>(layout: &'static Layout, request: &'a Request) -> Result<Mark<'static, Here<'a>>, Error> {
     let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
     let clocks = shmem::clocks().ok_or(Error::NotPreloaded)?;
-    Ok(Mark { database: Here { layout, locked: Cell::new(pg_sys::InvalidOid) }, generator, clocks, layout })
+    let database = Here { layout, locked: Cell::new(pg_sys::InvalidOid), request };
+    Ok(Mark { database, generator, clocks, layout })
 }
 
 /// The database that this session is connected to.
 #[derive(Debug)]
-struct Here {
+struct Here<'a> {
     layout: &'static Layout,
     /// The sequence that was locked last.
     locked: Cell<pg_sys::Oid>,
+    /// On whose behalf, and what that has met so far.
+    request: &'a Request,
 }
 
-impl Database for Here {
+impl Database for Here<'_> {
     type Error = Error;
 
     fn read(&self) -> Result<Stored, Error> {
@@ -246,9 +261,12 @@ impl Database for Here {
 
     fn write(&self, value: Value, number: i64) -> Result<(), Error> {
         let sequences = sequences().ok_or(Error::NoExtension)?;
+        self.request.writes();
         write_sequence(sequences.oid(value), number);
-        if value == Value::Layout {
-            announce_layout(&sequences);
+        match value {
+            Value::Mark(_) => stats::count(Counter::MarksMoved, 1),
+            Value::Layout => announce_layout(&sequences),
+            Value::Local(_) | Value::Identity => {}
         }
         Ok(())
     }
@@ -258,6 +276,7 @@ impl Database for Here {
         // SAFETY: the end of this backend's last log record. (0 if `wal_level` is minimal and the sequence is new: the
         // commit that makes it visible to others then makes it durable as a whole.)
         unsafe { pg_sys::XLogFlush(pg_sys::XactLastRecEnd) };
+        self.request.has_flushed();
         Ok(())
     }
 
@@ -269,8 +288,11 @@ impl Database for Here {
         backend::boot_ms()
     }
 
-    fn wait(&self, wait_ms: i64) -> Result<(), Error> {
-        backend::sleep(wait_ms);
+    fn wait(&self, wait: mark::Wait) -> Result<(), Error> {
+        match wait {
+            mark::Wait::Start { wait_ms } => self.request.wait(stats::Wait::Mark, wait_ms),
+            mark::Wait::Clock { wait_ms, behind_ms } => self.request.wait_for_clock(behind_ms, wait_ms),
+        }
         Ok(())
     }
 
@@ -561,6 +583,6 @@ extern "C-unwind" fn recheck() {
         }
         let written = Written { marks: [primary, backup], layout, identity };
         let identity = guc::drawing_if_set().map(|drawing| &drawing.identity);
-        of(&config.layout).and_then(|mark| mark.recheck(identity, written)).or_raise();
+        of(&config.layout, &Request::new()).and_then(|mark| mark.recheck(identity, written)).or_raise();
     }
 }

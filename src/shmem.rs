@@ -1,26 +1,29 @@
 //! Shared memory: the generator, the marks of the databases that draw, and one slot for each backend.
 //!
 //! ```text
-//! +-----------+-------+----------+-----------------+--------+-----+------------------------+
-//! | Generator | clock | nobody's | marks of each   | Slot 0 | ... | Slot MaxBackends - 1   |
-//! |           | refer-| marks    | of up to 128    |        |     |                        |
-//! |           | ence  |          | databases       |        |     |                        |
-//! +-----------+-------+----------+-----------------+--------+-----+------------------------+
+//! +-----------+-------+----------+-----------------+------------+--------+-----+----------------------+
+//! | Generator | clock | nobody's | marks of each   | since the  | Slot 0 | ... | Slot MaxBackends - 1 |
+//! |           | refer-| marks    | of up to 128    | last reset |        |     |                      |
+//! |           | ence  |          | databases       |            |        |     |                      |
+//! +-----------+-------+----------+-----------------+------------+--------+-----+----------------------+
 //! ```
 //!
 //! Protocol: generator and marks are atomic words (`core/generator.rs`); who may write the marks of a database holds a lock
-//! on its sequence (`mark.rs`). A slot is written by its backend alone,
-//! with plain stores, so that counting costs no shared write; anybody may read it. Nothing here is ever freed: it lives
-//! as long as the postmaster, and is made anew when a crashed backend makes the postmaster start over.
+//! on its sequence (`mark.rs`). A slot is written by its backend alone, with plain stores, so that counting costs no shared
+//! write; anybody may read it. Its counts are never set back: the next backend in a slot goes on from those of the one
+//! before, so that nothing has to be saved when a backend ends, however it ends. What is counted is in `stats.rs`.
+//! Nothing here is ever freed: it lives as long as the postmaster, and is made anew when a crashed backend makes the
+//! postmaster start over.
 
+use std::ffi::c_int;
 use std::mem::size_of;
 use std::ptr;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use snowflake_core::clock::Clock;
-use snowflake_core::generator::{ClockReference, Generator, PublishedMarks};
+use snowflake_core::generator::{ClockReference, Generator, LaneName, PublishedMarks, Run, Seldom};
 
 use crate::backend::{self, WallClock};
 use crate::error::Error;
@@ -38,40 +41,174 @@ struct Shared {
     /// Marks that nobody ever loads: they permit nothing.
     nobodys: PublishedMarks,
     marks: [PublishedMarks; MOST_DATABASES],
+    since: Since,
+    notices: [Seldom; 3],
 }
 
-/// What one backend has drawn. A cache line of its own.
+/// What is counted. A backend counts in its slot; the sum over all slots is the server's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Ids drawn.
+    Drawn,
+    /// Those among them that carry the backup worker's number.
+    DrawnBackup,
+    /// Those among them whose tick had not begun by the clock.
+    Borrowed,
+    /// Draws that found the clock behind by more than can be borrowed, and those among them that were refused.
+    Rollbacks,
+    RollbacksRefused,
+    /// Marks logged, and the time that this took in microseconds, from the first write to the end of the flush.
+    MarksMoved,
+    MoveMicros,
+    /// Draws that had to wait, by reason ([`crate::stats::Wait`]), and how long, in microseconds.
+    UsedUpWaits,
+    ClockWaits,
+    MarkWaits,
+    UsedUpWaitMicros,
+    ClockWaitMicros,
+    MarkWaitMicros,
+}
+
+/// How many [`Counter`]s there are.
+pub const COUNTERS: usize = Counter::MarkWaitMicros as usize + 1;
+
+/// One number for each [`Counter`].
+pub type Counts = [u64; COUNTERS];
+
+/// What the server's counts were when they were last reset. Nobody but a backend itself may write its slot, so the counts
+/// go on, and what they were is subtracted.
+#[derive(Debug)]
+struct Since {
+    counts: [AtomicU64; COUNTERS],
+    /// When that was, in milliseconds since 1970.
+    reset_ms: AtomicI64,
+}
+
+/// What is logged at most once in a while.
+#[derive(Debug, Clone, Copy)]
+#[repr(usize)]
+pub enum Notice {
+    UsedUp,
+    Rollback,
+    LastYear,
+}
+
+/// What one backend has drawn and met. Cache lines of its own; what every draw writes is in the first.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Ids drawn by the backend that owns the slot now. (For statistics, which are to come; counted from the start, so that
-    /// the figures of the hot path hold.)
-    drawn: AtomicU64,
-    /// The last id it drew, [`NO_ID`] if none.
+    /// The last id drawn by the backends that have had the slot, [`NO_ID`] if none.
     last_id: AtomicI64,
+    /// The greatest at the time when one was drawn that may have been lower. (The others ascend, so that the last is the
+    /// greatest.)
+    greatest_id: AtomicI64,
+    /// What all of them have counted.
+    counts: [AtomicU64; COUNTERS],
+    /// The process that owns the slot now, 0 if none does.
+    pid: AtomicI32,
+    /// What had been counted when it took the slot over.
+    drawn_before: AtomicU64,
+    waits_before: AtomicU64,
 }
 
 /// Not an id: ids are not negative.
 const NO_ID: i64 = -1;
 
+/// What a slot says of the backend that owns it.
+#[derive(Debug, Clone, Copy)]
+pub struct OfBackend {
+    pub pid: i32,
+    /// Ids drawn.
+    pub drawn: u64,
+    /// Draws that had to wait.
+    pub waits: u64,
+    /// The last id drawn.
+    pub last_id: Option<i64>,
+}
+
+// Relaxed in all of a slot's functions, and a load and a store instead of an addition: only the backend that owns the slot
+// writes, and its readers need no order between one number and another. What an earlier owner wrote is visible to the next:
+// PostgreSQL's own handling of PGPROCs, under a spinlock, lies between them.
 impl Slot {
     fn new() -> Self {
-        Self { drawn: AtomicU64::new(0), last_id: AtomicI64::new(NO_ID) }
+        Self {
+            last_id: AtomicI64::new(NO_ID),
+            greatest_id: AtomicI64::new(NO_ID),
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            pid: AtomicI32::new(0),
+            drawn_before: AtomicU64::new(0),
+            waits_before: AtomicU64::new(0),
+        }
     }
 
-    /// Notes that `id` was drawn.
+    /// Takes the slot over from the backend that had it.
+    fn begin(&self, pid: i32) {
+        self.drawn_before.store(self.count(Counter::Drawn), Ordering::Relaxed);
+        self.waits_before.store(self.waits(), Ordering::Relaxed);
+        self.pid.store(pid, Ordering::Relaxed);
+    }
+
+    /// Counts `count` ids that were drawn.
     #[inline]
-    pub fn note(&self, id: i64) {
-        // Relaxed, and a load and a store instead of an addition: only this backend writes, and readers of statistics
-        // need no order between the two.
-        self.drawn.store(self.drawn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    pub fn note_run(&self, run: Run, count: u64) {
+        self.add(Counter::Drawn, count);
+        if run.lane() == LaneName::Backup {
+            self.add(Counter::DrawnBackup, count);
+        }
+        if run.borrowed() > 0 {
+            self.add(Counter::Borrowed, run.borrowed());
+        }
+    }
+
+    /// Notes the last id that was drawn, which is greater than all before it that are not [`note_any`](Self::note_any)'s.
+    #[inline]
+    pub fn note_id(&self, id: i64) {
         self.last_id.store(id, Ordering::Relaxed);
     }
 
-    /// The last id drawn in this session.
+    /// The same for one that may be lower than those before it: a backup worker's, or one of a batch that was reserved earlier.
+    pub fn note_any(&self, id: i64) {
+        let greatest = self.last_id.load(Ordering::Relaxed).max(self.greatest_id.load(Ordering::Relaxed));
+        self.greatest_id.store(greatest.max(id), Ordering::Relaxed);
+        self.last_id.store(id, Ordering::Relaxed);
+    }
+
+    /// Adds to a count.
+    #[inline]
+    pub fn add(&self, counter: Counter, number: u64) {
+        let count = &self.counts[counter as usize];
+        count.store(count.load(Ordering::Relaxed).wrapping_add(number), Ordering::Relaxed);
+    }
+
+    fn count(&self, counter: Counter) -> u64 {
+        self.counts[counter as usize].load(Ordering::Relaxed)
+    }
+
+    fn waits(&self) -> u64 {
+        let waits = [Counter::UsedUpWaits, Counter::ClockWaits, Counter::MarkWaits];
+        waits.map(|counter| self.count(counter)).iter().sum()
+    }
+
+    /// The last id drawn by the backend that owns the slot.
     pub fn last_id(&self) -> Option<i64> {
-        // Relaxed: written by this backend.
-        Some(self.last_id.load(Ordering::Relaxed)).filter(|id| *id != NO_ID)
+        let has_drawn = self.count(Counter::Drawn) != self.drawn_before.load(Ordering::Relaxed);
+        Some(self.last_id.load(Ordering::Relaxed)).filter(|_| has_drawn)
+    }
+
+    /// The greatest id drawn by the backends that have had the slot.
+    fn greatest_id(&self) -> Option<i64> {
+        let greatest = self.last_id.load(Ordering::Relaxed).max(self.greatest_id.load(Ordering::Relaxed));
+        Some(greatest).filter(|id| *id != NO_ID)
+    }
+
+    /// What the backend that owns the slot has done, or `None` if nobody owns it or it has done nothing yet.
+    fn of_backend(&self) -> Option<OfBackend> {
+        let pid = Some(self.pid.load(Ordering::Relaxed)).filter(|pid| *pid != 0)?;
+        // Another backend may take the slot over between two of these readings, which then are of both.
+        let drawn = self.count(Counter::Drawn).saturating_sub(self.drawn_before.load(Ordering::Relaxed));
+        let waits = self.waits().saturating_sub(self.waits_before.load(Ordering::Relaxed));
+        (drawn + waits > 0).then(|| OfBackend { pid, drawn, waits, last_id: self.last_id() })
     }
 }
 
@@ -113,6 +250,64 @@ pub fn nobodys_marks() -> Option<&'static PublishedMarks> {
     Some(&shared()?.nobodys)
 }
 
+/// The slots of all backends, or `None` without preload.
+fn slots() -> Option<&'static [Slot]> {
+    let first = ptr::from_ref(shared()?).wrapping_add(1).cast::<Slot>();
+    // SAFETY: `startup` initialized MaxBackends slots behind the rest. They are only ever used through shared references to
+    // atomics.
+    Some(unsafe { std::slice::from_raw_parts(first, backend::max_backends()) })
+}
+
+/// What the server has counted since the last reset, and when that was, in milliseconds since 1970; or `None` without
+/// preload. While backends draw, one count may be of a moment later than another.
+pub fn counts() -> Option<(Counts, i64)> {
+    let (since, slots) = (&shared()?.since, slots()?);
+    // Acquire: pairs with the Release in `reset_counts`. Counts only grow, and those read after this are not older than those
+    // that were subtracted then.
+    let before: Counts = std::array::from_fn(|counter| since.counts[counter].load(Ordering::Acquire));
+    let counts = std::array::from_fn(|counter| sum(slots, counter).wrapping_sub(before[counter]));
+    Some((counts, since.reset_ms.load(Ordering::Relaxed)))
+}
+
+/// Counts from here on. `None` without preload.
+pub fn reset_counts(now_ms: i64) -> Option<()> {
+    let (since, slots) = (&shared()?.since, slots()?);
+    for (counter, before) in since.counts.iter().enumerate() {
+        // Release: pairs with the Acquire in `counts`. fetch_max: of two resets at once, the later reading counts.
+        before.fetch_max(sum(slots, counter), Ordering::Release);
+    }
+    // Relaxed: not ordered with the counts; a reading between them is of before and of after the reset.
+    since.reset_ms.store(now_ms, Ordering::Relaxed);
+    Some(())
+}
+
+fn sum(slots: &[Slot], counter: usize) -> u64 {
+    // Relaxed: as in Slot.
+    slots.iter().fold(0, |sum, slot| sum.wrapping_add(slot.counts[counter].load(Ordering::Relaxed)))
+}
+
+/// The greatest id drawn by any backend since the start, dead ones included.
+pub fn greatest_id() -> Option<i64> {
+    slots()?.iter().filter_map(Slot::greatest_id).max()
+}
+
+/// Whether any backend has drawn since the start.
+pub fn has_drawn() -> bool {
+    let has = |slot: &Slot| slot.count(Counter::Drawn) > 0;
+    // Its own first: the others' are being written.
+    slot().is_some_and(has) || slots().is_some_and(|slots| slots.iter().any(has))
+}
+
+/// What the backends that have drawn, or waited to, and still live have done; or `None` without preload.
+pub fn backends() -> Option<impl Iterator<Item = OfBackend>> {
+    Some(slots()?.iter().filter_map(Slot::of_backend))
+}
+
+/// Whether it is time to log something that is logged every `every_ms` milliseconds at most; false without preload.
+pub fn is_due(notice: Notice, every_ms: i64) -> bool {
+    shared().is_some_and(|shared| shared.notices[notice as usize].is_due(backend::boot_ms(), every_ms))
+}
+
 /// This backend's slot, or `None` before it was claimed.
 #[inline]
 pub fn slot() -> Option<&'static Slot> {
@@ -122,7 +317,7 @@ pub fn slot() -> Option<&'static Slot> {
     unsafe { slot.as_ref() }
 }
 
-/// Claims this backend's slot, emptied of its previous owner's ids, unless that was done before.
+/// Claims this backend's slot, unless that was done before.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`].
@@ -130,17 +325,22 @@ pub fn claim_slot() -> Result<&'static Slot, Error> {
     if let Some(slot) = slot() {
         return Ok(slot);
     }
-    let start = ptr::from_ref(shared().ok_or(Error::NotPreloaded)?);
     let number = backend::proc_number();
-    assert!(number < backend::max_backends(), "backend {number} is beyond MaxBackends");
-    // SAFETY: `startup` initialized MaxBackends slots behind the rest, and `number` is one of theirs. Slots are
-    // only ever used through shared references to atomics.
-    let slot = unsafe { &*start.add(1).cast::<Slot>().add(number) };
-    // Relaxed: the previous owner is gone, and PostgreSQL's own handling of PGPROCs lies between it and us.
-    slot.drawn.store(0, Ordering::Relaxed);
-    slot.last_id.store(NO_ID, Ordering::Relaxed);
+    let slot = slots().ok_or(Error::NotPreloaded)?.get(number);
+    let slot = slot.unwrap_or_else(|| panic!("backend {number} is beyond MaxBackends"));
+    // SAFETY: registers a function that needs nothing but what it can always read, at a time when the backend has its PGPROC.
+    unsafe { pg_sys::on_shmem_exit(Some(leave), pg_sys::Datum::from(0)) };
+    slot.begin(backend::pid());
     SLOT.store(ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
     Ok(slot)
+}
+
+/// Called when the backend ends, unless it is killed: then shared memory is made anew. Plain: calls nothing that raises.
+unsafe extern "C-unwind" fn leave(_: c_int, _: pg_sys::Datum) {
+    if let Some(slot) = slot() {
+        slot.pid.store(0, Ordering::Relaxed);
+    }
+    SLOT.store(ptr::null_mut(), Ordering::Relaxed);
 }
 
 /// The hooks that were there before ours.
@@ -176,6 +376,11 @@ fn at_start() -> Shared {
         clocks: ClockReference::new(),
         nobodys: PublishedMarks::new(),
         marks: std::array::from_fn(|_| PublishedMarks::new()),
+        since: Since {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            reset_ms: AtomicI64::new(WallClock.now_ms()),
+        },
+        notices: std::array::from_fn(|_| Seldom::new()),
     }
 }
 

@@ -178,6 +178,7 @@ pub struct Run {
     lane: LaneName,
     first: u64,
     last: u64,
+    borrowed: u64,
 }
 
 impl Run {
@@ -189,6 +190,12 @@ impl Run {
     /// How many ids the run holds, at least 1.
     pub fn count(self) -> u64 {
         self.last - self.first + 1
+    }
+
+    /// How many of them are borrowed: of ticks after the one that the clock was in.
+    #[inline]
+    pub fn borrowed(self) -> u64 {
+        self.borrowed
     }
 }
 
@@ -341,7 +348,7 @@ impl Lane {
         mark_ms: i64,
         count: u32,
     ) -> Result<(u64, u64), LaneRefusal> {
-        self.draw_below(layout, clock, allowance_ms, || mark_ms, count)
+        self.draw_below(layout, clock, allowance_ms, || mark_ms, count).map(|words| (words.first, words.last))
     }
 
     /// The same with a mark that may change meanwhile. It is read between the word and the compare-exchange: if the lane was
@@ -354,22 +361,31 @@ impl Lane {
         allowance_ms: i64,
         mark_ms: impl Fn() -> i64,
         count: u32,
-    ) -> Result<(u64, u64), LaneRefusal> {
+    ) -> Result<Words, LaneRefusal> {
         loop {
             // Acquire: pairs with the Release below, and keeps the clock reading after the load (I2).
             let word = self.0.load(Ordering::Acquire);
             let now_ms = clock.now_ms();
-            let (first, last) = next_run(layout, word, now_ms, allowance_ms, &mark_ms, count)?;
+            let words = next_run(layout, word, now_ms, allowance_ms, &mark_ms, count)?;
             // Release: whoever reads this word reads the clock after we did. Relaxed: a failure's value is not used.
             // Weak: the loop is there anyway.
-            if self.0.compare_exchange_weak(word, last, Ordering::Release, Ordering::Relaxed).is_ok() {
-                return Ok((first, last));
+            if self.0.compare_exchange_weak(word, words.last, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return Ok(words);
             }
         }
     }
 }
 
-/// The decision of a draw: a pure function of the word and the clock. Returns the run's first and last word.
+/// What a draw takes from a lane.
+#[derive(Clone, Copy)]
+struct Words {
+    first: u64,
+    last: u64,
+    /// How many of them are of ticks after the clock's.
+    borrowed: u64,
+}
+
+/// The decision of a draw: a pure function of the word and the clock.
 ///
 /// The short way, for a run that follows the word within the clock's own tick: all but one comparison can be made before
 /// the clock is read, and that one needs no division. Everything else goes the whole way ([`next_run_in_full`]), and
@@ -382,7 +398,7 @@ fn next_run(
     allowance_ms: i64,
     mark_ms: &impl Fn() -> i64,
     count: u32,
-) -> Result<(u64, u64), LaneRefusal> {
+) -> Result<Words, LaneRefusal> {
     let sequence_bits = layout.sequence.bits;
     let (first, last) = (word + 1, word + u64::from(count));
     let tick = last >> sequence_bits;
@@ -391,7 +407,7 @@ fn next_run(
     // Else the whole way would skip to the tick's first sequence.
     let follows = first >= (tick << sequence_bits) + first_sequence(layout, tick);
     if (start_ms..end_ms).contains(&now_ms) && follows && tick <= layout.last_tick() && end_ms <= mark_ms() {
-        return Ok((first, last));
+        return Ok(Words { first, last, borrowed: 0 });
     }
     next_run_in_full(layout, word, now_ms, allowance_ms, mark_ms(), count)
 }
@@ -405,7 +421,7 @@ fn next_run_in_full(
     allowance_ms: i64,
     mark_ms: i64,
     count: u32,
-) -> Result<(u64, u64), LaneRefusal> {
+) -> Result<Words, LaneRefusal> {
     let sequence_bits = layout.sequence.bits;
     let Ok(now) = u64::try_from(layout.tick_at(now_ms)) else {
         return Err(LaneRefusal::BeforeEpoch { now_ms });
@@ -435,7 +451,9 @@ fn next_run_in_full(
     if end_ms > mark_ms {
         return Err(LaneRefusal::MarkReached { end_ms });
     }
-    Ok((first, last))
+    // In the tick after the clock's and later ones; `now` may be the layout's last, which is no tick to borrow from.
+    let borrowed_from = (now + 1) << sequence_bits;
+    Ok(Words { first, last, borrowed: (last + 1).saturating_sub(borrowed_from.max(first)) })
 }
 
 /// All state of a server's ids that is shared by its backends: its lanes.
@@ -458,6 +476,16 @@ impl Generator {
     pub fn following(layout: &Layout, now_ms: i64, max_borrow_ms: i64) -> Self {
         let lane = || Lane::drawn_until(layout, layout.tick_at(now_ms.saturating_add(max_borrow_ms)));
         Self { lanes: [lane(), lane()] }
+    }
+
+    /// The start of the tick that a lane has reached, in milliseconds since 1970, or `None` if nothing is drawn from it yet
+    /// and nothing counts as drawn.
+    pub fn reached_ms(&self, lane: LaneName, layout: &Layout) -> Option<i64> {
+        // Relaxed: a reading for people, not ordered with anything.
+        match self.lanes[lane as usize].0.load(Ordering::Relaxed) {
+            0 => None,
+            word => Some(layout.start_of_ms(word >> layout.sequence.bits)),
+        }
     }
 
     /// Counts all ids of a lane as drawn whose ticks end at `mark_ms` (since 1970) or before. Never lowers the lane.
@@ -522,7 +550,7 @@ impl Generator {
     ) -> Result<Run, Refusal> {
         let mark_ms = || limits.marks_ms.limit_ms(lane);
         match self.lanes[lane as usize].draw_below(layout, clock, allowance_ms, mark_ms, count) {
-            Ok((first, last)) => Ok(Run { lane, first, last }),
+            Ok(Words { first, last, borrowed }) => Ok(Run { lane, first, last, borrowed }),
             Err(refused) => Err(refused.judged(lane, limits.max_borrow_ms)),
         }
     }
@@ -718,6 +746,29 @@ impl ClockReference {
     }
 }
 
+/// Lets something happen at most once in a while on the whole server, whoever asks first.
+#[derive(Debug)]
+pub struct Seldom(AtomicI64);
+
+impl Seldom {
+    const NEVER: i64 = i64::MIN;
+
+    /// It has not happened yet.
+    #[allow(clippy::new_without_default, reason = "as for Lane")]
+    pub fn new() -> Self {
+        Self(AtomicI64::new(Self::NEVER))
+    }
+
+    /// Whether it may happen now, and if so, notes that it does: `every_ms` milliseconds after the last time, by the time
+    /// since boot, since the wall clock may be set back.
+    pub fn is_due(&self, boot_ms: i64, every_ms: i64) -> bool {
+        // Relaxed, both: one word, not ordered with anything; of several who find it due, one wins the exchange.
+        let last_ms = self.0.load(Ordering::Relaxed);
+        (last_ms == Self::NEVER || boot_ms.saturating_sub(last_ms) >= every_ms)
+            && self.0.compare_exchange(last_ms, boot_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
 impl LaneRefusal {
     /// Tells a rollback from being behind by what a saturated generator has borrowed.
     #[cold]
@@ -745,6 +796,13 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_seldom_happens_once_in_a_while() {
+        let seldom = Seldom::new();
+        let happens: Vec<_> = [5, 5, 6, 64, 65, 66, 124, 125, 1000].map(|now_ms| seldom.is_due(now_ms, 60)).to_vec();
+        assert_eq!(happens, [true, false, false, false, true, false, false, true, true]);
+    }
 
     /// Draws the longest runs there are until the lanes refuse, and returns the last id of each lane.
     fn exhaust(

@@ -123,7 +123,7 @@ pub trait Database {
     fn boot_ms(&self) -> i64;
 
     /// Waits so long, or shorter.
-    fn wait(&self, wait_ms: i64) -> Result<(), Self::Error>;
+    fn wait(&self, wait: Wait) -> Result<(), Self::Error>;
 
     /// Tells the operator.
     fn report(&self, notice: Notice);
@@ -194,6 +194,23 @@ pub struct Terms {
     pub max_clock_jump_ms: i64,
     /// Whether a clock that is far behind the mark is waited for.
     pub wait_for_clock: bool,
+}
+
+/// What a session waits for before it can load a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// What a server that draws with a right clock leaves behind, as after each start.
+    Start {
+        /// How far the clock has to go, in milliseconds.
+        wait_ms: i64,
+    },
+    /// A clock that was set back.
+    Clock {
+        /// How far the clock has to go, in milliseconds.
+        wait_ms: i64,
+        /// How far it is behind the mark, in milliseconds.
+        behind_ms: i64,
+    },
 }
 
 /// How far the clock has to go until a lane can begin above its mark.
@@ -345,20 +362,20 @@ impl<D: Database> Mark<'_, D> {
     /// so that nobody waits for a mark that another session is just logging; waits without it.
     fn load(&self, identity: &Identity, terms: &Terms, lane: LaneName) -> Result<(), D::Error> {
         loop {
-            let wait_ms = self.locked(true, |marks| {
+            let wait = self.locked(true, |marks| {
                 if marks.mark_ms(lane).is_some() {
                     return Ok(None); // Another session has loaded it.
                 }
                 let stored = self.database.read()?;
-                let wait_ms = self.wait_ms(identity, terms, &stored, lane)?;
-                if wait_ms.is_none() {
+                let wait = self.wait(identity, terms, &stored, lane)?;
+                if wait.is_none() {
                     self.enter(identity, terms, &stored, lane)?;
                 }
-                Ok(wait_ms)
+                Ok(wait)
             })?;
-            match wait_ms.flatten() {
+            match wait.flatten() {
                 None => return Ok(()),
-                Some(wait_ms) => self.database.wait(wait_ms)?,
+                Some(wait) => self.database.wait(wait)?,
             }
         }
     }
@@ -403,14 +420,14 @@ impl<D: Database> Mark<'_, D> {
         stored.is_touched() || stored.identity.is_some_and(|stored| stored != code)
     }
 
-    /// How long to wait before a lane can be loaded, `None` if not at all.
-    fn wait_ms(
+    /// What to wait for before a lane can be loaded, `None` if for nothing.
+    fn wait(
         &self,
         identity: &Identity,
         terms: &Terms,
         stored: &Stored,
         lane: LaneName,
-    ) -> Result<Option<i64>, D::Error> {
+    ) -> Result<Option<Wait>, D::Error> {
         self.require_layout(stored)?;
         let now_ms = self.database.now_ms();
         let mark = |lane| {
@@ -419,11 +436,13 @@ impl<D: Database> Mark<'_, D> {
         };
         match mark(lane) {
             (Distance::Reached, _) => Ok(None),
-            (Distance::Near { wait_ms }, _) => Ok(Some(wait_ms)),
+            (Distance::Near { wait_ms }, _) => Ok(Some(Wait::Start { wait_ms })),
             // The other lane serves, and the generator has to know how far behind this one is.
             (Distance::Far { .. }, _) if identity.has_backup() && !mark(lane.other()).0.is_far() => Ok(None),
             // The lane stays where it is, so that this server's other databases, which share it, can draw.
-            (Distance::Far { wait_ms }, _) if terms.wait_for_clock => Ok(Some(wait_ms)),
+            (Distance::Far { wait_ms }, mark_ms) if terms.wait_for_clock => {
+                Ok(Some(Wait::Clock { wait_ms, behind_ms: mark_ms - now_ms }))
+            }
             (Distance::Far { .. }, mark_ms) => {
                 // Of two lanes that are far behind, the one counts that serves first.
                 let mark_ms = if identity.has_backup() { mark_ms.min(mark(lane.other()).1) } else { mark_ms };
@@ -605,10 +624,10 @@ mod tests {
         Write(Value, i64),
         WriteOnlyMark(LaneName, i64),
         Flush,
-        Wait(i64),
+        WaitFor(Wait),
         Report(Notice),
     }
-    use Did::{Flush, Report, Wait, Write, WriteOnlyMark};
+    use Did::{Flush, Report, WaitFor, Write, WriteOnlyMark};
 
     #[derive(Debug, PartialEq, Eq)]
     enum Failure {
@@ -739,9 +758,10 @@ mod tests {
             self.boot_ms.get()
         }
 
-        fn wait(&self, wait_ms: i64) -> Result<(), Failure> {
+        fn wait(&self, wait: Wait) -> Result<(), Failure> {
             assert!(!self.locked.get(), "it waits with the lock held");
-            self.did.borrow_mut().push(Wait(wait_ms));
+            self.did.borrow_mut().push(WaitFor(wait));
+            let (Wait::Start { wait_ms } | Wait::Clock { wait_ms, .. }) = wait;
             // A little shorter, as a wait may be.
             let wait_ms = 1.max(wait_ms * 2 / 3);
             self.now_ms.set(self.now_ms.get() + wait_ms);
@@ -929,9 +949,9 @@ mod tests {
             let fake = Fake::holding([NOW_MS + ahead_ms, 0], &server.layout, Some(&server.identity));
             server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
             let did = fake.did();
-            let waits = did.iter().filter(|did| matches!(did, Wait(_))).count();
+            let waits = did.iter().filter(|did| matches!(did, WaitFor(_))).count();
             assert_eq!(waits > 0, ahead_ms > 100, "{did:?}");
-            assert!(waits == 0 || did[0] == Wait(ahead_ms - 100), "{did:?}");
+            assert!(waits == 0 || did[0] == WaitFor(Wait::Start { wait_ms: ahead_ms - 100 }), "{did:?}");
             assert!(fake.now_ms.get() <= NOW_MS + (ahead_ms - 100).max(0));
             let mark_ms = fake.now_ms.get() + 1000;
             assert_eq!(did[waits..], [Write(PRIMARY, mark_ms), Flush]);
@@ -953,7 +973,7 @@ mod tests {
         assert_eq!(server.next_end_ms(&server.fresh()), Ok(NOW_MS + 1));
         server.terms.wait_for_clock = true;
         server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
-        assert_eq!(fake.did()[0], Wait(1002));
+        assert_eq!(fake.did()[0], WaitFor(Wait::Clock { wait_ms: 1002, behind_ms: 1102 }));
         assert!(server.next_end_ms(&fake).unwrap() > mark_ms);
     }
 

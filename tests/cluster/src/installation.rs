@@ -25,6 +25,23 @@ pub fn use_installation(pg_config: impl Into<PathBuf>) {
     assert_eq!(Installation::get().pg_config, pg_config, "the installation was chosen after its first use");
 }
 
+/// Returns the major version of the servers, where a test expects PostgreSQL's own words, which change.
+///
+/// # Panics
+///
+/// Panics if there is no installation.
+#[must_use]
+pub fn postgres_version() -> u32 {
+    static VERSION: OnceLock<u32> = OnceLock::new();
+    *VERSION.get_or_init(|| {
+        let output = Command::new(&Installation::get().pg_config).arg("--version").output().expect("pg_config runs");
+        let version = String::from_utf8(output.stdout).expect("--version prints text");
+        // "PostgreSQL 15.18 (Debian ...)", or "PostgreSQL 19beta1".
+        let digits = version.trim_start_matches("PostgreSQL ").split(|c: char| !c.is_ascii_digit()).next();
+        digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("no version in {version:?}"))
+    })
+}
+
 /// What `PG_CONFIG` (default `pg_config`) describes.
 pub(crate) struct Installation {
     pg_config: PathBuf,

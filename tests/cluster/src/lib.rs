@@ -34,7 +34,7 @@ pub mod server;
 pub use clock::faketime_library;
 pub use copies::Backup;
 pub use drawing::{Draw, Known, Running, assert_ascending, assert_unique, instant};
-pub use installation::use_installation;
+pub use installation::{postgres_version, use_installation};
 pub use ledger::{Ledger, Load, Next, Promise};
 pub use marks::Marks;
 pub use outcome::{skip, wait_until};

@@ -191,9 +191,9 @@ fn what_sessions_drew_is_not_drawn_again_after_the_kill_of_a_backend() {
         let of_the_load =
             "SELECT max(pid) FROM pg_stat_activity WHERE query LIKE '%ledger%' AND pid <> pg_backend_pid()";
         server.kill_backend(server.connect().value(of_the_load).parse().unwrap());
-        // Before anybody can connect again.
-        server.set_clock_offset(0.0);
+        // Not before: a session that is still to be thrown out would be refused for the clock.
         wait_until("the load to be thrown out", || load.is_over());
+        server.set_clock_offset(0.0);
         server.wait_until_ready();
         ledger.add(load.end());
         let behind_ms = ledger.check(&server, Promise::Seen).refused();

@@ -209,7 +209,7 @@ fn a_waiting_session_holds_no_lock_but_those_of_its_statement() {
         assert_eq!(locks(&mut observer, insert.pid), expected, "{reason:?}");
         let event =
             format!("SELECT wait_event_type || ' ' || wait_event FROM pg_stat_activity WHERE pid = {}", insert.pid);
-        assert_eq!(observer.value(&event), "Extension Extension");
+        assert!(observer.value(&event).starts_with("Extension "));
 
         // The others do all that the statements' own locks allow.
         observer

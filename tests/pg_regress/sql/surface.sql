@@ -1,6 +1,11 @@
 -- What the extension brings: every object, its volatility, its privileges, its comment.
+-- (But the types of the views' rows, which belong to an extension from PostgreSQL 17 on.)
 CREATE EXTENSION snowflake_id;
-\dx+ snowflake_id
+SELECT pg_describe_object(d.classid, d.objid, 0) COLLATE "C" AS object
+FROM pg_depend d
+JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+WHERE e.extname = 'snowflake_id' AND d.deptype = 'e' AND d.classid <> 'pg_type'::regclass
+ORDER BY object;
 
 -- Forms without a layout are STABLE (they depend on a setting), forms with it IMMUTABLE; all are STRICT.
 SELECT p.oid::regprocedure AS function, pg_get_function_result(p.oid) AS result,
@@ -15,7 +20,8 @@ ORDER BY p.oid::regprocedure::text COLLATE "C";
 SELECT pg_describe_object(d.classid, d.objid, 0) AS without_comment
 FROM pg_depend d
 JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-WHERE e.extname = 'snowflake_id' AND d.deptype = 'e' AND obj_description(d.objid, d.classid::regclass::name) IS NULL;
+WHERE e.extname = 'snowflake_id' AND d.deptype = 'e' AND d.classid <> 'pg_type'::regclass
+  AND obj_description(d.objid, d.classid::regclass::name) IS NULL;
 
 SELECT extrelocatable AS relocatable FROM pg_extension WHERE extname = 'snowflake_id';
 

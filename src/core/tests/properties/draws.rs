@@ -344,6 +344,7 @@ fn ids_keep_the_invariants_whatever_the_clock_does() {
                 let read_ms = i128::from(clock.now_ms.get()) - i128::from(clock.step_ms);
                 let allowance_ms = if *with_backup && run.lane() == LaneName::Primary { 0 } else { *max_borrow_ms };
                 let limit = spec.tick_at(read_ms + i128::from(allowance_ms));
+                let mut borrowed = 0;
                 for id in identity.ids(&layout, run) {
                     prop_assert!(id > last_ids[lane], "I1: {} is not above {}", id, last_ids[lane]);
                     prop_assert!(all.insert(id), "I1: {} is there twice", id);
@@ -357,13 +358,16 @@ fn ids_keep_the_invariants_whatever_the_clock_does() {
                     prop_assert!(*with_backup || run.lane() == LaneName::Primary);
                     prop_assert!(spec.start_ms(tick + 1) <= marks_ms[lane].into(), "I3: {}", id);
                     prop_assert!(tick <= limit, "I4: {} > {}", tick, limit);
+                    borrowed += u64::from(tick > spec.tick_at(read_ms));
                 }
+                prop_assert_eq!(run.borrowed(), borrowed, "of {}", run.count());
+                seen.count(if borrowed > 0 { "borrowed" } else { "not borrowed" }, *with_backup);
             }
         }
         Ok(())
     });
-    seen.assert_all(false, &["primary"]);
-    seen.assert_all(true, &["primary", "backup"]);
+    seen.assert_all(false, &["primary", "borrowed", "not borrowed"]);
+    seen.assert_all(true, &["primary", "backup", "borrowed", "not borrowed"]);
 }
 
 proptest! {

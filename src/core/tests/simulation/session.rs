@@ -11,7 +11,7 @@ use snowflake_core::clock::Clock;
 use snowflake_core::generator::{Generator, LaneName, Limits, MarkLimits, Marks, NOBODY, PublishedMarks, Refusal, Run};
 use snowflake_core::layout::Layout;
 use snowflake_core::mark::{
-    Database, MARK_AHEAD_MS, Mark, Notice, Refused, Stored, Terms, Value, Written, identity_code,
+    Database, MARK_AHEAD_MS, Mark, Notice, Refused, Stored, Terms, Value, Wait, Written, identity_code,
 };
 
 use crate::log::Record;
@@ -359,7 +359,8 @@ impl Database for &Session<'_> {
         self.world.time_ms()
     }
 
-    fn wait(&self, wait_ms: i64) -> Result<(), Failure> {
+    fn wait(&self, wait: Wait) -> Result<(), Failure> {
+        let (Wait::Start { wait_ms } | Wait::Clock { wait_ms, .. }) = wait;
         assert!(self.shared.locks[self.database].get() != Some(self.began), "it waits with the lock held");
         self.waited_ms.set(self.waited_ms.get() + wait_ms);
         self.world.tell(|| format!("  waits {wait_ms} ms for the mark"));

@@ -1,0 +1,51 @@
+-- From 0.1.0 to 0.2.0: statistics.
+
+CREATE FUNCTION snowflake_stat() RETURNS TABLE (
+    drawn bigint,
+    drawn_backup bigint,
+    borrowed bigint,
+    used_up_waits bigint,
+    used_up_wait_time double precision,
+    clock_waits bigint,
+    clock_wait_time double precision,
+    mark_waits bigint,
+    mark_wait_time double precision,
+    rollbacks bigint,
+    rollbacks_refused bigint,
+    marks_moved bigint,
+    mark_move_time double precision,
+    last_id bigint,
+    last_created_at timestamptz,
+    ahead_ms bigint,
+    datacenter_id integer,
+    worker_id integer,
+    backup_worker_id integer,
+    layout text,
+    last_instant timestamptz,
+    stats_reset timestamptz
+)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_wrapper';
+
+CREATE FUNCTION snowflake_stat_backend() RETURNS TABLE (pid integer, drawn bigint, waits bigint, last_id bigint)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_backend_wrapper';
+
+CREATE FUNCTION snowflake_stat_reset() RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_reset_wrapper';
+
+-- What the server counts concerns those who operate it.
+CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
+CREATE VIEW snowflake_stat_backend AS SELECT * FROM snowflake_stat_backend();
+REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend() TO pg_monitor;
+GRANT SELECT ON snowflake_stat, snowflake_stat_backend TO pg_monitor;
+
+COMMENT ON FUNCTION snowflake_stat() IS
+    'what the server has drawn, waited for and met; see the view of the same name';
+COMMENT ON FUNCTION snowflake_stat_backend() IS
+    'what each session has drawn; see the view of the same name';
+COMMENT ON FUNCTION snowflake_stat_reset() IS
+    'count what snowflake_stat shows from now on';
+COMMENT ON VIEW snowflake_stat IS
+    'what the server has drawn, waited for and met since stats_reset, its last id, and its settings; times in milliseconds';
+COMMENT ON VIEW snowflake_stat_backend IS
+    'the sessions that draw ids, and what each has drawn since it began';
