@@ -1,4 +1,4 @@
-//! The command line: `bench [--runs N] [--csv FILE] [GROUP...]`.
+//! The command line: `bench [--runs N] [--csv FILE] [--svg FILE] [--redis DIRECTORY] [GROUP...]`.
 
 use std::path::PathBuf;
 
@@ -10,6 +10,10 @@ pub struct Arguments {
     pub runs: Option<usize>,
     /// Where the values of all runs go.
     pub csv: Option<PathBuf>,
+    /// Where the chart goes.
+    pub svg: Option<PathBuf>,
+    /// A directory that holds `redis-server` and `redis-benchmark`, and in which a socket may be made.
+    pub redis: Option<PathBuf>,
     /// The groups that were named; none means all.
     names: Vec<String>,
 }
@@ -21,12 +25,14 @@ impl Arguments {
     ///
     /// Says what is wrong with it.
     pub fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut arguments = Self { runs: None, csv: None, names: Vec::new() };
+        let mut arguments = Self { runs: None, csv: None, svg: None, redis: None, names: Vec::new() };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("\"{word}\" needs a value"));
             match word.as_str() {
                 "--runs" => arguments.runs = Some(number(&value()?)?),
                 "--csv" => arguments.csv = Some(value()?.into()),
+                "--svg" => arguments.svg = Some(value()?.into()),
+                "--redis" => arguments.redis = Some(value()?.into()),
                 name if GROUPS.iter().any(|group| group.name == name) => arguments.names.push(word),
                 _ => {
                     let names = GROUPS.map(|group| group.name).join(", ");

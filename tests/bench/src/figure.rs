@@ -24,6 +24,8 @@ pub enum Bar {
     Exactly(f64),
     /// At most that many times too large, or too small.
     Factor(f64),
+    /// Nothing: for the reader to know.
+    None,
 }
 
 /// Whether the bar is reached.
@@ -32,6 +34,29 @@ pub enum Verdict {
     Ok,
     WithinSpread,
     Missed,
+    /// There is no bar.
+    Reported,
+}
+
+/// What a group of figures gave.
+#[derive(Default)]
+pub struct Measured {
+    pub figures: Vec<Figure>,
+    /// What could not be measured here, and why.
+    pub left_out: Vec<String>,
+}
+
+impl Measured {
+    /// Says that a figure could not be measured here, and why.
+    pub fn left_out(figure: &str, why: &str) -> Self {
+        Self { figures: Vec::new(), left_out: vec![format!("{figure}: {why}")] }
+    }
+}
+
+impl From<Vec<Figure>> for Measured {
+    fn from(figures: Vec<Figure>) -> Self {
+        Self { figures, left_out: Vec::new() }
+    }
 }
 
 /// One line of the table.
@@ -64,6 +89,20 @@ impl Figure {
         if self.relation == Relation::Ratio { "" } else { self.subject.unit }
     }
 
+    /// Returns what the figure says, in words.
+    pub fn name(&self) -> String {
+        match (&self.yardstick, self.relation) {
+            (Some(yardstick), Relation::Ratio) => format!("{} / {}", self.subject.what, yardstick.what),
+            (Some(yardstick), _) => format!("{} - {}", self.subject.what, yardstick.what),
+            (None, _) => self.subject.what.clone(),
+        }
+    }
+
+    /// Whether the figure is a ratio, which has no unit.
+    pub fn is_ratio(&self) -> bool {
+        self.relation == Relation::Ratio
+    }
+
     /// Returns the figure.
     pub fn value(&self) -> f64 {
         self.relate(median(&self.subject.values), self.yardstick.as_ref().map(|yardstick| median(&yardstick.values)))
@@ -94,6 +133,7 @@ impl Figure {
             Bar::AtLeast(bar) => value >= bar,
             Bar::Exactly(bar) => value == bar,
             Bar::Factor(bar) => value <= bar && value >= 1.0 / bar,
+            Bar::None => return Verdict::Reported,
         };
         if reached {
             Verdict::Ok

@@ -1,20 +1,24 @@
 //! `make bench`: how fast `snowflake_id` is, against what PostgreSQL itself offers, in one run and one table.
 //!
-//! What is compared is measured in turn, run by run, by the same server on the same machine, and the server itself takes the
-//! time: neither the machine's speed nor the client is in a ratio. A figure that is missed is no failure of the command, since
-//! a machine that does something else meanwhile can miss any: look at the spread, and repeat it.
+//! What is compared is measured in turn, run by run, by the same server on the same machine, and wherever it can the server
+//! itself takes the time: neither the machine's speed nor the client is in a ratio. A figure that is missed is no failure of
+//! the command, since a machine that does something else meanwhile can miss any: look at the spread, and repeat it.
 //!
-//! One file per group of figures; `figure` is what they return, `session` how they ask the server, `report` what is printed.
-//!
-//! Not here yet: pgbench with 64 clients, one INSERT every three seconds, Redis, a chart, and the core by itself (criterion).
+//! One file per group of figures; `figure` is what they return, `session` and `pgbench` are how they ask the server, `report`
+//! is what is printed and `chart` what is drawn. The core by itself: `benches` in `src/core`.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod calls;
+mod chart;
+mod clients;
 mod figure;
 mod inserts;
+mod pause;
+mod pgbench;
 mod planning;
+mod redis;
 mod report;
 mod saturation;
 mod series;
@@ -27,7 +31,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use arguments::Arguments;
-use figure::Figure;
+use figure::Measured;
+
+/// Why there are no figures.
+pub type Failure = Box<dyn std::error::Error>;
 
 /// Figures that share a server, and are picked by one name.
 struct Group {
@@ -35,40 +42,63 @@ struct Group {
     about: &'static str,
     /// How many runs a full measurement has.
     runs: usize,
-    measure: fn(runs: usize) -> Result<Vec<Figure>, postgres::Error>,
+    measure: fn(&Arguments, usize) -> Result<Measured, Failure>,
 }
 
-const GROUPS: [Group; 6] = [
+const GROUPS: [Group; 9] = [
     Group {
         name: "calls",
-        about: "snowflake_next() against nextval(), the clock and UUIDs, half a million calls of each a run",
+        about: "snowflake_next() against nextval(), the clock, UUIDs and PL/pgSQL, 250,000 calls of each a run",
         runs: 21,
-        measure: calls::measure,
+        measure: |_, runs| calls::measure(runs),
+    },
+    Group {
+        name: "clients",
+        about: "64 clients of pgbench that draw, against as many that ask for a constant or nextval(), three seconds of each a run",
+        runs: 15,
+        measure: |_, runs| clients::measure(runs),
     },
     Group {
         name: "saturation",
         about: "ids per second of a generator that is used up, a second a run; and of batches",
         runs: 10,
-        measure: saturation::measure,
+        measure: |_, runs| Ok(saturation::measure(runs)?.into()),
     },
     Group {
         name: "inserts",
         about: "a million rows into a table, by default of its primary key",
         runs: 7,
-        measure: inserts::measure,
+        measure: |_, runs| Ok(inserts::measure(runs)?.into()),
+    },
+    Group {
+        name: "pause",
+        about: "one INSERT every three seconds",
+        runs: 20,
+        measure: |_, runs| Ok(pause::measure(runs)?.into()),
+    },
+    Group {
+        name: "redis",
+        about: "a round trip to Redis INCR against one to snowflake_next(), two seconds of each a run",
+        runs: 9,
+        measure: |arguments, runs| redis::measure(arguments.redis.as_deref(), runs),
     },
     Group {
         name: "wal",
         about: "WAL per id at 100,000 ids per second, two seconds a run",
         runs: 5,
-        measure: wal::measure,
+        measure: |_, runs| Ok(wal::measure(runs)?.into()),
     },
-    Group { name: "time", about: "a day's rows of 5 million in 90 days", runs: 41, measure: time::measure },
+    Group {
+        name: "time",
+        about: "a day's rows of 5 million in 90 days",
+        runs: 41,
+        measure: |_, runs| Ok(time::measure(runs)?.into()),
+    },
     Group {
         name: "planning",
         about: "planning with and without the library, and the pushdown, in ten sessions each a run",
         runs: 21,
-        measure: planning::measure,
+        measure: |_, runs| Ok(planning::measure(runs)?.into()),
     },
 ];
 
@@ -90,21 +120,31 @@ fn main() -> ExitCode {
 }
 
 /// Measures the groups that were picked, one after the other.
-fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+fn run(arguments: &Arguments) -> Result<(), Failure> {
     let start = Instant::now();
-    println!("{}\n", report::machine());
-    let mut figures = Vec::new();
+    let machine = report::machine();
+    println!("{machine} {}\n", report::load());
+    let (mut figures, mut left_out) = (Vec::new(), Vec::new());
     for group in arguments.groups() {
         let (runs, group_start) = (arguments.runs.unwrap_or(group.runs), Instant::now());
         eprint!("measuring {}: {}, runs: {runs} ... ", group.name, group.about);
-        figures.extend((group.measure)(runs)?.into_iter().map(|figure| (group.name, figure)));
+        let measured = (group.measure)(arguments, runs)?;
+        figures.extend(measured.figures.into_iter().map(|figure| (group.name, figure)));
+        left_out.extend(measured.left_out);
         eprintln!("{:.0} s", group_start.elapsed().as_secs_f64());
     }
     println!("\n{}", report::table(&figures));
+    for reason in &left_out {
+        println!("Left out: {reason}.");
+    }
     println!("Measured in {:.0} s. {}", start.elapsed().as_secs_f64(), report::load());
     if let Some(path) = &arguments.csv {
-        report::save(path, &figures)?;
+        report::save(path, &report::csv(&figures))?;
         println!("The runs one by one: {}", path.display());
+    }
+    if let Some(path) = &arguments.svg {
+        report::save(path, &chart::svg(&machine, &figures)?)?;
+        println!("The table as a chart: {}", path.display());
     }
     Ok(())
 }

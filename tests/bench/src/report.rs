@@ -1,9 +1,11 @@
 //! The table, and the CSV file with the values of all runs.
 
+use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use crate::figure::{Bar, Figure, Verdict};
@@ -15,7 +17,15 @@ pub fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("unknown", |(_, model)| model);
-    format!("{processors} processors, {model}. {}", load())
+    format!("{}, {processors} processors, {model}.", postgres())
+}
+
+/// The version of what is measured, as its pg_config calls it, without what a distribution adds in brackets.
+fn postgres() -> String {
+    let pg_config = env::var_os("PG_CONFIG").unwrap_or_else(|| "pg_config".into());
+    let output = Command::new(pg_config).arg("--version").output();
+    let version = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    version.split(" (").next().unwrap_or_default().to_owned()
 }
 
 /// Says how busy the machine is: what else runs on it is in the figures.
@@ -42,29 +52,33 @@ pub fn table(figures: &[(&str, Figure)]) -> String {
 
 fn row(group: &str, figure: &Figure) -> [String; 7] {
     let unit = figure.unit();
-    let subject = &figure.subject;
-    let (name, medians) = match &figure.yardstick {
-        Some(yardstick) => (
-            format!("{} {} {}", subject.what, if unit.is_empty() { "/" } else { "-" }, yardstick.what),
-            format!("{}, {}", shown_median(subject), shown_median(yardstick)),
-        ),
-        None => (subject.what.clone(), shown_median(subject)),
-    };
-    let bar = match figure.bar {
-        Bar::AtMost(bar) => format!("<= {}", shown(bar, unit)),
-        Bar::AtMostOrSpread(bar) => format!("<= {} or in spread", shown(bar, unit)),
-        Bar::AtLeast(bar) => format!(">= {}", shown(bar, unit)),
-        Bar::Exactly(bar) => format!("= {}", shown(bar, unit)),
-        Bar::Factor(bar) => format!("{} to {}", shown(1.0 / bar, unit), shown(bar, unit)),
+    let medians = match &figure.yardstick {
+        Some(yardstick) => format!("{}, {}", shown_median(&figure.subject), shown_median(yardstick)),
+        None => shown_median(&figure.subject),
     };
     let (least, greatest) = figure.spread();
     let verdict = match figure.verdict() {
         Verdict::Ok => "ok",
         Verdict::WithinSpread => "ok (in spread)",
         Verdict::Missed => "missed",
+        Verdict::Reported => "",
     };
     let spread = format!("{} to {}", shown(least, ""), shown(greatest, unit));
-    [group.to_owned(), name, bar, shown(figure.value(), unit), spread, medians, verdict.to_owned()]
+    let value = shown(figure.value(), unit);
+    [group.to_owned(), figure.name(), bar(figure), value, spread, medians, verdict.to_owned()]
+}
+
+/// Writes what a figure is to reach, nothing if there is no bar.
+pub fn bar(figure: &Figure) -> String {
+    let unit = figure.unit();
+    match figure.bar {
+        Bar::AtMost(bar) => format!("<= {}", shown(bar, unit)),
+        Bar::AtMostOrSpread(bar) => format!("<= {} or in spread", shown(bar, unit)),
+        Bar::AtLeast(bar) => format!(">= {}", shown(bar, unit)),
+        Bar::Exactly(bar) => format!("= {}", shown(bar, unit)),
+        Bar::Factor(bar) => format!("{} to {}", shown(1.0 / bar, unit), shown(bar, unit)),
+        Bar::None => String::new(),
+    }
 }
 
 fn shown_median(series: &Series) -> String {
@@ -72,7 +86,7 @@ fn shown_median(series: &Series) -> String {
 }
 
 /// Writes a number with three digits or more, and its unit: 0.0123, 1.230, 12.3, 1,230,000.
-fn shown(value: f64, unit: &str) -> String {
+pub fn shown(value: f64, unit: &str) -> String {
     let size = value.abs();
     let decimals = match size {
         size if size >= 100.0 => 0,
@@ -92,12 +106,8 @@ fn shown(value: f64, unit: &str) -> String {
     if unit.is_empty() { text } else { format!("{text} {unit}") }
 }
 
-/// Saves the values of all runs.
-///
-/// # Errors
-///
-/// The file cannot be written.
-pub fn save(path: &Path, figures: &[(&str, Figure)]) -> io::Result<()> {
+/// Writes the values of all runs.
+pub fn csv(figures: &[(&str, Figure)]) -> String {
     let mut csv = String::from("group,figure,role,what,unit,run,value\n");
     for (number, (group, figure)) in figures.iter().enumerate() {
         let series = [("measured", Some(&figure.subject)), ("yardstick", figure.yardstick.as_ref())];
@@ -109,8 +119,17 @@ pub fn save(path: &Path, figures: &[(&str, Figure)]) -> io::Result<()> {
             }
         }
     }
+    csv
+}
+
+/// Saves a text, and makes the directory for it.
+///
+/// # Errors
+///
+/// The file cannot be written.
+pub fn save(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    fs::write(path, csv)
+    fs::write(path, text)
 }

@@ -1,0 +1,76 @@
+//! What drawing costs without PostgreSQL: by one thread, and by two and four that draw from the same lane. And what reading and
+//! writing ids and layouts costs, which statements do for each row.
+//!
+//! `cargo bench -p snowflake_core`; a part of it with a word of its name behind `--`. The clock stands still, so that nothing is
+//! in the figures but the core; the sequence is so wide that no millisecond is used up.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use snowflake_core::clock;
+use snowflake_core::generator::{Generator, Identity, Limits, NO_MARK};
+use snowflake_core::layout::Layout;
+
+const WIDE: &str = "time:32 sequence:31 unit:1ms epoch:2027-01-01T00:00:00Z";
+const NOW_MS: i64 = 1_800_000_000_000;
+const LIMITS: Limits = Limits { max_borrow_ms: 100, marks_ms: [NO_MARK; 2] };
+
+/// How long threads take to draw, all from one lane, until each has drawn `times` runs of `count` ids.
+fn draw(threads: usize, times: u64, count: u32) -> Duration {
+    let layout = Layout::parse(WIDE).expect("the layout is right");
+    let identity = Identity::new(&layout, None, None, false).expect("the layout has no fields for numbers");
+    let (generator, start) = (Generator::new(), Barrier::new(threads));
+    let draw = || {
+        start.wait();
+        let begun = Instant::now();
+        for _ in 0..times {
+            let run = generator.draw(&layout, &identity, &|| black_box(NOW_MS), &LIMITS, count);
+            black_box(identity.last_id(&layout, run.expect("nothing is used up")));
+        }
+        begun.elapsed()
+    };
+    thread::scope(|scope| {
+        let drawing: Vec<_> = (0..threads).map(|_| scope.spawn(draw)).collect();
+        let took = drawing.into_iter().map(|thread| thread.join().expect("drawing does not panic"));
+        took.max().expect("there is a thread")
+    })
+}
+
+/// Time per draw of each thread, and ids per second of all.
+fn drawing(criterion: &mut Criterion) {
+    for (name, count) in [("one id", 1), ("a run of 64", 64)] {
+        let mut group = criterion.benchmark_group(name);
+        for threads in [1, 2, 4] {
+            group.throughput(Throughput::Elements(threads as u64 * u64::from(count)));
+            group.bench_function(BenchmarkId::new("threads", threads), |bencher| {
+                bencher.iter_custom(|times| draw(threads, times, count));
+            });
+        }
+        group.finish();
+    }
+}
+
+/// What statements ask about an id, and what a setting or an argument is read as.
+fn reading(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("text and parts");
+    let layout = Layout::parse("snowflake").expect("it is built in");
+    let id = layout.compose(Some(NOW_MS), None, Some(5), 4).expect("the parts are within the layout");
+    group.bench_function("parts of an id", |bencher| bencher.iter(|| layout.parts(black_box(id))));
+    group.bench_function("id of its parts", |bencher| {
+        bencher.iter(|| layout.compose(black_box(Some(NOW_MS)), None, Some(5), 4));
+    });
+    let specification = "time:41 datacenter:5 worker:5 sequence:12 unit:1ms epoch:2010-11-04T01:42:54.657Z";
+    for (what, text) in [("layout of its name", "snowflake"), ("layout of its fields", specification)] {
+        group.bench_function(what, |bencher| bencher.iter(|| Layout::parse(black_box(text))));
+    }
+    group.bench_function("instant of a text", |bencher| {
+        bencher.iter(|| clock::parse_instant(black_box("2010-11-04T01:42:54.657Z")));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, drawing, reading);
+criterion_main!(benches);

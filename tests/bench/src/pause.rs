@@ -1,0 +1,49 @@
+//! One INSERT every three seconds, which is where the mark costs most: after a second in which nobody draws, the next draw has to
+//! move the mark and to wait until the disk has it, before the commit waits for the disk once more.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Failure;
+use crate::figure::{Bar, Figure};
+use crate::series::Series;
+use crate::servers;
+
+/// From one INSERT to the next one into the other table.
+const HALF_A_PAUSE: Duration = Duration::from_millis(1500);
+
+/// The tables, and the default of their primary key.
+const TABLES: [(&str, &str); 2] = [("snowflake", "bigint DEFAULT snowflake_next()"), ("bigserial", "bigserial")];
+
+/// Inserts into both tables by turns, so that each waits three seconds and neither finds the other's log record in its way. The
+/// client measures: the server's own figures end before the commit.
+pub fn measure(runs: usize) -> Result<Vec<Figure>, Failure> {
+    let server = servers::drawing().start_with_extension();
+    let mut sessions = Vec::new();
+    for (table, key) in TABLES {
+        let mut session = server.connect();
+        session.batch_execute(&format!("CREATE TABLE {table} (id {key} PRIMARY KEY, n int)"))?;
+        let insert = session.prepare(&format!("INSERT INTO {table} (n) VALUES (1)"))?;
+        session.execute(&insert, &[])?;
+        sessions.push((session, insert));
+    }
+    // Else the first INSERT into each page after the next checkpoint would log all of it.
+    sessions[0].0.batch_execute("CHECKPOINT")?;
+    let mut values = [Vec::new(), Vec::new()];
+    let mut next = Instant::now();
+    // A round before the first is thrown away.
+    for round in 0..=runs {
+        for ((session, insert), values) in sessions.iter_mut().zip(&mut values) {
+            next += HALF_A_PAUSE;
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+            let start = Instant::now();
+            session.execute(insert, &[])?;
+            if round > 0 {
+                values.push(start.elapsed().as_secs_f64() * 1000.0);
+            }
+        }
+    }
+    let [snowflake, bigserial] = values;
+    let snowflake = Series::new("an INSERT every 3 s, snowflake id", "ms", snowflake);
+    Ok(vec![Figure::ratio(&snowflake, &Series::new("bigserial", "ms", bigserial), Bar::None)])
+}
