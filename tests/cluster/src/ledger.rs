@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
-use postgres::{Client, Error};
+use postgres::{Client, Error, NoTls};
 use snowflake_core::layout::{Field, Layout};
 
 use crate::drawing::{Draw, Running, assert_unique};
@@ -55,7 +55,7 @@ impl Load {
     #[must_use]
     #[track_caller]
     pub fn start(server: &Server, sessions: usize) -> Self {
-        Self::start_in(server, "postgres", sessions)
+        Self::start_at(&server.connection(), sessions)
     }
 
     /// Starts so many sessions in a database. May be called again for the same one: the table stays.
@@ -66,14 +66,26 @@ impl Load {
     #[must_use]
     #[track_caller]
     pub fn start_in(server: &Server, database: &str, sessions: usize) -> Self {
-        let mut client = server.connect_to(database);
+        Self::start_at(server.connection().dbname(database), sessions)
+    }
+
+    /// Starts so many sessions wherever a connection leads. May be called again like [`Load::start_in`].
+    ///
+    /// # Panics
+    ///
+    /// Panics like [`Load::start`].
+    #[must_use]
+    #[track_caller]
+    pub fn start_at(connection: &postgres::Config, sessions: usize) -> Self {
+        let connect = || connection.connect(NoTls).expect("the server accepts a connection");
+        let mut client = connect();
         client
             .batch_execute("CREATE TABLE IF NOT EXISTS ledger (id bigint DEFAULT snowflake_next(), session int)")
             .expect("the table can be created");
         let directory = scratch::new_directory();
         let end = Arc::new(AtomicBool::new(false));
         let start = |number: usize| {
-            let client = server.connect_to(database);
+            let client = connect();
             let (stored, end) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&end));
             let file = directory.join(number.to_string());
             let notes = OpenOptions::new().append(true).create_new(true).open(&file).expect("the directory is new");
@@ -348,7 +360,17 @@ impl Ledger {
     /// Panics like [`Ledger::check`].
     #[track_caller]
     pub fn check_in(&self, copy: &Server, database: &str, promise: Promise) -> Next {
-        let mut client = copy.connect_to(database);
+        self.check_at(copy.connection().dbname(database), promise)
+    }
+
+    /// Holds the database that a connection leads to against this ledger, like [`Ledger::check`].
+    ///
+    /// # Panics
+    ///
+    /// Panics like [`Ledger::check`].
+    #[track_caller]
+    pub fn check_at(&self, copy: &postgres::Config, promise: Promise) -> Next {
+        let mut client = copy.connect(NoTls).expect("the server accepts a connection");
         let layout = self.layout.unwrap_or_else(|| layout_of(&mut client));
         let held = self.check_held(&mut client, promise);
         let known: BTreeSet<i64> = match promise {

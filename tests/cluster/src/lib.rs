@@ -12,6 +12,7 @@
 //! - [`ledger`]: a load whose clients keep their own books, and what every copy of its database is held to
 //! - [`marks`]: the marks of a database, and what an id needs of them
 //! - [`plans`]: plans and rows, with the time pushdown and without
+//! - [`patroni`]: servers that Patroni manages
 //! - [`refusal`]: an error of the server, taken apart
 //! - [`outcome`]: waiting for a condition, and reporting a test as skipped
 //! - `scratch`, `installation`: where the servers live, and which programs they are
@@ -26,6 +27,7 @@ mod installation;
 pub mod ledger;
 pub mod marks;
 pub mod outcome;
+pub mod patroni;
 pub mod plans;
 pub mod refusal;
 mod scratch;
@@ -38,6 +40,7 @@ pub use installation::{postgres_version, use_installation};
 pub use ledger::{Ledger, Load, Next, Promise};
 pub use marks::Marks;
 pub use outcome::{skip, wait_until};
+pub use patroni::{Patroni, has_patroni};
 pub use plans::plan;
 pub use refusal::{Refusal, refused};
 pub use server::{Builder, Server, Shutdown, StartFailure};

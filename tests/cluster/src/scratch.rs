@@ -26,12 +26,19 @@ cd "$1" || exit
 kept=
 for server in */; do
     if [ -e "$server/keep" ]; then kept=yes; continue; fi
+    # What supervises a server, and would start it again, has the directory as its own.
+    for cwd in $(find /proc/[0-9]*/cwd -maxdepth 0 -lname "$1/${server%/}"); do
+        cwd=${cwd%/cwd}
+        kill -KILL "${cwd#/proc/}"
+    done
     pid=$(head -n 1 "$server/data/postmaster.pid") &&
         [ "$(readlink "/proc/$pid/cwd")" = "$1/${server}data" ] &&
         kill -QUIT "$pid" && {
             tries=0
             while [ -d "/proc/$pid" ] && [ $((tries += 1)) -lt 200 ]; do sleep 0.05; done
         }
+    # What a server that was killed has left behind: server.rs says where its number stands.
+    ipcrm -m "$(awk 'NR == 7 { print $2 }' "$server/data/postmaster.pid")"
     # A small disk; fails on every other server.
     umount "$server/data"
     # A program that was just starting may still write.

@@ -499,15 +499,6 @@ impl Server {
         self.pid().as_raw()
     }
 
-    /// Removes the segment that a crashed server leaves behind, and that its next start would remove: its id is the second
-    /// number in the seventh line of postmaster.pid, a file that is gone after any other end.
-    fn remove_shared_memory(&self) {
-        let file = fs::read_to_string(self.data_dir().join("postmaster.pid")).unwrap_or_default();
-        if let Some(id) = file.lines().nth(6).and_then(|line| line.split_ascii_whitespace().nth(1)) {
-            let _ = Command::new("ipcrm").args(["-m", id]).output();
-        }
-    }
-
     fn pid(&self) -> Pid {
         pid_of(locked(&self.postmaster).as_ref().expect("the server is running"))
     }
@@ -572,7 +563,7 @@ impl Drop for Server {
         if let Some(mut child) = locked(&self.postmaster).take() {
             end(&mut child, Signal::SIGQUIT);
         }
-        self.remove_shared_memory();
+        remove_shared_memory(&self.data_dir());
         if self.has_disk {
             disk::unmount(&self.data_dir());
         }
@@ -595,7 +586,7 @@ fn template() -> &'static Path {
     })
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     run(Command::new("cp").args(["-a", "--reflink=auto"]).arg(from).arg(to));
 }
 
@@ -605,7 +596,7 @@ pub(crate) fn run(command: &mut Command) {
 }
 
 /// Sends a signal to a child and waits for its end; after a minute it sends SIGKILL and returns false.
-fn end(child: &mut Child, sent: Signal) -> bool {
+pub(crate) fn end(child: &mut Child, sent: Signal) -> bool {
     signal(pid_of(child), sent);
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
@@ -633,16 +624,25 @@ fn end_after_minutes(postmaster: Pid) {
 }
 
 /// Sends a signal; one that is gone already needs none.
-fn signal(pid: Pid, sent: Signal) {
+pub(crate) fn signal(pid: Pid, sent: Signal) {
     let _ = kill(pid, sent);
 }
 
-fn pid_of(child: &Child) -> Pid {
+pub(crate) fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(i32::try_from(child.id()).expect("a process id is a positive int"))
 }
 
+/// Removes the segment that a crashed server leaves behind, and that its next start would remove: its id is the second
+/// number in the seventh line of postmaster.pid, a file that is gone after any other end.
+pub(crate) fn remove_shared_memory(data_dir: &Path) {
+    let file = fs::read_to_string(data_dir.join("postmaster.pid")).unwrap_or_default();
+    if let Some(id) = file.lines().nth(6).and_then(|line| line.split_ascii_whitespace().nth(1)) {
+        let _ = Command::new("ipcrm").args(["-m", id]).output();
+    }
+}
+
 /// Stops a postmaster and returns its children: so none starts while we look, and none is thrown out since another one died.
-fn stop_and_list(postmaster: Pid) -> Vec<Pid> {
+pub(crate) fn stop_and_list(postmaster: Pid) -> Vec<Pid> {
     signal(postmaster, Signal::SIGSTOP);
     wait_until("the postmaster to stop", || matches!(stat(postmaster), Some(('T', _))));
     children_of(postmaster)
@@ -655,7 +655,7 @@ fn children_of(parent: Pid) -> Vec<Pid> {
 }
 
 /// A process that has ended but that nobody has waited for yet is as good as gone.
-fn is_gone(pid: Pid) -> bool {
+pub(crate) fn is_gone(pid: Pid) -> bool {
     stat(pid).is_none_or(|(state, _)| state == 'Z' || state == 'X')
 }
 
@@ -667,6 +667,6 @@ fn stat(pid: Pid) -> Option<(char, Pid)> {
 }
 
 /// A test that panicked in one thread must still be able to stop its server from another.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,0 +1,518 @@
+//! PostgreSQL servers that Patroni manages, with etcd as the place where it keeps who the leader is.
+//!
+//! All of it is real: one etcd, and for each member a Patroni, which makes, starts, promotes and rewinds that member's server by
+//! itself. A test connects to the servers through Unix sockets, as to any [`Server`](crate::Server). Patroni, etcd and
+//! replication need the network: they have ports of 127.0.0.1, and a password, since whoever may write there is soon the
+//! superuser of all the servers.
+//!
+//! Each has a directory of its own below the scratch directory as its working directory, and so the reaper knows it.
+
+use std::env;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use postgres::config::TargetSessionAttrs;
+use postgres::{Client, Config, NoTls};
+
+use crate::drawing::Draw;
+use crate::installation::Installation;
+use crate::outcome::wait_until;
+use crate::server::{copy, end, is_gone, locked, pid_of, remove_shared_memory, signal, stop_and_list};
+use crate::{clock, scratch};
+
+/// What Patroni calls the cluster.
+pub const SCOPE: &str = "snowflake";
+
+/// How long a dead leader keeps its lock, how often Patroni looks, for how long it tries again, and by how many bytes a standby may
+/// lag that is promoted. Newer versions permit no lock of less than 20 seconds. With less time to try, or a smaller lag, a busy
+/// machine would see failovers that no test has asked for, or none.
+const LIMITS: &str = "{ttl: 20, loop_wait: 1, retry_timeout: 9, maximum_lag_on_failover: 100000000}";
+
+/// Where the programs are: installed, or unpacked by `make setup`.
+#[derive(Debug)]
+struct Programs {
+    patroni: PathBuf,
+    patronictl: PathBuf,
+    etcd: PathBuf,
+    /// Where Python finds the modules of a Patroni that is only unpacked.
+    modules: Option<PathBuf>,
+}
+
+impl Programs {
+    fn get() -> Option<&'static Self> {
+        static PROGRAMS: OnceLock<Option<Programs>> = OnceLock::new();
+        PROGRAMS.get_or_init(|| Self::installed().or_else(Self::unpacked)).as_ref()
+    }
+
+    fn installed() -> Option<Self> {
+        let directories: Vec<PathBuf> = env::split_paths(&env::var_os("PATH")?).collect();
+        let find = |name| directories.iter().map(|directory| directory.join(name)).find(|path| path.exists());
+        Some(Self { patroni: find("patroni")?, patronictl: find("patronictl")?, etcd: find("etcd")?, modules: None })
+    }
+
+    fn unpacked() -> Option<Self> {
+        let cache = match env::var_os("XDG_CACHE_HOME") {
+            Some(cache) => PathBuf::from(cache),
+            None => PathBuf::from(env::var_os("HOME")?).join(".cache"),
+        };
+        let mut root = cache.join("snowflake_id/programs/usr");
+        if !["patroni", "patronictl", "etcd"].iter().all(|name| root.join("bin").join(name).exists()) {
+            return None;
+        }
+        // Who runs the servers need not be able to look into the home directory of who runs the test.
+        if Installation::get().changes_user() {
+            let readable = scratch::new_directory().join("usr");
+            copy(&root, &readable);
+            root = readable;
+        }
+        let program = |name| root.join("bin").join(name);
+        Some(Self {
+            patroni: program("patroni"),
+            patronictl: program("patronictl"),
+            etcd: program("etcd"),
+            modules: Some(root.join("lib/python3/dist-packages")),
+        })
+    }
+
+    /// Prepares a run of one of them in `directory`, as the servers' user.
+    fn command(&self, program: &Path, directory: &Path) -> Command {
+        let mut command = Installation::get().command(program.to_str().expect("its name is UTF-8"), directory);
+        command.envs(self.modules.iter().map(|modules| ("PYTHONPATH", modules))).stdin(Stdio::null());
+        command
+    }
+}
+
+/// Returns whether Patroni and etcd are here; if not, a test that needs them is to [`skip`](crate::skip).
+#[must_use]
+pub fn has_patroni() -> bool {
+    Programs::get().is_some()
+}
+
+/// A cluster that Patroni manages. Its members are numbered from 0.
+#[derive(Debug)]
+pub struct Patroni {
+    /// Before etcd: they are dropped in this order, and a Patroni without its etcd stops its server first.
+    members: Vec<Member>,
+    _etcd: Etcd,
+}
+
+impl Patroni {
+    /// Starts a cluster with a configuration of Patroni's that all members share (`bootstrap:` and so on), and returns when
+    /// one of them is the leader and the others stream from it. `faketime` gives each server a clock that can be set
+    /// (see [`Patroni::set_clock_offset`]). Needs [`has_patroni`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if the cluster does not come up.
+    #[must_use]
+    #[track_caller]
+    pub fn start(members: usize, configuration: &str, faketime: bool) -> Self {
+        let etcd = Etcd::start();
+        let member = |number| Member::new(number, &etcd, configuration, faketime);
+        let cluster = Self { members: (0..members).map(member).collect(), _etcd: etcd };
+        cluster.members.iter().for_each(Member::start);
+        cluster.wait_until_followed_by(members - 1);
+        cluster
+    }
+
+    /// Returns how to connect to a member as the superuser.
+    #[must_use]
+    pub fn connection_to(&self, member: usize) -> Config {
+        self.members[member].connection()
+    }
+
+    /// Returns how to connect to whichever member takes writes at that moment.
+    #[must_use]
+    pub fn connection(&self) -> Config {
+        let mut config = Config::new();
+        for member in &self.members {
+            config.host_path(&member.directory).port(member.port);
+        }
+        config.user("postgres").dbname("postgres").target_session_attrs(TargetSessionAttrs::ReadWrite);
+        config
+    }
+
+    /// Connects to whichever member takes writes, and waits until there is one.
+    ///
+    /// # Panics
+    ///
+    /// Panics if none does within a minute.
+    #[must_use]
+    #[track_caller]
+    pub fn connect(&self) -> Client {
+        let mut client = None;
+        wait_until("a leader", || {
+            client = self.connection().connect(NoTls).ok();
+            client.is_some()
+        });
+        client.expect("it was waited for")
+    }
+
+    /// Returns which member takes writes, and waits until there is one.
+    ///
+    /// # Panics
+    ///
+    /// Panics like [`Patroni::connect`].
+    #[must_use]
+    #[track_caller]
+    pub fn leader(&self) -> usize {
+        let mut data_dir = String::new();
+        wait_until("a leader", || {
+            // The server may go away between the two.
+            let ask = |mut leader: Client| leader.query_one("SHOW data_directory", &[]);
+            self.connection().connect(NoTls).and_then(ask).map(|row| data_dir = row.get(0)).is_ok()
+        });
+        let is_leader = |member: &Member| member.data_dir() == Path::new(&data_dir);
+        self.members.iter().position(is_leader).expect("the leader is a member")
+    }
+
+    /// Waits until there is a leader from which so many members stream.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that does not come.
+    #[track_caller]
+    pub fn wait_until_followed_by(&self, members: usize) {
+        let sql =
+            "SELECT count(*) FROM pg_stat_replication WHERE application_name LIKE 'member-%' AND state = 'streaming'";
+        wait_until("the members to stream", || {
+            // In a session of its own each time: in between, the leader may be another.
+            let row = self.connection().connect(NoTls).and_then(|mut leader| leader.query_one(sql, &[]));
+            row.is_ok_and(|row| row.get::<_, i64>(0) == members as i64)
+        });
+    }
+
+    /// Waits until Patroni may promote a synchronous standby (`synchronous_mode`), which it notes only a while after the
+    /// server has one.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that does not come.
+    #[track_caller]
+    pub fn wait_until_synchronous(&self) {
+        wait_until("a synchronous standby", || self.patronictl(&["list"]).contains("Sync Standby"));
+    }
+
+    /// Kills a member's Patroni and all processes of its server with SIGKILL, as a power cut would, and returns when they are
+    /// gone.
+    pub fn kill(&self, member: usize) {
+        self.members[member].kill();
+    }
+
+    /// Kills all processes of a member's server with SIGKILL, and returns when they are gone. Its Patroni lives on.
+    pub fn crash(&self, member: usize) {
+        self.members[member].crash();
+    }
+
+    /// Starts the Patroni of a member that was killed. What has to be done for its server to follow the leader is up to it.
+    pub fn start_again(&self, member: usize) {
+        self.members[member].start();
+    }
+
+    /// Runs `patronictl`, and returns what it prints.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it fails.
+    #[track_caller]
+    pub fn patronictl(&self, arguments: &[&str]) -> String {
+        let programs = Programs::get().expect("the cluster was started with them");
+        let member = &self.members[0];
+        let mut command = programs.command(&programs.patronictl, &member.directory);
+        let output = command.arg("-c").arg(member.config_dir()).args(arguments).output().expect("patronictl runs");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "patronictl {arguments:?} failed:\n{printed}{errors}");
+        printed
+    }
+
+    /// Changes the configuration that all members share, and returns when each server knows that it needs a restart.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `patronictl` fails, or if no restart is needed.
+    #[track_caller]
+    pub fn edit_config(&self, change: &str) {
+        let file = self.members[0].directory.join("change.yml");
+        fs::write(&file, change).expect("the member's directory is writable");
+        self.patronictl(&["edit-config", SCOPE, "--force", "--apply", file.to_str().expect("its name is UTF-8")]);
+        for member in &self.members {
+            let mut session = member.connection().connect(NoTls).expect("the member's server accepts a connection");
+            let pending = "SELECT count(*) > 0 FROM pg_settings WHERE pending_restart";
+            wait_until("a configuration that needs a restart", || session.value(pending) == "true");
+        }
+    }
+
+    /// Sets the clock of a member's server off the real one by so many seconds. (Patroni's own clock stays the real one; and
+    /// it takes a server that *starts* with another clock than its own for some other process.)
+    ///
+    /// # Panics
+    ///
+    /// Panics if the cluster was started without `faketime`.
+    pub fn set_clock_offset(&self, member: usize, seconds: f64) {
+        assert!(self.members[member].faketime, "the cluster was started without faketime");
+        clock::set(&self.members[member].directory, &format!("{seconds:+.6}"));
+    }
+}
+
+/// One Patroni and its server.
+#[derive(Debug)]
+struct Member {
+    directory: PathBuf,
+    port: u16,
+    faketime: bool,
+    /// `None` while it is down.
+    patroni: Mutex<Option<Child>>,
+}
+
+impl Member {
+    fn new(number: usize, etcd: &Etcd, configuration: &str, faketime: bool) -> Self {
+        let directory = scratch::new_directory();
+        let [port, api_port] = free_ports();
+        let member = Self { directory, port, faketime, patroni: Mutex::new(None) };
+        let bin_dir = if faketime { member.programs_with_a_clock() } else { Installation::get().program("") };
+        let own = format!(
+            "
+scope: {SCOPE}
+name: member-{number}
+etcd3: {{host: '127.0.0.1:{etcd_port}', username: root, password: '{password}'}}
+restapi:
+  listen: 127.0.0.1:{api_port}
+  connect_address: 127.0.0.1:{api_port}
+  authentication: {{username: patroni, password: '{password}'}}
+bootstrap:
+  dcs: {LIMITS}
+  initdb: [encoding: UTF8, no-locale]
+postgresql:
+  listen: 127.0.0.1:{port}
+  connect_address: 127.0.0.1:{port}
+  bin_dir: '{bin_dir}'
+  data_dir: '{directory}/data'
+  pgpass: '{directory}/pgpass'
+  use_unix_socket: true
+  authentication:
+    superuser: {{username: postgres}}
+    replication: {{username: replicator, password: '{password}'}}
+    rewind: {{username: rewinder, password: '{password}'}}
+  pg_hba:
+  - local all all trust
+  - host replication replicator 127.0.0.1/32 scram-sha-256
+  - host all rewinder 127.0.0.1/32 scram-sha-256
+  parameters:
+    unix_socket_directories: '{directory}'
+    # In files in the data directory, which go with it; POSIX shared memory would stay behind.
+    dynamic_shared_memory_type: mmap
+    # How long a standby waits before it asks its primary again; otherwise five seconds.
+    wal_retrieve_retry_interval: 200ms
+",
+            etcd_port = etcd.port,
+            password = etcd.password,
+            bin_dir = bin_dir.display(),
+            directory = member.directory.display(),
+        );
+        fs::create_dir(member.config_dir()).expect("the member's directory is writable");
+        // Patroni merges the files of a directory.
+        for (name, text) in [("common.yml", configuration), ("own.yml", &own)] {
+            fs::write(member.config_dir().join(name), text).expect("the member's directory is writable");
+        }
+        member
+    }
+
+    fn config_dir(&self) -> PathBuf {
+        self.directory.join("config")
+    }
+
+    fn data_dir(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    fn connection(&self) -> Config {
+        let mut config = Config::new();
+        config.host_path(&self.directory).port(self.port).user("postgres").dbname("postgres");
+        config
+    }
+
+    /// Makes a directory of PostgreSQL's programs in which the server follows the member's clock file.
+    fn programs_with_a_clock(&self) -> PathBuf {
+        let bin_dir = self.directory.join("bin");
+        fs::create_dir(&bin_dir).expect("the member's directory is writable");
+        let programs = fs::read_dir(Installation::get().program("")).expect("there are programs").flatten();
+        for program in programs.filter(|program| program.file_name() != "postgres") {
+            std::os::unix::fs::symlink(program.path(), bin_dir.join(program.file_name())).expect("it was just made");
+        }
+        let mut postgres = Command::new(Installation::get().program("postgres"));
+        clock::follow(&mut postgres, &self.directory);
+        let set = postgres
+            .get_envs()
+            .map(|(name, value)| format!("{}='{}' ", name.display(), value.expect("it sets variables only").display()));
+        let program = Path::new(postgres.get_program()).display();
+        let script = format!("#!/bin/sh\n{}exec '{program}' \"$@\"\n", set.collect::<String>());
+        fs::write(bin_dir.join("postgres"), script).expect("it was just made");
+        fs::set_permissions(bin_dir.join("postgres"), Permissions::from_mode(0o755)).expect("it was just made");
+        bin_dir
+    }
+
+    fn start(&self) {
+        let mut patroni = locked(&self.patroni);
+        assert!(patroni.is_none(), "the member is already running");
+        let programs = Programs::get().expect("a test asks for has_patroni() first");
+        let mut command = programs.command(&programs.patroni, &self.directory);
+        *patroni = Some(spawn(command.arg(self.config_dir()), &self.directory));
+    }
+
+    /// Returns the server's process; `None` if it is down.
+    fn postmaster(&self) -> Option<Pid> {
+        let file = fs::read_to_string(self.data_dir().join("postmaster.pid")).ok()?;
+        let pid = Pid::from_raw(file.lines().next()?.trim().parse().ok()?);
+        // The file outlives a server that was killed, and its number may have been given to another process since.
+        let is_it = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == self.data_dir());
+        (is_it && !is_gone(pid)).then_some(pid)
+    }
+
+    fn kill(&self) {
+        let mut patroni = locked(&self.patroni).take().expect("the member is running");
+        kill_group(&mut patroni);
+        self.crash();
+    }
+
+    fn crash(&self) {
+        let postmaster = self.postmaster().expect("the member's server is running");
+        let children = stop_and_list(postmaster);
+        for &process in children.iter().chain([&postmaster]) {
+            signal(process, Signal::SIGKILL);
+        }
+        wait_until("the end of the server's processes", || {
+            children.iter().chain([&postmaster]).all(|&pid| is_gone(pid))
+        });
+    }
+}
+
+impl Drop for Member {
+    /// Never panics: it runs while a failed test unwinds.
+    fn drop(&mut self) {
+        if let Some(mut patroni) = locked(&self.patroni).take() {
+            kill_group(&mut patroni);
+        }
+        if thread::panicking() {
+            eprintln!("The log of {}, Patroni's and the server's:\n{}", self.directory.display(), log(&self.directory));
+        }
+        if let Some(postmaster) = self.postmaster() {
+            signal(postmaster, Signal::SIGQUIT);
+            // It is no child of ours, so nobody tells us its end.
+            for _ in 0..1000 {
+                if is_gone(postmaster) {
+                    break;
+                }
+                thread::sleep(std::time::Duration::from_millis(5));
+            }
+            signal(postmaster, Signal::SIGKILL);
+        }
+        remove_shared_memory(&self.data_dir());
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// An etcd of one node, which only knows a password.
+#[derive(Debug)]
+struct Etcd {
+    directory: PathBuf,
+    port: u16,
+    /// Of etcd's root, and of everything else in the cluster that wants one.
+    password: String,
+    process: Child,
+}
+
+impl Etcd {
+    #[track_caller]
+    fn start() -> Self {
+        let programs = Programs::get().expect("a test asks for has_patroni() first");
+        let directory = scratch::new_directory();
+        let [port, peer_port] = free_ports();
+        let [url, peer_url] = [port, peer_port].map(|port| format!("http://127.0.0.1:{port}"));
+        let mut command = programs.command(&programs.etcd, &directory);
+        command.args(["--name=etcd", "--data-dir=data"]);
+        command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+        command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
+        command.args(["--initial-cluster", &format!("etcd={peer_url}")]);
+        let process = spawn(&mut command, &directory);
+        let password = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("Linux has one for everybody");
+        let etcd = Self { directory, port, password: password.trim().to_owned(), process };
+        wait_until("etcd", || etcd.post("auth/role/add", r#"{"name": "root"}"#).is_some());
+        let user = format!(r#"{{"name": "root", "password": "{}"}}"#, etcd.password);
+        let calls = [("user/add", &*user), ("user/grant", r#"{"user": "root", "role": "root"}"#), ("enable", "{}")];
+        for (what, body) in calls {
+            etcd.post(&format!("auth/{what}"), body).unwrap_or_else(|| panic!("etcd refuses {what}"));
+        }
+        etcd
+    }
+
+    /// Calls etcd's API, and returns its answer unless that is an error.
+    fn post(&self, method: &str, body: &str) -> Option<String> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
+        let (host, length) = (Ipv4Addr::LOCALHOST, body.len());
+        let head = format!("POST /v3/{method} HTTP/1.0\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all((head + body).as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        answer.lines().next()?.contains(" 200 ").then_some(answer)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        kill_group(&mut self.process);
+        if thread::panicking() {
+            eprintln!("etcd's log:\n{}", log(&self.directory));
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Starts a program that writes to the log in its directory.
+fn spawn(command: &mut Command, directory: &Path) -> Child {
+    let log = OpenOptions::new().append(true).create(true).open(directory.join("log")).expect("the log is writable");
+    command.stdout(log.try_clone().expect("a file can be cloned")).stderr(log);
+    // A group of its own, for kill_group, and since Ctrl-C must not reach it.
+    command.process_group(0).spawn().unwrap_or_else(|error| panic!("could not run {command:?}: {error}"))
+}
+
+/// Kills a program and what it has started itself; a server that Patroni has started is not in its group.
+fn kill_group(leader: &mut Child) {
+    let _ = kill(Pid::from_raw(-pid_of(leader).as_raw()), Signal::SIGKILL);
+    end(leader, Signal::SIGKILL);
+}
+
+fn log(directory: &Path) -> String {
+    fs::read(directory.join("log"))
+        .map_or_else(|error| error.to_string(), |log| String::from_utf8_lossy(&log).into_owned())
+}
+
+/// Returns ports that nothing listens on. None of those that the system gives to outgoing connections: while a member is down,
+/// one of them could take its port away.
+fn free_ports<const N: usize>() -> [u16; N] {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 10_000;
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let outgoing = range.split_ascii_whitespace().next().and_then(|first| first.parse().ok());
+    let count = outgoing.filter(|first| *first > FIRST + 1000).unwrap_or(30_000) - FIRST;
+    // Other test programs look for ports at the same time: each begins somewhere else.
+    let start = std::process::id() as u16;
+    std::array::from_fn(|_| {
+        let mut candidates = (0..count).map(|_| {
+            // Relaxed: only the number itself matters.
+            FIRST + start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % count
+        });
+        let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+        candidates.find(is_free).expect("there are free ports")
+    })
+}

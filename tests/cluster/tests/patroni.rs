@@ -1,0 +1,155 @@
+//! Failover as Patroni does it, with etcd, under load: the README's recipe, word for word.
+//!
+//! The configuration of the extension is the README's own block. What is asserted: no id is stored or seen twice, over all
+//! leaders; what a new leader draws lies above everything that was stored, and, since its clock is right, above everything
+//! that was seen; if its clock is behind, it draws nothing until it has caught up.
+//!
+//! The README's other YAML, for what cannot run here, is at least read by a parser.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use cluster::patroni::SCOPE;
+use cluster::{Ledger, Load, Patroni, Promise, faketime_library, has_patroni, skip, wait_until};
+
+const README: &str = include_str!("../../../README.md");
+
+/// How the README's recipe begins.
+const RECIPE: &str = "```yaml\n# patronictl edit-config\n";
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// Patroni's dynamic configuration, from the README.
+fn recipe() -> &'static str {
+    let (_, rest) = README.split_once(RECIPE).expect("the README has a recipe for Patroni");
+    rest.split_once("```").expect("the block ends").0
+}
+
+/// The same for a cluster that does not exist yet.
+fn bootstrap(dynamic: &str) -> String {
+    let indented = dynamic.lines().map(|line| format!("    {line}\n"));
+    format!("bootstrap:\n  dcs:\n{}", indented.collect::<String>())
+}
+
+fn greatest(ids: &[i64]) -> i64 {
+    *ids.iter().max().expect("the load has drawn")
+}
+
+fn smallest(ids: &[i64]) -> i64 {
+    *ids.iter().min().expect("the load has drawn")
+}
+
+/// First the leader's machine fails, which the others notice when its lock has run out; then only its server does, and its Patroni
+/// gives the lock away at once. Each time the old leader comes back, and is rewound, since it may hold rows that nobody else has.
+#[test]
+fn no_id_comes_twice_while_patroni_fails_over_twice() {
+    if !has_patroni() {
+        return skip("Patroni and etcd are not installed");
+    }
+    let cluster = Patroni::start(3, &bootstrap(&format!("primary_start_timeout: 0\n{}", recipe())), false);
+    cluster.connect().batch_execute("CREATE EXTENSION snowflake_id").unwrap();
+    let mut ledger = Ledger::default();
+    for only_the_server in [false, true] {
+        let leader = cluster.leader();
+        let load = Load::start_at(&cluster.connection(), 4);
+        load.wait_for(200);
+        if only_the_server {
+            cluster.crash(leader);
+        } else {
+            cluster.kill(leader);
+        }
+        ledger.add(load.end());
+
+        // As soon as there is one that takes writes.
+        assert_ne!(cluster.leader(), leader);
+        let load = Load::start_at(&cluster.connection(), 4);
+        load.wait_for(200);
+        if !only_the_server {
+            cluster.start_again(leader);
+        }
+        cluster.wait_until_followed_by(2);
+        load.wait_for(200);
+        let after = load.end();
+        assert!(smallest(&after.seen) > greatest(&ledger.seen));
+        let held = BTreeSet::from_iter(ledger.check_held(&mut cluster.connect(), Promise::Held));
+        assert!(after.stored.iter().all(|id| held.contains(id)));
+        ledger.add(after);
+    }
+    let next = ledger.check_at(&cluster.connection(), Promise::Held).drawn();
+    assert!(next > greatest(&ledger.seen));
+}
+
+/// The recipe for a cluster that is there already. Its standby is a synchronous one, so what a client was told is stored has
+/// arrived there, with the mark above it; what a client has only seen comes again no more easily, but without that promise.
+#[test]
+fn a_standby_that_patroni_promotes_takes_no_id_back_though_its_clock_is_behind() {
+    if !has_patroni() {
+        return skip("Patroni and etcd are not installed");
+    }
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    let cluster = Patroni::start(2, &bootstrap("synchronous_mode: true"), true);
+    cluster.edit_config(recipe());
+    cluster.patronictl(&["restart", SCOPE, "--force"]);
+    cluster.wait_until_followed_by(1);
+    cluster.connect().batch_execute("CREATE EXTENSION snowflake_id").unwrap();
+    cluster.wait_until_synchronous();
+    let primary = cluster.leader();
+    let standby = 1 - primary;
+    let load = Load::start_at(&cluster.connection(), 4);
+    load.wait_for(200);
+    cluster.set_clock_offset(standby, -3600.0);
+    load.wait_for(200);
+    cluster.kill(primary);
+    let mut ledger = load.end();
+
+    let held = BTreeSet::from_iter(ledger.check_held(&mut cluster.connect(), Promise::Held));
+    assert!(ledger.stored.iter().all(|id| held.contains(id)), "what was committed is there");
+    let behind_ms = ledger.check_at(&cluster.connection(), Promise::Held).refused();
+    // An hour, and what the mark was ahead, less the time that the failover took.
+    assert!((1..=HOUR_MS + 1101).contains(&behind_ms), "{behind_ms}");
+    cluster.set_clock_offset(standby, 0.0);
+    let first = ledger.check_at(&cluster.connection(), Promise::Held).drawn();
+    assert!(first > greatest(&ledger.seen));
+
+    // And back, as it is planned: the leader is shut down, and the other one promoted when it has everything.
+    cluster.start_again(primary);
+    cluster.wait_until_synchronous();
+    let load = Load::start_at(&cluster.connection(), 4);
+    load.wait_for(200);
+    cluster.patronictl(&["switchover", SCOPE, "--force"]);
+    wait_until("the other leader", || cluster.leader() == primary);
+    ledger.add(load.end());
+    let next = ledger.check_at(&cluster.connection(), Promise::Held).drawn();
+    assert!(next > greatest(&ledger.seen));
+}
+
+/// Reads YAML, and looks whether it is what Kubernetes takes: documents of a kind; of CloudNativePG, only texts as parameters.
+const READ: &str = "
+import sys, yaml
+for document in yaml.safe_load_all(sys.stdin):
+    assert isinstance(document, dict)
+    if 'kind' in document:
+        assert {'apiVersion', 'metadata', 'spec'} <= document.keys()
+    if document.get('kind') == 'Cluster':
+        assert all(isinstance(value, str) for value in document['spec']['postgresql']['parameters'].values())
+";
+
+#[test]
+fn the_readmes_yaml_can_be_read() {
+    // Debian's Python, which has the parser that Patroni needs.
+    let mut python = Command::new("/usr/bin/python3");
+    if !python.args(["-c", "import yaml"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return skip("Python has no parser for YAML");
+    }
+    let blocks: Vec<_> = README.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 3, "for Patroni, Kubernetes and CloudNativePG");
+    for block in blocks {
+        let mut python = Command::new("/usr/bin/python3");
+        let mut python = python.args(["-c", READ]).stdin(Stdio::piped()).spawn().unwrap();
+        python.stdin.take().unwrap().write_all(block.as_bytes()).unwrap();
+        assert!(python.wait().unwrap().success(), "{block}");
+    }
+}
