@@ -5,7 +5,7 @@ PG_CONFIG ?= pg_config
 SKIPS ?= allowed
 export PG_CONFIG SKIPS DESTDIR
 
-.PHONY: build setup install demo test bench lint clean help
+.PHONY: build setup install demo test bench lint package test-package test-matrix clean help
 .NOTPARALLEL:
 
 build:
@@ -19,6 +19,9 @@ help:
 	@echo 'make test      set up, and run every test'
 	@echo 'make bench     set up, and measure the extension against what PostgreSQL offers; FIGURES="calls wal" picks, RUNS=3 shortens'
 	@echo 'make lint      set up, and check form and documentation'
+	@echo 'make package   build a Debian package, below target/debian'
+	@echo 'make test-package   install, use, update and remove that package in a clean Debian, as root'
+	@echo 'make test-matrix   run the tests on PostgreSQL 17 and 18, each in a Debian of its own, as root; VERSIONS=18 TESTS="crash mark" picks'
 	@echo 'make clean     remove what was built'
 	@echo
 	@echo 'PG_CONFIG=/path/to/pg_config picks the PostgreSQL; the default is the one on the PATH.'
@@ -40,6 +43,15 @@ bench: setup
 
 lint: setup
 	@tools/lint
+
+package: setup
+	@tools/package
+
+test-package: setup
+	@tools/test-package
+
+test-matrix: setup
+	@tools/test-matrix $(VERSIONS) $(TESTS)
 
 clean:
 	cargo clean
