@@ -189,7 +189,7 @@ fn what_sessions_drew_is_not_drawn_again_after_the_kill_of_a_backend() {
         let load = Load::start(&server, 4);
         load.wait_for(30);
         let of_the_load =
-            "SELECT max(pid) FROM pg_stat_activity WHERE query LIKE '%ledger%' AND pid <> pg_backend_pid()";
+            "SELECT max(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
         server.kill_backend(server.connect().value(of_the_load).parse().unwrap());
         // Not before: a session that is still to be thrown out would be refused for the clock.
         wait_until("the load to be thrown out", || load.is_over());
