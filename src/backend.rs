@@ -121,8 +121,7 @@ impl WaitEvent {
     }
 }
 
-/// Sleeps on the latch for `wait_ms` milliseconds, at most a second; until a signal at the longest. To be followed by a look
-/// for interrupts. Must be called without any lock held.
+/// Sleeps on the latch for `wait_ms` milliseconds, at most a second; a signal ends it. To be followed by a look for interrupts. Must be called without any lock held.
 pub fn sleep(wait_ms: i64, event: &WaitEvent) {
     let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     let timeout_ms = wait_ms.clamp(1, LONGEST_SLEEP_MS);

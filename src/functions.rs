@@ -344,7 +344,7 @@ fn snowflake_stat() -> TableIterator<
     ))
 }
 
-/// The sessions that have drawn, or tried to, since each began. Read through the view of the same name, which only
+/// The sessions that have drawn, or waited to, since each began. Read through the view of the same name, which only
 /// `pg_monitor` may.
 ///
 /// Errors: 55000 not preloaded.

@@ -11,7 +11,7 @@
 //! Protocol: generator and marks are atomic words (`core/generator.rs`); who may write the marks of a database holds a lock
 //! on its sequence (`mark.rs`). A slot is written by its backend alone, with plain stores, so that counting costs no shared
 //! write; anybody may read it. Its counts are never set back: the next backend in a slot goes on from those of the one
-//! before, so that nothing has to be saved when a backend ends, however it ends. What is counted is in `stats.rs`.
+//! before, so that nothing has to be saved when a backend ends, however it ends. What is made of them is in `stats.rs`.
 //! Nothing here is ever freed: it lives as long as the postmaster, and is made anew when a crashed backend makes the
 //! postmaster start over.
 
@@ -42,6 +42,7 @@ struct Shared {
     nobodys: PublishedMarks,
     marks: [PublishedMarks; MOST_DATABASES],
     since: Since,
+    /// One for each [`Notice`].
     notices: [Seldom; 3],
 }
 
@@ -266,6 +267,7 @@ pub fn counts() -> Option<(Counts, i64)> {
     // that were subtracted then.
     let before: Counts = std::array::from_fn(|counter| since.counts[counter].load(Ordering::Acquire));
     let counts = std::array::from_fn(|counter| sum(slots, counter).wrapping_sub(before[counter]));
+    // Relaxed: as in `reset_counts`.
     Some((counts, since.reset_ms.load(Ordering::Relaxed)))
 }
 
@@ -337,6 +339,7 @@ pub fn claim_slot() -> Result<&'static Slot, Error> {
 
 /// Called when the backend ends, unless it is killed: then shared memory is made anew. Plain: calls nothing that raises.
 unsafe extern "C-unwind" fn leave(_: c_int, _: pg_sys::Datum) {
+    // Relaxed, both: as in Slot, and as in `slot`.
     if let Some(slot) = slot() {
         slot.pid.store(0, Ordering::Relaxed);
     }

@@ -199,7 +199,7 @@ impl Server {
     }
 }
 
-/// The sessions that have drawn, or tried to.
+/// The sessions that have drawn, or waited to.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`].

@@ -55,6 +55,7 @@
 //! | publishing a mark, forgetting it | Release | that load |
 //! | claiming marks: owner, then version | AcqRel, Release | the loads of a session that looks for its marks: version, then owner, both Acquire |
 //! | load of the version, after the mark | Relaxed | ordered by the mark's Acquire: a mark of the next owner shows its version |
+//! | a lane's word, and what is seldom, for statistics | Relaxed | none: for people, not ordered with anything |
 //! | the clock reference | Relaxed | none: one word, compared with two clocks |
 //!
 //! I1 needs no ordering at all, only that one word has one modification order. `tests/loom.rs` runs all schedules of two
