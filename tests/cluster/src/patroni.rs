@@ -239,6 +239,12 @@ impl Patroni {
     /// Changes the configuration that all members share, and returns when each server knows that it needs a restart.
     ///
     /// # Panics
+        // A Patroni takes a server for one that is starting for a while after it streams, and does not tell it then what has
+        // changed until it is restarted.
+        let is_up = |line: &&str| line.contains("| running ") || line.contains("| streaming ");
+        wait_until("members that run, as Patroni sees it", || {
+            self.patronictl(&["list"]).lines().filter(is_up).count() == self.members.len()
+        });
     ///
     /// Panics if `patronictl` fails, or if no restart is needed.
     #[track_caller]
