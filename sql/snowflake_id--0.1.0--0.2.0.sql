@@ -1,4 +1,4 @@
--- From 0.1.0 to 0.2.0: statistics.
+-- From 0.1.0 to 0.2.0: statistics, tables that move in, text forms.
 
 CREATE FUNCTION snowflake_stat() RETURNS TABLE (
     drawn bigint,
@@ -32,6 +32,14 @@ VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_
 CREATE FUNCTION snowflake_stat_reset() RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_reset_wrapper';
 
+CREATE FUNCTION snowflake_convert(relation regclass, attribute name, rewrite boolean DEFAULT false,
+    dry_run boolean DEFAULT false) RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp SET row_security = off
+LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_wrapper';
+
+-- It takes tables away from everybody else for a while.
+REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) FROM PUBLIC;
+
 -- What the server counts concerns those who operate it.
 CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
 CREATE VIEW snowflake_stat_backend AS SELECT * FROM snowflake_stat_backend();
@@ -39,6 +47,8 @@ REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_sta
 GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend() TO pg_monitor;
 GRANT SELECT ON snowflake_stat, snowflake_stat_backend TO pg_monitor;
 
+COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
+    'turn a serial, identity or bigint column into one whose default is snowflake_next()';
 COMMENT ON FUNCTION snowflake_stat() IS
     'what the server has drawn, waited for and met; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_backend() IS
@@ -49,3 +59,14 @@ COMMENT ON VIEW snowflake_stat IS
     'what the server has drawn, waited for and met since stats_reset, its last id, and its settings; times in milliseconds';
 COMMENT ON VIEW snowflake_stat_backend IS
     'the sessions that draw ids, and what each has drawn since it began';
+
+CREATE FUNCTION snowflake_encode(id bigint, encoding text) RETURNS text
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_encode_wrapper';
+
+CREATE FUNCTION snowflake_decode(text text, encoding text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_decode_wrapper';
+
+COMMENT ON FUNCTION snowflake_encode(bigint, text) IS
+    'an id as a short text, in base32 or base62, which sorts as the id does under COLLATE "C"';
+COMMENT ON FUNCTION snowflake_decode(text, text) IS
+    'the id that a text in base32 or base62 stands for';

@@ -34,6 +34,9 @@ ALTER FUNCTION snowflake_until(timestamp, text) LEAKPROOF;
 -- They concern everybody who draws.
 REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_accept_layout(), snowflake_reset_mark() FROM PUBLIC;
 
+-- It takes tables away from everybody else for a while.
+REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) FROM PUBLIC;
+
 -- What the server counts concerns those who operate it.
 CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
 CREATE VIEW snowflake_stat_backend AS SELECT * FROM snowflake_stat_backend();
@@ -68,6 +71,10 @@ COMMENT ON FUNCTION snowflake_compose(timestamptz, integer, integer, integer) IS
     'compose an id from time, worker, sequence and datacenter';
 COMMENT ON FUNCTION snowflake_compose(timestamptz, integer, integer, integer, text) IS
     'compose an id of the given layout from time, worker, sequence and datacenter';
+COMMENT ON FUNCTION snowflake_encode(bigint, text) IS
+    'an id as a short text, in base32 or base62, which sorts as the id does under COLLATE "C"';
+COMMENT ON FUNCTION snowflake_decode(text, text) IS
+    'the id that a text in base32 or base62 stands for';
 COMMENT ON FUNCTION snowflake_layouts() IS
     'the built-in layouts and the current one; see the view of the same name';
 COMMENT ON FUNCTION snowflake_layout_fields() IS
@@ -108,6 +115,8 @@ COMMENT ON FUNCTION snowflake_accept_layout() IS
     'take the server''s layout for this database''s, though its ids were drawn with another one';
 COMMENT ON FUNCTION snowflake_reset_mark() IS
     'begin anew with a new number, after the clock had been far ahead';
+COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
+    'turn a serial, identity or bigint column into one whose default is snowflake_next()';
 COMMENT ON FUNCTION snowflake_stat() IS
     'what the server has drawn, waited for and met; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_backend() IS

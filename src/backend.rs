@@ -48,6 +48,36 @@ pub fn require_writable(command: &'static CStr) {
     RECOVERY_IS_OVER.store(true, Ordering::Relaxed);
 }
 
+/// Locks tables against everybody else until the transaction ends, or gives up when `lock_timeout` is over: false.
+///
+/// Never waits for one while it holds another: some sessions lock a table before the one that it refers to, in a statement, some after it, in
+/// a transaction, and no order would be free of deadlocks with both. So what is held is given back when another one is not free,
+/// and that one is waited for.
+pub fn lock_tables(tables: &[pg_sys::Oid]) -> bool {
+    let mode = pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE;
+    let begin_ms = boot_ms();
+    let mut waited_for = 0;
+    while let Some(table) = tables.get(waited_for) {
+        // SAFETY: a lock is on a number, whether a table has it or not. Errors are raised through pgrx's guard.
+        let is_busy = |n: &usize| unsafe { *n != waited_for && !pg_sys::ConditionalLockRelationOid(tables[*n], mode) };
+        // SAFETY: as above.
+        unsafe { pg_sys::LockRelationOid(*table, mode) };
+        let Some(busy) = (0..tables.len()).find(is_busy) else { break };
+        for n in (0..busy).chain([waited_for].into_iter().filter(|n| *n > busy)) {
+            // SAFETY: as above; it was locked just now.
+            unsafe { pg_sys::UnlockRelationOid(tables[n], mode) };
+        }
+        waited_for = busy;
+        // SAFETY: LockTimeout is a variable of this backend, which has one thread; it is read by value.
+        let timeout_ms = i64::from(unsafe { pg_sys::LockTimeout });
+        // PostgreSQL itself looks at each wait by itself.
+        if timeout_ms > 0 && boot_ms() - begin_ms >= timeout_ms {
+            return false;
+        }
+    }
+    true
+}
+
 /// The operating system's wall clock: about 20 ns a reading, most of it in the processor's counter.
 ///
 /// Through `gettimeofday`, as PostgreSQL's own `clock_timestamp()`: glibc binds it to the kernel's page directly, while

@@ -5,6 +5,8 @@
 
 use std::ffi::CStr;
 
+use snowflake_core::bounds::Instant;
+use snowflake_core::clock::Clock;
 use snowflake_core::generator::{Generator, LaneName, Limits, MarkLimits, Marks, Refusal, Run, longest_run};
 use snowflake_core::layout::Layout;
 
@@ -128,8 +130,32 @@ impl Session {
 /// those of [`mark::make_way`].
 /// What `nextval` refuses, PostgreSQL raises itself.
 pub fn one() -> Result<i64, Error> {
-    let session = Session::new(c"snowflake_next()")?;
+    one_for(c"snowflake_next()")
+}
+
+/// The same for `command`, another SQL function.
+///
+/// # Errors
+/// As [`one`].
+pub fn one_for(command: &'static CStr) -> Result<i64, Error> {
+    let session = Session::new(command)?;
     Ok(session.note(session.draw(1)?))
+}
+
+/// Draws one id, and returns the least id that this server can draw from now on, for `command`.
+///
+/// # Errors
+/// As [`one`].
+pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
+    let next = one_for(command)?;
+    let Drawing { layout, identity } = guc::drawing()?;
+    if !identity.has_backup() {
+        return Ok(next);
+    }
+    // The other lane may be behind this one by what has been borrowed, though not behind the clock.
+    let tick = u64::try_from(layout.tick_at(WallClock.now_ms())).unwrap_or(0);
+    let start = Instant { ms: layout.start_of_ms(tick), later: false };
+    Ok(next.min(layout.last_id_before(start) + 1))
 }
 
 /// Draws one id if that takes no waiting, raises nothing and is not the session's first. Panics only if an invariant of

@@ -7,7 +7,8 @@
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use snowflake_core::clock::Utc;
-use snowflake_core::error::{IdError, LayoutError};
+use snowflake_core::encoding::Encoding;
+use snowflake_core::error::{EncodingError, IdError, LayoutError};
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 
 /// What can go wrong between SQL and the core.
@@ -17,6 +18,8 @@ pub enum Error {
     Layout(LayoutError),
     /// A number that is no id, or no part of one.
     Id(IdError),
+    /// A number that has no text, or a text that stands for no id.
+    Encoding(EncodingError),
     /// Without preload: a value for the setting from a source that may not set it, which hides the configuration file's.
     LayoutRefused(String),
     /// The library was not loaded at server start, so that there is no shared memory.
@@ -47,6 +50,53 @@ pub enum Error {
     NoExtension,
     /// So many databases draw ids already.
     TooManyDatabases(usize),
+    /// A column that cannot become a snowflake column.
+    Unconvertible(Unconvertible),
+}
+
+/// Why a column cannot become a snowflake column as it is. Tables and columns by their names, lists one to a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unconvertible {
+    /// The transaction sees only what was committed before it began.
+    Isolation(String),
+    /// There is no relation of that number.
+    NoRelation(u32),
+    /// A view, an index, a foreign table.
+    NoTable(String),
+    /// A table of PostgreSQL's own.
+    System(String),
+    /// The caller does not own the table.
+    NotOwner(String),
+    /// The table has no such column.
+    NoColumn { table: String, column: String },
+    /// A type that is neither smallint, integer nor bigint.
+    Type { table: String, column: String, type_name: String },
+    /// A column that is computed from others.
+    Generated { table: String, column: String },
+    /// The column comes from a parent, or the table that this is a partition of.
+    Inherited { table: String, column: String, parent: String },
+    /// Columns that are too narrow for ids, and may not be widened.
+    TooNarrow(String),
+    /// A column that is too narrow for ids, by which its table is partitioned.
+    PartitionKey { table: String, column: String, type_name: String },
+    /// A column that is too narrow for ids, of a table whose columns are those of a type.
+    TypedTable { table: String, column: String },
+    /// A column that is too narrow for ids, and inherited from two tables.
+    TwoParents { table: String, column: String },
+    /// Objects that depend on a column that is to be widened.
+    Dependents(String),
+    /// Objects that use the sequence of an identity column.
+    IdentityInUse { sequence: String, objects: String },
+    /// The tables were not all free at one time before `lock_timeout` was over.
+    Busy,
+    /// A value that is not below the ids to come.
+    ValuesAhead { table: String, column: String, greatest: i64, next: i64 },
+}
+
+impl From<Unconvertible> for Error {
+    fn from(error: Unconvertible) -> Self {
+        Self::Unconvertible(error)
+    }
 }
 
 impl From<LayoutError> for Error {
@@ -58,6 +108,12 @@ impl From<LayoutError> for Error {
 impl From<IdError> for Error {
     fn from(error: IdError) -> Self {
         Self::Id(error)
+    }
+}
+
+impl From<EncodingError> for Error {
+    fn from(error: EncodingError) -> Self {
+        Self::Encoding(error)
     }
 }
 
@@ -77,7 +133,9 @@ impl Error {
         use PgSqlErrorCode::*;
         match self {
             Self::Id(IdError::Time { .. }) | Self::ClockBeforeEpoch { .. } => ERRCODE_DATETIME_FIELD_OVERFLOW,
-            Self::Layout(_) | Self::Id(_) | Self::NegativeCount(_) => ERRCODE_INVALID_PARAMETER_VALUE,
+            Self::Layout(_) | Self::Id(_) | Self::Encoding(_) | Self::NegativeCount(_) => {
+                ERRCODE_INVALID_PARAMETER_VALUE
+            }
             Self::LayoutRefused(_) | Self::NotPreloaded | Self::NotSet(_) | Self::NothingDrawn => {
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE
             }
@@ -87,6 +145,7 @@ impl Error {
             Self::TooManyDatabases(_) => ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
             Self::TimeUsedUp(_) => ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
             Self::Rollback { .. } | Self::BehindMark { .. } | Self::Leapt { .. } => ERRCODE_SYSTEM_ERROR,
+            Self::Unconvertible(error) => error.sqlstate(),
         }
     }
 
@@ -95,6 +154,7 @@ impl Error {
         match self {
             Self::Layout(error) => error.to_string(),
             Self::Id(error) => error.to_string(),
+            Self::Encoding(error) => error.to_string(),
             Self::LayoutRefused(_) => "the server's layout is not known in this session".into(),
             Self::NotPreloaded => "snowflake_id must be loaded via \"shared_preload_libraries\"".into(),
             Self::NotSet(field) => format!("parameter \"{}\" is not set", setting_of(*field)),
@@ -116,6 +176,7 @@ impl Error {
             Self::SameNumber => "cannot reset the mark of a server whose number has not changed".into(),
             Self::NoExtension => "extension \"snowflake_id\" is not created in this database".into(),
             Self::TooManyDatabases(most) => format!("ids are drawn in {most} databases already, which is the limit"),
+            Self::Unconvertible(error) => error.message(),
         }
     }
 
@@ -124,6 +185,23 @@ impl Error {
         match self {
             Self::Id(IdError::Time { first_ms, last_ms, .. }) => {
                 Some(format!("The layout holds times from {} to {}.", Utc(*first_ms), Utc(*last_ms)))
+            }
+            Self::Encoding(EncodingError::Character { encoding, .. }) => {
+                let symbols = encoding.symbols();
+                Some(match encoding {
+                    Encoding::Base32 => format!(
+                        "The symbols are {symbols}. Lower case is read as upper case, I and L as 1, O as 0; hyphens are \
+                         ignored; there is no check symbol."
+                    ),
+                    Encoding::Base62 => format!("The symbols are {symbols}."),
+                })
+            }
+            Self::Encoding(EncodingError::Length { encoding: Encoding::Base32, .. }) => {
+                Some("Hyphens do not count, and there is no check symbol.".into())
+            }
+            Self::Encoding(EncodingError::Overflow { encoding, .. }) => {
+                let largest = encoding.encode(i64::MAX).unwrap_or_default();
+                Some(format!("The largest id, {}, is \"{largest}\".", i64::MAX))
             }
             Self::LayoutRefused(text) => Some(format!(
                 "The client, the role or the database sets \"snowflake_id.layout\" to \"{text}\", which only the \
@@ -150,6 +228,7 @@ impl Error {
             Self::SameNumber => {
                 Some("Ids of this database carry a number with which this server draws, and could come again.".into())
             }
+            Self::Unconvertible(error) => error.detail(),
             _ => None,
         }
     }
@@ -171,6 +250,14 @@ impl Error {
                 "Switch \"snowflake_id.backup_worker\" off, or choose another layout.".into()
             }
             Self::Id(IdError::Part { .. } | IdError::Time { .. }) => return None,
+            Self::Encoding(EncodingError::UnknownName(_)) => {
+                let names = Encoding::ALL.map(Encoding::name);
+                format!("The encodings are {}.", names.join(" and "))
+            }
+            Self::Encoding(EncodingError::Length { encoding, symbols, .. }) if *symbols < encoding.length() => {
+                "Texts are padded with zeros on the left.".into()
+            }
+            Self::Encoding(_) => return None,
             Self::LayoutRefused(_) => "Remove that, or give the layout as an argument.".into(),
             Self::NotPreloaded => {
                 "Add snowflake_id to \"shared_preload_libraries\" in postgresql.conf and restart the server.".into()
@@ -216,6 +303,7 @@ impl Error {
             Self::TooManyDatabases(_) => {
                 "Restart the server: databases that draw no more ids are then not counted.".into()
             }
+            Self::Unconvertible(error) => return error.hint(),
         })
     }
 
@@ -229,6 +317,156 @@ impl Error {
             report = report.set_hint(hint);
         }
         report
+    }
+}
+
+impl Unconvertible {
+    fn sqlstate(&self) -> PgSqlErrorCode {
+        use PgSqlErrorCode::*;
+        match self {
+            Self::Isolation(_) => ERRCODE_ACTIVE_SQL_TRANSACTION,
+            Self::NoRelation(_) => ERRCODE_UNDEFINED_TABLE,
+            Self::NoTable(_) => ERRCODE_WRONG_OBJECT_TYPE,
+            Self::System(_) | Self::NotOwner(_) => ERRCODE_INSUFFICIENT_PRIVILEGE,
+            Self::NoColumn { .. } => ERRCODE_UNDEFINED_COLUMN,
+            Self::Type { .. } => ERRCODE_DATATYPE_MISMATCH,
+            Self::Generated { .. } | Self::Inherited { .. } => ERRCODE_INVALID_TABLE_DEFINITION,
+            Self::PartitionKey { .. } | Self::TypedTable { .. } | Self::TwoParents { .. } => {
+                ERRCODE_INVALID_TABLE_DEFINITION
+            }
+            Self::TooNarrow(_) | Self::ValuesAhead { .. } => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            Self::Dependents(_) | Self::IdentityInUse { .. } => ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST,
+            Self::Busy => ERRCODE_LOCK_NOT_AVAILABLE,
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Self::Isolation(level) => {
+                format!("cannot convert a column in a transaction of isolation level \"{level}\"")
+            }
+            Self::NoRelation(number) => format!("relation with OID {number} does not exist"),
+            Self::NoTable(name) => format!("\"{name}\" is not a table"),
+            Self::System(table) => format!("permission denied: \"{table}\" is a system catalog"),
+            Self::NotOwner(table) => format!("must be owner of table {table}"),
+            Self::NoColumn { table, column } => format!("column \"{column}\" of table \"{table}\" does not exist"),
+            Self::Type { table, column, type_name } => {
+                format!("column \"{column}\" of table \"{table}\" is of type {type_name}")
+            }
+            Self::Generated { table, column } => {
+                format!("column \"{column}\" of table \"{table}\" is a generated column")
+            }
+            Self::Inherited { table, column, parent } => {
+                format!("column \"{column}\" of table \"{table}\" is inherited from \"{parent}\"")
+            }
+            Self::TooNarrow(_) => "ids do not fit into columns that are narrower than bigint".into(),
+            Self::PartitionKey { table, column, .. } => {
+                format!("cannot widen column \"{column}\": table \"{table}\" is partitioned by it")
+            }
+            Self::TypedTable { table, column } => {
+                format!("cannot widen column \"{column}\" of typed table \"{table}\"")
+            }
+            Self::TwoParents { table, column } => {
+                format!("cannot widen column \"{column}\": table \"{table}\" inherits it from two tables")
+            }
+            Self::Dependents(_) => "cannot widen columns that other objects depend on".into(),
+            Self::IdentityInUse { sequence, .. } => {
+                format!("cannot drop identity sequence \"{sequence}\" because other objects depend on it")
+            }
+            Self::Busy => "could not lock all tables at the same time within \"lock_timeout\"".into(),
+            Self::ValuesAhead { table, column, .. } => {
+                format!("column \"{column}\" of table \"{table}\" holds a value that is not below the ids to come")
+            }
+        }
+    }
+
+    fn detail(&self) -> Option<String> {
+        match self {
+            Self::TooNarrow(columns) => Some(format!("To be widened:\n{columns}")),
+            Self::PartitionKey { type_name, .. } => {
+                Some(format!("It is of type {type_name}, into which ids do not fit."))
+            }
+            Self::Dependents(objects) | Self::IdentityInUse { objects, .. } => Some(objects.clone()),
+            Self::ValuesAhead { greatest, next, .. } => {
+                Some(format!("The greatest value is {greatest}, the next id is {next}."))
+            }
+            _ => None,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Isolation(_) => "Use a transaction of isolation level READ COMMITTED.".into(),
+            Self::NoTable(_) => "Name the table that holds the values.".into(),
+            Self::Type { .. } => {
+                "Ids are of type bigint. Columns of type smallint, integer, bigint, or a domain over bigint, can hold them, the \
+                 first two after they have been widened."
+                    .into()
+            }
+            Self::Generated { .. } => "Give the ids a column of their own.".into(),
+            Self::Inherited { parent, .. } => {
+                format!("Convert the column of \"{parent}\"; its partitions and children are converted with it.")
+            }
+            Self::TooNarrow(_) => "Call snowflake_convert(..., rewrite => true) to widen them, which rewrites their tables while \
+                 nobody else can use these."
+                .into(),
+            Self::PartitionKey { .. } => "Create a new table that is partitioned by a bigint column, and move the rows.".into(),
+            Self::TypedTable { table, .. } => {
+                format!("Use ALTER TABLE {table} NOT OF, to give the table columns of its own.")
+            }
+            Self::TwoParents { .. } => "Use ALTER TABLE ... NO INHERIT, convert, and let the table inherit again.".into(),
+            Self::Dependents(_) => {
+                "Drop these objects, convert, and create them again, all in one transaction.".into()
+            }
+            Self::Busy => "Try again when there is less going on, or with a longer \"lock_timeout\".".into(),
+            Self::IdentityInUse { .. } => "Give these objects a sequence of their own first.".into(),
+            Self::ValuesAhead { greatest, .. } => format!(
+                "If the values are ids of this layout, call snowflake_advance({greatest}), and convert when the clock has passed \
+                 the time of that id. Else give these rows other values, or choose a layout whose ids are greater."
+            ),
+            Self::NoRelation(_) | Self::System(_) | Self::NotOwner(_) | Self::NoColumn { .. } => return None,
+        })
+    }
+}
+
+/// What the user is told of a column that becomes a snowflake column.
+#[derive(Debug)]
+pub enum Notice<'a> {
+    /// Ids of the layout exceed 2^53.
+    Beyond2_53(&'a Layout),
+    /// The table's partitions are for other values.
+    NoPartition { table: &'a str, next: i64 },
+    /// A sequence is no longer the column's, but still in use.
+    SequenceKept { sequence: &'a str, objects: &'a str },
+}
+
+impl Notice<'_> {
+    /// Sends the message.
+    pub fn send(&self) {
+        use PgSqlErrorCode::{ERRCODE_SUCCESSFUL_COMPLETION, ERRCODE_WARNING};
+        let report = |code, message: String| ErrorReport::new(code, message, "snowflake_id");
+        match self {
+            Self::Beyond2_53(layout) => {
+                report(ERRCODE_WARNING, format!("ids of layout \"{}\" exceed 2^53", known_as(layout)))
+                    .set_detail("JavaScript's numbers, and what reads JSON into such, are exact only up to there.")
+                    .set_hint("Pass ids on as strings where that matters, or draw them with layout \"js53\".")
+                    .report(PgLogLevel::WARNING);
+            }
+            Self::NoPartition { table, next } => {
+                report(ERRCODE_WARNING, format!("no partition of table \"{table}\" takes the ids to come"))
+                    .set_detail(format!("The next id is {next}."))
+                    .set_hint("Create partitions for them, with snowflake_min() for their bounds.")
+                    .report(PgLogLevel::WARNING);
+            }
+            Self::SequenceKept { sequence, objects } => {
+                report(
+                    ERRCODE_SUCCESSFUL_COMPLETION,
+                    format!("sequence \"{sequence}\" is kept, since other objects use it"),
+                )
+                .set_detail(*objects)
+                .report(PgLogLevel::NOTICE);
+            }
+        }
     }
 }
 

@@ -1,12 +1,17 @@
 //! Every SQL function, one thought each. No `unsafe`; what an argument means and which errors there are stands here.
 //!
-//! Forms without a `layout` argument use the setting `snowflake_id.layout` and are STABLE; forms with it are IMMUTABLE, so
-//! that they can serve in generated columns, indexes and partition bounds. All are STRICT and, but where noted, PARALLEL
-//! SAFE. SQL sees none of the doc comments below: `sql/surface.sql` holds a COMMENT ON for each function.
+//! Forms without a `layout` argument use the setting `snowflake_id.layout` and are STABLE; forms with it, and those that need
+//! none, are IMMUTABLE, so that they can serve in generated columns, indexes and partition bounds. All are STRICT and, but
+//! where noted, PARALLEL SAFE. SQL sees none of the doc comments below: `sql/surface.sql` holds a COMMENT ON for each function.
 
+use std::ffi::CStr;
+
+use pgrx::pg_sys::Oid;
 use pgrx::prelude::*;
+use snowflake_core::encoding::Encoding;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 
+use crate::convert::convert;
 use crate::draw;
 use crate::error::OrRaise;
 use crate::guc;
@@ -158,6 +163,22 @@ fn compose(
         .or_raise()
 }
 
+/// An id as a short text that sorts as the id does under `COLLATE "C"`: `base32` (Crockford's, 13 symbols) or `base62` (11).
+///
+/// Errors: 22023 for an id below 0, and for another encoding.
+#[pg_extern(immutable, strict, parallel_safe)]
+fn snowflake_encode(id: i64, encoding: Text<'_>) -> String {
+    Encoding::parse(encoding.as_str()).or_raise().encode(id).or_raise()
+}
+
+/// The id that such a text stands for. `base32` is read in any case, with I and L as 1, O as 0, and without its hyphens.
+///
+/// Errors: 22023 for a character that is no symbol, another length, a number above 2^63-1, and for another encoding.
+#[pg_extern(immutable, strict, parallel_safe)]
+fn snowflake_decode(text: Text<'_>, encoding: Text<'_>) -> i64 {
+    Encoding::parse(encoding.as_str()).or_raise().decode(text.characters()).or_raise()
+}
+
 /// The smallest id whose time is the given one or later (rounded up to a tick), so that
 /// `id >= snowflake_min(x) AND id < snowflake_min(y)` picks the ids of a span of time exactly.
 ///
@@ -281,6 +302,30 @@ fn snowflake_accept_layout() {
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_reset_mark() {
     draw::reset_mark().or_raise();
+}
+
+/// Turns a serial, identity or bigint column into a snowflake column: drops the old default or identity, and the column's own
+/// sequence unless something else uses it, and makes `snowflake_next()` the default. Returns the statements that it ran; with
+/// `dry_run`, those that it would run. With `rewrite`, widens smallint and integer columns, and the foreign key columns that
+/// refer to them. (REVOKEd from PUBLIC.)
+///
+/// Errors: as `snowflake_next`; 42501 not the owner; 42P01, 42809, 42703, 42804, 42P16 no such table or column, or none that
+/// can be converted; 25001 a transaction that does not see what others commit; 55000 values not below the ids to come, or
+/// columns to widen without `rewrite`; 2BP01 objects that depend on a column to widen, or use an identity's sequence; and what
+/// ALTER TABLE raises.
+#[pg_extern(
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_convert(relation regclass, attribute name, rewrite boolean DEFAULT false,
+    dry_run boolean DEFAULT false) RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp SET row_security = off
+LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) -> SetOfIterator<'static, Vec<u8>> {
+    SetOfIterator::new(convert(relation, attribute, rewrite, dry_run).or_raise())
 }
 
 /// What the server has drawn, waited for and met since the last reset; its last id, its settings. Times are milliseconds.

@@ -7,9 +7,10 @@
 //!   |
 //! functions                every SQL function, one thought each; no unsafe
 //! pushdown                 conditions on an id's time, planned as conditions on the id
+//!   |-- convert            a table's column becomes a snowflake column; no unsafe
 //!   |-- draw               drawing: checks, waits, what to do after a rollback; no unsafe
 //!   |-- layouts            the layouts this session uses; no unsafe
-//!   |-- record, text       an id's parts as one row; a layout argument
+//!   |-- record, text       an id's parts as one row; text of any encoding
 //!         |
 //!       mark               where the mark is stored, and when it has to be read anew
 //!         |
@@ -34,6 +35,7 @@ use pgrx::prelude::*;
 
 mod backend;
 mod catalog;
+mod convert;
 mod draw;
 mod entry;
 mod error;

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | What do the bits of an id mean? | [`layout`] |
 //! | How is an id packed, read back and printed? | [`id`] |
+//! | How is an id written as a short text? | [`encoding`] |
 //! | Can two ids be equal? When is a draw refused? | [`generator`] |
 //! | Which ids were drawn in a span of time? | [`bounds`] |
 //! | What happens after a crash, a failover, a restore? | [`mark`] |
@@ -33,6 +34,7 @@
 
 pub mod bounds;
 pub mod clock;
+pub mod encoding;
 pub mod error;
 pub mod generator;
 pub mod id;

@@ -1,20 +1,32 @@
-//! The fuzzer's corpus as a plain test: every file of `fuzz/corpus/layout` passes the check that the fuzzer runs.
+//! The fuzzer's corpora as plain tests: every file of `fuzz/corpus` passes the check that the fuzzer runs.
 
 use std::path::Path;
 
 #[path = "../fuzz/check.rs"]
 mod check;
+#[path = "../fuzz/check_encoding.rs"]
+mod check_encoding;
 
-#[test]
-fn every_file_of_the_corpus_passes_the_fuzzers_check() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/layout");
+/// Runs the fuzzer's check of a target over its corpus.
+fn for_each_file(target: &str, check: impl Fn(&[u8])) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let mut files = 0;
     for entry in corpus.read_dir().unwrap() {
         let path = entry.unwrap().path();
         // Shown if the check fails.
         println!("{}", path.display());
-        check::layout(&std::fs::read(path).unwrap());
+        check(&std::fs::read(path).unwrap());
         files += 1;
     }
     assert!(files >= 30, "{files} files in {}", corpus.display());
+}
+
+#[test]
+fn every_file_of_the_layouts_corpus_passes_the_fuzzers_check() {
+    for_each_file("layout", check::layout);
+}
+
+#[test]
+fn every_file_of_the_encodings_corpus_passes_the_fuzzers_check() {
+    for_each_file("encoding", check_encoding::encoding);
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | What is a layout, in plain arithmetic? What is the draw, in plain words? | `spec.rs`, `model.rs`: the oracles |
 //! | Do layouts, ids and instants do as the oracle does? | `layouts.rs`, `ids.rs`, `instants.rs` |
+//! | Do their texts? | `encodings.rs` |
 //! | Do servers? | `draws.rs`, `js53.rs`, `identities.rs`, `first_sequences.rs` |
 //! | Does what the mark builds on? | `marks.rs` |
 //!
@@ -25,6 +26,8 @@ use snowflake_core::clock::Clock;
 mod bounds;
 #[path = "properties/draws.rs"]
 mod draws;
+#[path = "properties/encodings.rs"]
+mod encodings;
 #[path = "properties/first_sequences.rs"]
 mod first_sequences;
 #[path = "properties/identities.rs"]

@@ -1,8 +1,10 @@
-//! Ids that others have published: they decode to what their sources say and compose back to the same id.
+//! Ids that others have published: they decode to what their sources say and compose back to the same id; texts stand for the numbers
+//! that their sources say.
 //!
-//! The table is `vectors.tsv`, which names the source of each. Properties of all ids are in `properties.rs`.
+//! The tables are `vectors.tsv` and `encodings.tsv`, which name the source of each. Properties of all ids are in `properties.rs`.
 
 use snowflake_core::clock::{Utc, parse_instant};
+use snowflake_core::encoding::Encoding;
 use snowflake_core::layout::Layout;
 
 /// The numbers that a source gives: `-` is none.
@@ -40,4 +42,20 @@ fn published_ids_decode_and_compose() {
         rows += 1;
     }
     assert!(rows >= 10, "{rows} rows");
+}
+
+#[test]
+fn published_texts_are_read_and_written() {
+    let mut rows = [0; Encoding::ALL.len()];
+    for row in include_str!("encodings.tsv").lines().filter(|line| !line.starts_with('#')) {
+        let cells: Vec<&str> = row.split('\t').collect();
+        let [number, encoding, text, _source] = cells[..] else { panic!("{row}") };
+        let (id, encoding) = (number.parse().unwrap(), Encoding::parse(encoding).unwrap());
+        let padded = format!("{text:0>width$}", width = encoding.length());
+        assert_eq!(encoding.decode(padded.chars()), Ok(id), "{row}");
+        let written = if encoding == Encoding::Base32 { padded.to_uppercase() } else { padded };
+        assert_eq!(encoding.encode(id), Ok(written), "{row}");
+        rows[encoding as usize] += 1;
+    }
+    assert!(rows.iter().all(|rows| *rows >= 5), "{rows:?}");
 }

@@ -10,8 +10,20 @@ use cluster::Server;
 use postgres::config::Host;
 
 /// In this order: the first one creates the extension.
-const FILES: [&str; 10] =
-    ["surface", "decode", "compose", "bounds", "pushdown", "partitions", "layouts", "draw", "mark", "errors"];
+const FILES: [&str; 12] = [
+    "surface",
+    "decode",
+    "compose",
+    "encoding",
+    "bounds",
+    "pushdown",
+    "partitions",
+    "layouts",
+    "draw",
+    "mark",
+    "convert",
+    "errors",
+];
 
 #[test]
 fn the_sql_surface_is_exactly_as_expected() {

@@ -1,0 +1,172 @@
+//! Ids as short texts: `base32` (Douglas Crockford's) and `base62`.
+//!
+//! An id is written as the number it is, its highest symbol first, with zeros up to the length of the largest id. Both alphabets
+//! ascend as their bytes do, so that texts compare as their ids do, byte by byte (`COLLATE "C"`).
+//!
+//! `base32` is as <https://www.crockford.com/base32.html> prescribes: without I, L, O and U; read in upper and lower case, with
+//! I and L as 1 and O as 0; hyphens may stand anywhere and are ignored. His check symbol, which is optional, is not supported.
+//! Hence several texts are read as one id. `base62` (digits, capitals, small letters, as GMP has them) is read as it is written:
+//! there each id has one text.
+
+use crate::error::{EncodingError, MAX_QUOTED, quoted};
+
+/// How an id is written as a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// Crockford's, 13 symbols.
+    Base32,
+    /// Digits, capitals and small letters, 11 symbols.
+    Base62,
+}
+
+/// What `VALUES_*` hold for a character that is no symbol.
+const NO_SYMBOL: u8 = u8::MAX;
+
+const VALUES_BASE32: [u8; 128] = {
+    let mut values = values(Encoding::Base32.symbols());
+    values[b'I' as usize] = 1;
+    values[b'L' as usize] = 1;
+    values[b'O' as usize] = 0;
+    let mut letter = b'A';
+    while letter <= b'Z' {
+        values[letter.to_ascii_lowercase() as usize] = values[letter as usize];
+        letter += 1;
+    }
+    values
+};
+
+const VALUES_BASE62: [u8; 128] = values(Encoding::Base62.symbols());
+
+/// The value of each ASCII character in an alphabet.
+const fn values(symbols: &str) -> [u8; 128] {
+    let mut values = [NO_SYMBOL; 128];
+    let mut value = 0;
+    while value < symbols.len() {
+        values[symbols.as_bytes()[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+}
+
+impl Encoding {
+    /// Every encoding.
+    pub const ALL: [Self; 2] = [Self::Base32, Self::Base62];
+
+    /// Finds an encoding by its name, as it is written.
+    ///
+    /// # Errors
+    /// [`EncodingError::UnknownName`].
+    pub fn parse(name: &str) -> Result<Self, EncodingError> {
+        Self::ALL
+            .into_iter()
+            .find(|encoding| encoding.name() == name)
+            .ok_or_else(|| EncodingError::UnknownName(quoted(name)))
+    }
+
+    /// The encoding's name in SQL.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Base32 => "base32",
+            Self::Base62 => "base62",
+        }
+    }
+
+    /// The alphabet: one character for each value, in ascending order.
+    pub const fn symbols(self) -> &'static str {
+        match self {
+            Self::Base32 => "0123456789ABCDEFGHJKMNPQRSTVWXYZ",
+            Self::Base62 => "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz",
+        }
+    }
+
+    /// How many symbols each text has: as many as the largest id needs.
+    pub const fn length(self) -> usize {
+        match self {
+            Self::Base32 => 13,
+            Self::Base62 => 11,
+        }
+    }
+
+    const fn base(self) -> u64 {
+        self.symbols().len() as u64
+    }
+
+    /// What is left of the largest id when only its first `count` symbols are looked at.
+    const fn largest(self, count: usize) -> u64 {
+        i64::MAX as u64 / self.base().pow((self.length() - count) as u32)
+    }
+
+    fn value(self, character: char) -> Option<u64> {
+        let values = match self {
+            Self::Base32 => &VALUES_BASE32,
+            Self::Base62 => &VALUES_BASE62,
+        };
+        values.get(character as usize).filter(|value| **value != NO_SYMBOL).map(|value| u64::from(*value))
+    }
+
+    /// Writes an id as a text of [`Self::length`] symbols.
+    ///
+    /// # Errors
+    /// [`EncodingError::Id`] for an id below 0.
+    ///
+    /// ```
+    /// use snowflake_core::encoding::Encoding;
+    /// assert_eq!(Encoding::Base32.encode(1541815603606036480)?, "1ASD13XH1F800");
+    /// assert_eq!(Encoding::Base62.encode(1541815603606036480)?, "1ptWyK4WgZU");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn encode(self, id: i64) -> Result<String, EncodingError> {
+        let mut rest = u64::try_from(id).map_err(|_| EncodingError::Id(id))?;
+        let mut text = vec![0; self.length()];
+        for symbol in text.iter_mut().rev() {
+            *symbol = self.symbols().as_bytes()[(rest % self.base()) as usize];
+            rest /= self.base();
+        }
+        Ok(String::from_utf8(text).expect("symbols are ASCII"))
+    }
+
+    /// Reads the id that a text was made of. Positions in errors count the characters of `text` from 1, hyphens included.
+    ///
+    /// Takes characters instead of a `&str` for texts in other encodings than UTF-8, and looks at no more of them than it has to.
+    ///
+    /// # Errors
+    /// The first of these that applies: [`EncodingError::Character`] for the first character that is no symbol,
+    /// [`EncodingError::Length`] for too few or too many symbols, [`EncodingError::Overflow`] for a number above 2^63-1.
+    ///
+    /// ```
+    /// use snowflake_core::encoding::Encoding;
+    /// assert_eq!(Encoding::Base32.decode("iasd-13xh-1f8oo".chars())?, 1541815603606036480);
+    /// assert_eq!(Encoding::Base62.decode("1ptWyK4WgZU".chars())?, 1541815603606036480);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn decode(self, text: impl Iterator<Item = char> + Clone) -> Result<i64, EncodingError> {
+        let mut id = 0;
+        let mut symbols = 0;
+        let mut end = 0;
+        let mut overflow = None;
+        for (character, position) in text.clone().zip(1..) {
+            if symbols <= self.length() {
+                end = position;
+            }
+            if self == Self::Base32 && character == '-' {
+                continue;
+            }
+            let value =
+                self.value(character).ok_or(EncodingError::Character { encoding: self, character, position })?;
+            symbols += 1;
+            if symbols <= self.length() && overflow.is_none() {
+                id = id * self.base() + value;
+                overflow = (id > self.largest(symbols)).then_some(position);
+            }
+        }
+        // For an error: what is left of the text are symbols and hyphens.
+        let quoted = || quoted(&text.clone().take(MAX_QUOTED + 1).collect::<String>());
+        if symbols != self.length() {
+            return Err(EncodingError::Length { encoding: self, symbols, text: quoted(), position: end });
+        }
+        match overflow {
+            None => Ok(id as i64),
+            Some(position) => Err(EncodingError::Overflow { encoding: self, text: quoted(), position }),
+        }
+    }
+}

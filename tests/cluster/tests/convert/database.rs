@@ -1,0 +1,249 @@
+//! A database of a test, and how two of them are compared.
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use cluster::plans::rows;
+use cluster::{Refusal, Server, refused, wait_until};
+use postgres::{Client, Error, NoTls};
+
+/// The servers that the tests share, since a start takes longer than most of them: each is started for the first of its
+/// databases. A static is never dropped; the harness's reaper stops them when the process has ended.
+static SERVERS: [LazyLock<Server>; 4] = [const { LazyLock::new(start) }; 4];
+
+/// Not more than can draw between two starts of a server.
+const DATABASES_PER_SERVER: usize = 100;
+
+fn start() -> Server {
+    // Nothing here is about crashes.
+    let settings = Server::drawing().config("fsync", "off").config("wal_level", "logical").time_limit();
+    // A conversion locks all parts of a table, and several tests run at once.
+    let server = settings.config("max_locks_per_transaction", "256").start();
+    server.connect().batch_execute("CREATE DATABASE prepared").unwrap();
+    // Everybody may try.
+    let granted =
+        "CREATE EXTENSION snowflake_id; CREATE SCHEMA app; GRANT EXECUTE ON FUNCTION snowflake_convert TO PUBLIC";
+    server.connect_to("prepared").batch_execute(granted).unwrap();
+    server
+}
+
+/// A database with the extension, on one of the shared servers.
+pub struct Database {
+    server: &'static Server,
+    name: String,
+}
+
+impl Database {
+    /// Makes a database and runs statements in it.
+    #[track_caller]
+    pub fn with(sql: &str) -> Self {
+        let database = Self::made("TEMPLATE prepared");
+        database.run(sql);
+        database
+    }
+
+    /// Makes a database in which a letter is a byte.
+    #[track_caller]
+    pub fn in_latin1() -> Self {
+        let database = Self::made("TEMPLATE template0 ENCODING LATIN1");
+        database.run("CREATE SCHEMA app; CREATE EXTENSION snowflake_id SCHEMA public");
+        database
+    }
+
+    #[track_caller]
+    fn made(how: &str) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        // Relaxed: only the number itself matters.
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let server = &*SERVERS[number / DATABASES_PER_SERVER];
+        let name = format!("d{number}");
+        server.connect().batch_execute(&format!("CREATE DATABASE {name} {how}")).unwrap();
+        Self { server, name }
+    }
+
+    /// Makes a role that no other test uses, and returns its name.
+    #[track_caller]
+    pub fn role(&self, name: &str) -> String {
+        let role = format!("{name}_{}", self.name);
+        self.run(&format!("CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA app TO {role}"));
+        role
+    }
+
+    /// Runs statements in a session of their own.
+    #[track_caller]
+    pub fn run(&self, sql: &str) {
+        if let Err(error) = self.connect().batch_execute(sql) {
+            panic!("{error:?}\n{sql}");
+        }
+    }
+
+    /// Connects as the superuser. What is in the schema `app` needs no schema in this session.
+    #[track_caller]
+    pub fn connect(&self) -> Client {
+        self.connect_as("postgres")
+    }
+
+    #[track_caller]
+    pub fn connect_as(&self, user: &str) -> Client {
+        self.connect_and_listen_as(user).0
+    }
+
+    /// Connects as the superuser, and collects what the session is told besides results: severity and message.
+    #[track_caller]
+    pub fn connect_and_listen(&self) -> (Client, Arc<Mutex<Vec<String>>>) {
+        self.connect_and_listen_as("postgres")
+    }
+
+    #[track_caller]
+    fn connect_and_listen_as(&self, user: &str) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let ear = Arc::clone(&heard);
+        let mut connection = self.server.connection();
+        connection.user(user).dbname(&self.name).options("-c search_path=app,public");
+        connection.notice_callback(move |notice| {
+            ear.lock().unwrap().push(format!("{}: {}", notice.severity(), notice.message()));
+        });
+        (connection.connect(NoTls).expect("the server accepts a connection"), heard)
+    }
+
+    /// The database as `pg_dump` writes it, with its rows, without the extension's marks.
+    #[track_caller]
+    pub fn dump(&self) -> String {
+        let file = self.server.dump(&self.name, "postgres", &[]);
+        let dump = fs::read_to_string(&file).expect("pg_dump has written it");
+        fs::remove_file(file).expect("it is ours");
+        // The second is a random word against a malicious server.
+        let varies = |line: &&str| line.contains("snowflake_mark") || line.contains(r"restrict ");
+        dump.lines().filter(|line| !varies(line)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Runs statements by hand, in one transaction, where nothing needs no schema.
+    #[track_caller]
+    pub fn by_hand(&self, statements: &[String]) {
+        let mut psql = self.server.client("psql");
+        psql.args(["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", &self.name]);
+        for statement in statements {
+            psql.args(["--command", statement]);
+        }
+        let output = psql.output().expect("psql runs");
+        assert!(output.status.success(), "{statements:#?}\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Waits until a session waits for a lock.
+    #[track_caller]
+    pub fn wait_until_locked(&self, pid: i32) {
+        let mut observer = self.connect();
+        let waits = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
+        wait_until("a session that waits for a lock", || observer.query_opt(waits, &[&pid]).unwrap().is_some());
+    }
+
+    /// Expects that a call is refused, with `dry_run` and without, and has changed nothing: no catalog has another row than
+    /// before. Returns what the server said.
+    #[track_caller]
+    pub fn refusal(&self, session: &mut Client, call: &str) -> Refusal {
+        let before = catalogs(&mut self.connect());
+        let dry = refused(convert(session, &format!("{call}, dry_run => true")));
+        let refusal = refused(convert(session, call));
+        // The numbers in a message may be others.
+        assert_eq!((&dry.sqlstate, &dry.hint), (&refusal.sqlstate, &refusal.hint), "{dry:?}, {refusal:?}");
+        assert_eq!(before, catalogs(&mut self.connect()), "{call}: {refusal:?}");
+        refusal
+    }
+}
+
+impl Drop for Database {
+    /// Never panics: it runs while a failed test unwinds.
+    fn drop(&mut self) {
+        if let Ok(mut session) = self.server.connection().connect(NoTls) {
+            let _ = session.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        }
+    }
+}
+
+/// Calls `snowflake_convert` with arguments as SQL writes them, and returns the statements.
+pub fn convert(session: &mut Client, call: &str) -> Result<Vec<String>, Error> {
+    rows(session, &format!("SELECT * FROM public.snowflake_convert({call})"))
+}
+
+/// Calls `snowflake_convert`, which must succeed.
+#[track_caller]
+pub fn converted(session: &mut Client, call: &str) -> Vec<String> {
+    match convert(session, call) {
+        Ok(statements) => statements,
+        Err(error) => panic!("{call}: {error:?}"),
+    }
+}
+
+/// What the catalogs say about everything that is not PostgreSQL's own, numbers of objects and files included.
+#[track_caller]
+pub fn catalogs(session: &mut Client) -> Vec<String> {
+    // Not what statistics, vacuum and the first use of an index leave there.
+    let queries = [
+        "SELECT 'class', oid::regclass, oid, relfilenode, relkind, relowner, relacl, relchecks, relhasrules, relreplident,
+                relrowsecurity, relispartition, reloptions
+         FROM pg_class WHERE oid >= 16384",
+        "SELECT 'attribute', a.attrelid::regclass, a.attnum, a.attname, a.atttypid::regtype, a.attnotnull, a.attidentity,
+                a.attgenerated, a.attstattarget, a.attstorage, a.attoptions, a.attacl, a.attinhcount, d.oid,
+                pg_get_expr(d.adbin, d.adrelid)
+         FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+         WHERE a.attrelid >= 16384",
+        "SELECT 'constraint', c.oid, c.conname, c.convalidated, c.conparentid, pg_get_constraintdef(c.oid),
+                obj_description(c.oid, 'pg_constraint')
+         FROM pg_constraint c WHERE c.oid >= 16384",
+        "SELECT 'sequence', seqrelid::regclass, s.*, pg_sequence_last_value(seqrelid) FROM pg_sequence s
+         WHERE seqrelid::regclass::text NOT LIKE '%snowflake_mark%'",
+        "SELECT 'trigger', tgrelid::regclass, oid, tgname, tgenabled FROM pg_trigger",
+        "SELECT 'dependency', d.* FROM pg_depend d WHERE objid >= 16384",
+    ];
+    let mut described: Vec<String> = queries.iter().flat_map(|query| rows(session, query).unwrap()).collect();
+    described.sort();
+    described
+}
+
+/// One side of a schema in which `{before -> after}` stands for what is to change.
+pub fn side(schema: &str, after: bool) -> String {
+    let mut text = String::new();
+    let mut parts = schema.split('{');
+    text += parts.next().unwrap_or_default();
+    for part in parts {
+        let (change, rest) = part.split_once('}').expect("a test closes its braces");
+        let (old, new) = change.split_once("->").expect("a test says what becomes of it");
+        text += if after { new.trim() } else { old.trim() };
+        text += rest;
+    }
+    text
+}
+
+/// Asserts that the calls make of a schema's left sides its right sides, that a dry run changes nothing and returns the same
+/// statements, and that these have the same effect when they are run by hand. Returns the database that was converted.
+#[track_caller]
+pub fn assert_becomes(schema: &str, calls: &[&str]) -> Database {
+    let wanted = Database::with(&side(schema, true)).dump();
+    let [by_hand, by_call] = [(); 2].map(|()| Database::with(&side(schema, false)));
+    let mut statements = Vec::new();
+    for call in calls {
+        let mut session = by_hand.connect();
+        let before = catalogs(&mut session);
+        let dry = converted(&mut session, &format!("{call}, dry_run => true"));
+        assert_eq!(before, catalogs(&mut session), "a dry run of {call}");
+        drop(session);
+        by_hand.by_hand(&dry);
+        assert_eq!(converted(&mut by_call.connect(), call), dry, "{call}");
+        statements.extend(dry);
+    }
+    assert_same(&by_call.dump(), &wanted, &statements);
+    assert_same(&by_hand.dump(), &wanted, &statements);
+    by_call
+}
+
+/// Asserts that two dumps are the same, or says which lines only one of them has.
+#[track_caller]
+pub fn assert_same(dump: &str, wanted: &str, statements: &[String]) {
+    let only = |sign: &str, these: &str, those: &str| -> Vec<String> {
+        let those: Vec<&str> = those.lines().collect();
+        these.lines().filter(|line| !those.contains(line)).map(|line| format!("{sign} {line}")).collect()
+    };
+    let lines = [only("-", wanted, dump), only("+", dump, wanted)].concat();
+    assert!(dump == wanted, "{}\nafter\n{}", lines.join("\n"), statements.join(";\n"));
+}

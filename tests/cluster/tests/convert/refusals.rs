@@ -1,0 +1,361 @@
+//! Who may convert what, and what stands in the way. A refusal says what to do, and nothing is changed by it.
+
+use cluster::drawing::noon;
+use cluster::{Draw, Refusal, Server, refused};
+
+use crate::database::{Database, catalogs, convert, converted};
+
+fn all(refusal: &Refusal) -> String {
+    let Refusal { sqlstate, message, detail, hint } = refusal;
+    format!("{sqlstate}: {message}\n{}\n{}", detail.as_deref().unwrap_or_default(), hint.as_deref().unwrap_or_default())
+}
+
+/// What PostgreSQL does not change the type under: how it is made, how it is removed, and its name.
+const OBSTACLES: [(&str, &str, &str); 14] = [
+    ("CREATE VIEW app.obstacle AS SELECT id FROM app.t", "DROP VIEW app.obstacle", "obstacle"),
+    ("CREATE VIEW app.obstacle AS SELECT 1 FROM app.t ORDER BY id", "DROP VIEW app.obstacle", "obstacle"),
+    ("CREATE MATERIALIZED VIEW app.obstacle AS SELECT * FROM app.t", "DROP MATERIALIZED VIEW app.obstacle", "obstacle"),
+    (
+        "CREATE RULE obstacle AS ON UPDATE TO app.n WHERE EXISTS (SELECT FROM app.t WHERE id = 1) DO INSTEAD NOTHING",
+        "DROP RULE obstacle ON app.n",
+        "obstacle",
+    ),
+    ("CREATE POLICY obstacle ON app.t USING (id > 0)", "DROP POLICY obstacle ON app.t", "obstacle"),
+    (
+        "CREATE POLICY obstacle ON app.n USING (EXISTS (SELECT FROM app.t WHERE id = 1))",
+        "DROP POLICY obstacle ON app.n",
+        "obstacle",
+    ),
+    (
+        "CREATE TRIGGER obstacle AFTER UPDATE OF id ON app.t EXECUTE FUNCTION app.nothing()",
+        "DROP TRIGGER obstacle ON app.t",
+        "obstacle",
+    ),
+    (
+        "CREATE TRIGGER obstacle BEFORE UPDATE ON app.t FOR EACH ROW WHEN (new.id > 0) EXECUTE FUNCTION app.nothing()",
+        "DROP TRIGGER obstacle ON app.t",
+        "obstacle",
+    ),
+    (
+        "ALTER TABLE app.t ADD obstacle bigint GENERATED ALWAYS AS (id * 2) STORED",
+        "ALTER TABLE app.t DROP obstacle",
+        "obstacle",
+    ),
+    (
+        "CREATE FUNCTION app.obstacle() RETURNS bigint BEGIN ATOMIC SELECT max(id) FROM app.t; END",
+        "DROP FUNCTION app.obstacle()",
+        "obstacle",
+    ),
+    ("CREATE PUBLICATION obstacle FOR TABLE app.t (id, n)", "DROP PUBLICATION obstacle", "obstacle"),
+    ("CREATE PUBLICATION obstacle FOR TABLE app.t WHERE (id > 0)", "DROP PUBLICATION obstacle", "obstacle"),
+    ("CREATE TABLE app.obstacle (row app.t)", "DROP TABLE app.obstacle", "obstacle"),
+    ("CREATE TABLE app.obstacle (rows app.t[])", "DROP TABLE app.obstacle", "obstacle"),
+];
+
+/// On the column itself, on one that refers to it, and on one that inherits from it, which would be widened with it.
+#[test]
+fn what_depends_on_the_columns_type_is_named_and_may_be_removed() {
+    let tables = "CREATE TABLE app.n (n integer);
+        CREATE FUNCTION app.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END';";
+    for (schema, table) in [
+        ("CREATE TABLE app.t (id serial PRIMARY KEY, n integer)", "app.t"),
+        (
+            "CREATE TABLE app.root (id serial PRIMARY KEY);
+             CREATE TABLE app.between (id integer PRIMARY KEY REFERENCES app.root);
+             CREATE TABLE app.t (id integer PRIMARY KEY REFERENCES app.between, n integer)",
+            "app.root",
+        ),
+        ("CREATE TABLE app.root (id serial); CREATE TABLE app.t (n integer) INHERITS (app.root)", "app.root"),
+    ] {
+        let database = Database::with(&format!("{tables}{schema}"));
+        let mut session = database.connect();
+        let call = format!("'{table}', 'id', rewrite => true");
+        for (make, remove, name) in OBSTACLES {
+            session.batch_execute(make).unwrap_or_else(|error| panic!("{make}: {error:?}"));
+            let refusal = database.refusal(&mut session, &call);
+            assert!(all(&refusal).contains(name) && refusal.hint.is_some(), "{make}: {refusal:?}");
+            session.batch_execute(remove).unwrap();
+        }
+        converted(&mut session, &call);
+    }
+}
+
+/// One look is to be enough.
+#[test]
+fn everything_that_stands_in_the_way_is_named_at_once() {
+    let database = Database::with(
+        "CREATE TABLE t (id serial PRIMARY KEY);
+         CREATE TABLE child (t integer REFERENCES t);
+         CREATE VIEW first_view AS SELECT id FROM t;
+         CREATE VIEW second_view AS SELECT t FROM child;
+         CREATE POLICY third_policy ON child USING (t > 0)",
+    );
+    let refusal = database.refusal(&mut database.connect(), "'t', 'id', true");
+    for name in ["first_view", "second_view", "third_policy"] {
+        assert!(all(&refusal).contains(name), "{refusal:?}");
+    }
+}
+
+/// A partition key's type cannot be changed, nor a column's that comes from elsewhere.
+#[test]
+fn a_column_whose_type_is_fixed_is_refused_and_its_table_named() {
+    for (schema, call, name) in [
+        (
+            "CREATE TABLE t (id serial PRIMARY KEY) PARTITION BY RANGE (id); CREATE TABLE t1 PARTITION OF t DEFAULT",
+            "'t', 'id', true",
+            "\"t\"",
+        ),
+        ("CREATE TABLE t (id serial, n integer) PARTITION BY RANGE ((id + 1))", "'t', 'id', true", "\"t\""),
+        (
+            "CREATE TABLE t (id serial PRIMARY KEY); CREATE TABLE child (t integer REFERENCES t) PARTITION BY LIST (t)",
+            "'t', 'id', true",
+            "\"child\"",
+        ),
+        (
+            "CREATE TABLE t (id serial PRIMARY KEY); CREATE TABLE a (t integer REFERENCES t); CREATE TABLE b (t integer);
+             CREATE TABLE child () INHERITS (a, b)",
+            "'t', 'id', true",
+            "\"child\"",
+        ),
+        (
+            "CREATE TABLE t (id serial PRIMARY KEY); CREATE TYPE of AS (t integer);
+             CREATE TABLE child OF of; ALTER TABLE child ADD FOREIGN KEY (t) REFERENCES t",
+            "'t', 'id', true",
+            "\"child\"",
+        ),
+        (
+            "CREATE TABLE t (id serial PRIMARY KEY); CREATE DOMAIN number AS integer CHECK (value > 0);
+             CREATE TABLE child (t number REFERENCES t)",
+            "'t', 'id', true",
+            "child",
+        ),
+    ] {
+        let database = Database::with(schema);
+        let refusal = database.refusal(&mut database.connect(), call);
+        assert!(all(&refusal).contains(name), "{schema}: {refusal:?}");
+    }
+}
+
+#[test]
+fn only_a_table_of_ones_own_kind_can_be_converted() {
+    let database = Database::with(
+        "CREATE TABLE t (id bigserial PRIMARY KEY, day date) ;
+         CREATE INDEX i ON t (id);
+         CREATE VIEW v AS SELECT id FROM t;
+         CREATE MATERIALIZED VIEW m AS SELECT id FROM t;
+         CREATE TYPE c AS (id bigint);
+         CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w; CREATE FOREIGN TABLE f (id bigint) SERVER s",
+    );
+    let mut session = database.connect();
+    for relation in ["i", "v", "m", "c", "f", "t_id_seq"] {
+        let column = if relation == "t_id_seq" { "last_value" } else { "id" };
+        let refusal = database.refusal(&mut session, &format!("'{relation}', '{column}'"));
+        assert_eq!(refusal.sqlstate, "42809", "{relation}: {refusal:?}");
+        assert!(refusal.message.contains(&format!("\"{relation}\"")), "{refusal:?}");
+    }
+    let refusal = database.refusal(&mut session, "12345, 'id'");
+    assert_eq!(refusal.sqlstate, "42P01", "{refusal:?}");
+}
+
+#[test]
+fn a_catalog_of_postgresql_is_not_a_table_of_ones_own() {
+    let database = Database::with("");
+    let mut session = database.connect();
+    for call in [
+        "'pg_largeobject', 'pageno', true",
+        "'pg_statistic', 'staattnum', true",
+        "'pg_class', 'relpages', true",
+        "'information_schema.sql_features', 'feature_id'",
+        "(SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 'pg_proc'), 'chunk_seq', true",
+    ] {
+        database.refusal(&mut session, call);
+    }
+}
+
+/// What is a part is converted with the whole.
+#[test]
+fn a_part_is_refused_and_the_whole_is_named() {
+    let database = Database::with(
+        "CREATE TABLE whole (id bigserial, day date) PARTITION BY LIST (day);
+         CREATE TABLE half PARTITION OF whole DEFAULT PARTITION BY LIST (day);
+         CREATE TABLE quarter PARTITION OF half DEFAULT;
+         CREATE TABLE parent (id serial); CREATE TABLE child () INHERITS (parent)",
+    );
+    let mut session = database.connect();
+    for (call, whole) in [("'half', 'id'", "whole"), ("'quarter', 'id'", "whole"), ("'child', 'id', true", "parent")] {
+        let refusal = database.refusal(&mut session, call);
+        assert!(all(&refusal).contains(&format!("\"{whole}\"")), "{refusal:?}");
+    }
+}
+
+#[test]
+fn a_column_must_be_there_and_of_an_integer_type() {
+    let database = Database::with(
+        "CREATE DOMAIN number AS integer CHECK (value > 0);
+         CREATE TABLE t (id bigserial, gone integer, n numeric, u uuid, x text, d number, a bigint[], o oid, f float8,
+             g bigint GENERATED ALWAYS AS (7) STORED);
+         ALTER TABLE t DROP gone",
+    );
+    let mut session = database.connect();
+    for column in ["nothing", "", "ID", "gone", "........pg.dropped.2........"] {
+        let refusal = database.refusal(&mut session, &format!("'t', '{column}', true"));
+        assert_eq!(refusal.sqlstate, "42703", "{column}: {refusal:?}");
+    }
+    for column in ["n", "u", "x", "d", "a", "o", "f", "g", "ctid", "tableoid", "xmin"] {
+        let refusal = database.refusal(&mut session, &format!("'t', '{column}', true"));
+        assert!(refusal.message.contains(&format!("\"{column}\"")), "{refusal:?}");
+    }
+    let refusal = database.refusal(&mut session, "'t', 'd', true");
+    assert!(refusal.hint.is_some(), "{refusal:?}");
+}
+
+/// Not even for as long as it takes to say no: the tables are in use, and a request for a lock would queue up all others.
+#[test]
+fn who_does_not_own_the_table_is_refused_at_once() {
+    let database = Database::with("");
+    let (owner, other) = (database.role("owner"), database.role("other"));
+    database.run(&format!(
+        "CREATE TABLE app.mine (id serial PRIMARY KEY); CREATE TABLE app.theirs (mine integer REFERENCES app.mine, id serial);
+         ALTER TABLE app.mine OWNER TO {owner}; ALTER TABLE app.theirs OWNER TO {other};
+         GRANT ALL ON app.mine, app.theirs TO {owner}, {other}"
+    ));
+    let mut user = database.connect();
+    user.batch_execute("BEGIN; SELECT FROM mine, theirs").unwrap();
+    for (who, call, whose) in [(&other, "'mine', 'id', true", "mine"), (&owner, "'theirs', 'id', true", "theirs")] {
+        let mut session = database.connect_as(who);
+        session.batch_execute("SET lock_timeout = '10s'").unwrap();
+        for dry_run in ["false", "true"] {
+            let refusal = refused(convert(&mut session, &format!("{call}, {dry_run}")));
+            assert_eq!(refusal.sqlstate, "42501", "{refusal:?}");
+            assert_eq!(refusal.message, format!("must be owner of table {whose}"));
+        }
+    }
+    user.batch_execute("COMMIT").unwrap();
+    // What refers to it is somebody else's.
+    let mut session = database.connect_as(&owner);
+    let refusal = database.refusal(&mut session, "'mine', 'id', true");
+    assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), ("42501", "must be owner of table theirs"));
+    database.run("ALTER TABLE theirs ALTER mine TYPE bigint");
+    session.batch_execute("SET lock_timeout = 0").unwrap();
+    converted(&mut session, "'mine', 'id', true");
+}
+
+/// As PostgreSQL counts ownership: not by name.
+#[test]
+fn a_member_of_the_owning_role_may_convert() {
+    let database = Database::with("CREATE TABLE app.t (id bigserial)");
+    let [owner, member, passive] = ["owner", "member", "passive"].map(|name| database.role(name));
+    database.run(&format!(
+        "ALTER TABLE app.t OWNER TO {owner};
+         GRANT {owner} TO {member}; ALTER ROLE {passive} NOINHERIT; GRANT {owner} TO {passive}"
+    ));
+    let mut session = database.connect_as(&passive);
+    assert_eq!(database.refusal(&mut session, "'t', 'id'").sqlstate, "42501");
+    session.batch_execute(&format!("SET ROLE {owner}")).unwrap();
+    converted(&mut session, "'t', 'id', dry_run => true");
+    converted(&mut database.connect_as(&member), "'t', 'id'");
+    // Those who insert own nothing.
+    database.run(&format!("GRANT INSERT ON t TO {passive}"));
+    database.connect_as(&passive).batch_execute("INSERT INTO t DEFAULT VALUES").unwrap();
+}
+
+#[test]
+fn what_is_in_use_by_the_same_session_is_refused() {
+    let database = Database::with(
+        "CREATE TABLE t (id serial PRIMARY KEY);
+         CREATE TABLE child (t integer REFERENCES t DEFERRABLE INITIALLY DEFERRED);
+         INSERT INTO t VALUES (1), (2)",
+    );
+    let mut session = database.connect();
+    for (beginning, call) in [
+        ("BEGIN; DECLARE c CURSOR FOR SELECT * FROM t; FETCH c", "SELECT snowflake_convert('t', 'id', true)"),
+        ("BEGIN; INSERT INTO child VALUES (1)", "SELECT snowflake_convert('t', 'id', true)"),
+        ("BEGIN", "SELECT snowflake_convert('t', 'id', true) FROM t"),
+    ] {
+        session.batch_execute(beginning).unwrap();
+        let refusal = refused(session.batch_execute(call));
+        assert_eq!(refusal.sqlstate, "55006", "{beginning}; {call}: {refusal:?}");
+        session.batch_execute("ROLLBACK").unwrap();
+    }
+    converted(&mut session, "'t', 'id', true");
+}
+
+#[test]
+fn an_event_trigger_that_objects_is_heeded() {
+    let database = Database::with(
+        "CREATE TABLE t (id serial PRIMARY KEY); CREATE TABLE child (t integer REFERENCES t);
+         CREATE FUNCTION object() RETURNS event_trigger LANGUAGE plpgsql AS
+             $$BEGIN RAISE EXCEPTION 'not today'; END$$",
+    );
+    let mut session = database.connect();
+    for event in ["ddl_command_start", "ddl_command_end", "table_rewrite", "sql_drop"] {
+        session.batch_execute(&format!("CREATE EVENT TRIGGER e ON {event} EXECUTE FUNCTION object()")).unwrap();
+        let before = catalogs(&mut session);
+        // Not the SQLSTATE: what pgrx does not know it makes XX000.
+        assert_eq!(refused(convert(&mut session, "'t', 'id', true")).message, "not today", "{event}");
+        assert_eq!(before, catalogs(&mut session), "{event}");
+        session.batch_execute("DROP EVENT TRIGGER e").unwrap();
+    }
+    converted(&mut session, "'t', 'id', true");
+}
+
+const TABLE: &str = "CREATE TABLE t (id bigserial PRIMARY KEY)";
+
+/// Asserts that a server that cannot draw does not convert, and for the same reason.
+#[track_caller]
+fn assert_refused_as_drawing_is(server: &Server) {
+    let mut session = server.connect();
+    session.batch_execute(TABLE).unwrap();
+    let reason = refused(session.try_draw());
+    for call in ["'t', 'id'", "'t', 'id', dry_run => true"] {
+        let refusal = refused(convert(&mut session, call));
+        assert_eq!((&refusal.sqlstate, &refusal.hint), (&reason.sqlstate, &reason.hint), "{refusal:?}");
+    }
+    assert_eq!(session.ids("INSERT INTO t DEFAULT VALUES RETURNING id").unwrap(), [1]);
+}
+
+#[test]
+fn a_server_without_a_number_converts_nothing() {
+    assert_refused_as_drawing_is(&Server::builder().start_with_extension());
+}
+
+#[test]
+fn a_server_without_preload_converts_nothing() {
+    assert_refused_as_drawing_is(&Server::builder().without_preload().start_with_extension());
+}
+
+#[test]
+fn a_server_whose_layout_is_used_up_converts_nothing() {
+    assert_refused_as_drawing_is(&Server::drawing().set("layout", "baidu").start_with_extension());
+}
+
+#[test]
+fn a_server_with_another_layout_than_the_databases_converts_nothing() {
+    let server = Server::drawing().start_with_extension();
+    server.connect().draw();
+    server.set_config("snowflake_id.layout", "leaf");
+    server.restart();
+    assert_refused_as_drawing_is(&server);
+}
+
+#[test]
+fn a_clock_that_was_set_back_converts_nothing() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    server.connect().draw();
+    server.freeze_clock(noon() - 3_600_000);
+    let mut session = server.connect();
+    session.batch_execute(TABLE).unwrap();
+    assert_eq!(refused(convert(&mut session, "'t', 'id'")).sqlstate, "58000");
+    assert_eq!(session.ids("INSERT INTO t DEFAULT VALUES RETURNING id").unwrap(), [1]);
+}
+
+#[test]
+fn nothing_is_converted_where_nothing_may_be_written() {
+    let server = Server::drawing().start_with_extension();
+    server.connect().batch_execute(TABLE).unwrap();
+    let mut session = server.connect();
+    session.batch_execute("BEGIN READ ONLY").unwrap();
+    assert_eq!(refused(convert(&mut session, "'t', 'id'")).sqlstate, "25006");
+    let standby = server.standby().start();
+    assert_eq!(refused(convert(&mut standby.connect(), "'t', 'id'")).sqlstate, "25006");
+}
