@@ -5,7 +5,7 @@ PG_CONFIG ?= pg_config
 SKIPS ?= allowed
 export PG_CONFIG SKIPS DESTDIR
 
-.PHONY: build setup install demo test bench lint package test-package test-matrix clean help
+.PHONY: build setup setup-build install demo test bench lint package test-package test-matrix clean help
 .NOTPARALLEL:
 
 build:
@@ -29,22 +29,26 @@ help:
 setup:
 	@tools/setup
 
+# Without what only tests need.
+setup-build:
+	@tools/setup build
+
 install:
 	@tools/install
 
-demo: setup build install
+demo: setup-build build install
 	@KEEP='$(KEEP)' cargo run --quiet -p cluster --bin demo
 
 test: setup
 	@tools/test
 
-bench: setup
+bench: setup-build
 	@tools/bench $(if $(RUNS),--runs $(RUNS)) $(FIGURES)
 
-lint: setup
+lint: setup-build
 	@tools/lint
 
-package: setup
+package: setup-build
 	@tools/package
 
 test-package: setup

@@ -42,6 +42,15 @@ pub fn postgres_version() -> u32 {
     })
 }
 
+/// Returns where `make setup` puts what tests need and what is not to be installed.
+pub(crate) fn cache() -> Option<PathBuf> {
+    let cache = match env::var_os("XDG_CACHE_HOME") {
+        Some(cache) => PathBuf::from(cache),
+        None => PathBuf::from(env::var_os("HOME")?).join(".cache"),
+    };
+    Some(cache.join("snowflake_id"))
+}
+
 /// What `PG_CONFIG` (default `pg_config`) describes.
 pub(crate) struct Installation {
     pg_config: PathBuf,

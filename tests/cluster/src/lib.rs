@@ -13,12 +13,14 @@
 //! - [`marks`]: the marks of a database, and what an id needs of them
 //! - [`plans`]: plans and rows, with the time pushdown and without
 //! - [`patroni`]: servers that Patroni manages
+//! - [`clients`]: programs as people write them with their client, run for real
 //! - [`refusal`]: an error of the server, taken apart
 //! - [`outcome`]: waiting for a condition, and reporting a test as skipped
 //! - `scratch`, `installation`: where the servers live, and which programs they are
 
 #![forbid(unsafe_code)]
 
+pub mod clients;
 pub mod clock;
 pub mod copies;
 pub mod disk;
@@ -33,6 +35,7 @@ pub mod refusal;
 mod scratch;
 pub mod server;
 
+pub use clients::{Application, Language, Program};
 pub use clock::faketime_library;
 pub use copies::Backup;
 pub use drawing::{Draw, Known, Running, assert_ascending, assert_unique, instant};

@@ -25,7 +25,7 @@ use postgres::config::TargetSessionAttrs;
 use postgres::{Client, Config, NoTls};
 
 use crate::drawing::Draw;
-use crate::installation::Installation;
+use crate::installation::{Installation, cache};
 use crate::outcome::wait_until;
 use crate::server::{copy, end, is_gone, locked, pid_of, remove_shared_memory, signal, stop_and_list};
 use crate::{clock, scratch};
@@ -61,11 +61,7 @@ impl Programs {
     }
 
     fn unpacked() -> Option<Self> {
-        let cache = match env::var_os("XDG_CACHE_HOME") {
-            Some(cache) => PathBuf::from(cache),
-            None => PathBuf::from(env::var_os("HOME")?).join(".cache"),
-        };
-        let mut root = cache.join("snowflake_id/programs/usr");
+        let mut root = cache()?.join("programs/usr");
         if !["patroni", "patronictl", "etcd"].iter().all(|name| root.join("bin").join(name).exists()) {
             return None;
         }
@@ -239,16 +235,16 @@ impl Patroni {
     /// Changes the configuration that all members share, and returns when each server knows that it needs a restart.
     ///
     /// # Panics
+    ///
+    /// Panics if `patronictl` fails, or if no restart is needed.
+    #[track_caller]
+    pub fn edit_config(&self, change: &str) {
         // A Patroni takes a server for one that is starting for a while after it streams, and does not tell it then what has
         // changed until it is restarted.
         let is_up = |line: &&str| line.contains("| running ") || line.contains("| streaming ");
         wait_until("members that run, as Patroni sees it", || {
             self.patronictl(&["list"]).lines().filter(is_up).count() == self.members.len()
         });
-    ///
-    /// Panics if `patronictl` fails, or if no restart is needed.
-    #[track_caller]
-    pub fn edit_config(&self, change: &str) {
         let file = self.members[0].directory.join("change.yml");
         fs::write(&file, change).expect("the member's directory is writable");
         self.patronictl(&["edit-config", SCOPE, "--force", "--apply", file.to_str().expect("its name is UTF-8")]);
@@ -505,7 +501,7 @@ fn log(directory: &Path) -> String {
 
 /// Returns ports that nothing listens on. None of those that the system gives to outgoing connections: while a member is down,
 /// one of them could take its port away.
-fn free_ports<const N: usize>() -> [u16; N] {
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 10_000;
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();

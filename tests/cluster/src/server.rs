@@ -22,9 +22,9 @@ use postgres::{Client, NoTls};
 use crate::copies::Files;
 use crate::installation::Installation;
 use crate::outcome::wait_until;
-use crate::{clock, disk, scratch};
+use crate::{clock, disk, patroni, scratch};
 
-/// Names the socket only: no server listens on the network, so servers with the same number do not collide.
+/// Names the socket only: such a server does not listen on the network, so servers with the same number do not collide.
 const PORT: u16 = 5432;
 
 /// The file in the data directory that holds a test's settings, included at the end of postgresql.conf.
@@ -67,6 +67,7 @@ pub struct Builder {
     signal_file: Option<&'static str>,
     archive: bool,
     small_disk: Option<u32>,
+    tcp: bool,
 }
 
 impl Builder {
@@ -113,6 +114,14 @@ impl Builder {
         self
     }
 
+    /// Lets the server listen on a port of 127.0.0.1 as well, where a role needs a password: whoever is on this machine
+    /// reaches it there. Through its socket everybody is trusted, as always.
+    #[must_use]
+    pub fn tcp(mut self) -> Self {
+        self.tcp = true;
+        self
+    }
+
     /// Describes a server that begins as a copy of a data directory.
     pub(crate) fn copy_of(
         files: &Arc<Files>,
@@ -143,8 +152,11 @@ impl Builder {
         if let Some(time) = &self.clock {
             clock::set(&directory, time);
         }
+        let [port] = if self.tcp { patroni::free_ports() } else { [PORT] };
         let server = Server {
             directory,
+            port,
+            tcp: self.tcp,
             settings: Mutex::new(self.settings),
             faketime: AtomicBool::new(self.clock.is_some()),
             postmaster: Mutex::new(None),
@@ -164,6 +176,10 @@ impl Builder {
         if let Some(file) = self.signal_file {
             fs::write(data_dir.join(file), "").expect("the data directory is writable");
         }
+        if self.tcp {
+            let rules = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+            fs::write(data_dir.join("pg_hba.conf"), rules).expect("the data directory is writable");
+        }
         if self.archive {
             let archive = server.archive_dir();
             fs::create_dir(&archive).expect("the server's directory is writable");
@@ -181,6 +197,9 @@ impl Builder {
 #[derive(Debug)]
 pub struct Server {
     directory: PathBuf,
+    port: u16,
+    /// Whether the port is one of the network, too.
+    tcp: bool,
     settings: Mutex<BTreeMap<String, String>>,
     faketime: AtomicBool,
     /// `None` while the server is down.
@@ -201,6 +220,7 @@ impl Server {
             signal_file: None,
             archive: false,
             small_disk: None,
+            tcp: false,
         };
         nothing.config("shared_preload_libraries", "snowflake_id")
     }
@@ -211,13 +231,13 @@ impl Server {
     #[must_use]
     pub fn connection(&self) -> postgres::Config {
         let mut config = postgres::Config::new();
-        config.host_path(&self.directory).port(PORT).user("postgres").dbname("postgres");
+        config.host_path(&self.directory).port(self.port).user("postgres").dbname("postgres");
         config
     }
 
     /// Returns how other programs of PostgreSQL connect as the superuser.
     pub(crate) fn conninfo(&self) -> String {
-        format!("host='{}' port={PORT} user=postgres dbname=postgres", self.directory.display())
+        format!("host='{}' port={} user=postgres dbname=postgres", self.directory.display(), self.port)
     }
 
     /// Connects as the superuser to the database `postgres`.
@@ -251,7 +271,7 @@ impl Server {
         let mut command = Installation::get().command(program, &self.directory);
         command
             .env("PGHOST", &self.directory)
-            .env("PGPORT", PORT.to_string())
+            .env("PGPORT", self.port.to_string())
             .env("PGUSER", "postgres")
             .env("PGDATABASE", "postgres")
             .env("PGCLIENTENCODING", "UTF8")
@@ -271,7 +291,7 @@ impl Server {
     #[must_use]
     pub fn psql_command_line(&self) -> String {
         let psql = Installation::get().program("psql");
-        format!("{} -h {} -p {PORT} -U postgres postgres", psql.display(), self.directory.display())
+        format!("{} -h {} -p {} -U postgres postgres", psql.display(), self.directory.display(), self.port)
     }
 
     // Configuration
@@ -291,9 +311,11 @@ impl Server {
     pub(crate) fn write_config(&self) {
         let quoted = |value: &str| format!("'{}'", value.replace('\'', "''"));
         let mut lines = format!(
-            "listen_addresses = ''\nport = {PORT}\nunix_socket_directories = {}\n\
+            "listen_addresses = '{}'\nport = {}\nunix_socket_directories = {}\n\
              # In files in the data directory, which go with it after a crash; POSIX shared memory would stay behind.\n\
              dynamic_shared_memory_type = mmap\n",
+            if self.tcp { "127.0.0.1" } else { "" },
+            self.port,
             quoted(&self.directory.display().to_string())
         );
         for (name, value) in locked(&self.settings).iter() {
@@ -320,6 +342,12 @@ impl Server {
     /// Returns the settings in the configuration file.
     pub(crate) fn settings(&self) -> BTreeMap<String, String> {
         locked(&self.settings).clone()
+    }
+
+    /// Returns the port on which the server listens, if it was made with [`Builder::tcp`]; otherwise it names the socket.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Returns the data directory.

@@ -1,0 +1,236 @@
+//! Programs as people write them with their PostgreSQL client (`tests/clients`), run for real against a real server.
+//!
+//! A [`Program`] is a directory of `tests/clients`, copied to where it may write. It runs as the caller, not as the servers'
+//! user, as an [`Application`]'s programs do: with a role and a database of its own, and over the network. The libraries are
+//! those that `tests/clients` pins; `make setup` (`tools/clients`) puts them below `~/.cache`, or installs Debian's.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use postgres::{Client, Config, NoTls};
+
+use crate::installation::cache;
+use crate::outcome::skip;
+use crate::scratch;
+use crate::server::{Builder, Server, copy, pid_of};
+
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../clients");
+
+/// Debian's package of the JDBC driver has it here.
+const JDBC: &str = "/usr/share/java/postgresql.jar";
+
+/// A compiler may have to start first, on a machine that does other things.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A server with what an application has of it: the role `app`, which is no superuser, and its database `app`, in which the
+/// extension has been created.
+#[derive(Debug)]
+pub struct Application {
+    server: Server,
+    password: String,
+}
+
+impl Application {
+    /// Starts the server.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not start.
+    #[must_use]
+    #[track_caller]
+    pub fn start(server: Builder) -> Self {
+        let server = server.tcp().start();
+        let password = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("Linux has one for everybody");
+        let password = password.trim().to_owned();
+        let roles = format!("CREATE ROLE app LOGIN PASSWORD '{password}'");
+        let mut superuser = server.connect();
+        for sql in [roles.as_str(), "CREATE DATABASE app OWNER app"] {
+            superuser.batch_execute(sql).expect("the server is new");
+        }
+        server.connect_to("app").batch_execute("CREATE EXTENSION snowflake_id").expect("it is installed");
+        Self { server, password }
+    }
+
+    /// Returns the server, which a test may configure, stop and start again.
+    #[must_use]
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Connects to the application's database as the superuser.
+    #[must_use]
+    #[track_caller]
+    pub fn connect(&self) -> Client {
+        self.server.connect_to("app")
+    }
+
+    /// Returns the environment in which its programs find their database.
+    #[must_use]
+    pub fn environment(&self) -> [(&'static str, String); 7] {
+        let (port, password) = (self.server.port(), &self.password);
+        [
+            ("DATABASE_URL", format!("postgresql://app:{password}@127.0.0.1:{port}/app")),
+            ("JDBC_DATABASE_URL", format!("jdbc:postgresql://127.0.0.1:{port}/app?user=app&password={password}")),
+            ("PGHOST", "127.0.0.1".to_owned()),
+            ("PGPORT", port.to_string()),
+            ("PGUSER", "app".to_owned()),
+            ("PGPASSWORD", password.clone()),
+            ("PGDATABASE", "app".to_owned()),
+        ]
+    }
+
+    /// Connects as the application does.
+    #[must_use]
+    #[track_caller]
+    pub fn connect_as_app(&self) -> Client {
+        let url = &self.environment()[0].1;
+        let config: Config = url.parse().expect("it is a URL");
+        config.connect(NoTls).expect("the server accepts a connection")
+    }
+}
+
+/// What a program is written in, and what runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// `python FILE`, with the libraries of `tests/clients/requirements.txt`.
+    Python,
+    /// `node FILE`, with the packages of `tests/clients/package-lock.json`.
+    Node,
+    /// `java FILE`, with Debian's driver.
+    Java,
+    /// `ruby FILE`, with Debian's ActiveRecord.
+    Ruby,
+}
+
+impl Language {
+    /// Returns what comes before the file's name, or `None` if something is not here.
+    fn interpreter(self) -> Option<Vec<OsString>> {
+        match self {
+            Self::Python => Some(vec![libraries("python", "requirements.txt")?.join("bin/python").into()]),
+            Self::Node => libraries("node", "package-lock.json").and(on_path("node")).map(|node| vec![node.into()]),
+            Self::Java => {
+                // A runtime alone runs no source files.
+                let java = on_path("javac").and(on_path("java")).filter(|_| Path::new(JDBC).exists())?;
+                Some(vec![java.into(), "-cp".into(), JDBC.into()])
+            }
+            Self::Ruby => {
+                // Before one on the PATH, which has nothing of Debian's packages.
+                let debian = Some(PathBuf::from("/usr/bin/ruby")).filter(|ruby| ruby.exists());
+                let ruby = debian.or_else(|| on_path("ruby"))?;
+                let test = Command::new(&ruby).args(["-e", "require 'pg'; require 'active_record'"]).output().ok()?;
+                test.status.success().then(|| vec![ruby.into()])
+            }
+        }
+    }
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?).map(|directory| directory.join(program)).find(|path| path.exists())
+}
+
+/// Returns where `tools/clients` has put a language's libraries, if they are those that `pins` now names.
+fn libraries(language: &str, pins: &str) -> Option<PathBuf> {
+    let directory = cache()?.join("clients").join(language);
+    let installed = fs::read(directory.join(pins)).ok()?;
+    (installed == fs::read(Path::new(PROGRAMS).join(pins)).expect("the pins are there")).then_some(directory)
+}
+
+/// A program that can be run.
+#[derive(Debug)]
+pub struct Program {
+    directory: PathBuf,
+    interpreter: Vec<OsString>,
+}
+
+impl Program {
+    /// Takes a copy of the directory `name` of `tests/clients`. Returns `None` if what runs it is not here, and has then
+    /// reported the test as skipped.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such directory.
+    #[must_use]
+    pub fn new(language: Language, name: &str) -> Option<Self> {
+        let Some(interpreter) = language.interpreter() else {
+            skip(&format!("{language:?}, or a library for {name}, is missing (make setup)"));
+            return None;
+        };
+        let directory = scratch::new_directory();
+        copy(&Path::new(PROGRAMS).join(name).join("."), &directory);
+        if language == Language::Node {
+            // Where an ES module looks for packages is above its file, whatever the environment says.
+            let packages = libraries("node", "package-lock.json").expect("the interpreter was found with them");
+            symlink(packages.join("node_modules"), directory.join("node_modules")).expect("it was just made");
+        }
+        Some(Self { directory, interpreter })
+    }
+
+    /// Takes a program that has been compiled. It is run without a file's name.
+    #[must_use]
+    pub fn compiled(path: &str) -> Self {
+        Self { directory: scratch::new_directory(), interpreter: vec![path.into()] }
+    }
+
+    /// Runs a file of the directory, and returns what it prints to its standard output.
+    ///
+    /// # Panics
+    ///
+    /// Panics with everything it prints, if it fails, or has not ended after some minutes.
+    #[track_caller]
+    pub fn run(&self, application: &Application, arguments: &[&str]) -> String {
+        let mut command = Command::new(&self.interpreter[0]);
+        command.args(&self.interpreter[1..]).args(arguments);
+        // Owes nothing to the caller's environment; but programs may have been installed at places of one's own.
+        command.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
+        command.envs(application.environment()).env("HOME", &self.directory).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+        let [printed, errors] = ["stdout", "stderr"].map(|name| self.directory.join(name));
+        let open = |path| File::create(path).expect("the program's directory is writable");
+        // The directory tells the reaper what to kill if this process ends; a group of its own is for `Running`.
+        command.current_dir(&self.directory).process_group(0);
+        command.stdin(Stdio::null()).stdout(open(&printed)).stderr(open(&errors));
+        let child = command.spawn().unwrap_or_else(|error| panic!("could not run {command:?}: {error}"));
+        let mut running = Running(child);
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            let status = running.0.try_wait().expect("it is our child");
+            if status.is_some() || Instant::now() > deadline {
+                break status;
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        let [printed, errors] = [printed, errors]
+            .map(|path| String::from_utf8_lossy(&fs::read(path).expect("it was made above")).into_owned());
+        assert!(
+            status.is_some_and(|status| status.success()),
+            "{arguments:?} failed ({status:?}); it printed:\n{printed}\n{errors}"
+        );
+        printed
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A program, which ends with what it has started itself when the test no longer waits for it.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            let _ = kill(Pid::from_raw(-pid_of(&self.0).as_raw()), Signal::SIGKILL);
+            let _ = self.0.wait();
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The clients that people use, each with the program that the README shows for it, and with what else such a program meets.
+//!
+//! The programs are in `tests/clients`, a directory for each client: `recipe` is what the README shows, word for word, and `check`
+//! runs it and asserts what came of it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
+
+const README: &str = include_str!("../../../README.md");
+
+/// What the README shows, and in which language its block is.
+const RECIPES: [(&str, &str); 10] = [
+    ("psycopg/recipe.py", "python"),
+    ("sqlalchemy/recipe.py", "python"),
+    ("django/shop/models.py", "python"),
+    ("node-postgres/recipe.mjs", "js"),
+    ("node-postgres/numbers.mjs", "js"),
+    ("drizzle/schema.mjs", "js"),
+    ("drizzle/recipe.mjs", "js"),
+    ("jdbc/Recipe.java", "java"),
+    ("activerecord/recipe.rb", "ruby"),
+    ("rust/recipe.rs", "rust"),
+];
+
+/// A server with ids of `layout`, in which its number shows.
+fn application_of(layout: &str) -> Application {
+    Application::start(Server::builder().config("snowflake_id.worker_id", "5").config("snowflake_id.layout", layout))
+}
+
+fn application() -> Application {
+    application_of("snowflake")
+}
+
+/// Starts a server, and runs a program against it.
+fn run(language: Language, client: &str, file: &str) {
+    if let Some(program) = Program::new(language, client) {
+        program.run(&application(), &[file]);
+    }
+}
+
+/// Creates the table that the README begins with, and leaves it to the application.
+fn create_orders(application: &Application) {
+    let orders = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)";
+    application.connect_as_app().batch_execute(orders).expect("the database is new");
+}
+
+/// The ids of the table, in their order.
+fn ids_of_orders(application: &Application) -> Vec<i64> {
+    let rows = application.connect().query("SELECT id FROM orders ORDER BY id", &[]).expect("there is the table");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+#[test]
+fn the_readme_shows_the_programs_that_these_tests_run_and_no_others() {
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients");
+    let recipes = RECIPES.map(|(file, language)| {
+        let program = fs::read_to_string(programs.join(file)).expect(file);
+        let block = format!("\n```{language}\n{program}```\n");
+        assert!(README.contains(&block), "the README does not show {file} as it is");
+        block
+    });
+    let shown = BTreeSet::from(RECIPES.map(|(_, language)| language));
+    for (start, _) in README.match_indices("\n```") {
+        let block = &README[start..];
+        let is_program = shown.iter().any(|language| block[4..].starts_with(&format!("{language}\n")));
+        let is_recipe = recipes.iter().any(|recipe| block.starts_with(recipe));
+        assert!(!is_program || is_recipe, "no test runs this:{}", block.split("```\n").next().unwrap_or_default());
+    }
+}
+
+#[test]
+fn psycopg_inserts_and_copies_rows_and_reads_their_ids() {
+    let Some(program) = Program::new(Language::Python, "psycopg") else { return };
+    let application = application();
+    create_orders(&application);
+    program.run(&application, &["check.py"]);
+}
+
+#[test]
+fn psycopg_tells_a_clock_that_was_set_back_from_other_errors() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    let Some(program) = Program::new(Language::Python, "psycopg") else { return };
+    let application = Application::start(Server::builder().config("snowflake_id.worker_id", "5").faketime());
+    create_orders(&application);
+    program.run(&application, &["recipe.py"]);
+    application.server().set_clock_offset(-3600.0);
+    program.run(&application, &["refused.py"]);
+    assert_eq!(application.connect().value("SELECT count(*) FROM orders"), "5");
+}
+
+#[test]
+fn sqlalchemy_inserts_in_batches_and_gives_each_object_the_id_of_its_row() {
+    run(Language::Python, "sqlalchemy", "check.py");
+}
+
+#[test]
+fn django_migrates_and_gives_each_object_of_bulk_create_the_id_of_its_row() {
+    run(Language::Python, "django", "check.py");
+}
+
+#[test]
+fn a_migration_of_django_converts_a_table_that_had_an_identity() {
+    let Some(program) = Program::new(Language::Python, "django") else { return };
+    let application = application();
+    let grant = "GRANT EXECUTE ON FUNCTION snowflake_convert TO app";
+    application.connect().batch_execute(grant).expect("the superuser may");
+    program.run(&application, &["convert.py", "before"]);
+    program.run(&application, &["convert.py", "after"]);
+}
+
+#[test]
+fn the_rust_client_inserts_and_copies_rows_and_reads_their_ids() {
+    let application = application();
+    create_orders(&application);
+    let printed = Program::compiled(env!("CARGO_BIN_EXE_recipe")).run(&application, &[]);
+    let rows = application.connect_as_app().query("SELECT item || ' ' || id FROM orders ORDER BY id", &[]).unwrap();
+    let stored: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(printed.lines().collect::<Vec<_>>(), stored[..4], "{stored:?}");
+    let items: Vec<_> = stored.iter().map(|row| row.split(' ').next().unwrap_or_default()).collect();
+    assert_eq!(items, ["tea", "coffee", "cocoa", "milk", "sugar", "honey"]);
+}
+
+#[test]
+fn node_postgres_reads_ids_as_strings_and_those_of_js53_as_numbers() {
+    let Some(program) = Program::new(Language::Node, "node-postgres") else { return };
+
+    let application = application_of("snowflake");
+    create_orders(&application);
+    let printed = program.run(&application, &["recipe.mjs"]);
+    let ids = ids_of_orders(&application);
+    let expected = format!(r#"[{{"id":"{}","item":"tea"}},{{"id":"{}","item":"coffee"}}]"#, ids[0], ids[1]);
+    assert_eq!(printed.trim_end(), expected);
+    program.run(&application, &["check.mjs", "strings"]);
+
+    let application = application_of("js53");
+    create_orders(&application);
+    let printed = program.run(&application, &["--import=./numbers.mjs", "recipe.mjs"]);
+    let ids = ids_of_orders(&application);
+    let expected = format!(r#"[{{"id":{},"item":"tea"}},{{"id":{},"item":"coffee"}}]"#, ids[0], ids[1]);
+    assert_eq!(printed.trim_end(), expected);
+    program.run(&application, &["check.mjs", "numbers"]);
+}
+
+#[test]
+fn drizzle_migrates_and_returns_ids_in_the_order_of_the_rows() {
+    let Some(program) = Program::new(Language::Node, "drizzle") else { return };
+    let applications = ["snowflake", "js53"].map(application_of);
+    let drizzle_kit = "node_modules/drizzle-kit/bin.cjs";
+    program.run(&applications[0], &[drizzle_kit, "generate", "--dialect=postgresql", "--schema=schema.mjs"]);
+    for (application, kind) in applications.iter().zip(["strings", "numbers"]) {
+        let printed = program.run(application, &["recipe.mjs"]);
+        let ids = ids_of_orders(application);
+        assert_eq!(printed.trim_end(), format!("[ '{} tea', '{} coffee' ]", ids[0], ids[1]));
+        program.run(application, &["check.mjs", kind]);
+    }
+}
+
+#[test]
+fn jdbc_returns_the_keys_of_a_batch_in_the_order_of_its_rows() {
+    let Some(program) = Program::new(Language::Java, "jdbc") else { return };
+    let application = application();
+    create_orders(&application);
+    let printed = program.run(&application, &["Recipe.java"]);
+    let ids: Vec<_> = ids_of_orders(&application).iter().map(i64::to_string).collect();
+    assert_eq!(printed.lines().collect::<Vec<_>>(), ids);
+    program.run(&application, &["Check.java"]);
+}
+
+#[test]
+fn activerecord_inserts_rows_and_keeps_the_default_in_its_schema_dump() {
+    let Some(program) = Program::new(Language::Ruby, "activerecord") else { return };
+
+    let ordinary = application();
+    let printed = program.run(&ordinary, &["recipe.rb"]);
+    let mut ids = ids_of_orders(&ordinary);
+    let parcels = ordinary.connect().query("SELECT id FROM parcels ORDER BY id", &[]).expect("there is the table");
+    ids.splice(1..1, parcels.iter().map(|row| row.get(0)));
+    assert_eq!(ids.len(), 5);
+    // What is no number is said by the migration.
+    let printed: Vec<i64> = printed.lines().filter_map(|line| line.parse().ok()).collect();
+    assert_eq!(printed, ids);
+
+    let superuser = application();
+    // The check makes a database, and the extension in it.
+    superuser.connect().batch_execute("ALTER ROLE app SUPERUSER").expect("the superuser may");
+    program.run(&superuser, &["check.rb"]);
+}
