@@ -1,0 +1,303 @@
+//! Leaving the extension, by the README's words: back to a sequence, what `DROP EXTENSION` says and takes, and ids that are
+//! decoded where there is no extension.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cluster::drawing::{at_once, noon};
+use cluster::{Draw, Server, Shutdown, assert_ascending, assert_unique, refused, wait_until};
+use postgres::Client;
+use snowflake_core::layout::{BUILT_IN, Layout};
+
+const README: &str = include_str!("../../../README.md");
+
+/// The README's recipes, each known by its first line.
+const SEQUENCE: &str = "-- Back to a sequence.";
+const GENERATED: &str = "-- What it holds stays";
+const PARSE: &str = "-- What snowflake_parse returns.";
+const MIN: &str = "-- What snowflake_min returns.";
+const LAYOUTS: &str = "-- The same for other layouts.";
+
+/// For how long after the layout's epoch ids are decoded exactly, in milliseconds: 2283 years. Only `mastodon` goes on.
+const EXACT_MS: i64 = 72_057_594_037_927;
+
+#[track_caller]
+fn recipe(first_line: &str) -> &'static str {
+    let (_, rest) =
+        README.split_once(&format!("```sql\n{first_line}")).unwrap_or_else(|| panic!("no recipe \"{first_line}\""));
+    let (_, rest) = rest.split_once('\n').expect("the line ends");
+    rest.split_once("```").expect("the block ends").0
+}
+
+/// The part of a recipe between two others.
+#[track_caller]
+fn part(recipe: &'static str, from: &str, to: &str) -> &'static str {
+    let (_, rest) = recipe.split_once(from).unwrap_or_else(|| panic!("no {from:?} in {recipe}"));
+    rest.split_once(to).unwrap_or_else(|| panic!("no {to:?} in {recipe}")).0
+}
+
+#[test]
+fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
+    for partitions in ["", "PARTITION BY RANGE (id); CREATE TABLE part PARTITION OF tickets DEFAULT"] {
+        let server = Server::drawing().time_limit().start_with_extension();
+        let table = "CREATE TABLE tickets (id bigint PRIMARY KEY DEFAULT snowflake_next(), title text)";
+        server.connect().batch_execute(&format!("{table} {partitions}")).unwrap();
+        // Relaxed: nothing else hangs on it.
+        let left = AtomicBool::new(false);
+        let insert = "INSERT INTO tickets (title) VALUES ('tea'), ('coffee') RETURNING id";
+        let ids = at_once(&server, 4, |session, mut client| {
+            if session == 0 {
+                wait_until("the others", || client.value("SELECT count(*) > 200 FROM tickets") == "true");
+                client.batch_execute(recipe(SEQUENCE)).unwrap();
+                left.store(true, Ordering::Relaxed);
+                return Vec::new();
+            }
+            let mut ids = Vec::new();
+            while !left.load(Ordering::Relaxed) {
+                ids.extend(client.ids(insert).unwrap());
+            }
+            (0..50).for_each(|_| ids.extend(client.ids(insert).unwrap()));
+            ids
+        });
+        ids.iter().for_each(|ids| assert_ascending(ids));
+        let mut all = ids.concat();
+        assert_unique(&all);
+
+        // The last ones stand one beside the other.
+        all.sort_unstable();
+        let counted = &all[all.len() - 300..];
+        assert_eq!(counted[299] - counted[0], 299);
+        assert_eq!(server.connect().ids("SELECT id FROM tickets ORDER BY id").unwrap(), all);
+    }
+}
+
+#[test]
+fn an_empty_table_goes_back_to_a_sequence_that_begins_with_1() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    session.batch_execute("CREATE TABLE tickets (id bigint PRIMARY KEY DEFAULT snowflake_next(), title text)").unwrap();
+    session.batch_execute(recipe(SEQUENCE)).unwrap();
+    assert_eq!(session.ids("INSERT INTO tickets DEFAULT VALUES RETURNING id").unwrap(), [1]);
+}
+
+/// Everything that can depend on the extension, in a database of its own.
+fn dependent(server: &Server, database: &str) -> Client {
+    server.connect().batch_execute(&format!("CREATE DATABASE {database}")).unwrap();
+    let mut session = server.connect_to(database);
+    session
+        .batch_execute(
+            "CREATE EXTENSION snowflake_id;
+             CREATE TABLE orders (
+                 id bigint PRIMARY KEY DEFAULT snowflake_next(),
+                 item text,
+                 CONSTRAINT since_2025 CHECK (snowflake_timestamp(id, 'snowflake') >= '2025-01-01Z')
+             );
+             CREATE INDEX orders_by_time ON orders (snowflake_timestamp(id, 'snowflake'));
+             CREATE VIEW timed_orders AS SELECT *, snowflake_timestamp(id) AS created_at FROM orders;
+             INSERT INTO orders (item) SELECT 'tea' FROM generate_series(1, 100);
+             CREATE TABLE events (
+                 id bigint PRIMARY KEY DEFAULT snowflake_next(),
+                 created_at timestamptz GENERATED ALWAYS AS (snowflake_timestamp(id, 'snowflake')) STORED
+             );
+             INSERT INTO events SELECT FROM generate_series(1, 100);
+             CREATE TABLE measurements (id bigint PRIMARY KEY, value int) PARTITION BY RANGE (id);
+             CREATE TABLE measurements_2026 PARTITION OF measurements
+                 FOR VALUES FROM (snowflake_min('2026-01-01Z', 'snowflake')) TO (snowflake_min('2027-01-01Z', 'snowflake'));
+             INSERT INTO measurements VALUES (snowflake_compose('2026-06-01Z', 1, 1), 1);
+             CREATE FUNCTION draws() RETURNS bigint LANGUAGE plpgsql AS 'BEGIN RETURN snowflake_next(); END'",
+        )
+        .unwrap();
+    session
+}
+
+/// The rows of the tables, whatever columns they have.
+fn rows(session: &mut Client) -> String {
+    let mut held = |table: &str, column: &str| {
+        session.value(&format!("SELECT md5(string_agg({column}, ',' ORDER BY id)) FROM {table}"))
+    };
+    [("orders", "id || item"), ("events", "id::text"), ("measurements_2026", "id || ' ' || value")]
+        .map(|(table, column)| held(table, column))
+        .join(" ")
+}
+
+#[test]
+fn drop_extension_says_what_depends_on_it_and_keeps_the_rows() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = dependent(&server, "refused");
+    let held = rows(&mut session);
+    let times = "SELECT md5(string_agg(concat_ws(' ', id, created_at), ',' ORDER BY id)) FROM ";
+    let [of_orders, of_events] = ["timed_orders", "events"].map(|table| session.value(&format!("{times}{table}")));
+    let refusal = refused(session.batch_execute("DROP EXTENSION snowflake_id"));
+    assert_eq!(refusal.sqlstate, "2BP01");
+    let detail = refusal.detail.expect("it lists what depends on it");
+    let mut lines: Vec<_> = detail.lines().map(|line| line.split_once(" depends on ").expect("so it says").0).collect();
+    lines.sort_unstable();
+    let expected = [
+        "column created_at of table events",
+        "constraint since_2025 on table orders",
+        "default value for column id of table events",
+        "default value for column id of table orders",
+        "index orders_by_time",
+        "view timed_orders",
+    ];
+    assert_eq!(lines, expected);
+
+    // What the README says to do with each. A view keeps its columns, and their privileges.
+    let created_at = part(recipe(PARSE), "SELECT ", " AS created_at");
+    session.batch_execute(recipe(GENERATED)).unwrap();
+    session
+        .batch_execute(&format!(
+            "CREATE OR REPLACE VIEW timed_orders AS SELECT *, {created_at} AS created_at FROM orders;
+             ALTER TABLE orders ALTER COLUMN id DROP DEFAULT, DROP CONSTRAINT since_2025;
+             ALTER TABLE events ALTER COLUMN id DROP DEFAULT;
+             DROP INDEX orders_by_time;
+             DROP EXTENSION snowflake_id"
+        ))
+        .unwrap();
+    assert_eq!(rows(&mut session), held);
+    assert_eq!(session.value(&format!("{times}timed_orders")), of_orders);
+    assert_eq!(session.value(&format!("{times}events")), of_events);
+    session.batch_execute("INSERT INTO events (id) VALUES (1)").unwrap();
+    assert_eq!(session.value("SELECT created_at <= now() FROM events WHERE id = 1"), "true");
+    // Nobody looks into it.
+    assert_eq!(refused(session.ids("SELECT draws()")).sqlstate, "42883");
+}
+
+#[test]
+fn drop_extension_with_cascade_takes_a_generated_column_and_leaves_the_others() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = dependent(&server, "cascade");
+    let held = rows(&mut session);
+    session.batch_execute("DROP EXTENSION snowflake_id CASCADE").unwrap();
+    assert_eq!(rows(&mut session), held);
+    let columns = "SELECT string_agg(concat_ws(' ', table_name, column_name, column_default), ', '
+                          ORDER BY table_name, ordinal_position)
+                   FROM information_schema.columns WHERE table_name IN ('orders', 'events')";
+    assert_eq!(session.value(columns), "events id, orders id, orders item");
+    assert_eq!(session.value("to_regclass('timed_orders') IS NULL AND to_regclass('orders_by_time') IS NULL"), "true");
+    // Partitions are where they were.
+    session.batch_execute("INSERT INTO measurements SELECT id + 1, 2 FROM measurements").unwrap();
+    assert_eq!(session.value("SELECT count(*) FROM measurements_2026"), "2");
+}
+
+#[test]
+fn who_comes_back_draws_above_what_is_stored_only_after_an_advance() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    session.batch_execute("CREATE TABLE tickets (id bigint PRIMARY KEY DEFAULT snowflake_next())").unwrap();
+    session.batch_execute("INSERT INTO tickets SELECT FROM generate_series(1, 100)").unwrap();
+    session.batch_execute("ALTER TABLE tickets ALTER COLUMN id DROP DEFAULT; DROP EXTENSION snowflake_id").unwrap();
+    drop(session);
+    server.stop(Shutdown::Fast);
+    server.start_again_at(noon() - 60_000);
+    let mut session = server.connect();
+    session.batch_execute("CREATE EXTENSION snowflake_id").unwrap();
+    // The control: there is no mark.
+    assert_eq!(session.value("SELECT snowflake_next() < min(id) FROM tickets"), "true");
+
+    session.batch_execute("SELECT snowflake_advance(max(id)) FROM tickets").unwrap();
+    assert_eq!(refused(session.try_draw()).sqlstate, "58000");
+    server.freeze_clock(noon() + 2000);
+    let next = server.connect().draw();
+    assert_eq!(session.value(&format!("SELECT {next} > max(id) FROM tickets")), "true");
+}
+
+/// Ids of a layout: the first and the last, those beside each power of two, and some in between; none later than what the
+/// README says.
+fn ids_of(layout: &Layout) -> Vec<i64> {
+    let last = (layout.epoch_ms() + EXACT_MS).min(layout.last_instant_ms());
+    let last = (0..63).rev().fold(0, |id, bit| {
+        let more = id | 1_i64 << bit;
+        if more <= layout.max_id() && layout.created_at_ms(more).unwrap() <= last { more } else { id }
+    });
+    let powers = (0..63).map(|bit| 1_i64 << bit).flat_map(|power| [power - 1, power, power + 1]);
+    // Steps of a number without pattern, so that no digit of a time is left out.
+    let between = (1..1000_u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 1).cast_signed() % last);
+    powers.chain(between).chain([0, last]).filter(|id| *id <= last).collect()
+}
+
+/// What a statement makes of ids, which it finds in the table `ids`.
+fn decoded(session: &mut Client, ids: &[i64], columns: &str, from: &str) -> Vec<String> {
+    let sql = format!("SELECT concat_ws(' ', id, {columns}) FROM unnest($1::bigint[]) ids (id) {from}");
+    session.query(&sql, &[&ids]).unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+#[test]
+fn without_the_extension_ids_are_decoded_as_snowflake_parse_does() {
+    let server = Server::drawing().start_with_extension();
+    let plain = Server::builder().without_preload().start();
+    let (mut session, mut plain) = (server.connect(), plain.connect());
+    for session in [&mut session, &mut plain] {
+        session.batch_execute("SET timezone = 'UTC'").unwrap();
+    }
+
+    // The one that stands in the README.
+    let columns = part(recipe(PARSE), "SELECT ", "\nFROM");
+    let [created_at, worker, sequence] = columns.split(", ").collect::<Vec<_>>()[..] else { panic!("{columns}") };
+    let columns = [(created_at, " AS created_at"), (worker, " AS worker_id"), (sequence, " AS sequence")];
+    let columns = columns.map(|(column, name)| column.strip_suffix(name).expect("they have these names")).join(", ");
+    let ids = ids_of(&Layout::parse("snowflake").unwrap());
+    assert!(ids.len() > 1100);
+    let parsed = decoded(&mut session, &ids, "p.created_at, p.worker_id, p.sequence", ", snowflake_parse(id) p");
+    assert_eq!(decoded(&mut plain, &ids, &columns, ""), parsed);
+    // What others would write, and why the README warns of it: right until 2242.
+    let shorter = columns.replace(
+        "timestamptz '2025-01-01Z' + (id >> 22) * interval '1ms'",
+        "to_timestamp(((id >> 22) + 1735689600000) / 1000.0)",
+    );
+    assert_ne!(shorter, columns);
+    assert_eq!(decoded(&mut plain, &ids, &shorter, ""), parsed);
+    assert_eq!(plain.value("SELECT to_timestamp(8589934592669 / 1000.0) = '2242-03-16 12:56:32.669Z'"), "false");
+
+    for (name, specification) in BUILT_IN {
+        assert_decoded_as_asked(&mut session, &mut plain, name, specification);
+    }
+    for specification in [
+        "time:39 datacenter:4 worker:8 sequence:12 unit:10ms epoch:2025-01-01T00:00:00Z",
+        "time:40 sequence:20 unit:100ms epoch:1999-12-31T23:59:59.999Z",
+    ] {
+        let server = Server::builder().set("layout", specification).start_with_extension();
+        let mut session = server.connect();
+        session.batch_execute("SET timezone = 'UTC'").unwrap();
+        assert_decoded_as_asked(&mut session, &mut plain, "current", specification);
+    }
+}
+
+/// Asks for a layout's expressions as the README does, and decodes by them where there is no extension.
+#[track_caller]
+fn assert_decoded_as_asked(session: &mut Client, plain: &mut Client, name: &str, specification: &str) {
+    let (times, numbers) = recipe(LAYOUTS).split_once("\n\n").expect("two statements");
+    let (times, _) = times.split_once(" AND name IN").expect("the README shows some");
+    let created_at: String = session.query_one(&format!("{times} AND name = '{name}'"), &[]).unwrap().get(1);
+    let (mut columns, mut parsed) = (vec![created_at], vec!["p.created_at"]);
+    let numbers = numbers.trim_end().trim_end_matches(';').replace("'sonyflake'", &format!("'{specification}'"));
+    let fields = session.query(&numbers, &[]).unwrap();
+    for field in &fields {
+        columns.push(field.get(1));
+        parsed.push(match field.get(0) {
+            "datacenter" => "p.datacenter_id",
+            "worker" => "p.worker_id",
+            "sequence" => "p.sequence",
+            other => panic!("{other} is no number"),
+        });
+    }
+    let ids = ids_of(&Layout::parse(specification).unwrap());
+    let from = format!(", snowflake_parse(id, '{specification}') p");
+    let expected = decoded(session, &ids, &parsed.join(", "), &from);
+    assert_eq!(decoded(plain, &ids, &columns.join(", "), ""), expected, "{name}");
+}
+
+#[test]
+fn without_the_extension_the_first_id_of_a_time_is_the_one_of_snowflake_min() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    session.batch_execute("SET timezone = 'America/New_York'").unwrap();
+    let first_id = part(recipe(MIN), "SELECT ", " AS first_id").replace("timestamptz '2026-11-20Z'", "ts");
+    let sql = format!(
+        "SELECT count(*)
+         FROM (SELECT '2025-06-01Z'::timestamptz + n * n * interval '1.234567 seconds' FROM generate_series(1, 10000) n
+               UNION ALL VALUES (timestamptz '2025-01-01Z'), ('2025-03-09 01:59:59.999999-05'), ('2025-03-09 03:00:00.000001-04'),
+                                ('2026-11-20Z'), ('2026-11-20 11:37:04.6685Z'), ('2094-09-07 15:47:35.551Z')) times (ts)
+         WHERE {first_id} = snowflake_min(ts)"
+    );
+    assert_eq!(session.value(&sql), "10006");
+}

@@ -1,0 +1,432 @@
+//! Several servers that write: two that replicate to each other, one that writes through postgres_fdw into another, and a
+//! logical replica that takes over its publisher's number. What they are told is what the README says, word for word.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::thread;
+
+use cluster::drawing::{WORKER, at_once, noon};
+use cluster::marks::{behind_the_mark_ms, start_ms, worker};
+use cluster::{Builder, Draw, Server, Shutdown, assert_unique, postgres_version, refused, skip, wait_until};
+use postgres::Client;
+use postgres::config::Host;
+
+const README: &str = include_str!("../../../README.md");
+
+/// The README's recipes, each known by its first line.
+const BOTH: &str = "-- On both servers.";
+const EACH: &str = "-- On each server, with the address of the other";
+const WITHOUT_TABLE: &str = "-- On the server without the table.";
+const WITH_TABLE: &str = "-- On the server with the table.";
+const REPLICA: &str = "-- On the replica.";
+
+/// The README's table.
+const ORDERS: &str = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)";
+
+/// How many rows a session of the load inserts at a time, and leaves there. In all, a server's sessions leave 100,000 rows.
+const INSERTED: usize = 210;
+const LEFT: usize = 200;
+const TURNS: usize = 125;
+const SESSIONS: usize = 4;
+
+#[track_caller]
+fn recipe(first_line: &str) -> &'static str {
+    let (_, rest) =
+        README.split_once(&format!("```sql\n{first_line}")).unwrap_or_else(|| panic!("no recipe \"{first_line}\""));
+    let (_, rest) = rest.split_once('\n').expect("the line ends");
+    rest.split_once("```").expect("the block ends").0
+}
+
+/// Does what a recipe says, in one session of psql, and returns what is printed.
+#[track_caller]
+fn follow(server: &Server, recipe: &str) -> String {
+    let mut psql = server.client("psql");
+    psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"]);
+    let mut child =
+        psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("psql runs");
+    child.stdin.take().expect("it is piped").write_all(recipe.as_bytes()).expect("psql reads");
+    let output = child.wait_with_output().expect("psql ends");
+    assert!(output.status.success(), "{recipe}\n{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8").trim_end().to_owned()
+}
+
+/// Does what a recipe says that names the other server.
+fn follow_with(server: &Server, recipe: &str, other: &Server) -> String {
+    let config = other.connection();
+    let [Host::Unix(directory)] = config.get_hosts() else { panic!("a server is reached through its socket") };
+    assert!(recipe.contains("other.example"), "{recipe}");
+    follow(server, &recipe.replace("other.example", &directory.display().to_string()))
+}
+
+/// A server that others can replicate from, and its table.
+fn publishing(server: Builder) -> Builder {
+    server.config("wal_level", "logical")
+}
+
+fn add_table(server: &Server) {
+    let roles = "CREATE ROLE replicator LOGIN REPLICATION; GRANT SELECT ON orders TO replicator";
+    server.connect().batch_execute(&format!("{ORDERS}; {roles}")).unwrap();
+}
+
+/// Two servers as the README has them, each with a row, before any is replicated.
+fn two_writers() -> [Server; 2] {
+    [1, 2].map(|number| {
+        let server = publishing(Server::builder().set("worker_id", &number.to_string())).start_with_extension();
+        add_table(&server);
+        server.connect().batch_execute("INSERT INTO orders (item) VALUES ('before')").unwrap();
+        server
+    })
+}
+
+/// Lets two servers replicate to each other as the README has it.
+fn join(servers: &[Server; 2]) {
+    for (server, number) in servers.iter().zip(1..) {
+        assert_eq!(follow(server, recipe(BOTH)), format!("(id >> 12 & 1023) = {number}"));
+    }
+    let [one, two] = servers;
+    follow_with(one, recipe(EACH), two);
+    follow_with(two, recipe(EACH), one);
+    servers.iter().for_each(wait_until_copied);
+}
+
+/// Waits until the rows that were there before the subscription are, too.
+#[track_caller]
+fn wait_until_copied(subscriber: &Server) {
+    let mut session = subscriber.connect();
+    let copied = "SELECT count(*) > 0 AND bool_and(srsubstate = 'r') FROM pg_subscription_rel";
+    wait_until("the first copy", || session.value(copied) == "true");
+}
+
+/// Waits until a server's subscribers have all that it has written by now, for as long as they get on.
+#[track_caller]
+fn wait_until_sent(publisher: &Server) {
+    let mut session = publisher.connect();
+    let missing = format!(
+        "SELECT coalesce(max(greatest('{}' - confirmed_flush_lsn, 0)), 1) FROM pg_replication_slots",
+        publisher.flushed()
+    );
+    let mut last = session.value(&missing);
+    while last != "0" {
+        let mut now = String::new();
+        wait_until("a subscriber to get on", || {
+            now = session.value(&missing);
+            now != last
+        });
+        last = now;
+    }
+}
+
+fn wait_until_equal(servers: &[Server; 2]) {
+    servers.iter().for_each(wait_until_sent);
+    let [one, two] = servers.each_ref().map(content);
+    assert_eq!(one, two);
+}
+
+/// How many rows a server has, and what they hold.
+fn content(server: &Server) -> String {
+    let sql = "SELECT count(*) || ' ' || md5(string_agg(concat_ws(' ', id, item), ',' ORDER BY id)) FROM orders";
+    server.connect().value(sql)
+}
+
+fn rows(server: &Server) -> Vec<i64> {
+    server.connect().ids("SELECT id FROM orders ORDER BY id").unwrap()
+}
+
+#[track_caller]
+fn assert_without_conflict(server: &Server) {
+    for line in server.log().lines() {
+        assert!(!line.contains("ERROR:") && !line.contains("conflict"), "{line}");
+    }
+}
+
+/// One session of the load: inserts, changes and deletes, of rows that it has inserted itself, some of it in transactions.
+/// Returns the ids that it has drawn.
+fn work(session: usize, mut client: Client) -> Vec<i64> {
+    let mut drawn = Vec::new();
+    for turn in 0..TURNS {
+        let insert = format!(
+            "INSERT INTO orders (item) SELECT '{session}, {turn}' FROM generate_series(1, {INSERTED}) RETURNING id"
+        );
+        let in_transaction = turn % 3 != 0;
+        if in_transaction {
+            client.batch_execute("BEGIN").unwrap();
+        }
+        let ids = client.ids(&insert).unwrap();
+        client.execute("UPDATE orders SET item = item || ', changed' WHERE id = ANY($1)", &[&&ids[..20]]).unwrap();
+        client.execute("DELETE FROM orders WHERE id = ANY($1)", &[&&ids[LEFT..]]).unwrap();
+        drawn.extend(ids);
+        if in_transaction {
+            client.batch_execute("COMMIT").unwrap();
+        }
+        if turn % 10 == 0 {
+            client.batch_execute("BEGIN").unwrap();
+            drawn.extend(client.ids(&insert).unwrap());
+            client.batch_execute("ROLLBACK").unwrap();
+        }
+    }
+    drawn
+}
+
+#[test]
+fn two_servers_that_write_at_the_same_time_and_replicate_to_each_other_end_equal() {
+    let servers = two_writers();
+    join(&servers);
+
+    let drawn: Vec<i64> = thread::scope(|scope| {
+        let load = servers.each_ref().map(|server| scope.spawn(|| at_once(server, SESSIONS, work)));
+        load.map(|load| load.join().expect("nothing is refused")).into_iter().flatten().flatten().collect()
+    });
+    assert_unique(&drawn);
+
+    wait_until_equal(&servers);
+    for server in &servers {
+        assert_without_conflict(server);
+        let mut session = server.connect();
+        for number in [1, 2] {
+            let own = format!("FROM orders o, snowflake_parse(o.id) p WHERE p.worker_id = {number}");
+            let expected = SESSIONS * TURNS * LEFT + 1;
+            assert_eq!(session.value(&format!("SELECT count(*) {own}")), expected.to_string());
+            let changed = session.value(&format!("SELECT count(*) {own} AND item LIKE '%, changed'"));
+            assert_eq!(changed, (SESSIONS * TURNS * 20).to_string());
+        }
+    }
+}
+
+#[test]
+fn a_row_is_changed_only_where_it_was_drawn_and_a_truncate_stays_where_it_was_said() {
+    let servers = two_writers();
+    join(&servers);
+    wait_until_equal(&servers);
+    let [one, two] = &servers;
+    let (of_one, of_two) = (rows(one)[0], rows(one)[1]);
+    assert_eq!((worker("snowflake", of_one), worker("snowflake", of_two)), (1, 2));
+
+    let mut session = one.connect();
+    for change in ["UPDATE orders SET item = 'changed'", "DELETE FROM orders"] {
+        let refusal = refused(session.execute(&format!("{change} WHERE id = {of_two}"), &[]));
+        let expected = format!("row {of_two} is to be changed on the server that drew its id");
+        assert_eq!((refusal.sqlstate.as_str(), refusal.message), ("P0001", expected));
+        assert_eq!(session.execute(&format!("{change} WHERE id = {of_one}"), &[]).unwrap(), 1);
+        wait_until_equal(&servers);
+    }
+    assert_eq!(rows(two), [of_two]);
+
+    session.batch_execute("TRUNCATE orders; INSERT INTO orders (item) VALUES ('after')").unwrap();
+    // There, and not back.
+    servers.iter().for_each(wait_until_sent);
+    assert_eq!(rows(one).len(), 1);
+    assert_eq!(rows(two), [of_two, rows(one)[0]]);
+}
+
+/// The control: why there is a filter.
+#[test]
+fn without_the_filter_a_row_comes_back_and_is_in_conflict() {
+    let servers = two_writers();
+    let [one, two] = &servers;
+    for server in &servers {
+        server.connect().batch_execute("CREATE PUBLICATION own_orders FOR TABLE orders").unwrap();
+    }
+    let without_copy =
+        recipe(EACH).replace("PUBLICATION own_orders", "PUBLICATION own_orders WITH (copy_data = false)");
+    follow_with(one, &without_copy, two);
+    follow_with(two, &without_copy, one);
+    servers.iter().for_each(wait_until_copied);
+    one.connect().batch_execute("INSERT INTO orders (item) VALUES ('once')").unwrap();
+    // PostgreSQL 18 names the conflict.
+    let words =
+        if postgres_version() < 18 { "duplicate key value violates unique constraint" } else { "insert_exists" };
+    wait_until("the conflict", || one.log().contains(words));
+}
+
+/// What the README says of PostgreSQL 16 and later.
+#[test]
+fn with_origin_none_no_filter_is_needed_and_rows_may_be_changed_on_both_sides() {
+    if postgres_version() < 16 {
+        return;
+    }
+    let servers = two_writers();
+    let [one, two] = &servers;
+    for server in &servers {
+        server.connect().batch_execute("DELETE FROM orders; CREATE PUBLICATION own_orders FOR TABLE orders").unwrap();
+    }
+    let origin_none = recipe(EACH).replace("PUBLICATION own_orders", "PUBLICATION own_orders WITH (origin = none)");
+    follow_with(one, &origin_none, two);
+    follow_with(two, &origin_none, one);
+    servers.iter().for_each(wait_until_copied);
+    for server in &servers {
+        server.connect().batch_execute("INSERT INTO orders (item) SELECT 'new' FROM generate_series(1, 500)").unwrap();
+    }
+    wait_until_equal(&servers);
+    for (server, item) in servers.iter().zip(["first", "second"]) {
+        server.connect().batch_execute(&format!("UPDATE orders SET item = '{item}'")).unwrap();
+        wait_until_equal(&servers);
+        assert_eq!(server.connect().value("SELECT count(*) || ' ' || min(item) FROM orders"), format!("1000 {item}"));
+    }
+    servers.iter().for_each(assert_without_conflict);
+}
+
+#[test]
+fn the_filter_holds_for_backup_workers_and_datacenters_too() {
+    let [.., two] = two_writers();
+    let one = publishing(Server::builder().set("worker_id", "1").set("backup_worker", "on")).start_with_extension();
+    add_table(&one);
+    assert_eq!(follow(&one, recipe(BOTH)), "(id >> 12 & 511) = 1");
+    let insert = |numbers: &str| {
+        let ids = format!("SELECT snowflake_compose('2026-06-01Z', n, 7) FROM unnest('{numbers}'::int[]) n");
+        one.connect().ids(&format!("INSERT INTO orders (id) {ids} RETURNING id")).unwrap()
+    };
+    let own = insert("{1, 513}");
+    insert("{0, 2, 512, 514, 1023}");
+    let before = rows(&two);
+    follow_with(&two, recipe(EACH), &one);
+    wait_until_copied(&two);
+    one.connect().batch_execute("UPDATE orders SET item = 'changed' WHERE id >> 12 & 511 = 1").unwrap();
+    wait_until_sent(&one);
+    assert_eq!(rows(&two), [own, before].concat());
+    assert_eq!(two.connect().value("SELECT count(*) FROM orders WHERE item = 'changed'"), "2");
+
+    let numbers = Server::builder().set("layout", "twitter").set("datacenter_id", "3").set("worker_id", "1");
+    let server = publishing(numbers).start_with_extension();
+    add_table(&server);
+    assert_eq!(follow(&server, recipe(BOTH)), "(id >> 17 & 31) = 3 AND (id >> 12 & 31) = 1");
+    let mut session = server.connect();
+    let id = session.ids("INSERT INTO orders DEFAULT VALUES RETURNING id").unwrap()[0];
+    assert_eq!(session.ids("SELECT id FROM orders WHERE (id >> 17 & 31) = 3 AND (id >> 12 & 31) = 1").unwrap(), [id]);
+}
+
+/// The ids of a statement's rows, each drawn by this worker.
+#[track_caller]
+fn drawn_by(number: u32, session: &mut Client, sql: &str) -> Vec<i64> {
+    let ids = session.ids(sql).unwrap();
+    for id in &ids {
+        assert_eq!(worker("snowflake", *id), number, "{sql}");
+    }
+    ids
+}
+
+/// Two servers, the first one with foreign tables in the place of the second one's table, as the README has it. `None`
+/// where there is no postgres_fdw.
+fn linked() -> Option<[Server; 2]> {
+    let servers = [1, 2].map(|number| Server::builder().set("worker_id", &number.to_string()).start_with_extension());
+    let [one, two] = &servers;
+    if one.connect().value("SELECT count(*) FROM pg_available_extensions WHERE name = 'postgres_fdw'") == "0" {
+        skip("postgres_fdw is not installed");
+        return None;
+    }
+    let app = "CREATE ROLE app LOGIN; GRANT SELECT, INSERT ON orders TO app";
+    two.connect().batch_execute(&format!("{ORDERS}; {app}")).unwrap();
+    follow_with(one, recipe(WITHOUT_TABLE), two);
+    Some(servers)
+}
+
+#[test]
+fn through_postgres_fdw_the_remote_server_draws_where_the_foreign_table_has_no_id() {
+    let Some([one, two]) = linked() else { return };
+    let (mut session, mut remote) = (one.connect(), two.connect());
+    let mut stored = drawn_by(2, &mut remote, "SELECT id FROM orders WHERE item = 'tea'");
+    assert_eq!(stored.len(), 1);
+    let returning = "INSERT INTO new_orders (item) VALUES ('tea') RETURNING id";
+    assert_eq!(refused(session.ids(returning)).sqlstate, "42703");
+
+    // What is not named is sent as NULL, and returned when the remote server has drawn.
+    let insert = "INSERT INTO orders (item) VALUES ('tea'), ('coffee') RETURNING id";
+    assert_eq!(refused(session.ids(insert)).sqlstate, "23502");
+    follow(&two, recipe(WITH_TABLE));
+    stored.extend(drawn_by(2, &mut session, insert));
+    stored.extend(session.ids("INSERT INTO orders VALUES (1, 'its own') RETURNING id").unwrap());
+
+    // A local default is drawn here, whoever has declared it.
+    session
+        .batch_execute(
+            "CREATE SCHEMA imported;
+             IMPORT FOREIGN SCHEMA public LIMIT TO (orders) FROM SERVER other INTO imported OPTIONS (import_default 'true');
+             CREATE TABLE parted (id bigint DEFAULT snowflake_next(), item text) PARTITION BY LIST (item);
+             CREATE FOREIGN TABLE elsewhere PARTITION OF parted DEFAULT SERVER other OPTIONS (table_name 'orders')",
+        )
+        .unwrap();
+    for table in ["imported.orders", "parted"] {
+        stored.extend(drawn_by(1, &mut session, &format!("INSERT INTO {table} (item) VALUES ('tea') RETURNING id")));
+    }
+
+    stored.sort_unstable();
+    assert_eq!(rows(&two), stored);
+    assert_eq!(session.ids("SELECT id FROM orders ORDER BY id").unwrap(), stored);
+}
+
+#[test]
+fn a_condition_on_the_time_reaches_the_remote_server_if_it_is_constant() {
+    let Some([one, _two]) = linked() else { return };
+    let mut session = one.connect();
+    let mut remote_sql = |time: &str| {
+        let sql = format!("EXPLAIN (VERBOSE, COSTS OFF) SELECT * FROM orders WHERE snowflake_timestamp(id) >= {time}");
+        let rows = session.query(&sql, &[]).unwrap();
+        let lines = rows.iter().map(|row| row.get::<_, String>(0).trim().to_owned());
+        lines.into_iter().find(|line| line.starts_with("Remote SQL")).expect("it is a foreign table")
+    };
+    let all = "Remote SQL: SELECT id, item FROM public.orders";
+    assert_eq!(remote_sql("'2026-11-20Z'"), format!("{all} WHERE ((id >= 249322851532800000::bigint))"));
+    assert_eq!(remote_sql("now()"), all);
+    assert_eq!(
+        session.value("SELECT count(*) FROM orders WHERE snowflake_timestamp(id) >= now() - interval '1 day'"),
+        "1"
+    );
+}
+
+/// A subscriber with the number of its publisher, whose rows it has, and which is down. The publisher has drawn at noon,
+/// and some ticks later; the subscriber's clock is years behind until the test sets it. `None` where there is no libfaketime.
+fn replica() -> Option<(Server, Vec<i64>)> {
+    let publisher = publishing(Server::drawing()).start_frozen(noon())?;
+    add_table(&publisher);
+    let mut ids = Vec::new();
+    for instant_ms in [noon(), noon() + 50] {
+        publisher.freeze_clock(instant_ms);
+        let insert = "INSERT INTO orders (item) SELECT 'tea' FROM generate_series(1, 150) RETURNING id";
+        let drawn = publisher.connect().ids(insert).unwrap();
+        assert!(drawn.iter().all(|id| start_ms("snowflake", *id) == instant_ms && worker("snowflake", *id) == WORKER));
+        ids.extend(drawn);
+    }
+    publisher.connect().batch_execute("CREATE PUBLICATION orders FOR TABLE orders").unwrap();
+
+    let replica = Server::drawing().faketime_from("-20y").start_with_extension();
+    replica.connect().batch_execute(ORDERS).unwrap();
+    let subscribe = recipe(EACH).replace("SUBSCRIPTION other_orders", "SUBSCRIPTION orders");
+    follow_with(&replica, &subscribe.replace("PUBLICATION own_orders", "PUBLICATION orders"), &publisher);
+    wait_until_copied(&replica);
+    assert_eq!(rows(&replica), ids);
+    publisher.stop(Shutdown::Fast);
+    Some((replica, ids))
+}
+
+#[test]
+fn a_logical_replica_that_takes_over_the_number_draws_above_what_it_holds_only_after_an_advance() {
+    let Some((replica, ids)) = replica() else { return };
+    let (farewell, advance) = recipe(REPLICA).split_once("\n\n").expect("first it leaves, then it advances");
+    assert!(farewell.contains("DROP SUBSCRIPTION") && advance.contains("snowflake_advance"));
+    follow(&replica, farewell);
+    replica.freeze_clock(noon());
+    let insert = "INSERT INTO orders (item) VALUES ('tea') RETURNING id";
+    let mut session = replica.connect();
+    // The control: what the README warns of.
+    let refusal = refused(session.ids(insert));
+    assert_eq!(refusal.sqlstate, "23505", "{refusal:?}");
+
+    follow(&replica, advance);
+    let next = session.ids(insert).unwrap()[0];
+    assert!(next > ids[299], "{next} was drawn after an advance to {}", ids[299]);
+    assert_eq!(worker("snowflake", next), WORKER);
+}
+
+#[test]
+fn a_logical_replica_whose_clock_is_behind_refuses_after_the_advance_until_it_has_passed() {
+    let Some((replica, ids)) = replica() else { return };
+    follow(&replica, recipe(REPLICA));
+    for behind_ms in [3_600_000, 60_000] {
+        replica.freeze_clock(noon() - behind_ms);
+        let behind = behind_the_mark_ms(&replica.refused_draw("SELECT snowflake_next()"));
+        assert!((behind_ms..behind_ms + 5000).contains(&behind), "{behind} ms");
+    }
+    // Beyond the mark, which runs ahead of the greatest id by a second.
+    replica.freeze_clock(noon() + 2000);
+    let next = replica.connect().draw();
+    assert!(next > ids[299], "{next} was drawn after an advance to {}", ids[299]);
+}
