@@ -14,6 +14,7 @@
 //! - [`plans`]: plans and rows, with the time pushdown and without
 //! - [`patroni`]: servers that Patroni manages
 //! - [`clients`]: programs as people write them with their client, run for real
+//! - [`readme`]: the README's examples
 //! - [`refusal`]: an error of the server, taken apart
 //! - [`outcome`]: waiting for a condition, and reporting a test as skipped
 //! - `scratch`, `installation`: where the servers live, and which programs they are
@@ -31,6 +32,7 @@ pub mod marks;
 pub mod outcome;
 pub mod patroni;
 pub mod plans;
+pub mod readme;
 pub mod refusal;
 mod scratch;
 pub mod server;

@@ -7,9 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use cluster::readme::{Block, blocks};
 use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
-
-const README: &str = include_str!("../../../README.md");
 
 /// What the README shows, and in which language its block is.
 const RECIPES: [(&str, &str); 10] = [
@@ -58,16 +57,16 @@ fn the_readme_shows_the_programs_that_these_tests_run_and_no_others() {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients");
     let recipes = RECIPES.map(|(file, language)| {
         let program = fs::read_to_string(programs.join(file)).expect(file);
-        let block = format!("\n```{language}\n{program}```\n");
-        assert!(README.contains(&block), "the README does not show {file} as it is");
-        block
+        (language, program.strip_suffix('\n').expect("the last line ends").to_owned())
     });
-    let shown = BTreeSet::from(RECIPES.map(|(_, language)| language));
-    for (start, _) in README.match_indices("\n```") {
-        let block = &README[start..];
-        let is_program = shown.iter().any(|language| block[4..].starts_with(&format!("{language}\n")));
-        let is_recipe = recipes.iter().any(|recipe| block.starts_with(recipe));
-        assert!(!is_program || is_recipe, "no test runs this:{}", block.split("```\n").next().unwrap_or_default());
+    let languages = BTreeSet::from(RECIPES.map(|(_, language)| language));
+    let is_program = |block: &Block| languages.contains(block.language);
+    let shown: Vec<_> = blocks().into_iter().filter(is_program).map(|block| (block.language, block.text)).collect();
+    for (language, program) in &recipes {
+        assert!(shown.contains(&(*language, program)), "the README does not show this as it is:\n{program}");
+    }
+    for (language, program) in shown {
+        assert!(recipes.contains(&(language, program.to_owned())), "no test runs this:\n{program}");
     }
 }
 

@@ -4,11 +4,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cluster::drawing::{at_once, noon};
+use cluster::readme::block;
 use cluster::{Draw, Server, Shutdown, assert_ascending, assert_unique, refused, wait_until};
 use postgres::Client;
 use snowflake_core::layout::{BUILT_IN, Layout};
-
-const README: &str = include_str!("../../../README.md");
 
 /// The README's recipes, each known by its first line.
 const SEQUENCE: &str = "-- Back to a sequence.";
@@ -22,10 +21,7 @@ const EXACT_MS: i64 = 72_057_594_037_927;
 
 #[track_caller]
 fn recipe(first_line: &str) -> &'static str {
-    let (_, rest) =
-        README.split_once(&format!("```sql\n{first_line}")).unwrap_or_else(|| panic!("no recipe \"{first_line}\""));
-    let (_, rest) = rest.split_once('\n').expect("the line ends");
-    rest.split_once("```").expect("the block ends").0
+    block("sql", first_line)
 }
 
 /// The part of a recipe between two others.

@@ -11,19 +11,17 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use cluster::patroni::SCOPE;
+use cluster::readme::{Block, block, blocks};
 use cluster::{Ledger, Load, Patroni, Promise, faketime_library, has_patroni, skip, wait_until};
 
-const README: &str = include_str!("../../../README.md");
-
 /// How the README's recipe begins.
-const RECIPE: &str = "```yaml\n# patronictl edit-config\n";
+const RECIPE: &str = "# patronictl edit-config\n";
 
 const HOUR_MS: i64 = 3_600_000;
 
 /// Patroni's dynamic configuration, from the README.
 fn recipe() -> &'static str {
-    let (_, rest) = README.split_once(RECIPE).expect("the README has a recipe for Patroni");
-    rest.split_once("```").expect("the block ends").0
+    block("yaml", RECIPE)
 }
 
 /// The same for a cluster that does not exist yet.
@@ -144,9 +142,9 @@ fn the_readmes_yaml_can_be_read() {
     if !python.args(["-c", "import yaml"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
         return skip("Python has no parser for YAML");
     }
-    let blocks: Vec<_> = README.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let blocks: Vec<_> = blocks().into_iter().filter(|block| block.language == "yaml").collect();
     assert_eq!(blocks.len(), 3, "for Patroni, Kubernetes and CloudNativePG");
-    for block in blocks {
+    for Block { text: block, .. } in blocks {
         let mut python = Command::new("/usr/bin/python3");
         let mut python = python.args(["-c", READ]).stdin(Stdio::piped()).spawn().unwrap();
         python.stdin.take().unwrap().write_all(block.as_bytes()).unwrap();

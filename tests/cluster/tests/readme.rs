@@ -3,42 +3,8 @@
 //! A block of SQL must run without an error; if a block of text follows it, that is psql's output, exactly. Only where new
 //! ids are shown (the table `orders`) numbers are masked, since they are others each time.
 
-use std::io::Write;
-use std::process::Stdio;
-
+use cluster::readme::{Block, blocks, psql};
 use cluster::{Draw, Server, skip};
-
-const README: &str = include_str!("../../../README.md");
-
-/// A fenced block: its language and its lines.
-struct Block {
-    language: &'static str,
-    text: String,
-}
-
-fn blocks() -> Vec<Block> {
-    let mut blocks = Vec::new();
-    let mut lines = README.lines();
-    while let Some(line) = lines.next() {
-        if let Some(language) = line.strip_prefix("```") {
-            let text: Vec<_> = lines.by_ref().take_while(|line| *line != "```").map(str::trim_end).collect();
-            blocks.push(Block { language, text: text.join("\n") });
-        }
-    }
-    blocks
-}
-
-/// Runs statements in one session of psql, as `psql < file`; output without command tags.
-fn psql(server: &Server, sql: &str) -> String {
-    let mut psql = server.client("psql");
-    psql.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]);
-    let mut child =
-        psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("psql runs");
-    child.stdin.take().expect("it is piped").write_all(sql.as_bytes()).expect("psql reads");
-    let output = child.wait_with_output().expect("psql ends");
-    assert!(output.status.success(), "{sql}\n{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8").lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
-}
 
 /// Masks numbers, and the width of the columns that depends on them.
 fn masked(text: &str) -> String {
@@ -84,7 +50,7 @@ fn every_sql_example_of_the_readme_runs_and_prints_what_the_readme_says() {
     let runs_here = |block: &Block| block.language == "sql" && !needs_partman(block) && !needs_second_server(block);
     for (n, block) in blocks.iter().enumerate().filter(|(_, block)| runs_here(block)) {
         examples += 1;
-        let printed = psql(&server, &block.text);
+        let printed = psql(&server, &[], block.text);
         if let Some(Block { language: "text", text }) = blocks.get(n + 1) {
             outputs += 1;
             if block.text.contains("orders") {
@@ -101,7 +67,7 @@ fn every_sql_example_of_the_readme_runs_and_prints_what_the_readme_says() {
 fn the_readmes_recipe_for_pg_partman_runs_and_each_new_id_finds_its_partition() {
     let blocks = blocks();
     let server = configured(&blocks);
-    psql(&server, "CREATE EXTENSION snowflake_id");
+    psql(&server, &[], "CREATE EXTENSION snowflake_id");
     let mut session = server.connect();
     let version =
         "SELECT coalesce((SELECT default_version FROM pg_available_extensions WHERE name = 'pg_partman'), '')";
@@ -115,7 +81,7 @@ fn the_readmes_recipe_for_pg_partman_runs_and_each_new_id_finds_its_partition() 
     for block in examples {
         // As the comment of that line tells the reader to.
         let is_for_this_version = |line: &&str| version.starts_with("4.") || !line.contains("only for pg_partman 4");
-        psql(&server, &block.text.lines().filter(is_for_this_version).collect::<Vec<_>>().join("\n"));
+        psql(&server, &[], &block.text.lines().filter(is_for_this_version).collect::<Vec<_>>().join("\n"));
     }
     session.batch_execute("INSERT INTO readings (value) SELECT 1 FROM generate_series(1, 100)").unwrap();
     assert_eq!(session.value("SELECT count(*) FROM readings"), "100");

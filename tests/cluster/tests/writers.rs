@@ -1,17 +1,14 @@
 //! Several servers that write: two that replicate to each other, one that writes through postgres_fdw into another, and a
 //! logical replica that takes over its publisher's number. What they are told is what the README says, word for word.
 
-use std::io::Write;
-use std::process::Stdio;
 use std::thread;
 
 use cluster::drawing::{WORKER, at_once, noon};
 use cluster::marks::{behind_the_mark_ms, start_ms, worker};
+use cluster::readme::{block, psql};
 use cluster::{Builder, Draw, Server, Shutdown, assert_unique, postgres_version, refused, skip, wait_until};
 use postgres::Client;
 use postgres::config::Host;
-
-const README: &str = include_str!("../../../README.md");
 
 /// The README's recipes, each known by its first line.
 const BOTH: &str = "-- On both servers.";
@@ -31,23 +28,13 @@ const SESSIONS: usize = 4;
 
 #[track_caller]
 fn recipe(first_line: &str) -> &'static str {
-    let (_, rest) =
-        README.split_once(&format!("```sql\n{first_line}")).unwrap_or_else(|| panic!("no recipe \"{first_line}\""));
-    let (_, rest) = rest.split_once('\n').expect("the line ends");
-    rest.split_once("```").expect("the block ends").0
+    block("sql", first_line)
 }
 
 /// Does what a recipe says, in one session of psql, and returns what is printed.
 #[track_caller]
 fn follow(server: &Server, recipe: &str) -> String {
-    let mut psql = server.client("psql");
-    psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"]);
-    let mut child =
-        psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("psql runs");
-    child.stdin.take().expect("it is piped").write_all(recipe.as_bytes()).expect("psql reads");
-    let output = child.wait_with_output().expect("psql ends");
-    assert!(output.status.success(), "{recipe}\n{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8").trim_end().to_owned()
+    psql(server, &["--tuples-only", "--no-align"], recipe)
 }
 
 /// Does what a recipe says that names the other server.

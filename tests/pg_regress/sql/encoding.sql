@@ -1,18 +1,4 @@
 -- Text forms of ids, and what is none.
-CREATE FUNCTION refusal(statement text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    state text;
-    message text;
-    detail text;
-    hint text;
-BEGIN
-    EXECUTE statement;
-    RETURN 'accepted';
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
-        hint = PG_EXCEPTION_HINT;
-    RETURN concat_ws(E'\n', state || ' ' || message, 'DETAIL: ' || nullif(detail, ''), 'HINT: ' || nullif(hint, ''));
-END $$;
 
 -- From the first to the last id, there and back.
 CREATE TABLE ids (id bigint PRIMARY KEY);
@@ -112,4 +98,3 @@ SELECT snowflake_decode(U&'06X\74E0\4E9C', 'base32');
 DROP DATABASE regress_latin1;
 DROP DATABASE regress_euc_jp;
 DROP TABLE links, stored, ids;
-DROP FUNCTION refusal(text);

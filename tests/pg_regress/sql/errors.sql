@@ -1,19 +1,5 @@
 -- Every error: SQLSTATE, message, DETAIL and HINT.
 SET timezone = 'UTC';
-CREATE FUNCTION refusal(statement text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    state text;
-    message text;
-    detail text;
-    hint text;
-BEGIN
-    EXECUTE statement;
-    RETURN 'accepted';
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
-        hint = PG_EXCEPTION_HINT;
-    RETURN concat_ws(E'\n', state || ' ' || message, 'DETAIL: ' || nullif(detail, ''), 'HINT: ' || nullif(hint, ''));
-END $$;
 \pset format unaligned
 \pset tuples_only on
 
@@ -106,7 +92,7 @@ DROP EXTENSION snowflake_id CASCADE;
 \pset tuples_only on
 SELECT refusal('SELECT draw()');
 SELECT read(0) = '2025-01-01Z' AS read;
-DROP FUNCTION draw(), read(bigint), refusal(text);
+DROP FUNCTION draw(), read(bigint);
 RESET client_min_messages;
 \pset tuples_only off
 

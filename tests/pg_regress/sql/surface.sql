@@ -56,3 +56,19 @@ ALTER EXTENSION snowflake_id SET SCHEMA public;
 DROP EXTENSION snowflake_id;
 DROP SCHEMA ids;
 CREATE EXTENSION snowflake_id;
+
+-- For the files that follow: an error with its SQLSTATE and all its parts.
+CREATE FUNCTION refusal(statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    state text;
+    message text;
+    detail text;
+    hint text;
+BEGIN
+    EXECUTE statement;
+    RETURN 'accepted';
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
+        hint = PG_EXCEPTION_HINT;
+    RETURN concat_ws(E'\n', state || ' ' || message, 'DETAIL: ' || nullif(detail, ''), 'HINT: ' || nullif(hint, ''));
+END $$;
