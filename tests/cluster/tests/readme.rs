@@ -36,9 +36,10 @@ fn needs_partman(block: &Block) -> bool {
     block.language == "sql" && block.text.contains("partman.")
 }
 
-/// Whether a block is SQL that needs a second server: `writers.rs` runs these.
+/// Whether a block is SQL that needs a second server, or what another block has set: `writers.rs` runs these.
 fn needs_second_server(block: &Block) -> bool {
-    block.language == "sql" && ["SUBSCRIPTION", "FOREIGN TABLE"].iter().any(|word| block.text.contains(word))
+    let words = ["SUBSCRIPTION", "FOREIGN TABLE", "-- On the server that is to own older ids."];
+    block.language == "sql" && words.iter().any(|word| block.text.contains(word))
 }
 
 #[test]

@@ -12,6 +12,7 @@ use postgres::config::Host;
 
 /// The README's recipes, each known by its first line.
 const BOTH: &str = "-- On both servers.";
+const OLDER: &str = "-- On the server that is to own older ids.";
 const EACH: &str = "-- On each server, with the address of the other";
 const WITHOUT_TABLE: &str = "-- On the server without the table.";
 const WITH_TABLE: &str = "-- On the server with the table.";
@@ -55,14 +56,16 @@ fn add_table(server: &Server) {
     server.connect().batch_execute(&format!("{ORDERS}; {roles}")).unwrap();
 }
 
-/// Two servers as the README has them, each with a row, before any is replicated.
+/// A server as the README has it, with a row, before anything is replicated.
+fn writer(number: u32) -> Server {
+    let server = publishing(Server::builder().set("worker_id", &number.to_string())).start_with_extension();
+    add_table(&server);
+    server.connect().batch_execute("INSERT INTO orders (item) VALUES ('before')").unwrap();
+    server
+}
+
 fn two_writers() -> [Server; 2] {
-    [1, 2].map(|number| {
-        let server = publishing(Server::builder().set("worker_id", &number.to_string())).start_with_extension();
-        add_table(&server);
-        server.connect().batch_execute("INSERT INTO orders (item) VALUES ('before')").unwrap();
-        server
-    })
+    [1, 2].map(writer)
 }
 
 /// Lets two servers replicate to each other as the README has it.
@@ -103,10 +106,10 @@ fn wait_until_sent(publisher: &Server) {
     }
 }
 
-fn wait_until_equal(servers: &[Server; 2]) {
+fn wait_until_equal(servers: &[Server]) {
     servers.iter().for_each(wait_until_sent);
-    let [one, two] = servers.each_ref().map(content);
-    assert_eq!(one, two);
+    let contents: Vec<_> = servers.iter().map(content).collect();
+    assert!(contents.windows(2).all(|pair| pair[0] == pair[1]), "{contents:?}");
 }
 
 /// How many rows a server has, and what they hold.
@@ -191,7 +194,7 @@ fn a_row_is_changed_only_where_it_was_drawn_and_a_truncate_stays_where_it_was_sa
     let mut session = one.connect();
     for change in ["UPDATE orders SET item = 'changed'", "DELETE FROM orders"] {
         let refusal = refused(session.execute(&format!("{change} WHERE id = {of_two}"), &[]));
-        let expected = format!("row {of_two} is to be changed on the server that drew its id");
+        let expected = format!("row {of_two} is to be changed on the server that owns it");
         assert_eq!((refusal.sqlstate.as_str(), refusal.message), ("P0001", expected));
         assert_eq!(session.execute(&format!("{change} WHERE id = {of_one}"), &[]).unwrap(), 1);
         wait_until_equal(&servers);
@@ -203,6 +206,55 @@ fn a_row_is_changed_only_where_it_was_drawn_and_a_truncate_stays_where_it_was_sa
     servers.iter().for_each(wait_until_sent);
     assert_eq!(rows(one).len(), 1);
     assert_eq!(rows(two), [of_two, rows(one)[0]]);
+}
+
+/// As after a conversion of `bigserial`: in the bits of a worker, the old ids show all numbers.
+#[test]
+fn ids_that_nobody_drew_are_owned_by_one_server_and_copied_from_there() {
+    let [one, two] = two_writers();
+    let old = "INSERT INTO orders SELECT n, 'old' FROM generate_series(1, 20000) n";
+    one.connect().batch_execute(old).unwrap();
+    let of_the_others = recipe(OLDER).replace("id < %s OR %s", "id >= %s AND %s");
+    for (server, older) in [(&one, recipe(OLDER)), (&two, &of_the_others)] {
+        let (before, after) = recipe(BOTH).split_once("CREATE PUBLICATION").expect("the recipe makes one");
+        follow(server, &format!("{before}{older}\nCREATE PUBLICATION{after}"));
+    }
+    follow_with(&one, recipe(EACH), &two);
+    follow_with(&two, recipe(EACH), &one);
+    let servers = [one, two];
+    servers.iter().for_each(wait_until_copied);
+    let [one, two] = &servers;
+    for server in &servers {
+        server.connect().batch_execute("INSERT INTO orders (item) SELECT 'new' FROM generate_series(1, 500)").unwrap();
+    }
+    let change = "UPDATE orders SET item = 'changed' WHERE item = 'old'";
+    one.connect().batch_execute(change).unwrap();
+    wait_until_equal(&servers);
+    assert_eq!(two.connect().value("SELECT count(*) FROM orders WHERE item = 'changed'"), "20000");
+    servers.iter().for_each(assert_without_conflict);
+    let refusal = refused(two.connect().batch_execute("DELETE FROM orders WHERE id = 1"));
+    assert_eq!((refusal.sqlstate.as_str(), refusal.message.starts_with("row 1 ")), ("P0001", true));
+}
+
+#[test]
+fn three_servers_replicate_to_each_other_by_subscriptions_with_names_of_their_own() {
+    let servers = [1, 2, 3].map(writer);
+    for server in &servers {
+        follow(server, recipe(BOTH));
+    }
+    for (to, subscriber) in servers.iter().enumerate() {
+        for (from, publisher) in servers.iter().enumerate().filter(|(from, _)| *from != to) {
+            let name = format!("from_{from}_to_{to}");
+            follow_with(subscriber, &recipe(EACH).replace("other_orders", &name), publisher);
+        }
+    }
+    servers.iter().for_each(wait_until_copied);
+    for server in &servers {
+        server.connect().batch_execute("INSERT INTO orders (item) SELECT 'new' FROM generate_series(1, 500)").unwrap();
+    }
+    wait_until_equal(&servers);
+    assert_eq!(servers[0].connect().value("SELECT count(*) FROM orders"), "1503");
+    servers.iter().for_each(assert_without_conflict);
 }
 
 /// The control: why there is a filter.
