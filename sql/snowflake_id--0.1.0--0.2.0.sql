@@ -34,8 +34,7 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat
 
 CREATE FUNCTION snowflake_convert(relation regclass, attribute name, rewrite boolean DEFAULT false,
     dry_run boolean DEFAULT false) RETURNS SETOF text
-VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp SET row_security = off
-LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_wrapper';
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_wrapper';
 
 -- It takes tables away from everybody else for a while.
 REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) FROM PUBLIC;

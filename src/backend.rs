@@ -48,24 +48,52 @@ pub fn require_writable(command: &'static CStr) {
     RECOVERY_IS_OVER.store(true, Ordering::Relaxed);
 }
 
-/// Locks tables against everybody else until the transaction ends, or gives up when `lock_timeout` is over: false.
+/// Does something with settings that no user has chosen: names mean what is in `pg_catalog`, and a policy that would hide rows is an error.
+pub fn with_trusted_settings<T>(work: impl FnOnce() -> T) -> T {
+    let settings = [(c"search_path", c"pg_catalog, pg_temp"), (c"row_security", c"off")];
+    // SAFETY: this is how settings are changed for a while (guc.c); both exist, and take these values from anybody. Errors are
+    // raised through pgrx's guard; one that ends the work ends the transaction, or its part, which puts the settings back.
+    let level = unsafe { pg_sys::NewGUCNestLevel() };
+    for (name, value) in settings {
+        // SAFETY: as above.
+        unsafe {
+            pg_sys::set_config_option(
+                name.as_ptr(),
+                value.as_ptr(),
+                pg_sys::GucContext::PGC_USERSET,
+                pg_sys::GucSource::PGC_S_SESSION,
+                pg_sys::GucAction::GUC_ACTION_SAVE,
+                true,
+                0,
+                false,
+            );
+        }
+    }
+    let result = work();
+    // SAFETY: as above.
+    unsafe { pg_sys::AtEOXact_GUC(true, level) };
+    result
+}
+
+/// Locks tables and sequences against everybody else until the transaction ends, or gives up when `lock_timeout` is over: false.
 ///
 /// Never waits for one while it holds another: some sessions lock a table before the one that it refers to, in a statement, some after it, in
 /// a transaction, and no order would be free of deadlocks with both. So what is held is given back when another one is not free,
 /// and that one is waited for.
-pub fn lock_tables(tables: &[pg_sys::Oid]) -> bool {
+pub fn lock_relations(relations: &[pg_sys::Oid]) -> bool {
     let mode = pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE;
     let begin_ms = boot_ms();
     let mut waited_for = 0;
-    while let Some(table) = tables.get(waited_for) {
-        // SAFETY: a lock is on a number, whether a table has it or not. Errors are raised through pgrx's guard.
-        let is_busy = |n: &usize| unsafe { *n != waited_for && !pg_sys::ConditionalLockRelationOid(tables[*n], mode) };
+    while let Some(relation) = relations.get(waited_for) {
+        // SAFETY: a lock is on a number, whether a relation has it or not. Errors are raised through pgrx's guard.
+        let is_busy =
+            |n: &usize| unsafe { *n != waited_for && !pg_sys::ConditionalLockRelationOid(relations[*n], mode) };
         // SAFETY: as above.
-        unsafe { pg_sys::LockRelationOid(*table, mode) };
-        let Some(busy) = (0..tables.len()).find(is_busy) else { break };
+        unsafe { pg_sys::LockRelationOid(*relation, mode) };
+        let Some(busy) = (0..relations.len()).find(is_busy) else { break };
         for n in (0..busy).chain([waited_for].into_iter().filter(|n| *n > busy)) {
             // SAFETY: as above; it was locked just now.
-            unsafe { pg_sys::UnlockRelationOid(tables[n], mode) };
+            unsafe { pg_sys::UnlockRelationOid(relations[n], mode) };
         }
         waited_for = busy;
         // SAFETY: LockTimeout is a variable of this backend, which has one thread; it is read by value.

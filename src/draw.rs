@@ -130,25 +130,18 @@ impl Session {
 /// those of [`mark::make_way`].
 /// What `nextval` refuses, PostgreSQL raises itself.
 pub fn one() -> Result<i64, Error> {
-    one_for(c"snowflake_next()")
-}
-
-/// The same for `command`, another SQL function.
-///
-/// # Errors
-/// As [`one`].
-pub fn one_for(command: &'static CStr) -> Result<i64, Error> {
-    let session = Session::new(command)?;
+    let session = Session::new(c"snowflake_next()")?;
     Ok(session.note(session.draw(1)?))
 }
 
-/// Draws one id, and returns the least id that this server can draw from now on, for `command`.
+/// Draws one id for nobody, which is not counted either, and returns the least id that this server can draw from now on, for `command`.
 ///
 /// # Errors
 /// As [`one`].
 pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
-    let next = one_for(command)?;
-    let Drawing { layout, identity } = guc::drawing()?;
+    let session = Session::new(command)?;
+    let Drawing { layout, identity } = session.drawing;
+    let next = identity.last_id(layout, session.draw(1)?);
     if !identity.has_backup() {
         return Ok(next);
     }

@@ -54,7 +54,7 @@ pub enum Error {
     Unconvertible(Unconvertible),
 }
 
-/// Why a column cannot become a snowflake column as it is. Tables and columns by their names, lists one to a line.
+/// Why a column cannot become a snowflake column as it is. Tables by their names in SQL, with the schema; lists one to a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unconvertible {
     /// The transaction sees only what was committed before it began.
@@ -346,36 +346,36 @@ impl Unconvertible {
                 format!("cannot convert a column in a transaction of isolation level \"{level}\"")
             }
             Self::NoRelation(number) => format!("relation with OID {number} does not exist"),
-            Self::NoTable(name) => format!("\"{name}\" is not a table"),
-            Self::System(table) => format!("permission denied: \"{table}\" is a system catalog"),
+            Self::NoTable(name) => format!("{name} is not a table"),
+            Self::System(table) => format!("permission denied: {table} is a system catalog"),
             Self::NotOwner(table) => format!("must be owner of table {table}"),
-            Self::NoColumn { table, column } => format!("column \"{column}\" of table \"{table}\" does not exist"),
+            Self::NoColumn { table, column } => format!("column \"{column}\" of table {table} does not exist"),
             Self::Type { table, column, type_name } => {
-                format!("column \"{column}\" of table \"{table}\" is of type {type_name}")
+                format!("column \"{column}\" of table {table} is of type {type_name}")
             }
             Self::Generated { table, column } => {
-                format!("column \"{column}\" of table \"{table}\" is a generated column")
+                format!("column \"{column}\" of table {table} is a generated column")
             }
             Self::Inherited { table, column, parent } => {
-                format!("column \"{column}\" of table \"{table}\" is inherited from \"{parent}\"")
+                format!("column \"{column}\" of table {table} is inherited from {parent}")
             }
             Self::TooNarrow(_) => "ids do not fit into columns that are narrower than bigint".into(),
             Self::PartitionKey { table, column, .. } => {
-                format!("cannot widen column \"{column}\": table \"{table}\" is partitioned by it")
+                format!("cannot widen column \"{column}\": table {table} is partitioned by it")
             }
             Self::TypedTable { table, column } => {
-                format!("cannot widen column \"{column}\" of typed table \"{table}\"")
+                format!("cannot widen column \"{column}\" of typed table {table}")
             }
             Self::TwoParents { table, column } => {
-                format!("cannot widen column \"{column}\": table \"{table}\" inherits it from two tables")
+                format!("cannot widen column \"{column}\": table {table} inherits it from two tables")
             }
             Self::Dependents(_) => "cannot widen columns that other objects depend on".into(),
             Self::IdentityInUse { sequence, .. } => {
-                format!("cannot drop identity sequence \"{sequence}\" because other objects depend on it")
+                format!("cannot drop identity sequence {sequence} because other objects depend on it")
             }
             Self::Busy => "could not lock all tables at the same time within \"lock_timeout\"".into(),
             Self::ValuesAhead { table, column, .. } => {
-                format!("column \"{column}\" of table \"{table}\" holds a value that is not below the ids to come")
+                format!("column \"{column}\" of table {table} holds a value that is not below the ids to come")
             }
         }
     }
@@ -399,13 +399,13 @@ impl Unconvertible {
             Self::Isolation(_) => "Use a transaction of isolation level READ COMMITTED.".into(),
             Self::NoTable(_) => "Name the table that holds the values.".into(),
             Self::Type { .. } => {
-                "Ids are of type bigint. Columns of type smallint, integer, bigint, or a domain over bigint, can hold them, the \
+                "Ids are of type bigint. Columns of type smallint, integer, bigint, or a domain directly over bigint, can hold them, the \
                  first two after they have been widened."
                     .into()
             }
             Self::Generated { .. } => "Give the ids a column of their own.".into(),
             Self::Inherited { parent, .. } => {
-                format!("Convert the column of \"{parent}\"; its partitions and children are converted with it.")
+                format!("Convert the column of {parent}; its partitions and children are converted with it.")
             }
             Self::TooNarrow(_) => "Call snowflake_convert(..., rewrite => true) to widen them, which rewrites their tables while \
                  nobody else can use these."
@@ -453,7 +453,7 @@ impl Notice<'_> {
                     .report(PgLogLevel::WARNING);
             }
             Self::NoPartition { table, next } => {
-                report(ERRCODE_WARNING, format!("no partition of table \"{table}\" takes the ids to come"))
+                report(ERRCODE_WARNING, format!("no partition of table {table} takes the ids to come"))
                     .set_detail(format!("The next id is {next}."))
                     .set_hint("Create partitions for them, with snowflake_min() for their bounds.")
                     .report(PgLogLevel::WARNING);
@@ -461,7 +461,7 @@ impl Notice<'_> {
             Self::SequenceKept { sequence, objects } => {
                 report(
                     ERRCODE_SUCCESSFUL_COMPLETION,
-                    format!("sequence \"{sequence}\" is kept, since other objects use it"),
+                    format!("sequence {sequence} is kept, since other objects use it"),
                 )
                 .set_detail(*objects)
                 .report(PgLogLevel::NOTICE);

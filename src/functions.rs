@@ -320,8 +320,7 @@ fn snowflake_reset_mark() {
     sql = r#"
 CREATE FUNCTION snowflake_convert(relation regclass, attribute name, rewrite boolean DEFAULT false,
     dry_run boolean DEFAULT false) RETURNS SETOF text
-VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp SET row_security = off
-LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
 "#
 )]
 fn snowflake_convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) -> SetOfIterator<'static, Vec<u8>> {

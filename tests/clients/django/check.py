@@ -11,11 +11,15 @@ from django.test.utils import CaptureQueriesContext
 os.environ["DJANGO_SETTINGS_MODULE"] = "settings"
 django.setup()
 
-from shop.models import Line, Order  # noqa: E402, once there are settings
+from shop.fields import SnowflakeField  # noqa: E402, once there are settings
+from shop.models import Line, Order  # noqa: E402
 
 
 class Note(models.Model):
-    """Has the key that DEFAULT_AUTO_FIELD names."""
+    """Names its key itself, and has a table between it and others that Django makes, for which the application's field does not count."""
+
+    id = SnowflakeField(primary_key=True)
+    orders = models.ManyToManyField(Order)
 
     class Meta:
         app_label = "shop"
@@ -50,8 +54,16 @@ with connection.cursor() as cursor:
         ("shop_line", "id", *drawn),
         ("shop_line", "order_id", "bigint", None, ""),
         ("shop_note", "id", *drawn),
+        ("shop_note_orders", "id", "bigint", None, "d"),
+        ("shop_note_orders", "note_id", "bigint", None, ""),
+        ("shop_note_orders", "order_id", "bigint", None, ""),
         ("shop_order", "id", *drawn),
     ]
+    cursor.execute(
+        "SELECT relname FROM pg_attrdef JOIN pg_class c ON c.oid = adrelid"
+        " WHERE pg_get_expr(adbin, adrelid) LIKE 'snowflake%' AND relname NOT LIKE 'shop%'"
+    )
+    assert cursor.fetchall() == [], "Django's own tables stay as they are"
 
 # One: the id comes with the INSERT.
 tea = Order(item="tea")
@@ -74,7 +86,10 @@ assert all(items[order.id] == order.item for order in orders)
 Line.objects.bulk_create([Line(order=order) for order in orders[:10]] + [Line(order=tea)])
 assert tea.lines.count() == 1 and tea.lines.create().order_id == tea.id
 assert set(Line.objects.filter(order__item="tea").values_list("order_id", flat=True)) == {tea.id}
-assert Note.objects.create().id > tea.id
+note = Note.objects.create()
+note.orders.add(tea)
+assert note.id > tea.id and Order.objects.get(note=note) == tea
+note.orders.clear()
 
 # A dump has ids as numbers, and puts them back. The sequences that Django would set after that are not there, and not missed.
 call_command("dumpdata", "shop.order", "--output=orders.json")

@@ -1,6 +1,6 @@
 import os
 
-INSTALLED_APPS = ["shop"]
+INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "shop"]
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.postgresql",
@@ -11,4 +11,5 @@ DATABASES = {
         "NAME": os.environ["PGDATABASE"],
     }
 }
-DEFAULT_AUTO_FIELD = "shop.models.SnowflakeField"
+# As `startproject` writes it.
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -44,7 +44,7 @@ pub fn postgres_version() -> u32 {
 
 /// Returns where `make setup` puts what tests need and what is not to be installed.
 pub(crate) fn cache() -> Option<PathBuf> {
-    let cache = match env::var_os("XDG_CACHE_HOME") {
+    let cache = match env::var_os("XDG_CACHE_HOME").filter(|cache| !cache.is_empty()) {
         Some(cache) => PathBuf::from(cache),
         None => PathBuf::from(env::var_os("HOME")?).join(".cache"),
     };

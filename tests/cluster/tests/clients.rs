@@ -11,10 +11,13 @@ use cluster::readme::{Block, blocks};
 use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
 
 /// What the README shows, and in which language its block is.
-const RECIPES: [(&str, &str); 10] = [
+const RECIPES: [(&str, &str); 13] = [
     ("psycopg/recipe.py", "python"),
     ("sqlalchemy/recipe.py", "python"),
+    ("django/shop/fields.py", "python"),
+    ("django/shop/apps.py", "python"),
     ("django/shop/models.py", "python"),
+    ("django/shop/migrations/0001_extension.py", "python"),
     ("node-postgres/recipe.mjs", "js"),
     ("node-postgres/numbers.mjs", "js"),
     ("drizzle/schema.mjs", "js"),
@@ -103,6 +106,31 @@ fn django_migrates_and_gives_each_object_of_bulk_create_the_id_of_its_row() {
 }
 
 #[test]
+fn django_creates_the_extension_by_a_migration_also_in_its_test_database() {
+    let Some(program) = Program::new(Language::Python, "django") else { return };
+    let manage = |application: &Application, command: &[&str]| {
+        program.run(application, &[&["-m", "django"], command, &["--settings=settings"]].concat())
+    };
+    let tests_run = |application: &Application| {
+        let printed = manage(application, &["test"]);
+        assert!(printed.contains("Found 1 test(s)."), "{printed}");
+    };
+
+    let superuser = application();
+    superuser.connect().batch_execute("DROP EXTENSION snowflake_id; ALTER ROLE app SUPERUSER").expect("it is unused");
+    manage(&superuser, &["makemigrations", "shop"]);
+    manage(&superuser, &["migrate"]);
+    assert_eq!(superuser.connect().value("SELECT count(snowflake_next())"), "1");
+    tests_run(&superuser);
+
+    // Where the role is no superuser, the new database has the extension from template1.
+    let ordinary = application();
+    ordinary.connect().batch_execute("ALTER ROLE app CREATEDB").expect("the superuser may");
+    ordinary.server().connect_to("template1").batch_execute("CREATE EXTENSION snowflake_id").expect("it is installed");
+    tests_run(&ordinary);
+}
+
+#[test]
 fn a_migration_of_django_converts_a_table_that_had_an_identity() {
     let Some(program) = Program::new(Language::Python, "django") else { return };
     let application = application();
@@ -185,7 +213,7 @@ fn activerecord_inserts_rows_and_keeps_the_default_in_its_schema_dump() {
     assert_eq!(printed, ids);
 
     let superuser = application();
-    // The check makes a database, and the extension in it.
-    superuser.connect().batch_execute("ALTER ROLE app SUPERUSER").expect("the superuser may");
+    // The recipe creates the extension; so does the dump, in a database that the check makes.
+    superuser.connect().batch_execute("DROP EXTENSION snowflake_id; ALTER ROLE app SUPERUSER").expect("it is unused");
     program.run(&superuser, &["check.rb"]);
 }

@@ -2,9 +2,10 @@
 //! decoded where there is no extension.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use cluster::drawing::{at_once, noon};
-use cluster::readme::block;
+use cluster::readme::{README, block, psql};
 use cluster::{Draw, Server, Shutdown, assert_ascending, assert_unique, refused, wait_until};
 use postgres::Client;
 use snowflake_core::layout::{BUILT_IN, Layout};
@@ -43,7 +44,8 @@ fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
         let ids = at_once(&server, 4, |session, mut client| {
             if session == 0 {
                 wait_until("the others", || client.value("SELECT count(*) > 200 FROM tickets") == "true");
-                client.batch_execute(recipe(SEQUENCE)).unwrap();
+                // In psql each statement would be a transaction of its own, were it not for the recipe's.
+                psql(&server, &[], recipe(SEQUENCE));
                 left.store(true, Ordering::Relaxed);
                 return Vec::new();
             }
@@ -66,13 +68,66 @@ fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
     }
 }
 
-#[test]
-fn an_empty_table_goes_back_to_a_sequence_that_begins_with_1() {
+/// A server with the README's table.
+fn with_tickets() -> Server {
     let server = Server::drawing().start_with_extension();
-    let mut session = server.connect();
-    session.batch_execute("CREATE TABLE tickets (id bigint PRIMARY KEY DEFAULT snowflake_next(), title text)").unwrap();
-    session.batch_execute(recipe(SEQUENCE)).unwrap();
-    assert_eq!(session.ids("INSERT INTO tickets DEFAULT VALUES RETURNING id").unwrap(), [1]);
+    let table = "CREATE TABLE tickets (id bigint PRIMARY KEY DEFAULT snowflake_next(), title text)";
+    server.connect().batch_execute(table).unwrap();
+    server
+}
+
+/// Inserts a row without an id.
+fn insert(session: &mut Client) -> i64 {
+    session.ids("INSERT INTO tickets DEFAULT VALUES RETURNING id").unwrap()[0]
+}
+
+#[test]
+fn ids_that_a_client_drew_before_and_stores_later_are_below_the_sequence() {
+    for rows in [0, 1] {
+        let server = with_tickets();
+        let mut session = server.connect();
+        for _ in 0..rows {
+            insert(&mut session);
+        }
+        let drawn = server.connect().draw_batch(1000);
+        session.batch_execute(recipe(SEQUENCE)).unwrap();
+        let next = insert(&mut session);
+        assert!(next > drawn[999], "{next} was drawn after {}", drawn[999]);
+        let stored = session.execute("INSERT INTO tickets SELECT unnest($1::bigint[])", &[&drawn]).unwrap();
+        assert_eq!(stored, 1000);
+    }
+}
+
+/// One that this server drew, and one of a server whose clock is ahead: the sequence begins above both, whichever isolation
+/// sessions have by default.
+#[test]
+fn an_id_that_is_committed_while_the_recipe_waits_is_below_the_sequence() {
+    for ahead in [false, true] {
+        let server = with_tickets();
+        let (mut writing, mut leaving) = (server.connect(), server.connect());
+        insert(&mut writing);
+        writing.batch_execute("BEGIN").unwrap();
+        let mut stored = insert(&mut writing);
+        if ahead {
+            let insert = "INSERT INTO tickets SELECT snowflake_min(now() + interval '1 day') RETURNING id";
+            stored = writing.ids(insert).unwrap()[0];
+        }
+        leaving.batch_execute("SET default_transaction_isolation = 'repeatable read'").unwrap();
+        let pid = leaving.pid();
+        let mut leaving = thread::scope(|scope| {
+            let left = scope.spawn(|| {
+                leaving.batch_execute(recipe(SEQUENCE)).unwrap();
+                leaving
+            });
+            let waits = format!("SELECT cardinality(pg_blocking_pids({pid})) > 0");
+            let mut watching = server.connect();
+            wait_until("the recipe to wait for the lock", || watching.value(&waits) == "true");
+            writing.batch_execute("COMMIT").unwrap();
+            left.join().expect("nothing is refused")
+        });
+        let next = insert(&mut leaving);
+        assert!(next > stored, "{next} comes after {stored}");
+    }
 }
 
 /// Everything that can depend on the extension, in a database of its own.
@@ -236,9 +291,11 @@ fn without_the_extension_ids_are_decoded_as_snowflake_parse_does() {
     let parsed = decoded(&mut session, &ids, "p.created_at, p.worker_id, p.sequence", ", snowflake_parse(id) p");
     assert_eq!(decoded(&mut plain, &ids, &columns, ""), parsed);
     // What others would write, and why the README warns of it: right until 2242.
+    let since_1970_ms = "(id >> 22) + 1735689600000";
+    assert!(README.contains(&format!("`{since_1970_ms}`")));
     let shorter = columns.replace(
         "timestamptz '2025-01-01Z' + (id >> 22) * interval '1ms'",
-        "to_timestamp(((id >> 22) + 1735689600000) / 1000.0)",
+        &format!("to_timestamp(({since_1970_ms}) / 1000.0)"),
     );
     assert_ne!(shorter, columns);
     assert_eq!(decoded(&mut plain, &ids, &shorter, ""), parsed);

@@ -38,7 +38,13 @@ fn needs_partman(block: &Block) -> bool {
 
 /// Whether a block is SQL that needs a second server, or what another block has set: `writers.rs` runs these.
 fn needs_second_server(block: &Block) -> bool {
-    let words = ["SUBSCRIPTION", "FOREIGN TABLE", "-- On the server that is to own older ids."];
+    let words = [
+        "SUBSCRIPTION",
+        "FOREIGN TABLE",
+        "-- On the server that is to own older ids.",
+        "-- For another table, in the same",
+        "-- On the new primary",
+    ];
     block.language == "sql" && words.iter().any(|word| block.text.contains(word))
 }
 

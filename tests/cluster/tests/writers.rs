@@ -13,7 +13,10 @@ use postgres::config::Host;
 /// The README's recipes, each known by its first line.
 const BOTH: &str = "-- On both servers.";
 const OLDER: &str = "-- On the server that is to own older ids.";
+const ANOTHER: &str = "-- For another table, in the same session";
 const EACH: &str = "-- On each server, with the address of the other";
+const NEW_PRIMARY: &str = "-- On the new primary";
+const ANEW: &str = "-- On the other server, with the address of the new primary";
 const WITHOUT_TABLE: &str = "-- On the server without the table.";
 const WITH_TABLE: &str = "-- On the server with the table.";
 const REPLICA: &str = "-- On the replica.";
@@ -106,16 +109,18 @@ fn wait_until_sent(publisher: &Server) {
     }
 }
 
+#[track_caller]
 fn wait_until_equal(servers: &[Server]) {
-    servers.iter().for_each(wait_until_sent);
-    let contents: Vec<_> = servers.iter().map(content).collect();
-    assert!(contents.windows(2).all(|pair| pair[0] == pair[1]), "{contents:?}");
+    wait_until_equal_in(servers, "orders");
 }
 
-/// How many rows a server has, and what they hold.
-fn content(server: &Server) -> String {
-    let sql = "SELECT count(*) || ' ' || md5(string_agg(concat_ws(' ', id, item), ',' ORDER BY id)) FROM orders";
-    server.connect().value(sql)
+#[track_caller]
+fn wait_until_equal_in(servers: &[Server], table: &str) {
+    servers.iter().for_each(wait_until_sent);
+    // How many rows a server has, and what they hold.
+    let content = format!("SELECT count(*) || ' ' || md5(string_agg(t::text, ',' ORDER BY id)) FROM {table} t");
+    let contents: Vec<_> = servers.iter().map(|server| server.connect().value(&content)).collect();
+    assert!(contents.windows(2).all(|pair| pair[0] == pair[1]), "{contents:?}");
 }
 
 fn rows(server: &Server) -> Vec<i64> {
@@ -127,6 +132,14 @@ fn assert_without_conflict(server: &Server) {
     for line in server.log().lines() {
         assert!(!line.contains("ERROR:") && !line.contains("conflict"), "{line}");
     }
+}
+
+#[track_caller]
+fn wait_until_conflict(server: &Server) {
+    // PostgreSQL 18 names the conflict.
+    let words =
+        if postgres_version() < 18 { "duplicate key value violates unique constraint" } else { "insert_exists" };
+    wait_until("the conflict", || server.log().contains(words));
 }
 
 /// One session of the load: inserts, changes and deletes, of rows that it has inserted itself, some of it in transactions.
@@ -183,7 +196,7 @@ fn two_servers_that_write_at_the_same_time_and_replicate_to_each_other_end_equal
 }
 
 #[test]
-fn a_row_is_changed_only_where_it_was_drawn_and_a_truncate_stays_where_it_was_said() {
+fn a_row_is_written_only_where_it_was_drawn_and_a_truncate_stays_where_it_was_said() {
     let servers = two_writers();
     join(&servers);
     wait_until_equal(&servers);
@@ -192,11 +205,28 @@ fn a_row_is_changed_only_where_it_was_drawn_and_a_truncate_stays_where_it_was_sa
     assert_eq!((worker("snowflake", of_one), worker("snowflake", of_two)), (1, 2));
 
     let mut session = one.connect();
-    for change in ["UPDATE orders SET item = 'changed'", "DELETE FROM orders"] {
-        let refusal = refused(session.execute(&format!("{change} WHERE id = {of_two}"), &[]));
-        let expected = format!("row {of_two} is to be changed on the server that owns it");
-        assert_eq!((refusal.sqlstate.as_str(), refusal.message), ("P0001", expected));
-        assert_eq!(session.execute(&format!("{change} WHERE id = {of_one}"), &[]).unwrap(), 1);
+    // Of the same server: the lowest bit is the sequence's.
+    let beside = |id: i64| id ^ 1;
+    let refusals = [
+        (format!("UPDATE orders SET item = 'changed' WHERE id = {of_two}"), of_two),
+        (format!("DELETE FROM orders WHERE id = {of_two}"), of_two),
+        (format!("INSERT INTO orders VALUES ({})", beside(of_two)), beside(of_two)),
+        (format!("INSERT INTO orders VALUES ({of_two}) ON CONFLICT (id) DO NOTHING"), of_two),
+        (format!("UPDATE orders SET id = {} WHERE id = {of_one}", beside(of_two)), beside(of_two)),
+        (format!("UPDATE orders SET id = {} WHERE id = {of_two}", beside(of_one)), of_two),
+    ];
+    for (change, id) in refusals {
+        let refusal = refused(session.execute(&change, &[]));
+        let expected = format!("row {id} belongs to another server");
+        assert_eq!((refusal.sqlstate.as_str(), refusal.message), ("P0001", expected), "{change}");
+    }
+    for change in [
+        format!("UPDATE orders SET item = 'changed' WHERE id = {of_one}"),
+        format!("UPDATE orders SET id = {} WHERE id = {of_one}", beside(of_one)),
+        format!("INSERT INTO orders VALUES ({of_one}, 'again')"),
+        "DELETE FROM orders WHERE item IN ('changed', 'again')".to_owned(),
+    ] {
+        assert_ne!(session.execute(&change, &[]).unwrap(), 0, "{change}");
         wait_until_equal(&servers);
     }
     assert_eq!(rows(two), [of_two]);
@@ -206,6 +236,106 @@ fn a_row_is_changed_only_where_it_was_drawn_and_a_truncate_stays_where_it_was_sa
     servers.iter().for_each(wait_until_sent);
     assert_eq!(rows(one).len(), 1);
     assert_eq!(rows(two), [of_two, rows(one)[0]]);
+}
+
+/// Two servers that replicate to each other, then get a second table, with rows, in a later session. Its rows refer to the first's.
+fn two_writers_of_two_tables() -> [Server; 2] {
+    let servers = two_writers();
+    join(&servers);
+    // In the README they end in \gset.
+    let (settings, _) = recipe(BOTH).rsplit_once("\\gset").expect("it has some");
+    let settings = settings.split("\\gset").map(|before| &before[before.rfind("SELECT ").expect("one precedes it")..]);
+    let settings: String = settings.map(|statement| format!("{statement}\\gset\n")).collect();
+    for server in &servers {
+        let lines = "CREATE TABLE lines (
+                         id bigint PRIMARY KEY DEFAULT snowflake_next(),
+                         of_order bigint REFERENCES orders ON DELETE CASCADE,
+                         code text UNIQUE
+                     );
+                     INSERT INTO lines DEFAULT VALUES;
+                     GRANT SELECT ON lines TO replicator";
+        server.connect().batch_execute(lines).unwrap();
+        follow(server, &format!("{settings}{}", recipe(ANOTHER)));
+    }
+    for server in &servers {
+        server.connect().batch_execute("ALTER SUBSCRIPTION other_orders REFRESH PUBLICATION").unwrap();
+    }
+    servers.iter().for_each(wait_until_copied);
+    servers
+}
+
+#[test]
+fn another_table_joins_two_servers_that_replicate_to_each_other_already() {
+    let servers = two_writers_of_two_tables();
+    let [one, two] = &servers;
+    let insert = "INSERT INTO lines SELECT FROM generate_series(1, 500)";
+    for server in &servers {
+        server.connect().batch_execute(insert).unwrap();
+    }
+    wait_until_equal_in(&servers, "lines");
+    assert_eq!(two.connect().value("SELECT count(*) FROM lines"), "1002");
+    servers.iter().for_each(assert_without_conflict);
+
+    let of_two = one.connect().ids("SELECT max(id) FROM lines WHERE id >> 12 & 1023 = 2").unwrap()[0];
+    for change in [
+        format!("INSERT INTO lines VALUES ({of_two})"),
+        format!("UPDATE lines SET id = {of_two} WHERE id = (SELECT min(id) FROM lines WHERE id >> 12 & 1023 = 1)"),
+        format!("UPDATE lines SET code = 'changed' WHERE id = {of_two}"),
+        format!("DELETE FROM lines WHERE id = {of_two}"),
+    ] {
+        let refusal = refused(one.connect().execute(&change, &[]));
+        assert_eq!(refusal.message, format!("row {of_two} belongs to another server"), "{change}");
+    }
+}
+
+/// What the README warns of.
+#[test]
+fn between_rows_of_different_servers_neither_foreign_keys_nor_other_unique_columns_hold() {
+    let servers = two_writers_of_two_tables();
+    let [one, two] = &servers;
+    let (mut first, mut second) = (one.connect(), two.connect());
+    let insert = "INSERT INTO orders (item) VALUES ('kept'), ('deleted') RETURNING id";
+    let [kept, deleted] = first.ids(insert).unwrap()[..] else { panic!("two rows") };
+    wait_until_equal(&servers);
+
+    let of_kept = second.ids(&format!("INSERT INTO lines (of_order) VALUES ({kept}) RETURNING id")).unwrap()[0];
+    wait_until_equal_in(&servers, "lines");
+    let refusal = refused(first.batch_execute(&format!("DELETE FROM orders WHERE id = {kept}")));
+    let expected = format!("row {of_kept} belongs to another server");
+    assert_eq!((refusal.sqlstate.as_str(), refusal.message), ("P0001", expected));
+
+    // Each does it before it hears of the other.
+    let hear = |what: &str| {
+        for server in &servers {
+            server.connect().batch_execute(&format!("ALTER SUBSCRIPTION other_orders {what}")).unwrap();
+        }
+        let runs = (what == "ENABLE").to_string();
+        for server in &servers {
+            let mut session = server.connect();
+            wait_until(what, || session.value("SELECT bool_or(pid IS NOT NULL) FROM pg_stat_subscription") == runs);
+        }
+    };
+    hear("DISABLE");
+    first.batch_execute(&format!("DELETE FROM orders WHERE id = {deleted}")).unwrap();
+    second.batch_execute(&format!("INSERT INTO lines (of_order) VALUES ({deleted})")).unwrap();
+    hear("ENABLE");
+    for table in ["orders", "lines"] {
+        wait_until_equal_in(&servers, table);
+    }
+    let left = "SELECT count(*) FROM lines WHERE of_order NOT IN (SELECT id FROM orders)";
+    assert_eq!([first.value(left), second.value(left)], ["1", "1"]);
+
+    hear("DISABLE");
+    for session in [&mut first, &mut second] {
+        session.batch_execute("INSERT INTO lines (code) VALUES ('same')").unwrap();
+    }
+    hear("ENABLE");
+    servers.iter().for_each(wait_until_conflict);
+    for (session, code) in [(&mut first, "first"), (&mut second, "second")] {
+        session.batch_execute(&format!("UPDATE lines SET code = '{code}' WHERE code = 'same'")).unwrap();
+    }
+    wait_until_equal_in(&servers, "lines");
+    assert_eq!(first.value("SELECT string_agg(code, ' ' ORDER BY code) FROM lines"), "first second");
 }
 
 /// As after a conversion of `bigserial`: in the bits of a worker, the old ids show all numbers.
@@ -232,8 +362,11 @@ fn ids_that_nobody_drew_are_owned_by_one_server_and_copied_from_there() {
     wait_until_equal(&servers);
     assert_eq!(two.connect().value("SELECT count(*) FROM orders WHERE item = 'changed'"), "20000");
     servers.iter().for_each(assert_without_conflict);
-    let refusal = refused(two.connect().batch_execute("DELETE FROM orders WHERE id = 1"));
-    assert_eq!((refusal.sqlstate.as_str(), refusal.message.starts_with("row 1 ")), ("P0001", true));
+    for change in ["DELETE FROM orders WHERE id = 1", "INSERT INTO orders VALUES (30000)"] {
+        assert_eq!(refused(two.connect().batch_execute(change)).sqlstate, "P0001", "{change}");
+        one.connect().batch_execute(change).unwrap();
+    }
+    wait_until_equal(&servers);
 }
 
 #[test]
@@ -246,15 +379,45 @@ fn three_servers_replicate_to_each_other_by_subscriptions_with_names_of_their_ow
         for (from, publisher) in servers.iter().enumerate().filter(|(from, _)| *from != to) {
             let name = format!("from_{from}_to_{to}");
             follow_with(subscriber, &recipe(EACH).replace("other_orders", &name), publisher);
+            // One after the other: these servers have one identifier, which the names of the slots of first copies are made of.
+            wait_until_copied(subscriber);
         }
     }
-    servers.iter().for_each(wait_until_copied);
     for server in &servers {
         server.connect().batch_execute("INSERT INTO orders (item) SELECT 'new' FROM generate_series(1, 500)").unwrap();
     }
     wait_until_equal(&servers);
     assert_eq!(servers[0].connect().value("SELECT count(*) FROM orders"), "1503");
     servers.iter().for_each(assert_without_conflict);
+}
+
+/// An asynchronous standby takes over, which lacks what the other server has already.
+#[test]
+fn after_a_failover_each_gets_what_the_other_writes_from_then_on() {
+    let servers = two_writers();
+    join(&servers);
+    let [one, two] = &servers;
+    let standby = one.standby().start();
+    let received = standby.cut_off();
+    let lost = "INSERT INTO orders (item) SELECT 'lost' FROM generate_series(1, 5000)";
+    one.connect().batch_execute(lost).unwrap();
+    wait_until_equal(&servers);
+    one.crash();
+    standby.wait_until_replayed(&received);
+    standby.promote();
+
+    follow(&standby, recipe(NEW_PRIMARY));
+    follow_with(two, recipe(ANEW), &standby);
+    for server in [&standby, two] {
+        server.connect().batch_execute("INSERT INTO orders (item) VALUES ('after')").unwrap();
+    }
+    for server in [&standby, two] {
+        let mut session = server.connect();
+        wait_until("the other's row", || session.value("SELECT count(*) FROM orders WHERE item = 'after'") == "2");
+    }
+    // What has to be carried over by hand.
+    let held = "SELECT count(*) FROM orders WHERE item = 'lost'";
+    assert_eq!([&standby, two].map(|server| server.connect().value(held)), ["0", "5000"]);
 }
 
 /// The control: why there is a filter.
@@ -271,10 +434,7 @@ fn without_the_filter_a_row_comes_back_and_is_in_conflict() {
     follow_with(two, &without_copy, one);
     servers.iter().for_each(wait_until_copied);
     one.connect().batch_execute("INSERT INTO orders (item) VALUES ('once')").unwrap();
-    // PostgreSQL 18 names the conflict.
-    let words =
-        if postgres_version() < 18 { "duplicate key value violates unique constraint" } else { "insert_exists" };
-    wait_until("the conflict", || one.log().contains(words));
+    wait_until_conflict(one);
 }
 
 /// What the README says of PostgreSQL 16 and later.
@@ -312,10 +472,15 @@ fn the_filter_holds_for_backup_workers_and_datacenters_too() {
     assert_eq!(follow(&one, recipe(BOTH)), "(id >> 12 & 511) = 1");
     let insert = |numbers: &str| {
         let ids = format!("SELECT snowflake_compose('2026-06-01Z', n, 7) FROM unnest('{numbers}'::int[]) n");
-        one.connect().ids(&format!("INSERT INTO orders (id) {ids} RETURNING id")).unwrap()
+        one.connect().ids(&format!("INSERT INTO orders (id) {ids} RETURNING id"))
     };
-    let own = insert("{1, 513}");
-    insert("{0, 2, 512, 514, 1023}");
+    let own = insert("{1, 513}").unwrap();
+    for other in [0, 2, 512, 514, 1023] {
+        assert_eq!(refused(insert(&format!("{{{other}}}"))).sqlstate, "P0001", "{other}");
+    }
+    // As if they had arrived by replication.
+    one.connect().batch_execute("ALTER TABLE orders DISABLE TRIGGER refuse_new").unwrap();
+    insert("{0, 2, 512, 514, 1023}").unwrap();
     let before = rows(&two);
     follow_with(&two, recipe(EACH), &one);
     wait_until_copied(&two);
@@ -324,13 +489,22 @@ fn the_filter_holds_for_backup_workers_and_datacenters_too() {
     assert_eq!(rows(&two), [own, before].concat());
     assert_eq!(two.connect().value("SELECT count(*) FROM orders WHERE item = 'changed'"), "2");
 
-    let numbers = Server::builder().set("layout", "twitter").set("datacenter_id", "3").set("worker_id", "1");
-    let server = publishing(numbers).start_with_extension();
-    add_table(&server);
-    assert_eq!(follow(&server, recipe(BOTH)), "(id >> 17 & 31) = 3 AND (id >> 12 & 31) = 1");
-    let mut session = server.connect();
-    let id = session.ids("INSERT INTO orders DEFAULT VALUES RETURNING id").unwrap()[0];
-    assert_eq!(session.ids("SELECT id FROM orders WHERE (id >> 17 & 31) = 3 AND (id >> 12 & 31) = 1").unwrap(), [id]);
+    for (backup, bits) in [("off", 31), ("on", 15)] {
+        let numbers = Server::builder().set("layout", "twitter").set("datacenter_id", "3").set("worker_id", "1");
+        let server = publishing(numbers.set("backup_worker", backup)).start_with_extension();
+        add_table(&server);
+        let own = format!("(id >> 17 & 31) = 3 AND (id >> 12 & {bits}) = 1");
+        assert_eq!(follow(&server, recipe(BOTH)), own);
+        let mut session = server.connect();
+        let id = session.ids("INSERT INTO orders DEFAULT VALUES RETURNING id").unwrap()[0];
+        assert_eq!(session.ids(&format!("SELECT id FROM orders WHERE {own}")).unwrap(), [id]);
+
+        // Another number needs another filter, and says so.
+        drop(session);
+        server.set_config("snowflake_id.worker_id", "2");
+        server.restart();
+        assert_eq!(refused(server.connect().batch_execute("INSERT INTO orders DEFAULT VALUES")).sqlstate, "P0001");
+    }
 }
 
 /// The ids of a statement's rows, each drawn by this worker.
