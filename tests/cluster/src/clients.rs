@@ -120,7 +120,8 @@ impl Language {
             Self::Java => {
                 // A runtime alone runs no source files.
                 let java = on_path("javac").and(on_path("java")).filter(|_| Path::new(JDBC).exists())?;
-                Some(vec![java.into(), "-cp".into(), JDBC.into()])
+                // It would leave a file in /tmp for whoever wants to watch it.
+                Some(vec![java.into(), "-XX:-UsePerfData".into(), "-cp".into(), JDBC.into()])
             }
             Self::Ruby => {
                 // Before one on the PATH, which has nothing of Debian's packages.
@@ -191,7 +192,12 @@ impl Program {
         command.args(&self.interpreter[1..]).args(arguments);
         // Owes nothing to the caller's environment; but programs may have been installed at places of one's own.
         command.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
-        command.envs(application.environment()).env("HOME", &self.directory).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+        command
+            .envs(application.environment())
+            .env("HOME", &self.directory)
+            .env("TMPDIR", &self.directory)
+            .env("LC_ALL", "C.UTF-8")
+            .env("TZ", "UTC");
         let [printed, errors] = ["stdout", "stderr"].map(|name| self.directory.join(name));
         let open = |path| File::create(path).expect("the program's directory is writable");
         // The directory tells the reaper what to kill if this process ends; a group of its own is for `Running`.
