@@ -65,11 +65,11 @@ fn tables(random: &Random) -> Vec<Table> {
     let chosen = random.below(count);
     tables[chosen].converted = true;
     // A key that refers to another key; not in a circle, in which no row could be the first.
-    for number in 1..count {
-        if random.one_in(3) && !tables[number].converted {
+    for (number, table) in tables.iter_mut().enumerate().skip(1) {
+        if random.one_in(3) && !table.converted {
             let (column, kind, to) = ("id".to_owned(), "integer", random.below(number));
-            tables[number].kind = kind;
-            tables[number].references.push(Reference { column, kind, to, options: "", is_checked: true });
+            table.kind = kind;
+            table.references.push(Reference { column, kind, to, options: "", is_checked: true });
         }
     }
     tables
@@ -111,7 +111,7 @@ fn schema(tables: &[Table], random: &Random) -> String {
             .collect();
         if *is_partitioned {
             let key = "PRIMARY KEY (id, part)) PARTITION BY LIST (part)";
-            writeln!(schema, "CREATE TABLE app.\"{name}\" (id {id}, part integer {columns}, {key};").unwrap();
+            writeln!(schema, "CREATE TABLE app.\"{name}\" (id {id} NOT NULL, part integer {columns}, {key};").unwrap();
             writeln!(schema, "CREATE TABLE app.\"{name}_0\" PARTITION OF app.\"{name}\" FOR VALUES IN (0);").unwrap();
             writeln!(schema, "CREATE TABLE app.\"{name}_1\" PARTITION OF app.\"{name}\" DEFAULT;").unwrap();
         } else {

@@ -3,7 +3,7 @@
 use cluster::plans::rows;
 use cluster::{Draw, Server, assert_unique, refused};
 
-use crate::database::{Database, assert_becomes, catalogs, converted};
+use crate::database::{Database, assert_becomes, catalogs, convert, converted};
 
 #[test]
 fn every_kind_of_bigint_column_becomes_one_that_draws() {
@@ -171,6 +171,158 @@ fn a_search_path_that_lies_is_not_believed() {
     session.batch_execute("INSERT INTO t SELECT snowflake_next(), 1; INSERT INTO t (r) VALUES (1)").unwrap();
 }
 
+/// By hand they would see them, too, and their authors rely on that. (Except in indexes, from PostgreSQL 17 on.)
+#[test]
+fn what_runs_inside_the_statements_sees_the_callers_settings() {
+    let database = Database::with(
+        "CREATE TABLE settings (path text, row_security text);
+         CREATE FUNCTION look() RETURNS event_trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 INSERT INTO settings SELECT current_setting('search_path'), current_setting('row_security');
+             END$$;
+         CREATE EVENT TRIGGER looks ON ddl_command_end EXECUTE FUNCTION look();
+         CREATE TABLE lookup (v bigint);
+         CREATE FUNCTION known(bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+             BEGIN
+                 INSERT INTO settings SELECT current_setting('search_path'), current_setting('row_security');
+                 RETURN (SELECT count(*) >= 0 FROM lookup WHERE v = $1);
+             END$$;
+         CREATE FUNCTION same(bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS $$
+             BEGIN
+                 RETURN (SELECT coalesce(max(v), 0) + $1 FROM lookup);
+             END$$;
+         CREATE TABLE t (id serial PRIMARY KEY, CHECK (known(id)));
+         CREATE TABLE u (id serial, n integer, CHECK (known(id)));
+         CREATE TABLE v (id serial PRIMARY KEY, n bigint, double bigint GENERATED ALWAYS AS (same(n)) STORED);
+         INSERT INTO t DEFAULT VALUES; INSERT INTO u DEFAULT VALUES; INSERT INTO v DEFAULT VALUES",
+    );
+    let mut session = database.connect();
+    for (table, path, row_security) in
+        [("t", "app, public", "on"), ("u", "public, app", "off"), ("v", "app, public, pg_temp", "on")]
+    {
+        session
+            .batch_execute(&format!("SET search_path = {path}; SET row_security = {row_security}; TRUNCATE settings"))
+            .unwrap();
+        converted(&mut session, &format!("'{table}', 'id', true"));
+        assert_eq!(rows(&mut session, "SELECT DISTINCT * FROM settings").unwrap(), [format!("{path}|{row_security}")]);
+    }
+}
+
+/// As it does when `pg_temp` is last in the path, and its name alone is the other's.
+#[test]
+fn a_table_that_another_of_its_name_hides_is_the_one_that_is_converted() {
+    let tables = |schema: &str| {
+        format!(
+            "CREATE TABLE {schema}.t (id serial PRIMARY KEY, r integer REFERENCES {schema}.t);
+             INSERT INTO {schema}.t VALUES (1, 1);
+             CREATE TABLE {schema}.parts (id serial, day integer, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
+             CREATE TABLE {schema}.part PARTITION OF {schema}.parts DEFAULT;
+             INSERT INTO {schema}.parts VALUES (1, 1);"
+        )
+    };
+    for (path, chosen, other) in [
+        ("app, public, pg_temp", "pg_temp", "app"),
+        ("app, public, pg_temp", "app", "pg_temp"),
+        ("app, public", "pg_temp", "app"),
+        ("app, public", "app", "pg_temp"),
+    ] {
+        let database = Database::with(&tables("app"));
+        let mut session = database.connect();
+        session.batch_execute(&format!("{} SET search_path = {path}", tables("pg_temp"))).unwrap();
+        // What is in the way of the other is in nobody's.
+        session.batch_execute(&format!("INSERT INTO {other}.t VALUES (2147483647, 1)")).unwrap();
+        for table in ["t", "parts"] {
+            let dry = converted(&mut session, &format!("'{chosen}.{table}', 'id', true, true"));
+            assert_eq!(converted(&mut session, &format!("'{chosen}.{table}', 'id', true")), dry);
+            session.batch_execute(&format!("INSERT INTO {chosen}.{table} SELECT snowflake_next(), 1")).unwrap();
+        }
+        let narrow = "SELECT count(*) FROM pg_attribute WHERE attrelid = ANY ($1::text[]::regclass[]) AND atttypid = 'integer'::regtype
+            AND attname IN ('id', 'r')";
+        for (schema, count) in [(chosen, 0), (other, 4)] {
+            let tables: Vec<_> = ["t", "parts", "part"].iter().map(|table| format!("{schema}.{table}")).collect();
+            assert_eq!(
+                session.query_one(narrow, &[&tables]).unwrap().get::<_, i64>(0),
+                count,
+                "{path}: {chosen}, {schema}"
+            );
+        }
+    }
+}
+
+/// Neither a dry run, nor a call, nor one that fails half-way.
+#[test]
+fn the_session_is_as_it_was() {
+    let database = Database::with(
+        "CREATE TABLE t (id bigserial PRIMARY KEY); CREATE TABLE child (t bigint REFERENCES t);
+         CREATE TABLE ahead (id bigint); INSERT INTO ahead VALUES (9223372036854775807);
+         CREATE TABLE fixed (id serial PRIMARY KEY, CHECK (fixed IS NOT NULL)); CREATE VIEW v AS SELECT id FROM fixed;
+         CREATE FUNCTION never(integer) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$
+             BEGIN
+                 RAISE EXCEPTION 'never';
+             END$$;
+         CREATE TABLE fails (id serial, n integer); CREATE INDEX ON fails (never(id)); ALTER TABLE fails ADD CHECK (never(n))",
+    );
+    let settings = "SELECT name, setting, source FROM pg_settings";
+    let nothing = refused(database.connect().query_one("SELECT snowflake_last()", &[]));
+    for (local, path) in [("", "app, public"), ("LOCAL", "public, app"), ("LOCAL", "pg_catalog, app, public, pg_temp")]
+    {
+        let mut session = database.connect();
+        converted(&mut session, "'t', 'id', dry_run => true");
+        assert_eq!(refused(session.query_one("SELECT snowflake_last()", &[])), nothing);
+        let last = session.draw();
+        // Its settings are there from its first use on.
+        session.batch_execute("LOAD 'plpgsql'").unwrap();
+        session
+            .batch_execute(&format!(
+                "BEGIN; SET {local} search_path = {path}; SET {local} row_security = off; SAVEPOINT s"
+            ))
+            .unwrap();
+        let before = rows(&mut session, settings).unwrap();
+        for (call, succeeds) in [
+            ("'t', 'id', dry_run => true", true),
+            ("'t', 'id'", true),
+            ("'ahead', 'id'", false),
+            ("'ahead', 'id', dry_run => true", false),
+            ("'fixed', 'id', true", false),
+            ("'fails', 'id', true", false),
+            ("'t', 'none'", false),
+        ] {
+            assert_eq!(convert(&mut session, call).is_ok(), succeeds, "{call}");
+            if !succeeds {
+                session.batch_execute("ROLLBACK TO s").unwrap();
+            }
+            assert_eq!(before, rows(&mut session, settings).unwrap(), "{call}");
+            assert_eq!(session.ids("SELECT snowflake_last()").unwrap(), [last], "{call}");
+            let caught =
+                format!("DO $$BEGIN PERFORM public.snowflake_convert({call}); EXCEPTION WHEN OTHERS THEN NULL; END$$");
+            session.batch_execute(&caught).unwrap();
+            assert_eq!(before, rows(&mut session, settings).unwrap(), "{call}, caught");
+        }
+        session.batch_execute("ROLLBACK").unwrap();
+    }
+}
+
+/// As PostgreSQL does it by hand: nothing of the table's row type is stored.
+#[test]
+fn a_row_type_that_is_stored_nowhere_is_no_obstacle() {
+    assert_becomes(
+        "CREATE TABLE app.t (id {serial -> bigint DEFAULT snowflake_next()} PRIMARY KEY, n integer, CHECK (t IS NOT NULL));
+         INSERT INTO app.t VALUES (1, 1);
+         CREATE VIEW app.rows AS SELECT t FROM app.t;
+         CREATE VIEW app.row_arrays AS SELECT array_agg(t) AS ts FROM app.t;
+         CREATE TYPE app.pair AS (one app.t, many app.t[]);
+         CREATE DOMAIN app.checked AS app.t CHECK ((value).n > 0);
+         CREATE TYPE app.span AS RANGE (subtype = app.t);
+         CREATE FUNCTION app.f(app.t) RETURNS app.t LANGUAGE sql AS 'SELECT $1';
+         CREATE VIEW app.of_function AS SELECT app.f(t) AS t FROM app.t;
+         CREATE FUNCTION app.counted(integer, app.t) RETURNS integer LANGUAGE sql AS 'SELECT $1 + 1';
+         CREATE AGGREGATE app.counted(app.t) (SFUNC = app.counted, STYPE = integer);
+         CREATE TABLE app.gone (row app.t, n integer);
+         ALTER TABLE app.gone DROP row",
+        &["'t', 'id', true"],
+    );
+}
+
 /// What a `bigint` column is used in does not matter: its type stays.
 #[test]
 fn a_bigint_table_is_not_rewritten_whatever_uses_its_column() {
@@ -309,7 +461,7 @@ fn an_identity_whose_sequence_something_else_uses_stays() {
 #[test]
 fn a_partitioned_table_draws_in_all_its_parts() {
     assert_becomes(
-        "CREATE TABLE app.t (id {bigserial -> bigint DEFAULT snowflake_next()}, day date, PRIMARY KEY (id, day))
+        "CREATE TABLE app.t (id {bigserial -> bigint DEFAULT snowflake_next()} NOT NULL, day date, PRIMARY KEY (id, day))
              PARTITION BY RANGE (day);
          CREATE TABLE app.t1 PARTITION OF app.t FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
          CREATE TABLE app.t2 PARTITION OF app.t FOR VALUES FROM ('2026-02-01') TO ('2026-03-01') PARTITION BY HASH (id);
@@ -366,6 +518,33 @@ fn the_identity_of_a_partition_is_no_obstacle() {
     converted(&mut session, "'t', 'id'");
     session.batch_execute("INSERT INTO t1 DEFAULT VALUES; INSERT INTO t DEFAULT VALUES").unwrap();
     assert_eq!(session.value("SELECT count(*) FROM t WHERE id > 1000"), "2");
+}
+
+/// The whole draws already, and a part has a default of its own.
+#[test]
+fn a_part_that_does_not_draw_yet_does_then() {
+    assert_becomes(
+        "CREATE TABLE app.t (id bigint DEFAULT snowflake_next(), day date) PARTITION BY LIST (day);
+         CREATE TABLE app.t1 (id bigint DEFAULT {7 -> snowflake_next()}, day date);
+         ALTER TABLE app.t ATTACH PARTITION app.t1 DEFAULT;
+         CREATE TABLE app.parent (id bigint DEFAULT snowflake_next());
+         CREATE TABLE app.child () INHERITS (app.parent);
+         ALTER TABLE app.child ALTER id {DROP DEFAULT -> SET DEFAULT snowflake_next()}",
+        &["'t', 'id'", "'parent', 'id'"],
+    );
+}
+
+/// By two ways from the same column, which is widened in one go.
+#[test]
+fn a_column_that_is_inherited_twice_from_one_is_widened_once() {
+    assert_becomes(
+        "CREATE TABLE app.root (id {serial -> bigint DEFAULT snowflake_next()} PRIMARY KEY);
+         CREATE TABLE app.a () INHERITS (app.root);
+         CREATE TABLE app.b () INHERITS (app.root);
+         CREATE TABLE app.both () INHERITS (app.a, app.b);
+         INSERT INTO app.both VALUES (1)",
+        &["'root', 'id', true"],
+    );
 }
 
 /// Its children have copies of the default that name its sequence.
@@ -496,21 +675,42 @@ fn without_a_table_or_a_column_nothing_happens() {
 /// Rows could not be stored any more.
 #[test]
 fn a_warning_says_that_no_partition_takes_the_ids_to_come() {
-    for (partitions, is_warned) in [
-        ("CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (1000000)", true),
+    for (key, partitions, is_warned) in [
+        ("RANGE (id)", "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (1000000)", true),
         (
+            "RANGE (id)",
             "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (1000000); CREATE TABLE t2 PARTITION OF t DEFAULT",
             false,
         ),
-        ("CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (1) TO (MAXVALUE)", false),
-        ("SELECT", true),
+        ("RANGE (id)", "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (1) TO (MAXVALUE)", false),
+        ("RANGE (id)", "CREATE TABLE t1 PARTITION OF t DEFAULT", false),
+        ("RANGE (id)", "SELECT", true),
+        ("LIST (id)", "CREATE TABLE t1 PARTITION OF t FOR VALUES IN (1, 2)", true),
+        ("LIST (id)", "CREATE TABLE t1 PARTITION OF t DEFAULT", false),
+        (
+            "HASH (id)",
+            "CREATE TABLE t1 PARTITION OF t FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+             CREATE TABLE t2 PARTITION OF t FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
+            false,
+        ),
+        ("HASH (id)", "SELECT", true),
+        // Not by the id alone: who knows.
+        (
+            "RANGE (id, day)",
+            "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0, MINVALUE) TO (5, MINVALUE);
+             CREATE TABLE t2 PARTITION OF t DEFAULT",
+            false,
+        ),
+        ("RANGE (day, id)", "CREATE TABLE t1 PARTITION OF t DEFAULT", false),
+        ("RANGE ((id / 2))", "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (MAXVALUE)", false),
     ] {
-        let database = Database::with(&format!("CREATE TABLE t (id bigserial) PARTITION BY RANGE (id); {partitions}"));
+        let database =
+            Database::with(&format!("CREATE TABLE t (id bigserial, day date) PARTITION BY {key}; {partitions}"));
         let (mut session, heard) = database.connect_and_listen();
         converted(&mut session, "'t', 'id'");
         let warned = heard.lock().unwrap().iter().any(|notice| notice.contains("partition"));
-        assert_eq!(warned, is_warned, "{partitions}: {heard:?}");
-        assert_eq!(session.batch_execute("INSERT INTO t DEFAULT VALUES").is_err(), is_warned, "{partitions}");
+        assert_eq!(warned, is_warned, "{key}: {partitions}: {heard:?}");
+        assert_eq!(session.batch_execute("INSERT INTO t DEFAULT VALUES").is_err(), is_warned, "{key}: {partitions}");
     }
 }
 

@@ -195,7 +195,7 @@ fn an_integer_column_that_refers_to_a_bigint_one_is_widened_when_that_is_asked_f
 
 /// The column has another place in each part.
 const PARTITIONED: &str = "
-    CREATE TABLE app.t (id {serial -> bigint DEFAULT snowflake_next()}, day date NOT NULL, PRIMARY KEY (id, day))
+    CREATE TABLE app.t (id {serial -> bigint DEFAULT snowflake_next()} NOT NULL, day date NOT NULL, PRIMARY KEY (id, day))
         PARTITION BY RANGE (day);
     CREATE TABLE app.t1 PARTITION OF app.t FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
     CREATE TABLE app.t2 (gone integer, day date NOT NULL, id {integer -> bigint} NOT NULL {-> DEFAULT snowflake_next()});

@@ -2,8 +2,7 @@
 //! who asks, nor on when.
 
 use cluster::drawing::noon;
-use cluster::{Draw, Refusal, Running, Server, refused, wait_until};
-use postgres::Client;
+use cluster::{Draw, Refusal, Running, Server, refused};
 
 use crate::database::{Database, convert, converted};
 
@@ -115,46 +114,17 @@ fn a_value_of_ones_own_transaction_counts() {
     session.batch_execute("COMMIT").unwrap();
 }
 
-/// A session that waits for the table's writers, and is then told what they have stored.
-fn convert_behind(database: &Database, beginning: &str, sql: &str) -> (Client, Option<Refusal>) {
-    let mut session = database.connect();
-    session.batch_execute(beginning).unwrap();
-    let mut writer = database.connect();
-    writer.batch_execute(&format!("BEGIN; {sql}")).unwrap();
-    let waiting = Running::start(session, "SELECT length(s)::bigint FROM snowflake_convert('t', 'id', true) s");
-    let mut observer = database.connect();
-    let waits = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
-    // Or is refused for its snapshot alone.
-    let mut waits = || observer.query_opt(waits, &[&waiting.pid]).unwrap().is_some();
-    wait_until("a session that waits for a lock", || waiting.is_over() || waits());
-    writer.batch_execute("COMMIT").unwrap();
-    let (session, result) = waiting.end();
-    (session, result.err().map(|error| refused(Err::<(), _>(error))))
-}
-
 #[test]
 fn a_value_that_is_committed_while_the_call_waits_counts() {
     let database = Database::with("CREATE TABLE t (id bigserial PRIMARY KEY)");
-    let (_, refusal) = convert_behind(&database, "", "INSERT INTO t VALUES (9223372036854775807)");
-    assert_names(&refusal.expect("a refusal"), i64::MAX);
+    let mut writer = database.connect();
+    writer.batch_execute("BEGIN; INSERT INTO t VALUES (9223372036854775807)").unwrap();
+    let call = "SELECT length(s)::bigint FROM snowflake_convert('t', 'id', true) s";
+    let waiting = Running::start(database.connect(), call);
+    database.wait_until_locked(waiting.pid);
+    writer.batch_execute("COMMIT").unwrap();
+    assert_names(&refused(waiting.end().1), i64::MAX);
     assert_eq!(database.connect().ids("INSERT INTO t DEFAULT VALUES RETURNING id").unwrap(), [1]);
-}
-
-/// A transaction that does not see the row by its own rules will nevertheless leave a table that holds it.
-#[test]
-fn a_value_that_an_old_snapshot_does_not_show_counts() {
-    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
-        let database = Database::with("CREATE TABLE t (id bigserial PRIMARY KEY)");
-        let beginning = format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM t");
-        let mut session = database.connect();
-        session.batch_execute(&beginning).unwrap();
-        database.run("INSERT INTO t VALUES (9223372036854775807)");
-        refused(convert(&mut session, "'t', 'id'"));
-        session.batch_execute("ROLLBACK").unwrap();
-        database.run("TRUNCATE t");
-        let (_, refusal) = convert_behind(&database, &beginning, "INSERT INTO t VALUES (9223372036854775807)");
-        assert!(refusal.is_some(), "{level}");
-    }
 }
 
 /// The backup worker's ids are borrowed from ticks in which the worker's own are still to come, and these are lower.
