@@ -183,7 +183,7 @@ SELECT statement::cstring FROM (
 ORDER BY number, place, rel, name"
 );
 
-/// What the next two have in common. `$1` table, `$2` column: the column in the table, its partitions and its children.
+/// What the next three have in common. `$1` table, `$2` column: the column in the table, its partitions and its children.
 macro_rules! with_family {
     ($($sql:tt)*) => {
         concat!(
