@@ -1,4 +1,5 @@
-//! What this backend may do right now, what time it is, and how it waits. Knows nothing of ids.
+//! What this backend may do right now, with which settings, what time it is, and how it waits, for the clock and for locks. Knows
+//! nothing of ids.
 //!
 //! On the hot path no call goes through pgrx's guarded wrappers: each sets a jump buffer, and two of them cost as much as
 //! drawing the id. The functions needed there, and at the end of every transaction, are declared directly.
@@ -48,7 +49,8 @@ pub fn require_writable(command: &'static CStr) {
     RECOVERY_IS_OVER.store(true, Ordering::Relaxed);
 }
 
-/// Does something with settings that no user has chosen: names mean what is in `pg_catalog`, and a policy that would hide rows is an error.
+/// Does something with settings that no user has chosen: names mean what is in `pg_catalog`, and a policy that would hide rows is an
+/// error.
 pub fn with_trusted_settings<T>(work: impl FnOnce() -> T) -> T {
     let settings = [(c"search_path", c"pg_catalog, pg_temp"), (c"row_security", c"off")];
     // SAFETY: this is how settings are changed for a while (guc.c); both exist, and take these values from anybody. Errors are
@@ -77,9 +79,9 @@ pub fn with_trusted_settings<T>(work: impl FnOnce() -> T) -> T {
 
 /// Locks tables and sequences against everybody else until the transaction ends, or gives up when `lock_timeout` is over: false.
 ///
-/// Never waits for one while it holds another: some sessions lock a table before the one that it refers to, in a statement, some after it, in
-/// a transaction, and no order would be free of deadlocks with both. So what is held is given back when another one is not free,
-/// and that one is waited for.
+/// Never waits for one while it holds another: some sessions lock a table before the one that it refers to, in a statement, some
+/// after it, in a transaction, and no order would be free of deadlocks with both. So what is held is given back when another one
+/// is not free, and that one is waited for.
 pub fn lock_relations(relations: &[pg_sys::Oid]) -> bool {
     let mode = pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE;
     let begin_ms = boot_ms();
@@ -96,6 +98,8 @@ pub fn lock_relations(relations: &[pg_sys::Oid]) -> bool {
             unsafe { pg_sys::UnlockRelationOid(relations[n], mode) };
         }
         waited_for = busy;
+        // Nothing is held now. A lock that is free is taken without such a look.
+        pgrx::check_for_interrupts!();
         // SAFETY: LockTimeout is a variable of this backend, which has one thread; it is read by value.
         let timeout_ms = i64::from(unsafe { pg_sys::LockTimeout });
         // PostgreSQL itself looks at each wait by itself.
@@ -179,7 +183,8 @@ impl WaitEvent {
     }
 }
 
-/// Sleeps on the latch for `wait_ms` milliseconds, at most a second; a signal ends it. To be followed by a look for interrupts. Must be called without any lock held.
+/// Sleeps on the latch for `wait_ms` milliseconds, at most a second; a signal ends it. To be followed by a look for interrupts.
+/// Must be called without any lock held.
 pub fn sleep(wait_ms: i64, event: &WaitEvent) {
     let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     let timeout_ms = wait_ms.clamp(1, LONGEST_SLEEP_MS);

@@ -362,6 +362,13 @@ struct Column {
     number: i16,
 }
 
+impl Column {
+    /// The column as arguments: its table, and its number.
+    fn arguments(self) -> [DatumWithOid<'static>; 2] {
+        [self.table.into(), self.number.into()]
+    }
+}
+
 /// Columns as arguments: their tables, and their numbers.
 fn pairs(columns: &[Column]) -> [DatumWithOid<'static>; 2] {
     let tables: Vec<_> = columns.iter().map(|column| column.table).collect();
@@ -428,13 +435,6 @@ fn narrow(database: &mut Database, column: Column, rewrite: bool) -> Result<Vec<
     match database.ask(DEPENDENTS, &pairs(&narrow)).first().and_then(|row| text(row, 1)) {
         Some(dependents) => Err(Unconvertible::Dependents(dependents)),
         None => Ok(narrow),
-    }
-}
-
-impl Column {
-    /// The column as arguments: its table, and its number.
-    fn arguments(self) -> [DatumWithOid<'static>; 2] {
-        [self.table.into(), self.number.into()]
     }
 }
 
@@ -576,9 +576,9 @@ pub fn convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) ->
             let next = plan.check_values(database)?;
             plan.announce(database, next)
         })?;
-        for statement in &plan.statements {
-            if !dry_run {
-                // With the caller's settings, for the triggers, constraints and indexes that this calls.
+        if !dry_run {
+            // With the caller's settings, for the triggers, constraints and indexes that this calls.
+            for statement in &plan.statements {
                 database.rows(statement, &[]);
             }
         }
