@@ -257,9 +257,10 @@ FROM (SELECT DISTINCT rel FROM unnest($1, $2) AS altered (rel, att) JOIN pg_attr
 HAVING count(*) > 0"
 );
 
-/// `$1` tables, `$2` their columns to be widened, in pairs, `$3` the table, `$4` its column: what PostgreSQL locks for the statements, and the name
-/// of each that is altered and is not the caller's. That is the table with its partitions and children, those with a
-/// column to be widened, those at the other end of a foreign key that is made anew, and sequences that belong to these columns.
+/// `$1` tables, `$2` their columns to be widened, in pairs, `$3` the table, `$4` its column: what PostgreSQL locks for the
+/// statements, and the name of each that is altered and is not the caller's. That is the table with its partitions and children,
+/// those with a column to be widened, those at the other end of a foreign key that is made anew, and sequences that belong to
+/// these columns.
 const LOCKED: &str = "
 WITH RECURSIVE narrow AS (SELECT * FROM unnest($1, $2) AS narrow (rel, att)),
      tree (rel) AS (SELECT $3 UNION SELECT inhrelid FROM tree JOIN pg_inherits ON inhparent = rel),
