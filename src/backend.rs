@@ -231,6 +231,18 @@ pub fn max_backends() -> usize {
     usize::try_from(unsafe { pg_sys::MaxBackends }).unwrap_or(0)
 }
 
+/// Whether this process is the postmaster.
+pub fn is_postmaster() -> bool {
+    // SAFETY: variables of this process, read by value.
+    unsafe { pg_sys::IsPostmasterEnvironment && !pg_sys::IsUnderPostmaster }
+}
+
+/// Whether a process runs, and is a backend.
+pub fn is_running(pid: i32) -> bool {
+    // SAFETY: looks through the list of backends, under a lock that it takes and gives back. Raises nothing.
+    !unsafe { pg_sys::BackendPidGetProc(pid) }.is_null()
+}
+
 /// Whether the postmaster is loading the library at server start.
 pub fn is_preloading() -> bool {
     // SAFETY: a variable of this process, read by value.

@@ -484,7 +484,18 @@ unsafe extern "C-unwind" fn assign_layout(_value: *const c_char, _extra: *mut c_
 
 unsafe extern "C-unwind" fn assign_max_borrow(value: c_int, _extra: *mut c_void) {
     // Relaxed: as above.
-    MAX_BORROW_MS.store(value, Ordering::Relaxed);
+    let before = MAX_BORROW_MS.swap(value, Ordering::Relaxed);
+    // At a reload, and once: not in each backend.
+    if value < before && CONFIG.get().is_some() && backend::is_postmaster() {
+        // Nothing may unwind into PostgreSQL here; a line in the log that is lost does no harm.
+        let _ = catch_unwind(|| {
+            log!(
+                "snowflake_id: \"snowflake_id.max_borrow\" was lowered from {before} ms to {value} ms; ids may have been drawn up \
+                 to {before} ms ahead of the clock: do not restart the server or fail over for {before} ms from now on, or one \
+                 of its databases may repeat ids of another one"
+            );
+        });
+    }
 }
 
 unsafe extern "C-unwind" fn check_layout(

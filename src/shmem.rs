@@ -15,7 +15,6 @@
 //! Nothing here is ever freed: it lives as long as the postmaster, and is made anew when a crashed backend makes the
 //! postmaster start over.
 
-use std::ffi::c_int;
 use std::mem::size_of;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
@@ -27,7 +26,6 @@ use snowflake_core::generator::{ClockReference, Generator, LaneName, PublishedMa
 
 use crate::backend::{self, WallClock};
 use crate::error::Error;
-use crate::guc;
 
 /// How many databases can draw ids between two starts of the server.
 pub const MOST_DATABASES: usize = 128;
@@ -106,7 +104,7 @@ pub struct Slot {
     greatest_id: AtomicI64,
     /// What all of them have counted.
     counts: [AtomicU64; COUNTERS],
-    /// The process that owns the slot now, 0 if none does.
+    /// The process that took the slot over last, which may have ended; 0 before the first.
     pid: AtomicI32,
     /// What had been counted when it took the slot over.
     drawn_before: AtomicU64,
@@ -203,9 +201,10 @@ impl Slot {
         Some(greatest).filter(|id| *id != NO_ID)
     }
 
-    /// What the backend that owns the slot has done, or `None` if nobody owns it or it has done nothing yet.
+    /// What the backend that owns the slot has done, or `None` if it has ended, or done nothing yet. (A backend does not note its end:
+    /// a process has few places for those who want to be told of it, see `catalog.rs`.)
     fn of_backend(&self) -> Option<OfBackend> {
-        let pid = Some(self.pid.load(Ordering::Relaxed)).filter(|pid| *pid != 0)?;
+        let pid = Some(self.pid.load(Ordering::Relaxed)).filter(|pid| backend::is_running(*pid))?;
         // Another backend may take the slot over between two of these readings, which then are of both.
         let drawn = self.count(Counter::Drawn).saturating_sub(self.drawn_before.load(Ordering::Relaxed));
         let waits = self.waits().saturating_sub(self.waits_before.load(Ordering::Relaxed));
@@ -330,20 +329,9 @@ pub fn claim_slot() -> Result<&'static Slot, Error> {
     let number = backend::proc_number();
     let slot = slots().ok_or(Error::NotPreloaded)?.get(number);
     let slot = slot.unwrap_or_else(|| panic!("backend {number} is beyond MaxBackends"));
-    // SAFETY: registers a function that needs nothing but what it can always read, at a time when the backend has its PGPROC.
-    unsafe { pg_sys::on_shmem_exit(Some(leave), pg_sys::Datum::from(0)) };
     slot.begin(backend::pid());
     SLOT.store(ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
     Ok(slot)
-}
-
-/// Called when the backend ends, unless it is killed: then shared memory is made anew. Plain: calls nothing that raises.
-unsafe extern "C-unwind" fn leave(_: c_int, _: pg_sys::Datum) {
-    // Relaxed, both: as in Slot, and as in `slot`.
-    if let Some(slot) = slot() {
-        slot.pid.store(0, Ordering::Relaxed);
-    }
-    SLOT.store(ptr::null_mut(), Ordering::Relaxed);
 }
 
 /// The hooks that were there before ours.
@@ -369,13 +357,11 @@ fn size() -> usize {
     size_of::<Shared>() + backend::max_backends() * size_of::<Slot>()
 }
 
-/// The words of an earlier start, or of the time before a crash, are lost. Each database has its mark; but what other
-/// databases of this server drew is known only by the clock: all that can have been drawn by now counts as drawn.
+/// What was drawn before is lost with the words. What is known of it is looked up at the first draw (`core/mark.rs`), and not
+/// here, where a standby may have years to go until it is promoted.
 fn at_start() -> Shared {
-    // A generator that follows nothing would repeat ids, so there is no default to fall back to.
-    let config = guc::config().expect("the settings are defined before the hook that asks for them is installed");
     Shared {
-        generator: Generator::following(&config.layout, WallClock.now_ms(), guc::max_borrow_ms()),
+        generator: Generator::new(),
         clocks: ClockReference::new(),
         nobodys: PublishedMarks::new(),
         marks: std::array::from_fn(|_| PublishedMarks::new()),

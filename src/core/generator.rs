@@ -50,7 +50,8 @@
 //! | load of the word | Acquire | the compare-exchange of whoever wrote it: the clock reading that follows comes after the writer's (I2) |
 //! | compare-exchange, success | Release | that load |
 //! | compare-exchange, failure | Relaxed | none: the value is thrown away, word and clock are read anew |
-//! | raising a lane to the mark | Release | that load; a draw that is under way fails its compare-exchange |
+//! | raising a lane, to the mark or above a predecessor | Release | that load; a draw that is under way fails its compare-exchange |
+//! | whether a predecessor was followed: store, load | Release, Acquire | each other: who finds that it was done finds the lanes raised |
 //! | load of the published mark | Acquire | the store that published it: its log record, and the lane's raise, come before |
 //! | publishing a mark, forgetting it | Release | that load |
 //! | claiming marks: owner, then version | AcqRel, Release | the loads of a session that looks for its marks: version, then owner, both Acquire |
@@ -70,11 +71,11 @@ use crate::layout::{Field, Layout};
 /// The one place that knows loom, which swaps the atomics for its own to try all schedules.
 mod atomic {
     #[cfg(loom)]
-    pub(super) use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+    pub(super) use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
     #[cfg(not(loom))]
-    pub(super) use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 }
-use atomic::{AtomicI64, AtomicU64, Ordering};
+use atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// A mark that limits nothing, in milliseconds since 1970.
 pub const NO_MARK: i64 = i64::MAX;
@@ -325,15 +326,15 @@ impl Lane {
         Self(AtomicU64::new(0))
     }
 
-    /// A lane from which all ids of the ticks up to `tick` count as drawn.
-    fn drawn_until(layout: &Layout, tick: i64) -> Self {
-        Self(AtomicU64::new(last_word(layout, tick)))
-    }
-
     /// Counts all ids of ticks that end at `mark_ms` or before as drawn. Never lowers the lane.
     pub fn raise(&self, layout: &Layout, mark_ms: i64) {
+        self.raise_over(layout, layout.tick_at(mark_ms).saturating_sub(1));
+    }
+
+    /// Counts all ids of the ticks up to `tick` as drawn. Never lowers the lane.
+    fn raise_over(&self, layout: &Layout, tick: i64) {
         // Release: pairs with the load in `draw`, as every write of the word does.
-        self.0.fetch_max(last_word(layout, layout.tick_at(mark_ms).saturating_sub(1)), Ordering::Release);
+        self.0.fetch_max(last_word(layout, tick), Ordering::Release);
     }
 
     /// Draws `count` consecutive ids: the whole run or nothing. All bounds hold for the run's last id.
@@ -457,26 +458,40 @@ fn next_run_in_full(
     Ok(Words { first, last, borrowed: (last + 1).saturating_sub(borrowed_from.max(first)) })
 }
 
-/// All state of a server's ids that is shared by its backends: its lanes.
+/// All state of a server's ids that is shared by its backends: its lanes. It lives as long as shared memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Generator {
     lanes: [Lane; 2],
+    /// Whether [`follow`](Self::follow) was called.
+    has_followed: AtomicBool,
 }
 
 impl Generator {
-    /// A generator that has drawn nothing.
+    /// A generator that has drawn nothing, and follows nothing yet.
     #[allow(clippy::new_without_default, reason = "as for Lane")]
     pub fn new() -> Self {
-        Self { lanes: [Lane::new(), Lane::new()] }
+        Self { lanes: [Lane::new(), Lane::new()], has_followed: AtomicBool::new(false) }
     }
 
-    /// A generator that follows one whose words are lost, in a crash or a restart: all that it can have drawn counts as
-    /// drawn, if the clock was not ahead of `now_ms` and `max_borrow` was not greater. The first draw may have to wait for
-    /// the next tick.
-    pub fn following(layout: &Layout, now_ms: i64, max_borrow_ms: i64) -> Self {
-        let lane = || Lane::drawn_until(layout, layout.tick_at(now_ms.saturating_add(max_borrow_ms)));
-        Self { lanes: [lane(), lane()] }
+    /// Counts as drawn, in both lanes, all that a predecessor whose words are lost can have drawn by `now_ms`: the generator
+    /// before a crash or a restart, or that of the primary whose standby this server was. Does so once, at the first call. The
+    /// next draw may have to wait for the next tick.
+    ///
+    /// To be called before anything is drawn, and by a server that may write: then the predecessor is dead. (When shared
+    /// memory was made is too early: a standby's is older than its promotion.) What the predecessor has drawn is covered if
+    /// its clock was not ahead of `now_ms`, and its `max_borrow` not greater.
+    pub fn follow(&self, layout: &Layout, now_ms: i64, max_borrow_ms: i64) {
+        // Acquire: pairs with the Release below.
+        if self.has_followed.load(Ordering::Acquire) {
+            return;
+        }
+        // Two sessions may both come here, for two databases. Raised twice, a lane skips some ids more, and repeats none.
+        for lane in &self.lanes {
+            lane.raise_over(layout, layout.tick_at(now_ms.saturating_add(max_borrow_ms)));
+        }
+        // Release: after the lanes are raised, so that a session that need not do it finds them so.
+        self.has_followed.store(true, Ordering::Release);
     }
 
     /// The start of the tick that a lane has reached, in milliseconds since 1970, or `None` if nothing is drawn from it yet
@@ -823,6 +838,28 @@ mod tests {
         last
     }
 
+    fn following(layout: &Layout, now_ms: i64, max_borrow_ms: i64) -> Generator {
+        let generator = Generator::new();
+        generator.follow(layout, now_ms, max_borrow_ms);
+        generator
+    }
+
+    #[test]
+    fn a_generator_follows_once_and_never_lowers_a_lane() {
+        let layout = Layout::parse("js53").unwrap();
+        let now_ms = 1_800_000_000_000;
+        let words = |generator: &Generator| [0, 1].map(|lane| generator.lanes[lane].0.load(Ordering::Relaxed));
+        let followed = following(&layout, now_ms, 2500);
+        assert_eq!(words(&followed), [last_word(&layout, layout.tick_at(now_ms + 2500)); 2]);
+        followed.follow(&layout, now_ms + 60_000, 2500);
+        assert_eq!(words(&followed), words(&following(&layout, now_ms, 2500)));
+        let raised = Generator::new();
+        raised.raise(LaneName::Backup, &layout, now_ms + 60_000);
+        let [_, backup] = words(&raised);
+        raised.follow(&layout, now_ms, 2500);
+        assert_eq!(words(&raised), [words(&followed)[0], backup]);
+    }
+
     #[test]
     fn nothing_is_drawn_again_by_the_generator_that_follows_a_lost_one() {
         let now_ms = 1_800_000_000_123;
@@ -831,7 +868,7 @@ mod tests {
             let identity = Identity::new(&layout, Some(3), None, backup).unwrap();
             for max_borrow_ms in [0, 100, 2500] {
                 let before = exhaust(&Generator::new(), &layout, &identity, now_ms, max_borrow_ms);
-                let following = Generator::following(&layout, now_ms, max_borrow_ms);
+                let following = following(&layout, now_ms, max_borrow_ms);
                 // With the same clock there is nothing left to draw; a tick later there is, and it is greater.
                 assert_eq!(exhaust(&following, &layout, &identity, now_ms, max_borrow_ms), [-1; 2], "{name}");
                 let after = exhaust(&following, &layout, &identity, now_ms + layout.unit().ms(), max_borrow_ms);
@@ -853,10 +890,10 @@ mod tests {
             generator.draw(&layout, &identity, &|| now_ms, &limits, 1)
         };
         for before_epoch in [i64::MIN, layout.epoch_ms() - 1] {
-            assert!(draw(&Generator::following(&layout, before_epoch, 0), layout.epoch_ms()).is_ok());
+            assert!(draw(&following(&layout, before_epoch, 0), layout.epoch_ms()).is_ok());
         }
         for at_the_end in [layout.last_instant_ms(), layout.last_instant_ms() + 1000, i64::MAX] {
-            let refusal = draw(&Generator::following(&layout, at_the_end, 1000), layout.last_instant_ms());
+            let refusal = draw(&following(&layout, at_the_end, 1000), layout.last_instant_ms());
             assert_eq!(refusal, Err(Refusal::TimeUsedUp));
         }
     }

@@ -14,6 +14,10 @@
 //!   flushed survives a crash, whether the id was stored or only seen (G2).
 //! - **Before the first id after a start or a promotion, the lane is raised to the mark that is stored** (`Mark::load`), so
 //!   that all which can have been drawn counts as drawn.
+//! - **The first load of a life of shared memory, whichever database it is for, raises both lanes above all that a predecessor
+//!   can have drawn by its clock** ([`Generator::follow`]): a crashed server's databases share its lanes, and cannot read each
+//!   other's marks; and a standby may be promoted before the last mark has arrived. What the marks do whatever the clocks say,
+//!   this does for clocks that are not behind (G2, and for two databases).
 //! - Within one running server the lane's word never steps back ([`crate::generator`], I1), whatever the mark does (G0).
 //!
 //! # The protocol
@@ -21,7 +25,7 @@
 //! ```text
 //! draw: the mark is reached (Refusal::MarkReached)
 //!   |-- not loaded ---> load:   lock; read; further ahead than the clock? unlock; wait, or refuse; again
-//!   |                           else raise the lane; write, flush, publish; unlock
+//!   |                           else follow, once; raise the lane; write, flush, publish; unlock
 //!   |-- beyond it ----> extend: lock; read: is it what we published? write, flush, publish; unlock
 //!   '-- half used up -> extend, if the lock is free: so that the others, who have the other half left, never wait
 //! ```
@@ -386,6 +390,7 @@ impl<D: Database> Mark<'_, D> {
         let marks = self.database.claim()?;
         let code = identity_code(self.layout, identity);
         let begin_ms = self.begin_ms(identity, stored, lane);
+        self.generator.follow(self.layout, now_ms, terms.max_borrow_ms);
         self.generator.raise(lane, self.layout, begin_ms);
         if let Some(old) = stored.identity.filter(|old| *old != code) {
             self.database.report(Notice::OtherIdentity { stored: old, mark_ms: begin_ms });
@@ -783,6 +788,13 @@ mod tests {
         terms: Terms,
     }
 
+    /// A generator whose first load is long over, in another database: it waits for no predecessor.
+    fn generator_that_has_followed(layout: &Layout) -> Generator {
+        let generator = Generator::new();
+        generator.follow(layout, NOW_MS - 86_400_000, 0);
+        generator
+    }
+
     const PRIMARY: Value = Value::Mark(LaneName::Primary);
     const BACKUP: Value = Value::Mark(LaneName::Backup);
 
@@ -791,7 +803,13 @@ mod tests {
             let layout = Layout::parse(layout).unwrap();
             let identity = Identity::new(&layout, Some(worker), None, backup).unwrap();
             let terms = Terms { max_borrow_ms: 100, max_clock_jump_ms: 60_000, wait_for_clock: false };
-            Self { generator: Generator::new(), clocks: ClockReference::new(), layout, identity, terms }
+            let generator = generator_that_has_followed(&layout);
+            Self { generator, clocks: ClockReference::new(), layout, identity, terms }
+        }
+
+        /// The same after a start, and at once.
+        fn started_again(&self) -> Self {
+            Self { generator: Generator::new(), clocks: ClockReference::new(), ..*self }
         }
 
         fn mark<'a>(&'a self, fake: &'a Fake) -> Mark<'a, &'a Fake> {
@@ -945,7 +963,8 @@ mod tests {
     fn after_a_start_a_lane_begins_above_its_mark() {
         let server = Server::new("snowflake", 5, false);
         for ahead_ms in [-86_400_000, 0, 100, 101, 500, 1101] {
-            let server = Server { generator: Generator::new(), clocks: ClockReference::new(), ..server };
+            let generator = generator_that_has_followed(&server.layout);
+            let server = Server { generator, clocks: ClockReference::new(), ..server };
             let fake = Fake::holding([NOW_MS + ahead_ms, 0], &server.layout, Some(&server.identity));
             server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
             let did = fake.did();
@@ -959,6 +978,33 @@ mod tests {
             let end_ms = server.next_end_ms(&fake).unwrap();
             assert!(end_ms > NOW_MS + ahead_ms, "{ahead_ms}: {end_ms}");
         }
+    }
+
+    #[test]
+    fn the_first_load_of_a_start_begins_after_all_that_a_predecessor_can_have_drawn() {
+        let draw = |server: &Server, now_ms: i64, max_borrow_ms| {
+            let Server { layout, identity, generator, .. } = server;
+            let limits = Limits { max_borrow_ms, marks_ms: [i64::MAX; 2] };
+            let run = generator.draw(layout, identity, &|| now_ms, &limits, 1)?;
+            Ok::<_, Refusal>((run.lane(), layout.created_at_ms(identity.last_id(layout, run)).unwrap()))
+        };
+        let server = Server::new("js53", 3, true).started_again();
+        // A load that is refused, since its clock cannot be right, settles nothing.
+        let behind = Fake::holding([NOW_MS + 3_600_000; 2], &server.layout, Some(&server.identity));
+        server.make_way(&behind, LaneName::Primary, NOW_MS + 1000).unwrap_err();
+        assert_eq!(draw(&server, NOW_MS, 0), Ok((LaneName::Primary, NOW_MS)));
+        // Whatever this database holds: the marks of the others may be as far ahead as ids can have run.
+        let server = server.started_again();
+        let fake = Fake::holding([0; 2], &server.layout, None);
+        server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
+        assert!(matches!(draw(&server, NOW_MS + 899, 100), Err(Refusal::UsedUp { .. })));
+        // Both lanes, and once: the next database begins where this one is.
+        assert_eq!(draw(&server, NOW_MS + 1000, 0), Ok((LaneName::Primary, NOW_MS + 1000)));
+        assert_eq!(draw(&server, NOW_MS, 1000), Ok((LaneName::Backup, NOW_MS + 1000)));
+        let next = Fake::holding([0; 2], &server.layout, None);
+        next.now_ms.set(NOW_MS + 1000);
+        server.make_way(&next, LaneName::Primary, NOW_MS + 2000).unwrap();
+        assert_eq!(draw(&server, NOW_MS + 1000, 0), Ok((LaneName::Primary, NOW_MS + 1000)));
     }
 
     #[test]

@@ -467,6 +467,40 @@ fn nothing_is_drawn_below_the_mark_that_was_loaded() {
 }
 
 #[test]
+fn no_database_draws_what_a_lost_predecessor_can_have_drawn() {
+    let counts = std::sync::Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let counted = counts.clone();
+    all_schedules("two databases are loaded at once", move || {
+        let server = Arc::new((layout(1), Generator::new()));
+        let draw_first = {
+            let counted = counted.clone();
+            move |server: &(Layout, Generator), now_ms: i64| {
+                let (layout, generator) = server;
+                generator.follow(layout, START_MS, 0);
+                let identity = Identity::new(layout, Some(1), None, false).unwrap();
+                let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
+                let drawn = generator.draw(layout, &identity, &|| now_ms, &limits, 1);
+                counted[usize::from(drawn.is_ok())].fetch_add(1, SeqCst);
+                match drawn {
+                    Ok(run) => {
+                        let tick = layout.parts(identity.last_id(layout, run)).unwrap().tick as i64;
+                        assert!(tick > START_MS, "{tick} can have been drawn before");
+                    }
+                    Err(refusal) => assert_eq!(now_ms, START_MS, "{refusal:?}"),
+                }
+            }
+        };
+        let other = thread::spawn({
+            let (server, draw_first) = (server.clone(), draw_first.clone());
+            move || draw_first(&server, START_MS)
+        });
+        draw_first(&server, START_MS + 1);
+        other.join().unwrap();
+    });
+    assert!(counts.iter().all(|count| count.load(SeqCst) > 0), "one of the two never happened: {counts:?}");
+}
+
+#[test]
 fn no_session_draws_under_the_mark_of_another_sequence() {
     const FAR_MS: i64 = START_MS + 8;
     let served = Served::default();

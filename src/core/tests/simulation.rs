@@ -46,7 +46,7 @@ fn run(seed: u64, lie: Option<Lie>, tells: bool) -> World {
 }
 
 /// What has to happen often in many histories, or they would show little.
-const EVENTS: [&str; 16] = [
+const EVENTS: [&str; 18] = [
     "advanced",
     "behind",
     "blocked",
@@ -56,12 +56,14 @@ const EVENTS: [&str; 16] = [
     "crash within a statement",
     "crashed",
     "drawn",
+    "failover",
     "leapt",
     "other layout",
     "reset",
     "reset refused",
     "restore",
     "rollback",
+    "standby",
     "stored",
 ];
 
@@ -105,7 +107,8 @@ fn assert_breaks(lie: Lie, guarantee: Guarantee) {
 fn each_promise_is_broken_by_what_breaks_it() {
     for (lie, guarantees) in [
         (Lie::OwnGenerator, &[Guarantee::G0][..]),
-        (Lie::NothingFollows, &[Guarantee::G0]),
+        (Lie::NothingFollows, &[Guarantee::G0, Guarantee::Failover]),
+        (Lie::FollowsAtStart, &[Guarantee::Failover]),
         (Lie::NoFlush, &[Guarantee::G2, Guarantee::Flushed]),
         (Lie::LateLog, &[Guarantee::G1, Guarantee::G2, Guarantee::Flushed]),
         (Lie::NoLookAhead, &[Guarantee::G1, Guarantee::G2, Guarantee::Flushed]),

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use postgres::{Client, Error};
 use snowflake_core::clock::{Utc, parse_instant};
+use snowflake_core::layout::Layout;
 
 use crate::clock::faketime_library;
 use crate::outcome::{skip, wait_until};
@@ -33,6 +34,52 @@ impl Server {
         // Half a millisecond on top: libfaketime reads the fraction as floating point, and rounds down.
         let instant = Utc(instant_ms).to_string().replace('T', " ").replace('Z', "5");
         self.set_clock(&instant);
+    }
+
+    /// Stops the server's clock at an instant like [`Server::freeze_clock`], as long after the first load of this start as if the
+    /// server had run for two hours.
+    ///
+    /// At the first load, all ids that a predecessor can have drawn by then count as drawn, so that a first draw under a clock
+    /// that stands still would wait without end. So it is made earlier, in a transaction that is rolled back, and nothing is
+    /// drawn or counted. Not so early that the layout's time has not begun, or that the clock seems to have jumped since.
+    #[track_caller]
+    pub fn freeze_clock_after_first_load(&self, instant_ms: i64) {
+        const UPTIME_MS: i64 = 7_200_000;
+        let mut session = self.connect_to("template1");
+        let layout = Layout::parse(&session.value("current_setting('snowflake_id.layout')")).expect("it is a layout");
+        let settings = "SELECT setting::bigint FROM pg_settings WHERE name IN ('snowflake_id.max_borrow', \
+                        'snowflake_id.max_clock_jump') ORDER BY name";
+        let settings = session.ids(settings).expect("the library is preloaded");
+        let (max_borrow_ms, max_clock_jump_ms) = (settings[0], settings[1]);
+        let is_jump = max_clock_jump_ms > 0 && max_clock_jump_ms < 2 * UPTIME_MS;
+        let is_early = instant_ms - UPTIME_MS < layout.epoch_ms();
+        let uptime_ms = if is_jump || is_early { max_borrow_ms + layout.unit().ms() } else { UPTIME_MS };
+        self.freeze_clock(instant_ms - uptime_ms);
+        session.batch_execute("BEGIN; CREATE EXTENSION snowflake_id; SAVEPOINT created").expect("template1 has none");
+        let first = Running::start(session, "SELECT snowflake_next()");
+        if self.waits_for_the_clock(&first) {
+            self.connect().execute("SELECT pg_cancel_backend($1)", &[&first.pid]).expect("it is the same user");
+        }
+        // Without a number it is refused, and there is nothing to be made.
+        let (pid, (mut session, _)) = (first.pid, first.end());
+        let reset = "ROLLBACK TO created; SELECT snowflake_stat_reset(); ROLLBACK";
+        session.batch_execute(reset).expect("a superuser may reset statistics");
+        drop(session);
+        let mut observer = self.connect();
+        let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
+        wait_until("the end of a session", || observer.value(&gone) == "0");
+        self.freeze_clock(instant_ms);
+    }
+
+    /// Makes the first load of this start, in a transaction that is rolled back; the clock must go on meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it fails.
+    #[track_caller]
+    pub fn load_first(&self) {
+        let draw = "BEGIN; CREATE EXTENSION snowflake_id; SELECT snowflake_next(); ROLLBACK";
+        self.connect_to("template1").batch_execute(draw).expect("an id can be drawn");
     }
 
     /// Waits until the backend waits for the clock.
@@ -73,9 +120,8 @@ impl Builder {
             skip("libfaketime is not installed");
             return None;
         }
-        // At its start a server counts as drawn what an earlier one can have drawn by then: not in the tests' ticks.
-        let server = self.faketime_from("-20y").start_with_extension();
-        server.freeze_clock(instant_ms);
+        let server = self.faketime().start_with_extension();
+        server.freeze_clock_after_first_load(instant_ms);
         Some(server)
     }
 

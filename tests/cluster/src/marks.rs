@@ -83,15 +83,13 @@ pub fn behind_the_mark_ms(refusal: &Refusal) -> i64 {
 }
 
 impl Server {
-    /// Starts the server again with a clock that stands still.
-    ///
-    /// It starts a minute earlier: at its start a server counts as drawn what another one can have drawn by its clock, and
-    /// while that clock stands still its sessions would wait for the next tick instead of looking at the mark.
+    /// Starts the server again with a clock that stands still, and with its first load behind it
+    /// ([`Server::freeze_clock_after_first_load`]): its sessions look at the mark of their database.
     #[track_caller]
     pub fn start_again_at(&self, instant_ms: i64) {
-        self.freeze_clock(instant_ms - 60_000);
-        self.start_again();
         self.freeze_clock(instant_ms);
+        self.start_again();
+        self.freeze_clock_after_first_load(instant_ms);
     }
 
     /// Stops the clock at an instant like [`Server::freeze_clock`], and makes one that waits for the clock look at it now,
@@ -131,6 +129,26 @@ impl Server {
         }
         let (session, ids) = waiting.end();
         (session, ids.expect("ids are drawn after the wait"))
+    }
+
+    /// Runs a statement that draws first after a start in the database `postgres`, and so waits twice: for the mark, and then for
+    /// the end of the tick in which it was loaded. The clock goes on to an instant for each. Returns the statement's first column.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not wait, or fails, or does not end.
+    #[track_caller]
+    pub fn draw_through_first_load(&self, sql: &str, mark_ms: i64, then_ms: i64) -> Vec<i64> {
+        let waiting = Running::start(self.connect(), sql);
+        if !self.waits_for_the_clock(&waiting) {
+            panic!("the statement was to wait, but it gave {:?}", waiting.end().1);
+        }
+        let mut observer = self.connect();
+        let before_ms = observer.mark_ms();
+        self.freeze_clock_and_wake(mark_ms, &waiting);
+        wait_until("the mark to be loaded", || observer.mark_ms() != before_ms);
+        self.freeze_clock_and_wake(then_ms, &waiting);
+        waiting.end().1.expect("ids are drawn after the wait")
     }
 
     /// Looks what a statement comes to: true if it waits for the clock, false if it ends.

@@ -164,6 +164,26 @@ fn policy_and_borrow_change_at_a_reload() {
     assert_rollback(&refused(session.try_draw()), 2001, "1000 ms");
 }
 
+/// Its databases share the lanes, and after a restart only this setting says how far the others may have drawn.
+#[test]
+fn a_lowered_max_borrow_is_logged_once_at_the_reload() {
+    let server = Server::drawing().set("max_borrow", "10s").start_with_extension();
+    let _open = server.connect();
+    let lowered = |server: &Server| -> Vec<String> {
+        let lines = server.log();
+        lines.lines().filter(|line| line.contains("was lowered from")).map(str::to_owned).collect()
+    };
+    server.set_config("snowflake_id.max_borrow", "20s");
+    server.reload();
+    assert_eq!(lowered(&server), [""; 0]);
+    server.set_config("snowflake_id.max_borrow", "1s");
+    server.reload();
+    server.reload();
+    let lines = lowered(&server);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("LOG:") && lines[0].contains("from 20000 ms to 1000 ms"), "{lines:?}");
+}
+
 #[test]
 fn a_clock_before_the_epoch_is_refused() {
     let epoch = instant("2025-01-01T00:00:00Z");
@@ -182,11 +202,14 @@ fn a_clock_before_the_epoch_is_refused() {
             assert!(refusal.hint.is_some_and(|hint| hint.starts_with("Check the server's clock")));
         }
     }
+    // All that can be borrowed at the first draw counts as drawn.
     server.freeze_clock(epoch);
-    let ids = [vec![session.draw()], session.draw_batch(300)].concat();
-    assert!(ids.iter().all(|id| created_at("snowflake", *id) == epoch && worker("snowflake", *id) == WORKER));
+    let first = epoch + 101;
+    let (mut session, drawn) = server.draw_through_wait("SELECT snowflake_next()", first);
+    let ids = [drawn, session.draw_batch(300)].concat();
+    assert!(ids.iter().all(|id| created_at("snowflake", *id) == first && worker("snowflake", *id) == WORKER));
     assert_ascending(&ids);
-    // An id was drawn by now, and the clock is before the epoch all the same.
+    // Ids were drawn by now, and the clock is before the epoch all the same.
     server.freeze_clock(epoch - 1);
     assert_eq!(refused(session.try_draw()).sqlstate, "22008");
 }

@@ -109,7 +109,7 @@ fn neither_borrowed_ids_nor_the_backup_workers_come_twice_after_a_restart() {
             let marks = session.mark_ms().max(session.backup_mark_ms()).unwrap();
             // What may be borrowed, and a tick, and what the mark runs ahead.
             assert!(marks - now <= max_borrow_ms + tick_ms + MARK_AHEAD_MS);
-            all.extend(server.draw_through_wait("SELECT snowflake_next()", marks).1);
+            all.extend(server.draw_through_first_load("SELECT snowflake_next()", marks, marks + tick_ms));
             now += 60_000;
             server.freeze_clock(now);
         }
@@ -257,7 +257,7 @@ fn no_id_comes_twice_after_a_crash_or_a_restart_within_one_tick() {
         lose(&server);
         let mark = server.connect().mark_ms().unwrap();
         let sql = "SELECT snowflake_next() FROM generate_series(1, 10)";
-        ids.extend(server.draw_through_wait(sql, mark).1);
+        ids.extend(server.draw_through_first_load(sql, mark, mark + 1000));
     }
     assert_unique(&ids);
     assert_ascending(&ids);

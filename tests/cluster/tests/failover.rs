@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use cluster::drawing::WORKER;
+use cluster::drawing::{WORKER, noon};
 use cluster::{
     Draw, Ledger, Load, Marks, Promise, Refusal, Running, Server, assert_unique, faketime_library, refused, skip,
     wait_until,
@@ -105,7 +105,8 @@ fn a_promoted_standby_draws_with_the_backup_worker_only_above_that_ones_mark() {
         let settings = Server::drawing().set("layout", "js53").set("backup_worker", "on");
         let primary = settings.faketime().start_with_extension();
         let standby = primary.standby().faketime_from("-1h").start();
-        // At its start a server counts what it may borrow as drawn, and the backup worker would help out.
+        // At its first load a server counts what it may borrow as drawn, and the backup worker would help out.
+        primary.load_first();
         primary.set_clock_offset(10.0);
         let load = Load::start(&primary, 3);
         load.wait_for(100);
@@ -119,6 +120,7 @@ fn a_promoted_standby_draws_with_the_backup_worker_only_above_that_ones_mark() {
         primary.crash();
         let ledger = load.end();
         standby.promote();
+        standby.load_first();
 
         let js53 = Layout::parse("js53").unwrap();
         let worker = |id: i64| js53.parts(id).unwrap().worker;
@@ -242,6 +244,88 @@ fn a_standby_notices_that_the_extension_was_made_anew() {
     ledger.check(&standby, Promise::Seen).drawn();
 }
 
+/// Layouts and settings with which a promotion takes less time than a tick, or than what may have been borrowed.
+const QUICK: [(&str, &str); 3] = [
+    ("js53", "100ms"),
+    ("snowflake", "10s"),
+    ("time:41 worker:10 sequence:4 unit:1ms epoch:2025-01-01T00:00:00Z", "100ms"),
+];
+
+/// A primary with two databases that have drawn, and its standby, on one clock, which stands still.
+fn two_databases_and_a_standby(layout: &str, max_borrow: &str) -> Option<(Server, Server)> {
+    let settings = Server::drawing().set("layout", layout).set("max_borrow", max_borrow);
+    let primary = settings.start_frozen(noon() - 60_000)?;
+    primary.connect().batch_execute("CREATE DATABASE other").unwrap();
+    primary.connect_to("other").batch_execute("CREATE EXTENSION snowflake_id").unwrap();
+    for database in ["postgres", "other"] {
+        primary.connect_to(database).draw();
+    }
+    let standby = primary.standby().faketime().start();
+    standby.freeze_clock(noon() - 60_000);
+    standby.wait_until_replayed(&primary.flushed());
+    Some((primary, standby))
+}
+
+/// Draws ids in a database as soon as they can be drawn at noon, and returns them. If they have to wait, the clock goes on by two
+/// ticks, which have room for them in each layout.
+fn draw_from_noon_on(server: &Server, database: &str, layout: &str) -> Vec<i64> {
+    let drawing = Running::start(server.connect_to(database), "SELECT * FROM snowflake_batch(20)");
+    if server.waits_for_the_clock(&drawing) {
+        server.freeze_clock_and_wake(noon() + 2 * Layout::parse(layout).unwrap().unit().ms(), &drawing);
+    }
+    drawing.end().1.unwrap()
+}
+
+/// A standby's shared memory is as old as its start. What the primary has drawn since then is known from the clock, and from the
+/// marks of the databases, each of which is read only when its database draws.
+#[test]
+fn a_promoted_standby_repeats_no_id_of_another_database_within_the_tick() {
+    for (layout, max_borrow) in QUICK {
+        let Some((primary, standby)) = two_databases_and_a_standby(layout, max_borrow) else { return };
+        primary.freeze_clock(noon());
+        let seen = primary.connect().draw_batch(20);
+        standby.wait_until_replayed(&primary.flushed());
+        primary.crash();
+        standby.freeze_clock(noon());
+        standby.promote();
+        let ids = draw_from_noon_on(&standby, "other", layout);
+        assert_unique(seen.iter().chain(&ids));
+        assert!(ids[0] > greatest(&seen), "{layout}: {} after {}", ids[0], greatest(&seen));
+    }
+}
+
+/// G2 for a clock that is not behind: neither the mark nor the rows have arrived.
+#[test]
+fn a_promoted_standby_on_the_same_clock_repeats_no_id_that_a_client_has_seen() {
+    for (layout, max_borrow) in QUICK {
+        let Some((primary, standby)) = two_databases_and_a_standby(layout, max_borrow) else { return };
+        let received = standby.cut_off();
+        primary.freeze_clock(noon());
+        let seen = primary.connect().draw_batch(20);
+        primary.crash();
+        standby.wait_until_replayed(&received);
+        standby.freeze_clock(noon());
+        standby.promote();
+        let ids = draw_from_noon_on(&standby, "postgres", layout);
+        assert_unique(seen.iter().chain(&ids));
+        assert!(ids[0] > greatest(&seen), "{layout}: {} after {}", ids[0], greatest(&seen));
+    }
+}
+
+/// What can have been drawn before the promotion is sat out once, and not by each database.
+#[test]
+fn only_the_first_draw_after_a_promotion_waits_for_a_tick() {
+    let Some((primary, standby)) = two_databases_and_a_standby("js53", "100ms") else { return };
+    primary.crash();
+    standby.freeze_clock(noon());
+    standby.promote();
+    let (mut first, ids) = standby.draw_through_wait("SELECT snowflake_next()", noon() + 1000);
+    let other = Running::start(standby.connect_to("other"), "SELECT snowflake_next()");
+    assert!(!standby.waits_for_the_clock(&other), "the second database waits, too");
+    let other = other.end().1.unwrap();
+    assert!(ids[0] < other[0] && other[0] < first.draw());
+}
+
 /// The session that comes first moves the mark ahead of the clock. The others, which have not drawn before either, must not take
 /// that for what the primary has drawn, and wait for it.
 #[test]
@@ -257,7 +341,7 @@ fn all_sessions_draw_as_soon_as_the_first_one_does() {
     standby.reload();
     standby.promote();
     let mark_ms = standby.connect().mark_ms().unwrap();
-    standby.freeze_clock(mark_ms);
+    standby.freeze_clock_after_first_load(mark_ms);
     let sessions: Vec<_> = (0..12).map(|_| standby.connect()).collect();
     let draw = |session| Running::start(session, "SELECT snowflake_next()");
     let drawing: Vec<_> = sessions.into_iter().map(draw).collect();

@@ -137,8 +137,7 @@ fn an_extension_that_drew_in_the_transaction_that_made_it_remembers_that() {
         session.batch_execute("BEGIN; DROP EXTENSION snowflake_id CASCADE; CREATE EXTENSION snowflake_id").unwrap();
         session.draw();
         server.crash();
-        server.start_again();
-        server.freeze_clock(now + 2000);
+        server.start_again_at(now + 2000);
         let mut session = server.connect();
         ids.push(session.draw());
         assert_marked(&mut session, *ids.last().unwrap());

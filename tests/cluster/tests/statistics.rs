@@ -264,14 +264,14 @@ fn a_clock_before_the_epoch_is_a_rollback() {
     assert_eq!(stat(&mut session, ["rollbacks", "rollbacks_refused"]), [1, 1]);
 }
 
-/// Behind what counts as drawn since the start, and then behind the mark.
+/// Behind what another database has drawn since the start, and then behind the mark.
 #[test]
 fn a_draw_that_finds_the_clock_set_back_twice_counts_once() {
     let Some(server) = Server::drawing().set("on_rollback", "wait").start_frozen(noon() + 10_000) else { return };
     server.connect().draw();
     server.stop(Shutdown::Fast);
-    server.freeze_clock(noon() + 8000);
-    server.start_again();
+    server.start_again_at(noon() + 8000);
+    server.load_first();
     server.freeze_clock(noon());
     let waiting = Running::start(server.connect(), "SELECT snowflake_next()");
     server.wait_until_waiting(waiting.pid);

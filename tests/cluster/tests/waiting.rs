@@ -151,10 +151,7 @@ fn a_fast_shutdown_ends_a_wait() {
         server.stop(Shutdown::Fast);
         assert!(waiting.end().1.is_err());
         assert_terminated(&server, pid);
-        clock_comes_forward(&server);
-        server.start_again();
-        // What can have been drawn before the start counts as drawn.
-        server.freeze_clock(noon() + 3000);
+        server.start_again_at(noon() + 3000);
         assert!(server.connect().draw() > before, "{reason:?}");
     }
 }

@@ -44,6 +44,8 @@ pub struct Shared {
     pub marks: [PublishedMarks; MOST_DATABASES],
     /// Who holds the lock on each database's mark.
     pub locks: [Cell<Option<u64>>; MOST_DATABASES],
+    /// When `snowflake_advance` was last called (in events), which has marks loaded anew.
+    pub advanced: Cell<u64>,
     /// Whether it is gone, and with it all backends.
     pub gone: Cell<bool>,
     /// All ids that were drawn.
@@ -59,6 +61,7 @@ impl Shared {
             clocks: ClockReference::new(),
             marks: std::array::from_fn(|_| PublishedMarks::new()),
             locks: std::array::from_fn(|_| Cell::new(None)),
+            advanced: Cell::new(0),
             gone: Cell::new(false),
             issued: RefCell::default(),
             uncommitted: RefCell::default(),
@@ -70,6 +73,8 @@ impl Shared {
 #[derive(Debug)]
 pub struct Server {
     pub number: usize,
+    /// For a standby, the server that it gets its log from, until it is promoted.
+    pub standby_of: RefCell<Option<Rc<Server>>>,
     pub config: Cell<Config>,
     pub log: RefCell<Log>,
     /// For each database, the ids that clients have seen and that must not come again: those drawn in this data directory,
@@ -85,6 +90,8 @@ pub struct Server {
     pub went_back: Cell<bool>,
     /// All ids that were drawn in all its runs.
     pub ever_issued: RefCell<Vec<i64>>,
+    /// All ids that were drawn by the servers that it has taken over from, which were dead by then.
+    pub predecessors_issued: RefCell<Vec<i64>>,
 }
 
 impl Server {
@@ -100,6 +107,10 @@ impl Server {
 
     pub fn shared(&self) -> Rc<Shared> {
         self.shared.borrow().clone()
+    }
+
+    pub fn is_standby(&self) -> bool {
+        self.standby_of.borrow().is_some()
     }
 
     pub fn databases(&self) -> usize {

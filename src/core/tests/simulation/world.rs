@@ -23,6 +23,9 @@ pub enum Guarantee {
     G1,
     /// After a crash, no id is drawn that a client has seen. On a copy, none that its mark had covered.
     G2,
+    /// A standby that is promoted after its primary has died, and whose clock is not behind, draws no id that the primary has
+    /// drawn, in whichever database, whatever had arrived.
+    Failover,
     /// When an id is drawn, a mark at or after the end of its tick is flushed (I3).
     Flushed,
     /// An id is greater than all of the same numbers that must not come again.
@@ -62,6 +65,8 @@ pub enum Lie {
     MarksSurvive,
     /// A generator begins anew after a start.
     NothingFollows,
+    /// It follows its predecessor when shared memory is made, though that may be long before a promotion.
+    FollowsAtStart,
     /// What is written runs too far ahead.
     TooFarAhead,
 }
@@ -140,7 +145,7 @@ impl World {
         log.insert(Record::NewDatabase(None));
         log.insert(Record::NewDatabase(None));
         let config = self.any_config(Config { layout: self.layouts[0], worker: 1, backup: false });
-        self.add_server(log, config, 0, vec![Vec::new(); 2]);
+        self.add_server(log, config, 0, vec![Vec::new(); 2], None);
         for _ in 0..self.random.of(20..=70) {
             self.pass(self.random.weighed(&[(4, 0), (4, 1), (2, 7), (2, 120), (2, 450), (1, 1300), (1, 4000)]));
             self.step();
@@ -185,13 +190,13 @@ impl World {
 
     /// Lets other sessions of a server run, sometimes.
     pub fn meanwhile(&self, server: &Rc<Server>) {
-        if self.depth.get() >= 2 || !self.random.one_in(12) {
+        if self.depth.get() >= 2 || !self.random.one_in(12) || !self.has(server) {
             return;
         }
         self.depth.set(self.depth.get() + 1);
         let crash = if self.restoring.get().is_some() { 0 } else { 2 };
         type Action = fn(&World, &Rc<Server>);
-        let actions: [(usize, Action); 7] = [
+        let actions: [(usize, Action); 8] = [
             (10, Self::draw),
             (4, Self::commit),
             (2, Self::flush_some),
@@ -199,6 +204,7 @@ impl World {
             (1, Self::set_clock),
             (1, Self::advance),
             (crash, Self::crash),
+            (crash / 2, Self::fail_over),
         ];
         self.random.weighed(&actions)(self, server);
         self.depth.set(self.depth.get() - 1);
@@ -210,7 +216,17 @@ impl World {
             servers[self.random.below(servers.len())].clone()
         };
         type Action = fn(&World, &Rc<Server>);
-        let actions: [(usize, Action); 13] = [
+        if server.is_standby() {
+            // It cannot write, so nothing is drawn there.
+            let lose_primary: Action = |world, standby| {
+                let original = standby.standby_of.borrow().clone();
+                original.iter().for_each(|original| world.fail_over(original));
+            };
+            let actions: [(usize, Action); 4] =
+                [(2, Self::set_clock), (1, Self::restart), (2, Self::promote), (4, lose_primary)];
+            return self.random.weighed(&actions)(self, &server);
+        }
+        let actions: [(usize, Action); 15] = [
             (60, Self::draw),
             (15, Self::commit),
             (4, Self::flush_some),
@@ -219,6 +235,8 @@ impl World {
             (5, Self::crash),
             (3, Self::restart),
             (4, Self::copy),
+            (3, Self::add_standby),
+            (3, Self::fail_over),
             (2, Self::create_database),
             (1, Self::create_extension),
             (2, Self::dump),
@@ -226,6 +244,11 @@ impl World {
             (2, Self::reset),
         ];
         self.random.weighed(&actions)(self, &server);
+    }
+
+    /// Whether a server is there: not dead for good, nor left out of the rest of the history.
+    fn has(&self, server: &Rc<Server>) -> bool {
+        self.servers.borrow().iter().any(|one| Rc::ptr_eq(one, server))
     }
 
     fn any_database(&self, server: &Server) -> usize {
@@ -300,6 +323,9 @@ impl World {
                 broken(Guarantee::G0, "which has drawn it since its start");
             } else if !server.went_back.get() && server.ever_issued.borrow().contains(&id.id) {
                 broken(Guarantee::G0, "which has drawn it before its start, and its clock was not set back");
+            }
+            if !server.went_back.get() && server.predecessors_issued.borrow().contains(&id.id) {
+                broken(Guarantee::Failover, "which has taken over from a server that has drawn it");
             }
             if contents.rows.iter().any(|row| row.id == id.id) {
                 broken(Guarantee::G1, "which holds it");
@@ -452,6 +478,7 @@ impl World {
             return;
         }
         let end_ms = layout.start_of_ms(tick) + layout.unit().ms();
+        session.shared.advanced.set(self.event());
         let advanced = session.advance(end_ms);
         self.tell(|| format!("server {} database {database}: advance to {end_ms}: {advanced:?}", server.number));
         if advanced.is_ok() {
@@ -480,11 +507,13 @@ impl World {
     fn start(&self, server: &Server) {
         let layout = server.config.get().layout;
         let now_ms = server.now_ms(self.time_ms());
-        let generator = match self.lie {
-            Some(Lie::NothingFollows) => Generator::new(),
-            _ => Generator::following(&layout, now_ms, self.max_borrow_ms),
-        };
-        let shared = Shared::new(generator);
+        let shared = Shared::new(Generator::new());
+        match self.lie {
+            // It counts as done, though nothing is raised.
+            Some(Lie::NothingFollows) => shared.generator.follow(&layout, i64::MIN, 0),
+            Some(Lie::FollowsAtStart) => shared.generator.follow(&layout, now_ms, self.max_borrow_ms),
+            _ => {}
+        }
         if self.lies(Lie::MarksSurvive) {
             for (before, after) in server.shared().marks.iter().zip(&shared.marks) {
                 let owner = before.owner();
@@ -538,10 +567,10 @@ impl World {
         self.start(server);
     }
 
-    fn add_server(&self, log: Log, config: Config, offset_ms: i64, seen: Vec<Vec<Id>>) {
-        let mut servers = self.servers.borrow_mut();
-        let server = Server {
+    fn add_server(&self, log: Log, config: Config, offset_ms: i64, seen: Vec<Vec<Id>>, standby_of: Option<Rc<Server>>) {
+        let server = Rc::new(Server {
             number: self.event() as usize,
+            standby_of: RefCell::new(standby_of),
             config: Cell::new(config),
             log: RefCell::new(log),
             seen: RefCell::new(seen),
@@ -551,30 +580,91 @@ impl World {
             latest_ms: Cell::new(i64::MIN),
             went_back: Cell::new(false),
             ever_issued: RefCell::default(),
-        };
+            predecessors_issued: RefCell::default(),
+        });
         self.flush_all(&server);
         self.start(&server);
+        let mut servers = self.servers.borrow_mut();
         if servers.len() == 3 {
             servers.swap_remove(self.random.below(3));
         }
-        servers.push(Rc::new(server));
+        servers.push(server);
     }
 
-    /// A standby that lags and is promoted, a base backup, a recovery to a point in time: all hold a prefix of the log. The
-    /// original may go on; but between the two nothing is promised.
-    fn copy(&self, original: &Rc<Server>) {
+    /// A prefix of a server's log, and the ids that its marks cover.
+    fn any_prefix(&self, original: &Server) -> (Log, Vec<Vec<Id>>) {
         let log = original.log.borrow();
         let first = log.flushed().min(2);
         let from = if self.random.one_in(2) { log.flushed().saturating_sub(6).max(first) } else { first };
         let copy = log.copy(self.random.of(from as i64..=log.flushed() as i64) as usize);
         let covered = |(contents, seen): (&Contents, &Vec<Id>)| covered(contents, seen);
         let seen = copy.present.iter().zip(&*original.seen.borrow()).map(covered).collect();
+        (copy, seen)
+    }
+
+    /// The settings and the clock of a copy: those of the original, or others.
+    fn of_a_copy(&self, original: &Server) -> (Config, i64) {
         let offset_ms = if self.right_clock { 0 } else { self.random.pick(&[0, 0, -5, -800, -3_600_000, 3_600_000]) };
+        let config = if self.random.one_in(2) { original.config.get() } else { self.any_config(original.config.get()) };
+        (config, offset_ms)
+    }
+
+    /// A base backup, or a recovery to a point in time: it holds a prefix of the log. The original may go on; but between the
+    /// two nothing is promised.
+    fn copy(&self, original: &Rc<Server>) {
+        let (copy, seen) = self.any_prefix(original);
         self.tell(|| format!("server {} is copied, {} records of its log", original.number, copy.inserted()));
         self.count("copy");
-        let config = if self.random.one_in(2) { original.config.get() } else { self.any_config(original.config.get()) };
-        drop(log);
-        self.add_server(copy, config, offset_ms, seen);
+        let (config, offset_ms) = self.of_a_copy(original);
+        self.add_server(copy, config, offset_ms, seen, None);
+    }
+
+    /// A standby starts, perhaps long before it is promoted: its shared memory is that old.
+    fn add_standby(&self, original: &Rc<Server>) {
+        let (copy, seen) = self.any_prefix(original);
+        self.tell(|| format!("server {} gets a standby", original.number));
+        self.count("standby");
+        let (config, offset_ms) = self.of_a_copy(original);
+        self.add_server(copy, config, offset_ms, seen, Some(original.clone()));
+    }
+
+    /// A standby becomes a primary of its own, wherever its log ends, beside the server that it got that from.
+    fn promote(&self, standby: &Rc<Server>) {
+        let Some(original) = standby.standby_of.take() else { return };
+        let (log, seen) = self.any_prefix(&original);
+        self.tell(|| format!("server {} is promoted, {} records of its log", standby.number, log.inserted()));
+        standby.log.replace(log);
+        standby.seen.replace(seen);
+        self.flush_all(standby);
+    }
+
+    /// A server dies, and after it its standby, if it has one, is promoted: at once, as the load goes on.
+    fn fail_over(&self, original: &Rc<Server>) {
+        let is_standby =
+            |server: &&Rc<Server>| server.standby_of.borrow().as_ref().is_some_and(|of| Rc::ptr_eq(of, original));
+        let Some(standby) = self.servers.borrow().iter().find(is_standby).cloned() else { return };
+        for _ in 0..self.random.below(4) {
+            self.draw(original);
+        }
+        if !self.has(original) {
+            return; // It has died meanwhile.
+        }
+        self.count("failover");
+        original.shared().gone.set(true);
+        self.servers.borrow_mut().retain(|server| !Rc::ptr_eq(server, original));
+        self.tell(|| format!("server {} dies", original.number));
+        self.promote(&standby);
+        let mut issued = standby.predecessors_issued.borrow_mut();
+        issued.extend(&*original.predecessors_issued.borrow());
+        issued.extend(&*original.ever_issued.borrow());
+        drop(issued);
+        // From here on its clock is to be compared with that of the server that has died.
+        standby.latest_ms.set(original.latest_ms.get());
+        standby.went_back.set(false);
+        self.pass(self.random.weighed(&[(4, 0), (2, 1), (2, 30), (2, 400), (1, 2000)]));
+        for _ in 0..self.random.below(4) {
+            self.draw(&standby);
+        }
     }
 
     fn create_database(&self, server: &Rc<Server>) {
