@@ -237,6 +237,12 @@ pub fn is_postmaster() -> bool {
     unsafe { pg_sys::IsPostmasterEnvironment && !pg_sys::IsUnderPostmaster }
 }
 
+/// Whether this process is a background worker, or a worker of a parallel query.
+pub fn is_background_worker() -> bool {
+    // SAFETY: a variable of this process, read by value.
+    !unsafe { pg_sys::MyBgworkerEntry }.is_null()
+}
+
 /// Whether a process runs, and is a backend.
 pub fn is_running(pid: i32) -> bool {
     // SAFETY: looks through the list of backends, under a lock that it takes and gives back. Raises nothing.

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use pgrx::pg_sys;
@@ -40,7 +40,8 @@ pub struct Functions {
 /// The functions as they were found last, with the hash values by which PostgreSQL names them when they change.
 static FUNCTIONS: Mutex<Option<(Functions, Vec<u32>)>> = Mutex::new(None);
 
-/// A function that was seen not to be the extension's, 0 for none.
+/// A function that was seen not to be the extension's, 0 for none. (Should it be added to the extension, a process that does not
+/// listen plans conditions with it as before.)
 static STRANGER: AtomicU32 = AtomicU32::new(0);
 
 /// The tables whose rows are arranged by a function with a layout: `(function, table)`.
@@ -51,13 +52,31 @@ static FORGOTTEN: AtomicU32 = AtomicU32::new(0);
 
 // Relaxed wherever these statics are used: a backend has one thread, they are atomic only to be safe to touch.
 
-/// Asks PostgreSQL to tell when a function or a table changes.
-pub fn init() {
-    let functions = pg_sys::SysCacheIdentifier::PROCOID as c_int;
-    // SAFETY: the postmaster has one thread; this is how callbacks are registered, once per process.
-    unsafe {
-        pg_sys::CacheRegisterSyscacheCallback(functions, Some(function_changed), pg_sys::Datum::from(0));
-        pg_sys::CacheRegisterRelcacheCallback(Some(table_changed), pg_sys::Datum::from(0));
+/// Whether PostgreSQL tells this process when a function or a table changes.
+static LISTENS: AtomicBool = AtomicBool::new(false);
+
+/// Asks PostgreSQL to tell when a function or a table changes, unless that was done before.
+///
+/// **How many places we take for callbacks.** A process has 10 for changes of relations (relcache), 64 for changes of catalogs
+/// (syscache) and 20 for its end, which all libraries share with PostgreSQL itself; one too many ends the process. We take:
+///
+/// | relcache | syscache | end of the process | |
+/// |---|---|---|---|
+/// | 0 | 2 | 0 | a process that has planned a condition on an id's time: here |
+/// | 0 | 0 | 0 | every other one, whether it draws, reads, converts, replicates or does none of that |
+///
+/// Changes of `pg_class` tell of all tables and indexes that come, go, and become partitions. They do not tell of `ALTER TABLE
+/// ... INHERIT` and `NO INHERIT` between tables without a partition: until something else changes, a condition on such a parent
+/// may be planned as before, which costs time and changes no row.
+fn listen() {
+    let (functions, tables) = (pg_sys::SysCacheIdentifier::PROCOID, pg_sys::SysCacheIdentifier::RELOID);
+    if !LISTENS.load(Ordering::Relaxed) {
+        // SAFETY: this is how callbacks are registered, once per process.
+        unsafe {
+            pg_sys::CacheRegisterSyscacheCallback(functions as c_int, Some(function_changed), pg_sys::Datum::from(0));
+            pg_sys::CacheRegisterSyscacheCallback(tables as c_int, Some(table_changed), pg_sys::Datum::from(0));
+        }
+        LISTENS.store(true, Ordering::Relaxed);
     }
 }
 
@@ -71,8 +90,8 @@ unsafe extern "C-unwind" fn function_changed(_: pg_sys::Datum, _cache: c_int, ha
     }
 }
 
-/// Called when a relation changes: an index may have been made, or a partition attached. Plain: as above.
-unsafe extern "C-unwind" fn table_changed(_: pg_sys::Datum, _relation: pg_sys::Oid) {
+/// Called when a row of `pg_class` changes: an index may have been made, or a partition attached. Plain: as above.
+unsafe extern "C-unwind" fn table_changed(_: pg_sys::Datum, _cache: c_int, _hash: u32) {
     *ORGANIZED.lock() = None;
     FORGOTTEN.fetch_add(1, Ordering::Relaxed);
 }
@@ -101,7 +120,6 @@ pub enum Known {
 ///
 /// Starts from the candidate's number, so that in a database without the extension nothing is looked up by name.
 pub fn find_functions(candidate: pg_sys::Oid) -> Option<Functions> {
-    let before = FORGOTTEN.load(Ordering::Relaxed);
     // SAFETY: looks up rows of catalogs by number; what is returned is palloc'd. Errors are raised through pgrx's guard.
     let extension = unsafe {
         let extension = pg_sys::getExtensionOfObject(pg_sys::ProcedureRelationId, candidate);
@@ -111,6 +129,10 @@ pub fn find_functions(candidate: pg_sys::Oid) -> Option<Functions> {
         };
         (extension != pg_sys::InvalidOid && is_ours()).then_some(extension)
     };
+    if extension.is_some() {
+        listen();
+    }
+    let before = FORGOTTEN.load(Ordering::Relaxed);
     let found = extension.and_then(functions_of);
     // Reading a catalog processes invalidations; what was found before one may be gone. Then it serves for this query, as
     // what the query has looked up before, and the next one looks again.
@@ -244,6 +266,22 @@ fn tables_organized_by(function: pg_sys::Oid) -> HashSet<pg_sys::Oid> {
         }
     }
     tables
+}
+
+/// Whether there is a relation of that number in this database.
+pub fn relation_exists(relation: pg_sys::Oid) -> bool {
+    exists(pg_sys::SysCacheIdentifier::RELOID as c_int, relation)
+}
+
+/// Whether there is a database of that number.
+pub fn database_exists(database: u32) -> bool {
+    exists(pg_sys::SysCacheIdentifier::DATABASEOID as c_int, database.into())
+}
+
+fn exists(cache: c_int, number: pg_sys::Oid) -> bool {
+    let none = pg_sys::Datum::from(0);
+    // SAFETY: looks up a row of a catalog by its number. Errors are raised through pgrx's guard.
+    unsafe { pg_sys::SearchSysCacheExists(cache, number.into(), none, none, none) }
 }
 
 /// The extension, if it is created in this database.

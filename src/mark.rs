@@ -9,11 +9,15 @@
 //! which conflicts with itself, but not with what earlier writers' transactions still hold. Written by PostgreSQL's own
 //! `setval`, as the bootstrap superuser, since PUBLIC may only read. Published in shared memory for database and sequence, and
 //! forgotten when either is dropped or made.
+//!
+//! What a session remembers needs no invalidation callback (there are few places for those, see `catalog.rs`): a draw looks at
+//! published marks, which the session that drops their sequence forgets; everything else is looked up again first, and a
+//! sequence that is gone is not found. What this session has made itself it forgets when that is rolled back.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use pgrx::pg_sys;
@@ -61,14 +65,8 @@ impl Sequences {
     }
 }
 
-/// The sequences as they were found last, until one of them is invalidated.
+/// The sequences as they were found last. They may be gone.
 static SEQUENCES: Mutex<Option<Sequences>> = Mutex::new(None);
-
-/// How often something was invalidated: what was found while that happened may be out of date.
-static INVALIDATIONS: AtomicU32 = AtomicU32::new(0);
-
-/// The number of invalidations at which there was no extension in this database, so that nobody looks twice.
-static NONE_AT: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// The published marks of this session's database, once they were claimed or seen to be; null before. And their version.
 static PUBLISHED: AtomicPtr<PublishedMarks> = AtomicPtr::new(ptr::null_mut());
@@ -79,6 +77,12 @@ static LAST_TRY_MS: AtomicI64 = AtomicI64::new(i64::MIN);
 
 /// Whether this transaction has seen that the database's ids can be read by the running layout.
 static LAYOUT_CHECKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this transaction has called `setval`, perhaps for one of our sequences, as a dump does that is restored.
+static CALLS_SETVAL: AtomicBool = AtomicBool::new(false);
+
+/// Whether this transaction has made or dropped a relation, perhaps one of our sequences.
+static MAKES_RELATIONS: AtomicBool = AtomicBool::new(false);
 
 // Relaxed wherever these statics are used: a backend has one thread, they are atomic only to be safe to touch.
 
@@ -240,8 +244,8 @@ impl Database for Here<'_> {
             if !lock_sequence(sequences.marks[0], wait) {
                 return Ok(None);
             }
-            // Taking the lock has processed invalidations: the sequence may have been dropped while we waited for it.
-            if *SEQUENCES.lock() == Some(sequences) {
+            // The sequence may have been dropped while we waited for it.
+            if self::sequences() == Some(sequences) {
                 self.locked.set(sequences.marks[0]);
                 let marks = self.marks()?;
                 return Ok(if marks.is_some() { marks } else { nobodys() });
@@ -339,7 +343,7 @@ fn numbers(layout: &Layout, identity: &Identity) -> String {
 /// Takes over the published marks of this database, or free ones.
 fn claim(owner: u64) -> Result<Marks<'static>, Error> {
     let all = shmem::marks().ok_or(Error::NotPreloaded)?;
-    let gone = |database| !database_exists(database);
+    let gone = |database| !catalog::database_exists(database);
     PublishedMarks::claim_one(all, owner, gone).map(remember).ok_or(Error::TooManyDatabases(all.len()))
 }
 
@@ -351,24 +355,12 @@ fn remember(marks: Marks<'static>) -> Marks<'static> {
     marks
 }
 
-/// The sequences of this database, or `None` without the extension.
+/// The sequences of this database, or `None` without the extension. They live and die together.
 fn sequences() -> Option<Sequences> {
-    loop {
-        let known = *SEQUENCES.lock();
-        let before = INVALIDATIONS.load(Ordering::Relaxed);
-        if known.is_some() || NONE_AT.load(Ordering::Relaxed) == u64::from(before) {
-            return known;
-        }
-        let found = find_sequences();
-        // Reading a catalog processes invalidations; what was found before one may be gone.
-        if INVALIDATIONS.load(Ordering::Relaxed) == before {
-            *SEQUENCES.lock() = found;
-            if found.is_none() {
-                NONE_AT.store(before.into(), Ordering::Relaxed);
-            }
-        }
-        pgrx::check_for_interrupts!();
-    }
+    let known = SEQUENCES.lock().filter(|known| catalog::relation_exists(known.marks[0]));
+    let found = known.or_else(find_sequences);
+    *SEQUENCES.lock() = found;
+    found
 }
 
 /// Looks the sequences up among the members of the extension.
@@ -484,26 +476,17 @@ fn has_written(sequence: pg_sys::Oid) -> bool {
     }
 }
 
-fn database_exists(database: u32) -> bool {
-    let database = pg_sys::Oid::from(database);
-    // SAFETY: looks up a row of a shared catalog by its number. Errors are raised through pgrx's guard.
-    unsafe {
-        let cache = pg_sys::SysCacheIdentifier::DATABASEOID as c_int;
-        let none = pg_sys::Datum::from(0);
-        pg_sys::SearchSysCacheExists(cache, database.into(), none, none, none)
-    }
-}
-
 /// The hook that was there before ours.
 static mut PREVIOUS_OBJECT_ACCESS: pg_sys::object_access_hook_type = None;
 
-/// Asks PostgreSQL to tell when what is remembered here becomes wrong.
+/// Asks PostgreSQL to tell when transactions end, and when objects are made, dropped and called. (For these PostgreSQL has as
+/// many places as are asked for.)
 pub fn init() {
     // SAFETY: the postmaster, or a session, has one thread; this is how PostgreSQL registers callbacks and chains hooks. Once,
     // since a library is initialized once per process.
     unsafe {
-        pg_sys::CacheRegisterRelcacheCallback(Some(invalidated), pg_sys::Datum::from(0));
         pg_sys::RegisterXactCallback(Some(transaction_ends), ptr::null_mut());
+        pg_sys::RegisterSubXactCallback(Some(part_of_transaction_ends), ptr::null_mut());
         if backend::is_preloading() {
             PREVIOUS_OBJECT_ACCESS = pg_sys::object_access_hook;
             pg_sys::object_access_hook = Some(object_accessed);
@@ -511,19 +494,8 @@ pub fn init() {
     }
 }
 
-/// Called for each relation whose definition has changed, with 0 if all may have. Plain: raises and calls nothing.
-unsafe extern "C-unwind" fn invalidated(_: pg_sys::Datum, relation: pg_sys::Oid) {
-    let mut sequences = SEQUENCES.lock();
-    let concerned = |known: &Sequences| relation == pg_sys::InvalidOid || known.all().contains(&relation);
-    if sequences.as_ref().is_none_or(concerned) {
-        *sequences = None;
-        INVALIDATIONS.fetch_add(1, Ordering::Relaxed);
-        // The marks of a sequence that is gone, perhaps with the transaction that made it, must not be drawn by.
-        PUBLISHED.store(ptr::null_mut(), Ordering::Relaxed);
-    }
-}
-
-/// Called when an object is made or dropped. Plain: no guard, no destructor, since the previous hook may raise.
+/// Called when an object is made or dropped, and for each function in an expression that is about to be executed. Plain: no guard,
+/// no destructor, since the previous hook may raise.
 unsafe extern "C-unwind" fn object_accessed(
     access: pg_sys::ObjectAccessType::Type,
     class: pg_sys::Oid,
@@ -536,6 +508,12 @@ unsafe extern "C-unwind" fn object_accessed(
         if let Some(previous) = PREVIOUS_OBJECT_ACCESS {
             previous(access, class, object, sub_object, argument);
         }
+        if access == pg_sys::ObjectAccessType::OAT_FUNCTION_EXECUTE {
+            if object == pg_sys::F_SETVAL_REGCLASS_INT8.into() || object == pg_sys::F_SETVAL_REGCLASS_INT8_BOOL.into() {
+                CALLS_SETVAL.store(true, Ordering::Relaxed);
+            }
+            return;
+        }
         let made_or_dropped =
             access == pg_sys::ObjectAccessType::OAT_POST_CREATE || access == pg_sys::ObjectAccessType::OAT_DROP;
         if !made_or_dropped || sub_object != 0 {
@@ -546,6 +524,7 @@ unsafe extern "C-unwind" fn object_accessed(
             let database = u64::from(object.to_u32());
             in_use().filter(|marks| marks.owner() >> 32 == database).for_each(PublishedMarks::forget);
         } else if class == pg_sys::RelationRelationId {
+            MAKES_RELATIONS.store(true, Ordering::Relaxed);
             let owner = u64::from(pg_sys::MyDatabaseId.to_u32()) << 32 | u64::from(object.to_u32());
             in_use().filter(|marks| marks.owner() == owner).for_each(PublishedMarks::forget);
         }
@@ -557,17 +536,44 @@ fn in_use() -> impl Iterator<Item = &'static PublishedMarks> {
     shmem::marks().unwrap_or_default().iter().take_while(|marks| marks.owner() != NOBODY)
 }
 
-/// Called at every end of a transaction. Cheap for those that have written nothing.
+/// Called at every end of a transaction. Cheap for those that have set no sequence.
 unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: *mut c_void) {
-    use pg_sys::XactEvent::{XACT_EVENT_PRE_COMMIT, XACT_EVENT_PRE_PREPARE};
+    use pg_sys::XactEvent::{XACT_EVENT_COMMIT, XACT_EVENT_PRE_COMMIT, XACT_EVENT_PRE_PREPARE};
     if event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE {
-        LAYOUT_CHECKED.store(false, Ordering::Relaxed);
+        if event != XACT_EVENT_COMMIT {
+            // After PREPARE TRANSACTION, too, this session sees nothing any more of what it has made.
+            forget_what_was_made();
+        }
+        for static_of_transaction in [&LAYOUT_CHECKED, &CALLS_SETVAL, &MAKES_RELATIONS] {
+            static_of_transaction.store(false, Ordering::Relaxed);
+        }
         return;
     }
+    // A background worker may set sequences without a call in SQL: pglogical's does, when it replicates them.
+    let may_have_set = CALLS_SETVAL.load(Ordering::Relaxed) || backend::is_background_worker();
     // SAFETY: a variable of this backend, read by value.
     let database = unsafe { pg_sys::MyDatabaseId };
-    if backend::has_written() && database != pg_sys::InvalidOid && shmem::generator().is_some() {
+    if may_have_set && backend::has_written() && database != pg_sys::InvalidOid && shmem::generator().is_some() {
         recheck();
+    }
+}
+
+/// Called at every end of a part of a transaction, such as a savepoint's.
+unsafe extern "C-unwind" fn part_of_transaction_ends(
+    event: pg_sys::SubXactEvent::Type,
+    _part: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _: *mut c_void,
+) {
+    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        forget_what_was_made();
+    }
+}
+
+/// The marks of a sequence that this transaction has made, and that is gone with it, must not be drawn by.
+fn forget_what_was_made() {
+    if MAKES_RELATIONS.load(Ordering::Relaxed) {
+        PUBLISHED.store(ptr::null_mut(), Ordering::Relaxed);
     }
 }
 

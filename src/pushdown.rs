@@ -103,7 +103,6 @@ pub fn init() {
     if !crate::backend::is_preloading() {
         return;
     }
-    catalog::init();
     // SAFETY: the postmaster has one thread; this is how PostgreSQL chains hooks.
     unsafe {
         PREVIOUS = pg_sys::get_relation_info_hook;

@@ -84,6 +84,12 @@ impl Installation {
         })
     }
 
+    /// Returns where the server's header files are.
+    pub(crate) fn headers(&self) -> PathBuf {
+        let output = Command::new(&self.pg_config).arg("--includedir-server").output().expect("pg_config runs");
+        String::from_utf8(output.stdout).expect("--includedir-server prints a path").trim_end().into()
+    }
+
     /// Returns the path of one of PostgreSQL's programs.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.bin.join(name)

@@ -11,7 +11,7 @@ use snowflake_core::layout::Layout;
 use crate::drawing::Running;
 use crate::outcome::wait_until;
 use crate::refusal::{Refusal, refused};
-use crate::server::Server;
+use crate::server::{Server, Shutdown};
 
 /// How far the mark is moved beyond the end of the tick that is wanted.
 pub const MARK_AHEAD_MS: i64 = 1000;
@@ -90,6 +90,13 @@ impl Server {
         self.freeze_clock(instant_ms);
         self.start_again();
         self.freeze_clock_after_first_load(instant_ms);
+    }
+
+    /// Stops the server in fast mode, and starts it again like [`Server::start_again_at`].
+    #[track_caller]
+    pub fn restart_at(&self, instant_ms: i64) {
+        self.stop(Shutdown::Fast);
+        self.start_again_at(instant_ms);
     }
 
     /// Stops the clock at an instant like [`Server::freeze_clock`], and makes one that waits for the clock look at it now,

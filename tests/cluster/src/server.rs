@@ -279,6 +279,21 @@ impl Server {
         command
     }
 
+    /// Builds a library in C, `libraries/NAME.c`, for this server, and returns its file.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the compiler, or PostgreSQL's header files, are missing, which building the extension needs, too.
+    #[must_use]
+    pub fn build_library(&self, name: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("libraries").join(name).with_extension("c");
+        let library = self.directory.join(name).with_extension("so");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-I"]).arg(Installation::get().headers());
+        run(compiler.arg("-o").arg(&library).arg(source));
+        library
+    }
+
     /// Runs statements through `psql`, which stops at the first error.
     #[must_use]
     pub fn psql(&self, sql: &str) -> Output {

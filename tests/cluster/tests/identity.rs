@@ -147,9 +147,8 @@ fn a_layout_is_known_by_what_it_says_and_not_by_its_name() {
     let mut now = noon();
     let mut restart_with = |layout: &str| {
         set(&server, &[("layout", layout)]);
-        server.restart();
         now += 10_000;
-        server.freeze_clock(now);
+        server.restart_at(now);
         server.connect()
     };
     ids.push(restart_with(text).draw());
@@ -292,9 +291,8 @@ fn a_change_of_number_is_logged_once_and_an_equal_one_not_at_all() {
     let mut lines_with = |worker: &str| {
         set(&server, &[("worker_id", worker)]);
         let log_start = server.log_length();
-        server.restart();
         now += 10_000;
-        server.freeze_clock(now);
+        server.restart_at(now);
         for _ in 0..3 {
             ids.push(server.connect().draw());
         }

@@ -369,6 +369,51 @@ fn no_mark_is_lost_when_several_sessions_restore_a_dump() {
     });
 }
 
+/// A transaction's end looks at the sequences only if it has called `setval`, in whatever way.
+#[test]
+fn a_mark_that_is_set_back_is_put_up_again_at_the_commit_however_setval_was_called() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    session.draw();
+    session
+        .batch_execute(
+            "CREATE FUNCTION set_back(n bigint) RETURNS bigint LANGUAGE plpgsql AS
+                 $$ DECLARE was bigint; BEGIN was := setval('snowflake_mark', n); RETURN was; END $$;
+             CREATE FUNCTION set_in_sql(n bigint) RETURNS bigint LANGUAGE sql AS $$ SELECT setval('snowflake_mark', n, true) $$;
+             CREATE OPERATOR <<< (FUNCTION = setval, LEFTARG = regclass, RIGHTARG = bigint);
+             CREATE TABLE t (n bigint, was bigint DEFAULT setval('snowflake_mark', 5));
+             PREPARE set_prepared(bigint) AS SELECT setval('snowflake_mark', $1)",
+        )
+        .unwrap();
+    for sql in [
+        "SELECT setval('snowflake_mark', 1)",
+        "SELECT * FROM setval('snowflake_mark', 1, true)",
+        "BEGIN; SAVEPOINT s; SELECT setval('snowflake_mark', 1); RELEASE s; COMMIT",
+        "BEGIN; SAVEPOINT s; SELECT setval('snowflake_mark', 1); ROLLBACK TO s; COMMIT",
+        "SELECT set_back(1)",
+        "SELECT set_back(2)",
+        "SELECT set_in_sql(1)",
+        "SELECT 'snowflake_mark'::regclass <<< 1::bigint",
+        "INSERT INTO t (n) VALUES (1)",
+        "EXECUTE set_prepared(1)",
+        "EXECUTE set_prepared(2)",
+        "BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT setval('snowflake_mark', 1); COMMIT; CLOSE c",
+        "COPY (SELECT setval('snowflake_mark', 1)) TO '/dev/null'",
+        // The second transaction of a call uses expressions that the first has prepared.
+        "DO $$ DECLARE was bigint; now bigint; BEGIN
+             FOR n IN 1..3 LOOP
+                 was := setval('snowflake_mark', n);
+                 COMMIT;
+                 SELECT last_value INTO now FROM snowflake_mark;
+                 IF now < 1000 THEN RAISE EXCEPTION 'round %', n; END IF;
+             END LOOP; END $$",
+    ] {
+        let before_ms = session.mark_ms();
+        session.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert!(session.mark_ms() >= before_ms, "{sql}: {:?} after {before_ms:?}", session.mark_ms());
+    }
+}
+
 /// What a restore leaves behind is a mark that was set back, whether or not it commits, whether or not anything was drawn
 /// since the start, and one sequence at a time.
 #[test]

@@ -1,0 +1,155 @@
+//! Places for callbacks, of which a process has few, for PostgreSQL and all libraries together: how many of them are left for
+//! others in a process that draws, plans, converts or replicates. One too many ends the process.
+//!
+//! A library (`libraries/taker.c`) takes as many as it is told to. What it can take without harm must be what it can take
+//! where there is no snowflake_id.
+
+use std::path::{Path, PathBuf};
+
+use cluster::{Draw, Server};
+use postgres::{Client, NoTls};
+
+/// The kinds of places: the taker's setting, and how many there are.
+const RELCACHE: (&str, usize) = ("taker.relcache", 10);
+const SYSCACHE: (&str, usize) = ("taker.syscache", 64);
+const PROCESS_END: (&str, usize) = ("taker.process_end", 20);
+
+/// How a connection is to begin, so that the taker takes so many places of a kind.
+fn options(taker: &Path, (setting, _): (&str, usize), places: usize) -> String {
+    format!("-c session_preload_libraries={} -c {setting}={places}", taker.display())
+}
+
+/// The most places of a kind that can be taken so that `work` succeeds.
+#[track_caller]
+fn most(kind: (&str, usize), mut work: impl FnMut(usize) -> bool) -> usize {
+    let most = (0..=kind.1).rev().find(|places| work(*places)).expect("it works while nothing is taken");
+    assert!(most < kind.1, "PostgreSQL itself takes none of {}", kind.0);
+    most
+}
+
+/// The most places of a kind that sessions can have lost, and run these statements.
+#[track_caller]
+fn most_in_session(server: &Server, taker: &Path, kind: (&str, usize), statements: &[&str]) -> usize {
+    most(kind, |places| {
+        let session = server.connection().options(&options(taker, kind, places)).connect(NoTls);
+        let run = |session: &mut Client| statements.iter().all(|sql| session.simple_query(sql).is_ok());
+        // Nothing is to stay of an attempt that fails half-way, or of one that does not.
+        session.is_ok_and(|mut session| session.batch_execute("BEGIN").is_ok() && run(&mut session))
+    })
+}
+
+/// A server with a table whose ids are drawn, one whose ids are numbered, and the taker.
+fn server_with_tables() -> (Server, PathBuf) {
+    let server = Server::drawing().config("wal_level", "logical").start_with_extension();
+    let taker = server.build_library("taker");
+    server
+        .connect()
+        .batch_execute(
+            "CREATE TABLE drawn (id bigint PRIMARY KEY DEFAULT snowflake_next());
+             CREATE TABLE numbered (id bigserial PRIMARY KEY, at timestamptz);
+             CREATE TABLE to_convert (id bigserial PRIMARY KEY);
+             INSERT INTO drawn SELECT FROM generate_series(1, 10);
+             CREATE PUBLICATION drawn FOR TABLE drawn; CREATE PUBLICATION numbered FOR TABLE numbered",
+        )
+        .unwrap();
+    (server, taker)
+}
+
+/// What a session does with ids.
+const WITH_IDS: [&str; 9] = [
+    "SELECT snowflake_next()",
+    "SELECT count(*), max(id) FROM snowflake_batch(300) id",
+    "SELECT snowflake_last()",
+    "INSERT INTO drawn DEFAULT VALUES RETURNING id",
+    "SELECT snowflake_timestamp(id), (snowflake_parse(id)).*, snowflake_format(id) FROM drawn ORDER BY id",
+    "SELECT * FROM snowflake_stat_backend",
+    "SELECT snowflake_advance(0)",
+    "SELECT count(*) FROM drawn WHERE snowflake_timestamp(id) > now() - interval '1 day'",
+    "SELECT snowflake_convert('to_convert', 'id')",
+];
+
+/// The same with what PostgreSQL offers, so that it takes for itself what it takes for the above.
+const WITHOUT_IDS: [&str; 9] = [
+    "SELECT nextval('numbered_id_seq')",
+    "SELECT count(*), max(id) FROM generate_series(1, 300) id",
+    "SELECT lastval()",
+    "INSERT INTO numbered DEFAULT VALUES RETURNING id",
+    "SELECT at, (json_each(json_build_object('id', id))).*, id::text FROM numbered ORDER BY id",
+    "SELECT * FROM pg_stat_activity",
+    "SELECT setval('numbered_id_seq', 1000)",
+    "SELECT count(*) FROM numbered WHERE at > now() - interval '1 day'",
+    "DO $$ BEGIN EXECUTE 'ALTER TABLE to_convert ALTER id SET DEFAULT 1'; END $$",
+];
+
+#[test]
+fn a_session_that_draws_plans_and_converts_takes_no_place_for_changes_of_relations_or_its_end() {
+    let (server, taker) = server_with_tables();
+    for kind in [RELCACHE, PROCESS_END] {
+        let without = most_in_session(&server, &taker, kind, &WITHOUT_IDS);
+        assert_eq!(most_in_session(&server, &taker, kind, &WITH_IDS), without, "{}", kind.0);
+        // Whether the library is preloaded or not.
+        let plain = Server::builder().without_preload().start();
+        let taker = plain.build_library("taker");
+        let tables = "CREATE TABLE numbered (id bigserial PRIMARY KEY, at timestamptz);
+                      CREATE TABLE to_convert (id bigserial PRIMARY KEY)";
+        plain.connect().batch_execute(tables).unwrap();
+        assert_eq!(most_in_session(&plain, &taker, kind, &WITHOUT_IDS), without, "{}", kind.0);
+    }
+}
+
+#[test]
+fn only_a_session_that_plans_a_condition_on_the_time_takes_places_for_changes_of_catalogs() {
+    let (server, taker) = server_with_tables();
+    let of = |statements: &[&str]| most_in_session(&server, &taker, SYSCACHE, statements);
+    let planned = of(&["SELECT count(*) FROM drawn WHERE id > 0"]);
+    let pushed_down = of(&["SELECT count(*) FROM drawn WHERE snowflake_timestamp(id) > '2026-01-01'"]);
+    assert_eq!(pushed_down, planned - 2);
+    assert_eq!(of(&["SELECT nextval('numbered_id_seq')"]), of(&["SELECT snowflake_next()"]));
+}
+
+/// The most places for changes of relations that a walsender can have lost, and send changes of a table and its definition.
+#[track_caller]
+fn most_in_walsender(server: &Server, taker: &Path, table: &str) -> usize {
+    let mut session = server.connect();
+    // The walsender loads the taker as its output plugin. Late minor versions ask for permission.
+    let plugin = taker.with_extension("");
+    if session.value("SELECT count(*) FROM pg_settings WHERE name = 'output_plugin_libraries'") == "1" {
+        server.set_config("output_plugin_libraries", &plugin.display().to_string());
+        server.reload();
+    }
+    let mut session = server.connect();
+    most(RELCACHE, |places| {
+        let create = format!("pg_create_logical_replication_slot('taken', '{}')", plugin.display());
+        session.batch_execute(&format!("SELECT {create}")).unwrap();
+        let insert = format!("INSERT INTO {table} DEFAULT VALUES");
+        let change = format!("ALTER TABLE {table} ADD c int; {insert}; ALTER TABLE {table} DROP c");
+        for sql in [&insert, &change, &insert] {
+            session.batch_execute(sql).unwrap();
+        }
+        let end = session.value("pg_current_wal_insert_lsn()");
+        let mut receiver = server.client("pg_recvlogical");
+        receiver
+            .args(["--dbname=postgres", "--slot=taken", "--start", "--no-loop", "--file=-"])
+            .arg(format!("--endpos={end}"))
+            .args(["--option=proto_version=1", &format!("--option=publication_names={table}")])
+            .env("PGOPTIONS", format!("-c {}={places}", RELCACHE.0));
+        let output = receiver.output().expect("pg_recvlogical runs");
+        let is_full = || server.log().contains("out of relcache_callback_list slots");
+        assert!(output.status.success() || is_full(), "{}", String::from_utf8_lossy(&output.stderr));
+        session.batch_execute("SELECT pg_drop_replication_slot('taken')").unwrap();
+        output.status.success()
+    })
+}
+
+/// With Citus, whose walsenders take most of them, two places less than these ended each split of a shard under writes.
+#[test]
+fn a_walsender_that_sends_ids_takes_no_place_for_changes_of_relations() {
+    let (server, taker) = server_with_tables();
+    let numbered = most_in_walsender(&server, &taker, "numbered");
+    assert_eq!(most_in_walsender(&server, &taker, "drawn"), numbered);
+    let plain = Server::builder().without_preload().config("wal_level", "logical").start();
+    let taker = plain.build_library("taker");
+    let table = "CREATE TABLE numbered (id bigserial PRIMARY KEY); CREATE PUBLICATION numbered FOR TABLE numbered";
+    plain.connect().batch_execute(table).unwrap();
+    assert_eq!(most_in_walsender(&plain, &taker, "numbered"), numbered);
+}
