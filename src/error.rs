@@ -42,8 +42,8 @@ pub enum Error {
     MarkInUse,
     /// The mark is to be reset by a server that draws with a number of the old ids.
     SameNumber,
-    /// The clock has leapt ahead by more than is permitted.
-    Leapt { leap_ms: i64, max_ms: i64 },
+    /// The clock has jumped ahead by more than is permitted.
+    Jumped { jump_ms: i64, max_ms: i64 },
     /// The database's ids were drawn with another layout than `layout`, the running one.
     OtherLayout { stored: i64, layout: Layout },
     /// The extension's sequences are not in this database.
@@ -144,7 +144,7 @@ impl Error {
             }
             Self::TooManyDatabases(_) => ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
             Self::TimeUsedUp(_) => ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
-            Self::Rollback { .. } | Self::BehindMark { .. } | Self::Leapt { .. } => ERRCODE_SYSTEM_ERROR,
+            Self::Rollback { .. } | Self::BehindMark { .. } | Self::Jumped { .. } => ERRCODE_SYSTEM_ERROR,
             Self::Unconvertible(error) => error.sqlstate(),
         }
     }
@@ -168,7 +168,7 @@ impl Error {
             Self::BehindMark { behind_ms, .. } => {
                 format!("clock moved backwards: it is {behind_ms} ms behind the last id that can have been drawn")
             }
-            Self::Leapt { leap_ms, .. } => format!("clock leapt ahead by {leap_ms} ms"),
+            Self::Jumped { jump_ms, .. } => format!("clock jumped ahead by {jump_ms} ms"),
             Self::OtherLayout { layout, .. } => {
                 format!("layout \"{}\" is not the one that this database's ids were drawn with", known_as(layout))
             }
@@ -217,8 +217,8 @@ impl Error {
             Self::BehindMark { mark_ms, .. } => {
                 Some(format!("Ids of this database may carry times up to {}.", Utc(*mark_ms)))
             }
-            Self::Leapt { max_ms, .. } => Some(format!(
-                "Since this server last logged a mark it may leap by up to {max_ms} ms (\"snowflake_id.max_clock_jump\")."
+            Self::Jumped { max_ms, .. } => Some(format!(
+                "Since this server last logged a mark it may jump by up to {max_ms} ms (\"snowflake_id.max_clock_jump\")."
             )),
             Self::OtherLayout { stored, .. } => Some(match Layout::built_in_with(*stored) {
                 Some(name) => format!("They were drawn with layout \"{name}\"."),
@@ -284,7 +284,7 @@ impl Error {
                  the clock has passed that time; to make sessions wait for that, set \"snowflake_id.on_rollback\" to \
                  wait. If the clock had been far ahead, give the server a new number and call snowflake_reset_mark()."
                 .into(),
-            Self::Leapt { .. } => "Check the server's clock. If it is right now, and \
+            Self::Jumped { .. } => "Check the server's clock. If it is right now, and \
                  was wrong before, restart the server or raise \"snowflake_id.max_clock_jump\"."
                 .into(),
             Self::OtherLayout { .. } => {

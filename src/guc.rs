@@ -110,7 +110,7 @@ pub fn drawing() -> Result<&'static Drawing, Error> {
     }
 }
 
-/// The farthest leap ahead that the clock may make, in milliseconds; 0 for any.
+/// The farthest that the clock may jump ahead, in milliseconds; 0 for any distance.
 pub fn max_clock_jump_ms() -> i64 {
     MAX_CLOCK_JUMP.get().into()
 }
@@ -198,7 +198,7 @@ pub fn init() {
             GucRegistry::define_bool_guc_with_hooks(
                 c"snowflake_id.backup_worker",
                 c"Reserves the upper half of the worker numbers for backup workers.",
-                c"Server w, below half, then also owns w + half, and draws with it when the clock steps back or a tick's \
+                c"Server w, below half, then also owns w + half, and draws with it when the clock is set back or a tick's \
                   ids are used up. Must be the same on every server of the fleet.",
                 &BACKUP_WORKER,
                 GucContext::Postmaster,
@@ -240,7 +240,7 @@ pub fn init() {
             GucRegistry::define_int_guc_with_hooks(
                 c"snowflake_id.max_borrow",
                 c"Sets how far ids may run ahead of the clock.",
-                c"Future ticks are borrowed when a tick's ids are used up or the clock steps back. 0 makes every step back \
+                c"Future ticks are borrowed when a tick's ids are used up or the clock is set back. 0 makes every step back \
                   a rollback.",
                 &MAX_BORROW,
                 0,
@@ -256,9 +256,9 @@ pub fn init() {
     define(c"snowflake_id.max_clock_jump", || {
         GucRegistry::define_int_guc(
             c"snowflake_id.max_clock_jump",
-            c"Sets how far the clock may leap ahead.",
+            c"Sets how far the clock may jump ahead.",
             c"A clock that has gained more than this against the time since boot, since a mark was last logged, is refused, so \
-              that a clock that is wrong for a moment cannot push ids into the future for good. 0 permits any leap.",
+              that a clock that is wrong for a moment cannot push ids into the future for good. 0 permits any jump.",
             &MAX_CLOCK_JUMP,
             0,
             i32::MAX,

@@ -321,7 +321,7 @@ impl From<Refused> for Error {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Behind { behind_ms, mark_ms } => Self::BehindMark { behind_ms, mark_ms },
-            Refused::Leapt { leap_ms } => Self::Leapt { leap_ms, max_ms: guc::max_clock_jump_ms() },
+            Refused::Jumped { jump_ms } => Self::Jumped { jump_ms, max_ms: guc::max_clock_jump_ms() },
             Refused::OtherLayout { stored } => {
                 let config = guc::config().expect("a mark exists only where the settings are defined");
                 Self::OtherLayout { stored, layout: config.layout }

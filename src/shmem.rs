@@ -235,7 +235,7 @@ pub fn generator() -> Option<&'static Generator> {
     Some(&shared()?.generator)
 }
 
-/// How a leap of the clock is known, or `None` without preload.
+/// How a jump of the clock is known, or `None` without preload.
 pub fn clocks() -> Option<&'static ClockReference> {
     Some(&shared()?.clocks)
 }

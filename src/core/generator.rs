@@ -730,7 +730,7 @@ impl MarkLimits for Marks<'_> {
     }
 }
 
-/// How far the wall clock has been from the time since boot, at most, when marks moved on this server: a clock that leaps
+/// How far the wall clock has been from the time since boot, at most, when marks moved on this server: a clock that jumps
 /// ahead shows as a greater distance.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -747,7 +747,7 @@ impl ClockReference {
 
     /// By how much the wall clock has run ahead of the time since boot, in milliseconds; 0 if no mark has moved yet, or if
     /// it has fallen behind.
-    pub fn leap_ms(&self, now_ms: i64, boot_ms: i64) -> i64 {
+    pub fn jump_ms(&self, now_ms: i64, boot_ms: i64) -> i64 {
         // Relaxed, here and below: one word, compared with two clocks, and not ordered with anything.
         match self.0.load(Ordering::Relaxed) {
             Self::UNKNOWN => 0,
@@ -756,7 +756,7 @@ impl ClockReference {
     }
 
     /// Notes both clocks, when a mark moves. The reference never falls: a clock that was set back, and comes right again, has
-    /// not leapt.
+    /// not jumped.
     pub fn note(&self, now_ms: i64, boot_ms: i64) {
         self.0.fetch_max(now_ms.saturating_sub(boot_ms), Ordering::Relaxed);
     }

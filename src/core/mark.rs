@@ -154,10 +154,10 @@ pub enum Refused {
         /// The mark.
         mark_ms: i64,
     },
-    /// The clock has leapt ahead by more than is permitted since a mark last moved on this server.
-    Leapt {
+    /// The clock has jumped ahead by more than is permitted since a mark last moved on this server.
+    Jumped {
         /// By how much, in milliseconds.
-        leap_ms: i64,
+        jump_ms: i64,
     },
     /// The database's ids were drawn with another layout.
     OtherLayout {
@@ -194,7 +194,7 @@ pub enum Notice {
 pub struct Terms {
     /// How far ids may run ahead of the clock, in milliseconds.
     pub max_borrow_ms: i64,
-    /// The farthest leap ahead that the clock may make, in milliseconds; 0 for any.
+    /// The farthest that the clock may jump ahead, in milliseconds; 0 for any distance.
     pub max_clock_jump_ms: i64,
     /// Whether a clock that is far behind the mark is waited for.
     pub wait_for_clock: bool,
@@ -275,7 +275,7 @@ pub struct Mark<'a, D> {
     pub database: D,
     /// What it guards.
     pub generator: &'a Generator,
-    /// How a leap of the clock is known.
+    /// How a jump of the clock is known.
     pub clocks: &'a ClockReference,
     /// The layout that ids are drawn with.
     pub layout: &'a Layout,
@@ -286,7 +286,7 @@ impl<D: Database> Mark<'_, D> {
     /// it said when the draw was refused. The draw is then to be tried again.
     ///
     /// # Errors
-    /// [`Refused::Behind`], [`Refused::Leapt`], [`Refused::OtherLayout`], and the database's own.
+    /// [`Refused::Behind`], [`Refused::Jumped`], [`Refused::OtherLayout`], and the database's own.
     pub fn make_way(
         &self,
         identity: &Identity,
@@ -456,12 +456,12 @@ impl<D: Database> Mark<'_, D> {
         }
     }
 
-    /// Reads both clocks, and refuses one that has leapt ahead.
+    /// Reads both clocks, and refuses one that has jumped ahead.
     fn read_clocks(&self, terms: &Terms) -> Result<(i64, i64), D::Error> {
         let (now_ms, boot_ms) = (self.database.now_ms(), self.database.boot_ms());
-        let leap_ms = self.clocks.leap_ms(now_ms, boot_ms);
-        if terms.max_clock_jump_ms > 0 && leap_ms > terms.max_clock_jump_ms {
-            return Err(Refused::Leapt { leap_ms }.into());
+        let jump_ms = self.clocks.jump_ms(now_ms, boot_ms);
+        if terms.max_clock_jump_ms > 0 && jump_ms > terms.max_clock_jump_ms {
+            return Err(Refused::Jumped { jump_ms }.into());
         }
         Ok((now_ms, boot_ms))
     }
@@ -1098,10 +1098,10 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_leaps_ahead_moves_no_mark() {
+    fn a_clock_that_jumps_ahead_moves_no_mark() {
         let mut server = Server::new("snowflake", 5, false);
         let fake = server.fresh();
-        let refused = Err(Failure::Refused(Refused::Leapt { leap_ms: 60_001 }));
+        let refused = Err(Failure::Refused(Refused::Jumped { jump_ms: 60_001 }));
         fake.now_ms.set(NOW_MS + 60_001);
         assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 60_002), refused);
         // Nor in another database of the server.
@@ -1118,7 +1118,7 @@ mod tests {
         server.make_way(&fake, LaneName::Primary, NOW_MS + 120_002).unwrap();
         fake.now_ms.set(NOW_MS + 180_002);
         assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 180_003), refused);
-        // 0 permits any leap, also at the load; and that is noted, too.
+        // 0 permits any jump, also at the load; and that is noted, too.
         server.terms.max_clock_jump_ms = 0;
         server.make_way(&fake, LaneName::Primary, NOW_MS + 180_003).unwrap();
         other.now_ms.set(NOW_MS + 900_000);

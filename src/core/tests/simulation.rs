@@ -57,7 +57,7 @@ const EVENTS: [&str; 18] = [
     "crashed",
     "drawn",
     "failover",
-    "leapt",
+    "jumped",
     "other layout",
     "reset",
     "reset refused",

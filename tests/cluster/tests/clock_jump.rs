@@ -13,23 +13,23 @@ const PATIENCE_MS: i64 = 120_000;
 
 const RESET: &str = "SELECT snowflake_reset_mark()";
 
-/// By how much the clock has leapt, from the message.
+/// By how much the clock has jumped, from the message.
 #[track_caller]
-fn leapt_ms(refusal: &Refusal) -> i64 {
+fn jumped_ms(refusal: &Refusal) -> i64 {
     assert_eq!(refusal.sqlstate, "58000", "{refusal:?}");
     assert!(refusal.hint.as_deref().is_some_and(|hint| hint.contains("max_clock_jump")), "{refusal:?}");
-    let number = refusal.message.strip_prefix("clock leapt ahead by ").and_then(|rest| rest.strip_suffix(" ms"));
+    let number = refusal.message.strip_prefix("clock jumped ahead by ").and_then(|rest| rest.strip_suffix(" ms"));
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{refusal:?}"))
 }
 
-/// Asserts that nothing is drawn in any way, since the clock has leapt by `ms`, and that nothing is changed by that.
+/// Asserts that nothing is drawn in any way, since the clock has jumped by `ms`, and that nothing is changed by that.
 #[track_caller]
-fn assert_leapt(server: &Server, session: &mut Client, ms: i64) {
+fn assert_jumped(server: &Server, session: &mut Client, ms: i64) {
     let marks = (session.mark_ms(), session.backup_mark_ms());
     for sql in ["SELECT snowflake_next()", "SELECT * FROM snowflake_batch(300)", "SELECT snowflake_batch(1)"] {
         for session in [&mut *session, &mut server.connect()] {
-            let leapt = leapt_ms(&refused(session.ids(sql)));
-            assert!((ms - PATIENCE_MS..=ms + 1000).contains(&leapt), "{sql}: {leapt} ms");
+            let jumped = jumped_ms(&refused(session.ids(sql)));
+            assert!((ms - PATIENCE_MS..=ms + 1000).contains(&jumped), "{sql}: {jumped} ms");
         }
     }
     assert_eq!((session.mark_ms(), session.backup_mark_ms()), marks);
@@ -42,7 +42,7 @@ fn assert_rollback(result: Result<i64, postgres::Error>) {
     assert!(refusal.message.starts_with("clock moved backwards: "), "{refusal:?}");
 }
 
-/// Changes how far the clock may leap, for sessions that come after it.
+/// Changes how far the clock may jump, for sessions that come after it.
 fn set_guard(server: &Server, value: &str) {
     server.set_config("snowflake_id.max_clock_jump", value);
     server.reload();
@@ -56,7 +56,7 @@ fn a_clock_ten_years_ahead_for_a_moment_does_no_harm() {
         let mut session = server.connect();
         let mut ids = session.draw_batch(300);
         server.freeze_clock(noon() + TEN_YEARS_MS);
-        assert_leapt(&server, &mut session, TEN_YEARS_MS);
+        assert_jumped(&server, &mut session, TEN_YEARS_MS);
         assert_eq!(session.value("snowflake_last()"), ids[299].to_string());
         // Right again: the very next id.
         server.freeze_clock(noon());
@@ -71,7 +71,7 @@ fn a_clock_ten_years_ahead_for_a_moment_does_no_harm() {
 }
 
 #[test]
-fn an_hour_by_the_clock_is_no_leap_and_two_days_are_one() {
+fn an_hour_by_the_clock_is_no_jump_and_two_days_are_one() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     let mut session = server.connect();
     let mut ids = vec![session.draw()];
@@ -84,7 +84,7 @@ fn an_hour_by_the_clock_is_no_leap_and_two_days_are_one() {
         assert_eq!(start_ms("snowflake", *ids.last().unwrap()), now);
     }
     server.freeze_clock(now + DAY_MS + PATIENCE_MS);
-    assert_leapt(&server, &mut session, DAY_MS + PATIENCE_MS);
+    assert_jumped(&server, &mut session, DAY_MS + PATIENCE_MS);
 
     // What counts is the setting at the moment of the draw.
     set_guard(&server, "2d");
@@ -92,14 +92,14 @@ fn an_hour_by_the_clock_is_no_leap_and_two_days_are_one() {
     now += DAY_MS + PATIENCE_MS;
     set_guard(&server, "1min");
     server.freeze_clock(now + 60_000 + PATIENCE_MS);
-    assert_leapt(&server, &mut server.connect(), 60_000 + PATIENCE_MS);
+    assert_jumped(&server, &mut server.connect(), 60_000 + PATIENCE_MS);
     set_guard(&server, "0");
     ids.push(server.connect().draw());
     assert_eq!(start_ms("snowflake", *ids.last().unwrap()), now + 60_000 + PATIENCE_MS);
     assert_ascending(&ids);
 }
 
-/// A clock that goes back and then comes forward again has not leapt, however far that was.
+/// A clock that goes back and then comes forward again has not jumped, however far that was.
 #[test]
 fn a_clock_that_was_set_back_may_come_forward_again() {
     let settings = Server::drawing().set("backup_worker", "on").set("max_clock_jump", "20min");
@@ -124,7 +124,7 @@ fn a_clock_that_was_set_back_may_come_forward_again() {
     assert_eq!((start_ms("snowflake", last), worker("snowflake", last)), (evening + 10_000, 5));
     // The guard is still there.
     server.freeze_clock(evening + TEN_YEARS_MS);
-    assert_leapt(&server, &mut session, TEN_YEARS_MS);
+    assert_jumped(&server, &mut session, TEN_YEARS_MS);
     assert_unique(&all);
 }
 

@@ -31,7 +31,7 @@ fn check_after_the_disaster(server: &Server, ledger: &Ledger, clock: f64) {
     server.set_clock_offset(clock - 3600.0);
     server.start_again();
     let behind_ms = ledger.check(server, Promise::Seen).refused();
-    // Less than an hour by what went by in vain, on a clock that leapt, while the server was going down.
+    // Less than an hour by what went by in vain, on a clock that jumped, while the server was going down.
     assert!(behind_ms <= 3_601_101, "{behind_ms}");
     server.set_clock_offset(clock);
     ledger.check(server, Promise::Seen).drawn();

@@ -137,7 +137,7 @@ fn a_promoted_standby_draws_with_the_backup_worker_only_above_that_ones_mark() {
     }
 }
 
-/// Every prefix of the WAL that holds a row holds the mark that covers it. The clock leaps by two seconds again and again, so
+/// Every prefix of the WAL that holds a row holds the mark that covers it. The clock jumps by two seconds again and again, so
 /// that the mark must be moved before the next id, and replay is stopped wherever it is.
 #[test]
 fn wherever_replay_stops_the_mark_covers_every_row() {

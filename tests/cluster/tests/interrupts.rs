@@ -328,7 +328,7 @@ fn statement_timeout_ends_the_wait_for_the_clock_after_a_start() {
     assert!(session.draw() > before[299]);
 }
 
-/// Sixteen sessions draw while the clock leaps from second to second, so that nearly every draw has to move the mark; one
+/// Sixteen sessions draw while the clock jumps from second to second, so that nearly every draw has to move the mark; one
 /// after the other is cancelled or thrown out wherever it happens to be.
 #[test]
 fn a_storm_of_cancels_leaves_everybody_able_to_draw() {

@@ -1,6 +1,6 @@
 //! Draws, and which lane serves, against the model in `model.rs`; and the invariants, from the ids alone.
 //!
-//! A script says what the clock does: it stands, steps, leaps, runs backwards, is before the epoch or past the end.
+//! A script says what the clock does: it stands, steps, jumps, runs backwards, is before the epoch or past the end.
 //! Each comparison counts the outcomes it has seen, so that scripts that no longer get anywhere fail.
 
 use std::cell::{Cell, RefCell};

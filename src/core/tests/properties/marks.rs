@@ -1,4 +1,4 @@
-//! What the mark's protocol builds on: raised lanes, published marks, the numbers that a database stores, and leaps.
+//! What the mark's protocol builds on: raised lanes, published marks, the numbers that a database stores, and jumps.
 
 use std::collections::HashSet;
 
@@ -163,16 +163,16 @@ proptest! {
     }
 
     #[test]
-    fn a_leap_is_what_the_wall_clock_has_gained(now_ms: i64, boot_ms in 0..1_i64 << 50, ran in 0..1_i64 << 50, step in -1_i64 << 50..1 << 50) {
+    fn a_jump_is_what_the_wall_clock_has_gained(now_ms: i64, boot_ms in 0..1_i64 << 50, ran in 0..1_i64 << 50, step in -1_i64 << 50..1 << 50) {
         let clocks = ClockReference::new();
-        prop_assert_eq!(clocks.leap_ms(now_ms, boot_ms), 0);
+        prop_assert_eq!(clocks.jump_ms(now_ms, boot_ms), 0);
         let now_ms = now_ms / 4;
         clocks.note(now_ms, boot_ms);
-        prop_assert_eq!(clocks.leap_ms(now_ms + ran + step, boot_ms + ran), step.max(0));
+        prop_assert_eq!(clocks.jump_ms(now_ms + ran + step, boot_ms + ran), step.max(0));
         // Noted anew, it is as it should be; and a clock that was set back may come right again.
         clocks.note(now_ms + ran + step, boot_ms + ran);
-        prop_assert_eq!(clocks.leap_ms(now_ms + ran + step, boot_ms + ran), 0);
-        prop_assert_eq!(clocks.leap_ms(now_ms + ran, boot_ms + ran), 0);
+        prop_assert_eq!(clocks.jump_ms(now_ms + ran + step, boot_ms + ran), 0);
+        prop_assert_eq!(clocks.jump_ms(now_ms + ran, boot_ms + ran), 0);
     }
 }
 

@@ -277,7 +277,7 @@ impl World {
                     Failure::Cancelled => "cancelled",
                     Failure::Blocked => "blocked",
                     Failure::Refused(Refused::Behind { .. }) => "behind",
-                    Failure::Refused(Refused::Leapt { .. }) => "leapt",
+                    Failure::Refused(Refused::Jumped { .. }) => "jumped",
                     Failure::Refused(Refused::OtherLayout { .. }) => "other layout",
                     Failure::Refused(_) => unreachable!("only a reset is refused so"),
                     Failure::Rollback => "rollback",
