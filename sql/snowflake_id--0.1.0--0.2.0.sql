@@ -1,4 +1,4 @@
--- From 0.1.0 to 0.2.0: statistics, tables that move in, text forms.
+-- From 0.1.0 to 0.2.0: statistics, tables that move in, text forms, an advance that is forced.
 
 CREATE FUNCTION snowflake_stat() RETURNS TABLE (
     drawn bigint,
@@ -69,3 +69,12 @@ COMMENT ON FUNCTION snowflake_encode(bigint, text) IS
     'an id as a short text, in base32 or base62, which sorts as the id does under COLLATE "C"';
 COMMENT ON FUNCTION snowflake_decode(text, text) IS
     'the id that a text in base32 or base62 stands for';
+
+CREATE FUNCTION snowflake_advance(id bigint, force boolean) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_advance_with_wrapper';
+
+-- It concerns everybody who draws.
+REVOKE ALL ON FUNCTION snowflake_advance(bigint, boolean) FROM PUBLIC;
+
+COMMENT ON FUNCTION snowflake_advance(bigint, boolean) IS
+    'never again draw an id at or below the given one in this database; if the second argument is true, however far ahead of the clock it is';

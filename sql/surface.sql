@@ -32,7 +32,8 @@ ALTER FUNCTION snowflake_until(date, text) LEAKPROOF;
 ALTER FUNCTION snowflake_until(timestamp, text) LEAKPROOF;
 
 -- They concern everybody who draws.
-REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_accept_layout(), snowflake_reset_mark() FROM PUBLIC;
+REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, boolean), snowflake_accept_layout(),
+    snowflake_reset_mark() FROM PUBLIC;
 
 -- It takes tables away from everybody else for a while.
 REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) FROM PUBLIC;
@@ -111,6 +112,8 @@ COMMENT ON FUNCTION snowflake_until(timestamp, text) IS
     'the last id of the given layout whose time is that time or before, in the session''s time zone, -1 if there is none';
 COMMENT ON FUNCTION snowflake_advance(bigint) IS
     'never again draw an id at or below the given one in this database';
+COMMENT ON FUNCTION snowflake_advance(bigint, boolean) IS
+    'never again draw an id at or below the given one in this database; if the second argument is true, however far ahead of the clock it is';
 COMMENT ON FUNCTION snowflake_accept_layout() IS
     'take the server''s layout for this database''s, though its ids were drawn with another one';
 COMMENT ON FUNCTION snowflake_reset_mark() IS

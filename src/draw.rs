@@ -196,13 +196,13 @@ pub fn last() -> Result<i64, Error> {
     shmem::slot().and_then(Slot::last_id).ok_or(Error::NothingDrawn)
 }
 
-/// Draws no id at or below `id` any more in this database.
+/// Draws no id at or below `id` any more in this database; with `force`, even if `id` is far ahead of the clock.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::Id`], and those of [`mark::advance`].
-pub fn advance(id: i64) -> Result<(), Error> {
+pub fn advance(id: i64, force: bool) -> Result<(), Error> {
     let layout = writable_layout(c"snowflake_advance()")?;
-    mark::advance(layout, layout.created_at_ms(id)? + layout.unit().ms())
+    mark::advance(layout, layout.created_at_ms(id)? + layout.unit().ms(), force)
 }
 
 /// Takes the running layout for the database's.

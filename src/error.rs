@@ -42,6 +42,8 @@ pub enum Error {
     MarkInUse,
     /// The mark is to be reset by a server that draws with a number of the old ids.
     SameNumber,
+    /// The mark is to be advanced to an id whose time is further ahead of the clock than is permitted.
+    FarAhead { id_ms: i64, now_ms: i64, most_ms: i64 },
     /// The clock has jumped ahead by more than is permitted.
     Jumped { jump_ms: i64, max_ms: i64 },
     /// The database's ids were drawn with another layout than `layout`, the running one.
@@ -133,7 +135,7 @@ impl Error {
         use PgSqlErrorCode::*;
         match self {
             Self::Id(IdError::Time { .. }) | Self::ClockBeforeEpoch { .. } => ERRCODE_DATETIME_FIELD_OVERFLOW,
-            Self::Layout(_) | Self::Id(_) | Self::Encoding(_) | Self::NegativeCount(_) => {
+            Self::Layout(_) | Self::Id(_) | Self::Encoding(_) | Self::NegativeCount(_) | Self::FarAhead { .. } => {
                 ERRCODE_INVALID_PARAMETER_VALUE
             }
             Self::LayoutRefused(_) | Self::NotPreloaded | Self::NotSet(_) | Self::NothingDrawn => {
@@ -168,6 +170,7 @@ impl Error {
             Self::BehindMark { behind_ms, .. } => {
                 format!("clock moved backwards: it is {behind_ms} ms behind the last id that can have been drawn")
             }
+            Self::FarAhead { id_ms, .. } => format!("id of {} is too far ahead of the clock", Utc(*id_ms)),
             Self::Jumped { jump_ms, .. } => format!("clock jumped ahead by {jump_ms} ms"),
             Self::OtherLayout { layout, .. } => {
                 format!("layout \"{}\" is not the one that this database's ids were drawn with", known_as(layout))
@@ -217,6 +220,11 @@ impl Error {
             Self::BehindMark { mark_ms, .. } => {
                 Some(format!("Ids of this database may carry times up to {}.", Utc(*mark_ms)))
             }
+            Self::FarAhead { now_ms, most_ms, .. } => Some(format!(
+                "The clock says {}; an advance may lead up to {most_ms} ms ahead of it (\"snowflake_id.max_clock_jump\", or a day \
+                 where that is 0).",
+                Utc(*now_ms)
+            )),
             Self::Jumped { max_ms, .. } => Some(format!(
                 "Since this server last logged a mark it may jump by up to {max_ms} ms (\"snowflake_id.max_clock_jump\")."
             )),
@@ -284,6 +292,12 @@ impl Error {
                  the clock has passed that time; to make sessions wait for that, set \"snowflake_id.on_rollback\" to \
                  wait. If the clock had been far ahead, give the server a new number and call snowflake_reset_mark()."
                 .into(),
+            Self::FarAhead { id_ms, .. } => format!(
+                "Look for a value that is not an id of this layout, and check the server's clock. If the id is meant, call \
+                 snowflake_advance(id, true): no id is then drawn in this database until the clock has passed {}, and neither \
+                 a rollback nor a restart undoes that.",
+                Utc(*id_ms)
+            ),
             Self::Jumped { .. } => "Check the server's clock. If it is right now, and \
                  was wrong before, restart the server or raise \"snowflake_id.max_clock_jump\"."
                 .into(),

@@ -279,11 +279,20 @@ fn bound(layout: Text<'_>, id: impl FnOnce(Layout) -> Option<i64>) -> Option<i64
 /// Sees to it that no id at or below this one is drawn any more in this database: after an import, or on a logical replica
 /// that takes over. Never the other way round; the marks are raised to the end of the id's tick. (REVOKEd from PUBLIC.)
 ///
-/// Errors: 22023 for an id below 0 or above the layout's width, 55000 not preloaded, or the layout differs from the
-/// database's, 25006 in recovery or a read-only transaction.
+/// Errors: 22023 for an id below 0 or above the layout's width, or further ahead of the clock than `max_clock_jump`; 55000 not
+/// preloaded, or the layout differs from the database's; 25006 in recovery or a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_advance(id: i64) {
-    draw::advance(id).or_raise();
+    draw::advance(id, false).or_raise();
+}
+
+/// The same; with `force`, however far ahead of the clock the id is. (Not a DEFAULT of the form above: a call with one argument
+/// would then fit both.)
+///
+/// Errors: as above.
+#[pg_extern(name = "snowflake_advance", volatile, strict, parallel_unsafe)]
+fn snowflake_advance_with(id: i64, force: bool) {
+    draw::advance(id, force).or_raise();
 }
 
 /// Takes the running layout for this database's, if its ids were drawn with another one. (REVOKEd from PUBLIC.)

@@ -127,12 +127,12 @@ pub fn make_way(
     result
 }
 
-/// Draws no id of this database any more whose tick ends at `end_ms` or before.
+/// Draws no id of this database any more whose tick ends at `end_ms` or before, see [`Mark::advance`].
 ///
 /// # Errors
-/// As [`make_way`].
-pub fn advance(layout: &'static Layout, end_ms: i64) -> Result<(), Error> {
-    of(layout, &Request::new())?.advance(&terms(), end_ms)
+/// As [`make_way`], and [`Error::FarAhead`].
+pub fn advance(layout: &'static Layout, end_ms: i64, force: bool) -> Result<(), Error> {
+    of(layout, &Request::new())?.advance(&terms(), end_ms, force)
 }
 
 /// Counts no id of this database as drawn any more, for a server with a new number.
@@ -328,6 +328,7 @@ impl From<Refused> for Error {
             }
             Refused::InUse => Self::MarkInUse,
             Refused::SameNumber => Self::SameNumber,
+            Refused::FarAhead { id_ms, now_ms, most_ms } => Self::FarAhead { id_ms, now_ms, most_ms },
         }
     }
 }

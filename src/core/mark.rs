@@ -144,7 +144,7 @@ pub struct Written {
     pub identity: bool,
 }
 
-/// Why the mark does not permit ids to be drawn. Instants are milliseconds since 1970.
+/// Why the mark does not permit ids to be drawn, or is not changed. Instants are milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// The clock is so far behind the mark that it must have been set back since, and the policy is not to wait.
@@ -168,6 +168,15 @@ pub enum Refused {
     InUse,
     /// The mark is to be reset, but the server still draws with a number that the old ids carry.
     SameNumber,
+    /// The mark is to be advanced to an id that lies further ahead of the clock than is permitted.
+    FarAhead {
+        /// The start of the id's tick.
+        id_ms: i64,
+        /// What the clock says.
+        now_ms: i64,
+        /// How far ahead of the clock the id may lie, in milliseconds.
+        most_ms: i64,
+    },
 }
 
 /// What the operator should know.
@@ -198,6 +207,15 @@ pub struct Terms {
     pub max_clock_jump_ms: i64,
     /// Whether a clock that is far behind the mark is waited for.
     pub wait_for_clock: bool,
+}
+
+impl Terms {
+    /// How far ahead of the clock a mark may be advanced unless that is forced, in milliseconds. Bounded even where the clock may
+    /// jump to anywhere: a mark that is too high stops the database until the clock has passed it, and cannot be lowered.
+    fn max_advance_ms(&self) -> i64 {
+        const DAY_MS: i64 = 86_400_000;
+        if self.max_clock_jump_ms > 0 { self.max_clock_jump_ms } else { DAY_MS }
+    }
 }
 
 /// What a session waits for before it can load a mark.
@@ -537,19 +555,25 @@ impl<D: Database> Mark<'_, D> {
         Ok(())
     }
 
-    /// Sees to it that no id is drawn in this database any more whose tick ends at `end_ms` or before.
+    /// Sees to it that no id is drawn in this database any more whose tick ends at `end_ms` or before. With `force`, however
+    /// far ahead of the clock that is.
     ///
     /// # Errors
-    /// [`Refused::OtherLayout`], and the database's own.
-    pub fn advance(&self, terms: &Terms, end_ms: i64) -> Result<(), D::Error> {
+    /// [`Refused::OtherLayout`], [`Refused::FarAhead`] unless forced, and the database's own.
+    pub fn advance(&self, terms: &Terms, end_ms: i64, force: bool) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             let stored = self.database.read()?;
             self.require_layout(&stored)?;
+            let now_ms = self.database.now_ms();
+            let (id_ms, most_ms) = (end_ms - self.layout.unit().ms(), terms.max_advance_ms());
+            if !force && id_ms.saturating_sub(now_ms) > most_ms {
+                return Err(Refused::FarAhead { id_ms, now_ms, most_ms }.into());
+            }
             if stored.layout.is_none() {
                 // The id was read by it.
                 self.database.write(Value::Layout, self.layout.fingerprint())?;
             }
-            let reachable = end_ms <= self.database.now_ms().saturating_add(terms.max_borrow_ms);
+            let reachable = end_ms <= now_ms.saturating_add(terms.max_borrow_ms);
             let mut as_published = true;
             for lane in LaneName::ALL {
                 let stored_ms = if stored.is_touched() { stored.highest_ms() } else { stored.mark_ms(lane) };
@@ -1082,7 +1106,7 @@ mod tests {
         let fake = Fake::holding([NOW_MS, 0], &before.layout, Some(&before.identity));
         let refused = || Err(Failure::Refused(Refused::OtherLayout { stored: before.layout.fingerprint() }));
         assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), refused());
-        assert_eq!(server.mark(&fake).advance(&server.terms, NOW_MS), refused());
+        assert_eq!(server.mark(&fake).advance(&server.terms, NOW_MS, false), refused());
         assert_eq!(server.mark(&fake).reset(&server.identity), refused());
         assert_eq!(fake.did(), []);
         before.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
@@ -1227,7 +1251,7 @@ mod tests {
         let server = Server::new("snowflake", 5, true);
         let mark_ms = NOW_MS + 1000;
         let advanced = |fake: &Fake, end_ms| {
-            server.mark(fake).advance(&server.terms, end_ms).unwrap();
+            server.mark(fake).advance(&server.terms, end_ms, false).unwrap();
             (fake.did(), fake.published_ms())
         };
         let writes = |marks_ms: [i64; 2]| vec![Write(PRIMARY, marks_ms[0]), Write(BACKUP, marks_ms[1]), Flush];
@@ -1260,6 +1284,37 @@ mod tests {
         let expected = (writes([mark_ms, NOW_MS + 1]), [Some(mark_ms), None]);
         fake.did();
         assert_eq!(advanced(&fake, NOW_MS + 1), expected);
+    }
+
+    #[test]
+    fn an_advance_further_ahead_than_the_clock_may_jump_is_refused_unless_it_is_forced() {
+        const DAY_MS: i64 = 86_400_000;
+        for (layout, unit_ms) in [("snowflake", 1), ("js53", 1000)] {
+            for (max_clock_jump_ms, most_ms) in [(60_000, 60_000), (0, DAY_MS), (10 * DAY_MS, 10 * DAY_MS)] {
+                let mut server = Server::new(layout, 5, true);
+                server.terms.max_clock_jump_ms = max_clock_jump_ms;
+                let fake = server.fresh();
+                let before = (fake.stored.get(), fake.published_ms());
+                let advance = |end_ms, force| server.mark(&fake).advance(&server.terms, end_ms, force);
+                // What counts is the start of the id's tick: its time, as everybody else reads it.
+                let last_ms = NOW_MS + most_ms + unit_ms;
+                for end_ms in [last_ms + unit_ms, i64::MAX] {
+                    let id_ms = end_ms - unit_ms;
+                    let refused = Refused::FarAhead { id_ms, now_ms: NOW_MS, most_ms };
+                    assert_eq!(advance(end_ms, false), Err(Failure::Refused(refused)));
+                }
+                assert_eq!((fake.did(), (fake.stored.get(), fake.published_ms())), (vec![], before));
+                advance(last_ms, false).unwrap();
+                assert_eq!(fake.did(), [Write(PRIMARY, last_ms), Write(BACKUP, last_ms), Flush]);
+                advance(last_ms + unit_ms, true).unwrap();
+                let forced_ms = last_ms + unit_ms;
+                assert_eq!(fake.did(), [Write(PRIMARY, forced_ms), Write(BACKUP, forced_ms), Flush]);
+                // It counts from the clock, not from the mark: what was forced opens no way for what is not.
+                let refused = Refused::FarAhead { id_ms: forced_ms, now_ms: NOW_MS, most_ms };
+                assert_eq!(advance(forced_ms + unit_ms, false), Err(Failure::Refused(refused)));
+                assert_eq!(fake.did(), []);
+            }
+        }
     }
 
     #[test]

@@ -46,8 +46,10 @@ fn run(seed: u64, lie: Option<Lie>, tells: bool) -> World {
 }
 
 /// What has to happen often in many histories, or they would show little.
-const EVENTS: [&str; 18] = [
+const EVENTS: [&str; 20] = [
+    "advance refused",
     "advanced",
+    "advanced far ahead",
     "behind",
     "blocked",
     "cancelled",
@@ -119,6 +121,7 @@ fn each_promise_is_broken_by_what_breaks_it() {
         (Lie::NoRecheck, &[Guarantee::G1]),
         (Lie::MarksSurvive, &[Guarantee::G1, Guarantee::G2]),
         (Lie::TooFarAhead, &[Guarantee::Bounded]),
+        (Lie::AlwaysForced, &[Guarantee::Ahead]),
     ] {
         for guarantee in guarantees {
             assert_breaks(lie, *guarantee);

@@ -265,8 +265,10 @@ fn only_who_was_granted_it_may_change_what_is_remembered() {
     let before = owner.draw();
     owner.batch_execute("CREATE ROLE ordinary LOGIN; CREATE ROLE trusted LOGIN").unwrap();
     let advance = format!("SELECT snowflake_advance({})", before + (50 << 22));
+    let forced = format!("SELECT snowflake_advance({}, true)", before + (50 << 22));
     let calls = [
         ("snowflake_advance(bigint)", advance.as_str()),
+        ("snowflake_advance(bigint, boolean)", forced.as_str()),
         ("snowflake_accept_layout()", "SELECT snowflake_accept_layout()"),
         ("snowflake_reset_mark()", RESET),
     ];
@@ -292,8 +294,8 @@ fn only_who_was_granted_it_may_change_what_is_remembered() {
     }
     let parallel = "SELECT string_agg(proname || ' ' || proparallel::text || proisstrict::text, ', ' ORDER BY proname)
                     FROM pg_proc WHERE proname IN ('snowflake_advance', 'snowflake_accept_layout', 'snowflake_reset_mark')";
-    let expected = "snowflake_accept_layout utrue, snowflake_advance utrue, snowflake_reset_mark utrue";
-    assert_eq!(owner.value(parallel), expected);
+    let expected = ["accept_layout", "advance", "advance", "reset_mark"].map(|name| format!("snowflake_{name} utrue"));
+    assert_eq!(owner.value(parallel), expected.join(", "));
     // At the latest when the clock has reached what is remembered.
     server.freeze_clock(owner.mark_ms().unwrap());
     assert!(owner.draw() > before + (50 << 22));

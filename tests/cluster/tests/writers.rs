@@ -632,7 +632,13 @@ fn a_logical_replica_that_takes_over_the_number_draws_above_what_it_holds_only_a
 #[test]
 fn a_logical_replica_whose_clock_is_behind_refuses_after_the_advance_until_it_has_passed() {
     let Some((replica, ids)) = replica() else { return };
-    follow(&replica, recipe(REPLICA));
+    let (farewell, advance) = recipe(REPLICA).split_once("\n\n").expect("first it leaves, then it advances");
+    follow(&replica, farewell);
+    // By such a clock each id is one of the far future.
+    let refusal = refused(replica.connect().batch_execute(advance));
+    assert_eq!(refusal.sqlstate, "22023", "{refusal:?}");
+    replica.freeze_clock(noon() - 3_600_000);
+    follow(&replica, advance);
     for behind_ms in [3_600_000, 60_000] {
         replica.freeze_clock(noon() - behind_ms);
         let behind = behind_the_mark_ms(&replica.refused_draw("SELECT snowflake_next()"));

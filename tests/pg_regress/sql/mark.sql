@@ -19,12 +19,15 @@ SELECT setval('snowflake_mark', 0);
 SELECT nextval('snowflake_mark');
 SELECT snowflake_next() > 0 AS drawn;
 SELECT snowflake_advance(0);
+SELECT snowflake_advance(0, true);
 SELECT snowflake_accept_layout();
 SELECT snowflake_reset_mark();
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION snowflake_advance(bigint) TO regress_snowflake_user;
 SET ROLE regress_snowflake_user;
 SELECT snowflake_advance(0);
+-- The form that can force is granted by itself.
+SELECT snowflake_advance(0, true);
 RESET ROLE;
 REVOKE ALL ON FUNCTION snowflake_advance(bigint) FROM regress_snowflake_user;
 DROP ROLE regress_snowflake_user;
@@ -39,7 +42,9 @@ SELECT snowflake_compose(clock_timestamp() + interval '500 ms', 1023, 4095) AS f
 SELECT snowflake_advance(:foreign_id);
 SELECT snowflake_next() > :foreign_id AS above;
 
-SELECT snowflake_advance(NULL) IS NULL AS strict;
+SELECT snowflake_advance(NULL) IS NULL AND snowflake_advance(NULL, true) IS NULL AND snowflake_advance(0, NULL) IS NULL AS strict;
+SELECT snowflake_advance(0, true), snowflake_advance(0, false);
+SELECT snowflake_last() < snowflake_next() AS ascends;
 -- The running layout is the database's already.
 SELECT snowflake_accept_layout();
 SELECT snowflake_last() < snowflake_next() AS ascends;

@@ -69,6 +69,8 @@ pub struct Session<'a> {
     /// How often it has waited, and how long for the mark.
     waits: Cell<u32>,
     waited_ms: Cell<i64>,
+    /// The latest that its clock has said.
+    pub clock_read_ms: Cell<i64>,
 }
 
 impl<'a> Session<'a> {
@@ -91,6 +93,7 @@ impl<'a> Session<'a> {
             identity_read: Rc::default(),
             waits: Cell::new(0),
             waited_ms: Cell::new(0),
+            clock_read_ms: Cell::new(i64::MIN),
         }
     }
 
@@ -158,8 +161,8 @@ impl<'a> Session<'a> {
     }
 
     /// `snowflake_advance`.
-    pub fn advance(&self, end_ms: i64) -> Result<(), Failure> {
-        self.mark().advance(&self.terms(), end_ms)
+    pub fn advance(&self, end_ms: i64, force: bool) -> Result<(), Failure> {
+        self.mark().advance(&self.terms(), end_ms, force || self.world.lies(Lie::AlwaysForced))
     }
 
     /// `snowflake_reset_mark`.
@@ -254,7 +257,9 @@ impl MarkLimits for Watched<'_> {
 impl Clock for Session<'_> {
     fn now_ms(&self) -> i64 {
         self.world.meanwhile(&self.server);
-        self.server.now_ms(self.world.time_ms())
+        let now_ms = self.server.now_ms(self.world.time_ms());
+        self.clock_read_ms.set(now_ms.max(self.clock_read_ms.get()));
+        now_ms
     }
 }
 

@@ -32,6 +32,8 @@ pub enum Guarantee {
     Order,
     /// No id at or below one that was given to `snowflake_advance` is drawn.
     Advance,
+    /// An id that `snowflake_advance` is given lies no further ahead of the clock than that may jump, unless it is forced.
+    Ahead,
     /// The mark is reset only with another number, and before it is in use.
     Reset,
     /// Nothing is drawn with another layout than before.
@@ -69,6 +71,8 @@ pub enum Lie {
     FollowsAtStart,
     /// What is written runs too far ahead.
     TooFarAhead,
+    /// Each advance is forced.
+    AlwaysForced,
 }
 
 /// Several servers, and everything that is random about them.
@@ -279,7 +283,7 @@ impl World {
                     Failure::Refused(Refused::Behind { .. }) => "behind",
                     Failure::Refused(Refused::Jumped { .. }) => "jumped",
                     Failure::Refused(Refused::OtherLayout { .. }) => "other layout",
-                    Failure::Refused(_) => unreachable!("only a reset is refused so"),
+                    Failure::Refused(_) => unreachable!("only a reset or an advance is refused so"),
                     Failure::Rollback => "rollback",
                     Failure::OutsideLayout => "outside the layout",
                 });
@@ -471,18 +475,39 @@ impl World {
         let session = Session::new(self, server, database);
         let layout = session.config.layout;
         let now_ms = server.now_ms(self.time_ms());
-        let ahead_ms = self.random.pick(&[-4000, -1000, -300, 0, 300, 900, 1500, 3_600_000]);
+        // As far ahead as is permitted, and a little further, which one tick is.
+        let most_ms = if self.max_clock_jump_ms > 0 { self.max_clock_jump_ms } else { DAY_MS };
+        let beyond_ms = most_ms + layout.unit().ms();
+        let ahead_ms =
+            self.random.pick(&[-4000, -1000, -300, 0, 300, 900, 1500, 3_600_000, most_ms, beyond_ms, 100 * DAY_MS]);
+        let force = self.random.one_in(4);
         let at_ms = now_ms + if self.right_clock { ahead_ms.min(-layout.unit().ms()) } else { ahead_ms };
         let Ok(tick) = u64::try_from(layout.tick_at(at_ms)) else { return };
         if tick > layout.last_tick() {
             return;
         }
-        let end_ms = layout.start_of_ms(tick) + layout.unit().ms();
+        let start_ms = layout.start_of_ms(tick);
+        let end_ms = start_ms + layout.unit().ms();
         session.shared.advanced.set(self.event());
-        let advanced = session.advance(end_ms);
-        self.tell(|| format!("server {} database {database}: advance to {end_ms}: {advanced:?}", server.number));
+        let advanced = session.advance(end_ms, force);
+        self.tell(|| {
+            let how = if force { " by force" } else { "" };
+            format!("server {} database {database}: advance to {end_ms}{how}: {advanced:?}", server.number)
+        });
+        if let Err(Failure::Refused(Refused::FarAhead { .. })) = advanced {
+            self.count("advance refused");
+            if self.right_clock {
+                self.broken(Guarantee::Bounded, || "an advance to the past is refused".to_owned());
+            }
+        }
         if advanced.is_ok() {
-            self.count("advanced");
+            let is_ahead = start_ms - session.clock_read_ms.get() > most_ms;
+            self.count(if is_ahead { "advanced far ahead" } else { "advanced" });
+            if is_ahead && !force {
+                self.broken(Guarantee::Ahead, || {
+                    format!("it is advanced to {end_ms}, which is further ahead of the clock than {most_ms} ms")
+                });
+            }
             // It has flushed what it has promised.
             server.log.borrow_mut().insert(Record::Advanced(database, (end_ms, self.event())));
             self.check_prefix(server, database);

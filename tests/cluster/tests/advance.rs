@@ -1,0 +1,125 @@
+//! How far `snowflake_advance` reaches: no further ahead of the clock than that may jump, unless it is forced.
+//!
+//! What an advance does within that bound is in `mark.rs`, who may call it in `clock_jump.rs`.
+
+use cluster::drawing::noon;
+use cluster::marks::{behind_the_mark_ms, end_ms, start_ms};
+use cluster::{Draw, Marks, Server, instant, refused};
+use postgres::Client;
+use snowflake_core::clock::Utc;
+use snowflake_core::layout::Layout;
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 86_400_000;
+
+/// The first id of a tick.
+fn id_at(layout: &str, instant_ms: i64) -> i64 {
+    let layout = Layout::parse(layout).unwrap();
+    layout.compose(Some(instant_ms), None, Some(5), 0).unwrap()
+}
+
+fn try_advance(session: &mut Client, id: i64) -> Result<(), postgres::Error> {
+    session.execute("SELECT snowflake_advance($1)", &[&id]).map(drop)
+}
+
+fn force(session: &mut Client, id: i64) {
+    session.execute("SELECT snowflake_advance($1, true)", &[&id]).unwrap();
+}
+
+/// Asserts that an advance is refused with both times, and changes nothing.
+#[track_caller]
+fn assert_too_far(session: &mut Client, id: i64, id_ms: i64, now_ms: i64, most_ms: i64) {
+    let marks = (session.mark_ms(), session.backup_mark_ms());
+    for call in ["snowflake_advance($1)", "snowflake_advance($1, false)"] {
+        let refusal = refused(session.execute(&format!("SELECT {call}"), &[&id]));
+        assert_eq!(refusal.sqlstate, "22023", "{refusal:?}");
+        assert_eq!(refusal.message, format!("id of {} is too far ahead of the clock", Utc(id_ms)));
+        let detail = refusal.detail.as_deref().unwrap_or_default();
+        assert!(detail.contains(&Utc(now_ms).to_string()) && detail.contains(&format!(" {most_ms} ms ")), "{detail}");
+        assert!(refusal.hint.is_some_and(|hint| hint.contains("snowflake_advance(id, true)")));
+    }
+    assert_eq!((session.mark_ms(), session.backup_mark_ms()), marks);
+}
+
+#[test]
+fn the_greatest_number_is_refused_and_the_database_goes_on_drawing() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    let before = session.draw();
+    // One such value among the ids of a table is enough.
+    session.batch_execute("CREATE TABLE t (id bigint DEFAULT snowflake_next())").unwrap();
+    session.batch_execute("INSERT INTO t DEFAULT VALUES; INSERT INTO t VALUES (9223372036854775807)").unwrap();
+    let end = instant("2094-09-07T15:47:35.551Z");
+    assert_too_far(&mut session, i64::MAX, end, noon(), DAY_MS);
+    assert_eq!(refused(session.batch_execute("SELECT snowflake_advance(max(id)) FROM t")).sqlstate, "22023");
+    for session in [&mut session, &mut server.connect()] {
+        let id = session.draw();
+        assert!(id > before);
+        assert_eq!(start_ms("snowflake", id), noon());
+    }
+    // As the README says.
+    session
+        .batch_execute("SELECT snowflake_advance(max(id)) FROM t WHERE id < snowflake_min(now() + interval '1 day')")
+        .unwrap();
+    assert!(session.draw() > before);
+}
+
+#[test]
+fn the_bound_is_how_far_the_clock_may_jump_and_a_day_where_that_is_anywhere() {
+    for (layout, tick_ms) in [("snowflake", 1), ("js53", 1000)] {
+        for (setting, most_ms) in [("1d", DAY_MS), ("0", DAY_MS), ("1h", HOUR_MS), ("10d", 10 * DAY_MS)] {
+            let settings = Server::drawing().set("layout", layout).set("max_clock_jump", setting);
+            let Some(server) = settings.start_frozen(noon()) else { return };
+            let mut session = server.connect();
+            let beyond = noon() + most_ms + tick_ms;
+            assert_too_far(&mut session, id_at(layout, beyond), beyond, noon(), most_ms);
+            let last = id_at(layout, noon() + most_ms);
+            try_advance(&mut session, last).unwrap();
+            assert_eq!(session.mark_ms(), Some(end_ms(layout, last)), "{layout} {setting}");
+            // The clock is what counts, not what was advanced to before.
+            assert_too_far(&mut session, id_at(layout, beyond), beyond, noon(), most_ms);
+            server.freeze_clock(noon() + tick_ms);
+            try_advance(&mut session, id_at(layout, beyond)).unwrap();
+            assert_eq!(session.mark_ms(), Some(beyond + tick_ms), "{layout} {setting}");
+        }
+    }
+}
+
+#[test]
+fn what_is_null_advances_nothing() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    session.draw();
+    let mark = session.mark_ms();
+    for call in ["NULL", "NULL, true", "9223372036854775807, NULL", "NULL, NULL"] {
+        assert_eq!(session.value(&format!("snowflake_advance({call})")), "NULL", "{call}");
+    }
+    assert_eq!(session.mark_ms(), mark);
+    session.draw();
+}
+
+#[test]
+fn what_is_forced_is_advanced_to_and_ids_are_drawn_again_when_the_clock_is_there() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    session.draw();
+    // Also if it is rolled back, as any advance.
+    let id = id_at("snowflake", noon() + 30 * DAY_MS);
+    session.batch_execute("BEGIN").unwrap();
+    force(&mut session, id);
+    session.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(session.mark_ms(), Some(end_ms("snowflake", id)));
+    for session in [&mut session, &mut server.connect()] {
+        assert_eq!(behind_the_mark_ms(&refused(session.try_draw())), 30 * DAY_MS + 1);
+    }
+    server.crash();
+    server.start_again_at(noon());
+    behind_the_mark_ms(&server.refused_draw("SELECT snowflake_next()"));
+    server.freeze_clock(noon() + 30 * DAY_MS);
+    let mut session = server.connect();
+    assert!(session.draw() > id);
+    // What may be advanced to anyway may be forced, too.
+    let id = id_at("snowflake", noon() + 30 * DAY_MS + 50);
+    force(&mut session, id);
+    assert!(session.draw() > id);
+}
