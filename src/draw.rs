@@ -11,7 +11,7 @@ use snowflake_core::generator::{Generator, LaneName, Limits, MarkLimits, Marks, 
 use snowflake_core::layout::Layout;
 
 use crate::backend::{self, WallClock};
-use crate::error::Error;
+use crate::error::{Again, Error};
 use crate::guc::{self, Drawing, OnRollback};
 use crate::mark;
 use crate::shmem::{self, Slot};
@@ -108,9 +108,10 @@ impl Session {
                 return Err(Error::ClockBeforeEpoch { now_ms, layout });
             }
             Refusal::TimeUsedUp => return Err(Error::TimeUsedUp(layout)),
-            Refusal::Rollback { behind_ms, .. } if guc::on_rollback() == OnRollback::Error => {
+            Refusal::Rollback { behind_ms, wait_ms } if guc::on_rollback() == OnRollback::Error => {
                 request.refuse_clock(behind_ms);
-                return Err(Error::Rollback { behind_ms, max_borrow_ms });
+                let again = Again { at_ms: WallClock.now_ms().saturating_add(wait_ms), in_ms: wait_ms };
+                return Err(Error::Rollback { behind_ms, max_borrow_ms, again });
             }
             Refusal::UsedUp { wait_ms: 1 } if max_borrow_ms < AMPLE_BORROW_MS => request.nap(stats::used_up()),
             Refusal::UsedUp { wait_ms } => request.wait(stats::used_up(), wait_ms),

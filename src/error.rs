@@ -4,6 +4,8 @@
 //! only this file knows SQLSTATEs. Errors that PostgreSQL words itself (read-only, recovery) are raised by its own
 //! functions, see `backend.rs`.
 
+use std::fmt;
+
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use snowflake_core::clock::Utc;
@@ -35,9 +37,9 @@ pub enum Error {
     /// The last instant of the layout is over.
     TimeUsedUp(Layout),
     /// The clock is behind the last id by more than can be borrowed, and the policy is `error`.
-    Rollback { behind_ms: i64, max_borrow_ms: i64 },
+    Rollback { behind_ms: i64, max_borrow_ms: i64, again: Again },
     /// The clock is so far behind the mark that it must have been set back, and the policy is `error`.
-    BehindMark { behind_ms: i64, mark_ms: i64 },
+    BehindMark { behind_ms: i64, mark_ms: i64, again: Again },
     /// A mark that ids are drawn by is to be reset.
     MarkInUse,
     /// The mark is to be reset by a server that draws with a number of the old ids.
@@ -54,6 +56,15 @@ pub enum Error {
     TooManyDatabases(usize),
     /// A column that cannot become a snowflake column.
     Unconvertible(Unconvertible),
+}
+
+/// When a clock that is behind is far enough for ids to be drawn again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Again {
+    /// What the clock has to say, in milliseconds since 1970.
+    pub at_ms: i64,
+    /// How far that is from what it says, in milliseconds.
+    pub in_ms: i64,
 }
 
 /// Why a column cannot become a snowflake column as it is. Tables by their names in SQL, with the schema; lists one to a line.
@@ -165,10 +176,10 @@ impl Error {
             Self::ClockBeforeEpoch { .. } => "clock is before the layout's epoch".into(),
             Self::TimeUsedUp(layout) => format!("the time of layout \"{}\" is used up", known_as(layout)),
             Self::Rollback { behind_ms, .. } => {
-                format!("clock moved backwards: it is {behind_ms} ms behind the last id")
+                format!("clock is {behind_ms} ms behind the last id")
             }
             Self::BehindMark { behind_ms, .. } => {
-                format!("clock moved backwards: it is {behind_ms} ms behind the last id that can have been drawn")
+                format!("clock is {behind_ms} ms behind the last id that can have been drawn")
             }
             Self::FarAhead { id_ms, .. } => format!("id of {} is too far ahead of the clock", Utc(*id_ms)),
             Self::Jumped { jump_ms, .. } => format!("clock jumped ahead by {jump_ms} ms"),
@@ -214,11 +225,11 @@ impl Error {
                 Some(format!("It is {} by the clock, and the epoch is {}.", Utc(*now_ms), Utc(layout.epoch_ms())))
             }
             Self::TimeUsedUp(layout) => Some(format!("Its last instant was {}.", Utc(layout.last_instant_ms()))),
-            Self::Rollback { max_borrow_ms, .. } => Some(format!(
-                "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\")."
+            Self::Rollback { max_borrow_ms, again, .. } => Some(format!(
+                "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\"). {again}"
             )),
-            Self::BehindMark { mark_ms, .. } => {
-                Some(format!("Ids of this database may carry times up to {}.", Utc(*mark_ms)))
+            Self::BehindMark { mark_ms, again, .. } => {
+                Some(format!("Ids of this database may carry times up to {}. {again}", Utc(*mark_ms)))
             }
             Self::FarAhead { now_ms, most_ms, .. } => Some(format!(
                 "The clock says {}; an advance may lead up to {most_ms} ms ahead of it (\"snowflake_id.max_clock_jump\", or a day \
@@ -283,15 +294,10 @@ impl Error {
                 "Check the server's clock. If it is right, choose another layout for new ids; old ids can still be read."
                     .into()
             }
-            Self::Rollback { .. } => "Check the server's time synchronization, and whether \"snowflake_id.max_borrow\" \
-                 was lowered. Ids are drawn again as soon as the clock has passed the last id; to make sessions wait for \
-                 that, set \"snowflake_id.on_rollback\" to wait. If the clock was wrong only when the server started, restart \
-                 the server."
-                .into(),
-            Self::BehindMark { .. } => "Check the server's time synchronization. Ids are drawn again as soon as \
-                 the clock has passed that time; to make sessions wait for that, set \"snowflake_id.on_rollback\" to \
-                 wait. If the clock had been far ahead, give the server a new number and call snowflake_reset_mark()."
-                .into(),
+            Self::Rollback { again, .. } => {
+                again.hint("If the clock was wrong only when the server started, restart the server. ")
+            }
+            Self::BehindMark { again, .. } => again.hint(""),
             Self::FarAhead { id_ms, .. } => format!(
                 "Look for a value that is not an id of this layout, and check the server's clock. If the id is meant, call \
                  snowflake_advance(id, true): no id is then drawn in this database until the clock has passed {}, and neither \
@@ -331,6 +337,30 @@ impl Error {
             report = report.set_hint(hint);
         }
         report
+    }
+}
+
+impl Again {
+    /// A clock that is right again within this time is best waited for.
+    const SOON_MS: i64 = 60_000;
+
+    /// What to do about a clock that is behind, or seems to be. `first` comes before what takes a new number.
+    fn hint(self, first: &str) -> String {
+        let check = "Check the server's time synchronization, and whether \"snowflake_id.max_borrow\" was lowered or \
+                     snowflake_advance() was called. To make sessions wait for the clock, set \"snowflake_id.on_rollback\" to wait.";
+        if self.in_ms <= Self::SOON_MS {
+            return check.into();
+        }
+        format!(
+            "{check} {first}If ids were drawn while the clock was far ahead, or an advance went too far: give the server a \
+             number that no server of the fleet has had, restart it, and call snowflake_reset_mark() in each database."
+        )
+    }
+}
+
+impl fmt::Display for Again {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ids are drawn again from {} on.", Utc(self.at_ms))
     }
 }
 

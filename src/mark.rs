@@ -29,7 +29,7 @@ use snowflake_core::mark::{self, Database, Mark, Notice, Refused, Stored, Terms,
 
 use crate::backend::{self, WallClock};
 use crate::catalog;
-use crate::error::{Error, OrRaise};
+use crate::error::{Again, Error, OrRaise};
 use crate::guc::{self, Drawing, OnRollback};
 use crate::shmem::{self, Counter};
 use crate::stats::{self, Request};
@@ -320,7 +320,11 @@ impl Database for Here<'_> {
 impl From<Refused> for Error {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Behind { behind_ms, mark_ms } => Self::BehindMark { behind_ms, mark_ms },
+            Refused::Behind { behind_ms, mark_ms } => {
+                let max_borrow_ms = guc::max_borrow_ms();
+                let again = Again { at_ms: mark_ms - max_borrow_ms, in_ms: behind_ms - max_borrow_ms };
+                Self::BehindMark { behind_ms, mark_ms, again }
+            }
             Refused::Jumped { jump_ms } => Self::Jumped { jump_ms, max_ms: guc::max_clock_jump_ms() },
             Refused::OtherLayout { stored } => {
                 let config = guc::config().expect("a mark exists only where the settings are defined");

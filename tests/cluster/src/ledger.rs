@@ -290,7 +290,7 @@ impl Next {
 /// By how much the clock is behind, from the message of a refusal.
 #[track_caller]
 fn behind_ms(refusal: &Refusal) -> i64 {
-    let number = refusal.message.strip_prefix("clock moved backwards: it is ").and_then(|rest| rest.split(' ').next());
+    let number = refusal.message.strip_prefix("clock is ").and_then(|rest| rest.split(' ').next());
     let number = number.filter(|_| refusal.sqlstate == "58000").and_then(|number| number.parse().ok());
     number.unwrap_or_else(|| panic!("58000 with the milliseconds that the clock is behind was expected: {refusal:?}"))
 }

@@ -1,10 +1,11 @@
-//! How far `snowflake_advance` reaches: no further ahead of the clock than that may jump, unless it is forced.
+//! How far `snowflake_advance` reaches: no further ahead of the clock than that may jump, unless it is forced. And what the
+//! refusal of a draw says about an advance that went too far, or a clock that is behind: when ids are drawn again, and the way out.
 //!
 //! What an advance does within that bound is in `mark.rs`, who may call it in `clock_jump.rs`.
 
 use cluster::drawing::noon;
-use cluster::marks::{behind_the_mark_ms, end_ms, start_ms};
-use cluster::{Draw, Marks, Server, instant, refused};
+use cluster::marks::{MARK_AHEAD_MS, MAX_BORROW_MS, behind_the_mark_ms, end_ms, start_ms, worker};
+use cluster::{Draw, Marks, Refusal, Server, Shutdown, instant, refused};
 use postgres::Client;
 use snowflake_core::clock::Utc;
 use snowflake_core::layout::Layout;
@@ -122,4 +123,73 @@ fn what_is_forced_is_advanced_to_and_ids_are_drawn_again_when_the_clock_is_there
     let id = id_at("snowflake", noon() + 30 * DAY_MS + 50);
     force(&mut session, id);
     assert!(session.draw() > id);
+}
+
+/// When ids are drawn again, by a refusal that names an advance as a possible cause; and whether it names the way out.
+#[track_caller]
+fn told(refusal: &Refusal) -> (i64, bool) {
+    let detail = refusal.detail.as_deref().unwrap_or_default();
+    let told = detail.split_once("Ids are drawn again from ").and_then(|(_, rest)| rest.strip_suffix(" on."));
+    let hint = refusal.hint.as_deref().unwrap_or_default();
+    assert!(hint.contains("snowflake_advance()") && hint.contains("\"snowflake_id.on_rollback\""), "{hint}");
+    (instant(told.unwrap_or_else(|| panic!("{refusal:?}"))), hint.contains("snowflake_reset_mark()"))
+}
+
+#[test]
+fn a_refused_draw_says_when_ids_are_drawn_again_after_an_advance_and_is_right() {
+    // Up to a minute away there is nothing to do but to wait.
+    for (wait_ms, names_the_way_out) in [(30_000, false), (60_000, false), (60_001, true), (3650 * DAY_MS, true)] {
+        // The clock is to go there in one step.
+        let Some(server) = Server::drawing().set("max_clock_jump", "0").start_frozen(noon()) else { return };
+        let mut session = server.connect();
+        session.draw();
+        let again_ms = noon() + wait_ms;
+        // The end of the tick is what has to be reached, and what may be borrowed is not.
+        let id = id_at("snowflake", again_ms + MAX_BORROW_MS - 1);
+        force(&mut session, id);
+        for sql in ["SELECT snowflake_next()", "SELECT * FROM snowflake_batch(2)"] {
+            let refusal = refused(session.ids(sql));
+            assert_eq!(behind_the_mark_ms(&refusal), wait_ms + MAX_BORROW_MS);
+            assert_eq!(told(&refusal), (again_ms, names_the_way_out), "{refusal:?}");
+        }
+        // So near is what a start may find, and is waited for.
+        server.freeze_clock(again_ms - MARK_AHEAD_MS - 2);
+        assert_eq!(told(&refused(session.try_draw())), (again_ms, false));
+        server.freeze_clock(again_ms);
+        assert!(session.draw() > id);
+    }
+}
+
+#[test]
+fn a_refused_draw_says_when_ids_are_drawn_again_after_a_clock_set_back_and_is_right() {
+    for (back_ms, names_the_way_out) in [(60_100, false), (60_101, true), (HOUR_MS, true)] {
+        let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+        let mut session = server.connect();
+        let before = session.draw();
+        server.freeze_clock(noon() - back_ms);
+        let refusal = refused(session.try_draw());
+        assert_eq!(refusal.message, format!("clock is {back_ms} ms behind the last id"));
+        assert_eq!(told(&refusal), (noon() - MAX_BORROW_MS, names_the_way_out), "{refusal:?}");
+        server.freeze_clock(noon() - MAX_BORROW_MS);
+        assert_eq!(session.draw(), before + 1);
+    }
+}
+
+/// As the hint says: another number, a restart, and a mark that begins anew.
+#[test]
+fn an_advance_that_went_too_far_has_a_way_out() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    session.draw();
+    force(&mut session, i64::MAX);
+    let (again_ms, names_the_way_out) = told(&refused(session.try_draw()));
+    assert!(again_ms > instant("2094-01-01T00:00:00Z") && names_the_way_out);
+    drop(session);
+    server.stop(Shutdown::Fast);
+    server.set_config("snowflake_id.worker_id", "6");
+    server.start_again_at(noon());
+    let mut session = server.connect();
+    session.batch_execute("SELECT snowflake_reset_mark()").unwrap();
+    let id = session.draw();
+    assert_eq!((start_ms("snowflake", id), worker("snowflake", id)), (noon(), 6));
 }

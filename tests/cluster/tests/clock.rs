@@ -12,6 +12,7 @@ use cluster::{
     wait_until,
 };
 use postgres::Client;
+use snowflake_core::clock::Utc;
 use snowflake_core::generator::first_sequence;
 use snowflake_core::layout::Layout;
 
@@ -26,10 +27,15 @@ fn worker(layout: &str, id: i64) -> u32 {
     Layout::parse(layout).unwrap().parts(id).unwrap().worker.unwrap()
 }
 
-fn assert_rollback(refusal: &Refusal, behind_ms: i64, max_borrow: &str) {
-    let message = format!("clock moved backwards: it is {behind_ms} ms behind the last id");
+/// Asserts that a draw is refused since the clock is behind an id of noon.
+#[track_caller]
+fn assert_rollback(refusal: &Refusal, behind_ms: i64, max_borrow_ms: i64) {
+    let message = format!("clock is {behind_ms} ms behind the last id");
     assert_eq!((refusal.sqlstate.as_str(), &refusal.message), ("58000", &message));
-    let detail = format!("Ids may run ahead of the clock by up to {max_borrow} (\"snowflake_id.max_borrow\").");
+    let again = Utc(noon() - max_borrow_ms);
+    let detail = format!(
+        "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\"). Ids are drawn again from {again} on."
+    );
     assert_eq!(refusal.detail.as_ref(), Some(&detail));
     let hint = refusal.hint.as_deref().unwrap_or_default();
     assert!(
@@ -65,7 +71,7 @@ fn a_step_back_by_another_max_borrow_is_waited_out_and_a_longer_one_refused() {
     let mut session = server.connect();
     let before = session.draw();
     server.freeze_clock(noon() - 201);
-    assert_rollback(&refused(session.try_draw()), 201, "100 ms");
+    assert_rollback(&refused(session.try_draw()), 201, 100);
     for back_ms in [200, 101] {
         server.freeze_clock(noon() - back_ms);
         let waiting = Running::start(session, "SELECT snowflake_next()");
@@ -86,8 +92,8 @@ fn a_clock_an_hour_back_is_refused_until_it_comes_forward() {
     let before = session.draw_batch(300);
     server.freeze_clock(noon() - HOUR_MS);
     for sql in ["SELECT snowflake_next()", "SELECT * FROM snowflake_batch(10)", "SELECT snowflake_batch(1)"] {
-        assert_rollback(&refused(session.ids(sql)), HOUR_MS, "100 ms");
-        assert_rollback(&refused(server.connect().ids(sql)), HOUR_MS, "100 ms");
+        assert_rollback(&refused(session.ids(sql)), HOUR_MS, 100);
+        assert_rollback(&refused(server.connect().ids(sql)), HOUR_MS, 100);
     }
     // Reading goes on, and the errors have used nothing up.
     assert_eq!(session.value("snowflake_last()"), before[299].to_string());
@@ -104,7 +110,7 @@ fn without_borrowing_every_step_back_is_refused() {
     let before = session.draw();
     for back_ms in [50, 1] {
         server.freeze_clock(noon() - back_ms);
-        assert_rollback(&refused(session.try_draw()), back_ms, "0 ms");
+        assert_rollback(&refused(session.try_draw()), back_ms, 0);
     }
     server.freeze_clock(noon());
     assert_eq!(session.draw(), before + 1);
@@ -143,7 +149,7 @@ fn policy_and_borrow_change_at_a_reload() {
     let mut session = server.connect();
     let before = session.draw();
     server.freeze_clock(noon() - HOUR_MS);
-    assert_rollback(&refused(session.try_draw()), HOUR_MS, "100 ms");
+    assert_rollback(&refused(session.try_draw()), HOUR_MS, 100);
 
     server.set_config("snowflake_id.on_rollback", "wait");
     server.reload();
@@ -161,7 +167,7 @@ fn policy_and_borrow_change_at_a_reload() {
     server.freeze_clock(noon() - 1000);
     assert_eq!(session.draw(), before + 2);
     server.freeze_clock(noon() - 2001);
-    assert_rollback(&refused(session.try_draw()), 2001, "1000 ms");
+    assert_rollback(&refused(session.try_draw()), 2001, 1000);
 }
 
 /// Its databases share the lanes, and after a restart only this setting says how far the others may have drawn.
@@ -282,7 +288,7 @@ fn the_backup_worker_draws_while_the_clock_is_behind() {
     // Behind both: by how much, is said of the one that will serve first.
     server.freeze_clock(noon() - HOUR_MS);
     for sql in ["SELECT snowflake_next()", "SELECT * FROM snowflake_batch(10)"] {
-        assert_rollback(&refused(server.connect().ids(sql)), HOUR_MS, "100 ms");
+        assert_rollback(&refused(server.connect().ids(sql)), HOUR_MS, 100);
     }
     draw_at(3, primary);
     assert_unique(&all);
