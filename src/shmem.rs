@@ -41,56 +41,71 @@ struct Shared {
     marks: [PublishedMarks; MOST_DATABASES],
     since: Since,
     /// One for each [`Notice`].
-    notices: [Seldom; 3],
+    notices: [Seldom; Notice::COUNT],
 }
 
-/// What is counted. A backend counts in its slot; the sum over all slots is the server's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Counter {
-    /// Ids drawn.
-    Drawn,
-    /// Those among them that carry the backup worker's number.
-    DrawnBackup,
-    /// Those among them whose tick had not begun by the clock.
-    Borrowed,
-    /// Draws that found the clock behind by more than can be borrowed, and those among them that were refused.
-    Rollbacks,
-    RollbacksRefused,
-    /// Marks logged, and the time that this took in microseconds, from the first write to the end of the flush.
-    MarksMoved,
-    MoveMicros,
-    /// Draws that had to wait, by reason ([`crate::stats::Wait`]), and how long, in microseconds.
-    UsedUpWaits,
-    ClockWaits,
-    MarkWaits,
-    UsedUpWaitMicros,
-    ClockWaitMicros,
-    MarkWaitMicros,
+/// Makes an enum whose variants number the places of an array, and says how many there are: an array that is too short for a
+/// variant would be noticed only where that is first used.
+macro_rules! places {
+    ($(#[$of_enum:meta])* pub enum $name:ident { $($(#[$of_variant:meta])* $variant:ident,)+ }) => {
+        $(#[$of_enum])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum $name {
+            $($(#[$of_variant])* $variant,)+
+        }
+
+        impl $name {
+            /// How many there are.
+            const COUNT: usize = [$(Self::$variant),+].len();
+        }
+    };
 }
 
-/// How many [`Counter`]s there are.
-pub const COUNTERS: usize = Counter::MarkWaitMicros as usize + 1;
+places! {
+    /// What is counted. A backend counts in its slot; the sum over all slots is the server's.
+    pub enum Counter {
+        /// Ids drawn.
+        Drawn,
+        /// Those among them that carry the backup worker's number.
+        DrawnBackup,
+        /// Those among them whose tick had not begun by the clock.
+        Borrowed,
+        /// Draws that found the clock behind by more than can be borrowed, and those among them that were refused.
+        Rollbacks,
+        RollbacksRefused,
+        /// Marks logged, and the time that this took in microseconds, from the first write to the end of the flush.
+        MarksMoved,
+        MoveMicros,
+        /// Draws that had to wait, by reason ([`crate::stats::Wait`]), and how long, in microseconds.
+        UsedUpWaits,
+        ClockWaits,
+        MarkWaits,
+        UsedUpWaitMicros,
+        ClockWaitMicros,
+        MarkWaitMicros,
+    }
+}
 
 /// One number for each [`Counter`].
-pub type Counts = [u64; COUNTERS];
+pub type Counts = [u64; Counter::COUNT];
 
 /// What the server's counts were when they were last reset. Nobody but a backend itself may write its slot, so the counts
 /// go on, and what they were is subtracted.
 #[derive(Debug)]
 struct Since {
-    counts: [AtomicU64; COUNTERS],
+    counts: [AtomicU64; Counter::COUNT],
     /// When that was, in milliseconds since 1970.
     reset_ms: AtomicI64,
 }
 
-/// What is logged at most once in a while.
-#[derive(Debug, Clone, Copy)]
-#[repr(usize)]
-pub enum Notice {
-    UsedUp,
-    Rollback,
-    LastYear,
+places! {
+    /// What is logged at most once in a while.
+    pub enum Notice {
+        UsedUp,
+        Rollback,
+        LastYear,
+    }
 }
 
 /// What one backend has drawn and met. Cache lines of its own; what every draw writes is in the first.
@@ -103,7 +118,7 @@ pub struct Slot {
     /// greatest.)
     greatest_id: AtomicI64,
     /// What all of them have counted.
-    counts: [AtomicU64; COUNTERS],
+    counts: [AtomicU64; Counter::COUNT],
     /// The process that took the slot over last, which may have ended; 0 before the first.
     pid: AtomicI32,
     /// What had been counted when it took the slot over.
