@@ -1,7 +1,8 @@
 //! Drawing ids for SQL: what is checked first, who waits for what, and what follows a clock set back.
 //!
 //! The decision is the core's (`core/generator.rs`); this file acts on it. While it waits it holds no lock of any kind,
-//! and it reads the clock anew after each wait, so that nothing rests on how long a sleep took.
+//! and it reads the clock anew after each wait, so that nothing rests on how long a sleep took. Each draw that is refused leaves
+//! through `stats::note_refusal`, which counts it.
 
 use std::ffi::CStr;
 
@@ -33,9 +34,11 @@ impl Session {
     /// Checks what can be checked before the first draw. `command` names the SQL function in messages.
     fn new(command: &'static CStr) -> Result<Self, Error> {
         let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
+        // Before all that may refuse the draw, which is counted there.
+        let slot = shmem::claim_slot()?;
         let drawing = guc::drawing()?;
         backend::require_writable(command);
-        Ok(Self { generator, slot: shmem::claim_slot()?, drawing, marks: mark::known_or_none()? })
+        Ok(Self { generator, slot, drawing, marks: mark::known_or_none()? })
     }
 
     /// The same, if all has been found and checked before. Raises nothing.
@@ -102,14 +105,12 @@ impl Session {
         let max_borrow_ms = guc::max_borrow_ms();
         match refusal {
             Refusal::BeforeEpoch { now_ms } => {
-                // What was drawn before the start is not known here, but the epoch was before it.
-                let reached_ms = self.generator.reached_ms(LaneName::Primary, &layout);
-                request.refuse_clock(reached_ms.unwrap_or(layout.epoch_ms()).saturating_sub(now_ms));
+                request.note_step_back();
                 return Err(Error::ClockBeforeEpoch { now_ms, layout });
             }
             Refusal::TimeUsedUp => return Err(Error::TimeUsedUp(layout)),
             Refusal::Rollback { behind_ms, wait_ms } if guc::on_rollback() == OnRollback::Error => {
-                request.refuse_clock(behind_ms);
+                request.note_step_back();
                 let again = Again { at_ms: WallClock.now_ms().saturating_add(wait_ms), in_ms: wait_ms };
                 return Err(Error::Rollback { behind_ms, max_borrow_ms, again });
             }
@@ -131,8 +132,11 @@ impl Session {
 /// those of [`mark::make_way`].
 /// What `nextval` refuses, PostgreSQL raises itself.
 pub fn one() -> Result<i64, Error> {
-    let session = Session::new(c"snowflake_next()")?;
-    Ok(session.note(session.draw(1)?))
+    let draw = || {
+        let session = Session::new(c"snowflake_next()")?;
+        Ok(session.note(session.draw(1)?))
+    };
+    draw().inspect_err(stats::note_refusal)
 }
 
 /// Draws one id for nobody, which is not counted either, and returns the least id that this server can draw from now on, for `command`.
@@ -140,9 +144,12 @@ pub fn one() -> Result<i64, Error> {
 /// # Errors
 /// As [`one`].
 pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
-    let session = Session::new(command)?;
-    let Drawing { layout, identity } = session.drawing;
-    let next = identity.last_id(layout, session.draw(1)?);
+    let draw = || {
+        let session = Session::new(command)?;
+        Ok((session.drawing, session.draw(1)?))
+    };
+    let (Drawing { layout, identity }, run) = draw().inspect_err(stats::note_refusal)?;
+    let next = identity.last_id(layout, run);
     if !identity.has_backup() {
         return Ok(next);
     }
@@ -165,7 +172,7 @@ pub fn one_at_once() -> Option<i64> {
 /// # Errors
 /// As [`one`], and [`Error::NegativeCount`]; the iterator's items likewise.
 pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Error> {
-    let session = Session::new(c"snowflake_batch()")?;
+    let session = Session::new(c"snowflake_batch()").inspect_err(stats::note_refusal)?;
     let Drawing { layout, identity } = session.drawing;
     let longest = longest_run(layout);
     let mut left = u32::try_from(count).map_err(|_| Error::NegativeCount(count))?;
@@ -185,7 +192,10 @@ pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Err
         session.slot.note_run(run, run.count());
         Ok(ids.insert(identity.ids(layout, run)).next())
     };
-    Ok(std::iter::from_fn(move || Some(next().transpose()?.inspect(|id| session.slot.note_any(*id)))))
+    Ok(std::iter::from_fn(move || {
+        let id = next().inspect_err(stats::note_refusal).transpose()?;
+        Some(id.inspect(|id| session.slot.note_any(*id)))
+    }))
 }
 
 /// The last id drawn in this session.

@@ -329,7 +329,16 @@ impl Error {
 
     /// The error as PostgreSQL reports it.
     pub fn report(&self) -> ErrorReport {
-        let mut report = ErrorReport::new(self.sqlstate(), self.message(), "snowflake_id");
+        self.report_with(self.message())
+    }
+
+    /// Writes the error to the server's log, with what comes of it before its message.
+    pub fn log(&self, consequence: &str) {
+        self.report_with(format!("snowflake_id: {consequence}: {}", self.message())).report(PgLogLevel::LOG);
+    }
+
+    fn report_with(&self, message: String) -> ErrorReport {
+        let mut report = ErrorReport::new(self.sqlstate(), message, "snowflake_id");
         if let Some(detail) = self.detail() {
             report = report.set_detail(detail);
         }

@@ -120,8 +120,8 @@ pub fn make_way(
     end_ms: i64,
 ) -> Result<(), Error> {
     let result = of(&drawing.layout, request)?.make_way(&drawing.identity, &terms(), marks, lane, end_ms);
-    if let Err(Error::BehindMark { behind_ms, .. }) = result {
-        request.refuse_clock(behind_ms);
+    if matches!(result, Err(Error::BehindMark { .. })) {
+        request.note_step_back();
     }
     stats::look_at_the_end(&drawing.layout);
     result

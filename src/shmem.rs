@@ -71,9 +71,8 @@ places! {
         DrawnBackup,
         /// Those among them whose tick had not begun by the clock.
         Borrowed,
-        /// Draws that found the clock behind by more than can be borrowed, and those among them that were refused.
-        Rollbacks,
-        RollbacksRefused,
+        /// Draws that found the clock behind by more than can be borrowed.
+        ClockStepsBack,
         /// Marks logged, and the time that this took in microseconds, from the first write to the end of the flush.
         MarksMoved,
         MoveMicros,
@@ -84,6 +83,14 @@ places! {
         UsedUpWaitMicros,
         ClockWaitMicros,
         MarkWaitMicros,
+        /// Draws that were refused, by reason ([`crate::stats::note_refusal`]): each counts in one of these.
+        ClockStepsBackRefused,
+        ClockJumpsRefused,
+        MarkRefused,
+        LayoutRefused,
+        NumberRefused,
+        TimeUsedUpRefused,
+        DatabasesRefused,
     }
 }
 
@@ -103,8 +110,15 @@ places! {
     /// What is logged at most once in a while.
     pub enum Notice {
         UsedUp,
-        Rollback,
+        ClockStepBack,
         LastYear,
+        ClockStepBackRefused,
+        ClockJumpRefused,
+        MarkRefused,
+        LayoutRefused,
+        NumberRefused,
+        TimeUsedUpRefused,
+        DatabasesRefused,
     }
 }
 

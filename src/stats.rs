@@ -63,7 +63,7 @@ impl Wait {
 #[derive(Debug)]
 pub struct Request {
     waits: Cell<Option<Wait>>,
-    has_rollback: Cell<bool>,
+    has_step_back: Cell<bool>,
     /// When the mark that is being moved was first written.
     moves_since: Cell<Option<Instant>>,
 }
@@ -71,7 +71,7 @@ pub struct Request {
 impl Request {
     /// A request that has met nothing.
     pub fn new() -> Self {
-        Self { waits: Cell::new(None), has_rollback: Cell::new(false), moves_since: Cell::new(None) }
+        Self { waits: Cell::new(None), has_step_back: Cell::new(false), moves_since: Cell::new(None) }
     }
 
     /// Waits so long, at most a second, on the latch. Raises an ERROR at cancel, terminate and statement_timeout. To be called
@@ -87,24 +87,19 @@ impl Request {
 
     /// The same for a clock that was set back: it is behind the last id, or the mark, by `behind_ms`.
     pub fn wait_for_clock(&self, behind_ms: i64, wait_ms: i64) {
-        self.note_rollback(behind_ms, "wait");
+        if self.note_step_back() && shmem::is_due(Notice::ClockStepBack, MINUTE_MS) {
+            log!("snowflake_id: draws wait: clock is {behind_ms} ms behind the last id");
+        }
         self.wait(Wait::Clock, wait_ms);
     }
 
-    /// Notes that a clock was set back, and that the request ends with an error.
-    pub fn refuse_clock(&self, behind_ms: i64) {
-        count(Counter::RollbacksRefused, 1);
-        self.note_rollback(behind_ms, "are refused");
-    }
-
-    fn note_rollback(&self, behind_ms: i64, policy: &str) {
-        if self.has_rollback.replace(true) {
-            return;
+    /// Notes that the clock is behind by more than can be borrowed, whether that is waited for or refused. True the first time.
+    pub fn note_step_back(&self) -> bool {
+        let is_first = !self.has_step_back.replace(true);
+        if is_first {
+            count(Counter::ClockStepsBack, 1);
         }
-        count(Counter::Rollbacks, 1);
-        if shmem::is_due(Notice::Rollback, MINUTE_MS) {
-            log!("snowflake_id: the clock was set back: it is {behind_ms} ms behind; draws {policy}");
-        }
+        is_first
     }
 
     fn wait_by(&self, wait: Wait, sleep: impl FnOnce(&WaitEvent)) {
@@ -148,6 +143,29 @@ fn as_micros(duration: Duration) -> u64 {
 pub fn count(counter: Counter, number: u64) {
     if let Some(slot) = shmem::slot() {
         slot.add(counter, number);
+    }
+}
+
+/// Notes that a draw ends with an error: counts it by its reason, and logs the first of each reason in a minute with all that the
+/// error says, since the application that gets it may tell nobody.
+#[cold]
+pub fn note_refusal(error: &Error) {
+    let (counter, notice) = match error {
+        Error::Rollback { .. } | Error::ClockBeforeEpoch { .. } => {
+            (Counter::ClockStepsBackRefused, Notice::ClockStepBackRefused)
+        }
+        Error::Jumped { .. } => (Counter::ClockJumpsRefused, Notice::ClockJumpRefused),
+        Error::BehindMark { .. } => (Counter::MarkRefused, Notice::MarkRefused),
+        Error::OtherLayout { .. } => (Counter::LayoutRefused, Notice::LayoutRefused),
+        Error::NotSet(_) => (Counter::NumberRefused, Notice::NumberRefused),
+        Error::TimeUsedUp(_) => (Counter::TimeUsedUpRefused, Notice::TimeUsedUpRefused),
+        Error::TooManyDatabases(_) => (Counter::DatabasesRefused, Notice::DatabasesRefused),
+        // A mistake of the caller's, or no preload, without which nothing can be counted.
+        _ => return,
+    };
+    count(counter, 1);
+    if shmem::is_due(notice, MINUTE_MS) {
+        error.log("draws are refused");
     }
 }
 
