@@ -97,7 +97,7 @@ fn no_id_comes_twice_whatever_happens_to_the_servers() {
 
 /// Asserts that a lie breaks a promise, and how soon that is seen.
 fn assert_breaks(lie: Lie, guarantee: Guarantee) {
-    const SEEDS: u64 = 10_000;
+    const SEEDS: u64 = 20_000;
     let breaks =
         |seed: &u64| run(*seed, Some(lie), false).broken.borrow().iter().any(|(broken, _)| *broken == guarantee);
     let seed = (0..SEEDS).find(breaks);

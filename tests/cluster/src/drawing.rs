@@ -120,7 +120,8 @@ impl Builder {
             skip("libfaketime is not installed");
             return None;
         }
-        let server = self.faketime().start_with_extension();
+        // Long before, so that nothing rests on when the server has started.
+        let server = self.faketime_from("-20y").start_with_extension();
         server.freeze_clock_after_first_load(instant_ms);
         Some(server)
     }

@@ -87,7 +87,7 @@ impl Server {
     /// ([`Server::freeze_clock_after_first_load`]): its sessions look at the mark of their database.
     #[track_caller]
     pub fn start_again_at(&self, instant_ms: i64) {
-        self.freeze_clock(instant_ms);
+        self.freeze_clock(instant_ms - 7_200_000);
         self.start_again();
         self.freeze_clock_after_first_load(instant_ms);
     }

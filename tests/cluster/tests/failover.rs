@@ -260,7 +260,7 @@ fn two_databases_and_a_standby(layout: &str, max_borrow: &str) -> Option<(Server
     for database in ["postgres", "other"] {
         primary.connect_to(database).draw();
     }
-    let standby = primary.standby().faketime().start();
+    let standby = primary.standby().faketime_from("-20y").start();
     standby.freeze_clock(noon() - 60_000);
     standby.wait_until_replayed(&primary.flushed());
     Some((primary, standby))

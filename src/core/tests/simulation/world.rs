@@ -524,8 +524,13 @@ impl World {
         if before.layout == layout && self.random.one_in(2) {
             return before;
         }
-        let (worker, backup) =
-            self.random.pick(&[(first, false), (first, true), (first + 1, true), (first + half, false)]);
+        // Mostly between a backup worker and the worker of the same number.
+        let (worker, backup) = self.random.weighed(&[
+            (1, (first, false)),
+            (3, (first, true)),
+            (1, (first + 1, true)),
+            (3, (first + half, false)),
+        ]);
         Config { layout, worker, backup }
     }
 
