@@ -295,7 +295,7 @@ impl Error {
                     .into()
             }
             Self::Rollback { again, .. } => {
-                again.hint("If the clock was wrong only when the server started, restart the server. ")
+                again.hint("If the clock was wrong only at the first draw after the start, restart the server. ")
             }
             Self::BehindMark { again, .. } => again.hint(""),
             Self::FarAhead { id_ms, .. } => format!(
