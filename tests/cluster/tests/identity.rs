@@ -244,7 +244,7 @@ fn change_number(server: &Server, numbers: &[(&str, &str)], before: &[i64], logg
     assert_eq!(server.connect().value("SELECT count(*) - count(DISTINCT id) FROM t"), "0");
 
     let log = server.log_since(log_start);
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("LOG:") && line.contains("drawn")).collect();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("LOG:") && line.contains("drawn with")).collect();
     assert_eq!(lines.len(), 1, "{log}");
     assert!(lines[0].contains("worker") && logged.iter().all(|number| lines[0].contains(number)), "{}", lines[0]);
     drawn
