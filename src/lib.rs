@@ -22,6 +22,7 @@
 //!       guc                the settings, and how a wrong one stops the start
 //!       backend            what this backend may do now, the clock, and how it waits
 //!       error              every error's SQLSTATE, DETAIL and HINT; no unsafe
+//!       backtrace          what of a panic is not for an error's DETAIL; no unsafe
 //!       instant            timestamptz, date and timestamp
 //!         |
 //!       snowflake_core     layouts, ids, the generator, the mark; knows no PostgreSQL
@@ -34,6 +35,7 @@
 use pgrx::prelude::*;
 
 mod backend;
+mod backtrace;
 mod catalog;
 mod convert;
 mod draw;
@@ -58,6 +60,7 @@ pgrx::extension_sql_file!("../sql/surface.sql", name = "surface", finalize);
 /// Called by PostgreSQL when it loads the library: by the postmaster when preloaded, else by a session.
 #[pg_guard]
 pub extern "C-unwind" fn _PG_init() {
+    backtrace::init();
     guc::init();
     shmem::init();
     mark::init();

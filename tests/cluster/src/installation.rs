@@ -96,7 +96,7 @@ impl Installation {
     }
 
     /// Prepares a run of one of PostgreSQL's programs in `directory`, as the server's user, in an environment that owes
-    /// nothing to the caller's: no `PGHOST`, no locale, no `RUST_BACKTRACE` (which would fill an empty DETAIL).
+    /// nothing to the caller's: no `PGHOST`, no locale, no `RUST_BACKTRACE`.
     pub(crate) fn command(&self, name: &str, directory: &Path) -> Command {
         let mut command = Command::new(self.program(name));
         command.env_clear().current_dir(directory).env("HOME", directory).env("LC_ALL", "C").env("TZ", "UTC");

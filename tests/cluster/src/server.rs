@@ -68,6 +68,7 @@ pub struct Builder {
     archive: bool,
     small_disk: Option<u32>,
     tcp: bool,
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Builder {
@@ -122,6 +123,13 @@ impl Builder {
         self
     }
 
+    /// Sets a variable in the server's environment, which otherwise owes nothing to the caller's.
+    #[must_use]
+    pub fn environment(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.push((name, value));
+        self
+    }
+
     /// Describes a server that begins as a copy of a data directory.
     pub(crate) fn copy_of(
         files: &Arc<Files>,
@@ -162,6 +170,7 @@ impl Builder {
             postmaster: Mutex::new(None),
             kept: AtomicBool::new(false),
             has_disk: self.small_disk.is_some(),
+            environment: self.environment,
         };
         let (data_dir, origin) =
             (server.data_dir(), self.origin.as_ref().map_or_else(|| template().join("data"), |files| files.data_dir()));
@@ -207,6 +216,7 @@ pub struct Server {
     kept: AtomicBool,
     /// Whether the data directory is a mounted file system.
     has_disk: bool,
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Server {
@@ -221,6 +231,7 @@ impl Server {
             archive: false,
             small_disk: None,
             tcp: false,
+            environment: Vec::new(),
         };
         nothing.config("shared_preload_libraries", "snowflake_id")
     }
@@ -431,6 +442,7 @@ impl Server {
         command
             .arg("-D")
             .arg(self.data_dir())
+            .envs(self.environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a file can be cloned"))
             .stderr(log)

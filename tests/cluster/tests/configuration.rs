@@ -539,3 +539,38 @@ fn no_session_can_make_up_a_setting_with_our_prefix() {
     }
     assert!(server.connection().options("-c snowflake_id.foo=1").connect(NoTls).is_err());
 }
+
+/// A broken invariant is to have one; what PostgreSQL itself refuses is nothing to look into.
+#[test]
+fn no_error_of_postgresqls_own_carries_a_backtrace_of_rust() {
+    let server = Server::drawing().environment("RUST_BACKTRACE", "1").start_with_extension();
+    let mut session = server.connect();
+    session.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t VALUES (1)").unwrap();
+    let mut holder = server.connect();
+    holder.batch_execute("BEGIN; COMMENT ON SEQUENCE snowflake_mark IS 'held'").unwrap();
+    let cases = [
+        (
+            "BEGIN READ ONLY; SELECT snowflake_next()",
+            "25006",
+            "cannot execute snowflake_next() in a read-only transaction",
+        ),
+        (
+            "BEGIN; SET LOCAL lock_timeout = 1; SELECT snowflake_next()",
+            "55P03",
+            "canceling statement due to lock timeout",
+        ),
+        (
+            "BEGIN; DECLARE c CURSOR FOR SELECT * FROM t; FETCH c; SELECT snowflake_convert('t', 'id')",
+            "55006",
+            "cannot ALTER TABLE \"t\" because it is being used by active queries in this session",
+        ),
+    ];
+    for (statements, sqlstate, message) in cases {
+        let refusal = refused(session.batch_execute(statements));
+        session.batch_execute("ROLLBACK").unwrap();
+        assert_eq!(texts(&refusal), [sqlstate, message, "", ""], "{statements}");
+        if sqlstate == "55P03" {
+            holder.batch_execute("ROLLBACK").unwrap();
+        }
+    }
+}
