@@ -5,6 +5,7 @@
 //! through `stats::note_refusal`, which counts it.
 
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use snowflake_core::bounds::Instant;
 use snowflake_core::clock::Clock;
@@ -204,7 +205,20 @@ pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Err
 /// [`Error::NotPreloaded`], [`Error::NothingDrawn`].
 pub fn last() -> Result<i64, Error> {
     guc::config().ok_or(Error::NotPreloaded)?;
-    shmem::slot().and_then(Slot::last_id).ok_or(Error::NothingDrawn)
+    // Relaxed: a backend has one thread.
+    let is_known = |id: &i64| *id != FORGOTTEN.load(Ordering::Relaxed);
+    shmem::slot().and_then(Slot::last_id).filter(is_known).ok_or(Error::NothingDrawn)
+}
+
+/// The id that [`forget_last`] has made this session forget; -1 if there is none. No id that it draws later is the same.
+static FORGOTTEN: AtomicI64 = AtomicI64::new(-1);
+
+/// Makes the session forget its last id, until it draws another one. Raises nothing.
+pub fn forget_last() {
+    if let Some(id) = shmem::slot().and_then(Slot::last_id) {
+        // Relaxed: as above.
+        FORGOTTEN.store(id, Ordering::Relaxed);
+    }
 }
 
 /// Draws no id at or below `id` any more in this database; with `force`, even if `id` is far ahead of the clock.

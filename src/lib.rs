@@ -51,6 +51,7 @@ mod record;
 mod shmem;
 mod stats;
 mod text;
+mod utility;
 
 ::pgrx::pg_module_magic!(name, version);
 
@@ -65,4 +66,5 @@ pub extern "C-unwind" fn _PG_init() {
     shmem::init();
     mark::init();
     pushdown::init();
+    utility::init();
 }

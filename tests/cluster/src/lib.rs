@@ -13,6 +13,7 @@
 //! - [`marks`]: the marks of a database, and what an id needs of them
 //! - [`plans`]: plans and rows, with the time pushdown and without
 //! - [`patroni`]: servers that Patroni manages
+//! - [`pooler`]: PgBouncer in front of a server
 //! - [`clients`]: programs as people write them with their client, run for real
 //! - [`readme`]: the README's examples
 //! - [`refusal`]: an error of the server, taken apart
@@ -32,6 +33,7 @@ pub mod marks;
 pub mod outcome;
 pub mod patroni;
 pub mod plans;
+pub mod pooler;
 pub mod readme;
 pub mod refusal;
 mod scratch;
@@ -47,5 +49,6 @@ pub use marks::Marks;
 pub use outcome::{skip, wait_until};
 pub use patroni::{Patroni, has_patroni};
 pub use plans::plan;
+pub use pooler::{PgBouncer, PoolMode, has_pgbouncer};
 pub use refusal::{Refusal, refused};
 pub use server::{Builder, Server, Shutdown, StartFailure};

@@ -1,0 +1,133 @@
+//! PgBouncer in front of a server, as applications have it: one session of the server for many clients.
+//!
+//! It listens on a Unix socket in a directory of its own below the scratch directory, which is its working directory, too, so
+//! that the reaper knows it.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::thread;
+
+use nix::sys::signal::Signal;
+use postgres::{Client, Config, NoTls};
+
+use crate::installation::{Installation, cache};
+use crate::outcome::wait_until;
+use crate::scratch;
+use crate::server::{Server, copy, end};
+
+/// Names the socket only: it does not listen on the network.
+const PORT: u16 = 6432;
+
+/// Where the program is: installed, or unpacked by `make setup`.
+fn program() -> Option<PathBuf> {
+    let directories = env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
+    let installed = directories.into_iter().chain([PathBuf::from("/usr/sbin")]).map(|path| path.join("pgbouncer"));
+    let unpacked = cache().map(|cache| cache.join("programs/usr/sbin/pgbouncer"));
+    installed.chain(unpacked).find(|path| path.exists())
+}
+
+/// Returns whether PgBouncer is here; if not, a test that needs it is to [`skip`](crate::skip).
+#[must_use]
+pub fn has_pgbouncer() -> bool {
+    program().is_some()
+}
+
+/// When a client's session of the server goes to another client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolMode {
+    /// When the client leaves, after a `DISCARD ALL`.
+    Session,
+    /// After each transaction, as it is.
+    Transaction,
+}
+
+/// A PgBouncer whose clients share one session of the server.
+#[derive(Debug)]
+pub struct PgBouncer {
+    directory: PathBuf,
+    process: Child,
+}
+
+impl PgBouncer {
+    /// Starts a PgBouncer in front of a server, and returns when it accepts connections. Needs [`has_pgbouncer`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not start.
+    #[must_use]
+    #[track_caller]
+    pub fn start(server: &Server, mode: PoolMode) -> Self {
+        let directory = scratch::new_directory();
+        let mut program = program().expect("a test asks for has_pgbouncer() first");
+        // Who runs it need not be able to look into the home directory of who runs the test.
+        if Installation::get().changes_user() {
+            let readable = directory.join("pgbouncer");
+            copy(&program, &readable);
+            program = readable;
+        }
+        let mode = match mode {
+            PoolMode::Session => "session",
+            PoolMode::Transaction => "transaction",
+        };
+        let configuration = format!(
+            "[databases]
+* = host='{server}' port={server_port} user=postgres
+[pgbouncer]
+listen_addr =
+listen_port = {PORT}
+unix_socket_dir = {directory}
+auth_type = any
+pool_mode = {mode}
+server_reset_query = DISCARD ALL
+default_pool_size = 1
+",
+            server = server.directory().display(),
+            server_port = server.port(),
+            directory = directory.display(),
+        );
+        let file = directory.join("pgbouncer.ini");
+        fs::write(&file, configuration).expect("the directory is writable");
+        let log = OpenOptions::new().append(true).create(true).open(directory.join("log")).expect("it is writable");
+        let mut command = Installation::get().command(program.to_str().expect("its name is UTF-8"), &directory);
+        command.arg(&file).stdin(Stdio::null()).stdout(log.try_clone().expect("a file can be cloned")).stderr(log);
+        // Ctrl-C goes to a whole process group, and must not reach it.
+        let process = command.process_group(0).spawn().expect("there is the program");
+        let pooler = Self { directory, process };
+        wait_until("PgBouncer", || pooler.connection().connect(NoTls).is_ok());
+        pooler
+    }
+
+    fn connection(&self) -> Config {
+        let mut config = Config::new();
+        config.host_path(&self.directory).port(PORT).user("postgres").dbname("postgres");
+        config
+    }
+
+    /// Connects a client. In [`PoolMode::Transaction`] it is to send simple queries only: PgBouncer forwards what a client has
+    /// prepared from version 1.21 on.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is refused.
+    #[must_use]
+    #[track_caller]
+    pub fn connect(&self) -> Client {
+        self.connection().connect(NoTls).expect("PgBouncer accepts a connection")
+    }
+}
+
+impl Drop for PgBouncer {
+    /// Never panics: it runs while a failed test unwinds.
+    fn drop(&mut self) {
+        // "Immediate shutdown", whatever clients there are.
+        end(&mut self.process, Signal::SIGTERM);
+        if thread::panicking() {
+            let log = fs::read(self.directory.join("log")).unwrap_or_default();
+            eprintln!("PgBouncer's log:\n{}", String::from_utf8_lossy(&log));
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
