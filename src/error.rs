@@ -56,6 +56,12 @@ pub enum Error {
     TooManyDatabases(usize),
     /// A column that cannot become a snowflake column.
     Unconvertible(Unconvertible),
+    /// A number of servers with a fraction, which PostgreSQL would round.
+    NotWhole { setting: String, text: String },
+    /// A name with our prefix that is no setting; the settings' names, and which of them may be meant.
+    UnknownSetting { name: String, meant: Option<String>, known: Vec<String> },
+    /// A setting's name with another prefix than ours.
+    OtherPrefix { name: String, meant: String },
 }
 
 /// When a clock that is behind is far enough for ids to be drawn again.
@@ -159,6 +165,9 @@ impl Error {
             Self::TimeUsedUp(_) => ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
             Self::Rollback { .. } | Self::BehindMark { .. } | Self::Jumped { .. } => ERRCODE_SYSTEM_ERROR,
             Self::Unconvertible(error) => error.sqlstate(),
+            Self::NotWhole { .. } => ERRCODE_INVALID_PARAMETER_VALUE,
+            Self::UnknownSetting { .. } => ERRCODE_UNDEFINED_OBJECT,
+            Self::OtherPrefix { .. } => ERRCODE_WARNING,
         }
     }
 
@@ -191,6 +200,10 @@ impl Error {
             Self::NoExtension => "extension \"snowflake_id\" is not created in this database".into(),
             Self::TooManyDatabases(most) => format!("ids are drawn in {most} databases already, which is the limit"),
             Self::Unconvertible(error) => error.message(),
+            // As PostgreSQL words the first two.
+            Self::NotWhole { setting, text } => format!("invalid value for parameter \"{setting}\": \"{text}\""),
+            Self::UnknownSetting { name, .. } => format!("unrecognized configuration parameter \"{name}\""),
+            Self::OtherPrefix { name, .. } => format!("configuration parameter \"{name}\" has no effect"),
         }
     }
 
@@ -289,7 +302,9 @@ impl Error {
                 .into(),
             Self::NothingDrawn => "Call snowflake_next() first.".into(),
             Self::NegativeCount(_) => return None,
-            Self::ClockBeforeEpoch { .. } => "Check the server's clock and its time synchronization.".into(),
+            Self::ClockBeforeEpoch { .. } => {
+                "Check the server's clock and its time synchronization, and the epoch of \"snowflake_id.layout\".".into()
+            }
             Self::TimeUsedUp(_) => {
                 "Check the server's clock. If it is right, choose another layout for new ids; old ids can still be read."
                     .into()
@@ -324,6 +339,11 @@ impl Error {
                 "Restart the server: databases that draw no more ids are then not counted.".into()
             }
             Self::Unconvertible(error) => return error.hint(),
+            Self::NotWhole { .. } => "The value must be a whole number.".into(),
+            Self::UnknownSetting { meant: Some(meant), .. } | Self::OtherPrefix { meant, .. } => {
+                format!("Perhaps you meant \"{meant}\".")
+            }
+            Self::UnknownSetting { known, .. } => format!("The settings are {}.", known.join(", ")),
         })
     }
 

@@ -2,11 +2,13 @@
 //!
 //! PostgreSQL only warns about a wrong value of a custom setting in the configuration file, and takes the default: a typo
 //! would draw ids of another layout, or another server's. So each setting, once defined, is offered the file's value a
-//! second time, with FATAL as the level of what it refuses. A name that is none of ours is FATAL too.
+//! second time, with FATAL as the level of what it refuses, and the place of the value as CONTEXT. A name with our prefix that is
+//! none of ours is FATAL too.
 //!
 //! Settings are defined in the order in which their checks build on each other: layout, backup_worker, then the numbers.
-//! At a reload and in ALTER SYSTEM the same checks refuse, and the server lives on. A check hook that panicked there would
-//! take the postmaster down: hooks catch everything.
+//! At a reload the same checks refuse, by the values that the others will have at the next start (`values.rs`), and the server
+//! lives on. A check hook that panicked there would take the postmaster down: hooks catch everything. ALTER SYSTEM is looked at
+//! before it runs (`utility.rs`): a hook for a number is not told what was rounded, and none is called for RESET.
 //!
 //! **Without preload** a session may define only what it may change, so only `layout` is defined, for decoding.
 
@@ -23,9 +25,12 @@ use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::error::IdError;
 use snowflake_core::generator::Identity;
 use snowflake_core::layout::{Field, Layout};
+use snowflake_core::spelling::{distance, nearest};
 
 use crate::backend::{self, WallClock};
+use crate::configuration::{self, Given, Place, has_prefix};
 use crate::error::{Error, known_as};
+use crate::values::{DEFAULT_LAYOUT, NOT_SET, Next, Setting, Values, is_rounded, number as as_number};
 
 /// What to do when the clock is behind the last id by more than can be borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
@@ -38,17 +43,17 @@ pub enum OnRollback {
     Wait,
 }
 
-/// The value of a number that is not set. A default of 0 on every server is the classic way to duplicate ids.
-const NOT_SET: i32 = -1;
-
 /// An hour. More would only put ids further into the future than anybody would look for them.
 const LONGEST_BORROW_MS: i32 = 3_600_000;
 
 const DAY_MS: i32 = 86_400_000;
 
-const LAYOUT_NAME: &CStr = c"snowflake_id.layout";
+const LAYOUT_NAME: &CStr = Setting::Layout.name();
 
-static LAYOUT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"snowflake"));
+/// What all our settings begin with.
+const PREFIX: &str = "snowflake_id.";
+
+static LAYOUT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(DEFAULT_LAYOUT));
 static WORKER_ID: GucSetting<i32> = GucSetting::<i32>::new(NOT_SET);
 static DATACENTER_ID: GucSetting<i32> = GucSetting::<i32>::new(NOT_SET);
 static BACKUP_WORKER: GucSetting<bool> = GucSetting::<bool>::new(false);
@@ -82,6 +87,9 @@ pub struct Config {
 
 /// The layout that this server runs with: set when `layout` is defined at server start, and used by the later checks.
 static RUNNING_LAYOUT: OnceLock<Layout> = OnceLock::new();
+
+/// The settings that the server's command line gives.
+static OF_COMMAND_LINE: OnceLock<Vec<Setting>> = OnceLock::new();
 
 /// Set at the end of `init` at server start, and inherited by every backend.
 static CONFIG: OnceLock<Config> = OnceLock::new();
@@ -186,6 +194,9 @@ pub fn init() {
         return;
     }
 
+    let of_command_line = |given: Given| Setting::named(&given.name).filter(|_| given.place == Place::CommandLine);
+    OF_COMMAND_LINE.get_or_init(|| configuration::unknown().into_iter().filter_map(of_command_line).collect());
+
     define(LAYOUT_NAME, || define_layout(GucContext::Postmaster));
     // Valid: define() has just ended the start of a server with another.
     let text = LAYOUT.get().unwrap_or_default();
@@ -276,7 +287,7 @@ pub fn init() {
             GucFlags::EXPLAIN,
         );
     });
-    refuse_unknown_names();
+    look_at_unknown_names();
     // SAFETY: a call into PostgreSQL's postmaster, which has one thread; the text is copied.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"snowflake_id".as_ptr()) };
 
@@ -311,7 +322,10 @@ fn announce(config: &Config) {
     if let Err(field) = drawing {
         Error::NotSet(*field).report().report(PgLogLevel::WARNING);
     }
-    if layout.tick_at(WallClock.now_ms()) > layout.last_tick() as i64 {
+    let now_ms = WallClock.now_ms();
+    if now_ms < layout.epoch_ms() {
+        Error::ClockBeforeEpoch { now_ms, layout: *layout }.report().report(PgLogLevel::WARNING);
+    } else if layout.tick_at(now_ms) > layout.last_tick() as i64 {
         Error::TimeUsedUp(*layout).report().report(PgLogLevel::WARNING);
     } else if let Some(message) = last_year(layout) {
         warning!("{message}");
@@ -384,9 +398,14 @@ fn given(name: &CStr) -> Option<CString> {
 
 /// Defines a setting; a value given for it that it refuses is FATAL, in PostgreSQL's words or the check hook's.
 fn define(name: &'static CStr, define: impl FnOnce()) {
-    let given = given(name);
-    define();
-    if let Some(value) = given {
+    let unknown = configuration::unknown();
+    let given = unknown.into_iter().find(|given| given.name.as_bytes().eq_ignore_ascii_case(name.to_bytes()));
+    silently(define);
+    let Some(Given { value, place, .. }) = given else { return };
+    place.as_context(|| {
+        if Setting::named(&name.to_string_lossy()).is_some_and(Setting::is_number) && is_rounded(&value) {
+            not_whole(name, &value).report().report(PgLogLevel::FATAL);
+        }
         // SAFETY: a call into PostgreSQL's postmaster, which has one thread. changeVal = false: only checks. FATAL ends
         // this process without unwinding.
         unsafe {
@@ -401,68 +420,80 @@ fn define(name: &'static CStr, define: impl FnOnce()) {
                 false,
             );
         }
+    });
+}
+
+/// Defines a setting without PostgreSQL's WARNING for a value that it refuses: that one is FATAL, and reported then.
+fn silently(define: impl FnOnce()) {
+    // SAFETY: a setting of the postmaster, which has one thread. What is defined raises FATAL or nothing.
+    unsafe {
+        let level = pg_sys::log_min_messages;
+        pg_sys::log_min_messages = PgLogLevel::ERROR as c_int;
+        define();
+        pg_sys::log_min_messages = level;
     }
 }
 
+fn not_whole(name: &CStr, value: &CStr) -> Error {
+    let [setting, text] = [name, value].map(|text| text.to_string_lossy().into_owned());
+    Error::NotWhole { setting, text }
+}
+
 /// Ends the start if a value was given for a name with our prefix that is no setting: a typo in a name is as bad as one
-/// in a value, and PostgreSQL only warns.
-fn refuse_unknown_names() {
-    // SAFETY: the postmaster, which has one thread, reads its own list of settings.
-    let unknown = unsafe {
-        #[cfg(feature = "pg15")]
-        let (settings, count) = (pg_sys::get_guc_variables(), pg_sys::GetNumConfigOptions());
-        #[cfg(not(feature = "pg15"))]
-        let (settings, count) = {
-            let mut count = 0;
-            (pg_sys::get_guc_variables(&raw mut count), count)
-        };
-        (0..usize::try_from(count).unwrap_or(0))
-            .map(|n| *(*settings.add(n)))
-            .filter(|setting| setting.flags & pg_sys::GUC_CUSTOM_PLACEHOLDER as c_int != 0)
-            .map(|setting| CStr::from_ptr(setting.name).to_string_lossy().into_owned())
-            .find(|name| name.to_ascii_lowercase().starts_with("snowflake_id."))
-    };
-    if let Some(name) = unknown {
-        ereport!(
-            PgLogLevel::FATAL,
-            PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
-            format!("unrecognized configuration parameter \"{name}\"")
-        );
+/// in a value, and PostgreSQL only warns. Warns of a name of ours with another prefix, of which nothing else would tell: if it is
+/// like ours, since other libraries have their own.
+fn look_at_unknown_names() {
+    let known = configuration::known(PREFIX);
+    for Given { name, place, .. } in configuration::unknown() {
+        let Some((prefix, last)) = name.split_once('.') else { continue };
+        if has_prefix(&name, PREFIX) {
+            let own_parts = known.iter().map(|name| &name[PREFIX.len()..]);
+            let meant = nearest(last, own_parts).map(|last| format!("{PREFIX}{last}"));
+            let error = Error::UnknownSetting { name, meant, known: known.clone() };
+            place.as_context(|| error.report().report(PgLogLevel::FATAL));
+            return;
+        }
+        let is_like_ours = prefix.to_ascii_lowercase().contains("snowflake") || distance(prefix, "snowflake_id") <= 2;
+        let meant = format!("{PREFIX}{}", last.to_ascii_lowercase());
+        if is_like_ours && known.contains(&meant) {
+            place.as_context(|| Error::OtherPrefix { name, meant }.report().report(PgLogLevel::WARNING));
+        }
+    }
+}
+
+/// Why a value is refused, and what to do.
+struct Refused {
+    error: Error,
+    hint: Option<String>,
+}
+
+impl<E: Into<Error>> From<E> for Refused {
+    fn from(error: E) -> Self {
+        let error = error.into();
+        Self { hint: error.hint(), error }
     }
 }
 
 /// Runs a check; tells PostgreSQL why a value is refused. Never unwinds into PostgreSQL: during a reload that would take
 /// the postmaster down.
-fn checked(setting: &'static CStr, check: impl FnOnce() -> Result<(), Error> + std::panic::UnwindSafe) -> bool {
+fn checked(setting: Setting, check: impl FnOnce() -> Result<(), Refused> + std::panic::UnwindSafe) -> bool {
     catch_unwind(move || match check() {
         Ok(()) => true,
-        Err(error) => {
-            explain(setting, &error);
+        Err(refused) => {
+            explain(setting, refused);
             false
         }
     })
     .unwrap_or(false)
 }
 
+/// The DETAIL of a refused value.
+fn detail(setting: Setting) -> String {
+    format!("The value is invalid for parameter \"{}\".", setting.name().to_string_lossy())
+}
+
 /// Sets what PostgreSQL reports for a refused value: our message, the setting in the DETAIL, and a HINT.
-fn explain(setting: &CStr, error: &Error) {
-    let running = RUNNING_LAYOUT.get().map(Layout::to_string).unwrap_or_default();
-    let hint = match error {
-        // Not at the start, but at a reload or in ALTER SYSTEM.
-        Error::Id(_) if CONFIG.get().is_some() => Some(format!(
-            "The running layout is \"{running}\". To change layout and number together, edit the configuration file and \
-             restart the server."
-        )),
-        Error::Id(IdError::Part { field: Field::Worker, .. }) if BACKUP_WORKER.get() => Some(format!(
-            "The layout is \"{running}\", and \"snowflake_id.backup_worker\" keeps the upper half of its worker numbers."
-        )),
-        Error::Id(IdError::Part { .. }) => Some(format!("The layout is \"{running}\".")),
-        Error::Id(IdError::NoField { .. }) => {
-            Some(format!("Remove the setting, or choose another layout; the layout is \"{running}\"."))
-        }
-        _ => error.hint(),
-    };
-    let detail = format!("The value is invalid for parameter \"{}\".", setting.to_string_lossy());
+fn explain(setting: Setting, refused: Refused) {
     let copy = |text: String| {
         CString::new(text).map_or(ptr::null_mut(), |text| {
             // SAFETY: copies into PostgreSQL's current memory context, as GUC_check_errmsg() does.
@@ -471,9 +502,188 @@ fn explain(setting: &CStr, error: &Error) {
     };
     // SAFETY: these variables exist for check hooks to set; a process has one thread.
     unsafe {
-        pg_sys::GUC_check_errmsg_string = copy(error.message());
-        pg_sys::GUC_check_errdetail_string = copy(detail);
-        pg_sys::GUC_check_errhint_string = hint.map_or(ptr::null_mut(), copy);
+        pg_sys::GUC_check_errmsg_string = copy(refused.error.message());
+        pg_sys::GUC_check_errdetail_string = copy(detail(setting));
+        pg_sys::GUC_check_errhint_string = refused.hint.map_or(ptr::null_mut(), copy);
+    }
+}
+
+/// The values of the running server, or, at the start, of what is defined already.
+fn running() -> Values {
+    Values {
+        layout: RUNNING_LAYOUT.get().copied(),
+        backup_worker: BACKUP_WORKER.get(),
+        worker_id: WORKER_ID.get(),
+        datacenter_id: DATACENTER_ID.get(),
+    }
+}
+
+fn next_start() -> Option<Next> {
+    Next::read(running(), OF_COMMAND_LINE.get().map(Vec::as_slice).unwrap_or_default())
+}
+
+/// Checks a new value of a setting against the others: at the start, those that are defined already; later, those of the next start.
+/// Called in every process at each reload, so nothing is read for a value that stays what it is.
+fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), Refused> {
+    let running = running();
+    let mut values = running;
+    change(&mut values);
+    if CONFIG.get().is_none() {
+        return values
+            .check(setting)
+            .map_err(|error| Refused { hint: hint_at_start(&values, &error), error: error.into() });
+    }
+    if !values.differs(&running, setting) {
+        return Ok(());
+    }
+    let next = next_start();
+    if let Some(Given { value, .. }) =
+        next.as_ref().and_then(|next| next.given(setting)).filter(|_| setting.is_number())
+        && is_rounded(value)
+    {
+        let mut rounded = running;
+        let number = as_number(value).unwrap_or(NOT_SET);
+        if setting == Setting::WorkerId {
+            rounded.worker_id = number
+        } else {
+            rounded.datacenter_id = number
+        }
+        if !rounded.differs(&values, setting) {
+            return Err(not_whole(setting.name(), value).into());
+        }
+    }
+    let mut values = next.as_ref().map_or(running, Next::values);
+    change(&mut values);
+    // Another one that changes, too, is checked by itself.
+    let is_new = |other: &Setting| *other != setting && values.differs(&running, *other);
+    check_all(setting.concerns().iter().filter(|other| !is_new(other)), setting, &values, next.as_ref())
+}
+
+/// Checks the values of settings that have to go with a new value of `changed`.
+fn check_all<'a>(
+    mut settings: impl Iterator<Item = &'a Setting>,
+    changed: Setting,
+    values: &Values,
+    next: Option<&Next>,
+) -> Result<(), Refused> {
+    settings.try_for_each(|other| {
+        values.check(*other).map_err(|error| {
+            let hint = if *other == changed {
+                hint_by_layout(values, &error, next)
+            } else {
+                hint_by_other(*other, values, next)
+            };
+            Refused { error: error.into(), hint: Some(hint) }
+        })
+    })
+}
+
+/// Which layout it is that a value does not go with.
+fn layout_of(values: &Values, error: &IdError) -> String {
+    let is_halved = values.backup_worker && matches!(error, IdError::Part { field: Field::Worker, .. });
+    let half =
+        if is_halved { ", and \"snowflake_id.backup_worker\" keeps the upper half of its worker numbers" } else { "" };
+    format!("is \"{}\"{half}", values.shown(Setting::Layout))
+}
+
+fn hint_at_start(values: &Values, error: &IdError) -> Option<String> {
+    let layout = layout_of(values, error);
+    match error {
+        IdError::Part { .. } => Some(format!("The layout {layout}.")),
+        IdError::NoField { .. } => Some(format!("Remove the setting, or choose another layout; the layout {layout}.")),
+        error => Error::from(error.clone()).hint(),
+    }
+}
+
+fn hint_by_layout(values: &Values, error: &IdError, next: Option<&Next>) -> String {
+    let (layout, place) = (layout_of(values, error), place_of(Setting::Layout, next));
+    format!(
+        "At the next start the layout {layout}{place}. For a number of another layout, change the layout first, or edit \
+         the configuration file; then restart the server."
+    )
+}
+
+fn hint_by_other(other: Setting, values: &Values, next: Option<&Next>) -> String {
+    let (name, value, place) = (other.name().to_string_lossy(), values.shown(other), place_of(other, next));
+    format!(
+        "At the next start \"{name}\" is {value}{place}. Change that first, or edit the configuration file; then restart \
+         the server."
+    )
+}
+
+fn place_of(setting: Setting, next: Option<&Next>) -> String {
+    next.and_then(|next| next.place(setting)).map(|place| format!(" ({place})")).unwrap_or_default()
+}
+
+/// Raises an error for an ALTER SYSTEM with which the next start would fail, or would take another number than the one written.
+/// What the caller may not do is left to PostgreSQL, and so is a value that is wrong by itself.
+///
+/// # Safety
+/// A statement that is about to run.
+#[pg_guard]
+pub unsafe extern "C-unwind" fn check_alter_system(statement: *mut pg_sys::AlterSystemStmt) {
+    use pg_sys::VariableSetKind::{VAR_RESET_ALL, VAR_SET_VALUE};
+    // SAFETY: the caller's; it has a name unless it concerns all settings. Errors are raised through pgrx's guard.
+    let (setting, value) = unsafe {
+        let set = (*statement).setstmt;
+        let concerns_all = (*set).kind == VAR_RESET_ALL;
+        let setting = (!concerns_all).then(|| Setting::named(&CStr::from_ptr((*set).name).to_string_lossy())).flatten();
+        if setting.is_none() && !concerns_all || !may_alter_system((*set).name) {
+            return;
+        }
+        let value = if (*set).kind == VAR_SET_VALUE { pg_sys::ExtractSetVariableArgs(set) } else { ptr::null_mut() };
+        (setting, value.as_ref().map(|value| CStr::from_ptr(value)))
+    };
+    let result = match (setting, value) {
+        (Some(setting), Some(value)) => check_written(setting, value).map_err(|refused| (refused, detail(setting))),
+        _ => check_removed(setting).map_err(|refused| {
+            let what =
+                setting.map_or("the settings".into(), |setting| format!("\"{}\"", setting.name().to_string_lossy()));
+            (refused, format!("The server would not start without {what} in postgresql.auto.conf."))
+        }),
+    };
+    if let Err((Refused { error, hint }, detail)) = result {
+        let report =
+            pg_sys::panic::ErrorReport::new(error.sqlstate(), error.message(), "snowflake_id").set_detail(detail);
+        hint.into_iter().fold(report, pg_sys::panic::ErrorReport::set_hint).report(PgLogLevel::ERROR);
+    }
+}
+
+/// Checks a value that ALTER SYSTEM is about to write.
+fn check_written(setting: Setting, value: &CStr) -> Result<(), Refused> {
+    if setting.is_number() && is_rounded(value) {
+        return Err(not_whole(setting.name(), value).into());
+    }
+    let Some(next) = next_start() else { return Ok(()) };
+    let next = next.with(setting, value);
+    check_all(setting.concerns().iter(), setting, &next.values(), Some(&next))
+}
+
+/// Checks what is left when ALTER SYSTEM has removed a value, or all. What would fail anyway is no reason to keep one.
+fn check_removed(setting: Option<Setting>) -> Result<(), Refused> {
+    let Some(next) = next_start() else { return Ok(()) };
+    let before = next.values();
+    let next = next.without(setting);
+    let values = next.values();
+    let concerned = setting.map_or(&Setting::ALL[..], Setting::concerns);
+    concerned.iter().filter(|other| before.check(**other).is_ok()).try_for_each(|other| {
+        values
+            .check(*other)
+            .map_err(|error| Refused { error: error.into(), hint: Some(hint_by_other(*other, &values, Some(&next))) })
+    })
+}
+
+/// Whether PostgreSQL lets the caller change a setting, or all for a null, in the configuration file.
+///
+/// # Safety
+/// A text or null.
+unsafe fn may_alter_system(name: *const c_char) -> bool {
+    // SAFETY: the caller's; look up rows of catalogs in a transaction. Errors are raised through pgrx's guard.
+    unsafe {
+        let mode = pg_sys::ACL_ALTER_SYSTEM as pg_sys::AclMode;
+        let is_permitted = pg_sys::AclResult::ACLCHECK_OK;
+        pg_sys::superuser()
+            || !name.is_null() && pg_sys::pg_parameter_aclcheck(name, pg_sys::GetUserId(), mode) == is_permitted
     }
 }
 
@@ -503,11 +713,11 @@ unsafe extern "C-unwind" fn check_layout(
     _extra: *mut *mut c_void,
     _source: pg_sys::GucSource::Type,
 ) -> bool {
-    checked(LAYOUT_NAME, move || {
+    checked(Setting::Layout, move || {
         // SAFETY: PostgreSQL hands check hooks a pointer to the new value, a text or null.
         let text = unsafe { (*value).as_ref().map(|text| CStr::from_ptr(text)) };
-        Layout::parse(&text.unwrap_or_default().to_string_lossy())?;
-        Ok(())
+        let layout = Layout::parse(&text.unwrap_or_default().to_string_lossy())?;
+        check_change(Setting::Layout, |values| values.layout = Some(layout))
     })
 }
 
@@ -516,13 +726,9 @@ unsafe extern "C-unwind" fn check_backup_worker(
     _extra: *mut *mut c_void,
     _source: pg_sys::GucSource::Type,
 ) -> bool {
-    checked(c"snowflake_id.backup_worker", move || {
-        // SAFETY: PostgreSQL hands check hooks a pointer to the new value.
-        let backup = unsafe { *value };
-        let layout = RUNNING_LAYOUT.get().expect("layout is defined first");
-        Identity::worker_numbers(layout, backup)?;
-        Ok(())
-    })
+    // SAFETY: PostgreSQL hands check hooks a pointer to the new value.
+    let backup = unsafe { *value };
+    checked(Setting::BackupWorker, move || check_change(Setting::BackupWorker, |values| values.backup_worker = backup))
 }
 
 unsafe extern "C-unwind" fn check_worker_id(
@@ -532,7 +738,7 @@ unsafe extern "C-unwind" fn check_worker_id(
 ) -> bool {
     // SAFETY: PostgreSQL hands check hooks a pointer to the new value.
     let worker = unsafe { *value };
-    checked(c"snowflake_id.worker_id", move || check_number(Field::Worker, worker))
+    checked(Setting::WorkerId, move || check_change(Setting::WorkerId, |values| values.worker_id = worker))
 }
 
 unsafe extern "C-unwind" fn check_datacenter_id(
@@ -542,20 +748,7 @@ unsafe extern "C-unwind" fn check_datacenter_id(
 ) -> bool {
     // SAFETY: PostgreSQL hands check hooks a pointer to the new value.
     let datacenter = unsafe { *value };
-    checked(c"snowflake_id.datacenter_id", move || check_number(Field::Datacenter, datacenter))
-}
-
-/// Checks one number against the running layout, the other number being whatever the layout wants.
-fn check_number(field: Field, value: i32) -> Result<(), Error> {
-    if value == NOT_SET {
-        return Ok(());
-    }
-    let layout = RUNNING_LAYOUT.get().expect("layout is defined first");
-    let value = Some(i64::from(value));
-    let (worker, datacenter, backup) = match field {
-        Field::Worker => (value, Some(0), BACKUP_WORKER.get()),
-        _ => (Some(0), value, false),
-    };
-    Identity::new(layout, worker, datacenter, backup)?;
-    Ok(())
+    checked(Setting::DatacenterId, move || {
+        check_change(Setting::DatacenterId, |values| values.datacenter_id = datacenter)
+    })
 }

@@ -20,6 +20,8 @@
 //!       shmem              the generator, the marks and the backends' slots in shared memory
 //!         |
 //!       guc                the settings, and how a wrong one stops the start
+//!       values             which of their values go together, now and at the next start
+//!       configuration      where a value stands: in the configuration files, on the command line
 //!       backend            what this backend may do now, the clock, and how it waits
 //!       error              every error's SQLSTATE, DETAIL and HINT; no unsafe
 //!       backtrace          what of a panic is not for an error's DETAIL; no unsafe
@@ -37,6 +39,7 @@ use pgrx::prelude::*;
 mod backend;
 mod backtrace;
 mod catalog;
+mod configuration;
 mod convert;
 mod draw;
 mod entry;
@@ -52,6 +55,7 @@ mod shmem;
 mod stats;
 mod text;
 mod utility;
+mod values;
 
 ::pgrx::pg_module_magic!(name, version);
 

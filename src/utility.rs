@@ -3,6 +3,7 @@
 //! | statement | what is done |
 //! |---|---|
 //! | `DISCARD ALL`, `DISCARD SEQUENCES` | the session forgets its last id, as `lastval()`: a pooler's next client must not be told it |
+//! | `ALTER SYSTEM` | it is refused if the server would not start with it (`guc.rs`) |
 //!
 //! Any other statement costs a look at its tag. **The hook is plain**: no guard around the statement that is passed on, which
 //! would take an error's context away; hence no destructor, no allocation, no panic on its frame.
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::pg_sys::{self, NodeTag};
 
-use crate::{backend, draw};
+use crate::{backend, draw, guc};
 
 unsafe extern "C-unwind" {
     /// tcop/utility.h
@@ -81,6 +82,9 @@ unsafe extern "C-unwind" fn process(
             let target = (*statement.cast::<pg_sys::DiscardStmt>()).target;
             target == pg_sys::DiscardMode::DISCARD_ALL || target == pg_sys::DiscardMode::DISCARD_SEQUENCES
         };
+        if (*statement).type_ == NodeTag::T_AlterSystemStmt {
+            guc::check_alter_system(statement.cast());
+        }
         let run = PREVIOUS.unwrap_or(standard_ProcessUtility);
         run(pstmt, query_string, read_only_tree, context, params, query_env, dest, completion);
         // Only now: a DISCARD ALL that was refused, in a transaction, has discarded nothing.

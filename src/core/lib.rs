@@ -13,6 +13,7 @@
 //! | What happens after a crash, a failover, a restore? | [`mark`] |
 //! | Where does the time come from, how is an instant written? | [`clock`] |
 //! | What can go wrong with a text or a number? | [`error`] |
+//! | Which word was meant by one that is misspelt? | [`spelling`] |
 //!
 //! ```
 //! use snowflake_core::generator::{Generator, Identity, Limits, NO_MARK};
@@ -40,3 +41,4 @@ pub mod generator;
 pub mod id;
 pub mod layout;
 pub mod mark;
+pub mod spelling;

@@ -22,6 +22,14 @@ fn unset(server: &Server, settings: &[(&str, &str)]) {
     }
 }
 
+/// Where the configuration file has a setting, as the server says it.
+fn place(server: &Server, name: &str) -> String {
+    let path = server.data_dir().join("test.conf");
+    let file = fs::read_to_string(&path).unwrap();
+    let line = file.lines().position(|line| line.starts_with(&format!("snowflake_id.{name} ="))).unwrap() + 1;
+    format!("line {line} of configuration file \"{}\"", path.display())
+}
+
 /// What PostgreSQL says about a number of milliseconds outside a setting's range. From version 17 on it repeats the unit.
 fn outside_the_range(name: &str, value: &str, maximum: u32) -> String {
     let unit = if postgres_version() >= 17 { " ms" } else { "" };
@@ -39,7 +47,7 @@ fn a_wrong_value_stops_the_start_and_the_log_says_why() {
     let server = Server::drawing().config("log_line_prefix", "%e ").start();
     server.stop(Shutdown::Fast);
 
-    // What the file holds; then SQLSTATE, message, DETAIL and the beginning of the HINT of the FATAL error.
+    // What the file holds, the wrong value last; then SQLSTATE, message, DETAIL and the beginning of the HINT of the FATAL error.
     type Case<'a> = (&'a [(&'a str, &'a str)], [&'a str; 4]);
     let cases: &[Case] = &[
         (
@@ -107,7 +115,33 @@ fn a_wrong_value_stops_the_start_and_the_log_says_why() {
                 "A layout is written like \"time:41 ",
             ],
         ),
-        (&[("layuot", "twitter")], ["42704", "unrecognized configuration parameter \"snowflake_id.layuot\"", "", ""]),
+        (
+            &[("layuot", "twitter")],
+            [
+                "42704",
+                "unrecognized configuration parameter \"snowflake_id.layuot\"",
+                "",
+                "Perhaps you meant \"snowflake_id.layout\".",
+            ],
+        ),
+        (
+            &[("Worker", "5")],
+            [
+                "42704",
+                "unrecognized configuration parameter \"snowflake_id.Worker\"",
+                "",
+                "Perhaps you meant \"snowflake_id.worker_id\".",
+            ],
+        ),
+        (
+            &[("node", "5")],
+            [
+                "42704",
+                "unrecognized configuration parameter \"snowflake_id.node\"",
+                "",
+                "The settings are snowflake_id.backup_worker, snowflake_id.datacenter_id, ",
+            ],
+        ),
         (
             &[("layout", "mastodon"), ("worker_id", "-1"), ("backup_worker", "on")],
             [
@@ -153,11 +187,256 @@ fn a_wrong_value_stops_the_start_and_the_log_says_why() {
         }
         // The HINT may go on.
         assert!(failure.log.contains(expected.trim_end()), "{settings:?}: expected\n{expected}in {failure:?}");
+        assert_eq!(failure.log.matches(message).count(), 1, "{settings:?}: reported once, in {failure:?}");
+        let context = format!("{sqlstate} CONTEXT:  {}\n", place(&server, settings.last().unwrap().0));
+        assert!(failure.log.contains(&context), "{settings:?}: expected\n{context}in {failure:?}");
         assert!(!failure.log.contains("ready to accept connections"), "{settings:?}: {failure:?}");
         unset(&server, settings);
         set(&server, &[("worker_id", "5")]);
     }
     server.start_again();
+}
+
+/// PostgreSQL rounds a setting's number before any library is told of it.
+#[test]
+fn a_number_that_would_be_rounded_is_refused() {
+    let server = Server::drawing().config("log_line_prefix", "%e ").start();
+    let mut session = server.connect();
+    let message = |name: &str, value: &str| format!("invalid value for parameter \"snowflake_id.{name}\": \"{value}\"");
+    const HINT: &str = "The value must be a whole number.";
+    for (name, value) in [("worker_id", "5.5"), ("worker_id", "'4.6'"), ("worker_id", "5e-1"), ("datacenter_id", ".5")]
+    {
+        let refusal = refused(session.batch_execute(&format!("ALTER SYSTEM SET snowflake_id.{name} = {value}")));
+        // PostgreSQL's parser has read the numbers.
+        let shown = value.trim_matches('\'');
+        let detail = format!("The value is invalid for parameter \"snowflake_id.{name}\".");
+        assert_eq!(texts(&refusal), ["22023", &message(name, shown), &detail, HINT], "{name} = {value}");
+    }
+    let start = server.log_length();
+    set(&server, &[("worker_id", "6.6")]);
+    server.reload();
+    let log = server.log_since(start);
+    assert!(log.contains(&format!("22023 LOG:  {}\n", message("worker_id", "6.6"))), "{log}");
+    let pending = "SELECT pending_restart FROM pg_settings WHERE name = 'snowflake_id.worker_id'";
+    assert_eq!(server.connect().value(pending), "false");
+
+    server.stop(Shutdown::Fast);
+    for (name, value) in [("worker_id", "5.5"), ("worker_id", "4.6"), ("worker_id", "0x5.8"), ("datacenter_id", ".5")] {
+        set(&server, &[(name, value)]);
+        let failure = server.try_start_again().expect_err("a number that would be rounded stops the start");
+        let message = message(name, value);
+        let context = place(&server, name);
+        let expected = format!("22023 FATAL:  {message}\n22023 HINT:  {HINT}\n22023 CONTEXT:  {context}\n");
+        assert!(failure.log.contains(&expected), "expected\n{expected}in {failure:?}");
+        unset(&server, &[(name, "")]);
+    }
+    // On the command line, too, where no file can be named.
+    let mut postgres = server.client("postgres");
+    let output = postgres.arg("-D").arg(server.data_dir()).args(["-c", "snowflake_id.worker_id=5.5"]).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    let expected = format!("22023 FATAL:  {}\n", message("worker_id", "5.5"));
+    assert!(log.contains(&expected) && log.contains("22023 CONTEXT:  command line of the server\n"), "{log}");
+    // Nothing is lost of these.
+    for whole in ["6.0", "0x6", "60e-1"] {
+        set(&server, &[("worker_id", whole)]);
+        server.start_again();
+        assert_eq!(server.connect().value("current_setting('snowflake_id.worker_id')"), "6", "{whole}");
+        server.stop(Shutdown::Fast);
+    }
+}
+
+#[test]
+fn a_name_of_ours_behind_another_prefix_is_warned_of_at_the_start() {
+    let server = Server::drawing().config("log_line_prefix", "%e ").start();
+    // Those of others, pgEdge's among them, and what is no name of ours.
+    let of_others = ["snowflake.node", "snowflake.laYuot", "plpgsql.layout", "app.worker_id", "app.layout"];
+    for name in ["snowflake.layout", "Snowflake.Worker_Id", "snowflakeid.max_borrow", "snowfake_id.on_rollback"] {
+        server.set_config(name, "7");
+    }
+    of_others.iter().for_each(|name| server.set_config(name, "7"));
+    let start = server.log_length();
+    server.restart();
+    let log = server.log_since(start);
+    let file = server.data_dir().join("test.conf");
+    let text = fs::read_to_string(&file).unwrap();
+    for (name, meant) in [
+        ("snowflake.layout", "layout"),
+        ("Snowflake.Worker_Id", "worker_id"),
+        ("snowflakeid.max_borrow", "max_borrow"),
+        ("snowfake_id.on_rollback", "on_rollback"),
+    ] {
+        let line = text.lines().position(|line| line.starts_with(name)).unwrap() + 1;
+        let expected = format!(
+            "01000 WARNING:  configuration parameter \"{name}\" has no effect\n\
+             01000 HINT:  Perhaps you meant \"snowflake_id.{meant}\".\n\
+             01000 CONTEXT:  line {line} of configuration file \"{}\"\n",
+            file.display()
+        );
+        assert!(log.contains(&expected), "expected\n{expected}in\n{log}");
+    }
+    assert_eq!(log.matches("has no effect").count(), 4, "{log}");
+    assert_eq!(server.connect().value("current_setting('snowflake_id.worker_id')"), "5");
+}
+
+#[test]
+fn a_layout_whose_epoch_lies_ahead_is_warned_of_at_the_start() {
+    let layout = "time:41 worker:10 sequence:12 unit:1ms epoch:2125-01-01T00:00:00Z";
+    let server = Server::drawing().set("layout", layout).config("log_line_prefix", "%e ").start_with_extension();
+    let log = server.log();
+    let warning = "22008 WARNING:  clock is before the layout's epoch\n22008 DETAIL:  It is 20";
+    assert!(
+        log.contains(warning) && log.contains(" by the clock, and the epoch is 2125-01-01T00:00:00.000Z.\n"),
+        "{log}"
+    );
+    assert_eq!(refused(server.connect().try_draw()).sqlstate, "22008");
+}
+
+#[test]
+fn alter_system_refuses_values_that_would_not_start_together() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    let auto = server.data_dir().join("postgresql.auto.conf");
+    // What the next start would say, and what is to be changed first.
+    let message = |text: &'static str| Err::<(), _>(text);
+    let steps = [
+        ("SET snowflake_id.worker_id = 40", Ok(()), None),
+        (
+            "SET snowflake_id.layout = twitter",
+            message("worker 40 is outside the layout's range 0..31"),
+            Some("worker_id"),
+        ),
+        ("SET snowflake_id.worker_id = 26", Ok(()), None),
+        ("SET snowflake_id.layout = 'twitter'", Ok(()), None),
+        ("SET snowflake_id.worker_id = 40", message("worker 40 is outside the layout's range 0..31"), Some("layout")),
+        (
+            "SET snowflake_id.backup_worker = on",
+            message("worker 26 is outside the layout's range 0..15"),
+            Some("worker_id"),
+        ),
+        // The layout that runs has no datacenters.
+        ("SET snowflake_id.datacenter_id = 11", Ok(()), None),
+        (
+            "SET snowflake_id.datacenter_id = 32",
+            message("datacenter 32 is outside the layout's range 0..31"),
+            Some("layout"),
+        ),
+        ("SET SNOWFLAKE_ID.worker_id TO '0xF'", Ok(()), None),
+        ("SET snowflake_id.backup_worker TO true", Ok(()), None),
+        ("SET snowflake_id.worker_id = 16", message("worker 16 is outside the layout's range 0..15"), Some("layout")),
+        (
+            "RESET snowflake_id.layout",
+            message("datacenter 11 has no place in a layout without a datacenter field"),
+            Some("datacenter_id"),
+        ),
+        (
+            "SET snowflake_id.layout TO DEFAULT",
+            message("datacenter 11 has no place in a layout without a datacenter field"),
+            Some("datacenter_id"),
+        ),
+        (
+            "SET snowflake_id.layout = mastodon",
+            message("a layout without a worker field has no backup workers"),
+            Some("backup_worker"),
+        ),
+        ("RESET snowflake_id.backup_worker", Ok(()), None),
+    ];
+    for (step, expected, named) in steps {
+        let before = fs::read_to_string(&auto).unwrap();
+        let result = session.batch_execute(&format!("ALTER SYSTEM {step}"));
+        let Err(message) = expected else {
+            result.unwrap_or_else(|error| panic!("{step}: {error:?}"));
+            continue;
+        };
+        let refusal = refused(result);
+        assert_eq!(texts(&refusal)[..2], ["22023", message], "{step}");
+        // The hint says where that stands.
+        let name = format!("snowflake_id.{}", named.unwrap());
+        let line = before.lines().position(|line| line.starts_with(&name)).unwrap() + 1;
+        let place = format!("(line {line} of configuration file \"{}\")", auto.display());
+        let hint = refusal.hint.clone().unwrap_or_default();
+        let is_named = if named == Some("layout") { "the layout is ".to_owned() } else { format!("\"{name}\" is ") };
+        assert!(hint.contains(&place) && hint.contains(&is_named), "{step}: {hint}");
+        assert_eq!(fs::read_to_string(&auto).unwrap(), before, "{step}");
+    }
+    // What was accepted starts.
+    server.restart();
+    let mut session = server.connect();
+    session.batch_execute("SELECT snowflake_accept_layout()").unwrap();
+    assert_eq!(part(&mut session, "(worker_id, datacenter_id)"), "(15,11)");
+    session.batch_execute("ALTER SYSTEM RESET ALL").unwrap();
+    server.restart();
+    assert_eq!(server.connect().value("current_setting('snowflake_id.worker_id')"), "5");
+}
+
+#[test]
+fn alter_system_looks_at_what_was_written_by_hand_and_at_the_command_line() {
+    let server = Server::builder().set("worker_id", "40").start();
+    let mut session = server.connect();
+    session
+        .batch_execute("CREATE ROLE ordinary LOGIN; GRANT ALTER SYSTEM ON PARAMETER snowflake_id.worker_id TO ordinary")
+        .unwrap();
+    // Not even the value that the server runs with will do.
+    set(&server, &[("layout", "twitter"), ("worker_id", "26")]);
+    for user in ["postgres", "ordinary"] {
+        let mut session = server.connect_as(user);
+        let refusal = refused(session.batch_execute("ALTER SYSTEM SET snowflake_id.worker_id = 40"));
+        assert_eq!(texts(&refusal)[..2], ["22023", "worker 40 is outside the layout's range 0..31"], "{user}");
+        let hint = refusal.hint.unwrap_or_default();
+        assert!(hint.contains(&place(&server, "layout")), "{hint}");
+        session.batch_execute("ALTER SYSTEM SET snowflake_id.worker_id = 27").unwrap();
+    }
+    // Whoever may not is told so, and nothing else.
+    for statement in ["SET snowflake_id.layout = js53", "RESET snowflake_id.layout", "RESET ALL"] {
+        let refusal = refused(server.connect_as("ordinary").batch_execute(&format!("ALTER SYSTEM {statement}")));
+        assert_eq!(refusal.sqlstate, "42501", "{statement}");
+    }
+    // What fails anyway is no reason to keep a value.
+    set(&server, &[("worker_id", "2000")]);
+    session.batch_execute("ALTER SYSTEM SET snowflake_id.worker_id = 5; ").unwrap();
+    let refusal = refused(session.batch_execute("ALTER SYSTEM RESET snowflake_id.worker_id"));
+    let detail = "The server would not start without \"snowflake_id.worker_id\" in postgresql.auto.conf.";
+    assert_eq!(texts(&refusal)[..3], ["22023", "worker 2000 is outside the layout's range 0..31", detail]);
+    let refusal = refused(session.batch_execute("ALTER SYSTEM RESET ALL"));
+    let detail = "The server would not start without the settings in postgresql.auto.conf.";
+    assert_eq!(texts(&refusal)[..3], ["22023", "worker 2000 is outside the layout's range 0..31", detail]);
+    set(&server, &[("worker_id", "26"), ("datacenter_id", "99")]);
+    session.batch_execute("ALTER SYSTEM RESET ALL").unwrap();
+    // Nor does what concerns none of ours, or is wrong by itself, meet anything but PostgreSQL.
+    session.batch_execute("ALTER SYSTEM SET work_mem = '5MB'; ").unwrap();
+    session.batch_execute("ALTER SYSTEM SET snowflake_id.max_borrow = '0.5s'").unwrap();
+    let refusal = refused(session.batch_execute("ALTER SYSTEM SET snowflake_id.worker_id = 1, 2"));
+    assert_eq!(refusal.message, "SET snowflake_id.worker_id takes only one argument");
+}
+
+#[test]
+fn a_reload_checks_by_the_values_of_the_next_start() {
+    let server = Server::drawing().config("log_line_prefix", "%e ").start();
+    let pending = "SELECT string_agg(name, ' ' ORDER BY name) FROM pg_settings WHERE pending_restart";
+    let log_of_reload = |settings: &[(&str, &str)]| {
+        let start = server.log_length();
+        set(&server, settings);
+        server.reload();
+        server.log_since(start)
+    };
+    // The running layout has no datacenters.
+    let log = log_of_reload(&[("layout", "twitter"), ("datacenter_id", "11"), ("worker_id", "26")]);
+    assert!(!log.contains("22023"), "{log}");
+    let names = "snowflake_id.datacenter_id snowflake_id.layout snowflake_id.worker_id";
+    assert_eq!(server.connect().value(pending), names);
+    // Wrong by the next layout, and right by the running one: once.
+    let log = log_of_reload(&[("worker_id", "40")]);
+    assert_eq!(log.matches("22023 LOG:  worker 40 is outside the layout's range 0..31\n").count(), 1, "{log}");
+    // A number that stays as it is does not go with the layout: that is the layout's fault.
+    let log = log_of_reload(&[("layout", "discord"), ("worker_id", "5"), ("datacenter_id", "-1")]);
+    assert!(!log.contains("22023"), "{log}");
+    let log = log_of_reload(&[("layout", "mastodon")]);
+    assert_eq!(
+        log.matches("22023 LOG:  worker 5 has no place in a layout without a worker field\n").count(),
+        1,
+        "{log}"
+    );
+    assert!(log.contains("22023 DETAIL:  The value is invalid for parameter \"snowflake_id.layout\".\n"), "{log}");
+    assert!(log.contains(&format!("\"snowflake_id.worker_id\" is 5 ({})", place(&server, "worker_id"))), "{log}");
 }
 
 #[test]
@@ -285,8 +564,8 @@ fn alter_system_refuses_a_wrong_value_and_the_server_lives_on() {
     let pid = server.postmaster_pid();
     let mut session = server.connect();
     let before = session.draw();
-    let running = "The running layout is \"time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z\". To change \
-                   layout and number together, edit the configuration file and restart the server.";
+    let layout = "At the next start the layout is \"time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z\". For a \
+                  number of another layout, change the layout first, or edit the configuration file; then restart the server.";
     let misspelt = if postgres_version() >= 17 {
         [
             "42602",
@@ -304,7 +583,7 @@ fn alter_system_refuses_a_wrong_value_and_the_server_lives_on() {
                 "22023",
                 "worker 1024 is outside the layout's range 0..1023",
                 "The value is invalid for parameter \"snowflake_id.worker_id\".",
-                running,
+                layout,
             ],
         ),
         (
@@ -313,7 +592,7 @@ fn alter_system_refuses_a_wrong_value_and_the_server_lives_on() {
                 "22023",
                 "datacenter 1 has no place in a layout without a datacenter field",
                 "The value is invalid for parameter \"snowflake_id.datacenter_id\".",
-                running,
+                layout,
             ],
         ),
         ("worker_id = abc", ["22023", "invalid value for parameter \"snowflake_id.worker_id\": \"abc\"", "", ""]),
