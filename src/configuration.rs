@@ -5,6 +5,7 @@
 //! for what it finds in them.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
 use std::ptr;
 
 use pgrx::pg_sys;
@@ -172,6 +173,28 @@ pub fn in_files(prefix: &str) -> Option<Vec<Given>> {
 /// Whether a name begins so, in upper or lower case.
 pub fn has_prefix(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+/// The names of the libraries that are loaded at the start, in that order, without directory and suffix.
+pub fn preloaded_libraries() -> Vec<String> {
+    // SAFETY: the setting's text, split as PostgreSQL splits it, from a copy, which that changes; a list of texts comes back.
+    unsafe {
+        let libraries = pg_sys::shared_preload_libraries_string;
+        if libraries.is_null() {
+            return Vec::new();
+        }
+        let mut list = ptr::null_mut();
+        if !pg_sys::SplitDirectoriesString(pg_sys::pstrdup(libraries), b',' as c_char, &raw mut list) {
+            return Vec::new();
+        }
+        let Some(list) = list.as_ref() else { return Vec::new() };
+        let cells = std::slice::from_raw_parts(list.elements, usize::try_from(list.length).unwrap_or(0));
+        let base_name = |path: String| {
+            let name = Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned();
+            name.strip_suffix(".so").map_or(name.clone(), str::to_owned)
+        };
+        cells.iter().map(|cell| base_name(text(cell.ptr_value.cast()))).collect()
+    }
 }
 
 /// # Safety

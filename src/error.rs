@@ -62,6 +62,8 @@ pub enum Error {
     UnknownSetting { name: String, meant: Option<String>, known: Vec<String> },
     /// A setting's name with another prefix than ours.
     OtherPrefix { name: String, meant: String },
+    /// The library stands before Citus in `shared_preload_libraries`.
+    BeforeCitus,
 }
 
 /// When a clock that is behind is far enough for ids to be drawn again.
@@ -167,7 +169,7 @@ impl Error {
             Self::Unconvertible(error) => error.sqlstate(),
             Self::NotWhole { .. } => ERRCODE_INVALID_PARAMETER_VALUE,
             Self::UnknownSetting { .. } => ERRCODE_UNDEFINED_OBJECT,
-            Self::OtherPrefix { .. } => ERRCODE_WARNING,
+            Self::OtherPrefix { .. } | Self::BeforeCitus => ERRCODE_WARNING,
         }
     }
 
@@ -204,6 +206,7 @@ impl Error {
             Self::NotWhole { setting, text } => format!("invalid value for parameter \"{setting}\": \"{text}\""),
             Self::UnknownSetting { name, .. } => format!("unrecognized configuration parameter \"{name}\""),
             Self::OtherPrefix { name, .. } => format!("configuration parameter \"{name}\" has no effect"),
+            Self::BeforeCitus => "\"citus\" stands after \"snowflake_id\" in \"shared_preload_libraries\"".into(),
         }
     }
 
@@ -261,6 +264,11 @@ impl Error {
                 Some("Ids of this database carry a number with which this server draws, and could come again.".into())
             }
             Self::Unconvertible(error) => error.detail(),
+            Self::BeforeCitus => Some(
+                "Citus then takes the planner's hook away, by which conditions on an id's time use indexes and partitions on \
+                 ids. Ids are drawn all the same."
+                    .into(),
+            ),
             _ => None,
         }
     }
@@ -344,6 +352,9 @@ impl Error {
                 format!("Perhaps you meant \"{meant}\".")
             }
             Self::UnknownSetting { known, .. } => format!("The settings are {}.", known.join(", ")),
+            Self::BeforeCitus => {
+                "Set \"shared_preload_libraries\" to 'citus,snowflake_id', in this order, and restart the server.".into()
+            }
         })
     }
 

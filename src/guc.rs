@@ -330,6 +330,14 @@ fn announce(config: &Config) {
     } else if let Some(message) = last_year(layout) {
         warning!("{message}");
     }
+    // By which names the libraries are called is a matter of files; PostgreSQL loads them from the first to the last.
+    let libraries = configuration::preloaded_libraries();
+    let position = |library: &str| libraries.iter().position(|name| name == library);
+    if let (Some(ours), Some(citus)) = (position("snowflake_id"), position("citus"))
+        && ours < citus
+    {
+        Error::BeforeCitus.report().report(PgLogLevel::WARNING);
+    }
 }
 
 /// What to say in the last year of a layout's time.

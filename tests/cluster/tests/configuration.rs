@@ -291,6 +291,42 @@ fn a_layout_whose_epoch_lies_ahead_is_warned_of_at_the_start() {
     assert_eq!(refused(server.connect().try_draw()).sqlstate, "22008");
 }
 
+/// Any library of PostgreSQL's that can be preloaded and does nothing then passes for Citus, by its name.
+#[test]
+fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
+    let server = Server::drawing().config("log_line_prefix", "%e ").start();
+    let libraries = server.data_dir().join("libraries, and others");
+    fs::create_dir(&libraries).unwrap();
+    let library = server.connect().value("SELECT setting || '/pgoutput.so' FROM pg_config WHERE name = 'PKGLIBDIR'");
+    for name in ["citus.so", "citus_columnar.so"] {
+        fs::copy(&library, libraries.join(name)).unwrap();
+    }
+    let directory = libraries.display();
+    server.set_config("dynamic_library_path", &format!("{directory}:$libdir"));
+    let warning = "01000 WARNING:  \"citus\" stands after \"snowflake_id\" in \"shared_preload_libraries\"\n\
+                   01000 DETAIL:  Citus then takes the planner's hook away, by which conditions on an id's time use indexes and \
+                   partitions on ids. Ids are drawn all the same.\n\
+                   01000 HINT:  Set \"shared_preload_libraries\" to 'citus,snowflake_id', in this order, and restart the server.\n";
+    for (list, warns) in [
+        ("snowflake_id,citus", true),
+        ("citus,snowflake_id", false),
+        (" snowflake_id ,  citus ", true),
+        ("\"citus\", \"snowflake_id\"", false),
+        ("$libdir/snowflake_id, citus.so", true),
+        (&format!("snowflake_id, \"{directory}/citus\""), true),
+        (&format!("\"{directory}/citus.so\", snowflake_id.so"), false),
+        ("snowflake_id, citus_columnar", false),
+        ("snowflake_id", false),
+    ] {
+        server.set_config("shared_preload_libraries", list);
+        let start = server.log_length();
+        server.restart();
+        let log = server.log_since(start);
+        assert_eq!(log.contains(warning), warns, "{list}: {log}");
+        assert_eq!(log.contains("citus"), warns, "{list}: {log}");
+    }
+}
+
 #[test]
 fn alter_system_refuses_values_that_would_not_start_together() {
     let server = Server::drawing().start_with_extension();
