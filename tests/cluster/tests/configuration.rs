@@ -855,6 +855,31 @@ fn no_session_can_make_up_a_setting_with_our_prefix() {
     assert!(server.connection().options("-c snowflake_id.foo=1").connect(NoTls).is_err());
 }
 
+/// What the README says about the log of a server whose clients try again and again.
+#[test]
+fn a_refused_draw_writes_as_many_lines_as_the_settings_of_the_log_let_pass() {
+    let server = Server::drawing().set("layout", "baidu").config("log_line_prefix", "%u ").start_with_extension();
+    server.connect().batch_execute("CREATE ROLE app LOGIN").unwrap();
+    for (settings, expected) in [
+        (&[][..], &["ERROR", "DETAIL", "HINT", "STATEMENT"][..]),
+        (&["log_min_error_statement = fatal"], &["ERROR", "DETAIL", "HINT"]),
+        (&["log_error_verbosity = terse"], &["ERROR", "STATEMENT"]),
+        (&["log_error_verbosity = terse", "log_min_error_statement = fatal"], &["ERROR"]),
+        (&["log_min_messages = fatal"], &[]),
+    ] {
+        let mut superuser = server.connect();
+        superuser.batch_execute("ALTER ROLE app RESET ALL").unwrap();
+        for setting in settings {
+            superuser.batch_execute(&format!("ALTER ROLE app SET {setting}")).unwrap();
+        }
+        let start = server.log_length();
+        assert_eq!(refused(server.connect_as("app").try_draw()).sqlstate, "2200H");
+        let log = server.log_since(start);
+        let kinds: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("app ")?.split(':').next()).collect();
+        assert_eq!(kinds, expected, "{settings:?}: {log}");
+    }
+}
+
 /// A broken invariant is to have one; what PostgreSQL itself refuses is nothing to look into.
 #[test]
 fn no_error_of_postgresqls_own_carries_a_backtrace_of_rust() {
