@@ -181,6 +181,43 @@ fn a_dump_by_the_owner_restored_into_a_fresh_server_carries_the_mark() {
     check_with_a_slow_clock(&ledger, &fresh, "d", Promise::Held);
 }
 
+/// Who may not set the sequences restores rows without a mark; what the README says that a superuser does then.
+#[test]
+fn after_a_restore_by_the_owner_a_superuser_puts_the_mark_up() {
+    if no_clock_to_set() {
+        return;
+    }
+    let source = Server::drawing().start_with_extension();
+    create_owned_database(&source);
+    source
+        .connect_to("d")
+        .batch_execute(
+            "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), n int);
+             ALTER TABLE orders OWNER TO owner; INSERT INTO orders (n) SELECT generate_series(1, 10)",
+        )
+        .unwrap();
+    let dump = source.dump("d", "owner", &[]);
+
+    let server = Server::drawing().faketime_from("-1h").start();
+    create_owned_database(&server);
+    let mut psql = server.client("psql");
+    let restored = psql.args(["--no-psqlrc", "--username=owner", "--dbname=d", "--file"]).arg(&dump).output().unwrap();
+    let errors = String::from_utf8_lossy(&restored.stderr);
+    assert!(restored.status.success() && errors.contains("permission denied for sequence snowflake_mark"), "{errors}");
+
+    // Without the call the server draws ids again that it holds, as far as their times go.
+    server.connect().batch_execute("CREATE DATABASE without TEMPLATE d").unwrap();
+    let greatest: i64 = server.connect_to("d").value("SELECT max(id) FROM orders").parse().unwrap();
+    assert!(server.connect_to("without").draw() < greatest);
+
+    let mut session = server.connect_to("d");
+    assert_eq!(session.value("SELECT count(*) FROM orders"), "10");
+    session.batch_execute("SELECT snowflake_advance(max(id)) FROM orders").unwrap();
+    assert_eq!(refused(session.try_draw()).sqlstate, "58000");
+    server.set_clock_offset(0.0);
+    assert!(session.draw() > greatest);
+}
+
 /// What a dump carries, as text. (The backup lane's mark is put up to the primary's by a restore, whose numbers may be others.)
 fn sequences(session: &mut Client) -> String {
     session.value(
