@@ -42,6 +42,28 @@ pub fn postgres_version() -> u32 {
     })
 }
 
+/// Compiles a library in C for the servers, `libraries/NAME.c`, which may include PostgreSQL's server headers. Returns whether there
+/// are such headers; if not, the test is to [`skip`](crate::skip).
+///
+/// # Panics
+///
+/// Panics if it does not compile.
+#[must_use]
+pub fn compile_library(name: &str, library: &Path) -> bool {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("libraries").join(name).with_extension("c");
+    let output = Command::new(&Installation::get().pg_config).arg("--includedir-server").output();
+    let headers = String::from_utf8(output.expect("pg_config runs").stdout).expect("--includedir-server prints a path");
+    let headers = Path::new(headers.trim_end());
+    if !headers.join("postgres.h").exists() {
+        return false;
+    }
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-w", "-I"]).arg(headers).arg("-o").arg(library).arg(source);
+    let output = cc.output().expect("there is a C compiler");
+    assert!(output.status.success(), "{cc:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    true
+}
+
 /// Returns where `make setup` puts what tests need and what is not to be installed.
 pub(crate) fn cache() -> Option<PathBuf> {
     let cache = match env::var_os("XDG_CACHE_HOME").filter(|cache| !cache.is_empty()) {
@@ -82,12 +104,6 @@ impl Installation {
             });
             Self { pg_config, bin: bin.trim_end().into(), server_user }
         })
-    }
-
-    /// Returns where the server's header files are.
-    pub(crate) fn headers(&self) -> PathBuf {
-        let output = Command::new(&self.pg_config).arg("--includedir-server").output().expect("pg_config runs");
-        String::from_utf8(output.stdout).expect("--includedir-server prints a path").trim_end().into()
     }
 
     /// Returns the path of one of PostgreSQL's programs.

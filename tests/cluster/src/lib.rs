@@ -43,7 +43,7 @@ pub use clients::{Application, Language, Program};
 pub use clock::faketime_library;
 pub use copies::Backup;
 pub use drawing::{Draw, Known, Running, assert_ascending, assert_unique, instant};
-pub use installation::{postgres_version, use_installation};
+pub use installation::{compile_library, postgres_version, use_installation};
 pub use ledger::{Ledger, Load, Next, Promise};
 pub use marks::Marks;
 pub use outcome::{skip, wait_until};

@@ -20,8 +20,8 @@ use nix::unistd::Pid;
 use postgres::{Client, NoTls};
 
 use crate::copies::Files;
-use crate::installation::Installation;
-use crate::outcome::wait_until;
+use crate::installation::{Installation, compile_library};
+use crate::outcome::{skip, wait_until};
 use crate::{clock, disk, patroni, scratch};
 
 /// Names the socket only: such a server does not listen on the network, so servers with the same number do not collide.
@@ -290,19 +290,20 @@ impl Server {
         command
     }
 
-    /// Builds a library in C, `libraries/NAME.c`, for this server, and returns its file.
+    /// Compiles the library `libraries/NAME.c` for this server, and returns its file. `None` where PostgreSQL's header files are
+    /// missing, and then the test is reported as skipped.
     ///
     /// # Panics
     ///
-    /// Panics if the compiler, or PostgreSQL's header files, are missing, which building the extension needs, too.
+    /// Panics if it does not compile.
     #[must_use]
-    pub fn build_library(&self, name: &str) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("libraries").join(name).with_extension("c");
+    pub fn compile_library(&self, name: &str) -> Option<PathBuf> {
         let library = self.directory.join(name).with_extension("so");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-I"]).arg(Installation::get().headers());
-        run(compiler.arg("-o").arg(&library).arg(source));
-        library
+        if !compile_library(name, &library) {
+            skip("PostgreSQL's header files are not installed");
+            return None;
+        }
+        Some(library)
     }
 
     /// Runs statements through `psql`, which stops at the first error.

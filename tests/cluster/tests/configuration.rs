@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use cluster::{Draw, Refusal, Server, Shutdown, postgres_version, refused};
+use cluster::{Draw, Refusal, Server, Shutdown, compile_library, plan, postgres_version, refused, skip};
 use postgres::{Client, NoTls};
 use snowflake_core::layout::Layout;
 
@@ -291,16 +291,18 @@ fn a_layout_whose_epoch_lies_ahead_is_warned_of_at_the_start() {
     assert_eq!(refused(server.connect().try_draw()).sqlstate, "22008");
 }
 
-/// Any library of PostgreSQL's that can be preloaded and does nothing then passes for Citus, by its name.
+/// A library of that name does what Citus does to others (`libraries/citus.c`).
 #[test]
 fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
-    let server = Server::drawing().config("log_line_prefix", "%e ").start();
+    let server = Server::drawing().config("log_line_prefix", "%e ").start_with_extension();
+    let table = "CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next())";
+    server.connect().batch_execute(table).unwrap();
     let libraries = server.data_dir().join("libraries, and others");
     fs::create_dir(&libraries).unwrap();
-    let library = server.connect().value("SELECT setting || '/pgoutput.so' FROM pg_config WHERE name = 'PKGLIBDIR'");
-    for name in ["citus.so", "citus_columnar.so"] {
-        fs::copy(&library, libraries.join(name)).unwrap();
+    if !compile_library("citus", &libraries.join("citus.so")) {
+        return skip("there are no server headers of this PostgreSQL");
     }
+    fs::copy(libraries.join("citus.so"), libraries.join("citus_columnar.so")).unwrap();
     let directory = libraries.display();
     server.set_config("dynamic_library_path", &format!("{directory}:$libdir"));
     let warning = "01000 WARNING:  \"citus\" stands after \"snowflake_id\" in \"shared_preload_libraries\"\n\
@@ -315,7 +317,7 @@ fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
         ("$libdir/snowflake_id, citus.so", true),
         (&format!("snowflake_id, \"{directory}/citus\""), true),
         (&format!("\"{directory}/citus.so\", snowflake_id.so"), false),
-        ("snowflake_id, citus_columnar", false),
+        ("citus_columnar, snowflake_id", false),
         ("snowflake_id", false),
     ] {
         server.set_config("shared_preload_libraries", list);
@@ -324,6 +326,14 @@ fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
         let log = server.log_since(start);
         assert_eq!(log.contains(warning), warns, "{list}: {log}");
         assert_eq!(log.contains("citus"), warns, "{list}: {log}");
+        // What it warns of is true: ids are drawn, and conditions on their time stay what they are.
+        let mut session = server.connect();
+        session.draw();
+        let plan = plan(&mut session, "SELECT FROM t WHERE snowflake_timestamp(id) > now()");
+        assert_eq!(plan.contains("snowflake_timestamp"), warns, "{list}: {plan}");
+        // The hook that is set when all libraries are loaded works in either order.
+        session.batch_execute("DISCARD ALL").unwrap();
+        assert_eq!(refused(session.query("SELECT snowflake_last()", &[])).sqlstate, "55000", "{list}");
     }
 }
 

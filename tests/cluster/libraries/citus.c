@@ -1,0 +1,26 @@
+/*
+ * What Citus does when it is loaded, as far as it concerns another library: it refuses to come after one that has set the hook for
+ * utility statements, and takes the planner's hook without calling the one that was there.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "optimizer/plancat.h"
+#include "tcop/utility.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+static void
+nothing(PlannerInfo *root, Oid relation, bool inhparent, RelOptInfo *rel)
+{
+}
+
+void
+_PG_init(void)
+{
+	if (ProcessUtility_hook != NULL)
+		ereport(ERROR, (errmsg("Citus has to be loaded first")));
+	get_relation_info_hook = nothing;
+}
