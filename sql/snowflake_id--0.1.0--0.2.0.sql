@@ -28,6 +28,8 @@ CREATE FUNCTION snowflake_stat() RETURNS TABLE (
     backup_worker_id integer,
     layout text,
     last_instant timestamptz,
+    databases integer,
+    max_databases integer,
     stats_reset timestamptz
 )
 VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_wrapper';

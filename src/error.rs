@@ -138,6 +138,10 @@ impl From<EncodingError> for Error {
     }
 }
 
+/// What to do about too few places for databases.
+const PLACES: &str = "Raise \"snowflake_id.max_databases\" and restart the server. A database that is dropped, or whose extension is \
+                      dropped, gives its place back at once.";
+
 /// A layout as people know it: its name if it is built in, else its text.
 pub fn known_as(layout: &Layout) -> String {
     layout.built_in_name().map_or_else(|| layout.to_string(), str::to_owned)
@@ -343,9 +347,7 @@ impl Error {
                     .into()
             }
             Self::NoExtension => "Use CREATE EXTENSION snowflake_id.".into(),
-            Self::TooManyDatabases(_) => {
-                "Restart the server: databases that draw no more ids are then not counted.".into()
-            }
+            Self::TooManyDatabases(_) => PLACES.into(),
             Self::Unconvertible(error) => return error.hint(),
             Self::NotWhole { .. } => "The value must be a whole number.".into(),
             Self::UnknownSetting { meant: Some(meant), .. } | Self::OtherPrefix { meant, .. } => {
@@ -361,6 +363,12 @@ impl Error {
     /// The error as PostgreSQL reports it.
     pub fn report(&self) -> ErrorReport {
         self.report_with(self.message())
+    }
+
+    /// What is said, as a warning, when few places for databases are left.
+    pub fn few_places(taken: usize, all: usize) -> ErrorReport {
+        let message = format!("snowflake_id: {taken} of {all} places for databases that draw ids are taken");
+        ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, "snowflake_id").set_hint(PLACES)
     }
 
     /// Writes the error to the server's log, with what comes of it before its message.

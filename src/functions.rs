@@ -17,6 +17,7 @@ use crate::error::OrRaise;
 use crate::guc;
 use crate::instant::{instant, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
 use crate::layouts;
+use crate::mark;
 use crate::record::Record;
 use crate::shmem::Counter;
 use crate::stats;
@@ -372,6 +373,8 @@ fn snowflake_stat() -> TableIterator<
         name!(backup_worker_id, Option<i32>),
         name!(layout, String),
         name!(last_instant, TimestampWithTimeZone),
+        name!(databases, i32),
+        name!(max_databases, i32),
         name!(stats_reset, TimestampWithTimeZone),
     ),
 > {
@@ -405,6 +408,8 @@ fn snowflake_stat() -> TableIterator<
         guc::backup_worker_id(layout),
         server.config.layout_text.clone(),
         timestamptz(layout.last_instant_ms()),
+        mark::places_taken() as i32,
+        guc::max_databases() as i32,
         timestamptz(server.reset_ms),
     ))
 }

@@ -48,6 +48,9 @@ const LONGEST_BORROW_MS: i32 = 3_600_000;
 
 const DAY_MS: i32 = 86_400_000;
 
+/// 4 MB of shared memory.
+const MOST_DATABASES: i32 = 65_536;
+
 const LAYOUT_NAME: &CStr = Setting::Layout.name();
 
 /// What all our settings begin with.
@@ -60,6 +63,7 @@ static BACKUP_WORKER: GucSetting<bool> = GucSetting::<bool>::new(false);
 static ON_ROLLBACK: GucSetting<OnRollback> = GucSetting::<OnRollback>::new(OnRollback::Error);
 static MAX_BORROW: GucSetting<i32> = GucSetting::<i32>::new(100);
 static MAX_CLOCK_JUMP: GucSetting<i32> = GucSetting::<i32>::new(DAY_MS);
+static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(128);
 static ENABLE_TIME_PUSHDOWN: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// The value of `MAX_BORROW`, for the hot path: its `get()` also checks that the thread is PostgreSQL's.
@@ -128,6 +132,11 @@ pub fn max_clock_jump_ms() -> i64 {
 pub fn max_borrow_ms() -> i64 {
     // Relaxed: a backend has one thread.
     MAX_BORROW_MS.load(Ordering::Relaxed).into()
+}
+
+/// How many databases can draw ids. Fixed at server start.
+pub fn max_databases() -> usize {
+    usize::try_from(MAX_DATABASES.get()).unwrap_or(0)
 }
 
 /// Whether conditions on an id's time are planned as conditions on the id.
@@ -275,6 +284,18 @@ pub fn init() {
             i32::MAX,
             GucContext::Sighup,
             GucFlags::UNIT_MS,
+        );
+    });
+    define(c"snowflake_id.max_databases", || {
+        GucRegistry::define_int_guc(
+            c"snowflake_id.max_databases",
+            c"Sets how many databases can draw ids between two starts of the server.",
+            c"Each takes 64 bytes of shared memory. A database that is dropped, or whose extension is, does not count.",
+            &MAX_DATABASES,
+            1,
+            MOST_DATABASES,
+            GucContext::Postmaster,
+            GucFlags::default(),
         );
     });
     define(c"snowflake_id.enable_time_pushdown", || {

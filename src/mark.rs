@@ -345,11 +345,21 @@ fn numbers(layout: &Layout, identity: &Identity) -> String {
     parts.into_iter().flatten().reduce(|line, part| line + ", " + &part).unwrap_or_else(|| "no number".into())
 }
 
-/// Takes over the published marks of this database, or free ones.
+/// Takes over the published marks of this database, or free ones. Says when few are left.
 fn claim(owner: u64) -> Result<Marks<'static>, Error> {
     let all = shmem::marks().ok_or(Error::NotPreloaded)?;
+    let is_new = !in_use().any(|marks| marks.owner() >> 32 == owner >> 32);
     let gone = |database| !catalog::database_exists(database);
-    PublishedMarks::claim_one(all, owner, gone).map(remember).ok_or(Error::TooManyDatabases(all.len()))
+    let marks = PublishedMarks::claim_one(all, owner, gone).ok_or(Error::TooManyDatabases(all.len()))?;
+    if is_new {
+        stats::look_at_the_places(places_taken(), all.len());
+    }
+    Ok(remember(marks))
+}
+
+/// How many databases draw ids, and have a place for their marks.
+pub fn places_taken() -> usize {
+    in_use().filter(|marks| catalog::database_exists((marks.owner() >> 32) as u32)).count()
 }
 
 /// Remembers the marks for this session's draws.
@@ -525,18 +535,19 @@ unsafe extern "C-unwind" fn object_accessed(
             return;
         }
         // A number may be given again, and to a database even on purpose: what is published must not outlive either end.
+        // And a database without the extension needs no place.
         if class == pg_sys::DatabaseRelationId {
             let database = u64::from(object.to_u32());
             in_use().filter(|marks| marks.owner() >> 32 == database).for_each(PublishedMarks::forget);
         } else if class == pg_sys::RelationRelationId {
             MAKES_RELATIONS.store(true, Ordering::Relaxed);
             let owner = u64::from(pg_sys::MyDatabaseId.to_u32()) << 32 | u64::from(object.to_u32());
-            in_use().filter(|marks| marks.owner() == owner).for_each(PublishedMarks::forget);
+            in_use().filter(|marks| marks.owner() == owner).for_each(|marks| marks.release(owner));
         }
     }
 }
 
-/// The published marks that belong to a database. They are taken from the front, and never given back.
+/// The published marks that belong to a database, or did. They are taken from the front.
 fn in_use() -> impl Iterator<Item = &'static PublishedMarks> {
     shmem::marks().unwrap_or_default().iter().take_while(|marks| marks.owner() != NOBODY)
 }

@@ -1,11 +1,11 @@
 //! Shared memory: the generator, the marks of the databases that draw, and one slot for each backend.
 //!
 //! ```text
-//! +-----------+-------+----------+-----------------+------------+--------+-----+----------------------+
-//! | Generator | clock | nobody's | marks of each   | since the  | Slot 0 | ... | Slot MaxBackends - 1 |
-//! |           | refer-| marks    | of up to 128    | last reset |        |     |                      |
-//! |           | ence  |          | databases       |            |        |     |                      |
-//! +-----------+-------+----------+-----------------+------------+--------+-----+----------------------+
+//! +-----------+-------+----------+------------+---------------------+--------+-----+----------------------+
+//! | Generator | clock | nobody's | since the  | marks of each of up | Slot 0 | ... | Slot MaxBackends - 1 |
+//! |           | refer-| marks    | last reset | to max_databases    |        |     |                      |
+//! |           | ence  |          |            | databases           |        |     |                      |
+//! +-----------+-------+----------+------------+---------------------+--------+-----+----------------------+
 //! ```
 //!
 //! Protocol: generator and marks are atomic words (`core/generator.rs`); who may write the marks of a database holds a lock
@@ -26,9 +26,7 @@ use snowflake_core::generator::{ClockReference, Generator, LaneName, PublishedMa
 
 use crate::backend::{self, WallClock};
 use crate::error::Error;
-
-/// How many databases can draw ids between two starts of the server.
-pub const MOST_DATABASES: usize = 128;
+use crate::guc;
 
 /// What all backends share.
 #[derive(Debug)]
@@ -38,7 +36,6 @@ struct Shared {
     clocks: ClockReference,
     /// Marks that nobody ever loads: they permit nothing.
     nobodys: PublishedMarks,
-    marks: [PublishedMarks; MOST_DATABASES],
     since: Since,
     /// One for each [`Notice`].
     notices: [Seldom; Notice::COUNT],
@@ -112,6 +109,7 @@ places! {
         UsedUp,
         ClockStepBack,
         LastYear,
+        FewPlaces,
         ClockStepBackRefused,
         ClockJumpRefused,
         MarkRefused,
@@ -247,8 +245,12 @@ static START: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 /// This backend's slot, null until it draws. Children of the postmaster start with null.
 static SLOT: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 
-// ShmemInitStruct aligns to PG_CACHE_LINE_SIZE, and the slots follow what all share.
-const _: () = assert!(align_of::<Shared>() <= 128 && size_of::<Shared>().is_multiple_of(align_of::<Slot>()));
+// ShmemInitStruct aligns to PG_CACHE_LINE_SIZE; the marks of databases follow what all share, and then the slots.
+const _: () = assert!(
+    align_of::<Shared>() <= 128
+        && size_of::<Shared>().is_multiple_of(align_of::<PublishedMarks>())
+        && size_of::<PublishedMarks>().is_multiple_of(align_of::<Slot>())
+);
 
 #[inline]
 fn shared() -> Option<&'static Shared> {
@@ -271,7 +273,18 @@ pub fn clocks() -> Option<&'static ClockReference> {
 
 /// The marks of all databases, or `None` without preload.
 pub fn marks() -> Option<&'static [PublishedMarks]> {
-    Some(&shared()?.marks)
+    let first = first_marks(ptr::from_ref(shared()?));
+    // SAFETY: `startup` initialized so many marks behind what all share. They are only ever used through shared references to
+    // atomics.
+    Some(unsafe { std::slice::from_raw_parts(first, guc::max_databases()) })
+}
+
+fn first_marks(shared: *const Shared) -> *const PublishedMarks {
+    shared.wrapping_add(1).cast()
+}
+
+fn first_slot(shared: *const Shared) -> *const Slot {
+    first_marks(shared).wrapping_add(guc::max_databases()).cast()
 }
 
 /// Marks that permit nothing, or `None` without preload.
@@ -281,7 +294,7 @@ pub fn nobodys_marks() -> Option<&'static PublishedMarks> {
 
 /// The slots of all backends, or `None` without preload.
 fn slots() -> Option<&'static [Slot]> {
-    let first = ptr::from_ref(shared()?).wrapping_add(1).cast::<Slot>();
+    let first = first_slot(ptr::from_ref(shared()?));
     // SAFETY: `startup` initialized MaxBackends slots behind the rest. They are only ever used through shared references to
     // atomics.
     Some(unsafe { std::slice::from_raw_parts(first, backend::max_backends()) })
@@ -383,7 +396,9 @@ pub fn init() {
 }
 
 fn size() -> usize {
-    size_of::<Shared>() + backend::max_backends() * size_of::<Slot>()
+    size_of::<Shared>()
+        + guc::max_databases() * size_of::<PublishedMarks>()
+        + backend::max_backends() * size_of::<Slot>()
 }
 
 /// What was drawn before is lost with the words. What is known of it is looked up at the first draw (`core/mark.rs`), and not
@@ -393,7 +408,6 @@ fn at_start() -> Shared {
         generator: Generator::new(),
         clocks: ClockReference::new(),
         nobodys: PublishedMarks::new(),
-        marks: std::array::from_fn(|_| PublishedMarks::new()),
         since: Since {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             reset_ms: AtomicI64::new(WallClock.now_ms()),
@@ -425,7 +439,10 @@ unsafe extern "C-unwind" fn startup() {
         let mut found = false;
         let start = pg_sys::ShmemInitStruct(c"snowflake_id".as_ptr(), size(), &raw mut found).cast::<Shared>();
         start.write(at_start());
-        let slots = start.add(1).cast::<Slot>();
+        let (marks, slots) = (first_marks(start).cast_mut(), first_slot(start).cast_mut());
+        for number in 0..guc::max_databases() {
+            marks.add(number).write(PublishedMarks::new());
+        }
         for number in 0..backend::max_backends() {
             slots.add(number).write(Slot::new());
         }

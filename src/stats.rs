@@ -176,6 +176,14 @@ pub fn look_at_the_end(layout: &Layout) {
     }
 }
 
+/// Says when nine tenths of the places for databases are taken: at most once a minute, since they are taken one after the other. (It
+/// is looked at when a database takes one.)
+pub fn look_at_the_places(taken: usize, all: usize) {
+    if taken * 10 >= all * 9 && shmem::is_due(Notice::FewPlaces, MINUTE_MS) {
+        Error::few_places(taken, all).report(PgLogLevel::WARNING);
+    }
+}
+
 /// The server's figures.
 #[derive(Debug)]
 pub struct Server {

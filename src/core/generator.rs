@@ -576,7 +576,7 @@ impl Generator {
 /// in its log. On a cache line of its own.
 ///
 /// ```text
-/// +---------+---------+---------+---------+    owner    whose marks these are, NOBODY at first: database and sequence
+/// +---------+---------+---------+---------+    owner    whose marks these are: database and sequence; NOBODY, RELEASED
 /// | owner   | version | primary | backup  |    version  grows with each owner, so that one who comes back is another
 /// +---------+---------+---------+---------+    lanes    the mark less half of MARK_AHEAD, or NOT_LOADED
 /// ```
@@ -592,8 +592,12 @@ pub struct PublishedMarks {
     early_ms: [AtomicI64; 2],
 }
 
-/// Whom a [`PublishedMarks`] belongs to that belongs to nobody.
+/// Owner of marks that were never claimed.
 pub const NOBODY: u64 = 0;
+
+/// Owner of marks that were given back. It is not [`NOBODY`]: whoever looks for marks may stop at the first that were never claimed.
+/// Database 0, which there is not, so that they can be claimed like those of any database that is gone.
+pub const RELEASED: u64 = 1;
 
 /// A mark that permits nothing, since nobody has read what the database holds.
 pub const NOT_LOADED: i64 = i64::MIN;
@@ -642,8 +646,14 @@ impl PublishedMarks {
         claimed.of(owner)
     }
 
-    /// Takes over the marks of `from`, which must be [`NOBODY`], or a sequence or database that nobody draws in. False if
-    /// another took them. They never belong to nobody again.
+    /// Gives the marks of `owner` back, if they still are: its sequence is being dropped. Should that be rolled back, they are
+    /// claimed anew.
+    pub fn release(&self, owner: u64) {
+        self.claim(owner, RELEASED);
+    }
+
+    /// Takes over the marks of `from`, which must be [`NOBODY`], [`RELEASED`], or a sequence or database that nobody draws in. False if
+    /// another took them. They never belong to [`NOBODY`] again.
     pub fn claim(&self, from: u64, to: u64) -> bool {
         if from != NOBODY {
             self.forget();
@@ -836,6 +846,37 @@ mod tests {
             }
         }
         last
+    }
+
+    #[test]
+    fn marks_that_are_given_back_are_claimed_by_another_database() {
+        const ONE: u64 = 7 << 32 | 70;
+        const OTHER: u64 = 8 << 32 | 80;
+        let exists = |database: u32| [7, 8].contains(&database);
+        let claim = |all: &[PublishedMarks], owner| {
+            PublishedMarks::claim_one(all, owner, |database| !exists(database)).map(|marks| {
+                marks.publish(LaneName::Primary, 1000);
+                marks.version()
+            })
+        };
+        let all = [PublishedMarks::new()];
+        let (_, version) = claim(&all, ONE).unwrap();
+        assert!(claim(&all, OTHER).is_none());
+        // Only by whoever has them.
+        all[0].release(OTHER);
+        assert!(all[0].of(ONE).unwrap().mark_ms(LaneName::Primary).is_some());
+        all[0].release(ONE);
+        assert!(all[0].of(ONE).is_none() && all[0].owner() == RELEASED);
+        assert_eq!(Marks::new(&all[0], version).mark_ms(LaneName::Primary), None);
+        claim(&all, OTHER).unwrap();
+        assert_eq!(Marks::new(&all[0], version).mark_ms(LaneName::Primary), None);
+        // A release that comes late takes nothing away.
+        all[0].release(ONE);
+        assert!(all[0].of(OTHER).unwrap().mark_ms(LaneName::Primary).is_some());
+        // What was dropped and is there again finds no place while another has it.
+        assert!(claim(&all, ONE).is_none());
+        all[0].release(OTHER);
+        assert!(claim(&all, ONE).is_some());
     }
 
     fn following(layout: &Layout, now_ms: i64, max_borrow_ms: i64) -> Generator {

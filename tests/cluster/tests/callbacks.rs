@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cluster::{Draw, Server};
+use cluster::{Draw, Server, wait_until};
 use postgres::{Client, NoTls};
 
 /// The kinds of places: the taker's setting, and how many there are.
@@ -136,7 +136,8 @@ fn most_in_walsender(server: &Server, taker: &Path, table: &str) -> usize {
         let output = receiver.output().expect("pg_recvlogical runs");
         let is_full = || server.log().contains("out of relcache_callback_list slots");
         assert!(output.status.success() || is_full(), "{}", String::from_utf8_lossy(&output.stderr));
-        session.batch_execute("SELECT pg_drop_replication_slot('taken')").unwrap();
+        let drop = "SELECT pg_drop_replication_slot('taken')";
+        wait_until("the end of the walsender", || session.batch_execute(drop).is_ok());
         output.status.success()
     })
 }

@@ -744,6 +744,7 @@ snowflake_id.enable_time_pushdown bool user on
 snowflake_id.layout string postmaster snowflake
 snowflake_id.max_borrow integer sighup 100 ms 0 3600000
 snowflake_id.max_clock_jump integer sighup 86400000 ms 0 2147483647
+snowflake_id.max_databases integer postmaster 128 1 65536
 snowflake_id.on_rollback enum sighup error {error,wait}
 snowflake_id.worker_id integer postmaster -1 -1 2147483647";
     assert_eq!(describe("name, vartype, context, boot_val, unit, min_val, max_val, enumvals"), expected);
@@ -761,6 +762,7 @@ snowflake_id.enable_time_pushdown on f
 snowflake_id.layout snowflake t
 snowflake_id.max_borrow 1000 f
 snowflake_id.max_clock_jump 3600000 f
+snowflake_id.max_databases 128 f
 snowflake_id.on_rollback error f
 snowflake_id.worker_id 5 t";
     assert_eq!(describe("name, setting, pending_restart"), expected);
@@ -772,6 +774,7 @@ snowflake_id.enable_time_pushdown on f
 snowflake_id.layout twitter f
 snowflake_id.max_borrow 1000 f
 snowflake_id.max_clock_jump 3600000 f
+snowflake_id.max_databases 128 f
 snowflake_id.on_rollback error f
 snowflake_id.worker_id 6 f";
     assert_eq!(describe("name, setting, pending_restart"), expected);
@@ -870,6 +873,10 @@ fn no_session_can_make_up_a_setting_with_our_prefix() {
 fn a_refused_draw_writes_as_many_lines_as_the_settings_of_the_log_let_pass() {
     let server = Server::drawing().set("layout", "baidu").config("log_line_prefix", "%u ").start_with_extension();
     server.connect().batch_execute("CREATE ROLE app LOGIN").unwrap();
+    // The first of its reason is noted once more, for the server, and then none for a minute.
+    let start = server.log_length();
+    assert_eq!(refused(server.connect_as("app").try_draw()).sqlstate, "2200H");
+    assert!(server.log_since(start).starts_with("app LOG:  snowflake_id: draws are refused: "));
     for (settings, expected) in [
         (&[][..], &["ERROR", "DETAIL", "HINT", "STATEMENT"][..]),
         (&["log_min_error_statement = fatal"], &["ERROR", "DETAIL", "HINT"]),

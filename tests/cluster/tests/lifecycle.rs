@@ -325,10 +325,18 @@ fn so_many_databases_draw_and_a_dropped_one_makes_room() {
             ids.push(server.connect_to(&format!("d{number}")).draw());
         }
     }
+    let places = "SELECT concat_ws(' ', databases, max_databases) FROM snowflake_stat";
+    assert_eq!(owner.value(places), "128 128");
+    // From nine tenths on, which is the 116th, at most once a minute.
+    let log = server.log();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("places for databases")).collect();
+    assert!(!warnings.is_empty() && warnings.len() < 5, "{warnings:?}");
+    assert!(warnings[0].contains("WARNING:  snowflake_id: 116 of 128 places"), "{warnings:?}");
     let last = format!("d{SLOTS}");
     let message = "ids are drawn in 128 databases already, which is the limit";
     assert_counted_in(&server, &last, 4, "53400", "databases_refused", message);
-    assert!(refused(server.connect_to(&last).try_draw()).hint.is_some());
+    let hint = refused(server.connect_to(&last).try_draw()).hint.unwrap();
+    assert!(hint.contains("\"snowflake_id.max_databases\"") && hint.contains("dropped"), "{hint}");
     // The others go on, and reading needs no room.
     assert_eq!(server.connect_to(&last).value("snowflake_format(0)"), "2025-01-01T00:00:00.000Z #0 @(0)");
     for database in ["postgres", "d1", "d127"] {
@@ -350,6 +358,75 @@ fn so_many_databases_draw_and_a_dropped_one_makes_room() {
     server.restart();
     ids.push(server.connect_to("d64").draw());
     assert_ascending(&ids);
+}
+
+/// However it is dropped; and one that is back after a rollback takes a place again, if there is one.
+#[test]
+fn an_extension_that_is_dropped_makes_room_for_another_database() {
+    let server = Server::drawing().set("max_databases", "2").start_with_extension();
+    let mut owner = server.connect();
+    let create = "CREATE SCHEMA ids; CREATE EXTENSION snowflake_id SCHEMA ids";
+    for database in ["one", "two"] {
+        owner.batch_execute(&format!("CREATE DATABASE {database}")).unwrap();
+        server.connect_to(database).batch_execute(create).unwrap();
+    }
+    let draw = |database: &str| server.connect_to(database).ids("SELECT ids.snowflake_next()");
+    let places = "SELECT concat_ws(' ', databases, max_databases) FROM snowflake_stat";
+    let mut ids = vec![owner.draw()];
+    assert_eq!(owner.value(places), "1 2");
+    ids.extend(draw("one").unwrap());
+    assert_eq!(refused(draw("two")).sqlstate, "53400");
+    for drop in ["DROP EXTENSION snowflake_id", "DROP SCHEMA ids CASCADE"] {
+        let mut one = server.connect_to("one");
+        one.batch_execute(drop).unwrap();
+        assert_eq!(owner.value(places), "1 2", "{drop}");
+        ids.extend(draw("two").unwrap());
+        assert_eq!(owner.value(places), "2 2", "{drop}");
+        one.batch_execute("CREATE SCHEMA IF NOT EXISTS ids; CREATE EXTENSION snowflake_id SCHEMA ids").unwrap();
+        assert_eq!(refused(draw("one")).sqlstate, "53400", "{drop}");
+        // And the other way round.
+        let mut two = server.connect_to("two");
+        two.batch_execute("DROP EXTENSION snowflake_id").unwrap();
+        ids.extend(draw("one").unwrap());
+        two.batch_execute("CREATE EXTENSION snowflake_id SCHEMA ids").unwrap();
+    }
+
+    // What was rolled back is there again, in a session that is open and in a new one, with its mark.
+    let mut open = server.connect_to("one");
+    ids.extend(open.ids("SELECT ids.snowflake_next()").unwrap());
+    for (begin, end) in [("BEGIN", "ROLLBACK"), ("BEGIN; SAVEPOINT s", "ROLLBACK TO s; COMMIT")] {
+        open.batch_execute(&format!("{begin}; DROP SCHEMA ids CASCADE; {end}")).unwrap();
+        assert_eq!(owner.value(places), "1 2", "{begin}");
+        ids.extend(open.ids("SELECT ids.snowflake_next()").unwrap());
+        ids.extend(draw("one").unwrap());
+        assert_eq!(owner.value(places), "2 2", "{begin}");
+    }
+    // Or waits for the one that has taken it meanwhile.
+    open.batch_execute("BEGIN; DROP EXTENSION snowflake_id").unwrap();
+    ids.extend(draw("two").unwrap());
+    open.batch_execute("ROLLBACK").unwrap();
+    for _ in 0..2 {
+        assert_eq!(refused(open.ids("SELECT ids.snowflake_next()")).sqlstate, "53400");
+    }
+    server.connect_to("two").batch_execute("DROP EXTENSION snowflake_id").unwrap();
+    ids.extend(open.ids("SELECT ids.snowflake_next()").unwrap());
+    ids.push(owner.draw());
+    assert_ascending(&ids);
+}
+
+#[test]
+fn as_many_databases_as_can_be_asked_for_fit() {
+    let server = Server::drawing().set("max_databases", "65536").start_with_extension();
+    let mut session = server.connect();
+    assert_ascending(&session.draw_batch(300));
+    assert_eq!(
+        session.value("SELECT concat_ws(' ', databases, max_databases, drawn) FROM snowflake_stat"),
+        "1 65536 300"
+    );
+    for wrong in ["0", "65537", "-1"] {
+        let failure = Server::drawing().set("max_databases", wrong).try_start().unwrap_err();
+        assert!(failure.log.contains("FATAL") && failure.log.contains("(1 .. 65536)"), "{}", failure.log);
+    }
 }
 
 #[test]
