@@ -44,8 +44,13 @@ CREATE FUNCTION snowflake_convert(relation regclass, attribute name, rewrite boo
     dry_run boolean DEFAULT false) RETURNS SETOF text
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_wrapper';
 
--- It takes tables away from everybody else for a while.
-REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) FROM PUBLIC;
+CREATE FUNCTION snowflake_convert_columns(columns text[], rewrite boolean DEFAULT false, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_columns_wrapper';
+
+-- They take tables away from everybody else for a while.
+REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snowflake_convert_columns(text[], boolean, boolean)
+    FROM PUBLIC;
 
 -- What the server counts concerns those who operate it.
 CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
@@ -56,6 +61,8 @@ GRANT SELECT ON snowflake_stat, snowflake_stat_backend TO pg_monitor;
 
 COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
     'turn a serial, identity or bigint column into one whose default is snowflake_next()';
+COMMENT ON FUNCTION snowflake_convert_columns(text[], boolean, boolean) IS
+    'turn columns of any tables into such ones at once';
 COMMENT ON FUNCTION snowflake_stat() IS
     'what the server has drawn, waited for and met; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_backend() IS

@@ -35,8 +35,9 @@ ALTER FUNCTION snowflake_until(timestamp, text) LEAKPROOF;
 REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, boolean), snowflake_accept_layout(),
     snowflake_reset_mark() FROM PUBLIC;
 
--- It takes tables away from everybody else for a while.
-REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) FROM PUBLIC;
+-- They take tables away from everybody else for a while.
+REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snowflake_convert_columns(text[], boolean, boolean)
+    FROM PUBLIC;
 
 -- What the server counts concerns those who operate it.
 CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
@@ -120,6 +121,8 @@ COMMENT ON FUNCTION snowflake_reset_mark() IS
     'begin anew with a new number, after the clock had been far ahead';
 COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
     'turn a serial, identity or bigint column into one whose default is snowflake_next()';
+COMMENT ON FUNCTION snowflake_convert_columns(text[], boolean, boolean) IS
+    'turn columns of any tables into such ones at once';
 COMMENT ON FUNCTION snowflake_stat() IS
     'what the server has drawn, waited for and met; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_backend() IS

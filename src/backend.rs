@@ -49,11 +49,11 @@ pub fn require_writable(command: &'static CStr) {
     RECOVERY_IS_OVER.store(true, Ordering::Relaxed);
 }
 
-/// Does something with settings that no user has chosen: names mean what is in `pg_catalog`, and a policy that would hide rows is an
-/// error.
+/// Does something with settings that no user has chosen: names mean what is in `pg_catalog`, a policy that would hide rows is an
+/// error, and nothing is compiled for a query of the catalogs, which would take a hundred times as long as to run it.
 pub fn with_trusted_settings<T>(work: impl FnOnce() -> T) -> T {
-    let settings = [(c"search_path", c"pg_catalog, pg_temp"), (c"row_security", c"off")];
-    // SAFETY: this is how settings are changed for a while (guc.c); both exist, and take these values from anybody. Errors are
+    let settings = [(c"search_path", c"pg_catalog, pg_temp"), (c"row_security", c"off"), (c"jit", c"off")];
+    // SAFETY: this is how settings are changed for a while (guc.c); all exist, and take these values from anybody. Errors are
     // raised through pgrx's guard; one that ends the work ends the transaction, or its part, which puts the settings back.
     let level = unsafe { pg_sys::NewGUCNestLevel() };
     for (name, value) in settings {

@@ -1,8 +1,8 @@
 //! Every error that a user can see: one place that maps it to SQLSTATE, primary message, DETAIL and HINT.
 //!
 //! The texts follow PostgreSQL's error message style guide. The core's errors bring their facts and their line of text;
-//! only this file knows SQLSTATEs. Errors that PostgreSQL words itself (read-only, recovery) are raised by its own
-//! functions, see `backend.rs`.
+//! only this file knows SQLSTATEs, and `convert/error.rs` for what keeps a column from becoming a snowflake column. Errors that
+//! PostgreSQL words itself (read-only, recovery) are raised by its own functions, see `backend.rs`.
 
 use std::fmt;
 
@@ -12,6 +12,8 @@ use snowflake_core::clock::Utc;
 use snowflake_core::encoding::Encoding;
 use snowflake_core::error::{EncodingError, IdError, LayoutError};
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
+
+use crate::convert::Unconvertible;
 
 /// What can go wrong between SQL and the core.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,45 +75,6 @@ pub struct Again {
     pub at_ms: i64,
     /// How far that is from what it says, in milliseconds.
     pub in_ms: i64,
-}
-
-/// Why a column cannot become a snowflake column as it is. Tables by their names in SQL, with the schema; lists one to a line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unconvertible {
-    /// The transaction sees only what was committed before it began.
-    Isolation(String),
-    /// There is no relation of that number.
-    NoRelation(u32),
-    /// A view, an index, a foreign table.
-    NoTable(String),
-    /// A table of PostgreSQL's own.
-    System(String),
-    /// The caller does not own the table.
-    NotOwner(String),
-    /// The table has no such column.
-    NoColumn { table: String, column: String },
-    /// A type that is neither smallint, integer nor bigint.
-    Type { table: String, column: String, type_name: String },
-    /// A column that is computed from others.
-    Generated { table: String, column: String },
-    /// The column comes from a parent, or the table that this is a partition of.
-    Inherited { table: String, column: String, parent: String },
-    /// Columns that are too narrow for ids, and may not be widened.
-    TooNarrow(String),
-    /// A column that is too narrow for ids, by which its table is partitioned.
-    PartitionKey { table: String, column: String, type_name: String },
-    /// A column that is too narrow for ids, of a table whose columns are those of a type.
-    TypedTable { table: String, column: String },
-    /// A column that is too narrow for ids, and inherited from two tables.
-    TwoParents { table: String, column: String },
-    /// Objects that depend on a column that is to be widened.
-    Dependents(String),
-    /// Objects that use the sequence of an identity column.
-    IdentityInUse { sequence: String, objects: String },
-    /// The tables were not all free at one time before `lock_timeout` was over.
-    Busy,
-    /// A value that is not below the ids to come.
-    ValuesAhead { table: String, column: String, greatest: i64, next: i64 },
 }
 
 impl From<Unconvertible> for Error {
@@ -409,156 +372,6 @@ impl Again {
 impl fmt::Display for Again {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Ids are drawn again from {} on.", Utc(self.at_ms))
-    }
-}
-
-impl Unconvertible {
-    fn sqlstate(&self) -> PgSqlErrorCode {
-        use PgSqlErrorCode::*;
-        match self {
-            Self::Isolation(_) => ERRCODE_ACTIVE_SQL_TRANSACTION,
-            Self::NoRelation(_) => ERRCODE_UNDEFINED_TABLE,
-            Self::NoTable(_) => ERRCODE_WRONG_OBJECT_TYPE,
-            Self::System(_) | Self::NotOwner(_) => ERRCODE_INSUFFICIENT_PRIVILEGE,
-            Self::NoColumn { .. } => ERRCODE_UNDEFINED_COLUMN,
-            Self::Type { .. } => ERRCODE_DATATYPE_MISMATCH,
-            Self::Generated { .. } | Self::Inherited { .. } => ERRCODE_INVALID_TABLE_DEFINITION,
-            Self::PartitionKey { .. } | Self::TypedTable { .. } | Self::TwoParents { .. } => {
-                ERRCODE_INVALID_TABLE_DEFINITION
-            }
-            Self::TooNarrow(_) | Self::ValuesAhead { .. } => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            Self::Dependents(_) | Self::IdentityInUse { .. } => ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST,
-            Self::Busy => ERRCODE_LOCK_NOT_AVAILABLE,
-        }
-    }
-
-    fn message(&self) -> String {
-        match self {
-            Self::Isolation(level) => {
-                format!("cannot convert a column in a transaction of isolation level \"{level}\"")
-            }
-            Self::NoRelation(number) => format!("relation with OID {number} does not exist"),
-            Self::NoTable(name) => format!("{name} is not a table"),
-            Self::System(table) => format!("permission denied: {table} is a system catalog"),
-            Self::NotOwner(table) => format!("must be owner of table {table}"),
-            Self::NoColumn { table, column } => format!("column \"{column}\" of table {table} does not exist"),
-            Self::Type { table, column, type_name } => {
-                format!("column \"{column}\" of table {table} is of type {type_name}")
-            }
-            Self::Generated { table, column } => {
-                format!("column \"{column}\" of table {table} is a generated column")
-            }
-            Self::Inherited { table, column, parent } => {
-                format!("column \"{column}\" of table {table} is inherited from {parent}")
-            }
-            Self::TooNarrow(_) => "ids do not fit into columns that are narrower than bigint".into(),
-            Self::PartitionKey { table, column, .. } => {
-                format!("cannot widen column \"{column}\": table {table} is partitioned by it")
-            }
-            Self::TypedTable { table, column } => {
-                format!("cannot widen column \"{column}\" of typed table {table}")
-            }
-            Self::TwoParents { table, column } => {
-                format!("cannot widen column \"{column}\": table {table} inherits it from two tables")
-            }
-            Self::Dependents(_) => "cannot widen columns that other objects depend on".into(),
-            Self::IdentityInUse { sequence, .. } => {
-                format!("cannot drop identity sequence {sequence} because other objects depend on it")
-            }
-            Self::Busy => "could not lock all tables at the same time within \"lock_timeout\"".into(),
-            Self::ValuesAhead { table, column, .. } => {
-                format!("column \"{column}\" of table {table} holds a value that is not below the ids to come")
-            }
-        }
-    }
-
-    fn detail(&self) -> Option<String> {
-        match self {
-            Self::TooNarrow(columns) => Some(format!("To be widened:\n{columns}")),
-            Self::PartitionKey { type_name, .. } => {
-                Some(format!("It is of type {type_name}, into which ids do not fit."))
-            }
-            Self::Dependents(objects) | Self::IdentityInUse { objects, .. } => Some(objects.clone()),
-            Self::ValuesAhead { greatest, next, .. } => {
-                Some(format!("The greatest value is {greatest}, the next id is {next}."))
-            }
-            _ => None,
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
-        Some(match self {
-            Self::Isolation(_) => "Use a transaction of isolation level READ COMMITTED.".into(),
-            Self::NoTable(_) => "Name the table that holds the values.".into(),
-            Self::Type { .. } => {
-                "Ids are of type bigint. Columns of type smallint, integer, bigint, or a domain directly over bigint, can hold them, the \
-                 first two after they have been widened."
-                    .into()
-            }
-            Self::Generated { .. } => "Give the ids a column of their own.".into(),
-            Self::Inherited { parent, .. } => {
-                format!("Convert the column of {parent}; its partitions and children are converted with it.")
-            }
-            Self::TooNarrow(_) => "Call snowflake_convert(..., rewrite => true) to widen them, which rewrites their tables while \
-                 nobody else can use these."
-                .into(),
-            Self::PartitionKey { .. } => "Create a new table that is partitioned by a bigint column, and move the rows.".into(),
-            Self::TypedTable { table, .. } => {
-                format!("Use ALTER TABLE {table} NOT OF, to give the table columns of its own.")
-            }
-            Self::TwoParents { .. } => "Use ALTER TABLE ... NO INHERIT, convert, and let the table inherit again.".into(),
-            Self::Dependents(_) => {
-                "Drop these objects, convert, and create them again, all in one transaction.".into()
-            }
-            Self::Busy => "Try again when there is less going on, or with a longer \"lock_timeout\".".into(),
-            Self::IdentityInUse { .. } => "Give these objects a sequence of their own first.".into(),
-            Self::ValuesAhead { greatest, .. } => format!(
-                "If the values are ids of this layout, call snowflake_advance({greatest}), and convert when the clock has passed \
-                 the time of that id. Else give these rows other values, or choose a layout whose ids are greater."
-            ),
-            Self::NoRelation(_) | Self::System(_) | Self::NotOwner(_) | Self::NoColumn { .. } => return None,
-        })
-    }
-}
-
-/// What the user is told of a column that becomes a snowflake column.
-#[derive(Debug)]
-pub enum Notice<'a> {
-    /// Ids of the layout exceed 2^53.
-    Beyond2_53(&'a Layout),
-    /// The table's partitions are for other values.
-    NoPartition { table: &'a str, next: i64 },
-    /// A sequence is no longer the column's, but still in use.
-    SequenceKept { sequence: &'a str, objects: &'a str },
-}
-
-impl Notice<'_> {
-    /// Sends the message.
-    pub fn send(&self) {
-        use PgSqlErrorCode::{ERRCODE_SUCCESSFUL_COMPLETION, ERRCODE_WARNING};
-        let report = |code, message: String| ErrorReport::new(code, message, "snowflake_id");
-        match self {
-            Self::Beyond2_53(layout) => {
-                report(ERRCODE_WARNING, format!("ids of layout \"{}\" exceed 2^53", known_as(layout)))
-                    .set_detail("JavaScript's numbers, and what reads JSON into such, are exact only up to there.")
-                    .set_hint("Pass ids on as strings where that matters, or draw them with layout \"js53\".")
-                    .report(PgLogLevel::WARNING);
-            }
-            Self::NoPartition { table, next } => {
-                report(ERRCODE_WARNING, format!("no partition of table {table} takes the ids to come"))
-                    .set_detail(format!("The next id is {next}."))
-                    .set_hint("Create partitions for them, with snowflake_min() for their bounds.")
-                    .report(PgLogLevel::WARNING);
-            }
-            Self::SequenceKept { sequence, objects } => {
-                report(
-                    ERRCODE_SUCCESSFUL_COMPLETION,
-                    format!("sequence {sequence} is kept, since other objects use it"),
-                )
-                .set_detail(*objects)
-                .report(PgLogLevel::NOTICE);
-            }
-        }
     }
 }
 

@@ -4,14 +4,14 @@
 //! none, are IMMUTABLE, so that they can serve in generated columns, indexes and partition bounds. All are STRICT and, but
 //! where noted, PARALLEL SAFE. SQL sees none of the doc comments below: `sql/surface.sql` holds a COMMENT ON for each function.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 use pgrx::pg_sys::Oid;
 use pgrx::prelude::*;
 use snowflake_core::encoding::Encoding;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 
-use crate::convert::convert;
+use crate::convert::{convert, convert_columns};
 use crate::draw;
 use crate::error::OrRaise;
 use crate::guc;
@@ -316,8 +316,8 @@ fn snowflake_reset_mark() {
 
 /// Turns a serial, identity or bigint column into a snowflake column: drops the old default or identity, and the column's own
 /// sequence unless something else uses it, and makes `snowflake_next()` the default. Returns the statements that it ran; with
-/// `dry_run`, those that it would run. With `rewrite`, widens smallint and integer columns, and the foreign key columns that
-/// refer to them. (REVOKEd from PUBLIC.)
+/// `dry_run`, those that it would run, and those that drop what depends on a column to widen and make it again. With `rewrite`,
+/// widens smallint and integer columns, and the foreign key columns that refer to them. (REVOKEd from PUBLIC.)
 ///
 /// Errors: as `snowflake_next`; 42501 not the owner; 42P01, 42809, 42703, 42804, 42P16 no such table or column, or none that
 /// can be converted; 25001 a transaction that does not see what others commit; 55000 values not below the ids to come, or
@@ -335,6 +335,30 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME
 )]
 fn snowflake_convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) -> SetOfIterator<'static, Vec<u8>> {
     SetOfIterator::new(convert(relation, attribute, rewrite, dry_run).or_raise())
+}
+
+/// The same for columns of any tables, named `schema.table.column` or `table.column`, in one plan: each table is rewritten at most
+/// once, and all locks are taken at the same moment. A column that is named twice counts once. (REVOKEd from PUBLIC.)
+///
+/// Errors: as `snowflake_convert`; 22023 a text that names no column of a table; 22004 a NULL among them.
+#[pg_extern(
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_convert_columns(columns text[], rewrite boolean DEFAULT false, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_convert_columns(
+    columns: Array<'_, &[u8]>,
+    rewrite: bool,
+    dry_run: bool,
+) -> SetOfIterator<'static, Vec<u8>> {
+    let name = |text: &[u8]| CString::new(text).expect("a text holds no NUL");
+    let columns: Vec<_> = columns.iter().map(|text| text.map(name)).collect();
+    SetOfIterator::new(convert_columns(&columns, rewrite, dry_run).or_raise())
 }
 
 /// What the server has drawn, waited for and met since the last reset; its last id, its settings. Times are milliseconds.

@@ -7,7 +7,7 @@
 //!   |
 //! functions                every SQL function, one thought each; no unsafe
 //! pushdown                 conditions on an id's time, planned as conditions on the id
-//!   |-- convert            a table's column becomes a snowflake column; no unsafe
+//!   |-- convert            tables' columns become snowflake columns; no unsafe
 //!   |-- draw               drawing: checks, waits, what to do after a rollback; no unsafe
 //!   |-- layouts            the layouts this session uses; no unsafe
 //!   |-- record, text       an id's parts as one row; text of any encoding

@@ -44,7 +44,29 @@ SELECT snowflake_convert('c', 'id');
 \set VERBOSITY default
 SET client_min_messages = error;
 
+-- Columns of several tables at once, and what a dry run returns for a view on them.
+CREATE TABLE d (id serial PRIMARY KEY, up integer REFERENCES d);
+CREATE TABLE e (id serial PRIMARY KEY, d integer REFERENCES d);
+CREATE VIEW ups AS SELECT d.up, e.id FROM d, e;
+COMMENT ON VIEW ups IS 'it''s up';
+SET client_min_messages = warning;
+SELECT snowflake_convert_columns('{d.id, public.e.id, e.ID}', rewrite => true, dry_run => true);
+SELECT snowflake_convert_columns('{d.id, e.id}', rewrite => true);
+SET client_min_messages = error;
+DROP VIEW ups;
+SELECT snowflake_convert_columns('{d.id, e.id}', rewrite => true);
+SELECT snowflake_convert_columns('{d.id, e.id}', rewrite => true);
+SELECT snowflake_convert_columns('{}');
+
 -- What is refused: with its SQLSTATE, and without a trace.
+SELECT refusal($$SELECT snowflake_convert_columns('{d.id, id}')$$);
+SELECT refusal($$SELECT snowflake_convert_columns('{d.id, a.b.c.d}')$$);
+SELECT refusal($$SELECT snowflake_convert_columns('{d.id, d..id}')$$);
+SELECT refusal($$SELECT snowflake_convert_columns('{d.id, NULL}')$$);
+SELECT refusal($$SELECT snowflake_convert_columns('{d.id, nowhere.id}')$$);
+SELECT refusal($$SELECT snowflake_convert_columns('{d.id, d.nothing}')$$);
+SELECT refusal($$SELECT snowflake_convert_columns('{d.id, e.d}')$$);
+SELECT refusal($$SELECT snowflake_convert('e', 'd')$$);
 CREATE VIEW seen AS SELECT id, parent FROM nodes;
 CREATE DOMAIN small AS integer;
 CREATE TABLE unfit (name text, doubled bigint GENERATED ALWAYS AS (1) STORED, number small, far bigint DEFAULT 3);
@@ -64,6 +86,8 @@ CREATE VIEW tops AS SELECT id FROM reds WHERE parent IS NULL;
 CREATE PUBLICATION columns_of_reds FOR TABLE reds (id, rest);
 CREATE RULE forget AS ON UPDATE TO reds WHERE new.parent = 0 DO INSTEAD NOTHING;
 SELECT refusal($$SELECT snowflake_convert('reds', 'id', true)$$);
+CREATE TABLE rows (red reds);
+SELECT refusal($$SELECT snowflake_convert('reds', 'id', true, true)$$);
 CREATE TABLE used (id bigint GENERATED ALWAYS AS IDENTITY);
 CREATE TABLE users (id bigint DEFAULT nextval('used_id_seq'));
 SELECT refusal($$SELECT snowflake_convert('used', 'id', true)$$);
@@ -76,6 +100,7 @@ CREATE ROLE regress_snowflake_user;
 GRANT CREATE ON SCHEMA public TO regress_snowflake_user;
 SET ROLE regress_snowflake_user;
 SELECT refusal($$SELECT snowflake_convert('reds', 'id', true)$$);
+SELECT refusal($$SELECT snowflake_convert_columns('{reds.id}', true)$$);
 CREATE TABLE own (id serial);
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) TO regress_snowflake_user;
@@ -98,6 +123,6 @@ REVOKE ALL ON SCHEMA public FROM regress_snowflake_user;
 DROP ROLE regress_snowflake_user;
 DROP PUBLICATION columns_of_reds;
 DROP VIEW seen, tops;
-DROP TABLE plain, "Order lines", orders, drops, leaves, nodes, hours, days, a, b, c, unfit, parts, reds, used, users;
+DROP TABLE plain, "Order lines", orders, d, e, rows, drops, leaves, nodes, hours, days, a, b, c, unfit, parts, reds, used, users;
 DROP SEQUENCE a_id_seq;
 DROP DOMAIN small;

@@ -184,7 +184,13 @@ fn any_tables_become_what_they_would_be_if_they_had_been_written_so() {
         if random.one_in(2) {
             calls.reverse();
         }
-        let calls: Vec<_> = calls.iter().map(|table| format!("'\"{}\"', 'id', true", table.name)).collect();
+        let calls: Vec<_> = if seed % 2 == 0 {
+            // All at once.
+            let names: Vec<_> = calls.iter().map(|table| format!("'\"{}\".id'", table.name)).collect();
+            vec![format!("ARRAY[{}], true", names.join(", "))]
+        } else {
+            calls.iter().map(|table| format!("'\"{}\"', 'id', true", table.name)).collect()
+        };
         let database = assert_becomes(&schema, &calls.iter().map(String::as_str).collect::<Vec<_>>());
 
         let mut session = database.connect();

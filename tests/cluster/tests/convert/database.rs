@@ -22,8 +22,8 @@ fn start() -> Server {
     let server = settings.config("max_locks_per_transaction", "256").start();
     server.connect().batch_execute("CREATE DATABASE prepared").unwrap();
     // Everybody may try.
-    let granted =
-        "CREATE EXTENSION snowflake_id; CREATE SCHEMA app; GRANT EXECUTE ON FUNCTION snowflake_convert TO PUBLIC";
+    let granted = "CREATE EXTENSION snowflake_id; CREATE SCHEMA app;
+         GRANT EXECUTE ON FUNCTION snowflake_convert, snowflake_convert_columns TO PUBLIC";
     server.connect_to("prepared").batch_execute(granted).unwrap();
     server
 }
@@ -150,6 +150,19 @@ impl Database {
         assert_eq!(before, catalogs(&mut self.connect()), "{call}: {refusal:?}");
         refusal
     }
+
+    /// Expects that a call is refused, and changes nothing, because of objects for which `dry_run` returns statements. Returns what the
+    /// server said, and these.
+    #[track_caller]
+    pub fn obstructed(&self, session: &mut Client, call: &str) -> (Refusal, Vec<String>) {
+        let before = catalogs(&mut self.connect());
+        let refusal = refused(convert(session, call));
+        assert_eq!(refusal.sqlstate, "2BP01", "{call}: {refusal:?}");
+        let script = converted(session, &format!("{call}, dry_run => true"));
+        assert_eq!(before, catalogs(&mut self.connect()), "{call}: {refusal:?}");
+        assert!(refusal.hint.as_deref().is_some_and(|hint| hint.contains("dry_run => true")), "{refusal:?}");
+        (refusal, script)
+    }
 }
 
 impl Drop for Database {
@@ -171,12 +184,14 @@ fn without_name_of_not_null(line: &str) -> String {
     parts.unwrap_or_else(|| line.to_owned())
 }
 
-/// Calls `snowflake_convert` with arguments as SQL writes them, and returns the statements.
+/// Calls `snowflake_convert` with arguments as SQL writes them, or `snowflake_convert_columns`, if the first is an array. Returns the
+/// statements.
 pub fn convert(session: &mut Client, call: &str) -> Result<Vec<String>, Error> {
-    rows(session, &format!("SELECT * FROM public.snowflake_convert({call})"))
+    let function = if call.starts_with("ARRAY") { "snowflake_convert_columns" } else { "snowflake_convert" };
+    rows(session, &format!("SELECT * FROM public.{function}({call})"))
 }
 
-/// Calls `snowflake_convert`, which must succeed.
+/// The same, which must succeed.
 #[track_caller]
 pub fn converted(session: &mut Client, call: &str) -> Vec<String> {
     match convert(session, call) {

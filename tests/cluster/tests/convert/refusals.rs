@@ -139,7 +139,17 @@ fn what_depends_on_the_columns_type_is_named_and_may_be_removed() {
         let call = format!("'{table}', 'id', rewrite => true");
         for (make, remove, name) in OBSTACLES {
             session.batch_execute(make).unwrap_or_else(|error| panic!("{make}: {error:?}"));
-            let refusal = database.refusal(&mut session, &call);
+            // Rows would go with a table.
+            let refusal = if make.contains("TABLE app.obstacle") {
+                database.refusal(&mut session, &call)
+            } else {
+                let (refusal, script) = database.obstructed(&mut session, &call);
+                let script = script.concat();
+                session
+                    .batch_execute(&format!("BEGIN; {script} {remove}; ROLLBACK"))
+                    .unwrap_or_else(|error| panic!("{script}: {error:?}"));
+                refusal
+            };
             assert!(all(&refusal).contains(name) && refusal.hint.is_some(), "{make}: {refusal:?}");
             session.batch_execute(remove).unwrap();
         }
@@ -157,7 +167,7 @@ fn everything_that_stands_in_the_way_is_named_at_once() {
          CREATE VIEW second_view AS SELECT t FROM child;
          CREATE POLICY third_policy ON child USING (t > 0)",
     );
-    let refusal = database.refusal(&mut database.connect(), "'t', 'id', true");
+    let (refusal, _) = database.obstructed(&mut database.connect(), "'t', 'id', true");
     for name in ["first_view", "second_view", "third_policy"] {
         assert!(all(&refusal).contains(name), "{refusal:?}");
     }
@@ -237,6 +247,43 @@ fn a_catalog_of_postgresql_is_not_a_table_of_ones_own() {
     ] {
         database.refusal(&mut session, call);
     }
+}
+
+/// Its default could only draw what it may not refer to; an integer column that refers is widened with the one it refers to.
+#[test]
+fn a_column_that_refers_to_another_is_refused_and_that_table_is_named() {
+    let database = Database::with(
+        "CREATE TABLE t (id bigserial PRIMARY KEY, part integer DEFAULT 0, UNIQUE (id, part));
+         CREATE TABLE one (id bigserial PRIMARY KEY REFERENCES t);
+         CREATE TABLE two (part integer, id bigint, FOREIGN KEY (part, id) REFERENCES t (part, id));
+         CREATE TABLE unchecked (id bigint); ALTER TABLE unchecked ADD FOREIGN KEY (id) REFERENCES t NOT VALID;
+         CREATE TABLE narrow (id serial PRIMARY KEY REFERENCES t);
+         CREATE TABLE whole (id bigint, part integer) PARTITION BY LIST (part);
+         CREATE TABLE half PARTITION OF whole DEFAULT; ALTER TABLE half ADD FOREIGN KEY (id) REFERENCES t;
+         CREATE TABLE parent (id bigint); CREATE TABLE child () INHERITS (parent); ALTER TABLE child ADD FOREIGN KEY (id) REFERENCES t;
+         CREATE TABLE own (id bigserial PRIMARY KEY REFERENCES own, part integer, up bigint REFERENCES own)",
+    );
+    let mut session = database.connect();
+    for (table, at) in [
+        ("one", "one"),
+        ("two", "two"),
+        ("unchecked", "unchecked"),
+        ("narrow", "narrow"),
+        ("whole", "half"),
+        ("parent", "child"),
+    ] {
+        for call in [format!("'{table}', 'id', true"), format!("ARRAY['t.id', '{table}.id'], true")] {
+            let refusal = database.refusal(&mut session, &call);
+            assert_eq!(refusal.sqlstate, "42P16", "{call}: {refusal:?}");
+            assert_eq!(refusal.message, format!("column \"id\" of table app.{at} refers to app.t"));
+            assert!(refusal.hint.is_some_and(|hint| hint.contains("app.t")));
+        }
+    }
+    let refusal = database.refusal(&mut session, "'own', 'up'");
+    assert_eq!(refusal.message, "column \"up\" of table app.own refers to app.own");
+    // Each row is there for itself.
+    converted(&mut session, "'own', 'id'");
+    session.batch_execute("INSERT INTO own DEFAULT VALUES").unwrap();
 }
 
 /// What is a part is converted with the whole.

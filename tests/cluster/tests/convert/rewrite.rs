@@ -80,7 +80,7 @@ fn columns_that_refer_to_each_other_are_widened_once() {
          CREATE TABLE app.b (id {integer -> bigint} PRIMARY KEY REFERENCES app.a, c {integer -> bigint});
          CREATE TABLE app.c (id {integer -> bigint} PRIMARY KEY REFERENCES app.b);
          ALTER TABLE app.b ADD FOREIGN KEY (c) REFERENCES app.c;
-         ALTER TABLE app.a ADD FOREIGN KEY (id) REFERENCES app.c DEFERRABLE INITIALLY DEFERRED;
+         ALTER TABLE app.b ADD FOREIGN KEY (id) REFERENCES app.c DEFERRABLE INITIALLY DEFERRED;
          ALTER TABLE app.a ADD FOREIGN KEY (id) REFERENCES app.a;
          BEGIN; INSERT INTO app.a VALUES (1); INSERT INTO app.b VALUES (1); INSERT INTO app.c VALUES (1); COMMIT",
         &["'a', 'id', true"],

@@ -1,0 +1,407 @@
+//! Turns columns of tables into snowflake columns: which statements that takes, what forbids them, and running them. No `unsafe`.
+//!
+//! Everything is read from the catalogs through SPI, and everything that is done is a plain `ALTER TABLE` or the like, run as
+//! the caller, so that PostgreSQL checks each step as if the caller had typed it. It is one transaction, the caller's: an
+//! error at any point leaves nothing changed. The catalogs are read with a search_path by which all names come out qualified,
+//! and values with `row_security = off`, by which none is overlooked.
+//!
+//! What is asked stands in the `.sql` files, each with a comment on its arguments; the errors are in `error.rs`. A view or the like that
+//! depends on a column to be widened is never dropped here: only a dry run returns the statements for that (`remake.sql`).
+
+mod database;
+mod error;
+
+use std::ffi::{CStr, CString};
+
+use pgrx::Spi;
+use pgrx::pg_sys::Oid;
+
+use self::database::{Column, Database, given, pairs, text, value};
+use self::error::Notice;
+pub use self::error::Unconvertible;
+use crate::backend;
+use crate::draw;
+use crate::error::Error;
+use crate::layouts;
+use crate::text::legible;
+
+/// The greatest number below which each integer is one of JavaScript's: 2^53 - 1.
+const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
+
+/// A statement about columns with their tables' partitions and children.
+macro_rules! with_family {
+    ($file:literal) => {
+        concat!(include_str!("family.sql"), include_str!($file))
+    };
+}
+
+/// A statement about what stands in the way of a new type.
+macro_rules! with_found {
+    ($file:literal) => {
+        concat!(include_str!("found.sql"), include_str!($file))
+    };
+}
+
+/// The transaction's isolation level, if it does not let a statement see what others have committed before it.
+const ISOLATION: &str = "
+SELECT level::cstring FROM current_setting('transaction_isolation') AS level WHERE level NOT LIKE 'read %'";
+
+/// `$1` a table's name: its number, by the caller's search_path. Hence nothing else in it may be looked up there.
+const REGCLASS: &str = "SELECT pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid";
+
+/// A column as the caller names it: the table by its number, which stays the same while the call waits for locks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    pub relation: Oid,
+    pub attribute: CString,
+}
+
+impl Named {
+    /// Finds the columns that texts name, as `schema.table.column` or, by the search_path, `table.column`; each once.
+    fn find(database: &mut Database, texts: &[Option<CString>]) -> Result<Vec<Self>, Unconvertible> {
+        let mut columns = Vec::new();
+        for name in texts {
+            let name = name.as_ref().ok_or(Unconvertible::Null)?;
+            let parts =
+                backend::with_trusted_settings(|| database.ask(include_str!("name.sql"), &[name.as_c_str().into()]));
+            let [table, attribute]: [CString; 2] = match given::<i32>(&parts[0], 1) {
+                2 | 3 => [2, 3].map(|number| given(&parts[0], number)),
+                _ => return Err(Unconvertible::Name(legible(name.to_bytes()).into_owned())),
+            };
+            let relation = database.ask_for(REGCLASS, &[table.as_c_str().into()]).pop();
+            let relation = relation.ok_or_else(|| Unconvertible::Unknown(legible(table.to_bytes()).into_owned()))?;
+            let column = Self { relation, attribute };
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+        Ok(columns)
+    }
+}
+
+/// A column that ids are to stand in, with its table's name (and schema) and its own for messages.
+struct Target {
+    column: Column,
+    table_name: String,
+    column_name: String,
+}
+
+impl Target {
+    /// Finds the column, if the caller may change it and ids may stand in it.
+    fn find(database: &mut Database, named: &Named) -> Result<Self, Unconvertible> {
+        let Named { relation, attribute } = named;
+        let rows = database.ask(include_str!("target.sql"), &[(*relation).into(), attribute.as_c_str().into()]);
+        let row = rows.first().ok_or(Unconvertible::NoRelation(relation.to_u32()))?;
+        let table = text(row, 1).expect("a relation has a name");
+        let [is_table, is_system, is_owner] = [2, 3, 4].map(|number| given::<bool>(row, number));
+        if !is_table {
+            return Err(Unconvertible::NoTable(table));
+        } else if is_system {
+            return Err(Unconvertible::System(table));
+        } else if !is_owner {
+            return Err(Unconvertible::NotOwner(table));
+        }
+        let Some(number) = value(row, 5) else {
+            return Err(Unconvertible::NoColumn { table, column: legible(attribute.to_bytes()).into_owned() });
+        };
+        let column = text(row, 6).expect("a column has a name");
+        let [is_integer, is_generated] = [8, 9].map(|number| given::<bool>(row, number));
+        if !is_integer {
+            let type_name = text(row, 7).expect("a column has a type");
+            return Err(Unconvertible::Type { table, column, type_name });
+        } else if is_generated {
+            return Err(Unconvertible::Generated { table, column });
+        } else if let Some(parent) = text(row, 10) {
+            return Err(Unconvertible::Inherited { table, column, parent });
+        }
+        Ok(Self { column: Column { table: *relation, number }, table_name: table, column_name: column })
+    }
+}
+
+/// Finds the columns that have to become bigint, if they can.
+fn narrow(database: &mut Database, columns: &[Column], rewrite: bool) -> Result<Vec<Column>, Unconvertible> {
+    let mut narrow = Vec::new();
+    let mut labels = Vec::new();
+    for row in database.ask(include_str!("narrow.sql"), &pairs(columns)) {
+        let [table, column, type_name] = [3, 4, 5].map(|number| text(&row, number).expect("all three have names"));
+        let [is_plain, is_partition_key, is_typed, is_inherited] =
+            [6, 7, 8, 9].map(|number| given::<bool>(&row, number));
+        if !is_plain {
+            return Err(Unconvertible::Type { table, column, type_name });
+        } else if is_partition_key {
+            return Err(Unconvertible::PartitionKey { table, column, type_name });
+        } else if is_typed {
+            return Err(Unconvertible::TypedTable { table, column });
+        }
+        narrow.push(Column { table: given(&row, 1), number: given(&row, 2) });
+        if !is_inherited {
+            labels.push(format!("column {column} of table {table} ({type_name})"));
+        }
+    }
+    if !rewrite && !narrow.is_empty() {
+        return Err(Unconvertible::TooNarrow(labels.join("\n")));
+    }
+    if let Some(row) = database.ask(include_str!("two_parents.sql"), &pairs(&narrow)).first() {
+        let [table, column] = [1, 2].map(|number| text(row, number).expect("both have names"));
+        return Err(Unconvertible::TwoParents { table, column });
+    }
+    Ok(narrow)
+}
+
+/// What depends on columns to be widened, so that PostgreSQL does not change their type.
+#[derive(Default)]
+struct Dependents {
+    /// Each object, and what it depends on; empty if there is none.
+    objects: String,
+    /// What drops them, and what makes them again.
+    drops: Vec<CString>,
+    remakes: Vec<CString>,
+}
+
+impl Dependents {
+    /// Finds out what is in the way; if anything is, that is an error unless statements can be written, and are asked for.
+    fn find(database: &mut Database, narrow: &[Column], dry_run: bool) -> Result<Self, Unconvertible> {
+        let rows = database.ask(with_found!("dependents.sql"), &pairs(narrow));
+        let Some(objects) = rows.first().and_then(|row| text(row, 1)) else { return Ok(Self::default()) };
+        let mut found = Self { objects, ..Self::default() };
+        let mut unwritten = Vec::new();
+        for row in database.ask(with_found!("remake.sql"), &pairs(narrow)) {
+            match given::<i32>(&row, 1) {
+                0 => found.drops.push(given(&row, 2)),
+                1 => found.remakes.push(given(&row, 2)),
+                _ => unwritten.push(text(&row, 2).expect("an object has a description")),
+            }
+        }
+        if dry_run && unwritten.is_empty() {
+            return Ok(found);
+        }
+        Err(Unconvertible::Dependents { objects: found.objects, unwritten: unwritten.join("\n") })
+    }
+}
+
+/// What is done to columns besides widening them.
+struct Steps {
+    /// Before they are widened: an identity's sequence need not be.
+    identities: Vec<CString>,
+    /// After that, so that defaults need not be converted.
+    defaults: Vec<CString>,
+    sequences: Vec<CString>,
+    /// The sequences that stay, with what uses them.
+    kept: Vec<(String, String)>,
+    /// The columns for which there is something to do, by their places from 1.
+    places: Vec<i64>,
+}
+
+impl Steps {
+    fn find(database: &mut Database, columns: &[Column]) -> Result<Self, Unconvertible> {
+        let (mut sequences, mut kept, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for row in database.ask(with_family!("sequences.sql"), &pairs(columns)) {
+            let sequence: CString = given(&row, 1);
+            let name = legible(sequence.to_bytes()).into_owned();
+            places.push(given(&row, 2));
+            match (given(&row, 3), text(&row, 4)) {
+                // It goes with the identity.
+                (true, None) => {}
+                (true, Some(objects)) => return Err(Unconvertible::IdentityInUse { sequence: name, objects }),
+                (false, None) => sequences.push(statement([b"DROP SEQUENCE ", sequence.to_bytes()])),
+                (false, Some(objects)) => {
+                    // Else it would go with the column, or keep it from going.
+                    sequences.push(statement([b"ALTER SEQUENCE ", sequence.to_bytes(), b" OWNED BY NONE"]));
+                    kept.push((name, objects));
+                }
+            }
+        }
+        let [identities, defaults] = [with_family!("drop_identity.sql"), with_family!("set_default.sql")].map(|sql| {
+            let rows = database.ask(sql, &pairs(columns));
+            places.extend(rows.iter().map(|row| given::<i64>(row, 2)));
+            rows.iter().map(|row| given(row, 1)).collect()
+        });
+        Ok(Self { identities, defaults, sequences, kept, places })
+    }
+}
+
+/// What is to be done, as the catalogs stand.
+struct Plan {
+    /// The columns that are not snowflake columns yet.
+    targets: Vec<Target>,
+    /// What PostgreSQL will lock.
+    locked: Vec<Oid>,
+    /// What keeps everybody else away from those that are altered, then what changes something; none if all is done.
+    lock: CString,
+    statements: Vec<CString>,
+    dependents: Dependents,
+    /// The sequences that stay, with what uses them.
+    kept: Vec<(String, String)>,
+}
+
+impl Plan {
+    /// Finds out what is to be done, and whether something forbids it.
+    fn make(database: &mut Database, columns: &[Named], rewrite: bool, dry_run: bool) -> Result<Self, Unconvertible> {
+        let mut targets = columns.iter().map(|named| Target::find(database, named)).collect::<Result<Vec<_>, _>>()?;
+        let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
+        if let Some(row) = database.ask(with_family!("foreign_key.sql"), &pairs(&columns)).first() {
+            let [table, column, referred] = [1, 2, 3].map(|number| text(row, number).expect("all three have names"));
+            return Err(Unconvertible::ForeignKey { table, column, referred });
+        }
+        let narrow = narrow(database, &columns, rewrite)?;
+        let dependents = Dependents::find(database, &narrow, dry_run)?;
+        let steps = Steps::find(database, &columns)?;
+        // The others need not even be locked.
+        let mut place = 0;
+        targets.retain(|target| {
+            place += 1;
+            steps.places.contains(&place) || narrow.contains(&target.column)
+        });
+        let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
+        let [rels, atts] = pairs(&narrow);
+        let [tables, numbers] = pairs(&columns);
+        let mut locked = Vec::new();
+        for row in database.ask(include_str!("locked.sql"), &[rels, atts, tables, numbers]) {
+            if let Some(table) = text(&row, 2) {
+                return Err(Unconvertible::NotOwner(table));
+            }
+            locked.push(given(&row, 1));
+        }
+        let mut statements = steps.identities;
+        statements.extend(database.ask_for::<CString>(include_str!("widen.sql"), &pairs(&narrow)));
+        statements.extend(steps.defaults);
+        statements.extend(steps.sequences);
+        let altered = [&columns[..], &narrow[..]].concat();
+        // None, if there is nothing to do, or somebody has dropped it meanwhile.
+        let lock = database.ask_for(include_str!("lock.sql"), &pairs(&altered)).pop();
+        let lock = match (lock, targets.first()) {
+            (Some(lock), _) => lock,
+            (None, None) => CString::default(),
+            (None, Some(target)) => return Err(Unconvertible::NoRelation(target.column.table.to_u32())),
+        };
+        Ok(Self { targets, locked, lock, statements, dependents, kept: steps.kept })
+    }
+
+    /// Sees to it that no id to come is there already, or below one that is. Returns the next id.
+    fn check_values(&self, database: &mut Database, command: &'static CStr) -> Result<i64, Error> {
+        let mut stored = Vec::new();
+        for target in &self.targets {
+            let arguments = target.column.arguments();
+            let question: CString =
+                database.ask_for(include_str!("greatest.sql"), &arguments).pop().expect("the column exists");
+            stored.push(database.rows(&question, &[]).first().and_then(|row| value::<i64>(row, 1)));
+        }
+        // After them: whoever stored an id by hand has drawn it before.
+        let next = draw::least_to_come(command)?;
+        for (target, greatest) in self.targets.iter().zip(stored) {
+            if let Some(greatest) = greatest.filter(|greatest| *greatest >= next) {
+                let (table, column) = (target.table_name.clone(), target.column_name.clone());
+                return Err(Unconvertible::ValuesAhead { table, column, greatest, next }.into());
+            }
+        }
+        Ok(next)
+    }
+
+    /// Tells the user what comes of it.
+    fn announce(&self, database: &mut Database, next: i64) -> Result<(), Error> {
+        let layout = layouts::configured()?;
+        if layout.max_id() > MAX_SAFE_INTEGER {
+            Notice::Beyond2_53(&layout).send();
+        }
+        if !self.dependents.objects.is_empty() {
+            Notice::Dependents(&self.dependents.objects).send();
+        }
+        for Target { column, table_name, .. } in &self.targets {
+            let arguments = [column.table.into(), column.number.into(), next.into()];
+            let question: Option<CString> = database.ask_for(include_str!("no_partition.sql"), &arguments).pop();
+            if question.is_some_and(|question| given(&database.rows(&question, &[])[0], 1)) {
+                Notice::NoPartition { table: table_name, next }.send();
+            }
+        }
+        for (sequence, objects) in &self.kept {
+            Notice::SequenceKept { sequence, objects }.send();
+        }
+        Ok(())
+    }
+}
+
+fn statement<const N: usize>(parts: [&[u8]; N]) -> CString {
+    CString::new(parts.concat()).expect("names hold no NUL")
+}
+
+/// For psql, into which they go as a file.
+fn with_semicolons(statements: Vec<CString>) -> Vec<Vec<u8>> {
+    statements.iter().map(|statement| [statement.to_bytes(), b";"].concat()).collect()
+}
+
+/// Makes a column a snowflake column, or only finds out how. Returns the statements, each with its semicolon, in the database's
+/// encoding.
+///
+/// # Errors
+/// [`Error::Unconvertible`], and those of [`draw::one`].
+pub fn convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) -> Result<Vec<Vec<u8>>, Error> {
+    let named = Named { relation, attribute: attribute.to_owned() };
+    run(c"snowflake_convert()", |_| Ok(vec![named]), rewrite, dry_run)
+}
+
+/// The same for the columns that texts name, with one plan for all.
+///
+/// # Errors
+/// The same.
+pub fn convert_columns(columns: &[Option<CString>], rewrite: bool, dry_run: bool) -> Result<Vec<Vec<u8>>, Error> {
+    run(c"snowflake_convert_columns()", |database| Named::find(database, columns), rewrite, dry_run)
+}
+
+/// `command` is the function's name in messages.
+fn run(
+    command: &'static CStr,
+    find: impl FnOnce(&mut Database) -> Result<Vec<Named>, Unconvertible>,
+    rewrite: bool,
+    dry_run: bool,
+) -> Result<Vec<Vec<u8>>, Error> {
+    backend::require_writable(command);
+    Spi::connect_mut(|client| {
+        let database = &mut Database(client);
+        let isolation = backend::with_trusted_settings(|| database.ask(ISOLATION, &[]));
+        let isolation = isolation.first().and_then(|row| text(row, 1));
+        if let Some(level) = isolation {
+            return Err(Unconvertible::Isolation(level).into());
+        }
+        let columns = find(database)?;
+        let make = |database: &mut Database| {
+            backend::with_trusted_settings(|| Plan::make(database, &columns, rewrite, dry_run))
+        };
+        let mut plan = make(database)?;
+        if plan.statements.is_empty() {
+            return Ok(Vec::new());
+        }
+        // What keeps this server from drawing, or makes it wait, does so before anything is locked.
+        draw::least_to_come(command)?;
+        let mut run = Vec::new();
+        while !dry_run && run.last() != Some(&plan.lock) && !plan.statements.is_empty() {
+            // The statement by itself could end in a deadlock.
+            if !backend::lock_relations(&plan.locked) {
+                return Err(Unconvertible::Busy.into());
+            }
+            database.rows(&plan.lock, &[]);
+            run.push(plan.lock);
+            // Somebody may have been at work until now, also on foreign keys that were not locked yet.
+            plan = make(database)?;
+        }
+        if plan.statements.is_empty() {
+            return Ok(with_semicolons(run));
+        }
+        backend::with_trusted_settings(|| {
+            let next = plan.check_values(database, command)?;
+            plan.announce(database, next)
+        })?;
+        if dry_run {
+            // Views first: a session that reads one locks it before its tables.
+            run.extend(plan.dependents.drops);
+            run.push(plan.lock);
+        } else {
+            // With the caller's settings, for the triggers, constraints and indexes that this calls.
+            for statement in &plan.statements {
+                database.rows(statement, &[]);
+            }
+        }
+        run.extend(plan.statements);
+        run.extend(plan.dependents.remakes);
+        Ok(with_semicolons(run))
+    })
+}
