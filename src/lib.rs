@@ -7,12 +7,13 @@
 //!   |
 //! functions                every SQL function, one thought each; no unsafe
 //! pushdown                 conditions on an id's time, planned as conditions on the id
+//! utility                  DISCARD, which forgets the session's last id, and ALTER SYSTEM, which is judged as a whole
 //!   |-- convert            tables' columns become snowflake columns; no unsafe
 //!   |-- draw               drawing: checks, waits, what to do after a rollback; no unsafe
 //!   |-- layouts            the layouts this session uses; no unsafe
 //!   |-- record, text       an id's parts as one row; text of any encoding
 //!         |
-//!       mark               where the mark is stored, and when it has to be read anew
+//!       mark               where the mark is stored, and what makes a session read it anew
 //!         |
 //!       stats              what is counted, waited for and logged; no unsafe
 //!         |
@@ -31,6 +32,7 @@
 //! ```
 //!
 //! Can two ids be equal? `core/generator.rs`. What happens in a crash? `core/mark.rs`, and `mark.rs` for PostgreSQL's part.
+//! How many of a process's few places for callbacks are taken? None, or two: `catalog.rs`.
 //! Why does a condition on the time use the primary key? `pushdown.rs`.
 //! What does SQL offer? `functions.rs`, and sequences, views, grants and comments in `sql/surface.sql`.
 

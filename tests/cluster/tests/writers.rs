@@ -616,7 +616,7 @@ fn a_logical_replica_that_takes_over_the_number_draws_above_what_it_holds_only_a
     let (farewell, advance) = recipe(REPLICA).split_once("\n\n").expect("first it leaves, then it advances");
     assert!(farewell.contains("DROP SUBSCRIPTION") && advance.contains("snowflake_advance"));
     follow(&replica, farewell);
-    replica.freeze_clock(noon());
+    replica.freeze_clock_after_first_load(noon());
     let insert = "INSERT INTO orders (item) VALUES ('tea') RETURNING id";
     let mut session = replica.connect();
     // The control: what the README warns of.
@@ -645,7 +645,7 @@ fn a_logical_replica_whose_clock_is_behind_refuses_after_the_advance_until_it_ha
         assert!((behind_ms..behind_ms + 5000).contains(&behind), "{behind} ms");
     }
     // Beyond the mark, which runs ahead of the greatest id by a second.
-    replica.freeze_clock(noon() + 2000);
+    replica.freeze_clock_after_first_load(noon() + 2000);
     let next = replica.connect().draw();
     assert!(next > ids[299], "{next} was drawn after an advance to {}", ids[299]);
 }
