@@ -243,10 +243,21 @@ pub fn is_background_worker() -> bool {
     !unsafe { pg_sys::MyBgworkerEntry }.is_null()
 }
 
-/// Whether a process runs, and is a backend.
-pub fn is_running(pid: i32) -> bool {
-    // SAFETY: looks through the list of backends, under a lock that it takes and gives back. Raises nothing.
-    !unsafe { pg_sys::BackendPidGetProc(pid) }.is_null()
+/// Whether the backend of that number (see [`proc_number`]) is this process. Another one may have its process id by now.
+pub fn is_running(pid: i32, number: usize) -> bool {
+    // SAFETY: looks through the list of backends, under a lock that it takes and gives back. Raises nothing. What it finds is one of
+    // an array in shared memory, which outlives the backend.
+    unsafe {
+        let process = pg_sys::BackendPidGetProc(pid);
+        if process.is_null() {
+            return false;
+        }
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        let its_number = (*process).pgprocno;
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        let its_number = process.offset_from((*pg_sys::ProcGlobal).allProcs);
+        usize::try_from(its_number) == Ok(number)
+    }
 }
 
 /// Whether the postmaster is loading the library at server start.

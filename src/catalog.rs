@@ -65,9 +65,9 @@ static LISTENS: AtomicBool = AtomicBool::new(false);
 /// | 0 | 2 | 0 | a process that has planned a condition on an id's time: here |
 /// | 0 | 0 | 0 | every other one, whether it draws, reads, converts, replicates or does none of that |
 ///
-/// Changes of `pg_class` tell of all tables and indexes that come, go, and become partitions. They do not tell of `ALTER TABLE
-/// ... INHERIT` and `NO INHERIT` between tables without a partition: until something else changes, a condition on such a parent
-/// may be planned as before, which costs time and changes no row.
+/// Changes of `pg_class` tell of all tables and indexes that come and go, of those that become partitions, and of a parent's first
+/// child. They do not tell of `ALTER TABLE ... INHERIT` for a further child, nor of `NO INHERIT`: until some table or index changes, a
+/// condition on the parent may be planned as before, which costs time and changes no row.
 fn listen() {
     let (functions, tables) = (pg_sys::SysCacheIdentifier::PROCOID, pg_sys::SysCacheIdentifier::RELOID);
     if !LISTENS.load(Ordering::Relaxed) {

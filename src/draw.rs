@@ -112,7 +112,8 @@ impl Session {
             Refusal::TimeUsedUp => return Err(Error::TimeUsedUp(layout)),
             Refusal::Rollback { behind_ms, wait_ms } if guc::on_rollback() == OnRollback::Error => {
                 request.note_step_back();
-                let again = Again { at_ms: WallClock.now_ms().saturating_add(wait_ms), in_ms: wait_ms };
+                let again =
+                    Again { at_ms: WallClock.now_ms().saturating_add(wait_ms), in_ms: wait_ms, is_never: false };
                 return Err(Error::Rollback { behind_ms, max_borrow_ms, again });
             }
             Refusal::UsedUp { wait_ms: 1 } if max_borrow_ms < AMPLE_BORROW_MS => request.nap(stats::used_up()),

@@ -75,6 +75,8 @@ pub struct Again {
     pub at_ms: i64,
     /// How far that is from what it says, in milliseconds.
     pub in_ms: i64,
+    /// Whether the layout has no ids for then.
+    pub is_never: bool,
 }
 
 impl From<Unconvertible> for Error {
@@ -358,9 +360,9 @@ impl Again {
     /// What to do about a clock that is behind, or seems to be. `first` comes before what takes a new number.
     fn hint(self, first: &str) -> String {
         let check = "Check the server's time synchronization, and whether \"snowflake_id.max_borrow\" was lowered or \
-                     snowflake_advance() was called. To make sessions wait for the clock, set \"snowflake_id.on_rollback\" to wait.";
+                     snowflake_advance() was called.";
         if self.in_ms <= Self::SOON_MS {
-            return check.into();
+            return format!("{check} To make sessions wait for the clock, set \"snowflake_id.on_rollback\" to wait.");
         }
         format!(
             "{check} {first}If ids were drawn while the clock was far ahead, or an advance went too far: give the server a \
@@ -371,6 +373,9 @@ impl Again {
 
 impl fmt::Display for Again {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_never {
+            return f.write_str("By then the time of the layout is used up.");
+        }
         write!(f, "Ids are drawn again from {} on.", Utc(self.at_ms))
     }
 }

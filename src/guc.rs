@@ -729,9 +729,9 @@ unsafe extern "C-unwind" fn assign_max_borrow(value: c_int, _extra: *mut c_void)
         // Nothing may unwind into PostgreSQL here; a line in the log that is lost does no harm.
         let _ = catch_unwind(|| {
             log!(
-                "snowflake_id: \"snowflake_id.max_borrow\" was lowered from {before} ms to {value} ms; ids may have been drawn up \
-                 to {before} ms ahead of the clock: do not restart the server or fail over for {before} ms from now on, or one \
-                 of its databases may repeat ids of another one"
+                "snowflake_id: \"snowflake_id.max_borrow\" was lowered from {before} ms to {value} ms; statements that run now go \
+                 on with the old value: do not restart the server or fail over until the last of them has ended, and {before} ms \
+                 more, or one of its databases may repeat ids of another one"
             );
         });
     }

@@ -322,7 +322,8 @@ impl From<Refused> for Error {
         match refused {
             Refused::Behind { behind_ms, mark_ms } => {
                 let max_borrow_ms = guc::max_borrow_ms();
-                let again = Again { at_ms: mark_ms - max_borrow_ms, in_ms: behind_ms - max_borrow_ms };
+                let is_never = guc::config().is_some_and(|config| mark_ms > config.layout.last_instant_ms());
+                let again = Again { at_ms: mark_ms - max_borrow_ms, in_ms: behind_ms - max_borrow_ms, is_never };
                 Self::BehindMark { behind_ms, mark_ms, again }
             }
             Refused::Jumped { jump_ms } => Self::Jumped { jump_ms, max_ms: guc::max_clock_jump_ms() },
@@ -542,7 +543,7 @@ unsafe extern "C-unwind" fn object_accessed(
         } else if class == pg_sys::RelationRelationId {
             MAKES_RELATIONS.store(true, Ordering::Relaxed);
             let owner = u64::from(pg_sys::MyDatabaseId.to_u32()) << 32 | u64::from(object.to_u32());
-            in_use().filter(|marks| marks.owner() == owner).for_each(|marks| marks.release(owner));
+            in_use().for_each(|marks| marks.release(owner));
         }
     }
 }

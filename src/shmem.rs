@@ -230,8 +230,8 @@ impl Slot {
 
     /// What the backend that owns the slot has done, or `None` if it has ended, or done nothing yet. (A backend does not note its end:
     /// a process has few places for those who want to be told of it, see `catalog.rs`.)
-    fn of_backend(&self) -> Option<OfBackend> {
-        let pid = Some(self.pid.load(Ordering::Relaxed)).filter(|pid| backend::is_running(*pid))?;
+    fn of_backend(&self, number: usize) -> Option<OfBackend> {
+        let pid = Some(self.pid.load(Ordering::Relaxed)).filter(|pid| backend::is_running(*pid, number))?;
         // Another backend may take the slot over between two of these readings, which then are of both.
         let drawn = self.count(Counter::Drawn).saturating_sub(self.drawn_before.load(Ordering::Relaxed));
         let waits = self.waits().saturating_sub(self.waits_before.load(Ordering::Relaxed));
@@ -343,7 +343,7 @@ pub fn has_drawn() -> bool {
 
 /// What the backends that have drawn, or waited to, and still live have done; or `None` without preload.
 pub fn backends() -> Option<impl Iterator<Item = OfBackend>> {
-    Some(slots()?.iter().filter_map(Slot::of_backend))
+    Some(slots()?.iter().enumerate().filter_map(|(number, slot)| slot.of_backend(number)))
 }
 
 /// Whether it is time to log something that is logged every `every_ms` milliseconds at most; false without preload.

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
-use snowflake_core::clock::Clock;
+use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::generator::LaneName;
 use snowflake_core::layout::Layout;
 
@@ -20,7 +20,7 @@ use crate::shmem::{self, Counter, Counts, Notice, OfBackend};
 const MINUTE_MS: i64 = 60_000;
 const DAY_MS: i64 = 86_400_000;
 
-/// Why a tick's ids are used up: they are drawn, or they count as drawn since the start, in which the tick was.
+/// Why a tick's ids are used up: they are drawn, or they count as drawn since the first load, which was in the tick.
 pub fn used_up() -> Wait {
     if shmem::has_drawn() { Wait::UsedUp } else { Wait::Mark }
 }
@@ -88,7 +88,11 @@ impl Request {
     /// The same for a clock that was set back: it is behind the last id, or the mark, by `behind_ms`.
     pub fn wait_for_clock(&self, behind_ms: i64, wait_ms: i64) {
         if self.note_step_back() && shmem::is_due(Notice::ClockStepBack, MINUTE_MS) {
-            log!("snowflake_id: draws wait: clock is {behind_ms} ms behind the last id");
+            let again = Utc(WallClock.now_ms().saturating_add(wait_ms));
+            log!(
+                "snowflake_id: draws wait until {again}: clock is {behind_ms} ms behind the last id, or behind what \
+                 snowflake_advance() was given"
+            );
         }
         self.wait(Wait::Clock, wait_ms);
     }

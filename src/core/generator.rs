@@ -649,7 +649,10 @@ impl PublishedMarks {
     /// Gives the marks of `owner` back, if they still are: its sequence is being dropped. Should that be rolled back, they are
     /// claimed anew.
     pub fn release(&self, owner: u64) {
-        self.claim(owner, RELEASED);
+        // Should another take them right now, its marks are forgotten, and loaded once more.
+        if self.owner() == owner {
+            self.claim(owner, RELEASED);
+        }
     }
 
     /// Takes over the marks of `from`, which must be [`NOBODY`], [`RELEASED`], or a sequence or database that nobody draws in. False if
@@ -852,15 +855,14 @@ mod tests {
     fn marks_that_are_given_back_are_claimed_by_another_database() {
         const ONE: u64 = 7 << 32 | 70;
         const OTHER: u64 = 8 << 32 | 80;
-        let exists = |database: u32| [7, 8].contains(&database);
-        let claim = |all: &[PublishedMarks], owner| {
-            PublishedMarks::claim_one(all, owner, |database| !exists(database)).map(|marks| {
-                marks.publish(LaneName::Primary, 1000);
-                marks.version()
-            })
-        };
+        /// Claims for one of two databases that there are, and returns the version.
+        fn claim(all: &[PublishedMarks], owner: u64) -> Option<u64> {
+            let marks = PublishedMarks::claim_one(all, owner, |database| ![7, 8].contains(&database))?;
+            marks.publish(LaneName::Primary, 1000);
+            Some(marks.version().1)
+        }
         let all = [PublishedMarks::new()];
-        let (_, version) = claim(&all, ONE).unwrap();
+        let version = claim(&all, ONE).unwrap();
         assert!(claim(&all, OTHER).is_none());
         // Only by whoever has them.
         all[0].release(OTHER);

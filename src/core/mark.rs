@@ -17,7 +17,7 @@
 //! - **The first load of a life of shared memory, whichever database it is for, raises both lanes above all that a predecessor
 //!   can have drawn by its clock** ([`Generator::follow`]): a crashed server's databases share its lanes, and cannot read each
 //!   other's marks; and a standby may be promoted before the last mark has arrived. What the marks do whatever the clocks say,
-//!   this does for clocks that are not behind (G2, and for two databases).
+//!   this does for clocks that are not behind, and for a `max_borrow` that is not less (G2, and for two databases).
 //! - Within one running server the lane's word never steps back ([`crate::generator`], I1), whatever the mark does (G0).
 //!
 //! # The protocol
@@ -643,6 +643,7 @@ impl<D: Database> Mark<'_, D> {
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
 
     use super::*;
     use crate::generator::{Limits, NOBODY, PublishedMarks, Refusal};
@@ -680,6 +681,8 @@ mod tests {
         published: PublishedMarks,
         locked: Cell<bool>,
         disk_full: Cell<bool>,
+        /// What looks on at each flush.
+        at_flush: RefCell<Option<Box<dyn Fn()>>>,
         did: RefCell<Vec<Did>>,
     }
 
@@ -703,6 +706,7 @@ mod tests {
                 published,
                 locked,
                 disk_full,
+                at_flush: RefCell::default(),
                 did: RefCell::default(),
             }
         }
@@ -776,6 +780,7 @@ mod tests {
         fn flush(&self) -> Result<(), Failure> {
             assert!(self.locked.get());
             self.did.borrow_mut().push(Flush);
+            self.at_flush.borrow().iter().for_each(|look| look());
             if self.disk_full.get() { Err(Failure::DiskFull) } else { Ok(()) }
         }
 
@@ -805,7 +810,7 @@ mod tests {
 
     /// A server: what its sessions share, and its settings.
     struct Server {
-        generator: Generator,
+        generator: Rc<Generator>,
         clocks: ClockReference,
         layout: Layout,
         identity: Identity,
@@ -813,10 +818,10 @@ mod tests {
     }
 
     /// A generator whose first load is long over, in another database: it waits for no predecessor.
-    fn generator_that_has_followed(layout: &Layout) -> Generator {
+    fn generator_that_has_followed(layout: &Layout) -> Rc<Generator> {
         let generator = Generator::new();
         generator.follow(layout, NOW_MS - 86_400_000, 0);
-        generator
+        Rc::new(generator)
     }
 
     const PRIMARY: Value = Value::Mark(LaneName::Primary);
@@ -833,7 +838,7 @@ mod tests {
 
         /// The same after a start, and at once.
         fn started_again(&self) -> Self {
-            Self { generator: Generator::new(), clocks: ClockReference::new(), ..*self }
+            Self { generator: Rc::new(Generator::new()), clocks: ClockReference::new(), ..*self }
         }
 
         fn mark<'a>(&'a self, fake: &'a Fake) -> Mark<'a, &'a Fake> {
@@ -1029,6 +1034,25 @@ mod tests {
         next.now_ms.set(NOW_MS + 1000);
         server.make_way(&next, LaneName::Primary, NOW_MS + 2000).unwrap();
         assert_eq!(draw(&server, NOW_MS + 1000, 0), Ok((LaneName::Primary, NOW_MS + 1000)));
+    }
+
+    /// As soon as the mark is published, other sessions draw.
+    #[test]
+    fn lanes_are_raised_before_the_mark_is_published() {
+        let server = Server::new("js53", 3, true).started_again();
+        let fake = Fake::holding([NOW_MS + 2000, 0], &server.layout, Some(&server.identity));
+        let reached = Rc::new(Cell::new(None));
+        let look = {
+            let (generator, layout, reached) = (server.generator.clone(), server.layout, reached.clone());
+            move || reached.set(Some(LaneName::ALL.map(|lane| generator.reached_ms(lane, &layout))))
+        };
+        fake.at_flush.replace(Some(Box::new(look)));
+        let server = Server { terms: Terms { max_borrow_ms: 1500, ..server.terms }, ..server };
+        server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
+        // At the flush, which comes before: the primary lane above its mark, the other one above what may have been borrowed.
+        let [primary_ms, backup_ms] = reached.get().expect("it has flushed").map(Option::unwrap);
+        assert!(primary_ms + 1000 >= NOW_MS + 2000, "{primary_ms}");
+        assert_eq!(backup_ms, server.layout.start_of_ms(server.layout.tick_at(fake.now_ms.get() + 1500) as u64));
     }
 
     #[test]

@@ -127,6 +127,7 @@ fn most_in_walsender(server: &Server, taker: &Path, table: &str) -> usize {
             session.batch_execute(sql).unwrap();
         }
         let end = session.value("pg_current_wal_insert_lsn()");
+        let start = server.log_length();
         let mut receiver = server.client("pg_recvlogical");
         receiver
             .args(["--dbname=postgres", "--slot=taken", "--start", "--no-loop", "--file=-"])
@@ -134,7 +135,7 @@ fn most_in_walsender(server: &Server, taker: &Path, table: &str) -> usize {
             .args(["--option=proto_version=1", &format!("--option=publication_names={table}")])
             .env("PGOPTIONS", format!("-c {}={places}", RELCACHE.0));
         let output = receiver.output().expect("pg_recvlogical runs");
-        let is_full = || server.log().contains("out of relcache_callback_list slots");
+        let is_full = || server.log_since(start).contains("out of relcache_callback_list slots");
         assert!(output.status.success() || is_full(), "{}", String::from_utf8_lossy(&output.stderr));
         let drop = "SELECT pg_drop_replication_slot('taken')";
         wait_until("the end of the walsender", || session.batch_execute(drop).is_ok());

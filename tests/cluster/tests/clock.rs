@@ -38,10 +38,9 @@ fn assert_rollback(refusal: &Refusal, behind_ms: i64, max_borrow_ms: i64) {
     );
     assert_eq!(refusal.detail.as_ref(), Some(&detail));
     let hint = refusal.hint.as_deref().unwrap_or_default();
-    assert!(
-        hint.starts_with("Check the server's time synchronization, and whether")
-            && hint.contains("\"snowflake_id.on_rollback\"")
-    );
+    assert!(hint.starts_with("Check the server's time synchronization, and whether"), "{hint}");
+    // What can be waited for is said only where that is soon over.
+    assert_eq!(hint.contains("\"snowflake_id.on_rollback\""), behind_ms - max_borrow_ms <= 60_000, "{hint}");
 }
 
 #[test]

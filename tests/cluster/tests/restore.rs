@@ -406,7 +406,7 @@ fn no_mark_is_lost_when_several_sessions_restore_a_dump() {
     });
 }
 
-/// A transaction's end looks at the sequences only if it has called `setval`, in whatever way.
+/// A transaction's end looks at the sequences only if it has called `setval`, in any way that SQL has.
 #[test]
 fn a_mark_that_is_set_back_is_put_up_again_at_the_commit_however_setval_was_called() {
     let server = Server::drawing().start_with_extension();

@@ -473,7 +473,7 @@ fn a_clock_set_back_is_counted_and_logged_once_a_minute() {
         let counted = stat(&mut session, ["clock_steps_back", "clock_steps_back_refused", "clock_waits"]);
         assert_eq!(counted, [20 + waits, 20, waits]);
     }
-    assert_eq!(logged(&server, "LOG:  snowflake_id: draws wait: clock is "), 1);
+    assert_eq!(logged(&server, "LOG:  snowflake_id: draws wait until "), 1);
     assert_eq!(logged(&server, "LOG:  snowflake_id: draws are refused: "), 1);
 }
 
