@@ -3,8 +3,9 @@
 //! A block of SQL must run without an error; if a block of text follows it, that is psql's output, exactly. Only where new
 //! ids are shown (the table `orders`) numbers are masked, since they are others each time.
 
-use cluster::readme::{Block, blocks, psql};
-use cluster::{Draw, Server, skip};
+use cluster::plans::plan;
+use cluster::readme::{Block, README, block, blocks, psql};
+use cluster::{Draw, Server, refused, skip};
 
 /// Masks numbers, and the width of the columns that depends on them.
 fn masked(text: &str) -> String {
@@ -93,4 +94,32 @@ fn the_readmes_recipe_for_pg_partman_runs_and_each_new_id_finds_its_partition() 
     session.batch_execute("INSERT INTO readings (value) SELECT 1 FROM generate_series(1, 100)").unwrap();
     assert_eq!(session.value("SELECT count(*) FROM readings"), "100");
     assert_eq!(session.value("SELECT count(*) FROM readings_default"), "0");
+}
+
+#[test]
+fn the_row_wise_form_gets_no_index_and_the_form_beside_it_does() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    let table =
+        "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text); SET enable_seqscan = off";
+    session.batch_execute(table).unwrap();
+    let row_wise = block("sql", "SELECT o.item, p.* FROM orders o").trim_end_matches(';');
+    let row_wise = plan(&mut session, &format!("{row_wise} WHERE p.created_at >= now()"));
+    assert!(!row_wise.contains("Index"), "{row_wise}");
+    let by_time = plan(&mut session, block("sql", "SELECT item FROM orders WHERE snowflake_timestamp(id) >= now()"));
+    assert!(by_time.contains("Index Cond: (id >= "), "{by_time}");
+}
+
+#[test]
+fn the_extension_stays_in_the_schema_that_it_was_created_in() {
+    let server = Server::drawing().start();
+    let mut session = server.connect();
+    let [creation, change] = ["CREATE EXTENSION snowflake_id SCHEMA ids", "ALTER EXTENSION snowflake_id SET SCHEMA"];
+    assert!([creation, change].iter().all(|statement| README.contains(&format!("`{statement}`"))));
+    session.batch_execute(&format!("CREATE SCHEMA ids; {creation}")).unwrap();
+    let refusal = refused(session.batch_execute(&format!("{change} public")));
+    assert_eq!(refusal.sqlstate, "0A000", "{refusal:?}");
+    let default = "CREATE TABLE t (id bigint DEFAULT ids.snowflake_next()); SET search_path = public; INSERT INTO t DEFAULT VALUES";
+    session.batch_execute(default).unwrap();
+    assert_eq!(session.value("SELECT count(*) FROM t"), "1");
 }
