@@ -3,7 +3,7 @@
 //! A block of SQL must run without an error; if a block of text follows it, that is psql's output, exactly. Only where new
 //! ids are shown (the table `orders`) numbers are masked, since they are others each time.
 
-use cluster::plans::plan;
+use cluster::plans::{plan, without_pushdown};
 use cluster::readme::{Block, README, block, blocks, psql};
 use cluster::{Draw, Server, refused, skip};
 
@@ -122,4 +122,46 @@ fn the_extension_stays_in_the_schema_that_it_was_created_in() {
     let default = "CREATE TABLE t (id bigint DEFAULT ids.snowflake_next()); SET search_path = public; INSERT INTO t DEFAULT VALUES";
     session.batch_execute(default).unwrap();
     assert_eq!(session.value("SELECT count(*) FROM t"), "1");
+}
+
+/// The `DELETE` of the README's recipe.
+#[track_caller]
+fn retention() -> &'static str {
+    let (_, rest) = README.split_once("-- Retention.\n").expect("the README has the recipe");
+    rest.split_once(';').expect("it ends").0
+}
+
+#[test]
+fn the_readmes_retention_compares_the_bare_id_and_needs_no_pushdown() {
+    let (_, condition) = retention().split_once(" WHERE ").expect("it has a condition");
+    let (column, bound) = condition.split_once(" < ").expect("it is a comparison");
+    assert_eq!(column, "id", "functions of a column are refused by Citus if they are not IMMUTABLE");
+    assert!(bound.starts_with("snowflake_min(now() - interval '"), "{bound}");
+    assert!(!bound.contains("id"), "{bound} depends on a column");
+
+    let table = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text) PARTITION BY RANGE (id);
+                 CREATE TABLE old PARTITION OF orders FOR VALUES FROM (MINVALUE) TO (snowflake_min('2025-07-01Z', 'snowflake'));
+                 CREATE TABLE new PARTITION OF orders FOR VALUES FROM (snowflake_min('2025-07-01Z', 'snowflake')) TO (MAXVALUE);
+                 INSERT INTO orders VALUES (1), (snowflake_min('2025-06-01Z', 'snowflake')),
+                     (snowflake_min(now() - interval '89 days', 'snowflake')), (snowflake_min(now(), 'snowflake'))";
+    // What is older than anything: only the old partition is looked at, by its index.
+    let older = retention().replace("now()", "'2025-09-01Z'::timestamptz");
+    for server in [Server::drawing(), Server::builder().without_preload()] {
+        let server = server.start_with_extension();
+        let mut session = server.connect();
+        session.batch_execute(&format!("{table}; SET enable_seqscan = off")).unwrap();
+        let is_preloaded = session.value("current_setting('snowflake_id.enable_time_pushdown', true)") == "on";
+        let bare = |session: &mut _| plan(session, &older);
+        let plans = if is_preloaded {
+            vec![bare(&mut session), without_pushdown(&mut session, bare)]
+        } else {
+            vec![bare(&mut session)]
+        };
+        for plan in plans {
+            assert!(plan.contains("Index Cond: (id < snowflake_min("), "{plan}");
+            assert!(plan.contains("Subplans Removed: 1") && !plan.contains("Scan on new"), "{plan}");
+        }
+        assert_eq!(session.execute(retention(), &[]).unwrap(), 2);
+        assert_eq!(session.value("SELECT count(*) FROM orders"), "2");
+    }
 }
