@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use cluster::readme::blocks;
 use cluster::{Draw, Refusal, Server, Shutdown, compile_library, plan, postgres_version, refused, skip};
 use postgres::{Client, NoTls};
 use snowflake_core::layout::Layout;
@@ -294,6 +295,9 @@ fn a_layout_whose_epoch_lies_ahead_is_warned_of_at_the_start() {
 /// A library of that name does what Citus does to others (`libraries/citus.c`).
 #[test]
 fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
+    // The README's recipe has the order that the HINT gives.
+    let recipe = "shared_preload_libraries = 'citus,snowflake_id'  # in this order\n";
+    assert!(blocks().iter().any(|block| block.language == "conf" && block.text.starts_with(recipe)));
     let server = Server::drawing().config("log_line_prefix", "%e ").start_with_extension();
     let table = "CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next())";
     server.connect().batch_execute(table).unwrap();

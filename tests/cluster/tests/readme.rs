@@ -1,7 +1,8 @@
 //! The README's SQL examples, run in their order on a server with the README's configuration lines.
 //!
 //! A block of SQL must run without an error; if a block of text follows it, that is psql's output, exactly. Only where new
-//! ids are shown (the table `orders`) numbers are masked, since they are others each time.
+//! ids are shown (the table `orders`) numbers are masked, since they are others each time. What needs Citus, which cannot be
+//! installed where the tests run, is run with stand-ins for its functions.
 
 use cluster::plans::{plan, without_pushdown};
 use cluster::readme::{Block, README, block, blocks, psql};
@@ -49,13 +50,20 @@ fn needs_second_server(block: &Block) -> bool {
     block.language == "sql" && words.iter().any(|word| block.text.contains(word))
 }
 
+/// Whether a block is SQL that needs Citus.
+fn needs_citus(block: &Block) -> bool {
+    block.language == "sql" && block.text.starts_with("-- With Citus")
+}
+
 #[test]
 fn every_sql_example_of_the_readme_runs_and_prints_what_the_readme_says() {
     let blocks = blocks();
     let server = configured(&blocks);
 
     let (mut examples, mut outputs) = (0, 0);
-    let runs_here = |block: &Block| block.language == "sql" && !needs_partman(block) && !needs_second_server(block);
+    let runs_here = |block: &Block| {
+        block.language == "sql" && !needs_partman(block) && !needs_second_server(block) && !needs_citus(block)
+    };
     for (n, block) in blocks.iter().enumerate().filter(|(_, block)| runs_here(block)) {
         examples += 1;
         let printed = psql(&server, &[], block.text);
@@ -122,6 +130,87 @@ fn the_extension_stays_in_the_schema_that_it_was_created_in() {
     let default = "CREATE TABLE t (id bigint DEFAULT ids.snowflake_next()); SET search_path = public; INSERT INTO t DEFAULT VALUES";
     session.batch_execute(default).unwrap();
     assert_eq!(session.value("SELECT count(*) FROM t"), "1");
+}
+
+/// The part of the README between two headings.
+#[track_caller]
+fn section(from: &str, to: &str) -> &'static str {
+    let (_, rest) = README.split_once(&format!("\n{from}\n")).unwrap_or_else(|| panic!("no {from:?}"));
+    rest.split_once(&format!("\n{to}\n")).unwrap_or_else(|| panic!("no {to:?} after {from:?}")).0
+}
+
+/// A cluster of one node: what the README calls of Citus, under the names and with the results that Citus 13 has.
+const ONE_NODE: &str = "
+    CREATE TABLE pg_dist_node (nodeid integer, nodename text, nodeport integer);
+    INSERT INTO pg_dist_node VALUES (1, 'localhost', 5432);
+    CREATE FUNCTION run_command_on_all_nodes(command text, parallel boolean DEFAULT true,
+        give_warning_for_connection_errors boolean DEFAULT false, OUT nodeid integer, OUT success boolean, OUT result text)
+    RETURNS SETOF record LANGUAGE plpgsql AS $$
+    BEGIN
+        nodeid := 1;
+        success := true;
+        EXECUTE command INTO result;
+        RETURN NEXT;
+    EXCEPTION WHEN OTHERS THEN
+        success := false;
+        result := SQLERRM;
+        RETURN NEXT;
+    END $$;
+    CREATE TABLE distributed (relation regclass);
+    CREATE FUNCTION undistribute_table(table_name regclass) RETURNS void
+        BEGIN ATOMIC DELETE FROM distributed WHERE relation = table_name; END;
+    CREATE FUNCTION create_distributed_table(table_name regclass, distribution_column text) RETURNS void
+        BEGIN ATOMIC INSERT INTO distributed VALUES (table_name); END;";
+
+#[test]
+fn the_readmes_statements_for_citus_do_what_it_says_on_a_node() {
+    let blocks = blocks();
+    let server = configured(&blocks);
+    let follow = |first_line: &str| psql(&server, &["--tuples-only", "--no-align"], block("sql", first_line));
+    psql(&server, &[], &format!("CREATE EXTENSION snowflake_id; {ONE_NODE}"));
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            "ALTER DATABASE postgres SET timezone = 'UTC';
+             CREATE TABLE orders (id serial PRIMARY KEY, item text);
+             INSERT INTO distributed VALUES ('orders')",
+        )
+        .unwrap();
+
+    assert_eq!(follow("-- With Citus: each node"), "localhost|5432|5 snowflake UTC");
+    assert_eq!(follow("-- With Citus: on all nodes."), "1|t|");
+    let above = "-- With Citus: above the greatest id, on all nodes.";
+    assert!(follow(above).starts_with("1|f|"), "an empty table");
+
+    follow("-- With Citus: convert a distributed table.");
+    session.batch_execute("INSERT INTO orders (item) VALUES ('tea')").unwrap();
+    let drawn = "SELECT snowflake_timestamp(max(id)) > now() - interval '1 hour' FROM orders";
+    assert_eq!(session.value(drawn), "true");
+    assert_eq!(session.value("SELECT count(*) FROM distributed WHERE relation = 'orders'::regclass"), "1");
+
+    // A row that another node drew: without the statement this node draws below it.
+    session.batch_execute("INSERT INTO orders (id) VALUES (snowflake_min(now() + interval '1 hour'))").unwrap();
+    let greatest: i64 = session.value("SELECT max(id) FROM orders").parse().unwrap();
+    assert!(session.draw() < greatest);
+    assert_eq!(follow(above), "1|t|");
+    let refusal = refused(session.try_draw());
+    assert_eq!(refusal.sqlstate, "58000", "{refusal:?}");
+    assert_eq!(blocks.iter().filter(|block| needs_citus(block)).count(), 4, "each is followed here");
+}
+
+/// Citus refuses functions that are not IMMUTABLE in `RETURNING`, and in `UPDATE`, `DELETE` and `MERGE` where they depend on a
+/// column.
+#[test]
+fn the_forms_that_the_readme_names_for_citus_are_such_as_it_accepts() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    session.batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)").unwrap();
+    let named = "snowflake_timestamp(id, 'snowflake')";
+    assert!(section("### Citus", "## Several writers").contains(&format!("`{named}`")));
+    // PostgreSQL has the same rule for what an index holds.
+    session.batch_execute(&format!("CREATE INDEX ON orders ({named})")).unwrap();
+    let refusal = refused(session.batch_execute("CREATE INDEX ON orders (snowflake_timestamp(id))"));
+    assert_eq!(refusal.sqlstate, "42P17", "{refusal:?}");
 }
 
 /// The `DELETE` of the README's recipe.
