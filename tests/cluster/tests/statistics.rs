@@ -137,6 +137,8 @@ fn a_batch_is_counted_when_it_is_reserved() {
 fn a_session_shows_what_it_has_drawn_itself() {
     let server = Server::drawing().config("max_connections", "4").config("superuser_reserved_connections", "0");
     let server = server.start_with_extension();
+    // The first draw of all may wait for a tick.
+    server.load_first();
     let mut observer = server.connect();
     let mut of = move |pid: i32| {
         let sql = format!("SELECT concat_ws(' ', drawn, waits, last_id) FROM snowflake_stat_backend WHERE pid = {pid}");
