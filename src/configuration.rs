@@ -99,8 +99,9 @@ pub fn unknown() -> Vec<Given> {
     // SAFETY: what is a placeholder is a text, perhaps null; it is copied at once.
     let given = |setting: &pg_sys::config_generic| unsafe {
         let value = *(*ptr::from_ref(setting).cast::<pg_sys::config_string>()).variable;
+        // A file that has the name is noted even where its value does not count, below one on the command line.
         let place = match setting.sourcefile {
-            path if path.is_null() => Place::CommandLine,
+            path if path.is_null() || setting.source != pg_sys::GucSource::PGC_S_FILE => Place::CommandLine,
             path => Place::File { path: text(path), line: setting.sourceline },
         };
         (!value.is_null()).then(|| Given { name: text(setting.name), value: CStr::from_ptr(value).to_owned(), place })

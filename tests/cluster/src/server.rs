@@ -435,6 +435,15 @@ impl Server {
     ///
     /// Returns the log of this attempt if the server does not start.
     pub fn try_start_again(&self) -> Result<(), StartFailure> {
+        self.try_start_again_with(&[])
+    }
+
+    /// The same with options on the server's command line, such as `-c`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::try_start_again`].
+    pub fn try_start_again_with(&self, options: &[&str]) -> Result<(), StartFailure> {
         let mut postmaster = locked(&self.postmaster);
         assert!(postmaster.is_none(), "the server is already running");
         let log_start = self.log_length();
@@ -443,6 +452,7 @@ impl Server {
         command
             .arg("-D")
             .arg(self.data_dir())
+            .args(options)
             .envs(self.environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a file can be cloned"))

@@ -418,8 +418,28 @@ fn alter_system_refuses_values_that_would_not_start_together() {
     assert_eq!(server.connect().value("current_setting('snowflake_id.worker_id')"), "5");
 }
 
+/// Whether or not the file has the setting too, where it does not count.
 #[test]
-fn alter_system_looks_at_what_was_written_by_hand_and_at_the_command_line() {
+fn the_command_line_stands_above_the_file() {
+    let server = Server::drawing().config("log_line_prefix", "%e ").start();
+    for in_file in [true, false] {
+        if !in_file {
+            unset(&server, &[("worker_id", "")]);
+        }
+        server.stop(Shutdown::Fast);
+        let failure = server.try_start_again_with(&["-c", "snowflake_id.worker_id=5.5"]).expect_err("5.5 is no number");
+        assert!(failure.log.contains("22023 CONTEXT:  command line of the server\n"), "{in_file}: {failure:?}");
+        server.try_start_again_with(&["-c", "snowflake_id.worker_id=40"]).unwrap();
+        let mut session = server.connect();
+        let refusal = refused(session.batch_execute("ALTER SYSTEM SET snowflake_id.layout = twitter"));
+        assert_eq!(texts(&refusal)[..2], ["22023", "worker 40 is outside the layout's range 0..31"], "{in_file}");
+        let hint = refusal.hint.unwrap_or_default();
+        assert!(hint.contains("\"snowflake_id.worker_id\" is 40 (command line of the server)"), "{in_file}: {hint}");
+    }
+}
+
+#[test]
+fn alter_system_looks_at_what_was_written_by_hand() {
     let server = Server::builder().set("worker_id", "40").start();
     let mut session = server.connect();
     session
