@@ -27,4 +27,10 @@ WITH RECURSIVE narrow AS (SELECT * FROM unnest($1, $2) AS narrow (rel, att)),
     WHERE d.classid IN ('pg_rewrite'::regclass, 'pg_constraint'::regclass, 'pg_trigger'::regclass, 'pg_policy'::regclass,
                         'pg_attrdef'::regclass, 'pg_statistic_ext'::regclass)
        OR c.relkind IN ('r', 'm', 'p', 'f') OR d.objsubid = 0 AND c.oid IS NOT NULL
+       -- A function in its body or in a default, besides its arguments and its result, for which it depends once.
+       OR d.classid = 'pg_proc'::regclass
+          AND (SELECT count(*) FROM pg_depend s
+               WHERE s.classid = d.classid AND s.objid = d.objid AND s.refclassid = d.refclassid AND s.refobjid = d.refobjid AND s.deptype = 'n')
+              > (SELECT count(*) FROM pg_proc
+                 WHERE oid = d.objid AND m.type = ANY (proargtypes::oid[] || coalesce(proallargtypes, '{}') || prorettype))
 )

@@ -92,6 +92,13 @@ DROP TABLE app.notes; --" AS SELECT id AS "an ""id""" FROM app.both UNION ALL SE
     CREATE PROCEDURE app.note(line integer) BEGIN ATOMIC INSERT INTO app.notes (item, line) SELECT max(id), line FROM app.items; END;
     COMMENT ON PROCEDURE app.note IS 'note';
     CREATE VIEW app.last AS SELECT app.most() AS id;
+    CREATE FUNCTION app.taking(o app.orders DEFAULT NULL) RETURNS integer LANGUAGE sql AS 'SELECT 1';
+    CREATE FUNCTION app.giving(n integer) RETURNS app.orders[] BEGIN ATOMIC SELECT ARRAY[NULL::app.orders, NULL]; END;
+    CREATE FUNCTION app.inside(n integer) RETURNS integer BEGIN ATOMIC SELECT (NULL::app.orders).n; END;
+    COMMENT ON FUNCTION app.inside IS 'inside'; ALTER FUNCTION app.giving OWNER TO keeper;
+    -- Their arguments and results alone keep nothing from changing.
+    CREATE FUNCTION app.alone(o app.orders, p app.orders[]) RETURNS app.orders LANGUAGE sql AS 'SELECT o';
+    CREATE FUNCTION app.aside(o app.orders) RETURNS integer BEGIN ATOMIC SELECT 1; END;
 
     -- It is the last column already.
     ALTER TABLE app.labelled ADD twice bigint GENERATED ALWAYS AS (customer * 2) STORED NOT NULL;
@@ -145,10 +152,14 @@ fn the_script_of_a_dry_run_converts_a_schema_whatever_depends_on_its_columns() {
         "publication of table app.orders in publication columns depends on column customer of table app.orders",
         "publication of table app.notes in publication filtered depends on column item of table app.notes",
         "function app.note(integer) depends on column item of table app.notes",
+        "function app.taking(app.orders) depends on table app.orders",
+        "function app.giving(integer) depends on table app.orders",
+        "function app.inside(integer) depends on table app.orders",
         "default value for column twice of table app.labelled depends on column customer of table app.labelled",
     ] {
         assert!(detail.lines().any(|found| found == line), "{line}\n{detail}");
     }
+    assert!(!detail.contains("function app.alone") && !detail.contains("function app.aside"), "{detail}");
     drop(session);
     database.by_hand(&script);
     assert_same(&database.dump(), &wanted, &script);
