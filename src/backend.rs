@@ -231,6 +231,12 @@ pub fn max_backends() -> usize {
     usize::try_from(unsafe { pg_sys::MaxBackends }).unwrap_or(0)
 }
 
+/// Whether a transaction is under way: a statement runs, and no reload.
+pub fn is_in_transaction() -> bool {
+    // SAFETY: reads a variable of this process, which any process of the server may do at any time.
+    unsafe { pg_sys::IsTransactionState() }
+}
+
 /// Whether this process is the postmaster.
 pub fn is_postmaster() -> bool {
     // SAFETY: variables of this process, read by value.

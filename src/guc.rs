@@ -289,7 +289,7 @@ pub fn init() {
     define(c"snowflake_id.max_databases", || {
         GucRegistry::define_int_guc(
             c"snowflake_id.max_databases",
-            c"Sets how many databases can draw ids between two starts of the server.",
+            c"Sets how many databases of the server can draw ids.",
             c"Each takes 64 bytes of shared memory. A database that is dropped, or whose extension is, does not count.",
             &MAX_DATABASES,
             1,
@@ -569,6 +569,8 @@ fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), Re
     if let Some(Given { value, .. }) =
         next.as_ref().and_then(|next| next.given(setting)).filter(|_| setting.is_number())
         && is_rounded(value)
+        // ALTER SYSTEM brings a value of its own, which was looked at before, and may be the one that mends the file's.
+        && !backend::is_in_transaction()
     {
         let mut rounded = running;
         let number = as_number(value).unwrap_or(NOT_SET);

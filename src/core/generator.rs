@@ -592,6 +592,10 @@ pub struct PublishedMarks {
     early_ms: [AtomicI64; 2],
 }
 
+// What the description of `max_databases` says that each takes. (loom's atomics are larger.)
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<PublishedMarks>() == 64);
+
 /// Owner of marks that were never claimed.
 pub const NOBODY: u64 = 0;
 

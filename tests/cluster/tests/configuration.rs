@@ -220,6 +220,11 @@ fn a_number_that_would_be_rounded_is_refused() {
     assert!(log.contains(&format!("22023 LOG:  {}\n", message("worker_id", "6.6"))), "{log}");
     let pending = "SELECT pending_restart FROM pg_settings WHERE name = 'snowflake_id.worker_id'";
     assert_eq!(server.connect().value(pending), "false");
+    // What mends it is accepted, also if the file's would be rounded to it.
+    for right in ["6", "7", "8"] {
+        session.batch_execute(&format!("ALTER SYSTEM SET snowflake_id.worker_id = {right}")).unwrap();
+    }
+    session.batch_execute("ALTER SYSTEM RESET snowflake_id.worker_id").unwrap();
 
     server.stop(Shutdown::Fast);
     for (name, value) in [("worker_id", "5.5"), ("worker_id", "4.6"), ("worker_id", "0x5.8"), ("datacenter_id", ".5")] {

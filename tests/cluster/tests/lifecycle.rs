@@ -16,7 +16,7 @@ use postgres::Client;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// How many databases can draw between two starts of a server.
+/// How many databases can draw, unless a test sets it.
 const SLOTS: usize = 128;
 
 /// Asserts that the mark of the session's database is not below an id that was drawn in it.

@@ -12,7 +12,7 @@ use postgres::{Client, Error, NoTls};
 /// databases. A static is never dropped; the harness's reaper stops them when the process has ended.
 static SERVERS: [LazyLock<Server>; 4] = [const { LazyLock::new(start) }; 4];
 
-/// Not more than can draw between two starts of a server.
+/// Not more than can draw in one server.
 const DATABASES_PER_SERVER: usize = 100;
 
 fn start() -> Server {
