@@ -49,6 +49,8 @@ pub enum Unconvertible {
     Dependents { objects: String, unwritten: String },
     /// Objects that use the sequence of an identity column.
     IdentityInUse { sequence: String, objects: String },
+    /// More than one of these.
+    Several(Vec<Self>),
     /// The tables were not all free at one time before `lock_timeout` was over.
     Busy,
     /// A value that is not below the ids to come.
@@ -75,6 +77,7 @@ impl Unconvertible {
             }
             Self::TooNarrow(_) | Self::ValuesAhead { .. } => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             Self::Dependents { .. } | Self::IdentityInUse { .. } => ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST,
+            Self::Several(reasons) => reasons[0].sqlstate(),
             Self::Busy => ERRCODE_LOCK_NOT_AVAILABLE,
         }
     }
@@ -118,6 +121,7 @@ impl Unconvertible {
             Self::IdentityInUse { sequence, .. } => {
                 format!("cannot drop identity sequence {sequence} because other objects depend on it")
             }
+            Self::Several(reasons) => format!("cannot convert the columns for {} reasons", reasons.len()),
             Self::Busy => "could not lock all tables at the same time within \"lock_timeout\"".into(),
             Self::ValuesAhead { table, column, .. } => {
                 format!("column \"{column}\" of table {table} holds a value that is not below the ids to come")
@@ -130,6 +134,12 @@ impl Unconvertible {
             Self::TooNarrow(columns) => Some(format!("To be widened:\n{columns}")),
             Self::PartitionKey { type_name, .. } => {
                 Some(format!("It is of type {type_name}, into which ids do not fit."))
+            }
+            Self::Several(reasons) => {
+                let line = |reason: &Self| {
+                    reason.message() + &reason.detail().map_or(String::new(), |detail| format!(": {detail}"))
+                };
+                Some(reasons.iter().map(line).collect::<Vec<_>>().join("\n"))
             }
             Self::ForeignKey { .. } => Some("No row that it refers to has the id that its default would draw.".into()),
             Self::Dependents { objects, unwritten } if !unwritten.is_empty() => {
@@ -174,6 +184,19 @@ impl Unconvertible {
                     .into()
             }
             Self::Dependents { .. } => "Drop or change those, and call it again.".into(),
+            Self::Several(reasons) => {
+                // Each once, in the order of the reasons.
+                let mut hints = Vec::new();
+                for hint in reasons.iter().filter_map(Self::hint) {
+                    if !hints.contains(&hint) {
+                        hints.push(hint);
+                    }
+                }
+                if hints.is_empty() {
+                    return None;
+                }
+                hints.join("\n")
+            }
             Self::Busy => "Try again when there is less going on, or with a longer \"lock_timeout\".".into(),
             Self::IdentityInUse { .. } => "Give these objects a sequence of their own first.".into(),
             Self::ValuesAhead { greatest, .. } => format!(

@@ -118,20 +118,52 @@ impl Target {
     }
 }
 
-/// Finds the columns that have to become bigint, if they can.
-fn narrow(database: &mut Database, columns: &[Column], rewrite: bool) -> Result<Vec<Column>, Unconvertible> {
+/// All that forbids a plan, so that nobody has to call again for each reason.
+#[derive(Default)]
+struct Refusals(Vec<Unconvertible>);
+
+impl Refusals {
+    fn add(&mut self, reason: Unconvertible) {
+        if !self.0.contains(&reason) {
+            self.0.push(reason);
+        }
+    }
+
+    /// Keeps the value, or adds the reason why there is none.
+    fn sort<T>(&mut self, result: Result<T, Unconvertible>) -> Option<T> {
+        result.map_err(|reason| self.add(reason)).ok()
+    }
+
+    fn end(mut self) -> Result<(), Unconvertible> {
+        match self.0.len() {
+            0 => Ok(()),
+            1 => Err(self.0.remove(0)),
+            _ => Err(Unconvertible::Several(self.0)),
+        }
+    }
+}
+
+/// Finds the columns that have to become bigint, and which of them cannot.
+fn narrow(database: &mut Database, columns: &[Column], rewrite: bool, refusals: &mut Refusals) -> Vec<Column> {
     let mut narrow = Vec::new();
     let mut labels = Vec::new();
     for row in database.ask(include_str!("narrow.sql"), &pairs(columns)) {
         let [table, column, type_name] = [3, 4, 5].map(|number| text(&row, number).expect("all three have names"));
         let [is_plain, is_partition_key, is_typed, is_inherited] =
             [6, 7, 8, 9].map(|number| given::<bool>(&row, number));
-        if !is_plain {
-            return Err(Unconvertible::Type { table, column, type_name });
+        let refusal = if !is_plain {
+            Some(Unconvertible::Type { table: table.clone(), column: column.clone(), type_name: type_name.clone() })
         } else if is_partition_key {
-            return Err(Unconvertible::PartitionKey { table, column, type_name });
+            let (table, column) = (table.clone(), column.clone());
+            Some(Unconvertible::PartitionKey { table, column, type_name: type_name.clone() })
         } else if is_typed {
-            return Err(Unconvertible::TypedTable { table, column });
+            Some(Unconvertible::TypedTable { table: table.clone(), column: column.clone() })
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            refusals.add(refusal);
+            continue;
         }
         narrow.push(Column { table: given(&row, 1), number: given(&row, 2) });
         if !is_inherited {
@@ -139,13 +171,13 @@ fn narrow(database: &mut Database, columns: &[Column], rewrite: bool) -> Result<
         }
     }
     if !rewrite && !narrow.is_empty() {
-        return Err(Unconvertible::TooNarrow(labels.join("\n")));
+        refusals.add(Unconvertible::TooNarrow(labels.join("\n")));
     }
-    if let Some(row) = database.ask(include_str!("two_parents.sql"), &pairs(&narrow)).first() {
-        let [table, column] = [1, 2].map(|number| text(row, number).expect("both have names"));
-        return Err(Unconvertible::TwoParents { table, column });
+    for row in database.ask(include_str!("two_parents.sql"), &pairs(&narrow)) {
+        let [table, column] = [1, 2].map(|number| text(&row, number).expect("both have names"));
+        refusals.add(Unconvertible::TwoParents { table, column });
     }
-    Ok(narrow)
+    narrow
 }
 
 /// What depends on columns to be widened, so that PostgreSQL does not change their type.
@@ -180,6 +212,7 @@ impl Dependents {
 }
 
 /// What is done to columns besides widening them.
+#[derive(Default)]
 struct Steps {
     /// Before they are widened: an identity's sequence need not be.
     identities: Vec<CString>,
@@ -193,7 +226,7 @@ struct Steps {
 }
 
 impl Steps {
-    fn find(database: &mut Database, columns: &[Column]) -> Result<Self, Unconvertible> {
+    fn find(database: &mut Database, columns: &[Column], refusals: &mut Refusals) -> Self {
         let (mut sequences, mut kept, mut places) = (Vec::new(), Vec::new(), Vec::new());
         for row in database.ask(with_family!("sequences.sql"), &pairs(columns)) {
             let sequence: CString = given(&row, 1);
@@ -202,7 +235,7 @@ impl Steps {
             match (given(&row, 3), text(&row, 4)) {
                 // It goes with the identity.
                 (true, None) => {}
-                (true, Some(objects)) => return Err(Unconvertible::IdentityInUse { sequence: name, objects }),
+                (true, Some(objects)) => refusals.add(Unconvertible::IdentityInUse { sequence: name, objects }),
                 (false, None) => sequences.push(statement([b"DROP SEQUENCE ", sequence.to_bytes()])),
                 (false, Some(objects)) => {
                     // Else it would go with the column, or keep it from going.
@@ -216,7 +249,7 @@ impl Steps {
             places.extend(rows.iter().map(|row| given::<i64>(row, 2)));
             rows.iter().map(|row| given(row, 1)).collect()
         });
-        Ok(Self { identities, defaults, sequences, kept, places })
+        Self { identities, defaults, sequences, kept, places }
     }
 }
 
@@ -235,17 +268,23 @@ struct Plan {
 }
 
 impl Plan {
-    /// Finds out what is to be done, and whether something forbids it.
+    /// Finds out what is to be done, and all that forbids it. (What is wrong with a column by itself leaves it out of the rest.)
     fn make(database: &mut Database, columns: &[Named], rewrite: bool, dry_run: bool) -> Result<Self, Unconvertible> {
-        let mut targets = columns.iter().map(|named| Target::find(database, named)).collect::<Result<Vec<_>, _>>()?;
+        let mut refusals = Refusals::default();
+        let mut targets: Vec<_> =
+            columns.iter().filter_map(|named| refusals.sort(Target::find(database, named))).collect();
         let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
-        if let Some(row) = database.ask(with_family!("foreign_key.sql"), &pairs(&columns)).first() {
-            let [table, column, referred] = [1, 2, 3].map(|number| text(row, number).expect("all three have names"));
-            return Err(Unconvertible::ForeignKey { table, column, referred });
+        let mut referring = Vec::new();
+        for row in database.ask(with_family!("foreign_key.sql"), &pairs(&columns)) {
+            let [table, column, referred] = [1, 2, 3].map(|number| text(&row, number).expect("all three have names"));
+            refusals.add(Unconvertible::ForeignKey { table, column, referred });
+            referring.push(columns[given::<i64>(&row, 4) as usize - 1]);
         }
-        let narrow = narrow(database, &columns, rewrite)?;
-        let dependents = Dependents::find(database, &narrow, dry_run)?;
-        let steps = Steps::find(database, &columns)?;
+        targets.retain(|target| !referring.contains(&target.column));
+        let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
+        let narrow = narrow(database, &columns, rewrite, &mut refusals);
+        let dependents = refusals.sort(Dependents::find(database, &narrow, dry_run)).unwrap_or_default();
+        let steps = Steps::find(database, &columns, &mut refusals);
         // The others need not even be locked.
         let mut place = 0;
         targets.retain(|target| {
@@ -257,11 +296,12 @@ impl Plan {
         let [tables, numbers] = pairs(&columns);
         let mut locked = Vec::new();
         for row in database.ask(include_str!("locked.sql"), &[rels, atts, tables, numbers]) {
-            if let Some(table) = text(&row, 2) {
-                return Err(Unconvertible::NotOwner(table));
+            match text(&row, 2) {
+                Some(table) => refusals.add(Unconvertible::NotOwner(table)),
+                None => locked.push(given(&row, 1)),
             }
-            locked.push(given(&row, 1));
         }
+        refusals.end()?;
         let mut statements = steps.identities;
         statements.extend(database.ask_for::<CString>(include_str!("widen.sql"), &pairs(&narrow)));
         statements.extend(steps.defaults);

@@ -388,6 +388,42 @@ fn every_column_that_is_too_narrow_is_named() {
 }
 
 /// A sequence that a column owns and another one draws from is not needed when both are converted, in whatever order.
+/// In a dry run and in the call: nobody has to call again for each.
+#[test]
+fn all_that_forbids_a_conversion_is_named_at_once() {
+    let database = Database::with(
+        "CREATE TABLE t (id integer PRIMARY KEY);
+         CREATE TABLE u (id integer REFERENCES t, x numeric);
+         CREATE TABLE w (id integer REFERENCES t);
+         CREATE TABLE p (id integer) PARTITION BY RANGE (id);
+         CREATE VIEW v AS SELECT id FROM t",
+    );
+    let mut session = database.connect();
+    for dry_run in ["true", "false"] {
+        let columns = "ARRAY['u.id', 'u.x', 'w.id', 'p.id', 't.id', 't.none']";
+        let call = format!("SELECT snowflake_convert_columns({columns}, true, dry_run => {dry_run})");
+        let refusal = refused(session.query(&call, &[]));
+        // A dry run can write the view's statements; the call cannot.
+        let mut expected = vec![
+            "column \"x\" of table app.u is of type numeric",
+            "column \"none\" of table app.t does not exist",
+            "column \"id\" of table app.u refers to app.t: No row that it refers to has the id that its default would draw.",
+            "column \"id\" of table app.w refers to app.t: No row that it refers to has the id that its default would draw.",
+            "cannot widen column \"id\": table app.p is partitioned by it: It is of type integer, into which ids do not fit.",
+        ];
+        if dry_run == "false" {
+            expected.push(
+                "cannot widen columns that other objects depend on: view app.v depends on column id of table app.t",
+            );
+        }
+        assert_eq!(refusal.sqlstate, "42804", "{refusal:?}");
+        assert_eq!(refusal.message, format!("cannot convert the columns for {} reasons", expected.len()));
+        assert_eq!(refusal.detail.as_deref(), Some(expected.join("\n").as_str()));
+        let hint = refusal.hint.unwrap();
+        assert!(hint.contains("drop the foreign key") && hint.contains("Create a new table"), "{hint}");
+    }
+}
+
 #[test]
 fn a_sequence_of_two_columns_goes_with_both() {
     let schema = "CREATE TABLE app.a (id {serial -> bigint NOT NULL DEFAULT snowflake_next()});
