@@ -352,7 +352,8 @@ fn claim(owner: u64) -> Result<Marks<'static>, Error> {
     let is_new = !in_use().any(|marks| marks.owner() >> 32 == owner >> 32);
     let gone = |database| !catalog::database_exists(database);
     let marks = PublishedMarks::claim_one(all, owner, gone).ok_or(Error::TooManyDatabases(all.len()))?;
-    if is_new {
+    // Counted only where there can be so many: each is looked up.
+    if is_new && stats::are_few_places_left(in_use().count(), all.len()) {
         stats::look_at_the_places(places_taken(), all.len());
     }
     Ok(remember(marks))
@@ -373,8 +374,9 @@ fn remember(marks: Marks<'static>) -> Marks<'static> {
 
 /// The sequences of this database, or `None` without the extension. They live and die together.
 fn sequences() -> Option<Sequences> {
-    let known = SEQUENCES.lock().filter(|known| catalog::relation_exists(known.marks[0]));
-    let found = known.or_else(find_sequences);
+    // Copied: the lock is not held while something may raise.
+    let known = *SEQUENCES.lock();
+    let found = known.filter(|known| catalog::relation_exists(known.marks[0])).or_else(find_sequences);
     *SEQUENCES.lock() = found;
     found
 }

@@ -180,10 +180,15 @@ pub fn look_at_the_end(layout: &Layout) {
     }
 }
 
+/// Whether nine tenths of the places for databases are taken.
+pub fn are_few_places_left(taken: usize, all: usize) -> bool {
+    taken * 10 >= all * 9
+}
+
 /// Says when nine tenths of the places for databases are taken: at most once a minute, since they are taken one after the other. (It
 /// is looked at when a database takes one.)
 pub fn look_at_the_places(taken: usize, all: usize) {
-    if taken * 10 >= all * 9 && shmem::is_due(Notice::FewPlaces, MINUTE_MS) {
+    if are_few_places_left(taken, all) && shmem::is_due(Notice::FewPlaces, MINUTE_MS) {
         Error::few_places(taken, all).report(PgLogLevel::WARNING);
     }
 }

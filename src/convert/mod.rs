@@ -151,23 +151,17 @@ fn narrow(database: &mut Database, columns: &[Column], rewrite: bool, refusals: 
         let [table, column, type_name] = [3, 4, 5].map(|number| text(&row, number).expect("all three have names"));
         let [is_plain, is_partition_key, is_typed, is_inherited] =
             [6, 7, 8, 9].map(|number| given::<bool>(&row, number));
-        let refusal = if !is_plain {
-            Some(Unconvertible::Type { table: table.clone(), column: column.clone(), type_name: type_name.clone() })
+        if !is_plain {
+            refusals.add(Unconvertible::Type { table, column, type_name });
         } else if is_partition_key {
-            let (table, column) = (table.clone(), column.clone());
-            Some(Unconvertible::PartitionKey { table, column, type_name: type_name.clone() })
+            refusals.add(Unconvertible::PartitionKey { table, column, type_name });
         } else if is_typed {
-            Some(Unconvertible::TypedTable { table: table.clone(), column: column.clone() })
+            refusals.add(Unconvertible::TypedTable { table, column });
         } else {
-            None
-        };
-        if let Some(refusal) = refusal {
-            refusals.add(refusal);
-            continue;
-        }
-        narrow.push(Column { table: given(&row, 1), number: given(&row, 2) });
-        if !is_inherited {
-            labels.push(format!("column {column} of table {table} ({type_name})"));
+            narrow.push(Column { table: given(&row, 1), number: given(&row, 2) });
+            if !is_inherited {
+                labels.push(format!("column {column} of table {table} ({type_name})"));
+            }
         }
     }
     if !rewrite && !narrow.is_empty() {
