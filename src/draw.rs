@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use snowflake_core::bounds::Instant;
 use snowflake_core::clock::Clock;
-use snowflake_core::generator::{Generator, LaneName, Limits, MarkLimits, Marks, Refusal, Run, longest_run};
+use snowflake_core::generator::{Generator, Limits, MarkLimits, Refusal, Run, longest_run};
+use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
+use snowflake_core::published::Marks;
 
 use crate::backend::{self, WallClock};
 use crate::error::{Again, Error};

@@ -23,7 +23,7 @@ use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::error::IdError;
-use snowflake_core::generator::Identity;
+use snowflake_core::identity::Identity;
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::spelling::{distance, nearest};
 

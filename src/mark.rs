@@ -23,9 +23,10 @@ use parking_lot::Mutex;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc};
-use snowflake_core::generator::{Identity, LaneName, Marks, NOBODY, PublishedMarks};
+use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::{Field, Layout};
-use snowflake_core::mark::{self, Database, Mark, Notice, Refused, Stored, Terms, Value, Written, identity_of};
+use snowflake_core::mark::{self, Database, Mark, Notice, Refused, Stored, Terms, Value, Written};
+use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 
 use crate::backend::{self, WallClock};
 use crate::catalog;
@@ -104,7 +105,7 @@ pub fn known_or_none() -> Result<Marks<'static>, Error> {
 }
 
 fn nobodys() -> Option<Marks<'static>> {
-    shmem::nobodys_marks()?.of(NOBODY)
+    shmem::nobodys_marks()?.of(UNCLAIMED)
 }
 
 /// Makes it possible to draw ids from `lane` whose tick ends at `end_ms`, see [`Mark::make_way`]. The draw is then to be tried
@@ -304,7 +305,7 @@ impl Database for Here<'_> {
         match notice {
             Notice::OtherIdentity { stored, mark_ms } => {
                 let numbers = |identity: &Identity| numbers(self.layout, identity);
-                let old = identity_of(self.layout, stored).as_ref().map_or("other numbers".into(), numbers);
+                let old = Identity::of_code(self.layout, stored).as_ref().map_or("other numbers".into(), numbers);
                 let new = guc::drawing().map_or_else(|_| String::new(), |drawing| numbers(&drawing.identity));
                 let begin = Utc(mark_ms);
                 log!("snowflake_id: this database's ids were drawn with {old}; with {new} they begin after {begin}");
@@ -366,7 +367,7 @@ pub fn places_taken() -> usize {
 
 /// Remembers the marks for this session's draws.
 fn remember(marks: Marks<'static>) -> Marks<'static> {
-    let (published, version) = marks.version();
+    let (published, version) = (marks.published(), marks.version());
     PUBLISHED.store(ptr::from_ref(published).cast_mut(), Ordering::Relaxed);
     VERSION.store(version, Ordering::Relaxed);
     marks
@@ -552,7 +553,7 @@ unsafe extern "C-unwind" fn object_accessed(
 
 /// The published marks that belong to a database, or did. They are taken from the front.
 fn in_use() -> impl Iterator<Item = &'static PublishedMarks> {
-    shmem::marks().unwrap_or_default().iter().take_while(|marks| marks.owner() != NOBODY)
+    shmem::marks().unwrap_or_default().iter().take_while(|marks| marks.owner() != UNCLAIMED)
 }
 
 /// Called at every end of a transaction. Cheap for those that have set no sequence.

@@ -21,8 +21,10 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
-use snowflake_core::clock::Clock;
-use snowflake_core::generator::{ClockReference, Generator, LaneName, PublishedMarks, Run, Seldom};
+use snowflake_core::clock::{Clock, ClockReference, Seldom};
+use snowflake_core::generator::{Generator, Run};
+use snowflake_core::identity::LaneName;
+use snowflake_core::published::PublishedMarks;
 
 use crate::backend::{self, WallClock};
 use crate::error::Error;

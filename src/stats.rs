@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc};
-use snowflake_core::generator::LaneName;
+use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
 
 use crate::backend::{self, WaitEvent, WallClock};

@@ -8,7 +8,7 @@ use std::ptr;
 
 use pgrx::pg_sys;
 use snowflake_core::error::IdError;
-use snowflake_core::generator::Identity;
+use snowflake_core::identity::Identity;
 use snowflake_core::layout::Layout;
 
 use crate::configuration::{Given, Place, in_files};

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::atomic::{AtomicI64, Ordering};
+
 /// A source of wall-clock time. It may jump, stand still or run backwards: the generator assumes nothing.
 pub trait Clock {
     /// Reads the time, in milliseconds since 1970. Must not be cached: invariant I2 rests on reading it anew.
@@ -18,6 +20,61 @@ impl<F: Fn() -> i64> Clock for F {
     #[inline]
     fn now_ms(&self) -> i64 {
         self()
+    }
+}
+
+/// How far the wall clock has been from the time since boot, at most, when marks moved on this server: a clock that jumps
+/// ahead shows as a greater distance.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct ClockReference(AtomicI64);
+
+impl ClockReference {
+    const UNKNOWN: i64 = i64::MIN;
+
+    /// No mark has moved yet.
+    #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
+    pub fn new() -> Self {
+        Self(AtomicI64::new(Self::UNKNOWN))
+    }
+
+    /// By how much the wall clock has run ahead of the time since boot, in milliseconds; 0 if no mark has moved yet, or if
+    /// it has fallen behind.
+    pub fn jump_ms(&self, now_ms: i64, boot_ms: i64) -> i64 {
+        // Relaxed, here and below: one word, compared with two clocks, and not ordered with anything.
+        match self.0.load(Ordering::Relaxed) {
+            Self::UNKNOWN => 0,
+            before => now_ms.saturating_sub(boot_ms).saturating_sub(before).max(0),
+        }
+    }
+
+    /// Notes both clocks, when a mark moves. The reference never falls: a clock that was set back, and comes right again, has
+    /// not jumped.
+    pub fn note(&self, now_ms: i64, boot_ms: i64) {
+        self.0.fetch_max(now_ms.saturating_sub(boot_ms), Ordering::Relaxed);
+    }
+}
+
+/// Lets something happen at most once in a while on the whole server, whoever asks first.
+#[derive(Debug)]
+pub struct Seldom(AtomicI64);
+
+impl Seldom {
+    const NEVER: i64 = i64::MIN;
+
+    /// It has not happened yet.
+    #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
+    pub fn new() -> Self {
+        Self(AtomicI64::new(Self::NEVER))
+    }
+
+    /// Whether it may happen now, and if so, notes that it does: `every_ms` milliseconds after the last time, by the time
+    /// since boot, since the wall clock may be set back.
+    pub fn is_due(&self, boot_ms: i64, every_ms: i64) -> bool {
+        // Relaxed, both: one word, not ordered with anything; of several who find it due, one wins the exchange.
+        let last_ms = self.0.load(Ordering::Relaxed);
+        (last_ms == Self::NEVER || boot_ms.saturating_sub(last_ms) >= every_ms)
+            && self.0.compare_exchange(last_ms, boot_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -153,6 +210,13 @@ fn after(rest: &mut &[u8], separator: u8) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_seldom_happens_once_in_a_while() {
+        let seldom = Seldom::new();
+        let happens: Vec<_> = [5, 5, 6, 64, 65, 66, 124, 125, 1000].map(|now_ms| seldom.is_due(now_ms, 60)).to_vec();
+        assert_eq!(happens, [true, false, false, false, true, false, false, true, true]);
+    }
 
     #[test]
     fn instants_are_read_as_rfc_3339_writes_them() {

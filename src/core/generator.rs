@@ -1,4 +1,4 @@
-//! The generator: how an id is drawn, and why no two are equal. Everything atomic about it is in this file.
+//! The generator: how an id is drawn, and why no two are equal.
 //!
 //! # The word
 //!
@@ -45,6 +45,9 @@
 //!
 //! # Memory ordering
 //!
+//! Of every word that sessions share: the lanes here, the published words (`published.rs`), the clock reference and what
+//! happens seldom (`clock.rs`). All are made of the types in `atomic.rs`.
+//!
 //! | access | order | partner |
 //! |---|---|---|
 //! | load of the word | Acquire | the compare-exchange of whoever wrote it: the clock reading that follows comes after the writer's (I2) |
@@ -64,115 +67,13 @@
 //!
 //! Nothing here sleeps, logs, locks or knows PostgreSQL: a draw returns ids, or the reason why not.
 
+use crate::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::clock::Clock;
-use crate::error::IdError;
-use crate::layout::{Field, Layout};
-
-/// The one place that knows loom, which swaps the atomics for its own to try all schedules.
-mod atomic {
-    #[cfg(loom)]
-    pub(super) use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-    #[cfg(not(loom))]
-    pub(super) use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-}
-use atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use crate::identity::{Identity, LaneName};
+use crate::layout::Layout;
 
 /// A mark that limits nothing, in milliseconds since 1970.
 pub const NO_MARK: i64 = i64::MAX;
-
-/// Which of a server's two lanes. As wide as a word: a byte within [`Run`] made copying it stall for some nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(usize)]
-pub enum LaneName {
-    /// Always there; composes the server's worker number.
-    Primary,
-    /// Used with backup workers; composes worker number + half of the numbers.
-    Backup,
-}
-
-impl LaneName {
-    /// Both lanes.
-    pub const ALL: [Self; 2] = [Self::Primary, Self::Backup];
-
-    /// The other one.
-    pub fn other(self) -> Self {
-        match self {
-            Self::Primary => Self::Backup,
-            Self::Backup => Self::Primary,
-        }
-    }
-}
-
-/// The numbers that every id of a server carries, checked against the layout and in place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
-    /// Datacenter and worker bits of the primary lane and of the backup lane.
-    fixed: [u64; 2],
-    backup: bool,
-}
-
-impl Identity {
-    /// Checks a server's numbers. `None` is right for a field that the layout lacks, and only then.
-    ///
-    /// With `backup`, the upper half of the worker numbers belongs to backup lanes: `worker` is then in `0..half`.
-    ///
-    /// # Errors
-    /// [`IdError::Part`] with the range that holds (halved with `backup`), [`IdError::PartMissing`],
-    /// [`IdError::NoField`], [`IdError::NoBackup`].
-    pub fn new(layout: &Layout, worker: Option<i64>, datacenter: Option<i64>, backup: bool) -> Result<Self, IdError> {
-        let numbers = Self::worker_numbers(layout, backup)?;
-        if let Some(value) = worker.filter(|value| backup && !(0..numbers).contains(value)) {
-            return Err(IdError::Part { field: Field::Worker, value, max: numbers - 1 });
-        }
-        // I6: with backup workers, primary lanes of the fleet use 0..half and backup lanes half..2*half.
-        let of_backup = worker.map(|value| if backup { value + numbers } else { value });
-        Ok(Self { fixed: [layout.fixed_bits(datacenter, worker)?, layout.fixed_bits(datacenter, of_backup)?], backup })
-    }
-
-    /// How many servers the layout can number: 2^bits, or half of it with backup workers; 1 without a worker field.
-    ///
-    /// # Errors
-    /// [`IdError::NoBackup`] for backup workers in a layout without a worker field.
-    pub fn worker_numbers(layout: &Layout, backup: bool) -> Result<i64, IdError> {
-        match (layout.max_of(Field::Worker), backup) {
-            (None, true) => Err(IdError::NoBackup),
-            (max, _) => Ok((max.unwrap_or(0) as i64 + 1) >> u32::from(backup)),
-        }
-    }
-
-    /// Whether the server has a backup lane.
-    pub fn has_backup(&self) -> bool {
-        self.backup
-    }
-
-    /// The server's number in a field, 0 where the layout lacks the field.
-    pub fn number(&self, layout: &Layout, field: Field) -> u64 {
-        let bits = layout.field(field);
-        self.fixed[LaneName::Primary as usize] >> bits.shift & bits.max()
-    }
-
-    /// Whether some id could be composed by both of two servers, given the same time.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.fixed.iter().any(|fixed| other.fixed.contains(fixed))
-    }
-
-    /// Composes the ids of a run, ascending.
-    pub fn ids(&self, layout: &Layout, run: Run) -> impl Iterator<Item = i64> + use<> {
-        let (identity, layout) = (*self, *layout);
-        (run.first..=run.last).map(move |word| identity.id(&layout, run.lane, word))
-    }
-
-    /// Composes the last id of a run; for a run of one, the id.
-    #[inline]
-    pub fn last_id(&self, layout: &Layout, run: Run) -> i64 {
-        self.id(layout, run.lane, run.last)
-    }
-
-    #[inline]
-    fn id(&self, layout: &Layout, lane: LaneName, word: u64) -> i64 {
-        layout.pack(word >> layout.sequence.bits, self.fixed[lane as usize], word & layout.sequence.max())
-    }
-}
 
 /// Ids drawn together: consecutive words of one lane, perhaps across the end of a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,6 +99,25 @@ impl Run {
     #[inline]
     pub fn borrowed(self) -> u64 {
         self.borrowed
+    }
+}
+
+impl Identity {
+    /// Composes the ids of a run, ascending.
+    pub fn ids(&self, layout: &Layout, run: Run) -> impl Iterator<Item = i64> + use<> {
+        let (identity, layout) = (*self, *layout);
+        (run.first..=run.last).map(move |word| identity.id(&layout, run.lane, word))
+    }
+
+    /// Composes the last id of a run; for a run of one, the id.
+    #[inline]
+    pub fn last_id(&self, layout: &Layout, run: Run) -> i64 {
+        self.id(layout, run.lane, run.last)
+    }
+
+    #[inline]
+    fn id(&self, layout: &Layout, lane: LaneName, word: u64) -> i64 {
+        layout.pack(word >> layout.sequence.bits, self.fixed(lane), word & layout.sequence.max())
     }
 }
 
@@ -524,7 +444,7 @@ impl Generator {
         count: u32,
     ) -> Result<Run, Refusal> {
         debug_assert!((1..=longest_run(layout)).contains(&count) && limits.max_borrow_ms >= 0);
-        if identity.backup {
+        if identity.has_backup() {
             return self.draw_with_backup(layout, clock, limits, count);
         }
         self.draw_from(LaneName::Primary, layout, clock, limits.max_borrow_ms, limits, count)
@@ -572,236 +492,6 @@ impl Generator {
     }
 }
 
-/// The published marks of one database, in shared memory: up to which instant its lanes may draw, since so much is durable
-/// in its log. On a cache line of its own.
-///
-/// ```text
-/// +---------+---------+---------+---------+    owner    whose marks these are: database and sequence; NOBODY, RELEASED
-/// | owner   | version | primary | backup  |    version  grows with each owner, so that one who comes back is another
-/// +---------+---------+---------+---------+    lanes    the mark less half of MARK_AHEAD, or NOT_LOADED
-/// ```
-///
-/// A lane's word holds less than the mark, so that one comparison of a draw asks both whether the mark permits it and
-/// whether it is time to move the mark early. Only whoever holds the database's lock (`mark.rs`) publishes and claims;
-/// anybody may [`forget`](Self::forget) marks: then they are loaded anew.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub struct PublishedMarks {
-    owner: AtomicU64,
-    version: AtomicU64,
-    early_ms: [AtomicI64; 2],
-}
-
-// What the description of `max_databases` says that each takes. (loom's atomics are larger.)
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<PublishedMarks>() == 64);
-
-/// Owner of marks that were never claimed.
-pub const NOBODY: u64 = 0;
-
-/// Owner of marks that were given back. It is not [`NOBODY`]: whoever looks for marks may stop at the first that were never claimed.
-/// Database 0, which there is not, so that they can be claimed like those of any database that is gone.
-pub const RELEASED: u64 = 1;
-
-/// A mark that permits nothing, since nobody has read what the database holds.
-pub const NOT_LOADED: i64 = i64::MIN;
-
-/// How far the published word lies before the mark, in milliseconds: half of [`MARK_AHEAD_MS`](crate::mark::MARK_AHEAD_MS).
-const EARLY_MS: i64 = crate::mark::MARK_AHEAD_MS / 2;
-
-impl PublishedMarks {
-    /// Marks that belong to nobody.
-    #[allow(clippy::new_without_default, reason = "as for Lane")]
-    pub fn new() -> Self {
-        let lane = || AtomicI64::new(NOT_LOADED);
-        Self { owner: AtomicU64::new(NOBODY), version: AtomicU64::new(0), early_ms: [lane(), lane()] }
-    }
-
-    /// Whom the marks belong to.
-    pub fn owner(&self) -> u64 {
-        // Acquire: in `of`, after the version. Elsewhere a hint.
-        self.owner.load(Ordering::Acquire)
-    }
-
-    /// The marks as those of `owner`, if they are.
-    pub fn of(&self, owner: u64) -> Option<Marks<'_>> {
-        // Acquire: the version before the owner. If the owner is another by then, so is the version, and these marks permit
-        // nothing.
-        let version = self.version.load(Ordering::Acquire);
-        (self.owner() == owner).then_some(Marks { published: self, version })
-    }
-
-    /// Claims marks among `all` for `owner`: its own, those of its database, some that belong to nobody, or those of a database
-    /// that is gone. `None` if there are none. To be called with the database's lock held: so nobody else claims for this
-    /// database. For others they may, hence nothing is claimed but what was looked at, by one reading of the owner.
-    ///
-    /// An owner's high 32 bits are its database's number.
-    pub fn claim_one(all: &[Self], owner: u64, is_gone: impl Fn(u32) -> bool) -> Option<Marks<'_>> {
-        let database = |owner: u64| (owner >> 32) as u32;
-        let claim = |wanted: &dyn Fn(u64) -> bool| {
-            let candidates = all.iter().map(|marks| (marks, marks.owner()));
-            candidates
-                .filter(|(_, from)| wanted(*from))
-                .find(|(marks, from)| *from == owner || marks.claim(*from, owner))
-        };
-        let (claimed, _) = claim(&|from| from != NOBODY && database(from) == database(owner))
-            .or_else(|| claim(&|from| from == NOBODY))
-            .or_else(|| claim(&|from| is_gone(database(from))))?;
-        claimed.of(owner)
-    }
-
-    /// Gives the marks of `owner` back, if they still are: its sequence is being dropped. Should that be rolled back, they are
-    /// claimed anew.
-    pub fn release(&self, owner: u64) {
-        // Should another take them right now, its marks are forgotten, and loaded once more.
-        if self.owner() == owner {
-            self.claim(owner, RELEASED);
-        }
-    }
-
-    /// Takes over the marks of `from`, which must be [`NOBODY`], [`RELEASED`], or a sequence or database that nobody draws in. False if
-    /// another took them. They never belong to [`NOBODY`] again.
-    pub fn claim(&self, from: u64, to: u64) -> bool {
-        if from != NOBODY {
-            self.forget();
-        }
-        // AcqRel: after the marks are forgotten, and before the version. Relaxed: a failure's value is not used.
-        let claimed = self.owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if claimed {
-            // Release: pairs with the load in `of`. Whoever sees a mark that is published later sees it too (`early_ms`).
-            self.version.fetch_add(1, Ordering::Release);
-        }
-        claimed
-    }
-
-    /// Forgets what is published: the next draw reads what the database holds.
-    pub fn forget(&self) {
-        for early_ms in &self.early_ms {
-            // Release: nothing is handed over by it, but it must not fall behind what the caller does next.
-            early_ms.store(NOT_LOADED, Ordering::Release);
-        }
-    }
-}
-
-/// A session's view of its database's marks: which they are, and the version under which they are its own.
-#[derive(Debug, Clone, Copy)]
-pub struct Marks<'a> {
-    published: &'a PublishedMarks,
-    version: u64,
-}
-
-impl<'a> Marks<'a> {
-    /// The marks in `published` under a version that [`version`](Self::version) gave.
-    #[inline]
-    pub fn new(published: &'a PublishedMarks, version: u64) -> Self {
-        Self { published, version }
-    }
-
-    /// What to give to [`new`](Self::new), to have the same marks.
-    pub fn version(&self) -> (&'a PublishedMarks, u64) {
-        (self.published, self.version)
-    }
-
-    /// The marks themselves, for [`Limits::marks_ms`]: for a draw that need not look after the mark.
-    pub fn limits_ms(&self) -> [i64; 2] {
-        LaneName::ALL.map(|lane| self.mark_ms(lane).unwrap_or(NOT_LOADED))
-    }
-
-    /// A lane's mark, or `None` if it has to be loaded.
-    pub fn mark_ms(&self, lane: LaneName) -> Option<i64> {
-        Some(self.early_ms(lane)).filter(|ms| *ms != NOT_LOADED).map(|ms| ms + EARLY_MS)
-    }
-
-    /// Whether a draw whose tick ends at `end_ms` should move the mark early, or has to.
-    pub fn is_due(&self, lane: LaneName, end_ms: i64) -> bool {
-        end_ms > self.early_ms(lane)
-    }
-
-    /// Up to where a lane may draw without a thought for the mark.
-    #[inline(always)]
-    pub fn early_ms(&self, lane: LaneName) -> i64 {
-        // Acquire: pairs with the Release in `publish`: the mark's log record, and the raise of the lane to what was loaded,
-        // come before the draw. And the mark before the version: a mark of the next owner shows its version.
-        let early_ms = self.published.early_ms[lane as usize].load(Ordering::Acquire);
-        // Relaxed: ordered by the load before it.
-        if self.published.version.load(Ordering::Relaxed) == self.version { early_ms } else { NOT_LOADED }
-    }
-
-    /// Publishes a mark that is durable. To be called with the database's lock held.
-    pub fn publish(&self, lane: LaneName, mark_ms: i64) {
-        // Release: pairs with the load in `early_ms`.
-        self.published.early_ms[lane as usize].store(mark_ms - EARLY_MS, Ordering::Release);
-    }
-
-    /// Forgets what is published, see [`PublishedMarks::forget`].
-    pub fn forget(&self) {
-        self.published.forget();
-    }
-}
-
-/// For a draw that looks after the mark: it is refused when the mark should be moved, early or not.
-impl MarkLimits for Marks<'_> {
-    #[inline(always)]
-    fn limit_ms(&self, lane: LaneName) -> i64 {
-        self.early_ms(lane)
-    }
-}
-
-/// How far the wall clock has been from the time since boot, at most, when marks moved on this server: a clock that jumps
-/// ahead shows as a greater distance.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub struct ClockReference(AtomicI64);
-
-impl ClockReference {
-    const UNKNOWN: i64 = i64::MIN;
-
-    /// No mark has moved yet.
-    #[allow(clippy::new_without_default, reason = "as for Lane")]
-    pub fn new() -> Self {
-        Self(AtomicI64::new(Self::UNKNOWN))
-    }
-
-    /// By how much the wall clock has run ahead of the time since boot, in milliseconds; 0 if no mark has moved yet, or if
-    /// it has fallen behind.
-    pub fn jump_ms(&self, now_ms: i64, boot_ms: i64) -> i64 {
-        // Relaxed, here and below: one word, compared with two clocks, and not ordered with anything.
-        match self.0.load(Ordering::Relaxed) {
-            Self::UNKNOWN => 0,
-            before => now_ms.saturating_sub(boot_ms).saturating_sub(before).max(0),
-        }
-    }
-
-    /// Notes both clocks, when a mark moves. The reference never falls: a clock that was set back, and comes right again, has
-    /// not jumped.
-    pub fn note(&self, now_ms: i64, boot_ms: i64) {
-        self.0.fetch_max(now_ms.saturating_sub(boot_ms), Ordering::Relaxed);
-    }
-}
-
-/// Lets something happen at most once in a while on the whole server, whoever asks first.
-#[derive(Debug)]
-pub struct Seldom(AtomicI64);
-
-impl Seldom {
-    const NEVER: i64 = i64::MIN;
-
-    /// It has not happened yet.
-    #[allow(clippy::new_without_default, reason = "as for Lane")]
-    pub fn new() -> Self {
-        Self(AtomicI64::new(Self::NEVER))
-    }
-
-    /// Whether it may happen now, and if so, notes that it does: `every_ms` milliseconds after the last time, by the time
-    /// since boot, since the wall clock may be set back.
-    pub fn is_due(&self, boot_ms: i64, every_ms: i64) -> bool {
-        // Relaxed, both: one word, not ordered with anything; of several who find it due, one wins the exchange.
-        let last_ms = self.0.load(Ordering::Relaxed);
-        (last_ms == Self::NEVER || boot_ms.saturating_sub(last_ms) >= every_ms)
-            && self.0.compare_exchange(last_ms, boot_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-}
-
 impl LaneRefusal {
     /// Tells a rollback from being behind by what a saturated generator has borrowed.
     #[cold]
@@ -830,13 +520,6 @@ impl Refusal {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_seldom_happens_once_in_a_while() {
-        let seldom = Seldom::new();
-        let happens: Vec<_> = [5, 5, 6, 64, 65, 66, 124, 125, 1000].map(|now_ms| seldom.is_due(now_ms, 60)).to_vec();
-        assert_eq!(happens, [true, false, false, false, true, false, false, true, true]);
-    }
-
     /// Draws the longest runs there are until the lanes refuse, and returns the last id of each lane.
     fn exhaust(
         generator: &Generator,
@@ -853,36 +536,6 @@ mod tests {
             }
         }
         last
-    }
-
-    #[test]
-    fn marks_that_are_given_back_are_claimed_by_another_database() {
-        const ONE: u64 = 7 << 32 | 70;
-        const OTHER: u64 = 8 << 32 | 80;
-        /// Claims for one of two databases that there are, and returns the version.
-        fn claim(all: &[PublishedMarks], owner: u64) -> Option<u64> {
-            let marks = PublishedMarks::claim_one(all, owner, |database| ![7, 8].contains(&database))?;
-            marks.publish(LaneName::Primary, 1000);
-            Some(marks.version().1)
-        }
-        let all = [PublishedMarks::new()];
-        let version = claim(&all, ONE).unwrap();
-        assert!(claim(&all, OTHER).is_none());
-        // Only by whoever has them.
-        all[0].release(OTHER);
-        assert!(all[0].of(ONE).unwrap().mark_ms(LaneName::Primary).is_some());
-        all[0].release(ONE);
-        assert!(all[0].of(ONE).is_none() && all[0].owner() == RELEASED);
-        assert_eq!(Marks::new(&all[0], version).mark_ms(LaneName::Primary), None);
-        claim(&all, OTHER).unwrap();
-        assert_eq!(Marks::new(&all[0], version).mark_ms(LaneName::Primary), None);
-        // A release that comes late takes nothing away.
-        all[0].release(ONE);
-        assert!(all[0].of(OTHER).unwrap().mark_ms(LaneName::Primary).is_some());
-        // What was dropped and is there again finds no place while another has it.
-        assert!(claim(&all, ONE).is_none());
-        all[0].release(OTHER);
-        assert!(claim(&all, ONE).is_some());
     }
 
     fn following(layout: &Layout, now_ms: i64, max_borrow_ms: i64) -> Generator {

@@ -8,15 +8,19 @@
 //! | What do the bits of an id mean? | [`layout`] |
 //! | How is an id packed, read back and printed? | [`id`] |
 //! | How is an id written as a short text? | [`encoding`] |
+//! | Which numbers does a server's every id carry? | [`identity`] |
 //! | Can two ids be equal? When is a draw refused? | [`generator`] |
 //! | Which ids were drawn in a span of time? | [`bounds`] |
 //! | What happens after a crash, a failover, a restore? | [`mark`] |
+//! | Up to where may a database draw, and how do its sessions know? | [`published`] |
+//! | Which atomics are there? | [`atomic`] |
 //! | Where does the time come from, how is an instant written? | [`clock`] |
 //! | What can go wrong with a text or a number? | [`error`] |
 //! | Which word was meant by one that is misspelt? | [`spelling`] |
 //!
 //! ```
-//! use snowflake_core::generator::{Generator, Identity, Limits, NO_MARK};
+//! use snowflake_core::generator::{Generator, Limits, NO_MARK};
+//! use snowflake_core::identity::Identity;
 //! use snowflake_core::layout::Layout;
 //!
 //! let layout = Layout::parse("snowflake")?;
@@ -33,12 +37,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod atomic;
 pub mod bounds;
 pub mod clock;
 pub mod encoding;
 pub mod error;
 pub mod generator;
 pub mod id;
+pub mod identity;
 pub mod layout;
 pub mod mark;
+pub mod published;
 pub mod spelling;

@@ -37,13 +37,11 @@
 //! somebody else has written. That is noticed when his transaction commits ([`Mark::recheck`]), whenever the mark moves,
 //! and after each start; then the mark is loaded anew.
 
-use crate::error::IdError;
-use crate::generator::{ClockReference, Generator, Identity, LaneName, Marks};
+use crate::clock::ClockReference;
+use crate::generator::Generator;
+use crate::identity::{Identity, LaneName};
 use crate::layout::{Field, Layout};
-
-/// How far the mark is moved beyond the tick that is asked for, in milliseconds. Greater: a longer wait after a crash.
-/// Smaller: more log records and flushes.
-pub const MARK_AHEAD_MS: i64 = 1000;
+use crate::published::{MARK_AHEAD_MS, Marks};
 
 /// A mark as it is logged. The negative control of the crash tests logs one that does not run ahead.
 fn logged(mark_ms: i64) -> i64 {
@@ -59,7 +57,7 @@ pub struct Stored {
     pub local_ms: [i64; 2],
     /// The fingerprint of the layout they were drawn with ([`Layout::fingerprint`]).
     pub layout: Option<i64>,
-    /// The numbers they were last drawn with ([`identity_code`]).
+    /// The numbers they were last drawn with ([`Identity::code`]).
     pub identity: Option<i64>,
 }
 
@@ -184,7 +182,7 @@ pub enum Refused {
 pub enum Notice {
     /// The numbers have changed since the last id was drawn: every lane begins above the highest mark.
     OtherIdentity {
-        /// The old numbers ([`identity_code`]).
+        /// The old numbers ([`Identity::code`]).
         stored: i64,
         /// Where the lanes begin, in milliseconds since 1970.
         mark_ms: i64,
@@ -268,22 +266,6 @@ fn distance(mark_ms: i64, now_ms: i64, max_borrow_ms: i64, unit_ms: i64) -> Dist
     } else {
         Distance::Far { wait_ms }
     }
-}
-
-/// A server's numbers in one: the worker (31 bits), the datacenter (31 bits), whether it has a backup lane (1 bit).
-pub fn identity_code(layout: &Layout, identity: &Identity) -> i64 {
-    let number = |field| identity.number(layout, field) as i64;
-    number(Field::Worker) << 32 | number(Field::Datacenter) << 1 | i64::from(identity.has_backup())
-}
-
-/// The numbers in a code.
-///
-/// # Errors
-/// As [`Identity::new`], for numbers that do not fit the layout.
-pub fn identity_of(layout: &Layout, code: i64) -> Result<Identity, IdError> {
-    let number = |field, value: i64| layout.max_of(field).map(|_| value & i64::from(i32::MAX));
-    let (worker, datacenter) = (number(Field::Worker, code >> 32), number(Field::Datacenter, code >> 1));
-    Identity::new(layout, worker, datacenter, code & 1 == 1)
 }
 
 /// The mark of one database, and what it guards.
@@ -406,7 +388,7 @@ impl<D: Database> Mark<'_, D> {
     fn enter(&self, identity: &Identity, terms: &Terms, stored: &Stored, lane: LaneName) -> Result<(), D::Error> {
         let (now_ms, boot_ms) = self.read_clocks(terms)?;
         let marks = self.database.claim()?;
-        let code = identity_code(self.layout, identity);
+        let code = identity.code(self.layout);
         let begin_ms = self.begin_ms(identity, stored, lane);
         self.generator.follow(self.layout, now_ms, terms.max_borrow_ms);
         self.generator.raise(lane, self.layout, begin_ms);
@@ -439,7 +421,7 @@ impl<D: Database> Mark<'_, D> {
     /// Whether a lane's mark may concern the other lane: the numbers have changed, or somebody else has written the marks,
     /// whose numbers may have been others.
     fn is_foreign(&self, identity: &Identity, stored: &Stored) -> bool {
-        let code = identity_code(self.layout, identity);
+        let code = identity.code(self.layout);
         stored.is_touched() || stored.identity.is_some_and(|stored| stored != code)
     }
 
@@ -494,8 +476,7 @@ impl<D: Database> Mark<'_, D> {
 
     /// Whether layout and numbers are what this server stores.
     fn is_ours(&self, identity: &Identity, stored: &Stored) -> bool {
-        stored.layout == Some(self.layout.fingerprint())
-            && stored.identity == Some(identity_code(self.layout, identity))
+        stored.layout == Some(self.layout.fingerprint()) && stored.identity == Some(identity.code(self.layout))
     }
 
     /// Looks whether somebody else has written what is stored: to be called before the commit of a transaction that may have.
@@ -545,7 +526,7 @@ impl<D: Database> Mark<'_, D> {
                 self.database.write(Value::Layout, self.layout.fingerprint())?;
             }
             if let Some(identity) = identity.filter(|_| written.identity && stored.identity.is_none() && mark_ms > 0) {
-                self.database.write(Value::Identity, identity_code(self.layout, identity))?;
+                self.database.write(Value::Identity, identity.code(self.layout))?;
             }
             self.database.flush()?;
             // Also if it was set back: what was found may be above the lane, and rows up to there were restored.
@@ -609,12 +590,12 @@ impl<D: Database> Mark<'_, D> {
             // A layout without numbers has no new one: the operator has to know.
             let numbered =
                 [Field::Worker, Field::Datacenter].into_iter().any(|field| self.layout.max_of(field).is_some());
-            let old = stored.identity.and_then(|code| identity_of(self.layout, code).ok());
+            let old = stored.identity.and_then(|code| Identity::of_code(self.layout, code).ok());
             if numbered && old.is_some_and(|old| old.overlaps(identity)) {
                 return Err(Refused::SameNumber.into());
             }
             // First the numbers: were a crash to leave only these, the marks would still hold.
-            self.database.write(Value::Identity, identity_code(self.layout, identity))?;
+            self.database.write(Value::Identity, identity.code(self.layout))?;
             for lane in LaneName::ALL {
                 self.write_mark(lane, 0)?;
             }
@@ -646,7 +627,8 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::generator::{Limits, NOBODY, PublishedMarks, Refusal};
+    use crate::generator::{Limits, Refusal};
+    use crate::published::{PublishedMarks, UNCLAIMED};
 
     /// What the protocol did. A mark is written twice: first the local one.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -691,11 +673,11 @@ mod tests {
 
     impl Fake {
         fn holding(marks_ms: [i64; 2], layout: &Layout, identity: Option<&Identity>) -> Self {
-            let identity = identity.map(|identity| identity_code(layout, identity));
+            let identity = identity.map(|identity| identity.code(layout));
             let stored =
                 Stored { marks_ms, local_ms: marks_ms, layout: identity.map(|_| layout.fingerprint()), identity };
             let published = PublishedMarks::new();
-            assert!(published.claim(NOBODY, OWNER));
+            assert!(published.claim(UNCLAIMED, OWNER));
             let [now_ms, boot_ms] = [NOW_MS, 5000].map(Cell::new);
             let (locked, disk_full) = (Cell::new(false), Cell::new(false));
             Self {
@@ -860,7 +842,7 @@ mod tests {
         }
 
         fn code(&self) -> i64 {
-            identity_code(&self.layout, &self.identity)
+            self.identity.code(&self.layout)
         }
 
         /// The end of the tick of the next id that the primary lane would give, or why there is none.
@@ -947,7 +929,7 @@ mod tests {
         let fake = server.fresh();
         let nobodys = PublishedMarks::new();
         fake.now_ms.set(NOW_MS + 700);
-        let marks = nobodys.of(NOBODY).unwrap();
+        let marks = nobodys.of(UNCLAIMED).unwrap();
         server.mark(&fake).make_way(&server.identity, &server.terms, marks, LaneName::Primary, NOW_MS + 701).unwrap();
         assert_eq!(fake.did(), [Write(PRIMARY, NOW_MS + 1701), Flush]);
     }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use snowflake_core::clock;
-use snowflake_core::generator::{Generator, Identity, Limits, NO_MARK};
+use snowflake_core::generator::{Generator, Limits, NO_MARK};
+use snowflake_core::identity::Identity;
 use snowflake_core::layout::Layout;
 
 const WIDE: &str = "time:32 sequence:31 unit:1ms epoch:2027-01-01T00:00:00Z";

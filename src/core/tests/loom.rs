@@ -18,11 +18,10 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::clock::Clock;
-use snowflake_core::generator::{
-    Generator, Identity, Lane, LaneName, LaneRefusal, Limits, Marks, NO_MARK, NOBODY, PublishedMarks, Refusal,
-};
+use snowflake_core::generator::{Generator, Lane, LaneRefusal, Limits, NO_MARK, Refusal};
+use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::Layout;
-use snowflake_core::mark::MARK_AHEAD_MS;
+use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
 
 /// Where the clock stands at first; any tick but 0 will do.
 const START_MS: i64 = 5;
@@ -354,7 +353,7 @@ impl Guarded {
     /// The marks belong to [`ONE`], not loaded.
     fn new() -> Arc<Self> {
         let (published, generator) = (PublishedMarks::new(), Generator::new());
-        assert!(published.claim(NOBODY, ONE));
+        assert!(published.claim(UNCLAIMED, ONE));
         let [logged_ms, done] = [0, 0].map(AtomicI64::new);
         Arc::new(Self { layout: layout(1), generator, published, logged_ms, done })
     }
@@ -399,7 +398,7 @@ fn two_databases_never_claim_the_same_marks() {
     claim_in_all_schedules("two databases draw for the first time", false, |_| {});
     claim_in_all_schedules("two databases take what was given back", true, |all| {
         for marks in all {
-            marks.claim(NOBODY, 3 << 32 | 7);
+            marks.claim(UNCLAIMED, 3 << 32 | 7);
             marks.release(3 << 32 | 7);
         }
     });
@@ -522,7 +521,7 @@ fn no_session_draws_under_the_mark_of_another_sequence() {
     let counted = served.clone();
     all_schedules("marks change hands, and back", move || {
         let server = Guarded::new();
-        let known = server.marks_of(ONE).version().1;
+        let known = server.marks_of(ONE).version();
         server.move_mark(server.marks_of(ONE), START_MS + 1);
         let other = thread::spawn({
             let (server, counted) = (server.clone(), counted.clone());

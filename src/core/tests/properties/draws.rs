@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use snowflake_core::generator::{
-    Generator, Identity, Lane, LaneName, LaneRefusal, Limits, NO_MARK, Refusal, longest_run,
-};
+use snowflake_core::generator::{Generator, Lane, LaneRefusal, Limits, NO_MARK, Refusal, longest_run};
+use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::{Field, Layout};
 
 use crate::model::{self, Place};

@@ -1,7 +1,8 @@
 //! The first sequence of a tick: small, and different enough that ids drawn seldom spread over shards.
 
 use proptest::prelude::*;
-use snowflake_core::generator::{Generator, Identity, Limits, NO_MARK, first_sequence};
+use snowflake_core::generator::{Generator, Limits, NO_MARK, first_sequence};
+use snowflake_core::identity::Identity;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 
 use crate::spec::{specs_with_sequence, up_to};

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use snowflake_core::error::IdError;
-use snowflake_core::generator::{Generator, Identity, LaneName, Limits, NO_MARK};
+use snowflake_core::generator::{Generator, Limits, NO_MARK};
+use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::Field;
 
 use crate::spec::{Spec, specs};

@@ -3,7 +3,8 @@
 //! Written out as a list, id by id, so that nobody has to trust the model in `model.rs` either.
 
 use proptest::prelude::*;
-use snowflake_core::generator::{Generator, Identity, Limits, NO_MARK, Refusal, first_sequence};
+use snowflake_core::generator::{Generator, Limits, NO_MARK, Refusal, first_sequence};
+use snowflake_core::identity::Identity;
 use snowflake_core::layout::Layout;
 
 use crate::{Scripted, config};

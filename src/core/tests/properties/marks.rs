@@ -3,12 +3,11 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use snowflake_core::generator::{
-    ClockReference, Generator, Identity, LaneName, Limits, MarkLimits, NO_MARK, NOBODY, NOT_LOADED, PublishedMarks,
-    Refusal,
-};
+use snowflake_core::clock::ClockReference;
+use snowflake_core::generator::{Generator, Limits, MarkLimits, NO_MARK, Refusal};
+use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
-use snowflake_core::mark::{MARK_AHEAD_MS, identity_code, identity_of};
+use snowflake_core::published::{MARK_AHEAD_MS, NOT_LOADED, PublishedMarks, UNCLAIMED};
 
 use crate::spec::{Spec, numbers, place, specs, up_to};
 use crate::{Scripted, config};
@@ -107,8 +106,8 @@ proptest! {
         .prop_flat_map(|spec| (Just(spec.clone()), identities(&spec))))
     {
         let layout = spec.layout();
-        let code = identity_code(&layout, &identity);
-        prop_assert_eq!(identity_of(&layout, code), Ok(identity));
+        let code = identity.code(&layout);
+        prop_assert_eq!(Identity::of_code(&layout, code), Ok(identity));
         prop_assert_eq!(i128::from(code), (workers[0] << 32) + (datacenter << 1) + i128::from(identity.has_backup()));
         prop_assert_eq!(i128::from(identity.number(&layout, Field::Worker)), workers[0]);
         prop_assert_eq!(i128::from(identity.number(&layout, Field::Datacenter)), datacenter);
@@ -148,7 +147,7 @@ proptest! {
     #[test]
     fn a_published_mark_is_half_as_far_for_those_who_look_after_it(mark_ms in -1_i64 << 53..1 << 53, near in -2..=2_i64) {
         let published = PublishedMarks::new();
-        prop_assert!(published.claim(NOBODY, 7));
+        prop_assert!(published.claim(UNCLAIMED, 7));
         let marks = published.of(7).unwrap();
         prop_assert_eq!(marks.limits_ms(), [NOT_LOADED; 2]);
         marks.publish(LaneName::Backup, mark_ms);
@@ -179,10 +178,10 @@ proptest! {
 #[test]
 fn marks_change_hands() {
     let published = PublishedMarks::new();
-    assert_eq!((published.owner(), published.of(7).is_some()), (NOBODY, false));
+    assert_eq!((published.owner(), published.of(7).is_some()), (UNCLAIMED, false));
     assert!(!published.claim(8, 7), "it was nobody's, not 8's");
-    assert!(published.claim(NOBODY, 7));
-    assert!(!published.claim(NOBODY, 8), "another was faster");
+    assert!(published.claim(UNCLAIMED, 7));
+    assert!(!published.claim(UNCLAIMED, 8), "another was faster");
     let of_seven = published.of(7).unwrap();
     of_seven.publish(LaneName::Primary, 1000);
     assert_eq!(published.of(7).unwrap().mark_ms(LaneName::Primary), Some(1000));

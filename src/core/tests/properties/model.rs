@@ -3,7 +3,8 @@
 //! The oracle that `generator.rs` must agree with, draw by draw. Must never call into it: its vocabulary ([`LaneRefusal`],
 //! [`Refusal`], [`LaneName`]) is all that is shared.
 
-use snowflake_core::generator::{LaneName, LaneRefusal, Refusal};
+use snowflake_core::generator::{LaneRefusal, Refusal};
+use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Field;
 
 use crate::spec::Spec;

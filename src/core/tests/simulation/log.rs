@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use snowflake_core::generator::LaneName;
+use snowflake_core::identity::LaneName;
 use snowflake_core::mark::{Stored, Value};
 
 /// An id, and what the checks want to know of it.

@@ -3,8 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use snowflake_core::generator::{ClockReference, Generator, Identity, PublishedMarks};
+use snowflake_core::clock::ClockReference;
+use snowflake_core::generator::Generator;
+use snowflake_core::identity::Identity;
 use snowflake_core::layout::{Field, Layout};
+use snowflake_core::published::PublishedMarks;
 
 use crate::log::{Id, Log};
 

@@ -8,11 +8,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use snowflake_core::clock::Clock;
-use snowflake_core::generator::{Generator, LaneName, Limits, MarkLimits, Marks, NOBODY, PublishedMarks, Refusal, Run};
+use snowflake_core::generator::{Generator, Limits, MarkLimits, Refusal, Run};
+use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
-use snowflake_core::mark::{
-    Database, MARK_AHEAD_MS, Mark, Notice, Refused, Stored, Terms, Value, Wait, Written, identity_code,
-};
+use snowflake_core::mark::{Database, Mark, Notice, Refused, Stored, Terms, Value, Wait, Written};
+use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
 
 use crate::log::Record;
 use crate::server::{Config, Server, Shared};
@@ -275,7 +275,7 @@ impl Database for &Session<'_> {
                 Stored { marks_ms: [0; 2], local_ms: [0; 2], ..stored }
             }
             Some(Lie::NoIdentity) => {
-                let own = identity_code(self.layout(), &self.config.identity());
+                let own = self.config.identity().code(self.layout());
                 Stored { identity: (!self.resetting).then_some(own), ..stored }
             }
             Some(Lie::NoLayout) => Stored { layout: Some(self.layout().fingerprint()), ..stored },
@@ -298,7 +298,7 @@ impl Database for &Session<'_> {
             self.unlock();
             return Err(failure);
         }
-        Ok(self.shared.marks[self.database].of(self.owner()).or_else(|| self.nobodys.of(NOBODY)))
+        Ok(self.shared.marks[self.database].of(self.owner()).or_else(|| self.nobodys.of(UNCLAIMED)))
     }
 
     fn claim(&self) -> Result<Marks<'_>, Failure> {

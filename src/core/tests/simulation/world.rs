@@ -4,9 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use snowflake_core::generator::{Generator, LaneName, Marks, NOBODY, Run};
+use snowflake_core::generator::{Generator, Run};
+use snowflake_core::identity::LaneName;
 use snowflake_core::layout::{Field, Layout};
-use snowflake_core::mark::{MARK_AHEAD_MS, Refused, identity_code};
+use snowflake_core::mark::Refused;
+use snowflake_core::published::{MARK_AHEAD_MS, Marks, UNCLAIMED};
 
 use crate::log::{Contents, Id, Log, Record};
 use crate::random::Random;
@@ -302,7 +304,7 @@ impl World {
         let Session { server, shared, database, config, .. } = session;
         let (database, layout) = (*database, &config.layout);
         let identity = config.identity();
-        let code = identity_code(layout, &identity);
+        let code = identity.code(layout);
         for id in identity.ids(layout, run) {
             let parts = layout.parts(id).unwrap();
             let end_ms = parts.created_at_ms + layout.unit().ms();
@@ -547,7 +549,7 @@ impl World {
         if self.lies(Lie::MarksSurvive) {
             for (before, after) in server.shared().marks.iter().zip(&shared.marks) {
                 let owner = before.owner();
-                after.claim(NOBODY, owner);
+                after.claim(UNCLAIMED, owner);
                 let survive = |before: Marks<'_>, after: Marks<'_>| {
                     for lane in LaneName::ALL {
                         if let Some(mark_ms) = before.mark_ms(lane) {
