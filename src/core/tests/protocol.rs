@@ -1,0 +1,725 @@
+//! The mark's protocol, step by step: what one session writes, flushes, waits for and publishes.
+//!
+//! A database of one session notes what is done to it, in its order. What several sessions and servers
+//! do to each other: `simulation.rs`, with the same protocol.
+
+// Outside a model of its own, loom's atomics panic.
+#![cfg(not(loom))]
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use snowflake_core::clock::ClockReference;
+use snowflake_core::generator::{Generator, Limits, Refusal};
+use snowflake_core::identity::{Identity, LaneName};
+use snowflake_core::layout::Layout;
+use snowflake_core::mark::{Database, Mark, Notice, Refused, Stored, Terms, Value, Wait, Written};
+use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
+
+/// What the protocol did. A mark is written twice: first the local one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Did {
+    Write(Value, i64),
+    WriteOnlyMark(LaneName, i64),
+    Flush,
+    WaitFor(Wait),
+    Report(Notice),
+}
+use Did::{Flush, Report, WaitFor, Write, WriteOnlyMark};
+
+#[derive(Debug, PartialEq, Eq)]
+enum Failure {
+    Refused(Refused),
+    DiskFull,
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+/// A database of one session, which notes what is done to it.
+struct Fake {
+    stored: Cell<Stored>,
+    /// What another session had stored so far when this one reads for the first time.
+    half_stored: Cell<Option<Stored>>,
+    now_ms: Cell<i64>,
+    boot_ms: Cell<i64>,
+    published: PublishedMarks,
+    locked: Cell<bool>,
+    disk_full: Cell<bool>,
+    /// What looks on at each flush.
+    at_flush: RefCell<Option<Box<dyn Fn()>>>,
+    did: RefCell<Vec<Did>>,
+}
+
+const NOW_MS: i64 = 1_800_000_000_000;
+const OWNER: u64 = 7;
+
+impl Fake {
+    fn holding(marks_ms: [i64; 2], layout: &Layout, identity: Option<&Identity>) -> Self {
+        let identity = identity.map(|identity| identity.code(layout));
+        let stored = Stored { marks_ms, local_ms: marks_ms, layout: identity.map(|_| layout.fingerprint()), identity };
+        let published = PublishedMarks::new();
+        assert!(published.claim(UNCLAIMED, OWNER));
+        let [now_ms, boot_ms] = [NOW_MS, 5000].map(Cell::new);
+        let (locked, disk_full) = (Cell::new(false), Cell::new(false));
+        Self {
+            stored: Cell::new(stored),
+            half_stored: Cell::new(None),
+            now_ms,
+            boot_ms,
+            published,
+            locked,
+            disk_full,
+            at_flush: RefCell::default(),
+            did: RefCell::default(),
+        }
+    }
+
+    fn marks(&self) -> Marks<'_> {
+        self.published.of(OWNER).unwrap()
+    }
+
+    /// The marks that are published.
+    fn published_ms(&self) -> [Option<i64>; 2] {
+        LaneName::ALL.map(|lane| self.marks().mark_ms(lane))
+    }
+
+    fn did(&self) -> Vec<Did> {
+        assert!(!self.locked.get(), "the lock was not given back");
+        self.did.take()
+    }
+}
+
+impl Database for &Fake {
+    type Error = Failure;
+
+    fn read(&self) -> Result<Stored, Failure> {
+        Ok(self.half_stored.take().unwrap_or(self.stored.get()))
+    }
+
+    fn marks(&self) -> Result<Option<Marks<'_>>, Failure> {
+        Ok(self.published.of(OWNER))
+    }
+
+    fn lock(&self, wait: bool) -> Result<Option<Marks<'_>>, Failure> {
+        if self.locked.replace(true) {
+            assert!(!wait, "it would wait for itself");
+            return Ok(None);
+        }
+        Ok(self.published.of(OWNER))
+    }
+
+    fn claim(&self) -> Result<Marks<'_>, Failure> {
+        assert!(self.locked.get());
+        Ok(Fake::marks(self))
+    }
+
+    fn unlock(&self) {
+        assert!(self.locked.replace(false));
+    }
+
+    fn write(&self, value: Value, number: i64) -> Result<(), Failure> {
+        assert!(self.locked.get());
+        let mut stored = self.stored.get();
+        match value {
+            Value::Mark(lane) => stored.marks_ms[lane as usize] = number,
+            Value::Local(lane) => stored.local_ms[lane as usize] = number,
+            Value::Layout => stored.layout = Some(number),
+            Value::Identity => stored.identity = Some(number),
+        }
+        self.stored.set(stored);
+        let mut did = self.did.borrow_mut();
+        match value {
+            Value::Mark(lane) if did.last() == Some(&Write(Value::Local(lane), number)) => _ = did.pop(),
+            Value::Mark(lane) => {
+                did.push(WriteOnlyMark(lane, number));
+                return Ok(());
+            }
+            _ => {}
+        }
+        did.push(Write(value, number));
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), Failure> {
+        assert!(self.locked.get());
+        self.did.borrow_mut().push(Flush);
+        self.at_flush.borrow().iter().for_each(|look| look());
+        if self.disk_full.get() { Err(Failure::DiskFull) } else { Ok(()) }
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.now_ms.get()
+    }
+
+    fn boot_ms(&self) -> i64 {
+        self.boot_ms.get()
+    }
+
+    fn wait(&self, wait: Wait) -> Result<(), Failure> {
+        assert!(!self.locked.get(), "it waits with the lock held");
+        self.did.borrow_mut().push(WaitFor(wait));
+        let (Wait::Start { wait_ms } | Wait::Clock { wait_ms, .. }) = wait;
+        // A little shorter, as a wait may be.
+        let wait_ms = 1.max(wait_ms * 2 / 3);
+        self.now_ms.set(self.now_ms.get() + wait_ms);
+        self.boot_ms.set(self.boot_ms.get() + wait_ms);
+        Ok(())
+    }
+
+    fn report(&self, notice: Notice) {
+        self.did.borrow_mut().push(Report(notice));
+    }
+}
+
+/// A server: what its sessions share, and its settings.
+struct Server {
+    generator: Rc<Generator>,
+    clocks: ClockReference,
+    layout: Layout,
+    identity: Identity,
+    terms: Terms,
+}
+
+/// A generator whose first load is long over, in another database: it waits for no predecessor.
+fn generator_that_has_followed(layout: &Layout) -> Rc<Generator> {
+    let generator = Generator::new();
+    generator.follow(layout, NOW_MS - 86_400_000, 0);
+    Rc::new(generator)
+}
+
+const PRIMARY: Value = Value::Mark(LaneName::Primary);
+const BACKUP: Value = Value::Mark(LaneName::Backup);
+
+impl Server {
+    fn new(layout: &str, worker: i64, backup: bool) -> Self {
+        let layout = Layout::parse(layout).unwrap();
+        let identity = Identity::new(&layout, Some(worker), None, backup).unwrap();
+        let terms = Terms { max_borrow_ms: 100, max_clock_jump_ms: 60_000, wait_for_clock: false };
+        let generator = generator_that_has_followed(&layout);
+        Self { generator, clocks: ClockReference::new(), layout, identity, terms }
+    }
+
+    /// The same after a start, and at once.
+    fn started_again(&self) -> Self {
+        Self { generator: Rc::new(Generator::new()), clocks: ClockReference::new(), ..*self }
+    }
+
+    fn mark<'a>(&'a self, fake: &'a Fake) -> Mark<'a, &'a Fake> {
+        Mark { database: fake, generator: &self.generator, clocks: &self.clocks, layout: &self.layout }
+    }
+
+    fn make_way(&self, fake: &Fake, lane: LaneName, end_ms: i64) -> Result<(), Failure> {
+        self.mark(fake).make_way(&self.identity, &self.terms, fake.marks(), lane, end_ms)
+    }
+
+    /// Loads both lanes of a database that holds nothing.
+    fn fresh(&self) -> Fake {
+        let fake = Fake::holding([0; 2], &self.layout, None);
+        for lane in LaneName::ALL {
+            self.make_way(&fake, lane, NOW_MS + 1).unwrap();
+        }
+        fake.did();
+        fake
+    }
+
+    fn code(&self) -> i64 {
+        self.identity.code(&self.layout)
+    }
+
+    /// The end of the tick of the next id that the primary lane would give, or why there is none.
+    fn next_end_ms(&self, fake: &Fake) -> Result<i64, Refusal> {
+        let identity = Identity::new(&self.layout, Some(0), None, false).unwrap();
+        let limits = Limits { max_borrow_ms: self.terms.max_borrow_ms, marks_ms: fake.marks().limits_ms() };
+        let run = self.generator.draw(&self.layout, &identity, &|| fake.now_ms.get(), &limits, 1)?;
+        Ok(self.layout.created_at_ms(identity.last_id(&self.layout, run)).unwrap() + self.layout.unit().ms())
+    }
+}
+
+#[test]
+fn the_first_draw_stores_who_draws_and_how_far() {
+    let server = Server::new("snowflake", 5, false);
+    let fake = Fake::holding([0; 2], &server.layout, None);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    let [identity, layout] = [(Value::Identity, server.code()), (Value::Layout, server.layout.fingerprint())];
+    let mark = (PRIMARY, NOW_MS + 1000);
+    assert_eq!(fake.did(), [Write(mark.0, mark.1), Write(identity.0, identity.1), Write(layout.0, layout.1), Flush]);
+    assert_eq!(fake.published_ms(), [Some(NOW_MS + 1000), None]);
+    assert_eq!(server.next_end_ms(&fake), Ok(NOW_MS + 1));
+    // The second lane has only its mark to store.
+    server.make_way(&fake, LaneName::Backup, NOW_MS + 1).unwrap();
+    assert_eq!(fake.did(), [Write(BACKUP, NOW_MS + 1000), Flush]);
+    assert_eq!(fake.published_ms(), [Some(NOW_MS + 1000); 2]);
+}
+
+#[test]
+fn the_mark_moves_when_half_of_it_is_used_and_no_sooner() {
+    let server = Server::new("snowflake", 5, false);
+    let fake = server.fresh();
+    let marks_ms = [Some(NOW_MS + 1000); 2];
+    fake.now_ms.set(NOW_MS + 600);
+    fake.boot_ms.set(fake.boot_ms.get() + 600);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 500).unwrap();
+    assert_eq!((fake.did(), fake.published_ms()), (vec![], marks_ms));
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 501).unwrap();
+    assert_eq!(fake.did(), [Write(PRIMARY, NOW_MS + 1501), Flush]);
+    assert_eq!(fake.published_ms(), [Some(NOW_MS + 1501), marks_ms[1]]);
+    // While another session holds the lock, only who has to waits for it.
+    fake.locked.set(true);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1501).unwrap();
+    fake.locked.set(false);
+    assert_eq!((fake.did(), fake.published_ms()), (vec![], [Some(NOW_MS + 1501), marks_ms[1]]));
+    fake.now_ms.set(NOW_MS + 1502);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1502).unwrap();
+    assert_eq!(fake.published_ms()[0], Some(NOW_MS + 2502));
+}
+
+#[test]
+#[should_panic(expected = "it would wait for itself")]
+fn who_has_to_move_the_mark_waits_for_the_lock() {
+    let server = Server::new("snowflake", 5, false);
+    let fake = server.fresh();
+    fake.locked.set(true);
+    let _ = server.make_way(&fake, LaneName::Primary, NOW_MS + 1001);
+}
+
+#[test]
+fn a_session_that_knows_no_marks_does_not_load_what_is_loaded() {
+    let server = Server::new("snowflake", 5, false);
+    let fake = server.fresh();
+    let nobodys = PublishedMarks::new();
+    fake.now_ms.set(NOW_MS + 700);
+    let marks = nobodys.of(UNCLAIMED).unwrap();
+    server.mark(&fake).make_way(&server.identity, &server.terms, marks, LaneName::Primary, NOW_MS + 701).unwrap();
+    assert_eq!(fake.did(), [Write(PRIMARY, NOW_MS + 1701), Flush]);
+}
+
+#[test]
+fn a_reading_that_was_wrong_for_a_moment_does_not_move_the_mark_far() {
+    let server = Server::new("snowflake", 5, false);
+    let fake = server.fresh();
+    fake.now_ms.set(NOW_MS + 2000);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 86_400_000).unwrap();
+    assert_eq!(fake.published_ms()[0], Some(NOW_MS + 2000 + 100 + 1 + 1000));
+    // Nor back.
+    fake.now_ms.set(NOW_MS - 86_400_000);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 86_400_000).unwrap();
+    assert_eq!(fake.published_ms()[0], Some(NOW_MS + 2000 + 100 + 1 + 1000));
+}
+
+#[test]
+fn a_mark_that_is_not_durable_is_not_published() {
+    let server = Server::new("snowflake", 5, false);
+    let fake = server.fresh();
+    let published_ms = fake.published_ms();
+    fake.disk_full.set(true);
+    assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1001), Err(Failure::DiskFull));
+    assert_eq!((fake.did().len(), fake.published_ms()), (2, published_ms));
+    // What is stored is further now: the next one loads it, and draws nothing before.
+    fake.disk_full.set(false);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1001).unwrap();
+    assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));
+    fake.now_ms.set(NOW_MS + 2001);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 2002).unwrap();
+    assert_eq!(fake.published_ms(), [Some(NOW_MS + 3001), None]);
+    assert!(server.next_end_ms(&fake).unwrap() > NOW_MS + 2001);
+
+    let fresh = Fake::holding([0; 2], &server.layout, None);
+    fresh.disk_full.set(true);
+    assert_eq!(server.make_way(&fresh, LaneName::Primary, NOW_MS + 1), Err(Failure::DiskFull));
+    assert_eq!((fresh.did().len(), fresh.published_ms()), (4, [None; 2]));
+}
+
+#[test]
+fn after_a_start_a_lane_begins_above_its_mark() {
+    let server = Server::new("snowflake", 5, false);
+    for ahead_ms in [-86_400_000, 0, 100, 101, 500, 1101] {
+        let generator = generator_that_has_followed(&server.layout);
+        let server = Server { generator, clocks: ClockReference::new(), ..server };
+        let fake = Fake::holding([NOW_MS + ahead_ms, 0], &server.layout, Some(&server.identity));
+        server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+        let did = fake.did();
+        let waits = did.iter().filter(|did| matches!(did, WaitFor(_))).count();
+        assert_eq!(waits > 0, ahead_ms > 100, "{did:?}");
+        assert!(waits == 0 || did[0] == WaitFor(Wait::Start { wait_ms: ahead_ms - 100 }), "{did:?}");
+        assert!(fake.now_ms.get() <= NOW_MS + (ahead_ms - 100).max(0));
+        let mark_ms = fake.now_ms.get() + 1000;
+        assert_eq!(did[waits..], [Write(PRIMARY, mark_ms), Flush]);
+        assert_eq!(fake.published_ms(), [Some(mark_ms), None]);
+        let end_ms = server.next_end_ms(&fake).unwrap();
+        assert!(end_ms > NOW_MS + ahead_ms, "{ahead_ms}: {end_ms}");
+    }
+}
+
+#[test]
+fn the_first_load_of_a_start_begins_after_all_that_a_predecessor_can_have_drawn() {
+    let draw = |server: &Server, now_ms: i64, max_borrow_ms| {
+        let Server { layout, identity, generator, .. } = server;
+        let limits = Limits { max_borrow_ms, marks_ms: [i64::MAX; 2] };
+        let run = generator.draw(layout, identity, &|| now_ms, &limits, 1)?;
+        Ok::<_, Refusal>((run.lane(), layout.created_at_ms(identity.last_id(layout, run)).unwrap()))
+    };
+    let server = Server::new("js53", 3, true).started_again();
+    // A load that is refused, since its clock cannot be right, settles nothing.
+    let behind = Fake::holding([NOW_MS + 3_600_000; 2], &server.layout, Some(&server.identity));
+    server.make_way(&behind, LaneName::Primary, NOW_MS + 1000).unwrap_err();
+    assert_eq!(draw(&server, NOW_MS, 0), Ok((LaneName::Primary, NOW_MS)));
+    // Whatever this database holds: the marks of the others may be as far ahead as ids can have run.
+    let server = server.started_again();
+    let fake = Fake::holding([0; 2], &server.layout, None);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
+    assert!(matches!(draw(&server, NOW_MS + 899, 100), Err(Refusal::UsedUp { .. })));
+    // Both lanes, and once: the next database begins where this one is.
+    assert_eq!(draw(&server, NOW_MS + 1000, 0), Ok((LaneName::Primary, NOW_MS + 1000)));
+    assert_eq!(draw(&server, NOW_MS, 1000), Ok((LaneName::Backup, NOW_MS + 1000)));
+    let next = Fake::holding([0; 2], &server.layout, None);
+    next.now_ms.set(NOW_MS + 1000);
+    server.make_way(&next, LaneName::Primary, NOW_MS + 2000).unwrap();
+    assert_eq!(draw(&server, NOW_MS + 1000, 0), Ok((LaneName::Primary, NOW_MS + 1000)));
+}
+
+/// As soon as the mark is published, other sessions draw.
+#[test]
+fn lanes_are_raised_before_the_mark_is_published() {
+    let server = Server::new("js53", 3, true).started_again();
+    let fake = Fake::holding([NOW_MS + 2000, 0], &server.layout, Some(&server.identity));
+    let reached = Rc::new(Cell::new(None));
+    let look = {
+        let (generator, layout, reached) = (server.generator.clone(), server.layout, reached.clone());
+        move || reached.set(Some(LaneName::ALL.map(|lane| generator.reached_ms(lane, &layout))))
+    };
+    fake.at_flush.replace(Some(Box::new(look)));
+    let server = Server { terms: Terms { max_borrow_ms: 1500, ..server.terms }, ..server };
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
+    // At the flush, which comes before: the primary lane above its mark, the other one above what may have been borrowed.
+    let [primary_ms, backup_ms] = reached.get().expect("it has flushed").map(Option::unwrap);
+    assert!(primary_ms + 1000 >= NOW_MS + 2000, "{primary_ms}");
+    assert_eq!(backup_ms, server.layout.start_of_ms(server.layout.tick_at(fake.now_ms.get() + 1500) as u64));
+}
+
+#[test]
+fn a_clock_that_was_set_back_is_refused_or_waited_for() {
+    let mut server = Server::new("snowflake", 5, false);
+    let mark_ms = NOW_MS + 1102;
+    let fake = Fake::holding([mark_ms, 0], &server.layout, Some(&server.identity));
+    let behind = Refused::Behind { behind_ms: 1102, mark_ms };
+    assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), Err(Failure::Refused(behind)));
+    assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));
+    // The lane is where it was, for the server's other databases.
+    assert_eq!(server.next_end_ms(&server.fresh()), Ok(NOW_MS + 1));
+    server.terms.wait_for_clock = true;
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    assert_eq!(fake.did()[0], WaitFor(Wait::Clock { wait_ms: 1002, behind_ms: 1102 }));
+    assert!(server.next_end_ms(&fake).unwrap() > mark_ms);
+}
+
+#[test]
+fn while_one_lane_is_far_behind_the_other_serves() {
+    let server = Server::new("snowflake", 5, true);
+    let far_ms = NOW_MS + 3_600_000;
+    let fake = Fake::holding([far_ms, NOW_MS], &server.layout, Some(&server.identity));
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    assert_eq!((fake.did(), fake.published_ms()), (vec![Write(PRIMARY, far_ms), Flush], [Some(far_ms), None]));
+    server.make_way(&fake, LaneName::Backup, NOW_MS + 1).unwrap();
+    let limits = Limits { max_borrow_ms: 0, marks_ms: fake.marks().limits_ms() };
+    let run = server.generator.draw(&server.layout, &server.identity, &|| NOW_MS, &limits, 1).unwrap();
+    assert_eq!(run.lane(), LaneName::Backup);
+    // If both are, the one that serves first is named.
+    let fake = Fake::holding([far_ms, far_ms - 1000], &server.layout, Some(&server.identity));
+    for lane in LaneName::ALL {
+        let behind = Refused::Behind { behind_ms: 3_599_000, mark_ms: far_ms - 1000 };
+        assert_eq!(server.make_way(&fake, lane, NOW_MS + 1), Err(Failure::Refused(behind)));
+    }
+    // Without a backup lane there is no other.
+    let server = Server::new("snowflake", 5, false);
+    let fake = Fake::holding([far_ms, 0], &server.layout, Some(&server.identity));
+    let behind = Refused::Behind { behind_ms: 3_600_000, mark_ms: far_ms };
+    assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), Err(Failure::Refused(behind)));
+}
+
+#[test]
+fn with_other_numbers_every_lane_begins_above_the_highest_mark() {
+    let (before, server) = (Server::new("js53", 19, false), Server::new("js53", 3, true));
+    let marks_ms = [NOW_MS - 5000, NOW_MS - 300];
+    let fake = Fake::holding(marks_ms, &server.layout, Some(&before.identity));
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
+    let begin_ms = marks_ms[1];
+    let other = Notice::OtherIdentity { stored: before.code(), mark_ms: begin_ms };
+    // The marks first: whatever part of this is kept in a crash, nothing comes again.
+    let mut expected = vec![Report(other), Write(BACKUP, begin_ms), Write(PRIMARY, NOW_MS + 1000)];
+    expected.extend([Write(Value::Identity, server.code()), Flush]);
+    assert_eq!((fake.did(), fake.published_ms()), (expected, [Some(NOW_MS + 1000), None]));
+    assert!(server.next_end_ms(&fake).unwrap() > begin_ms);
+}
+
+#[test]
+fn above_a_mark_that_a_dump_has_set_both_lanes_begin() {
+    // The commit that set it was not looked at: this server was not running with the library.
+    let server = Server::new("js53", 3, true);
+    for lane in LaneName::ALL {
+        let fake = Fake::holding([NOW_MS - 5000, NOW_MS - 3000], &server.layout, Some(&server.identity));
+        fake.stored.set(Stored { marks_ms: [NOW_MS - 2000, 0], ..fake.stored.get() });
+        server.make_way(&fake, lane, NOW_MS + 1000).unwrap();
+        let writes = [(lane.other(), NOW_MS - 2000), (lane, NOW_MS + 1000)];
+        let writes = writes.map(|(lane, mark_ms)| Write(Value::Mark(lane), mark_ms));
+        assert_eq!(fake.did(), [writes[0], writes[1], Flush]);
+    }
+}
+
+#[test]
+fn another_layout_is_refused_until_it_is_accepted() {
+    let (before, server) = (Server::new("js53", 3, false), Server::new("snowflake", 3, false));
+    let fake = Fake::holding([NOW_MS, 0], &before.layout, Some(&before.identity));
+    let refused = || Err(Failure::Refused(Refused::OtherLayout { stored: before.layout.fingerprint() }));
+    assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), refused());
+    assert_eq!(server.mark(&fake).advance(&server.terms, NOW_MS, false), refused());
+    assert_eq!(server.mark(&fake).reset(&server.identity), refused());
+    assert_eq!(fake.did(), []);
+    before.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    fake.did();
+    server.mark(&fake).accept_layout().unwrap();
+    assert_eq!(fake.did(), [Write(Value::Layout, server.layout.fingerprint()), Flush]);
+    assert_eq!(fake.published_ms(), [None; 2]);
+    // There is nothing to accept any more.
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    fake.did();
+    server.mark(&fake).accept_layout().unwrap();
+    assert_eq!((fake.did(), fake.published_ms()[0].is_some()), (vec![], true));
+}
+
+#[test]
+fn a_clock_that_jumps_ahead_moves_no_mark() {
+    let mut server = Server::new("snowflake", 5, false);
+    let fake = server.fresh();
+    let refused = Err(Failure::Refused(Refused::Jumped { jump_ms: 60_001 }));
+    fake.now_ms.set(NOW_MS + 60_001);
+    assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 60_002), refused);
+    // Nor in another database of the server.
+    let other = Fake::holding([0; 2], &server.layout, None);
+    other.now_ms.set(NOW_MS + 60_001);
+    assert_eq!(server.make_way(&other, LaneName::Primary, NOW_MS + 60_002), refused);
+    assert_eq!((fake.did(), other.did()), (vec![], vec![]));
+    // As far as is permitted, or with the time that has passed, it may.
+    fake.boot_ms.set(fake.boot_ms.get() + 1);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 60_002).unwrap();
+    assert_eq!(fake.published_ms()[0], Some(NOW_MS + 61_002));
+    // That has been noted: as far again.
+    fake.now_ms.set(NOW_MS + 120_001);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 120_002).unwrap();
+    fake.now_ms.set(NOW_MS + 180_002);
+    assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 180_003), refused);
+    // 0 permits any jump, also at the load; and that is noted, too.
+    server.terms.max_clock_jump_ms = 0;
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 180_003).unwrap();
+    other.now_ms.set(NOW_MS + 900_000);
+    server.make_way(&other, LaneName::Primary, NOW_MS + 900_001).unwrap();
+    server.terms.max_clock_jump_ms = 60_000;
+    fake.now_ms.set(NOW_MS + 900_000);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 900_001).unwrap();
+}
+
+#[test]
+fn what_somebody_else_has_stored_is_noticed_when_the_mark_moves() {
+    let server = Server::new("snowflake", 5, false);
+    let other = Server::new("snowflake", 6, false);
+    let due_ms = NOW_MS + 900;
+    let extended = |change: &dyn Fn(&mut Stored)| {
+        let fake = server.fresh();
+        let mut stored = fake.stored.get();
+        change(&mut stored);
+        fake.stored.set(stored);
+        server.make_way(&fake, LaneName::Primary, due_ms).unwrap();
+        (fake.did(), fake.published_ms()[0])
+    };
+    let moved = vec![Write(PRIMARY, NOW_MS + 101 + 1000), Flush];
+    assert_eq!(extended(&|_| ()), (moved.clone(), Some(NOW_MS + 1101)));
+    // With other numbers, another layout, or a mark that was not stored twice: to be loaded.
+    for lane in [0, 1] {
+        assert_eq!(extended(&|stored| stored.marks_ms[lane] += 1), (vec![], None));
+        assert_eq!(extended(&|stored| stored.marks_ms[lane] -= 1), (vec![], None));
+    }
+    assert_eq!(extended(&|stored| stored.identity = Some(other.code())), (vec![], None));
+    assert_eq!(extended(&|stored| stored.layout = Some(1)), (vec![], None));
+    assert_eq!(extended(&|stored| stored.layout = None), (vec![], None));
+    // Or with one that is further than published.
+    let both = |stored: &mut Stored, by_ms| [&mut stored.marks_ms, &mut stored.local_ms].map(|ms| ms[0] += by_ms);
+    assert_eq!(extended(&|stored| _ = both(stored, 1)), (vec![], None));
+    // Set back: put up again.
+    let notice = Notice::SetBack { stored_ms: NOW_MS + 999, mark_ms: NOW_MS + 1000 };
+    let expected = [vec![Report(notice)], moved].concat();
+    assert_eq!(extended(&|stored| _ = both(stored, -1)), (expected, Some(NOW_MS + 1101)));
+}
+
+#[test]
+fn what_a_dump_has_stored_is_noticed_when_it_commits() {
+    let server = Server::new("snowflake", 5, true);
+    let other = Server::new("snowflake", 6, true);
+    let mark_ms = NOW_MS + 1000;
+    const ALL: Written = Written { marks: [true; 2], layout: true, identity: true };
+    let rechecked = |fake: &Fake, change: &dyn Fn(&mut Stored)| {
+        let mut stored = fake.stored.get();
+        change(&mut stored);
+        fake.stored.set(stored);
+        server.mark(fake).recheck(Some(&server.identity), ALL).unwrap();
+        (fake.did(), fake.published_ms())
+    };
+    assert_eq!(rechecked(&server.fresh(), &|_| ()), (vec![], [Some(mark_ms); 2]));
+    // Another session is between the two writes of a move: that is nobody else's doing.
+    let fake = server.fresh();
+    fake.half_stored.set(Some(Stored { local_ms: [mark_ms + 500, mark_ms], ..fake.stored.get() }));
+    assert_eq!(rechecked(&fake, &|_| ()), (vec![], [Some(mark_ms); 2]));
+    // Whatever differs, both lanes are stored as far as any was, and are loaded.
+    let [primary, backup] = [PRIMARY, BACKUP].map(|value| move |mark_ms| Write(value, mark_ms));
+    let local = |lane| move |mark_ms| Write(Value::Local(lane), mark_ms);
+    let [local_primary, local_backup] = LaneName::ALL.map(local);
+    let ahead = |fake: &Fake| rechecked(fake, &|stored| stored.marks_ms[1] += 5);
+    let expected = vec![primary(mark_ms + 5), local_backup(mark_ms + 5), Flush];
+    assert_eq!(ahead(&server.fresh()), (expected, [None; 2]));
+    let changed = rechecked(&server.fresh(), &|stored| stored.identity = Some(other.code()));
+    assert_eq!(changed, (vec![Flush], [None; 2]));
+    // A dump of a database in which nothing was drawn does not make forget what this one's ids were drawn with.
+    let changed = rechecked(&server.fresh(), &|stored| (stored.layout, stored.identity) = (None, None));
+    let (layout, identity) = (server.layout.fingerprint(), server.code());
+    assert_eq!(changed, (vec![Write(Value::Layout, layout), Write(Value::Identity, identity), Flush], [None; 2]));
+    let fake = Fake::holding([0; 2], &server.layout, None);
+    assert_eq!(rechecked(&fake, &|_| ()), (vec![Flush], [None; 2]));
+    let fake = server.fresh();
+    fake.stored.set(Stored { layout: None, ..fake.stored.get() });
+    server.mark(&fake).recheck(Some(&server.identity), Written { layout: false, ..ALL }).unwrap();
+    assert_eq!(fake.did(), [Flush]);
+    // Set back: the operator is told.
+    let notice = Notice::SetBack { stored_ms: mark_ms - 1, mark_ms };
+    let expected = vec![Report(notice), WriteOnlyMark(LaneName::Primary, mark_ms), Flush];
+    assert_eq!(rechecked(&server.fresh(), &|stored| stored.marks_ms[0] -= 1), (expected, [None; 2]));
+    // Also before anything is loaded, without a word; and a second dump does not undo what the first one has set.
+    let fake = Fake::holding([3000, 5000], &server.layout, Some(&server.identity));
+    let expected = vec![local_primary(7000), backup(7000), Flush];
+    assert_eq!(rechecked(&fake, &|stored| stored.marks_ms[0] = 7000), (expected, [None; 2]));
+    let expected = LaneName::ALL.map(|lane| WriteOnlyMark(lane, 7000));
+    let expected = vec![expected[0], expected[1], Flush];
+    assert_eq!(rechecked(&fake, &|stored| stored.marks_ms = [1000, 2000]), (expected, [None; 2]));
+    // A mark that this transaction has not set is left to the one that does.
+    let mut stored = fake.stored.get();
+    stored.marks_ms = [1000, 2000];
+    fake.stored.set(stored);
+    server.mark(&fake).recheck(Some(&server.identity), Written { marks: [false, true], ..ALL }).unwrap();
+    assert_eq!(fake.did(), [WriteOnlyMark(LaneName::Backup, 7000), Flush]);
+    assert_eq!(fake.stored.get().marks_ms, [1000, 7000]);
+    // On a server without a number, too.
+    server.mark(&fake).recheck(None, ALL).unwrap();
+    assert_eq!(fake.did(), [WriteOnlyMark(LaneName::Primary, 7000), Flush]);
+    server.mark(&fake).recheck(None, ALL).unwrap();
+    assert_eq!(fake.did(), []);
+}
+
+#[test]
+fn no_id_at_or_below_one_that_was_advanced_to_is_drawn() {
+    let server = Server::new("snowflake", 5, true);
+    let mark_ms = NOW_MS + 1000;
+    let advanced = |fake: &Fake, end_ms| {
+        server.mark(fake).advance(&server.terms, end_ms, false).unwrap();
+        (fake.did(), fake.published_ms())
+    };
+    let writes = |marks_ms: [i64; 2]| vec![Write(PRIMARY, marks_ms[0]), Write(BACKUP, marks_ms[1]), Flush];
+    // Within the mark and the clock's reach: the lanes are raised at once.
+    let fake = server.fresh();
+    assert_eq!(advanced(&fake, NOW_MS - 5000), (writes([mark_ms; 2]), [Some(mark_ms); 2]));
+    assert_eq!(server.next_end_ms(&fake), Ok(NOW_MS + 1));
+    assert_eq!(advanced(&fake, NOW_MS + 100), (writes([mark_ms; 2]), [Some(mark_ms); 2]));
+    assert_eq!(server.next_end_ms(&fake), Ok(NOW_MS + 101));
+    // Beyond the clock's reach, or beyond the mark: to be loaded.
+    assert_eq!(advanced(&fake, NOW_MS + 101), (writes([mark_ms; 2]), [None; 2]));
+    let fake = server.fresh();
+    assert_eq!(advanced(&fake, mark_ms + 1), (writes([mark_ms + 1; 2]), [None; 2]));
+    let fake = server.fresh();
+    fake.now_ms.set(NOW_MS + 1100);
+    assert_eq!(advanced(&fake, mark_ms + 1), (writes([mark_ms + 1; 2]), [None; 2]));
+    // Nothing is ever lowered: neither what is stored nor what is published.
+    let fake = server.fresh();
+    let stored = Stored { marks_ms: [mark_ms + 7, 3], ..fake.stored.get() };
+    fake.stored.set(stored);
+    assert_eq!(advanced(&fake, NOW_MS), (writes([mark_ms + 7; 2]), [None; 2]));
+    let fake = server.fresh();
+    fake.stored.set(Stored { marks_ms: [3; 2], local_ms: [3; 2], ..fake.stored.get() });
+    assert_eq!(advanced(&fake, NOW_MS), (writes([mark_ms; 2]), [Some(mark_ms); 2]));
+    let fake = Fake::holding([0; 2], &server.layout, None);
+    let layout = Write(Value::Layout, server.layout.fingerprint());
+    assert_eq!(advanced(&fake, NOW_MS), ([vec![layout], writes([NOW_MS; 2])].concat(), [None; 2]));
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    // One lane is loaded: the other is stored as far as was asked for, and read when it is.
+    let expected = (writes([mark_ms, NOW_MS + 1]), [Some(mark_ms), None]);
+    fake.did();
+    assert_eq!(advanced(&fake, NOW_MS + 1), expected);
+}
+
+#[test]
+fn an_advance_further_ahead_than_the_clock_may_jump_is_refused_unless_it_is_forced() {
+    const DAY_MS: i64 = 86_400_000;
+    for (layout, unit_ms) in [("snowflake", 1), ("js53", 1000)] {
+        for (max_clock_jump_ms, most_ms) in [(60_000, 60_000), (0, DAY_MS), (10 * DAY_MS, 10 * DAY_MS)] {
+            let mut server = Server::new(layout, 5, true);
+            server.terms.max_clock_jump_ms = max_clock_jump_ms;
+            let fake = server.fresh();
+            let before = (fake.stored.get(), fake.published_ms());
+            let advance = |end_ms, force| server.mark(&fake).advance(&server.terms, end_ms, force);
+            // What counts is the start of the id's tick: its time, as everybody else reads it.
+            let last_ms = NOW_MS + most_ms + unit_ms;
+            for end_ms in [last_ms + unit_ms, i64::MAX] {
+                let id_ms = end_ms - unit_ms;
+                let refused = Refused::FarAhead { id_ms, now_ms: NOW_MS, most_ms };
+                assert_eq!(advance(end_ms, false), Err(Failure::Refused(refused)));
+            }
+            assert_eq!((fake.did(), (fake.stored.get(), fake.published_ms())), (vec![], before));
+            advance(last_ms, false).unwrap();
+            assert_eq!(fake.did(), [Write(PRIMARY, last_ms), Write(BACKUP, last_ms), Flush]);
+            advance(last_ms + unit_ms, true).unwrap();
+            let forced_ms = last_ms + unit_ms;
+            assert_eq!(fake.did(), [Write(PRIMARY, forced_ms), Write(BACKUP, forced_ms), Flush]);
+            // It counts from the clock, not from the mark: what was forced opens no way for what is not.
+            let refused = Refused::FarAhead { id_ms: forced_ms, now_ms: NOW_MS, most_ms };
+            assert_eq!(advance(forced_ms + unit_ms, false), Err(Failure::Refused(refused)));
+            assert_eq!(fake.did(), []);
+        }
+    }
+}
+
+#[test]
+fn a_mark_is_reset_only_by_a_server_with_other_numbers_that_has_not_drawn() {
+    let far_ms = NOW_MS + 3_600_000;
+    let before = Server::new("js53", 19, false);
+    let reset = |server: &Server, fake: &Fake| server.mark(fake).reset(&server.identity);
+    let refused = |refused| Err(Failure::Refused(refused));
+    let holding = |of: &Server| Fake::holding([far_ms, far_ms], &of.layout, Some(&of.identity));
+    // 3 with backup workers draws with 19 too.
+    for same in [Server::new("js53", 19, false), Server::new("js53", 3, true)] {
+        let fake = holding(&before);
+        assert_eq!((reset(&same, &fake), fake.did()), (refused(Refused::SameNumber), vec![]));
+    }
+    for other in [Server::new("js53", 3, false), Server::new("js53", 4, true)] {
+        let fake = holding(&before);
+        reset(&other, &fake).unwrap();
+        let expected = [Write(Value::Identity, other.code()), Write(PRIMARY, 0), Write(BACKUP, 0), Flush];
+        assert_eq!(fake.did(), expected);
+        other.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
+        assert!(other.next_end_ms(&fake).unwrap() < far_ms);
+        assert_eq!(reset(&before, &fake), refused(Refused::InUse));
+    }
+    // Nothing was drawn: nothing to protect. And one lane in use is enough.
+    let fake = Fake::holding([far_ms, 0], &before.layout, None);
+    before.make_way(&fake, LaneName::Backup, NOW_MS + 1000).unwrap();
+    assert_eq!(reset(&Server::new("js53", 4, true), &fake), refused(Refused::InUse));
+    reset(&before, &Fake::holding([far_ms; 2], &before.layout, None)).unwrap();
+}
+
+#[test]
+fn a_layout_without_numbers_leaves_a_reset_to_the_operator() {
+    let layout = Layout::parse("mastodon").unwrap();
+    let identity = Identity::new(&layout, None, None, false).unwrap();
+    let server = Server { layout, identity, ..Server::new("snowflake", 5, false) };
+    let fake = Fake::holding([NOW_MS + 3_600_000, 0], &layout, Some(&identity));
+    server.mark(&fake).reset(&identity).unwrap();
+    assert_eq!(fake.stored.get().marks_ms, [0; 2]);
+}
