@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use snowflake_core::bounds::Instant;
 use snowflake_core::clock::Clock;
 use snowflake_core::generator::{Generator, Limits, MarkLimits, Refusal, Run, longest_run};
-use snowflake_core::identity::LaneName;
+use snowflake_core::identity::{Drawing, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::published::Marks;
 
 use crate::backend::{self, WallClock};
 use crate::error::{Again, Error};
-use crate::guc::{self, Drawing, OnRollback};
+use crate::guc::{self, OnRollback};
 use crate::mark;
 use crate::shmem::{self, Slot};
 use crate::stats::{self, Request, Wait};
@@ -29,7 +29,7 @@ const AMPLE_BORROW_MS: i64 = 5;
 struct Session {
     generator: &'static Generator,
     slot: &'static Slot,
-    drawing: &'static Drawing,
+    drawing: Drawing,
     marks: Marks<'static>,
 }
 
@@ -55,9 +55,8 @@ impl Session {
     /// Draws a run of `count` ids if a lane serves at once, within the marks given.
     #[inline(always)]
     fn draw_within<M: MarkLimits>(self, marks_ms: M, count: u32) -> Result<Run, Refusal> {
-        let Drawing { layout, identity } = self.drawing;
         let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms };
-        self.generator.draw(layout, identity, &WallClock, &limits, count)
+        self.generator.draw(&self.drawing, &WallClock, &limits, count)
     }
 
     /// The same, unless it is time to look after the mark.
@@ -72,7 +71,7 @@ impl Session {
         loop {
             let result = match self.draw_at_once(count) {
                 Err(Refusal::MarkReached { lane, end_ms }) => {
-                    mark::make_way(self.drawing, &request, self.marks, lane, end_ms)?;
+                    mark::make_way(&self.drawing, &request, self.marks, lane, end_ms)?;
                     self.marks = mark::known_or_none()?;
                     // To the mark itself: while another session moves it early, this one need not wait.
                     self.draw_within(self.marks.limits_ms(), count)
@@ -92,8 +91,8 @@ impl Session {
     /// Composes the id of a run of one, notes it in the slot, and returns it.
     #[inline(always)]
     fn note(self, run: Run) -> i64 {
-        let id = self.drawing.identity.last_id(&self.drawing.layout, run);
-        self.slot.note_run(run, 1);
+        let id = run.last_id();
+        self.slot.note_run(&run, 1);
         match run.lane() {
             LaneName::Primary => self.slot.note_id(id),
             LaneName::Backup => self.slot.note_any(id),
@@ -104,7 +103,7 @@ impl Session {
     /// Waits a while, or gives up.
     #[cold]
     fn act_on(self, refusal: Refusal, request: &Request) -> Result<(), Error> {
-        let layout = self.drawing.layout;
+        let layout = *self.drawing.layout();
         let max_borrow_ms = guc::max_borrow_ms();
         match refusal {
             Refusal::BeforeEpoch { now_ms } => {
@@ -152,9 +151,9 @@ pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
         let session = Session::new(command)?;
         Ok((session.drawing, session.draw(1)?))
     };
-    let (Drawing { layout, identity }, run) = draw().inspect_err(stats::note_refusal)?;
-    let next = identity.last_id(layout, run);
-    if !identity.has_backup() {
+    let (drawing, run) = draw().inspect_err(stats::note_refusal)?;
+    let (next, layout) = (run.last_id(), drawing.layout());
+    if !drawing.identity().has_backup() {
         return Ok(next);
     }
     // The other lane may be behind this one by what has been borrowed, though not behind the clock.
@@ -177,8 +176,7 @@ pub fn one_at_once() -> Option<i64> {
 /// As [`one`], and [`Error::NegativeCount`]; the iterator's items likewise.
 pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Error> {
     let session = Session::new(c"snowflake_batch()").inspect_err(stats::note_refusal)?;
-    let Drawing { layout, identity } = session.drawing;
-    let longest = longest_run(layout);
+    let longest = longest_run(session.drawing.layout());
     let mut left = u32::try_from(count).map_err(|_| Error::NegativeCount(count))?;
     let mut ids = None;
     let mut next = move || {
@@ -193,8 +191,8 @@ pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Err
         // Another session may have been the first to draw since this one looked.
         let session = Session { marks: mark::known_or_none()?, ..session };
         let run = session.draw(length)?;
-        session.slot.note_run(run, run.count());
-        Ok(ids.insert(identity.ids(layout, run)).next())
+        session.slot.note_run(&run, run.count());
+        Ok(ids.insert(run.ids()).next())
     };
     Ok(std::iter::from_fn(move || {
         let id = next().inspect_err(stats::note_refusal).transpose()?;
@@ -247,7 +245,7 @@ pub fn accept_layout() -> Result<(), Error> {
 /// [`Error::NotPreloaded`], [`Error::NotSet`], and those of [`mark::reset`].
 pub fn reset_mark() -> Result<(), Error> {
     writable_layout(c"snowflake_reset_mark()")?;
-    mark::reset(guc::drawing()?)
+    mark::reset(&guc::drawing()?)
 }
 
 /// The running layout, where something may be written.

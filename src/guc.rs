@@ -23,7 +23,7 @@ use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::error::IdError;
-use snowflake_core::identity::Identity;
+use snowflake_core::identity::{Drawing, Identity};
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::spelling::{distance, nearest};
 
@@ -69,15 +69,6 @@ static ENABLE_TIME_PUSHDOWN: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// The value of `MAX_BORROW`, for the hot path: its `get()` also checks that the thread is PostgreSQL's.
 static MAX_BORROW_MS: AtomicI32 = AtomicI32::new(100);
 
-/// What ids are drawn with. Fixed at server start.
-#[derive(Debug)]
-pub struct Drawing {
-    /// The layout.
-    pub layout: Layout,
-    /// The numbers in every id of this server.
-    pub identity: Identity,
-}
-
 /// The settings that are fixed at server start.
 #[derive(Debug)]
 pub struct Config {
@@ -105,21 +96,17 @@ pub fn config() -> Option<&'static Config> {
 }
 
 /// What ids are drawn with, or `None` where [`drawing`] has an error.
-#[inline]
-pub fn drawing_if_set() -> Option<&'static Drawing> {
-    config()?.drawing.as_ref().ok()
+#[inline(always)]
+pub fn drawing_if_set() -> Option<Drawing> {
+    config()?.drawing.ok()
 }
 
 /// What ids are drawn with.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], or [`Error::NotSet`] for a number that the layout needs.
-pub fn drawing() -> Result<&'static Drawing, Error> {
-    match config() {
-        Some(Config { drawing: Ok(drawing), .. }) => Ok(drawing),
-        Some(Config { drawing: Err(field), .. }) => Err(Error::NotSet(*field)),
-        None => Err(Error::NotPreloaded),
-    }
+pub fn drawing() -> Result<Drawing, Error> {
+    config().ok_or(Error::NotPreloaded)?.drawing.map_err(Error::NotSet)
 }
 
 /// The farthest that the clock may jump ahead, in milliseconds; 0 for any distance.
@@ -319,8 +306,8 @@ pub fn init() {
 /// Puts the settings together. The checks have passed, so the only thing that can be wrong is a number that is missing.
 fn drawing_of(layout: &Layout) -> Result<Drawing, Field> {
     let number = |value: i32| (value != NOT_SET).then_some(i64::from(value));
-    match Identity::new(layout, number(WORKER_ID.get()), number(DATACENTER_ID.get()), BACKUP_WORKER.get()) {
-        Ok(identity) => Ok(Drawing { layout: *layout, identity }),
+    match Drawing::new(*layout, number(WORKER_ID.get()), number(DATACENTER_ID.get()), BACKUP_WORKER.get()) {
+        Ok(drawing) => Ok(drawing),
         Err(IdError::PartMissing(field)) => Err(field),
         Err(error) => unreachable!("the check hooks let pass: {error}"),
     }

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc};
-use snowflake_core::identity::{Identity, LaneName};
+use snowflake_core::identity::{Drawing, Identity, LaneName};
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::mark::{self, Database, Mark, Notice, Refused, Stored, Terms, Value, Written};
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
@@ -31,7 +31,7 @@ use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 use crate::backend::{self, WallClock};
 use crate::catalog;
 use crate::error::{Again, Error, OrRaise};
-use crate::guc::{self, Drawing, OnRollback};
+use crate::guc::{self, OnRollback};
 use crate::shmem::{self, Counter};
 use crate::stats::{self, Request};
 
@@ -114,17 +114,17 @@ fn nobodys() -> Option<Marks<'static>> {
 /// # Errors
 /// Those that [`Refused`] becomes, [`Error::NoExtension`], [`Error::TooManyDatabases`].
 pub fn make_way(
-    drawing: &'static Drawing,
+    drawing: &Drawing,
     request: &Request,
     marks: Marks<'_>,
     lane: LaneName,
     end_ms: i64,
 ) -> Result<(), Error> {
-    let result = of(&drawing.layout, request)?.make_way(&drawing.identity, &terms(), marks, lane, end_ms);
+    let result = of(drawing.layout(), request)?.make_way(drawing, &terms(), marks, lane, end_ms);
     if matches!(result, Err(Error::BehindMark { .. })) {
         request.note_step_back();
     }
-    stats::look_at_the_end(&drawing.layout);
+    stats::look_at_the_end(drawing.layout());
     result
 }
 
@@ -132,24 +132,24 @@ pub fn make_way(
 ///
 /// # Errors
 /// As [`make_way`], and [`Error::FarAhead`].
-pub fn advance(layout: &'static Layout, end_ms: i64, force: bool) -> Result<(), Error> {
-    of(layout, &Request::new())?.advance(&terms(), end_ms, force)
+pub fn advance(layout: &Layout, end_ms: i64, force: bool) -> Result<(), Error> {
+    of(layout, &Request::new())?.advance(layout, &terms(), end_ms, force)
 }
 
 /// Counts no id of this database as drawn any more, for a server with a new number.
 ///
 /// # Errors
 /// As [`make_way`].
-pub fn reset(drawing: &'static Drawing) -> Result<(), Error> {
-    of(&drawing.layout, &Request::new())?.reset(&drawing.identity)
+pub fn reset(drawing: &Drawing) -> Result<(), Error> {
+    of(drawing.layout(), &Request::new())?.reset(drawing)
 }
 
 /// Takes the running layout for the database's from now on.
 ///
 /// # Errors
 /// As [`make_way`].
-pub fn accept_layout(layout: &'static Layout) -> Result<(), Error> {
-    of(layout, &Request::new())?.accept_layout()
+pub fn accept_layout(layout: &Layout) -> Result<(), Error> {
+    of(layout, &Request::new())?.accept_layout(layout)
 }
 
 /// Checks that this database's ids can be read by `layout`, the running one: once in a transaction. Works on a standby, and
@@ -194,17 +194,17 @@ fn terms() -> Terms {
     }
 }
 
-fn of<'a>(layout: &'static Layout, request: &'a Request) -> Result<Mark<'static, Here<'a>>, Error> {
+fn of<'a>(layout: &'a Layout, request: &'a Request) -> Result<Mark<'static, Here<'a>>, Error> {
     let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
     let clocks = shmem::clocks().ok_or(Error::NotPreloaded)?;
     let database = Here { layout, locked: Cell::new(pg_sys::InvalidOid), request };
-    Ok(Mark { database, generator, clocks, layout })
+    Ok(Mark { database, generator, clocks })
 }
 
 /// The database that this session is connected to.
 #[derive(Debug)]
 struct Here<'a> {
-    layout: &'static Layout,
+    layout: &'a Layout,
     /// The sequence that was locked last.
     locked: Cell<pg_sys::Oid>,
     /// On whose behalf, and what that has met so far.
@@ -306,7 +306,7 @@ impl Database for Here<'_> {
             Notice::OtherIdentity { stored, mark_ms } => {
                 let numbers = |identity: &Identity| numbers(self.layout, identity);
                 let old = Identity::of_code(self.layout, stored).as_ref().map_or("other numbers".into(), numbers);
-                let new = guc::drawing().map_or_else(|_| String::new(), |drawing| numbers(&drawing.identity));
+                let new = guc::drawing().map_or_else(|_| String::new(), |drawing| numbers(drawing.identity()));
                 let begin = Utc(mark_ms);
                 log!("snowflake_id: this database's ids were drawn with {old}; with {new} they begin after {begin}");
             }
@@ -608,7 +608,9 @@ extern "C-unwind" fn recheck() {
             announce_layout(&sequences);
         }
         let written = Written { marks: [primary, backup], layout, identity };
-        let identity = guc::drawing_if_set().map(|drawing| &drawing.identity);
-        of(&config.layout, &Request::new()).and_then(|mark| mark.recheck(identity, written)).or_raise();
+        let drawing = guc::drawing_if_set();
+        let identity = drawing.as_ref().map(Drawing::identity);
+        let layout = &config.layout;
+        of(layout, &Request::new()).and_then(|mark| mark.recheck(layout, identity, written)).or_raise();
     }
 }

@@ -179,7 +179,7 @@ impl Slot {
 
     /// Counts `count` ids that were drawn.
     #[inline]
-    pub fn note_run(&self, run: Run, count: u64) {
+    pub fn note_run(&self, run: &Run, count: u64) {
         self.add(Counter::Drawn, count);
         if run.lane() == LaneName::Backup {
             self.add(Counter::DrawnBackup, count);

@@ -69,15 +69,21 @@
 
 use crate::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::clock::Clock;
-use crate::identity::{Identity, LaneName};
+use crate::identity::{Drawing, LaneName};
 use crate::layout::Layout;
 
 /// A mark that limits nothing, in milliseconds since 1970.
 pub const NO_MARK: i64 = i64::MAX;
 
 /// Ids drawn together: consecutive words of one lane, perhaps across the end of a tick.
+///
+/// A run carries what it was reserved with and composes its ids from that, so that it keeps its numbers
+/// even if the server gets others before the ids are composed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
+    layout: Layout,
+    /// The datacenter and worker bits of the lane, in place.
+    fixed: u64,
     lane: LaneName,
     first: u64,
     last: u64,
@@ -86,38 +92,37 @@ pub struct Run {
 
 impl Run {
     /// The lane that served.
-    pub fn lane(self) -> LaneName {
+    #[inline]
+    pub fn lane(&self) -> LaneName {
         self.lane
     }
 
     /// How many ids the run holds, at least 1.
-    pub fn count(self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.last - self.first + 1
     }
 
     /// How many of them are borrowed: of ticks after the one that the clock was in.
     #[inline]
-    pub fn borrowed(self) -> u64 {
+    pub fn borrowed(&self) -> u64 {
         self.borrowed
     }
-}
 
-impl Identity {
-    /// Composes the ids of a run, ascending.
-    pub fn ids(&self, layout: &Layout, run: Run) -> impl Iterator<Item = i64> + use<> {
-        let (identity, layout) = (*self, *layout);
-        (run.first..=run.last).map(move |word| identity.id(&layout, run.lane, word))
+    /// Composes the ids, ascending.
+    pub fn ids(self) -> impl Iterator<Item = i64> {
+        (self.first..=self.last).map(move |word| self.id(word))
     }
 
-    /// Composes the last id of a run; for a run of one, the id.
-    #[inline]
-    pub fn last_id(&self, layout: &Layout, run: Run) -> i64 {
-        self.id(layout, run.lane, run.last)
+    /// Composes the last id; for a run of one, the id.
+    #[inline(always)]
+    pub fn last_id(&self) -> i64 {
+        self.id(self.last)
     }
 
-    #[inline]
-    fn id(&self, layout: &Layout, lane: LaneName, word: u64) -> i64 {
-        layout.pack(word >> layout.sequence.bits, self.fixed(lane), word & layout.sequence.max())
+    #[inline(always)]
+    fn id(&self, word: u64) -> i64 {
+        let sequence = self.layout.sequence;
+        self.layout.pack(word >> sequence.bits, self.fixed, word & sequence.max())
     }
 }
 
@@ -437,17 +442,20 @@ impl Generator {
     #[inline(always)]
     pub fn draw<C: Clock, M: MarkLimits>(
         &self,
-        layout: &Layout,
-        identity: &Identity,
+        drawing: &Drawing,
         clock: &C,
         limits: &Limits<M>,
         count: u32,
     ) -> Result<Run, Refusal> {
+        let (layout, identity) = (drawing.layout(), drawing.identity());
         debug_assert!((1..=longest_run(layout)).contains(&count) && limits.max_borrow_ms >= 0);
-        if identity.has_backup() {
-            return self.draw_with_backup(layout, clock, limits, count);
-        }
-        self.draw_from(LaneName::Primary, layout, clock, limits.max_borrow_ms, limits, count)
+        let (lane, Words { first, last, borrowed }) = if identity.has_backup() {
+            self.draw_with_backup(layout, clock, limits, count)
+        } else {
+            self.draw_from(LaneName::Primary, layout, clock, limits.max_borrow_ms, limits, count)
+        }?;
+        // Put together here, where it is never in memory, and not where it would be returned through it.
+        Ok(Run { layout: *layout, fixed: identity.fixed(lane), lane, first, last, borrowed })
     }
 
     /// The order with backup workers. Not inlined, so that the common case without them stays small.
@@ -458,12 +466,12 @@ impl Generator {
         clock: &C,
         limits: &Limits<M>,
         count: u32,
-    ) -> Result<Run, Refusal> {
+    ) -> Result<(LaneName, Words), Refusal> {
         let attempts = [(LaneName::Primary, 0), (LaneName::Backup, 0), (LaneName::Backup, limits.max_borrow_ms)];
         let mut soonest = None;
         for (lane, allowance_ms) in attempts {
             match self.draw_from(lane, layout, clock, allowance_ms, limits, count) {
-                Ok(run) => return Ok(run),
+                Ok(words) => return Ok(words),
                 // Another lane must not serve in its place: moving the mark takes no time worth a step out of order.
                 Err(refusal @ Refusal::MarkReached { .. }) => return Err(refusal),
                 Err(refusal) => {
@@ -483,10 +491,10 @@ impl Generator {
         allowance_ms: i64,
         limits: &Limits<M>,
         count: u32,
-    ) -> Result<Run, Refusal> {
+    ) -> Result<(LaneName, Words), Refusal> {
         let mark_ms = || limits.marks_ms.limit_ms(lane);
         match self.lanes[lane as usize].draw_below(layout, clock, allowance_ms, mark_ms, count) {
-            Ok(Words { first, last, borrowed }) => Ok(Run { lane, first, last, borrowed }),
+            Ok(words) => Ok((lane, words)),
             Err(refused) => Err(refused.judged(lane, limits.max_borrow_ms)),
         }
     }
@@ -521,18 +529,12 @@ mod tests {
     use super::*;
 
     /// Draws the longest runs there are until the lanes refuse, and returns the last id of each lane.
-    fn exhaust(
-        generator: &Generator,
-        layout: &Layout,
-        identity: &Identity,
-        now_ms: i64,
-        max_borrow_ms: i64,
-    ) -> [i64; 2] {
+    fn exhaust(generator: &Generator, drawing: &Drawing, now_ms: i64, max_borrow_ms: i64) -> [i64; 2] {
         let limits = Limits { max_borrow_ms, marks_ms: [NO_MARK; 2] };
         let mut last = [-1; 2];
-        for count in [longest_run(layout), 1] {
-            while let Ok(run) = generator.draw(layout, identity, &|| now_ms, &limits, count) {
-                last[run.lane() as usize] = identity.last_id(layout, run);
+        for count in [longest_run(drawing.layout()), 1] {
+            while let Ok(run) = generator.draw(drawing, &|| now_ms, &limits, count) {
+                last[run.lane() as usize] = run.last_id();
             }
         }
         last
@@ -565,13 +567,13 @@ mod tests {
         let now_ms = 1_800_000_000_123;
         for (name, backup) in [("snowflake", false), ("js53", false), ("js53", true), ("sonyflake", true)] {
             let layout = Layout::parse(name).unwrap();
-            let identity = Identity::new(&layout, Some(3), None, backup).unwrap();
+            let drawing = Drawing::new(layout, Some(3), None, backup).unwrap();
             for max_borrow_ms in [0, 100, 2500] {
-                let before = exhaust(&Generator::new(), &layout, &identity, now_ms, max_borrow_ms);
+                let before = exhaust(&Generator::new(), &drawing, now_ms, max_borrow_ms);
                 let following = following(&layout, now_ms, max_borrow_ms);
                 // With the same clock there is nothing left to draw; a tick later there is, and it is greater.
-                assert_eq!(exhaust(&following, &layout, &identity, now_ms, max_borrow_ms), [-1; 2], "{name}");
-                let after = exhaust(&following, &layout, &identity, now_ms + layout.unit().ms(), max_borrow_ms);
+                assert_eq!(exhaust(&following, &drawing, now_ms, max_borrow_ms), [-1; 2], "{name}");
+                let after = exhaust(&following, &drawing, now_ms + layout.unit().ms(), max_borrow_ms);
                 assert_ne!(after, [-1; 2], "{name} {max_borrow_ms}");
                 for (before, after) in before.into_iter().zip(after) {
                     // With backup workers the primary lane, which never borrows, sits out what it could have borrowed.
@@ -584,10 +586,10 @@ mod tests {
     #[test]
     fn a_generator_can_follow_at_any_time() {
         let layout = Layout::parse("js53").unwrap();
-        let identity = Identity::new(&layout, Some(3), None, false).unwrap();
+        let drawing = Drawing::new(layout, Some(3), None, false).unwrap();
         let draw = |generator: &Generator, now_ms| {
             let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
-            generator.draw(&layout, &identity, &|| now_ms, &limits, 1)
+            generator.draw(&drawing, &|| now_ms, &limits, 1)
         };
         for before_epoch in [i64::MIN, layout.epoch_ms() - 1] {
             assert!(draw(&following(&layout, before_epoch, 0), layout.epoch_ms()).is_ok());

@@ -1,7 +1,8 @@
-//! The numbers that every id of a server carries, and the code in which a database stores them.
+//! What a server draws with: the layout, the numbers that its every id carries, and the code in which a
+//! database stores these numbers.
 //!
 //! `identity` is the word in code; people read "number". Nothing here is atomic or changes: a server
-//! that gets other numbers gets another [`Identity`].
+//! that gets other numbers gets another [`Identity`], and with it another [`Drawing`].
 
 use crate::error::IdError;
 use crate::layout::{Field, Layout};
@@ -107,5 +108,45 @@ impl Identity {
         let number = |field, value: i64| layout.max_of(field).map(|_| value & i64::from(i32::MAX));
         let (worker, datacenter) = (number(Field::Worker, code >> 32), number(Field::Datacenter, code >> 1));
         Self::new(layout, worker, datacenter, code & 1 == 1)
+    }
+}
+
+/// What ids are drawn with: a layout, and a server's numbers in their place there. One value, so that
+/// numbers are never composed with another layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drawing {
+    layout: Layout,
+    identity: Identity,
+}
+
+impl Drawing {
+    /// Checks a server's numbers against its layout.
+    ///
+    /// # Errors
+    /// As [`Identity::new`].
+    pub fn new(layout: Layout, worker: Option<i64>, datacenter: Option<i64>, backup: bool) -> Result<Self, IdError> {
+        Ok(Self { identity: Identity::new(&layout, worker, datacenter, backup)?, layout })
+    }
+
+    /// The layout.
+    #[inline(always)]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The server's numbers.
+    #[inline(always)]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The server's number in a field, 0 where the layout lacks the field.
+    pub fn number(&self, field: Field) -> u64 {
+        self.identity.number(&self.layout, field)
+    }
+
+    /// The numbers in one integer, see [`Identity::code`].
+    pub fn code(&self) -> i64 {
+        self.identity.code(&self.layout)
     }
 }

@@ -20,15 +20,15 @@
 //!
 //! ```
 //! use snowflake_core::generator::{Generator, Limits, NO_MARK};
-//! use snowflake_core::identity::Identity;
+//! use snowflake_core::identity::Drawing;
 //! use snowflake_core::layout::Layout;
 //!
 //! let layout = Layout::parse("snowflake")?;
-//! let identity = Identity::new(&layout, Some(5), None, false)?;
+//! let drawing = Drawing::new(layout, Some(5), None, false)?;
 //! let limits = Limits { max_borrow_ms: 100, marks_ms: [NO_MARK; 2] };
 //! let clock = || 1_800_000_000_000;
-//! let run = Generator::new().draw(&layout, &identity, &clock, &limits, 1).expect("the clock is within the layout");
-//! let id = identity.last_id(&layout, run);
+//! let run = Generator::new().draw(&drawing, &clock, &limits, 1).expect("the clock is within the layout");
+//! let id = run.last_id();
 //! assert_eq!(layout.parts(id)?.to_string(), "2027-01-15T08:00:00.000Z #6 @(5)");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

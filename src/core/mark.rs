@@ -39,7 +39,7 @@
 
 use crate::clock::ClockReference;
 use crate::generator::Generator;
-use crate::identity::{Identity, LaneName};
+use crate::identity::{Drawing, Identity, LaneName};
 use crate::layout::{Field, Layout};
 use crate::published::{MARK_AHEAD_MS, Marks};
 
@@ -277,8 +277,6 @@ pub struct Mark<'a, D> {
     pub generator: &'a Generator,
     /// How a jump of the clock is known.
     pub clocks: &'a ClockReference,
-    /// The layout that ids are drawn with.
-    pub layout: &'a Layout,
 }
 
 impl<D: Database> Mark<'_, D> {
@@ -289,7 +287,7 @@ impl<D: Database> Mark<'_, D> {
     /// [`Refused::Behind`], [`Refused::Jumped`], [`Refused::OtherLayout`], and the database's own.
     pub fn make_way(
         &self,
-        identity: &Identity,
+        drawing: &Drawing,
         terms: &Terms,
         marks: Marks<'_>,
         lane: LaneName,
@@ -299,10 +297,10 @@ impl<D: Database> Mark<'_, D> {
         let loaded = |marks: &Marks<'_>| marks.mark_ms(lane).is_some();
         let marks = if loaded(&marks) { marks } else { self.database.marks()?.unwrap_or(marks) };
         match marks.mark_ms(lane) {
-            None => self.load(identity, terms, lane),
+            None => self.load(drawing, terms, lane),
             Some(mark_ms) => {
                 let has_to = end_ms > mark_ms;
-                self.locked(has_to, |marks| self.extend(identity, terms, marks, lane, end_ms))
+                self.locked(has_to, |marks| self.extend(drawing, terms, marks, lane, end_ms))
                     .map(Option::unwrap_or_default)
             }
         }
@@ -323,7 +321,7 @@ impl<D: Database> Mark<'_, D> {
     /// Moves the mark ahead of `end_ms`. (The lock is held.)
     fn extend(
         &self,
-        identity: &Identity,
+        drawing: &Drawing,
         terms: &Terms,
         marks: Marks<'_>,
         lane: LaneName,
@@ -337,7 +335,7 @@ impl<D: Database> Mark<'_, D> {
         }
         let stored = self.database.read()?;
         let stored_ms = stored.mark_ms(lane);
-        if stored_ms > published_ms || stored.is_touched() || !self.is_ours(identity, &stored) {
+        if stored_ms > published_ms || stored.is_touched() || !self.is_ours(drawing, &stored) {
             // A dump was restored, or an earlier move got as far as the write.
             marks.forget();
             return Ok(());
@@ -347,7 +345,7 @@ impl<D: Database> Mark<'_, D> {
         }
         let (now_ms, boot_ms) = self.read_clocks(terms)?;
         // No further than this reading of the clock permits: the draw may have read one that was wrong for a moment.
-        let end_ms = end_ms.min(now_ms.saturating_add(terms.max_borrow_ms + self.layout.unit().ms()));
+        let end_ms = end_ms.min(now_ms.saturating_add(terms.max_borrow_ms + drawing.layout().unit().ms()));
         let mark_ms = published_ms.max(end_ms.saturating_add(MARK_AHEAD_MS));
         self.write_mark(lane, logged(mark_ms))?;
         self.database.flush()?;
@@ -364,16 +362,16 @@ impl<D: Database> Mark<'_, D> {
 
     /// Begins to draw from `lane` above what is stored: at the first use after a start or a promotion. Looks with the lock held,
     /// so that nobody waits for a mark that another session is just logging; waits without it.
-    fn load(&self, identity: &Identity, terms: &Terms, lane: LaneName) -> Result<(), D::Error> {
+    fn load(&self, drawing: &Drawing, terms: &Terms, lane: LaneName) -> Result<(), D::Error> {
         loop {
             let wait = self.locked(true, |marks| {
                 if marks.mark_ms(lane).is_some() {
                     return Ok(None); // Another session has loaded it.
                 }
                 let stored = self.database.read()?;
-                let wait = self.wait(identity, terms, &stored, lane)?;
+                let wait = self.wait(drawing, terms, &stored, lane)?;
                 if wait.is_none() {
-                    self.enter(identity, terms, &stored, lane)?;
+                    self.enter(drawing, terms, &stored, lane)?;
                 }
                 Ok(wait)
             })?;
@@ -385,18 +383,18 @@ impl<D: Database> Mark<'_, D> {
     }
 
     /// Raises the lane to what is stored, and takes up drawing. (The lock is held.)
-    fn enter(&self, identity: &Identity, terms: &Terms, stored: &Stored, lane: LaneName) -> Result<(), D::Error> {
+    fn enter(&self, drawing: &Drawing, terms: &Terms, stored: &Stored, lane: LaneName) -> Result<(), D::Error> {
         let (now_ms, boot_ms) = self.read_clocks(terms)?;
         let marks = self.database.claim()?;
-        let code = identity.code(self.layout);
-        let begin_ms = self.begin_ms(identity, stored, lane);
-        self.generator.follow(self.layout, now_ms, terms.max_borrow_ms);
-        self.generator.raise(lane, self.layout, begin_ms);
+        let code = drawing.code();
+        let begin_ms = self.begin_ms(drawing, stored, lane);
+        self.generator.follow(drawing.layout(), now_ms, terms.max_borrow_ms);
+        self.generator.raise(lane, drawing.layout(), begin_ms);
         if let Some(old) = stored.identity.filter(|old| *old != code) {
             self.database.report(Notice::OtherIdentity { stored: old, mark_ms: begin_ms });
         }
         // The marks before the numbers, so that a crash in between leaves the old numbers, and nothing is lost.
-        if self.is_foreign(identity, stored) {
+        if self.is_foreign(drawing, stored) {
             self.write_mark(lane.other(), begin_ms)?;
         }
         let mark_ms = begin_ms.max(now_ms.saturating_add(MARK_AHEAD_MS));
@@ -405,7 +403,7 @@ impl<D: Database> Mark<'_, D> {
             self.database.write(Value::Identity, code)?;
         }
         if stored.layout.is_none() {
-            self.database.write(Value::Layout, self.layout.fingerprint())?;
+            self.database.write(Value::Layout, drawing.layout().fingerprint())?;
         }
         self.database.flush()?;
         marks.publish(lane, mark_ms);
@@ -414,43 +412,43 @@ impl<D: Database> Mark<'_, D> {
     }
 
     /// Where a lane has to begin: above its mark, or above the highest if that may have been drawn in the other lane.
-    fn begin_ms(&self, identity: &Identity, stored: &Stored, lane: LaneName) -> i64 {
-        if self.is_foreign(identity, stored) { stored.highest_ms() } else { stored.mark_ms(lane) }
+    fn begin_ms(&self, drawing: &Drawing, stored: &Stored, lane: LaneName) -> i64 {
+        if self.is_foreign(drawing, stored) { stored.highest_ms() } else { stored.mark_ms(lane) }
     }
 
     /// Whether a lane's mark may concern the other lane: the numbers have changed, or somebody else has written the marks,
     /// whose numbers may have been others.
-    fn is_foreign(&self, identity: &Identity, stored: &Stored) -> bool {
-        let code = identity.code(self.layout);
+    fn is_foreign(&self, drawing: &Drawing, stored: &Stored) -> bool {
+        let code = drawing.code();
         stored.is_touched() || stored.identity.is_some_and(|stored| stored != code)
     }
 
     /// What to wait for before a lane can be loaded, `None` if for nothing.
     fn wait(
         &self,
-        identity: &Identity,
+        drawing: &Drawing,
         terms: &Terms,
         stored: &Stored,
         lane: LaneName,
     ) -> Result<Option<Wait>, D::Error> {
-        self.require_layout(stored)?;
+        self.require_layout(drawing.layout(), stored)?;
         let now_ms = self.database.now_ms();
         let mark = |lane| {
-            let mark_ms = self.begin_ms(identity, stored, lane);
-            (distance(mark_ms, now_ms, terms.max_borrow_ms, self.layout.unit().ms()), mark_ms)
+            let mark_ms = self.begin_ms(drawing, stored, lane);
+            (distance(mark_ms, now_ms, terms.max_borrow_ms, drawing.layout().unit().ms()), mark_ms)
         };
         match mark(lane) {
             (Distance::Reached, _) => Ok(None),
             (Distance::Near { wait_ms }, _) => Ok(Some(Wait::Start { wait_ms })),
             // The other lane serves, and the generator has to know how far behind this one is.
-            (Distance::Far { .. }, _) if identity.has_backup() && !mark(lane.other()).0.is_far() => Ok(None),
+            (Distance::Far { .. }, _) if drawing.identity().has_backup() && !mark(lane.other()).0.is_far() => Ok(None),
             // The lane stays where it is, so that this server's other databases, which share it, can draw.
             (Distance::Far { wait_ms }, mark_ms) if terms.wait_for_clock => {
                 Ok(Some(Wait::Clock { wait_ms, behind_ms: mark_ms - now_ms }))
             }
             (Distance::Far { .. }, mark_ms) => {
                 // Of two lanes that are far behind, the one counts that serves first.
-                let mark_ms = if identity.has_backup() { mark_ms.min(mark(lane.other()).1) } else { mark_ms };
+                let mark_ms = if drawing.identity().has_backup() { mark_ms.min(mark(lane.other()).1) } else { mark_ms };
                 Err(Refused::Behind { behind_ms: mark_ms - now_ms, mark_ms }.into())
             }
         }
@@ -467,16 +465,16 @@ impl<D: Database> Mark<'_, D> {
     }
 
     /// Whether the layout is the one that the database's ids were drawn with.
-    fn require_layout(&self, stored: &Stored) -> Result<(), D::Error> {
-        match stored.layout.filter(|layout| *layout != self.layout.fingerprint()) {
+    fn require_layout(&self, layout: &Layout, stored: &Stored) -> Result<(), D::Error> {
+        match stored.layout.filter(|stored| *stored != layout.fingerprint()) {
             Some(stored) => Err(Refused::OtherLayout { stored }.into()),
             None => Ok(()),
         }
     }
 
     /// Whether layout and numbers are what this server stores.
-    fn is_ours(&self, identity: &Identity, stored: &Stored) -> bool {
-        stored.layout == Some(self.layout.fingerprint()) && stored.identity == Some(identity.code(self.layout))
+    fn is_ours(&self, drawing: &Drawing, stored: &Stored) -> bool {
+        stored.layout == Some(drawing.layout().fingerprint()) && stored.identity == Some(drawing.code())
     }
 
     /// Looks whether somebody else has written what is stored: to be called before the commit of a transaction that may have.
@@ -488,13 +486,13 @@ impl<D: Database> Mark<'_, D> {
     ///
     /// # Errors
     /// The database's own.
-    pub fn recheck(&self, identity: Option<&Identity>, written: Written) -> Result<(), D::Error> {
+    pub fn recheck(&self, layout: &Layout, identity: Option<&Identity>, written: Written) -> Result<(), D::Error> {
         if cfg!(feature = "mark-without-look-ahead") {
             return Ok(());
         }
-        let is_ours = |stored: &Stored| match identity {
-            Some(identity) => self.is_ours(identity, stored),
-            None => stored.layout == Some(self.layout.fingerprint()),
+        let code = identity.map(|identity| identity.code(layout));
+        let is_ours = |stored: &Stored| {
+            stored.layout == Some(layout.fingerprint()) && (code.is_none() || stored.identity == code)
         };
         let untouched = |stored: &Stored| is_ours(stored) && !stored.is_touched();
         if untouched(&self.database.read()?) {
@@ -523,10 +521,10 @@ impl<D: Database> Mark<'_, D> {
             }
             // A dump of a database in which nothing was drawn: what was drawn here has a layout and numbers.
             if written.layout && stored.layout.is_none() && mark_ms > 0 {
-                self.database.write(Value::Layout, self.layout.fingerprint())?;
+                self.database.write(Value::Layout, layout.fingerprint())?;
             }
-            if let Some(identity) = identity.filter(|_| written.identity && stored.identity.is_none() && mark_ms > 0) {
-                self.database.write(Value::Identity, identity.code(self.layout))?;
+            if let Some(code) = code.filter(|_| written.identity && stored.identity.is_none() && mark_ms > 0) {
+                self.database.write(Value::Identity, code)?;
             }
             self.database.flush()?;
             // Also if it was set back: what was found may be above the lane, and rows up to there were restored.
@@ -541,18 +539,18 @@ impl<D: Database> Mark<'_, D> {
     ///
     /// # Errors
     /// [`Refused::OtherLayout`], [`Refused::FarAhead`] unless forced, and the database's own.
-    pub fn advance(&self, terms: &Terms, end_ms: i64, force: bool) -> Result<(), D::Error> {
+    pub fn advance(&self, layout: &Layout, terms: &Terms, end_ms: i64, force: bool) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             let stored = self.database.read()?;
-            self.require_layout(&stored)?;
+            self.require_layout(layout, &stored)?;
             let now_ms = self.database.now_ms();
-            let (id_ms, most_ms) = (end_ms - self.layout.unit().ms(), terms.max_advance_ms());
+            let (id_ms, most_ms) = (end_ms - layout.unit().ms(), terms.max_advance_ms());
             if !force && id_ms.saturating_sub(now_ms) > most_ms {
                 return Err(Refused::FarAhead { id_ms, now_ms, most_ms }.into());
             }
             if stored.layout.is_none() {
                 // The id was read by it.
-                self.database.write(Value::Layout, self.layout.fingerprint())?;
+                self.database.write(Value::Layout, layout.fingerprint())?;
             }
             let reachable = end_ms <= now_ms.saturating_add(terms.max_borrow_ms);
             let mut as_published = true;
@@ -565,7 +563,7 @@ impl<D: Database> Mark<'_, D> {
             self.database.flush()?;
             if as_published && reachable {
                 for lane in LaneName::ALL.into_iter().filter(|lane| marks.mark_ms(*lane).is_some()) {
-                    self.generator.raise(lane, self.layout, end_ms);
+                    self.generator.raise(lane, layout, end_ms);
                 }
             } else {
                 // To be loaded, which waits for the clock, or refuses.
@@ -580,22 +578,22 @@ impl<D: Database> Mark<'_, D> {
     ///
     /// # Errors
     /// [`Refused::InUse`], [`Refused::SameNumber`], [`Refused::OtherLayout`], and the database's own.
-    pub fn reset(&self, identity: &Identity) -> Result<(), D::Error> {
+    pub fn reset(&self, drawing: &Drawing) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             if LaneName::ALL.into_iter().any(|lane| marks.mark_ms(lane).is_some()) {
                 return Err(Refused::InUse.into());
             }
             let stored = self.database.read()?;
-            self.require_layout(&stored)?;
+            self.require_layout(drawing.layout(), &stored)?;
             // A layout without numbers has no new one: the operator has to know.
             let numbered =
-                [Field::Worker, Field::Datacenter].into_iter().any(|field| self.layout.max_of(field).is_some());
-            let old = stored.identity.and_then(|code| Identity::of_code(self.layout, code).ok());
-            if numbered && old.is_some_and(|old| old.overlaps(identity)) {
+                [Field::Worker, Field::Datacenter].into_iter().any(|field| drawing.layout().max_of(field).is_some());
+            let old = stored.identity.and_then(|code| Identity::of_code(drawing.layout(), code).ok());
+            if numbered && old.is_some_and(|old| old.overlaps(drawing.identity())) {
                 return Err(Refused::SameNumber.into());
             }
             // First the numbers: were a crash to leave only these, the marks would still hold.
-            self.database.write(Value::Identity, identity.code(self.layout))?;
+            self.database.write(Value::Identity, drawing.code())?;
             for lane in LaneName::ALL {
                 self.write_mark(lane, 0)?;
             }
@@ -608,10 +606,10 @@ impl<D: Database> Mark<'_, D> {
     ///
     /// # Errors
     /// The database's own.
-    pub fn accept_layout(&self) -> Result<(), D::Error> {
+    pub fn accept_layout(&self, layout: &Layout) -> Result<(), D::Error> {
         self.locked(true, |marks| {
-            if self.database.read()?.layout != Some(self.layout.fingerprint()) {
-                self.database.write(Value::Layout, self.layout.fingerprint())?;
+            if self.database.read()?.layout != Some(layout.fingerprint()) {
+                self.database.write(Value::Layout, layout.fingerprint())?;
                 self.database.flush()?;
                 marks.forget();
             }

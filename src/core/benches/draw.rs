@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use snowflake_core::clock;
 use snowflake_core::generator::{Generator, Limits, NO_MARK};
-use snowflake_core::identity::Identity;
+use snowflake_core::identity::Drawing;
 use snowflake_core::layout::Layout;
 
 const WIDE: &str = "time:32 sequence:31 unit:1ms epoch:2027-01-01T00:00:00Z";
@@ -22,14 +22,14 @@ const LIMITS: Limits = Limits { max_borrow_ms: 100, marks_ms: [NO_MARK; 2] };
 /// How long threads take to draw, all from one lane, until each has drawn `times` runs of `count` ids.
 fn draw(threads: usize, times: u64, count: u32) -> Duration {
     let layout = Layout::parse(WIDE).expect("the layout is right");
-    let identity = Identity::new(&layout, None, None, false).expect("the layout has no fields for numbers");
+    let drawing = Drawing::new(layout, None, None, false).expect("the layout has no fields for numbers");
     let (generator, start) = (Generator::new(), Barrier::new(threads));
     let draw = || {
         start.wait();
         let begun = Instant::now();
         for _ in 0..times {
-            let run = generator.draw(&layout, &identity, &|| black_box(NOW_MS), &LIMITS, count);
-            black_box(identity.last_id(&layout, run.expect("nothing is used up")));
+            let run = generator.draw(&drawing, &|| black_box(NOW_MS), &LIMITS, count);
+            black_box(run.expect("nothing is used up").last_id());
         }
         begun.elapsed()
     };

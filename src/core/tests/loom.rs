@@ -19,7 +19,7 @@ use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::clock::Clock;
 use snowflake_core::generator::{Generator, Lane, LaneRefusal, Limits, NO_MARK, Refusal};
-use snowflake_core::identity::{Identity, LaneName};
+use snowflake_core::identity::{Drawing, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
 
@@ -276,7 +276,7 @@ fn backup_schedules(name: &'static str, max_borrow_ms: i64, before: usize) {
     let counted = lanes.clone();
     all_schedules(name, move || {
         let layout = layout(1);
-        let identity = Identity::new(&layout, Some(1), None, true).unwrap();
+        let drawing = Drawing::new(layout, Some(1), None, true).unwrap();
         let limits = Limits { max_borrow_ms, marks_ms: [NO_MARK; 2] };
         let shared = Arc::new((Generator::new(), Moved::new()));
         let draw_some = {
@@ -285,11 +285,11 @@ fn backup_schedules(name: &'static str, max_borrow_ms: i64, before: usize) {
                 let (generator, clock) = &*shared;
                 let mut ids = [const { Vec::new() }; 2];
                 for _ in 0..draws {
-                    match generator.draw(&layout, &identity, clock, &limits, 1) {
+                    match generator.draw(&drawing, clock, &limits, 1) {
                         Ok(run) => {
                             let lane = run.lane() as usize;
                             counted[lane].fetch_add(1, SeqCst);
-                            let id = identity.last_id(&layout, run);
+                            let id = run.last_id();
                             let worker = if run.lane() == LaneName::Backup { 3 } else { 1 };
                             assert_eq!(layout.parts(id).unwrap().worker, Some(worker));
                             ids[lane].push(id as u64);
@@ -371,10 +371,10 @@ impl Guarded {
 
     /// Draws one id at an instant, and returns its tick: instants and ticks are the same here.
     fn draw(&self, marks: Marks<'_>, now_ms: i64) -> Result<i64, Refusal> {
-        let identity = Identity::new(&self.layout, Some(1), None, false).unwrap();
+        let drawing = Drawing::new(self.layout, Some(1), None, false).unwrap();
         let limits = Limits { max_borrow_ms: 10, marks_ms: marks };
-        let run = self.generator.draw(&self.layout, &identity, &|| now_ms, &limits, 1)?;
-        Ok(self.layout.parts(identity.last_id(&self.layout, run)).unwrap().tick as i64)
+        let run = self.generator.draw(&drawing, &|| now_ms, &limits, 1)?;
+        Ok(self.layout.parts(run.last_id()).unwrap().tick as i64)
     }
 }
 
@@ -491,13 +491,13 @@ fn no_database_draws_what_a_lost_predecessor_can_have_drawn() {
             move |server: &(Layout, Generator), now_ms: i64| {
                 let (layout, generator) = server;
                 generator.follow(layout, START_MS, 0);
-                let identity = Identity::new(layout, Some(1), None, false).unwrap();
+                let drawing = Drawing::new(*layout, Some(1), None, false).unwrap();
                 let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
-                let drawn = generator.draw(layout, &identity, &|| now_ms, &limits, 1);
+                let drawn = generator.draw(&drawing, &|| now_ms, &limits, 1);
                 counted[usize::from(drawn.is_ok())].fetch_add(1, SeqCst);
                 match drawn {
                     Ok(run) => {
-                        let tick = layout.parts(identity.last_id(layout, run)).unwrap().tick as i64;
+                        let tick = layout.parts(run.last_id()).unwrap().tick as i64;
                         assert!(tick > START_MS, "{tick} can have been drawn before");
                     }
                     Err(refusal) => assert_eq!(now_ms, START_MS, "{refusal:?}"),

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use snowflake_core::clock::ClockReference;
 use snowflake_core::generator::{Generator, Limits, Refusal};
-use snowflake_core::identity::{Identity, LaneName};
+use snowflake_core::identity::{Drawing, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::mark::{Database, Mark, Notice, Refused, Stored, Terms, Value, Wait, Written};
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
@@ -58,8 +58,8 @@ const NOW_MS: i64 = 1_800_000_000_000;
 const OWNER: u64 = 7;
 
 impl Fake {
-    fn holding(marks_ms: [i64; 2], layout: &Layout, identity: Option<&Identity>) -> Self {
-        let identity = identity.map(|identity| identity.code(layout));
+    fn holding(marks_ms: [i64; 2], layout: &Layout, drawing: Option<&Drawing>) -> Self {
+        let identity = drawing.map(Drawing::code);
         let stored = Stored { marks_ms, local_ms: marks_ms, layout: identity.map(|_| layout.fingerprint()), identity };
         let published = PublishedMarks::new();
         assert!(published.claim(UNCLAIMED, OWNER));
@@ -180,7 +180,7 @@ struct Server {
     generator: Rc<Generator>,
     clocks: ClockReference,
     layout: Layout,
-    identity: Identity,
+    drawing: Drawing,
     terms: Terms,
 }
 
@@ -197,10 +197,10 @@ const BACKUP: Value = Value::Mark(LaneName::Backup);
 impl Server {
     fn new(layout: &str, worker: i64, backup: bool) -> Self {
         let layout = Layout::parse(layout).unwrap();
-        let identity = Identity::new(&layout, Some(worker), None, backup).unwrap();
+        let drawing = Drawing::new(layout, Some(worker), None, backup).unwrap();
         let terms = Terms { max_borrow_ms: 100, max_clock_jump_ms: 60_000, wait_for_clock: false };
         let generator = generator_that_has_followed(&layout);
-        Self { generator, clocks: ClockReference::new(), layout, identity, terms }
+        Self { generator, clocks: ClockReference::new(), layout, drawing, terms }
     }
 
     /// The same after a start, and at once.
@@ -209,11 +209,11 @@ impl Server {
     }
 
     fn mark<'a>(&'a self, fake: &'a Fake) -> Mark<'a, &'a Fake> {
-        Mark { database: fake, generator: &self.generator, clocks: &self.clocks, layout: &self.layout }
+        Mark { database: fake, generator: &self.generator, clocks: &self.clocks }
     }
 
     fn make_way(&self, fake: &Fake, lane: LaneName, end_ms: i64) -> Result<(), Failure> {
-        self.mark(fake).make_way(&self.identity, &self.terms, fake.marks(), lane, end_ms)
+        self.mark(fake).make_way(&self.drawing, &self.terms, fake.marks(), lane, end_ms)
     }
 
     /// Loads both lanes of a database that holds nothing.
@@ -227,15 +227,15 @@ impl Server {
     }
 
     fn code(&self) -> i64 {
-        self.identity.code(&self.layout)
+        self.drawing.code()
     }
 
     /// The end of the tick of the next id that the primary lane would give, or why there is none.
     fn next_end_ms(&self, fake: &Fake) -> Result<i64, Refusal> {
-        let identity = Identity::new(&self.layout, Some(0), None, false).unwrap();
+        let drawing = Drawing::new(self.layout, Some(0), None, false).unwrap();
         let limits = Limits { max_borrow_ms: self.terms.max_borrow_ms, marks_ms: fake.marks().limits_ms() };
-        let run = self.generator.draw(&self.layout, &identity, &|| fake.now_ms.get(), &limits, 1)?;
-        Ok(self.layout.created_at_ms(identity.last_id(&self.layout, run)).unwrap() + self.layout.unit().ms())
+        let run = self.generator.draw(&drawing, &|| fake.now_ms.get(), &limits, 1)?;
+        Ok(self.layout.created_at_ms(run.last_id()).unwrap() + self.layout.unit().ms())
     }
 }
 
@@ -293,7 +293,7 @@ fn a_session_that_knows_no_marks_does_not_load_what_is_loaded() {
     let nobodys = PublishedMarks::new();
     fake.now_ms.set(NOW_MS + 700);
     let marks = nobodys.of(UNCLAIMED).unwrap();
-    server.mark(&fake).make_way(&server.identity, &server.terms, marks, LaneName::Primary, NOW_MS + 701).unwrap();
+    server.mark(&fake).make_way(&server.drawing, &server.terms, marks, LaneName::Primary, NOW_MS + 701).unwrap();
     assert_eq!(fake.did(), [Write(PRIMARY, NOW_MS + 1701), Flush]);
 }
 
@@ -339,7 +339,7 @@ fn after_a_start_a_lane_begins_above_its_mark() {
     for ahead_ms in [-86_400_000, 0, 100, 101, 500, 1101] {
         let generator = generator_that_has_followed(&server.layout);
         let server = Server { generator, clocks: ClockReference::new(), ..server };
-        let fake = Fake::holding([NOW_MS + ahead_ms, 0], &server.layout, Some(&server.identity));
+        let fake = Fake::holding([NOW_MS + ahead_ms, 0], &server.layout, Some(&server.drawing));
         server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
         let did = fake.did();
         let waits = did.iter().filter(|did| matches!(did, WaitFor(_))).count();
@@ -357,14 +357,14 @@ fn after_a_start_a_lane_begins_above_its_mark() {
 #[test]
 fn the_first_load_of_a_start_begins_after_all_that_a_predecessor_can_have_drawn() {
     let draw = |server: &Server, now_ms: i64, max_borrow_ms| {
-        let Server { layout, identity, generator, .. } = server;
+        let Server { layout, drawing, generator, .. } = server;
         let limits = Limits { max_borrow_ms, marks_ms: [i64::MAX; 2] };
-        let run = generator.draw(layout, identity, &|| now_ms, &limits, 1)?;
-        Ok::<_, Refusal>((run.lane(), layout.created_at_ms(identity.last_id(layout, run)).unwrap()))
+        let run = generator.draw(drawing, &|| now_ms, &limits, 1)?;
+        Ok::<_, Refusal>((run.lane(), layout.created_at_ms(run.last_id()).unwrap()))
     };
     let server = Server::new("js53", 3, true).started_again();
     // A load that is refused, since its clock cannot be right, settles nothing.
-    let behind = Fake::holding([NOW_MS + 3_600_000; 2], &server.layout, Some(&server.identity));
+    let behind = Fake::holding([NOW_MS + 3_600_000; 2], &server.layout, Some(&server.drawing));
     server.make_way(&behind, LaneName::Primary, NOW_MS + 1000).unwrap_err();
     assert_eq!(draw(&server, NOW_MS, 0), Ok((LaneName::Primary, NOW_MS)));
     // Whatever this database holds: the marks of the others may be as far ahead as ids can have run.
@@ -385,7 +385,7 @@ fn the_first_load_of_a_start_begins_after_all_that_a_predecessor_can_have_drawn(
 #[test]
 fn lanes_are_raised_before_the_mark_is_published() {
     let server = Server::new("js53", 3, true).started_again();
-    let fake = Fake::holding([NOW_MS + 2000, 0], &server.layout, Some(&server.identity));
+    let fake = Fake::holding([NOW_MS + 2000, 0], &server.layout, Some(&server.drawing));
     let reached = Rc::new(Cell::new(None));
     let look = {
         let (generator, layout, reached) = (server.generator.clone(), server.layout, reached.clone());
@@ -404,7 +404,7 @@ fn lanes_are_raised_before_the_mark_is_published() {
 fn a_clock_that_was_set_back_is_refused_or_waited_for() {
     let mut server = Server::new("snowflake", 5, false);
     let mark_ms = NOW_MS + 1102;
-    let fake = Fake::holding([mark_ms, 0], &server.layout, Some(&server.identity));
+    let fake = Fake::holding([mark_ms, 0], &server.layout, Some(&server.drawing));
     let behind = Refused::Behind { behind_ms: 1102, mark_ms };
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), Err(Failure::Refused(behind)));
     assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));
@@ -420,22 +420,22 @@ fn a_clock_that_was_set_back_is_refused_or_waited_for() {
 fn while_one_lane_is_far_behind_the_other_serves() {
     let server = Server::new("snowflake", 5, true);
     let far_ms = NOW_MS + 3_600_000;
-    let fake = Fake::holding([far_ms, NOW_MS], &server.layout, Some(&server.identity));
+    let fake = Fake::holding([far_ms, NOW_MS], &server.layout, Some(&server.drawing));
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     assert_eq!((fake.did(), fake.published_ms()), (vec![Write(PRIMARY, far_ms), Flush], [Some(far_ms), None]));
     server.make_way(&fake, LaneName::Backup, NOW_MS + 1).unwrap();
     let limits = Limits { max_borrow_ms: 0, marks_ms: fake.marks().limits_ms() };
-    let run = server.generator.draw(&server.layout, &server.identity, &|| NOW_MS, &limits, 1).unwrap();
+    let run = server.generator.draw(&server.drawing, &|| NOW_MS, &limits, 1).unwrap();
     assert_eq!(run.lane(), LaneName::Backup);
     // If both are, the one that serves first is named.
-    let fake = Fake::holding([far_ms, far_ms - 1000], &server.layout, Some(&server.identity));
+    let fake = Fake::holding([far_ms, far_ms - 1000], &server.layout, Some(&server.drawing));
     for lane in LaneName::ALL {
         let behind = Refused::Behind { behind_ms: 3_599_000, mark_ms: far_ms - 1000 };
         assert_eq!(server.make_way(&fake, lane, NOW_MS + 1), Err(Failure::Refused(behind)));
     }
     // Without a backup lane there is no other.
     let server = Server::new("snowflake", 5, false);
-    let fake = Fake::holding([far_ms, 0], &server.layout, Some(&server.identity));
+    let fake = Fake::holding([far_ms, 0], &server.layout, Some(&server.drawing));
     let behind = Refused::Behind { behind_ms: 3_600_000, mark_ms: far_ms };
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), Err(Failure::Refused(behind)));
 }
@@ -444,7 +444,7 @@ fn while_one_lane_is_far_behind_the_other_serves() {
 fn with_other_numbers_every_lane_begins_above_the_highest_mark() {
     let (before, server) = (Server::new("js53", 19, false), Server::new("js53", 3, true));
     let marks_ms = [NOW_MS - 5000, NOW_MS - 300];
-    let fake = Fake::holding(marks_ms, &server.layout, Some(&before.identity));
+    let fake = Fake::holding(marks_ms, &server.layout, Some(&before.drawing));
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
     let begin_ms = marks_ms[1];
     let other = Notice::OtherIdentity { stored: before.code(), mark_ms: begin_ms };
@@ -460,7 +460,7 @@ fn above_a_mark_that_a_dump_has_set_both_lanes_begin() {
     // The commit that set it was not looked at: this server was not running with the library.
     let server = Server::new("js53", 3, true);
     for lane in LaneName::ALL {
-        let fake = Fake::holding([NOW_MS - 5000, NOW_MS - 3000], &server.layout, Some(&server.identity));
+        let fake = Fake::holding([NOW_MS - 5000, NOW_MS - 3000], &server.layout, Some(&server.drawing));
         fake.stored.set(Stored { marks_ms: [NOW_MS - 2000, 0], ..fake.stored.get() });
         server.make_way(&fake, lane, NOW_MS + 1000).unwrap();
         let writes = [(lane.other(), NOW_MS - 2000), (lane, NOW_MS + 1000)];
@@ -472,21 +472,21 @@ fn above_a_mark_that_a_dump_has_set_both_lanes_begin() {
 #[test]
 fn another_layout_is_refused_until_it_is_accepted() {
     let (before, server) = (Server::new("js53", 3, false), Server::new("snowflake", 3, false));
-    let fake = Fake::holding([NOW_MS, 0], &before.layout, Some(&before.identity));
+    let fake = Fake::holding([NOW_MS, 0], &before.layout, Some(&before.drawing));
     let refused = || Err(Failure::Refused(Refused::OtherLayout { stored: before.layout.fingerprint() }));
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), refused());
-    assert_eq!(server.mark(&fake).advance(&server.terms, NOW_MS, false), refused());
-    assert_eq!(server.mark(&fake).reset(&server.identity), refused());
+    assert_eq!(server.mark(&fake).advance(&server.layout, &server.terms, NOW_MS, false), refused());
+    assert_eq!(server.mark(&fake).reset(&server.drawing), refused());
     assert_eq!(fake.did(), []);
     before.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     fake.did();
-    server.mark(&fake).accept_layout().unwrap();
+    server.mark(&fake).accept_layout(&server.layout).unwrap();
     assert_eq!(fake.did(), [Write(Value::Layout, server.layout.fingerprint()), Flush]);
     assert_eq!(fake.published_ms(), [None; 2]);
     // There is nothing to accept any more.
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     fake.did();
-    server.mark(&fake).accept_layout().unwrap();
+    server.mark(&fake).accept_layout(&server.layout).unwrap();
     assert_eq!((fake.did(), fake.published_ms()[0].is_some()), (vec![], true));
 }
 
@@ -563,7 +563,7 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
         let mut stored = fake.stored.get();
         change(&mut stored);
         fake.stored.set(stored);
-        server.mark(fake).recheck(Some(&server.identity), ALL).unwrap();
+        server.mark(fake).recheck(&server.layout, Some(server.drawing.identity()), ALL).unwrap();
         (fake.did(), fake.published_ms())
     };
     assert_eq!(rechecked(&server.fresh(), &|_| ()), (vec![], [Some(mark_ms); 2]));
@@ -588,14 +588,17 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
     assert_eq!(rechecked(&fake, &|_| ()), (vec![Flush], [None; 2]));
     let fake = server.fresh();
     fake.stored.set(Stored { layout: None, ..fake.stored.get() });
-    server.mark(&fake).recheck(Some(&server.identity), Written { layout: false, ..ALL }).unwrap();
+    server
+        .mark(&fake)
+        .recheck(&server.layout, Some(server.drawing.identity()), Written { layout: false, ..ALL })
+        .unwrap();
     assert_eq!(fake.did(), [Flush]);
     // Set back: the operator is told.
     let notice = Notice::SetBack { stored_ms: mark_ms - 1, mark_ms };
     let expected = vec![Report(notice), WriteOnlyMark(LaneName::Primary, mark_ms), Flush];
     assert_eq!(rechecked(&server.fresh(), &|stored| stored.marks_ms[0] -= 1), (expected, [None; 2]));
     // Also before anything is loaded, without a word; and a second dump does not undo what the first one has set.
-    let fake = Fake::holding([3000, 5000], &server.layout, Some(&server.identity));
+    let fake = Fake::holding([3000, 5000], &server.layout, Some(&server.drawing));
     let expected = vec![local_primary(7000), backup(7000), Flush];
     assert_eq!(rechecked(&fake, &|stored| stored.marks_ms[0] = 7000), (expected, [None; 2]));
     let expected = LaneName::ALL.map(|lane| WriteOnlyMark(lane, 7000));
@@ -605,13 +608,16 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
     let mut stored = fake.stored.get();
     stored.marks_ms = [1000, 2000];
     fake.stored.set(stored);
-    server.mark(&fake).recheck(Some(&server.identity), Written { marks: [false, true], ..ALL }).unwrap();
+    server
+        .mark(&fake)
+        .recheck(&server.layout, Some(server.drawing.identity()), Written { marks: [false, true], ..ALL })
+        .unwrap();
     assert_eq!(fake.did(), [WriteOnlyMark(LaneName::Backup, 7000), Flush]);
     assert_eq!(fake.stored.get().marks_ms, [1000, 7000]);
     // On a server without a number, too.
-    server.mark(&fake).recheck(None, ALL).unwrap();
+    server.mark(&fake).recheck(&server.layout, None, ALL).unwrap();
     assert_eq!(fake.did(), [WriteOnlyMark(LaneName::Primary, 7000), Flush]);
-    server.mark(&fake).recheck(None, ALL).unwrap();
+    server.mark(&fake).recheck(&server.layout, None, ALL).unwrap();
     assert_eq!(fake.did(), []);
 }
 
@@ -620,7 +626,7 @@ fn no_id_at_or_below_one_that_was_advanced_to_is_drawn() {
     let server = Server::new("snowflake", 5, true);
     let mark_ms = NOW_MS + 1000;
     let advanced = |fake: &Fake, end_ms| {
-        server.mark(fake).advance(&server.terms, end_ms, false).unwrap();
+        server.mark(fake).advance(&server.layout, &server.terms, end_ms, false).unwrap();
         (fake.did(), fake.published_ms())
     };
     let writes = |marks_ms: [i64; 2]| vec![Write(PRIMARY, marks_ms[0]), Write(BACKUP, marks_ms[1]), Flush];
@@ -664,7 +670,7 @@ fn an_advance_further_ahead_than_the_clock_may_jump_is_refused_unless_it_is_forc
             server.terms.max_clock_jump_ms = max_clock_jump_ms;
             let fake = server.fresh();
             let before = (fake.stored.get(), fake.published_ms());
-            let advance = |end_ms, force| server.mark(&fake).advance(&server.terms, end_ms, force);
+            let advance = |end_ms, force| server.mark(&fake).advance(&server.layout, &server.terms, end_ms, force);
             // What counts is the start of the id's tick: its time, as everybody else reads it.
             let last_ms = NOW_MS + most_ms + unit_ms;
             for end_ms in [last_ms + unit_ms, i64::MAX] {
@@ -690,9 +696,9 @@ fn an_advance_further_ahead_than_the_clock_may_jump_is_refused_unless_it_is_forc
 fn a_mark_is_reset_only_by_a_server_with_other_numbers_that_has_not_drawn() {
     let far_ms = NOW_MS + 3_600_000;
     let before = Server::new("js53", 19, false);
-    let reset = |server: &Server, fake: &Fake| server.mark(fake).reset(&server.identity);
+    let reset = |server: &Server, fake: &Fake| server.mark(fake).reset(&server.drawing);
     let refused = |refused| Err(Failure::Refused(refused));
-    let holding = |of: &Server| Fake::holding([far_ms, far_ms], &of.layout, Some(&of.identity));
+    let holding = |of: &Server| Fake::holding([far_ms, far_ms], &of.layout, Some(&of.drawing));
     // 3 with backup workers draws with 19 too.
     for same in [Server::new("js53", 19, false), Server::new("js53", 3, true)] {
         let fake = holding(&before);
@@ -717,9 +723,9 @@ fn a_mark_is_reset_only_by_a_server_with_other_numbers_that_has_not_drawn() {
 #[test]
 fn a_layout_without_numbers_leaves_a_reset_to_the_operator() {
     let layout = Layout::parse("mastodon").unwrap();
-    let identity = Identity::new(&layout, None, None, false).unwrap();
-    let server = Server { layout, identity, ..Server::new("snowflake", 5, false) };
-    let fake = Fake::holding([NOW_MS + 3_600_000, 0], &layout, Some(&identity));
-    server.mark(&fake).reset(&identity).unwrap();
+    let drawing = Drawing::new(layout, None, None, false).unwrap();
+    let server = Server { layout, drawing, ..Server::new("snowflake", 5, false) };
+    let fake = Fake::holding([NOW_MS + 3_600_000, 0], &layout, Some(&drawing));
+    server.mark(&fake).reset(&drawing).unwrap();
     assert_eq!(fake.stored.get().marks_ms, [0; 2]);
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use snowflake_core::generator::{Generator, Lane, LaneRefusal, Limits, NO_MARK, Refusal, longest_run};
-use snowflake_core::identity::{Identity, LaneName};
+use snowflake_core::identity::{Drawing, LaneName};
 use snowflake_core::layout::{Field, Layout};
 
 use crate::model::{self, Place};
@@ -175,9 +175,9 @@ impl Script {
         })
     }
 
-    fn identity(&self, layout: &Layout) -> Identity {
+    fn drawing(&self, layout: &Layout) -> Drawing {
         let given = |field| self.spec.given(field, self.numbers);
-        Identity::new(layout, given(Field::Worker), given(Field::Datacenter), self.with_backup).unwrap()
+        Drawing::new(*layout, given(Field::Worker), given(Field::Datacenter), self.with_backup).unwrap()
     }
 
     /// The id of a place in a lane, composed without the library.
@@ -236,7 +236,7 @@ fn a_server_draws_what_the_model_draws() {
     for_all(2000, scripts(), |script| {
         let Script { spec, with_backup, max_borrow_ms, .. } = &script;
         let layout = spec.layout();
-        let identity = script.identity(&layout);
+        let drawing = script.drawing(&layout);
         let generator = Generator::new();
         let mut model = model::Generator::new();
         for (now_ms, step) in script.clocks() {
@@ -244,7 +244,7 @@ fn a_server_draws_what_the_model_draws() {
             let limits = Limits { max_borrow_ms: *max_borrow_ms, marks_ms };
             let count = step.count.of(&layout);
             for _ in 0..step.times {
-                let drawn = generator.draw(&layout, &identity, &Scripted::at(now_ms), &limits, count);
+                let drawn = generator.draw(&drawing, &Scripted::at(now_ms), &limits, count);
                 let modelled = model.draw(spec, *with_backup, now_ms, *max_borrow_ms, marks_ms, count);
                 match (drawn, modelled) {
                     (Ok(run), Ok((lane, first, last))) => {
@@ -260,14 +260,14 @@ fn a_server_draws_what_the_model_draws() {
                             seen.count("run across ticks", *with_backup);
                         }
                         prop_assert_eq!((run.lane(), run.count()), (lane, count.into()));
-                        prop_assert_eq!(identity.last_id(&layout, run), script.id(lane, last));
+                        prop_assert_eq!(run.last_id(), script.id(lane, last));
                         // All ids of a run that is not too long to compare, and the first ones of any.
                         let compared = if count <= 512 { count } else { 3 };
-                        for (id, after) in identity.ids(&layout, run).take(compared as usize).zip(0..) {
+                        for (id, after) in run.ids().take(compared as usize).zip(0..) {
                             prop_assert_eq!(id, script.id(lane, first.after(after, spec)));
                         }
                         if count <= 512 {
-                            prop_assert_eq!(identity.ids(&layout, run).count(), count as usize);
+                            prop_assert_eq!(run.ids().count(), count as usize);
                         }
                     }
                     (Err(refusal), Err(modelled)) => {
@@ -326,7 +326,7 @@ fn ids_keep_the_invariants_whatever_the_clock_does() {
     for_all(1500, (scripts(), -3..=3_i64), |(script, step_ticks)| {
         let Script { spec, max_borrow_ms, with_backup, .. } = &script;
         let layout = spec.layout();
-        let identity = script.identity(&layout);
+        let drawing = script.drawing(&layout);
         let generator = Generator::new();
         let mut last_ids = [-1_i64; 2];
         let mut all = HashSet::new();
@@ -336,7 +336,7 @@ fn ids_keep_the_invariants_whatever_the_clock_does() {
             let count = step.count.of(&layout).min(64);
             for _ in 0..step.times {
                 let clock = Scripted { now_ms: Cell::new(now_ms), step_ms: step_ticks * spec.unit_ms() as i64 };
-                let Ok(run) = generator.draw(&layout, &identity, &clock, &limits, count) else { continue };
+                let Ok(run) = generator.draw(&drawing, &clock, &limits, count) else { continue };
                 let lane = run.lane() as usize;
                 seen.count(if run.lane() == LaneName::Primary { "primary" } else { "backup" }, *with_backup);
                 // The last reading is the one on which the lane has served.
@@ -344,7 +344,7 @@ fn ids_keep_the_invariants_whatever_the_clock_does() {
                 let allowance_ms = if *with_backup && run.lane() == LaneName::Primary { 0 } else { *max_borrow_ms };
                 let limit = spec.tick_at(read_ms + i128::from(allowance_ms));
                 let mut borrowed = 0;
-                for id in identity.ids(&layout, run) {
+                for id in run.ids() {
                     prop_assert!(id > last_ids[lane], "I1: {} is not above {}", id, last_ids[lane]);
                     prop_assert!(all.insert(id), "I1: {} is there twice", id);
                     last_ids[lane] = id;
@@ -411,9 +411,9 @@ proptest! {
         let back_ms = 1 + back.index((now_ms - spec.epoch_ms) as usize) as i64;
         let generator = Generator::new();
         let given = |field| spec.given(field, [0; 4]);
-        let identity = Identity::new(&layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
+        let drawing = Drawing::new(layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
         let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
-        let draw = |ms| generator.draw(&layout, &identity, &Scripted::at(ms), &limits, 1);
+        let draw = |ms| generator.draw(&drawing, &Scripted::at(ms), &limits, 1);
         prop_assert!(draw(now_ms).is_ok());
         let rollback = Refusal::Rollback { behind_ms: back_ms, wait_ms: back_ms };
         prop_assert_eq!(draw(now_ms - back_ms), Err(rollback));

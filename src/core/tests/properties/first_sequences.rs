@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use snowflake_core::generator::{Generator, Limits, NO_MARK, first_sequence};
-use snowflake_core::identity::Identity;
+use snowflake_core::identity::Drawing;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 
 use crate::spec::{specs_with_sequence, up_to};
@@ -39,15 +39,15 @@ fn they_spread_seldom_drawn_ids_over_shards() {
             continue;
         }
         let given = |field| layout.max_of(field).map(|_| 3);
-        let identity = Identity::new(&layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
+        let drawing = Drawing::new(layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
         let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
         for first_tick in [1, 1_000_003, layout.last_tick() / 2, layout.last_tick() - TICKS as u64] {
             let generator = Generator::new();
             let ids: Vec<i64> = (first_tick..first_tick + TICKS as u64)
                 .map(|tick| {
                     let clock = Scripted::at(layout.start_of_ms(tick));
-                    let run = generator.draw(&layout, &identity, &clock, &limits, 1).unwrap();
-                    identity.last_id(&layout, run)
+                    let run = generator.draw(&drawing, &clock, &limits, 1).unwrap();
+                    run.last_id()
                 })
                 .collect();
             for n in 2..=16_i64 {

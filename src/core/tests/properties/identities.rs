@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use snowflake_core::error::IdError;
 use snowflake_core::generator::{Generator, Limits, NO_MARK};
-use snowflake_core::identity::{Identity, LaneName};
+use snowflake_core::identity::{Drawing, Identity, LaneName};
 use snowflake_core::layout::Field;
 
 use crate::spec::{Spec, specs};
@@ -84,13 +84,13 @@ proptest! {
         for datacenter in 0..spec.size(Field::Datacenter) as i64 {
             for worker in 0..Identity::worker_numbers(&layout, true).unwrap() {
                 let given = (datacenter_bits > 0).then_some(datacenter);
-                let identity = Identity::new(&layout, Some(worker), given, true).unwrap();
+                let drawing = Drawing::new(layout, Some(worker), given, true).unwrap();
                 let generator = Generator::new();
-                let draw = || generator.draw(&layout, &identity, &Scripted::at(5), &limits, 1).unwrap();
+                let draw = || generator.draw(&drawing, &Scripted::at(5), &limits, 1).unwrap();
                 for lane in [LaneName::Primary, LaneName::Primary, LaneName::Backup] {
                     let run = draw();
                     prop_assert_eq!(run.lane(), lane);
-                    let parts = layout.parts(identity.last_id(&layout, run)).unwrap();
+                    let parts = layout.parts(run.last_id()).unwrap();
                     let new = numbers.insert((parts.datacenter, parts.worker));
                     prop_assert_eq!(new, parts.sequence == 0, "{:?}", parts);
                 }

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use snowflake_core::generator::{Generator, Limits, NO_MARK, Refusal, first_sequence};
-use snowflake_core::identity::Identity;
+use snowflake_core::identity::Drawing;
 use snowflake_core::layout::Layout;
 
 use crate::{Scripted, config};
@@ -36,13 +36,13 @@ fn expected(layout: &Layout, second: i64, worker: i64, borrow: i64, borrowed: i6
 fn check(second: i64, part_ms: i64, worker: i64, borrow: i64) -> Result<(), TestCaseError> {
     let layout = Layout::parse("js53").unwrap();
     let last = layout.last_tick() as i64;
-    let identity = Identity::new(&layout, Some(worker), None, true).unwrap();
+    let drawing = Drawing::new(layout, Some(worker), None, true).unwrap();
     let generator = Generator::new();
     let limits = Limits { max_borrow_ms: borrow * 1000, marks_ms: [NO_MARK; 2] };
     let now_ms = layout.epoch_ms() + second * 1000 + part_ms;
     let draw = |now_ms| {
-        let run = generator.draw(&layout, &identity, &Scripted::at(now_ms), &limits, 1)?;
-        Ok(identity.last_id(&layout, run))
+        let run = generator.draw(&drawing, &Scripted::at(now_ms), &limits, 1)?;
+        Ok(run.last_id())
     };
     // This second, and the next: its own ids of worker w are new, and of worker w + 16 one more second is.
     let mut borrowed = second;

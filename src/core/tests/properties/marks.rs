@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use snowflake_core::clock::ClockReference;
 use snowflake_core::generator::{Generator, Limits, MarkLimits, NO_MARK, Refusal};
-use snowflake_core::identity::{Identity, LaneName};
+use snowflake_core::identity::{Drawing, Identity, LaneName};
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use snowflake_core::published::{MARK_AHEAD_MS, NOT_LOADED, PublishedMarks, UNCLAIMED};
 
@@ -69,12 +69,12 @@ proptest! {
     ) {
         let layout = spec.layout();
         let given = |field| layout.max_of(field).map(|_| 0);
-        let identity = Identity::new(&layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
+        let drawing = Drawing::new(layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
         let mark_ms = layout.start_of_ms(tick as u64) + part % layout.unit().ms();
         let draw = |generator: &Generator, now_ms| {
             let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
-            let run = generator.draw(&layout, &identity, &Scripted::at(now_ms), &limits, 1);
-            run.map(|run| i128::from(layout.parts(identity.last_id(&layout, run)).unwrap().tick))
+            let run = generator.draw(&drawing, &Scripted::at(now_ms), &limits, 1);
+            run.map(|run| i128::from(layout.parts(run.last_id()).unwrap().tick))
         };
         let generator = Generator::new();
         generator.raise(LaneName::Primary, &layout, mark_ms);

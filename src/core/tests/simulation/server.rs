@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use snowflake_core::clock::ClockReference;
 use snowflake_core::generator::Generator;
-use snowflake_core::identity::Identity;
+use snowflake_core::identity::Drawing;
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::published::PublishedMarks;
 
@@ -26,10 +26,10 @@ pub struct Config {
 }
 
 impl Config {
-    pub fn identity(&self) -> Identity {
+    pub fn drawing(&self) -> Drawing {
         let given = |field, number| self.layout.max_of(field).map(|_| number);
         let worker = given(Field::Worker, self.worker);
-        Identity::new(&self.layout, worker, given(Field::Datacenter, DATACENTER), self.backup).unwrap()
+        Drawing::new(self.layout, worker, given(Field::Datacenter, DATACENTER), self.backup).unwrap()
     }
 
     /// The worker numbers that the server's ids carry, without the library.

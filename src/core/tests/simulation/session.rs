@@ -99,9 +99,9 @@ impl<'a> Session<'a> {
 
     /// The protocol, over this session.
     fn mark(&self) -> Mark<'_, &Self> {
-        let Self { shared, config, .. } = self;
+        let Self { shared, .. } = self;
         let generator = self.own_generator.as_ref().unwrap_or(&shared.generator);
-        Mark { database: self, generator, clocks: &shared.clocks, layout: &config.layout }
+        Mark { database: self, generator, clocks: &shared.clocks }
     }
 
     fn terms(&self) -> Terms {
@@ -125,13 +125,13 @@ impl<'a> Session<'a> {
 
     /// Draws a run, as the extension's `draw.rs` does.
     pub fn draw(&self, count: u32) -> Result<Run, Failure> {
-        let identity = self.config.identity();
+        let drawing = self.config.drawing();
         let mark = self.mark();
         let mut marks = self.known_marks();
         for _ in 0..MOST_ROUNDS {
             let result = match self.draw_within(Watched { session: self, marks }, count)? {
                 Err(Refusal::MarkReached { lane, end_ms }) => {
-                    mark.make_way(&identity, &self.terms(), marks, lane, end_ms)?;
+                    mark.make_way(&drawing, &self.terms(), marks, lane, end_ms)?;
                     marks = self.known_marks();
                     self.draw_within(marks.limits_ms(), count)?
                 }
@@ -156,19 +156,19 @@ impl<'a> Session<'a> {
         let Self { shared, config, world, .. } = self;
         let generator = self.own_generator.as_ref().unwrap_or(&shared.generator);
         let limits = Limits { max_borrow_ms: world.max_borrow_ms, marks_ms };
-        let drawn = generator.draw(&config.layout, &config.identity(), self, &limits, count);
+        let drawn = generator.draw(&config.drawing(), self, &limits, count);
         if shared.gone.get() { Err(Failure::Crashed) } else { Ok(drawn) }
     }
 
     /// `snowflake_advance`.
     pub fn advance(&self, end_ms: i64, force: bool) -> Result<(), Failure> {
-        self.mark().advance(&self.terms(), end_ms, force || self.world.lies(Lie::AlwaysForced))
+        self.mark().advance(self.layout(), &self.terms(), end_ms, force || self.world.lies(Lie::AlwaysForced))
     }
 
     /// `snowflake_reset_mark`.
     pub fn reset(mut self) -> Result<(), Failure> {
         self.resetting = true;
-        self.mark().reset(&self.config.identity())
+        self.mark().reset(&self.config.drawing())
     }
 
     /// What a dump does: it sets the sequences, all in one transaction or each in its own; at each commit, the protocol looks
@@ -193,7 +193,7 @@ impl<'a> Session<'a> {
         if self.world.lies(Lie::NoRecheck) {
             return Ok(());
         }
-        self.mark().recheck(Some(&self.config.identity()), written)
+        self.mark().recheck(self.layout(), Some(self.config.drawing().identity()), written)
     }
 
     /// Whether marks of the database are loaded.
@@ -275,7 +275,7 @@ impl Database for &Session<'_> {
                 Stored { marks_ms: [0; 2], local_ms: [0; 2], ..stored }
             }
             Some(Lie::NoIdentity) => {
-                let own = self.config.identity().code(self.layout());
+                let own = self.config.drawing().code();
                 Stored { identity: (!self.resetting).then_some(own), ..stored }
             }
             Some(Lie::NoLayout) => Stored { layout: Some(self.layout().fingerprint()), ..stored },

@@ -303,9 +303,9 @@ impl World {
     fn check(&self, session: &Session<'_>, run: Run) {
         let Session { server, shared, database, config, .. } = session;
         let (database, layout) = (*database, &config.layout);
-        let identity = config.identity();
-        let code = identity.code(layout);
-        for id in identity.ids(layout, run) {
+        let drawing = config.drawing();
+        let code = drawing.code();
+        for id in run.ids() {
             let parts = layout.parts(id).unwrap();
             let end_ms = parts.created_at_ms + layout.unit().ms();
             let id = Id {
