@@ -5,10 +5,11 @@
 //! drawing the id. The functions needed there, and at the end of every transaction, are declared directly.
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::pg_sys;
 use snowflake_core::clock::Clock;
+
+use crate::local::Local;
 
 unsafe extern "C-unwind" {
     /// access/xact.h: whether the transaction is in parallel mode. Reads a backend-local variable; raises nothing.
@@ -18,7 +19,7 @@ unsafe extern "C-unwind" {
 }
 
 /// Whether this backend has seen that recovery is over. It does not come back during a backend's life.
-static RECOVERY_IS_OVER: AtomicBool = AtomicBool::new(false);
+static RECOVERY_IS_OVER: Local<bool> = Local::new(false);
 
 /// Whether ids can be drawn as far as the transaction goes. A false one may only mean that nobody has looked yet: call
 /// [`require_writable`] then. Raises nothing.
@@ -26,8 +27,7 @@ static RECOVERY_IS_OVER: AtomicBool = AtomicBool::new(false);
 pub fn may_write() -> bool {
     // SAFETY: XactReadOnly is a variable of this backend, which has one thread; it is read by value.
     // IsInParallelMode has no preconditions inside a backend and raises nothing.
-    // Relaxed: a backend has one thread; the static is atomic only to be safe to touch.
-    RECOVERY_IS_OVER.load(Ordering::Relaxed) && unsafe { !pg_sys::XactReadOnly && !IsInParallelMode() }
+    RECOVERY_IS_OVER.get() && unsafe { !pg_sys::XactReadOnly && !IsInParallelMode() }
 }
 
 /// Whether the transaction has a number, as those have that write anything. Raises nothing.
@@ -45,8 +45,8 @@ pub fn require_writable(command: &'static CStr) {
         pg_sys::PreventCommandIfReadOnly(command.as_ptr());
         pg_sys::PreventCommandIfParallelMode(command.as_ptr());
     }
-    // Recovery is over, or the first of the three would have raised. Relaxed: as in `may_write`.
-    RECOVERY_IS_OVER.store(true, Ordering::Relaxed);
+    // Recovery is over, or the first of the three would have raised.
+    RECOVERY_IS_OVER.set(true);
 }
 
 /// Does something with settings that no user has chosen: names mean what is in `pg_catalog`, a policy that would hide rows is an
@@ -149,7 +149,7 @@ pub struct WaitEvent {
     name: &'static CStr,
     /// Its number, 0 until it is asked for.
     #[cfg(not(any(feature = "pg15", feature = "pg16")))]
-    number: std::sync::atomic::AtomicU32,
+    number: Local<u32>,
 }
 
 impl WaitEvent {
@@ -158,7 +158,7 @@ impl WaitEvent {
         Self {
             name,
             #[cfg(not(any(feature = "pg15", feature = "pg16")))]
-            number: std::sync::atomic::AtomicU32::new(0),
+            number: Local::new(0),
         }
     }
 
@@ -169,13 +169,12 @@ impl WaitEvent {
 
     #[cfg(not(any(feature = "pg15", feature = "pg16")))]
     fn number(&self) -> u32 {
-        // Relaxed: a backend has one thread.
-        match self.number.load(Ordering::Relaxed) {
+        match self.number.get() {
             0 => {
                 // SAFETY: a backend may call it at any time; the name is copied. It raises if there are too many events, through
                 // pgrx's guard.
                 let number = unsafe { pg_sys::WaitEventExtensionNew(self.name.as_ptr()) };
-                self.number.store(number, Ordering::Relaxed);
+                self.number.set(number);
                 number
             }
             number => number,

@@ -7,10 +7,11 @@
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use pgrx::pg_sys;
+
+use crate::local::Local;
 
 /// The extension's name, which is unique in a database.
 const EXTENSION: &CStr = c"snowflake_id";
@@ -40,20 +41,18 @@ pub struct Functions {
 /// The functions as they were found last, with the hash values by which PostgreSQL names them when they change.
 static FUNCTIONS: Mutex<Option<(Functions, Vec<u32>)>> = Mutex::new(None);
 
-/// A function that was seen not to be the extension's, 0 for none. (Should it be added to the extension, a process that does not
-/// listen plans conditions with it as before.)
-static STRANGER: AtomicU32 = AtomicU32::new(0);
+/// A function that was seen not to be the extension's, `InvalidOid` for none. (Should it be added to the extension, a process
+/// that does not listen plans conditions with it as before.)
+static STRANGER: Local<pg_sys::Oid> = Local::new(pg_sys::InvalidOid);
 
 /// The tables whose rows are arranged by a function with a layout: `(function, table)`.
 static ORGANIZED: Mutex<Option<HashSet<(pg_sys::Oid, pg_sys::Oid)>>> = Mutex::new(None);
 
 /// How often something was forgotten: what was found while that happened may be out of date.
-static FORGOTTEN: AtomicU32 = AtomicU32::new(0);
-
-// Relaxed wherever these statics are used: a backend has one thread, they are atomic only to be safe to touch.
+static FORGOTTEN: Local<u32> = Local::new(0);
 
 /// Whether PostgreSQL tells this process when a function or a table changes.
-static LISTENS: AtomicBool = AtomicBool::new(false);
+static LISTENS: Local<bool> = Local::new(false);
 
 /// Asks PostgreSQL to tell when a function or a table changes, unless that was done before.
 ///
@@ -70,13 +69,13 @@ static LISTENS: AtomicBool = AtomicBool::new(false);
 /// condition on the parent may be planned as before, which costs time and changes no row.
 fn listen() {
     let (functions, tables) = (pg_sys::SysCacheIdentifier::PROCOID, pg_sys::SysCacheIdentifier::RELOID);
-    if !LISTENS.load(Ordering::Relaxed) {
+    if !LISTENS.get() {
         // SAFETY: this is how callbacks are registered, once per process.
         unsafe {
             pg_sys::CacheRegisterSyscacheCallback(functions as c_int, Some(function_changed), pg_sys::Datum::from(0));
             pg_sys::CacheRegisterSyscacheCallback(tables as c_int, Some(table_changed), pg_sys::Datum::from(0));
         }
-        LISTENS.store(true, Ordering::Relaxed);
+        LISTENS.set(true);
     }
 }
 
@@ -85,22 +84,22 @@ unsafe extern "C-unwind" fn function_changed(_: pg_sys::Datum, _cache: c_int, ha
     let mut functions = FUNCTIONS.lock();
     if functions.as_ref().is_none_or(|(_, hashes)| hash == 0 || hashes.contains(&hash)) {
         *functions = None;
-        STRANGER.store(0, Ordering::Relaxed);
-        FORGOTTEN.fetch_add(1, Ordering::Relaxed);
+        STRANGER.set(pg_sys::InvalidOid);
+        FORGOTTEN.set(FORGOTTEN.get().wrapping_add(1));
     }
 }
 
 /// Called when a row of `pg_class` changes: an index may have been made, or a partition attached. Plain: as above.
 unsafe extern "C-unwind" fn table_changed(_: pg_sys::Datum, _cache: c_int, _hash: u32) {
     *ORGANIZED.lock() = None;
-    FORGOTTEN.fetch_add(1, Ordering::Relaxed);
+    FORGOTTEN.set(FORGOTTEN.get().wrapping_add(1));
 }
 
 /// The extension's functions, as far as is remembered; `candidate` may be one of them. Raises nothing.
 pub fn known_functions(candidate: pg_sys::Oid) -> Known {
     match FUNCTIONS.lock().as_ref() {
         Some((functions, _)) => Known::Yes(*functions),
-        None if STRANGER.load(Ordering::Relaxed) == candidate.to_u32() => Known::No,
+        None if STRANGER.get() == candidate => Known::No,
         None => Known::NotYet,
     }
 }
@@ -132,14 +131,14 @@ pub fn find_functions(candidate: pg_sys::Oid) -> Option<Functions> {
     if extension.is_some() {
         listen();
     }
-    let before = FORGOTTEN.load(Ordering::Relaxed);
+    let before = FORGOTTEN.get();
     let found = extension.and_then(functions_of);
     // Reading a catalog processes invalidations; what was found before one may be gone. Then it serves for this query, as
     // what the query has looked up before, and the next one looks again.
-    if FORGOTTEN.load(Ordering::Relaxed) == before {
+    if FORGOTTEN.get() == before {
         match found {
             Some(functions) => *FUNCTIONS.lock() = Some((functions, functions.hashes())),
-            None if extension.is_none() => STRANGER.store(candidate.to_u32(), Ordering::Relaxed),
+            None if extension.is_none() => STRANGER.set(candidate),
             // It is just being created, or of an older version.
             None => (),
         }
@@ -232,12 +231,12 @@ pub fn is_organized_by(table: pg_sys::Oid, function: pg_sys::Oid, functions: &Fu
     if let Some(organized) = ORGANIZED.lock().as_ref() {
         return organized.contains(&(function, table));
     }
-    let before = FORGOTTEN.load(Ordering::Relaxed);
+    let before = FORGOTTEN.get();
     let of = |function| tables_organized_by(function).into_iter().map(move |table| (function, table));
     let organized: HashSet<_> = of(functions.timestamp[1]).chain(of(functions.parse[1])).collect();
     let answer = organized.contains(&(function, table));
     // As in `find_functions`.
-    if FORGOTTEN.load(Ordering::Relaxed) == before {
+    if FORGOTTEN.get() == before {
         *ORGANIZED.lock() = Some(organized);
     }
     answer

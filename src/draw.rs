@@ -5,7 +5,6 @@
 //! through `stats::note_refusal`, which counts it.
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use snowflake_core::bounds::Instant;
 use snowflake_core::clock::Clock;
@@ -17,6 +16,7 @@ use snowflake_core::published::Marks;
 use crate::backend::{self, WallClock};
 use crate::error::{Again, Error};
 use crate::guc::{self, OnRollback};
+use crate::local::Local;
 use crate::mark;
 use crate::shmem::{self, Slot};
 use crate::stats::{self, Request, Wait};
@@ -206,19 +206,17 @@ pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Err
 /// [`Error::NotPreloaded`], [`Error::NothingDrawn`].
 pub fn last() -> Result<i64, Error> {
     guc::config().ok_or(Error::NotPreloaded)?;
-    // Relaxed: a backend has one thread.
-    let is_known = |id: &i64| *id != FORGOTTEN.load(Ordering::Relaxed);
+    let is_known = |id: &i64| *id != FORGOTTEN.get();
     shmem::slot().and_then(Slot::last_id).filter(is_known).ok_or(Error::NothingDrawn)
 }
 
 /// The id that [`forget_last`] has made this session forget; -1 if there is none. No id that it draws later is the same.
-static FORGOTTEN: AtomicI64 = AtomicI64::new(-1);
+static FORGOTTEN: Local<i64> = Local::new(-1);
 
 /// Makes the session forget its last id, until it draws another one. Raises nothing.
 pub fn forget_last() {
     if let Some(id) = shmem::slot().and_then(Slot::last_id) {
-        // Relaxed: as above.
-        FORGOTTEN.store(id, Ordering::Relaxed);
+        FORGOTTEN.set(id);
     }
 }
 

@@ -16,7 +16,6 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::catch_unwind;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -30,6 +29,7 @@ use snowflake_core::spelling::{distance, nearest};
 use crate::backend::{self, WallClock};
 use crate::configuration::{self, Given, Place, has_prefix};
 use crate::error::{Error, known_as};
+use crate::local::Local;
 use crate::values::{DEFAULT_LAYOUT, NOT_SET, Next, Setting, Values, is_rounded, number as as_number};
 
 /// What to do when the clock is behind the last id by more than can be borrowed.
@@ -67,7 +67,7 @@ static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(128);
 static ENABLE_TIME_PUSHDOWN: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// The value of `MAX_BORROW`, for the hot path: its `get()` also checks that the thread is PostgreSQL's.
-static MAX_BORROW_MS: AtomicI32 = AtomicI32::new(100);
+static MAX_BORROW_MS: Local<i32> = Local::new(100);
 
 /// The settings that are fixed at server start.
 #[derive(Debug)]
@@ -117,8 +117,7 @@ pub fn max_clock_jump_ms() -> i64 {
 /// How far ids may run ahead of the clock, in milliseconds.
 #[inline]
 pub fn max_borrow_ms() -> i64 {
-    // Relaxed: a backend has one thread.
-    MAX_BORROW_MS.load(Ordering::Relaxed).into()
+    MAX_BORROW_MS.get().into()
 }
 
 /// How many databases can draw ids. Fixed at server start.
@@ -157,7 +156,7 @@ pub fn backup_worker_id(layout: &Layout) -> Option<i32> {
 }
 
 /// How often PostgreSQL has accepted a value for `layout` in this process: once for the default, when it is defined.
-static ACCEPTED_LAYOUTS: AtomicU32 = AtomicU32::new(0);
+static ACCEPTED_LAYOUTS: Local<u32> = Local::new(0);
 
 /// Where the library is not preloaded: the value that `layout` had before it was defined.
 static GIVEN_LAYOUT: OnceLock<String> = OnceLock::new();
@@ -169,9 +168,8 @@ static GIVEN_LAYOUT: OnceLock<String> = OnceLock::new();
 /// decode by that would be wrong without a word. Either the configuration file's value is no layout, or a role's,
 /// database's or client's is on top of it, which may not set it, and the file's is lost. A reload may mend it.
 pub fn layout_text_without_preload() -> Result<String, Error> {
-    // Relaxed: a backend has one thread.
     match GIVEN_LAYOUT.get() {
-        Some(given) if ACCEPTED_LAYOUTS.load(Ordering::Relaxed) <= 1 => {
+        Some(given) if ACCEPTED_LAYOUTS.get() <= 1 => {
             Layout::parse(given)?;
             Err(Error::LayoutRefused(given.clone()))
         }
@@ -706,13 +704,11 @@ unsafe fn may_alter_system(name: *const c_char) -> bool {
 }
 
 unsafe extern "C-unwind" fn assign_layout(_value: *const c_char, _extra: *mut c_void) {
-    // Relaxed: read by this process alone, which has one thread.
-    ACCEPTED_LAYOUTS.fetch_add(1, Ordering::Relaxed);
+    ACCEPTED_LAYOUTS.set(ACCEPTED_LAYOUTS.get().saturating_add(1));
 }
 
 unsafe extern "C-unwind" fn assign_max_borrow(value: c_int, _extra: *mut c_void) {
-    // Relaxed: as above.
-    let before = MAX_BORROW_MS.swap(value, Ordering::Relaxed);
+    let before = MAX_BORROW_MS.replace(value);
     // At a reload, and once: not in each backend.
     if value < before && CONFIG.get().is_some() && backend::is_postmaster() {
         // Nothing may unwind into PostgreSQL here; a line in the log that is lost does no harm.

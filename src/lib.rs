@@ -27,6 +27,7 @@
 //!       error              every error's SQLSTATE, DETAIL and HINT; no unsafe
 //!       backtrace          what of a panic is not for an error's DETAIL; no unsafe
 //!       instant            timestamptz, date and timestamp
+//!       local              statics that one process has for itself
 //!         |
 //!       snowflake_core     layouts, ids, the generator, the mark; knows no PostgreSQL
 //! ```
@@ -50,6 +51,7 @@ mod functions;
 mod guc;
 mod instant;
 mod layouts;
+mod local;
 mod mark;
 mod pushdown;
 mod record;

@@ -17,7 +17,6 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use pgrx::pg_sys;
@@ -32,6 +31,7 @@ use crate::backend::{self, WallClock};
 use crate::catalog;
 use crate::error::{Again, Error, OrRaise};
 use crate::guc::{self, OnRollback};
+use crate::local::Local;
 use crate::shmem::{self, Counter};
 use crate::stats::{self, Request};
 
@@ -69,31 +69,25 @@ impl Sequences {
 /// The sequences as they were found last. They may be gone.
 static SEQUENCES: Mutex<Option<Sequences>> = Mutex::new(None);
 
-/// The published marks of this session's database, once they were claimed or seen to be; null before. And their version.
-static PUBLISHED: AtomicPtr<PublishedMarks> = AtomicPtr::new(ptr::null_mut());
-static VERSION: AtomicU64 = AtomicU64::new(0);
+/// The published marks of this session's database, once they were claimed or seen to be.
+static KNOWN: Local<Option<Marks<'static>>> = Local::new(None);
 
 /// The millisecond in which this session last tried to move the mark early.
-static LAST_TRY_MS: AtomicI64 = AtomicI64::new(i64::MIN);
+static LAST_TRY_MS: Local<i64> = Local::new(i64::MIN);
 
 /// Whether this transaction has seen that the database's ids can be read by the running layout.
-static LAYOUT_CHECKED: AtomicBool = AtomicBool::new(false);
+static LAYOUT_CHECKED: Local<bool> = Local::new(false);
 
 /// Whether this transaction has called `setval`, perhaps for one of our sequences, as a dump does that is restored.
-static CALLS_SETVAL: AtomicBool = AtomicBool::new(false);
+static CALLS_SETVAL: Local<bool> = Local::new(false);
 
 /// Whether this transaction has made or dropped a relation, perhaps one of our sequences.
-static MAKES_RELATIONS: AtomicBool = AtomicBool::new(false);
-
-// Relaxed wherever these statics are used: a backend has one thread, they are atomic only to be safe to touch.
+static MAKES_RELATIONS: Local<bool> = Local::new(false);
 
 /// The marks that this session's draws look at, if they were found before. Raises nothing.
 #[inline(always)]
 pub fn known() -> Option<Marks<'static>> {
-    let published = PUBLISHED.load(Ordering::Relaxed);
-    // SAFETY: null, or marks in shared memory, which are never freed while this process lives.
-    let published = unsafe { published.as_ref() }?;
-    Some(Marks::new(published, VERSION.load(Ordering::Relaxed)))
+    KNOWN.get()
 }
 
 /// The same, or marks that permit nothing, so that the first draw loads them.
@@ -159,7 +153,7 @@ pub fn accept_layout(layout: &Layout) -> Result<(), Error> {
 /// [`Error::OtherLayout`].
 #[inline]
 pub fn check_layout(layout: &Layout) -> Result<(), Error> {
-    if LAYOUT_CHECKED.load(Ordering::Relaxed) { Ok(()) } else { check_layout_now(layout) }
+    if LAYOUT_CHECKED.get() { Ok(()) } else { check_layout_now(layout) }
 }
 
 #[cold]
@@ -171,7 +165,7 @@ fn check_layout_now(layout: &Layout) -> Result<(), Error> {
             return Err(Error::OtherLayout { stored, layout: *layout });
         }
     }
-    LAYOUT_CHECKED.store(true, Ordering::Relaxed);
+    LAYOUT_CHECKED.set(true);
     Ok(())
 }
 
@@ -236,7 +230,7 @@ impl Database for Here<'_> {
         if !wait {
             // So that a session that draws while another one moves the mark is not slowed down by asking for the lock.
             let now_ms = self.now_ms();
-            if LAST_TRY_MS.swap(now_ms, Ordering::Relaxed) == now_ms {
+            if LAST_TRY_MS.replace(now_ms) == now_ms {
                 return Ok(None);
             }
         }
@@ -367,9 +361,7 @@ pub fn places_taken() -> usize {
 
 /// Remembers the marks for this session's draws.
 fn remember(marks: Marks<'static>) -> Marks<'static> {
-    let (published, version) = (marks.published(), marks.version());
-    PUBLISHED.store(ptr::from_ref(published).cast_mut(), Ordering::Relaxed);
-    VERSION.store(version, Ordering::Relaxed);
+    KNOWN.set(Some(marks));
     marks
 }
 
@@ -496,7 +488,7 @@ fn has_written(sequence: pg_sys::Oid) -> bool {
 }
 
 /// The hook that was there before ours.
-static mut PREVIOUS_OBJECT_ACCESS: pg_sys::object_access_hook_type = None;
+static PREVIOUS_OBJECT_ACCESS: Local<pg_sys::object_access_hook_type> = Local::new(None);
 
 /// Asks PostgreSQL to tell when transactions end, and when objects are made, dropped and called. (For these PostgreSQL has as
 /// many places as are asked for.)
@@ -507,7 +499,7 @@ pub fn init() {
         pg_sys::RegisterXactCallback(Some(transaction_ends), ptr::null_mut());
         pg_sys::RegisterSubXactCallback(Some(part_of_transaction_ends), ptr::null_mut());
         if backend::is_preloading() {
-            PREVIOUS_OBJECT_ACCESS = pg_sys::object_access_hook;
+            PREVIOUS_OBJECT_ACCESS.set(pg_sys::object_access_hook);
             pg_sys::object_access_hook = Some(object_accessed);
         }
     }
@@ -524,12 +516,12 @@ unsafe extern "C-unwind" fn object_accessed(
 ) {
     // SAFETY: the previous hook is called as it would have been; MyDatabaseId is a variable of this backend, read by value.
     unsafe {
-        if let Some(previous) = PREVIOUS_OBJECT_ACCESS {
+        if let Some(previous) = PREVIOUS_OBJECT_ACCESS.get() {
             previous(access, class, object, sub_object, argument);
         }
         if access == pg_sys::ObjectAccessType::OAT_FUNCTION_EXECUTE {
             if object == pg_sys::F_SETVAL_REGCLASS_INT8.into() || object == pg_sys::F_SETVAL_REGCLASS_INT8_BOOL.into() {
-                CALLS_SETVAL.store(true, Ordering::Relaxed);
+                CALLS_SETVAL.set(true);
             }
             return;
         }
@@ -544,7 +536,7 @@ unsafe extern "C-unwind" fn object_accessed(
             let database = u64::from(object.to_u32());
             in_use().filter(|marks| marks.owner() >> 32 == database).for_each(PublishedMarks::forget);
         } else if class == pg_sys::RelationRelationId {
-            MAKES_RELATIONS.store(true, Ordering::Relaxed);
+            MAKES_RELATIONS.set(true);
             let owner = u64::from(pg_sys::MyDatabaseId.to_u32()) << 32 | u64::from(object.to_u32());
             in_use().for_each(|marks| marks.release(owner));
         }
@@ -565,12 +557,12 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
             forget_what_was_made();
         }
         for static_of_transaction in [&LAYOUT_CHECKED, &CALLS_SETVAL, &MAKES_RELATIONS] {
-            static_of_transaction.store(false, Ordering::Relaxed);
+            static_of_transaction.set(false);
         }
         return;
     }
     // A background worker may set sequences without a call in SQL: pglogical's does, when it replicates them.
-    let may_have_set = CALLS_SETVAL.load(Ordering::Relaxed) || backend::is_background_worker();
+    let may_have_set = CALLS_SETVAL.get() || backend::is_background_worker();
     // SAFETY: a variable of this backend, read by value.
     let database = unsafe { pg_sys::MyDatabaseId };
     if may_have_set && backend::has_written() && database != pg_sys::InvalidOid && shmem::generator().is_some() {
@@ -592,8 +584,8 @@ unsafe extern "C-unwind" fn part_of_transaction_ends(
 
 /// The marks of a sequence that this transaction has made, and that is gone with it, must not be drawn by.
 fn forget_what_was_made() {
-    if MAKES_RELATIONS.load(Ordering::Relaxed) {
-        PUBLISHED.store(ptr::null_mut(), Ordering::Relaxed);
+    if MAKES_RELATIONS.get() {
+        KNOWN.set(None);
     }
 }
 

@@ -27,6 +27,7 @@ use pgrx::prelude::*;
 use crate::catalog::{self, Functions, Known};
 use crate::guc;
 use crate::layouts;
+use crate::local::Local;
 use crate::mark;
 use crate::text::Text;
 
@@ -96,7 +97,7 @@ unsafe extern "C-unwind" {
 type Walker = unsafe extern "C-unwind" fn(*mut Node, *mut c_void) -> bool;
 
 /// The hook that was there before ours.
-static mut PREVIOUS: pg_sys::get_relation_info_hook_type = None;
+static PREVIOUS: Local<pg_sys::get_relation_info_hook_type> = Local::new(None);
 
 /// Asks PostgreSQL to call the hook, when preloaded.
 pub fn init() {
@@ -105,7 +106,7 @@ pub fn init() {
     }
     // SAFETY: the postmaster has one thread; this is how PostgreSQL chains hooks.
     unsafe {
-        PREVIOUS = pg_sys::get_relation_info_hook;
+        PREVIOUS.set(pg_sys::get_relation_info_hook);
         pg_sys::get_relation_info_hook = Some(relation_info);
     }
 }
@@ -119,7 +120,7 @@ unsafe extern "C-unwind" fn relation_info(
 ) {
     // SAFETY: PostgreSQL calls it, with what is valid while the query is planned.
     unsafe {
-        if let Some(previous) = PREVIOUS {
+        if let Some(previous) = PREVIOUS.get() {
             previous(root, table, inhparent, rel);
         }
         if !guc::enable_time_pushdown() {

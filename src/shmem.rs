@@ -17,7 +17,7 @@
 
 use std::mem::size_of;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -29,6 +29,7 @@ use snowflake_core::published::PublishedMarks;
 use crate::backend::{self, WallClock};
 use crate::error::Error;
 use crate::guc;
+use crate::local::Local;
 
 /// What all backends share.
 #[derive(Debug)]
@@ -241,11 +242,11 @@ impl Slot {
     }
 }
 
-/// Start of the shared memory, null without preload. Set by the postmaster and inherited by its children.
-static START: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
+/// Start of the shared memory, `None` without preload. Set by the postmaster and inherited by its children.
+static START: Local<Option<&'static Shared>> = Local::new(None);
 
-/// This backend's slot, null until it draws. Children of the postmaster start with null.
-static SLOT: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
+/// This backend's slot, `None` until it draws. Children of the postmaster start with `None`.
+static SLOT: Local<Option<&'static Slot>> = Local::new(None);
 
 // ShmemInitStruct aligns to PG_CACHE_LINE_SIZE; the marks of databases follow what all share, and then the slots.
 const _: () = assert!(
@@ -256,10 +257,7 @@ const _: () = assert!(
 
 #[inline]
 fn shared() -> Option<&'static Shared> {
-    // Relaxed: written before this process was forked.
-    let start = START.load(Ordering::Relaxed);
-    // SAFETY: null, or what `startup` initialized and that is never freed while this process lives.
-    unsafe { start.as_ref() }
+    START.get()
 }
 
 /// The generator, or `None` without preload.
@@ -356,10 +354,7 @@ pub fn is_due(notice: Notice, every_ms: i64) -> bool {
 /// This backend's slot, or `None` before it was claimed.
 #[inline]
 pub fn slot() -> Option<&'static Slot> {
-    // Relaxed: written by this process, which has one thread.
-    let slot = SLOT.load(Ordering::Relaxed);
-    // SAFETY: null, or the slot that `claim_slot` found, which is never freed while this process lives.
-    unsafe { slot.as_ref() }
+    SLOT.get()
 }
 
 /// Claims this backend's slot, unless that was done before.
@@ -374,13 +369,13 @@ pub fn claim_slot() -> Result<&'static Slot, Error> {
     let slot = slots().ok_or(Error::NotPreloaded)?.get(number);
     let slot = slot.unwrap_or_else(|| panic!("backend {number} is beyond MaxBackends"));
     slot.begin(backend::pid());
-    SLOT.store(ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
+    SLOT.set(Some(slot));
     Ok(slot)
 }
 
 /// The hooks that were there before ours.
-static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
-static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
+static PREVIOUS_REQUEST: Local<pg_sys::shmem_request_hook_type> = Local::new(None);
+static PREVIOUS_STARTUP: Local<pg_sys::shmem_startup_hook_type> = Local::new(None);
 
 /// Asks for shared memory, when preloaded. (Not pgrx's `pg_shmem_init!`, which is of fixed size: MaxBackends is known
 /// only when the request hook runs.)
@@ -390,9 +385,9 @@ pub fn init() {
     }
     // SAFETY: the postmaster has one thread; this is how PostgreSQL chains hooks.
     unsafe {
-        PREVIOUS_REQUEST = pg_sys::shmem_request_hook;
+        PREVIOUS_REQUEST.set(pg_sys::shmem_request_hook);
         pg_sys::shmem_request_hook = Some(request);
-        PREVIOUS_STARTUP = pg_sys::shmem_startup_hook;
+        PREVIOUS_STARTUP.set(pg_sys::shmem_startup_hook);
         pg_sys::shmem_startup_hook = Some(startup);
     }
 }
@@ -422,7 +417,7 @@ fn at_start() -> Shared {
 unsafe extern "C-unwind" fn request() {
     // SAFETY: called by the postmaster as PostgreSQL's shmem_request_hook, where requesting is allowed.
     unsafe {
-        if let Some(previous) = PREVIOUS_REQUEST {
+        if let Some(previous) = PREVIOUS_REQUEST.get() {
             previous();
         }
         pg_sys::RequestAddinShmemSpace(size());
@@ -433,9 +428,10 @@ unsafe extern "C-unwind" fn request() {
 unsafe extern "C-unwind" fn startup() {
     // SAFETY: called by the postmaster as PostgreSQL's shmem_startup_hook, before it has any child (so no lock is needed:
     // children are forked and never run it), at the start and after each crash of a backend. The memory is large
-    // enough, aligned to PG_CACHE_LINE_SIZE (128), and nobody else refers to it yet.
+    // enough, aligned to PG_CACHE_LINE_SIZE (128), and nobody else refers to it yet. It is never freed while a process lives that has
+    // it from `START`: the postmaster replaces it there before it forks again.
     unsafe {
-        if let Some(previous) = PREVIOUS_STARTUP {
+        if let Some(previous) = PREVIOUS_STARTUP.get() {
             previous();
         }
         let mut found = false;
@@ -448,7 +444,6 @@ unsafe extern "C-unwind" fn startup() {
         for number in 0..backend::max_backends() {
             slots.add(number).write(Slot::new());
         }
-        // Relaxed: the children that read it are forked later.
-        START.store(start, Ordering::Relaxed);
+        START.set(Some(&*start));
     }
 }

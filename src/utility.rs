@@ -9,10 +9,10 @@
 //! would take an error's context away; hence no destructor, no allocation, no panic on its frame.
 
 use std::ffi::c_char;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::pg_sys::{self, NodeTag};
 
+use crate::local::Local;
 use crate::{backend, draw, guc};
 
 unsafe extern "C-unwind" {
@@ -30,8 +30,8 @@ unsafe extern "C-unwind" {
 }
 
 /// The hooks that were there before ours.
-static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
-static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
+static PREVIOUS_STARTUP: Local<pg_sys::shmem_startup_hook_type> = Local::new(None);
+static PREVIOUS: Local<pg_sys::ProcessUtility_hook_type> = Local::new(None);
 
 /// Asks PostgreSQL to call the hook, when preloaded: once all libraries are. Citus refuses to be loaded after a library with such a
 /// hook, and then a server with the wrong order in `shared_preload_libraries`, which only warns, would not start.
@@ -41,22 +41,21 @@ pub fn init() {
     }
     // SAFETY: the postmaster has one thread; this is how PostgreSQL chains hooks.
     unsafe {
-        PREVIOUS_STARTUP = pg_sys::shmem_startup_hook;
+        PREVIOUS_STARTUP.set(pg_sys::shmem_startup_hook);
         pg_sys::shmem_startup_hook = Some(startup);
     }
 }
 
 /// Called by the postmaster at the start, and again after each crash of a backend. Plain: the previous hook may raise.
 unsafe extern "C-unwind" fn startup() {
-    static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+    static IS_INSTALLED: Local<bool> = Local::new(false);
     // SAFETY: as above. The previous hook is called as it would have been.
     unsafe {
-        if let Some(previous) = PREVIOUS_STARTUP {
+        if let Some(previous) = PREVIOUS_STARTUP.get() {
             previous();
         }
-        // Relaxed: the postmaster has one thread.
-        if !IS_INSTALLED.swap(true, Ordering::Relaxed) {
-            PREVIOUS = pg_sys::ProcessUtility_hook;
+        if !IS_INSTALLED.replace(true) {
+            PREVIOUS.set(pg_sys::ProcessUtility_hook);
             pg_sys::ProcessUtility_hook = Some(process);
         }
     }
@@ -85,7 +84,7 @@ unsafe extern "C-unwind" fn process(
         if (*statement).type_ == NodeTag::T_AlterSystemStmt {
             guc::check_alter_system(statement.cast());
         }
-        let run = PREVIOUS.unwrap_or(standard_ProcessUtility);
+        let run = PREVIOUS.get().unwrap_or(standard_ProcessUtility);
         run(pstmt, query_string, read_only_tree, context, params, query_env, dest, completion);
         // Only now: a DISCARD ALL that was refused, in a transaction, has discarded nothing.
         if forgets {

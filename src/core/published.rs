@@ -144,11 +144,6 @@ impl<'a, const WORDS: usize> View<'a, WORDS> {
         Self { published, version }
     }
 
-    /// The words that are seen, for [`new`](Self::new).
-    pub fn published(&self) -> &'a Published<WORDS> {
-        self.published
-    }
-
     /// The version, for [`new`](Self::new).
     pub fn version(&self) -> u64 {
         self.version
