@@ -9,9 +9,9 @@ use std::fmt;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use snowflake_core::clock::Utc;
-use snowflake_core::encoding::Encoding;
-use snowflake_core::error::{EncodingError, IdError, LayoutError};
-use snowflake_core::layout::{BUILT_IN, Field, Layout};
+use snowflake_core::encoding::{Encoding, EncodingError};
+use snowflake_core::id::IdError;
+use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
 
 use crate::convert::Unconvertible;
 

@@ -21,7 +21,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use snowflake_core::clock::{Clock, Utc};
-use snowflake_core::error::IdError;
+use snowflake_core::id::IdError;
 use snowflake_core::identity::{Drawing, Identity};
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::spelling::{distance, nearest};

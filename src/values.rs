@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::ptr;
 
 use pgrx::pg_sys;
-use snowflake_core::error::IdError;
+use snowflake_core::id::IdError;
 use snowflake_core::identity::Identity;
 use snowflake_core::layout::Layout;
 

@@ -8,7 +8,7 @@
 //! every instant. They are four, and not one that is compared in four ways, since no bigint lies above the last id of 63 bits, and
 //! since PostgreSQL prunes partitions exactly by `id >= first` and `id <= last` only: for it, `id > last` may be between two ids.
 
-use crate::error::IdError;
+use crate::id::IdError;
 use crate::layout::Layout;
 
 /// An instant at a precision beyond the core's.

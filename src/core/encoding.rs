@@ -8,7 +8,9 @@
 //! Hence several texts are read as one id. `base62` (digits, capitals, small letters, as GMP has them) is read as it is written:
 //! there each id has one text.
 
-use crate::error::{EncodingError, MAX_QUOTED, quoted};
+use std::fmt;
+
+use crate::spelling::{MAX_QUOTED, quoted};
 
 /// How an id is written as a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,6 +169,86 @@ impl Encoding {
         match overflow {
             None => Ok(id as i64),
             Some(position) => Err(EncodingError::Overflow { encoding: self, text: quoted(), position }),
+        }
+    }
+}
+
+/// Why a number has no text, or a text stands for no id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EncodingError {
+    /// A name of no encoding.
+    UnknownName(String),
+    /// The id is below 0.
+    Id(i64),
+    /// A character that is no symbol of the encoding.
+    Character {
+        /// The encoding.
+        encoding: Encoding,
+        /// The offending character; U+FFFD for one of which no more is known than that it is not ASCII.
+        character: char,
+        /// Its place among the text's characters, from 1.
+        position: usize,
+    },
+    /// More or fewer symbols than the encoding's texts have.
+    Length {
+        /// The encoding.
+        encoding: Encoding,
+        /// How many symbols there are.
+        symbols: usize,
+        /// The text.
+        text: String,
+        /// The place of the first symbol too many, from 1; if there are too few, of the text's last character, 0 for none.
+        position: usize,
+    },
+    /// The number is above 2^63-1.
+    Overflow {
+        /// The encoding.
+        encoding: Encoding,
+        /// The text.
+        text: String,
+        /// The place of the first symbol at which the number is too large, whatever comes after it, from 1.
+        position: usize,
+    },
+}
+
+impl fmt::Display for EncodingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownName(name) => write!(f, "unknown encoding \"{name}\""),
+            Self::Id(id) => write!(f, "id {id} is outside the range 0..{}", i64::MAX),
+            Self::Character { encoding, character, position } => {
+                write!(f, "{} at position {position} is no symbol of {}", Named(*character), encoding.name())
+            }
+            Self::Length { encoding, symbols, text, position } => {
+                let (name, length) = (encoding.name(), encoding.length());
+                let goes = if *symbols < length { "ends after" } else { "goes on at" };
+                write!(
+                    f,
+                    "{name} text \"{text}\" {goes} position {position}, with {symbols} symbols instead of {length}"
+                )
+            }
+            Self::Overflow { encoding, text, position } => {
+                write!(f, "{} text \"{text}\" exceeds the largest id at position {position}", encoding.name())
+            }
+        }
+    }
+}
+
+impl std::error::Error for EncodingError {}
+
+/// A character by itself, or by its number where nothing would be seen of it, or a line end, or an accent on what stands before.
+struct Named(char);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(character) = *self;
+        let is_visible = character.escape_debug().len() == 1 || matches!(character, '\'' | '"' | '\\');
+        if character == char::REPLACEMENT_CHARACTER {
+            write!(f, "character beyond ASCII")
+        } else if is_visible {
+            write!(f, "character \"{character}\"")
+        } else {
+            write!(f, "character U+{:04X}", u32::from(character))
         }
     }
 }

@@ -6,7 +6,6 @@
 use std::fmt;
 
 use crate::clock::Utc;
-use crate::error::IdError;
 use crate::layout::{Bits, Field, Layout};
 
 /// The parts of an id. A field that the layout lacks is `None`.
@@ -153,6 +152,69 @@ impl Layout {
         })
     }
 }
+
+/// Why a number cannot be an id, or a part of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdError {
+    /// The id is below 0 or above the layout's width.
+    Id {
+        /// The offending id.
+        id: i64,
+        /// The layout's largest id.
+        max: i64,
+    },
+    /// A part does not fit its field.
+    Part {
+        /// The field.
+        field: Field,
+        /// The offending number.
+        value: i64,
+        /// The field's largest number.
+        max: i64,
+    },
+    /// A number other than 0 for a field that the layout lacks.
+    NoField {
+        /// The field.
+        field: Field,
+        /// The offending number.
+        value: i64,
+    },
+    /// No number for a field that the layout has.
+    PartMissing(Field),
+    /// `backup` asked of a layout without a worker field.
+    NoBackup,
+    /// A time before the layout's epoch or after its last tick.
+    Time {
+        /// The offending instant, in milliseconds since 1970, or `None` for an infinite one.
+        time_ms: Option<i64>,
+        /// The layout's first instant, in milliseconds since 1970.
+        first_ms: i64,
+        /// The start of the layout's last tick, in milliseconds since 1970.
+        last_ms: i64,
+    },
+}
+
+impl fmt::Display for IdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id { id, max } => write!(f, "id {id} is outside the layout's range 0..{max}"),
+            Self::Part { field, value, max } => {
+                write!(f, "{field} {value} is outside the layout's range 0..{max}")
+            }
+            Self::NoField { field, value } => {
+                write!(f, "{field} {value} has no place in a layout without a {field} field")
+            }
+            Self::PartMissing(field) => write!(f, "the layout has a {field} field, but no {field} is given"),
+            Self::NoBackup => write!(f, "a layout without a worker field has no backup workers"),
+            Self::Time { time_ms: Some(ms), .. } => {
+                write!(f, "time {} is outside the layout's range", Utc(*ms))
+            }
+            Self::Time { time_ms: None, .. } => write!(f, "an infinite time is outside the layout's range"),
+        }
+    }
+}
+
+impl std::error::Error for IdError {}
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@
 //! `identity` is the word in code; people read "number". Nothing here is atomic or changes: a server
 //! that gets other numbers gets another [`Identity`], and with it another [`Drawing`].
 
-use crate::error::IdError;
+use crate::id::IdError;
 use crate::layout::{Field, Layout};
 
 /// Which of a server's two lanes. As wide as a word: a byte within

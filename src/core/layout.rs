@@ -14,7 +14,7 @@
 use std::fmt;
 
 use crate::clock::{InstantError, Utc, parse_instant};
-use crate::error::{LayoutError, quoted};
+use crate::spelling::quoted;
 
 /// The longest layout text, in bytes. The longest meaningful one has about 100.
 pub const MAX_TEXT: usize = 256;
@@ -174,7 +174,7 @@ impl Layout {
     /// use snowflake_core::layout::Layout;
     /// let sonyflake = Layout::parse("time:39 sequence:8 worker:16 unit:10ms epoch:2014-09-01T00:00:00Z")?;
     /// assert_eq!(Layout::parse("sonyflake")?, sonyflake);
-    /// # Ok::<(), snowflake_core::error::LayoutError>(())
+    /// # Ok::<(), snowflake_core::layout::LayoutError>(())
     /// ```
     pub fn parse(text: &str) -> Result<Self, LayoutError> {
         if text.len() > MAX_TEXT {
@@ -391,6 +391,93 @@ fn parse_epoch(word: &str, value: &str) -> Result<i64, LayoutError> {
         InstantError::Malformed => LayoutError::Epoch(quoted(word)),
     })
 }
+
+/// Why a text is not a layout. Each variant names the offending word, cut to [`MAX_QUOTED`] characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LayoutError {
+    /// The text holds no word.
+    Empty,
+    /// The text has more than [`MAX_TEXT`] bytes.
+    TooLong {
+        /// The text's length in bytes.
+        bytes: usize,
+    },
+    /// A single word without a colon that is not a built-in layout's name.
+    UnknownName(String),
+    /// A word that is not of the form `name:value`.
+    Malformed(String),
+    /// The word's name is none of the grammar's.
+    UnknownWord(String),
+    /// The word's name was there before.
+    Repeated(String),
+    /// A width that is no number from 1 to `max`.
+    Width {
+        /// The offending word.
+        word: String,
+        /// The widest this field can be, in bits.
+        max: u32,
+    },
+    /// Another field stands before `time`.
+    TimeNotFirst(String),
+    /// A field stands after `unit` or `epoch`, or `unit` after `epoch`.
+    OutOfOrder(String),
+    /// A required word is missing.
+    Missing(&'static str),
+    /// The widths add up to more than 63 bits.
+    TooWide {
+        /// The sum of all widths, in bits.
+        bits: u32,
+    },
+    /// A unit other than 1ms, 10ms, 100ms or 1s.
+    UnknownUnit(String),
+    /// An epoch that is no instant of the form `2025-01-01T00:00:00.000Z`, years 0001 to 9999.
+    Epoch(String),
+    /// An epoch without a zone.
+    EpochWithoutZone(String),
+    /// Time that does not end before timestamptz does (294277-01-01).
+    EndsTooLate {
+        /// The width of `time`, in bits.
+        bits: u32,
+    },
+}
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "layout is empty"),
+            Self::TooLong { bytes } => {
+                write!(f, "layout has {bytes} bytes, the limit is {}", MAX_TEXT)
+            }
+            Self::UnknownName(word) => write!(f, "unknown layout \"{word}\""),
+            Self::Malformed(word) => write!(f, "layout word \"{word}\" is not of the form name:value"),
+            Self::UnknownWord(word) => write!(f, "unknown layout field \"{word}\""),
+            Self::Repeated(word) => write!(f, "layout word \"{word}\" repeats a field"),
+            Self::Width { word, max } => {
+                write!(f, "width in layout word \"{word}\" is outside the range 1..{max}")
+            }
+            Self::TimeNotFirst(word) => {
+                write!(f, "layout word \"{word}\" stands before \"time\", which must be the first field")
+            }
+            Self::OutOfOrder(word) => {
+                write!(f, "layout word \"{word}\" is out of order: fields come first, then unit, then epoch")
+            }
+            Self::Missing(name) => write!(f, "layout has no \"{name}\""),
+            Self::TooWide { bits } => write!(f, "layout fields add up to {bits} bits, the limit is 63"),
+            Self::UnknownUnit(word) => {
+                write!(f, "unit in layout word \"{word}\" is none of 1ms, 10ms, 100ms, 1s")
+            }
+            Self::Epoch(word) => {
+                write!(f, "epoch in layout word \"{word}\" is not an instant of the years 0001 to 9999")
+            }
+            Self::EpochWithoutZone(word) => write!(f, "epoch in layout word \"{word}\" has no time zone"),
+            Self::EndsTooLate { bits } => {
+                write!(f, "layout word \"time:{bits}\" reaches beyond the last instant of timestamptz")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LayoutError {}
 
 #[cfg(test)]
 mod tests {

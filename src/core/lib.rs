@@ -15,8 +15,10 @@
 //! | Up to where may a database draw, and how do its sessions know? | [`published`] |
 //! | Which atomics are there? | [`atomic`] |
 //! | Where does the time come from, how is an instant written? | [`clock`] |
-//! | What can go wrong with a text or a number? | [`error`] |
-//! | Which word was meant by one that is misspelt? | [`spelling`] |
+//! | Which word did a user mean, and how much of it does an error repeat? | [`spelling`] |
+//!
+//! An error stands beside what raises it: facts in variants, and one line of text for each, in PostgreSQL's message style. The
+//! extension adds SQLSTATE, DETAIL and HINT.
 //!
 //! ```
 //! use snowflake_core::generator::{Generator, Limits, NO_MARK};
@@ -41,7 +43,6 @@ pub mod atomic;
 pub mod bounds;
 pub mod clock;
 pub mod encoding;
-pub mod error;
 pub mod generator;
 pub mod id;
 pub mod identity;

@@ -1,4 +1,15 @@
-//! Which known word somebody meant who wrote another one.
+//! A user's words in errors: how much of one an error repeats, and which known word it was meant to be.
+
+/// The most characters of a user's text that an error repeats, so that no error grows with its input.
+pub const MAX_QUOTED: usize = 40;
+
+/// Cuts `word` to [`MAX_QUOTED`] characters for use in an error.
+pub(crate) fn quoted(word: &str) -> String {
+    match word.char_indices().nth(MAX_QUOTED) {
+        Some((end, _)) => format!("{}...", &word[..end]),
+        None => word.to_owned(),
+    }
+}
 
 /// Returns the candidate that is nearest to `word` by letters that are wrong, missing, too many or swapped, whatever their case;
 /// `None` if half of the longer word or more would have to change.

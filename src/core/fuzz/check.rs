@@ -1,7 +1,7 @@
 //! What must hold for any bytes that somebody takes for a layout: the fuzzer and `tests/corpus.rs` run the same check.
 
-use snowflake_core::error::MAX_QUOTED;
 use snowflake_core::layout::{Field, Layout, MAX_TEXT};
+use snowflake_core::spelling::MAX_QUOTED;
 
 /// Panics if reading `bytes` as a layout breaks a promise.
 ///

@@ -1,7 +1,7 @@
 //! What must hold for any bytes that somebody takes for the text of an id: the fuzzer and `tests/corpus.rs` run the same check.
 
-use snowflake_core::encoding::Encoding;
-use snowflake_core::error::{EncodingError, MAX_QUOTED};
+use snowflake_core::encoding::{Encoding, EncodingError};
+use snowflake_core::spelling::MAX_QUOTED;
 
 /// Panics if reading `bytes` as the text of an id breaks a promise.
 ///

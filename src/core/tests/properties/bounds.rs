@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use snowflake_core::bounds::Instant;
-use snowflake_core::error::IdError;
+use snowflake_core::id::IdError;
 use snowflake_core::layout::{Field, Layout};
 
 use crate::config;

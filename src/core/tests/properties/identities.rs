@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use snowflake_core::error::IdError;
 use snowflake_core::generator::{Generator, Limits, NO_MARK};
+use snowflake_core::id::IdError;
 use snowflake_core::identity::{Drawing, Identity, LaneName};
 use snowflake_core::layout::Field;
 

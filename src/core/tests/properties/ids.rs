@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use snowflake_core::error::IdError;
+use snowflake_core::id::IdError;
 use snowflake_core::layout::{Field, Layout};
 
 use crate::config;
