@@ -1,19 +1,19 @@
-//! Every error that a user can see: one place that maps it to SQLSTATE, primary message, DETAIL and HINT.
+//! Every error that a user can see, with its SQLSTATE, primary message, DETAIL and HINT in one place each; those of converting a
+//! column are in `convert/error.rs`.
 //!
-//! The texts follow PostgreSQL's error message style guide. The core's errors bring their facts and their line of text;
-//! only this file knows SQLSTATEs, and `convert/error.rs` for what keeps a column from becoming a snowflake column. Errors that
-//! PostgreSQL words itself (read-only, recovery) are raised by its own functions, see `backend.rs`.
+//! The texts follow PostgreSQL's error message style guide. The core's errors bring their facts and their line of text; only these
+//! two files know SQLSTATEs. Errors that PostgreSQL words itself (read-only, recovery) are raised by its own functions, see
+//! `backend.rs`.
 
 use std::fmt;
 
 use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
 use snowflake_core::clock::Utc;
 use snowflake_core::encoding::{Encoding, EncodingError};
 use snowflake_core::id::IdError;
 use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
-
-use crate::convert::Unconvertible;
 
 /// What can go wrong between SQL and the core.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,8 +56,6 @@ pub enum Error {
     NoExtension,
     /// So many databases draw ids already.
     TooManyDatabases(usize),
-    /// A column that cannot become a snowflake column.
-    Unconvertible(Unconvertible),
     /// A number of servers with a fraction, which PostgreSQL would round.
     NotWhole { setting: String, text: String },
     /// A name with our prefix that is no setting; the settings' names, and which of them may be meant.
@@ -77,12 +75,6 @@ pub struct Again {
     pub in_ms: i64,
     /// Whether the layout has no ids for then.
     pub is_never: bool,
-}
-
-impl From<Unconvertible> for Error {
-    fn from(error: Unconvertible) -> Self {
-        Self::Unconvertible(error)
-    }
 }
 
 impl From<LayoutError> for Error {
@@ -112,82 +104,97 @@ pub fn known_as(layout: &Layout) -> String {
     layout.built_in_name().map_or_else(|| layout.to_string(), str::to_owned)
 }
 
-/// The setting that gives a field's number.
-fn setting_of(field: Field) -> &'static str {
-    if field == Field::Datacenter { "snowflake_id.datacenter_id" } else { "snowflake_id.worker_id" }
+/// What PostgreSQL reports.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    pub sqlstate: PgSqlErrorCode,
+    /// The primary message: one line, lower case, no period.
+    pub message: String,
+    /// Facts, in full sentences.
+    pub detail: Option<String>,
+    /// What to do about it, in full sentences.
+    pub hint: Option<String>,
 }
 
-impl Error {
-    /// The error's SQLSTATE.
-    pub fn sqlstate(&self) -> PgSqlErrorCode {
-        use PgSqlErrorCode::*;
-        match self {
-            Self::Id(IdError::Time { .. }) | Self::ClockBeforeEpoch { .. } => ERRCODE_DATETIME_FIELD_OVERFLOW,
-            Self::Layout(_) | Self::Id(_) | Self::Encoding(_) | Self::NegativeCount(_) | Self::FarAhead { .. } => {
-                ERRCODE_INVALID_PARAMETER_VALUE
-            }
-            Self::LayoutRefused(_) | Self::NotPreloaded | Self::NotSet(_) | Self::NothingDrawn => {
-                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE
-            }
-            Self::OtherLayout { .. } | Self::NoExtension | Self::MarkInUse | Self::SameNumber => {
-                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE
-            }
-            Self::TooManyDatabases(_) => ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-            Self::TimeUsedUp(_) => ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
-            Self::Rollback { .. } | Self::BehindMark { .. } | Self::Jumped { .. } => ERRCODE_SYSTEM_ERROR,
-            Self::Unconvertible(error) => error.sqlstate(),
-            Self::NotWhole { .. } => ERRCODE_INVALID_PARAMETER_VALUE,
-            Self::UnknownSetting { .. } => ERRCODE_UNDEFINED_OBJECT,
-            Self::OtherPrefix { .. } | Self::BeforeCitus => ERRCODE_WARNING,
-        }
+impl Report {
+    pub fn new(sqlstate: PgSqlErrorCode, message: impl Into<String>) -> Self {
+        Self { sqlstate, message: message.into(), detail: None, hint: None }
     }
 
-    /// The primary message: one line, lower case, no period.
-    pub fn message(&self) -> String {
-        match self {
-            Self::Layout(error) => error.to_string(),
-            Self::Id(error) => error.to_string(),
-            Self::Encoding(error) => error.to_string(),
-            Self::LayoutRefused(_) => "the server's layout is not known in this session".into(),
-            Self::NotPreloaded => "snowflake_id must be loaded via \"shared_preload_libraries\"".into(),
-            Self::NotSet(field) => format!("parameter \"{}\" is not set", setting_of(*field)),
-            Self::NothingDrawn => "no id has been drawn in this session yet".into(),
-            Self::NegativeCount(count) => format!("count {count} is outside the range 0..{}", i32::MAX),
-            Self::ClockBeforeEpoch { .. } => "clock is before the layout's epoch".into(),
-            Self::TimeUsedUp(layout) => format!("the time of layout \"{}\" is used up", known_as(layout)),
-            Self::Rollback { behind_ms, .. } => {
-                format!("clock is {behind_ms} ms behind the last id")
-            }
-            Self::BehindMark { behind_ms, .. } => {
-                format!("clock is {behind_ms} ms behind the last id that can have been drawn")
-            }
-            Self::FarAhead { id_ms, .. } => format!("id of {} is too far ahead of the clock", Utc(*id_ms)),
-            Self::Jumped { jump_ms, .. } => format!("clock jumped ahead by {jump_ms} ms"),
-            Self::OtherLayout { layout, .. } => {
-                format!("layout \"{}\" is not the one that this database's ids were drawn with", known_as(layout))
-            }
-            Self::MarkInUse => "cannot reset a mark that is in use".into(),
-            Self::SameNumber => "cannot reset the mark of a server whose number has not changed".into(),
-            Self::NoExtension => "extension \"snowflake_id\" is not created in this database".into(),
-            Self::TooManyDatabases(most) => format!("ids are drawn in {most} databases already, which is the limit"),
-            Self::Unconvertible(error) => error.message(),
-            // As PostgreSQL words the first two.
-            Self::NotWhole { setting, text } => format!("invalid value for parameter \"{setting}\": \"{text}\""),
-            Self::UnknownSetting { name, .. } => format!("unrecognized configuration parameter \"{name}\""),
-            Self::OtherPrefix { name, .. } => format!("configuration parameter \"{name}\" has no effect"),
-            Self::BeforeCitus => "\"citus\" stands after \"snowflake_id\" in \"shared_preload_libraries\"".into(),
-        }
+    /// The same with a DETAIL.
+    pub fn detail(self, detail: impl Into<String>) -> Self {
+        Self { detail: Some(detail.into()), ..self }
     }
 
-    /// The DETAIL: facts, in full sentences.
-    pub fn detail(&self) -> Option<String> {
+    /// The same with a HINT.
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// Reports it at a level. Returns only below ERROR.
+    pub fn report(self, level: PgLogLevel) {
+        let mut report = ErrorReport::new(self.sqlstate, self.message, "snowflake_id");
+        if let Some(detail) = self.detail {
+            report = report.set_detail(detail);
+        }
+        if let Some(hint) = self.hint {
+            report = report.set_hint(hint);
+        }
+        report.report(level);
+    }
+
+    /// Writes it to the server's log, with what comes of it before its message.
+    pub fn log(self, consequence: &str) {
+        let message = format!("snowflake_id: {consequence}: {}", self.message);
+        Self { message, ..self }.report(PgLogLevel::LOG);
+    }
+}
+
+/// What can be reported.
+pub trait Reportable {
+    fn report(&self) -> Report;
+}
+
+impl Reportable for LayoutError {
+    fn report(&self) -> Report {
+        let report = Report::new(ERRCODE_INVALID_PARAMETER_VALUE, self.to_string());
         match self {
-            Self::Id(IdError::Time { first_ms, last_ms, .. }) => {
-                Some(format!("The layout holds times from {} to {}.", Utc(*first_ms), Utc(*last_ms)))
+            Self::UnknownName(_) => {
+                let names: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+                report.hint(format!("The built-in layouts are {}.", names.join(", ")))
             }
-            Self::Encoding(EncodingError::Character { encoding, .. }) => {
+            _ => report.hint(format!("A layout is written like \"{}\".", BUILT_IN[0].1)),
+        }
+    }
+}
+
+impl Reportable for IdError {
+    fn report(&self) -> Report {
+        let report = Report::new(ERRCODE_INVALID_PARAMETER_VALUE, self.to_string());
+        match self {
+            Self::Id { .. } => report.hint("The id may have been drawn with another layout, or by something else."),
+            Self::Part { .. } => report,
+            Self::NoField { field, .. } => report.hint(format!("Give 0 as the {field}, or choose another layout.")),
+            Self::PartMissing(field) => report.hint(format!("Use the form of the function with {field}_id.")),
+            Self::NoBackup => report.hint("Switch \"snowflake_id.backup_worker\" off, or choose another layout."),
+            Self::Time { first_ms, last_ms, .. } => Report { sqlstate: ERRCODE_DATETIME_FIELD_OVERFLOW, ..report }
+                .detail(format!("The layout holds times from {} to {}.", Utc(*first_ms), Utc(*last_ms))),
+        }
+    }
+}
+
+impl Reportable for EncodingError {
+    fn report(&self) -> Report {
+        let report = Report::new(ERRCODE_INVALID_PARAMETER_VALUE, self.to_string());
+        match self {
+            Self::UnknownName(_) => {
+                let names = Encoding::ALL.map(Encoding::name);
+                report.hint(format!("The encodings are {}.", names.join(" and ")))
+            }
+            Self::Id(_) => report,
+            Self::Character { encoding, .. } => {
                 let symbols = encoding.symbols();
-                Some(match encoding {
+                report.detail(match encoding {
                     Encoding::Base32 => format!(
                         "The symbols are {symbols}. Lower case is read as upper case, I and L as 1, O as 0; hyphens are \
                          ignored; there is no check symbol."
@@ -195,162 +202,190 @@ impl Error {
                     Encoding::Base62 => format!("The symbols are {symbols}."),
                 })
             }
-            Self::Encoding(EncodingError::Length { encoding: Encoding::Base32, .. }) => {
-                Some("Hyphens do not count, and there is no check symbol.".into())
+            Self::Length { encoding, symbols, .. } => {
+                let report = match encoding {
+                    Encoding::Base32 => report.detail("Hyphens do not count, and there is no check symbol."),
+                    Encoding::Base62 => report,
+                };
+                if *symbols < encoding.length() {
+                    report.hint("Texts are padded with zeros on the left.")
+                } else {
+                    report
+                }
             }
-            Self::Encoding(EncodingError::Overflow { encoding, .. }) => {
+            Self::Overflow { encoding, .. } => {
                 let largest = encoding.encode(i64::MAX).unwrap_or_default();
-                Some(format!("The largest id, {}, is \"{largest}\".", i64::MAX))
+                report.detail(format!("The largest id, {}, is \"{largest}\".", i64::MAX))
             }
-            Self::LayoutRefused(text) => Some(format!(
-                "The client, the role or the database sets \"snowflake_id.layout\" to \"{text}\", which only the \
-                 configuration file may."
-            )),
-            Self::ClockBeforeEpoch { now_ms, layout } => {
-                Some(format!("It is {} by the clock, and the epoch is {}.", Utc(*now_ms), Utc(layout.epoch_ms())))
-            }
-            Self::TimeUsedUp(layout) => Some(format!("Its last instant was {}.", Utc(layout.last_instant_ms()))),
-            Self::Rollback { max_borrow_ms, again, .. } => Some(format!(
-                "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\"). {again}"
-            )),
-            Self::BehindMark { mark_ms, again, .. } => {
-                Some(format!("Ids of this database may carry times up to {}. {again}", Utc(*mark_ms)))
-            }
-            Self::FarAhead { now_ms, most_ms, .. } => Some(format!(
-                "The clock says {}; an advance may lead up to {most_ms} ms ahead of it (\"snowflake_id.max_clock_jump\", or a day \
-                 where that is 0).",
-                Utc(*now_ms)
-            )),
-            Self::Jumped { max_ms, .. } => Some(format!(
-                "Since this server last logged a mark it may jump by up to {max_ms} ms (\"snowflake_id.max_clock_jump\")."
-            )),
-            Self::OtherLayout { stored, .. } => Some(match Layout::built_in_with(*stored) {
-                Some(name) => format!("They were drawn with layout \"{name}\"."),
-                None => format!("They were drawn with a layout that is not built in (fingerprint {stored:016x})."),
-            }),
-            Self::MarkInUse => Some("Ids are drawn in this database, up to that mark.".into()),
-            Self::SameNumber => {
-                Some("Ids of this database carry a number with which this server draws, and could come again.".into())
-            }
-            Self::Unconvertible(error) => error.detail(),
-            Self::BeforeCitus => Some(
-                "Citus then takes the planner's hook away, by which conditions on an id's time use indexes and partitions on \
-                 ids. Ids are drawn all the same."
-                    .into(),
-            ),
-            _ => None,
         }
     }
+}
 
-    /// The HINT: what to do about it, in full sentences.
-    pub fn hint(&self) -> Option<String> {
-        Some(match self {
-            Self::Layout(LayoutError::UnknownName(_)) => {
-                let names: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-                format!("The built-in layouts are {}.", names.join(", "))
+impl Reportable for Error {
+    fn report(&self) -> Report {
+        match self {
+            Self::Layout(error) => error.report(),
+            Self::Id(error) => error.report(),
+            Self::Encoding(error) => error.report(),
+            Self::LayoutRefused(text) => {
+                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "the server's layout is not known in this session")
+                    .detail(format!(
+                        "The client, the role or the database sets \"snowflake_id.layout\" to \"{text}\", which only the \
+                         configuration file may."
+                    ))
+                    .hint("Remove that, or give the layout as an argument.")
             }
-            Self::Layout(_) => format!("A layout is written like \"{}\".", BUILT_IN[0].1),
-            Self::Id(IdError::Id { .. }) => {
-                "The id may have been drawn with another layout, or by something else.".into()
+            Self::NotPreloaded => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "snowflake_id must be loaded via \"shared_preload_libraries\"",
+            )
+            .hint("Add snowflake_id to \"shared_preload_libraries\" in postgresql.conf and restart the server."),
+            Self::NotSet(Field::Datacenter) => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "parameter \"snowflake_id.datacenter_id\" is not set",
+            )
+            .hint(
+                "Give the servers of each datacenter the datacenter's number, in postgresql.conf, and restart the server.",
+            ),
+            Self::NotSet(_) => {
+                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "parameter \"snowflake_id.worker_id\" is not set")
+                    .hint(
+                        "Give every primary of the fleet a number of its own, the same as its standbys', in \
+                         postgresql.conf, and restart the server.",
+                    )
             }
-            Self::Id(IdError::PartMissing(field)) => format!("Use the form of the function with {field}_id."),
-            Self::Id(IdError::NoField { field, .. }) => format!("Give 0 as the {field}, or choose another layout."),
-            Self::Id(IdError::NoBackup) => {
-                "Switch \"snowflake_id.backup_worker\" off, or choose another layout.".into()
+            Self::NothingDrawn => {
+                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "no id has been drawn in this session yet")
+                    .hint("Call snowflake_next() first.")
             }
-            Self::Id(IdError::Part { .. } | IdError::Time { .. }) => return None,
-            Self::Encoding(EncodingError::UnknownName(_)) => {
-                let names = Encoding::ALL.map(Encoding::name);
-                format!("The encodings are {}.", names.join(" and "))
+            Self::NegativeCount(count) => Report::new(
+                ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("count {count} is outside the range 0..{}", i32::MAX),
+            ),
+            Self::ClockBeforeEpoch { now_ms, layout } => {
+                Report::new(ERRCODE_DATETIME_FIELD_OVERFLOW, "clock is before the layout's epoch")
+                    .detail(format!("It is {} by the clock, and the epoch is {}.", Utc(*now_ms), Utc(layout.epoch_ms())))
+                    .hint("Check the server's clock and its time synchronization, and the epoch of \"snowflake_id.layout\".")
             }
-            Self::Encoding(EncodingError::Length { encoding, symbols, .. }) if *symbols < encoding.length() => {
-                "Texts are padded with zeros on the left.".into()
+            Self::TimeUsedUp(layout) => Report::new(
+                ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
+                format!("the time of layout \"{}\" is used up", known_as(layout)),
+            )
+            .detail(format!("Its last instant was {}.", Utc(layout.last_instant_ms())))
+            .hint(
+                "Check the server's clock. If it is right, choose another layout for new ids; old ids can still be read.",
+            ),
+            Self::Rollback { behind_ms, max_borrow_ms, again } => {
+                Report::new(ERRCODE_SYSTEM_ERROR, format!("clock is {behind_ms} ms behind the last id"))
+                    .detail(format!(
+                        "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\"). {again}"
+                    ))
+                    .hint(again.hint("If the clock was wrong only at the first draw after the start, restart the server. "))
             }
-            Self::Encoding(_) => return None,
-            Self::LayoutRefused(_) => "Remove that, or give the layout as an argument.".into(),
-            Self::NotPreloaded => {
-                "Add snowflake_id to \"shared_preload_libraries\" in postgresql.conf and restart the server.".into()
+            Self::BehindMark { behind_ms, mark_ms, again } => Report::new(
+                ERRCODE_SYSTEM_ERROR,
+                format!("clock is {behind_ms} ms behind the last id that can have been drawn"),
+            )
+            .detail(format!("Ids of this database may carry times up to {}. {again}", Utc(*mark_ms)))
+            .hint(again.hint("")),
+            Self::Jumped { jump_ms, max_ms } => {
+                Report::new(ERRCODE_SYSTEM_ERROR, format!("clock jumped ahead by {jump_ms} ms"))
+                    .detail(format!(
+                        "Since this server last logged a mark it may jump by up to {max_ms} ms (\"snowflake_id.max_clock_jump\")."
+                    ))
+                    .hint(
+                        "Check the server's clock. If it is right now, and was wrong before, restart the server or raise \
+                         \"snowflake_id.max_clock_jump\".",
+                    )
             }
-            Self::NotSet(Field::Datacenter) => "Give the servers of each datacenter the datacenter's number, in \
-                 postgresql.conf, and restart the server."
-                .into(),
-            Self::NotSet(_) => "Give every primary of the fleet a number of its own, the same as its standbys', in \
-                 postgresql.conf, and restart the server."
-                .into(),
-            Self::NothingDrawn => "Call snowflake_next() first.".into(),
-            Self::NegativeCount(_) => return None,
-            Self::ClockBeforeEpoch { .. } => {
-                "Check the server's clock and its time synchronization, and the epoch of \"snowflake_id.layout\".".into()
-            }
-            Self::TimeUsedUp(_) => {
-                "Check the server's clock. If it is right, choose another layout for new ids; old ids can still be read."
-                    .into()
-            }
-            Self::Rollback { again, .. } => {
-                again.hint("If the clock was wrong only at the first draw after the start, restart the server. ")
-            }
-            Self::BehindMark { again, .. } => again.hint(""),
-            Self::FarAhead { id_ms, .. } => format!(
+            Self::FarAhead { id_ms, now_ms, most_ms } => Report::new(
+                ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("id of {} is too far ahead of the clock", Utc(*id_ms)),
+            )
+            .detail(format!(
+                "The clock says {}; an advance may lead up to {most_ms} ms ahead of it (\"snowflake_id.max_clock_jump\", or a \
+                 day where that is 0).",
+                Utc(*now_ms)
+            ))
+            .hint(format!(
                 "Look for a value that is not an id of this layout, and check the server's clock. If the id is meant, call \
                  snowflake_advance(id, true): no id is then drawn in this database until the clock has passed {}, and neither \
                  a rollback nor a restart undoes that.",
                 Utc(*id_ms)
-            ),
-            Self::Jumped { .. } => "Check the server's clock. If it is right now, and \
-                 was wrong before, restart the server or raise \"snowflake_id.max_clock_jump\"."
-                .into(),
-            Self::OtherLayout { .. } => {
+            )),
+            Self::OtherLayout { stored, layout } => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("layout \"{}\" is not the one that this database's ids were drawn with", known_as(layout)),
+            )
+            .detail(match Layout::built_in_with(*stored) {
+                Some(name) => format!("They were drawn with layout \"{name}\"."),
+                None => format!("They were drawn with a layout that is not built in (fingerprint {stored:016x})."),
+            })
+            .hint(
                 "Set \"snowflake_id.layout\" to that layout and restart the server, or give the layout as an argument to \
-                 read ids. To change the layout for good, call snowflake_accept_layout()."
-                    .into()
+                 read ids. To change the layout for good, call snowflake_accept_layout().",
+            ),
+            Self::MarkInUse => {
+                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "cannot reset a mark that is in use")
+                    .detail("Ids are drawn in this database, up to that mark.")
+                    .hint(
+                        "Give the server a number that no server of the fleet has had, restart it, and call \
+                         snowflake_reset_mark() before anything is drawn.",
+                    )
             }
-            Self::MarkInUse => "Give the server a number that no server of the fleet has had, restart it, and \
-                 call snowflake_reset_mark() before anything is drawn."
-                .into(),
-            Self::SameNumber => {
-                "Set \"snowflake_id.worker_id\" to a number that no server of the fleet has had, and restart the server."
-                    .into()
+            Self::SameNumber => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "cannot reset the mark of a server whose number has not changed",
+            )
+            .detail("Ids of this database carry a number with which this server draws, and could come again.")
+            .hint(
+                "Set \"snowflake_id.worker_id\" to a number that no server of the fleet has had, and restart the server.",
+            ),
+            Self::NoExtension => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "extension \"snowflake_id\" is not created in this database",
+            )
+            .hint("Use CREATE EXTENSION snowflake_id."),
+            Self::TooManyDatabases(most) => Report::new(
+                ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+                format!("ids are drawn in {most} databases already, which is the limit"),
+            )
+            .hint(PLACES),
+            // As PostgreSQL words the first two.
+            Self::NotWhole { setting, text } => Report::new(
+                ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"{setting}\": \"{text}\""),
+            )
+            .hint("The value must be a whole number."),
+            Self::UnknownSetting { name, meant, known } => {
+                Report::new(ERRCODE_UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\"")).hint(
+                    match meant {
+                        Some(meant) => format!("Perhaps you meant \"{meant}\"."),
+                        None => format!("The settings are {}.", known.join(", ")),
+                    },
+                )
             }
-            Self::NoExtension => "Use CREATE EXTENSION snowflake_id.".into(),
-            Self::TooManyDatabases(_) => PLACES.into(),
-            Self::Unconvertible(error) => return error.hint(),
-            Self::NotWhole { .. } => "The value must be a whole number.".into(),
-            Self::UnknownSetting { meant: Some(meant), .. } | Self::OtherPrefix { meant, .. } => {
-                format!("Perhaps you meant \"{meant}\".")
+            Self::OtherPrefix { name, meant } => {
+                Report::new(ERRCODE_WARNING, format!("configuration parameter \"{name}\" has no effect"))
+                    .hint(format!("Perhaps you meant \"{meant}\"."))
             }
-            Self::UnknownSetting { known, .. } => format!("The settings are {}.", known.join(", ")),
-            Self::BeforeCitus => {
-                "Set \"shared_preload_libraries\" to 'citus,snowflake_id', in this order, and restart the server.".into()
-            }
-        })
-    }
-
-    /// The error as PostgreSQL reports it.
-    pub fn report(&self) -> ErrorReport {
-        self.report_with(self.message())
-    }
-
-    /// What is said, as a warning, when few places for databases are left.
-    pub fn few_places(taken: usize, all: usize) -> ErrorReport {
-        let message = format!("snowflake_id: {taken} of {all} places for databases that draw ids are taken");
-        ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, "snowflake_id").set_hint(PLACES)
-    }
-
-    /// Writes the error to the server's log, with what comes of it before its message.
-    pub fn log(&self, consequence: &str) {
-        self.report_with(format!("snowflake_id: {consequence}: {}", self.message())).report(PgLogLevel::LOG);
-    }
-
-    fn report_with(&self, message: String) -> ErrorReport {
-        let mut report = ErrorReport::new(self.sqlstate(), message, "snowflake_id");
-        if let Some(detail) = self.detail() {
-            report = report.set_detail(detail);
+            Self::BeforeCitus => Report::new(
+                ERRCODE_WARNING,
+                "\"citus\" stands after \"snowflake_id\" in \"shared_preload_libraries\"",
+            )
+            .detail(
+                "Citus then takes the planner's hook away, by which conditions on an id's time use indexes and partitions on \
+                 ids. Ids are drawn all the same.",
+            )
+            .hint("Set \"shared_preload_libraries\" to 'citus,snowflake_id', in this order, and restart the server."),
         }
-        if let Some(hint) = self.hint() {
-            report = report.set_hint(hint);
-        }
-        report
     }
+}
+
+/// What is said, as a warning, when few places for databases are left.
+pub fn few_places(taken: usize, all: usize) -> Report {
+    let message = format!("snowflake_id: {taken} of {all} places for databases that draw ids are taken");
+    Report::new(ERRCODE_WARNING, message).hint(PLACES)
 }
 
 impl Again {
@@ -386,18 +421,18 @@ pub trait OrRaise<T> {
     fn or_raise(self) -> T;
 }
 
-impl<T, E: Into<Error>> OrRaise<T> for Result<T, E> {
+impl<T, E: Reportable> OrRaise<T> for Result<T, E> {
     #[inline]
     fn or_raise(self) -> T {
         match self {
             Ok(value) => value,
-            Err(error) => raise(error.into()),
+            Err(error) => raise(&error),
         }
     }
 }
 
 #[cold]
-fn raise(error: Error) -> ! {
+fn raise(error: &dyn Reportable) -> ! {
     error.report().report(PgLogLevel::ERROR);
     unreachable!("reporting at level ERROR does not return")
 }

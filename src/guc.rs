@@ -28,7 +28,7 @@ use snowflake_core::spelling::{distance, nearest};
 
 use crate::backend::{self, WallClock};
 use crate::configuration::{self, Given, Place, has_prefix};
-use crate::error::{Error, known_as};
+use crate::error::{Error, Report, Reportable, known_as};
 use crate::local::Local;
 use crate::values::{DEFAULT_LAYOUT, NOT_SET, Next, Setting, Values, is_rounded, number as as_number};
 
@@ -484,7 +484,7 @@ struct Refused {
 impl<E: Into<Error>> From<E> for Refused {
     fn from(error: E) -> Self {
         let error = error.into();
-        Self { hint: error.hint(), error }
+        Self { hint: error.report().hint, error }
     }
 }
 
@@ -516,7 +516,7 @@ fn explain(setting: Setting, refused: Refused) {
     };
     // SAFETY: these variables exist for check hooks to set; a process has one thread.
     unsafe {
-        pg_sys::GUC_check_errmsg_string = copy(refused.error.message());
+        pg_sys::GUC_check_errmsg_string = copy(refused.error.report().message);
         pg_sys::GUC_check_errdetail_string = copy(detail(setting));
         pg_sys::GUC_check_errhint_string = refused.hint.map_or(ptr::null_mut(), copy);
     }
@@ -607,7 +607,7 @@ fn hint_at_start(values: &Values, error: &IdError) -> Option<String> {
     match error {
         IdError::Part { .. } => Some(format!("The layout {layout}.")),
         IdError::NoField { .. } => Some(format!("Remove the setting, or choose another layout; the layout {layout}.")),
-        error => Error::from(error.clone()).hint(),
+        error => error.report().hint,
     }
 }
 
@@ -659,9 +659,7 @@ pub unsafe extern "C-unwind" fn check_alter_system(statement: *mut pg_sys::Alter
         }),
     };
     if let Err((Refused { error, hint }, detail)) = result {
-        let report =
-            pg_sys::panic::ErrorReport::new(error.sqlstate(), error.message(), "snowflake_id").set_detail(detail);
-        hint.into_iter().fold(report, pg_sys::panic::ErrorReport::set_hint).report(PgLogLevel::ERROR);
+        Report { detail: Some(detail), hint, ..error.report() }.report(PgLogLevel::ERROR);
     }
 }
 

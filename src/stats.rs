@@ -13,7 +13,7 @@ use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
 
 use crate::backend::{self, WaitEvent, WallClock};
-use crate::error::Error;
+use crate::error::{Error, Reportable, few_places};
 use crate::guc::{self, Config};
 use crate::shmem::{self, Counter, Counts, Notice, OfBackend};
 
@@ -169,7 +169,7 @@ pub fn note_refusal(error: &Error) {
     };
     count(counter, 1);
     if shmem::is_due(notice, MINUTE_MS) {
-        error.log("draws are refused");
+        error.report().log("draws are refused");
     }
 }
 
@@ -189,7 +189,7 @@ pub fn are_few_places_left(taken: usize, all: usize) -> bool {
 /// is looked at when a database takes one.)
 pub fn look_at_the_places(taken: usize, all: usize) {
     if are_few_places_left(taken, all) && shmem::is_due(Notice::FewPlaces, MINUTE_MS) {
-        Error::few_places(taken, all).report(PgLogLevel::WARNING);
+        few_places(taken, all).report(PgLogLevel::WARNING);
     }
 }
 

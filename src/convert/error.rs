@@ -1,15 +1,17 @@
 //! What keeps a column from becoming a snowflake column, and what the user is told when it becomes one: SQLSTATE, message, DETAIL
-//! and HINT of each. No `unsafe`. All other errors are in `src/error.rs`, which raises these, too.
+//! and HINT of each. No `unsafe`. All other errors are in `src/error.rs`.
 
-use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
 use snowflake_core::layout::Layout;
 
-use crate::error::known_as;
+use crate::error::{Error, Report, Reportable, known_as};
 
 /// Why a column cannot become a snowflake column as it is. Tables by their names in SQL, with the schema; lists one to a line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Unconvertible {
+    /// No id can be drawn, so that it is not known which ones are to come.
+    NoIds(Error),
     /// The transaction sees only what was committed before it began.
     Isolation(String),
     /// A list of columns has a NULL in it.
@@ -57,156 +59,158 @@ pub enum Unconvertible {
     ValuesAhead { table: String, column: String, greatest: i64, next: i64 },
 }
 
-impl Unconvertible {
-    pub fn sqlstate(&self) -> PgSqlErrorCode {
-        use PgSqlErrorCode::*;
-        match self {
-            Self::Isolation(_) => ERRCODE_ACTIVE_SQL_TRANSACTION,
-            Self::Null => ERRCODE_NULL_VALUE_NOT_ALLOWED,
-            Self::Name(_) => ERRCODE_INVALID_PARAMETER_VALUE,
-            Self::Unknown(_) | Self::NoRelation(_) => ERRCODE_UNDEFINED_TABLE,
-            Self::NoTable(_) => ERRCODE_WRONG_OBJECT_TYPE,
-            Self::System(_) | Self::NotOwner(_) => ERRCODE_INSUFFICIENT_PRIVILEGE,
-            Self::NoColumn { .. } => ERRCODE_UNDEFINED_COLUMN,
-            Self::Type { .. } => ERRCODE_DATATYPE_MISMATCH,
-            Self::Generated { .. } | Self::Inherited { .. } | Self::ForeignKey { .. } => {
-                ERRCODE_INVALID_TABLE_DEFINITION
-            }
-            Self::PartitionKey { .. } | Self::TypedTable { .. } | Self::TwoParents { .. } => {
-                ERRCODE_INVALID_TABLE_DEFINITION
-            }
-            Self::TooNarrow(_) | Self::ValuesAhead { .. } => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            Self::Dependents { .. } | Self::IdentityInUse { .. } => ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST,
-            Self::Several(reasons) => reasons[0].sqlstate(),
-            Self::Busy => ERRCODE_LOCK_NOT_AVAILABLE,
-        }
+impl From<Error> for Unconvertible {
+    fn from(error: Error) -> Self {
+        Self::NoIds(error)
     }
+}
 
-    pub fn message(&self) -> String {
+impl Reportable for Unconvertible {
+    fn report(&self) -> Report {
         match self {
-            Self::Isolation(level) => {
-                format!("cannot convert a column in a transaction of isolation level \"{level}\"")
+            Self::NoIds(error) => error.report(),
+            Self::Isolation(level) => Report::new(
+                ERRCODE_ACTIVE_SQL_TRANSACTION,
+                format!("cannot convert a column in a transaction of isolation level \"{level}\""),
+            )
+            .hint("Use a transaction of isolation level READ COMMITTED."),
+            Self::Null => Report::new(ERRCODE_NULL_VALUE_NOT_ALLOWED, "list of columns must not contain NULL"),
+            Self::Name(name) => Report::new(
+                ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("\"{name}\" does not name a column of a table"),
+            )
+            .hint("Write table.column or schema.table.column, each part quoted where SQL needs it."),
+            Self::Unknown(name) => {
+                Report::new(ERRCODE_UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
             }
-            Self::Null => "list of columns must not contain NULL".into(),
-            Self::Name(name) => format!("\"{name}\" does not name a column of a table"),
-            Self::Unknown(name) => format!("relation \"{name}\" does not exist"),
-            Self::NoRelation(number) => format!("relation with OID {number} does not exist"),
-            Self::NoTable(name) => format!("{name} is not a table"),
-            Self::System(table) => format!("permission denied: {table} is a system catalog"),
-            Self::NotOwner(table) => format!("must be owner of table {table}"),
-            Self::NoColumn { table, column } => format!("column \"{column}\" of table {table} does not exist"),
-            Self::Type { table, column, type_name } => {
-                format!("column \"{column}\" of table {table} is of type {type_name}")
+            Self::NoRelation(number) => {
+                Report::new(ERRCODE_UNDEFINED_TABLE, format!("relation with OID {number} does not exist"))
             }
-            Self::Generated { table, column } => {
-                format!("column \"{column}\" of table {table} is a generated column")
-            }
-            Self::Inherited { table, column, parent } => {
-                format!("column \"{column}\" of table {table} is inherited from {parent}")
-            }
-            Self::ForeignKey { table, column, referred } => {
-                format!("column \"{column}\" of table {table} refers to {referred}")
-            }
-            Self::TooNarrow(_) => "ids do not fit into columns that are narrower than bigint".into(),
-            Self::PartitionKey { table, column, .. } => {
-                format!("cannot widen column \"{column}\": table {table} is partitioned by it")
-            }
-            Self::TypedTable { table, column } => {
-                format!("cannot widen column \"{column}\" of typed table {table}")
-            }
-            Self::TwoParents { table, column } => {
-                format!("cannot widen column \"{column}\": table {table} inherits it from two tables")
-            }
-            Self::Dependents { .. } => "cannot widen columns that other objects depend on".into(),
-            Self::IdentityInUse { sequence, .. } => {
-                format!("cannot drop identity sequence {sequence} because other objects depend on it")
-            }
-            Self::Several(reasons) => format!("cannot convert the columns for {} reasons", reasons.len()),
-            Self::Busy => "could not lock all tables at the same time within \"lock_timeout\"".into(),
-            Self::ValuesAhead { table, column, .. } => {
-                format!("column \"{column}\" of table {table} holds a value that is not below the ids to come")
-            }
-        }
-    }
-
-    pub fn detail(&self) -> Option<String> {
-        match self {
-            Self::TooNarrow(columns) => Some(format!("To be widened:\n{columns}")),
-            Self::PartitionKey { type_name, .. } => {
-                Some(format!("It is of type {type_name}, into which ids do not fit."))
-            }
-            Self::Several(reasons) => {
-                let line = |reason: &Self| {
-                    reason.message() + &reason.detail().map_or(String::new(), |detail| format!(": {detail}"))
-                };
-                Some(reasons.iter().map(line).collect::<Vec<_>>().join("\n"))
-            }
-            Self::ForeignKey { .. } => Some("No row that it refers to has the id that its default would draw.".into()),
-            Self::Dependents { objects, unwritten } if !unwritten.is_empty() => {
-                Some(format!("{objects}\nStatements that make it again cannot be written for:\n{unwritten}"))
-            }
-            Self::Dependents { objects, .. } | Self::IdentityInUse { objects, .. } => Some(objects.clone()),
-            Self::ValuesAhead { greatest, next, .. } => {
-                Some(format!("The greatest value is {greatest}, the next id is {next}."))
-            }
-            _ => None,
-        }
-    }
-
-    pub fn hint(&self) -> Option<String> {
-        Some(match self {
-            Self::Isolation(_) => "Use a transaction of isolation level READ COMMITTED.".into(),
-            Self::NoTable(_) => "Name the table that holds the values.".into(),
-            Self::Type { .. } => {
-                "Ids are of type bigint. Columns of type smallint, integer, bigint, or a domain directly over bigint, can hold them, the \
-                 first two after they have been widened."
-                    .into()
-            }
-            Self::Name(_) => "Write table.column or schema.table.column, each part quoted where SQL needs it.".into(),
-            Self::ForeignKey { referred, .. } => format!(
-                "Convert the column of {referred} that it refers to, which widens this one too; or drop the foreign key."
+            Self::NoTable(name) => Report::new(ERRCODE_WRONG_OBJECT_TYPE, format!("{name} is not a table"))
+                .hint("Name the table that holds the values."),
+            Self::System(table) => Report::new(
+                ERRCODE_INSUFFICIENT_PRIVILEGE,
+                format!("permission denied: {table} is a system catalog"),
             ),
-            Self::Generated { .. } => "Give the ids a column of their own.".into(),
-            Self::Inherited { parent, .. } => {
-                format!("Convert the column of {parent}; its partitions and children are converted with it.")
+            Self::NotOwner(table) => {
+                Report::new(ERRCODE_INSUFFICIENT_PRIVILEGE, format!("must be owner of table {table}"))
             }
-            Self::TooNarrow(_) => "Call it with rewrite => true to widen them, which rewrites their tables while \
-                 nobody else can use these."
-                .into(),
-            Self::PartitionKey { .. } => "Create a new table that is partitioned by a bigint column, and move the rows.".into(),
-            Self::TypedTable { table, .. } => {
-                format!("Use ALTER TABLE {table} NOT OF, to give the table columns of its own.")
-            }
-            Self::TwoParents { .. } => "Use ALTER TABLE ... NO INHERIT, convert, and let the table inherit again.".into(),
-            Self::Dependents { unwritten, .. } if unwritten.is_empty() => {
-                "Call it with dry_run => true: the statements that it then returns drop these objects, convert, and make the \
-                 objects again. Run them in one transaction."
-                    .into()
-            }
-            Self::Dependents { .. } => "Drop or change those, and call it again.".into(),
-            Self::Several(reasons) => {
-                // Each once, in the order of the reasons.
-                let mut hints = Vec::new();
-                for hint in reasons.iter().filter_map(Self::hint) {
-                    if !hints.contains(&hint) {
-                        hints.push(hint);
-                    }
+            Self::NoColumn { table, column } => Report::new(
+                ERRCODE_UNDEFINED_COLUMN,
+                format!("column \"{column}\" of table {table} does not exist"),
+            ),
+            Self::Type { table, column, type_name } => Report::new(
+                ERRCODE_DATATYPE_MISMATCH,
+                format!("column \"{column}\" of table {table} is of type {type_name}"),
+            )
+            .hint(
+                "Ids are of type bigint. Columns of type smallint, integer, bigint, or a domain directly over bigint, can hold \
+                 them, the first two after they have been widened.",
+            ),
+            Self::Generated { table, column } => Report::new(
+                ERRCODE_INVALID_TABLE_DEFINITION,
+                format!("column \"{column}\" of table {table} is a generated column"),
+            )
+            .hint("Give the ids a column of their own."),
+            Self::Inherited { table, column, parent } => Report::new(
+                ERRCODE_INVALID_TABLE_DEFINITION,
+                format!("column \"{column}\" of table {table} is inherited from {parent}"),
+            )
+            .hint(format!("Convert the column of {parent}; its partitions and children are converted with it.")),
+            Self::ForeignKey { table, column, referred } => Report::new(
+                ERRCODE_INVALID_TABLE_DEFINITION,
+                format!("column \"{column}\" of table {table} refers to {referred}"),
+            )
+            .detail("No row that it refers to has the id that its default would draw.")
+            .hint(format!(
+                "Convert the column of {referred} that it refers to, which widens this one too; or drop the foreign key."
+            )),
+            Self::TooNarrow(columns) => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "ids do not fit into columns that are narrower than bigint",
+            )
+            .detail(format!("To be widened:\n{columns}"))
+            .hint(
+                "Call it with rewrite => true to widen them, which rewrites their tables while nobody else can use these.",
+            ),
+            Self::PartitionKey { table, column, type_name } => Report::new(
+                ERRCODE_INVALID_TABLE_DEFINITION,
+                format!("cannot widen column \"{column}\": table {table} is partitioned by it"),
+            )
+            .detail(format!("It is of type {type_name}, into which ids do not fit."))
+            .hint("Create a new table that is partitioned by a bigint column, and move the rows."),
+            Self::TypedTable { table, column } => Report::new(
+                ERRCODE_INVALID_TABLE_DEFINITION,
+                format!("cannot widen column \"{column}\" of typed table {table}"),
+            )
+            .hint(format!("Use ALTER TABLE {table} NOT OF, to give the table columns of its own.")),
+            Self::TwoParents { table, column } => Report::new(
+                ERRCODE_INVALID_TABLE_DEFINITION,
+                format!("cannot widen column \"{column}\": table {table} inherits it from two tables"),
+            )
+            .hint("Use ALTER TABLE ... NO INHERIT, convert, and let the table inherit again."),
+            Self::Dependents { objects, unwritten } => {
+                let report = Report::new(
+                    ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST,
+                    "cannot widen columns that other objects depend on",
+                );
+                if unwritten.is_empty() {
+                    report.detail(objects).hint(
+                        "Call it with dry_run => true: the statements that it then returns drop these objects, convert, and \
+                         make the objects again. Run them in one transaction.",
+                    )
+                } else {
+                    report
+                        .detail(format!(
+                            "{objects}\nStatements that make it again cannot be written for:\n{unwritten}"
+                        ))
+                        .hint("Drop or change those, and call it again.")
                 }
-                if hints.is_empty() {
-                    return None;
-                }
-                hints.join("\n")
             }
-            Self::Busy => "Try again when there is less going on, or with a longer \"lock_timeout\".".into(),
-            Self::IdentityInUse { .. } => "Give these objects a sequence of their own first.".into(),
-            Self::ValuesAhead { greatest, .. } => format!(
+            Self::IdentityInUse { sequence, objects } => Report::new(
+                ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST,
+                format!("cannot drop identity sequence {sequence} because other objects depend on it"),
+            )
+            .detail(objects)
+            .hint("Give these objects a sequence of their own first."),
+            Self::Several(reasons) => all_of(reasons),
+            Self::Busy => Report::new(
+                ERRCODE_LOCK_NOT_AVAILABLE,
+                "could not lock all tables at the same time within \"lock_timeout\"",
+            )
+            .hint("Try again when there is less going on, or with a longer \"lock_timeout\"."),
+            Self::ValuesAhead { table, column, greatest, next } => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("column \"{column}\" of table {table} holds a value that is not below the ids to come"),
+            )
+            .detail(format!("The greatest value is {greatest}, the next id is {next}."))
+            .hint(format!(
                 "If the values are ids of this layout, call snowflake_advance({greatest}), and convert when the clock has passed \
                  the time of that id. Else give these rows other values, or choose a layout whose ids are greater."
-            ),
-            Self::Null | Self::Unknown(_) | Self::NoRelation(_) | Self::System(_) | Self::NotOwner(_) | Self::NoColumn { .. } => {
-                return None;
-            }
-        })
+            )),
+        }
+    }
+}
+
+/// One report of several reasons: a line of DETAIL for each, and each HINT once. The SQLSTATE is the first one's.
+fn all_of(reasons: &[Unconvertible]) -> Report {
+    let reports: Vec<_> = reasons.iter().map(Reportable::report).collect();
+    let line = |report: &Report| match &report.detail {
+        Some(detail) => format!("{}: {detail}", report.message),
+        None => report.message.clone(),
+    };
+    let lines: Vec<_> = reports.iter().map(line).collect();
+    let mut hints = Vec::new();
+    for hint in reports.iter().filter_map(|report| report.hint.as_deref()) {
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+    let message = format!("cannot convert the columns for {} reasons", reasons.len());
+    Report {
+        detail: Some(lines.join("\n")),
+        hint: (!hints.is_empty()).then(|| hints.join("\n")),
+        ..Report::new(reports[0].sqlstate, message)
     }
 }
 
@@ -224,40 +228,38 @@ pub enum Notice<'a> {
 }
 
 impl Notice<'_> {
-    /// Sends the message.
+    /// Sends the message: a WARNING, or a NOTICE.
     pub fn send(&self) {
-        use PgSqlErrorCode::{ERRCODE_SUCCESSFUL_COMPLETION, ERRCODE_WARNING};
-        let report = |code, message: String| ErrorReport::new(code, message, "snowflake_id");
+        let report = self.report();
+        let level = if report.sqlstate == ERRCODE_WARNING { PgLogLevel::WARNING } else { PgLogLevel::NOTICE };
+        report.report(level);
+    }
+}
+
+impl Reportable for Notice<'_> {
+    fn report(&self) -> Report {
         match self {
             Self::Beyond2_53(layout) => {
-                report(ERRCODE_WARNING, format!("ids of layout \"{}\" exceed 2^53", known_as(layout)))
-                    .set_detail("JavaScript's numbers, and what reads JSON into such, are exact only up to there.")
-                    .set_hint("Pass ids on as strings where that matters, or draw them with layout \"js53\".")
-                    .report(PgLogLevel::WARNING);
+                Report::new(ERRCODE_WARNING, format!("ids of layout \"{}\" exceed 2^53", known_as(layout)))
+                    .detail("JavaScript's numbers, and what reads JSON into such, are exact only up to there.")
+                    .hint("Pass ids on as strings where that matters, or draw them with layout \"js53\".")
             }
             Self::NoPartition { table, next } => {
-                report(ERRCODE_WARNING, format!("no partition of table {table} takes the ids to come"))
-                    .set_detail(format!("The next id is {next}."))
-                    .set_hint("Create partitions for them, with snowflake_min() for their bounds.")
-                    .report(PgLogLevel::WARNING);
+                Report::new(ERRCODE_WARNING, format!("no partition of table {table} takes the ids to come"))
+                    .detail(format!("The next id is {next}."))
+                    .hint("Create partitions for them, with snowflake_min() for their bounds.")
             }
             Self::Dependents(objects) => {
-                report(ERRCODE_WARNING, "other objects depend on columns to be widened".into())
-                    .set_detail(*objects)
-                    .set_hint(
-                        "Without dry_run the call is refused. Run the statements that it returns, in one transaction: they also \
-                         drop these objects and make them again.",
-                    )
-                    .report(PgLogLevel::WARNING);
-            }
-            Self::SequenceKept { sequence, objects } => {
-                report(
-                    ERRCODE_SUCCESSFUL_COMPLETION,
-                    format!("sequence {sequence} is kept, since other objects use it"),
+                Report::new(ERRCODE_WARNING, "other objects depend on columns to be widened").detail(*objects).hint(
+                    "Without dry_run the call is refused. Run the statements that it returns, in one transaction: they also \
+                     drop these objects and make them again.",
                 )
-                .set_detail(*objects)
-                .report(PgLogLevel::NOTICE);
             }
+            Self::SequenceKept { sequence, objects } => Report::new(
+                ERRCODE_SUCCESSFUL_COMPLETION,
+                format!("sequence {sequence} is kept, since other objects use it"),
+            )
+            .detail(*objects),
         }
     }
 }

@@ -21,7 +21,6 @@ use self::error::Notice;
 pub use self::error::Unconvertible;
 use crate::backend;
 use crate::draw;
-use crate::error::Error;
 use crate::layouts;
 use crate::text::legible;
 
@@ -312,7 +311,7 @@ impl Plan {
     }
 
     /// Sees to it that no id to come is there already, or below one that is. Returns the next id.
-    fn check_values(&self, database: &mut Database, command: &'static CStr) -> Result<i64, Error> {
+    fn check_values(&self, database: &mut Database, command: &'static CStr) -> Result<i64, Unconvertible> {
         let mut stored = Vec::new();
         for target in &self.targets {
             let arguments = target.column.arguments();
@@ -325,14 +324,14 @@ impl Plan {
         for (target, greatest) in self.targets.iter().zip(stored) {
             if let Some(greatest) = greatest.filter(|greatest| *greatest >= next) {
                 let (table, column) = (target.table_name.clone(), target.column_name.clone());
-                return Err(Unconvertible::ValuesAhead { table, column, greatest, next }.into());
+                return Err(Unconvertible::ValuesAhead { table, column, greatest, next });
             }
         }
         Ok(next)
     }
 
     /// Tells the user what comes of it.
-    fn announce(&self, database: &mut Database, next: i64) -> Result<(), Error> {
+    fn announce(&self, database: &mut Database, next: i64) -> Result<(), Unconvertible> {
         let layout = layouts::configured()?;
         if layout.max_id() > MAX_SAFE_INTEGER {
             Notice::Beyond2_53(&layout).send();
@@ -367,8 +366,8 @@ fn with_semicolons(statements: Vec<CString>) -> Vec<Vec<u8>> {
 /// encoding.
 ///
 /// # Errors
-/// [`Error::Unconvertible`], and those of [`draw::one`].
-pub fn convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) -> Result<Vec<Vec<u8>>, Error> {
+/// Those of [`draw::one`] as [`Unconvertible::NoIds`], and all others.
+pub fn convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) -> Result<Vec<Vec<u8>>, Unconvertible> {
     let named = Named { relation, attribute: attribute.to_owned() };
     run(c"snowflake_convert()", |_| Ok(vec![named]), rewrite, dry_run)
 }
@@ -377,7 +376,11 @@ pub fn convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) ->
 ///
 /// # Errors
 /// The same.
-pub fn convert_columns(columns: &[Option<CString>], rewrite: bool, dry_run: bool) -> Result<Vec<Vec<u8>>, Error> {
+pub fn convert_columns(
+    columns: &[Option<CString>],
+    rewrite: bool,
+    dry_run: bool,
+) -> Result<Vec<Vec<u8>>, Unconvertible> {
     run(c"snowflake_convert_columns()", |database| Named::find(database, columns), rewrite, dry_run)
 }
 
@@ -387,14 +390,14 @@ fn run(
     find: impl FnOnce(&mut Database) -> Result<Vec<Named>, Unconvertible>,
     rewrite: bool,
     dry_run: bool,
-) -> Result<Vec<Vec<u8>>, Error> {
+) -> Result<Vec<Vec<u8>>, Unconvertible> {
     backend::require_writable(command);
     Spi::connect_mut(|client| {
         let database = &mut Database(client);
         let isolation = backend::with_trusted_settings(|| database.ask(ISOLATION, &[]));
         let isolation = isolation.first().and_then(|row| text(row, 1));
         if let Some(level) = isolation {
-            return Err(Unconvertible::Isolation(level).into());
+            return Err(Unconvertible::Isolation(level));
         }
         let columns = find(database)?;
         let make = |database: &mut Database| {
@@ -410,7 +413,7 @@ fn run(
         while !dry_run && run.last() != Some(&plan.lock) && !plan.statements.is_empty() {
             // The statement by itself could end in a deadlock.
             if !backend::lock_relations(&plan.locked) {
-                return Err(Unconvertible::Busy.into());
+                return Err(Unconvertible::Busy);
             }
             database.rows(&plan.lock, &[]);
             run.push(plan.lock);
