@@ -95,10 +95,11 @@ pub fn config() -> Option<&'static Config> {
     CONFIG.get()
 }
 
-/// What ids are drawn with, or `None` where [`drawing`] has an error.
+/// Does something with what ids are drawn with, or returns `None` where [`drawing`] has an error. By
+/// reference, so that the fast path copies nothing.
 #[inline(always)]
-pub fn drawing_if_set() -> Option<Drawing> {
-    config()?.drawing.ok()
+pub fn with_drawing<T>(work: impl FnOnce(&Drawing) -> Option<T>) -> Option<T> {
+    work(config()?.drawing.as_ref().ok()?)
 }
 
 /// What ids are drawn with.

@@ -21,10 +21,10 @@ use std::ptr;
 use parking_lot::Mutex;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
-use snowflake_core::clock::{Clock, Utc};
-use snowflake_core::identity::{Drawing, Identity, LaneName};
+use snowflake_core::clock::{Clock, Utc, Wait};
+use snowflake_core::identity::{Drawing, Identity};
 use snowflake_core::layout::{Field, Layout};
-use snowflake_core::mark::{self, Database, Mark, Notice, Refused, Stored, Terms, Value, Written};
+use snowflake_core::mark::{Database, Mark, Notice, Refusal, Stored, Terms, Value, Written};
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 
 use crate::backend::{self, WallClock};
@@ -102,50 +102,6 @@ fn nobodys() -> Option<Marks<'static>> {
     shmem::nobodys_marks()?.of(UNCLAIMED)
 }
 
-/// Makes it possible to draw ids from `lane` whose tick ends at `end_ms`, see [`Mark::make_way`]. The draw is then to be tried
-/// again, with the marks that are known then.
-///
-/// # Errors
-/// Those that [`Refused`] becomes, [`Error::NoExtension`], [`Error::TooManyDatabases`].
-pub fn make_way(
-    drawing: &Drawing,
-    request: &Request,
-    marks: Marks<'_>,
-    lane: LaneName,
-    end_ms: i64,
-) -> Result<(), Error> {
-    let result = of(drawing.layout(), request)?.make_way(drawing, &terms(), marks, lane, end_ms);
-    if matches!(result, Err(Error::BehindMark { .. })) {
-        request.note_step_back();
-    }
-    stats::look_at_the_end(drawing.layout());
-    result
-}
-
-/// Draws no id of this database any more whose tick ends at `end_ms` or before, see [`Mark::advance`].
-///
-/// # Errors
-/// As [`make_way`], and [`Error::FarAhead`].
-pub fn advance(layout: &Layout, end_ms: i64, force: bool) -> Result<(), Error> {
-    of(layout, &Request::new())?.advance(layout, &terms(), end_ms, force)
-}
-
-/// Counts no id of this database as drawn any more, for a server with a new number.
-///
-/// # Errors
-/// As [`make_way`].
-pub fn reset(drawing: &Drawing) -> Result<(), Error> {
-    of(drawing.layout(), &Request::new())?.reset(drawing)
-}
-
-/// Takes the running layout for the database's from now on.
-///
-/// # Errors
-/// As [`make_way`].
-pub fn accept_layout(layout: &Layout) -> Result<(), Error> {
-    of(layout, &Request::new())?.accept_layout(layout)
-}
-
 /// Checks that this database's ids can be read by `layout`, the running one: once in a transaction. Works on a standby, and
 /// without preload.
 ///
@@ -180,7 +136,8 @@ fn announce_layout(sequences: &Sequences) {
     unsafe { pg_sys::CacheInvalidateRelcacheByRelid(sequences.layout) };
 }
 
-fn terms() -> Terms {
+/// The settings that bear on the mark.
+pub fn terms() -> Terms {
     Terms {
         max_borrow_ms: guc::max_borrow_ms(),
         max_clock_jump_ms: guc::max_clock_jump_ms(),
@@ -188,7 +145,14 @@ fn terms() -> Terms {
     }
 }
 
-fn of<'a>(layout: &'a Layout, request: &'a Request) -> Result<Mark<'static, Here<'a>>, Error> {
+/// The mark of the session's database, for a request.
+///
+/// # Errors
+/// [`Error::NotPreloaded`].
+pub fn of<'a>(
+    layout: &'a Layout,
+    request: &'a Request,
+) -> Result<Mark<'static, impl Database<Error = Error> + 'a>, Error> {
     let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
     let clocks = shmem::clocks().ok_or(Error::NotPreloaded)?;
     let database = Here { layout, locked: Cell::new(pg_sys::InvalidOid), request };
@@ -287,11 +251,8 @@ impl Database for Here<'_> {
         backend::boot_ms()
     }
 
-    fn wait(&self, wait: mark::Wait) -> Result<(), Error> {
-        match wait {
-            mark::Wait::Start { wait_ms } => self.request.wait(stats::Wait::Mark, wait_ms),
-            mark::Wait::Clock { wait_ms, behind_ms } => self.request.wait_for_clock(behind_ms, wait_ms),
-        }
+    fn wait(&self, wait: Wait) -> Result<(), Error> {
+        self.request.wait(wait);
         Ok(())
     }
 
@@ -312,23 +273,23 @@ impl Database for Here<'_> {
     }
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
+impl From<Refusal> for Error {
+    fn from(refused: Refusal) -> Self {
         match refused {
-            Refused::Behind { behind_ms, mark_ms } => {
+            Refusal::Behind { behind_ms, mark_ms } => {
                 let max_borrow_ms = guc::max_borrow_ms();
                 let is_never = guc::config().is_some_and(|config| mark_ms > config.layout.last_instant_ms());
                 let again = Again { at_ms: mark_ms - max_borrow_ms, in_ms: behind_ms - max_borrow_ms, is_never };
                 Self::BehindMark { behind_ms, mark_ms, again }
             }
-            Refused::Jumped { jump_ms } => Self::Jumped { jump_ms, max_ms: guc::max_clock_jump_ms() },
-            Refused::OtherLayout { stored } => {
+            Refusal::Jumped { jump_ms } => Self::Jumped { jump_ms, max_ms: guc::max_clock_jump_ms() },
+            Refusal::OtherLayout { stored } => {
                 let config = guc::config().expect("a mark exists only where the settings are defined");
                 Self::OtherLayout { stored, layout: config.layout }
             }
-            Refused::InUse => Self::MarkInUse,
-            Refused::SameNumber => Self::SameNumber,
-            Refused::FarAhead { id_ms, now_ms, most_ms } => Self::FarAhead { id_ms, now_ms, most_ms },
+            Refusal::InUse => Self::MarkInUse,
+            Refusal::SameNumber => Self::SameNumber,
+            Refusal::FarAhead { id_ms, now_ms, most_ms } => Self::FarAhead { id_ms, now_ms, most_ms },
         }
     }
 }
@@ -600,7 +561,7 @@ extern "C-unwind" fn recheck() {
             announce_layout(&sequences);
         }
         let written = Written { marks: [primary, backup], layout, identity };
-        let drawing = guc::drawing_if_set();
+        let drawing = guc::drawing().ok();
         let identity = drawing.as_ref().map(Drawing::identity);
         let layout = &config.layout;
         of(layout, &Request::new()).and_then(|mark| mark.recheck(layout, identity, written)).or_raise();

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
-use snowflake_core::clock::{Clock, Utc};
+use snowflake_core::clock::{self, Clock, Utc};
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
 
@@ -20,8 +20,11 @@ use crate::shmem::{self, Counter, Counts, Notice, OfBackend};
 const MINUTE_MS: i64 = 60_000;
 const DAY_MS: i64 = 86_400_000;
 
+/// A borrow at which oversleeping a tick by some milliseconds loses no ids: they can still be drawn afterwards.
+const AMPLE_BORROW_MS: i64 = 5;
+
 /// Why a tick's ids are used up: they are drawn, or they count as drawn since the first load, which was in the tick.
-pub fn used_up() -> Wait {
+fn used_up() -> Wait {
     if shmem::has_drawn() { Wait::UsedUp } else { Wait::Mark }
 }
 
@@ -74,19 +77,26 @@ impl Request {
         Self { waits: Cell::new(None), has_step_back: Cell::new(false), moves_since: Cell::new(None) }
     }
 
-    /// Waits so long, at most a second, on the latch. Raises an ERROR at cancel, terminate and statement_timeout. To be called
+    /// Waits so long, at most a second. Raises an ERROR at cancel, terminate and statement_timeout. To be called
     /// without any lock held.
-    pub fn wait(&self, wait: Wait, wait_ms: i64) {
-        self.wait_by(wait, |event| backend::sleep(wait_ms, event));
+    pub fn wait(&self, wait: clock::Wait) {
+        match wait {
+            // A latch's millisecond would cost ids.
+            clock::Wait::UsedUp { wait_ms: 1 } if guc::max_borrow_ms() < AMPLE_BORROW_MS => {
+                self.wait_by(used_up(), backend::nap);
+            }
+            clock::Wait::UsedUp { wait_ms } => self.wait_by(used_up(), |event| backend::sleep(wait_ms, event)),
+            clock::Wait::Borrowed { wait_ms } => self.wait_by(Wait::Clock, |event| backend::sleep(wait_ms, event)),
+            clock::Wait::Rollback { behind_ms, wait_ms } => {
+                self.note_wait_for_clock(behind_ms, wait_ms);
+                self.wait_by(Wait::Clock, |event| backend::sleep(wait_ms, event));
+            }
+            clock::Wait::Start { wait_ms } => self.wait_by(Wait::Mark, |event| backend::sleep(wait_ms, event)),
+        }
     }
 
-    /// The same for a tenth of a millisecond, where a latch's millisecond would cost ids.
-    pub fn nap(&self, wait: Wait) {
-        self.wait_by(wait, backend::nap);
-    }
-
-    /// The same for a clock that was set back: it is behind the last id, or the mark, by `behind_ms`.
-    pub fn wait_for_clock(&self, behind_ms: i64, wait_ms: i64) {
+    /// Notes that a clock was set back, and says so: it is behind the last id, or the mark, by `behind_ms`.
+    fn note_wait_for_clock(&self, behind_ms: i64, wait_ms: i64) {
         if self.note_step_back() && shmem::is_due(Notice::ClockStepBack, MINUTE_MS) {
             let again = Utc(WallClock.now_ms().saturating_add(wait_ms));
             log!(
@@ -94,7 +104,6 @@ impl Request {
                  snowflake_advance() was given"
             );
         }
-        self.wait(Wait::Clock, wait_ms);
     }
 
     /// Notes that the clock is behind by more than can be borrowed, whether that is waited for or refused. True the first time.

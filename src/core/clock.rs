@@ -23,6 +23,46 @@ impl<F: Fn() -> i64> Clock for F {
     }
 }
 
+/// What a session waits for: how far the clock has to go, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// All ids that the clock and `max_borrow` permit are drawn.
+    UsedUp {
+        /// How far the clock has to go, in milliseconds.
+        wait_ms: i64,
+    },
+    /// The clock is behind by no more than what was borrowed.
+    Borrowed {
+        /// How far the clock has to go, in milliseconds.
+        wait_ms: i64,
+    },
+    /// The clock was set back.
+    Rollback {
+        /// How far the clock has to go, in milliseconds.
+        wait_ms: i64,
+        /// How far it is behind the last id, or the mark, in milliseconds.
+        behind_ms: i64,
+    },
+    /// After a start or a promotion: the clock has to pass what a server with a right clock leaves
+    /// behind.
+    Start {
+        /// How far the clock has to go, in milliseconds.
+        wait_ms: i64,
+    },
+}
+
+impl Wait {
+    /// How far the clock has to go, in milliseconds.
+    pub fn ms(self) -> i64 {
+        match self {
+            Self::UsedUp { wait_ms }
+            | Self::Borrowed { wait_ms }
+            | Self::Rollback { wait_ms, .. }
+            | Self::Start { wait_ms } => wait_ms,
+        }
+    }
+}
+
 /// How far the wall clock has been from the time since boot, at most, when marks moved on this server: a clock that jumps
 /// ahead shows as a greater distance.
 #[derive(Debug)]

@@ -10,6 +10,7 @@
 //! | How is an id written as a short text? | [`encoding`] |
 //! | Which numbers does a server's every id carry? | [`identity`] |
 //! | Can two ids be equal? When is a draw refused? | [`generator`] |
+//! | When does a draw wait, and for what? | [`mod@draw`] |
 //! | Which ids were drawn in a span of time? | [`bounds`] |
 //! | What happens after a crash, a failover, a restore? | [`mark`] |
 //! | Up to where may a database draw, and how do its sessions know? | [`published`] |
@@ -42,6 +43,7 @@
 pub mod atomic;
 pub mod bounds;
 pub mod clock;
+pub mod draw;
 pub mod encoding;
 pub mod generator;
 pub mod id;

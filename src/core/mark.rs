@@ -23,7 +23,7 @@
 //! # The protocol
 //!
 //! ```text
-//! draw: the mark is reached (Refusal::MarkReached)
+//! draw: the mark is reached (`generator::Refusal::MarkReached`)
 //!   |-- not loaded ---> load:   lock; read; further ahead than the clock? unlock; wait, or refuse; again
 //!   |                           else follow, once; raise the lane; write, flush, publish; unlock
 //!   |-- beyond it ----> extend: lock; read: is it what we published? write, flush, publish; unlock
@@ -37,7 +37,7 @@
 //! somebody else has written. That is noticed when his transaction commits ([`Mark::recheck`]), whenever the mark moves,
 //! and after each start; then the mark is loaded anew.
 
-use crate::clock::ClockReference;
+use crate::clock::{ClockReference, Wait};
 use crate::generator::Generator;
 use crate::identity::{Drawing, Identity, LaneName};
 use crate::layout::{Field, Layout};
@@ -94,7 +94,7 @@ pub enum Value {
 /// What the protocol asks of a database. An error of any of these ends the session's statement, and with it its lock.
 pub trait Database {
     /// What can go wrong.
-    type Error: From<Refused>;
+    type Error: From<Refusal>;
 
     /// Reads what is stored, be it logged or not. Leaves no lock behind.
     fn read(&self) -> Result<Stored, Self::Error>;
@@ -144,7 +144,7 @@ pub struct Written {
 
 /// Why the mark does not permit ids to be drawn, or is not changed. Instants are milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum Refusal {
     /// The clock is so far behind the mark that it must have been set back since, and the policy is not to wait.
     Behind {
         /// How far the clock is behind the mark.
@@ -216,23 +216,6 @@ impl Terms {
     }
 }
 
-/// What a session waits for before it can load a mark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
-    /// What a server that draws with a right clock leaves behind, as after each start.
-    Start {
-        /// How far the clock has to go, in milliseconds.
-        wait_ms: i64,
-    },
-    /// A clock that was set back.
-    Clock {
-        /// How far the clock has to go, in milliseconds.
-        wait_ms: i64,
-        /// How far it is behind the mark, in milliseconds.
-        behind_ms: i64,
-    },
-}
-
 /// How far the clock has to go until a lane can begin above its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Distance {
@@ -284,7 +267,7 @@ impl<D: Database> Mark<'_, D> {
     /// it said when the draw was refused. The draw is then to be tried again.
     ///
     /// # Errors
-    /// [`Refused::Behind`], [`Refused::Jumped`], [`Refused::OtherLayout`], and the database's own.
+    /// [`Refusal::Behind`], [`Refusal::Jumped`], [`Refusal::OtherLayout`], and the database's own.
     pub fn make_way(
         &self,
         drawing: &Drawing,
@@ -444,12 +427,12 @@ impl<D: Database> Mark<'_, D> {
             (Distance::Far { .. }, _) if drawing.identity().has_backup() && !mark(lane.other()).0.is_far() => Ok(None),
             // The lane stays where it is, so that this server's other databases, which share it, can draw.
             (Distance::Far { wait_ms }, mark_ms) if terms.wait_for_clock => {
-                Ok(Some(Wait::Clock { wait_ms, behind_ms: mark_ms - now_ms }))
+                Ok(Some(Wait::Rollback { wait_ms, behind_ms: mark_ms - now_ms }))
             }
             (Distance::Far { .. }, mark_ms) => {
                 // Of two lanes that are far behind, the one counts that serves first.
                 let mark_ms = if drawing.identity().has_backup() { mark_ms.min(mark(lane.other()).1) } else { mark_ms };
-                Err(Refused::Behind { behind_ms: mark_ms - now_ms, mark_ms }.into())
+                Err(Refusal::Behind { behind_ms: mark_ms - now_ms, mark_ms }.into())
             }
         }
     }
@@ -459,7 +442,7 @@ impl<D: Database> Mark<'_, D> {
         let (now_ms, boot_ms) = (self.database.now_ms(), self.database.boot_ms());
         let jump_ms = self.clocks.jump_ms(now_ms, boot_ms);
         if terms.max_clock_jump_ms > 0 && jump_ms > terms.max_clock_jump_ms {
-            return Err(Refused::Jumped { jump_ms }.into());
+            return Err(Refusal::Jumped { jump_ms }.into());
         }
         Ok((now_ms, boot_ms))
     }
@@ -467,7 +450,7 @@ impl<D: Database> Mark<'_, D> {
     /// Whether the layout is the one that the database's ids were drawn with.
     fn require_layout(&self, layout: &Layout, stored: &Stored) -> Result<(), D::Error> {
         match stored.layout.filter(|stored| *stored != layout.fingerprint()) {
-            Some(stored) => Err(Refused::OtherLayout { stored }.into()),
+            Some(stored) => Err(Refusal::OtherLayout { stored }.into()),
             None => Ok(()),
         }
     }
@@ -538,7 +521,7 @@ impl<D: Database> Mark<'_, D> {
     /// far ahead of the clock that is.
     ///
     /// # Errors
-    /// [`Refused::OtherLayout`], [`Refused::FarAhead`] unless forced, and the database's own.
+    /// [`Refusal::OtherLayout`], [`Refusal::FarAhead`] unless forced, and the database's own.
     pub fn advance(&self, layout: &Layout, terms: &Terms, end_ms: i64, force: bool) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             let stored = self.database.read()?;
@@ -546,7 +529,7 @@ impl<D: Database> Mark<'_, D> {
             let now_ms = self.database.now_ms();
             let (id_ms, most_ms) = (end_ms - layout.unit().ms(), terms.max_advance_ms());
             if !force && id_ms.saturating_sub(now_ms) > most_ms {
-                return Err(Refused::FarAhead { id_ms, now_ms, most_ms }.into());
+                return Err(Refusal::FarAhead { id_ms, now_ms, most_ms }.into());
             }
             if stored.layout.is_none() {
                 // The id was read by it.
@@ -577,11 +560,11 @@ impl<D: Database> Mark<'_, D> {
     /// Counts nothing as drawn any more, for a server that has a new number.
     ///
     /// # Errors
-    /// [`Refused::InUse`], [`Refused::SameNumber`], [`Refused::OtherLayout`], and the database's own.
+    /// [`Refusal::InUse`], [`Refusal::SameNumber`], [`Refusal::OtherLayout`], and the database's own.
     pub fn reset(&self, drawing: &Drawing) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             if LaneName::ALL.into_iter().any(|lane| marks.mark_ms(lane).is_some()) {
-                return Err(Refused::InUse.into());
+                return Err(Refusal::InUse.into());
             }
             let stored = self.database.read()?;
             self.require_layout(drawing.layout(), &stored)?;
@@ -590,7 +573,7 @@ impl<D: Database> Mark<'_, D> {
                 [Field::Worker, Field::Datacenter].into_iter().any(|field| drawing.layout().max_of(field).is_some());
             let old = stored.identity.and_then(|code| Identity::of_code(drawing.layout(), code).ok());
             if numbered && old.is_some_and(|old| old.overlaps(drawing.identity())) {
-                return Err(Refused::SameNumber.into());
+                return Err(Refusal::SameNumber.into());
             }
             // First the numbers: were a crash to leave only these, the marks would still hold.
             self.database.write(Value::Identity, drawing.code())?;

@@ -9,11 +9,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use snowflake_core::clock::ClockReference;
+use snowflake_core::clock::{ClockReference, Wait};
 use snowflake_core::generator::{Generator, Limits, Refusal};
 use snowflake_core::identity::{Drawing, LaneName};
 use snowflake_core::layout::Layout;
-use snowflake_core::mark::{Database, Mark, Notice, Refused, Stored, Terms, Value, Wait, Written};
+use snowflake_core::mark::{self, Database, Mark, Notice, Stored, Terms, Value, Written};
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 
 /// What the protocol did. A mark is written twice: first the local one.
@@ -29,12 +29,12 @@ use Did::{Flush, Report, WaitFor, Write, WriteOnlyMark};
 
 #[derive(Debug, PartialEq, Eq)]
 enum Failure {
-    Refused(Refused),
+    Refused(mark::Refusal),
     DiskFull,
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
+impl From<mark::Refusal> for Failure {
+    fn from(refused: mark::Refusal) -> Self {
         Self::Refused(refused)
     }
 }
@@ -162,9 +162,8 @@ impl Database for &Fake {
     fn wait(&self, wait: Wait) -> Result<(), Failure> {
         assert!(!self.locked.get(), "it waits with the lock held");
         self.did.borrow_mut().push(WaitFor(wait));
-        let (Wait::Start { wait_ms } | Wait::Clock { wait_ms, .. }) = wait;
         // A little shorter, as a wait may be.
-        let wait_ms = 1.max(wait_ms * 2 / 3);
+        let wait_ms = 1.max(wait.ms() * 2 / 3);
         self.now_ms.set(self.now_ms.get() + wait_ms);
         self.boot_ms.set(self.boot_ms.get() + wait_ms);
         Ok(())
@@ -405,14 +404,14 @@ fn a_clock_that_was_set_back_is_refused_or_waited_for() {
     let mut server = Server::new("snowflake", 5, false);
     let mark_ms = NOW_MS + 1102;
     let fake = Fake::holding([mark_ms, 0], &server.layout, Some(&server.drawing));
-    let behind = Refused::Behind { behind_ms: 1102, mark_ms };
+    let behind = mark::Refusal::Behind { behind_ms: 1102, mark_ms };
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), Err(Failure::Refused(behind)));
     assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));
     // The lane is where it was, for the server's other databases.
     assert_eq!(server.next_end_ms(&server.fresh()), Ok(NOW_MS + 1));
     server.terms.wait_for_clock = true;
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
-    assert_eq!(fake.did()[0], WaitFor(Wait::Clock { wait_ms: 1002, behind_ms: 1102 }));
+    assert_eq!(fake.did()[0], WaitFor(Wait::Rollback { wait_ms: 1002, behind_ms: 1102 }));
     assert!(server.next_end_ms(&fake).unwrap() > mark_ms);
 }
 
@@ -430,13 +429,13 @@ fn while_one_lane_is_far_behind_the_other_serves() {
     // If both are, the one that serves first is named.
     let fake = Fake::holding([far_ms, far_ms - 1000], &server.layout, Some(&server.drawing));
     for lane in LaneName::ALL {
-        let behind = Refused::Behind { behind_ms: 3_599_000, mark_ms: far_ms - 1000 };
+        let behind = mark::Refusal::Behind { behind_ms: 3_599_000, mark_ms: far_ms - 1000 };
         assert_eq!(server.make_way(&fake, lane, NOW_MS + 1), Err(Failure::Refused(behind)));
     }
     // Without a backup lane there is no other.
     let server = Server::new("snowflake", 5, false);
     let fake = Fake::holding([far_ms, 0], &server.layout, Some(&server.drawing));
-    let behind = Refused::Behind { behind_ms: 3_600_000, mark_ms: far_ms };
+    let behind = mark::Refusal::Behind { behind_ms: 3_600_000, mark_ms: far_ms };
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), Err(Failure::Refused(behind)));
 }
 
@@ -473,7 +472,7 @@ fn above_a_mark_that_a_dump_has_set_both_lanes_begin() {
 fn another_layout_is_refused_until_it_is_accepted() {
     let (before, server) = (Server::new("js53", 3, false), Server::new("snowflake", 3, false));
     let fake = Fake::holding([NOW_MS, 0], &before.layout, Some(&before.drawing));
-    let refused = || Err(Failure::Refused(Refused::OtherLayout { stored: before.layout.fingerprint() }));
+    let refused = || Err(Failure::Refused(mark::Refusal::OtherLayout { stored: before.layout.fingerprint() }));
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), refused());
     assert_eq!(server.mark(&fake).advance(&server.layout, &server.terms, NOW_MS, false), refused());
     assert_eq!(server.mark(&fake).reset(&server.drawing), refused());
@@ -494,7 +493,7 @@ fn another_layout_is_refused_until_it_is_accepted() {
 fn a_clock_that_jumps_ahead_moves_no_mark() {
     let mut server = Server::new("snowflake", 5, false);
     let fake = server.fresh();
-    let refused = Err(Failure::Refused(Refused::Jumped { jump_ms: 60_001 }));
+    let refused = Err(Failure::Refused(mark::Refusal::Jumped { jump_ms: 60_001 }));
     fake.now_ms.set(NOW_MS + 60_001);
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 60_002), refused);
     // Nor in another database of the server.
@@ -675,7 +674,7 @@ fn an_advance_further_ahead_than_the_clock_may_jump_is_refused_unless_it_is_forc
             let last_ms = NOW_MS + most_ms + unit_ms;
             for end_ms in [last_ms + unit_ms, i64::MAX] {
                 let id_ms = end_ms - unit_ms;
-                let refused = Refused::FarAhead { id_ms, now_ms: NOW_MS, most_ms };
+                let refused = mark::Refusal::FarAhead { id_ms, now_ms: NOW_MS, most_ms };
                 assert_eq!(advance(end_ms, false), Err(Failure::Refused(refused)));
             }
             assert_eq!((fake.did(), (fake.stored.get(), fake.published_ms())), (vec![], before));
@@ -685,7 +684,7 @@ fn an_advance_further_ahead_than_the_clock_may_jump_is_refused_unless_it_is_forc
             let forced_ms = last_ms + unit_ms;
             assert_eq!(fake.did(), [Write(PRIMARY, forced_ms), Write(BACKUP, forced_ms), Flush]);
             // It counts from the clock, not from the mark: what was forced opens no way for what is not.
-            let refused = Refused::FarAhead { id_ms: forced_ms, now_ms: NOW_MS, most_ms };
+            let refused = mark::Refusal::FarAhead { id_ms: forced_ms, now_ms: NOW_MS, most_ms };
             assert_eq!(advance(forced_ms + unit_ms, false), Err(Failure::Refused(refused)));
             assert_eq!(fake.did(), []);
         }
@@ -702,7 +701,7 @@ fn a_mark_is_reset_only_by_a_server_with_other_numbers_that_has_not_drawn() {
     // 3 with backup workers draws with 19 too.
     for same in [Server::new("js53", 19, false), Server::new("js53", 3, true)] {
         let fake = holding(&before);
-        assert_eq!((reset(&same, &fake), fake.did()), (refused(Refused::SameNumber), vec![]));
+        assert_eq!((reset(&same, &fake), fake.did()), (refused(mark::Refusal::SameNumber), vec![]));
     }
     for other in [Server::new("js53", 3, false), Server::new("js53", 4, true)] {
         let fake = holding(&before);
@@ -711,12 +710,12 @@ fn a_mark_is_reset_only_by_a_server_with_other_numbers_that_has_not_drawn() {
         assert_eq!(fake.did(), expected);
         other.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
         assert!(other.next_end_ms(&fake).unwrap() < far_ms);
-        assert_eq!(reset(&before, &fake), refused(Refused::InUse));
+        assert_eq!(reset(&before, &fake), refused(mark::Refusal::InUse));
     }
     // Nothing was drawn: nothing to protect. And one lane in use is enough.
     let fake = Fake::holding([far_ms, 0], &before.layout, None);
     before.make_way(&fake, LaneName::Backup, NOW_MS + 1000).unwrap();
-    assert_eq!(reset(&Server::new("js53", 4, true), &fake), refused(Refused::InUse));
+    assert_eq!(reset(&Server::new("js53", 4, true), &fake), refused(mark::Refusal::InUse));
     reset(&before, &Fake::holding([far_ms; 2], &before.layout, None)).unwrap();
 }
 

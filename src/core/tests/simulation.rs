@@ -113,6 +113,7 @@ fn each_promise_is_broken_by_what_breaks_it() {
         (Lie::FollowsAtStart, &[Guarantee::Failover]),
         (Lie::NoFlush, &[Guarantee::G2, Guarantee::Flushed]),
         (Lie::LateLog, &[Guarantee::G1, Guarantee::G2, Guarantee::Flushed]),
+        (Lie::NoLimit, &[Guarantee::G1, Guarantee::G2, Guarantee::Flushed]),
         (Lie::NoLookAhead, &[Guarantee::G1, Guarantee::G2, Guarantee::Flushed]),
         (Lie::NothingStored, &[Guarantee::G1, Guarantee::G2, Guarantee::Order, Guarantee::Advance]),
         (Lie::NoIdentity, &[Guarantee::G1, Guarantee::G2, Guarantee::Order, Guarantee::Reset]),

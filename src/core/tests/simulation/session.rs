@@ -7,11 +7,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use snowflake_core::clock::Clock;
-use snowflake_core::generator::{Generator, Limits, MarkLimits, Refusal, Run};
-use snowflake_core::identity::LaneName;
+use snowflake_core::clock::{Clock, Wait};
+use snowflake_core::draw;
+use snowflake_core::generator::{Generator, MarkLimits, NO_MARK, Run};
+use snowflake_core::identity::{Drawing, LaneName};
 use snowflake_core::layout::Layout;
-use snowflake_core::mark::{Database, Mark, Notice, Refused, Stored, Terms, Value, Wait, Written};
+use snowflake_core::mark::{self, Database, Mark, Notice, Stored, Terms, Value, Written};
 use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
 
 use crate::log::Record;
@@ -28,21 +29,21 @@ pub enum Failure {
     /// It would wait for a session that it has interrupted.
     Blocked,
     /// The mark does not permit it.
-    Refused(Refused),
+    Refused(mark::Refusal),
     /// The clock is behind the last id.
     Rollback,
     /// The clock is outside the layout's time.
     OutsideLayout,
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
+impl From<mark::Refusal> for Failure {
+    fn from(refused: mark::Refusal) -> Self {
         Self::Refused(refused)
     }
 }
 
-/// More rounds than a draw ever takes.
-const MOST_ROUNDS: u32 = 2000;
+/// More looks at its marks than a draw ever takes: up to two in each round.
+const MOST_ROUNDS: u32 = 4000;
 
 /// A session, for one statement.
 pub struct Session<'a> {
@@ -66,6 +67,8 @@ pub struct Session<'a> {
     late: Cell<Vec<Record>>,
     /// The numbers that it has read last.
     pub identity_read: Rc<Cell<Option<i64>>>,
+    /// How often it has looked for its marks.
+    rounds: Cell<u32>,
     /// How often it has waited, and how long for the mark.
     waits: Cell<u32>,
     waited_ms: Cell<i64>,
@@ -91,6 +94,7 @@ impl<'a> Session<'a> {
             written: Cell::new(0),
             late: Cell::default(),
             identity_read: Rc::default(),
+            rounds: Cell::new(0),
             waits: Cell::new(0),
             waited_ms: Cell::new(0),
             clock_read_ms: Cell::new(i64::MIN),
@@ -123,41 +127,12 @@ impl<'a> Session<'a> {
         self.shared.marks[self.database].of(self.owner()).or_else(|| self.nobodys.of(0)).unwrap()
     }
 
-    /// Draws a run, as the extension's `draw.rs` does.
+    /// Draws a run.
     pub fn draw(&self, count: u32) -> Result<Run, Failure> {
-        let drawing = self.config.drawing();
-        let mark = self.mark();
-        let mut marks = self.known_marks();
-        for _ in 0..MOST_ROUNDS {
-            let result = match self.draw_within(Watched { session: self, marks }, count)? {
-                Err(Refusal::MarkReached { lane, end_ms }) => {
-                    mark.make_way(&drawing, &self.terms(), marks, lane, end_ms)?;
-                    marks = self.known_marks();
-                    self.draw_within(marks.limits_ms(), count)?
-                }
-                result => result,
-            };
-            match result {
-                Ok(run) => return Ok(run),
-                Err(Refusal::MarkReached { .. }) => {}
-                Err(Refusal::Rollback { .. }) if !self.wait_for_clock => return Err(Failure::Rollback),
-                Err(Refusal::UsedUp { wait_ms } | Refusal::Behind { wait_ms } | Refusal::Rollback { wait_ms, .. }) => {
-                    self.sleep(wait_ms)?;
-                }
-                Err(Refusal::BeforeEpoch { .. } | Refusal::TimeUsedUp) => return Err(Failure::OutsideLayout),
-            }
-            marks = self.known_marks();
-        }
-        self.world.broken(Guarantee::Bounded, || "a session goes round in circles".to_owned());
-        Err(Failure::Cancelled)
-    }
-
-    fn draw_within<M: MarkLimits>(&self, marks_ms: M, count: u32) -> Result<Result<Run, Refusal>, Failure> {
-        let Self { shared, config, world, .. } = self;
-        let generator = self.own_generator.as_ref().unwrap_or(&shared.generator);
-        let limits = Limits { max_borrow_ms: world.max_borrow_ms, marks_ms };
-        let drawn = generator.draw(&config.drawing(), self, &limits, count);
-        if shared.gone.get() { Err(Failure::Crashed) } else { Ok(drawn) }
+        let generator = self.own_generator.as_ref().unwrap_or(&self.shared.generator);
+        let drawn = draw::draw(self, generator, count);
+        // What is drawn by a server that crashes meanwhile reaches no client.
+        if self.shared.gone.get() { Err(Failure::Crashed) } else { drawn }
     }
 
     /// `snowflake_advance`.
@@ -250,7 +225,57 @@ struct Watched<'a> {
 impl MarkLimits for Watched<'_> {
     fn limit_ms(&self, lane: LaneName) -> i64 {
         self.session.world.meanwhile(&self.session.server);
-        self.marks.limit_ms(lane)
+        if self.session.world.lies(Lie::NoLimit) { NO_MARK } else { self.marks.limit_ms(lane) }
+    }
+}
+
+impl draw::Session for Session<'_> {
+    type Error = Failure;
+
+    fn known(&self) -> Result<Marks<'_>, Failure> {
+        if self.shared.gone.get() {
+            return Err(Failure::Crashed);
+        }
+        self.rounds.set(self.rounds.get() + 1);
+        if self.rounds.get() > MOST_ROUNDS {
+            self.world.broken(Guarantee::Bounded, || "a session goes round in circles".to_owned());
+            return Err(Failure::Cancelled);
+        }
+        Ok(self.known_marks())
+    }
+
+    fn drawing(&self) -> Result<Drawing, Failure> {
+        Ok(self.config.drawing())
+    }
+
+    fn terms(&self) -> Terms {
+        Session::terms(self)
+    }
+
+    fn marks<'a>(&'a self, known: Marks<'a>) -> impl MarkLimits + 'a {
+        Watched { session: self, marks: known }
+    }
+
+    fn make_way(
+        &self,
+        drawing: &Drawing,
+        terms: &Terms,
+        known: Marks<'_>,
+        lane: LaneName,
+        end_ms: i64,
+    ) -> Result<(), Failure> {
+        self.mark().make_way(drawing, terms, known, lane, end_ms)
+    }
+
+    fn wait(&self, wait: Wait) -> Result<(), Failure> {
+        self.sleep(wait.ms())
+    }
+
+    fn refused(&self, _: &Drawing, refusal: draw::Refusal) -> Failure {
+        match refusal {
+            draw::Refusal::Rollback { .. } => Failure::Rollback,
+            draw::Refusal::BeforeEpoch { .. } | draw::Refusal::TimeUsedUp => Failure::OutsideLayout,
+        }
     }
 }
 
@@ -365,7 +390,7 @@ impl Database for &Session<'_> {
     }
 
     fn wait(&self, wait: Wait) -> Result<(), Failure> {
-        let (Wait::Start { wait_ms } | Wait::Clock { wait_ms, .. }) = wait;
+        let wait_ms = wait.ms();
         assert!(self.shared.locks[self.database].get() != Some(self.began), "it waits with the lock held");
         self.waited_ms.set(self.waited_ms.get() + wait_ms);
         self.world.tell(|| format!("  waits {wait_ms} ms for the mark"));

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use snowflake_core::generator::{Generator, Run};
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::{Field, Layout};
-use snowflake_core::mark::Refused;
+use snowflake_core::mark;
 use snowflake_core::published::{MARK_AHEAD_MS, Marks, UNCLAIMED};
 
 use crate::log::{Contents, Id, Log, Record};
@@ -51,6 +51,8 @@ pub enum Lie {
     NoFlush,
     /// What is written reaches the log after the mark is published.
     LateLog,
+    /// A draw does not look at the mark.
+    NoLimit,
     /// What is written does not run ahead.
     NoLookAhead,
     /// The first read after a start finds no marks.
@@ -282,15 +284,15 @@ impl World {
                     Failure::Crashed => "crashed",
                     Failure::Cancelled => "cancelled",
                     Failure::Blocked => "blocked",
-                    Failure::Refused(Refused::Behind { .. }) => "behind",
-                    Failure::Refused(Refused::Jumped { .. }) => "jumped",
-                    Failure::Refused(Refused::OtherLayout { .. }) => "other layout",
+                    Failure::Refused(mark::Refusal::Behind { .. }) => "behind",
+                    Failure::Refused(mark::Refusal::Jumped { .. }) => "jumped",
+                    Failure::Refused(mark::Refusal::OtherLayout { .. }) => "other layout",
                     Failure::Refused(_) => unreachable!("only a reset or an advance is refused so"),
                     Failure::Rollback => "rollback",
                     Failure::OutsideLayout => "outside the layout",
                 });
                 let excused = [Failure::Crashed, Failure::Blocked].contains(&failure)
-                    || matches!(failure, Failure::Refused(Refused::OtherLayout { .. }));
+                    || matches!(failure, Failure::Refused(mark::Refusal::OtherLayout { .. }));
                 if self.right_clock && !excused {
                     self.broken(Guarantee::Bounded, || {
                         format!("a session ends with {failure:?} though the clock is right")
@@ -496,7 +498,7 @@ impl World {
             let how = if force { " by force" } else { "" };
             format!("server {} database {database}: advance to {end_ms}{how}: {advanced:?}", server.number)
         });
-        if let Err(Failure::Refused(Refused::FarAhead { .. })) = advanced {
+        if let Err(Failure::Refused(mark::Refusal::FarAhead { .. })) = advanced {
             self.count("advance refused");
             if self.right_clock {
                 self.broken(Guarantee::Bounded, || "an advance to the past is refused".to_owned());

@@ -1,0 +1,118 @@
+//! Drawing over a session: the loop from "an id is wanted" to a run of ids, or to the reason why there
+//! is none.
+//!
+//! ```text
+//! draw: a lane serves, within the published mark --> the run
+//!   |-- the mark is reached, or it is time to move it --> make way (`mark.rs`), draw up to the mark; again
+//!   |-- all ids are drawn, or the clock is a little behind --> wait; again
+//!   '-- the clock was set back --> wait, or refuse, as the operator chose
+//! ```
+//!
+//! A [`Session`] is a PostgreSQL backend in the extension (`src/draw.rs`), which also has a fast path
+//! for a lane that serves at once, and a simulated one in `tests/simulation`. Whatever may change while
+//! the session waits (clock, marks, numbers) is read anew in each round, so that nothing rests on how
+//! long a wait took.
+
+use crate::clock::{Clock, Wait};
+use crate::generator::{self, Generator, Limits, MarkLimits, Run};
+use crate::identity::{Drawing, LaneName};
+use crate::mark::Terms;
+use crate::published::Marks;
+
+/// What a draw asks of the session that it runs in. An error of any of these ends the draw.
+pub trait Session: Clock {
+    /// What can go wrong.
+    type Error;
+
+    /// The published marks of the session's database, or marks that permit nothing if they were not
+    /// claimed yet.
+    fn known(&self) -> Result<Marks<'_>, Self::Error>;
+
+    /// What ids are drawn with now. Asked after [`known`](Self::known), so that marks which are
+    /// forgotten when the numbers change are never older than the numbers.
+    fn drawing(&self) -> Result<Drawing, Self::Error>;
+
+    /// The settings that bear on the draw.
+    fn terms(&self) -> Terms;
+
+    /// The limits that a draw within `known` reads at each attempt. A simulation lets other sessions run
+    /// before each reading.
+    fn marks<'a>(&'a self, known: Marks<'a>) -> impl MarkLimits + 'a {
+        known
+    }
+
+    /// Moves or loads the mark, see [`Mark::make_way`](crate::mark::Mark::make_way).
+    fn make_way(
+        &self,
+        drawing: &Drawing,
+        terms: &Terms,
+        known: Marks<'_>,
+        lane: LaneName,
+        end_ms: i64,
+    ) -> Result<(), Self::Error>;
+
+    /// Waits for the clock, or a shorter time. The session holds no lock.
+    fn wait(&self, wait: Wait) -> Result<(), Self::Error>;
+
+    /// Makes the error for a draw that is refused.
+    fn refused(&self, drawing: &Drawing, refusal: Refusal) -> Self::Error;
+}
+
+/// Why a draw ends without an id, unless the session or the mark has a reason of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The clock is before the layout's epoch.
+    BeforeEpoch {
+        /// What the clock says, in milliseconds since 1970.
+        now_ms: i64,
+    },
+    /// The layout's last tick is over, or all its ids are drawn.
+    TimeUsedUp,
+    /// The clock was set back, and the operator chose not to wait.
+    Rollback {
+        /// How far the clock is behind the last id, in milliseconds.
+        behind_ms: i64,
+        /// How long the clock has to run until a lane serves, in milliseconds.
+        wait_ms: i64,
+    },
+}
+
+/// Draws a run of `count` ids (1 to [`longest_run`](generator::longest_run)), moving the mark where
+/// needed, and waiting as long as the terms say.
+///
+/// # Errors
+/// [`Refusal`], as the session words it, and the session's own.
+pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Result<Run, S::Error> {
+    loop {
+        let known = session.known()?;
+        let drawing = session.drawing()?;
+        let terms = session.terms();
+        let max_borrow_ms = terms.max_borrow_ms;
+        let at_once = Limits { max_borrow_ms, marks_ms: session.marks(known) };
+        let mut drawn = generator.draw(&drawing, session, &at_once, count);
+        if let Err(generator::Refusal::MarkReached { lane, end_ms }) = drawn {
+            session.make_way(&drawing, &terms, known, lane, end_ms)?;
+            // Up to the mark itself: while another session moves it early, this one need not wait.
+            let to_the_mark = Limits { max_borrow_ms, marks_ms: session.known()?.limits_ms() };
+            drawn = generator.draw(&drawing, session, &to_the_mark, count);
+        }
+        let wait = match drawn {
+            Ok(run) => return Ok(run),
+            // Another session has moved the mark, or a dump was restored.
+            Err(generator::Refusal::MarkReached { .. }) => continue,
+            Err(generator::Refusal::UsedUp { wait_ms }) => Wait::UsedUp { wait_ms },
+            Err(generator::Refusal::Behind { wait_ms }) => Wait::Borrowed { wait_ms },
+            Err(generator::Refusal::Rollback { behind_ms, wait_ms }) if terms.wait_for_clock => {
+                Wait::Rollback { wait_ms, behind_ms }
+            }
+            Err(generator::Refusal::Rollback { behind_ms, wait_ms }) => {
+                return Err(session.refused(&drawing, Refusal::Rollback { behind_ms, wait_ms }));
+            }
+            Err(generator::Refusal::BeforeEpoch { now_ms }) => {
+                return Err(session.refused(&drawing, Refusal::BeforeEpoch { now_ms }));
+            }
+            Err(generator::Refusal::TimeUsedUp) => return Err(session.refused(&drawing, Refusal::TimeUsedUp)),
+        };
+        session.wait(wait)?;
+    }
+}
