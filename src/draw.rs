@@ -20,8 +20,10 @@ use crate::error::{Again, Error};
 use crate::guc;
 use crate::local::Local;
 use crate::mark;
-use crate::shmem::{self, Slot};
-use crate::stats::{self, Request};
+use crate::shmem;
+use crate::slot::Slot;
+use crate::stats;
+use crate::waiting::Request;
 
 /// Where ids are drawn from and counted, found and checked once per call.
 #[derive(Clone, Copy)]

@@ -19,7 +19,7 @@ use crate::instant::{instant, instant_or_end, local_instant, start_of_day, times
 use crate::layouts;
 use crate::mark;
 use crate::record::Record;
-use crate::shmem::Counter;
+use crate::slot::Counter;
 use crate::stats;
 use crate::text::Text;
 

@@ -56,10 +56,12 @@ mod mark;
 mod pushdown;
 mod record;
 mod shmem;
+mod slot;
 mod stats;
 mod text;
 mod utility;
 mod values;
+mod waiting;
 
 ::pgrx::pg_module_magic!(name, version);
 

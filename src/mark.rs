@@ -32,8 +32,10 @@ use crate::catalog;
 use crate::error::{Again, Error, OrRaise};
 use crate::guc::{self, OnRollback};
 use crate::local::Local;
-use crate::shmem::{self, Counter};
-use crate::stats::{self, Request};
+use crate::shmem;
+use crate::slot::Counter;
+use crate::stats;
+use crate::waiting::Request;
 
 /// The sequences of this session's database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,28 +8,26 @@
 //! +-----------+-------+----------+------------+---------------------+--------+-----+----------------------+
 //! ```
 //!
-//! Protocol: generator and marks are atomic words (`core/generator.rs`); who may write the marks of a database holds a lock
-//! on its sequence (`mark.rs`). A slot is written by its backend alone, with plain stores, so that counting costs no shared
-//! write; anybody may read it. Its counts are never set back: the next backend in a slot goes on from those of the one
-//! before, so that nothing has to be saved when a backend ends, however it ends. What is made of them is in `stats.rs`.
-//! Nothing here is ever freed: it lives as long as the postmaster, and is made anew when a crashed backend makes the
-//! postmaster start over.
+//! Protocol: generator and marks are atomic words (`core/generator.rs`, `core/published.rs`); a session
+//! writes the marks of a database only while it holds a lock on their sequence (`mark.rs`). A slot has
+//! one writer, its backend (`slot.rs`). Nothing here is ever freed: it lives as long as the postmaster,
+//! and is made anew when a crashed backend makes the postmaster start over.
 
 use std::mem::size_of;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
+use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
 use snowflake_core::clock::{Clock, ClockReference, Seldom};
-use snowflake_core::generator::{Generator, Run};
-use snowflake_core::identity::LaneName;
+use snowflake_core::generator::Generator;
 use snowflake_core::published::PublishedMarks;
 
 use crate::backend::{self, WallClock};
 use crate::error::Error;
 use crate::guc;
 use crate::local::Local;
+use crate::slot::{Counter, Counts, OfBackend, Slot, places};
 
 /// What all backends share.
 #[derive(Debug)]
@@ -40,62 +38,9 @@ struct Shared {
     /// Marks that nobody ever loads: they permit nothing.
     nobodys: PublishedMarks,
     since: Since,
-    /// One for each [`Notice`].
-    notices: [Seldom; Notice::COUNT],
+    /// One for each [`Topic`].
+    notices: [Seldom; Topic::COUNT],
 }
-
-/// Makes an enum whose variants number the places of an array, and says how many there are: an array that is too short for a
-/// variant would be noticed only where that is first used.
-macro_rules! places {
-    ($(#[$of_enum:meta])* pub enum $name:ident { $($(#[$of_variant:meta])* $variant:ident,)+ }) => {
-        $(#[$of_enum])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        #[repr(usize)]
-        pub enum $name {
-            $($(#[$of_variant])* $variant,)+
-        }
-
-        impl $name {
-            /// How many there are.
-            const COUNT: usize = [$(Self::$variant),+].len();
-        }
-    };
-}
-
-places! {
-    /// What is counted. A backend counts in its slot; the sum over all slots is the server's.
-    pub enum Counter {
-        /// Ids drawn.
-        Drawn,
-        /// Those among them that carry the backup worker's number.
-        DrawnBackup,
-        /// Those among them whose tick had not begun by the clock.
-        Borrowed,
-        /// Draws that found the clock behind by more than can be borrowed.
-        ClockStepsBack,
-        /// Marks logged, and the time that this took in microseconds, from the first write to the end of the flush.
-        MarksMoved,
-        MoveMicros,
-        /// Draws that had to wait, by reason ([`crate::stats::Wait`]), and how long, in microseconds.
-        UsedUpWaits,
-        ClockWaits,
-        MarkWaits,
-        UsedUpWaitMicros,
-        ClockWaitMicros,
-        MarkWaitMicros,
-        /// Draws that were refused, by reason ([`crate::stats::note_refusal`]): each counts in one of these.
-        ClockStepsBackRefused,
-        ClockJumpsRefused,
-        MarkRefused,
-        LayoutRefused,
-        NumberRefused,
-        TimeUsedUpRefused,
-        DatabasesRefused,
-    }
-}
-
-/// One number for each [`Counter`].
-pub type Counts = [u64; Counter::COUNT];
 
 /// What the server's counts were when they were last reset. Nobody but a backend itself may write its slot, so the counts
 /// go on, and what they were is subtracted.
@@ -108,7 +53,7 @@ struct Since {
 
 places! {
     /// What is logged at most once in a while.
-    pub enum Notice {
+    pub enum Topic {
         UsedUp,
         ClockStepBack,
         LastYear,
@@ -120,125 +65,6 @@ places! {
         NumberRefused,
         TimeUsedUpRefused,
         DatabasesRefused,
-    }
-}
-
-/// What one backend has drawn and met. Cache lines of its own; what every draw writes is in the first.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub struct Slot {
-    /// The last id drawn by the backends that have had the slot, [`NO_ID`] if none.
-    last_id: AtomicI64,
-    /// The greatest at the time when one was drawn that may have been lower. (The others ascend, so that the last is the
-    /// greatest.)
-    greatest_id: AtomicI64,
-    /// What all of them have counted.
-    counts: [AtomicU64; Counter::COUNT],
-    /// The process that took the slot over last, which may have ended; 0 before the first.
-    pid: AtomicI32,
-    /// What had been counted when it took the slot over.
-    drawn_before: AtomicU64,
-    waits_before: AtomicU64,
-}
-
-/// Not an id: ids are not negative.
-const NO_ID: i64 = -1;
-
-/// What a slot says of the backend that owns it.
-#[derive(Debug, Clone, Copy)]
-pub struct OfBackend {
-    pub pid: i32,
-    /// Ids drawn.
-    pub drawn: u64,
-    /// Draws that had to wait.
-    pub waits: u64,
-    /// The last id drawn.
-    pub last_id: Option<i64>,
-}
-
-// Relaxed in all of a slot's functions, and a load and a store instead of an addition: only the backend that owns the slot
-// writes, and its readers need no order between one number and another. What an earlier owner wrote is visible to the next:
-// PostgreSQL's own handling of PGPROCs, under a spinlock, lies between them.
-impl Slot {
-    fn new() -> Self {
-        Self {
-            last_id: AtomicI64::new(NO_ID),
-            greatest_id: AtomicI64::new(NO_ID),
-            counts: std::array::from_fn(|_| AtomicU64::new(0)),
-            pid: AtomicI32::new(0),
-            drawn_before: AtomicU64::new(0),
-            waits_before: AtomicU64::new(0),
-        }
-    }
-
-    /// Takes the slot over from the backend that had it.
-    fn begin(&self, pid: i32) {
-        self.drawn_before.store(self.count(Counter::Drawn), Ordering::Relaxed);
-        self.waits_before.store(self.waits(), Ordering::Relaxed);
-        self.pid.store(pid, Ordering::Relaxed);
-    }
-
-    /// Counts `count` ids that were drawn.
-    #[inline]
-    pub fn note_run(&self, run: &Run, count: u64) {
-        self.add(Counter::Drawn, count);
-        if run.lane() == LaneName::Backup {
-            self.add(Counter::DrawnBackup, count);
-        }
-        if run.borrowed() > 0 {
-            self.add(Counter::Borrowed, run.borrowed());
-        }
-    }
-
-    /// Notes the last id that was drawn, which is greater than all before it that are not [`note_any`](Self::note_any)'s.
-    #[inline]
-    pub fn note_id(&self, id: i64) {
-        self.last_id.store(id, Ordering::Relaxed);
-    }
-
-    /// The same for one that may be lower than those before it: a backup worker's, or one of a batch that was reserved earlier.
-    pub fn note_any(&self, id: i64) {
-        let greatest = self.last_id.load(Ordering::Relaxed).max(self.greatest_id.load(Ordering::Relaxed));
-        self.greatest_id.store(greatest.max(id), Ordering::Relaxed);
-        self.last_id.store(id, Ordering::Relaxed);
-    }
-
-    /// Adds to a count.
-    #[inline]
-    pub fn add(&self, counter: Counter, number: u64) {
-        let count = &self.counts[counter as usize];
-        count.store(count.load(Ordering::Relaxed).wrapping_add(number), Ordering::Relaxed);
-    }
-
-    fn count(&self, counter: Counter) -> u64 {
-        self.counts[counter as usize].load(Ordering::Relaxed)
-    }
-
-    fn waits(&self) -> u64 {
-        let waits = [Counter::UsedUpWaits, Counter::ClockWaits, Counter::MarkWaits];
-        waits.map(|counter| self.count(counter)).iter().sum()
-    }
-
-    /// The last id drawn by the backend that owns the slot.
-    pub fn last_id(&self) -> Option<i64> {
-        let has_drawn = self.count(Counter::Drawn) != self.drawn_before.load(Ordering::Relaxed);
-        Some(self.last_id.load(Ordering::Relaxed)).filter(|_| has_drawn)
-    }
-
-    /// The greatest id drawn by the backends that have had the slot.
-    fn greatest_id(&self) -> Option<i64> {
-        let greatest = self.last_id.load(Ordering::Relaxed).max(self.greatest_id.load(Ordering::Relaxed));
-        Some(greatest).filter(|id| *id != NO_ID)
-    }
-
-    /// What the backend that owns the slot has done, or `None` if it has ended, or done nothing yet. (A backend does not note its end:
-    /// a process has few places for those who want to be told of it, see `catalog.rs`.)
-    fn of_backend(&self, number: usize) -> Option<OfBackend> {
-        let pid = Some(self.pid.load(Ordering::Relaxed)).filter(|pid| backend::is_running(*pid, number))?;
-        // Another backend may take the slot over between two of these readings, which then are of both.
-        let drawn = self.count(Counter::Drawn).saturating_sub(self.drawn_before.load(Ordering::Relaxed));
-        let waits = self.waits().saturating_sub(self.waits_before.load(Ordering::Relaxed));
-        (drawn + waits > 0).then(|| OfBackend { pid, drawn, waits, last_id: self.last_id() })
     }
 }
 
@@ -325,8 +151,7 @@ pub fn reset_counts(now_ms: i64) -> Option<()> {
 }
 
 fn sum(slots: &[Slot], counter: usize) -> u64 {
-    // Relaxed: as in Slot.
-    slots.iter().fold(0, |sum, slot| sum.wrapping_add(slot.counts[counter].load(Ordering::Relaxed)))
+    slots.iter().fold(0, |sum, slot| sum.wrapping_add(slot.count(counter)))
 }
 
 /// The greatest id drawn by any backend since the start, dead ones included.
@@ -336,7 +161,7 @@ pub fn greatest_id() -> Option<i64> {
 
 /// Whether any backend has drawn since the start.
 pub fn has_drawn() -> bool {
-    let has = |slot: &Slot| slot.count(Counter::Drawn) > 0;
+    let has = |slot: &Slot| slot.count(Counter::Drawn as usize) > 0;
     // Its own first: the others' are being written.
     slot().is_some_and(has) || slots().is_some_and(|slots| slots.iter().any(has))
 }
@@ -347,7 +172,7 @@ pub fn backends() -> Option<impl Iterator<Item = OfBackend>> {
 }
 
 /// Whether it is time to log something that is logged every `every_ms` milliseconds at most; false without preload.
-pub fn is_due(notice: Notice, every_ms: i64) -> bool {
+pub fn is_due(notice: Topic, every_ms: i64) -> bool {
     shared().is_some_and(|shared| shared.notices[notice as usize].is_due(backend::boot_ms(), every_ms))
 }
 

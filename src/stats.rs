@@ -1,156 +1,24 @@
-//! Statistics: what is counted, waited for and logged, and how it is read.
+//! Statistics: what the views show, and what is counted and logged apart from waiting (`waiting.rs`).
 //!
-//! Each backend counts in its own slot (`shmem.rs`), so that counting costs no shared write; the server's figures are the sums
-//! over all slots, less what they were at the last reset. They live as long as shared memory: a restart, or a backend that
-//! crashes, begins anew. What happens often is logged once a minute at most.
-
-use std::cell::Cell;
-use std::time::{Duration, Instant};
+//! Each backend counts in its own slot (`slot.rs`), so that counting costs no shared write. The server's
+//! figures are the sums over all slots, less what they were at the last reset. They live as long as
+//! shared memory: a restart, or a backend that crashes, begins anew. What happens often is logged once a
+//! minute at most.
 
 use pgrx::prelude::*;
-use snowflake_core::clock::{self, Clock, Utc};
+use snowflake_core::clock::Clock;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
 
-use crate::backend::{self, WaitEvent, WallClock};
+use crate::backend::WallClock;
 use crate::error::{Error, Reportable, few_places};
 use crate::guc::{self, Config};
-use crate::shmem::{self, Counter, Counts, Notice, OfBackend};
+use crate::shmem::{self, Topic};
+use crate::slot::{Counter, Counts, OfBackend};
 
-const MINUTE_MS: i64 = 60_000;
+/// What happens often is logged once in this time at most, in milliseconds.
+pub const MINUTE_MS: i64 = 60_000;
 const DAY_MS: i64 = 86_400_000;
-
-/// A borrow at which oversleeping a tick by some milliseconds loses no ids: they can still be drawn afterwards.
-const AMPLE_BORROW_MS: i64 = 5;
-
-/// Why a tick's ids are used up: they are drawn, or they count as drawn since the first load, which was in the tick.
-fn used_up() -> Wait {
-    if shmem::has_drawn() { Wait::UsedUp } else { Wait::Mark }
-}
-
-/// Why a session waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
-    /// All ids that clock and `max_borrow` permit are drawn.
-    UsedUp,
-    /// The clock was set back, or is a little behind what was borrowed.
-    Clock,
-    /// After a start: until the clock has passed all that can have been drawn before.
-    Mark,
-}
-
-impl Wait {
-    /// Its name in pg_stat_activity.
-    fn event(self) -> &'static WaitEvent {
-        static USED_UP: WaitEvent = WaitEvent::new(c"SnowflakeUsedUp");
-        static CLOCK: WaitEvent = WaitEvent::new(c"SnowflakeClock");
-        static MARK: WaitEvent = WaitEvent::new(c"SnowflakeMark");
-        match self {
-            Self::UsedUp => &USED_UP,
-            Self::Clock => &CLOCK,
-            Self::Mark => &MARK,
-        }
-    }
-
-    /// How often, and how long.
-    fn counters(self) -> (Counter, Counter) {
-        match self {
-            Self::UsedUp => (Counter::UsedUpWaits, Counter::UsedUpWaitMicros),
-            Self::Clock => (Counter::ClockWaits, Counter::ClockWaitMicros),
-            Self::Mark => (Counter::MarkWaits, Counter::MarkWaitMicros),
-        }
-    }
-}
-
-/// What one draw has met so far: it counts once, however often it looks again. (Or what moves the mark without a draw.)
-#[derive(Debug)]
-pub struct Request {
-    waits: Cell<Option<Wait>>,
-    has_step_back: Cell<bool>,
-    /// When the mark that is being moved was first written.
-    moves_since: Cell<Option<Instant>>,
-}
-
-impl Request {
-    /// A request that has met nothing.
-    pub fn new() -> Self {
-        Self { waits: Cell::new(None), has_step_back: Cell::new(false), moves_since: Cell::new(None) }
-    }
-
-    /// Waits so long, at most a second. Raises an ERROR at cancel, terminate and statement_timeout. To be called
-    /// without any lock held.
-    pub fn wait(&self, wait: clock::Wait) {
-        match wait {
-            // A latch's millisecond would cost ids.
-            clock::Wait::UsedUp { wait_ms: 1 } if guc::max_borrow_ms() < AMPLE_BORROW_MS => {
-                self.wait_by(used_up(), backend::nap);
-            }
-            clock::Wait::UsedUp { wait_ms } => self.wait_by(used_up(), |event| backend::sleep(wait_ms, event)),
-            clock::Wait::Borrowed { wait_ms } => self.wait_by(Wait::Clock, |event| backend::sleep(wait_ms, event)),
-            clock::Wait::Rollback { behind_ms, wait_ms } => {
-                self.note_wait_for_clock(behind_ms, wait_ms);
-                self.wait_by(Wait::Clock, |event| backend::sleep(wait_ms, event));
-            }
-            clock::Wait::Start { wait_ms } => self.wait_by(Wait::Mark, |event| backend::sleep(wait_ms, event)),
-        }
-    }
-
-    /// Notes that a clock was set back, and says so: it is behind the last id, or the mark, by `behind_ms`.
-    fn note_wait_for_clock(&self, behind_ms: i64, wait_ms: i64) {
-        if self.note_step_back() && shmem::is_due(Notice::ClockStepBack, MINUTE_MS) {
-            let again = Utc(WallClock.now_ms().saturating_add(wait_ms));
-            log!(
-                "snowflake_id: draws wait until {again}: clock is {behind_ms} ms behind the last id, or behind what \
-                 snowflake_advance() was given"
-            );
-        }
-    }
-
-    /// Notes that the clock is behind by more than can be borrowed, whether that is waited for or refused. True the first time.
-    pub fn note_step_back(&self) -> bool {
-        let is_first = !self.has_step_back.replace(true);
-        if is_first {
-            count(Counter::ClockStepsBack, 1);
-        }
-        is_first
-    }
-
-    fn wait_by(&self, wait: Wait, sleep: impl FnOnce(&WaitEvent)) {
-        // The last second of a wait for a clock that was set back looks like any start.
-        let wait = if (self.waits.get(), wait) == (Some(Wait::Clock), Wait::Mark) { Wait::Clock } else { wait };
-        let (waits, micros) = wait.counters();
-        // Counted when it begins, so that a session that waits shows.
-        if self.waits.replace(Some(wait)) != Some(wait) {
-            count(waits, 1);
-            if wait == Wait::UsedUp && shmem::is_due(Notice::UsedUp, MINUTE_MS) {
-                let max_borrow_ms = guc::max_borrow_ms();
-                log!("snowflake_id: all ids up to {max_borrow_ms} ms ahead of the clock are drawn; draws wait");
-            }
-        }
-        let start = Instant::now();
-        sleep(wait.event());
-        count(micros, as_micros(start.elapsed()));
-        pgrx::check_for_interrupts!();
-    }
-
-    /// Notes that something is about to be written with a mark, or a mark itself.
-    pub fn writes(&self) {
-        if self.moves_since.get().is_none() {
-            self.moves_since.set(Some(Instant::now()));
-        }
-    }
-
-    /// Notes that what was written is durable.
-    pub fn has_flushed(&self) {
-        if let Some(since) = self.moves_since.take() {
-            count(Counter::MoveMicros, as_micros(since.elapsed()));
-        }
-    }
-}
-
-fn as_micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
 
 /// Counts something, if this backend has a slot.
 pub fn count(counter: Counter, number: u64) {
@@ -165,14 +33,14 @@ pub fn count(counter: Counter, number: u64) {
 pub fn note_refusal(error: &Error) {
     let (counter, notice) = match error {
         Error::Rollback { .. } | Error::ClockBeforeEpoch { .. } => {
-            (Counter::ClockStepsBackRefused, Notice::ClockStepBackRefused)
+            (Counter::ClockStepsBackRefused, Topic::ClockStepBackRefused)
         }
-        Error::Jumped { .. } => (Counter::ClockJumpsRefused, Notice::ClockJumpRefused),
-        Error::BehindMark { .. } => (Counter::MarkRefused, Notice::MarkRefused),
-        Error::OtherLayout { .. } => (Counter::LayoutRefused, Notice::LayoutRefused),
-        Error::NotSet(_) => (Counter::NumberRefused, Notice::NumberRefused),
-        Error::TimeUsedUp(_) => (Counter::TimeUsedUpRefused, Notice::TimeUsedUpRefused),
-        Error::TooManyDatabases(_) => (Counter::DatabasesRefused, Notice::DatabasesRefused),
+        Error::Jumped { .. } => (Counter::ClockJumpsRefused, Topic::ClockJumpRefused),
+        Error::BehindMark { .. } => (Counter::MarkRefused, Topic::MarkRefused),
+        Error::OtherLayout { .. } => (Counter::LayoutRefused, Topic::LayoutRefused),
+        Error::NotSet(_) => (Counter::NumberRefused, Topic::NumberRefused),
+        Error::TimeUsedUp(_) => (Counter::TimeUsedUpRefused, Topic::TimeUsedUpRefused),
+        Error::TooManyDatabases(_) => (Counter::DatabasesRefused, Topic::DatabasesRefused),
         // A mistake of the caller's, or no preload, without which nothing can be counted.
         _ => return,
     };
@@ -184,7 +52,7 @@ pub fn note_refusal(error: &Error) {
 
 /// Says once a day that the layout's time ends within a year. (It is looked at when the mark moves.)
 pub fn look_at_the_end(layout: &Layout) {
-    if let Some(message) = guc::last_year(layout).filter(|_| shmem::is_due(Notice::LastYear, DAY_MS)) {
+    if let Some(message) = guc::last_year(layout).filter(|_| shmem::is_due(Topic::LastYear, DAY_MS)) {
         log!("snowflake_id: {message}");
     }
 }
@@ -197,7 +65,7 @@ pub fn are_few_places_left(taken: usize, all: usize) -> bool {
 /// Says when nine tenths of the places for databases are taken: at most once a minute, since they are taken one after the other. (It
 /// is looked at when a database takes one.)
 pub fn look_at_the_places(taken: usize, all: usize) {
-    if are_few_places_left(taken, all) && shmem::is_due(Notice::FewPlaces, MINUTE_MS) {
+    if are_few_places_left(taken, all) && shmem::is_due(Topic::FewPlaces, MINUTE_MS) {
         few_places(taken, all).report(PgLogLevel::WARNING);
     }
 }

@@ -1,0 +1,198 @@
+//! A slot: what one backend has drawn and met, in shared memory.
+//!
+//! Its backend alone writes it, with plain stores, so that counting costs no shared write; any process
+//! may read it. Its counts are never set back: the next backend in a slot goes on from those of the one
+//! before, so that nothing has to be saved when a backend ends, however it ends. Where slots lie:
+//! `shmem.rs`. What is made of them: `stats.rs`.
+
+use std::mem::offset_of;
+
+use snowflake_core::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
+use snowflake_core::generator::Run;
+use snowflake_core::identity::LaneName;
+
+use crate::backend;
+
+/// Makes an enum whose variants number the places of an array, and says how many there are: an array
+/// that is too short for a variant would be noticed only where that is first used.
+macro_rules! places {
+    ($(#[$of_enum:meta])* pub enum $name:ident { $($(#[$of_variant:meta])* $variant:ident,)+ }) => {
+        $(#[$of_enum])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum $name {
+            $($(#[$of_variant])* $variant,)+
+        }
+
+        impl $name {
+            /// How many there are.
+            pub const COUNT: usize = [$(Self::$variant),+].len();
+        }
+    };
+}
+
+pub(crate) use places;
+
+places! {
+    /// What is counted. A backend counts in its slot; the sum over all slots is the server's.
+    pub enum Counter {
+        /// Ids drawn.
+        Drawn,
+        /// Those among them that carry the backup worker's number.
+        DrawnBackup,
+        /// Those among them whose tick had not begun by the clock.
+        Borrowed,
+        /// Draws that found the clock behind by more than can be borrowed.
+        ClockStepsBack,
+        /// Marks logged, and the time that this took in microseconds, from the first write to the end of the flush.
+        MarksMoved,
+        MoveMicros,
+        /// Draws that had to wait, by reason ([`Reason`](crate::waiting::Reason)), and how long, in microseconds.
+        UsedUpWaits,
+        ClockWaits,
+        MarkWaits,
+        UsedUpWaitMicros,
+        ClockWaitMicros,
+        MarkWaitMicros,
+        /// Draws that were refused, by reason ([`crate::stats::note_refusal`]): each counts in one of these.
+        ClockStepsBackRefused,
+        ClockJumpsRefused,
+        MarkRefused,
+        LayoutRefused,
+        NumberRefused,
+        TimeUsedUpRefused,
+        DatabasesRefused,
+    }
+}
+
+/// One number for each [`Counter`].
+pub type Counts = [u64; Counter::COUNT];
+
+/// What one backend has drawn and met, on cache lines of its own.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Slot {
+    /// The last id drawn by the backends that have had the slot, [`NO_ID`] if none.
+    last_id: AtomicI64,
+    /// The greatest at the time when one was drawn that may have been lower. (The others ascend, so that the last is the
+    /// greatest.)
+    greatest_id: AtomicI64,
+    /// What all of them have counted.
+    counts: [AtomicU64; Counter::COUNT],
+    /// The process that took the slot over last, which may have ended; 0 before the first.
+    pid: AtomicI32,
+    /// What had been counted when it took the slot over.
+    drawn_before: AtomicU64,
+    waits_before: AtomicU64,
+}
+
+// What a draw writes is in the first cache line: the counts of ids are the first.
+const _: () = assert!(
+    offset_of!(Slot, last_id) < 64
+        && offset_of!(Slot, greatest_id) < 64
+        && offset_of!(Slot, counts) + (Counter::Borrowed as usize + 1) * size_of::<AtomicU64>() <= 64
+        && align_of::<Slot>() == 64
+);
+
+/// Not an id: ids are not negative.
+const NO_ID: i64 = -1;
+
+/// What a slot says of the backend that owns it.
+#[derive(Debug, Clone, Copy)]
+pub struct OfBackend {
+    pub pid: i32,
+    /// Ids drawn.
+    pub drawn: u64,
+    /// Draws that had to wait.
+    pub waits: u64,
+    /// The last id drawn.
+    pub last_id: Option<i64>,
+}
+
+// Relaxed in all of a slot's functions, and a load and a store instead of an addition: only the backend that owns the slot
+// writes, and its readers need no order between one number and another. What an earlier owner wrote is visible to the next:
+// PostgreSQL's own handling of PGPROCs, under a spinlock, lies between them.
+impl Slot {
+    /// A slot that no backend has had.
+    pub fn new() -> Self {
+        Self {
+            last_id: AtomicI64::new(NO_ID),
+            greatest_id: AtomicI64::new(NO_ID),
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            pid: AtomicI32::new(0),
+            drawn_before: AtomicU64::new(0),
+            waits_before: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes the slot over from the backend that had it.
+    pub fn begin(&self, pid: i32) {
+        self.drawn_before.store(self.count(Counter::Drawn as usize), Ordering::Relaxed);
+        self.waits_before.store(self.waits(), Ordering::Relaxed);
+        self.pid.store(pid, Ordering::Relaxed);
+    }
+
+    /// Counts `count` ids that were drawn.
+    #[inline]
+    pub fn note_run(&self, run: &Run, count: u64) {
+        self.add(Counter::Drawn, count);
+        if run.lane() == LaneName::Backup {
+            self.add(Counter::DrawnBackup, count);
+        }
+        if run.borrowed() > 0 {
+            self.add(Counter::Borrowed, run.borrowed());
+        }
+    }
+
+    /// Notes the last id that was drawn, which is greater than all before it that are not [`note_any`](Self::note_any)'s.
+    #[inline]
+    pub fn note_id(&self, id: i64) {
+        self.last_id.store(id, Ordering::Relaxed);
+    }
+
+    /// The same for one that may be lower than those before it: a backup worker's, or one of a batch that was reserved earlier.
+    pub fn note_any(&self, id: i64) {
+        let greatest = self.last_id.load(Ordering::Relaxed).max(self.greatest_id.load(Ordering::Relaxed));
+        self.greatest_id.store(greatest.max(id), Ordering::Relaxed);
+        self.last_id.store(id, Ordering::Relaxed);
+    }
+
+    /// Adds to a count.
+    #[inline]
+    pub fn add(&self, counter: Counter, number: u64) {
+        let count = &self.counts[counter as usize];
+        count.store(count.load(Ordering::Relaxed).wrapping_add(number), Ordering::Relaxed);
+    }
+
+    /// A count, of all backends that have had the slot.
+    pub fn count(&self, counter: usize) -> u64 {
+        self.counts[counter].load(Ordering::Relaxed)
+    }
+
+    fn waits(&self) -> u64 {
+        let waits = [Counter::UsedUpWaits, Counter::ClockWaits, Counter::MarkWaits];
+        waits.map(|counter| self.count(counter as usize)).iter().sum()
+    }
+
+    /// The last id drawn by the backend that owns the slot.
+    pub fn last_id(&self) -> Option<i64> {
+        let has_drawn = self.count(Counter::Drawn as usize) != self.drawn_before.load(Ordering::Relaxed);
+        Some(self.last_id.load(Ordering::Relaxed)).filter(|_| has_drawn)
+    }
+
+    /// The greatest id drawn by the backends that have had the slot.
+    pub fn greatest_id(&self) -> Option<i64> {
+        let greatest = self.last_id.load(Ordering::Relaxed).max(self.greatest_id.load(Ordering::Relaxed));
+        Some(greatest).filter(|id| *id != NO_ID)
+    }
+
+    /// What the backend that owns the slot has done, or `None` if it has ended, or done nothing yet. (A backend does not note its end:
+    /// a process has few places for those who want to be told of it, see `catalog.rs`.)
+    pub fn of_backend(&self, number: usize) -> Option<OfBackend> {
+        let pid = Some(self.pid.load(Ordering::Relaxed)).filter(|pid| backend::is_running(*pid, number))?;
+        // Another backend may take the slot over between two of these readings, which then are of both.
+        let drawn = self.count(Counter::Drawn as usize).saturating_sub(self.drawn_before.load(Ordering::Relaxed));
+        let waits = self.waits().saturating_sub(self.waits_before.load(Ordering::Relaxed));
+        (drawn + waits > 0).then(|| OfBackend { pid, drawn, waits, last_id: self.last_id() })
+    }
+}

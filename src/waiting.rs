@@ -1,0 +1,143 @@
+//! Waiting: how a session sleeps until the clock has gone on, and what is counted and logged of it.
+//!
+//! A session must hold no lock of any kind while it waits. A wait lasts at most a second; the caller
+//! reads the clock again and decides anew, so that nothing rests on how long a sleep took.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use pgrx::prelude::*;
+use snowflake_core::clock::{Clock, Utc, Wait};
+
+use crate::backend::{self, WaitEvent, WallClock};
+use crate::guc;
+use crate::shmem::{self, Topic};
+use crate::slot::Counter;
+use crate::stats::{self, MINUTE_MS};
+
+/// A borrow at which oversleeping a tick by some milliseconds loses no ids: they can still be drawn afterwards.
+const AMPLE_BORROW_MS: i64 = 5;
+
+/// Why a session waits, as it is counted and shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// All ids that the clock and `max_borrow` permit are drawn.
+    UsedUp,
+    /// The clock was set back, or is a little behind what was borrowed.
+    Clock,
+    /// After a start: the clock has to pass all that can have been drawn before. So it is, too, when the
+    /// first load has counted the ids of its tick as drawn.
+    Mark,
+}
+
+impl Reason {
+    /// Its name in pg_stat_activity.
+    fn event(self) -> &'static WaitEvent {
+        static USED_UP: WaitEvent = WaitEvent::new(c"SnowflakeUsedUp");
+        static CLOCK: WaitEvent = WaitEvent::new(c"SnowflakeClock");
+        static MARK: WaitEvent = WaitEvent::new(c"SnowflakeMark");
+        match self {
+            Self::UsedUp => &USED_UP,
+            Self::Clock => &CLOCK,
+            Self::Mark => &MARK,
+        }
+    }
+
+    /// How often, and how long.
+    fn counters(self) -> (Counter, Counter) {
+        match self {
+            Self::UsedUp => (Counter::UsedUpWaits, Counter::UsedUpWaitMicros),
+            Self::Clock => (Counter::ClockWaits, Counter::ClockWaitMicros),
+            Self::Mark => (Counter::MarkWaits, Counter::MarkWaitMicros),
+        }
+    }
+}
+
+/// What one draw, or one call that moves the mark without drawing, has met so far: it counts once,
+/// however often it looks again.
+#[derive(Debug)]
+pub struct Request {
+    waits: Cell<Option<Reason>>,
+    has_step_back: Cell<bool>,
+    /// When the mark that is being moved was first written.
+    moves_since: Cell<Option<Instant>>,
+}
+
+impl Request {
+    /// A request that has met nothing.
+    pub fn new() -> Self {
+        Self { waits: Cell::new(None), has_step_back: Cell::new(false), moves_since: Cell::new(None) }
+    }
+
+    /// Waits so long, at most a second. Raises an ERROR at cancel, terminate and statement_timeout. To be
+    /// called without any lock held.
+    pub fn wait(&self, wait: Wait) {
+        let reason = match wait {
+            Wait::UsedUp { .. } if shmem::has_drawn() => Reason::UsedUp,
+            Wait::Borrowed { .. } => Reason::Clock,
+            Wait::Rollback { behind_ms, wait_ms } => {
+                self.note_wait_for_clock(behind_ms, wait_ms);
+                Reason::Clock
+            }
+            // The last second of a wait for a clock that was set back looks like any start.
+            Wait::Start { .. } | Wait::UsedUp { .. } if self.waits.get() == Some(Reason::Clock) => Reason::Clock,
+            Wait::Start { .. } | Wait::UsedUp { .. } => Reason::Mark,
+        };
+        let (waits, micros) = reason.counters();
+        // Counted when it begins, so that a session that waits shows.
+        if self.waits.replace(Some(reason)) != Some(reason) {
+            stats::count(waits, 1);
+            if reason == Reason::UsedUp && shmem::is_due(Topic::UsedUp, MINUTE_MS) {
+                let max_borrow_ms = guc::max_borrow_ms();
+                log!("snowflake_id: all ids up to {max_borrow_ms} ms ahead of the clock are drawn; draws wait");
+            }
+        }
+        let start = Instant::now();
+        if wait == (Wait::UsedUp { wait_ms: 1 }) && guc::max_borrow_ms() < AMPLE_BORROW_MS {
+            // A latch's millisecond would cost ids.
+            backend::nap(reason.event());
+        } else {
+            backend::sleep(wait.ms(), reason.event());
+        }
+        stats::count(micros, as_micros(start.elapsed()));
+        pgrx::check_for_interrupts!();
+    }
+
+    /// Notes that a clock was set back, and says so: it is behind the last id, or the mark, by `behind_ms`.
+    fn note_wait_for_clock(&self, behind_ms: i64, wait_ms: i64) {
+        if self.note_step_back() && shmem::is_due(Topic::ClockStepBack, MINUTE_MS) {
+            let again = Utc(WallClock.now_ms().saturating_add(wait_ms));
+            log!(
+                "snowflake_id: draws wait until {again}: clock is {behind_ms} ms behind the last id, or behind what \
+                 snowflake_advance() was given"
+            );
+        }
+    }
+
+    /// Notes that the clock is behind by more than can be borrowed, whether that is waited for or refused. True the first time.
+    pub fn note_step_back(&self) -> bool {
+        let is_first = !self.has_step_back.replace(true);
+        if is_first {
+            stats::count(Counter::ClockStepsBack, 1);
+        }
+        is_first
+    }
+
+    /// Notes that something is about to be written with a mark, or a mark itself.
+    pub fn writes(&self) {
+        if self.moves_since.get().is_none() {
+            self.moves_since.set(Some(Instant::now()));
+        }
+    }
+
+    /// Notes that what was written is durable.
+    pub fn has_flushed(&self) {
+        if let Some(since) = self.moves_since.take() {
+            stats::count(Counter::MoveMicros, as_micros(since.elapsed()));
+        }
+    }
+}
+
+fn as_micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
