@@ -50,11 +50,14 @@ mod error;
 mod functions;
 mod guc;
 mod instant;
+mod invalidation;
 mod layouts;
 mod local;
 mod mark;
+mod members;
 mod pushdown;
 mod record;
+mod sequence;
 mod shmem;
 mod slot;
 mod stats;
@@ -74,7 +77,7 @@ pub extern "C-unwind" fn _PG_init() {
     backtrace::init();
     guc::init();
     shmem::init();
-    mark::init();
+    invalidation::init();
     pushdown::init();
     utility::init();
 }

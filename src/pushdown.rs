@@ -28,7 +28,7 @@ use crate::catalog::{self, Functions, Known};
 use crate::guc;
 use crate::layouts;
 use crate::local::Local;
-use crate::mark;
+use crate::members;
 use crate::text::Text;
 
 unsafe extern "C-unwind" {
@@ -751,7 +751,7 @@ extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut Foun
             *found = Found { layout: given, last_id: layout.max_id(), stored_in: pg_sys::InvalidOid };
         }
         None => {
-            found.stored_in = mark::layout_sequence().unwrap_or(pg_sys::InvalidOid);
+            found.stored_in = members::find().map_or(pg_sys::InvalidOid, |sequences| sequences.layout.0);
             let Ok(layout) = layouts::current() else { return };
             let Some(text) = guc::config().and_then(|config| config.layout_text.as_str().into_datum()) else { return };
             let collation = pg_sys::DEFAULT_COLLATION_OID;

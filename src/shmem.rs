@@ -21,7 +21,7 @@ use pgrx::prelude::*;
 use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
 use snowflake_core::clock::{Clock, ClockReference, Seldom};
 use snowflake_core::generator::Generator;
-use snowflake_core::published::PublishedMarks;
+use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 
 use crate::backend::{self, WallClock};
 use crate::error::Error;
@@ -103,6 +103,11 @@ pub fn marks() -> Option<&'static [PublishedMarks]> {
     // SAFETY: `startup` initialized so many marks behind what all share. They are only ever used through shared references to
     // atomics.
     Some(unsafe { std::slice::from_raw_parts(first, guc::max_databases()) })
+}
+
+/// The published marks that belong to a database, or did. They are taken from the front.
+pub fn marks_in_use() -> impl Iterator<Item = &'static PublishedMarks> {
+    marks().unwrap_or_default().iter().take_while(|marks| marks.owner() != UNCLAIMED)
 }
 
 fn first_marks(shared: *const Shared) -> *const PublishedMarks {

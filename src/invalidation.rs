@@ -1,0 +1,148 @@
+//! What makes wrong what is known of a database's marks: objects that are made and dropped, dumps that
+//! are restored, transactions that are rolled back.
+//!
+//! Published marks are forgotten or given back by the session that drops their sequence or database, and
+//! rechecked by the session that has set a sequence, before it commits. What a session has made itself
+//! it forgets when that is rolled back. The hooks and callbacks here are plain: no guard, no destructor,
+//! because an ERROR may pass them; for these PostgreSQL has as many places as are asked for.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+use snowflake_core::identity::Drawing;
+use snowflake_core::mark::Written;
+use snowflake_core::published::Published;
+
+use crate::backend;
+use crate::error::OrRaise;
+use crate::guc;
+use crate::local::Local;
+use crate::mark;
+use crate::members;
+use crate::sequence::Sequence;
+use crate::shmem;
+use crate::waiting::Request;
+
+/// Whether this transaction has called `setval`, perhaps for one of our sequences, as a restored dump
+/// does.
+static CALLS_SETVAL: Local<bool> = Local::new(false);
+
+/// Whether this transaction has made or dropped a relation, perhaps one of our sequences.
+static MAKES_RELATIONS: Local<bool> = Local::new(false);
+
+/// The hook that was there before ours.
+static PREVIOUS_OBJECT_ACCESS: Local<pg_sys::object_access_hook_type> = Local::new(None);
+
+/// Asks PostgreSQL to tell when transactions end, and when objects are made, dropped and called. (For these PostgreSQL has as
+/// many places as are asked for.)
+pub fn init() {
+    // SAFETY: the postmaster, or a session, has one thread; this is how PostgreSQL registers callbacks and chains hooks. Once,
+    // since a library is initialized once per process.
+    unsafe {
+        pg_sys::RegisterXactCallback(Some(transaction_ends), ptr::null_mut());
+        pg_sys::RegisterSubXactCallback(Some(part_of_transaction_ends), ptr::null_mut());
+        if backend::is_preloading() {
+            PREVIOUS_OBJECT_ACCESS.set(pg_sys::object_access_hook);
+            pg_sys::object_access_hook = Some(object_accessed);
+        }
+    }
+}
+
+/// Called when an object is made or dropped, and for each function in an expression that is about to be executed. Plain: no guard,
+/// no destructor, since the previous hook may raise.
+unsafe extern "C-unwind" fn object_accessed(
+    access: pg_sys::ObjectAccessType::Type,
+    class: pg_sys::Oid,
+    object: pg_sys::Oid,
+    sub_object: c_int,
+    argument: *mut c_void,
+) {
+    // SAFETY: the previous hook is called as it would have been; MyDatabaseId is a variable of this backend, read by value.
+    unsafe {
+        if let Some(previous) = PREVIOUS_OBJECT_ACCESS.get() {
+            previous(access, class, object, sub_object, argument);
+        }
+        if access == pg_sys::ObjectAccessType::OAT_FUNCTION_EXECUTE {
+            if object == pg_sys::F_SETVAL_REGCLASS_INT8.into() || object == pg_sys::F_SETVAL_REGCLASS_INT8_BOOL.into() {
+                CALLS_SETVAL.set(true);
+            }
+            return;
+        }
+        let made_or_dropped =
+            access == pg_sys::ObjectAccessType::OAT_POST_CREATE || access == pg_sys::ObjectAccessType::OAT_DROP;
+        if !made_or_dropped || sub_object != 0 {
+            return;
+        }
+        // A number may be given again, and to a database even on purpose: what is published must not outlive either end.
+        // And a database without the extension needs no place.
+        if class == pg_sys::DatabaseRelationId {
+            let database = u64::from(object.to_u32());
+            shmem::marks_in_use().filter(|marks| marks.owner() >> 32 == database).for_each(Published::forget);
+        } else if class == pg_sys::RelationRelationId {
+            MAKES_RELATIONS.set(true);
+            let owner = members::owner(object);
+            shmem::marks_in_use().for_each(|marks| marks.release(owner));
+        }
+    }
+}
+
+/// Called at every end of a transaction. Cheap for those that have set no sequence.
+unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: *mut c_void) {
+    use pg_sys::XactEvent::{XACT_EVENT_COMMIT, XACT_EVENT_PRE_COMMIT, XACT_EVENT_PRE_PREPARE};
+    if event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE {
+        if event != XACT_EVENT_COMMIT {
+            // After PREPARE TRANSACTION, too, this session sees nothing any more of what it has made.
+            forget_what_was_made();
+        }
+        mark::end_transaction();
+        CALLS_SETVAL.set(false);
+        MAKES_RELATIONS.set(false);
+        return;
+    }
+    // A background worker may set sequences without a call in SQL: pglogical's does, when it replicates them.
+    let may_have_set = CALLS_SETVAL.get() || backend::is_background_worker();
+    // SAFETY: a variable of this backend, read by value.
+    let database = unsafe { pg_sys::MyDatabaseId };
+    if may_have_set && backend::has_written() && database != pg_sys::InvalidOid && shmem::generator().is_some() {
+        recheck();
+    }
+}
+
+/// Called at every end of a part of a transaction, such as a savepoint's.
+unsafe extern "C-unwind" fn part_of_transaction_ends(
+    event: pg_sys::SubXactEvent::Type,
+    _part: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _: *mut c_void,
+) {
+    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        forget_what_was_made();
+    }
+}
+
+/// The marks of a sequence that this transaction has made, and that is gone with it, must not be drawn by.
+fn forget_what_was_made() {
+    if MAKES_RELATIONS.get() {
+        mark::forget_known();
+    }
+}
+
+/// Notices that this transaction has set the sequences itself: it has restored a dump. Guarded, since it may raise.
+#[pg_guard]
+extern "C-unwind" fn recheck() {
+    let (Some(sequences), Some(config)) = (members::find(), guc::config()) else { return };
+    let all = sequences.all().map(Sequence::is_set_by_transaction);
+    if all.contains(&true) {
+        let [primary, backup, _, _, layout, identity] = all;
+        if layout {
+            sequences.layout.announce();
+        }
+        let written = Written { marks: [primary, backup], layout, identity };
+        let drawing = guc::drawing().ok();
+        let identity = drawing.as_ref().map(Drawing::identity);
+        let layout = &config.layout;
+        mark::of(layout, &Request::new()).and_then(|mark| mark.recheck(layout, identity, written)).or_raise();
+    }
+}

@@ -1,0 +1,93 @@
+//! The six sequences in which a database stores marks, layout and numbers: which they are.
+//!
+//! They are found as members of the extension, never by search_path. What is remembered of them needs no
+//! invalidation (there are few places for such callbacks, see `catalog.rs`): it is verified before each
+//! use, and a sequence that is gone is not found.
+
+use std::ffi::CStr;
+
+use pgrx::pg_sys;
+use snowflake_core::mark::Value;
+
+use crate::catalog;
+use crate::local::Local;
+use crate::sequence::Sequence;
+
+/// The sequences of this session's database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sequences {
+    pub marks: [Sequence; 2],
+    pub local: [Sequence; 2],
+    pub layout: Sequence,
+    pub identity: Sequence,
+}
+
+impl Sequences {
+    /// The owner of the published marks: this database, with this sequence. A sequence that is dropped and
+    /// made again makes another owner.
+    pub fn owner(&self) -> u64 {
+        owner(self.marks[0].0)
+    }
+
+    /// All of them: marks, local marks, layout, numbers.
+    pub fn all(&self) -> [Sequence; 6] {
+        [self.marks[0], self.marks[1], self.local[0], self.local[1], self.layout, self.identity]
+    }
+
+    /// The sequence of a value.
+    pub fn of(&self, value: Value) -> Sequence {
+        match value {
+            Value::Mark(lane) => self.marks[lane as usize],
+            Value::Local(lane) => self.local[lane as usize],
+            Value::Layout => self.layout,
+            Value::Identity => self.identity,
+        }
+    }
+}
+
+/// The owner of the published marks of this database, if `primary` is the sequence of its primary lane's
+/// mark.
+pub fn owner(primary: pg_sys::Oid) -> u64 {
+    // SAFETY: a variable of this backend, read by value.
+    let database = unsafe { pg_sys::MyDatabaseId };
+    u64::from(database.to_u32()) << 32 | u64::from(primary.to_u32())
+}
+
+/// The sequences as they were found last. They may be gone.
+static FOUND: Local<Option<Sequences>> = Local::new(None);
+
+/// Finds the sequences of this session's database, or `None` without the extension. They live and die
+/// together.
+pub fn find() -> Option<Sequences> {
+    let found = FOUND.get().filter(|found| catalog::relation_exists(found.marks[0].0)).or_else(find_members);
+    FOUND.set(found);
+    found
+}
+
+/// Looks the sequences up among the members of the extension.
+fn find_members() -> Option<Sequences> {
+    const NAMES: [&CStr; 6] = [
+        c"snowflake_mark",
+        c"snowflake_mark_backup",
+        c"snowflake_mark_local",
+        c"snowflake_mark_backup_local",
+        c"snowflake_mark_layout",
+        c"snowflake_mark_identity",
+    ];
+    let mut found = [None; NAMES.len()];
+    for member in catalog::members(catalog::extension()?).filter(|member| member.class == pg_sys::RelationRelationId) {
+        // SAFETY: look up rows of a catalog; the name is a palloc'd copy. Errors are raised through pgrx's guard.
+        unsafe {
+            let name = pg_sys::get_rel_name(member.number);
+            if name.is_null() || pg_sys::get_rel_relkind(member.number) as u8 != pg_sys::RELKIND_SEQUENCE {
+                continue;
+            }
+            if let Some(which) = NAMES.iter().position(|known| *known == CStr::from_ptr(name)) {
+                found[which] = Some(Sequence(member.number));
+            }
+        }
+    }
+    let [primary, backup, local_primary, local_backup, layout, identity] = found;
+    let (marks, local) = ([primary?, backup?], [local_primary?, local_backup?]);
+    Some(Sequences { marks, local, layout: layout?, identity: identity? })
+}
