@@ -16,6 +16,7 @@ use snowflake_core::mark::Terms;
 use snowflake_core::published::Marks;
 
 use crate::backend::{self, WallClock};
+use crate::drawing;
 use crate::error::{Again, Error};
 use crate::guc;
 use crate::local::Local;
@@ -38,7 +39,7 @@ impl Source {
         let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
         // Before all that may refuse the draw, which is counted there.
         let slot = shmem::claim_slot()?;
-        guc::drawing()?;
+        drawing::current()?;
         backend::require_writable(command);
         Ok(Self { generator, slot })
     }
@@ -87,7 +88,7 @@ impl draw::Session for Session {
     }
 
     fn drawing(&self) -> Result<Drawing, Error> {
-        guc::drawing()
+        drawing::current()
     }
 
     fn terms(&self) -> Terms {
@@ -156,7 +157,7 @@ pub fn one() -> Result<i64, Error> {
 pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
     let draw = || {
         let run = Source::find(command)?.draw(1)?;
-        Ok((guc::drawing()?, run))
+        Ok((drawing::current()?, run))
     };
     let (drawing, run) = draw().inspect_err(stats::note_refusal)?;
     let (next, layout) = (run.last_id(), drawing.layout());
@@ -174,7 +175,7 @@ pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
 #[inline(always)]
 pub fn one_at_once() -> Option<i64> {
     let (source, marks) = (Source::known()?, mark::known()?);
-    guc::with_drawing(|drawing| {
+    drawing::with(|drawing| {
         let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms: marks };
         Some(source.note(&source.generator.draw(drawing, &WallClock, &limits, 1).ok()?))
     })
@@ -186,7 +187,7 @@ pub fn one_at_once() -> Option<i64> {
 /// As [`one`], and [`Error::NegativeCount`]; the iterator's items likewise.
 pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Error> {
     let source = Source::find(c"snowflake_batch()").inspect_err(stats::note_refusal)?;
-    let longest = longest_run(guc::drawing()?.layout());
+    let longest = longest_run(drawing::current()?.layout());
     let mut left = u32::try_from(count).map_err(|_| Error::NegativeCount(count))?;
     let mut ids = None;
     let mut next = move || {
@@ -213,7 +214,7 @@ pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Err
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NothingDrawn`].
 pub fn last() -> Result<i64, Error> {
-    guc::config().ok_or(Error::NotPreloaded)?;
+    drawing::layout().ok_or(Error::NotPreloaded)?;
     let is_known = |id: &i64| *id != FORGOTTEN.get();
     shmem::slot().and_then(Slot::last_id).filter(is_known).ok_or(Error::NothingDrawn)
 }
@@ -255,14 +256,14 @@ pub fn accept_layout() -> Result<(), Error> {
 /// [`Error::OtherLayout`], [`Error::NoExtension`].
 pub fn reset_mark() -> Result<(), Error> {
     let layout = writable_layout(c"snowflake_reset_mark()")?;
-    mark::of(layout, &Request::new())?.reset(&guc::drawing()?)
+    mark::of(layout, &Request::new())?.reset(&drawing::current()?)
 }
 
 /// The running layout, where something may be written.
 fn writable_layout(command: &'static CStr) -> Result<&'static Layout, Error> {
-    let config = guc::config().ok_or(Error::NotPreloaded)?;
+    let layout = drawing::layout().ok_or(Error::NotPreloaded)?;
     backend::require_writable(command);
     // For the statistics.
     shmem::claim_slot()?;
-    Ok(&config.layout)
+    Ok(layout)
 }

@@ -13,6 +13,7 @@ use snowflake_core::layout::{BUILT_IN, Field, Layout};
 
 use crate::convert::{convert, convert_columns};
 use crate::draw;
+use crate::drawing;
 use crate::error::OrRaise;
 use crate::guc;
 use crate::instant::{instant, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
@@ -403,7 +404,7 @@ fn snowflake_stat() -> TableIterator<
     ),
 > {
     let server = stats::Server::read().or_raise();
-    let layout = &server.config.layout;
+    let stats::Server { layout, layout_text, numbers, .. } = server;
     TableIterator::once((
         server.count(Counter::Drawn),
         server.count(Counter::DrawnBackup),
@@ -427,10 +428,10 @@ fn snowflake_stat() -> TableIterator<
         server.last.map(|(id, _)| id),
         server.last.map(|(_, created_at_ms)| timestamptz(created_at_ms)),
         server.ahead_ms,
-        guc::number(layout, Field::Datacenter),
-        guc::number(layout, Field::Worker),
-        guc::backup_worker_id(layout),
-        server.config.layout_text.clone(),
+        numbers.datacenter,
+        numbers.worker,
+        numbers.backup_worker,
+        layout_text.to_owned(),
         timestamptz(layout.last_instant_ms()),
         mark::places_taken() as i32,
         guc::max_databases() as i32,
@@ -482,7 +483,7 @@ fn snowflake_layouts() -> TableIterator<
         (*name, layout, layout.max_of(Field::Worker).map(|max| max as i32))
     });
     let current = layouts::configured().or_raise();
-    let current = [("current", current, guc::max_worker_id(&current))];
+    let current = [("current", current, drawing::max_worker_id(&current))];
     TableIterator::new(built_in.chain(current).map(|(name, layout, max_worker_id)| {
         (
             name.to_owned(),

@@ -20,15 +20,13 @@ use std::sync::OnceLock;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
-use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::id::IdError;
-use snowflake_core::identity::{Drawing, Identity};
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::spelling::{distance, nearest};
 
-use crate::backend::{self, WallClock};
+use crate::backend;
 use crate::configuration::{self, Given, Place, has_prefix};
-use crate::error::{Error, Report, Reportable, known_as};
+use crate::error::{Error, Report, Reportable};
 use crate::local::Local;
 use crate::values::{DEFAULT_LAYOUT, NOT_SET, Next, Setting, Values, is_rounded, number as as_number};
 
@@ -69,46 +67,14 @@ static ENABLE_TIME_PUSHDOWN: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// The value of `MAX_BORROW`, for the hot path: its `get()` also checks that the thread is PostgreSQL's.
 static MAX_BORROW_MS: Local<i32> = Local::new(100);
 
-/// The settings that are fixed at server start.
-#[derive(Debug)]
-pub struct Config {
-    /// The layout of new ids, and of decoding without an argument.
-    pub layout: Layout,
-    /// The same as a `layout` argument: its built-in name, or its line.
-    pub layout_text: String,
-    /// What ids are drawn with, or the field whose number is not set.
-    drawing: Result<Drawing, Field>,
-}
-
 /// The layout that this server runs with: set when `layout` is defined at server start, and used by the later checks.
-static RUNNING_LAYOUT: OnceLock<Layout> = OnceLock::new();
+static RUNNING_LAYOUT: Local<Option<Layout>> = Local::new(None);
+
+/// Whether all settings are defined, as they are from the end of `init` at server start.
+static ALL_DEFINED: Local<bool> = Local::new(false);
 
 /// The settings that the server's command line gives.
 static OF_COMMAND_LINE: OnceLock<Vec<Setting>> = OnceLock::new();
-
-/// Set at the end of `init` at server start, and inherited by every backend.
-static CONFIG: OnceLock<Config> = OnceLock::new();
-
-/// The settings that are fixed at server start, or `None` if the library was not preloaded.
-#[inline]
-pub fn config() -> Option<&'static Config> {
-    CONFIG.get()
-}
-
-/// Does something with what ids are drawn with, or returns `None` where [`drawing`] has an error. By
-/// reference, so that the fast path copies nothing.
-#[inline(always)]
-pub fn with_drawing<T>(work: impl FnOnce(&Drawing) -> Option<T>) -> Option<T> {
-    work(config()?.drawing.as_ref().ok()?)
-}
-
-/// What ids are drawn with.
-///
-/// # Errors
-/// [`Error::NotPreloaded`], or [`Error::NotSet`] for a number that the layout needs.
-pub fn drawing() -> Result<Drawing, Error> {
-    config().ok_or(Error::NotPreloaded)?.drawing.map_err(Error::NotSet)
-}
 
 /// The farthest that the clock may jump ahead, in milliseconds; 0 for any distance.
 pub fn max_clock_jump_ms() -> i64 {
@@ -134,26 +100,6 @@ pub fn enable_time_pushdown() -> bool {
 /// What to do after a rollback.
 pub fn on_rollback() -> OnRollback {
     ON_ROLLBACK.get()
-}
-
-/// The largest worker number that this server may have, or `None` for a layout without a worker field.
-pub fn max_worker_id(layout: &Layout) -> Option<i32> {
-    layout.max_of(Field::Worker)?;
-    let backup = config().is_some() && BACKUP_WORKER.get();
-    Identity::worker_numbers(layout, backup).ok().map(|numbers| (numbers - 1) as i32)
-}
-
-/// This server's number in a field, or `None` if it is not set or the layout lacks the field. In a preloaded library.
-pub fn number(layout: &Layout, field: Field) -> Option<i32> {
-    layout.max_of(field)?;
-    let number = if field == Field::Datacenter { DATACENTER_ID.get() } else { WORKER_ID.get() };
-    Some(number).filter(|number| *number != NOT_SET)
-}
-
-/// The worker number of this server's backup lane, if it has one. In a preloaded library.
-pub fn backup_worker_id(layout: &Layout) -> Option<i32> {
-    let half = Identity::worker_numbers(layout, true).ok()?;
-    number(layout, Field::Worker).filter(|_| BACKUP_WORKER.get()).map(|worker| worker + half as i32)
 }
 
 /// How often PostgreSQL has accepted a value for `layout` in this process: once for the default, when it is defined.
@@ -195,8 +141,8 @@ pub fn init() {
     define(LAYOUT_NAME, || define_layout(GucContext::Postmaster));
     // Valid: define() has just ended the start of a server with another.
     let text = LAYOUT.get().unwrap_or_default();
-    let layout = *RUNNING_LAYOUT
-        .get_or_init(|| Layout::parse(&text.to_string_lossy()).expect("the check hook accepts layouts only"));
+    let layout = Layout::parse(&text.to_string_lossy()).expect("the check hook accepts layouts only");
+    RUNNING_LAYOUT.set(Some(layout));
 
     define(c"snowflake_id.backup_worker", || {
         // SAFETY: the hook is guarded by `checked`.
@@ -297,64 +243,7 @@ pub fn init() {
     look_at_unknown_names();
     // SAFETY: a call into PostgreSQL's postmaster, which has one thread; the text is copied.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"snowflake_id".as_ptr()) };
-
-    let config = CONFIG.get_or_init(|| Config { layout, layout_text: known_as(&layout), drawing: drawing_of(&layout) });
-    announce(config);
-}
-
-/// Puts the settings together. The checks have passed, so the only thing that can be wrong is a number that is missing.
-fn drawing_of(layout: &Layout) -> Result<Drawing, Field> {
-    let number = |value: i32| (value != NOT_SET).then_some(i64::from(value));
-    match Drawing::new(*layout, number(WORKER_ID.get()), number(DATACENTER_ID.get()), BACKUP_WORKER.get()) {
-        Ok(drawing) => Ok(drawing),
-        Err(IdError::PartMissing(field)) => Err(field),
-        Err(error) => unreachable!("the check hooks let pass: {error}"),
-    }
-}
-
-/// Says at server start, on standbys too, what ids this server will draw: readiness for a failover must show before it.
-fn announce(config: &Config) {
-    let Config { layout, drawing, .. } = config;
-    let name = layout.built_in_name().unwrap_or("custom");
-    let number = |field: Field, value: i32| match (layout.max_of(field), value) {
-        (None, _) => String::new(),
-        (_, NOT_SET) => format!("{field} not set, "),
-        _ => format!("{field} {value}, "),
-    };
-    let datacenter = number(Field::Datacenter, DATACENTER_ID.get());
-    let worker = number(Field::Worker, WORKER_ID.get());
-    let backup = if BACKUP_WORKER.get() { "backup worker on, " } else { "" };
-    let end = Utc(layout.last_instant_ms());
-    log!("snowflake_id: {datacenter}{worker}{backup}layout \"{name}\" ({layout}), time until {end}");
-    if let Err(field) = drawing {
-        Error::NotSet(*field).report().report(PgLogLevel::WARNING);
-    }
-    let now_ms = WallClock.now_ms();
-    if now_ms < layout.epoch_ms() {
-        Error::ClockBeforeEpoch { now_ms, layout: *layout }.report().report(PgLogLevel::WARNING);
-    } else if layout.tick_at(now_ms) > layout.last_tick() as i64 {
-        Error::TimeUsedUp(*layout).report().report(PgLogLevel::WARNING);
-    } else if let Some(message) = last_year(layout) {
-        warning!("{message}");
-    }
-    // By which names the libraries are called is a matter of files; PostgreSQL loads them from the first to the last.
-    let libraries = configuration::preloaded_libraries();
-    let position = |library: &str| libraries.iter().position(|name| name == library);
-    if let (Some(ours), Some(citus)) = (position("snowflake_id"), position("citus"))
-        && ours < citus
-    {
-        Error::BeforeCitus.report().report(PgLogLevel::WARNING);
-    }
-}
-
-/// What to say in the last year of a layout's time.
-pub fn last_year(layout: &Layout) -> Option<String> {
-    const YEAR_MS: i64 = 365 * DAY_MS as i64;
-    let end_ms = layout.last_instant_ms();
-    let is_last = end_ms.saturating_sub(WallClock.now_ms()) < YEAR_MS;
-    is_last.then(|| {
-        format!("the time of layout \"{}\" will be used up in less than a year, at {}", known_as(layout), Utc(end_ms))
-    })
+    ALL_DEFINED.set(true);
 }
 
 fn define_layout(context: GucContext) {
@@ -524,9 +413,9 @@ fn explain(setting: Setting, refused: Refused) {
 }
 
 /// The values of the running server, or, at the start, of what is defined already.
-fn running() -> Values {
+pub fn running() -> Values {
     Values {
-        layout: RUNNING_LAYOUT.get().copied(),
+        layout: RUNNING_LAYOUT.get(),
         backup_worker: BACKUP_WORKER.get(),
         worker_id: WORKER_ID.get(),
         datacenter_id: DATACENTER_ID.get(),
@@ -543,7 +432,7 @@ fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), Re
     let running = running();
     let mut values = running;
     change(&mut values);
-    if CONFIG.get().is_none() {
+    if !ALL_DEFINED.get() {
         return values
             .check(setting)
             .map_err(|error| Refused { hint: hint_at_start(&values, &error), error: error.into() });
@@ -709,7 +598,7 @@ unsafe extern "C-unwind" fn assign_layout(_value: *const c_char, _extra: *mut c_
 unsafe extern "C-unwind" fn assign_max_borrow(value: c_int, _extra: *mut c_void) {
     let before = MAX_BORROW_MS.replace(value);
     // At a reload, and once: not in each backend.
-    if value < before && CONFIG.get().is_some() && backend::is_postmaster() {
+    if value < before && ALL_DEFINED.get() && backend::is_postmaster() {
         // Nothing may unwind into PostgreSQL here; a line in the log that is lost does no harm.
         let _ = catch_unwind(|| {
             log!(

@@ -16,8 +16,8 @@ use snowflake_core::mark::Written;
 use snowflake_core::published::Published;
 
 use crate::backend;
+use crate::drawing;
 use crate::error::OrRaise;
-use crate::guc;
 use crate::local::Local;
 use crate::mark;
 use crate::members;
@@ -132,17 +132,16 @@ fn forget_what_was_made() {
 /// Notices that this transaction has set the sequences itself: it has restored a dump. Guarded, since it may raise.
 #[pg_guard]
 extern "C-unwind" fn recheck() {
-    let (Some(sequences), Some(config)) = (members::find(), guc::config()) else { return };
+    let (Some(sequences), Some(layout)) = (members::find(), drawing::layout()) else { return };
     let all = sequences.all().map(Sequence::is_set_by_transaction);
     if all.contains(&true) {
-        let [primary, backup, _, _, layout, identity] = all;
-        if layout {
+        let [primary, backup, _, _, sets_layout, sets_identity] = all;
+        if sets_layout {
             sequences.layout.announce();
         }
-        let written = Written { marks: [primary, backup], layout, identity };
-        let drawing = guc::drawing().ok();
+        let written = Written { marks: [primary, backup], layout: sets_layout, identity: sets_identity };
+        let drawing = drawing::current().ok();
         let identity = drawing.as_ref().map(Drawing::identity);
-        let layout = &config.layout;
         mark::of(layout, &Request::new()).and_then(|mark| mark.recheck(layout, identity, written)).or_raise();
     }
 }

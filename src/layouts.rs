@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 use snowflake_core::layout::Layout;
 
+use crate::drawing;
 use crate::error::Error;
 use crate::guc;
 use crate::mark;
@@ -29,8 +30,8 @@ pub fn current() -> Result<Layout, Error> {
 /// # Errors
 /// [`Error::Layout`] or [`Error::LayoutRefused`] if the library is not preloaded and the setting's value was refused.
 pub fn configured() -> Result<Layout, Error> {
-    match guc::config() {
-        Some(config) => Ok(config.layout),
+    match drawing::layout() {
+        Some(layout) => Ok(*layout),
         None => named(&guc::layout_text_without_preload()?),
     }
 }

@@ -45,6 +45,7 @@ mod catalog;
 mod configuration;
 mod convert;
 mod draw;
+mod drawing;
 mod entry;
 mod error;
 mod functions;
@@ -76,6 +77,7 @@ pgrx::extension_sql_file!("../sql/surface.sql", name = "surface", finalize);
 pub extern "C-unwind" fn _PG_init() {
     backtrace::init();
     guc::init();
+    drawing::init();
     shmem::init();
     invalidation::init();
     pushdown::init();

@@ -16,6 +16,7 @@ use snowflake_core::published::{Marks, Published, UNCLAIMED};
 
 use crate::backend::{self, WallClock};
 use crate::catalog;
+use crate::drawing;
 use crate::error::{Again, Error};
 use crate::guc::{self, OnRollback};
 use crate::local::Local;
@@ -208,7 +209,7 @@ impl Database for Here<'_> {
             Notice::OtherIdentity { stored, mark_ms } => {
                 let numbers = |identity: &Identity| numbers(self.layout, identity);
                 let old = Identity::of_code(self.layout, stored).as_ref().map_or("other numbers".into(), numbers);
-                let new = guc::drawing().map_or_else(|_| String::new(), |drawing| numbers(drawing.identity()));
+                let new = drawing::current().map_or_else(|_| String::new(), |drawing| numbers(drawing.identity()));
                 let begin = Utc(mark_ms);
                 log!("snowflake_id: this database's ids were drawn with {old}; with {new} they begin after {begin}");
             }
@@ -225,14 +226,14 @@ impl From<Refusal> for Error {
         match refused {
             Refusal::Behind { behind_ms, mark_ms } => {
                 let max_borrow_ms = guc::max_borrow_ms();
-                let is_never = guc::config().is_some_and(|config| mark_ms > config.layout.last_instant_ms());
+                let is_never = drawing::layout().is_some_and(|layout| mark_ms > layout.last_instant_ms());
                 let again = Again { at_ms: mark_ms - max_borrow_ms, in_ms: behind_ms - max_borrow_ms, is_never };
                 Self::BehindMark { behind_ms, mark_ms, again }
             }
             Refusal::Jumped { jump_ms } => Self::Jumped { jump_ms, max_ms: guc::max_clock_jump_ms() },
             Refusal::OtherLayout { stored } => {
-                let config = guc::config().expect("a mark exists only where the settings are defined");
-                Self::OtherLayout { stored, layout: config.layout }
+                let layout = *drawing::layout().expect("a mark exists only where the settings are defined");
+                Self::OtherLayout { stored, layout }
             }
             Refusal::InUse => Self::MarkInUse,
             Refusal::SameNumber => Self::SameNumber,

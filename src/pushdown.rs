@@ -25,6 +25,7 @@ use pgrx::pg_sys::{self, AttrNumber, Expr, Index, List, Node, NodeTag, Oid};
 use pgrx::prelude::*;
 
 use crate::catalog::{self, Functions, Known};
+use crate::drawing;
 use crate::guc;
 use crate::layouts;
 use crate::local::Local;
@@ -753,7 +754,7 @@ extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut Foun
         None => {
             found.stored_in = members::find().map_or(pg_sys::InvalidOid, |sequences| sequences.layout.0);
             let Ok(layout) = layouts::current() else { return };
-            let Some(text) = guc::config().and_then(|config| config.layout_text.as_str().into_datum()) else { return };
+            let Some(text) = drawing::shown().and_then(|(text, _)| text.into_datum()) else { return };
             let collation = pg_sys::DEFAULT_COLLATION_OID;
             // SAFETY: a text, which has a variable length, in the memory of the planner.
             let argument = unsafe { makeConst(pg_sys::TEXTOID, -1, collation, -1, text, false, false) };

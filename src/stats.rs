@@ -11,8 +11,8 @@ use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
 
 use crate::backend::WallClock;
+use crate::drawing::{self, Numbers};
 use crate::error::{Error, Reportable, few_places};
-use crate::guc::{self, Config};
 use crate::shmem::{self, Topic};
 use crate::slot::{Counter, Counts, OfBackend};
 
@@ -52,7 +52,7 @@ pub fn note_refusal(error: &Error) {
 
 /// Says once a day that the layout's time ends within a year. (It is looked at when the mark moves.)
 pub fn look_at_the_end(layout: &Layout) {
-    if let Some(message) = guc::last_year(layout).filter(|_| shmem::is_due(Topic::LastYear, DAY_MS)) {
+    if let Some(message) = drawing::last_year(layout).filter(|_| shmem::is_due(Topic::LastYear, DAY_MS)) {
         log!("snowflake_id: {message}");
     }
 }
@@ -73,8 +73,12 @@ pub fn look_at_the_places(taken: usize, all: usize) {
 /// The server's figures.
 #[derive(Debug)]
 pub struct Server {
-    /// The settings that ids are drawn with.
-    pub config: &'static Config,
+    /// The layout that ids are drawn with.
+    pub layout: &'static Layout,
+    /// The same as a `layout` argument.
+    pub layout_text: &'static str,
+    /// The numbers in every id of this server.
+    pub numbers: Numbers,
     counts: Counts,
     /// Since when they are counted, in milliseconds since 1970.
     pub reset_ms: i64,
@@ -90,14 +94,15 @@ impl Server {
     /// # Errors
     /// [`Error::NotPreloaded`].
     pub fn read() -> Result<Self, Error> {
-        let config = guc::config().ok_or(Error::NotPreloaded)?;
+        let layout = drawing::layout().ok_or(Error::NotPreloaded)?;
+        let (layout_text, numbers) = drawing::shown().ok_or(Error::NotPreloaded)?;
         let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
         let (counts, reset_ms) = shmem::counts().ok_or(Error::NotPreloaded)?;
         // The lanes before the clock, as in a draw.
-        let reached_ms = LaneName::ALL.iter().filter_map(|lane| generator.reached_ms(*lane, &config.layout)).max();
+        let reached_ms = LaneName::ALL.iter().filter_map(|lane| generator.reached_ms(*lane, layout)).max();
         let ahead_ms = reached_ms.map_or(0, |reached_ms| reached_ms.saturating_sub(WallClock.now_ms()).max(0));
-        let last = shmem::greatest_id().map(|id| Ok::<_, Error>((id, config.layout.created_at_ms(id)?))).transpose()?;
-        Ok(Self { config, counts, reset_ms, last, ahead_ms })
+        let last = shmem::greatest_id().map(|id| Ok::<_, Error>((id, layout.created_at_ms(id)?))).transpose()?;
+        Ok(Self { layout, layout_text, numbers, counts, reset_ms, last, ahead_ms })
     }
 
     /// A count since the last reset.
