@@ -21,7 +21,7 @@ use postgres::{Client, Config, NoTls};
 use crate::installation::cache;
 use crate::outcome::skip;
 use crate::scratch;
-use crate::server::{Builder, Server, copy, pid_of};
+use crate::server::{Builder, Server, copy, password, pid_of};
 
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../clients");
 
@@ -49,8 +49,7 @@ impl Application {
     #[track_caller]
     pub fn start(server: Builder) -> Self {
         let server = server.tcp().start();
-        let password = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("Linux has one for everybody");
-        let password = password.trim().to_owned();
+        let password = password();
         let roles = format!("CREATE ROLE app LOGIN PASSWORD '{password}'");
         let mut superuser = server.connect();
         for sql in [roles.as_str(), "CREATE DATABASE app OWNER app"] {

@@ -65,9 +65,7 @@ impl Server {
         let reset = "ROLLBACK TO created; SELECT snowflake_stat_reset(); ROLLBACK";
         session.batch_execute(reset).expect("a superuser may reset statistics");
         drop(session);
-        let mut observer = self.connect();
-        let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
-        wait_until("the end of a session", || observer.value(&gone) == "0");
+        wait_until_gone(&mut self.connect(), pid);
         self.freeze_clock(instant_ms);
     }
 
@@ -92,6 +90,18 @@ impl Server {
         let mut observer = self.connect();
         let sql = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Extension'";
         wait_until("a session that waits", || observer.query_opt(sql, &[&pid]).unwrap().is_some());
+    }
+
+    /// Waits until the backend waits for a lock.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it never does.
+    #[track_caller]
+    pub fn wait_until_locked(&self, pid: i32) {
+        let mut observer = self.connect();
+        let sql = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
+        wait_until("a session that waits for a lock", || observer.query_opt(sql, &[&pid]).unwrap().is_some());
     }
 }
 
@@ -139,6 +149,12 @@ impl Builder {
 pub fn instant(text: &str) -> i64 {
     parse_instant(text).expect("a test writes its instants correctly")
 }
+
+/// An hour in milliseconds.
+pub const HOUR_MS: i64 = 3_600_000;
+
+/// A day in milliseconds.
+pub const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// An instant at which tests freeze the clock, in milliseconds since 1970: 2026-06-01 12:00 UTC.
 #[must_use]
@@ -245,6 +261,17 @@ impl Running {
     }
 }
 
+/// Waits until a backend has ended, as another session sees it.
+///
+/// # Panics
+///
+/// Panics if it does not end.
+#[track_caller]
+pub fn wait_until_gone(observer: &mut Client, pid: i32) {
+    let backends = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
+    wait_until("the end of a session", || observer.value(&backends) == "0");
+}
+
 /// Runs `draw` for so many sessions at once, each in a thread; it is given the session's number. Returns what each has
 /// drawn, in the order of the numbers.
 ///
@@ -314,6 +341,17 @@ pub fn assert_ascending(ids: &[i64]) {
     for (number, pair) in ids.windows(2).enumerate() {
         assert!(pair[0] < pair[1], "of {} ids, number {number} is {} and the next is {}", ids.len(), pair[0], pair[1]);
     }
+}
+
+/// Returns the greatest id.
+///
+/// # Panics
+///
+/// Panics if there is none.
+#[must_use]
+#[track_caller]
+pub fn greatest(ids: &[i64]) -> i64 {
+    ids.iter().copied().max().expect("ids were drawn")
 }
 
 /// Asserts that no id occurs twice, and returns how many there are.

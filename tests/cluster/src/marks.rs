@@ -8,8 +8,9 @@ use nix::unistd::Pid;
 use postgres::Client;
 use snowflake_core::layout::Layout;
 
-use crate::drawing::Running;
+use crate::drawing::{Draw, HOUR_MS, Running};
 use crate::outcome::wait_until;
+use crate::plans::rows;
 use crate::refusal::{Refusal, refused};
 use crate::server::{Server, Shutdown};
 
@@ -31,19 +32,45 @@ pub trait Marks {
 impl Marks for Client {
     #[track_caller]
     fn mark_ms(&mut self) -> Option<i64> {
-        stored(self, "snowflake_mark")
+        mark_of(self, "snowflake_mark")
     }
 
     #[track_caller]
     fn backup_mark_ms(&mut self) -> Option<i64> {
-        stored(self, "snowflake_mark_backup")
+        mark_of(self, "snowflake_mark_backup")
     }
 }
 
 #[track_caller]
-fn stored(session: &mut Client, sequence: &str) -> Option<i64> {
+fn mark_of(session: &mut Client, sequence: &str) -> Option<i64> {
     let sql = format!("SELECT CASE WHEN is_called THEN last_value END FROM {sequence}");
     session.query_one(&sql, &[]).expect("everybody may read a mark").get(0)
+}
+
+/// Returns names and values of all sequences of the extension; a value that was never set is NULL.
+///
+/// # Panics
+///
+/// Panics if sequences are missing.
+#[must_use]
+#[track_caller]
+pub fn stored(session: &mut Client) -> Vec<String> {
+    let sequences =
+        "SELECT sequencename, last_value FROM pg_sequences WHERE sequencename ^@ 'snowflake_mark' ORDER BY 1";
+    let stored = rows(session, sequences).expect("everybody may read a mark");
+    assert!(stored.len() >= 6, "{stored:?}");
+    stored
+}
+
+/// Asserts that the mark of the session's database is not below an id of the layout `snowflake` that was drawn in it.
+///
+/// # Panics
+///
+/// Panics if it is.
+#[track_caller]
+pub fn assert_marked(session: &mut Client, id: i64) {
+    let mark = session.mark_ms();
+    assert!(mark >= Some(end_ms("snowflake", id)), "the mark is {mark:?} and the tick of {id} ends later");
 }
 
 /// Returns the start of an id's tick, in milliseconds since 1970.
@@ -97,6 +124,23 @@ impl Server {
     pub fn restart_at(&self, instant_ms: i64) {
         self.stop(Shutdown::Fast);
         self.start_again_at(instant_ms);
+    }
+
+    /// Crashes the server, and starts it again with its clock an hour before `now_ms`. Asserts that it then draws nothing in
+    /// the database, and nothing at or below `greatest` once its clock is right.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does.
+    #[track_caller]
+    pub fn assert_remembers(&self, database: &str, now_ms: i64, greatest: i64) {
+        self.crash();
+        self.start_again_at(now_ms - HOUR_MS);
+        let mut session = self.connect_to(database);
+        assert_marked(&mut session, greatest);
+        behind_the_mark_ms(&refused(session.try_draw()));
+        self.freeze_clock(session.mark_ms().expect("it was asserted above"));
+        assert!(session.draw() > greatest);
     }
 
     /// Stops the clock at an instant like [`Server::freeze_clock`], and makes one that waits for the clock look at it now,

@@ -8,13 +8,12 @@
 //! Each has a directory of its own below the scratch directory as its working directory, and so the reaper knows it.
 
 use std::env;
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
@@ -27,7 +26,7 @@ use postgres::{Client, Config, NoTls};
 use crate::drawing::Draw;
 use crate::installation::{Installation, cache};
 use crate::outcome::wait_until;
-use crate::server::{copy, end, is_gone, locked, pid_of, remove_shared_memory, signal, stop_and_list};
+use crate::server::{copy, end, is_gone, locked, password, pid_of, remove_shared_memory, signal, spawn, stop_and_list};
 use crate::{clock, scratch};
 
 /// What Patroni calls the cluster.
@@ -83,7 +82,7 @@ impl Programs {
     /// Prepares a run of one of them in `directory`, as the servers' user.
     fn command(&self, program: &Path, directory: &Path) -> Command {
         let mut command = Installation::get().command(program.to_str().expect("its name is UTF-8"), directory);
-        command.envs(self.modules.iter().map(|modules| ("PYTHONPATH", modules))).stdin(Stdio::null());
+        command.envs(self.modules.iter().map(|modules| ("PYTHONPATH", modules)));
         command
     }
 }
@@ -447,8 +446,7 @@ impl Etcd {
         command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
         command.args(["--initial-cluster", &format!("etcd={peer_url}")]);
         let process = spawn(&mut command, &directory);
-        let password = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("Linux has one for everybody");
-        let etcd = Self { directory, port, password: password.trim().to_owned(), process };
+        let etcd = Self { directory, port, password: password(), process };
         wait_until("etcd", || etcd.post("auth/role/add", r#"{"name": "root"}"#).is_some());
         let user = format!(r#"{{"name": "root", "password": "{}"}}"#, etcd.password);
         let calls = [("user/add", &*user), ("user/grant", r#"{"user": "root", "role": "root"}"#), ("enable", "{}")];
@@ -478,14 +476,6 @@ impl Drop for Etcd {
         }
         let _ = fs::remove_dir_all(&self.directory);
     }
-}
-
-/// Starts a program that writes to the log in its directory.
-fn spawn(command: &mut Command, directory: &Path) -> Child {
-    let log = OpenOptions::new().append(true).create(true).open(directory.join("log")).expect("the log is writable");
-    command.stdout(log.try_clone().expect("a file can be cloned")).stderr(log);
-    // A group of its own, for kill_group, and since Ctrl-C must not reach it.
-    command.process_group(0).spawn().unwrap_or_else(|error| panic!("could not run {command:?}: {error}"))
 }
 
 /// Kills a program and what it has started itself; a server that Patroni has started is not in its group.

@@ -5,6 +5,8 @@
 
 use postgres::{Client, Error, SimpleQueryMessage};
 
+use crate::server::{Builder, Server};
+
 /// Returns the plan of a statement, line by line.
 ///
 /// # Panics
@@ -123,3 +125,25 @@ pub const MINUTES: &str = "
     INSERT INTO t SELECT snowflake_compose('2026-01-01Z'::timestamptz + n * interval '1 minute', 1, 0, 0, 'snowflake'), n
     FROM generate_series(0, 9999) n;
     ANALYZE t";
+
+/// The last 40 minutes of [`MINUTES`], as a literal.
+pub const LATE: &str = "'2026-01-07 22:00Z'";
+
+/// The ways to read the time of an id of [`MINUTES`].
+pub const TIMES: [&str; 4] =
+    ["snowflake_timestamp(id)", IMMUTABLE_TIMES[0], "(snowflake_parse(id)).created_at", IMMUTABLE_TIMES[1]];
+
+/// Those of [`TIMES`] that may stand in an index or a partition key: with a layout they are immutable.
+pub const IMMUTABLE_TIMES: [&str; 2] =
+    ["snowflake_timestamp(id, 'snowflake')", "(snowflake_parse(id, 'snowflake')).created_at"];
+
+impl Builder {
+    /// Starts a server with the extension and the table of [`MINUTES`]. Its planner takes an index wherever there is one.
+    #[must_use]
+    #[track_caller]
+    pub fn start_with_minutes(self) -> Server {
+        let server = self.config("enable_seqscan", "off").config("jit", "off").start_with_extension();
+        server.connect().batch_execute(MINUTES).expect("the database is new");
+        server
+    }
+}

@@ -4,10 +4,9 @@
 //! that the reaper knows it.
 
 use std::env;
-use std::fs::{self, OpenOptions};
-use std::os::unix::process::CommandExt;
+use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::thread;
 
 use nix::sys::signal::Signal;
@@ -16,7 +15,7 @@ use postgres::{Client, Config, NoTls};
 use crate::installation::{Installation, cache};
 use crate::outcome::wait_until;
 use crate::scratch;
-use crate::server::{Server, copy, end};
+use crate::server::{Server, copy, end, spawn};
 
 /// Names the socket only: it does not listen on the network.
 const PORT: u16 = 6432;
@@ -90,11 +89,8 @@ default_pool_size = 1
         );
         let file = directory.join("pgbouncer.ini");
         fs::write(&file, configuration).expect("the directory is writable");
-        let log = OpenOptions::new().append(true).create(true).open(directory.join("log")).expect("it is writable");
         let mut command = Installation::get().command(program.to_str().expect("its name is UTF-8"), &directory);
-        command.arg(&file).stdin(Stdio::null()).stdout(log.try_clone().expect("a file can be cloned")).stderr(log);
-        // Ctrl-C goes to a whole process group, and must not reach it.
-        let process = command.process_group(0).spawn().expect("there is the program");
+        let process = spawn(command.arg(&file), &directory);
         let pooler = Self { directory, process };
         wait_until("PgBouncer", || pooler.connection().connect(NoTls).is_ok());
         pooler

@@ -36,6 +36,16 @@ pub fn refused<T>(result: Result<T, postgres::Error>) -> Refusal {
     }
 }
 
+/// Asserts what a refusal's SQLSTATE and primary message are.
+///
+/// # Panics
+///
+/// Panics if they are different.
+#[track_caller]
+pub fn assert_refused_as(refusal: &Refusal, sqlstate: &str, message: &str) {
+    assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), (sqlstate, message));
+}
+
 /// The columns of `snowflake_stat` that count refused draws: each draw counts in one of them.
 pub const REFUSALS: [&str; 7] = [
     "clock_steps_back_refused",

@@ -447,23 +447,13 @@ impl Server {
         let mut postmaster = locked(&self.postmaster);
         assert!(postmaster.is_none(), "the server is already running");
         let log_start = self.log_length();
-        let log = OpenOptions::new().append(true).create(true).open(self.log_path()).expect("the log is writable");
         let mut command = Installation::get().command("postgres", &self.directory);
-        command
-            .arg("-D")
-            .arg(self.data_dir())
-            .args(options)
-            .envs(self.environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a file can be cloned"))
-            .stderr(log)
-            // Ctrl-C goes to a whole process group, and must not reach the server: it would shut down in mid-test.
-            .process_group(0);
+        command.arg("-D").arg(self.data_dir()).args(options).envs(self.environment.iter().copied());
         // Relaxed: see use_faketime.
         if self.faketime.load(Ordering::Relaxed) {
             clock::follow(&mut command, &self.directory);
         }
-        let mut child = command.spawn().expect("there is a program \"postgres\"");
+        let mut child = spawn(&mut command, &self.directory);
         let failure = |status| StartFailure { status, log: self.log_since(log_start) };
         let deadline = Instant::now() + Duration::from_secs(60);
         while !self.is_ready(child.id()) {
@@ -659,6 +649,20 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 pub(crate) fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("could not run {command:?}: {error}"));
     assert!(output.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Starts a program that writes to the log in its directory.
+pub(crate) fn spawn(command: &mut Command, directory: &Path) -> Child {
+    let log = OpenOptions::new().append(true).create(true).open(directory.join("log")).expect("the log is writable");
+    command.stdin(Stdio::null()).stdout(log.try_clone().expect("a file can be cloned")).stderr(log);
+    // A group of its own: Ctrl-C goes to a whole process group, and must not reach the program in mid-test.
+    command.process_group(0).spawn().unwrap_or_else(|error| panic!("could not run {command:?}: {error}"))
+}
+
+/// Returns a new password.
+pub(crate) fn password() -> String {
+    let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("Linux has one for everybody");
+    uuid.trim().to_owned()
 }
 
 /// Sends a signal to a child and waits for its end; after a minute it sends SIGKILL and returns false.

@@ -3,15 +3,12 @@
 //!
 //! What an advance does within that bound is in `mark.rs`, who may call it in `clock_jump.rs`.
 
-use cluster::drawing::noon;
+use cluster::drawing::{DAY_MS, HOUR_MS, noon};
 use cluster::marks::{MARK_AHEAD_MS, MAX_BORROW_MS, behind_the_mark_ms, end_ms, start_ms, worker};
 use cluster::{Draw, Marks, Refusal, Server, Shutdown, instant, refused};
 use postgres::Client;
 use snowflake_core::clock::Utc;
 use snowflake_core::layout::Layout;
-
-const HOUR_MS: i64 = 3_600_000;
-const DAY_MS: i64 = 86_400_000;
 
 /// The first id of a tick.
 fn id_at(layout: &str, instant_ms: i64) -> i64 {

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use cluster::drawing::{WORKER, at_once, noon};
+use cluster::drawing::{HOUR_MS, WORKER, at_once, noon};
 use cluster::{
     Draw, Known, Refusal, Running, Server, assert_ascending, assert_unique, faketime_library, instant, refused, skip,
     wait_until,
@@ -15,8 +15,6 @@ use postgres::Client;
 use snowflake_core::clock::Utc;
 use snowflake_core::generator::first_sequence;
 use snowflake_core::layout::Layout;
-
-const HOUR_MS: i64 = 3_600_000;
 
 /// When an id was drawn by its own account, in milliseconds since 1970.
 fn created_at(layout: &str, id: i64) -> i64 {

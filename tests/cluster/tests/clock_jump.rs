@@ -1,12 +1,11 @@
 //! A clock that is far ahead, for a moment or until ids are drawn by it: what the guard refuses, what harm is done where it
 //! is off, and the way out of that. And who may call the functions that change what the database remembers.
 
-use cluster::drawing::noon;
+use cluster::drawing::{DAY_MS, noon};
 use cluster::marks::{MARK_AHEAD_MS, behind_the_mark_ms, end_ms, start_ms, worker};
 use cluster::{Draw, Marks, Refusal, Running, Server, Shutdown, assert_ascending, assert_unique, refused};
 use postgres::Client;
 
-const DAY_MS: i64 = 86_400_000;
 const TEN_YEARS_MS: i64 = 3653 * DAY_MS;
 /// For how long a test runs at most: the clock that the guard compares with goes on at its usual pace.
 const PATIENCE_MS: i64 = 120_000;
@@ -311,8 +310,7 @@ fn a_layout_without_numbers_can_be_reset_only_after_a_restart() {
     server.freeze_clock(noon());
     assert_eq!(refused(server.connect().batch_execute(RESET)).sqlstate, "55000");
     assert_rollback(server.connect().try_draw());
-    server.stop(Shutdown::Fast);
-    server.start_again_at(noon());
+    server.restart_at(noon());
     behind_the_mark_ms(&server.refused_draw("SELECT snowflake_next()"));
     server.connect().batch_execute(RESET).unwrap();
     let ids = server.connect().draw_batch(300);

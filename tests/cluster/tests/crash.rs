@@ -6,12 +6,9 @@ use std::thread;
 
 use cluster::drawing::noon;
 use cluster::marks::MARK_AHEAD_MS;
-use cluster::{Draw, Marks, Refusal, Server, Shutdown, assert_ascending, assert_unique, refused, wait_until};
+use cluster::refusal::assert_refused_as;
+use cluster::{Draw, Marks, Server, Shutdown, assert_ascending, assert_unique, refused, wait_until};
 use postgres::Client;
-
-fn assert_refused_as(refusal: &Refusal, sqlstate: &str, message: &str) {
-    assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), (sqlstate, message));
-}
 
 fn plan(session: &mut Client, query: &str) -> String {
     let lines = session.query(&format!("EXPLAIN (ANALYZE, COSTS off, TIMING off) {query}"), &[]).unwrap();

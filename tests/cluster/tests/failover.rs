@@ -3,15 +3,14 @@
 
 use std::ops::RangeInclusive;
 
-use cluster::drawing::{WORKER, noon};
+use cluster::drawing::{HOUR_MS, WORKER, greatest, noon};
+use cluster::refusal::assert_refused_as;
 use cluster::{
     Draw, Ledger, Load, Marks, Promise, Refusal, Running, Server, assert_unique, faketime_library, refused, skip,
     wait_until,
 };
 use postgres::Client;
 use snowflake_core::layout::Layout;
-
-const HOUR_MS: i64 = 3_600_000;
 
 /// By how much a clock that was set back by an hour is behind the mark: more by how far that runs ahead, less by what has
 /// passed since the last draw.
@@ -27,10 +26,6 @@ fn primary_and_slow_standby(on_rollback: &str) -> Option<(Server, Server)> {
     let primary = Server::drawing().set("on_rollback", on_rollback).faketime().start_with_extension();
     let standby = primary.standby().faketime_from("-1h").start();
     Some((primary, standby))
-}
-
-fn greatest(ids: &[i64]) -> i64 {
-    ids.iter().copied().max().expect("the load has drawn")
 }
 
 #[test]
@@ -160,10 +155,6 @@ fn wherever_replay_stops_the_mark_covers_every_row() {
     let ledger = load.end();
     standby.wait_until_replayed(&last);
     ledger.check_held(&mut session, Promise::Held);
-}
-
-fn assert_refused_as(refusal: &Refusal, sqlstate: &str, message: &str) {
-    assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), (sqlstate, message));
 }
 
 #[test]

@@ -26,18 +26,11 @@ fn hold(server: &Server) -> Client {
     holder
 }
 
-#[track_caller]
-fn wait_for_lock(server: &Server, pid: i32) {
-    let mut observer = server.connect();
-    let sql = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
-    wait_until("a session to wait for the lock", || observer.query_opt(sql, &[&pid]).unwrap().is_some());
-}
-
 /// Starts a statement that must move the mark, and returns when it waits for the lock.
 #[track_caller]
 fn wait_to_move(server: &Server, session: Client, sql: &str) -> Running {
     let running = Running::start(session, sql);
-    wait_for_lock(server, running.pid);
+    server.wait_until_locked(running.pid);
     running
 }
 

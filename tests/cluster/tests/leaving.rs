@@ -6,7 +6,7 @@ use std::thread;
 
 use cluster::drawing::{at_once, noon};
 use cluster::readme::{README, block, psql};
-use cluster::{Draw, Server, Shutdown, assert_ascending, assert_unique, refused, wait_until};
+use cluster::{Draw, Server, assert_ascending, assert_unique, refused, wait_until};
 use postgres::Client;
 use snowflake_core::layout::{BUILT_IN, Layout};
 
@@ -238,8 +238,7 @@ fn who_comes_back_draws_above_what_is_stored_only_after_an_advance() {
     session.batch_execute("INSERT INTO tickets SELECT FROM generate_series(1, 100)").unwrap();
     session.batch_execute("ALTER TABLE tickets ALTER COLUMN id DROP DEFAULT; DROP EXTENSION snowflake_id").unwrap();
     drop(session);
-    server.stop(Shutdown::Fast);
-    server.start_again_at(noon() - 60_000);
+    server.restart_at(noon() - 60_000);
     let mut session = server.connect();
     session.batch_execute("CREATE EXTENSION snowflake_id").unwrap();
     // The control: there is no mark.

@@ -1,12 +1,12 @@
 //! The life of what the mark is stored in: extensions and databases that come and go, transactions that end in any way,
 //! other people's objects and rights. What is known of a mark must never outlive the sequence it was read from.
 //!
-//! Most tests end alike: a crash, the clock an hour back, and then the database must know better ([`assert_remembered`]).
+//! Most tests end alike: a crash, the clock an hour back, and then the database must know better ([`Server::assert_remembers`]).
 
 use std::thread;
 
-use cluster::drawing::noon;
-use cluster::marks::{behind_the_mark_ms, end_ms};
+use cluster::drawing::{HOUR_MS, noon};
+use cluster::marks::{assert_marked, behind_the_mark_ms, end_ms};
 use cluster::refusal::assert_counted_in;
 use cluster::{
     Draw, Ledger, Load, Marks, Promise, Running, Server, assert_ascending, assert_unique, faketime_library, refused,
@@ -14,30 +14,8 @@ use cluster::{
 };
 use postgres::Client;
 
-const HOUR_MS: i64 = 3_600_000;
-
 /// How many databases can draw, unless a test sets it.
 const SLOTS: usize = 128;
-
-/// Asserts that the mark of the session's database is not below an id that was drawn in it.
-#[track_caller]
-fn assert_marked(session: &mut Client, id: i64) {
-    let mark = session.mark_ms();
-    assert!(mark >= Some(end_ms("snowflake", id)), "the mark is {mark:?} and the tick of {id} ends later");
-}
-
-/// Crashes the server, brings it back with its clock an hour before `now_ms`, and asserts that it draws nothing then in the
-/// database, and nothing at or below `greatest` once its clock is right.
-#[track_caller]
-fn assert_remembered(server: &Server, database: &str, now_ms: i64, greatest: i64) {
-    server.crash();
-    server.start_again_at(now_ms - HOUR_MS);
-    let mut session = server.connect_to(database);
-    assert_marked(&mut session, greatest);
-    behind_the_mark_ms(&refused(session.try_draw()));
-    server.freeze_clock(session.mark_ms().unwrap());
-    assert!(session.draw() > greatest);
-}
 
 #[test]
 fn a_new_extension_does_not_rest_on_the_old_ones_mark() {
@@ -60,7 +38,7 @@ fn a_new_extension_does_not_rest_on_the_old_ones_mark() {
         ids.extend(server.connect().draw_batch(300));
     }
     assert_ascending(&ids);
-    assert_remembered(&server, "postgres", noon(), *ids.last().unwrap());
+    server.assert_remembers("postgres", noon(), *ids.last().unwrap());
 }
 
 /// A plan outlives the function that it calls by as long as nobody tells it.
@@ -77,7 +55,7 @@ fn a_prepared_statement_draws_from_the_new_extension() {
         assert_marked(&mut server.connect(), *ids.last().unwrap());
     }
     assert_ascending(&ids);
-    assert_remembered(&server, "postgres", noon(), *ids.last().unwrap());
+    server.assert_remembers("postgres", noon(), *ids.last().unwrap());
 }
 
 #[test]
@@ -106,7 +84,7 @@ fn an_extension_whose_creation_was_rolled_back_leaves_no_mark_behind() {
         assert_marked(&mut session, *ids.last().unwrap());
     }
     assert_ascending(&ids);
-    assert_remembered(&server, "postgres", noon(), *ids.last().unwrap());
+    server.assert_remembers("postgres", noon(), *ids.last().unwrap());
 }
 
 /// With the least log, PostgreSQL logs nothing of what a transaction writes to a relation that it has made itself.
@@ -129,7 +107,7 @@ fn an_extension_that_drew_in_the_transaction_that_made_it_remembers_that() {
         session.batch_execute("COMMIT").unwrap();
         // And now nothing more is logged: these ids are below the mark.
         ids.extend(server.connect().draw_batch(300));
-        assert_remembered(&server, "postgres", noon() + 5000, *ids.last().unwrap());
+        server.assert_remembers("postgres", noon() + 5000, *ids.last().unwrap());
 
         // A crash before the commit: the extension is gone, and what was there before it counts.
         let mut session = server.connect();
@@ -207,7 +185,7 @@ fn a_new_extension_that_is_not_committed_yet_has_no_say_in_other_sessions() {
             }
             assert_ascending(&ids);
             println!("{case}: the third session drew {id:?}");
-            assert_remembered(&server, "postgres", mark, *ids.last().unwrap());
+            server.assert_remembers("postgres", mark, *ids.last().unwrap());
         }
     }
 }
@@ -229,7 +207,7 @@ fn a_mark_that_was_moved_in_a_rolled_back_transaction_stays_where_it_is() {
             assert_marked(&mut session, *ids.last().unwrap());
         }
         assert_ascending(&ids);
-        assert_remembered(&server, "postgres", noon() + 5000, *ids.last().unwrap());
+        server.assert_remembers("postgres", noon() + 5000, *ids.last().unwrap());
     }
 }
 
@@ -301,7 +279,7 @@ fn a_database_with_the_oid_of_a_dropped_one_loads_its_own_mark() {
     }
     assert!(oids.iter().all(|oid| *oid == oids[0]), "the test is to make equal oids: {oids:?}");
     assert_ascending(&ids);
-    assert_remembered(&server, "d", noon() + 10_000, *ids.last().unwrap());
+    server.assert_remembers("d", noon() + 10_000, *ids.last().unwrap());
 }
 
 #[test]
@@ -458,7 +436,7 @@ fn a_prepared_transaction_that_moved_the_mark_is_in_nobodys_way() {
                 session = server.connect();
             }
         }
-        assert_remembered(&server, "postgres", noon() + 9000, *ids.last().unwrap());
+        server.assert_remembers("postgres", noon() + 9000, *ids.last().unwrap());
         let mut session = server.connect();
         let now = session.mark_ms().unwrap() + 5000;
         server.freeze_clock(now);
@@ -470,7 +448,7 @@ fn a_prepared_transaction_that_moved_the_mark_is_in_nobodys_way() {
         server.freeze_clock(now + 5000);
         ids.push(session.draw());
         assert_ascending(&ids);
-        assert_remembered(&server, "postgres", now + 5000, *ids.last().unwrap());
+        server.assert_remembers("postgres", now + 5000, *ids.last().unwrap());
     }
 }
 

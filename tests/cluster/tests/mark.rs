@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use cluster::drawing::noon;
+use cluster::drawing::{HOUR_MS, noon};
 use cluster::marks::{MARK_AHEAD_MS, MAX_BORROW_MS, behind_the_mark_ms, end_ms, start_ms, worker};
 use cluster::{
     Draw, Ledger, Load, Marks, Promise, Server, Shutdown, assert_ascending, assert_unique, faketime_library, refused,
@@ -15,8 +15,6 @@ use cluster::{
 };
 use postgres::Client;
 use snowflake_core::layout::Layout;
-
-const HOUR_MS: i64 = 3_600_000;
 
 /// A way in which a server comes to an end without a word to its sessions, and its name.
 type End = (&'static str, fn(&Server));

@@ -10,14 +10,13 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use cluster::drawing::{HOUR_MS, greatest};
 use cluster::patroni::SCOPE;
 use cluster::readme::{Block, block, blocks};
 use cluster::{Ledger, Load, Patroni, Promise, faketime_library, has_patroni, skip, wait_until};
 
 /// How the README's recipe begins.
 const RECIPE: &str = "# patronictl edit-config\n";
-
-const HOUR_MS: i64 = 3_600_000;
 
 /// Patroni's dynamic configuration, from the README.
 fn recipe() -> &'static str {
@@ -28,10 +27,6 @@ fn recipe() -> &'static str {
 fn bootstrap(dynamic: &str) -> String {
     let indented = dynamic.lines().map(|line| format!("    {line}\n"));
     format!("bootstrap:\n  dcs:\n{}", indented.collect::<String>())
-}
-
-fn greatest(ids: &[i64]) -> i64 {
-    *ids.iter().max().expect("the load has drawn")
 }
 
 fn smallest(ids: &[i64]) -> i64 {

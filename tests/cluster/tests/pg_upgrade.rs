@@ -13,15 +13,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cluster::drawing::noon;
-use cluster::marks::{behind_the_mark_ms, end_ms};
-use cluster::plans::rows;
+use cluster::drawing::{HOUR_MS, noon};
+use cluster::marks::{behind_the_mark_ms, end_ms, stored};
 use cluster::{
     Builder, Draw, Marks, Server, Shutdown, assert_ascending, assert_unique, faketime_library, refused, skip,
 };
-use postgres::Client;
-
-const HOUR_MS: i64 = 3_600_000;
 
 /// Where the old server is to leave its data directory.
 const OLD_DIRECTORY: &str = "OLD_DIRECTORY";
@@ -33,13 +29,6 @@ const OLD_CHECKSUMS: &str = "OLD_CHECKSUMS";
 fn settings() -> Builder {
     let numbered = Server::drawing().set("layout", "twitter").set("datacenter_id", "3");
     numbered.set("backup_worker", "on").set("max_borrow", "0")
-}
-
-/// The values of all sequences of the extension, those that were never set as NULL.
-fn stored(session: &mut Client) -> Vec<String> {
-    let sequences =
-        "SELECT sequencename, last_value FROM pg_sequences WHERE sequencename ^@ 'snowflake_mark' ORDER BY 1";
-    rows(session, sequences).unwrap()
 }
 
 /// The released version that a database is left at.
@@ -166,7 +155,6 @@ fn a_server_after_pg_upgrade_continues_above_what_it_holds() {
             let mut session = server.connect_to(database);
             let facts = session.value("SELECT stored FROM facts");
             assert_eq!(stored(&mut session).join("\n"), facts, "in database {database}, {options:?}");
-            assert!(facts.lines().count() >= 6, "{facts}");
             let used = database != "untouched";
             let marks = [session.mark_ms(), session.backup_mark_ms()];
             assert_eq!(marks.map(|mark| mark.is_some()), [used; 2]);

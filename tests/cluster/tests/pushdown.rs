@@ -5,23 +5,13 @@
 
 use std::io::Read;
 
-use cluster::plans::{MINUTES, explain, is_pushed, left_alone, plan, pushed, rows, without_pushdown};
-use cluster::{Builder, Draw, Running, Server, refused, wait_until};
+use cluster::plans::{LATE, explain, is_pushed, left_alone, plan, pushed, rows, without_pushdown};
+use cluster::{Draw, Running, Server, refused};
 use postgres::Client;
-
-/// The last 40 minutes of [`MINUTES`].
-const LATE: &str = "'2026-01-07 22:00Z'";
-
-/// A server with the table `t`, that takes an index wherever there is one.
-fn start(builder: Builder) -> Server {
-    let server = builder.config("enable_seqscan", "off").config("jit", "off").start_with_extension();
-    server.connect().batch_execute(MINUTES).unwrap();
-    server
-}
 
 #[test]
 fn generated_columns_and_constraints_read_the_time_as_ever() {
-    let server = start(Server::builder());
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(
@@ -58,7 +48,7 @@ fn generated_columns_and_constraints_read_the_time_as_ever() {
 
 #[test]
 fn nothing_is_rewritten_without_preload() {
-    let server = start(Server::builder().without_preload());
+    let server = Server::builder().without_preload().start_with_minutes();
     let assert_not_rewritten = |session: &mut Client, case: &str| {
         for time in
             ["snowflake_timestamp(id)", "snowflake_timestamp(id, 'snowflake')", "(snowflake_parse(id)).created_at"]
@@ -91,7 +81,7 @@ fn outcome(session: &mut Client, query: &str) -> Result<Vec<String>, String> {
 
 #[test]
 fn another_layout_than_the_ids_were_drawn_with_is_refused_as_without_pushdown() {
-    let server = start(Server::drawing());
+    let server = Server::drawing().start_with_minutes();
     server
         .connect()
         .batch_execute(
@@ -135,7 +125,7 @@ fn another_layout_than_the_ids_were_drawn_with_is_refused_as_without_pushdown() 
 /// Valid are a hundred ids of the layout `js53`, of the first seconds of 2026; the others are beside its 53 bits.
 #[test]
 fn a_number_that_is_no_id_of_the_layout_is_neither_returned_nor_deleted() {
-    let server = start(Server::builder().set("layout", "js53"));
+    let server = Server::builder().set("layout", "js53").start_with_minutes();
     let mut session = server.connect();
     let reset = "DROP TABLE IF EXISTS mixed;
          CREATE TABLE mixed (id bigint PRIMARY KEY, valid boolean NOT NULL);
@@ -187,7 +177,7 @@ fn a_number_that_is_no_id_of_the_layout_is_neither_returned_nor_deleted() {
 
 #[test]
 fn statements_that_write_change_the_same_rows() {
-    let server = start(Server::builder());
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(
@@ -233,7 +223,7 @@ fn statements_that_write_change_the_same_rows() {
 /// A row that another session has changed meanwhile is looked at again, by the condition as it was rewritten.
 #[test]
 fn a_row_that_was_moved_meanwhile_is_judged_by_its_new_time() {
-    let server = start(Server::builder());
+    let server = Server::builder().start_with_minutes();
     for is_on in ["on", "off"] {
         for statement in [
             "WITH changed AS (UPDATE t SET n = -1 WHERE snowflake_timestamp(id) >= {LATE} RETURNING id)
@@ -249,12 +239,7 @@ fn a_row_that_was_moved_meanwhile_is_judged_by_its_new_time() {
                 .unwrap();
             session.batch_execute(&format!("SET snowflake_id.enable_time_pushdown = {is_on}; BEGIN")).unwrap();
             let waiting = Running::start(session, &statement.replace("{LATE}", LATE));
-            let mut observer = server.connect();
-            let waits = format!(
-                "SELECT count(*) FROM pg_stat_activity WHERE pid = {} AND wait_event_type = 'Lock'",
-                waiting.pid
-            );
-            wait_until("the statement to wait for the row", || observer.value(&waits) == "1");
+            server.wait_until_locked(waiting.pid);
             first.batch_execute("COMMIT").unwrap();
             let (mut session, count) = waiting.end();
             assert_eq!(count.unwrap(), [39], "{statement}, pushdown {is_on}");
@@ -271,7 +256,7 @@ fn a_row_that_was_moved_meanwhile_is_judged_by_its_new_time() {
 
 #[test]
 fn views_and_rules_that_write_hold_to_their_conditions() {
-    let server = start(Server::builder());
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(&format!(
@@ -310,7 +295,7 @@ fn views_and_rules_that_write_hold_to_their_conditions() {
 /// Some of them plan with a query that is hardly one.
 #[test]
 fn utility_statements_run() {
-    let server = start(Server::builder());
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     for statement in [
         "SET min_parallel_table_scan_size = 0",
@@ -341,7 +326,7 @@ fn utility_statements_run() {
 
 #[test]
 fn a_parallel_query_gives_the_same_rows() {
-    let server = start(Server::builder());
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     let debug = if session.value("current_setting('server_version_num')::integer >= 160000") == "true" {
         "debug_parallel_query"
@@ -369,7 +354,7 @@ fn a_parallel_query_gives_the_same_rows() {
 
 #[test]
 fn cursors_run_over_the_same_rows() {
-    let server = start(Server::builder());
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     let query = format!("SELECT n FROM t WHERE snowflake_timestamp(id) >= {LATE} ORDER BY id");
     let expected = without_pushdown(&mut session, |session| rows(session, &query).unwrap());
@@ -394,7 +379,7 @@ fn cursors_run_over_the_same_rows() {
 
 #[test]
 fn explain_analyze_shows_how_few_rows_were_read() {
-    let server = start(Server::builder());
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     let query = format!("SELECT n FROM t WHERE snowflake_timestamp(id) >= {LATE}");
     let analyze = explain(&mut session, "ANALYZE, VERBOSE, BUFFERS, COSTS off, TIMING off, SUMMARY off", &query);
@@ -406,7 +391,7 @@ fn explain_analyze_shows_how_few_rows_were_read() {
 
 #[test]
 fn a_standby_rewrites_too() {
-    let primary = start(Server::drawing());
+    let primary = Server::drawing().start_with_minutes();
     primary
         .connect()
         .batch_execute("CREATE TABLE drawn (id bigint PRIMARY KEY); INSERT INTO drawn SELECT snowflake_batch(100)")

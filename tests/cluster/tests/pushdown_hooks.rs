@@ -1,19 +1,10 @@
 //! The time pushdown is a guest in PostgreSQL's planner: errors that pass through it stay whole, other libraries' hooks
 //! work before and after it, and foreign tables are asked for the same rows.
 
-use cluster::plans::{MINUTES, assert_same_rows, explain, is_pushed, left_alone, plan, pushed, rows};
-use cluster::{Builder, Draw, Server, skip};
+use cluster::plans::{LATE, assert_same_rows, explain, is_pushed, left_alone, plan, pushed, rows};
+use cluster::{Draw, Server, skip};
 use postgres::error::DbError;
 use postgres::{Client, Error};
-
-/// The last 40 minutes of [`MINUTES`].
-const LATE: &str = "'2026-01-07 22:00Z'";
-
-fn start(builder: Builder) -> Server {
-    let server = builder.config("enable_seqscan", "off").config("jit", "off").start_with_extension();
-    server.connect().batch_execute(MINUTES).unwrap();
-    server
-}
 
 /// What the statements of [`ERRORS`] need.
 const CULPRITS: &str = r#"
@@ -89,7 +80,8 @@ fn error_of(session: &mut Client, statement: &str) -> DbError {
 /// constraint, file, line and routine.
 #[test]
 fn errors_have_the_fields_that_they_have_without_the_library() {
-    let (with, without) = (start(Server::builder()), start(Server::builder().without_preload()));
+    let (with, without) =
+        (Server::builder().start_with_minutes(), Server::builder().without_preload().start_with_minutes());
     for server in [&with, &without] {
         server.connect().batch_execute(CULPRITS).unwrap();
     }
@@ -138,13 +130,12 @@ fn errors_have_the_fields_that_they_have_without_the_library() {
 #[test]
 fn a_statement_is_logged_and_counted_as_it_was_written() {
     for libraries in ["pg_stat_statements,auto_explain,snowflake_id", "snowflake_id,auto_explain,pg_stat_statements"] {
-        let server = start(
-            Server::builder()
-                .config("shared_preload_libraries", libraries)
-                .config("compute_query_id", "on")
-                .config("pg_stat_statements.track", "all")
-                .config("pg_stat_statements.track_planning", "on"),
-        );
+        let server = Server::builder()
+            .config("shared_preload_libraries", libraries)
+            .config("compute_query_id", "on")
+            .config("pg_stat_statements.track", "all")
+            .config("pg_stat_statements.track_planning", "on")
+            .start_with_minutes();
         let mut session = server.connect();
         session
             .batch_execute(
@@ -189,7 +180,7 @@ fn a_statement_is_logged_and_counted_as_it_was_written() {
 /// hypopg hooks into the planner where the pushdown does.
 #[test]
 fn a_hypothetical_index_serves_a_rewritten_condition() {
-    let server = start(Server::builder());
+    let server = Server::builder().start_with_minutes();
     if server.connect().value("SELECT count(*) FROM pg_available_extensions WHERE name = 'hypopg'") == "0" {
         return skip("hypopg is not installed");
     }
@@ -236,7 +227,7 @@ fn a_hypothetical_index_serves_a_rewritten_condition() {
 
 #[test]
 fn a_foreign_table_gives_the_same_rows() {
-    let server = start(Server::builder());
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(

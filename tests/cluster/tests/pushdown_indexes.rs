@@ -1,28 +1,17 @@
 //! Tables that are organized by the time itself: indexes, arbiters of upserts, partitions, constraints of children. Where a
 //! condition is what they serve, the time pushdown leaves it alone; plans follow them as they come and go.
 
-use cluster::plans::{MINUTES, assert_same_rows, is_pushed, left_alone, plan, pushed, rows, without_pushdown};
+use cluster::plans::{
+    IMMUTABLE_TIMES, LATE, assert_same_rows, is_pushed, left_alone, plan, pushed, rows, without_pushdown,
+};
 use cluster::{Draw, Server};
 use postgres::Client;
 
-/// The last 40 minutes of [`MINUTES`].
-const LATE: &str = "'2026-01-07 22:00Z'";
-
-/// The time in a condition, and in an index or a partition key: the form with a layout, since the other is not immutable.
-const TIMES: [&str; 2] = ["snowflake_timestamp(id, 'snowflake')", "(snowflake_parse(id, 'snowflake')).created_at"];
-
-/// A server with the table `t`, that takes an index wherever there is one.
-fn start() -> Server {
-    let server = Server::builder().config("enable_seqscan", "off").config("jit", "off").start_with_extension();
-    server.connect().batch_execute(MINUTES).unwrap();
-    server
-}
-
 #[test]
 fn an_upsert_finds_its_index_by_a_condition_on_the_time() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
-    for time in TIMES {
+    for time in IMMUTABLE_TIMES {
         session
             .batch_execute(&format!(
                 "DROP TABLE IF EXISTS c;
@@ -64,7 +53,7 @@ fn an_upsert_finds_its_index_by_a_condition_on_the_time() {
 
 #[test]
 fn an_upsert_finds_its_index_by_the_time_itself() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(
@@ -87,9 +76,9 @@ fn an_upsert_finds_its_index_by_the_time_itself() {
 
 #[test]
 fn an_index_by_the_time_is_used_as_without_pushdown() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
-    for time in TIMES {
+    for time in IMMUTABLE_TIMES {
         for index in [
             format!("i ON t (({time}))"),
             format!("i ON t (({time}) DESC) INCLUDE (id)"),
@@ -121,7 +110,7 @@ fn an_index_by_the_time_is_used_as_without_pushdown() {
 /// ours.
 #[test]
 fn an_index_by_the_time_in_the_body_of_a_function_is_used_as_without_pushdown() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(
@@ -156,7 +145,7 @@ fn an_index_by_the_time_in_the_body_of_a_function_is_used_as_without_pushdown() 
 /// No index can hold the form without a layout, which is not immutable.
 #[test]
 fn the_form_without_a_layout_is_rewritten_beside_an_index_by_the_time() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     session.batch_execute("CREATE INDEX i ON t (snowflake_timestamp(id, 'snowflake'))").unwrap();
     session
@@ -170,9 +159,9 @@ fn the_form_without_a_layout_is_rewritten_beside_an_index_by_the_time() {
 
 #[test]
 fn partitions_by_the_time_are_pruned_as_without_pushdown() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
-    for time in TIMES {
+    for time in IMMUTABLE_TIMES {
         session
             .batch_execute(&format!(
                 "DROP TABLE IF EXISTS p, q;
@@ -261,7 +250,7 @@ fn make_family(session: &mut Client, parent: &str, inherits: bool) {
 
 #[test]
 fn an_index_by_the_time_on_one_child_is_used_as_without_pushdown() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     for (parent, inherits) in [("partitioned", false), ("inherited", true)] {
         make_family(&mut session, parent, inherits);
@@ -302,7 +291,7 @@ fn assert_prepared(session: &mut Client, expected: Option<&str>, case: &str) {
 
 #[test]
 fn a_prepared_statement_follows_indexes_that_come_and_go_in_another_session() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let (mut session, mut other) = (server.connect(), server.connect());
     prepare(&mut session, "SELECT n FROM t WHERE snowflake_timestamp(id, 'snowflake') >= $1");
     for round in 0..2 {
@@ -325,7 +314,7 @@ const FROM_THE_4TH: &str =
 
 #[test]
 fn a_prepared_statement_follows_children_that_come_and_go_in_another_session() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     for (parent, inherits) in [("partitioned", false), ("inherited", true)] {
         let (mut session, mut other) = (server.connect(), server.connect());
         make_family(&mut other, parent, inherits);
@@ -368,7 +357,7 @@ fn a_prepared_statement_follows_children_that_come_and_go_in_another_session() {
 /// Before there were partitions, these constraints did their work.
 #[test]
 fn tables_are_left_out_by_a_constraint_on_the_time_as_without_pushdown() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(
@@ -392,7 +381,7 @@ fn tables_are_left_out_by_a_constraint_on_the_time_as_without_pushdown() {
 /// Which declarative partitions are left out is said by their bounds; a constraint on the time guards the data.
 #[test]
 fn a_constraint_on_the_time_of_a_partition_leaves_the_pushdown_on() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     make_family(&mut session, "whole", false);
     session.batch_execute("DROP INDEX whole_by_time").unwrap();
@@ -406,7 +395,7 @@ fn a_constraint_on_the_time_of_a_partition_leaves_the_pushdown_on() {
 
 #[test]
 fn an_index_by_the_time_below_any_part_of_a_union_is_used_as_without_pushdown() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(
@@ -427,7 +416,7 @@ fn an_index_by_the_time_below_any_part_of_a_union_is_used_as_without_pushdown() 
 
 #[test]
 fn a_partial_index_by_the_time_in_the_body_of_a_function_is_used_as_without_pushdown() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(
@@ -443,7 +432,7 @@ fn a_partial_index_by_the_time_in_the_body_of_a_function_is_used_as_without_push
 
 #[test]
 fn an_index_by_the_time_is_used_for_the_times_of_another_tables_ids() {
-    let server = start();
+    let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(

@@ -1,27 +1,9 @@
 //! Whose functions the time pushdown rewrites: those of the extension in this database, wherever and since whenever it is
 //! there, and nobody else's by the same name; and what a session keeps in memory of it.
 
-use cluster::plans::{MINUTES, is_pushed, left_alone, plan, pushed, rows, without_pushdown};
+use cluster::plans::{LATE, TIMES, is_pushed, left_alone, plan, pushed, rows, without_pushdown};
 use cluster::{Refusal, Server, refused, wait_until};
 use postgres::Client;
-
-/// The last 40 minutes of [`MINUTES`].
-const LATE: &str = "'2026-01-07 22:00Z'";
-
-/// The ways to name an id's time.
-const TIMES: [&str; 4] = [
-    "snowflake_timestamp(id)",
-    "snowflake_timestamp(id, 'snowflake')",
-    "(snowflake_parse(id)).created_at",
-    "(snowflake_parse(id, 'snowflake')).created_at",
-];
-
-/// A server with the extension and the table `t` in the database `postgres`.
-fn start() -> Server {
-    let server = Server::drawing().config("enable_seqscan", "off").config("jit", "off").start_with_extension();
-    server.connect().batch_execute(MINUTES).unwrap();
-    server
-}
 
 /// Functions by the names and arguments of the extension's, which count an id as seconds since 2000, and fail where the
 /// extension's are meant.
@@ -46,7 +28,7 @@ const IMPOSTORS: &str = "
 
 #[test]
 fn functions_of_the_same_name_are_left_alone_in_a_database_without_the_extension() {
-    let server = start();
+    let server = Server::drawing().start_with_minutes();
     for database in ["other", "later"] {
         server.connect().batch_execute(&format!("CREATE DATABASE {database}")).unwrap();
     }
@@ -73,7 +55,7 @@ fn functions_of_the_same_name_are_left_alone_in_a_database_without_the_extension
 
 #[test]
 fn functions_that_come_first_in_the_search_path_are_left_alone() {
-    let server = start();
+    let server = Server::drawing().start_with_minutes();
     let mut session = server.connect();
     session.batch_execute(&format!("CREATE SCHEMA mine; {}", IMPOSTORS.replace("SCHEMA", "mine"))).unwrap();
     session.batch_execute("SET search_path = mine, public").unwrap();
@@ -104,7 +86,7 @@ fn functions_that_come_first_in_the_search_path_are_left_alone() {
 /// `DEPENDS ON EXTENSION` makes a function go with the extension, but no member of it.
 #[test]
 fn functions_that_depend_on_the_extension_are_not_its_own() {
-    let server = start();
+    let server = Server::drawing().start_with_minutes();
     let mut session = server.connect();
     session.batch_execute(&format!("CREATE SCHEMA mine; {}", IMPOSTORS.replace("SCHEMA", "mine"))).unwrap();
     for function in [
@@ -130,7 +112,7 @@ fn functions_that_depend_on_the_extension_are_not_its_own() {
 
 #[test]
 fn an_extension_outside_the_search_path_is_found() {
-    let server = start();
+    let server = Server::drawing().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(
@@ -199,7 +181,7 @@ fn assert_all_fail(session: &mut Client, case: &str) {
 
 #[test]
 fn prepared_statements_follow_an_extension_that_goes_and_comes() {
-    let server = start();
+    let server = Server::drawing().start_with_minutes();
     for is_own in [true, false] {
         let mut session = server.connect();
         let mut other = server.connect();
@@ -234,7 +216,7 @@ fn prepared_statements_follow_an_extension_that_goes_and_comes() {
 
 #[test]
 fn an_extension_whose_creation_is_rolled_back_is_not_remembered() {
-    let server = start();
+    let server = Server::drawing().start_with_minutes();
     let mut session = server.connect();
     session.batch_execute(PREPARE).unwrap();
     session.batch_execute("DROP EXTENSION snowflake_id").unwrap();
@@ -260,7 +242,7 @@ fn an_extension_whose_creation_is_rolled_back_is_not_remembered() {
 
 #[test]
 fn an_extension_that_has_lost_its_bounds_rewrites_nothing() {
-    let server = start();
+    let server = Server::drawing().start_with_minutes();
     let (mut session, mut other) = (server.connect(), server.connect());
     let query = format!("SELECT n FROM t WHERE snowflake_timestamp(id) >= {LATE}");
     pushed(&mut session, &query);
@@ -278,7 +260,7 @@ fn an_extension_that_has_lost_its_bounds_rewrites_nothing() {
 /// Sessions that plan while the extension goes and comes see the one or the other, and the server lives.
 #[test]
 fn sessions_that_plan_all_the_while_give_right_rows_or_miss_the_function() {
-    let server = start();
+    let server = Server::drawing().start_with_minutes();
     let queries = TIMES.map(|time| format!("SELECT n FROM t WHERE {time} >= {LATE}"));
     let rounds = std::thread::scope(|scope| {
         let planners: Vec<_> = (0..2)
@@ -335,7 +317,7 @@ fn memory(session: &mut Client) -> i64 {
 
 #[test]
 fn planning_leaves_nothing_behind_in_memory() {
-    let server = start();
+    let server = Server::drawing().start_with_minutes();
     let mut session = server.connect();
     session
         .batch_execute(

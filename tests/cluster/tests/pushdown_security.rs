@@ -3,20 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use cluster::plans::{MINUTES, is_pushed, left_alone, plan, pushed, rows, without_pushdown};
+use cluster::plans::{LATE, TIMES, is_pushed, left_alone, plan, pushed, rows, without_pushdown};
 use cluster::{Server, refused};
 use postgres::{Client, NoTls};
-
-/// The last 40 minutes of [`MINUTES`].
-const LATE: &str = "'2026-01-07 22:00Z'";
-
-/// The ways to name an id's time.
-const TIMES: [&str; 4] = [
-    "snowflake_timestamp(id)",
-    "snowflake_timestamp(id, 'snowflake')",
-    "(snowflake_parse(id)).created_at",
-    "(snowflake_parse(id, 'snowflake')).created_at",
-];
 
 /// The functions that a rewritten condition calls.
 const BOUNDS: &str = "
@@ -27,9 +16,8 @@ const BOUNDS: &str = "
 
 /// A server with the table `t`, which everybody may read and write, and two ordinary roles.
 fn start() -> Server {
-    let server = Server::builder().config("enable_seqscan", "off").config("jit", "off").start_with_extension();
+    let server = Server::builder().start_with_minutes();
     let mut owner = server.connect();
-    owner.batch_execute(MINUTES).unwrap();
     owner.batch_execute("CREATE ROLE ordinary LOGIN; CREATE ROLE other LOGIN; GRANT ALL ON t TO PUBLIC").unwrap();
     server
 }

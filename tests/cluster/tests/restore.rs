@@ -481,8 +481,7 @@ fn a_restore_that_sets_the_mark_back_never_takes_an_id_back() {
             let backup = server.connect().draw();
             assert_eq!((worker("js53", primary), worker("js53", backup)), (5, 21), "{way}");
             if !since_the_start {
-                server.stop(Shutdown::Fast);
-                server.start_again_at(now - 3_600_000);
+                server.restart_at(now - 3_600_000);
             }
             let mut session = server.connect();
             let marks = |session: &mut Client| (session.mark_ms(), session.backup_mark_ms());

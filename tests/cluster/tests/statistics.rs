@@ -5,14 +5,12 @@
 
 use std::time::Instant;
 
-use cluster::drawing::{WORKER, at_once, noon};
+use cluster::drawing::{HOUR_MS, WORKER, at_once, noon, wait_until_gone};
 use cluster::readme::block;
 use cluster::refusal::{REFUSALS, assert_counted};
 use cluster::{Draw, Running, Server, Shutdown, assert_ascending, instant, postgres_version, refused, wait_until};
 use postgres::Client;
 use snowflake_core::clock::Utc;
-
-const HOUR_MS: i64 = 3_600_000;
 
 /// A layout with a second worker number for this server, and 16 ids a second.
 const SPARSE: &str = "time:32 worker:5 sequence:4 unit:1s epoch:2019-01-01T00:00:00Z";
@@ -54,12 +52,6 @@ fn drawn(session: &mut Client) -> i64 {
 /// Returns how often a text is in the log.
 fn logged(server: &Server, text: &str) -> usize {
     server.log().matches(text).count()
-}
-
-/// Waits until the backend is gone.
-fn wait_until_gone(observer: &mut Client, pid: i32) {
-    let left = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
-    wait_until("the end of the backend", || observer.value(&left) == "0");
 }
 
 #[test]
@@ -265,8 +257,7 @@ fn a_clock_before_the_epoch_is_a_rollback() {
 
     // A machine that booted without a clock.
     drop(session);
-    server.stop(Shutdown::Fast);
-    server.start_again_at(instant("1971-01-01T00:00:00Z"));
+    server.restart_at(instant("1971-01-01T00:00:00Z"));
     let mut session = server.connect();
     assert_eq!(refused(session.try_draw()).sqlstate, "22008");
     assert_eq!(stat(&mut session, ["clock_steps_back", "clock_steps_back_refused"]), [1, 1]);
@@ -277,8 +268,7 @@ fn a_clock_before_the_epoch_is_a_rollback() {
 fn a_draw_that_finds_the_clock_set_back_twice_counts_once() {
     let Some(server) = Server::drawing().set("on_rollback", "wait").start_frozen(noon() + 10_000) else { return };
     server.connect().draw();
-    server.stop(Shutdown::Fast);
-    server.start_again_at(noon() + 8000);
+    server.restart_at(noon() + 8000);
     server.load_first();
     server.freeze_clock(noon());
     let waiting = Running::start(server.connect(), "SELECT snowflake_next()");
@@ -381,8 +371,7 @@ fn each_kind_of_wait_is_counted_and_has_a_name() {
         let mut session = server.connect();
         session.draw();
         drop(session);
-        server.stop(Shutdown::Fast);
-        server.start_again_at(now_ms - back_ms);
+        server.restart_at(now_ms - back_ms);
         let wait_time = waits.replace("waits", "wait_time");
         assert_wait(&server, waits, &wait_time, event, next, now_ms + 5000);
         let columns = ["used_up_waits", "clock_steps_back", "clock_steps_back_refused"];
@@ -398,8 +387,7 @@ fn each_kind_of_wait_is_counted_and_has_a_name() {
 fn a_wait_for_a_clock_that_was_set_back_is_one_to_its_end() {
     let Some(server) = Server::drawing().set("on_rollback", "wait").start_frozen(noon()) else { return };
     server.connect().draw();
-    server.stop(Shutdown::Fast);
-    server.start_again_at(noon() - HOUR_MS);
+    server.restart_at(noon() - HOUR_MS);
     let waiting = Running::start(server.connect(), "SELECT snowflake_next()");
     server.wait_until_waiting(waiting.pid);
     let mut observer = server.connect();
@@ -495,8 +483,7 @@ fn a_clock_that_jumps_ahead_is_counted_with_each_draw_that_it_refuses() {
 fn a_clock_behind_the_mark_is_counted_with_each_draw_that_it_refuses() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     server.connect().draw();
-    server.stop(Shutdown::Fast);
-    server.start_again_at(noon() - HOUR_MS);
+    server.restart_at(noon() - HOUR_MS);
     let behind = "clock is 3601000 ms behind the last id that can have been drawn";
     assert_counted(&server, 4, "58000", "mark_refused", behind);
     let mut session = server.connect();
@@ -622,8 +609,7 @@ fn the_last_year_of_a_layout_is_logged_once_a_day_and_at_the_start() {
     assert_eq!(logged(&server, &format!("LOG:  snowflake_id: the time of layout \"snowflake\" {line}\n")), 1);
     assert_eq!(session.value("SELECT last_instant FROM snowflake_stat"), "2094-09-07 15:47:35.551+00");
     drop(session);
-    server.stop(Shutdown::Fast);
-    server.start_again_at(end - 300 * 24 * HOUR_MS);
+    server.restart_at(end - 300 * 24 * HOUR_MS);
     assert_eq!(logged(&server, &format!("WARNING:  the time of layout \"snowflake\" {line}\n")), 1);
 }
 

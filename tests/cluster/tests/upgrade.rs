@@ -9,16 +9,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use cluster::drawing::noon;
-use cluster::marks::{behind_the_mark_ms, end_ms};
+use cluster::drawing::{HOUR_MS, noon};
+use cluster::marks::stored;
 use cluster::plans::rows;
-use cluster::{Draw, Marks, Server, Shutdown, assert_ascending, plan, refused};
+use cluster::{Draw, Server, Shutdown, assert_ascending, plan};
 use postgres::Client;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-
-/// The clock is an hour behind after a restart.
-const HOUR_MS: i64 = 3_600_000;
 
 /// What counts as the present version.
 fn default_version(session: &mut Client) -> String {
@@ -216,29 +213,7 @@ fn the_comparison_notices_what_an_upgrade_script_can_forget() {
     }
 }
 
-/// The values of all sequences of the extension.
-fn stored(session: &mut Client) -> Vec<String> {
-    let sequences =
-        "SELECT sequencename, last_value FROM pg_sequences WHERE sequencename ^@ 'snowflake_mark' ORDER BY 1";
-    let stored = rows(session, sequences).unwrap();
-    assert!(stored.len() >= 6, "{stored:?}");
-    stored
-}
-
 const BY_TIME: &str = "SELECT count(*) FROM t WHERE snowflake_timestamp(id) >= '2026-06-01'";
-
-/// Asserts that the server knows after a crash, with its clock an hour back, what was drawn in a database by then.
-#[track_caller]
-fn assert_remembered(server: &Server, database: &str, now_ms: i64, greatest: i64) {
-    server.crash();
-    server.start_again_at(now_ms - HOUR_MS);
-    let mut session = server.connect_to(database);
-    let mark = session.mark_ms();
-    assert!(mark >= Some(end_ms("snowflake", greatest)), "the mark is {mark:?} and the tick of {greatest} ends later");
-    behind_the_mark_ms(&refused(session.try_draw()));
-    server.freeze_clock(mark.unwrap());
-    assert!(session.draw() > greatest);
-}
 
 #[test]
 fn sessions_draw_on_while_their_database_is_updated() {
@@ -285,7 +260,7 @@ fn sessions_draw_on_while_their_database_is_updated() {
             assert_eq!(plan(session, BY_TIME), planned, "from {version}");
         }
         assert_eq!(owner.value("SELECT (snowflake_parse(max(id))).worker_id FROM t"), "5");
-        assert_remembered(&server, &name, noon(), *ids.last().unwrap());
+        server.assert_remembers(&name, noon(), *ids.last().unwrap());
     }
 }
 
@@ -321,7 +296,7 @@ fn a_database_that_nobody_has_updated_yet_draws_and_reads_with_the_new_library()
         session.batch_execute(&format!("SELECT snowflake_advance({last})")).unwrap();
         assert!(session.draw() > last);
         assert_eq!(session.value("SELECT extversion FROM pg_extension WHERE extname = 'snowflake_id'"), *version);
-        assert_remembered(&server, &name, noon() + HOUR_MS, last);
+        server.assert_remembers(&name, noon() + HOUR_MS, last);
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
-use cluster::drawing::{at_once, noon};
+use cluster::drawing::{at_once, noon, wait_until_gone};
 use cluster::{
     Builder, Draw, Known, Running, Server, Shutdown, assert_ascending, assert_unique, faketime_library, refused, skip,
     wait_until,
@@ -100,8 +100,7 @@ fn a_waiting_session_can_be_terminated() {
         assert_eq!(other.value(&format!("pg_terminate_backend({pid})")), "true");
         assert!(waiting.end().1.is_err());
         assert_terminated(&server, pid);
-        let left = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
-        wait_until("the end of the backend", || other.value(&left) == "0");
+        wait_until_gone(&mut other, pid);
         clock_comes_forward(&server);
         assert!(other.draw() > before, "{reason:?}");
     }

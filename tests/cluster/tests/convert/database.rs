@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use cluster::plans::rows;
-use cluster::{Refusal, Server, refused, wait_until};
+use cluster::{Refusal, Server, refused};
 use postgres::{Client, Error, NoTls};
 
 /// The servers that the tests share, since a start takes longer than most of them: each is started for the first of its
@@ -133,9 +133,7 @@ impl Database {
     /// Waits until a session waits for a lock.
     #[track_caller]
     pub fn wait_until_locked(&self, pid: i32) {
-        let mut observer = self.connect();
-        let waits = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
-        wait_until("a session that waits for a lock", || observer.query_opt(waits, &[&pid]).unwrap().is_some());
+        self.server.wait_until_locked(pid);
     }
 
     /// Expects that a call is refused, with `dry_run` and without, and has changed nothing: no catalog has another row than
