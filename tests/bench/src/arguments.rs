@@ -12,7 +12,8 @@ pub struct Arguments {
     pub csv: Option<PathBuf>,
     /// Where the chart goes.
     pub svg: Option<PathBuf>,
-    /// A directory that holds `redis-server` and `redis-benchmark`, and in which a socket may be made.
+    /// A directory that holds `redis-server` and `redis-benchmark`, and in which a socket may be
+    /// made.
     pub redis: Option<PathBuf>,
     /// The groups that were named; none means all.
     names: Vec<String>,

@@ -1,7 +1,8 @@
 //! The table as a picture: each ratio as a point on one axis, with its single runs and its bar.
 //!
-//! The colours are those of a page with a light background; a style sheet within the picture exchanges them where the reader
-//! prefers a dark one. The background is the page's own, and text is text.
+//! The colours are those of a page with a light background; a style sheet within the picture
+//! exchanges them where the reader prefers a dark one. The background is the page's own, and text
+//! is text.
 
 use std::fmt::Write;
 

@@ -1,6 +1,8 @@
-//! Sixty-four clients that do nothing but draw, against as many that ask for a constant: whether drawing is in anybody's way.
+//! Sixty-four clients that do nothing but draw, against as many that ask for a constant: whether
+//! drawing is in anybody's way.
 //!
-//! Not all of the difference is the draw's: any function in the place of the constant has the server look up who may execute it.
+//! Not all of the difference is the draw's: any function in the place of the constant has the
+//! server look up who may execute it.
 
 use crate::Failure;
 use crate::figure::{Bar, Figure, Measured};
@@ -10,7 +12,8 @@ use crate::servers;
 
 const CLIENTS: usize = 64;
 
-/// How long a run lets each of them run: long enough for what each session does at its first statement not to count.
+/// How long a run lets each of them run: long enough for what each session does at its first
+/// statement not to count.
 const SECONDS: u32 = 3;
 
 /// What is measured, and what it is compared with.

@@ -17,8 +17,8 @@ pub enum Relation {
 #[derive(Clone, Copy)]
 pub enum Bar {
     AtMost(f64),
-    /// Reached, too, if what lies between the two medians is within the yardstick's own spread: half of the distance between
-    /// its first and its third quartile.
+    /// Reached, too, if what lies between the two medians is within the yardstick's own spread:
+    /// half of the distance between its first and its third quartile.
     AtMostOrSpread(f64),
     AtLeast(f64),
     Exactly(f64),

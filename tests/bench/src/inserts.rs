@@ -1,4 +1,5 @@
-//! A million rows into a table: a snowflake id, a `bigserial` and a random UUID as the default of the primary key.
+//! A million rows into a table: a snowflake id, a `bigserial` and a random UUID as the default of
+//! the primary key.
 
 use postgres::Error;
 
@@ -14,7 +15,8 @@ const TABLES: [(&str, &str); 3] = [
     ("uuid", "uuid DEFAULT gen_random_uuid()"),
 ];
 
-/// Fills the emptied tables in each run, each after a checkpoint, so that none writes what another has left.
+/// Fills the emptied tables in each run, each after a checkpoint, so that none writes what another
+/// has left.
 pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
     let server = servers::drawing().start_with_extension();
     let mut session = server.connect();

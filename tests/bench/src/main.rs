@@ -1,11 +1,14 @@
-//! `make bench`: how fast `snowflake_id` is, against what PostgreSQL itself offers, in one run and one table.
+//! `make bench`: how fast `snowflake_id` is, against what PostgreSQL itself offers, in one run and
+//! one table.
 //!
-//! What is compared is measured in turn, run by run, by the same server on the same machine, and wherever it can the server
-//! itself takes the time: neither the machine's speed nor the client is in a ratio. A figure that is missed is no failure of
-//! the command, since a machine that does something else meanwhile can miss any: look at the spread, and repeat it.
+//! What is compared is measured in turn, run by run, by the same server on the same machine, and
+//! wherever it can the server itself takes the time: neither the machine's speed nor the client is
+//! in a ratio. A figure that is missed is no failure of the command, since a machine that does
+//! something else meanwhile can miss any: look at the spread, and repeat it.
 //!
-//! One file per group of figures; `figure` is what they return, `session` and `pgbench` are how they ask the server, `report`
-//! is what is printed and `chart` what is drawn. The core by itself: `benches` in `src/core`.
+//! One file per group of figures; `figure` is what they return, `session` and `pgbench` are how
+//! they ask the server, `report` is what is printed and `chart` what is drawn. The core by itself:
+//! `benches` in `src/core`.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
-//! One INSERT every three seconds, which is where the mark costs most: after a second in which nobody draws, the next draw has to
-//! move the mark and to wait until the disk has it, before the commit waits for the disk once more.
+//! One INSERT every three seconds, which is where the mark costs most: after a second in which
+//! nobody draws, the next draw has to move the mark and to wait until the disk has it, before the
+//! commit waits for the disk once more.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,8 +16,9 @@ const HALF_A_PAUSE: Duration = Duration::from_millis(1500);
 /// The tables, and the default of their primary key.
 const TABLES: [(&str, &str); 2] = [("snowflake", "bigint DEFAULT snowflake_next()"), ("bigserial", "bigserial")];
 
-/// Inserts into both tables by turns, so that each waits three seconds and neither finds the other's log record in its way. The
-/// client measures: the server's own figures end before the commit.
+/// Inserts into both tables by turns, so that each waits three seconds and neither finds the
+/// other's log record in its way. The client measures: the server's own figures end before the
+/// commit.
 pub fn measure(runs: usize) -> Result<Vec<Figure>, Failure> {
     let server = servers::drawing().start_with_extension();
     let mut sessions = Vec::new();

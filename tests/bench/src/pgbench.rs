@@ -1,4 +1,5 @@
-//! PostgreSQL's own load generator: sessions that send one statement after the other and wait for each answer.
+//! PostgreSQL's own load generator: sessions that send one statement after the other and wait for
+//! each answer.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -16,10 +17,11 @@ pub fn is_there(server: &Server) -> bool {
     server.client("pgbench").arg("--version").output().is_ok()
 }
 
-/// Lets sessions run a statement for some seconds, and returns how many they ran in a second, all together.
+/// Lets sessions run a statement for some seconds, and returns how many they ran in a second, all
+/// together.
 ///
-/// Prepared: the server parses and plans once, as with most drivers. So what else a statement takes is the least, and the
-/// functions that it calls weigh the most.
+/// Prepared: the server parses and plans once, as with most drivers. So what else a statement takes
+/// is the least, and the functions that it calls weigh the most.
 ///
 /// # Errors
 ///

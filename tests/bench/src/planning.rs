@@ -1,4 +1,5 @@
-//! What the planner's hook costs: those who use no function of the extension nothing, those who ask for an id's time a little.
+//! What the planner's hook costs: those who use no function of the extension nothing, those who ask
+//! for an id's time a little.
 
 use postgres::{Client, Error};
 
@@ -6,8 +7,9 @@ use crate::figure::{Bar, Figure};
 use crate::series::{Series, in_turn, least};
 use crate::servers;
 
-/// How often a run plans a statement, all at once in the server: between two messages of a client a backend's caches, and the
-/// processor's, cool down by chance. Its value is their mean, since the server reports whole microseconds.
+/// How often a run plans a statement, all at once in the server: between two messages of a client a
+/// backend's caches, and the processor's, cool down by chance. Its value is their mean, since the
+/// server reports whole microseconds.
 const PLAN: &str = "
     CREATE FUNCTION planning_us(statement text) RETURNS double precision LANGUAGE plpgsql AS $$
     DECLARE
@@ -45,7 +47,8 @@ const PUSHED: [(&str, &str); 2] = [
     ),
 ];
 
-/// Compares a server with the library and one without it, then the pushdown with itself switched off.
+/// Compares a server with the library and one without it, then the pushdown with itself switched
+/// off.
 pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
     let servers = [servers::drawing().start_with_extension(), servers::without_library().start()];
     for server in &servers {
@@ -72,8 +75,9 @@ pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
     Ok(figures)
 }
 
-/// How many sessions of each kind a run has; its value is that of the fastest. Where a backend's memory and code happen to lie
-/// makes it slower than its twin for as long as it lives, by a third and more.
+/// How many sessions of each kind a run has; its value is that of the fastest. Where a backend's
+/// memory and code happen to lie makes it slower than its twin for as long as it lives, by a third
+/// and more.
 const SESSIONS: usize = 10;
 
 /// Plans a statement in two kinds of sessions in turn.

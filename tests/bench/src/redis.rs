@@ -1,7 +1,9 @@
-//! A number from Redis: what a round trip to `INCR` takes, against one to `SELECT snowflake_next()`.
+//! A number from Redis: what a round trip to `INCR` takes, against one to
+//! `SELECT snowflake_next()`.
 //!
-//! Each server on a Unix socket, with one client, its own load generator. Redis keeps nothing on disk here, as it is when
-//! nobody configures it otherwise between two snapshots: with a log that is flushed it would be slower.
+//! Each server on a Unix socket, with one client, its own load generator. Redis keeps nothing on
+//! disk here, as it is when nobody configures it otherwise between two snapshots: with a log that
+//! is flushed it would be slower.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -20,7 +22,8 @@ use crate::servers;
 const INCRS: u32 = 60_000;
 const SECONDS: u32 = 2;
 
-/// Measures round trips, both ways in each run. `programs` is a directory with `redis-server` and `redis-benchmark`.
+/// Measures round trips, both ways in each run. `programs` is a directory with `redis-server` and
+/// `redis-benchmark`.
 pub fn measure(programs: Option<&Path>, runs: usize) -> Result<Measured, Failure> {
     const FIGURE: &str = "Redis INCR / SELECT snowflake_next()";
     let Some(programs) = programs else {
@@ -79,7 +82,8 @@ impl Redis {
         command.current_dir(&self.programs).args(["-s", Self::SOCKET, "-c", "1", "--csv", "-n"]);
         let output = command.arg(INCRS.to_string()).args(["INCR", "ids"]).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
-        // The last line: "INCR ids","54054.05",... ; older versions print no more than these two columns.
+        // The last line: "INCR ids","54054.05",... ; older versions print no more than these two
+        // columns.
         let rate = text.lines().last().and_then(|line| line.split(',').nth(1)?.trim_matches('"').parse().ok());
         rate.ok_or_else(|| {
             io::Error::other(format!("redis-benchmark failed:\n{text}{}", String::from_utf8_lossy(&output.stderr)))

@@ -20,7 +20,8 @@ pub fn machine() -> String {
     format!("{}, {processors} processors, {model}.", postgres())
 }
 
-/// The version of what is measured, as its pg_config calls it, without what a distribution adds in brackets.
+/// The version of what is measured, as its pg_config calls it, without what a distribution adds in
+/// brackets.
 fn postgres() -> String {
     let pg_config = env::var_os("PG_CONFIG").unwrap_or_else(|| "pg_config".into());
     let output = Command::new(pg_config).arg("--version").output();

@@ -1,5 +1,5 @@
-//! Ids per second: of a generator whose milliseconds are used up, so that sessions wait for the clock; and of batches that
-//! borrow from the future what a whole ten seconds hold.
+//! Ids per second: of a generator whose milliseconds are used up, so that sessions wait for the
+//! clock; and of batches that borrow from the future what a whole ten seconds hold.
 
 use std::sync::Barrier;
 use std::thread;
@@ -15,8 +15,8 @@ use crate::session::Measure;
 /// What the default layout holds: 4096 ids in each of a thousand milliseconds.
 const IDS_PER_SECOND: f64 = 4_096_000.0;
 
-/// Draws for so many seconds, and returns for each the ids per second of time that has really passed. In one statement, so that
-/// no round trip lets the generator rest.
+/// Draws for so many seconds, and returns for each the ids per second of time that has really
+/// passed. In one statement, so that no round trip lets the generator rest.
 const DRAW: &str = "
     CREATE FUNCTION draw_for(seconds int) RETURNS SETOF double precision LANGUAGE plpgsql AS $$
     DECLARE
@@ -70,7 +70,8 @@ fn draw(server: &Server, sessions: usize, seconds: usize) -> Result<Vec<f64>, Er
     Ok((0..seconds).map(|second| drawn.iter().map(|rates| rates[second]).sum()).collect())
 }
 
-/// Draws four million ids a run, in batches of a million, after the clock has caught up with what was borrowed before.
+/// Draws four million ids a run, in batches of a million, after the clock has caught up with what
+/// was borrowed before.
 fn batches(runs: usize) -> Result<Series, Error> {
     const BATCHES: u32 = 4;
     const IDS: u32 = 1_000_000;

@@ -27,7 +27,8 @@ impl Series {
     }
 }
 
-/// Returns the value that a share of all values (0 to 1) is not above, between two of them in proportion.
+/// Returns the value that a share of all values (0 to 1) is not above, between two of them in
+/// proportion.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -46,8 +47,9 @@ pub fn least(values: &[f64]) -> f64 {
     quantile(values, 0.0)
 }
 
-/// Measures every subject once per run, each run beginning with another subject, so that nothing that drifts (a clock rate, a
-/// disk's cache) favours one of them. A run before the first is thrown away. Returns the values of each subject.
+/// Measures every subject once per run, each run beginning with another subject, so that nothing
+/// that drifts (a clock rate, a disk's cache) favours one of them. A run before the first is thrown
+/// away. Returns the values of each subject.
 pub fn in_turn<E>(
     runs: usize,
     subjects: usize,

@@ -1,4 +1,5 @@
-//! The servers that are measured: as `initdb` leaves them, but for what would add chance to the figures.
+//! The servers that are measured: as `initdb` leaves them, but for what would add chance to the
+//! figures.
 
 use cluster::{Builder, Server};
 
@@ -17,8 +18,8 @@ pub fn without_library() -> Builder {
     steady(Server::builder().without_preload())
 }
 
-/// Nothing in the background (autovacuum, timed checkpoints, parallel workers), nothing compiled on the way, and memory for
-/// what is sorted and kept. `fsync` stays on.
+/// Nothing in the background (autovacuum, timed checkpoints, parallel workers), nothing compiled on
+/// the way, and memory for what is sorted and kept. `fsync` stays on.
 fn steady(builder: Builder) -> Builder {
     builder
         .config("autovacuum", "off")

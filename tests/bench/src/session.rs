@@ -1,5 +1,5 @@
-//! What a session asks the server about a statement: how long it ran, how many rows it gave. The server measures, so that
-//! neither the client nor the way to it is in the figure.
+//! What a session asks the server about a statement: how long it ran, how many rows it gave. The
+//! server measures, so that neither the client nor the way to it is in the figure.
 
 use postgres::{Client, Error, SimpleQueryMessage};
 
@@ -8,7 +8,8 @@ pub trait Measure {
     /// Runs a statement and returns how long that took, in milliseconds.
     fn execution_ms(&mut self, sql: &str) -> Result<f64, Error>;
 
-    /// Runs a statement and returns how many rows its scan was estimated to give, and how many it gave.
+    /// Runs a statement and returns how many rows its scan was estimated to give, and how many it
+    /// gave.
     fn estimated_and_actual_rows(&mut self, sql: &str) -> Result<(f64, f64), Error>;
 
     /// Returns the one value of a statement, which is of type `double precision`.

@@ -16,7 +16,8 @@ const IDS: u32 = 1000;
 /// Two seconds a run.
 const STATEMENTS: u32 = 200;
 
-/// Draws at that pace, one transaction per statement, and compares the positions in the WAL before and after each run.
+/// Draws at that pace, one transaction per statement, and compares the positions in the WAL before
+/// and after each run.
 pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
     const POSITION: &str = "SELECT (pg_current_wal_insert_lsn() - '0/0')::double precision";
     let server = servers::drawing().start_with_extension();

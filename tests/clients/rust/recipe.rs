@@ -10,7 +10,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tea: i64 = client.query_one("INSERT INTO orders (item) VALUES ($1) RETURNING id", &[&"tea"])?.get(0);
     println!("tea {tea}");
 
-    // Many rows in one statement: inserted in the order of `items`, they get ascending ids, which come back in that order.
+    // Many rows in one statement: inserted in the order of `items`, they get ascending ids, which
+    // come back in that order.
     let items = vec!["coffee", "cocoa", "milk"];
     let insert = "INSERT INTO orders (item) SELECT item FROM unnest($1::text[]) WITH ORDINALITY t(item, n) ORDER BY n
                   RETURNING id";

@@ -1,8 +1,10 @@
-//! Programs as people write them with their PostgreSQL client (`tests/clients`), run for real against a real server.
+//! Programs as people write them with their PostgreSQL client (`tests/clients`), run for real
+//! against a real server.
 //!
-//! A [`Program`] is a directory of `tests/clients`, copied to where it may write. It runs as the caller, not as the servers'
-//! user, as an [`Application`]'s programs do: with a role and a database of its own, and over the network. The libraries are
-//! those that `tests/clients` pins; `make setup` (`tools/clients`) puts them below `~/.cache`, or installs Debian's.
+//! A [`Program`] is a directory of `tests/clients`, copied to where it may write. It runs as the
+//! caller, not as the servers' user, as an [`Application`]'s programs do: with a role and a
+//! database of its own, and over the network. The libraries are those that `tests/clients` pins;
+//! `make setup` (`tools/clients`) puts them below `~/.cache`, or installs Debian's.
 
 use std::env;
 use std::ffi::OsString;
@@ -31,8 +33,8 @@ const JDBC: &str = "/usr/share/java/postgresql.jar";
 /// A compiler may have to start first, on a machine that does other things.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A server with what an application has of it: the role `app`, which is no superuser, and its database `app`, in which the
-/// extension has been created.
+/// A server with what an application has of it: the role `app`, which is no superuser, and its
+/// database `app`, in which the extension has been created.
 #[derive(Debug)]
 pub struct Application {
     server: Server,
@@ -137,7 +139,8 @@ fn on_path(program: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|directory| directory.join(program)).find(|path| path.exists())
 }
 
-/// Returns where `tools/clients` has put a language's libraries, if they are those that `pins` now names.
+/// Returns where `tools/clients` has put a language's libraries, if they are those that `pins` now
+/// names.
 fn libraries(language: &str, pins: &str) -> Option<PathBuf> {
     let directory = cache()?.join("clients").join(language);
     let installed = fs::read(directory.join(pins)).ok()?;
@@ -152,8 +155,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Takes a copy of the directory `name` of `tests/clients`. Returns `None` if what runs it is not here, and has then
-    /// reported the test as skipped.
+    /// Takes a copy of the directory `name` of `tests/clients`. Returns `None` if what runs it is
+    /// not here, and has then reported the test as skipped.
     ///
     /// # Panics
     ///
@@ -167,7 +170,8 @@ impl Program {
         let directory = scratch::new_directory();
         copy(&Path::new(PROGRAMS).join(name).join("."), &directory);
         if language == Language::Node {
-            // Where an ES module looks for packages is above its file, whatever the environment says.
+            // Where an ES module looks for packages is above its file, whatever the environment
+            // says.
             let packages = libraries("node", "package-lock.json").expect("the interpreter was found with them");
             symlink(packages.join("node_modules"), directory.join("node_modules")).expect("it was just made");
         }
@@ -189,7 +193,8 @@ impl Program {
     pub fn run(&self, application: &Application, arguments: &[&str]) -> String {
         let mut command = Command::new(&self.interpreter[0]);
         command.args(&self.interpreter[1..]).args(arguments);
-        // Owes nothing to the caller's environment; but programs may have been installed at places of one's own.
+        // Owes nothing to the caller's environment; but programs may have been installed at places
+        // of one's own.
         command.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
         command
             .envs(application.environment())
@@ -199,7 +204,8 @@ impl Program {
             .env("TZ", "UTC");
         let [printed, errors] = ["stdout", "stderr"].map(|name| self.directory.join(name));
         let open = |path| File::create(path).expect("the program's directory is writable");
-        // The directory tells the reaper what to kill if this process ends; a group of its own is for `Running`.
+        // The directory tells the reaper what to kill if this process ends; a group of its own is
+        // for `Running`.
         command.current_dir(&self.directory).process_group(0);
         command.stdin(Stdio::null()).stdout(open(&printed)).stderr(open(&errors));
         let child = command.spawn().unwrap_or_else(|error| panic!("could not run {command:?}: {error}"));

@@ -1,7 +1,9 @@
-//! Copies of a server, and what becomes of them: base backup, standby, recovery to a point, promotion, `pg_rewind`, dump.
+//! Copies of a server, and what becomes of them: base backup, standby, recovery to a point,
+//! promotion, `pg_rewind`, dump.
 //!
-//! A copy has the settings of the server that it was made from, except for its archive, and unless the test says otherwise
-//! ([`Builder::config`]); its clock is the real one, unless the test gives it another ([`Builder::faketime_from`]).
+//! A copy has the settings of the server that it was made from, except for its archive, and unless
+//! the test says otherwise ([`Builder::config`]); its clock is the real one, unless the test gives
+//! it another ([`Builder::faketime_from`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,8 +58,8 @@ impl Backup {
         standby.config("primary_conninfo", &primary.conninfo())
     }
 
-    /// Describes a server that recovers to a point in the archive of `server` ([`Builder::archive`]), and then is a primary
-    /// of its own ([`Server::wait_until_primary`]).
+    /// Describes a server that recovers to a point in the archive of `server`
+    /// ([`Builder::archive`]), and then is a primary of its own ([`Server::wait_until_primary`]).
     #[must_use]
     pub fn recovered_to(&self, server: &Server, lsn: &str) -> Builder {
         Builder::copy_of(&self.files, self.settings.clone(), Some("recovery.signal"))
@@ -130,8 +132,8 @@ impl Server {
         wait_until("the standby to catch up", || session.value(&replayed) == "true");
     }
 
-    /// Cuts this standby off from its primary, and returns the point up to which it has received the WAL, and so at which it
-    /// would begin its life as a primary.
+    /// Cuts this standby off from its primary, and returns the point up to which it has received
+    /// the WAL, and so at which it would begin its life as a primary.
     ///
     /// # Panics
     ///
@@ -156,15 +158,16 @@ impl Server {
         self.set_config("primary_conninfo", &primary.conninfo());
     }
 
-    /// Takes this server, which is down, back to where its history parted from that of `source` and on to the latter's
-    /// present, with `pg_rewind`. Its settings stay its own.
+    /// Takes this server, which is down, back to where its history parted from that of `source` and
+    /// on to the latter's present, with `pg_rewind`. Its settings stay its own.
     ///
     /// # Panics
     ///
     /// Panics if `pg_rewind` fails.
     #[track_caller]
     pub fn rewind_to(&self, source: &Server) {
-        // Until a checkpoint, the source's control file names the timeline before its promotion: "no rewind required".
+        // Until a checkpoint, the source's control file names the timeline before its promotion:
+        // "no rewind required".
         source.connect().batch_execute("CHECKPOINT").expect("the source is running");
         let mut rewind = Installation::get().command("pg_rewind", self.directory());
         rewind.arg("--target-pgdata").arg(self.data_dir()).arg("--source-server").arg(source.conninfo());

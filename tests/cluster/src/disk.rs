@@ -1,4 +1,5 @@
-//! A disk that a test can fill: a tmpfs of a few megabytes for one server's data directory, which only root may mount.
+//! A disk that a test can fill: a tmpfs of a few megabytes for one server's data directory, which
+//! only root may mount.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -10,7 +11,8 @@ use crate::installation::Installation;
 use crate::scratch;
 use crate::server::Server;
 
-/// Returns whether a disk can be mounted here; if not, a test that needs one is to [`skip`](crate::skip).
+/// Returns whether a disk can be mounted here; if not, a test that needs one is to
+/// [`skip`](crate::skip).
 #[must_use]
 pub fn can_mount() -> bool {
     let directory = scratch::new_directory();
@@ -34,13 +36,15 @@ fn try_mount(path: &Path, megabytes: u32) -> nix::Result<()> {
     nix::mount::mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
 }
 
-/// Takes a disk away, also while a process still holds a file on it. Never panics: a failed test may be unwinding.
+/// Takes a disk away, also while a process still holds a file on it. Never panics: a failed test
+/// may be unwinding.
 pub(crate) fn unmount(path: &Path) {
     let _ = umount2(path, MntFlags::MNT_DETACH);
 }
 
 impl Server {
-    /// Takes all the space that is left on the server's disk ([`Builder::small_disk`](crate::Builder::small_disk)).
+    /// Takes all the space that is left on the server's disk
+    /// ([`Builder::small_disk`](crate::Builder::small_disk)).
     ///
     /// # Panics
     ///

@@ -1,7 +1,9 @@
-//! What tests of drawing share: a server that can draw, a session that draws, and one that is watched while it waits.
+//! What tests of drawing share: a server that can draw, a session that draws, and one that is
+//! watched while it waits.
 //!
-//! A statement that may wait runs in a thread of its own ([`Running`]), and every wait for it has an end: a test that
-//! fails must not hang. Only with a frozen clock ([`Server::freeze_clock`]) is it certain which id comes next.
+//! A statement that may wait runs in a thread of its own ([`Running`]), and every wait for it has
+//! an end: a test that fails must not hang. Only with a frozen clock ([`Server::freeze_clock`]) is
+//! it certain which id comes next.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,17 +33,19 @@ impl Server {
     ///
     /// Panics if the server was not made with [`Builder::faketime`].
     pub fn freeze_clock(&self, instant_ms: i64) {
-        // Half a millisecond on top: libfaketime reads the fraction as floating point, and rounds down.
+        // Half a millisecond on top: libfaketime reads the fraction as floating point, and rounds
+        // down.
         let instant = Utc(instant_ms).to_string().replace('T', " ").replace('Z', "5");
         self.set_clock(&instant);
     }
 
-    /// Stops the server's clock at an instant like [`Server::freeze_clock`], as long after the first load of this start as if the
-    /// server had run for two hours.
+    /// Stops the server's clock at an instant like [`Server::freeze_clock`], as long after the
+    /// first load of this start as if the server had run for two hours.
     ///
-    /// At the first load, all ids that a predecessor can have drawn by then count as drawn, so that a first draw under a clock
-    /// that stands still would wait without end. So it is made earlier, in a transaction that is rolled back, and nothing is
-    /// drawn or counted. Not so early that the layout's time has not begun, or that the clock seems to have jumped since.
+    /// At the first load, all ids that a predecessor can have drawn by then count as drawn, so that
+    /// a first draw under a clock that stands still would wait without end. So it is made earlier,
+    /// in a transaction that is rolled back, and nothing is drawn or counted. Not so early that the
+    /// layout's time has not begun, or that the clock seems to have jumped since.
     #[track_caller]
     pub fn freeze_clock_after_first_load(&self, instant_ms: i64) {
         const UPTIME_MS: i64 = 7_200_000;
@@ -69,7 +73,8 @@ impl Server {
         self.freeze_clock(instant_ms);
     }
 
-    /// Makes the first load of this start, in a transaction that is rolled back; the clock must go on meanwhile.
+    /// Makes the first load of this start, in a transaction that is rolled back; the clock must go
+    /// on meanwhile.
     ///
     /// # Panics
     ///
@@ -121,8 +126,9 @@ impl Builder {
         server
     }
 
-    /// Starts the server with the extension and a clock that stands still (see [`Server::freeze_clock`]). Where libfaketime
-    /// is not installed, the test is reported as skipped, and there is no server.
+    /// Starts the server with the extension and a clock that stands still (see
+    /// [`Server::freeze_clock`]). Where libfaketime is not installed, the test is reported as
+    /// skipped, and there is no server.
     #[must_use]
     #[track_caller]
     pub fn start_frozen(self, instant_ms: i64) -> Option<Server> {
@@ -136,8 +142,8 @@ impl Builder {
         Some(server)
     }
 
-    /// Ends every statement after a minute, so that sessions that draw in a loop come to an end when a test has failed.
-    /// (Not with a frozen clock: PostgreSQL's timeouts follow that clock.)
+    /// Ends every statement after a minute, so that sessions that draw in a loop come to an end
+    /// when a test has failed. (Not with a frozen clock: PostgreSQL's timeouts follow that clock.)
     #[must_use]
     pub fn time_limit(self) -> Self {
         self.config("statement_timeout", "60s")
@@ -239,7 +245,8 @@ impl Running {
             let result = session.ids(&sql);
             (session, result)
         };
-        // Not a scoped thread: a scope would wait for a session that never returns, even if the test has failed.
+        // Not a scoped thread: a scope would wait for a session that never returns, even if the
+        // test has failed.
         Self { pid, thread: thread::spawn(run) }
     }
 
@@ -272,8 +279,8 @@ pub fn wait_until_gone(observer: &mut Client, pid: i32) {
     wait_until("the end of a session", || observer.value(&backends) == "0");
 }
 
-/// Runs `draw` for so many sessions at once, each in a thread; it is given the session's number. Returns what each has
-/// drawn, in the order of the numbers.
+/// Runs `draw` for so many sessions at once, each in a thread; it is given the session's number.
+/// Returns what each has drawn, in the order of the numbers.
 ///
 /// # Panics
 ///
@@ -295,8 +302,9 @@ pub fn at_once(server: &Server, sessions: usize, draw: impl Fn(usize, Client) ->
     })
 }
 
-/// The greatest id that any session has received, with which the order of draws is checked without any clock: a session
-/// looks at it before it sends a statement, and whatever the statement then draws must be greater.
+/// The greatest id that any session has received, with which the order of draws is checked without
+/// any clock: a session looks at it before it sends a statement, and whatever the statement then
+/// draws must be greater.
 #[derive(Debug, Default)]
 pub struct Known(AtomicI64);
 

@@ -1,7 +1,8 @@
 //! The PostgreSQL installation under test, and the user who runs its programs.
 //!
-//! PostgreSQL refuses to run as root. When we are root, its programs run as user `postgres`, otherwise as the caller.
-//! Not through `runuser`: that stays in between as a parent and kills its child two seconds after a signal.
+//! PostgreSQL refuses to run as root. When we are root, its programs run as user `postgres`,
+//! otherwise as the caller. Not through `runuser`: that stays in between as a parent and kills its
+//! child two seconds after a signal.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -14,7 +15,8 @@ use nix::unistd::{Gid, Uid, User, geteuid};
 /// What [`use_installation`] was told.
 static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Lets the servers of this process run from the installation that this `pg_config` describes, whatever `PG_CONFIG` says.
+/// Lets the servers of this process run from the installation that this `pg_config` describes,
+/// whatever `PG_CONFIG` says.
 ///
 /// # Panics
 ///
@@ -25,7 +27,8 @@ pub fn use_installation(pg_config: impl Into<PathBuf>) {
     assert_eq!(Installation::get().pg_config, pg_config, "the installation was chosen after its first use");
 }
 
-/// Returns the major version of the servers, where a test expects PostgreSQL's own words, which change.
+/// Returns the major version of the servers, where a test expects PostgreSQL's own words, which
+/// change.
 ///
 /// # Panics
 ///
@@ -42,8 +45,9 @@ pub fn postgres_version() -> u32 {
     })
 }
 
-/// Compiles a library in C for the servers, `libraries/NAME.c`, which may include PostgreSQL's server headers. Returns whether there
-/// are such headers; if not, the test is to [`skip`](crate::skip).
+/// Compiles a library in C for the servers, `libraries/NAME.c`, which may include PostgreSQL's
+/// server headers. Returns whether there are such headers; if not, the test is to
+/// [`skip`](crate::skip).
 ///
 /// # Panics
 ///
@@ -111,8 +115,8 @@ impl Installation {
         self.bin.join(name)
     }
 
-    /// Prepares a run of one of PostgreSQL's programs in `directory`, as the server's user, in an environment that owes
-    /// nothing to the caller's: no `PGHOST`, no locale, no `RUST_BACKTRACE`.
+    /// Prepares a run of one of PostgreSQL's programs in `directory`, as the server's user, in an
+    /// environment that owes nothing to the caller's: no `PGHOST`, no locale, no `RUST_BACKTRACE`.
     pub(crate) fn command(&self, name: &str, directory: &Path) -> Command {
         let mut command = Command::new(self.program(name));
         command.env_clear().current_dir(directory).env("HOME", directory).env("LC_ALL", "C").env("TZ", "UTC");

@@ -1,8 +1,9 @@
-//! The ledger: what clients have seen and what they have been told is stored, kept outside the server, so that it can be held
-//! against any copy of the database afterwards.
+//! The ledger: what clients have seen and what they have been told is stored, kept outside the
+//! server, so that it can be held against any copy of the database afterwards.
 //!
-//! Every scenario of a crash, a failover or a restore runs the same [`Load`] and asks the same questions of each copy
-//! ([`Ledger::check`]). Nothing here knows how the extension works inside, except that there is a mark for each lane.
+//! Every scenario of a crash, a failover or a restore runs the same [`Load`] and asks the same
+//! questions of each copy ([`Ledger::check`]). Nothing here knows how the extension works inside,
+//! except that there is a mark for each lane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -22,13 +23,15 @@ use crate::refusal::{Refusal, refused};
 use crate::scratch;
 use crate::server::Server;
 
-/// In which lanes each worker number (`None`: the layout has no worker) was drawn: 0 is the primary lane, 1 the backup lane.
+/// In which lanes each worker number (`None`: the layout has no worker) was drawn: 0 is the primary
+/// lane, 1 the backup lane.
 type Lanes = BTreeMap<Option<u32>, BTreeSet<usize>>;
 
 /// Sessions that draw and insert until they are told to end, or until the server is gone.
 ///
-/// Their table `ledger` has no unique constraint, on purpose: the database is to store an id that comes twice, so that it is
-/// seen here, and not to turn it into an error that a client would retry.
+/// Their table `ledger` has no unique constraint, on purpose: the database is to store an id that
+/// comes twice, so that it is seen here, and not to turn it into an error that a client would
+/// retry.
 #[derive(Debug)]
 pub struct Load {
     sessions: Vec<Session>,
@@ -58,7 +61,8 @@ impl Load {
         Self::start_at(&server.connection(), sessions)
     }
 
-    /// Starts so many sessions in a database. May be called again for the same one: the table stays.
+    /// Starts so many sessions in a database. May be called again for the same one: the table
+    /// stays.
     ///
     /// # Panics
     ///
@@ -69,7 +73,8 @@ impl Load {
         Self::start_at(server.connection().dbname(database), sessions)
     }
 
-    /// Starts so many sessions wherever a connection leads. May be called again like [`Load::start_in`].
+    /// Starts so many sessions wherever a connection leads. May be called again like
+    /// [`Load::start_in`].
     ///
     /// # Panics
     ///
@@ -123,11 +128,13 @@ impl Load {
         self.sessions.iter().any(|session| session.thread.is_finished())
     }
 
-    /// Ends the sessions, unless they have lost their server already, and returns what they have noted.
+    /// Ends the sessions, unless they have lost their server already, and returns what they have
+    /// noted.
     ///
     /// # Panics
     ///
-    /// Panics if a session was refused anything while its connection lasted, or if two ids are the same.
+    /// Panics if a session was refused anything while its connection lasted, or if two ids are the
+    /// same.
     #[must_use]
     #[track_caller]
     pub fn end(self) -> Ledger {
@@ -165,8 +172,8 @@ impl Drop for Load {
     }
 }
 
-/// One client's file. An id stands in it as `seen` from the moment on that the client has received it, and as `stored` once
-/// the client has been told that its transaction is committed.
+/// One client's file. An id stands in it as `seen` from the moment on that the client has received
+/// it, and as `stored` once the client has been told that its transaction is committed.
 struct Notes {
     file: File,
     stored: Arc<AtomicUsize>,
@@ -210,8 +217,8 @@ fn run(mut client: Client, number: usize, mut notes: Notes, end: &AtomicBool) ->
     refusals
 }
 
-/// Draws by one of the ways in which clients come by ids: stored by one statement, alone or in numbers; only looked at; looked
-/// at inside a transaction that is then rolled back or committed.
+/// Draws by one of the ways in which clients come by ids: stored by one statement, alone or in
+/// numbers; only looked at; looked at inside a transaction that is then rolled back or committed.
 fn draw(client: &mut Client, session: usize, turn: usize, notes: &mut Notes) -> Result<(), Error> {
     let insert = format!("INSERT INTO ledger (session) VALUES ({session}) RETURNING id");
     match turn % 6 {
@@ -243,8 +250,8 @@ fn draw(client: &mut Client, session: usize, turn: usize, notes: &mut Notes) -> 
 /// What a copy of the database is held to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// The same data directory after a crash or a stop: each id that a client was told is stored is there, and none that any
-    /// client has seen comes again.
+    /// The same data directory after a crash or a stop: each id that a client was told is stored is
+    /// there, and none that any client has seen comes again.
     Seen,
     /// A copy of an earlier state: none that it holds comes again. Clients may have seen more.
     Held,
@@ -335,15 +342,18 @@ impl Ledger {
         assert_unique(&self.seen);
     }
 
-    /// Holds the database `postgres` of a copy, which is running and no standby, against this ledger:
+    /// Holds the database `postgres` of a copy, which is running and no standby, against this
+    /// ledger:
     ///
     /// 1. No id is stored twice. Every id's tick ends at or below the mark of its lane.
     /// 2. With [`Promise::Seen`], everything that clients were told is stored is there.
-    /// 3. The next id is greater than every stored one of the same worker, and with [`Promise::Seen`] than every one that
-    ///    clients have seen; or it is refused since the clock is behind.
+    /// 3. The next id is greater than every stored one of the same worker, and with
+    ///    [`Promise::Seen`] than every one that clients have seen; or it is refused since the clock
+    ///    is behind.
     /// 4. If it is drawn, then some hundred more are drawn and stored, and all of this still holds.
     ///
-    /// Can be called again after the clock was set or the server was restarted: what it draws itself counts as held then.
+    /// Can be called again after the clock was set or the server was restarted: what it draws
+    /// itself counts as held then.
     ///
     /// # Panics
     ///
@@ -409,8 +419,8 @@ impl Ledger {
         Next::Drawn(first)
     }
 
-    /// Checks what can be checked without drawing, also on a standby (points 1 and 2 of [`Ledger::check`]), and returns the
-    /// stored ids.
+    /// Checks what can be checked without drawing, also on a standby (points 1 and 2 of
+    /// [`Ledger::check`]), and returns the stored ids.
     ///
     /// # Panics
     ///
@@ -420,7 +430,8 @@ impl Ledger {
         let layout = self.layout.unwrap_or_else(|| layout_of(client));
         let held = rows(client);
         assert_unique(&held);
-        // After the rows: where others draw at the same time, the marks that held for these rows can only have moved on.
+        // After the rows: where others draw at the same time, the marks that held for these rows
+        // can only have moved on.
         let marks = [client.mark_ms(), client.backup_mark_ms()];
         let mut bounded = held.clone();
         if promise == Promise::Seen {

@@ -1,15 +1,17 @@
 //! Real PostgreSQL servers for the tests of `snowflake_id`.
 //!
-//! A [`Server`] lives in a directory of its own, is reachable only through a Unix socket in it, and is stopped and removed
-//! when the test is over, even if it panics or is killed. The environment variable `PG_CONFIG` picks the installation;
-//! `make test` points it at a private copy (`tests/stage`), so that nothing is ever installed for a test.
+//! A [`Server`] lives in a directory of its own, is reachable only through a Unix socket in it, and
+//! is stopped and removed when the test is over, even if it panics or is killed. The environment
+//! variable `PG_CONFIG` picks the installation; `make test` points it at a private copy
+//! (`tests/stage`), so that nothing is ever installed for a test.
 //!
 //! - [`server`]: start, configure, connect, stop, crash
 //! - [`copies`]: base backup, standby, recovery to a point, pg_rewind, dump
 //! - [`disk`]: a disk that a test can fill
 //! - [`clock`]: a clock that a test can set
 //! - [`drawing`]: sessions that draw, and what a test asserts about ids
-//! - [`ledger`]: a load whose clients keep their own books, and what every copy of its database is held to
+//! - [`ledger`]: a load whose clients keep their own books, and what every copy of its database is
+//!   held to
 //! - [`marks`]: the marks of a database, and what an id needs of them
 //! - [`plans`]: plans and rows, with the time pushdown and without
 //! - [`patroni`]: servers that Patroni manages

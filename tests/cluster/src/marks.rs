@@ -1,7 +1,8 @@
-//! The marks of a database: what a test reads of them, how it looks at a refusal, and how it gets through the wait that
-//! the first draw after a start may begin with.
+//! The marks of a database: what a test reads of them, how it looks at a refusal, and how it gets
+//! through the wait that the first draw after a start may begin with.
 //!
-//! The extension is expected in a schema of the session's search_path, as in the database `postgres` of a test's server.
+//! The extension is expected in a schema of the session's search_path, as in the database
+//! `postgres` of a test's server.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,7 +23,8 @@ pub const MAX_BORROW_MS: i64 = 100;
 
 /// A session that looks at the marks of its database.
 pub trait Marks {
-    /// Returns the primary lane's mark, in milliseconds since 1970; `None` if nothing was ever drawn.
+    /// Returns the primary lane's mark, in milliseconds since 1970; `None` if nothing was ever
+    /// drawn.
     fn mark_ms(&mut self) -> Option<i64>;
 
     /// Returns the backup lane's mark likewise.
@@ -62,7 +64,8 @@ pub fn stored(session: &mut Client) -> Vec<String> {
     stored
 }
 
-/// Asserts that the mark of the session's database is not below an id of the layout `snowflake` that was drawn in it.
+/// Asserts that the mark of the session's database is not below an id of the layout `snowflake`
+/// that was drawn in it.
 ///
 /// # Panics
 ///
@@ -84,7 +87,8 @@ pub fn start_ms(layout: &str, id: i64) -> i64 {
     Layout::parse(layout).unwrap().created_at_ms(id).unwrap()
 }
 
-/// Returns the end of an id's tick, which the mark of its lane must have reached, in milliseconds since 1970.
+/// Returns the end of an id's tick, which the mark of its lane must have reached, in milliseconds
+/// since 1970.
 #[must_use]
 #[track_caller]
 pub fn end_ms(layout: &str, id: i64) -> i64 {
@@ -98,7 +102,8 @@ pub fn worker(layout: &str, id: i64) -> u32 {
     Layout::parse(layout).unwrap().parts(id).unwrap().worker.unwrap()
 }
 
-/// Expects the refusal of a first draw whose clock is too far behind the mark, and returns by how much, in milliseconds.
+/// Expects the refusal of a first draw whose clock is too far behind the mark, and returns by how
+/// much, in milliseconds.
 #[track_caller]
 pub fn behind_the_mark_ms(refusal: &Refusal) -> i64 {
     assert_eq!(refusal.sqlstate, "58000", "{refusal:?}");
@@ -111,7 +116,8 @@ pub fn behind_the_mark_ms(refusal: &Refusal) -> i64 {
 
 impl Server {
     /// Starts the server again with a clock that stands still, and with its first load behind it
-    /// ([`Server::freeze_clock_after_first_load`]): its sessions look at the mark of their database.
+    /// ([`Server::freeze_clock_after_first_load`]): its sessions look at the mark of their
+    /// database.
     #[track_caller]
     pub fn start_again_at(&self, instant_ms: i64) {
         self.freeze_clock(instant_ms - 7_200_000);
@@ -126,8 +132,9 @@ impl Server {
         self.start_again_at(instant_ms);
     }
 
-    /// Crashes the server, and starts it again with its clock an hour before `now_ms`. Asserts that it then draws nothing in
-    /// the database, and nothing at or below `greatest` once its clock is right.
+    /// Crashes the server, and starts it again with its clock an hour before `now_ms`. Asserts that
+    /// it then draws nothing in the database, and nothing at or below `greatest` once its clock is
+    /// right.
     ///
     /// # Panics
     ///
@@ -143,8 +150,8 @@ impl Server {
         assert!(session.draw() > greatest);
     }
 
-    /// Stops the clock at an instant like [`Server::freeze_clock`], and makes one that waits for the clock look at it now,
-    /// rather than at the end of its sleep of up to a second.
+    /// Stops the clock at an instant like [`Server::freeze_clock`], and makes one that waits for
+    /// the clock look at it now, rather than at the end of its sleep of up to a second.
     #[track_caller]
     pub fn freeze_clock_and_wake(&self, instant_ms: i64, waiting: &Running) {
         self.freeze_clock(instant_ms);
@@ -152,11 +159,13 @@ impl Server {
         kill(Pid::from_raw(waiting.pid), Signal::SIGHUP).expect("the session is open");
     }
 
-    /// Runs a statement that is to be refused, in a session of its own, and returns what the server says.
+    /// Runs a statement that is to be refused, in a session of its own, and returns what the server
+    /// says.
     ///
     /// # Panics
     ///
-    /// Panics if it succeeds, or waits for the clock instead, which would have no end while that stands still.
+    /// Panics if it succeeds, or waits for the clock instead, which would have no end while that
+    /// stands still.
     #[track_caller]
     pub fn refused_draw(&self, sql: &str) -> Refusal {
         let running = Running::start(self.connect(), sql);
@@ -164,8 +173,8 @@ impl Server {
         refused(running.end().1)
     }
 
-    /// Runs a statement that has to wait for the clock, which goes on to an instant when it does. Returns the session, and
-    /// the statement's first column.
+    /// Runs a statement that has to wait for the clock, which goes on to an instant when it does.
+    /// Returns the session, and the statement's first column.
     ///
     /// # Panics
     ///
@@ -182,8 +191,9 @@ impl Server {
         (session, ids.expect("ids are drawn after the wait"))
     }
 
-    /// Runs a statement that draws first after a start in the database `postgres`, and so waits twice: for the mark, and then for
-    /// the end of the tick in which it was loaded. The clock goes on to an instant for each. Returns the statement's first column.
+    /// Runs a statement that draws first after a start in the database `postgres`, and so waits
+    /// twice: for the mark, and then for the end of the tick in which it was loaded. The clock goes
+    /// on to an instant for each. Returns the statement's first column.
     ///
     /// # Panics
     ///

@@ -25,7 +25,8 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Reports the test that calls it as skipped; the test then returns.
 ///
-/// Prints a line, and appends it to the file that the environment variable `SKIPPED_TESTS` names, which `make test` counts.
+/// Prints a line, and appends it to the file that the environment variable `SKIPPED_TESTS` names,
+/// which `make test` counts.
 pub fn skip(reason: &str) {
     let line = format!("{}: {reason}\n", thread::current().name().unwrap_or("a test"));
     // Not through eprint!, which a passing test does not show.

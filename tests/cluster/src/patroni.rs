@@ -1,11 +1,14 @@
-//! PostgreSQL servers that Patroni manages, with etcd as the place where it keeps who the leader is.
+//! PostgreSQL servers that Patroni manages, with etcd as the place where it keeps who the leader
+//! is.
 //!
-//! All of it is real: one etcd, and for each member a Patroni, which makes, starts, promotes and rewinds that member's server by
-//! itself. A test connects to the servers through Unix sockets, as to any [`Server`](crate::Server). Patroni, etcd and
-//! replication need the network: they have ports of 127.0.0.1, and a password, since whoever may write there is soon the
-//! superuser of all the servers.
+//! All of it is real: one etcd, and for each member a Patroni, which makes, starts, promotes and
+//! rewinds that member's server by itself. A test connects to the servers through Unix sockets, as
+//! to any [`Server`](crate::Server). Patroni, etcd and replication need the network: they have
+//! ports of 127.0.0.1, and a password, since whoever may write there is soon the superuser of all
+//! the servers.
 //!
-//! Each has a directory of its own below the scratch directory as its working directory, and so the reaper knows it.
+//! Each has a directory of its own below the scratch directory as its working directory, and so the
+//! reaper knows it.
 
 use std::env;
 use std::fs::{self, Permissions};
@@ -32,9 +35,10 @@ use crate::{clock, scratch};
 /// What Patroni calls the cluster.
 pub const SCOPE: &str = "snowflake";
 
-/// How long a dead leader keeps its lock, how often Patroni looks, for how long it tries again, and by how many bytes a standby may
-/// lag that is promoted. Newer versions permit no lock of less than 20 seconds. With less time to try, or a smaller lag, a busy
-/// machine would see failovers that no test has asked for, or none.
+/// How long a dead leader keeps its lock, how often Patroni looks, for how long it tries again, and
+/// by how many bytes a standby may lag that is promoted. Newer versions permit no lock of less than
+/// 20 seconds. With less time to try, or a smaller lag, a busy machine would see failovers that no
+/// test has asked for, or none.
 const LIMITS: &str = "{ttl: 20, loop_wait: 1, retry_timeout: 9, maximum_lag_on_failover: 100000000}";
 
 /// Where the programs are: installed, or unpacked by `make setup`.
@@ -64,7 +68,8 @@ impl Programs {
         if !["patroni", "patronictl", "etcd"].iter().all(|name| root.join("bin").join(name).exists()) {
             return None;
         }
-        // Who runs the servers need not be able to look into the home directory of who runs the test.
+        // Who runs the servers need not be able to look into the home directory of who runs the
+        // test.
         if Installation::get().changes_user() {
             let readable = scratch::new_directory().join("usr");
             copy(&root, &readable);
@@ -87,7 +92,8 @@ impl Programs {
     }
 }
 
-/// Returns whether Patroni and etcd are here; if not, a test that needs them is to [`skip`](crate::skip).
+/// Returns whether Patroni and etcd are here; if not, a test that needs them is to
+/// [`skip`](crate::skip).
 #[must_use]
 pub fn has_patroni() -> bool {
     Programs::get().is_some()
@@ -96,15 +102,17 @@ pub fn has_patroni() -> bool {
 /// A cluster that Patroni manages. Its members are numbered from 0.
 #[derive(Debug)]
 pub struct Patroni {
-    /// Before etcd: they are dropped in this order, and a Patroni without its etcd stops its server first.
+    /// Before etcd: they are dropped in this order, and a Patroni without its etcd stops its server
+    /// first.
     members: Vec<Member>,
     _etcd: Etcd,
 }
 
 impl Patroni {
-    /// Starts a cluster with a configuration of Patroni's that all members share (`bootstrap:` and so on), and returns when
-    /// one of them is the leader and the others stream from it. `faketime` gives each server a clock that can be set
-    /// (see [`Patroni::set_clock_offset`]). Needs [`has_patroni`].
+    /// Starts a cluster with a configuration of Patroni's that all members share (`bootstrap:` and
+    /// so on), and returns when one of them is the leader and the others stream from it. `faketime`
+    /// gives each server a clock that can be set (see [`Patroni::set_clock_offset`]). Needs
+    /// [`has_patroni`].
     ///
     /// # Panics
     ///
@@ -187,8 +195,8 @@ impl Patroni {
         });
     }
 
-    /// Waits until Patroni may promote a synchronous standby (`synchronous_mode`), which it notes only a while after the
-    /// server has one.
+    /// Waits until Patroni may promote a synchronous standby (`synchronous_mode`), which it notes
+    /// only a while after the server has one.
     ///
     /// # Panics
     ///
@@ -198,18 +206,20 @@ impl Patroni {
         wait_until("a synchronous standby", || self.patronictl(&["list"]).contains("Sync Standby"));
     }
 
-    /// Kills a member's Patroni and all processes of its server with SIGKILL, as a power cut would, and returns when they are
-    /// gone.
+    /// Kills a member's Patroni and all processes of its server with SIGKILL, as a power cut would,
+    /// and returns when they are gone.
     pub fn kill(&self, member: usize) {
         self.members[member].kill();
     }
 
-    /// Kills all processes of a member's server with SIGKILL, and returns when they are gone. Its Patroni lives on.
+    /// Kills all processes of a member's server with SIGKILL, and returns when they are gone. Its
+    /// Patroni lives on.
     pub fn crash(&self, member: usize) {
         self.members[member].crash();
     }
 
-    /// Starts the Patroni of a member that was killed. What has to be done for its server to follow the leader is up to it.
+    /// Starts the Patroni of a member that was killed. What has to be done for its server to follow
+    /// the leader is up to it.
     pub fn start_again(&self, member: usize) {
         self.members[member].start();
     }
@@ -231,15 +241,16 @@ impl Patroni {
         printed
     }
 
-    /// Changes the configuration that all members share, and returns when each server knows that it needs a restart.
+    /// Changes the configuration that all members share, and returns when each server knows that it
+    /// needs a restart.
     ///
     /// # Panics
     ///
     /// Panics if `patronictl` fails, or if no restart is needed.
     #[track_caller]
     pub fn edit_config(&self, change: &str) {
-        // A Patroni takes a server for one that is starting for a while after it streams, and does not tell it then what has
-        // changed until it is restarted.
+        // A Patroni takes a server for one that is starting for a while after it streams, and does
+        // not tell it then what has changed until it is restarted.
         let is_up = |line: &&str| line.contains("| running ") || line.contains("| streaming ");
         wait_until("members that run, as Patroni sees it", || {
             self.patronictl(&["list"]).lines().filter(is_up).count() == self.members.len()
@@ -254,8 +265,9 @@ impl Patroni {
         }
     }
 
-    /// Sets the clock of a member's server off the real one by so many seconds. (Patroni's own clock stays the real one; and
-    /// it takes a server that *starts* with another clock than its own for some other process.)
+    /// Sets the clock of a member's server off the real one by so many seconds. (Patroni's own
+    /// clock stays the real one; and it takes a server that *starts* with another clock than its
+    /// own for some other process.)
     ///
     /// # Panics
     ///
@@ -343,7 +355,8 @@ postgresql:
         config
     }
 
-    /// Makes a directory of PostgreSQL's programs in which the server follows the member's clock file.
+    /// Makes a directory of PostgreSQL's programs in which the server follows the member's clock
+    /// file.
     fn programs_with_a_clock(&self) -> PathBuf {
         let bin_dir = self.directory.join("bin");
         fs::create_dir(&bin_dir).expect("the member's directory is writable");
@@ -375,7 +388,8 @@ postgresql:
     fn postmaster(&self) -> Option<Pid> {
         let file = fs::read_to_string(self.data_dir().join("postmaster.pid")).ok()?;
         let pid = Pid::from_raw(file.lines().next()?.trim().parse().ok()?);
-        // The file outlives a server that was killed, and its number may have been given to another process since.
+        // The file outlives a server that was killed, and its number may have been given to another
+        // process since.
         let is_it = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == self.data_dir());
         (is_it && !is_gone(pid)).then_some(pid)
     }
@@ -478,7 +492,8 @@ impl Drop for Etcd {
     }
 }
 
-/// Kills a program and what it has started itself; a server that Patroni has started is not in its group.
+/// Kills a program and what it has started itself; a server that Patroni has started is not in its
+/// group.
 fn kill_group(leader: &mut Child) {
     let _ = kill(Pid::from_raw(-pid_of(leader).as_raw()), Signal::SIGKILL);
     end(leader, Signal::SIGKILL);
@@ -489,8 +504,8 @@ fn log(directory: &Path) -> String {
         .map_or_else(|error| error.to_string(), |log| String::from_utf8_lossy(&log).into_owned())
 }
 
-/// Returns ports that nothing listens on. None of those that the system gives to outgoing connections: while a member is down,
-/// one of them could take its port away.
+/// Returns ports that nothing listens on. None of those that the system gives to outgoing
+/// connections: while a member is down, one of them could take its port away.
 pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 10_000;

@@ -1,7 +1,9 @@
-//! Plans and rows, with the time pushdown and without it: what the planner makes of a statement, and whether it matters.
+//! Plans and rows, with the time pushdown and without it: what the planner makes of a statement,
+//! and whether it matters.
 //!
-//! A plan is text as `EXPLAIN (COSTS off)` prints it. A condition that was rewritten no longer names the function that
-//! reads the time ([`is_pushed`]); one that was left alone gives the plan that there is without ([`left_alone`]).
+//! A plan is text as `EXPLAIN (COSTS off)` prints it. A condition that was rewritten no longer
+//! names the function that reads the time ([`is_pushed`]); one that was left alone gives the plan
+//! that there is without ([`left_alone`]).
 
 use postgres::{Client, Error, SimpleQueryMessage};
 
@@ -32,7 +34,8 @@ pub fn explain(session: &mut Client, options: &str, statement: &str) -> String {
     }
 }
 
-/// Returns the rows of a statement in the order in which they come, each as the text of its columns.
+/// Returns the rows of a statement in the order in which they come, each as the text of its
+/// columns.
 ///
 /// By the simple protocol: the statement may be any, `EXECUTE` too, and is planned as it stands.
 ///
@@ -70,8 +73,8 @@ pub fn is_pushed(plan: &str) -> bool {
     !plan.contains("snowflake_timestamp(") && !plan.contains("snowflake_parse(")
 }
 
-/// Asserts that a query is rewritten, that an index finds its ids, and that its rows are those that there are without.
-/// Returns the plan.
+/// Asserts that a query is rewritten, that an index finds its ids, and that its rows are those that
+/// there are without. Returns the plan.
 ///
 /// # Panics
 ///
@@ -118,8 +121,8 @@ pub fn assert_same_rows(session: &mut Client, query: &str) {
     assert_eq!(with, without, "{query}");
 }
 
-/// Statements that make a table `t` of one id of the layout `snowflake` for each minute from 2026-01-01 on, 10,000 in all,
-/// with its number in column `n`.
+/// Statements that make a table `t` of one id of the layout `snowflake` for each minute from
+/// 2026-01-01 on, 10,000 in all, with its number in column `n`.
 pub const MINUTES: &str = "
     CREATE TABLE t (id bigint PRIMARY KEY, n integer NOT NULL);
     INSERT INTO t SELECT snowflake_compose('2026-01-01Z'::timestamptz + n * interval '1 minute', 1, 0, 0, 'snowflake'), n
@@ -133,12 +136,14 @@ pub const LATE: &str = "'2026-01-07 22:00Z'";
 pub const TIMES: [&str; 4] =
     ["snowflake_timestamp(id)", IMMUTABLE_TIMES[0], "(snowflake_parse(id)).created_at", IMMUTABLE_TIMES[1]];
 
-/// Those of [`TIMES`] that may stand in an index or a partition key: with a layout they are immutable.
+/// Those of [`TIMES`] that may stand in an index or a partition key: with a layout they are
+/// immutable.
 pub const IMMUTABLE_TIMES: [&str; 2] =
     ["snowflake_timestamp(id, 'snowflake')", "(snowflake_parse(id, 'snowflake')).created_at"];
 
 impl Builder {
-    /// Starts a server with the extension and the table of [`MINUTES`]. Its planner takes an index wherever there is one.
+    /// Starts a server with the extension and the table of [`MINUTES`]. Its planner takes an index
+    /// wherever there is one.
     #[must_use]
     #[track_caller]
     pub fn start_with_minutes(self) -> Server {

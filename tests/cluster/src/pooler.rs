@@ -1,7 +1,8 @@
-//! PgBouncer in front of a server, as applications have it: one session of the server for many clients.
+//! PgBouncer in front of a server, as applications have it: one session of the server for many
+//! clients.
 //!
-//! It listens on a Unix socket in a directory of its own below the scratch directory, which is its working directory, too, so
-//! that the reaper knows it.
+//! It listens on a Unix socket in a directory of its own below the scratch directory, which is its
+//! working directory, too, so that the reaper knows it.
 
 use std::env;
 use std::fs;
@@ -51,7 +52,8 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts a PgBouncer in front of a server, and returns when it accepts connections. Needs [`has_pgbouncer`].
+    /// Starts a PgBouncer in front of a server, and returns when it accepts connections. Needs
+    /// [`has_pgbouncer`].
     ///
     /// # Panics
     ///
@@ -102,8 +104,8 @@ default_pool_size = 1
         config
     }
 
-    /// Connects a client. In [`PoolMode::Transaction`] it is to send simple queries only: PgBouncer forwards what a client has
-    /// prepared from version 1.21 on.
+    /// Connects a client. In [`PoolMode::Transaction`] it is to send simple queries only: PgBouncer
+    /// forwards what a client has prepared from version 1.21 on.
     ///
     /// # Panics
     ///

@@ -47,8 +47,8 @@ pub fn block(language: &str, first_words: &str) -> &'static str {
     }
 }
 
-/// Runs SQL in one session of psql, as `psql < file`, and returns what it prints, without command tags and blanks at the ends of
-/// lines. `arguments` are psql's.
+/// Runs SQL in one session of psql, as `psql < file`, and returns what it prints, without command
+/// tags and blanks at the ends of lines. `arguments` are psql's.
 ///
 /// # Panics
 ///

@@ -1,4 +1,5 @@
-//! An error of the server, taken apart into what a test asserts; and what becomes of it in the server's statistics and log.
+//! An error of the server, taken apart into what a test asserts; and what becomes of it in the
+//! server's statistics and log.
 
 use postgres::Client;
 
@@ -57,15 +58,17 @@ pub const REFUSALS: [&str; 7] = [
     "databases_refused",
 ];
 
-/// Tries to draw, `draws` times in the database `postgres`, and asserts what [`assert_counted_in`] does.
+/// Tries to draw, `draws` times in the database `postgres`, and asserts what [`assert_counted_in`]
+/// does.
 #[track_caller]
 pub fn assert_counted(server: &Server, draws: i64, sqlstate: &str, column: &str, message: &str) {
     assert_counted_in(server, "postgres", draws, sqlstate, column, message);
 }
 
-/// Tries to draw, `draws` times in a database, by both functions, in a session that stays and in new ones, and asserts that each
-/// is refused and counts once, in `column` alone; that the README's alarm then has a row; and that the log has one line, which
-/// says `message`. The database `postgres` must have the extension.
+/// Tries to draw, `draws` times in a database, by both functions, in a session that stays and in
+/// new ones, and asserts that each is refused and counts once, in `column` alone; that the README's
+/// alarm then has a row; and that the log has one line, which says `message`. The database
+/// `postgres` must have the extension.
 ///
 /// # Panics
 ///

@@ -1,8 +1,9 @@
 //! The directory below which every server of this process lives, and the reaper that empties it.
 //!
-//! The reaper is a shell that waits for the end of a pipe of which only this process holds the other end. So it acts
-//! however this process ends (return, panic, Ctrl-C, SIGKILL): it stops what still runs in the directory, then removes it.
-//! Rejected: PR_SET_PDEATHSIG, which fires when the *thread* that started a server ends, and leaves the directory behind.
+//! The reaper is a shell that waits for the end of a pipe of which only this process holds the
+//! other end. So it acts however this process ends (return, panic, Ctrl-C, SIGKILL): it stops what
+//! still runs in the directory, then removes it. Rejected: PR_SET_PDEATHSIG, which fires when the
+//! *thread* that started a server ends, and leaves the directory behind.
 
 use std::env;
 use std::fs;
@@ -18,8 +19,8 @@ use crate::installation::Installation;
 /// A directory that holds this file is left alone by the reaper.
 pub(crate) const KEEP: &str = "keep";
 
-/// `$1` is the scratch directory. A process id is trusted only if that process has the data directory as its own:
-/// the number may have been given to another one since.
+/// `$1` is the scratch directory. A process id is trusted only if that process has the data
+/// directory as its own: the number may have been given to another one since.
 const REAPER: &str = r#"
 read -r _
 cd "$1" || exit
@@ -54,8 +55,8 @@ struct Scratch {
     _reaper: Child,
 }
 
-/// Returns the scratch directory of this process. Only the servers' user (and root) can look into it, since anybody who
-/// reaches a server's socket is its superuser.
+/// Returns the scratch directory of this process. Only the servers' user (and root) can look into
+/// it, since anybody who reaches a server's socket is its superuser.
 pub(crate) fn directory() -> &'static Path {
     static SCRATCH: OnceLock<Scratch> = OnceLock::new();
     let scratch = SCRATCH.get_or_init(|| {

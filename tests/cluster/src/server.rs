@@ -1,8 +1,9 @@
 //! One PostgreSQL server: start, configure, connect, stop, crash.
 //!
-//! A server begins as a copy of a data directory that `initdb` made once per process (so all servers of a process carry
-//! the same system identifier), or of another server's ([`copies`](crate::copies)). It stays a child of this process, and
-//! ends with a signal to its process id.
+//! A server begins as a copy of a data directory that `initdb` made once per process (so all
+//! servers of a process carry the same system identifier), or of another server's
+//! ([`copies`](crate::copies)). It stays a child of this process, and ends with a signal to its
+//! process id.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,10 +25,12 @@ use crate::installation::{Installation, compile_library};
 use crate::outcome::{skip, wait_until};
 use crate::{clock, disk, patroni, scratch};
 
-/// Names the socket only: such a server does not listen on the network, so servers with the same number do not collide.
+/// Names the socket only: such a server does not listen on the network, so servers with the same
+/// number do not collide.
 const PORT: u16 = 5432;
 
-/// The file in the data directory that holds a test's settings, included at the end of postgresql.conf.
+/// The file in the data directory that holds a test's settings, included at the end of
+/// postgresql.conf.
 const CONFIG: &str = "test.conf";
 
 /// How a server is to be shut down.
@@ -63,7 +66,8 @@ pub struct Builder {
     clock: Option<String>,
     /// The data directory that this one begins as a copy of; by default what `initdb` makes.
     origin: Option<Arc<Files>>,
-    /// An empty file that tells PostgreSQL how to start with a copy: `standby.signal`, `recovery.signal`.
+    /// An empty file that tells PostgreSQL how to start with a copy: `standby.signal`,
+    /// `recovery.signal`.
     signal_file: Option<&'static str>,
     archive: bool,
     small_disk: Option<u32>,
@@ -85,14 +89,15 @@ impl Builder {
         self.config("shared_preload_libraries", "")
     }
 
-    /// Gives the server a clock that can be set (see [`Server::set_clock`]). Needs [`clock::faketime_library`].
+    /// Gives the server a clock that can be set (see [`Server::set_clock`]). Needs
+    /// [`clock::faketime_library`].
     #[must_use]
     pub fn faketime(self) -> Self {
         self.faketime_from("+0")
     }
 
-    /// Gives the server a clock that can be set, and sets it before the first start, in the notation of
-    /// [`Server::set_clock`].
+    /// Gives the server a clock that can be set, and sets it before the first start, in the
+    /// notation of [`Server::set_clock`].
     #[must_use]
     pub fn faketime_from(mut self, time: &str) -> Self {
         self.clock = Some(time.to_owned());
@@ -107,16 +112,17 @@ impl Builder {
         self
     }
 
-    /// Puts the data directory onto a disk of its own of so many megabytes, which a test can fill ([`Server::fill_disk`]),
-    /// with WAL segments of 1 MB. Needs [`disk::can_mount`].
+    /// Puts the data directory onto a disk of its own of so many megabytes, which a test can fill
+    /// ([`Server::fill_disk`]), with WAL segments of 1 MB. Needs [`disk::can_mount`].
     #[must_use]
     pub fn small_disk(mut self, megabytes: u32) -> Self {
         self.small_disk = Some(megabytes);
         self
     }
 
-    /// Lets the server listen on a port of 127.0.0.1 as well, where a role needs a password: whoever is on this machine
-    /// reaches it there. Through its socket everybody is trusted, as always.
+    /// Lets the server listen on a port of 127.0.0.1 as well, where a role needs a password:
+    /// whoever is on this machine reaches it there. Through its socket everybody is trusted, as
+    /// always.
     #[must_use]
     pub fn tcp(mut self) -> Self {
         self.tcp = true;
@@ -220,7 +226,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Describes a server with `snowflake_id` preloaded, `fsync` on, and everything else as `initdb` leaves it.
+    /// Describes a server with `snowflake_id` preloaded, `fsync` on, and everything else as
+    /// `initdb` leaves it.
     #[must_use]
     pub fn builder() -> Builder {
         let nothing = Builder {
@@ -276,7 +283,8 @@ impl Server {
         self.connection().dbname(database).connect(NoTls).expect("the server accepts a connection")
     }
 
-    /// Prepares a run of one of PostgreSQL's client programs against this server: `psql`, `pg_dump`, `pgbench` and so on.
+    /// Prepares a run of one of PostgreSQL's client programs against this server: `psql`,
+    /// `pg_dump`, `pgbench` and so on.
     #[must_use]
     pub fn client(&self, program: &str) -> Command {
         let mut command = Installation::get().command(program, &self.directory);
@@ -290,8 +298,8 @@ impl Server {
         command
     }
 
-    /// Compiles the library `libraries/NAME.c` for this server, and returns its file. `None` where PostgreSQL's header files are
-    /// missing, and then the test is reported as skipped.
+    /// Compiles the library `libraries/NAME.c` for this server, and returns its file. `None` where
+    /// PostgreSQL's header files are missing, and then the test is reported as skipped.
     ///
     /// # Panics
     ///
@@ -356,8 +364,9 @@ impl Server {
         fs::rename(new, self.data_dir().join(CONFIG)).expect("the data directory is writable");
     }
 
-    /// Makes the server read its configuration again, and returns when the postmaster has. A new session has the new
-    /// settings from its start; one that was open takes them over a moment later.
+    /// Makes the server read its configuration again, and returns when the postmaster has. A new
+    /// session has the new settings from its start; one that was open takes them over a moment
+    /// later.
     pub fn reload(&self) {
         let start = self.log_length();
         self.signal(Signal::SIGHUP);
@@ -371,7 +380,8 @@ impl Server {
         locked(&self.settings).clone()
     }
 
-    /// Returns the port on which the server listens, if it was made with [`Builder::tcp`]; otherwise it names the socket.
+    /// Returns the port on which the server listens, if it was made with [`Builder::tcp`];
+    /// otherwise it names the socket.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -395,7 +405,8 @@ impl Server {
 
     // Clock
 
-    /// Sets the server's clock off the real one by so many seconds, from the next look at the clock on.
+    /// Sets the server's clock off the real one by so many seconds, from the next look at the clock
+    /// on.
     ///
     /// # Panics
     ///
@@ -404,8 +415,9 @@ impl Server {
         self.set_clock(&format!("{seconds:+.6}"));
     }
 
-    /// Sets the server's clock in libfaketime's notation, from the next look at the clock on: `-2d` is an offset,
-    /// `2024-06-01 12:00:00` (UTC) stands still. (`@2024-06-01 12:00:00` was that time when the server *started*.)
+    /// Sets the server's clock in libfaketime's notation, from the next look at the clock on: `-2d`
+    /// is an offset, `2024-06-01 12:00:00` (UTC) stands still. (`@2024-06-01 12:00:00` was that
+    /// time when the server *started*.)
     pub fn set_clock(&self, time: &str) {
         assert!(self.faketime.load(Ordering::Relaxed), "the server was made without faketime()");
         clock::set(&self.directory, time);
@@ -419,7 +431,8 @@ impl Server {
 
     // Life and death
 
-    /// Starts the server after [`Server::stop`] or [`Server::crash`], and returns when it accepts connections.
+    /// Starts the server after [`Server::stop`] or [`Server::crash`], and returns when it accepts
+    /// connections.
     ///
     /// # Panics
     ///
@@ -474,7 +487,8 @@ impl Server {
         Ok(())
     }
 
-    /// Looks at postmaster.pid as `pg_ctl --wait` does: the last line says whether connections are accepted.
+    /// Looks at postmaster.pid as `pg_ctl --wait` does: the last line says whether connections are
+    /// accepted.
     fn is_ready(&self, pid: u32) -> bool {
         let file = fs::read_to_string(self.data_dir().join("postmaster.pid")).unwrap_or_default();
         let mut lines = file.lines();
@@ -492,7 +506,8 @@ impl Server {
         assert!(end(&mut child, signal), "the server did not stop within a minute; its log:\n{}", self.log());
     }
 
-    /// Returns whether the server is running; one that has ended by itself is then down, like one that was stopped.
+    /// Returns whether the server is running; one that has ended by itself is then down, like one
+    /// that was stopped.
     #[must_use]
     pub fn is_running(&self) -> bool {
         let mut postmaster = locked(&self.postmaster);
@@ -508,7 +523,8 @@ impl Server {
         self.start_again();
     }
 
-    /// Kills every process of the server with SIGKILL, as a power cut would end them, and returns when they are gone.
+    /// Kills every process of the server with SIGKILL, as a power cut would end them, and returns
+    /// when they are gone.
     pub fn crash(&self) {
         let mut postmaster = locked(&self.postmaster).take().expect("the server is running");
         let children = stop_and_list(pid_of(&postmaster));
@@ -519,7 +535,8 @@ impl Server {
         wait_until("the end of the server's processes", || children.iter().all(|&child| is_gone(child)));
     }
 
-    /// Kills the postmaster alone with SIGKILL, and returns when its children have noticed and are gone.
+    /// Kills the postmaster alone with SIGKILL, and returns when its children have noticed and are
+    /// gone.
     pub fn kill_postmaster(&self) {
         let mut postmaster = locked(&self.postmaster).take().expect("the server is running");
         let children = stop_and_list(pid_of(&postmaster));
@@ -527,8 +544,9 @@ impl Server {
         wait_until("the end of the server's processes", || children.iter().all(|&child| is_gone(child)));
     }
 
-    /// Kills one process of the server with SIGKILL, such as the one that `pg_backend_pid()` names. The server then throws
-    /// out every session and recovers by itself; [`Server::wait_until_ready`] waits for that.
+    /// Kills one process of the server with SIGKILL, such as the one that `pg_backend_pid()` names.
+    /// The server then throws out every session and recovers by itself;
+    /// [`Server::wait_until_ready`] waits for that.
     ///
     /// # Panics
     ///
@@ -563,11 +581,12 @@ impl Server {
         signal(self.pid(), sent);
     }
 
-    /// Lets the server run on after this process has ended, and returns the command that stops and removes it. To be the
-    /// last that is done with any server.
+    /// Lets the server run on after this process has ended, and returns the command that stops and
+    /// removes it. To be the last that is done with any server.
     #[must_use]
     pub fn keep(self) -> String {
-        // So that nothing is left for the reaper to do, which else might still be at it when the command is run.
+        // So that nothing is left for the reaper to do, which else might still be at it when the
+        // command is run.
         let _ = fs::remove_dir_all(template());
         fs::write(self.directory.join(scratch::KEEP), "").expect("the server's directory is writable");
         // Relaxed: read by this thread's drop.
@@ -655,7 +674,8 @@ pub(crate) fn run(command: &mut Command) {
 pub(crate) fn spawn(command: &mut Command, directory: &Path) -> Child {
     let log = OpenOptions::new().append(true).create(true).open(directory.join("log")).expect("the log is writable");
     command.stdin(Stdio::null()).stdout(log.try_clone().expect("a file can be cloned")).stderr(log);
-    // A group of its own: Ctrl-C goes to a whole process group, and must not reach the program in mid-test.
+    // A group of its own: Ctrl-C goes to a whole process group, and must not reach the program in
+    // mid-test.
     command.process_group(0).spawn().unwrap_or_else(|error| panic!("could not run {command:?}: {error}"))
 }
 
@@ -665,7 +685,8 @@ pub(crate) fn password() -> String {
     uuid.trim().to_owned()
 }
 
-/// Sends a signal to a child and waits for its end; after a minute it sends SIGKILL and returns false.
+/// Sends a signal to a child and waits for its end; after a minute it sends SIGKILL and returns
+/// false.
 pub(crate) fn end(child: &mut Child, sent: Signal) -> bool {
     signal(pid_of(child), sent);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -680,8 +701,9 @@ pub(crate) fn end(child: &mut Child, sent: Signal) -> bool {
     false
 }
 
-/// Ends a server whose clock can be set, if the test has not: while that clock stands still, a statement may wait for ever,
-/// and PostgreSQL's own timeouts with it. A test that fails must not hang.
+/// Ends a server whose clock can be set, if the test has not: while that clock stands still, a
+/// statement may wait for ever, and PostgreSQL's own timeouts with it. A test that fails must not
+/// hang.
 fn end_after_minutes(postmaster: Pid) {
     let deadline = Instant::now() + Duration::from_secs(300);
     // Ours: the number may have been given to another process since.
@@ -702,8 +724,9 @@ pub(crate) fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(i32::try_from(child.id()).expect("a process id is a positive int"))
 }
 
-/// Removes the segment that a crashed server leaves behind, and that its next start would remove: its id is the second
-/// number in the seventh line of postmaster.pid, a file that is gone after any other end.
+/// Removes the segment that a crashed server leaves behind, and that its next start would remove:
+/// its id is the second number in the seventh line of postmaster.pid, a file that is gone after any
+/// other end.
 pub(crate) fn remove_shared_memory(data_dir: &Path) {
     let file = fs::read_to_string(data_dir.join("postmaster.pid")).unwrap_or_default();
     if let Some(id) = file.lines().nth(6).and_then(|line| line.split_ascii_whitespace().nth(1)) {
@@ -711,7 +734,8 @@ pub(crate) fn remove_shared_memory(data_dir: &Path) {
     }
 }
 
-/// Stops a postmaster and returns its children: so none starts while we look, and none is thrown out since another one died.
+/// Stops a postmaster and returns its children: so none starts while we look, and none is thrown
+/// out since another one died.
 pub(crate) fn stop_and_list(postmaster: Pid) -> Vec<Pid> {
     signal(postmaster, Signal::SIGSTOP);
     wait_until("the postmaster to stop", || matches!(stat(postmaster), Some(('T', _))));
@@ -729,7 +753,8 @@ pub(crate) fn is_gone(pid: Pid) -> bool {
     stat(pid).is_none_or(|(state, _)| state == 'Z' || state == 'X')
 }
 
-/// Returns the state and the parent of a process. Its name stands in parentheses and may itself hold any character.
+/// Returns the state and the parent of a process. Its name stands in parentheses and may itself
+/// hold any character.
 fn stat(pid: Pid) -> Option<(char, Pid)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();

@@ -1,5 +1,6 @@
-//! How far `snowflake_advance` reaches: no further ahead of the clock than that may jump, unless it is forced. And what the
-//! refusal of a draw says about an advance that went too far, or a clock that is behind: when ids are drawn again, and the way out.
+//! How far `snowflake_advance` reaches: no further ahead of the clock than that may jump, unless it
+//! is forced. And what the refusal of a draw says about an advance that went too far, or a clock
+//! that is behind: when ids are drawn again, and the way out.
 //!
 //! What an advance does within that bound is in `mark.rs`, who may call it in `clock_jump.rs`.
 
@@ -123,7 +124,8 @@ fn what_is_forced_is_advanced_to_and_ids_are_drawn_again_when_the_clock_is_there
     assert!(session.draw() > id);
 }
 
-/// When ids are drawn again, by a refusal that names an advance as a possible cause; and whether it names the way out.
+/// When ids are drawn again, by a refusal that names an advance as a possible cause; and whether it
+/// names the way out.
 #[track_caller]
 fn told(refusal: &Refusal) -> (i64, bool) {
     let detail = refusal.detail.as_deref().unwrap_or_default();

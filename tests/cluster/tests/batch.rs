@@ -1,4 +1,5 @@
-//! `snowflake_batch`: how many ids, in which order, and what two sessions that draw at once leave to each other.
+//! `snowflake_batch`: how many ids, in which order, and what two sessions that draw at once leave
+//! to each other.
 //!
 //! Where the numbers of the ids themselves matter, the clock is frozen.
 

@@ -1,8 +1,9 @@
-//! Places for callbacks, of which a process has few, for PostgreSQL and all libraries together: how many of them are left for
-//! others in a process that draws, plans, converts or replicates. One too many ends the process.
+//! Places for callbacks, of which a process has few, for PostgreSQL and all libraries together: how
+//! many of them are left for others in a process that draws, plans, converts or replicates. One too
+//! many ends the process.
 //!
-//! A library (`libraries/taker.c`) takes as many as it is told to. What it can take without harm must be what it can take
-//! where there is no snowflake_id.
+//! A library (`libraries/taker.c`) takes as many as it is told to. What it can take without harm
+//! must be what it can take where there is no snowflake_id.
 
 use std::path::{Path, PathBuf};
 
@@ -107,7 +108,8 @@ fn only_a_session_that_plans_a_condition_on_the_time_takes_places_for_changes_of
     assert_eq!(of(&["SELECT nextval('numbered_id_seq')"]), of(&["SELECT snowflake_next()"]));
 }
 
-/// The most places for changes of relations that a walsender can have lost, and send changes of a table and its definition.
+/// The most places for changes of relations that a walsender can have lost, and send changes of a
+/// table and its definition.
 #[track_caller]
 fn most_in_walsender(server: &Server, taker: &Path, table: &str) -> usize {
     let mut session = server.connect();
@@ -143,7 +145,8 @@ fn most_in_walsender(server: &Server, taker: &Path, table: &str) -> usize {
     })
 }
 
-/// With Citus, whose walsenders take most of them, two places less than these ended each split of a shard under writes.
+/// With Citus, whose walsenders take most of them, two places less than these ended each split of a
+/// shard under writes.
 #[test]
 fn a_walsender_that_sends_ids_takes_no_place_for_changes_of_relations() {
     let Some((server, taker)) = server_with_tables() else { return };

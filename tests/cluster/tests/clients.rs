@@ -1,7 +1,8 @@
-//! The clients that people use, each with the program that the README shows for it, and with what else such a program meets.
+//! The clients that people use, each with the program that the README shows for it, and with what
+//! else such a program meets.
 //!
-//! The programs are in `tests/clients`, a directory for each client: `recipe` is what the README shows, word for word, and `check`
-//! runs it and asserts what came of it.
+//! The programs are in `tests/clients`, a directory for each client: `recipe` is what the README
+//! shows, word for word, and `check` runs it and asserts what came of it.
 
 use std::collections::BTreeSet;
 use std::fs;

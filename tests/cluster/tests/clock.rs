@@ -1,7 +1,8 @@
-//! A clock that is set back or forward, a little or by hours, and one outside the layout's time: what is borrowed, what is
-//! refused, what waits, and that no id comes twice in any case.
+//! A clock that is set back or forward, a little or by hours, and one outside the layout's time:
+//! what is borrowed, what is refused, what waits, and that no id comes twice in any case.
 //!
-//! Most tests freeze the clock and step between instants, so that every number in a message is certain.
+//! Most tests freeze the clock and step between instants, so that every number in a message is
+//! certain.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -113,12 +114,13 @@ fn without_borrowing_every_step_back_is_refused() {
     assert_eq!(session.draw(), before + 1);
 }
 
-/// Nothing but the clock's coming forward ends the wait, and it ends then: not after the hour, or the fourteen years, that
-/// the clock was behind (more milliseconds than a latch can wait).
+/// Nothing but the clock's coming forward ends the wait, and it ends then: not after the hour, or
+/// the fourteen years, that the clock was behind (more milliseconds than a latch can wait).
 #[test]
 fn under_the_policy_wait_a_session_waits_until_the_clock_comes_forward() {
     let settings = Server::drawing().set("layout", "leaf").set("on_rollback", "wait");
-    // Or timers of PostgreSQL's own would wake the sessions: one to send statistics, one from the connection's start.
+    // Or timers of PostgreSQL's own would wake the sessions: one to send statistics, one from the
+    // connection's start.
     let settings = settings.config("track_counts", "off").config("authentication_timeout", "10min");
     let Some(server) = settings.start_frozen(noon()) else { return };
     let before = server.connect().draw();
@@ -167,7 +169,8 @@ fn policy_and_borrow_change_at_a_reload() {
     assert_rollback(&refused(session.try_draw()), 2001, 1000);
 }
 
-/// Its databases share the lanes, and after a restart only this setting says how far the others may have drawn.
+/// Its databases share the lanes, and after a restart only this setting says how far the others may
+/// have drawn.
 #[test]
 fn a_lowered_max_borrow_is_logged_once_at_the_reload() {
     let server = Server::drawing().set("max_borrow", "10s").start_with_extension();
@@ -275,7 +278,8 @@ fn the_backup_worker_draws_while_the_clock_is_behind() {
     let (primary, backup) = (WORKER, WORKER + 512);
     draw_at(0, primary);
     draw_at(-HOUR_MS, backup);
-    // Every step back that both can serve is the backup worker's, since nothing has to be borrowed there.
+    // Every step back that both can serve is the backup worker's, since nothing has to be borrowed
+    // there.
     draw_at(-50, backup);
     draw_at(0, primary);
     draw_at(1, primary);
@@ -329,7 +333,8 @@ fn two_lanes_are_used_up_in_the_order_that_the_model_says() {
     assert_eq!(session.draw(), id(primary, tick + 1, first + 1));
 }
 
-/// Tells sessions that draw in a loop to stop, also when the test panics: its threads are waited for.
+/// Tells sessions that draw in a loop to stop, also when the test panics: its threads are waited
+/// for.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -338,8 +343,9 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Runs sessions that draw in a loop with `sql`, while the clock takes each of these offsets (in seconds) from the real
-/// one; it takes the next when every session has drawn at least twice with the one before.
+/// Runs sessions that draw in a loop with `sql`, while the clock takes each of these offsets (in
+/// seconds) from the real one; it takes the next when every session has drawn at least twice with
+/// the one before.
 fn jump(
     server: &Server,
     sessions: usize,
@@ -391,7 +397,8 @@ fn ids_ascend_while_the_clock_jumps_under_sixteen_sessions() {
     assert_unique(all.iter().flatten());
 }
 
-/// A generator that has borrowed all it may is already behind when the clock steps back by a millisecond.
+/// A generator that has borrowed all it may is already behind when the clock steps back by a
+/// millisecond.
 #[test]
 fn small_steps_back_do_no_harm_to_a_saturated_generator() {
     if faketime_library().is_none() {

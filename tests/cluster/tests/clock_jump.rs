@@ -1,5 +1,6 @@
-//! A clock that is far ahead, for a moment or until ids are drawn by it: what the guard refuses, what harm is done where it
-//! is off, and the way out of that. And who may call the functions that change what the database remembers.
+//! A clock that is far ahead, for a moment or until ids are drawn by it: what the guard refuses,
+//! what harm is done where it is off, and the way out of that. And who may call the functions that
+//! change what the database remembers.
 
 use cluster::drawing::{DAY_MS, noon};
 use cluster::marks::{MARK_AHEAD_MS, behind_the_mark_ms, end_ms, start_ms, worker};
@@ -7,7 +8,8 @@ use cluster::{Draw, Marks, Refusal, Running, Server, Shutdown, assert_ascending,
 use postgres::Client;
 
 const TEN_YEARS_MS: i64 = 3653 * DAY_MS;
-/// For how long a test runs at most: the clock that the guard compares with goes on at its usual pace.
+/// For how long a test runs at most: the clock that the guard compares with goes on at its usual
+/// pace.
 const PATIENCE_MS: i64 = 120_000;
 
 const RESET: &str = "SELECT snowflake_reset_mark()";
@@ -21,7 +23,8 @@ fn jumped_ms(refusal: &Refusal) -> i64 {
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{refusal:?}"))
 }
 
-/// Asserts that nothing is drawn in any way, since the clock has jumped by `ms`, and that nothing is changed by that.
+/// Asserts that nothing is drawn in any way, since the clock has jumped by `ms`, and that nothing
+/// is changed by that.
 #[track_caller]
 fn assert_jumped(server: &Server, session: &mut Client, ms: i64) {
     let marks = (session.mark_ms(), session.backup_mark_ms());
@@ -127,7 +130,8 @@ fn a_clock_that_was_set_back_may_come_forward_again() {
     assert_unique(&all);
 }
 
-/// A server that has drawn by a clock ten years ahead, since its guard was off; the clock is right again. Returns the ids.
+/// A server that has drawn by a clock ten years ahead, since its guard was off; the clock is right
+/// again. Returns the ids.
 fn start_far_ahead() -> Option<(Server, Vec<i64>)> {
     let server = Server::drawing().set("max_clock_jump", "0").start_frozen(noon())?;
     let mut session = server.connect();
@@ -170,7 +174,8 @@ fn without_the_guard_ids_of_the_future_stand_in_the_way_until_the_mark_is_reset(
     }
 
     let now = restart_as("6", Shutdown::Fast);
-    // A new number alone changes nothing; and whoever tries to draw does not make the way out impossible.
+    // A new number alone changes nothing; and whoever tries to draw does not make the way out
+    // impossible.
     behind_the_mark_ms(&server.refused_draw("SELECT snowflake_next()"));
     let mut session = server.connect();
     behind_the_mark_ms(&refused(session.try_draw()));
@@ -300,7 +305,8 @@ fn only_who_was_granted_it_may_change_what_is_remembered() {
     assert!(owner.draw() > before + (50 << 22));
 }
 
-/// There is no new number then, and the operator has to know that the future's ids are not wanted; but not while ids are drawn.
+/// There is no new number then, and the operator has to know that the future's ids are not wanted;
+/// but not while ids are drawn.
 #[test]
 fn a_layout_without_numbers_can_be_reset_only_after_a_restart() {
     let settings = Server::drawing().set("layout", "mastodon").set("worker_id", "-1").set("max_clock_jump", "0");

@@ -1,4 +1,5 @@
-//! Many sessions draw at once: no id comes twice, and each is greater than every id that was known when its draw began.
+//! Many sessions draw at once: no id comes twice, and each is greater than every id that was known
+//! when its draw began.
 //!
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -62,7 +63,8 @@ fn a_million_ids_of_32_sessions_are_unique_and_in_the_order_drawn() {
     assert_eq!(assert_unique(all.iter().flatten()), 1_000_000);
 }
 
-/// Ids in a tick of one lane are few enough with this layout that the second lane serves too, and that many draws borrow.
+/// Ids in a tick of one lane are few enough with this layout that the second lane serves too, and
+/// that many draws borrow.
 #[test]
 fn two_lanes_of_a_server_never_draw_the_same_id() {
     const ROUNDS: usize = 10;
@@ -128,7 +130,8 @@ fn a_rollback_gives_no_id_back() {
     assert_ascending(&ids);
 }
 
-/// Three hundred backends fit, and more than twice as many sessions come one after another: every slot is used again.
+/// Three hundred backends fit, and more than twice as many sessions come one after another: every
+/// slot is used again.
 #[test]
 fn each_session_has_its_own_last_id() {
     const SESSIONS: usize = 64;

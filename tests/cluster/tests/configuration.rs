@@ -1,4 +1,5 @@
-//! The settings: what stops the start, what a running server refuses, who may change what, and what shows in the ids.
+//! The settings: what stops the start, what a running server refuses, who may change what, and what
+//! shows in the ids.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,7 +32,8 @@ fn place(server: &Server, name: &str) -> String {
     format!("line {line} of configuration file \"{}\"", path.display())
 }
 
-/// What PostgreSQL says about a number of milliseconds outside a setting's range. From version 17 on it repeats the unit.
+/// What PostgreSQL says about a number of milliseconds outside a setting's range. From version 17
+/// on it repeats the unit.
 fn outside_the_range(name: &str, value: &str, maximum: u32) -> String {
     let unit = if postgres_version() >= 17 { " ms" } else { "" };
     format!("{value} ms is outside the valid range for parameter \"snowflake_id.{name}\" (0{unit} .. {maximum}{unit})")
@@ -48,7 +50,8 @@ fn a_wrong_value_stops_the_start_and_the_log_says_why() {
     let server = Server::drawing().config("log_line_prefix", "%e ").start();
     server.stop(Shutdown::Fast);
 
-    // What the file holds, the wrong value last; then SQLSTATE, message, DETAIL and the beginning of the HINT of the FATAL error.
+    // What the file holds, the wrong value last; then SQLSTATE, message, DETAIL and the beginning
+    // of the HINT of the FATAL error.
     type Case<'a> = (&'a [(&'a str, &'a str)], [&'a str; 4]);
     let cases: &[Case] = &[
         (

@@ -1,8 +1,9 @@
-//! The negative control: a build whose logged mark does not run ahead of the clock must fail the tests of a crash, or those
-//! tests show nothing.
+//! The negative control: a build whose logged mark does not run ahead of the clock must fail the
+//! tests of a crash, or those tests show nothing.
 //!
-//! `tools/test` makes that build (the feature `mark-without-look-ahead`, which no release has) and names its `pg_config` in
-//! the environment variable `CONTROL_PG_CONFIG`. It is a test binary of its own, since a process knows one installation.
+//! `tools/test` makes that build (the feature `mark-without-look-ahead`, which no release has) and
+//! names its `pg_config` in the environment variable `CONTROL_PG_CONFIG`. It is a test binary of
+//! its own, since a process knows one installation.
 
 use std::collections::BTreeSet;
 use std::env;

@@ -1,9 +1,10 @@
-//! `snowflake_convert` and `snowflake_convert_columns`: a column that has drawn from a sequence, or from nowhere, draws snowflake
-//! ids, and nothing else about its tables has changed.
+//! `snowflake_convert` and `snowflake_convert_columns`: a column that has drawn from a sequence, or
+//! from nowhere, draws snowflake ids, and nothing else about its tables has changed.
 //!
-//! Most tests write a schema once, with what is to change in braces, `id {serial -> bigint DEFAULT snowflake_next()}`: what
-//! becomes of the left side is held against the right side, dump against dump ([`database`]). So is what becomes of it when
-//! somebody runs the returned statements by hand.
+//! Most tests write a schema once, with what is to change in braces,
+//! `id {serial -> bigint DEFAULT snowflake_next()}`: what becomes of the left side is held against
+//! the right side, dump against dump ([`database`]). So is what becomes of it when somebody runs
+//! the returned statements by hand.
 //!
 //! - [`column`]: every kind of column, its default, its sequence
 //! - [`values`]: what is stored already must be below what will be drawn

@@ -1,4 +1,5 @@
-//! The end of a backend, and the places where nothing may be drawn: recovery, read-only transactions, parallel workers.
+//! The end of a backend, and the places where nothing may be drawn: recovery, read-only
+//! transactions, parallel workers.
 
 use std::fs;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -240,7 +241,8 @@ fn a_query_that_reads_runs_in_parallel() {
     assert_eq!(session.ids("SELECT snowflake_last()").unwrap(), [last]);
 }
 
-/// The last id is lost with shared memory, and the clock is still in the second in which it was drawn.
+/// The last id is lost with shared memory, and the clock is still in the second in which it was
+/// drawn.
 #[test]
 fn no_id_comes_twice_after_a_crash_or_a_restart_within_one_tick() {
     let Some(server) = Server::drawing().set("layout", "js53").start_frozen(noon()) else { return };
@@ -260,8 +262,9 @@ fn no_id_comes_twice_after_a_crash_or_a_restart_within_one_tick() {
     assert_ascending(&ids);
 }
 
-/// The same for the crash of one backend, after which the same postmaster goes on. With the real clock, since a running
-/// postmaster does not follow a faked one; recovery takes a tenth of a second, so that rounds do fall into one tick.
+/// The same for the crash of one backend, after which the same postmaster goes on. With the real
+/// clock, since a running postmaster does not follow a faked one; recovery takes a tenth of a
+/// second, so that rounds do fall into one tick.
 #[test]
 fn no_id_comes_twice_after_the_crash_of_a_backend_within_one_tick() {
     let server = Server::drawing().set("layout", "js53").start_with_extension();

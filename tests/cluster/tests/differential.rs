@@ -1,8 +1,10 @@
-//! Time pushdown changes no result: random statements on random relations, with and without it, return the same rows.
+//! Time pushdown changes no result: random statements on random relations, with and without it,
+//! return the same rows.
 //!
-//! A round is a world of relations ([`world`]) and the statements that are asked of it ([`queries`], [`moments`]), all from
-//! one seed. Both runs of a statement share a transaction, and so `now()`. Every run of the test takes new seeds;
-//! `DIFFERENTIAL_SEED=123 DIFFERENTIAL_ROUNDS=1` repeats a round, and a failing statement says which.
+//! A round is a world of relations ([`world`]) and the statements that are asked of it
+//! ([`queries`], [`moments`]), all from one seed. Both runs of a statement share a transaction, and
+//! so `now()`. Every run of the test takes new seeds; `DIFFERENTIAL_SEED=123 DIFFERENTIAL_ROUNDS=1`
+//! repeats a round, and a failing statement says which.
 
 #[path = "differential/moments.rs"]
 mod moments;
@@ -66,7 +68,8 @@ const ZONES: [&str; 8] = [
     "<+13:30>-13:30",
 ];
 
-/// The rows of each command of a run as text, after the plan of its first; or the SQLSTATE of its error.
+/// The rows of each command of a run as text, after the plan of its first; or the SQLSTATE of its
+/// error.
 #[derive(Debug)]
 struct Run {
     plan: String,
@@ -89,7 +92,8 @@ struct Tally {
     statements: u64,
     /// Their plans differ.
     rewritten: u64,
-    /// One plan has a condition of an index on the id, or leaves partitions out, and the other has not.
+    /// One plan has a condition of an index on the id, or leaves partitions out, and the other has
+    /// not.
     by_id: u64,
     with_rows: u64,
     /// How many raised the same error, by SQLSTATE.
@@ -159,7 +163,8 @@ fn start(layout: &str) -> Server {
     server
 }
 
-/// Runs the rounds, each on the server that its seed says, and compares one side of each statement with the others.
+/// Runs the rounds, each on the server that its seed says, and compares one side of each statement
+/// with the others.
 fn compare<const N: usize>(seeds: &Range<u64>, one: Side, others: [Side; N]) -> [Tally; N] {
     let mut tallies = [(); N].map(|()| Tally::default());
     thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! The disk is full while the mark must move: sessions are refused, or the server stops; but no client sees an id above a mark
-//! that the disk holds. Once there is space again, all works.
+//! The disk is full while the mark must move: sessions are refused, or the server stops; but no
+//! client sees an id above a mark that the disk holds. Once there is space again, all works.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,21 +7,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cluster::disk::can_mount;
 use cluster::{Draw, Ledger, Load, Promise, Server, Shutdown, faketime_library, refused, skip, wait_until};
 
-/// A server on a disk of its own that holds little more than an empty cluster. `None` where there can be none.
+/// A server on a disk of its own that holds little more than an empty cluster. `None` where there
+/// can be none.
 fn on_a_small_disk() -> Option<Server> {
     if !can_mount() || faketime_library().is_none() {
         skip("a disk needs root and the right to mount, and its server libfaketime");
         return None;
     }
     let settings = Server::drawing().small_disk(80).faketime();
-    // No checkpoint recycles WAL while the disk is full; so the server soon wants a segment that it cannot have.
+    // No checkpoint recycles WAL while the disk is full; so the server soon wants a segment that it
+    // cannot have.
     let settings =
         settings.config("checkpoint_timeout", "1d").config("max_wal_size", "60MB").config("min_wal_size", "2MB");
     Some(settings.start_with_extension())
 }
 
-/// After the disaster: what the disk holds is all that the server has to go by. Its clock, which was at `clock` (in seconds off
-/// the real one), is an hour behind.
+/// After the disaster: what the disk holds is all that the server has to go by. Its clock, which
+/// was at `clock` (in seconds off the real one), is an hour behind.
 fn check_after_the_disaster(server: &Server, ledger: &Ledger, clock: f64) {
     assert!(server.log().contains("No space left on device"), "{}", server.log());
     if server.is_running() {
@@ -31,7 +33,8 @@ fn check_after_the_disaster(server: &Server, ledger: &Ledger, clock: f64) {
     server.set_clock_offset(clock - 3600.0);
     server.start_again();
     let behind_ms = ledger.check(server, Promise::Seen).refused();
-    // Less than an hour by what went by in vain, on a clock that jumped, while the server was going down.
+    // Less than an hour by what went by in vain, on a clock that jumped, while the server was going
+    // down.
     assert!(behind_ms <= 3_601_101, "{behind_ms}");
     server.set_clock_offset(clock);
     ledger.check(server, Promise::Seen).drawn();
@@ -89,7 +92,8 @@ fn when_the_mark_itself_finds_no_place_no_id_is_drawn_above_it() {
     check_after_the_disaster(&server, &ledger, clock);
 }
 
-/// The harness itself: full is full, also for the server, and a test that fails leaves no disk mounted.
+/// The harness itself: full is full, also for the server, and a test that fails leaves no disk
+/// mounted.
 #[test]
 fn a_small_disk_fills_up_and_goes_with_its_server() {
     if !can_mount() {

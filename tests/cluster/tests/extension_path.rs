@@ -1,5 +1,6 @@
-//! From PostgreSQL 18 on an extension need not lie in PostgreSQL's own directories: `extension_control_path` and
-//! `dynamic_library_path` name others, which is how an image with an extension is mounted beside a server's.
+//! From PostgreSQL 18 on an extension need not lie in PostgreSQL's own directories:
+//! `extension_control_path` and `dynamic_library_path` name others, which is how an image with an
+//! extension is mounted beside a server's.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +10,9 @@ use std::slice;
 use cluster::server::Builder;
 use cluster::{Draw, Server, postgres_version};
 
-/// Starts a server that finds the extension only in a directory of its own, to where it is copied; returns its library there, too.
-/// Before version 18 no setting names such a directory, and there is nothing to test.
+/// Starts a server that finds the extension only in a directory of its own, to where it is copied;
+/// returns its library there, too. Before version 18 no setting names such a directory, and there
+/// is nothing to test.
 fn with_the_extension_elsewhere(builder: Builder) -> Option<(Server, PathBuf)> {
     if postgres_version() < 18 {
         return None;
@@ -59,7 +61,8 @@ fn the_extension_works_from_a_directory_of_its_own() {
     session.batch_execute("CREATE EXTENSION snowflake_id").unwrap();
     let first = session.draw();
     assert!(session.draw() > first);
-    // The functions' file is "$libdir/snowflake_id", which PostgreSQL's own directory has, too: it must not be loaded beside this one.
+    // The functions' file is "$libdir/snowflake_id", which PostgreSQL's own directory has, too: it
+    // must not be loaded beside this one.
     assert_eq!(loaded(session.pid()), [library]);
 
     server.crash();

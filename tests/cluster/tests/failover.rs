@@ -1,5 +1,6 @@
-//! Failover: an asynchronous standby is promoted under load, with a right clock, with one an hour behind, lagging, or with
-//! another layout in its own configuration. The standby gets the mark before the rows, whatever it lags.
+//! Failover: an asynchronous standby is promoted under load, with a right clock, with one an hour
+//! behind, lagging, or with another layout in its own configuration. The standby gets the mark
+//! before the rows, whatever it lags.
 
 use std::ops::RangeInclusive;
 
@@ -12,12 +13,12 @@ use cluster::{
 use postgres::Client;
 use snowflake_core::layout::Layout;
 
-/// By how much a clock that was set back by an hour is behind the mark: more by how far that runs ahead, less by what has
-/// passed since the last draw.
+/// By how much a clock that was set back by an hour is behind the mark: more by how far that runs
+/// ahead, less by what has passed since the last draw.
 const AN_HOUR: RangeInclusive<i64> = HOUR_MS - 60_000..=HOUR_MS + 1101;
 
-/// A primary and its standby, each with a clock that can be set; the standby's is an hour behind. `None` where libfaketime is
-/// not installed, and then the test is reported as skipped.
+/// A primary and its standby, each with a clock that can be set; the standby's is an hour behind.
+/// `None` where libfaketime is not installed, and then the test is reported as skipped.
 fn primary_and_slow_standby(on_rollback: &str) -> Option<(Server, Server)> {
     if faketime_library().is_none() {
         skip("libfaketime is not installed");
@@ -43,7 +44,8 @@ fn a_promoted_standby_whose_clock_is_behind_draws_nothing_until_it_has_caught_up
     assert!(ledger.check(&standby, Promise::Held).refused() <= behind_ms);
     standby.set_clock_offset(0.0);
     let first = ledger.check(&standby, Promise::Held).drawn();
-    // The clock is right now, and so nothing comes again that a client of the primary has seen either.
+    // The clock is right now, and so nothing comes again that a client of the primary has seen
+    // either.
     assert!(first > greatest(&ledger.seen));
 }
 
@@ -67,12 +69,14 @@ fn a_lagging_standby_continues_above_what_it_has_received() {
     assert!(!held.is_empty() && ledger.stored.iter().any(|id| !held.contains(id)), "the standby lags");
     let behind_ms = ledger.check(&standby, Promise::Held).refused();
     assert!(AN_HOUR.contains(&behind_ms), "{behind_ms}");
-    // As soon as its clock has passed its own mark, it draws; how far the primary was it cannot know.
+    // As soon as its clock has passed its own mark, it draws; how far the primary was it cannot
+    // know.
     standby.set_clock_offset((behind_ms - HOUR_MS + 100) as f64 / 1000.0);
     ledger.check(&standby, Promise::Held).drawn();
 }
 
-/// Not only what is stored: the mark that has reached the standby covers every id that was drawn under it.
+/// Not only what is stored: the mark that has reached the standby covers every id that was drawn
+/// under it.
 #[test]
 fn what_was_only_seen_does_not_come_again_where_the_mark_has_arrived() {
     let Some((primary, standby)) = primary_and_slow_standby("error") else { return };
@@ -89,8 +93,8 @@ fn what_was_only_seen_does_not_come_again_where_the_mark_has_arrived() {
     ledger.check(&standby, Promise::Seen).drawn();
 }
 
-/// Each lane has a mark of its own, and each is held to it: a standby whose clock is behind draws with the backup worker's
-/// number only if that was never used.
+/// Each lane has a mark of its own, and each is held to it: a standby whose clock is behind draws
+/// with the backup worker's number only if that was never used.
 #[test]
 fn a_promoted_standby_draws_with_the_backup_worker_only_above_that_ones_mark() {
     if faketime_library().is_none() {
@@ -100,7 +104,8 @@ fn a_promoted_standby_draws_with_the_backup_worker_only_above_that_ones_mark() {
         let settings = Server::drawing().set("layout", "js53").set("backup_worker", "on");
         let primary = settings.faketime().start_with_extension();
         let standby = primary.standby().faketime_from("-1h").start();
-        // At its first load a server counts what it may borrow as drawn, and the backup worker would help out.
+        // At its first load a server counts what it may borrow as drawn, and the backup worker
+        // would help out.
         primary.load_first();
         primary.set_clock_offset(10.0);
         let load = Load::start(&primary, 3);
@@ -132,8 +137,9 @@ fn a_promoted_standby_draws_with_the_backup_worker_only_above_that_ones_mark() {
     }
 }
 
-/// Every prefix of the WAL that holds a row holds the mark that covers it. The clock jumps by two seconds again and again, so
-/// that the mark must be moved before the next id, and replay is stopped wherever it is.
+/// Every prefix of the WAL that holds a row holds the mark that covers it. The clock jumps by two
+/// seconds again and again, so that the mark must be moved before the next id, and replay is
+/// stopped wherever it is.
 #[test]
 fn wherever_replay_stops_the_mark_covers_every_row() {
     let Some((primary, standby)) = primary_and_slow_standby("error") else { return };
@@ -235,7 +241,8 @@ fn a_standby_notices_that_the_extension_was_made_anew() {
     ledger.check(&standby, Promise::Seen).drawn();
 }
 
-/// Layouts and settings with which a promotion takes less time than a tick, or than what may have been borrowed.
+/// Layouts and settings with which a promotion takes less time than a tick, or than what may have
+/// been borrowed.
 const QUICK: [(&str, &str); 3] = [
     ("js53", "100ms"),
     ("snowflake", "10s"),
@@ -257,8 +264,8 @@ fn two_databases_and_a_standby(layout: &str, max_borrow: &str) -> Option<(Server
     Some((primary, standby))
 }
 
-/// Draws ids in a database as soon as they can be drawn at noon, and returns them. If they have to wait, the clock goes on by two
-/// ticks, which have room for them in each layout.
+/// Draws ids in a database as soon as they can be drawn at noon, and returns them. If they have to
+/// wait, the clock goes on by two ticks, which have room for them in each layout.
 fn draw_from_noon_on(server: &Server, database: &str, layout: &str) -> Vec<i64> {
     let drawing = Running::start(server.connect_to(database), "SELECT * FROM snowflake_batch(20)");
     if server.waits_for_the_clock(&drawing) {
@@ -267,8 +274,9 @@ fn draw_from_noon_on(server: &Server, database: &str, layout: &str) -> Vec<i64> 
     drawing.end().1.unwrap()
 }
 
-/// A standby's shared memory is as old as its start. What the primary has drawn since then is known from the clock, and from the
-/// marks of the databases, each of which is read only when its database draws.
+/// A standby's shared memory is as old as its start. What the primary has drawn since then is known
+/// from the clock, and from the marks of the databases, each of which is read only when its
+/// database draws.
 #[test]
 fn a_promoted_standby_repeats_no_id_of_another_database_within_the_tick() {
     for (layout, max_borrow) in QUICK {
@@ -317,8 +325,8 @@ fn only_the_first_draw_after_a_promotion_waits_for_a_tick() {
     assert!(ids[0] < other[0] && other[0] < first.draw());
 }
 
-/// The session that comes first moves the mark ahead of the clock. The others, which have not drawn before either, must not take
-/// that for what the primary has drawn, and wait for it.
+/// The session that comes first moves the mark ahead of the clock. The others, which have not drawn
+/// before either, must not take that for what the primary has drawn, and wait for it.
 #[test]
 fn all_sessions_draw_as_soon_as_the_first_one_does() {
     let Some((primary, standby)) = primary_and_slow_standby("error") else { return };
@@ -326,7 +334,8 @@ fn all_sessions_draw_as_soon_as_the_first_one_does() {
     load.wait_for(50);
     primary.crash();
     let ledger = load.end();
-    // Each flush takes a tenth of a second: so they all come while the first one is about to move the mark.
+    // Each flush takes a tenth of a second: so they all come while the first one is about to move
+    // the mark.
     standby.set_config("commit_delay", "100000");
     standby.set_config("commit_siblings", "0");
     standby.reload();
@@ -383,7 +392,8 @@ fn assert_reads_only_by_argument(session: &mut Client) {
     }
 }
 
-/// `leaf` has the fields of `snowflake` and another epoch: without a check, every stored id would be read 14 years wrong.
+/// `leaf` has the fields of `snowflake` and another epoch: without a check, every stored id would
+/// be read 14 years wrong.
 #[test]
 fn a_standby_with_another_layout_reads_nothing_by_it_and_draws_nothing_after_its_promotion() {
     let primary = Server::drawing().start_with_extension();

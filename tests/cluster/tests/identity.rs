@@ -1,5 +1,6 @@
-//! What the ids of a database were drawn with, and a server that comes up with something else: another layout is refused
-//! until somebody accepts it, another number is noted, and what either number can have drawn is not drawn again.
+//! What the ids of a database were drawn with, and a server that comes up with something else:
+//! another layout is refused until somebody accepts it, another number is noted, and what either
+//! number can have drawn is not drawn again.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +44,8 @@ fn assert_another_layout(refusal: &Refusal, running: &str, stored: Option<&str>)
     assert!(refusal.hint.as_deref().is_some_and(|hint| hint.contains("snowflake_accept_layout()")), "{refusal:?}");
 }
 
-/// Asserts that a session is refused everything by the server's layout, and nothing by a layout that is given.
+/// Asserts that a session is refused everything by the server's layout, and nothing by a layout
+/// that is given.
 #[track_caller]
 fn assert_refuses_the_layout(session: &mut Client, running: &str, stored: Option<&str>) {
     for sql in BY_THE_SETTING {
@@ -179,7 +181,8 @@ fn where_nothing_was_drawn_any_layout_will_do() {
     assert_another_layout(&refused(server.connect().try_draw()), "leaf", Some("snowflake"));
 }
 
-/// A copy of the data that comes up where nobody has preloaded the library reads ids by the wrong layout just as well.
+/// A copy of the data that comes up where nobody has preloaded the library reads ids by the wrong
+/// layout just as well.
 #[test]
 fn another_layout_is_refused_without_preload() {
     let server = Server::drawing().start_with_extension();
@@ -195,7 +198,8 @@ fn another_layout_is_refused_without_preload() {
     assert_eq!(server.connect().value(&format!("snowflake_timestamp({id}) > '2026-01-01'")), "true");
 }
 
-/// A server with ticks of a second, of which `first` says with which numbers it draws at first; it stores what it draws.
+/// A server with ticks of a second, of which `first` says with which numbers it draws at first; it
+/// stores what it draws.
 fn start_js53(first: &[(&str, &str)]) -> Option<Server> {
     let settings = |builder: Builder, (name, value): &(&str, &str)| builder.set(name, value);
     let server = first.iter().fold(Server::drawing().set("layout", "js53"), settings).start_frozen(noon())?;
@@ -208,8 +212,9 @@ fn store_many(session: &mut Client) -> Vec<i64> {
     session.ids("INSERT INTO t SELECT snowflake_next() FROM generate_series(1, 70000) RETURNING id").unwrap()
 }
 
-/// Restarts the server with other numbers and its clock an hour back; then it draws, from tick to tick, until both of its
-/// workers have passed everything that was there before. Returns what it drew. The LOG line comes once.
+/// Restarts the server with other numbers and its clock an hour back; then it draws, from tick to
+/// tick, until both of its workers have passed everything that was there before. Returns what it
+/// drew. The LOG line comes once.
 fn change_number(server: &Server, numbers: &[(&str, &str)], before: &[i64], logged: [&str; 2]) -> Vec<i64> {
     let marks = (server.connect().mark_ms(), server.connect().backup_mark_ms());
     let highest = marks.0.max(marks.1).unwrap();
@@ -221,7 +226,8 @@ fn change_number(server: &Server, numbers: &[(&str, &str)], before: &[i64], logg
         let behind_ms = behind_the_mark_ms(&server.refused_draw("SELECT snowflake_next()"));
         assert!((HOUR_MS - 100..=highest - noon() + HOUR_MS).contains(&behind_ms), "{behind_ms} ms");
     }
-    // Where one lane was passed by the clock, and the other not yet: whether at once, borrowing, or after a wait.
+    // Where one lane was passed by the clock, and the other not yet: whether at once, borrowing, or
+    // after a wait.
     server.freeze_clock(marks.0.min(marks.1).unwrap_or(highest));
     let first = Running::start(server.connect(), "INSERT INTO t SELECT snowflake_batch(3) RETURNING id");
     if server.waits_for_the_clock(&first) {
@@ -247,8 +253,8 @@ fn workers(ids: &[i64]) -> BTreeSet<u32> {
     ids.iter().map(|id| worker("js53", *id)).collect()
 }
 
-/// 19 was a number of its own, and is now the backup of 3: the backup lane has no mark, and must not begin below what the
-/// primary lane drew as 19.
+/// 19 was a number of its own, and is now the backup of 3: the backup lane has no mark, and must
+/// not begin below what the primary lane drew as 19.
 #[test]
 fn a_worker_that_becomes_a_backup_worker_repeats_nothing() {
     let Some(server) = start_js53(&[("worker_id", "19")]) else { return };
@@ -263,7 +269,8 @@ fn a_worker_that_becomes_a_backup_worker_repeats_nothing() {
     assert_eq!(workers(&drawn), BTreeSet::from([3, 19]));
 }
 
-/// The reverse: 19 drew in the backup lane, further ahead of the clock than the primary lane as 3, and is now the primary.
+/// The reverse: 19 drew in the backup lane, further ahead of the clock than the primary lane as 3,
+/// and is now the primary.
 #[test]
 fn a_backup_worker_that_becomes_a_worker_repeats_nothing() {
     let Some(server) = start_js53(&[("worker_id", "3"), ("backup_worker", "on"), ("max_borrow", "3s")]) else { return };

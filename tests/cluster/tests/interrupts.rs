@@ -1,9 +1,11 @@
-//! What ends a draw that is moving the mark or waiting for it, and what that leaves behind for the others: nothing.
+//! What ends a draw that is moving the mark or waiting for it, and what that leaves behind for the
+//! others: nothing.
 //!
-//! The mark is moved under a lock on its sequence that conflicts with itself. `COMMENT ON SEQUENCE` takes the same one and
-//! keeps it to the end of its transaction, so a test holds a moving session up as long as it likes. Where PostgreSQL's own
-//! timeouts matter, the clock runs, and runs behind the real one: their signal handlers see the real one, and would take a
-//! timeout for one that is still to come.
+//! The mark is moved under a lock on its sequence that conflicts with itself. `COMMENT ON SEQUENCE`
+//! takes the same one and keeps it to the end of its transaction, so a test holds a moving session
+//! up as long as it likes. Where PostgreSQL's own timeouts matter, the clock runs, and runs behind
+//! the real one: their signal handlers see the real one, and would take a timeout for one that is
+//! still to come.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
@@ -42,7 +44,8 @@ fn start_beyond_the_mark() -> Option<(Server, i64)> {
     Some((server, before))
 }
 
-/// Asserts that everybody draws: sessions that were there and new ones, now and beyond the mark that is there now.
+/// Asserts that everybody draws: sessions that were there and new ones, now and beyond the mark
+/// that is there now.
 #[track_caller]
 fn assert_all_draw(server: &Server, now_ms: i64, sessions: &mut [Client], before: &[i64]) {
     let mut ids = Vec::new();
@@ -67,7 +70,8 @@ fn while_one_session_moves_the_mark_others_wait_only_beyond_it() {
     let mut ids = vec![sessions[0].draw()];
     let mark = sessions[0].mark_ms().unwrap();
     let mut holder = hold(&server);
-    // More than half of it is used up, and nobody gets to move it: that is no reason to wait, up to its last millisecond.
+    // More than half of it is used up, and nobody gets to move it: that is no reason to wait, up to
+    // its last millisecond.
     for before_ms in [400, 300, 2, 1] {
         server.freeze_clock(mark - before_ms);
         sessions = sessions.map(|session| {
@@ -253,8 +257,8 @@ fn an_open_transaction_that_has_moved_the_mark_is_in_nobodys_way() {
     }
 }
 
-/// After a start the first draw may have to wait for the clock to reach the mark. It holds nothing meanwhile, and ends like
-/// any other wait; others that want to draw wait beside it, not behind it.
+/// After a start the first draw may have to wait for the clock to reach the mark. It holds nothing
+/// meanwhile, and ends like any other wait; others that want to draw wait beside it, not behind it.
 #[test]
 fn the_wait_for_the_clock_after_a_start_can_be_ended() {
     let Some(server) = Server::drawing().config("log_line_prefix", "%e %p ").start_frozen(noon()) else { return };
@@ -321,8 +325,8 @@ fn statement_timeout_ends_the_wait_for_the_clock_after_a_start() {
     assert!(session.draw() > before[299]);
 }
 
-/// Sixteen sessions draw while the clock jumps from second to second, so that nearly every draw has to move the mark; one
-/// after the other is cancelled or thrown out wherever it happens to be.
+/// Sixteen sessions draw while the clock jumps from second to second, so that nearly every draw has
+/// to move the mark; one after the other is cancelled or thrown out wherever it happens to be.
 #[test]
 fn a_storm_of_cancels_leaves_everybody_able_to_draw() {
     const SESSIONS: usize = 16;

@@ -1,5 +1,5 @@
-//! Leaving the extension, by the README's words: back to a sequence, what `DROP EXTENSION` says and takes, and ids that are
-//! decoded where there is no extension.
+//! Leaving the extension, by the README's words: back to a sequence, what `DROP EXTENSION` says and
+//! takes, and ids that are decoded where there is no extension.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,7 +17,8 @@ const PARSE: &str = "-- What snowflake_parse returns.";
 const MIN: &str = "-- What snowflake_min returns.";
 const LAYOUTS: &str = "-- The same for other layouts.";
 
-/// For how long after the layout's epoch ids are decoded exactly, in milliseconds: 2283 years. Only `mastodon` goes on.
+/// For how long after the layout's epoch ids are decoded exactly, in milliseconds: 2283 years. Only
+/// `mastodon` goes on.
 const EXACT_MS: i64 = 72_057_594_037_927;
 
 #[track_caller]
@@ -44,7 +45,8 @@ fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
         let ids = at_once(&server, 4, |session, mut client| {
             if session == 0 {
                 wait_until("the others", || client.value("SELECT count(*) > 200 FROM tickets") == "true");
-                // In psql each statement would be a transaction of its own, were it not for the recipe's.
+                // In psql each statement would be a transaction of its own, were it not for the
+                // recipe's.
                 psql(&server, &[], recipe(SEQUENCE));
                 left.store(true, Ordering::Relaxed);
                 return Vec::new();
@@ -98,8 +100,8 @@ fn ids_that_a_client_drew_before_and_stores_later_are_below_the_sequence() {
     }
 }
 
-/// One that this server drew, and one of a server whose clock is ahead: the sequence begins above both, whichever isolation
-/// sessions have by default.
+/// One that this server drew, and one of a server whose clock is ahead: the sequence begins above
+/// both, whichever isolation sessions have by default.
 #[test]
 fn an_id_that_is_committed_while_the_recipe_waits_is_below_the_sequence() {
     for ahead in [false, true] {
@@ -251,8 +253,8 @@ fn who_comes_back_draws_above_what_is_stored_only_after_an_advance() {
     assert_eq!(session.value(&format!("SELECT {next} > max(id) FROM tickets")), "true");
 }
 
-/// Ids of a layout: the first and the last, those beside each power of two, and some in between; none later than what the
-/// README says.
+/// Ids of a layout: the first and the last, those beside each power of two, and some in between;
+/// none later than what the README says.
 fn ids_of(layout: &Layout) -> Vec<i64> {
     let last = (layout.epoch_ms() + EXACT_MS).min(layout.last_instant_ms());
     let last = (0..63).rev().fold(0, |id, bit| {
@@ -314,7 +316,8 @@ fn without_the_extension_ids_are_decoded_as_snowflake_parse_does() {
     }
 }
 
-/// Asks for a layout's expressions as the README does, and decodes by them where there is no extension.
+/// Asks for a layout's expressions as the README does, and decodes by them where there is no
+/// extension.
 #[track_caller]
 fn assert_decoded_as_asked(session: &mut Client, plain: &mut Client, name: &str, specification: &str) {
     let (times, numbers) = recipe(LAYOUTS).split_once("\n\n").expect("two statements");

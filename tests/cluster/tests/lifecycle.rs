@@ -1,7 +1,9 @@
-//! The life of what the mark is stored in: extensions and databases that come and go, transactions that end in any way,
-//! other people's objects and rights. What is known of a mark must never outlive the sequence it was read from.
+//! The life of what the mark is stored in: extensions and databases that come and go, transactions
+//! that end in any way, other people's objects and rights. What is known of a mark must never
+//! outlive the sequence it was read from.
 //!
-//! Most tests end alike: a crash, the clock an hour back, and then the database must know better ([`Server::assert_remembers`]).
+//! Most tests end alike: a crash, the clock an hour back, and then the database must know better
+//! ([`Server::assert_remembers`]).
 
 use std::thread;
 
@@ -87,7 +89,8 @@ fn an_extension_whose_creation_was_rolled_back_leaves_no_mark_behind() {
     server.assert_remembers("postgres", noon(), *ids.last().unwrap());
 }
 
-/// With the least log, PostgreSQL logs nothing of what a transaction writes to a relation that it has made itself.
+/// With the least log, PostgreSQL logs nothing of what a transaction writes to a relation that it
+/// has made itself.
 #[test]
 fn an_extension_that_drew_in_the_transaction_that_made_it_remembers_that() {
     for wal_level in ["minimal", "replica"] {
@@ -125,8 +128,8 @@ fn an_extension_that_drew_in_the_transaction_that_made_it_remembers_that() {
     }
 }
 
-/// What a session draws whose statement may have to wait for another's transaction; and then, since that has made the server
-/// forget what it knew of the mark, for the clock.
+/// What a session draws whose statement may have to wait for another's transaction; and then, since
+/// that has made the server forget what it knew of the mark, for the clock.
 fn draw_beside(server: &Server, blocker: &mut Client, end: &str, then_ms: i64) -> (Client, Option<i64>) {
     let drawing = Running::start(server.connect(), "SELECT snowflake_next()");
     let mut observer = server.connect();
@@ -176,7 +179,8 @@ fn a_new_extension_that_is_not_committed_yet_has_no_say_in_other_sessions() {
                 ids.push(session.draw());
                 assert_marked(session, *ids.last().unwrap());
             }
-            // In the millisecond before the mark, which must be the one of the extension that is there.
+            // In the millisecond before the mark, which must be the one of the extension that is
+            // there.
             let mark = other.mark_ms().unwrap();
             server.freeze_clock(mark - 1);
             for session in [&mut other, &mut session, &mut third] {
@@ -243,8 +247,9 @@ fn two_databases_draw_at_once() {
     }
 }
 
-/// A database that is dropped and made again from the same template, with the same oid, looks the same from the outside:
-/// its sequences have the same oids and the same files. But what is in the files is old.
+/// A database that is dropped and made again from the same template, with the same oid, looks the
+/// same from the outside: its sequences have the same oids and the same files. But what is in the
+/// files is old.
 #[test]
 fn a_database_with_the_oid_of_a_dropped_one_loads_its_own_mark() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
@@ -260,7 +265,8 @@ fn a_database_with_the_oid_of_a_dropped_one_loads_its_own_mark() {
     let mut oids = Vec::new();
     for round in 0..3 {
         wait_until("the database to be made", || {
-            // A moment later than the client, the server notices that nobody uses the template any more.
+            // A moment later than the client, the server notices that nobody uses the template any
+            // more.
             let made = owner.batch_execute("CREATE DATABASE d OID = 50000 TEMPLATE template");
             made.as_ref().err().is_none_or(|error| error.code().is_some_and(|code| code.code() != "55006"))
                 && made.map_err(|error| panic!("{error}")).is_ok()
@@ -338,7 +344,8 @@ fn so_many_databases_draw_and_a_dropped_one_makes_room() {
     assert_ascending(&ids);
 }
 
-/// However it is dropped; and one that is back after a rollback takes a place again, if there is one.
+/// However it is dropped; and one that is back after a rollback takes a place again, if there is
+/// one.
 #[test]
 fn an_extension_that_is_dropped_makes_room_for_another_database() {
     let server = Server::drawing().set("max_databases", "2").start_with_extension();
@@ -369,7 +376,8 @@ fn an_extension_that_is_dropped_makes_room_for_another_database() {
         two.batch_execute("CREATE EXTENSION snowflake_id SCHEMA ids").unwrap();
     }
 
-    // What was rolled back is there again, in a session that is open and in a new one, with its mark.
+    // What was rolled back is there again, in a session that is open and in a new one, with its
+    // mark.
     let mut open = server.connect_to("one");
     ids.extend(open.ids("SELECT ids.snowflake_next()").unwrap());
     for (begin, end) in [("BEGIN", "ROLLBACK"), ("BEGIN; SAVEPOINT s", "ROLLBACK TO s; COMMIT")] {
@@ -452,7 +460,8 @@ fn a_prepared_transaction_that_moved_the_mark_is_in_nobodys_way() {
     }
 }
 
-/// A schema that nobody has in the search_path, and in the search_path whatever somebody could put there.
+/// A schema that nobody has in the search_path, and in the search_path whatever somebody could put
+/// there.
 #[test]
 fn other_peoples_objects_of_the_same_names_are_not_used() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
@@ -609,7 +618,8 @@ fn without_the_extension_nothing_is_drawn() {
     assert_eq!(refused(session.ids(draw)).sqlstate, "55000");
 }
 
-/// Sessions draw while the extension comes and goes: what they get is an id or an error, and no id comes twice.
+/// Sessions draw while the extension comes and goes: what they get is an id or an error, and no id
+/// comes twice.
 #[test]
 fn sessions_survive_an_extension_that_comes_and_goes() {
     const ROUNDS: usize = 20;

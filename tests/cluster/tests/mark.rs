@@ -1,9 +1,10 @@
-//! The mark: what was drawn before a crash is not drawn again after it, whatever the clock says; and what the mark costs
-//! when nothing is wrong, a wait of little more than a second.
+//! The mark: what was drawn before a crash is not drawn again after it, whatever the clock says;
+//! and what the mark costs when nothing is wrong, a wait of little more than a second.
 //!
-//! With a frozen clock, ids depend on the clock alone ([`first_sequence`](snowflake_core::generator::first_sequence)): a
-//! server that forgot what it had drawn would draw the very same ids at the same instant. Several sessions under load, with
-//! a clock that runs, are in the tests that use a [`Load`].
+//! With a frozen clock, ids depend on the clock alone
+//! ([`first_sequence`](snowflake_core::generator::first_sequence)): a server that forgot what it
+//! had drawn would draw the very same ids at the same instant. Several sessions under load, with a
+//! clock that runs, are in the tests that use a [`Load`].
 
 use std::collections::BTreeSet;
 
@@ -29,13 +30,14 @@ fn unit_ms(layout: &str) -> i64 {
     Layout::parse(layout).unwrap().unit().ms()
 }
 
-/// How far ahead of a right clock a mark can be: so long takes the wait after a restart, and no longer.
+/// How far ahead of a right clock a mark can be: so long takes the wait after a restart, and no
+/// longer.
 fn most_ahead_ms(layout: &str) -> i64 {
     MARK_AHEAD_MS + MAX_BORROW_MS + unit_ms(layout)
 }
 
-/// Restarts the server with its clock an hour before `now_ms`, and asserts that it refuses to draw, by both functions and
-/// in more than one session.
+/// Restarts the server with its clock an hour before `now_ms`, and asserts that it refuses to draw,
+/// by both functions and in more than one session.
 #[track_caller]
 fn assert_refused_an_hour_back(server: &Server, now_ms: i64) {
     server.start_again_at(now_ms - HOUR_MS);
@@ -45,7 +47,8 @@ fn assert_refused_an_hour_back(server: &Server, now_ms: i64) {
     }
 }
 
-/// Several sessions draw and store, and the server is gone; its clock is an hour behind when it comes back, and then right.
+/// Several sessions draw and store, and the server is gone; its clock is an hour behind when it
+/// comes back, and then right.
 fn crash_under_load(layout: &str) {
     if faketime_library().is_none() {
         return skip("libfaketime is not installed");
@@ -114,8 +117,9 @@ fn a_clock_behind_the_mark_is_waited_for_up_to_what_a_restart_explains_and_refus
     }
 }
 
-/// Restarts a server fifty times without any time for the clock to move on but what the wait takes: the worst that can
-/// happen with a right clock. It is never refused, and the mark does not run away from the clock.
+/// Restarts a server fifty times without any time for the clock to move on but what the wait takes:
+/// the worst that can happen with a right clock. It is never refused, and the mark does not run
+/// away from the clock.
 fn restart_fifty_times(layout: &str) {
     let Some(server) = Server::drawing().set("layout", layout).start_frozen(noon()) else { return };
     let mut now = noon();
@@ -147,7 +151,8 @@ fn fifty_restarts_on_end_are_never_refused_with_ticks_of_a_second() {
     restart_fifty_times("js53");
 }
 
-/// The same with the real clock, and the time that it takes. (Whoever finds it long: nearly all of it is spent asleep.)
+/// The same with the real clock, and the time that it takes. (Whoever finds it long: nearly all of
+/// it is spent asleep.)
 #[test]
 fn a_restart_with_a_right_clock_costs_a_second_at_most() {
     let server = Server::drawing().start_with_extension();
@@ -158,7 +163,8 @@ fn a_restart_with_a_right_clock_costs_a_second_at_most() {
         ENDS[round % 2].1(&server);
         server.start_again();
         let mut session = server.connect();
-        // By the server's clock: the first id is no further from the statement's start than the wait may take.
+        // By the server's clock: the first id is no further from the statement's start than the
+        // wait may take.
         let first = "WITH draw AS MATERIALIZED (SELECT snowflake_next() AS id)
                      SELECT id, extract(epoch FROM snowflake_timestamp(id) - statement_timestamp()) * 1000 FROM draw";
         let row = session.query_one(&format!("SELECT id, ms::float8 FROM ({first}) d(id, ms)"), &[]).unwrap();
@@ -173,8 +179,9 @@ fn a_restart_with_a_right_clock_costs_a_second_at_most() {
     assert_ascending(&ids);
 }
 
-/// Shared memory is lost and made anew, while the postmaster lives on. It follows the real clock by then, and the sessions
-/// the one that is set, which was an hour ahead: so nothing but the mark can tell what was drawn.
+/// Shared memory is lost and made anew, while the postmaster lives on. It follows the real clock by
+/// then, and the sessions the one that is set, which was an hour ahead: so nothing but the mark can
+/// tell what was drawn.
 #[test]
 fn what_sessions_drew_is_not_drawn_again_after_the_kill_of_a_backend() {
     if faketime_library().is_none() {
@@ -201,7 +208,8 @@ fn what_sessions_drew_is_not_drawn_again_after_the_kill_of_a_backend() {
     ledger.check(&server, Promise::Seen).drawn();
 }
 
-/// No commit has made these ids durable, not even of another transaction: only the mark can have been.
+/// No commit has made these ids durable, not even of another transaction: only the mark can have
+/// been.
 #[test]
 fn an_id_seen_in_an_open_transaction_is_not_drawn_again() {
     for (how, end) in ENDS {
@@ -219,7 +227,8 @@ fn an_id_seen_in_an_open_transaction_is_not_drawn_again() {
         }
         end(&server);
         assert_refused_an_hour_back(&server, noon() + 5000);
-        // At the instant of the last draw, where a server that had forgotten would draw the same ids.
+        // At the instant of the last draw, where a server that had forgotten would draw the same
+        // ids.
         server.freeze_clock(noon() + 5000);
         let mut session = server.connect();
         let until = session.mark_ms().unwrap() - MAX_BORROW_MS;
@@ -229,8 +238,9 @@ fn an_id_seen_in_an_open_transaction_is_not_drawn_again() {
     }
 }
 
-/// A role may choose to lose its own commits, but not the ids of others: whoever moves the mark moves it for everybody.
-/// Nothing else writes the log to disk meanwhile: its writer sleeps, and those that see ids commit nothing.
+/// A role may choose to lose its own commits, but not the ids of others: whoever moves the mark
+/// moves it for everybody. Nothing else writes the log to disk meanwhile: its writer sleeps, and
+/// those that see ids commit nothing.
 #[test]
 fn a_role_that_switches_synchronous_commit_off_takes_no_id_from_others() {
     let settings = Server::drawing()
@@ -252,7 +262,8 @@ fn a_role_that_switches_synchronous_commit_off_takes_no_id_from_others() {
         let before = hasty.mark_ms();
         seen.push(hasty.draw());
         assert!(hasty.mark_ms() > before);
-        // Beyond the mark that was there before the hasty one came; not so far that somebody else moves it again.
+        // Beyond the mark that was there before the hasty one came; not so far that somebody else
+        // moves it again.
         server.freeze_clock(now + 400);
         seen.extend(server.connect().draw_batch(100));
         server.stop(Shutdown::Immediate);
@@ -281,7 +292,8 @@ fn the_mark_moves_twice_a_second_and_only_while_ids_are_drawn() {
         assert!(mark >= end_ms("snowflake", id), "step {step}");
         marks.insert(mark);
     }
-    // Each time half of it is used up, give or take a step: if only when it must, it would be ten times.
+    // Each time half of it is used up, give or take a step: if only when it must, it would be ten
+    // times.
     assert!((17..=20).contains(&(marks.len() - 1)), "moved {} times in 10 seconds", marks.len() - 1);
 
     let written = |session: &mut Client| session.value("pg_current_wal_insert_lsn() - '0/0'").parse::<i64>().unwrap();
@@ -436,7 +448,8 @@ fn a_number_that_is_no_id_is_not_advanced_to() {
     assert!(session.draw() > before);
 }
 
-/// As the first thing that the server hears of the database: the mark that is there must count, too.
+/// As the first thing that the server hears of the database: the mark that is there must count,
+/// too.
 #[test]
 fn an_advance_before_the_first_draw_does_not_hide_the_mark() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };

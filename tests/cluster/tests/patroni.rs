@@ -1,8 +1,9 @@
 //! Failover as Patroni does it, with etcd, under load: the README's recipe, word for word.
 //!
-//! The configuration of the extension is the README's own block. What is asserted: no id is stored or seen twice, over all
-//! leaders; what a new leader draws lies above everything that was stored, and, since its clock is right, above everything
-//! that was seen; if its clock is behind, it draws nothing until it has caught up.
+//! The configuration of the extension is the README's own block. What is asserted: no id is stored
+//! or seen twice, over all leaders; what a new leader draws lies above everything that was stored,
+//! and, since its clock is right, above everything that was seen; if its clock is behind, it draws
+//! nothing until it has caught up.
 //!
 //! The README's other YAML, for what cannot run here, is at least read by a parser.
 
@@ -33,8 +34,9 @@ fn smallest(ids: &[i64]) -> i64 {
     *ids.iter().min().expect("the load has drawn")
 }
 
-/// First the leader's machine fails, which the others notice when its lock has run out; then only its server does, and its Patroni
-/// gives the lock away at once. Each time the old leader comes back, and is rewound, since it may hold rows that nobody else has.
+/// First the leader's machine fails, which the others notice when its lock has run out; then only
+/// its server does, and its Patroni gives the lock away at once. Each time the old leader comes
+/// back, and is rewound, since it may hold rows that nobody else has.
 #[test]
 fn no_id_comes_twice_while_patroni_fails_over_twice() {
     if !has_patroni() {
@@ -73,8 +75,9 @@ fn no_id_comes_twice_while_patroni_fails_over_twice() {
     assert!(next > greatest(&ledger.seen));
 }
 
-/// The recipe for a cluster that is there already. Its standby is a synchronous one, so what a client was told is stored has
-/// arrived there, with the mark above it; what a client has only seen comes again no more easily, but without that promise.
+/// The recipe for a cluster that is there already. Its standby is a synchronous one, so what a
+/// client was told is stored has arrived there, with the mark above it; what a client has only seen
+/// comes again no more easily, but without that promise.
 #[test]
 fn a_standby_that_patroni_promotes_takes_no_id_back_though_its_clock_is_behind() {
     if !has_patroni() {
@@ -107,7 +110,8 @@ fn a_standby_that_patroni_promotes_takes_no_id_back_though_its_clock_is_behind()
     let first = ledger.check_at(&cluster.connection(), Promise::Held).drawn();
     assert!(first > greatest(&ledger.seen));
 
-    // And back, as it is planned: the leader is shut down, and the other one promoted when it has everything.
+    // And back, as it is planned: the leader is shut down, and the other one promoted when it has
+    // everything.
     cluster.start_again(primary);
     cluster.wait_until_synchronous();
     let load = Load::start_at(&cluster.connection(), 4);
@@ -119,7 +123,8 @@ fn a_standby_that_patroni_promotes_takes_no_id_back_though_its_clock_is_behind()
     assert!(next > greatest(&ledger.seen));
 }
 
-/// Reads YAML, and looks whether it is what Kubernetes takes: documents of a kind; of CloudNativePG, only texts as parameters.
+/// Reads YAML, and looks whether it is what Kubernetes takes: documents of a kind; of
+/// CloudNativePG, only texts as parameters.
 const READ: &str = "
 import sys, yaml
 for document in yaml.safe_load_all(sys.stdin):

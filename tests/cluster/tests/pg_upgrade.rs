@@ -1,11 +1,12 @@
-//! `pg_upgrade` carries the marks, the layout and the numbers: a server of a newer PostgreSQL that comes up with its clock an
-//! hour behind draws nothing that the old one can have drawn.
+//! `pg_upgrade` carries the marks, the layout and the numbers: a server of a newer PostgreSQL that
+//! comes up with its clock an hour behind draws nothing that the old one can have drawn.
 //!
-//! `OLD_PG_CONFIG` names the `pg_config` of an older PostgreSQL with the extension; `make test-matrix` has one
-//! (`tests/old-server`). Without it PostgreSQL is upgraded to itself, which goes the same way.
+//! `OLD_PG_CONFIG` names the `pg_config` of an older PostgreSQL with the extension;
+//! `make test-matrix` has one (`tests/old-server`). Without it PostgreSQL is upgraded to itself,
+//! which goes the same way.
 //!
-//! A process knows one installation, so the old server lives in another one ([`the_old_server`]), which leaves its data
-//! directory behind.
+//! A process knows one installation, so the old server lives in another one ([`the_old_server`]),
+//! which leaves its data directory behind.
 
 use std::env;
 use std::ffi::OsString;
@@ -22,7 +23,8 @@ use cluster::{
 /// Where the old server is to leave its data directory.
 const OLD_DIRECTORY: &str = "OLD_DIRECTORY";
 
-/// Whether its pages are to have checksums, as the new server's have: only PostgreSQL 18 makes them by itself.
+/// Whether its pages are to have checksums, as the new server's have: only PostgreSQL 18 makes them
+/// by itself.
 const OLD_CHECKSUMS: &str = "OLD_CHECKSUMS";
 
 /// With a layout that is not the default, and two lanes.
@@ -104,14 +106,16 @@ fn logs(directory: &Path) -> String {
     entries.map(read).collect()
 }
 
-/// Makes a cluster with the old installation, and a server of the new one out of it. It is not running.
+/// Makes a cluster with the old installation, and a server of the new one out of it. It is not
+/// running.
 ///
-/// Whether the new one has the library preloaded while `pg_upgrade` writes to it makes no difference: some copy the
-/// configuration before, some after.
+/// Whether the new one has the library preloaded while `pg_upgrade` writes to it makes no
+/// difference: some copy the configuration before, some after.
 fn upgraded(options: &[&str], preloaded: bool) -> Server {
     let new = env::var_os("PG_CONFIG").unwrap_or_else(|| "pg_config".into());
     let old = env::var_os("OLD_PG_CONFIG").unwrap_or_else(|| new.clone());
-    // Its clock is far back until it is told: at its start a server counts as drawn what an earlier one can have drawn.
+    // Its clock is far back until it is told: at its start a server counts as drawn what an earlier
+    // one can have drawn.
     let server = settings().faketime_from("-20y").start();
     let checksums = server.connect().value("current_setting('data_checksums')");
     server.stop(Shutdown::Fast);

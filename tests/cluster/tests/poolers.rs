@@ -1,5 +1,5 @@
-//! What a session remembers when it is not one client's alone: `snowflake_last()` forgets where `lastval()` does, and what
-//! PgBouncer makes of that.
+//! What a session remembers when it is not one client's alone: `snowflake_last()` forgets where
+//! `lastval()` does, and what PgBouncer makes of that.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,8 @@ fn row(client: &mut Client, sql: &str) -> String {
 
 const LAST: &str = "SELECT snowflake_last()";
 
-/// Whether a function that tells the last number of a session tells one; else it has to be the right error.
+/// Whether a function that tells the last number of a session tells one; else it has to be the
+/// right error.
 #[track_caller]
 fn tells(client: &mut Client, function: &str) -> bool {
     match client.simple_query(&format!("SELECT {function}()")) {

@@ -1,4 +1,5 @@
-//! The library loaded by a session instead of at server start: reading works, drawing says what is missing.
+//! The library loaded by a session instead of at server start: reading works, drawing says what is
+//! missing.
 
 use cluster::{Builder, Draw, Refusal, Server, refused, wait_until};
 use postgres::{Client, NoTls};
@@ -176,7 +177,8 @@ fn no_session_can_change_the_layout_once_the_library_is_loaded() {
     }
 }
 
-/// What a session sets before it loads the library is a name that PostgreSQL does not know yet, which it lets pass.
+/// What a session sets before it loads the library is a name that PostgreSQL does not know yet,
+/// which it lets pass.
 #[test]
 fn no_session_can_change_the_layout_before_the_library_is_loaded() {
     let server = start(Server::builder().set("layout", "twitter"));
@@ -200,8 +202,9 @@ fn assert_unknown_layout(refusal: &Refusal, case: &str) {
     assert!(["22023", "55000"].contains(&refusal.sqlstate.as_str()), "{case}: {refusal:?}");
 }
 
-/// PostgreSQL forgets the configuration file's value of a name that it does not know yet when one of these comes on top;
-/// and when it refuses that too, the default is left. Then nothing is certain, and reading must not go by the default.
+/// PostgreSQL forgets the configuration file's value of a name that it does not know yet when one
+/// of these comes on top; and when it refuses that too, the default is left. Then nothing is
+/// certain, and reading must not go by the default.
 #[test]
 fn a_layout_from_elsewhere_than_the_configuration_file_never_leads_to_the_default() {
     let server = start(Server::builder().set("layout", "twitter"));

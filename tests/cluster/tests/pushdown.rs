@@ -1,7 +1,9 @@
-//! What the time pushdown must leave as it was, and where it must work like anywhere else: generated columns, statements
-//! that write, parallel queries and cursors, no preload, other layouts, numbers that are no ids, standbys.
+//! What the time pushdown must leave as it was, and where it must work like anywhere else:
+//! generated columns, statements that write, parallel queries and cursors, no preload, other
+//! layouts, numbers that are no ids, standbys.
 //!
-//! What it does for a query is shown in `tests/pg_regress`; that it never changes a row, in `differential.rs`.
+//! What it does for a query is shown in `tests/pg_regress`; that it never changes a row, in
+//! `differential.rs`.
 
 use std::io::Read;
 
@@ -122,7 +124,8 @@ fn another_layout_than_the_ids_were_drawn_with_is_refused_as_without_pushdown() 
     assert_eq!(outcome(&mut session, "EXECUTE s('infinity')"), Ok(vec!["0".to_owned()]));
 }
 
-/// Valid are a hundred ids of the layout `js53`, of the first seconds of 2026; the others are beside its 53 bits.
+/// Valid are a hundred ids of the layout `js53`, of the first seconds of 2026; the others are
+/// beside its 53 bits.
 #[test]
 fn a_number_that_is_no_id_of_the_layout_is_neither_returned_nor_deleted() {
     let server = Server::builder().set("layout", "js53").start_with_minutes();
@@ -149,7 +152,8 @@ fn a_number_that_is_no_id_of_the_layout_is_neither_returned_nor_deleted() {
             (">= '1900-01-01'::date", "100"),
             ("> 'infinity'", "0"),
             ("<= '2018-12-31Z'", "0"),
-            // Where two conditions keep each other's watch, and by another layout, of 63 bits, where they do not.
+            // Where two conditions keep each other's watch, and by another layout, of 63 bits,
+            // where they do not.
             ("< '2026-01-01 00:00:50Z' AND {time} >= '2026-01-01Z'", "50"),
             (">= '2026-01-01 00:00:50Z' AND snowflake_timestamp(id, 'snowflake') < '2030-01-01Z'", "50"),
             (">= '2026-01-01 00:00:50Z' AND snowflake_timestamp(id, 'snowflake') >= '2025-01-01Z'", "50"),
@@ -220,7 +224,8 @@ fn statements_that_write_change_the_same_rows() {
     }
 }
 
-/// A row that another session has changed meanwhile is looked at again, by the condition as it was rewritten.
+/// A row that another session has changed meanwhile is looked at again, by the condition as it was
+/// rewritten.
 #[test]
 fn a_row_that_was_moved_meanwhile_is_judged_by_its_new_time() {
     let server = Server::builder().start_with_minutes();

@@ -1,5 +1,5 @@
-//! Queries nested so deep that PostgreSQL's stack runs out, or nearly: with the time pushdown they end as without the
-//! library, in rows or in an error, and the server lives on.
+//! Queries nested so deep that PostgreSQL's stack runs out, or nearly: with the time pushdown they
+//! end as without the library, in rows or in an error, and the server lives on.
 
 use std::fmt::Write;
 
@@ -19,7 +19,8 @@ fn nested(before: &str, middle: &str, after: &str, depth: usize) -> String {
     format!("{}{middle}{}", before.repeat(depth), after.repeat(depth))
 }
 
-/// A join of so many tables, one after the other, with the condition on the first, on the last, or on each.
+/// A join of so many tables, one after the other, with the condition on the first, on the last, or
+/// on each.
 fn chain(join: &str, tables: usize, condition: &str, is_on: fn(usize, usize) -> bool) -> String {
     let mut query = "SELECT count(*) FROM t t0".to_owned();
     let mut conditions = "true".to_owned();

@@ -1,5 +1,5 @@
-//! The time pushdown is a guest in PostgreSQL's planner: errors that pass through it stay whole, other libraries' hooks
-//! work before and after it, and foreign tables are asked for the same rows.
+//! The time pushdown is a guest in PostgreSQL's planner: errors that pass through it stay whole,
+//! other libraries' hooks work before and after it, and foreign tables are asked for the same rows.
 
 use cluster::plans::{LATE, assert_same_rows, explain, is_pushed, left_alone, plan, pushed, rows};
 use cluster::{Draw, Server, skip};
@@ -76,8 +76,8 @@ fn error_of(session: &mut Client, statement: &str) -> DbError {
     error.as_db_error().unwrap_or_else(|| panic!("{statement}: the session has died: {error}")).clone()
 }
 
-/// Severity, code, message, detail, hint, position or query and internal position, context, schema, table, column, type,
-/// constraint, file, line and routine.
+/// Severity, code, message, detail, hint, position or query and internal position, context, schema,
+/// table, column, type, constraint, file, line and routine.
 #[test]
 fn errors_have_the_fields_that_they_have_without_the_library() {
     let (with, without) =

@@ -1,5 +1,6 @@
-//! Tables that are organized by the time itself: indexes, arbiters of upserts, partitions, constraints of children. Where a
-//! condition is what they serve, the time pushdown leaves it alone; plans follow them as they come and go.
+//! Tables that are organized by the time itself: indexes, arbiters of upserts, partitions,
+//! constraints of children. Where a condition is what they serve, the time pushdown leaves it
+//! alone; plans follow them as they come and go.
 
 use cluster::plans::{
     IMMUTABLE_TIMES, LATE, assert_same_rows, is_pushed, left_alone, plan, pushed, rows, without_pushdown,
@@ -91,7 +92,8 @@ fn an_index_by_the_time_is_used_as_without_pushdown() {
                 format!("'2026-01-07Z' <= {time} AND n > 9990"),
                 format!("{time} BETWEEN '2026-01-07Z' AND {LATE} AND n IN (9900, 9950)"),
             ] {
-                // Without the primary key the choice is between this index and reading the whole table.
+                // Without the primary key the choice is between this index and reading the whole
+                // table.
                 let query = format!("SELECT n FROM t WHERE {condition}");
                 session.batch_execute("BEGIN; ALTER TABLE t DROP CONSTRAINT t_pkey").unwrap();
                 let plan = left_alone(&mut session, &query);
@@ -106,8 +108,8 @@ fn an_index_by_the_time_is_used_as_without_pushdown() {
     }
 }
 
-/// PostgreSQL puts the body of such a function in its place, in a query as in an index. No catalog tells that the index uses
-/// ours.
+/// PostgreSQL puts the body of such a function in its place, in a query as in an index. No catalog
+/// tells that the index uses ours.
 #[test]
 fn an_index_by_the_time_in_the_body_of_a_function_is_used_as_without_pushdown() {
     let server = Server::builder().start_with_minutes();
@@ -273,7 +275,8 @@ fn prepare(session: &mut Client, query: &str) {
         .unwrap();
 }
 
-/// Asserts that both are rewritten, or that both use the index of that name, and that their rows are right.
+/// Asserts that both are rewritten, or that both use the index of that name, and that their rows
+/// are right.
 #[track_caller]
 fn assert_prepared(session: &mut Client, expected: Option<&str>, case: &str) {
     for (statement, mode) in [("generic", "force_generic_plan"), ("custom", "force_custom_plan")] {
@@ -378,7 +381,8 @@ fn tables_are_left_out_by_a_constraint_on_the_time_as_without_pushdown() {
     assert_same_rows(&mut session, query);
 }
 
-/// Which declarative partitions are left out is said by their bounds; a constraint on the time guards the data.
+/// Which declarative partitions are left out is said by their bounds; a constraint on the time
+/// guards the data.
 #[test]
 fn a_constraint_on_the_time_of_a_partition_leaves_the_pushdown_on() {
     let server = Server::builder().start_with_minutes();

@@ -1,12 +1,13 @@
-//! Whose functions the time pushdown rewrites: those of the extension in this database, wherever and since whenever it is
-//! there, and nobody else's by the same name; and what a session keeps in memory of it.
+//! Whose functions the time pushdown rewrites: those of the extension in this database, wherever
+//! and since whenever it is there, and nobody else's by the same name; and what a session keeps in
+//! memory of it.
 
 use cluster::plans::{LATE, TIMES, is_pushed, left_alone, plan, pushed, rows, without_pushdown};
 use cluster::{Refusal, Server, refused, wait_until};
 use postgres::Client;
 
-/// Functions by the names and arguments of the extension's, which count an id as seconds since 2000, and fail where the
-/// extension's are meant.
+/// Functions by the names and arguments of the extension's, which count an id as seconds since
+/// 2000, and fail where the extension's are meant.
 const IMPOSTORS: &str = "
     CREATE FUNCTION SCHEMA.snowflake_timestamp(bigint) RETURNS timestamptz LANGUAGE plpgsql STABLE STRICT AS
         $$BEGIN RETURN timestamptz '2000-01-01Z' + $1 * interval '1 second'; END$$;
@@ -131,7 +132,8 @@ fn an_extension_outside_the_search_path_is_found() {
     let refusal = refused(session.batch_execute("ALTER EXTENSION snowflake_id SET SCHEMA public"));
     assert_eq!(refusal.sqlstate, "0A000", "{refusal:?}");
     session.batch_execute("CREATE SCHEMA elsewhere").unwrap();
-    // Its functions can be moved and renamed one by one, which makes another extension of it, but never a wrong row.
+    // Its functions can be moved and renamed one by one, which makes another extension of it, but
+    // never a wrong row.
     session.batch_execute("ALTER FUNCTION ids.snowflake_from(timestamptz, text) SET SCHEMA elsewhere").unwrap();
     pushed(&mut session, &format!("SELECT n FROM public.t WHERE ids.snowflake_timestamp(id) >= {LATE}"));
     session.batch_execute("ALTER FUNCTION elsewhere.snowflake_from(timestamptz, text) RENAME TO at_or_after").unwrap();
@@ -139,7 +141,8 @@ fn an_extension_outside_the_search_path_is_found() {
     assert_eq!(rows(&mut session, &query).unwrap().len(), 40);
 }
 
-/// A statement with a plan that is kept and one with plans for each run; and a function that keeps its own.
+/// A statement with a plan that is kept and one with plans for each run; and a function that keeps
+/// its own.
 const PREPARE: &str = "
     PREPARE generic (timestamptz) AS SELECT n FROM t WHERE snowflake_timestamp(id) >= $1;
     PREPARE custom (timestamptz) AS SELECT n FROM t WHERE snowflake_timestamp(id, 'snowflake') >= $1;
@@ -257,7 +260,8 @@ fn an_extension_that_has_lost_its_bounds_rewrites_nothing() {
     pushed(&mut session, &query);
 }
 
-/// Sessions that plan while the extension goes and comes see the one or the other, and the server lives.
+/// Sessions that plan while the extension goes and comes see the one or the other, and the server
+/// lives.
 #[test]
 fn sessions_that_plan_all_the_while_give_right_rows_or_miss_the_function() {
     let server = Server::drawing().start_with_minutes();
@@ -276,7 +280,8 @@ fn sessions_that_plan_all_the_while_give_right_rows_or_miss_the_function() {
                             }
                             Err(error) => {
                                 let refusal = refused::<()>(Err(error));
-                                // The function has gone between the look at its name and the call: "cache lookup failed".
+                                // The function has gone between the look at its name and the call:
+                                // "cache lookup failed".
                                 assert!(["42883", "XX000"].contains(&refusal.sqlstate.as_str()), "{refusal:?}");
                                 if refusal.sqlstate == "XX000" {
                                     assert!(

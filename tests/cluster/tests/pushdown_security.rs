@@ -1,5 +1,6 @@
-//! What the time pushdown must not let anybody do: see a row that a policy or a security barrier hides, or pass by a right
-//! to execute a function. Nor may it take anything away: who may not execute the bound reads as without pushdown.
+//! What the time pushdown must not let anybody do: see a row that a policy or a security barrier
+//! hides, or pass by a right to execute a function. Nor may it take anything away: who may not
+//! execute the bound reads as without pushdown.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,15 +32,16 @@ fn connect_and_listen(server: &Server, user: &str) -> (Client, Arc<Mutex<Vec<Str
     (connection.connect(NoTls).expect("the server accepts a connection"), heard)
 }
 
-/// Functions that tell what they are given, and seem to cost less than anything else in a condition.
+/// Functions that tell what they are given, and seem to cost less than anything else in a
+/// condition.
 const PEEK: &str = "
     CREATE FUNCTION peek(n integer) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS
         $$BEGIN RAISE NOTICE 'saw %', n; RETURN true; END$$;
     CREATE FUNCTION peek_time(n integer) RETURNS timestamptz LANGUAGE plpgsql STABLE COST 0.0001 AS
         $$BEGIN RAISE NOTICE 'saw %', n; RETURN '2026-01-07 22:00Z'; END$$";
 
-/// Asserts that nothing that is told was seen in a hidden row: visible are those whose number is a multiple of 10.
-/// Returns how many were seen.
+/// Asserts that nothing that is told was seen in a hidden row: visible are those whose number is a
+/// multiple of 10. Returns how many were seen.
 #[track_caller]
 fn assert_nothing_hidden_was_seen(heard: &Mutex<Vec<String>>, case: &str) -> usize {
     let heard: Vec<String> = heard.lock().unwrap().drain(..).collect();
@@ -250,7 +252,8 @@ fn a_condition_is_left_alone_for_those_who_may_not_execute_the_bound() {
     left_alone(&mut other, "SELECT n FROM t WHERE snowflake_timestamp(id) >= '2026-01-07'::date");
 }
 
-/// Asserts that a statement that takes no argument and gives 40 rows does so, and whether it is rewritten.
+/// Asserts that a statement that takes no argument and gives 40 rows does so, and whether it is
+/// rewritten.
 #[track_caller]
 fn assert_runs(session: &mut Client, statement: &str, is_rewritten: bool, case: &str) {
     assert_eq!(rows(session, statement).unwrap_or_else(|error| panic!("{case}: {error:?}")).len(), 40, "{case}");

@@ -1,8 +1,9 @@
 //! The README's SQL examples, run in their order on a server with the README's configuration lines.
 //!
-//! A block of SQL must run without an error; if a block of text follows it, that is psql's output, exactly. Only where new
-//! ids are shown (the table `orders`) numbers are masked, since they are others each time. What needs Citus, which cannot be
-//! installed where the tests run, is run with stand-ins for its functions.
+//! A block of SQL must run without an error; if a block of text follows it, that is psql's output,
+//! exactly. Only where new ids are shown (the table `orders`) numbers are masked, since they are
+//! others each time. What needs Citus, which cannot be installed where the tests run, is run with
+//! stand-ins for its functions.
 
 use cluster::plans::{plan, without_pushdown};
 use cluster::readme::{Block, README, block, blocks, psql};
@@ -38,7 +39,8 @@ fn needs_partman(block: &Block) -> bool {
     block.language == "sql" && block.text.contains("partman.")
 }
 
-/// Whether a block is SQL that needs a second server, or what another block has set: `writers.rs` runs these.
+/// Whether a block is SQL that needs a second server, or what another block has set: `writers.rs`
+/// runs these.
 fn needs_second_server(block: &Block) -> bool {
     let words = [
         "SUBSCRIPTION",
@@ -139,7 +141,8 @@ fn section(from: &str, to: &str) -> &'static str {
     rest.split_once(&format!("\n{to}\n")).unwrap_or_else(|| panic!("no {to:?} after {from:?}")).0
 }
 
-/// A cluster of one node: what the README calls of Citus, under the names and with the results that Citus 13 has.
+/// A cluster of one node: what the README calls of Citus, under the names and with the results that
+/// Citus 13 has.
 const ONE_NODE: &str = "
     CREATE TABLE pg_dist_node (nodeid integer, nodename text, nodeport integer);
     INSERT INTO pg_dist_node VALUES (1, 'localhost', 5432);
@@ -198,8 +201,8 @@ fn the_readmes_statements_for_citus_do_what_it_says_on_a_node() {
     assert_eq!(blocks.iter().filter(|block| needs_citus(block)).count(), 4, "each is followed here");
 }
 
-/// Citus refuses functions that are not IMMUTABLE in `RETURNING`, and in `UPDATE`, `DELETE` and `MERGE` where they depend on a
-/// column.
+/// Citus refuses functions that are not IMMUTABLE in `RETURNING`, and in `UPDATE`, `DELETE` and
+/// `MERGE` where they depend on a column.
 #[test]
 fn the_forms_that_the_readme_names_for_citus_are_such_as_it_accepts() {
     let server = Server::drawing().start_with_extension();

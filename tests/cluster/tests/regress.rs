@@ -1,7 +1,7 @@
 //! The SQL surface with its exact output: PostgreSQL's own `pg_regress` over `tests/pg_regress`.
 //!
-//! After a change that is meant, look at the difference that the failing test prints, and copy the result over the
-//! expected file: its path stands in the first line of the difference.
+//! After a change that is meant, look at the difference that the failing test prints, and copy the
+//! result over the expected file: its path stands in the first line of the difference.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

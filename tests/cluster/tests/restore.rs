@@ -1,6 +1,8 @@
-//! Copies of a database other than standbys: recovery to a point, a base backup, `pg_rewind`, dumps, CREATE DATABASE.
+//! Copies of a database other than standbys: recovery to a point, a base backup, `pg_rewind`,
+//! dumps, CREATE DATABASE.
 //!
-//! Each copy comes up with its clock an hour behind, so that its own clock would have it draw ids that it holds.
+//! Each copy comes up with its clock an hour behind, so that its own clock would have it draw ids
+//! that it holds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
@@ -24,7 +26,8 @@ fn no_clock_to_set() -> bool {
     missing
 }
 
-/// What every copy with a clock an hour behind is held to: it draws nothing, until its clock is right.
+/// What every copy with a clock an hour behind is held to: it draws nothing, until its clock is
+/// right.
 #[track_caller]
 fn check_with_a_slow_clock(ledger: &Ledger, copy: &Server, database: &str, promise: Promise) {
     let behind_ms = ledger.check_in(copy, database, promise).refused();
@@ -37,7 +40,8 @@ fn check_with_a_slow_clock(ledger: &Ledger, copy: &Server, database: &str, promi
 
 // Recovery to a point
 
-/// The points in the archive of `server` at which a record of a sequence begins, in their order: where the mark was moved.
+/// The points in the archive of `server` at which a record of a sequence begins, in their order:
+/// where the mark was moved.
 fn marks_moved(server: &Server, from: &str, to: &str) -> Vec<String> {
     let mut waldump: Command = server.client("pg_waldump");
     waldump.args(["--rmgr=Sequence", "--start", from, "--end", to, "--path"]).arg(server.data_dir().join("pg_wal"));
@@ -108,13 +112,15 @@ fn a_base_backup_taken_under_load_continues_above_what_it_holds() {
     check_with_a_slow_clock(&ledger, &copy, "postgres", Promise::Held);
 }
 
-/// There and back: the standby takes over, the old primary is rewound, follows it, and takes over again.
+/// There and back: the standby takes over, the old primary is rewound, follows it, and takes over
+/// again.
 #[test]
 fn a_rewound_primary_continues_above_what_its_successor_has_drawn() {
     if no_clock_to_set() {
         return;
     }
-    // pg_rewind needs to know which pages have changed, and the WAL since before the histories parted.
+    // pg_rewind needs to know which pages have changed, and the WAL since before the histories
+    // parted.
     let settings = Server::drawing().config("wal_log_hints", "on").config("wal_keep_size", "160MB");
     let first = settings.start_with_extension();
     let second = first.standby().start();
@@ -181,7 +187,8 @@ fn a_dump_by_the_owner_restored_into_a_fresh_server_carries_the_mark() {
     check_with_a_slow_clock(&ledger, &fresh, "d", Promise::Held);
 }
 
-/// Who may not set the sequences restores rows without a mark; what the README says that a superuser does then.
+/// Who may not set the sequences restores rows without a mark; what the README says that a
+/// superuser does then.
 #[test]
 fn after_a_restore_by_the_owner_a_superuser_puts_the_mark_up() {
     if no_clock_to_set() {
@@ -218,7 +225,8 @@ fn after_a_restore_by_the_owner_a_superuser_puts_the_mark_up() {
     assert!(session.draw() > greatest);
 }
 
-/// What a dump carries, as text. (The backup lane's mark is put up to the primary's by a restore, whose numbers may be others.)
+/// What a dump carries, as text. (The backup lane's mark is put up to the primary's by a restore,
+/// whose numbers may be others.)
 fn sequences(session: &mut Client) -> String {
     session.value(
         "SELECT string_agg(format('%s %s', sequencename, last_value), ', ' ORDER BY sequencename) FROM pg_sequences
@@ -226,8 +234,9 @@ fn sequences(session: &mut Client) -> String {
     )
 }
 
-/// The restored mark is an hour ahead of what this server works with. It must be noticed before the very next id, by a session
-/// that has drawn already, too; whether the dump sets the sequences that are there, or makes the extension anew.
+/// The restored mark is an hour ahead of what this server works with. It must be noticed before the
+/// very next id, by a session that has drawn already, too; whether the dump sets the sequences that
+/// are there, or makes the extension anew.
 #[test]
 fn a_dump_with_a_higher_mark_restored_into_a_server_that_draws_counts_at_once() {
     if no_clock_to_set() {
@@ -311,8 +320,8 @@ fn a_session_that_waits_for_the_clock_notices_that_a_dump_was_restored() {
     ledger.check_in(&server, "d", Promise::Seen).drawn();
 }
 
-/// The restored mark is an hour behind what this server works with: it must not be believed, and be put right again, or what
-/// was drawn here would come again after a crash.
+/// The restored mark is an hour behind what this server works with: it must not be believed, and be
+/// put right again, or what was drawn here would come again after a crash.
 #[test]
 fn a_dump_with_a_lower_mark_restored_into_a_server_that_draws_does_not_take_its_mark_back() {
     if no_clock_to_set() {
@@ -352,7 +361,8 @@ fn a_dump_with_a_lower_mark_restored_into_a_server_that_draws_does_not_take_its_
     check_with_a_slow_clock(&ledger, &server, "d", Promise::Seen);
 }
 
-/// The restored rows lie above what this server has drawn, and yet the mark they came with is lower than the one in use here.
+/// The restored rows lie above what this server has drawn, and yet the mark they came with is lower
+/// than the one in use here.
 #[test]
 fn a_dump_with_a_lower_mark_and_higher_ids_counts_too() {
     let Some(source) = Server::drawing().start_frozen(noon()) else { return };
@@ -380,7 +390,8 @@ fn a_dump_with_a_lower_mark_and_higher_ids_counts_too() {
     ledger.check_in(&server, "d", Promise::Seen).drawn();
 }
 
-/// As `pg_restore --jobs` does: the sequences are set by several sessions at once, in a database where nothing was drawn.
+/// As `pg_restore --jobs` does: the sequences are set by several sessions at once, in a database
+/// where nothing was drawn.
 #[test]
 fn no_mark_is_lost_when_several_sessions_restore_a_dump() {
     let server = Server::drawing().config("fsync", "off").start_with_extension();
@@ -406,7 +417,8 @@ fn no_mark_is_lost_when_several_sessions_restore_a_dump() {
     });
 }
 
-/// A transaction's end looks at the sequences only if it has called `setval`, in any way that SQL has.
+/// A transaction's end looks at the sequences only if it has called `setval`, in any way that SQL
+/// has.
 #[test]
 fn a_mark_that_is_set_back_is_put_up_again_at_the_commit_however_setval_was_called() {
     let server = Server::drawing().start_with_extension();
@@ -451,8 +463,8 @@ fn a_mark_that_is_set_back_is_put_up_again_at_the_commit_however_setval_was_call
     }
 }
 
-/// What a restore leaves behind is a mark that was set back, whether or not it commits, whether or not anything was drawn
-/// since the start, and one sequence at a time.
+/// What a restore leaves behind is a mark that was set back, whether or not it commits, whether or
+/// not anything was drawn since the start, and one sequence at a time.
 #[test]
 fn a_restore_that_sets_the_mark_back_never_takes_an_id_back() {
     let ways: [(&str, &[&str]); 5] = [
@@ -534,7 +546,8 @@ fn a_database_made_from_another_continues_above_what_it_holds() {
     assert!(server.connect().draw() > drawn);
 }
 
-/// The copy has drawn nothing itself, and its mark is out of the clock's reach: only what it has copied can tell it.
+/// The copy has drawn nothing itself, and its mark is out of the clock's reach: only what it has
+/// copied can tell it.
 #[test]
 fn a_database_made_from_one_whose_mark_is_far_ahead_knows_it() {
     let server = Server::drawing().start_with_extension();

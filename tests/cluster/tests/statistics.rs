@@ -1,5 +1,6 @@
-//! Statistics: that every id, wait, refused draw and move of the mark is counted once, whatever becomes of the session that
-//! counted it; who may read that; and what the server writes to its log, and how seldom.
+//! Statistics: that every id, wait, refused draw and move of the mark is counted once, whatever
+//! becomes of the session that counted it; who may read that; and what the server writes to its
+//! log, and how seldom.
 //!
 //! Where the clock is frozen, every count is certain.
 
@@ -172,7 +173,8 @@ fn what_is_borrowed_is_counted_to_the_id() {
     assert_eq!(stat(&mut session, ["drawn", "borrowed", "ahead_ms"]), [19, 4, 1000]);
     let ids = session.ids("SELECT snowflake_next() FROM generate_series(1, 20)").unwrap();
     assert_eq!(stat(&mut session, ["drawn", "borrowed", "ahead_ms", "last_id"]), [39, 24, 2000, ids[19]]);
-    // A clock that is set back makes the ids of its own tick borrowed, too; one that catches up does not.
+    // A clock that is set back makes the ids of its own tick borrowed, too; one that catches up
+    // does not.
     server.freeze_clock(noon() + 1000);
     session.draw();
     assert_eq!(stat(&mut session, ["drawn", "borrowed", "ahead_ms"]), [40, 25, 1000]);
@@ -281,7 +283,8 @@ fn a_draw_that_finds_the_clock_set_back_twice_counts_once() {
     assert_eq!(stat(&mut observer, ["clock_steps_back", "clock_waits", "mark_waits"]), [1, 1, 0]);
 }
 
-/// Waits until a session that waits for the clock has looked at it: it does whenever a sleep is over.
+/// Waits until a session that waits for the clock has looked at it: it does whenever a sleep is
+/// over.
 fn wait_until_it_has_looked(observer: &mut Client) {
     let slept = "SELECT clock_wait_time FROM snowflake_stat";
     for _ in 0..2 {
@@ -362,7 +365,8 @@ fn each_kind_of_wait_is_counted_and_has_a_name() {
         assert_eq!(stat(&mut session, columns), [0, waits, 0, rollbacks, 0]);
     }
 
-    // After a start, for what can have been drawn before it; and then for a clock that was set back meanwhile.
+    // After a start, for what can have been drawn before it; and then for a clock that was set back
+    // meanwhile.
     drop(session);
     let kinds = [(0, "mark_waits", "SnowflakeMark"), (HOUR_MS, "clock_waits", "SnowflakeClock")];
     for (back_ms, waits, event) in kinds {

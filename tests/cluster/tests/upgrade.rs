@@ -1,9 +1,11 @@
-//! From one version of the extension to the next: `ALTER EXTENSION snowflake_id UPDATE` makes of a database at any released
-//! version what a new installation would be, and neither ids nor sessions suffer from it.
+//! From one version of the extension to the next: `ALTER EXTENSION snowflake_id UPDATE` makes of a
+//! database at any released version what a new installation would be, and neither ids nor sessions
+//! suffer from it.
 //!
-//! The library is the present one from the start, as it is where a package was upgraded and the server restarted: a database
-//! stays at its version until somebody updates it. `sql/released` has the install scripts of earlier versions, which
-//! `tests/stage` puts where PostgreSQL finds them. That nobody edits one is what `tools/released` sees to, tested here as well.
+//! The library is the present one from the start, as it is where a package was upgraded and the
+//! server restarted: a database stays at its version until somebody updates it. `sql/released` has
+//! the install scripts of earlier versions, which `tests/stage` puts where PostgreSQL finds them.
+//! That nobody edits one is what `tools/released` sees to, tested here as well.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,7 +56,8 @@ fn database(server: &Server, name: &str, version: &str, schema: &str) -> Client 
 
 /// What a database's extension is: `\dx+`, and all that its objects have in the catalogs.
 ///
-/// Of its relations this knows views and sequences; the day it has others, they fail here, and have to be added.
+/// Of its relations this knows views and sequences; the day it has others, they fail here, and have
+/// to be added.
 fn description(server: &Server, database: &str, session: &mut Client) -> Vec<String> {
     const ACL: &str =
         "coalesce((SELECT string_agg(item::text, ' ' ORDER BY item::text) FROM unnest({}) item), 'default')";
@@ -275,7 +278,8 @@ fn a_database_that_nobody_has_updated_yet_draws_and_reads_with_the_new_library()
         session.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next(), n int)").unwrap();
         let mut ids = session.ids("INSERT INTO t SELECT FROM generate_series(1, 1000) RETURNING id").unwrap();
         server.stop(Shutdown::Fast);
-        // At its start a server counts as drawn what an earlier one can have drawn, up to a second and more ahead.
+        // At its start a server counts as drawn what an earlier one can have drawn, up to a second
+        // and more ahead.
         server.start_again_at(noon() + HOUR_MS);
         let mut session = server.connect_to(&name);
         ids.push(session.draw());

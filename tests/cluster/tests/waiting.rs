@@ -1,6 +1,8 @@
-//! A session that waits for the clock: what ends the wait, and what it costs the others meanwhile, which is nothing.
+//! A session that waits for the clock: what ends the wait, and what it costs the others meanwhile,
+//! which is nothing.
 //!
-//! There are three kinds of wait, and each test goes through all of them. With a frozen clock a wait has no end of its own.
+//! There are three kinds of wait, and each test goes through all of them. With a frozen clock a
+//! wait has no end of its own.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +34,8 @@ enum Reason {
 const REASONS: [Reason; 3] = [Reason::UsedUp, Reason::Behind, Reason::Rollback];
 
 impl Reason {
-    /// Starts a server on which every draw waits, and returns it with the last id that was drawn before.
+    /// Starts a server on which every draw waits, and returns it with the last id that was drawn
+    /// before.
     fn start(self) -> Option<(Server, i64)> {
         let settings = match self {
             Self::UsedUp => Server::drawing().set("layout", SPARSE).set("max_borrow", "0"),
@@ -106,7 +109,8 @@ fn a_waiting_session_can_be_terminated() {
     }
 }
 
-/// With a running clock, since PostgreSQL's timeouts follow the clock: so each wait here would end some time.
+/// With a running clock, since PostgreSQL's timeouts follow the clock: so each wait here would end
+/// some time.
 #[test]
 fn statement_timeout_ends_a_wait() {
     if faketime_library().is_none() {
@@ -126,7 +130,8 @@ fn statement_timeout_ends_a_wait() {
             Reason::Behind => -2700.0,
             Reason::Rollback => -7200.0,
         });
-        // A thousand ids are a minute's; and after its start the server draws an hour ahead, so 45 minutes are to be waited.
+        // A thousand ids are a minute's; and after its start the server draws an hour ahead, so 45
+        // minutes are to be waited.
         for sql in ["SELECT snowflake_batch(1000)", "SELECT snowflake_next() FROM generate_series(1, 1000)"] {
             session.batch_execute("SET statement_timeout = '300ms'").unwrap();
             let result;
@@ -235,8 +240,9 @@ fn process(pid: i32) -> (char, u64) {
     (fields[0].chars().next().unwrap(), number(11) + number(12))
 }
 
-/// The yardstick is another backend, which is kept busy: a session that looked at the clock in a loop would use about as
-/// much as that one, whatever the machine and its load. One that wakes once a second uses next to nothing.
+/// The yardstick is another backend, which is kept busy: a session that looked at the clock in a
+/// loop would use about as much as that one, whatever the machine and its load. One that wakes once
+/// a second uses next to nothing.
 #[test]
 fn a_waiting_session_sleeps() {
     for reason in REASONS {
@@ -260,7 +266,8 @@ fn a_waiting_session_sleeps() {
     }
 }
 
-/// Sessions that together draw `count` ids in each way, faster than the layout allows, with the real clock.
+/// Sessions that together draw `count` ids in each way, faster than the layout allows, with the
+/// real clock.
 fn saturate(builder: Builder, count: i32, max_borrow: &str) {
     const SESSIONS: i32 = 4;
     let server = builder.set("max_borrow", max_borrow).time_limit().start_with_extension();
@@ -269,7 +276,8 @@ fn saturate(builder: Builder, count: i32, max_borrow: &str) {
     let all = at_once(&server, 4, |_, mut session| {
         let mut ids = Vec::new();
         for number in [each / 2, each - each / 2] {
-            // The clock is read after the draw: no id may be further ahead of it than may be borrowed.
+            // The clock is read after the draw: no id may be further ahead of it than may be
+            // borrowed.
             let sql = format!(
                 "SELECT id, snowflake_timestamp(id) <= clock_timestamp() + interval '{max_borrow} ms'
                  FROM (SELECT snowflake_next() AS id FROM generate_series(1, {number}) OFFSET 0) s"

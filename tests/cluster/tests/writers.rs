@@ -1,5 +1,6 @@
-//! Several servers that write: two that replicate to each other, one that writes through postgres_fdw into another, and a
-//! logical replica that takes over its publisher's number. What they are told is what the README says, word for word.
+//! Several servers that write: two that replicate to each other, one that writes through
+//! postgres_fdw into another, and a logical replica that takes over its publisher's number. What
+//! they are told is what the README says, word for word.
 
 use std::thread;
 
@@ -24,7 +25,8 @@ const REPLICA: &str = "-- On the replica.";
 /// The README's table.
 const ORDERS: &str = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)";
 
-/// How many rows a session of the load inserts at a time, and leaves there. In all, a server's sessions leave 100,000 rows.
+/// How many rows a session of the load inserts at a time, and leaves there. In all, a server's
+/// sessions leave 100,000 rows.
 const INSERTED: usize = 210;
 const LEFT: usize = 200;
 const TURNS: usize = 125;
@@ -90,7 +92,8 @@ fn wait_until_copied(subscriber: &Server) {
     wait_until("the first copy", || session.value(copied) == "true");
 }
 
-/// Waits until a server's subscribers have all that it has written by now, for as long as they get on.
+/// Waits until a server's subscribers have all that it has written by now, for as long as they get
+/// on.
 #[track_caller]
 fn wait_until_sent(publisher: &Server) {
     let mut session = publisher.connect();
@@ -142,8 +145,8 @@ fn wait_until_conflict(server: &Server) {
     wait_until("the conflict", || server.log().contains(words));
 }
 
-/// One session of the load: inserts, changes and deletes, of rows that it has inserted itself, some of it in transactions.
-/// Returns the ids that it has drawn.
+/// One session of the load: inserts, changes and deletes, of rows that it has inserted itself, some
+/// of it in transactions. Returns the ids that it has drawn.
 fn work(session: usize, mut client: Client) -> Vec<i64> {
     let mut drawn = Vec::new();
     for turn in 0..TURNS {
@@ -238,7 +241,8 @@ fn a_row_is_written_only_where_it_was_drawn_and_a_truncate_stays_where_it_was_sa
     assert_eq!(rows(two), [of_two, rows(one)[0]]);
 }
 
-/// Two servers that replicate to each other, then get a second table, with rows, in a later session. Its rows refer to the first's.
+/// Two servers that replicate to each other, then get a second table, with rows, in a later
+/// session. Its rows refer to the first's.
 fn two_writers_of_two_tables() -> [Server; 2] {
     let servers = two_writers();
     join(&servers);
@@ -379,7 +383,8 @@ fn three_servers_replicate_to_each_other_by_subscriptions_with_names_of_their_ow
         for (from, publisher) in servers.iter().enumerate().filter(|(from, _)| *from != to) {
             let name = format!("from_{from}_to_{to}");
             follow_with(subscriber, &recipe(EACH).replace("other_orders", &name), publisher);
-            // One after the other: these servers have one identifier, which the names of the slots of first copies are made of.
+            // One after the other: these servers have one identifier, which the names of the slots
+            // of first copies are made of.
             wait_until_copied(subscriber);
         }
     }
@@ -517,8 +522,8 @@ fn drawn_by(number: u32, session: &mut Client, sql: &str) -> Vec<i64> {
     ids
 }
 
-/// Two servers, the first one with foreign tables in the place of the second one's table, as the README has it. `None`
-/// where there is no postgres_fdw.
+/// Two servers, the first one with foreign tables in the place of the second one's table, as the
+/// README has it. `None` where there is no postgres_fdw.
 fn linked() -> Option<[Server; 2]> {
     let servers = [1, 2].map(|number| Server::builder().set("worker_id", &number.to_string()).start_with_extension());
     let [one, two] = &servers;
@@ -585,8 +590,9 @@ fn a_condition_on_the_time_reaches_the_remote_server_if_it_is_constant() {
     );
 }
 
-/// A subscriber with the number of its publisher, whose rows it has, and which is down. The publisher has drawn at noon,
-/// and some ticks later; the subscriber's clock is years behind until the test sets it. `None` where there is no libfaketime.
+/// A subscriber with the number of its publisher, whose rows it has, and which is down. The
+/// publisher has drawn at noon, and some ticks later; the subscriber's clock is years behind until
+/// the test sets it. `None` where there is no libfaketime.
 fn replica() -> Option<(Server, Vec<i64>)> {
     let publisher = publishing(Server::drawing()).start_frozen(noon())?;
     add_table(&publisher);

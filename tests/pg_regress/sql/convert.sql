@@ -1,4 +1,5 @@
--- Tables that move in: what is run, what is told, and what is refused. (Behaviour on live tables: tests/cluster/tests/convert.rs.)
+-- Tables that move in: what is run, what is told, and what is refused. (Behaviour on live tables:
+-- tests/cluster/tests/convert.rs.)
 \pset format unaligned
 \pset tuples_only on
 

@@ -23,7 +23,8 @@ SELECT snowflake_decode('-0-00000-0000-I-Lo-', 'base32') AS one_one_zero;
 SELECT snowflake_encode(NULL, 'base32') IS NULL, snowflake_encode(1, NULL) IS NULL,
        snowflake_decode(NULL, 'base32') IS NULL, snowflake_decode('1', NULL) IS NULL;
 
--- By name, and of whatever text there is: char(n) without its blanks, a value that is stored elsewhere, or compressed.
+-- By name, and of whatever text there is: char(n) without its blanks, a value that is stored
+-- elsewhere, or compressed.
 SELECT snowflake_decode(encoding => 'base62', text => snowflake_encode(encoding => 'base62', id => 5));
 SELECT snowflake_decode('0IQhh4u4pXQ'::char(20), 'base62'::varchar);
 CREATE TABLE stored (plain text, compressed text);

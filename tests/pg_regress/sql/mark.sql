@@ -49,7 +49,8 @@ SELECT snowflake_last() < snowflake_next() AS ascends;
 SELECT snowflake_accept_layout();
 SELECT snowflake_last() < snowflake_next() AS ascends;
 
--- A superuser who sets the mark back is put right when he commits. (The time in the message is not shown.)
+-- A superuser who sets the mark back is put right when he commits. (The time in the message is not
+-- shown.)
 SET client_min_messages = error;
 SELECT setval('snowflake_mark', 1);
 RESET client_min_messages;

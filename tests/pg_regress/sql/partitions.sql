@@ -26,7 +26,8 @@ INSERT INTO pages VALUES (1, '2026-03-31Z'), (2, '2026-03-31 12:00Z');
 ANALYZE hits, pages;
 SELECT tableoid::regclass, count(*), min(snowflake_timestamp(id)), max(snowflake_timestamp(id)) FROM hits GROUP BY tableoid ORDER BY 1;
 
--- The partitions that a query reads, its conditions, and whether its rows are the same without pushdown.
+-- The partitions that a query reads, its conditions, and whether its rows are the same without
+-- pushdown.
 CREATE FUNCTION pruned(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
     line text;
@@ -119,7 +120,8 @@ INSERT INTO months SELECT snowflake_compose('2026-03-31 23:59:59.999'::timestamp
 SELECT tableoid::regclass FROM months ORDER BY id;
 SET timezone = 'UTC';
 
--- Attach by time: a constraint that says what the bounds say spares the scan of the table, which only the second one needs.
+-- Attach by time: a constraint that says what the bounds say spares the scan of the table, which
+-- only the second one needs.
 CREATE TABLE hits_04 (LIKE hits INCLUDING ALL);
 CREATE TABLE hits_05 (LIKE hits INCLUDING ALL);
 INSERT INTO hits_04 VALUES (snowflake_compose('2026-04-30 23:59:59.999Z', 1023, 4095));

@@ -1,7 +1,9 @@
--- Conditions on an id's time are conditions on the id: each with its plan, and its rows compared with those without pushdown.
+-- Conditions on an id's time are conditions on the id: each with its plan, and its rows compared
+-- with those without pushdown.
 SET timezone = 'UTC';
 SET datestyle = 'ISO';
--- One plan for each thought: tables of wide rows, of which an index reads few, by index scans and nested loops.
+-- One plan for each thought: tables of wide rows, of which an index reads few, by index scans and
+-- nested loops.
 SET enable_bitmapscan = off;
 SET enable_mergejoin = off;
 SET enable_material = off;
@@ -224,11 +226,13 @@ SELECT shown($$SELECT * FROM hits WHERE (snowflake_parse(id, 'snowflake')).creat
 SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id, 'snowflake') >= '2026-01-07Z'$$);
 SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id, 'time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z') <= '2026-01-02Z'$$);
 SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id, 'pgedge') < '2024-01-02Z'$$);
--- A text that is no layout is refused, as without pushdown; a layout that is no constant is left alone.
+-- A text that is no layout is refused, as without pushdown; a layout that is no constant is left
+-- alone.
 EXPLAIN (COSTS off) SELECT * FROM hits WHERE snowflake_timestamp(id, 'twiter') >= '2026-01-07Z';
 SELECT count(*) FROM hits WHERE snowflake_timestamp(id, 'twiter') >= '2026-01-07Z';
 EXPLAIN (COSTS off) SELECT * FROM hits WHERE snowflake_timestamp(id, text) >= '2026-01-07Z';
--- A layout of fewer than 63 bits ends the range of ids, and a domain over bigint is as good as bigint.
+-- A layout of fewer than 63 bits ends the range of ids, and a domain over bigint is as good as
+-- bigint.
 CREATE DOMAIN js_id AS bigint CHECK (VALUE BETWEEN 0 AND 9007199254740991);
 CREATE TABLE js_hits (id js_id PRIMARY KEY, text text);
 INSERT INTO js_hits SELECT snowflake_compose('2026-01-01Z'::timestamptz + n * interval '1 minute', 3, n, 0, 'js53'), rpad('hit', 300)
@@ -251,7 +255,8 @@ SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id) > date '4713-01-
 SELECT shown($$SELECT * FROM js_hits WHERE snowflake_timestamp(id, 'js53') >= '-infinity'$$);
 SELECT shown($$SELECT * FROM js_hits WHERE snowflake_timestamp(id, 'js53') <= 'infinity'$$);
 
--- Microseconds between two ticks: the ids of three ticks, their first and their last, against every time around the second.
+-- Microseconds between two ticks: the ids of three ticks, their first and their last, against every
+-- time around the second.
 CREATE TABLE ticks (layout text, id bigint);
 INSERT INTO ticks SELECT layout, snowflake_min('2026-01-01Z'::timestamptz + n * unit, layout) + last
 FROM (VALUES ('snowflake', interval '1 ms', 4194303), ('sonyflake', '10 ms', 16777215), ('js53', '1 s', 2097151)) l(layout, unit, size),
@@ -272,7 +277,8 @@ FROM (VALUES ('snowflake', interval '1 ms'), ('sonyflake', '10 ms'), ('js53', '1
      LATERAL (SELECT '2026-01-01Z'::timestamptz + n * unit + us * interval '1 us' FROM generate_series(-1, 1) us) i(t)
 GROUP BY layout, operator ORDER BY layout COLLATE "C", operator COLLATE "C";
 
--- The bounds themselves: the first id of a time or later, and of later; the last id before a time, and of that time or before.
+-- The bounds themselves: the first id of a time or later, and of later; the last id before a time,
+-- and of that time or before.
 \pset tuples_only off
 SELECT oid::regprocedure AS function, provolatile AS volatile, proleakproof AS leakproof FROM pg_proc
 WHERE proname IN ('snowflake_from', 'snowflake_after', 'snowflake_before', 'snowflake_until') ORDER BY oid::regprocedure::text COLLATE "C";
@@ -317,7 +323,8 @@ SELECT shown($$SELECT created_at, count(first) FROM hits_of_pages WHERE created_
 DROP VIEW hits_of_pages;
 SELECT shown($$SELECT date_trunc('hour', created_at) AS hour, count(*) FROM timed_hits WHERE created_at >= '2026-01-07 22:00Z' GROUP BY ROLLUP (1)$$);
 
--- Not the time of a row that an outer join makes NULL, though the id is that of another one which it does not.
+-- Not the time of a row that an outer join makes NULL, though the id is that of another one which
+-- it does not.
 SELECT shown($$SELECT h.id FROM hits h LEFT JOIN LATERAL (SELECT snowflake_timestamp(h.id) AS time) s ON h.page = 1
     WHERE s.time >= '2026-01-07 23:00Z' OR h.id < 132300000000000000$$);
 SELECT shown($$SELECT h.id FROM hits h LEFT JOIN LATERAL (SELECT snowflake_timestamp(h.id) AS time FROM pages WHERE number = h.page) s ON true
@@ -325,7 +332,8 @@ SELECT shown($$SELECT h.id FROM hits h LEFT JOIN LATERAL (SELECT snowflake_times
 SELECT shown($$SELECT p.number, t.page FROM pages p LEFT JOIN timed_hits t ON t.page = p.number AND t.id >= 134778087014400000
     WHERE t.created_at >= '2026-01-07 23:30Z' OR p.number = 9$$);
 
--- The recipes: a histogram by hour, the busy curve and the load per worker, pages by time, ids as strings.
+-- The recipes: a histogram by hour, the busy curve and the load per worker, pages by time, ids as
+-- strings.
 SELECT date_trunc('hour', snowflake_timestamp(id)) AS hour, count(*) FROM hits
 WHERE snowflake_timestamp(id) >= '2026-01-07 21:30Z' GROUP BY 1 ORDER BY 1;
 SELECT date_trunc('hour', p.created_at) AS hour, p.worker_id, count(*) FROM hits, snowflake_parse(id) p

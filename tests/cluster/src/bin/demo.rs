@@ -1,7 +1,8 @@
 //! `make demo`: snowflake_id on a throwaway server, as a user would meet it in psql.
 //!
-//! Every statement it shows is what psql ran, and all output is what psql printed. With `KEEP` set in the environment the
-//! server lives on; else nothing stays behind, even after Ctrl-C (see the harness's `scratch`).
+//! Every statement it shows is what psql ran, and all output is what psql printed. With `KEEP` set
+//! in the environment the server lives on; else nothing stays behind, even after Ctrl-C (see the
+//! harness's `scratch`).
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Random tables that refer to each other, of which some are converted: whatever they look like, they become what they would be
-//! if somebody had written them so from the start.
+//! Random tables that refer to each other, of which some are converted: whatever they look like,
+//! they become what they would be if somebody had written them so from the start.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

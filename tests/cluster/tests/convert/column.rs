@@ -87,7 +87,8 @@ b")"#,
     );
 }
 
-/// Three names of 63 bytes, which in one statement would be too long only for those who count on less.
+/// Three names of 63 bytes, which in one statement would be too long only for those who count on
+/// less.
 #[test]
 fn names_as_long_as_they_may_be_are_not_cut() {
     let [schema, table, column] = ["s", "t", "c"].map(|letter| letter.repeat(63));
@@ -120,7 +121,8 @@ fn the_default_is_the_extensions_own_function() {
     assert_eq!(session.value("SELECT id > 2 FROM t"), "true");
 }
 
-/// The caller's search_path may have been set by somebody else: what is called must not depend on it.
+/// The caller's search_path may have been set by somebody else: what is called must not depend on
+/// it.
 #[test]
 fn a_search_path_that_lies_is_not_believed() {
     let database = Database::with(
@@ -171,7 +173,8 @@ fn a_search_path_that_lies_is_not_believed() {
     session.batch_execute("INSERT INTO t SELECT snowflake_next(), 1; INSERT INTO t (r) VALUES (1)").unwrap();
 }
 
-/// By hand they would see them, too, and their authors rely on that. (Except in indexes, from PostgreSQL 17 on.)
+/// By hand they would see them, too, and their authors rely on that. (Except in indexes, from
+/// PostgreSQL 17 on.)
 #[test]
 fn what_runs_inside_the_statements_sees_the_callers_settings() {
     let database = Database::with(
@@ -399,7 +402,8 @@ fn an_owned_sequence_goes_whatever_its_name_and_rights() {
     );
 }
 
-/// A sequence that is still drawn from elsewhere, and a statement that would have to draw from it afterwards.
+/// A sequence that is still drawn from elsewhere, and a statement that would have to draw from it
+/// afterwards.
 #[test]
 fn a_sequence_that_something_else_uses_stays() {
     for (user, draw) in [
@@ -457,7 +461,8 @@ fn an_identity_whose_sequence_something_else_uses_stays() {
     converted(&mut session, "'t', 'id'");
 }
 
-/// A row is stored through the partitioned table or straight into a partition, which has its own copy of the default.
+/// A row is stored through the partitioned table or straight into a partition, which has its own
+/// copy of the default.
 #[test]
 fn a_partitioned_table_draws_in_all_its_parts() {
     assert_becomes(

@@ -8,8 +8,9 @@ use cluster::plans::rows;
 use cluster::{Refusal, Server, refused};
 use postgres::{Client, Error, NoTls};
 
-/// The servers that the tests share, since a start takes longer than most of them: each is started for the first of its
-/// databases. A static is never dropped; the harness's reaper stops them when the process has ended.
+/// The servers that the tests share, since a start takes longer than most of them: each is started
+/// for the first of its databases. A static is never dropped; the harness's reaper stops them when
+/// the process has ended.
 static SERVERS: [LazyLock<Server>; 4] = [const { LazyLock::new(start) }; 4];
 
 /// Not more than can draw in one server.
@@ -89,7 +90,8 @@ impl Database {
         self.connect_and_listen_as(user).0
     }
 
-    /// Connects as the superuser, and collects what the session is told besides results: severity and message.
+    /// Connects as the superuser, and collects what the session is told besides results: severity
+    /// and message.
     #[track_caller]
     pub fn connect_and_listen(&self) -> (Client, Arc<Mutex<Vec<String>>>) {
         self.connect_and_listen_as("postgres")
@@ -136,8 +138,8 @@ impl Database {
         self.server.wait_until_locked(pid);
     }
 
-    /// Expects that a call is refused, with `dry_run` and without, and has changed nothing: no catalog has another row than
-    /// before. Returns what the server said.
+    /// Expects that a call is refused, with `dry_run` and without, and has changed nothing: no
+    /// catalog has another row than before. Returns what the server said.
     #[track_caller]
     pub fn refusal(&self, session: &mut Client, call: &str) -> Refusal {
         let before = catalogs(&mut self.connect());
@@ -149,8 +151,8 @@ impl Database {
         refusal
     }
 
-    /// Expects that a call is refused, and changes nothing, because of objects for which `dry_run` returns statements. Returns what the
-    /// server said, and these.
+    /// Expects that a call is refused, and changes nothing, because of objects for which `dry_run`
+    /// returns statements. Returns what the server said, and these.
     #[track_caller]
     pub fn obstructed(&self, session: &mut Client, call: &str) -> (Refusal, Vec<String>) {
         let before = catalogs(&mut self.connect());
@@ -172,8 +174,8 @@ impl Drop for Database {
     }
 }
 
-/// From PostgreSQL 18 on NOT NULL is a constraint with a name. When a type is changed, PostgreSQL calls that of a table that was
-/// attached as a partition by its parent's.
+/// From PostgreSQL 18 on NOT NULL is a constraint with a name. When a type is changed, PostgreSQL
+/// calls that of a table that was attached as a partition by its parent's.
 fn without_name_of_not_null(line: &str) -> String {
     let parts = line.split_once(" CONSTRAINT ").and_then(|(column, rest)| {
         let (_, rest) = rest.split_once("_not_null NOT NULL")?;
@@ -182,8 +184,8 @@ fn without_name_of_not_null(line: &str) -> String {
     parts.unwrap_or_else(|| line.to_owned())
 }
 
-/// Calls `snowflake_convert` with arguments as SQL writes them, or `snowflake_convert_columns`, if the first is an array. Returns the
-/// statements.
+/// Calls `snowflake_convert` with arguments as SQL writes them, or `snowflake_convert_columns`, if
+/// the first is an array. Returns the statements.
 pub fn convert(session: &mut Client, call: &str) -> Result<Vec<String>, Error> {
     let function = if call.starts_with("ARRAY") { "snowflake_convert_columns" } else { "snowflake_convert" };
     rows(session, &format!("SELECT * FROM public.{function}({call})"))
@@ -198,7 +200,8 @@ pub fn converted(session: &mut Client, call: &str) -> Vec<String> {
     }
 }
 
-/// What the catalogs say about everything that is not PostgreSQL's own, numbers of objects and files included.
+/// What the catalogs say about everything that is not PostgreSQL's own, numbers of objects and
+/// files included.
 #[track_caller]
 pub fn catalogs(session: &mut Client) -> Vec<String> {
     // Not what statistics, vacuum and the first use of an index leave there.
@@ -238,8 +241,9 @@ pub fn side(schema: &str, after: bool) -> String {
     text
 }
 
-/// Asserts that the calls make of a schema's left sides its right sides, that a dry run changes nothing and returns the same
-/// statements, and that these have the same effect when they are run by hand. Returns the database that was converted.
+/// Asserts that the calls make of a schema's left sides its right sides, that a dry run changes
+/// nothing and returns the same statements, and that these have the same effect when they are run
+/// by hand. Returns the database that was converted.
 #[track_caller]
 pub fn assert_becomes(schema: &str, calls: &[&str]) -> Database {
     let wanted = Database::with(&side(schema, true)).dump();

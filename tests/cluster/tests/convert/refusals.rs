@@ -1,4 +1,5 @@
-//! Who may convert what, and what stands in the way. A refusal says what to do, and nothing is changed by it.
+//! Who may convert what, and what stands in the way. A refusal says what to do, and nothing is
+//! changed by it.
 
 use cluster::drawing::noon;
 use cluster::{Draw, Refusal, Server, refused};
@@ -119,7 +120,8 @@ const OBSTACLES: [(&str, &str, &str); 31] = [
     ),
 ];
 
-/// On the column itself, on one that refers to it, and on one that inherits from it, which would be widened with it.
+/// On the column itself, on one that refers to it, and on one that inherits from it, which would be
+/// widened with it.
 #[test]
 fn what_depends_on_the_columns_type_is_named_and_may_be_removed() {
     let tables = "CREATE TABLE app.n (n integer);
@@ -249,7 +251,8 @@ fn a_catalog_of_postgresql_is_not_a_table_of_ones_own() {
     }
 }
 
-/// Its default could only draw what it may not refer to; an integer column that refers is widened with the one it refers to.
+/// Its default could only draw what it may not refer to; an integer column that refers is widened
+/// with the one it refers to.
 #[test]
 fn a_column_that_refers_to_another_is_refused_and_that_table_is_named() {
     let database = Database::with(
@@ -323,7 +326,8 @@ fn a_column_must_be_there_and_of_an_integer_type() {
     assert!(refusal.hint.is_some(), "{refusal:?}");
 }
 
-/// Not even for as long as it takes to say no: the tables are in use, and a request for a lock would queue up all others.
+/// Not even for as long as it takes to say no: the tables are in use, and a request for a lock
+/// would queue up all others.
 #[test]
 fn who_does_not_own_the_table_is_refused_at_once() {
     let database = Database::with("");
@@ -359,7 +363,8 @@ fn who_does_not_own_the_table_is_refused_at_once() {
     converted(&mut session, "'mine', 'id', true");
 }
 
-/// Also where a table is altered only because of another: a part of it, or one whose foreign key is made anew.
+/// Also where a table is altered only because of another: a part of it, or one whose foreign key is
+/// made anew.
 #[test]
 fn who_does_not_own_all_that_changes_is_refused_at_once() {
     for schema in [

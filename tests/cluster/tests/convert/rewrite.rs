@@ -252,7 +252,8 @@ fn a_partitioned_table_that_refers_to_a_partitioned_one_is_widened() {
     assert_becomes(&format!("{PARTITIONED}{refers}"), &["'t', 'id', true"]);
 }
 
-/// A key of a part alone, and a part that refers alone: their columns can be changed only with the whole.
+/// A key of a part alone, and a part that refers alone: their columns can be changed only with the
+/// whole.
 #[test]
 fn a_foreign_key_of_a_part_or_to_a_part_is_found() {
     let refers = "CREATE TABLE app.child (part integer, day date, t {integer -> bigint}) PARTITION BY LIST (part);

@@ -1,11 +1,12 @@
-//! Many columns at once: one plan, in which each table is rewritten at most once; and the script that a dry run returns where views
-//! and the like depend on columns to be widened.
+//! Many columns at once: one plan, in which each table is rewritten at most once; and the script
+//! that a dry run returns where views and the like depend on columns to be widened.
 
 use cluster::{Draw, Running, refused};
 
 use crate::database::{Database, assert_becomes, assert_same, catalogs, convert, converted, side};
 
-/// Three keys in a chain, a table between two of them, one that refers to itself, and one that only refers.
+/// Three keys in a chain, a table between two of them, one that refers to itself, and one that only
+/// refers.
 const SIX: &str = "
     CREATE TABLE app.customers (id {serial -> bigint DEFAULT snowflake_next()} PRIMARY KEY, name text);
     CREATE TABLE app.orders (id {integer GENERATED ALWAYS AS IDENTITY -> bigint DEFAULT snowflake_next()} PRIMARY KEY,
@@ -26,8 +27,9 @@ const KEYS: &str = "ARRAY['app.customers.id', 'app.orders.id', 'app.items.id', '
 
 const TABLES: [&str; 6] = ["customers", "orders", "items", "labels", "labelled", "notes"];
 
-/// Whatever PostgreSQL does not change the type under, each with an owner, rights, a comment and settings where it has such; and what
-/// depends on that in turn. The roles are the whole server's, and another database may make them at the same moment.
+/// Whatever PostgreSQL does not change the type under, each with an owner, rights, a comment and
+/// settings where it has such; and what depends on that in turn. The roles are the whole server's,
+/// and another database may make them at the same moment.
 const IN_THE_WAY: &str = r#"
     DO $$BEGIN CREATE ROLE keeper; EXCEPTION WHEN duplicate_object OR unique_violation THEN END$$;
     DO $$BEGIN CREATE ROLE reader; EXCEPTION WHEN duplicate_object OR unique_violation THEN END$$;
@@ -387,8 +389,8 @@ fn every_column_that_is_too_narrow_is_named() {
     }
 }
 
-/// A sequence that a column owns and another one draws from is not needed when both are converted, in whatever order.
-/// In a dry run and in the call: nobody has to call again for each.
+/// A sequence that a column owns and another one draws from is not needed when both are converted,
+/// in whatever order. In a dry run and in the call: nobody has to call again for each.
 #[test]
 fn all_that_forbids_a_conversion_is_named_at_once() {
     let database = Database::with(

@@ -1,5 +1,5 @@
-//! Other sessions, which insert into, lock, change or convert the same tables at the same time; and transactions that come to
-//! nothing.
+//! Other sessions, which insert into, lock, change or convert the same tables at the same time; and
+//! transactions that come to nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -21,7 +21,8 @@ fn wait_in(database: &Database, session: Client, call: &str) -> Running {
     waiting
 }
 
-/// With plans that were made before, and in every way of inserting. A row of the child locks the child first, then the parent.
+/// With plans that were made before, and in every way of inserting. A row of the child locks the
+/// child first, then the parent.
 #[test]
 fn sessions_that_insert_meanwhile_lose_nothing() {
     let database = Database::with(FAMILY);
@@ -77,7 +78,8 @@ fn sessions_that_insert_meanwhile_lose_nothing() {
     assert!(told[0] < 1000 && *told.last().unwrap() > 1000);
 }
 
-/// Who stores it has the child first and then looks at the parent. The call must not hold that one by then.
+/// Who stores it has the child first and then looks at the parent. The call must not hold that one
+/// by then.
 #[test]
 fn a_row_that_is_being_stored_in_a_child_is_waited_for() {
     let database = Database::with(FAMILY);
@@ -89,7 +91,8 @@ fn a_row_that_is_being_stored_in_a_child_is_waited_for() {
     assert_eq!(user.value("SELECT count(*) FROM child"), "1");
 }
 
-/// What a row needs before and after: whoever has the first must get the second, though the call waits for the first.
+/// What a row needs before and after: whoever has the first must get the second, though the call
+/// waits for the first.
 #[test]
 fn whoever_has_what_the_call_waits_for_gets_the_rest() {
     for (schema, first, then) in [
@@ -261,7 +264,8 @@ fn a_change_that_takes_the_ground_from_under_the_call_is_an_error() {
     }
 }
 
-/// Neither rows nor foreign keys that were committed since would be found, though the table that it leaves has them.
+/// Neither rows nor foreign keys that were committed since would be found, though the table that it
+/// leaves has them.
 #[test]
 fn a_transaction_that_does_not_see_what_others_commit_is_refused() {
     let database = Database::with(FAMILY);

@@ -1,5 +1,5 @@
-//! What a column holds must be below what it will draw, or one day the two meet. Which rows that is asked of must not depend on
-//! who asks, nor on when.
+//! What a column holds must be below what it will draw, or one day the two meet. Which rows that is
+//! asked of must not depend on who asks, nor on when.
 
 use cluster::drawing::noon;
 use cluster::{Draw, Refusal, Running, Server, refused};
@@ -21,7 +21,8 @@ fn the_last_id_drawn_may_be_stored_already_and_the_next_one_not() {
     // Ahead of the clock, which stands still.
     session.batch_execute("INSERT INTO t SELECT snowflake_batch(20000)").unwrap();
     converted(&mut session, "'t', 'id'");
-    // A conversion draws itself, so that some ids that were to come at first are not when it is done.
+    // A conversion draws itself, so that some ids that were to come at first are not when it is
+    // done.
     let mut refusals = 0;
     for ahead in [1, 2, 3, 5, 10, 1000, 10_000] {
         let id = session.draw() + ahead;
@@ -85,7 +86,8 @@ fn a_value_from_the_future_is_found_wherever_it_is() {
     }
 }
 
-/// A policy that hides rows from the table's owner would hide them from the look at the values as well.
+/// A policy that hides rows from the table's owner would hide them from the look at the values as
+/// well.
 #[test]
 fn where_the_owner_may_not_see_all_rows_nothing_is_converted() {
     let database = Database::with(
@@ -127,7 +129,8 @@ fn a_value_that_is_committed_while_the_call_waits_counts() {
     assert_eq!(database.connect().ids("INSERT INTO t DEFAULT VALUES RETURNING id").unwrap(), [1]);
 }
 
-/// The backup worker's ids are borrowed from ticks in which the worker's own are still to come, and these are lower.
+/// The backup worker's ids are borrowed from ticks in which the worker's own are still to come, and
+/// these are lower.
 #[test]
 fn an_id_that_the_other_lane_has_still_to_draw_is_refused() {
     let Some(server) = Server::drawing().set("backup_worker", "on").start_frozen(noon()) else { return };

@@ -1,4 +1,5 @@
-//! What an id's time is compared with: around the ticks, at the ends of everything, and of every kind that a query can name.
+//! What an id's time is compared with: around the ticks, at the ends of everything, and of every
+//! kind that a query can name.
 
 use super::queries::{Item, Writer};
 use super::world::{literal, time_of};

@@ -1,4 +1,5 @@
-//! The grammar: statements with conditions on an id's time, in all the places where a condition can stand.
+//! The grammar: statements with conditions on an id's time, in all the places where a condition can
+//! stand.
 
 use std::fmt;
 use std::slice::from_ref as only;
@@ -16,7 +17,8 @@ pub enum Spelling {
     Bound,
     /// The same, but a tick too late.
     BoundOneTickLate,
-    /// The same, but with the one bound in the place of the other: wrong only if the bound is the start of a tick.
+    /// The same, but with the one bound in the place of the other: wrong only if the bound is the
+    /// start of a tick.
     OtherBound,
 }
 
@@ -197,7 +199,8 @@ impl<'a> Writer<'a> {
         self.comparison(time, operator, &moment, flipped)
     }
 
-    /// An id's time against a moment, in the spelling asked for. Draws no random number: every spelling is of one query.
+    /// An id's time against a moment, in the spelling asked for. Draws no random number: every
+    /// spelling is of one query.
     fn comparison(&self, time: &Time, operator: &str, moment: &str, flipped: bool) -> String {
         let (Some(id), true) = (&time.id, self.spelling != Spelling::Time) else {
             return match (flipped, operator) {
@@ -320,7 +323,8 @@ impl<'a> Writer<'a> {
         (4, format!("SELECT {}, l.* FROM {a} {join} {lateral} ON true WHERE {outer}", a.columns()))
     }
 
-    /// A time that is computed in a subquery, which an outer join may make NULL though the id is there.
+    /// A time that is computed in a subquery, which an outer join may make NULL though the id is
+    /// there.
     fn computed(&mut self) -> (usize, String) {
         let (a, b) = (self.item(), self.item());
         let (time, moment) = (self.time(&a).sql, self.constant(&a, a.relation.of));
@@ -410,7 +414,8 @@ impl<'a> Writer<'a> {
 
     // Statements that write
 
-    /// A statement that writes, and the table it changes. What it writes does not depend on the order of rows.
+    /// A statement that writes, and the table it changes. What it writes does not depend on the
+    /// order of rows.
     fn change(&mut self) -> (String, String) {
         let is_upsert = self.random.one_in(8);
         let a = self.item_of(|relation| relation.writes == Writes::Key || relation.writes == Writes::Yes && !is_upsert);

@@ -1,4 +1,5 @@
-//! What queries are asked of: layouts, ids that lie where bounds fall, and relations of every kind that hold them.
+//! What queries are asked of: layouts, ids that lie where bounds fall, and relations of every kind
+//! that hold them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,8 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// An instant at the start of one of the ticks, in the microseconds of a layout that reads these ids.
+    /// An instant at the start of one of the ticks, in the microseconds of a layout that reads
+    /// these ids.
     pub fn tick_us(&self, reader: &Layout, random: &Random) -> i128 {
         let id = random.pick(&self.ids);
         i128::from(reader.created_at_ms(id).expect("the reader is as wide")) * 1000
@@ -32,7 +34,8 @@ pub enum Writes {
     Key,
 }
 
-/// A table or a view: `id bigint, n integer, ts timestamptz, d date, w timestamp`, and perhaps `created_at`.
+/// A table or a view: `id bigint, n integer, ts timestamptz, d date, w timestamp`, and perhaps
+/// `created_at`.
 pub struct Relation {
     pub name: String,
     /// Whose ids it holds: an index into [`World::ids`].
@@ -108,7 +111,8 @@ const VIEWS: [&str; 11] = [
      UNION ALL SELECT NULL, n, ts, d, w FROM {two}",
 ];
 
-/// Instants around which ids lie: changes of the clock in zones that queries use, midnights, a leap day.
+/// Instants around which ids lie: changes of the clock in zones that queries use, midnights, a leap
+/// day.
 const CENTRES: [&str; 8] = [
     "2025-10-26T01:00:00Z",
     "2026-03-29T01:00:00Z",
@@ -286,7 +290,8 @@ pub fn time_of(id: &str, layout: &str, is_servers: bool, random: &Random) -> Str
     }
 }
 
-/// A literal of a type for an instant in microseconds since 1970, in UTC and within the type's range.
+/// A literal of a type for an instant in microseconds since 1970, in UTC and within the type's
+/// range.
 pub fn literal(kind: &str, us: i128) -> String {
     // What a layout's last tick leaves room for, and the year 1.
     let us = us.clamp(-62_135_596_800_000_000, 9_224_318_015_999_999_999);
