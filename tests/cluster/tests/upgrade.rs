@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 use cluster::drawing::{HOUR_MS, noon};
 use cluster::marks::stored;
 use cluster::plans::rows;
-use cluster::{Draw, Server, Shutdown, assert_ascending, plan};
+use cluster::{Draw, Server, assert_ascending, plan};
 use postgres::Client;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -222,7 +222,9 @@ const BY_TIME: &str = "SELECT count(*) FROM t WHERE snowflake_timestamp(id) >= '
 fn sessions_draw_on_while_their_database_is_updated() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     for (number, version) in earlier_versions(&mut server.connect()).iter().enumerate() {
-        server.freeze_clock(noon());
+        // Later than all that the round before has drawn: the databases share the server's lanes.
+        let now_ms = noon() + number as i64 * 2 * HOUR_MS;
+        server.freeze_clock(now_ms);
         let name = format!("old_{number}");
         let mut owner = database(&server, &name, version, "public");
         owner.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next(), n int)").unwrap();
@@ -263,7 +265,7 @@ fn sessions_draw_on_while_their_database_is_updated() {
             assert_eq!(plan(session, BY_TIME), planned, "from {version}");
         }
         assert_eq!(owner.value("SELECT (snowflake_parse(max(id))).worker_id FROM t"), "5");
-        server.assert_remembers(&name, noon(), *ids.last().unwrap());
+        server.assert_remembers(&name, now_ms, *ids.last().unwrap());
     }
 }
 
@@ -272,15 +274,16 @@ fn sessions_draw_on_while_their_database_is_updated() {
 fn a_database_that_nobody_has_updated_yet_draws_and_reads_with_the_new_library() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     for (number, version) in earlier_versions(&mut server.connect()).iter().enumerate() {
-        server.freeze_clock(noon());
+        // Later than all that the round before has drawn: the databases share the server's lanes.
+        let now_ms = noon() + number as i64 * 2 * HOUR_MS;
+        server.freeze_clock(now_ms);
         let name = format!("old_{number}");
         let mut session = database(&server, &name, version, "public");
         session.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next(), n int)").unwrap();
         let mut ids = session.ids("INSERT INTO t SELECT FROM generate_series(1, 1000) RETURNING id").unwrap();
-        server.stop(Shutdown::Fast);
         // At its start a server counts as drawn what an earlier one can have drawn, up to a second
         // and more ahead.
-        server.start_again_at(noon() + HOUR_MS);
+        server.restart_at(now_ms + HOUR_MS);
         let mut session = server.connect_to(&name);
         ids.push(session.draw());
         ids.extend(session.draw_batch(100));
@@ -300,7 +303,7 @@ fn a_database_that_nobody_has_updated_yet_draws_and_reads_with_the_new_library()
         session.batch_execute(&format!("SELECT snowflake_advance({last})")).unwrap();
         assert!(session.draw() > last);
         assert_eq!(session.value("SELECT extversion FROM pg_extension WHERE extname = 'snowflake_id'"), *version);
-        server.assert_remembers(&name, noon() + HOUR_MS, last);
+        server.assert_remembers(&name, now_ms + HOUR_MS, last);
     }
 }
 
