@@ -1,8 +1,9 @@
-//! How far `snowflake_advance` reaches: no further ahead of the clock than that may jump, unless it
-//! is forced. And what the refusal of a draw says about an advance that went too far, or a clock
-//! that is behind: when ids are drawn again, and the way out.
+//! How far `snowflake_advance` reaches: no further ahead of the clock than the clock may jump,
+//! unless it is forced. After an advance that went too far, or with a clock that is behind, the
+//! refusal of a draw says when ids are drawn again, and what the way out is.
 //!
-//! What an advance does within that bound is in `mark.rs`, who may call it in `clock_jump.rs`.
+//! `mark.rs` tests what an advance does within that bound. `clock_jump.rs` tests which roles may
+//! call it.
 
 use cluster::drawing::{DAY_MS, HOUR_MS, noon};
 use cluster::marks::{MARK_AHEAD_MS, MAX_BORROW_MS, behind_the_mark_ms, end_ms, start_ms, worker};
@@ -25,7 +26,7 @@ fn force(session: &mut Client, id: i64) {
     session.execute("SELECT snowflake_advance($1, true)", &[&id]).unwrap();
 }
 
-/// Asserts that an advance is refused with both times, and changes nothing.
+/// Asserts that an advance is refused in a message with both times, and changes nothing.
 #[track_caller]
 fn assert_too_far(session: &mut Client, id: i64, id_ms: i64, now_ms: i64, most_ms: i64) {
     let marks = (session.mark_ms(), session.backup_mark_ms());
@@ -45,7 +46,7 @@ fn the_greatest_number_is_refused_and_the_database_goes_on_drawing() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     let mut session = server.connect();
     let before = session.draw();
-    // One such value among the ids of a table is enough.
+    // One such value in a table is enough for `max(id)`.
     session.batch_execute("CREATE TABLE t (id bigint DEFAULT snowflake_next())").unwrap();
     session.batch_execute("INSERT INTO t DEFAULT VALUES; INSERT INTO t VALUES (9223372036854775807)").unwrap();
     let end = instant("2094-09-07T15:47:35.551Z");
@@ -56,7 +57,7 @@ fn the_greatest_number_is_refused_and_the_database_goes_on_drawing() {
         assert!(id > before);
         assert_eq!(start_ms("snowflake", id), noon());
     }
-    // As the README says.
+    // The README's recipe.
     session
         .batch_execute("SELECT snowflake_advance(max(id)) FROM t WHERE id < snowflake_min(now() + interval '1 day')")
         .unwrap();
@@ -75,7 +76,7 @@ fn the_bound_is_how_far_the_clock_may_jump_and_a_day_where_that_is_anywhere() {
             let last = id_at(layout, noon() + most_ms);
             try_advance(&mut session, last).unwrap();
             assert_eq!(session.mark_ms(), Some(end_ms(layout, last)), "{layout} {setting}");
-            // The clock is what counts, not what was advanced to before.
+            // The bound depends on the clock, not on an earlier advance.
             assert_too_far(&mut session, id_at(layout, beyond), beyond, noon(), most_ms);
             server.freeze_clock(noon() + tick_ms);
             try_advance(&mut session, id_at(layout, beyond)).unwrap();
@@ -102,7 +103,7 @@ fn what_is_forced_is_advanced_to_and_ids_are_drawn_again_when_the_clock_is_there
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     let mut session = server.connect();
     session.draw();
-    // Also if it is rolled back, as any advance.
+    // Like any advance, it stays when it is rolled back.
     let id = id_at("snowflake", noon() + 30 * DAY_MS);
     session.batch_execute("BEGIN").unwrap();
     force(&mut session, id);
@@ -114,39 +115,39 @@ fn what_is_forced_is_advanced_to_and_ids_are_drawn_again_when_the_clock_is_there
     server.crash();
     server.start_again_at(noon());
     behind_the_mark_ms(&server.refused_draw("SELECT snowflake_next()"));
-    // A server that has drawn would take it for a jump.
+    // A server that has drawn would take this step for a jump of the clock.
     server.restart_at(noon() + 30 * DAY_MS);
     let mut session = server.connect();
     assert!(session.draw() > id);
-    // What may be advanced to anyway may be forced, too.
+    // Force also works where it is not needed.
     let id = id_at("snowflake", noon() + 30 * DAY_MS + 50);
     force(&mut session, id);
     assert!(session.draw() > id);
 }
 
-/// When ids are drawn again, by a refusal that names an advance as a possible cause; and whether it
-/// names the way out.
+/// Reads from a refusal when ids are drawn again, and whether it names the way out. It must name an
+/// advance as a possible cause.
 #[track_caller]
 fn told(refusal: &Refusal) -> (i64, bool) {
     let detail = refusal.detail.as_deref().unwrap_or_default();
     let told = detail.split_once("Ids are drawn again from ").and_then(|(_, rest)| rest.strip_suffix(" on."));
     let hint = refusal.hint.as_deref().unwrap_or_default();
     assert!(hint.contains("snowflake_advance()"), "{hint}");
-    // Nobody is told to wait for days.
+    // The hint does not advise a wait of days.
     assert_ne!(hint.contains("\"snowflake_id.on_rollback\""), hint.contains("snowflake_reset_mark()"), "{hint}");
     (instant(told.unwrap_or_else(|| panic!("{refusal:?}"))), hint.contains("snowflake_reset_mark()"))
 }
 
 #[test]
 fn a_refused_draw_says_when_ids_are_drawn_again_after_an_advance_and_is_right() {
-    // Up to a minute away there is nothing to do but to wait.
+    // Within a minute, waiting is the only advice.
     for (wait_ms, names_the_way_out) in [(30_000, false), (60_000, false), (60_001, true), (3650 * DAY_MS, true)] {
-        // The clock is to go there in one step.
+        // Without a guard the clock may reach that instant in one step.
         let Some(server) = Server::drawing().set("max_clock_jump", "0").start_frozen(noon()) else { return };
         let mut session = server.connect();
         session.draw();
         let again_ms = noon() + wait_ms;
-        // The end of the tick is what has to be reached, and what may be borrowed is not.
+        // The clock has to reach the end of the tick, less what may be borrowed.
         let id = id_at("snowflake", again_ms + MAX_BORROW_MS - 1);
         force(&mut session, id);
         for sql in ["SELECT snowflake_next()", "SELECT * FROM snowflake_batch(2)"] {
@@ -154,7 +155,7 @@ fn a_refused_draw_says_when_ids_are_drawn_again_after_an_advance_and_is_right() 
             assert_eq!(behind_the_mark_ms(&refusal), wait_ms + MAX_BORROW_MS);
             assert_eq!(told(&refusal), (again_ms, names_the_way_out), "{refusal:?}");
         }
-        // So near is what a start may find, and is waited for.
+        // A start may find a mark as near as this, and waits for it.
         server.freeze_clock(again_ms - MARK_AHEAD_MS - 2);
         assert_eq!(told(&refused(session.try_draw())), (again_ms, false));
         server.freeze_clock(again_ms);
@@ -177,7 +178,7 @@ fn a_refused_draw_says_when_ids_are_drawn_again_after_a_clock_set_back_and_is_ri
     }
 }
 
-/// As the hint says: another number, a restart, and a mark that begins anew.
+/// The way out that the hint names: another worker number, a restart, and a mark that begins anew.
 #[test]
 fn an_advance_that_went_too_far_has_a_way_out() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };

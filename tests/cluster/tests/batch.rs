@@ -1,7 +1,7 @@
-//! `snowflake_batch`: how many ids, in which order, and what two sessions that draw at once leave
-//! to each other.
+//! `snowflake_batch`: how many ids it returns, in which order, and what two sessions that draw at
+//! once leave to each other.
 //!
-//! Where the numbers of the ids themselves matter, the clock is frozen.
+//! The clock is frozen where the ids themselves matter.
 
 use cluster::drawing::noon;
 use cluster::{Draw, Running, Server, assert_ascending, assert_unique, refused, wait_until};
@@ -23,7 +23,7 @@ fn a_batch_has_exactly_as_many_ids_as_were_asked_for() {
     let server = Server::drawing().start_with_extension();
     let mut session = server.connect();
     let mut all = Vec::new();
-    // Around a run's length and a tick's, and a million.
+    // Counts around the length of a run and of a tick, and a million.
     for count in [0, 1, 2, 15, 255, 256, 257, 512, 513, 4095, 4096, 4097, 1_000_000] {
         for sql in ["SELECT * FROM snowflake_batch($)", "SELECT snowflake_batch($)"] {
             let ids = session.ids(&sql.replace('$', &count.to_string())).unwrap();
@@ -84,7 +84,7 @@ fn without_a_count_there_is_no_id() {
 fn limit_stops_a_batch() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     let mut session = server.connect();
-    // Two thousand million would need hours of a frozen clock; three need one run.
+    // 2,000,000,000 ids would need hours, and the clock is frozen; three ids need one run.
     let ids = session.ids("SELECT snowflake_batch(2147483647) LIMIT 3").unwrap();
     assert_eq!(ids, [ids[0], ids[0] + 1, ids[0] + 2]);
     assert_eq!(session.value("snowflake_last()"), ids[2].to_string());
@@ -109,7 +109,7 @@ fn batches_of_two_sessions_interleave() {
         let mut sessions = [server.connect(), server.connect()];
         sessions.iter_mut().for_each(|session| open(session, i32::try_from(2 * run + 1).unwrap()));
 
-        // In turns; each fetch but the first runs over the end of a run by one.
+        // The sessions take turns. Each fetch but the first needs one id of the next run.
         let mut drawn = [Vec::new(), Vec::new()];
         for count in [1, run, run, run] {
             for (session, drawn) in sessions.iter_mut().zip(&mut drawn) {
@@ -123,7 +123,7 @@ fn batches_of_two_sessions_interleave() {
             let start = usize::try_from(first).unwrap() + number * run;
             start..start + length
         };
-        // The last run of each session is the one id that was left.
+        // The last run of each session is the one id that is left in the tick.
         let one = run_number(0, run).chain(run_number(2, run)).chain(run_number(4, 1));
         let other = run_number(1, run).chain(run_number(3, run)).chain(run_number(4, 2).skip(1));
         assert_eq!(sequences, [one.collect::<Vec<_>>(), other.collect()], "{layout_name}");
@@ -162,7 +162,7 @@ fn a_waiting_batch_can_be_cancelled_in_the_middle() {
     let (mut session, result) = waiting.end();
     assert_eq!(refused(result).sqlstate, "57014");
     assert_eq!(session.value("snowflake_last()"), (first + 60).to_string());
-    // What is left of the tick serves who asks for less.
+    // The rest of the tick serves a session that asks for fewer ids.
     assert_eq!(session.draw_batch(3), [61, 62, 63].map(|number| first + number));
     server.freeze_clock(noon() + 1000);
     let ids = session.draw_batch(64);

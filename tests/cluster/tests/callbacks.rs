@@ -1,9 +1,9 @@
-//! Places for callbacks, of which a process has few, for PostgreSQL and all libraries together: how
-//! many of them are left for others in a process that draws, plans, converts or replicates. One too
-//! many ends the process.
+//! A process has few places for callbacks, which PostgreSQL and all libraries share; one callback
+//! too many ends the process. These tests measure how many places are left for others in a process
+//! that draws, plans, converts or replicates.
 //!
-//! A library (`libraries/taker.c`) takes as many as it is told to. What it can take without harm
-//! must be what it can take where there is no snowflake_id.
+//! A library (`libraries/taker.c`) takes as many places as it is told to. It must be able to take
+//! as many as in a process without snowflake_id.
 
 use std::path::{Path, PathBuf};
 
@@ -28,13 +28,14 @@ fn most(kind: (&str, usize), mut work: impl FnMut(usize) -> bool) -> usize {
     most
 }
 
-/// The most places of a kind that sessions can have lost, and run these statements.
+/// The most places of a kind that the taker can take from sessions so that these statements still
+/// run.
 #[track_caller]
 fn most_in_session(server: &Server, taker: &Path, kind: (&str, usize), statements: &[&str]) -> usize {
     most(kind, |places| {
         let session = server.connection().options(&options(taker, kind, places)).connect(NoTls);
         let run = |session: &mut Client| statements.iter().all(|sql| session.simple_query(sql).is_ok());
-        // Nothing is to stay of an attempt that fails half-way, or of one that does not.
+        // No attempt leaves anything behind, whether it fails or not.
         session.is_ok_and(|mut session| session.batch_execute("BEGIN").is_ok() && run(&mut session))
     })
 }
@@ -69,7 +70,7 @@ const WITH_IDS: [&str; 9] = [
     "SELECT snowflake_convert('to_convert', 'id')",
 ];
 
-/// The same with what PostgreSQL offers, so that it takes for itself what it takes for the above.
+/// The same with PostgreSQL's own features, for which PostgreSQL takes the same places for itself.
 const WITHOUT_IDS: [&str; 9] = [
     "SELECT nextval('numbered_id_seq')",
     "SELECT count(*), max(id) FROM generate_series(1, 300) id",
@@ -108,8 +109,8 @@ fn only_a_session_that_plans_a_condition_on_the_time_takes_places_for_changes_of
     assert_eq!(of(&["SELECT nextval('numbered_id_seq')"]), of(&["SELECT snowflake_next()"]));
 }
 
-/// The most places for changes of relations that a walsender can have lost, and send changes of a
-/// table and its definition.
+/// The most places for relation changes that the taker can take from a walsender which still sends
+/// changes of a table and of its definition.
 #[track_caller]
 fn most_in_walsender(server: &Server, taker: &Path, table: &str) -> usize {
     let mut session = server.connect();
@@ -145,8 +146,8 @@ fn most_in_walsender(server: &Server, taker: &Path, table: &str) -> usize {
     })
 }
 
-/// With Citus, whose walsenders take most of them, two places less than these ended each split of a
-/// shard under writes.
+/// With two places fewer, each split of a shard under writes failed with Citus, whose walsenders
+/// take most of the places.
 #[test]
 fn a_walsender_that_sends_ids_takes_no_place_for_changes_of_relations() {
     let Some((server, taker)) = server_with_tables() else { return };

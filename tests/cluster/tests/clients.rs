@@ -1,5 +1,5 @@
-//! The clients that people use, each with the program that the README shows for it, and with what
-//! else such a program meets.
+//! PostgreSQL clients: each runs the program that the README shows for it, and meets the errors
+//! that such a program can meet.
 //!
 //! The programs are in `tests/clients`, a directory for each client: `recipe` is what the README
 //! shows, word for word, and `check` runs it and asserts what came of it.
@@ -11,7 +11,7 @@ use std::path::Path;
 use cluster::readme::{Block, blocks};
 use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
 
-/// What the README shows, and in which language its block is.
+/// The file with what the README shows, and the language of the README's block.
 const RECIPES: [(&str, &str); 13] = [
     ("psycopg/recipe.py", "python"),
     ("sqlalchemy/recipe.py", "python"),
@@ -28,7 +28,7 @@ const RECIPES: [(&str, &str); 13] = [
     ("rust/recipe.rs", "rust"),
 ];
 
-/// A server with ids of `layout`, in which its number shows.
+/// A server with ids of `layout`. The ids show its worker number.
 fn application_of(layout: &str) -> Application {
     Application::start(Server::builder().config("snowflake_id.worker_id", "5").config("snowflake_id.layout", layout))
 }
@@ -44,7 +44,7 @@ fn run(language: Language, client: &str, file: &str) {
     }
 }
 
-/// Creates the table that the README begins with, and leaves it to the application.
+/// Creates the table that the README begins with, and makes the application its owner.
 fn create_orders(application: &Application) {
     let orders = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)";
     application.connect_as_app().batch_execute(orders).expect("the database is new");
@@ -124,7 +124,7 @@ fn django_creates_the_extension_by_a_migration_also_in_its_test_database() {
     assert_eq!(superuser.connect().value("SELECT count(snowflake_next())"), "1");
     tests_run(&superuser);
 
-    // Where the role is no superuser, the new database has the extension from template1.
+    // The role is not a superuser, so the new database gets the extension from template1.
     let ordinary = application();
     ordinary.connect().batch_execute("ALTER ROLE app CREATEDB").expect("the superuser may");
     ordinary.server().connect_to("template1").batch_execute("CREATE EXTENSION snowflake_id").expect("it is installed");
@@ -209,12 +209,13 @@ fn activerecord_inserts_rows_and_keeps_the_default_in_its_schema_dump() {
     let parcels = ordinary.connect().query("SELECT id FROM parcels ORDER BY id", &[]).expect("there is the table");
     ids.splice(1..1, parcels.iter().map(|row| row.get(0)));
     assert_eq!(ids.len(), 5);
-    // What is no number is said by the migration.
+    // The migration reports a value that is not a number.
     let printed: Vec<i64> = printed.lines().filter_map(|line| line.parse().ok()).collect();
     assert_eq!(printed, ids);
 
     let superuser = application();
-    // The recipe creates the extension; so does the dump, in a database that the check makes.
+    // The recipe creates the extension. The dump creates it too, in a database that the check
+    // makes.
     superuser.connect().batch_execute("DROP EXTENSION snowflake_id; ALTER ROLE app SUPERUSER").expect("it is unused");
     program.run(&superuser, &["check.rb"]);
 }

@@ -1,5 +1,5 @@
-//! A clock that is set back or forward, a little or by hours, and one outside the layout's time:
-//! what is borrowed, what is refused, what waits, and that no id comes twice in any case.
+//! A clock that is set back or jumps, a little or by hours, or stands outside the layout's time:
+//! what is borrowed, what is refused and what waits. No id comes twice in any case.
 //!
 //! Most tests freeze the clock and step between instants, so that every number in a message is
 //! certain.
@@ -17,7 +17,7 @@ use snowflake_core::clock::Utc;
 use snowflake_core::generator::first_sequence;
 use snowflake_core::layout::Layout;
 
-/// When an id was drawn by its own account, in milliseconds since 1970.
+/// The time that an id holds, in milliseconds since 1970.
 fn created_at(layout: &str, id: i64) -> i64 {
     Layout::parse(layout).unwrap().created_at_ms(id).unwrap()
 }
@@ -26,7 +26,7 @@ fn worker(layout: &str, id: i64) -> u32 {
     Layout::parse(layout).unwrap().parts(id).unwrap().worker.unwrap()
 }
 
-/// Asserts that a draw is refused since the clock is behind an id of noon.
+/// Asserts that a draw is refused because the clock is behind an id of noon.
 #[track_caller]
 fn assert_rollback(refusal: &Refusal, behind_ms: i64, max_borrow_ms: i64) {
     let message = format!("clock is {behind_ms} ms behind the last id");
@@ -38,7 +38,7 @@ fn assert_rollback(refusal: &Refusal, behind_ms: i64, max_borrow_ms: i64) {
     assert_eq!(refusal.detail.as_ref(), Some(&detail));
     let hint = refusal.hint.as_deref().unwrap_or_default();
     assert!(hint.starts_with("Check the server's time synchronization, and whether"), "{hint}");
-    // What can be waited for is said only where that is soon over.
+    // The hint advises to wait only if the wait is short.
     assert_eq!(hint.contains("\"snowflake_id.on_rollback\""), behind_ms - max_borrow_ms <= 60_000, "{hint}");
 }
 
@@ -48,14 +48,14 @@ fn a_small_step_back_is_borrowed() {
     let mut session = server.connect();
     let mut ids = vec![session.draw()];
     ids.extend(session.draw_batch(300));
-    // Deeper and deeper, up to all of max_borrow.
+    // Further and further back, up to all of max_borrow.
     for back_ms in [1, 50, 99, 100] {
         server.freeze_clock(noon() - back_ms);
         ids.push(session.draw());
         ids.push(server.connect().draw());
         ids.extend(session.draw_batch(300));
     }
-    // 1505 ids fit into one tick: none was needed of a later one.
+    // 1505 ids fit into one tick, so no later tick was needed.
     assert!(ids.iter().all(|id| created_at("snowflake", *id) == noon()));
     server.freeze_clock(noon() + 1);
     ids.push(session.draw());
@@ -93,7 +93,7 @@ fn a_clock_an_hour_back_is_refused_until_it_comes_forward() {
         assert_rollback(&refused(session.ids(sql)), HOUR_MS, 100);
         assert_rollback(&refused(server.connect().ids(sql)), HOUR_MS, 100);
     }
-    // Reading goes on, and the errors have used nothing up.
+    // Reading still works, and the errors have used no ids.
     assert_eq!(session.value("snowflake_last()"), before[299].to_string());
     server.freeze_clock(noon());
     assert_eq!(session.draw(), before[299] + 1);
@@ -114,13 +114,13 @@ fn without_borrowing_every_step_back_is_refused() {
     assert_eq!(session.draw(), before + 1);
 }
 
-/// Nothing but the clock's coming forward ends the wait, and it ends then: not after the hour, or
-/// the fourteen years, that the clock was behind (more milliseconds than a latch can wait).
+/// The wait ends when the clock has caught up, and not before. It does not last the hour or the
+/// fourteen years that the clock was behind (more milliseconds than a latch can wait).
 #[test]
 fn under_the_policy_wait_a_session_waits_until_the_clock_comes_forward() {
     let settings = Server::drawing().set("layout", "leaf").set("on_rollback", "wait");
-    // Or timers of PostgreSQL's own would wake the sessions: one to send statistics, one from the
-    // connection's start.
+    // PostgreSQL's own timers would wake the sessions otherwise: one sends statistics, one is left
+    // from the connection's start.
     let settings = settings.config("track_counts", "off").config("authentication_timeout", "10min");
     let Some(server) = settings.start_frozen(noon()) else { return };
     let before = server.connect().draw();
@@ -169,8 +169,8 @@ fn policy_and_borrow_change_at_a_reload() {
     assert_rollback(&refused(session.try_draw()), 2001, 1000);
 }
 
-/// Its databases share the lanes, and after a restart only this setting says how far the others may
-/// have drawn.
+/// A server's databases share its lanes. After a restart only this setting tells how far the other
+/// databases may have drawn.
 #[test]
 fn a_lowered_max_borrow_is_logged_once_at_the_reload() {
     let server = Server::drawing().set("max_borrow", "10s").start_with_extension();
@@ -215,14 +215,14 @@ fn a_clock_before_the_epoch_is_refused() {
     let ids = [drawn, session.draw_batch(300)].concat();
     assert!(ids.iter().all(|id| created_at("snowflake", *id) == first && worker("snowflake", *id) == WORKER));
     assert_ascending(&ids);
-    // Ids were drawn by now, and the clock is before the epoch all the same.
+    // Ids have been drawn by now, but the clock is still before the epoch.
     server.freeze_clock(epoch - 1);
     assert_eq!(refused(session.try_draw()).sqlstate, "22008");
 }
 
 #[test]
 fn after_the_layouts_last_id_nothing_is_drawn() {
-    // 32 ids a millisecond for 2^31 of them.
+    // 32 ids a millisecond for 2^31 milliseconds.
     let layout = "time:31 worker:5 sequence:5 unit:1ms epoch:2026-06-01T00:00:00Z";
     let last_tick = instant("2026-06-25T20:31:23.647Z");
     let Some(server) = Server::drawing().set("layout", layout).start_frozen(last_tick - 50) else { return };
@@ -242,7 +242,8 @@ fn after_the_layouts_last_id_nothing_is_drawn() {
     assert_eq!(created_at(layout, *ids.last().unwrap()), last_tick);
     assert_used_up(&mut session);
 
-    // The mark is beyond it, and does not make a server wait for what will never come.
+    // The mark is beyond the last id. It must not make a server wait for a tick that will never
+    // come.
     server.restart();
     server.freeze_clock(last_tick + 2000);
     assert_used_up(&mut server.connect());
@@ -278,15 +279,16 @@ fn the_backup_worker_draws_while_the_clock_is_behind() {
     let (primary, backup) = (WORKER, WORKER + 512);
     draw_at(0, primary);
     draw_at(-HOUR_MS, backup);
-    // Every step back that both can serve is the backup worker's, since nothing has to be borrowed
-    // there.
+    // The backup worker serves after each step back that both lanes could serve, because its lane
+    // needs to borrow nothing.
     draw_at(-50, backup);
     draw_at(0, primary);
     draw_at(1, primary);
     draw_at(0, backup);
     draw_at(2, primary);
 
-    // Behind both: by how much, is said of the one that will serve first.
+    // The clock is behind both lanes. The message tells by how much, for the lane that will serve
+    // first.
     server.freeze_clock(noon() - HOUR_MS);
     for sql in ["SELECT snowflake_next()", "SELECT * FROM snowflake_batch(10)"] {
         assert_rollback(&refused(server.connect().ids(sql)), HOUR_MS, 100);
@@ -333,8 +335,8 @@ fn two_lanes_are_used_up_in_the_order_that_the_model_says() {
     assert_eq!(session.draw(), id(primary, tick + 1, first + 1));
 }
 
-/// Tells sessions that draw in a loop to stop, also when the test panics: its threads are waited
-/// for.
+/// Tells sessions that draw in a loop to stop, also when the test panics, because the scope waits
+/// for its threads.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -344,8 +346,8 @@ impl Drop for Stop<'_> {
 }
 
 /// Runs sessions that draw in a loop with `sql`, while the clock takes each of these offsets (in
-/// seconds) from the real one; it takes the next when every session has drawn at least twice with
-/// the one before.
+/// seconds) from the real one. It takes the next offset when every session has drawn at least
+/// twice.
 fn jump(
     server: &Server,
     sessions: usize,
@@ -386,7 +388,7 @@ fn ids_ascend_while_the_clock_jumps_under_sixteen_sessions() {
     if faketime_library().is_none() {
         return skip("libfaketime is not installed");
     }
-    // Without a limit: PostgreSQL can take the step by an hour for the end of a statement's time.
+    // No time limit: a step by an hour can look to PostgreSQL like the end of a statement's time.
     let server = Server::drawing().faketime().start_with_extension();
     let offsets = [0.0, -0.02, 0.0, -0.08, 0.3, 0.25, 0.22, 0.31, 0.23, 5.0, 4.92, 5.0, 4.95, 3600.0, 3599.92, 3600.0];
     let all = jump(&server, 16, &offsets, |number| match number % 3 {

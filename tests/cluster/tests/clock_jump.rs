@@ -1,6 +1,6 @@
 //! A clock that is far ahead, for a moment or until ids are drawn by it: what the guard refuses,
-//! what harm is done where it is off, and the way out of that. And who may call the functions that
-//! change what the database remembers.
+//! what damage is done if the guard is off, and how to repair it. Also which roles may call the
+//! functions that change what the database remembers.
 
 use cluster::drawing::{DAY_MS, noon};
 use cluster::marks::{MARK_AHEAD_MS, behind_the_mark_ms, end_ms, start_ms, worker};
@@ -8,8 +8,7 @@ use cluster::{Draw, Marks, Refusal, Running, Server, Shutdown, assert_ascending,
 use postgres::Client;
 
 const TEN_YEARS_MS: i64 = 3653 * DAY_MS;
-/// For how long a test runs at most: the clock that the guard compares with goes on at its usual
-/// pace.
+/// The longest that a test takes: the guard compares with a clock that goes on at its usual pace.
 const PATIENCE_MS: i64 = 120_000;
 
 const RESET: &str = "SELECT snowflake_reset_mark()";
@@ -23,8 +22,8 @@ fn jumped_ms(refusal: &Refusal) -> i64 {
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{refusal:?}"))
 }
 
-/// Asserts that nothing is drawn in any way, since the clock has jumped by `ms`, and that nothing
-/// is changed by that.
+/// Asserts that no function draws, because the clock has jumped by `ms`, and that the refusals
+/// change nothing.
 #[track_caller]
 fn assert_jumped(server: &Server, session: &mut Client, ms: i64) {
     let marks = (session.mark_ms(), session.backup_mark_ms());
@@ -44,7 +43,7 @@ fn assert_rollback(result: Result<i64, postgres::Error>) {
     assert!(refusal.message.contains(" ms behind the last id"), "{refusal:?}");
 }
 
-/// Changes how far the clock may jump, for sessions that come after it.
+/// Changes how far the clock may jump, for new sessions.
 fn set_guard(server: &Server, value: &str) {
     server.set_config("snowflake_id.max_clock_jump", value);
     server.reload();
@@ -60,7 +59,7 @@ fn a_clock_ten_years_ahead_for_a_moment_does_no_harm() {
         server.freeze_clock(noon() + TEN_YEARS_MS);
         assert_jumped(&server, &mut session, TEN_YEARS_MS);
         assert_eq!(session.value("snowflake_last()"), ids[299].to_string());
-        // Right again: the very next id.
+        // The clock is right again: the next id is drawn at once.
         server.freeze_clock(noon());
         ids.push(session.draw());
         assert_eq!(ids[300], ids[299] + 1);
@@ -77,7 +76,7 @@ fn an_hour_by_the_clock_is_no_jump_and_two_days_are_one() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     let mut session = server.connect();
     let mut ids = vec![session.draw()];
-    // Just below a day at a time, and every time the clock is right from then on.
+    // Each step is just below a day, and the clock counts as right after it.
     let mut now = noon();
     for _ in 0..3 {
         now += DAY_MS - 1000;
@@ -88,7 +87,7 @@ fn an_hour_by_the_clock_is_no_jump_and_two_days_are_one() {
     server.freeze_clock(now + DAY_MS + PATIENCE_MS);
     assert_jumped(&server, &mut session, DAY_MS + PATIENCE_MS);
 
-    // What counts is the setting at the moment of the draw.
+    // The setting at the moment of the draw counts.
     set_guard(&server, "2d");
     ids.push(server.connect().draw());
     now += DAY_MS + PATIENCE_MS;
@@ -101,21 +100,21 @@ fn an_hour_by_the_clock_is_no_jump_and_two_days_are_one() {
     assert_ascending(&ids);
 }
 
-/// A clock that goes back and then comes forward again has not jumped, however far that was.
+/// A clock that is set back, and later set right, has not jumped, however far it was set back.
 #[test]
 fn a_clock_that_was_set_back_may_come_forward_again() {
     let settings = Server::drawing().set("backup_worker", "on").set("max_clock_jump", "20min");
     let Some(server) = settings.start_frozen(noon()) else { return };
     let mut session = server.connect();
     let mut all = Vec::new();
-    // Eight hours, a quarter at a time.
+    // Eight hours, in steps of a quarter.
     for quarter in 0..32 {
         server.freeze_clock(noon() + quarter * 900_000);
         all.push(session.draw());
     }
     let evening = noon() + 31 * 900_000;
     server.freeze_clock(noon() + 60_000);
-    // The backup worker serves by that clock, and moves its mark by it.
+    // The backup worker draws by that clock, and moves its mark by it.
     let first = all.len();
     all.extend(session.draw_batch(300));
     assert_eq!(worker("snowflake", all[first]), 5 + 512);
@@ -124,14 +123,14 @@ fn a_clock_that_was_set_back_may_come_forward_again() {
     let last = session.draw();
     all.push(last);
     assert_eq!((start_ms("snowflake", last), worker("snowflake", last)), (evening + 10_000, 5));
-    // The guard is still there.
+    // The guard still works.
     server.freeze_clock(evening + TEN_YEARS_MS);
     assert_jumped(&server, &mut session, TEN_YEARS_MS);
     assert_unique(&all);
 }
 
-/// A server that has drawn by a clock ten years ahead, since its guard was off; the clock is right
-/// again. Returns the ids.
+/// A server that has drawn by a clock ten years ahead, because its guard was off. The clock is
+/// right again. Returns the ids, too.
 fn start_far_ahead() -> Option<(Server, Vec<i64>)> {
     let server = Server::drawing().set("max_clock_jump", "0").start_frozen(noon())?;
     let mut session = server.connect();
@@ -150,13 +149,13 @@ fn without_the_guard_ids_of_the_future_stand_in_the_way_until_the_mark_is_reset(
     let Some((server, far)) = start_far_ahead() else { return };
     let mut now = noon() + 10_000;
     assert_rollback(server.connect().try_draw());
-    // Not while its mark is loaded.
+    // It is refused while its mark is loaded.
     let refusal = refused(server.connect().batch_execute(RESET));
     assert_eq!(refusal.sqlstate, "55000", "{refusal:?}");
     assert!(refusal.hint.as_deref().is_some_and(|hint| hint.contains("estart")), "{refusal:?}");
     assert_rollback(server.connect().try_draw());
 
-    // Nor with the number with which the future's ids were drawn.
+    // It is also refused with the worker number that drew the future's ids.
     let mut restart_as = |worker: &str, how: Shutdown| {
         server.stop(how);
         server.set_config("snowflake_id.worker_id", worker);
@@ -174,8 +173,8 @@ fn without_the_guard_ids_of_the_future_stand_in_the_way_until_the_mark_is_reset(
     }
 
     let now = restart_as("6", Shutdown::Fast);
-    // A new number alone changes nothing; and whoever tries to draw does not make the way out
-    // impossible.
+    // A new worker number alone changes nothing. A session that tries to draw does not block the
+    // way out.
     behind_the_mark_ms(&server.refused_draw("SELECT snowflake_next()"));
     let mut session = server.connect();
     behind_the_mark_ms(&refused(session.try_draw()));
@@ -184,7 +183,7 @@ fn without_the_guard_ids_of_the_future_stand_in_the_way_until_the_mark_is_reset(
     let ids = [vec![session.draw()], server.connect().draw_batch(300)].concat();
     assert!(ids.iter().all(|id| start_ms("snowflake", *id) == now && worker("snowflake", *id) == 6));
     assert_unique(far.iter().chain(&ids));
-    // From now on the new mark holds.
+    // From now on the new mark counts.
     assert_eq!(refused(session.batch_execute(RESET)).sqlstate, "55000");
     server.crash();
     server.start_again_at(now - DAY_MS);
@@ -195,7 +194,7 @@ fn without_the_guard_ids_of_the_future_stand_in_the_way_until_the_mark_is_reset(
     assert!(id > ids[300]);
 }
 
-/// With backup workers, a server has two numbers, and both are used up for the future.
+/// With backup workers, a server has two worker numbers, and both have drawn ids of the future.
 #[test]
 fn neither_of_a_servers_numbers_may_be_kept_when_the_mark_is_reset() {
     let settings = Server::drawing().set("layout", "js53").set("max_clock_jump", "0").set("backup_worker", "on");
@@ -241,7 +240,7 @@ fn a_database_whose_mark_is_far_ahead_does_not_stop_another_one() {
     server.stop(Shutdown::Fast);
     let now = noon() + 20_000;
     server.start_again_at(now);
-    // Whichever is asked first.
+    // Either may be asked first.
     behind_the_mark_ms(&server.refused_draw("SELECT snowflake_next()"));
     let mut other = server.connect_to("other");
     let ids = other.draw_batch(300);
@@ -250,7 +249,7 @@ fn a_database_whose_mark_is_far_ahead_does_not_stop_another_one() {
     behind_the_mark_ms(&server.refused_draw("SELECT snowflake_next()"));
     assert_eq!(start_ms("snowflake", other.draw()), now);
     assert_unique(far.iter().chain(&ids));
-    // Nor does it when somebody waits there.
+    // A session that waits there makes no difference.
     server.set_config("snowflake_id.on_rollback", "wait");
     server.reload();
     let waiting = Running::start(server.connect(), "SELECT snowflake_next()");
@@ -281,14 +280,14 @@ fn only_who_was_granted_it_may_change_what_is_remembered() {
         let refusal = refused(session.batch_execute(call));
         assert_eq!(refusal.sqlstate, "42501", "{call}: {refusal:?}");
         owner.batch_execute(&format!("GRANT EXECUTE ON FUNCTION {function} TO trusted")).unwrap();
-        // Nowhere where nothing is written.
+        // They are refused wherever nothing can be written.
         for begin in ["BEGIN READ ONLY", "BEGIN; SET TRANSACTION READ ONLY"] {
             let refusal = refused(server.connect_as("trusted").batch_execute(&format!("{begin}; {call}")));
             assert_eq!(refusal.sqlstate, "25006", "{call}: {refusal:?}");
         }
         let result = server.connect_as("trusted").batch_execute(call);
         if call == RESET {
-            // Allowed to, if it were the moment for it.
+            // The role is allowed to; only the moment is wrong.
             assert_eq!(refused(result).sqlstate, "55000");
         } else {
             result.unwrap();
@@ -300,13 +299,13 @@ fn only_who_was_granted_it_may_change_what_is_remembered() {
                     FROM pg_proc WHERE proname IN ('snowflake_advance', 'snowflake_accept_layout', 'snowflake_reset_mark')";
     let expected = ["accept_layout", "advance", "advance", "reset_mark"].map(|name| format!("snowflake_{name} utrue"));
     assert_eq!(owner.value(parallel), expected.join(", "));
-    // At the latest when the clock has reached what is remembered.
+    // An id is drawn, at the latest when the clock has reached the mark.
     server.freeze_clock(owner.mark_ms().unwrap());
     assert!(owner.draw() > before + (50 << 22));
 }
 
-/// There is no new number then, and the operator has to know that the future's ids are not wanted;
-/// but not while ids are drawn.
+/// There is no new worker number then, so the operator has to decide that the future's ids may come
+/// again. Not while ids are drawn.
 #[test]
 fn a_layout_without_numbers_can_be_reset_only_after_a_restart() {
     let settings = Server::drawing().set("layout", "mastodon").set("worker_id", "-1").set("max_clock_jump", "0");

@@ -63,8 +63,7 @@ fn a_million_ids_of_32_sessions_are_unique_and_in_the_order_drawn() {
     assert_eq!(assert_unique(all.iter().flatten()), 1_000_000);
 }
 
-/// Ids in a tick of one lane are few enough with this layout that the second lane serves too, and
-/// that many draws borrow.
+/// This layout has so few ids in a tick that the second lane serves too, and many draws borrow.
 #[test]
 fn two_lanes_of_a_server_never_draw_the_same_id() {
     const ROUNDS: usize = 10;
@@ -77,7 +76,7 @@ fn two_lanes_of_a_server_never_draw_the_same_id() {
     let all = at_once(&server, 32, |session, mut client| {
         let mut ids = Vec::new();
         for round in 0.. {
-            // Until both have served, however slow the machine is.
+            // Until both lanes have served, however slow the machine is.
             if round >= ROUNDS && backup_served.load(Ordering::Relaxed) {
                 break;
             }
@@ -123,15 +122,15 @@ fn a_rollback_gives_no_id_back() {
         assert_eq!(session.value("snowflake_last()"), ids.last().unwrap().to_string(), "after {end}");
         ids.push(session.draw());
     }
-    // An error after the draw, too.
+    // `snowflake_last()` also knows an id whose statement failed after the draw.
     assert_eq!(refused(session.ids("SELECT snowflake_next() / 0")).sqlstate, "22012");
     ids.extend(session.ids("SELECT snowflake_last()").unwrap());
     ids.push(session.draw());
     assert_ascending(&ids);
 }
 
-/// Three hundred backends fit, and more than twice as many sessions come one after another: every
-/// slot is used again.
+/// There are slots for three hundred backends, and more than twice as many sessions come one after
+/// another. So every slot is reused.
 #[test]
 fn each_session_has_its_own_last_id() {
     const SESSIONS: usize = 64;

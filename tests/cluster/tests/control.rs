@@ -1,9 +1,9 @@
 //! The negative control: a build whose logged mark does not run ahead of the clock must fail the
-//! tests of a crash, or those tests show nothing.
+//! crash tests. Otherwise those tests prove nothing.
 //!
 //! `tools/test` makes that build (the feature `mark-without-look-ahead`, which no release has) and
-//! names its `pg_config` in the environment variable `CONTROL_PG_CONFIG`. It is a test binary of
-//! its own, since a process knows one installation.
+//! names its `pg_config` in the environment variable `CONTROL_PG_CONFIG`. It is a separate test
+//! binary because a process knows one installation.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -25,26 +25,26 @@ fn without_a_mark_that_runs_ahead_ids_come_twice_and_the_tests_see_it() {
     a_ledger_finds_what_a_crash_under_load_has_lost();
 }
 
-/// As `an_id_seen_in_an_open_transaction_is_not_drawn_again` in `mark.rs`.
+/// Does what `an_id_seen_in_an_open_transaction_is_not_drawn_again` in `mark.rs` does.
 fn ids_of_an_open_transaction_come_twice() {
     let server = Server::drawing().start_frozen(noon()).expect("libfaketime is there");
     let mut session = server.connect();
     session.batch_execute("BEGIN").unwrap();
     session.draw();
-    // Within what the mark allows, so that nothing more is logged.
+    // Within the mark, so that nothing more is logged.
     server.freeze_clock(noon() + 400);
     let seen = session.draw_batch(300);
     server.stop(Shutdown::Immediate);
     server.start_again_at(noon() - 3_600_000);
     server.freeze_clock(noon() + 400);
-    // With a mark that runs ahead, it would wait for that.
+    // With a mark that runs ahead, the server would wait for it.
     let again = Running::start(server.connect(), "SELECT * FROM snowflake_batch(300)");
     assert!(!server.waits_for_the_clock(&again), "the control is no control: it knows that ids were drawn");
     let again: BTreeSet<_> = again.end().1.unwrap().into_iter().collect();
     assert!(seen.iter().any(|id| again.contains(id)), "the control is no control: nothing came twice");
 }
 
-/// As `what_sessions_drew_under_load_is_not_drawn_again_after_a_crash` in `mark.rs`.
+/// Does what `what_sessions_drew_under_load_is_not_drawn_again_after_a_crash` in `mark.rs` does.
 fn a_ledger_finds_what_a_crash_under_load_has_lost() {
     let server = Server::drawing().time_limit().faketime().start_with_extension();
     let load = Load::start(&server, 4);

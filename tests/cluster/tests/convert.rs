@@ -1,16 +1,16 @@
-//! `snowflake_convert` and `snowflake_convert_columns`: a column that has drawn from a sequence, or
-//! from nowhere, draws snowflake ids, and nothing else about its tables has changed.
+//! `snowflake_convert` and `snowflake_convert_columns`: a column that drew from a sequence, or had
+//! no default, draws snowflake ids afterwards. Nothing else about its tables changes.
 //!
-//! Most tests write a schema once, with what is to change in braces,
-//! `id {serial -> bigint DEFAULT snowflake_next()}`: what becomes of the left side is held against
-//! the right side, dump against dump ([`database`]). So is what becomes of it when somebody runs
-//! the returned statements by hand.
+//! Most tests write a schema once, with each change in braces:
+//! `id {serial -> bigint DEFAULT snowflake_next()}`. The left side is converted and then compared
+//! with the right side, dump against dump ([`database`]). The same is done with the returned
+//! statements, run by hand.
 //!
 //! - [`column`]: every kind of column, its default, its sequence
-//! - [`values`]: what is stored already must be below what will be drawn
+//! - [`values`]: stored values must be below the ids to come
 //! - [`rewrite`]: integer columns, and all that refer to them
-//! - [`refusals`]: who may, on what, and what stands in the way
-//! - [`sessions`]: others that insert, lock, change or convert the same tables meanwhile
+//! - [`refusals`]: who may convert which tables, and what prevents it
+//! - [`sessions`]: other sessions that insert, lock, change or convert the same tables meanwhile
 //! - [`schema`]: many columns at once, and what depends on them
 //! - [`any_schema`]: random tables that refer to each other
 
@@ -20,7 +20,7 @@ mod any_schema;
 mod column;
 #[path = "convert/database.rs"]
 mod database;
-// The simulation's: the same numbers for the same seed, everywhere.
+// From the simulation: the same numbers for the same seed, on every machine.
 #[path = "../../../src/core/tests/simulation/random.rs"]
 mod random;
 #[path = "convert/refusals.rs"]

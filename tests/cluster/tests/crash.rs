@@ -38,7 +38,8 @@ fn ids_stay_unique_across_the_kill_of_a_backend() {
                             drawing.fetch_add(1, Ordering::Relaxed);
                         }
                     }
-                    // Only the end of the session ends the loop, not an error that it survives.
+                    // Only the end of the session ends the loop. An error that the session survives
+                    // does not.
                     wait_until("the end of the session", || session.is_closed());
                     ids
                 })
@@ -57,7 +58,7 @@ fn ids_stay_unique_across_the_kill_of_a_backend() {
         let mut session = server.connect();
         let refusal = refused(session.ids("SELECT snowflake_last()"));
         assert_refused_as(&refusal, "55000", "no id has been drawn in this session yet");
-        // After as long a wait as the mark is ahead of the clock.
+        // It waits as long as the mark is ahead of the clock.
         let first = session.draw();
         assert!(first > greatest, "crash {crash}: {first} was drawn after {greatest}");
         all.push(first);
@@ -82,7 +83,7 @@ fn ids_stay_unique_across_restarts() {
     assert_ascending(&ids);
 }
 
-/// The server is back before the clock has moved on, and both lanes have gone as far as they may.
+/// The server is back before the clock has moved on. Both lanes have borrowed all that they may.
 #[test]
 fn neither_borrowed_ids_nor_the_backup_workers_come_twice_after_a_restart() {
     let few = "time:41 worker:10 sequence:4 unit:1ms epoch:2025-01-01T00:00:00Z";
@@ -105,7 +106,7 @@ fn neither_borrowed_ids_nor_the_backup_workers_come_twice_after_a_restart() {
             server.start_again();
             let mut session = server.connect();
             let marks = session.mark_ms().max(session.backup_mark_ms()).unwrap();
-            // What may be borrowed, and a tick, and what the mark runs ahead.
+            // What may be borrowed, one tick, and how far the mark runs ahead.
             assert!(marks - now <= max_borrow_ms + tick_ms + MARK_AHEAD_MS);
             all.extend(server.draw_through_first_load("SELECT snowflake_next()", marks, marks + tick_ms));
             now += 60_000;
@@ -123,7 +124,7 @@ fn nothing_is_drawn_in_a_read_only_transaction() {
     let in_a_read_only_transaction = |function: &str| format!("cannot execute {function}() in a read-only transaction");
     for begin in ["BEGIN READ ONLY", "BEGIN; SET TRANSACTION READ ONLY"] {
         session.batch_execute(begin).unwrap();
-        // What only reads works there.
+        // Functions that only read work there.
         assert_eq!(session.ids("SELECT snowflake_last()").unwrap(), [before]);
         assert_eq!(session.value("snowflake_format(0)"), "2025-01-01T00:00:00.000Z #0 @(0)");
         session.batch_execute("SAVEPOINT s").unwrap();
@@ -150,7 +151,7 @@ fn a_hot_standby_reads_and_its_open_session_draws_after_promotion() {
     let start = server.log_length();
     server.start_again();
 
-    // Whether it could draw must show before it has to.
+    // The standby must show before the promotion whether it can draw.
     assert!(server.log_since(start).contains("snowflake_id: worker 5, layout \"snowflake\" ("), "{}", server.log());
     let mut session = server.connect();
     assert_eq!(session.value("pg_is_in_recovery()"), "true");
@@ -208,7 +209,7 @@ fn a_function_that_is_wrongly_marked_cannot_draw_in_parallel() {
             "CREATE OR REPLACE FUNCTION f(bigint) RETURNS bigint LANGUAGE plpgsql PARALLEL SAFE AS 'BEGIN RETURN {draw}; END'"
         );
         session.batch_execute(&function).unwrap();
-        // In a worker, then in the leader, which takes part if there is no worker to be had.
+        // First in a worker, then in the leader, which takes part if no worker is available.
         for workers in [8, 0] {
             session.batch_execute(&format!("SET max_parallel_workers = {workers}")).unwrap();
             let refusal = refused(session.ids("SELECT count(f(id)) FROM t"));
@@ -227,7 +228,7 @@ fn a_query_that_reads_runs_in_parallel() {
     for query in [
         "SELECT min(snowflake_timestamp(id)) || ' ' || max(snowflake_timestamp(id)) FROM t",
         "SELECT sum((snowflake_parse(id)).sequence) || max(snowflake_format(id, 'leaf')) FROM t",
-        // The leader's last id: a worker is another session.
+        // The leader's last id, because a worker is another session.
         "SELECT count(*) FILTER (WHERE snowflake_timestamp(id) IS NOT NULL) || ' ' || snowflake_last() FROM t",
     ] {
         let parallel = session.value(query);
@@ -241,8 +242,8 @@ fn a_query_that_reads_runs_in_parallel() {
     assert_eq!(session.ids("SELECT snowflake_last()").unwrap(), [last]);
 }
 
-/// The last id is lost with shared memory, and the clock is still in the second in which it was
-/// drawn.
+/// The last id is lost with shared memory, and the clock is still in the tick of one second in
+/// which it was drawn.
 #[test]
 fn no_id_comes_twice_after_a_crash_or_a_restart_within_one_tick() {
     let Some(server) = Server::drawing().set("layout", "js53").start_frozen(noon()) else { return };
@@ -262,9 +263,9 @@ fn no_id_comes_twice_after_a_crash_or_a_restart_within_one_tick() {
     assert_ascending(&ids);
 }
 
-/// The same for the crash of one backend, after which the same postmaster goes on. With the real
-/// clock, since a running postmaster does not follow a faked one; recovery takes a tenth of a
-/// second, so that rounds do fall into one tick.
+/// The same for the crash of one backend, after which the postmaster goes on. The clock is real,
+/// because a running postmaster does not follow a faked one. Recovery takes a tenth of a second, so
+/// some rounds fall into one tick.
 #[test]
 fn no_id_comes_twice_after_the_crash_of_a_backend_within_one_tick() {
     let server = Server::drawing().set("layout", "js53").start_with_extension();

@@ -1,5 +1,5 @@
-//! Random tables that refer to each other, of which some are converted: whatever they look like,
-//! they become what they would be if somebody had written them so from the start.
+//! Random tables that refer to each other, some of which are converted. Whatever they look like,
+//! they become what they would be if they had been written so from the start.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -26,7 +26,7 @@ struct Table {
 struct Reference {
     column: String,
     kind: &'static str,
-    /// The number of the table that it refers to.
+    /// The index of the table that it refers to.
     to: usize,
     options: &'static str,
     is_checked: bool,
@@ -64,7 +64,8 @@ fn tables(random: &Random) -> Vec<Table> {
         .collect();
     let chosen = random.below(count);
     tables[chosen].converted = true;
-    // A key that refers to another key; not in a circle, in which no row could be the first.
+    // A key that refers to another key. There are no circles, because no row could be the first in
+    // one.
     for (number, table) in tables.iter_mut().enumerate().skip(1) {
         if random.one_in(3) && !table.converted {
             let (column, kind, to) = ("id".to_owned(), "integer", random.below(number));
@@ -75,7 +76,7 @@ fn tables(random: &Random) -> Vec<Table> {
     tables
 }
 
-/// The columns that hold what a converted column draws, so that they have to be wide enough.
+/// The columns that hold ids of a converted column, and so have to be wide enough.
 fn widened(tables: &[Table]) -> BTreeSet<(usize, &str)> {
     let numbered = || tables.iter().enumerate();
     let mut found: BTreeSet<_> = numbered().filter(|(_, t)| t.converted).map(|(number, _)| (number, "id")).collect();
@@ -123,7 +124,7 @@ fn schema(tables: &[Table], random: &Random) -> String {
                 if random.one_in(4) {
                     return "NULL".to_owned();
                 }
-                // A row of the same part; or none at all, where nobody looks.
+                // A row of the same part, or none at all where no foreign key checks it.
                 let row = 2 * random.of(1..=ROWS / 2) - id % 2;
                 if reference.is_checked { row.to_string() } else { (row + 60).to_string() }
             };
@@ -142,7 +143,7 @@ fn schema(tables: &[Table], random: &Random) -> String {
         let Table { name, references, .. } = table;
         for Reference { column, to, options, is_checked, .. } in references {
             let to = &tables[*to];
-            // MATCH FULL would not permit a part without a number.
+            // MATCH FULL does not permit a part without a key.
             let is_composite = to.is_partitioned || (*options != "MATCH FULL" && random.one_in(3));
             let options = if is_composite {
                 options.replace("MATCH FULL", "").replace("SET NULL", "CASCADE")
@@ -155,7 +156,7 @@ fn schema(tables: &[Table], random: &Random) -> String {
                 (true, true) => (format!("part, {column}"), "part, id"),
             };
             let unchecked = if *is_checked { "" } else { "NOT VALID" };
-            // Also of one part only, to one part only.
+            // A foreign key may also belong to one part only, and refer to one part only.
             let of_a_part = |table: &Table, whole: &str| {
                 let is_a_part = is_composite && table.is_partitioned && random.one_in(3);
                 if is_a_part { format!("{whole}_0") } else { whole.to_owned() }

@@ -52,7 +52,7 @@ fn a_converted_column_draws_above_what_it_holds() {
     assert_eq!(session.value("SELECT bool_and((snowflake_parse(id)).worker_id = 5) FROM t WHERE id > 1000"), "true");
 }
 
-/// What ORMs write for an identity column is no error afterwards.
+/// After the conversion, the statements that ORMs write for an identity column still work.
 #[test]
 fn a_statement_that_overrides_the_old_identity_still_works() {
     let database = Database::with("CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n integer)");
@@ -87,8 +87,7 @@ b")"#,
     );
 }
 
-/// Three names of 63 bytes, which in one statement would be too long only for those who count on
-/// less.
+/// Three names of 63 bytes, the longest that are possible, in one statement.
 #[test]
 fn names_as_long_as_they_may_be_are_not_cut() {
     let [schema, table, column] = ["s", "t", "c"].map(|letter| letter.repeat(63));
@@ -102,7 +101,7 @@ fn names_as_long_as_they_may_be_are_not_cut() {
     );
 }
 
-/// Wherever the extension is, and whatever else is named alike and found first.
+/// The extension may be in any schema, and objects of the same names may be found before its own.
 #[test]
 fn the_default_is_the_extensions_own_function() {
     let database = Database::with(
@@ -121,8 +120,8 @@ fn the_default_is_the_extensions_own_function() {
     assert_eq!(session.value("SELECT id > 2 FROM t"), "true");
 }
 
-/// The caller's search_path may have been set by somebody else: what is called must not depend on
-/// it.
+/// Another role may have set the caller's search_path, so the functions that are called must not
+/// depend on it.
 #[test]
 fn a_search_path_that_lies_is_not_believed() {
     let database = Database::with(
@@ -173,8 +172,8 @@ fn a_search_path_that_lies_is_not_believed() {
     session.batch_execute("INSERT INTO t SELECT snowflake_next(), 1; INSERT INTO t (r) VALUES (1)").unwrap();
 }
 
-/// By hand they would see them, too, and their authors rely on that. (Except in indexes, from
-/// PostgreSQL 17 on.)
+/// Triggers and constraints would see them in statements by hand, too, and their authors rely on
+/// that. (Except in indexes, from PostgreSQL 17 on.)
 #[test]
 fn what_runs_inside_the_statements_sees_the_callers_settings() {
     let database = Database::with(
@@ -211,7 +210,7 @@ fn what_runs_inside_the_statements_sees_the_callers_settings() {
     }
 }
 
-/// As it does when `pg_temp` is last in the path, and its name alone is the other's.
+/// Here `pg_temp` is last in the path, so the bare name means the other table.
 #[test]
 fn a_table_that_another_of_its_name_hides_is_the_one_that_is_converted() {
     let tables = |schema: &str| {
@@ -232,7 +231,7 @@ fn a_table_that_another_of_its_name_hides_is_the_one_that_is_converted() {
         let database = Database::with(&tables("app"));
         let mut session = database.connect();
         session.batch_execute(&format!("{} SET search_path = {path}", tables("pg_temp"))).unwrap();
-        // What is in the way of the other is in nobody's.
+        // A value that forbids converting the other table does not matter here.
         session.batch_execute(&format!("INSERT INTO {other}.t VALUES (2147483647, 1)")).unwrap();
         for table in ["t", "parts"] {
             let dry = converted(&mut session, &format!("'{chosen}.{table}', 'id', true, true"));
@@ -252,7 +251,7 @@ fn a_table_that_another_of_its_name_hides_is_the_one_that_is_converted() {
     }
 }
 
-/// Neither a dry run, nor a call, nor one that fails half-way.
+/// This holds for a dry run, a call, and a call that fails half-way.
 #[test]
 fn the_session_is_as_it_was() {
     let database = Database::with(
@@ -273,7 +272,7 @@ fn the_session_is_as_it_was() {
         converted(&mut session, "'t', 'id', dry_run => true");
         assert_eq!(refused(session.query_one("SELECT snowflake_last()", &[])), nothing);
         let last = session.draw();
-        // Its settings are there from its first use on.
+        // The library's settings exist from its first use on.
         session.batch_execute("LOAD 'plpgsql'").unwrap();
         session
             .batch_execute(&format!(
@@ -305,7 +304,7 @@ fn the_session_is_as_it_was() {
     }
 }
 
-/// As PostgreSQL does it by hand: nothing of the table's row type is stored.
+/// PostgreSQL permits it by hand, too, because no value of the table's row type is stored.
 #[test]
 fn a_row_type_that_is_stored_nowhere_is_no_obstacle() {
     assert_becomes(
@@ -326,7 +325,7 @@ fn a_row_type_that_is_stored_nowhere_is_no_obstacle() {
     );
 }
 
-/// What a `bigint` column is used in does not matter: its type stays.
+/// Objects may depend on a `bigint` column, because its type stays.
 #[test]
 fn a_bigint_table_is_not_rewritten_whatever_uses_its_column() {
     let database = Database::with(
@@ -353,7 +352,7 @@ fn a_bigint_table_is_not_rewritten_whatever_uses_its_column() {
         lines.into_iter().filter(|line| !line.contains("t_id_seq") && !line.starts_with("dependency")).collect()
     };
     let before = without_default(&mut session);
-    // Also if one says that it may be.
+    // Permission to rewrite the table changes nothing.
     converted(&mut session, "'t', 'id', rewrite => true");
     let after = without_default(&mut session);
     let changed: Vec<_> = after.iter().filter(|line| !before.contains(line)).collect();
@@ -377,7 +376,7 @@ fn a_column_that_draws_already_is_left_alone() {
     assert_eq!(before, catalogs(&mut session));
 }
 
-/// Somebody has set the default by hand.
+/// The default was set by hand before.
 #[test]
 fn a_sequence_that_was_left_behind_goes() {
     assert_becomes(
@@ -431,7 +430,7 @@ fn a_sequence_that_something_else_uses_stays() {
     }
 }
 
-/// It is the other table's, which would lose it.
+/// The sequence belongs to the other table, which would lose it.
 #[test]
 fn a_sequence_that_another_table_owns_stays() {
     let database = Database::with(
@@ -496,7 +495,7 @@ fn a_partitioned_identity_becomes_a_default() {
     );
 }
 
-/// As a table that had a serial of its own before it was attached.
+/// For example, a table that had its own serial column before it was attached.
 #[test]
 fn the_sequence_of_a_partition_goes_too() {
     let database = Database::with(
@@ -525,7 +524,7 @@ fn the_identity_of_a_partition_is_no_obstacle() {
     assert_eq!(session.value("SELECT count(*) FROM t WHERE id > 1000"), "2");
 }
 
-/// The whole draws already, and a part has a default of its own.
+/// The partitioned table draws already, but a partition has its own default.
 #[test]
 fn a_part_that_does_not_draw_yet_does_then() {
     assert_becomes(
@@ -539,7 +538,7 @@ fn a_part_that_does_not_draw_yet_does_then() {
     );
 }
 
-/// By two ways from the same column, which is widened in one go.
+/// Both parents inherit the same column, which is widened in one statement.
 #[test]
 fn a_column_that_is_inherited_twice_from_one_is_widened_once() {
     assert_becomes(
@@ -575,7 +574,7 @@ fn a_temporary_table_is_a_table() {
     assert_eq!(session.value("SELECT max(id) > 1000 FROM t"), "true");
 }
 
-/// As somebody writes it who has many tables: the catalog is read while it changes.
+/// A query over many tables: it reads the catalog while the conversions change it.
 #[test]
 fn all_tables_of_a_schema_are_converted_by_one_statement() {
     let tables =
@@ -594,7 +593,7 @@ fn all_tables_of_a_schema_are_converted_by_one_statement() {
     assert_eq!(session.value(left), "0");
 }
 
-/// Who looks at the first statement only, or at none, has converted all the same.
+/// A client that fetches only the first statement, or none, has still converted the column.
 #[test]
 fn a_result_that_is_not_read_to_its_end_is_no_half_a_conversion() {
     for call in [
@@ -678,7 +677,7 @@ fn without_a_table_or_a_column_nothing_happens() {
     assert_eq!(before, catalogs(&mut session));
 }
 
-/// Rows could not be stored any more.
+/// Otherwise rows could no longer be stored.
 #[test]
 fn a_warning_says_that_no_partition_takes_the_ids_to_come() {
     for (key, partitions, is_warned) in [
@@ -700,7 +699,7 @@ fn a_warning_says_that_no_partition_takes_the_ids_to_come() {
             false,
         ),
         ("HASH (id)", "SELECT", true),
-        // Not by the id alone: who knows.
+        // The id alone does not decide which partition takes a row, so there is no warning.
         (
             "RANGE (id, day)",
             "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0, MINVALUE) TO (5, MINVALUE);
@@ -729,7 +728,7 @@ fn a_warning_says_that_ids_exceed_2_to_the_53() {
         let heard: Vec<_> = heard.lock().unwrap().drain(..).filter(|notice| notice.starts_with("WARNING")).collect();
         assert!(heard.len() == 1 && heard[0].contains("2^53"), "{heard:?}");
     }
-    // Nothing is converted, and nobody is to worry.
+    // Nothing is converted, so there is no warning.
     converted(&mut session, "'t', 'id'");
     assert_eq!(*heard.lock().unwrap(), [""; 0]);
 }

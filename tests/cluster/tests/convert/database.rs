@@ -1,4 +1,4 @@
-//! A database of a test, and how two of them are compared.
+//! A test's database, and how two of them are compared.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,12 +8,12 @@ use cluster::plans::rows;
 use cluster::{Refusal, Server, refused};
 use postgres::{Client, Error, NoTls};
 
-/// The servers that the tests share, since a start takes longer than most of them: each is started
-/// for the first of its databases. A static is never dropped; the harness's reaper stops them when
+/// The servers that the tests share, because a start takes longer than most tests. Each is started
+/// with its first database. A static is never dropped; the harness's reaper stops the servers when
 /// the process has ended.
 static SERVERS: [LazyLock<Server>; 4] = [const { LazyLock::new(start) }; 4];
 
-/// Not more than can draw in one server.
+/// No more than can draw in one server.
 const DATABASES_PER_SERVER: usize = 100;
 
 fn start() -> Server {
@@ -22,7 +22,7 @@ fn start() -> Server {
     // A conversion locks all parts of a table, and several tests run at once.
     let server = settings.config("max_locks_per_transaction", "256").start();
     server.connect().batch_execute("CREATE DATABASE prepared").unwrap();
-    // Everybody may try.
+    // Every role may try to convert.
     let granted = "CREATE EXTENSION snowflake_id; CREATE SCHEMA app;
          GRANT EXECUTE ON FUNCTION snowflake_convert, snowflake_convert_columns TO PUBLIC";
     server.connect_to("prepared").batch_execute(granted).unwrap();
@@ -71,7 +71,7 @@ impl Database {
         role
     }
 
-    /// Runs statements in a session of their own.
+    /// Runs statements in a separate session.
     #[track_caller]
     pub fn run(&self, sql: &str) {
         if let Err(error) = self.connect().batch_execute(sql) {
@@ -79,7 +79,7 @@ impl Database {
         }
     }
 
-    /// Connects as the superuser. What is in the schema `app` needs no schema in this session.
+    /// Connects as the superuser, with `app` in the search_path.
     #[track_caller]
     pub fn connect(&self) -> Client {
         self.connect_as("postgres")
@@ -90,8 +90,8 @@ impl Database {
         self.connect_and_listen_as(user).0
     }
 
-    /// Connects as the superuser, and collects what the session is told besides results: severity
-    /// and message.
+    /// Connects as the superuser, and collects severity and message of what the server says besides
+    /// results.
     #[track_caller]
     pub fn connect_and_listen(&self) -> (Client, Arc<Mutex<Vec<String>>>) {
         self.connect_and_listen_as("postgres")
@@ -115,12 +115,12 @@ impl Database {
         let file = self.server.dump(&self.name, "postgres", &[]);
         let dump = fs::read_to_string(&file).expect("pg_dump has written it");
         fs::remove_file(file).expect("it is ours");
-        // The second is a random word against a malicious server.
+        // `restrict` is followed by a random word against a malicious server.
         let varies = |line: &&str| line.contains("snowflake_mark") || line.contains(r"restrict ");
         dump.lines().filter(|line| !varies(line)).map(without_name_of_not_null).collect::<Vec<_>>().join("\n")
     }
 
-    /// Runs statements by hand, in one transaction, where nothing needs no schema.
+    /// Runs statements by hand in one transaction, with the default search_path.
     #[track_caller]
     pub fn by_hand(&self, statements: &[String]) {
         let mut psql = self.server.client("psql");
@@ -145,14 +145,14 @@ impl Database {
         let before = catalogs(&mut self.connect());
         let dry = refused(convert(session, &format!("{call}, dry_run => true")));
         let refusal = refused(convert(session, call));
-        // The numbers in a message may be others.
+        // The numbers in a message may differ.
         assert_eq!((&dry.sqlstate, &dry.hint), (&refusal.sqlstate, &refusal.hint), "{dry:?}, {refusal:?}");
         assert_eq!(before, catalogs(&mut self.connect()), "{call}: {refusal:?}");
         refusal
     }
 
     /// Expects that a call is refused, and changes nothing, because of objects for which `dry_run`
-    /// returns statements. Returns what the server said, and these.
+    /// returns statements. Returns what the server said, and these statements.
     #[track_caller]
     pub fn obstructed(&self, session: &mut Client, call: &str) -> (Refusal, Vec<String>) {
         let before = catalogs(&mut self.connect());
@@ -175,7 +175,7 @@ impl Drop for Database {
 }
 
 /// From PostgreSQL 18 on NOT NULL is a constraint with a name. When a type is changed, PostgreSQL
-/// calls that of a table that was attached as a partition by its parent's.
+/// renames the constraint of an attached partition after its parent's.
 fn without_name_of_not_null(line: &str) -> String {
     let parts = line.split_once(" CONSTRAINT ").and_then(|(column, rest)| {
         let (_, rest) = rest.split_once("_not_null NOT NULL")?;
@@ -191,7 +191,7 @@ pub fn convert(session: &mut Client, call: &str) -> Result<Vec<String>, Error> {
     rows(session, &format!("SELECT * FROM public.{function}({call})"))
 }
 
-/// The same, which must succeed.
+/// Calls like [`try_call`]; the call must succeed.
 #[track_caller]
 pub fn converted(session: &mut Client, call: &str) -> Vec<String> {
     match convert(session, call) {
@@ -200,11 +200,11 @@ pub fn converted(session: &mut Client, call: &str) -> Vec<String> {
     }
 }
 
-/// What the catalogs say about everything that is not PostgreSQL's own, numbers of objects and
-/// files included.
+/// What the catalogs hold about all objects that are not PostgreSQL's own, with the numbers of
+/// objects and files.
 #[track_caller]
 pub fn catalogs(session: &mut Client) -> Vec<String> {
-    // Not what statistics, vacuum and the first use of an index leave there.
+    // Without what statistics, vacuum and the first use of an index leave there.
     let queries = [
         "SELECT 'class', oid::regclass, oid, relfilenode, relkind, relowner, relacl, relchecks, relhasrules, relreplident,
                 relrowsecurity, relispartition, reloptions
@@ -241,9 +241,9 @@ pub fn side(schema: &str, after: bool) -> String {
     text
 }
 
-/// Asserts that the calls make of a schema's left sides its right sides, that a dry run changes
-/// nothing and returns the same statements, and that these have the same effect when they are run
-/// by hand. Returns the database that was converted.
+/// Asserts that the calls turn a schema's left sides into its right sides, that a dry run changes
+/// nothing and returns the same statements, and that these have the same effect by hand. Returns
+/// the converted database.
 #[track_caller]
 pub fn assert_becomes(schema: &str, calls: &[&str]) -> Database {
     let wanted = Database::with(&side(schema, true)).dump();

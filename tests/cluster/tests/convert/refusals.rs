@@ -1,5 +1,5 @@
-//! Who may convert what, and what stands in the way. A refusal says what to do, and nothing is
-//! changed by it.
+//! Which roles may convert which tables, and what prevents a conversion. A refusal says what to do,
+//! and changes nothing.
 
 use cluster::drawing::noon;
 use cluster::{Draw, Refusal, Server, refused};
@@ -11,7 +11,8 @@ fn all(refusal: &Refusal) -> String {
     format!("{sqlstate}: {message}\n{}\n{}", detail.as_deref().unwrap_or_default(), hint.as_deref().unwrap_or_default())
 }
 
-/// What PostgreSQL does not change the type under: how it is made, how it is removed, and its name.
+/// Objects under which PostgreSQL does not change a column's type: how each is made, how it is
+/// removed, and its name.
 const OBSTACLES: [(&str, &str, &str); 31] = [
     ("CREATE VIEW app.obstacle AS SELECT id FROM app.t", "DROP VIEW app.obstacle", "obstacle"),
     ("CREATE VIEW app.obstacle AS SELECT 1 FROM app.t ORDER BY id", "DROP VIEW app.obstacle", "obstacle"),
@@ -82,7 +83,7 @@ const OBSTACLES: [(&str, &str, &str); 31] = [
         "DROP FOREIGN DATA WRAPPER w CASCADE",
         "obstacle",
     ),
-    // Made of the row type in an expression.
+    // Expressions that use the row type.
     ("CREATE VIEW app.obstacle AS SELECT NULL::app.t AS x", "DROP VIEW app.obstacle", "obstacle"),
     (
         "CREATE TYPE app.c AS (x app.t); CREATE VIEW app.obstacle AS SELECT ROW(t)::app.c AS x FROM app.t",
@@ -141,7 +142,7 @@ fn what_depends_on_the_columns_type_is_named_and_may_be_removed() {
         let call = format!("'{table}', 'id', rewrite => true");
         for (make, remove, name) in OBSTACLES {
             session.batch_execute(make).unwrap_or_else(|error| panic!("{make}: {error:?}"));
-            // Rows would go with a table.
+            // Dropping a table would drop its rows.
             let refusal = if make.contains("TABLE app.obstacle") {
                 database.refusal(&mut session, &call)
             } else {
@@ -159,7 +160,7 @@ fn what_depends_on_the_columns_type_is_named_and_may_be_removed() {
     }
 }
 
-/// One look is to be enough.
+/// One refusal names everything.
 #[test]
 fn everything_that_stands_in_the_way_is_named_at_once() {
     let database = Database::with(
@@ -175,7 +176,7 @@ fn everything_that_stands_in_the_way_is_named_at_once() {
     }
 }
 
-/// A partition key's type cannot be changed, nor a column's that comes from elsewhere.
+/// The type of a partition key, or of an inherited column, cannot be changed.
 #[test]
 fn a_column_whose_type_is_fixed_is_refused_and_its_table_named() {
     for (schema, call, name) in [
@@ -251,8 +252,8 @@ fn a_catalog_of_postgresql_is_not_a_table_of_ones_own() {
     }
 }
 
-/// Its default could only draw what it may not refer to; an integer column that refers is widened
-/// with the one it refers to.
+/// The default of a column that refers to another could only draw values that do not exist there.
+/// An integer column is widened together with the column that it refers to.
 #[test]
 fn a_column_that_refers_to_another_is_refused_and_that_table_is_named() {
     let database = Database::with(
@@ -284,12 +285,12 @@ fn a_column_that_refers_to_another_is_refused_and_that_table_is_named() {
     }
     let refusal = database.refusal(&mut session, "'own', 'up'");
     assert_eq!(refusal.message, "column \"up\" of table app.own refers to app.own");
-    // Each row is there for itself.
+    // Each row refers to itself.
     converted(&mut session, "'own', 'id'");
     session.batch_execute("INSERT INTO own DEFAULT VALUES").unwrap();
 }
 
-/// What is a part is converted with the whole.
+/// A partition is converted with its table.
 #[test]
 fn a_part_is_refused_and_the_whole_is_named() {
     let database = Database::with(
@@ -326,8 +327,8 @@ fn a_column_must_be_there_and_of_an_integer_type() {
     assert!(refusal.hint.is_some(), "{refusal:?}");
 }
 
-/// Not even for as long as it takes to say no: the tables are in use, and a request for a lock
-/// would queue up all others.
+/// Not even until the refusal: the tables are in use, and all other sessions would queue behind a
+/// request for a lock.
 #[test]
 fn who_does_not_own_the_table_is_refused_at_once() {
     let database = Database::with("");
@@ -354,7 +355,7 @@ fn who_does_not_own_the_table_is_refused_at_once() {
         }
     }
     user.batch_execute("COMMIT").unwrap();
-    // What refers to it is somebody else's.
+    // Another role owns the table that refers to it.
     let mut session = database.connect_as(&owner);
     let refusal = database.refusal(&mut session, "'mine', 'id', true");
     assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), ("42501", "must be owner of table app.theirs"));
@@ -363,8 +364,8 @@ fn who_does_not_own_the_table_is_refused_at_once() {
     converted(&mut session, "'mine', 'id', true");
 }
 
-/// Also where a table is altered only because of another: a part of it, or one whose foreign key is
-/// made anew.
+/// This includes tables that are altered only because of another: its partitions, and tables whose
+/// foreign key is made anew.
 #[test]
 fn who_does_not_own_all_that_changes_is_refused_at_once() {
     for schema in [
@@ -400,7 +401,7 @@ fn who_does_not_own_all_that_changes_is_refused_at_once() {
     }
 }
 
-/// PostgreSQL makes it anew by itself, and asks for the right to refer at most.
+/// PostgreSQL makes the foreign key anew itself, and requires at most the right to refer.
 #[test]
 fn a_foreign_key_of_somebody_elses_bigint_column_is_no_obstacle() {
     let database = Database::with(
@@ -411,7 +412,7 @@ fn a_foreign_key_of_somebody_elses_bigint_column_is_no_obstacle() {
     converted(&mut database.connect_as(&owner), "'t', 'id', true");
 }
 
-/// As PostgreSQL counts ownership: not by name.
+/// Ownership counts as in PostgreSQL, through membership in the owning role.
 #[test]
 fn a_member_of_the_owning_role_may_convert() {
     let database = Database::with("CREATE TABLE app.t (id bigserial)");
@@ -425,7 +426,7 @@ fn a_member_of_the_owning_role_may_convert() {
     session.batch_execute(&format!("SET ROLE {owner}")).unwrap();
     converted(&mut session, "'t', 'id', dry_run => true");
     converted(&mut database.connect_as(&member), "'t', 'id'");
-    // Those who insert own nothing.
+    // The roles that insert own nothing.
     database.run(&format!("GRANT INSERT ON t TO {passive}"));
     database.connect_as(&passive).batch_execute("INSERT INTO t DEFAULT VALUES").unwrap();
 }
@@ -462,7 +463,7 @@ fn an_event_trigger_that_objects_is_heeded() {
     for event in ["ddl_command_start", "ddl_command_end", "table_rewrite", "sql_drop"] {
         session.batch_execute(&format!("CREATE EVENT TRIGGER e ON {event} EXECUTE FUNCTION object()")).unwrap();
         let before = catalogs(&mut session);
-        // Not the SQLSTATE: what pgrx does not know it makes XX000.
+        // The SQLSTATE is not compared: pgrx turns one that it does not know into XX000.
         assert_eq!(refused(convert(&mut session, "'t', 'id', true")).message, "not today", "{event}");
         assert_eq!(before, catalogs(&mut session), "{event}");
         session.batch_execute("DROP EVENT TRIGGER e").unwrap();
@@ -472,13 +473,13 @@ fn an_event_trigger_that_objects_is_heeded() {
 
 const TABLE: &str = "CREATE TABLE t (id bigserial PRIMARY KEY)";
 
-/// Asserts that a server that cannot draw does not convert, and for the same reason.
+/// Asserts that a server that cannot draw refuses to convert for the same reason.
 #[track_caller]
 fn assert_refused_as_drawing_is(server: &Server) {
     let mut session = server.connect();
     session.batch_execute(TABLE).unwrap();
     let reason = refused(session.try_draw());
-    // Nobody is kept away for nothing.
+    // The refused call holds no lock.
     let mut user = server.connect();
     user.batch_execute("BEGIN; SELECT FROM t").unwrap();
     session.batch_execute("SET lock_timeout = '10s'").unwrap();

@@ -43,7 +43,7 @@ fn every_kind_of_integer_column_becomes_one_that_draws() {
     );
 }
 
-/// And the columns that refer to these, and no other.
+/// Columns that refer to these are widened, too, and no others.
 #[test]
 fn every_column_that_refers_to_it_is_widened_too() {
     assert_becomes(
@@ -87,7 +87,7 @@ fn columns_that_refer_to_each_other_are_widened_once() {
     );
 }
 
-/// The column that refers is itself drawn from a sequence, and goes on.
+/// The referring column draws from its own sequence, and keeps it.
 #[test]
 fn a_column_that_refers_keeps_its_own_default() {
     assert_becomes(
@@ -105,7 +105,7 @@ fn a_column_that_refers_keeps_its_own_default() {
     );
 }
 
-/// Whatever PostgreSQL keeps when it changes a column's type.
+/// Everything that PostgreSQL keeps when it changes a column's type.
 #[test]
 fn all_else_about_the_tables_stays() {
     assert_becomes(
@@ -149,7 +149,7 @@ fn all_else_about_the_tables_stays() {
     );
 }
 
-/// And so may be violated, now as before.
+/// Rows may violate it, before and after.
 #[test]
 fn a_foreign_key_that_was_never_checked_is_not_checked_now() {
     assert_becomes(
@@ -180,7 +180,7 @@ fn a_foreign_key_does_its_work_afterwards() {
     assert_eq!(session.value("SELECT string_agg(t::text, ' ' ORDER BY t) FROM child"), "1 2");
 }
 
-/// PostgreSQL permits the mixture, as long as nobody stores a number that is too large.
+/// PostgreSQL permits mixed types, as long as no stored value is too large.
 #[test]
 fn an_integer_column_that_refers_to_a_bigint_one_is_widened_when_that_is_asked_for() {
     let schema = "CREATE TABLE app.t (id {bigserial -> bigint DEFAULT snowflake_next()} PRIMARY KEY);
@@ -193,7 +193,7 @@ fn an_integer_column_that_refers_to_a_bigint_one_is_widened_when_that_is_asked_f
     assert_becomes(schema, &["'t', 'id', true"]);
 }
 
-/// The column has another place in each part.
+/// The column has a different position in each part.
 const PARTITIONED: &str = "
     CREATE TABLE app.t (id {serial -> bigint DEFAULT snowflake_next()} NOT NULL, day date NOT NULL, PRIMARY KEY (id, day))
         PARTITION BY RANGE (day);
@@ -252,8 +252,8 @@ fn a_partitioned_table_that_refers_to_a_partitioned_one_is_widened() {
     assert_becomes(&format!("{PARTITIONED}{refers}"), &["'t', 'id', true"]);
 }
 
-/// A key of a part alone, and a part that refers alone: their columns can be changed only with the
-/// whole.
+/// A foreign key to a single partition, and one from a single partition: their columns can be
+/// changed only with the whole table.
 #[test]
 fn a_foreign_key_of_a_part_or_to_a_part_is_found() {
     let refers = "CREATE TABLE app.child (part integer, day date, t {integer -> bigint}) PARTITION BY LIST (part);
@@ -267,7 +267,7 @@ fn a_foreign_key_of_a_part_or_to_a_part_is_found() {
         "CREATE TABLE app.plain (day date, t {integer -> bigint}, FOREIGN KEY (day, t) REFERENCES app.t2 (day, id));
          INSERT INTO app.plain VALUES ('2026-02-05', 2)",
     ] {
-        // The third one needs no such child, but another key.
+        // The third round needs another key instead of such a child.
         let schema = if foreign_key.contains("plain") {
             format!("{PARTITIONED} ALTER TABLE app.t2 ADD UNIQUE (day, id); {foreign_key}")
         } else {
@@ -290,7 +290,7 @@ fn tables_that_inherit_are_widened_with_what_refers_to_them() {
     );
 }
 
-/// With short locks only: the recipe for a table whose rewrite would take too long.
+/// The recipe for a table whose rewrite would take too long. It takes short locks only.
 #[test]
 fn a_large_table_can_be_widened_beside_its_users() {
     let database = Database::with(

@@ -1,5 +1,5 @@
 //! Many columns at once: one plan, in which each table is rewritten at most once; and the script
-//! that a dry run returns where views and the like depend on columns to be widened.
+//! that a dry run returns if views or similar objects depend on columns to be widened.
 
 use cluster::{Draw, Running, refused};
 
@@ -27,9 +27,9 @@ const KEYS: &str = "ARRAY['app.customers.id', 'app.orders.id', 'app.items.id', '
 
 const TABLES: [&str; 6] = ["customers", "orders", "items", "labels", "labelled", "notes"];
 
-/// Whatever PostgreSQL does not change the type under, each with an owner, rights, a comment and
-/// settings where it has such; and what depends on that in turn. The roles are the whole server's,
-/// and another database may make them at the same moment.
+/// Everything under which PostgreSQL does not change a type, each with an owner, rights, a comment
+/// and settings if it can have them, and what depends on it in turn. Roles belong to the whole
+/// server, and another database may make them at the same moment.
 const IN_THE_WAY: &str = r#"
     DO $$BEGIN CREATE ROLE keeper; EXCEPTION WHEN duplicate_object OR unique_violation THEN END$$;
     DO $$BEGIN CREATE ROLE reader; EXCEPTION WHEN duplicate_object OR unique_violation THEN END$$;
@@ -134,7 +134,7 @@ fn a_schema_is_converted_at_once() {
     assert_eq!(converted(&mut session, &format!("{KEYS}, rewrite => true")), [""; 0]);
 }
 
-/// What stands in the way is gone in between, and afterwards as it was.
+/// The dependent objects are dropped in between, and are as before afterwards.
 #[test]
 fn the_script_of_a_dry_run_converts_a_schema_whatever_depends_on_its_columns() {
     let schema = format!("{SIX}{IN_THE_WAY}");
@@ -166,7 +166,7 @@ fn the_script_of_a_dry_run_converts_a_schema_whatever_depends_on_its_columns() {
     database.by_hand(&script);
     assert_same(&database.dump(), &wanted, &script);
     let mut session = database.connect();
-    // Filled by its owner, which the session that runs the script is not.
+    // Filled by its owner, which is another role than the one that runs the script.
     assert_eq!(session.value("SELECT DISTINCT whose FROM summary"), "keeper");
     assert_eq!(session.value("SELECT relispopulated FROM pg_class WHERE relname = 'empty'"), "false");
     assert_eq!(session.value("SELECT count(*) FROM notes"), "1");
@@ -174,7 +174,7 @@ fn the_script_of_a_dry_run_converts_a_schema_whatever_depends_on_its_columns() {
     assert_eq!(converted(&mut session, &format!("{KEYS}, rewrite => true")), [""; 0]);
 }
 
-/// As a file, which is how a person looks at it first.
+/// As a file, because a user reads it first.
 #[test]
 fn the_script_of_a_dry_run_is_one_that_psql_reads() {
     let schema = format!("{SIX}{IN_THE_WAY}");
@@ -185,7 +185,7 @@ fn the_script_of_a_dry_run_is_one_that_psql_reads() {
     assert_same(&database.dump(), &Database::with(&side(&schema, true)).dump(), &script);
 }
 
-/// Which looks at rows and foreign keys once more.
+/// A second call checks rows and foreign keys once more.
 #[test]
 fn the_call_can_take_its_own_statements_place_in_the_script() {
     let schema = format!("{SIX}{IN_THE_WAY}");
@@ -198,7 +198,7 @@ fn the_call_can_take_its_own_statements_place_in_the_script() {
     assert_same(&database.dump(), &Database::with(&side(&schema, true)).dump(), &script);
 }
 
-/// A table with a key and columns that refer was rewritten once for each of them.
+/// Regression: a table with a key and referring columns was rewritten once for each of them.
 #[test]
 fn each_table_is_rewritten_at_most_once() {
     let count = "CREATE TABLE public.rewritten (relation regclass);
@@ -232,7 +232,7 @@ fn a_schema_is_warned_about_once() {
     assert_eq!(*heard.lock().unwrap(), [""; 0]);
 }
 
-/// The call would not do what a dry run returns then.
+/// Otherwise the call would do something else than the dry run returned.
 #[test]
 fn a_dry_run_warns_of_what_the_call_is_refused_for() {
     let database = Database::with("CREATE TABLE t (id serial); CREATE VIEW v AS SELECT id FROM t");
@@ -241,7 +241,7 @@ fn a_dry_run_warns_of_what_the_call_is_refused_for() {
     assert!(heard.lock().unwrap().contains(&"WARNING: other objects depend on columns to be widened".to_owned()));
 }
 
-/// While one is waited for, the others are free.
+/// While the call waits for one table, the others are free.
 #[test]
 fn the_tables_of_a_schema_are_locked_at_the_same_moment() {
     let database = Database::with(&side(SIX, false));
@@ -284,7 +284,7 @@ fn columns_are_named_as_sql_names_them() {
         let statements = converted(&mut session, &format!("{call}, dry_run => true"));
         assert!(statements[1].starts_with(statement), "{call}: {statements:?}");
     }
-    // Also twice, in two ways, with others of the same table.
+    // A column may be named twice, in two spellings, together with others of the same table.
     let both = converted(&mut session, "ARRAY['app.plain.id', 'plain.id', 'plain.other', 'plain.\"ID\"', 'plain.id']");
     let draws =
         |column: &str| format!("ALTER TABLE app.plain ALTER COLUMN {column} SET DEFAULT public.snowflake_next();");
@@ -298,7 +298,7 @@ fn columns_are_named_as_sql_names_them() {
     assert_eq!(both, wanted);
 }
 
-/// Nor is a table locked whose column draws already.
+/// A table whose column draws already is not locked.
 #[test]
 fn without_a_column_nothing_happens() {
     let database =
@@ -342,7 +342,7 @@ fn what_names_no_column_of_a_table_is_refused() {
         ("'child.id'", "42P16"),
         ("'pg_class.relpages'", "42501"),
     ] {
-        // Nothing of the others is converted either.
+        // The other columns are not converted either.
         let refusal = database.refusal(&mut session, &format!("ARRAY['t.id', {column}, 'parent.id']::text[], true"));
         assert_eq!(refusal.sqlstate, sqlstate, "{column}: {refusal:?}");
     }
@@ -389,8 +389,8 @@ fn every_column_that_is_too_narrow_is_named() {
     }
 }
 
-/// A sequence that a column owns and another one draws from is not needed when both are converted,
-/// in whatever order. In a dry run and in the call: nobody has to call again for each.
+/// If one column owns a sequence and another draws from it, it is not needed once both are
+/// converted, in any order. One call is enough for both, and so is one dry run.
 #[test]
 fn all_that_forbids_a_conversion_is_named_at_once() {
     let database = Database::with(
@@ -434,7 +434,7 @@ fn a_sequence_of_two_columns_goes_with_both() {
     assert_becomes(schema, &["ARRAY['b.id', 'a.id'], true"]);
 }
 
-/// Rows of one column and another's ids to come.
+/// Values of one column, compared with the ids to come of another.
 #[test]
 fn a_value_from_the_future_is_found_in_each_column() {
     let database = Database::with(
@@ -445,7 +445,7 @@ fn a_value_from_the_future_is_found_in_each_column() {
     assert!(refusal.message.contains("table app.u "), "{refusal:?}");
 }
 
-/// Nobody but the user knows what becomes of rows, and an extension's objects are not dropped.
+/// Only the user can decide what becomes of rows. An extension's objects are not dropped.
 #[test]
 fn what_cannot_be_made_again_by_a_statement_is_named_apart() {
     let database = Database::with(
@@ -487,7 +487,7 @@ fn what_cannot_be_made_again_by_a_statement_is_named_apart() {
     assert_eq!(session.value(default), "over_easy()");
 }
 
-/// The state of a trigger may be another in each part.
+/// A trigger may have a different state in each part.
 #[test]
 fn a_partitioned_table_has_its_triggers_and_generated_columns_again() {
     let schema = "CREATE TABLE app.t (id {serial -> bigint DEFAULT snowflake_next()} NOT NULL, n integer NOT NULL, PRIMARY KEY (id, n),
@@ -510,7 +510,7 @@ fn a_partitioned_table_has_its_triggers_and_generated_columns_again() {
     assert_same(&database.dump(), &wanted, &script);
 }
 
-/// What a member of the owning role may do by hand.
+/// A member of the owning role may do the same by hand.
 #[test]
 fn a_script_can_be_run_by_the_owner() {
     let database = Database::with("");

@@ -1,5 +1,5 @@
 //! Other sessions, which insert into, lock, change or convert the same tables at the same time; and
-//! transactions that come to nothing.
+//! transactions that are rolled back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -21,8 +21,8 @@ fn wait_in(database: &Database, session: Client, call: &str) -> Running {
     waiting
 }
 
-/// With plans that were made before, and in every way of inserting. A row of the child locks the
-/// child first, then the parent.
+/// Sessions insert in every way, also with plans that were made before. A row of the child locks
+/// the child first, then the parent.
 #[test]
 fn sessions_that_insert_meanwhile_lose_nothing() {
     let database = Database::with(FAMILY);
@@ -31,7 +31,7 @@ fn sessions_that_insert_meanwhile_lose_nothing() {
         let mut session = database.connect();
         let prepared = session.prepare("INSERT INTO parent (n) VALUES ($1) RETURNING id::bigint").unwrap();
         let mut ids = Vec::new();
-        // Relaxed: it only ends the loop. And then twice more.
+        // Relaxed: the flag only ends the loop, two turns later.
         let mut left = 2;
         while left > 0 {
             left -= usize::from(over.load(Ordering::Relaxed));
@@ -62,7 +62,7 @@ fn sessions_that_insert_meanwhile_lose_nothing() {
         let count = "SELECT count(*) >= 200 FROM parent";
         wait_until("some rows", || session.value(count) == "true");
         let result = convert(&mut session, "'parent', 'id', true");
-        // Before anything can fail: else the threads go on.
+        // Before any assertion can fail, because the threads would go on.
         over.store(true, Ordering::Relaxed);
         result.unwrap();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
@@ -78,8 +78,8 @@ fn sessions_that_insert_meanwhile_lose_nothing() {
     assert!(told[0] < 1000 && *told.last().unwrap() > 1000);
 }
 
-/// Who stores it has the child first and then looks at the parent. The call must not hold that one
-/// by then.
+/// A session that stores a row locks the child first and then reads the parent. The call must not
+/// hold the parent by then.
 #[test]
 fn a_row_that_is_being_stored_in_a_child_is_waited_for() {
     let database = Database::with(FAMILY);
@@ -91,12 +91,12 @@ fn a_row_that_is_being_stored_in_a_child_is_waited_for() {
     assert_eq!(user.value("SELECT count(*) FROM child"), "1");
 }
 
-/// What a row needs before and after: whoever has the first must get the second, though the call
-/// waits for the first.
+/// A row needs one table before and another after. A session that holds the first must get the
+/// second, although the call waits for the first.
 #[test]
 fn whoever_has_what_the_call_waits_for_gets_the_rest() {
     for (schema, first, then) in [
-        // As Hibernate does it: the id first.
+        // Hibernate draws the id first.
         (
             "CREATE TABLE t (id bigserial PRIMARY KEY)",
             "SELECT nextval('t_id_seq')",
@@ -124,7 +124,7 @@ fn whoever_has_what_the_call_waits_for_gets_the_rest() {
             "LOCK TABLE child IN ROW EXCLUSIVE MODE",
             "INSERT INTO t DEFAULT VALUES",
         ),
-        // What a column that is widened refers to besides.
+        // The other table that a widened column refers to.
         (
             "CREATE TABLE t (id serial PRIMARY KEY); INSERT INTO t VALUES (1);
              CREATE TABLE other (id bigint PRIMARY KEY); INSERT INTO other VALUES (1);
@@ -166,7 +166,7 @@ fn two_conversions_of_related_tables_do_not_block_each_other() {
              ALTER TABLE a ADD FOREIGN KEY (b) REFERENCES b;
              INSERT INTO a VALUES (1); INSERT INTO b VALUES (1, 1)"
         ));
-        // Both wait for the same lock, and go on at the same time.
+        // Both calls wait for the same lock, and go on at the same time.
         let mut first = database.connect();
         first.batch_execute("BEGIN; LOCK TABLE a, b IN ACCESS SHARE MODE").unwrap();
         let waiting: Vec<_> =
@@ -194,7 +194,7 @@ fn of_two_conversions_of_one_table_the_second_has_nothing_to_do() {
     assert_eq!(before, catalogs(&mut first));
 }
 
-/// What was true when the call began may not be when it has its locks.
+/// What the call found at its start may have changed by the time it has its locks.
 #[test]
 fn a_change_that_is_committed_while_the_call_waits_is_seen() {
     for (change, column) in [
@@ -264,8 +264,7 @@ fn a_change_that_takes_the_ground_from_under_the_call_is_an_error() {
     }
 }
 
-/// Neither rows nor foreign keys that were committed since would be found, though the table that it
-/// leaves has them.
+/// Such a transaction would miss rows and foreign keys that were committed since its snapshot.
 #[test]
 fn a_transaction_that_does_not_see_what_others_commit_is_refused() {
     let database = Database::with(FAMILY);
@@ -318,7 +317,7 @@ fn a_call_that_is_interrupted_while_it_waits_has_changed_nothing() {
     assert_eq!(before, catalogs(&mut database.connect()));
 }
 
-/// One of the two tables is never free, and no wait for one of them is long.
+/// One of the two tables is always locked, but each wait for one of them is short.
 #[test]
 fn lock_timeout_limits_the_whole_of_waiting() {
     let database = Database::with(FAMILY);
@@ -337,7 +336,7 @@ fn lock_timeout_limits_the_whole_of_waiting() {
         wait_until("a wait for the other table", || {
             waiting.is_over() || observer.query_opt(waits, &[&waiting.pid, &tables[turn]]).unwrap().is_some()
         });
-        // While it waits for one, it does not have the other.
+        // While the call waits for one table, it does not hold the other.
         users[1 - turn].batch_execute(&lock(tables[1 - turn])).unwrap();
         users[turn].batch_execute("COMMIT").unwrap();
         turn = 1 - turn;

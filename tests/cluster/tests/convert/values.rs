@@ -1,12 +1,12 @@
-//! What a column holds must be below what it will draw, or one day the two meet. Which rows that is
-//! asked of must not depend on who asks, nor on when.
+//! The values of a column must be below the ids that it will draw, or one day an id comes twice.
+//! Which rows are checked must not depend on the role that asks, nor on the moment.
 
 use cluster::drawing::noon;
 use cluster::{Draw, Refusal, Running, Server, refused};
 
 use crate::database::{Database, convert, converted};
 
-/// Asserts that a refusal is because of a value.
+/// Asserts that a value is the reason for a refusal.
 #[track_caller]
 fn assert_names(refusal: &Refusal, value: i64) {
     let text = format!("{} {}", refusal.message, refusal.detail.as_deref().unwrap_or_default());
@@ -21,8 +21,7 @@ fn the_last_id_drawn_may_be_stored_already_and_the_next_one_not() {
     // Ahead of the clock, which stands still.
     session.batch_execute("INSERT INTO t SELECT snowflake_batch(20000)").unwrap();
     converted(&mut session, "'t', 'id'");
-    // A conversion draws itself, so that some ids that were to come at first are not when it is
-    // done.
+    // The conversion draws ids itself, so fewer ids are still to come when it is done.
     let mut refusals = 0;
     for ahead in [1, 2, 3, 5, 10, 1000, 10_000] {
         let id = session.draw() + ahead;
@@ -54,7 +53,7 @@ fn a_value_from_the_future_is_refused_and_any_other_is_not() {
         let stored = session.value("SELECT max(id) FROM t").parse().unwrap();
         assert_names(&refusal, stored);
     }
-    // What is gone is no obstacle.
+    // Deleted rows do not matter.
     session.batch_execute("DELETE FROM t WHERE id > 1").unwrap();
     converted(&mut session, "'t', 'id'");
 }
@@ -86,8 +85,8 @@ fn a_value_from_the_future_is_found_wherever_it_is() {
     }
 }
 
-/// A policy that hides rows from the table's owner would hide them from the look at the values as
-/// well.
+/// A policy that hides rows from the table's owner would also hide them from the check of the
+/// values.
 #[test]
 fn where_the_owner_may_not_see_all_rows_nothing_is_converted() {
     let database = Database::with(
@@ -129,14 +128,14 @@ fn a_value_that_is_committed_while_the_call_waits_counts() {
     assert_eq!(database.connect().ids("INSERT INTO t DEFAULT VALUES RETURNING id").unwrap(), [1]);
 }
 
-/// The backup worker's ids are borrowed from ticks in which the worker's own are still to come, and
-/// these are lower.
+/// The backup worker borrows from ticks whose primary ids are still to come, and those are lower.
 #[test]
 fn an_id_that_the_other_lane_has_still_to_draw_is_refused() {
     let Some(server) = Server::drawing().set("backup_worker", "on").start_frozen(noon()) else { return };
     let mut session = server.connect();
     session.batch_execute("CREATE TABLE t (id bigint)").unwrap();
-    // All of this tick's in both lanes, and then those of ticks to come, with the backup's number.
+    // All ids of this tick in both lanes, and then ids of later ticks, with the backup worker
+    // number.
     session.batch_execute("SELECT count(snowflake_next()) FROM generate_series(1, 40000)").unwrap();
     let own = "snowflake_compose('2026-06-01 12:00:00.002Z', 5, 100)";
     let last = session.value("snowflake_format(snowflake_last())");
