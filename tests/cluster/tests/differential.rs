@@ -1,16 +1,16 @@
-//! Time pushdown changes no result: random statements on random relations, with and without it,
-//! return the same rows.
+//! Time pushdown changes no result: random statements on random relations return the same rows with
+//! and without it.
 //!
-//! A round is a world of relations ([`world`]) and the statements that are asked of it
-//! ([`queries`], [`moments`]), all from one seed. Both runs of a statement share a transaction, and
-//! so `now()`. Every run of the test takes new seeds; `DIFFERENTIAL_SEED=123 DIFFERENTIAL_ROUNDS=1`
-//! repeats a round, and a failing statement says which.
+//! A round is a world of relations ([`world`]) and statements on it ([`queries`], [`moments`]), all
+//! from one seed. Both runs of a statement share a transaction, and so `now()`. Every run of the
+//! test takes new seeds; `DIFFERENTIAL_SEED=123 DIFFERENTIAL_ROUNDS=1` repeats a round, and a
+//! failing statement says which.
 
 #[path = "differential/moments.rs"]
 mod moments;
 #[path = "differential/queries.rs"]
 mod queries;
-// The simulation's: the same numbers for the same seed, everywhere.
+// From the simulation: the same numbers for the same seed, on every machine.
 #[path = "../../../src/core/tests/simulation/random.rs"]
 mod random;
 #[path = "differential/world.rs"]
@@ -36,7 +36,7 @@ const STATEMENTS_PER_ROUND: u64 = 250;
 const ROUNDS: u64 = 21;
 const CONTROL_ROUNDS: u64 = 6;
 
-/// What a planner may do or not; each statement is planned with some of them.
+/// Planner settings; each statement is planned with some of them.
 const SETTINGS: [&str; 17] = [
     "enable_seqscan = off",
     "enable_seqscan = off",
@@ -92,8 +92,7 @@ struct Tally {
     statements: u64,
     /// Their plans differ.
     rewritten: u64,
-    /// One plan has a condition of an index on the id, or leaves partitions out, and the other has
-    /// not.
+    /// Only one of the two plans has an index condition on the id, or leaves partitions out.
     by_id: u64,
     with_rows: u64,
     /// How many raised the same error, by SQLSTATE.
@@ -101,7 +100,7 @@ struct Tally {
     parallel: u64,
     /// Their rows differ.
     different: u64,
-    /// What there is to say about the first of those.
+    /// Reports on the first statements whose rows differ.
     reports: Vec<String>,
 }
 
@@ -141,7 +140,7 @@ fn number(variable: &str) -> Option<u64> {
     env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-/// Seeds that no run has had before, or those that the environment asks for.
+/// New seeds, or those that the environment names.
 fn seeds(rounds: u64) -> Range<u64> {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970").as_millis() as u64;
     let first = number("DIFFERENTIAL_SEED").unwrap_or_else(now);
@@ -157,14 +156,14 @@ fn start(layout: &str) -> Server {
         .config("statement_timeout", "60s")
         .config("max_parallel_workers", "4")
         .start();
-    // With a first id the database has a layout.
+    // The first id gives the database a layout.
     let setup = "CREATE EXTENSION snowflake_id; SELECT snowflake_next(); CREATE ROLE reader";
     server.connect().batch_execute(setup).expect("the server draws");
     server
 }
 
-/// Runs the rounds, each on the server that its seed says, and compares one side of each statement
-/// with the others.
+/// Runs the rounds, each on the server that its seed selects, and compares one side of each
+/// statement with the others.
 fn compare<const N: usize>(seeds: &Range<u64>, one: Side, others: [Side; N]) -> [Tally; N] {
     let mut tallies = [(); N].map(|()| Tally::default());
     thread::scope(|scope| {
@@ -247,7 +246,7 @@ fn commands(query: &Query) -> Vec<String> {
     let mut commands = Vec::new();
     let sql = &query.sql;
     if let Some(parameters) = &query.parameters {
-        // Three values, and often enough for a generic plan if the planner has the choice.
+        // Three values, and enough executions for a generic plan if the planner has the choice.
         let execute = |at: usize| {
             let values = parameters.iter().map(|(_, values)| values[at].clone()).collect::<Vec<_>>().join(", ");
             if values.is_empty() { "EXECUTE q".to_owned() } else { format!("EXECUTE q({values})") }
@@ -256,7 +255,7 @@ fn commands(query: &Query) -> Vec<String> {
         let times = if query.changes.is_some() || parameters.is_empty() { 1 } else { 7 };
         for at in 0..times {
             commands.push(execute(at % 3));
-            // A plan that was made in one zone must serve in another.
+            // A plan that was made in one time zone must also be right in another.
             commands.push(format!("SET LOCAL TimeZone = '{}'", ZONES[at % 2 * 3]));
         }
     } else {
@@ -297,7 +296,7 @@ fn run(client: &mut Client, query: &Query, pushdown: bool) -> Run {
     run
 }
 
-/// The rows of each command, and in the end how many it says there were.
+/// The rows of each command, and last the count that the command reports.
 fn rows_of(messages: &[SimpleQueryMessage]) -> Vec<Vec<String>> {
     let mut results = vec![Vec::new()];
     for message in messages {
@@ -318,7 +317,7 @@ fn rows_of(messages: &[SimpleQueryMessage]) -> Vec<Vec<String>> {
     results
 }
 
-/// The lines of a plan that say how an index on the id or the partitions are used.
+/// The lines of a plan that show how an index on the id, or partitions, are used.
 fn uses_of_ids(plan: &str) -> Vec<&str> {
     let is_use = |line: &&str| line.contains("Cond: ") && line.contains("id ") || line.contains("Subplans Removed");
     plan.lines().filter(is_use).collect()
@@ -326,7 +325,7 @@ fn uses_of_ids(plan: &str) -> Vec<&str> {
 
 fn report(world: &World, seed: u64, statement: u64, settings: &str, sides: [&(Query, Run); 2]) -> String {
     let mut report = format!("DIFFERENTIAL_SEED={seed} DIFFERENTIAL_ROUNDS=1, statement {statement}\n{settings};\n");
-    // The relations of the statement and those that they are made of, which come before them.
+    // The statement's relations, and before them those that they are made of.
     let mut named = sides.iter().map(|(query, _)| format!("{} ", query.sql)).collect::<String>();
     for relation in world.relations.iter().rev() {
         if named.contains(&format!(" {} ", relation.name)) {
@@ -336,7 +335,7 @@ fn report(world: &World, seed: u64, statement: u64, settings: &str, sides: [&(Qu
         }
     }
     let [one, other] = sides.map(|(_, run)| run.rows.as_ref());
-    // Of the first result that differs; else of all.
+    // Only the first result that differs; if none does, all of them.
     let at = one.iter().zip(&other).find_map(|(one, other)| (0..one.len()).find(|&at| one[at] != other[at]));
     for (query, Run { plan, rows }) in sides {
         let parameters = query.parameters.as_ref().map(|parameters| format!("PREPAREd: {parameters:?}\n"));
@@ -354,7 +353,7 @@ fn every_statement_returns_the_same_rows_with_and_without_pushdown() {
     let [tally] = compare(&seeds(ROUNDS), ON, [OFF]);
     println!("{tally:?}");
     assert_eq!(tally.different, 0, "{}", tally.reports.join("\n\n"));
-    // Else the rows would be the same for another reason.
+    // Without enough rewritten statements, equal rows would prove nothing.
     assert!(tally.percent(tally.rewritten) >= 50, "{tally:?}");
     assert!(tally.percent(tally.by_id) >= 20, "{tally:?}");
     assert!(tally.percent(tally.with_rows) >= 50, "{tally:?}");

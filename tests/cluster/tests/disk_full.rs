@@ -1,5 +1,5 @@
-//! The disk is full while the mark must move: sessions are refused, or the server stops; but no
-//! client sees an id above a mark that the disk holds. Once there is space again, all works.
+//! The disk is full while the mark must move. Sessions are refused, or the server stops, but no
+//! client sees an id above the mark on the disk. Once there is space again, everything works.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,23 +7,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cluster::disk::can_mount;
 use cluster::{Draw, Ledger, Load, Promise, Server, Shutdown, faketime_library, refused, skip, wait_until};
 
-/// A server on a disk of its own that holds little more than an empty cluster. `None` where there
-/// can be none.
+/// A server on a disk that holds little more than an empty cluster. `None` if no disk can be
+/// mounted.
 fn on_a_small_disk() -> Option<Server> {
     if !can_mount() || faketime_library().is_none() {
         skip("a disk needs root and the right to mount, and its server libfaketime");
         return None;
     }
     let settings = Server::drawing().small_disk(80).faketime();
-    // No checkpoint recycles WAL while the disk is full; so the server soon wants a segment that it
-    // cannot have.
+    // No checkpoint recycles WAL while the disk is full, so the server soon needs a new segment and
+    // cannot get it.
     let settings =
         settings.config("checkpoint_timeout", "1d").config("max_wal_size", "60MB").config("min_wal_size", "2MB");
     Some(settings.start_with_extension())
 }
 
-/// After the disaster: what the disk holds is all that the server has to go by. Its clock, which
-/// was at `clock` (in seconds off the real one), is an hour behind.
+/// Checks the server after the disaster, when it has only what is on the disk. Its clock, which was
+/// `clock` seconds off the real one, is an hour behind.
 fn check_after_the_disaster(server: &Server, ledger: &Ledger, clock: f64) {
     assert!(server.log().contains("No space left on device"), "{}", server.log());
     if server.is_running() {
@@ -33,8 +33,8 @@ fn check_after_the_disaster(server: &Server, ledger: &Ledger, clock: f64) {
     server.set_clock_offset(clock - 3600.0);
     server.start_again();
     let behind_ms = ledger.check(server, Promise::Seen).refused();
-    // Less than an hour by what went by in vain, on a clock that jumped, while the server was going
-    // down.
+    // The difference is less than an hour by the time that the shutdown took on a clock that
+    // jumped.
     assert!(behind_ms <= 3_601_101, "{behind_ms}");
     server.set_clock_offset(clock);
     ledger.check(server, Promise::Seen).drawn();
@@ -52,7 +52,7 @@ fn when_the_disk_is_full_no_id_is_drawn_above_the_mark() {
     let load = Load::start(&server, 3);
     load.wait_for(50);
     server.fill_disk();
-    // The mark must be moved again and again, until nothing goes any more.
+    // Moves the mark again and again, until the server refuses.
     let mut clock = 0.0;
     wait_until("the disk to stop the server", || {
         clock += 2.0;
@@ -64,7 +64,7 @@ fn when_the_disk_is_full_no_id_is_drawn_above_the_mark() {
     check_after_the_disaster(&server, &ledger, clock);
 }
 
-/// Nobody writes anything but marks: it is the mark's record that finds no place.
+/// Only marks are written, so the mark's own record finds no space.
 #[test]
 fn when_the_mark_itself_finds_no_place_no_id_is_drawn_above_it() {
     let Some(server) = on_a_small_disk() else { return };
@@ -72,7 +72,7 @@ fn when_the_mark_itself_finds_no_place_no_id_is_drawn_above_it() {
     load.wait_for(50);
     let mut ledger = load.end();
     let mut session = server.connect();
-    // To just before the end of a segment, and then the disk is full.
+    // The WAL is just before the end of a segment when the disk becomes full.
     let to_the_end = "SELECT pg_logical_emit_message(false, '', repeat('x', (1024 * 1024
         - ('x' || lpad(split_part(pg_current_wal_insert_lsn()::text, '/', 2), 8, '0'))::bit(32)::bigint % (1024 * 1024)
         - 20000)::int))";
@@ -92,7 +92,7 @@ fn when_the_mark_itself_finds_no_place_no_id_is_drawn_above_it() {
     check_after_the_disaster(&server, &ledger, clock);
 }
 
-/// The harness itself: full is full, also for the server, and a test that fails leaves no disk
+/// Tests the harness: a full disk is also full for the server, and a failed test leaves no disk
 /// mounted.
 #[test]
 fn a_small_disk_fills_up_and_goes_with_its_server() {

@@ -1,6 +1,6 @@
-//! From PostgreSQL 18 on an extension need not lie in PostgreSQL's own directories:
-//! `extension_control_path` and `dynamic_library_path` name others, which is how an image with an
-//! extension is mounted beside a server's.
+//! From PostgreSQL 18 on an extension may be outside PostgreSQL's own directories, in those that
+//! `extension_control_path` and `dynamic_library_path` name. Container images with extensions are
+//! mounted beside a server in this way.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,9 +10,8 @@ use std::slice;
 use cluster::server::Builder;
 use cluster::{Draw, Server, postgres_version};
 
-/// Starts a server that finds the extension only in a directory of its own, to where it is copied;
-/// returns its library there, too. Before version 18 no setting names such a directory, and there
-/// is nothing to test.
+/// Starts a server that finds the extension only in a directory to which it is copied. Returns the
+/// library's path there, too. Before version 18 there is no such setting, and so nothing to test.
 fn with_the_extension_elsewhere(builder: Builder) -> Option<(Server, PathBuf)> {
     if postgres_version() < 18 {
         return None;
@@ -30,19 +29,19 @@ fn with_the_extension_elsewhere(builder: Builder) -> Option<(Server, PathBuf)> {
                 fs::copy(file.path(), to.join(file.file_name())).unwrap();
             }
         }
-        // For the server's user, whatever our umask.
+        // Readable for the server's user, whatever the test's umask is.
         fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
     }
     fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o755)).unwrap();
 
-    // Without "$system", which is PostgreSQL's own directory. Its libraries stay: plpgsql is one.
+    // Without "$system", PostgreSQL's own directory. "$libdir" stays for libraries such as plpgsql.
     server.set_config("extension_control_path", &elsewhere.display().to_string());
     server.set_config("dynamic_library_path", &format!("{}/lib:$libdir", elsewhere.display()));
     server.restart();
     Some((server, elsewhere.canonicalize().unwrap().join("lib/snowflake_id.so")))
 }
 
-/// Returns the libraries of ours that a process has loaded.
+/// Returns the extension's libraries that a process has loaded.
 fn loaded(pid: i32) -> Vec<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let mut paths: Vec<PathBuf> =
@@ -61,8 +60,8 @@ fn the_extension_works_from_a_directory_of_its_own() {
     session.batch_execute("CREATE EXTENSION snowflake_id").unwrap();
     let first = session.draw();
     assert!(session.draw() > first);
-    // The functions' file is "$libdir/snowflake_id", which PostgreSQL's own directory has, too: it
-    // must not be loaded beside this one.
+    // The functions name "$libdir/snowflake_id", and that file exists in PostgreSQL's own
+    // directory, too. It must not be loaded beside this one.
     assert_eq!(loaded(session.pid()), [library]);
 
     server.crash();

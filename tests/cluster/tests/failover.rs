@@ -1,6 +1,6 @@
-//! Failover: an asynchronous standby is promoted under load, with a right clock, with one an hour
-//! behind, lagging, or with another layout in its own configuration. The standby gets the mark
-//! before the rows, whatever it lags.
+//! Failover: an asynchronous standby is promoted under load. Its clock is right or an hour behind,
+//! it lags, or it has another layout in its own configuration. The standby gets the mark before the
+//! rows, however far it lags.
 
 use std::ops::RangeInclusive;
 
@@ -13,12 +13,12 @@ use cluster::{
 use postgres::Client;
 use snowflake_core::layout::Layout;
 
-/// By how much a clock that was set back by an hour is behind the mark: more by how far that runs
-/// ahead, less by what has passed since the last draw.
+/// By how much a clock that was set back by an hour is behind the mark. The mark runs ahead, which
+/// makes it more; the time since the last draw makes it less.
 const AN_HOUR: RangeInclusive<i64> = HOUR_MS - 60_000..=HOUR_MS + 1101;
 
 /// A primary and its standby, each with a clock that can be set; the standby's is an hour behind.
-/// `None` where libfaketime is not installed, and then the test is reported as skipped.
+/// Without libfaketime it returns `None`, and the test is reported as skipped.
 fn primary_and_slow_standby(on_rollback: &str) -> Option<(Server, Server)> {
     if faketime_library().is_none() {
         skip("libfaketime is not installed");
@@ -40,12 +40,11 @@ fn a_promoted_standby_whose_clock_is_behind_draws_nothing_until_it_has_caught_up
 
     let behind_ms = ledger.check(&standby, Promise::Held).refused();
     assert!(AN_HOUR.contains(&behind_ms), "{behind_ms}");
-    // Still, and by a little less.
+    // It is still refused, and the clock is a little less behind.
     assert!(ledger.check(&standby, Promise::Held).refused() <= behind_ms);
     standby.set_clock_offset(0.0);
     let first = ledger.check(&standby, Promise::Held).drawn();
-    // The clock is right now, and so nothing comes again that a client of the primary has seen
-    // either.
+    // The clock is right now, so no id comes again that a client of the primary has seen.
     assert!(first > greatest(&ledger.seen));
 }
 
@@ -69,14 +68,13 @@ fn a_lagging_standby_continues_above_what_it_has_received() {
     assert!(!held.is_empty() && ledger.stored.iter().any(|id| !held.contains(id)), "the standby lags");
     let behind_ms = ledger.check(&standby, Promise::Held).refused();
     assert!(AN_HOUR.contains(&behind_ms), "{behind_ms}");
-    // As soon as its clock has passed its own mark, it draws; how far the primary was it cannot
-    // know.
+    // The standby draws as soon as its clock has passed its own mark. It cannot know how far the
+    // primary was.
     standby.set_clock_offset((behind_ms - HOUR_MS + 100) as f64 / 1000.0);
     ledger.check(&standby, Promise::Held).drawn();
 }
 
-/// Not only what is stored: the mark that has reached the standby covers every id that was drawn
-/// under it.
+/// The mark that has reached the standby covers every id that was drawn under it, stored or not.
 #[test]
 fn what_was_only_seen_does_not_come_again_where_the_mark_has_arrived() {
     let Some((primary, standby)) = primary_and_slow_standby("error") else { return };
@@ -88,13 +86,13 @@ fn what_was_only_seen_does_not_come_again_where_the_mark_has_arrived() {
     standby.promote();
 
     let behind_ms = ledger.check(&standby, Promise::Seen).refused();
-    // No further than it takes; so the clock is still about where it was when the primary drew.
+    // No further than necessary, so the clock is still about where it was when the primary drew.
     standby.set_clock_offset((behind_ms - HOUR_MS) as f64 / 1000.0);
     ledger.check(&standby, Promise::Seen).drawn();
 }
 
-/// Each lane has a mark of its own, and each is held to it: a standby whose clock is behind draws
-/// with the backup worker's number only if that was never used.
+/// Each lane has its own mark. A standby whose clock is behind draws in the backup lane only if
+/// that lane was never used.
 #[test]
 fn a_promoted_standby_draws_with_the_backup_worker_only_above_that_ones_mark() {
     if faketime_library().is_none() {
@@ -104,14 +102,14 @@ fn a_promoted_standby_draws_with_the_backup_worker_only_above_that_ones_mark() {
         let settings = Server::drawing().set("layout", "js53").set("backup_worker", "on");
         let primary = settings.faketime().start_with_extension();
         let standby = primary.standby().faketime_from("-1h").start();
-        // At its first load a server counts what it may borrow as drawn, and the backup worker
-        // would help out.
+        // At its first load a server counts what it may borrow as drawn, and then the backup worker
+        // would serve.
         primary.load_first();
         primary.set_clock_offset(10.0);
         let load = Load::start(&primary, 3);
         load.wait_for(100);
         if backup_used {
-            // The primary lane is ahead of the clock by more than it may be.
+            // The primary lane is further ahead of the clock than it may borrow.
             primary.set_clock_offset(5.0);
             let mut session = primary.connect();
             wait_until("the backup worker to serve", || session.backup_mark_ms().is_some());
@@ -138,8 +136,8 @@ fn a_promoted_standby_draws_with_the_backup_worker_only_above_that_ones_mark() {
 }
 
 /// Every prefix of the WAL that holds a row holds the mark that covers it. The clock jumps by two
-/// seconds again and again, so that the mark must be moved before the next id, and replay is
-/// stopped wherever it is.
+/// seconds again and again, so the mark must move before each next id. Replay is paused at
+/// arbitrary points.
 #[test]
 fn wherever_replay_stops_the_mark_covers_every_row() {
     let Some((primary, standby)) = primary_and_slow_standby("error") else { return };
@@ -223,7 +221,7 @@ fn a_standby_notices_that_the_extension_was_made_anew() {
     on_primary.draw();
     let standby = primary.standby().start();
     let mut session = standby.connect();
-    // Has looked for the sequences, and found them.
+    // This session has looked up the sequences before.
     assert_ne!(session.value("snowflake_timestamp(4194304)"), "NULL");
     on_primary.batch_execute("DROP EXTENSION snowflake_id").unwrap();
     standby.wait_until_replayed(&primary.flushed());
@@ -241,15 +239,15 @@ fn a_standby_notices_that_the_extension_was_made_anew() {
     ledger.check(&standby, Promise::Seen).drawn();
 }
 
-/// Layouts and settings with which a promotion takes less time than a tick, or than what may have
-/// been borrowed.
+/// Layouts and settings with which a promotion takes less time than a tick, or than the time that
+/// may have been borrowed.
 const QUICK: [(&str, &str); 3] = [
     ("js53", "100ms"),
     ("snowflake", "10s"),
     ("time:41 worker:10 sequence:4 unit:1ms epoch:2025-01-01T00:00:00Z", "100ms"),
 ];
 
-/// A primary with two databases that have drawn, and its standby, on one clock, which stands still.
+/// A primary with two databases that have drawn, and its standby, on the same frozen clock.
 fn two_databases_and_a_standby(layout: &str, max_borrow: &str) -> Option<(Server, Server)> {
     let settings = Server::drawing().set("layout", layout).set("max_borrow", max_borrow);
     let primary = settings.start_frozen(noon() - 60_000)?;
@@ -265,7 +263,7 @@ fn two_databases_and_a_standby(layout: &str, max_borrow: &str) -> Option<(Server
 }
 
 /// Draws ids in a database as soon as they can be drawn at noon, and returns them. If they have to
-/// wait, the clock goes on by two ticks, which have room for them in each layout.
+/// wait, the clock goes on by two ticks, which are enough in each layout.
 fn draw_from_noon_on(server: &Server, database: &str, layout: &str) -> Vec<i64> {
     let drawing = Running::start(server.connect_to(database), "SELECT * FROM snowflake_batch(20)");
     if server.waits_for_the_clock(&drawing) {
@@ -274,9 +272,9 @@ fn draw_from_noon_on(server: &Server, database: &str, layout: &str) -> Vec<i64> 
     drawing.end().1.unwrap()
 }
 
-/// A standby's shared memory is as old as its start. What the primary has drawn since then is known
-/// from the clock, and from the marks of the databases, each of which is read only when its
-/// database draws.
+/// A standby's shared memory is as old as its start. It learns what the primary has drawn since
+/// then from the clock and from the databases' marks, each of which is read only when its database
+/// draws.
 #[test]
 fn a_promoted_standby_repeats_no_id_of_another_database_within_the_tick() {
     for (layout, max_borrow) in QUICK {
@@ -311,7 +309,8 @@ fn a_promoted_standby_on_the_same_clock_repeats_no_id_that_a_client_has_seen() {
     }
 }
 
-/// What can have been drawn before the promotion is sat out once, and not by each database.
+/// The server waits once for the tick of what can have been drawn before the promotion, not once in
+/// each database.
 #[test]
 fn only_the_first_draw_after_a_promotion_waits_for_a_tick() {
     let Some((primary, standby)) = two_databases_and_a_standby("js53", "100ms") else { return };
@@ -325,8 +324,8 @@ fn only_the_first_draw_after_a_promotion_waits_for_a_tick() {
     assert!(ids[0] < other[0] && other[0] < first.draw());
 }
 
-/// The session that comes first moves the mark ahead of the clock. The others, which have not drawn
-/// before either, must not take that for what the primary has drawn, and wait for it.
+/// The first session moves the mark ahead of the clock. The others draw for the first time, too.
+/// They must not take the new mark for what the primary has drawn, and wait for it.
 #[test]
 fn all_sessions_draw_as_soon_as_the_first_one_does() {
     let Some((primary, standby)) = primary_and_slow_standby("error") else { return };
@@ -334,8 +333,8 @@ fn all_sessions_draw_as_soon_as_the_first_one_does() {
     load.wait_for(50);
     primary.crash();
     let ledger = load.end();
-    // Each flush takes a tenth of a second: so they all come while the first one is about to move
-    // the mark.
+    // Each flush takes a tenth of a second, so all sessions come while the first one is moving the
+    // mark.
     standby.set_config("commit_delay", "100000");
     standby.set_config("commit_siblings", "0");
     standby.reload();
@@ -356,7 +355,7 @@ fn all_sessions_draw_as_soon_as_the_first_one_does() {
     assert!(ids.iter().min() > ledger.seen.iter().max());
 }
 
-/// What reads an id, or makes one, by the layout in the configuration.
+/// Functions that read or make an id by the layout in the configuration.
 const BY_THE_SETTING: [&str; 6] = [
     "SELECT snowflake_timestamp(4194304)",
     "SELECT snowflake_parse(4194304)",
@@ -392,8 +391,8 @@ fn assert_reads_only_by_argument(session: &mut Client) {
     }
 }
 
-/// `leaf` has the fields of `snowflake` and another epoch: without a check, every stored id would
-/// be read 14 years wrong.
+/// `leaf` has the fields of `snowflake` and another epoch: without a check, the time of every
+/// stored id would be 14 years wrong.
 #[test]
 fn a_standby_with_another_layout_reads_nothing_by_it_and_draws_nothing_after_its_promotion() {
     let primary = Server::drawing().start_with_extension();

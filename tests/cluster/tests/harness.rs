@@ -1,4 +1,4 @@
-//! The harness itself: what the other tests take for granted. None of these needs the extension.
+//! Tests of the harness, which the other tests rely on. None of these needs the extension.
 
 use std::collections::BTreeSet;
 use std::env;

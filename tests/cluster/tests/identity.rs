@@ -1,6 +1,6 @@
-//! What the ids of a database were drawn with, and a server that comes up with something else:
-//! another layout is refused until somebody accepts it, another number is noted, and what either
-//! number can have drawn is not drawn again.
+//! A server that starts with another identity than the ids of its databases were drawn with.
+//! Another layout is refused until it is accepted. Another worker number is logged, and no id comes
+//! again that either number can have drawn.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ fn set(server: &Server, settings: &[(&str, &str)]) {
     }
 }
 
-/// Everything that draws ids or reads them by the server's layout.
+/// All functions that draw ids, or read them by the server's layout.
 const BY_THE_SETTING: [&str; 10] = [
     "SELECT snowflake_next()",
     "SELECT snowflake_batch(1)",
@@ -44,8 +44,8 @@ fn assert_another_layout(refusal: &Refusal, running: &str, stored: Option<&str>)
     assert!(refusal.hint.as_deref().is_some_and(|hint| hint.contains("snowflake_accept_layout()")), "{refusal:?}");
 }
 
-/// Asserts that a session is refused everything by the server's layout, and nothing by a layout
-/// that is given.
+/// Asserts that in a session every function that uses the server's layout is refused, and none that
+/// is given a layout.
 #[track_caller]
 fn assert_refuses_the_layout(session: &mut Client, running: &str, stored: Option<&str>) {
     for sql in BY_THE_SETTING {
@@ -59,7 +59,7 @@ fn assert_refuses_the_layout(session: &mut Client, running: &str, stored: Option
     }
     let composed = "snowflake_compose('2022-06-28 16:07:40.105+00', 26, 0, 11, 'twitter')";
     assert_eq!(session.value(composed), "1541815603606036480");
-    // With the present one.
+    // And the current layout.
     assert_eq!(session.value("SELECT count(*) FROM snowflake_layouts"), (BUILT_IN.len() + 1).to_string());
 }
 
@@ -72,7 +72,7 @@ fn another_layout_is_refused_until_it_is_accepted() {
 
     set(&server, &[("layout", "leaf")]);
     server.restart_at(now);
-    // A session's first look, and its second.
+    // The first check of a session, and the second.
     let mut session = server.connect();
     for _ in 0..2 {
         assert_refuses_the_layout(&mut session, "leaf", Some("snowflake"));
@@ -80,7 +80,7 @@ fn another_layout_is_refused_until_it_is_accepted() {
     }
     assert_eq!(session.mark_ms(), mark);
 
-    // With the right one again nothing has happened.
+    // With the right layout again, everything is as before.
     set(&server, &[("layout", "snowflake")]);
     server.restart_at(now);
     assert!(server.connect().draw() > before[299]);
@@ -102,7 +102,7 @@ fn another_layout_is_refused_until_it_is_accepted() {
         assert_eq!(start_ms("leaf", id), now);
         assert!(session.mark_ms().unwrap() >= end_ms("leaf", id));
     }
-    // Accepting once more is no harm; and what was accepted is now what others are held against.
+    // Accepting once more does no harm. From now on layouts are compared with the accepted one.
     server.connect().batch_execute("SELECT snowflake_accept_layout()").unwrap();
     server.crash();
     server.start_again_at(now - HOUR_MS);
@@ -128,7 +128,7 @@ fn an_acceptance_that_is_forbidden_is_none_and_one_that_is_rolled_back_is_one() 
     assert_another_layout(&refused(server.connect().try_draw()), "leaf", Some("snowflake"));
     server.connect_as("trusted").batch_execute(&format!("BEGIN; {accept}; ROLLBACK")).unwrap();
     server.connect_as("ordinary").draw();
-    // Like the mark, it does not depend on the transaction's end; it is there after a crash.
+    // Like the mark, an acceptance does not depend on the transaction's end, and survives a crash.
     server.crash();
     server.start_again_at(noon() + 20_000);
     server.connect_as("ordinary").draw();
@@ -150,14 +150,14 @@ fn a_layout_is_known_by_what_it_says_and_not_by_its_name() {
     ids.push(restart_with(text).draw());
     ids.push(restart_with("snowflake").draw());
     assert_ascending(&ids);
-    // In all but the name alike, and another one all the same.
+    // These layouts are similar to the stored one, but not the same.
     for layout in ["leaf", "cosid", "pgedge", custom] {
         assert_another_layout(&refused(restart_with(layout).try_draw()), layout, Some("snowflake"));
     }
     let mut session = restart_with(custom);
     session.batch_execute("SELECT snowflake_accept_layout()").unwrap();
     session.draw();
-    // A stored layout without a name cannot be named.
+    // The stored layout has no name, so the message has none.
     assert_refuses_the_layout(&mut restart_with("leaf"), "leaf", None);
 }
 
@@ -169,7 +169,7 @@ fn where_nothing_was_drawn_any_layout_will_do() {
     owner.batch_execute("CREATE DATABASE empty").unwrap();
     let mut session = server.connect_to("empty");
     session.batch_execute("CREATE EXTENSION snowflake_id").unwrap();
-    // Reading is not drawing.
+    // Reading does not bind the database to a layout.
     session.batch_execute("SELECT snowflake_format(1)").unwrap();
     set(&server, &[("layout", "leaf")]);
     server.restart_at(noon() + 10_000);
@@ -177,12 +177,12 @@ fn where_nothing_was_drawn_any_layout_will_do() {
     session.batch_execute("SELECT snowflake_format(1)").unwrap();
     let id = session.draw();
     assert_eq!(start_ms("leaf", id), noon() + 10_000);
-    // The others are not touched by that.
+    // This does not affect the other databases.
     assert_another_layout(&refused(server.connect().try_draw()), "leaf", Some("snowflake"));
 }
 
-/// A copy of the data that comes up where nobody has preloaded the library reads ids by the wrong
-/// layout just as well.
+/// A copy of the data can start without the preloaded library. It would read ids by the wrong
+/// layout, too.
 #[test]
 fn another_layout_is_refused_without_preload() {
     let server = Server::drawing().start_with_extension();
@@ -198,8 +198,8 @@ fn another_layout_is_refused_without_preload() {
     assert_eq!(server.connect().value(&format!("snowflake_timestamp({id}) > '2026-01-01'")), "true");
 }
 
-/// A server with ticks of a second, of which `first` says with which numbers it draws at first; it
-/// stores what it draws.
+/// A server with ticks of a second and a table for its ids. `first` gives the worker numbers that
+/// it draws with at first.
 fn start_js53(first: &[(&str, &str)]) -> Option<Server> {
     let settings = |builder: Builder, (name, value): &(&str, &str)| builder.set(name, value);
     let server = first.iter().fold(Server::drawing().set("layout", "js53"), settings).start_frozen(noon())?;
@@ -207,14 +207,14 @@ fn start_js53(first: &[(&str, &str)]) -> Option<Server> {
     Some(server)
 }
 
-/// More than one tick's worth.
+/// More than one tick's ids.
 fn store_many(session: &mut Client) -> Vec<i64> {
     session.ids("INSERT INTO t SELECT snowflake_next() FROM generate_series(1, 70000) RETURNING id").unwrap()
 }
 
-/// Restarts the server with other numbers and its clock an hour back; then it draws, from tick to
-/// tick, until both of its workers have passed everything that was there before. Returns what it
-/// drew. The LOG line comes once.
+/// Restarts the server with other worker numbers and its clock an hour back. Then draws, tick by
+/// tick, until both of its workers have passed everything that was there before. Returns the ids.
+/// Asserts that the LOG line comes once.
 fn change_number(server: &Server, numbers: &[(&str, &str)], before: &[i64], logged: [&str; 2]) -> Vec<i64> {
     let marks = (server.connect().mark_ms(), server.connect().backup_mark_ms());
     let highest = marks.0.max(marks.1).unwrap();
@@ -226,8 +226,8 @@ fn change_number(server: &Server, numbers: &[(&str, &str)], before: &[i64], logg
         let behind_ms = behind_the_mark_ms(&server.refused_draw("SELECT snowflake_next()"));
         assert!((HOUR_MS - 100..=highest - noon() + HOUR_MS).contains(&behind_ms), "{behind_ms} ms");
     }
-    // Where one lane was passed by the clock, and the other not yet: whether at once, borrowing, or
-    // after a wait.
+    // The clock has passed one lane, but not yet the other. The draw may succeed at once, borrow,
+    // or wait.
     server.freeze_clock(marks.0.min(marks.1).unwrap_or(highest));
     let first = Running::start(server.connect(), "INSERT INTO t SELECT snowflake_batch(3) RETURNING id");
     if server.waits_for_the_clock(&first) {
@@ -253,8 +253,8 @@ fn workers(ids: &[i64]) -> BTreeSet<u32> {
     ids.iter().map(|id| worker("js53", *id)).collect()
 }
 
-/// 19 was a number of its own, and is now the backup of 3: the backup lane has no mark, and must
-/// not begin below what the primary lane drew as 19.
+/// 19 was the server's primary worker number, and is now the backup of 3. The backup lane has no
+/// mark, and must not begin below what the primary lane drew as 19.
 #[test]
 fn a_worker_that_becomes_a_backup_worker_repeats_nothing() {
     let Some(server) = start_js53(&[("worker_id", "19")]) else { return };
@@ -310,7 +310,7 @@ fn a_change_of_number_is_logged_once_and_an_equal_one_not_at_all() {
     assert_unique(&ids);
 }
 
-/// Nothing was drawn, so any server's layout serves; then a dump brings another one along.
+/// Nothing was drawn, so any layout is accepted. Then a dump brings another layout.
 #[test]
 fn a_kept_plan_does_not_outlive_the_layout_that_it_was_made_by() {
     let server = Server::drawing().start_with_extension();
@@ -329,7 +329,7 @@ fn a_kept_plan_does_not_outlive_the_layout_that_it_was_made_by() {
     assert_another_layout(&refused(session.query(since, &[])), "snowflake", Some("twitter"));
     assert!(plan(&mut session, since).contains("Filter: (snowflake_timestamp(id) >= $1)"));
 
-    // Nor does the one that was made for a layout that was refused.
+    // A plan that was made under the refused layout does not outlive it either.
     server.connect().batch_execute("SELECT snowflake_accept_layout()").unwrap();
     assert_eq!(session.query(since, &[]).unwrap().len(), 1);
     assert!(plan(&mut session, since).contains("Index Cond: (id >= snowflake_from($1"));

@@ -1,11 +1,11 @@
-//! What ends a draw that is moving the mark or waiting for it, and what that leaves behind for the
-//! others: nothing.
+//! A draw can be ended while it moves the mark or waits for it. It must leave nothing behind that
+//! affects other sessions.
 //!
-//! The mark is moved under a lock on its sequence that conflicts with itself. `COMMENT ON SEQUENCE`
-//! takes the same one and keeps it to the end of its transaction, so a test holds a moving session
-//! up as long as it likes. Where PostgreSQL's own timeouts matter, the clock runs, and runs behind
-//! the real one: their signal handlers see the real one, and would take a timeout for one that is
-//! still to come.
+//! A session moves the mark under a lock on its sequence that conflicts with itself.
+//! `COMMENT ON SEQUENCE` takes the same lock and keeps it to the end of its transaction, so a test
+//! can hold up a moving session as long as necessary. Tests of PostgreSQL's own timeouts let the
+//! clock run, behind the real one: signal handlers see the real clock, and would take the timeout
+//! for one that is still to come.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
@@ -44,8 +44,7 @@ fn start_beyond_the_mark() -> Option<(Server, i64)> {
     Some((server, before))
 }
 
-/// Asserts that everybody draws: sessions that were there and new ones, now and beyond the mark
-/// that is there now.
+/// Asserts that existing and new sessions draw, now and beyond the present mark.
 #[track_caller]
 fn assert_all_draw(server: &Server, now_ms: i64, sessions: &mut [Client], before: &[i64]) {
     let mut ids = Vec::new();
@@ -70,7 +69,7 @@ fn while_one_session_moves_the_mark_others_wait_only_beyond_it() {
     let mut ids = vec![sessions[0].draw()];
     let mark = sessions[0].mark_ms().unwrap();
     let mut holder = hold(&server);
-    // More than half of it is used up, and nobody gets to move it: that is no reason to wait, up to
+    // More than half of the mark is used up, and no session can move it. Draws do not wait up to
     // its last millisecond.
     for before_ms in [400, 300, 2, 1] {
         server.freeze_clock(mark - before_ms);
@@ -83,7 +82,7 @@ fn while_one_session_moves_the_mark_others_wait_only_beyond_it() {
     }
     assert_eq!(end_ms("snowflake", *ids.last().unwrap()), mark);
     assert_eq!(sessions[0].mark_ms(), Some(mark));
-    // Nor is borrowing from beyond it allowed.
+    // Borrowing from beyond the mark is not allowed either.
     server.freeze_clock(mark);
     let waiting = sessions.map(|session| wait_to_move(&server, session, "SELECT snowflake_next()"));
     assert!(waiting.iter().all(|waiting| !waiting.is_over()));
@@ -120,7 +119,8 @@ fn whoever_waits_for_the_mark_can_be_cancelled_or_terminated() {
                 assert_eq!(owner.value(&format!("pg_cancel_backend({pid})")), "true");
                 let (mut session, result) = running.end();
                 assert_eq!(refused(result).sqlstate, "57014");
-                // As nobody else but itself, although the mark is moved by more than it may do.
+                // The session is itself again, although the mark moves with more rights than the
+                // session has.
                 assert_eq!(session.value("current_user"), "ordinary");
                 let set = "SELECT setval('snowflake_mark', 1)";
                 assert_eq!(refused(session.batch_execute(set)).sqlstate, "42501");
@@ -136,7 +136,7 @@ fn whoever_waits_for_the_mark_can_be_cancelled_or_terminated() {
         }
     }
     assert!(kept.iter().all(|running| !running.is_over()));
-    // Those that were cancelled come back and wait again.
+    // Cancelled sessions come back and wait again.
     kept.extend(sessions.drain(..).map(|session| wait_to_move(&server, session, "SELECT snowflake_next()")));
     holder.batch_execute("ROLLBACK").unwrap();
     for running in kept {
@@ -205,7 +205,7 @@ fn a_deadlock_over_the_mark_is_detected() {
     drawer.batch_execute("BEGIN; LOCK TABLE t").unwrap();
     let drawer = wait_to_move(&server, drawer, "SELECT snowflake_next()");
     let holder = Running::start(holder, "SELECT 1::bigint FROM t");
-    // Each waits for the other. Which one is given up, is PostgreSQL's choice; the other goes on.
+    // Each waits for the other. PostgreSQL chooses which one it cancels; the other goes on.
     wait_until("one to be given up", || drawer.is_over() || holder.is_over());
     let mut given_up = 0;
     let running = if drawer.is_over() { [drawer, holder] } else { [holder, drawer] };
@@ -257,8 +257,8 @@ fn an_open_transaction_that_has_moved_the_mark_is_in_nobodys_way() {
     }
 }
 
-/// After a start the first draw may have to wait for the clock to reach the mark. It holds nothing
-/// meanwhile, and ends like any other wait; others that want to draw wait beside it, not behind it.
+/// After a start the first draw may have to wait for the clock to reach the mark. It holds no lock
+/// meanwhile, and ends like any other wait. Other draws wait beside it, not behind it.
 #[test]
 fn the_wait_for_the_clock_after_a_start_can_be_ended() {
     let Some(server) = Server::drawing().config("log_line_prefix", "%e %p ").start_frozen(noon()) else { return };
@@ -325,8 +325,8 @@ fn statement_timeout_ends_the_wait_for_the_clock_after_a_start() {
     assert!(session.draw() > before[299]);
 }
 
-/// Sixteen sessions draw while the clock jumps from second to second, so that nearly every draw has
-/// to move the mark; one after the other is cancelled or thrown out wherever it happens to be.
+/// Sixteen sessions draw while the clock jumps from second to second, so nearly every draw has to
+/// move the mark. One session after another is cancelled or terminated at an arbitrary point.
 #[test]
 fn a_storm_of_cancels_leaves_everybody_able_to_draw() {
     const SESSIONS: usize = 16;
@@ -377,7 +377,7 @@ fn a_storm_of_cancels_leaves_everybody_able_to_draw() {
             offset += 1.5;
             server.set_clock_offset(offset);
             let start = drawn.load(Ordering::Relaxed) + hit.load(Ordering::Relaxed);
-            // Any number will do that does not repeat itself; the layout's hash of ticks is one.
+            // Any sequence without a pattern will do; the layout's hash of ticks is one.
             let random = first_sequence(&layout, blow as u64) as usize;
             let pid = pids[random % SESSIONS].load(Ordering::Relaxed);
             let blow = if random.is_multiple_of(3) { "pg_terminate_backend" } else { "pg_cancel_backend" };
@@ -386,7 +386,7 @@ fn a_storm_of_cancels_leaves_everybody_able_to_draw() {
                 drawn.load(Ordering::Relaxed) + hit.load(Ordering::Relaxed) > start + SESSIONS / 4
             });
         }
-        // Everybody still draws.
+        // All sessions still draw.
         let start = drawn.load(Ordering::Relaxed);
         server.set_clock_offset(offset + 60.0);
         wait_until("the sessions to draw on", || drawn.load(Ordering::Relaxed) > start + 10 * SESSIONS);

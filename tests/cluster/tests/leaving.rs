@@ -1,5 +1,5 @@
-//! Leaving the extension, by the README's words: back to a sequence, what `DROP EXTENSION` says and
-//! takes, and ids that are decoded where there is no extension.
+//! Leaving the extension as the README describes it: back to a sequence, what `DROP EXTENSION`
+//! reports and removes, and how to decode ids without the extension.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -18,7 +18,7 @@ const MIN: &str = "-- What snowflake_min returns.";
 const LAYOUTS: &str = "-- The same for other layouts.";
 
 /// For how long after the layout's epoch ids are decoded exactly, in milliseconds: 2283 years. Only
-/// `mastodon` goes on.
+/// the time of `mastodon` goes on after that.
 const EXACT_MS: i64 = 72_057_594_037_927;
 
 #[track_caller]
@@ -45,8 +45,8 @@ fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
         let ids = at_once(&server, 4, |session, mut client| {
             if session == 0 {
                 wait_until("the others", || client.value("SELECT count(*) > 200 FROM tickets") == "true");
-                // In psql each statement would be a transaction of its own, were it not for the
-                // recipe's.
+                // In psql each statement would be a separate transaction without the recipe's
+                // BEGIN.
                 psql(&server, &[], recipe(SEQUENCE));
                 left.store(true, Ordering::Relaxed);
                 return Vec::new();
@@ -62,7 +62,7 @@ fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
         let mut all = ids.concat();
         assert_unique(&all);
 
-        // The last ones stand one beside the other.
+        // The last ids are consecutive.
         all.sort_unstable();
         let counted = &all[all.len() - 300..];
         assert_eq!(counted[299] - counted[0], 299);
@@ -100,8 +100,8 @@ fn ids_that_a_client_drew_before_and_stores_later_are_below_the_sequence() {
     }
 }
 
-/// One that this server drew, and one of a server whose clock is ahead: the sequence begins above
-/// both, whichever isolation sessions have by default.
+/// One id of this server, and one of a server whose clock is ahead. The sequence begins above both,
+/// whatever the default isolation level is.
 #[test]
 fn an_id_that_is_committed_while_the_recipe_waits_is_below_the_sequence() {
     for ahead in [false, true] {
@@ -162,7 +162,7 @@ fn dependent(server: &Server, database: &str) -> Client {
     session
 }
 
-/// The rows of the tables, whatever columns they have.
+/// The rows of the tables, with whatever columns they have now.
 fn rows(session: &mut Client) -> String {
     let mut held = |table: &str, column: &str| {
         session.value(&format!("SELECT md5(string_agg({column}, ',' ORDER BY id)) FROM {table}"))
@@ -194,7 +194,7 @@ fn drop_extension_says_what_depends_on_it_and_keeps_the_rows() {
     ];
     assert_eq!(lines, expected);
 
-    // What the README says to do with each. A view keeps its columns, and their privileges.
+    // The README's advice for each object. A view keeps its columns and their privileges.
     let created_at = part(recipe(PARSE), "SELECT ", " AS created_at");
     session.batch_execute(recipe(GENERATED)).unwrap();
     session
@@ -211,7 +211,7 @@ fn drop_extension_says_what_depends_on_it_and_keeps_the_rows() {
     assert_eq!(session.value(&format!("{times}events")), of_events);
     session.batch_execute("INSERT INTO events (id) VALUES (1)").unwrap();
     assert_eq!(session.value("SELECT created_at <= now() FROM events WHERE id = 1"), "true");
-    // Nobody looks into it.
+    // PostgreSQL does not look into a function's body.
     assert_eq!(refused(session.ids("SELECT draws()")).sqlstate, "42883");
 }
 
@@ -253,8 +253,8 @@ fn who_comes_back_draws_above_what_is_stored_only_after_an_advance() {
     assert_eq!(session.value(&format!("SELECT {next} > max(id) FROM tickets")), "true");
 }
 
-/// Ids of a layout: the first and the last, those beside each power of two, and some in between;
-/// none later than what the README says.
+/// Ids of a layout: the first and the last, those beside each power of two, and some in between.
+/// None is later than the README's limit.
 fn ids_of(layout: &Layout) -> Vec<i64> {
     let last = (layout.epoch_ms() + EXACT_MS).min(layout.last_instant_ms());
     let last = (0..63).rev().fold(0, |id, bit| {
@@ -262,12 +262,12 @@ fn ids_of(layout: &Layout) -> Vec<i64> {
         if more <= layout.max_id() && layout.created_at_ms(more).unwrap() <= last { more } else { id }
     });
     let powers = (0..63).map(|bit| 1_i64 << bit).flat_map(|power| [power - 1, power, power + 1]);
-    // Steps of a number without pattern, so that no digit of a time is left out.
+    // Steps without a pattern, so that every digit of a time occurs.
     let between = (1..1000_u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 1).cast_signed() % last);
     powers.chain(between).chain([0, last]).filter(|id| *id <= last).collect()
 }
 
-/// What a statement makes of ids, which it finds in the table `ids`.
+/// The result of an expression over ids, which it finds in the table `ids`.
 fn decoded(session: &mut Client, ids: &[i64], columns: &str, from: &str) -> Vec<String> {
     let sql = format!("SELECT concat_ws(' ', id, {columns}) FROM unnest($1::bigint[]) ids (id) {from}");
     session.query(&sql, &[&ids]).unwrap().iter().map(|row| row.get(0)).collect()
@@ -282,7 +282,7 @@ fn without_the_extension_ids_are_decoded_as_snowflake_parse_does() {
         session.batch_execute("SET timezone = 'UTC'").unwrap();
     }
 
-    // The one that stands in the README.
+    // The README's expression.
     let columns = part(recipe(PARSE), "SELECT ", "\nFROM");
     let [created_at, worker, sequence] = columns.split(", ").collect::<Vec<_>>()[..] else { panic!("{columns}") };
     let columns = [(created_at, " AS created_at"), (worker, " AS worker_id"), (sequence, " AS sequence")];
@@ -291,7 +291,7 @@ fn without_the_extension_ids_are_decoded_as_snowflake_parse_does() {
     assert!(ids.len() > 1100);
     let parsed = decoded(&mut session, &ids, "p.created_at, p.worker_id, p.sequence", ", snowflake_parse(id) p");
     assert_eq!(decoded(&mut plain, &ids, &columns, ""), parsed);
-    // What others would write, and why the README warns of it: right until 2242.
+    // The usual expression, and why the README warns of it: it is right only until 2242.
     let since_1970_ms = "(id >> 22) + 1735689600000";
     assert!(README.contains(&format!("`{since_1970_ms}`")));
     let shorter = columns.replace(
@@ -316,8 +316,7 @@ fn without_the_extension_ids_are_decoded_as_snowflake_parse_does() {
     }
 }
 
-/// Asks for a layout's expressions as the README does, and decodes by them where there is no
-/// extension.
+/// Gets a layout's expressions as the README shows, and decodes by them without the extension.
 #[track_caller]
 fn assert_decoded_as_asked(session: &mut Client, plain: &mut Client, name: &str, specification: &str) {
     let (times, numbers) = recipe(LAYOUTS).split_once("\n\n").expect("two statements");

@@ -1,9 +1,9 @@
-//! The life of what the mark is stored in: extensions and databases that come and go, transactions
-//! that end in any way, other people's objects and rights. What is known of a mark must never
-//! outlive the sequence it was read from.
+//! The life of the sequences that store the mark: extensions and databases that come and go,
+//! transactions that end in any way, other roles' objects and rights. What the server knows of a
+//! mark must never outlive the sequence that it was read from.
 //!
-//! Most tests end alike: a crash, the clock an hour back, and then the database must know better
-//! ([`Server::assert_remembers`]).
+//! Most tests end with a crash and a clock that is set back by an hour. The database must still
+//! know its mark then ([`Server::assert_remembers`]).
 
 use std::thread;
 
@@ -31,7 +31,7 @@ fn a_new_extension_does_not_rest_on_the_old_ones_mark() {
         assert_eq!(refusal.sqlstate, "42883", "{refusal:?}");
         owner.batch_execute("CREATE EXTENSION snowflake_id").unwrap();
         assert_eq!(owner.mark_ms(), None, "round {round}");
-        // Which of the two is the first to draw.
+        // The sessions take turns in being the first to draw.
         for number in 0..2 {
             let session = if (round + number) % 2 == 0 { &mut open } else { &mut owner };
             ids.push(session.draw());
@@ -43,7 +43,7 @@ fn a_new_extension_does_not_rest_on_the_old_ones_mark() {
     server.assert_remembers("postgres", noon(), *ids.last().unwrap());
 }
 
-/// A plan outlives the function that it calls by as long as nobody tells it.
+/// A plan outlives the function that it calls until it is invalidated.
 #[test]
 fn a_prepared_statement_draws_from_the_new_extension() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
@@ -74,7 +74,7 @@ fn an_extension_whose_creation_was_rolled_back_leaves_no_mark_behind() {
         session.batch_execute(end).unwrap();
         assert_eq!(refused(session.try_draw()).sqlstate, "42883", "after {end}");
     }
-    // In one transaction, what a savepoint takes back and what stays.
+    // Within one transaction, an extension that a savepoint takes back, and one that stays.
     session.batch_execute("BEGIN; SAVEPOINT s; CREATE EXTENSION snowflake_id").unwrap();
     ids.push(session.draw());
     session.batch_execute("ROLLBACK TO s; CREATE EXTENSION snowflake_id").unwrap();
@@ -89,8 +89,8 @@ fn an_extension_whose_creation_was_rolled_back_leaves_no_mark_behind() {
     server.assert_remembers("postgres", noon(), *ids.last().unwrap());
 }
 
-/// With the least log, PostgreSQL logs nothing of what a transaction writes to a relation that it
-/// has made itself.
+/// With `wal_level = minimal`, PostgreSQL does not log what a transaction writes to a relation that
+/// it has created itself.
 #[test]
 fn an_extension_that_drew_in_the_transaction_that_made_it_remembers_that() {
     for wal_level in ["minimal", "replica"] {
@@ -104,15 +104,15 @@ fn an_extension_that_drew_in_the_transaction_that_made_it_remembers_that() {
             )
             .unwrap();
         let mut ids = session.ids("INSERT INTO t DEFAULT VALUES RETURNING id").unwrap();
-        // The mark moves once more in it.
+        // The mark moves once more in this transaction.
         server.freeze_clock(noon() + 5000);
         ids.push(session.draw());
         session.batch_execute("COMMIT").unwrap();
-        // And now nothing more is logged: these ids are below the mark.
+        // Nothing more is logged now, because these ids are below the mark.
         ids.extend(server.connect().draw_batch(300));
         server.assert_remembers("postgres", noon() + 5000, *ids.last().unwrap());
 
-        // A crash before the commit: the extension is gone, and what was there before it counts.
+        // A crash before the commit: the new extension is gone, and the mark of the old one counts.
         let mut session = server.connect();
         let now = session.mark_ms().unwrap();
         server.freeze_clock(now);
@@ -128,8 +128,9 @@ fn an_extension_that_drew_in_the_transaction_that_made_it_remembers_that() {
     }
 }
 
-/// What a session draws whose statement may have to wait for another's transaction; and then, since
-/// that has made the server forget what it knew of the mark, for the clock.
+/// Draws in a session that may have to wait for another session's transaction. That transaction
+/// makes the server forget what it knew of the mark, so the draw may then have to wait for the
+/// clock.
 fn draw_beside(server: &Server, blocker: &mut Client, end: &str, then_ms: i64) -> (Client, Option<i64>) {
     let drawing = Running::start(server.connect(), "SELECT snowflake_next()");
     let mut observer = server.connect();
@@ -157,7 +158,7 @@ fn draw_beside(server: &Server, blocker: &mut Client, end: &str, then_ms: i64) -
 
 #[test]
 fn a_new_extension_that_is_not_committed_yet_has_no_say_in_other_sessions() {
-    // What is left of the mark when the others draw: nothing, half, all.
+    // How much of the mark is left when the others draw: nothing, half, all.
     for later_ms in [5000, 700, 0] {
         for end in ["ROLLBACK", "COMMIT"] {
             let Some(server) = Server::drawing().start_frozen(noon()) else { return };
@@ -179,8 +180,7 @@ fn a_new_extension_that_is_not_committed_yet_has_no_say_in_other_sessions() {
                 ids.push(session.draw());
                 assert_marked(session, *ids.last().unwrap());
             }
-            // In the millisecond before the mark, which must be the one of the extension that is
-            // there.
+            // In the last millisecond before the mark. It must be the present extension's mark.
             let mark = other.mark_ms().unwrap();
             server.freeze_clock(mark - 1);
             for session in [&mut other, &mut session, &mut third] {
@@ -247,9 +247,9 @@ fn two_databases_draw_at_once() {
     }
 }
 
-/// A database that is dropped and made again from the same template, with the same oid, looks the
-/// same from the outside: its sequences have the same oids and the same files. But what is in the
-/// files is old.
+/// A database that is dropped and created again from the same template, with the same oid, looks
+/// the same from outside. Its sequences have the same oids and the same files, but the files hold
+/// old values.
 #[test]
 fn a_database_with_the_oid_of_a_dropped_one_loads_its_own_mark() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
@@ -265,7 +265,7 @@ fn a_database_with_the_oid_of_a_dropped_one_loads_its_own_mark() {
     let mut oids = Vec::new();
     for round in 0..3 {
         wait_until("the database to be made", || {
-            // A moment later than the client, the server notices that nobody uses the template any
+            // The server notices a moment after the client that the template is not in use any
             // more.
             let made = owner.batch_execute("CREATE DATABASE d OID = 50000 TEMPLATE template");
             made.as_ref().err().is_none_or(|error| error.code().is_some_and(|code| code.code() != "55006"))
@@ -290,7 +290,7 @@ fn a_database_with_the_oid_of_a_dropped_one_loads_its_own_mark() {
 
 #[test]
 fn so_many_databases_draw_and_a_dropped_one_makes_room() {
-    // Nothing here asks for a crash.
+    // This test has no crash.
     let settings = Server::drawing().config("fsync", "off").config("autovacuum", "off").config("max_wal_size", "10GB");
     let server = settings.start_with_extension();
     let mut owner = server.connect();
@@ -303,7 +303,7 @@ fn so_many_databases_draw_and_a_dropped_one_makes_room() {
     let mut ids = vec![owner.draw()];
     for number in 1..=SLOTS {
         create(&mut owner, number);
-        // As a restore does, which needs no room either.
+        // A restore does this, and needs no place either.
         server.connect_to(&format!("d{number}")).batch_execute("SELECT setval('snowflake_mark', 1)").unwrap();
         if number < SLOTS {
             ids.push(server.connect_to(&format!("d{number}")).draw());
@@ -311,7 +311,7 @@ fn so_many_databases_draw_and_a_dropped_one_makes_room() {
     }
     let places = "SELECT concat_ws(' ', databases, max_databases) FROM snowflake_stat";
     assert_eq!(owner.value(places), "128 128");
-    // From nine tenths on, which is the 116th, at most once a minute.
+    // The warning comes from nine tenths on, with the 116th database, at most once a minute.
     let log = server.log();
     let warnings: Vec<_> = log.lines().filter(|line| line.contains("places for databases")).collect();
     assert!(!warnings.is_empty() && warnings.len() < 5, "{warnings:?}");
@@ -321,7 +321,7 @@ fn so_many_databases_draw_and_a_dropped_one_makes_room() {
     assert_counted_in(&server, &last, 4, "53400", "databases_refused", message);
     let hint = refused(server.connect_to(&last).try_draw()).hint.unwrap();
     assert!(hint.contains("\"snowflake_id.max_databases\"") && hint.contains("dropped"), "{hint}");
-    // The others go on, and reading needs no room.
+    // The other databases go on, and reading needs no place.
     assert_eq!(server.connect_to(&last).value("snowflake_format(0)"), "2025-01-01T00:00:00.000Z #0 @(0)");
     for database in ["postgres", "d1", "d127"] {
         ids.push(server.connect_to(database).draw());
@@ -333,7 +333,7 @@ fn so_many_databases_draw_and_a_dropped_one_makes_room() {
     assert_marked(&mut session, *ids.last().unwrap());
     create(&mut owner, 64);
     assert_eq!(refused(server.connect_to("d64").try_draw()).sqlstate, "53400");
-    // A database that could not be dropped keeps its own.
+    // A database that could not be dropped keeps its place.
     assert_eq!(refused(owner.batch_execute("DROP DATABASE template")).sqlstate, "42809");
     assert_eq!(refused(owner.batch_execute("BEGIN; DROP DATABASE d2")).sqlstate, "25001");
     owner.batch_execute("ROLLBACK").unwrap();
@@ -344,7 +344,7 @@ fn so_many_databases_draw_and_a_dropped_one_makes_room() {
     assert_ascending(&ids);
 }
 
-/// However it is dropped; and one that is back after a rollback takes a place again, if there is
+/// However the extension is dropped. If a rollback restores it, it takes a place again, if there is
 /// one.
 #[test]
 fn an_extension_that_is_dropped_makes_room_for_another_database() {
@@ -376,8 +376,8 @@ fn an_extension_that_is_dropped_makes_room_for_another_database() {
         two.batch_execute("CREATE EXTENSION snowflake_id SCHEMA ids").unwrap();
     }
 
-    // What was rolled back is there again, in a session that is open and in a new one, with its
-    // mark.
+    // After the rollback the extension is there again with its mark, in an open session and in a
+    // new one.
     let mut open = server.connect_to("one");
     ids.extend(open.ids("SELECT ids.snowflake_next()").unwrap());
     for (begin, end) in [("BEGIN", "ROLLBACK"), ("BEGIN; SAVEPOINT s", "ROLLBACK TO s; COMMIT")] {
@@ -387,7 +387,7 @@ fn an_extension_that_is_dropped_makes_room_for_another_database() {
         ids.extend(draw("one").unwrap());
         assert_eq!(owner.value(places), "2 2", "{begin}");
     }
-    // Or waits for the one that has taken it meanwhile.
+    // Otherwise it waits for the database that has taken the place meanwhile.
     open.batch_execute("BEGIN; DROP EXTENSION snowflake_id").unwrap();
     ids.extend(draw("two").unwrap());
     open.batch_execute("ROLLBACK").unwrap();
@@ -433,7 +433,7 @@ fn a_prepared_transaction_that_moved_the_mark_is_in_nobodys_way() {
         let mark = session.mark_ms();
         session.batch_execute("PREPARE TRANSACTION 'p'").unwrap();
         assert_eq!(session.mark_ms(), mark);
-        // Others, and the same session: within the mark, beyond half of it, beyond it.
+        // Other sessions and the same one draw: within the mark, beyond half of it, beyond it.
         for later_ms in [750, 1400, 9000] {
             server.freeze_clock(noon() + later_ms);
             for _ in 0..2 {
@@ -460,7 +460,7 @@ fn a_prepared_transaction_that_moved_the_mark_is_in_nobodys_way() {
     }
 }
 
-/// A schema that nobody has in the search_path, and in the search_path whatever somebody could put
+/// A schema that is in no search_path, while the search_path has whatever another role could put
 /// there.
 #[test]
 fn other_peoples_objects_of_the_same_names_are_not_used() {
@@ -561,7 +561,7 @@ fn whoever_may_draw_moves_the_mark_but_only_by_drawing() {
             assert_eq!(refusal.sqlstate, "42501", "{attempt}: {refusal:?}");
         }
         session.batch_execute(&format!("SELECT last_value, is_called FROM {name}")).unwrap();
-        // Not even that is needed to draw.
+        // Drawing does not even need the right to read it.
         owner.batch_execute(&format!("REVOKE ALL ON SEQUENCE {name} FROM PUBLIC")).unwrap();
     }
     session.batch_execute("CREATE MATERIALIZED VIEW m AS SELECT snowflake_next() AS id WITH NO DATA").unwrap();
@@ -571,7 +571,7 @@ fn whoever_may_draw_moves_the_mark_but_only_by_drawing() {
         "SELECT snowflake_next()",
         "SELECT * FROM snowflake_batch(3)",
         "SELECT definer()",
-        // As its owner, and with what that may do restricted.
+        // The mark moves as the extension's owner, in a security-restricted operation.
         "REFRESH MATERIALIZED VIEW m",
     ] {
         for later_ms in [700, 5000] {
@@ -586,7 +586,7 @@ fn whoever_may_draw_moves_the_mark_but_only_by_drawing() {
             }
             assert!(owner.mark_ms() > before, "{draw}");
             assert_marked(&mut owner, *ids.last().unwrap());
-            // Nothing is left of the rights with which it was moved.
+            // The session keeps none of the rights with which the mark was moved.
             assert_eq!(session.value("current_user || ' ' || session_user"), "ordinary ordinary");
             assert_eq!(refused(session.batch_execute("SELECT setval('snowflake_mark', 1)")).sqlstate, "42501");
         }
@@ -612,14 +612,14 @@ fn without_the_extension_nothing_is_drawn() {
         let ids = [session.ids(draw).unwrap(), vec![session.draw()]].concat();
         assert_ascending(&ids);
         assert_marked(&mut session, ids[1]);
-        // What was learnt of the extension is forgotten with it.
+        // What the server knew of the extension is forgotten with it.
         session.batch_execute("DROP EXTENSION snowflake_id").unwrap();
     }
     assert_eq!(refused(session.ids(draw)).sqlstate, "55000");
 }
 
-/// Sessions draw while the extension comes and goes: what they get is an id or an error, and no id
-/// comes twice.
+/// Sessions draw while the extension comes and goes. They get an id or an error, and no id comes
+/// twice.
 #[test]
 fn sessions_survive_an_extension_that_comes_and_goes() {
     const ROUNDS: usize = 20;

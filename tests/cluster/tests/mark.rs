@@ -1,10 +1,10 @@
-//! The mark: what was drawn before a crash is not drawn again after it, whatever the clock says;
-//! and what the mark costs when nothing is wrong, a wait of little more than a second.
+//! The mark: an id that was drawn before a crash is not drawn again after it, whatever the clock
+//! says. When nothing is wrong, the mark costs a wait of little more than a second.
 //!
 //! With a frozen clock, ids depend on the clock alone
 //! ([`first_sequence`](snowflake_core::generator::first_sequence)): a server that forgot what it
-//! had drawn would draw the very same ids at the same instant. Several sessions under load, with a
-//! clock that runs, are in the tests that use a [`Load`].
+//! had drawn would draw the same ids at the same instant. The tests that use a [`Load`] have
+//! several sessions and a clock that runs.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use cluster::{
 use postgres::Client;
 use snowflake_core::layout::Layout;
 
-/// A way in which a server comes to an end without a word to its sessions, and its name.
+/// A way to end a server without warning its sessions, and the name of that way.
 type End = (&'static str, fn(&Server));
 
 const ENDS: [End; 3] = [
@@ -30,8 +30,8 @@ fn unit_ms(layout: &str) -> i64 {
     Layout::parse(layout).unwrap().unit().ms()
 }
 
-/// How far ahead of a right clock a mark can be: so long takes the wait after a restart, and no
-/// longer.
+/// How far a mark can be ahead of a right clock. The wait after a restart takes no longer than
+/// that.
 fn most_ahead_ms(layout: &str) -> i64 {
     MARK_AHEAD_MS + MAX_BORROW_MS + unit_ms(layout)
 }
@@ -47,8 +47,8 @@ fn assert_refused_an_hour_back(server: &Server, now_ms: i64) {
     }
 }
 
-/// Several sessions draw and store, and the server is gone; its clock is an hour behind when it
-/// comes back, and then right.
+/// Ends a server while several sessions draw and store. When it comes back, its clock is first an
+/// hour behind, and then right.
 fn crash_under_load(layout: &str) {
     if faketime_library().is_none() {
         return skip("libfaketime is not installed");
@@ -57,7 +57,7 @@ fn crash_under_load(layout: &str) {
     let mut ledger = Ledger::default();
     for (how, end) in ENDS {
         let load = Load::start(&server, 4);
-        // So long that the mark moves under load.
+        // Waits until the mark has moved under load.
         let start = server.connect().mark_ms();
         wait_until("the mark to move", || server.connect().mark_ms() > start.map(|mark| mark + 500));
         load.wait_for(20);
@@ -68,7 +68,7 @@ fn crash_under_load(layout: &str) {
         server.start_again();
         let behind_ms = ledger.check(&server, Promise::Seen).refused();
         assert!((HOUR_MS - 60_000..HOUR_MS + 5000).contains(&behind_ms), "after {how}: {behind_ms} ms");
-        // Just before the clock reaches it.
+        // The clock has just not reached it.
         let mark = server.connect().mark_ms().unwrap();
         server.freeze_clock(mark - most_ahead_ms(layout) - 1);
         ledger.check(&server, Promise::Seen).refused();
@@ -99,12 +99,12 @@ fn a_clock_behind_the_mark_is_waited_for_up_to_what_a_restart_explains_and_refus
 
             end(&server);
             assert_refused_an_hour_back(&server, noon());
-            // As far as the clock must be wrong.
+            // The clock is so far behind the mark that it must be wrong.
             server.freeze_clock(mark - most_ahead_ms(layout) - 1);
             let behind_ms = behind_the_mark_ms(&server.refused_draw("SELECT snowflake_next()"));
             assert!((1..=most_ahead_ms(layout) + 1).contains(&behind_ms), "{layout}, after {how}: {behind_ms} ms");
             assert_eq!(server.connect().mark_ms(), Some(mark), "{layout}, after {how}");
-            // As far as it can be right.
+            // The clock is as far behind the mark as a right clock can be.
             server.freeze_clock(mark - most_ahead_ms(layout));
             let (mut session, ids) = server.draw_through_wait("SELECT snowflake_next()", mark - MAX_BORROW_MS);
             assert_eq!(start_ms(layout, ids[0]), mark, "{layout}, after {how}");
@@ -117,9 +117,8 @@ fn a_clock_behind_the_mark_is_waited_for_up_to_what_a_restart_explains_and_refus
     }
 }
 
-/// Restarts a server fifty times without any time for the clock to move on but what the wait takes:
-/// the worst that can happen with a right clock. It is never refused, and the mark does not run
-/// away from the clock.
+/// Restarts a server fifty times, while the clock moves on only by each wait: the worst case for a
+/// right clock. No draw is refused, and the mark does not run away from the clock.
 fn restart_fifty_times(layout: &str) {
     let Some(server) = Server::drawing().set("layout", layout).start_frozen(noon()) else { return };
     let mut now = noon();
@@ -127,7 +126,7 @@ fn restart_fifty_times(layout: &str) {
     for round in 0..50 {
         ids.extend(server.connect().draw_batch(20));
         ids.push(server.connect().draw());
-        // The third way would be as good, but takes longer.
+        // The third way would do as well, but takes longer.
         ENDS[round % 2].1(&server);
         server.start_again_at(now);
         let mark = server.connect().mark_ms().unwrap();
@@ -137,7 +136,7 @@ fn restart_fifty_times(layout: &str) {
         ids.extend(server.draw_through_wait("SELECT snowflake_next()", now).1);
     }
     assert_ascending(&ids);
-    // Not by more per round than what is to be waited for.
+    // The clock moves on by no more per round than the wait.
     assert!(now - noon() <= 50 * most_ahead_ms(layout));
 }
 
@@ -151,20 +150,19 @@ fn fifty_restarts_on_end_are_never_refused_with_ticks_of_a_second() {
     restart_fifty_times("js53");
 }
 
-/// The same with the real clock, and the time that it takes. (Whoever finds it long: nearly all of
-/// it is spent asleep.)
+/// The same with the real clock, and how long the draws wait. (The test is slow because it sleeps
+/// nearly all the time.)
 #[test]
 fn a_restart_with_a_right_clock_costs_a_second_at_most() {
     let server = Server::drawing().start_with_extension();
     let mut ids = Vec::new();
-    // The mark, and then the clock: by the clock's look, the mark may only be nearer.
+    // Reads the mark before the clock, so the result can only be too small.
     let ahead = "SELECT last_value - extract(epoch FROM clock_timestamp()) * 1000 FROM snowflake_mark";
     for round in 0..10 {
         ENDS[round % 2].1(&server);
         server.start_again();
         let mut session = server.connect();
-        // By the server's clock: the first id is no further from the statement's start than the
-        // wait may take.
+        // The server's own clock measures how far the first id is from the statement's start.
         let first = "WITH draw AS MATERIALIZED (SELECT snowflake_next() AS id)
                      SELECT id, extract(epoch FROM snowflake_timestamp(id) - statement_timestamp()) * 1000 FROM draw";
         let row = session.query_one(&format!("SELECT id, ms::float8 FROM ({first}) d(id, ms)"), &[]).unwrap();
@@ -179,9 +177,9 @@ fn a_restart_with_a_right_clock_costs_a_second_at_most() {
     assert_ascending(&ids);
 }
 
-/// Shared memory is lost and made anew, while the postmaster lives on. It follows the real clock by
-/// then, and the sessions the one that is set, which was an hour ahead: so nothing but the mark can
-/// tell what was drawn.
+/// Shared memory is lost and made anew, while the postmaster lives on. By then it follows the real
+/// clock, and the sessions follow the faked one, which was an hour ahead. Only the mark can tell
+/// what was drawn.
 #[test]
 fn what_sessions_drew_is_not_drawn_again_after_the_kill_of_a_backend() {
     if faketime_library().is_none() {
@@ -196,7 +194,8 @@ fn what_sessions_drew_is_not_drawn_again_after_the_kill_of_a_backend() {
         let of_the_load =
             "SELECT max(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
         server.kill_backend(server.connect().value(of_the_load).parse().unwrap());
-        // Not before: a session that is still to be thrown out would be refused for the clock.
+        // Only now, because a session that is still to be terminated would be refused for the
+        // clock.
         wait_until("the load to be thrown out", || load.is_over());
         server.set_clock_offset(0.0);
         server.wait_until_ready();
@@ -208,8 +207,8 @@ fn what_sessions_drew_is_not_drawn_again_after_the_kill_of_a_backend() {
     ledger.check(&server, Promise::Seen).drawn();
 }
 
-/// No commit has made these ids durable, not even of another transaction: only the mark can have
-/// been.
+/// No commit has made these ids durable, not even that of another transaction. Only the mark is
+/// durable.
 #[test]
 fn an_id_seen_in_an_open_transaction_is_not_drawn_again() {
     for (how, end) in ENDS {
@@ -218,7 +217,7 @@ fn an_id_seen_in_an_open_transaction_is_not_drawn_again() {
         let mut session = server.connect();
         session.batch_execute("BEGIN").unwrap();
         let mut seen = Vec::new();
-        // Three times beyond the mark that was there, and each time the crash may come.
+        // Beyond the mark three times, and the crash may come after each.
         for later_ms in [0, 700, 5000] {
             server.freeze_clock(noon() + later_ms);
             seen.push(session.draw());
@@ -238,9 +237,9 @@ fn an_id_seen_in_an_open_transaction_is_not_drawn_again() {
     }
 }
 
-/// A role may choose to lose its own commits, but not the ids of others: whoever moves the mark
-/// moves it for everybody. Nothing else writes the log to disk meanwhile: its writer sleeps, and
-/// those that see ids commit nothing.
+/// A role may risk its own commits, but not the ids of other sessions, because a mark counts for
+/// all of them. Nothing else writes the WAL to disk meanwhile: the WAL writer sleeps, and the
+/// sessions that see ids commit nothing.
 #[test]
 fn a_role_that_switches_synchronous_commit_off_takes_no_id_from_others() {
     let settings = Server::drawing()
@@ -252,7 +251,7 @@ fn a_role_that_switches_synchronous_commit_off_takes_no_id_from_others() {
     server.connect().batch_execute("CREATE ROLE hasty LOGIN; ALTER ROLE hasty SET synchronous_commit = off").unwrap();
     let mut now = noon();
     let mut seen = vec![server.connect().draw()];
-    // The mark is moved early by the first, and because it must by the second.
+    // The first draw moves the mark early, and the second because it must.
     for later_ms in [700, 5000] {
         let mut hasty = server.connect_as("hasty");
         assert_eq!(hasty.value("current_setting('synchronous_commit')"), "off");
@@ -262,7 +261,7 @@ fn a_role_that_switches_synchronous_commit_off_takes_no_id_from_others() {
         let before = hasty.mark_ms();
         seen.push(hasty.draw());
         assert!(hasty.mark_ms() > before);
-        // Beyond the mark that was there before the hasty one came; not so far that somebody else
+        // Beyond the mark before the hasty session moved it, but not so far that another session
         // moves it again.
         server.freeze_clock(now + 400);
         seen.extend(server.connect().draw_batch(100));
@@ -292,8 +291,8 @@ fn the_mark_moves_twice_a_second_and_only_while_ids_are_drawn() {
         assert!(mark >= end_ms("snowflake", id), "step {step}");
         marks.insert(mark);
     }
-    // Each time half of it is used up, give or take a step: if only when it must, it would be ten
-    // times.
+    // The mark moves whenever half of it is used up, give or take a step. If it moved only when it
+    // must, there would be ten moves.
     assert!((17..=20).contains(&(marks.len() - 1)), "moved {} times in 10 seconds", marks.len() - 1);
 
     let written = |session: &mut Client| session.value("pg_current_wal_insert_lsn() - '0/0'").parse::<i64>().unwrap();
@@ -308,12 +307,12 @@ fn the_mark_moves_twice_a_second_and_only_while_ids_are_drawn() {
     server.freeze_clock(noon() + HOUR_MS);
     assert_eq!(session.value("snowflake_last() > 0"), "true");
     assert_eq!((session.mark_ms(), session.backup_mark_ms()), (mark, None));
-    // And it follows at once, from wherever it was.
+    // The mark follows the clock at once, wherever it was.
     let id = session.draw();
     assert_eq!(session.mark_ms(), Some(end_ms("snowflake", id) + MARK_AHEAD_MS));
 }
 
-/// Else all of them would wait for it together, each time.
+/// Otherwise all sessions would wait for it together, each time.
 #[test]
 fn clients_that_connect_for_each_id_move_the_mark_early_too() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
@@ -343,17 +342,18 @@ fn each_lane_has_a_mark_of_its_own() {
     draw_at(noon(), primary);
     assert_eq!(server.connect().backup_mark_ms(), None);
 
-    // The primary's mark stands in the way, so the backup worker serves, which never has.
+    // The primary lane's mark is ahead of the clock, so the backup worker serves for the first
+    // time.
     server.crash();
     server.start_again_at(noon() - HOUR_MS);
     draw_at(noon() - HOUR_MS, backup);
     let mark = server.connect().backup_mark_ms().unwrap();
     assert!((noon() - HOUR_MS + 1..=noon() - HOUR_MS + 1 + MARK_AHEAD_MS).contains(&mark), "{mark}");
 
-    // Both stand in the way.
+    // Both marks are ahead of the clock.
     server.stop(Shutdown::Immediate);
     assert_refused_an_hour_back(&server, noon() - HOUR_MS);
-    // The one that is nearer serves first, above what it drew.
+    // The lane with the nearer mark serves first, above what it drew.
     draw_at(mark - MAX_BORROW_MS, backup);
     draw_at(noon() - 2 * MARK_AHEAD_MS, backup);
     draw_at(noon() + 1 + MARK_AHEAD_MS, primary);
@@ -373,7 +373,7 @@ fn advance(session: &mut Client, id: i64) {
 #[test]
 fn nothing_is_drawn_at_or_below_the_id_that_was_advanced_to() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
-    // One that was open, and others that come later.
+    // A session that was open, one that drew, and later ones.
     let (mut session, mut other) = (server.connect(), server.connect());
     let mut last = other.draw();
     for id in [
@@ -382,7 +382,7 @@ fn nothing_is_drawn_at_or_below_the_id_that_was_advanced_to() {
         compose(noon() - HOUR_MS, 5, 4095),
         last,
         compose(noon(), 1023, 4095),
-        // What can be borrowed; of another worker with a higher number, and with a lower one.
+        // Ids within what may be borrowed, also of workers with a higher and with a lower number.
         compose(noon() + 10, 5, 17),
         compose(noon() + 20, 1023, 0),
         compose(noon() + 30, 0, 4095),
@@ -397,7 +397,7 @@ fn nothing_is_drawn_at_or_below_the_id_that_was_advanced_to() {
         }
         assert!(session.mark_ms().unwrap() >= end_ms("snowflake", last));
     }
-    // Somewhat beyond that: waited out, as after a start.
+    // Slightly beyond that, a draw waits as after a start.
     let id = compose(noon() + 500, 5, 17);
     advance(&mut session, id);
     let mark = session.mark_ms().unwrap();
@@ -411,7 +411,7 @@ fn an_advance_to_the_far_future_is_refused_until_the_clock_is_there_also_after_a
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     let mut session = server.connect();
     let before = session.draw();
-    // Even if what did it is rolled back: compare setval.
+    // Like setval, an advance stays when its transaction is rolled back.
     session.batch_execute("BEGIN").unwrap();
     let id = compose(noon() + HOUR_MS, 5, 17);
     advance(&mut session, id);
@@ -421,7 +421,7 @@ fn an_advance_to_the_far_future_is_refused_until_the_clock_is_there_also_after_a
         assert_eq!(refused(session.try_draw()).sqlstate, "58000");
         assert_eq!(refused(session.ids("SELECT snowflake_batch(2)")).sqlstate, "58000");
     }
-    // Back again it does not go.
+    // An advance to a lower id does not undo it.
     advance(&mut session, before);
     assert_eq!(refused(session.try_draw()).sqlstate, "58000");
 
@@ -448,8 +448,7 @@ fn a_number_that_is_no_id_is_not_advanced_to() {
     assert!(session.draw() > before);
 }
 
-/// As the first thing that the server hears of the database: the mark that is there must count,
-/// too.
+/// The advance is the server's first access to the database. The stored mark must count, too.
 #[test]
 fn an_advance_before_the_first_draw_does_not_hide_the_mark() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };

@@ -1,10 +1,10 @@
-//! What an id's time is compared with: around the ticks, at the ends of everything, and of every
-//! kind that a query can name.
+//! Values that an id's time is compared with: around the ticks, at the ends of all ranges, of every
+//! kind that a query can have.
 
 use super::queries::{Item, Writer};
 use super::world::{literal, time_of};
 
-/// The types that an id's time can be compared with, and the column of each relation that has it.
+/// The types that an id's time can be compared with, each with the relations' column of that type.
 const TYPES: [(&str, &str); 3] = [("timestamptz", "ts"), ("date", "d"), ("timestamp", "w")];
 
 /// The ends of the types, and what lies beyond those of timestamptz.
@@ -95,7 +95,7 @@ impl Writer<'_> {
         let at = literal(kind, tick_us + i128::from(off_us));
         match kind {
             "date" => format!("{at} + {}", random.of(-1..=1)),
-            // The instant itself, whatever the zone: what a literal without one is only in UTC.
+            // The instant itself in any time zone. A literal without a zone means it only in UTC.
             "timestamp" if random.one_in(2) && tick_us < 200_000_000_000_000_000 => {
                 format!("{}::timestamp", literal("timestamptz", tick_us + i128::from(off_us)))
             }

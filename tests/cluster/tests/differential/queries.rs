@@ -13,12 +13,11 @@ use super::world::{Relation, World, Writes};
 pub enum Spelling {
     /// As a user writes it.
     Time,
-    /// As a comparison of the id with its bound, where the id is shown.
+    /// As a comparison of the id with its bound, if the id is shown.
     Bound,
     /// The same, but a tick too late.
     BoundOneTickLate,
-    /// The same, but with the one bound in the place of the other: wrong only if the bound is the
-    /// start of a tick.
+    /// The same, but with the other bound: wrong only if the bound is the start of a tick.
     OtherBound,
 }
 
@@ -37,7 +36,7 @@ impl fmt::Display for Item<'_> {
 }
 
 impl Item<'_> {
-    /// What tells its rows apart.
+    /// The columns that identify a row.
     fn columns(&self) -> String {
         let alias = &self.alias;
         let first = if self.relation.shows_id { "id" } else { "created_at" };
@@ -52,7 +51,8 @@ pub struct Query {
     pub ordered: bool,
     /// The table that it changes.
     pub changes: Option<String>,
-    /// The types of its parameters, with the values of three executions, if it is to be prepared.
+    /// If the statement is prepared, the types of its parameters with the values of three
+    /// executions.
     pub parameters: Option<Vec<(&'static str, [String; 3])>>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Writer<'a> {
                 let by = (1..=columns).map(|column| column.to_string()).collect::<Vec<_>>().join(", ");
                 let direction = writer.random.pick(&["", " DESC NULLS LAST"]);
                 let limit = writer.random.pick(&["", " LIMIT 5", " LIMIT 20 OFFSET 3"]);
-                // By all columns: rows that are equal may take each other's places.
+                // By all columns. The order of equal rows does not matter.
                 format!("SELECT * FROM ({sql}) q ORDER BY {by}{direction}{limit}")
             } else {
                 sql
@@ -199,8 +199,8 @@ impl<'a> Writer<'a> {
         self.comparison(time, operator, &moment, flipped)
     }
 
-    /// An id's time against a moment, in the spelling asked for. Draws no random number: every
-    /// spelling is of one query.
+    /// Compares an id's time with a moment, in the given spelling. Takes no random number, so that
+    /// every spelling belongs to the same query.
     fn comparison(&self, time: &Time, operator: &str, moment: &str, flipped: bool) -> String {
         let (Some(id), true) = (&time.id, self.spelling != Spelling::Time) else {
             return match (flipped, operator) {
@@ -323,7 +323,7 @@ impl<'a> Writer<'a> {
         (4, format!("SELECT {}, l.* FROM {a} {join} {lateral} ON true WHERE {outer}", a.columns()))
     }
 
-    /// A time that is computed in a subquery, which an outer join may make NULL though the id is
+    /// A time that is computed in a subquery. An outer join may make it NULL although the id is
     /// there.
     fn computed(&mut self) -> (usize, String) {
         let (a, b) = (self.item(), self.item());

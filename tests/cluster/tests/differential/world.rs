@@ -1,4 +1,4 @@
-//! What queries are asked of: layouts, ids that lie where bounds fall, and relations of every kind
+//! The world of a round: layouts, ids around the bounds of conditions, and relations of every kind
 //! that hold them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use super::random::Random;
 
 /// A layout, and ids of it: around a few ticks, so that bounds fall between, on and next to them.
 pub struct Ids {
-    /// As SQL names it: a built-in name, or the whole line.
+    /// Its name in SQL: a built-in name, or the whole line.
     pub text: String,
     pub layout: Layout,
     pub ids: Vec<i64>,
@@ -30,7 +30,7 @@ impl Ids {
 pub enum Writes {
     No,
     Yes,
-    /// And its id is a primary key.
+    /// A table whose id is a primary key.
     Key,
 }
 
@@ -38,7 +38,7 @@ pub enum Writes {
 /// `created_at`.
 pub struct Relation {
     pub name: String,
-    /// Whose ids it holds: an index into [`World::ids`].
+    /// The ids that it holds, as an index into [`World::ids`].
     pub of: usize,
     pub shows_id: bool,
     /// The layout with which its column `created_at` reads the ids, if there is one.
@@ -46,7 +46,7 @@ pub struct Relation {
     /// Whether that column is the time of the column `id`, by one layout, in every row.
     pub is_plain: bool,
     pub writes: Writes,
-    /// What made it.
+    /// The statements that create it.
     pub ddl: String,
 }
 
@@ -58,7 +58,7 @@ pub struct World {
     pub functions: String,
 }
 
-/// Tables, organized in every way that has to do with ids and their times.
+/// Tables with every kind of index, partition and constraint on ids and their times.
 const TABLES: [&str; 20] = [
     "CREATE TABLE {t} (id bigint PRIMARY KEY, {rest})",
     "CREATE TABLE {t} (id bigint PRIMARY KEY, {rest}) PARTITION BY RANGE (id); {range}",
@@ -111,8 +111,8 @@ const VIEWS: [&str; 11] = [
      UNION ALL SELECT NULL, n, ts, d, w FROM {two}",
 ];
 
-/// Instants around which ids lie: changes of the clock in zones that queries use, midnights, a leap
-/// day.
+/// Instants around which ids lie: daylight saving changes in the zones that queries use, midnights,
+/// a leap day.
 const CENTRES: [&str; 8] = [
     "2025-10-26T01:00:00Z",
     "2026-03-29T01:00:00Z",
@@ -137,7 +137,7 @@ impl World {
         let mut world = Self { ids, relations: Vec::new(), functions: String::new() };
         for of in 0..2 {
             let first = world.relations.len();
-            // One that is certain to have a key, then any.
+            // First a table that certainly has a key, then any.
             let kinds = (0..7).map(|at| if at == 0 { 0 } else { random.below(TABLES.len()) }).collect::<Vec<_>>();
             for kind in kinds {
                 world.add_table(of, kind, random);
@@ -158,7 +158,7 @@ impl World {
         world
     }
 
-    /// Everything that makes the world, in a schema that the session has set.
+    /// All statements that create the world, in the session's schema.
     pub fn ddl(&self) -> String {
         let relations = self.relations.iter().map(|relation| format!("{};\n", relation.ddl)).collect::<String>();
         format!(
@@ -185,7 +185,7 @@ impl World {
         let inherited = TABLES[kind].contains("INHERITS");
         let mut bounds = BTreeSet::new();
         while bounds.len() < 3 {
-            // At a tick's first id, or wherever.
+            // At a tick's first id, or anywhere.
             let id = random.pick(ids);
             bounds.insert(if random.one_in(2) { id & !low_bits(layout) } else { id });
         }
@@ -246,7 +246,7 @@ impl World {
         let name = format!("v{}", self.relations.len());
         let reader = self.reader(of, random);
         let created_at = time_of("id", &self.ids[reader].text, reader == 0, random);
-        // One that reads them otherwise, if there is one.
+        // A layout that reads them differently, if there is one.
         let (others_max, own_max) = (self.ids[1 - of].layout.max_id(), self.ids[of].layout.max_id());
         let another_reader = if others_max >= own_max { 1 - reader } else { reader };
         let another = time_of("id", &self.ids[another_reader].text, another_reader == 0, random);
@@ -293,7 +293,7 @@ pub fn time_of(id: &str, layout: &str, is_servers: bool, random: &Random) -> Str
 /// A literal of a type for an instant in microseconds since 1970, in UTC and within the type's
 /// range.
 pub fn literal(kind: &str, us: i128) -> String {
-    // What a layout's last tick leaves room for, and the year 1.
+    // From the year 1 to timestamptz's last instant.
     let us = us.clamp(-62_135_596_800_000_000, 9_224_318_015_999_999_999);
     let text = Utc(us.div_euclid(1000) as i64).to_string().replace('T', " ");
     match kind {
