@@ -1,15 +1,15 @@
-//! Partitions that pg_partman manages, by the recipe in the README (which `readme.rs` runs word for
-//! word): where their bounds are, and what makes them come and go.
+//! Partitions that pg_partman manages by the README's recipe (which `readme.rs` runs word for
+//! word): where their bounds are, and when they are created and dropped.
 //!
-//! Needs the package postgresql-N-partman; the recipe is the same for pg_partman 4 and 5 but for
-//! one argument.
+//! Needs the package postgresql-N-partman. The recipe differs between pg_partman 4 and 5 in one
+//! argument only.
 
 use cluster::plans::{assert_same_rows, plan};
 use cluster::{Draw, Server, skip};
 use postgres::Client;
 
-/// A database with the table `readings`, cut into days from 20 November 2026 on, three ahead; the
-/// session's days are not those of UTC. `None` if pg_partman is not installed.
+/// A database with the table `readings`, partitioned by days from 20 November 2026 on, three days
+/// ahead. The session's days are not those of UTC. `None` if pg_partman is not installed.
 fn readings(server: &Server) -> Option<Client> {
     let mut session = server.connect();
     if session.value("SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_partman'") == "0" {
@@ -36,7 +36,7 @@ fn readings(server: &Server) -> Option<Client> {
     Some(session)
 }
 
-/// Stores a reading of each hour between two times, and lets pg_partman do its work.
+/// Stores a reading of each hour between two times, and runs pg_partman's maintenance.
 fn read_hourly(session: &mut Client, from: &str, to: &str) {
     session
         .batch_execute(&format!(
@@ -108,7 +108,7 @@ fn after_a_pause_the_partitions_that_were_created_ahead_of_the_clock_are_there()
     let server = Server::drawing().start_with_extension();
     let Some(mut session) = readings(&server) else { return };
     read_hourly(&mut session, "2026-11-20 00:00", "2026-11-20 23:00");
-    // As if it were the 25th: nothing was stored since the 20th, so that pg_partman would end on
+    // As if it were the 25th. Nothing has been stored since the 20th, so pg_partman would end on
     // the 23rd.
     let ahead = "SELECT partman.create_partition_id('public.readings', array_agg(snowflake_min(day, 'snowflake')))
                  FROM generate_series(date_trunc('day', '2026-11-20 21:00Z'::timestamptz, 'UTC'), '2026-11-27 12:00Z', interval '24 hours') day";

@@ -1,11 +1,11 @@
-//! Failover as Patroni does it, with etcd, under load: the README's recipe, word for word.
+//! Failover by Patroni with etcd, under load: the README's recipe, word for word.
 //!
-//! The configuration of the extension is the README's own block. What is asserted: no id is stored
-//! or seen twice, over all leaders; what a new leader draws lies above everything that was stored,
-//! and, since its clock is right, above everything that was seen; if its clock is behind, it draws
-//! nothing until it has caught up.
+//! The configuration of the extension is the README's own block. The tests assert that no id is
+//! stored or seen twice, over all leaders. A new leader draws above everything that was stored and,
+//! because its clock is right, above everything that was seen. If its clock is behind, it draws
+//! nothing until the clock has caught up.
 //!
-//! The README's other YAML, for what cannot run here, is at least read by a parser.
+//! A parser checks the README's other YAML, which cannot run here.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -34,9 +34,9 @@ fn smallest(ids: &[i64]) -> i64 {
     *ids.iter().min().expect("the load has drawn")
 }
 
-/// First the leader's machine fails, which the others notice when its lock has run out; then only
-/// its server does, and its Patroni gives the lock away at once. Each time the old leader comes
-/// back, and is rewound, since it may hold rows that nobody else has.
+/// First the leader's machine fails, and the others notice when its lock has run out. Then only its
+/// server fails, and its Patroni releases the lock at once. Each time the old leader comes back and
+/// is rewound, because it may hold rows that no other member has.
 #[test]
 fn no_id_comes_twice_while_patroni_fails_over_twice() {
     if !has_patroni() {
@@ -56,7 +56,7 @@ fn no_id_comes_twice_while_patroni_fails_over_twice() {
         }
         ledger.add(load.end());
 
-        // As soon as there is one that takes writes.
+        // The load starts as soon as a new leader takes writes.
         assert_ne!(cluster.leader(), leader);
         let load = Load::start_at(&cluster.connection(), 4);
         load.wait_for(200);
@@ -75,9 +75,9 @@ fn no_id_comes_twice_while_patroni_fails_over_twice() {
     assert!(next > greatest(&ledger.seen));
 }
 
-/// The recipe for a cluster that is there already. Its standby is a synchronous one, so what a
-/// client was told is stored has arrived there, with the mark above it; what a client has only seen
-/// comes again no more easily, but without that promise.
+/// The recipe for an existing cluster. Its standby is synchronous, so it has what clients were told
+/// is stored, and the mark above that. Ids that a client has only seen do not come again either,
+/// but that is not promised.
 #[test]
 fn a_standby_that_patroni_promotes_takes_no_id_back_though_its_clock_is_behind() {
     if !has_patroni() {
@@ -104,14 +104,14 @@ fn a_standby_that_patroni_promotes_takes_no_id_back_though_its_clock_is_behind()
     let held = BTreeSet::from_iter(ledger.check_held(&mut cluster.connect(), Promise::Held));
     assert!(ledger.stored.iter().all(|id| held.contains(id)), "what was committed is there");
     let behind_ms = ledger.check_at(&cluster.connection(), Promise::Held).refused();
-    // An hour, and what the mark was ahead, less the time that the failover took.
+    // An hour, plus how far the mark was ahead, less the time that the failover took.
     assert!((1..=HOUR_MS + 1101).contains(&behind_ms), "{behind_ms}");
     cluster.set_clock_offset(standby, 0.0);
     let first = ledger.check_at(&cluster.connection(), Promise::Held).drawn();
     assert!(first > greatest(&ledger.seen));
 
-    // And back, as it is planned: the leader is shut down, and the other one promoted when it has
-    // everything.
+    // Then a planned switchover back: the leader is shut down, and the other member is promoted
+    // when it has received everything.
     cluster.start_again(primary);
     cluster.wait_until_synchronous();
     let load = Load::start_at(&cluster.connection(), 4);
@@ -123,8 +123,8 @@ fn a_standby_that_patroni_promotes_takes_no_id_back_though_its_clock_is_behind()
     assert!(next > greatest(&ledger.seen));
 }
 
-/// Reads YAML, and looks whether it is what Kubernetes takes: documents of a kind; of
-/// CloudNativePG, only texts as parameters.
+/// Reads YAML, and checks what Kubernetes requires: each document has a kind, and CloudNativePG's
+/// parameters are strings.
 const READ: &str = "
 import sys, yaml
 for document in yaml.safe_load_all(sys.stdin):

@@ -1,12 +1,13 @@
-//! `pg_upgrade` carries the marks, the layout and the numbers: a server of a newer PostgreSQL that
-//! comes up with its clock an hour behind draws nothing that the old one can have drawn.
+//! `pg_upgrade` carries the marks, the layout and the worker numbers. A server of a newer
+//! PostgreSQL that starts with its clock an hour behind draws no id that the old one can have
+//! drawn.
 //!
 //! `OLD_PG_CONFIG` names the `pg_config` of an older PostgreSQL with the extension;
-//! `make test-matrix` has one (`tests/old-server`). Without it PostgreSQL is upgraded to itself,
-//! which goes the same way.
+//! `make test-matrix` has one (`tests/old-server`). Without it PostgreSQL is upgraded to the same
+//! version, which takes the same steps.
 //!
-//! A process knows one installation, so the old server lives in another one ([`the_old_server`]),
-//! which leaves its data directory behind.
+//! A process knows one installation. So the old server runs in another process
+//! ([`the_old_server`]), which leaves its data directory behind.
 
 use std::env;
 use std::ffi::OsString;
@@ -23,11 +24,11 @@ use cluster::{
 /// Where the old server is to leave its data directory.
 const OLD_DIRECTORY: &str = "OLD_DIRECTORY";
 
-/// Whether its pages are to have checksums, as the new server's have: only PostgreSQL 18 makes them
-/// by itself.
+/// Whether its pages are to have checksums like the new server's. PostgreSQL 18 has them by
+/// default, older versions do not.
 const OLD_CHECKSUMS: &str = "OLD_CHECKSUMS";
 
-/// With a layout that is not the default, and two lanes.
+/// A server with a layout other than the default, and two lanes.
 fn settings() -> Builder {
     let numbered = Server::drawing().set("layout", "twitter").set("datacenter_id", "3");
     numbered.set("backup_worker", "on").set("max_borrow", "0")
@@ -57,7 +58,7 @@ fn the_old_server() {
             i64::MAX
         ))
         .unwrap();
-    // 4096 of a tick in each lane.
+    // A tick has 4096 ids in each lane.
     session.batch_execute("INSERT INTO t SELECT FROM generate_series(1, 6000)").unwrap();
     server.freeze_clock(noon() + 5000);
     session.batch_execute("INSERT INTO t SELECT FROM generate_series(1, 6000)").unwrap();
@@ -85,7 +86,7 @@ fn the_old_server() {
     if env::var_os(OLD_CHECKSUMS).is_some_and(|on| on == "on") {
         let mut checksums = server.client("pg_checksums");
         let output = checksums.arg("--enable").arg("--pgdata").arg(server.data_dir()).output().unwrap();
-        // They may be on already.
+        // Checksums may be on already.
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() || said.contains("already enabled"), "{said}");
     }
@@ -106,16 +107,16 @@ fn logs(directory: &Path) -> String {
     entries.map(read).collect()
 }
 
-/// Makes a cluster with the old installation, and a server of the new one out of it. It is not
-/// running.
+/// Makes a cluster with the old installation, and upgrades it to a server of the new one, which is
+/// not running.
 ///
-/// Whether the new one has the library preloaded while `pg_upgrade` writes to it makes no
-/// difference: some copy the configuration before, some after.
+/// It makes no difference whether the new server preloads the library while `pg_upgrade` runs.
+/// Users copy the configuration before or after it.
 fn upgraded(options: &[&str], preloaded: bool) -> Server {
     let new = env::var_os("PG_CONFIG").unwrap_or_else(|| "pg_config".into());
     let old = env::var_os("OLD_PG_CONFIG").unwrap_or_else(|| new.clone());
-    // Its clock is far back until it is told: at its start a server counts as drawn what an earlier
-    // one can have drawn.
+    // Its clock is far back until the test sets it, because at its start a server counts as drawn
+    // what an earlier one can have drawn.
     let server = settings().faketime_from("-20y").start();
     let checksums = server.connect().value("current_setting('data_checksums')");
     server.stop(Shutdown::Fast);
@@ -171,7 +172,7 @@ fn a_server_after_pg_upgrade_continues_above_what_it_holds() {
             }
         }
 
-        // The layout, and the numbers.
+        // The layout and the worker numbers are carried, too.
         server.stop(Shutdown::Fast);
         server.set_config("snowflake_id.layout", "leaf");
         server.unset_config("snowflake_id.datacenter_id");
@@ -183,7 +184,7 @@ fn a_server_after_pg_upgrade_continues_above_what_it_holds() {
         server.set_config("snowflake_id.layout", "twitter");
         server.set_config("snowflake_id.datacenter_id", "4");
 
-        // What is left of the mark when the clock is right again.
+        // The clock is right again, and the mark still ahead of it.
         let mark = {
             server.start_again_at(noon());
             let mut session = server.connect_to("earlier");

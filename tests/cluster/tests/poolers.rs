@@ -1,5 +1,5 @@
-//! What a session remembers when it is not one client's alone: `snowflake_last()` forgets where
-//! `lastval()` does, and what PgBouncer makes of that.
+//! What a session remembers when several clients share it. `snowflake_last()` forgets where
+//! `lastval()` does; and how this works with PgBouncer.
 
 use std::collections::HashMap;
 
@@ -26,8 +26,8 @@ fn row(client: &mut Client, sql: &str) -> String {
 
 const LAST: &str = "SELECT snowflake_last()";
 
-/// Whether a function that tells the last number of a session tells one; else it has to be the
-/// right error.
+/// Whether a function that returns a session's last number returns one. If it does not, it must
+/// raise the right error.
 #[track_caller]
 fn tells(client: &mut Client, function: &str) -> bool {
     match client.simple_query(&format!("SELECT {function}()")) {
@@ -44,7 +44,7 @@ fn a_session_forgets_its_last_id_where_it_forgets_its_last_value() {
     let server = Server::drawing().config("max_prepared_transactions", "1").start_with_extension();
     server.connect().batch_execute("CREATE SEQUENCE s; CREATE TABLE t (n int)").unwrap();
     let draw = "SELECT snowflake_next(), nextval('s')";
-    // What a session does after it has drawn, and whether it remembers that then.
+    // Statements after a draw, and whether the session still remembers the id after them.
     let cases: [(&[&str], bool); 17] = [
         (&["DISCARD ALL"], false),
         (&["DISCARD SEQUENCES"], false),
@@ -52,11 +52,11 @@ fn a_session_forgets_its_last_id_where_it_forgets_its_last_value() {
         (&["DISCARD ALL", draw], true),
         (&["DISCARD SEQUENCES", draw, "DISCARD SEQUENCES"], false),
         (&["DISCARD SEQUENCES", "DISCARD ALL", "DISCARD SEQUENCES"], false),
-        // Refused, so nothing was discarded.
+        // The statement is refused, so nothing was discarded.
         (&["BEGIN", "DISCARD ALL", "ROLLBACK"], true),
         (&["SELECT 1; DISCARD ALL"], true),
         (&["BEGIN", "DISCARD SEQUENCES", "COMMIT"], false),
-        // Neither what was drawn nor what was forgotten comes back.
+        // A rollback undoes neither the draw nor the forgetting.
         (&["BEGIN", "DISCARD SEQUENCES", "ROLLBACK"], false),
         (&["BEGIN", "DISCARD SEQUENCES", draw, "ROLLBACK"], true),
         (&["DISCARD ALL", "BEGIN", draw, "ROLLBACK"], true),
@@ -78,7 +78,7 @@ fn a_session_forgets_its_last_id_where_it_forgets_its_last_value() {
         assert_eq!(told, [remembers; 2], "{statements:?}");
     }
 
-    // As a client that prepares whatever it sends does it.
+    // For example, a client that prepares every statement.
     let mut session = server.connect();
     let id = session.draw();
     assert_eq!(session.value(LAST), id.to_string());
@@ -86,7 +86,7 @@ fn a_session_forgets_its_last_id_where_it_forgets_its_last_value() {
     let refusal = refused(session.query(LAST, &[]));
     let expected = ("55000", "no id has been drawn in this session yet");
     assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), expected);
-    // Forgotten is which id it was, not that one was drawn.
+    // The session forgets the id, but not that it has drawn.
     let of_session = "SELECT drawn || ' ' || last_id FROM snowflake_stat_backend WHERE pid = pg_backend_pid()";
     assert_eq!(session.value(of_session), format!("1 {id}"));
 }
@@ -114,7 +114,7 @@ fn sessions_draw_and_forget_after_a_crash_too() {
 
 const PID: &str = "SELECT pg_backend_pid()";
 
-/// A server whose table has an id and what stands for a client, and a PgBouncer in front of it.
+/// A server with a table of ids and clients, and a PgBouncer in front of it.
 fn start(mode: PoolMode) -> Option<(Server, PgBouncer)> {
     if !has_pgbouncer() {
         skip("PgBouncer is neither installed nor unpacked by \"make setup\"");
@@ -143,7 +143,7 @@ fn behind_a_pooler_in_session_mode_nobody_sees_the_predecessors_id() {
     assert_eq!(row(&mut second, LAST), id);
 }
 
-/// What the README says of it.
+/// The behaviour that the README describes.
 #[test]
 fn behind_a_pooler_in_transaction_mode_only_returning_is_right() {
     let Some((server, pooler)) = start(PoolMode::Transaction) else { return };
@@ -151,12 +151,12 @@ fn behind_a_pooler_in_transaction_mode_only_returning_is_right() {
     let insert = |name: &str| format!("INSERT INTO orders (client) VALUES ('{name}') RETURNING id");
     let ids: HashMap<String, String> =
         clients.iter_mut().map(|(name, client)| (name.clone(), row(client, &insert(name)))).collect();
-    // Each was told its own row's id ...
+    // Each client was told its own row's id ...
     let mut session = server.connect();
     for (name, id) in &ids {
         assert_eq!(&session.value(&format!("SELECT id FROM orders WHERE client = '{name}'")), id);
     }
-    // ... and each is told the last one's by the session that they share.
+    // ... but the shared session tells each of them the last client's id.
     let last = &ids["client 5"];
     for (name, client) in &mut clients {
         assert_eq!(&row(client, LAST), last, "{name}");

@@ -1,5 +1,5 @@
-//! The library loaded by a session instead of at server start: reading works, drawing says what is
-//! missing.
+//! The library is loaded by a session instead of at server start: reading works, and drawing
+//! reports what is missing.
 
 use cluster::{Builder, Draw, Refusal, Server, refused, wait_until};
 use postgres::{Client, NoTls};
@@ -56,7 +56,7 @@ fn decoding_works_without_preload() {
         assert_eq!(parsed, "(\"2022-06-28 16:07:40.105+00\",11,26,0,367597485448)");
         let composed = "snowflake_compose('2022-06-28 16:07:40.105+00', 26, 0, 11, 'twitter')";
         assert_eq!(session.value(composed), ID);
-        // With the present one.
+        // And the current layout.
         assert_eq!(session.value("SELECT count(*) FROM snowflake_layouts"), (BUILT_IN.len() + 1).to_string());
         assert_eq!(session.value("SELECT max_worker_id FROM snowflake_layouts WHERE name = 'current'"), "1023");
     }
@@ -177,8 +177,8 @@ fn no_session_can_change_the_layout_once_the_library_is_loaded() {
     }
 }
 
-/// What a session sets before it loads the library is a name that PostgreSQL does not know yet,
-/// which it lets pass.
+/// Before a session loads the library, PostgreSQL does not know the setting's name and accepts any
+/// value for it.
 #[test]
 fn no_session_can_change_the_layout_before_the_library_is_loaded() {
     let server = start(Server::builder().set("layout", "twitter"));
@@ -202,9 +202,9 @@ fn assert_unknown_layout(refusal: &Refusal, case: &str) {
     assert!(["22023", "55000"].contains(&refusal.sqlstate.as_str()), "{case}: {refusal:?}");
 }
 
-/// PostgreSQL forgets the configuration file's value of a name that it does not know yet when one
-/// of these comes on top; and when it refuses that too, the default is left. Then nothing is
-/// certain, and reading must not go by the default.
+/// PostgreSQL forgets the configuration file's value of an unknown setting when another source sets
+/// it as well. If PostgreSQL later refuses that value, too, only the default is left. Reading must
+/// not use the default then.
 #[test]
 fn a_layout_from_elsewhere_than_the_configuration_file_never_leads_to_the_default() {
     let server = start(Server::builder().set("layout", "twitter"));

@@ -1,9 +1,9 @@
-//! What the time pushdown must leave as it was, and where it must work like anywhere else:
-//! generated columns, statements that write, parallel queries and cursors, no preload, other
-//! layouts, numbers that are no ids, standbys.
+//! Where the time pushdown must change nothing, and where it must work as usual: generated columns,
+//! statements that write, parallel queries and cursors, no preload, other layouts, numbers that are
+//! not ids, standbys.
 //!
-//! What it does for a query is shown in `tests/pg_regress`; that it never changes a row, in
-//! `differential.rs`.
+//! `tests/pg_regress` shows what it does for a query. `differential.rs` shows that it never changes
+//! a result.
 
 use std::io::Read;
 
@@ -44,7 +44,7 @@ fn generated_columns_and_constraints_read_the_time_as_ever() {
     let refusal = refused(session.batch_execute("INSERT INTO g VALUES (snowflake_min('2026-02-01Z', 'snowflake'))"));
     assert_eq!(refusal.sqlstate, "23514", "{refusal:?}");
     pushed(&mut session, &format!("SELECT created_at FROM g WHERE snowflake_timestamp(id, 'snowflake') >= {LATE}"));
-    // A condition on the stored column is another matter.
+    // A condition on the stored column is not rewritten.
     left_alone(&mut session, &format!("SELECT id FROM g WHERE created_at >= {LATE}"));
 }
 
@@ -76,7 +76,7 @@ fn nothing_is_rewritten_without_preload() {
     assert_eq!(session.value(&count), "40");
 }
 
-/// What a query gives, or with which SQLSTATE it is refused.
+/// A query's result, or the SQLSTATE with which it is refused.
 fn outcome(session: &mut Client, query: &str) -> Result<Vec<String>, String> {
     rows(session, query).map_err(|error| refused::<()>(Err(error)).sqlstate)
 }
@@ -106,7 +106,7 @@ fn another_layout_than_the_ids_were_drawn_with_is_refused_as_without_pushdown() 
             let with = outcome(&mut session, &query);
             assert_eq!(with, Err("55000".to_owned()), "{query}");
             assert_eq!(without_pushdown(&mut session, |session| outcome(session, &query)), with, "{query}");
-            // Nobody is asked for the time of an id, so nobody refuses.
+            // No function reads the time of an id, so nothing is refused.
             let query = query.replace("drawn", "empty");
             let with = outcome(&mut session, &query);
             assert_eq!(without_pushdown(&mut session, |session| outcome(session, &query)), with, "{query}");
@@ -117,15 +117,15 @@ fn another_layout_than_the_ids_were_drawn_with_is_refused_as_without_pushdown() 
     }
     assert_eq!(outcome(&mut session, "EXECUTE s('infinity')"), Err("55000".to_owned()));
 
-    // Accepted by another session, the layout counts at once.
+    // When another session accepts the layout, it counts at once.
     server.connect().batch_execute("SELECT snowflake_accept_layout()").unwrap();
     let plan = pushed(&mut session, "SELECT count(*) FROM drawn WHERE snowflake_timestamp(id) >= now()");
     assert!(plan.contains("'leaf'"), "{plan}");
     assert_eq!(outcome(&mut session, "EXECUTE s('infinity')"), Ok(vec!["0".to_owned()]));
 }
 
-/// Valid are a hundred ids of the layout `js53`, of the first seconds of 2026; the others are
-/// beside its 53 bits.
+/// A hundred ids of the layout `js53`, of the first seconds of 2026, are valid. The other numbers
+/// are outside its 53 bits.
 #[test]
 fn a_number_that_is_no_id_of_the_layout_is_neither_returned_nor_deleted() {
     let server = Server::builder().set("layout", "js53").start_with_minutes();
@@ -152,7 +152,7 @@ fn a_number_that_is_no_id_of_the_layout_is_neither_returned_nor_deleted() {
             (">= '1900-01-01'::date", "100"),
             ("> 'infinity'", "0"),
             ("<= '2018-12-31Z'", "0"),
-            // Where two conditions keep each other's watch, and by another layout, of 63 bits,
+            // With two conditions, each of which guards the other; and by a layout of 63 bits,
             // where they do not.
             ("< '2026-01-01 00:00:50Z' AND {time} >= '2026-01-01Z'", "50"),
             (">= '2026-01-01 00:00:50Z' AND snowflake_timestamp(id, 'snowflake') < '2030-01-01Z'", "50"),
@@ -224,8 +224,8 @@ fn statements_that_write_change_the_same_rows() {
     }
 }
 
-/// A row that another session has changed meanwhile is looked at again, by the condition as it was
-/// rewritten.
+/// PostgreSQL checks a row that another session has changed meanwhile again, by the rewritten
+/// condition.
 #[test]
 fn a_row_that_was_moved_meanwhile_is_judged_by_its_new_time() {
     let server = Server::builder().start_with_minutes();
@@ -297,7 +297,7 @@ fn views_and_rules_that_write_hold_to_their_conditions() {
     }
 }
 
-/// Some of them plan with a query that is hardly one.
+/// Some of these statements plan with an incomplete query.
 #[test]
 fn utility_statements_run() {
     let server = Server::builder().start_with_minutes();
@@ -410,7 +410,7 @@ fn a_standby_rewrites_too() {
         pushed(&mut session, &format!("SELECT n FROM t WHERE {time} >= {LATE}"));
         pushed(&mut session, &format!("SELECT id FROM drawn WHERE {time} >= now() - interval '1 hour'"));
     }
-    // An index made on the primary counts on the standby, too.
+    // An index that was created on the primary counts on the standby, too.
     primary.connect().batch_execute("CREATE INDEX by_time ON t (snowflake_timestamp(id, 'snowflake'))").unwrap();
     standby.wait_until_replayed(&primary.flushed());
     let plan =

@@ -1,5 +1,5 @@
-//! Queries nested so deep that PostgreSQL's stack runs out, or nearly: with the time pushdown they
-//! end as without the library, in rows or in an error, and the server lives on.
+//! Queries nested so deeply that PostgreSQL's stack runs out, or nearly. With the time pushdown
+//! they end as without the library, in rows or in an error, and the server goes on.
 
 use std::fmt::Write;
 
@@ -7,20 +7,19 @@ use cluster::plans::rows;
 use cluster::{Draw, Server, refused};
 use postgres::Client;
 
-/// What the conditions ask for at the bottom of the nesting: nothing of ours, or an id's time.
+/// The conditions at the bottom of the nesting: without the extension, or on an id's time.
 const LEAVES: [&str; 3] = [
     "n > 0",
     "snowflake_timestamp(id) >= '2026-01-01 00:05Z'",
     "now() > (snowflake_parse(id, 'snowflake')).created_at",
 ];
 
-/// Nests `middle` so deep between repetitions of what stands before and after it.
+/// Nests `middle` between `depth` repetitions of the text before and after it.
 fn nested(before: &str, middle: &str, after: &str, depth: usize) -> String {
     format!("{}{middle}{}", before.repeat(depth), after.repeat(depth))
 }
 
-/// A join of so many tables, one after the other, with the condition on the first, on the last, or
-/// on each.
+/// A join of `depth` tables, with the condition on the first, on the last, or on each.
 fn chain(join: &str, tables: usize, condition: &str, is_on: fn(usize, usize) -> bool) -> String {
     let mut query = "SELECT count(*) FROM t t0".to_owned();
     let mut conditions = "true".to_owned();
@@ -38,7 +37,8 @@ fn chain(join: &str, tables: usize, condition: &str, is_on: fn(usize, usize) -> 
     format!("{query} WHERE {conditions}")
 }
 
-/// Queries of one depth around one condition. What grows faster than the depth is nested less deep.
+/// Queries of one depth around one condition. Queries that grow faster than the depth are nested
+/// less deeply.
 fn queries(depth: usize, leaf: &str) -> Vec<String> {
     let select = |condition: String| format!("SELECT count(*) FROM t WHERE {condition}");
     let both = |condition: String| format!("SELECT count(*) FROM t WHERE {leaf} AND {condition}");
@@ -91,14 +91,14 @@ fn start(is_preloaded: bool) -> Server {
     server
 }
 
-/// A server with the library and one without, and how often they have given rows and errors.
+/// A server with the library and one without, and how many queries returned rows or errors.
 struct Both {
     with: Server,
     without: Server,
     sessions: [Client; 2],
-    /// Whether the stack may be just enough.
+    /// Whether the stack may be just large enough.
     is_at_the_limit: bool,
-    /// How often there were rows where the other server has run out of stack.
+    /// How often the server with the library returned rows, while the other ran out of stack.
     saved: usize,
     rows: usize,
     errors: usize,
@@ -115,7 +115,7 @@ impl Both {
         self.sessions.iter_mut().for_each(|session| session.batch_execute(setting).unwrap());
     }
 
-    /// Asserts that both give the same.
+    /// Asserts that both servers return the same.
     #[track_caller]
     fn compare(&mut self, query: &str, case: &str) {
         let outcome = |session: &mut Client| match rows(session, query) {
@@ -123,7 +123,7 @@ impl Both {
             Err(error) => Err(refused::<()>(Err(error))),
         };
         let [with, without] = self.sessions.each_mut().map(outcome);
-        // Conditions that have become shorter need less stack. Never the other way round.
+        // Rewritten conditions are shorter and need less stack, never more.
         if with.is_ok() && self.is_at_the_limit && without.as_ref().is_err_and(|refusal| refusal.sqlstate == "54001") {
             assert!(query.contains("snowflake_"), "{case}: not an error, without a time in the query");
             self.saved += 1;

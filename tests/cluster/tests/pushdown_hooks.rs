@@ -1,5 +1,5 @@
-//! The time pushdown is a guest in PostgreSQL's planner: errors that pass through it stay whole,
-//! other libraries' hooks work before and after it, and foreign tables are asked for the same rows.
+//! The time pushdown in PostgreSQL's planner: errors that pass through it keep all their fields,
+//! other libraries' hooks work before and after it, and foreign tables return the same rows.
 
 use cluster::plans::{LATE, assert_same_rows, explain, is_pushed, left_alone, plan, pushed, rows};
 use cluster::{Draw, Server, skip};
@@ -92,7 +92,7 @@ fn errors_have_the_fields_that_they_have_without_the_library() {
         if statement.starts_with("DO") {
             continue;
         }
-        // Planned only: there may be no error.
+        // Only planned, so there may be no error.
         let explain = format!("EXPLAIN {statement}");
         let [left, right] = [&mut with, &mut without].map(|session| rows(session, &explain).err());
         assert_eq!(
@@ -100,7 +100,8 @@ fn errors_have_the_fields_that_they_have_without_the_library() {
             right.as_ref().and_then(Error::as_db_error),
             "{explain}"
         );
-        // Planned for any argument when it runs, and once more when it runs once more.
+        // The generic plan is made when the statement runs. If that fails, it is made again at the
+        // next run.
         let prepare = format!("SET plan_cache_mode = force_generic_plan; PREPARE p AS {statement}");
         let prepared = [&mut with, &mut without].map(|session| session.batch_execute(&prepare).is_ok());
         assert_eq!(prepared[0], prepared[1], "{prepare}");
@@ -116,7 +117,7 @@ fn errors_have_the_fields_that_they_have_without_the_library() {
             }
         }
     }
-    // That the fields are there at all.
+    // The fields must exist, or equal errors prove nothing.
     let inlined = error_of(&mut with, "SELECT * FROM t WHERE n = inlined(n) AND snowflake_timestamp(id) < now()");
     assert_eq!(inlined.where_(), Some("SQL function \"inlined\" during inlining"));
     let domain = error_of(&mut with, "SELECT * FROM t WHERE n = cast_to_domain(1) AND snowflake_timestamp(id) < now()");
@@ -157,7 +158,7 @@ fn a_statement_is_logged_and_counted_as_it_was_written() {
             }
         }
         session.batch_execute("SET auto_explain.log_min_duration = -1").unwrap();
-        // One entry for both: they are the same query.
+        // One entry for both, because they are the same query.
         let counted = rows(
             &mut session,
             "SELECT calls, plans > 0, rows, query FROM pg_stat_statements
@@ -192,7 +193,7 @@ fn a_hypothetical_index_serves_a_rewritten_condition() {
         server.set_config("shared_preload_libraries", libraries);
         server.restart();
         let mut session = server.connect();
-        // Loaded by a session: hypopg's hook is the later one.
+        // A session loads the library, so hypopg's hook is called later.
         session.batch_execute("LOAD 'hypopg'").unwrap();
         for query in [
             format!("SELECT n FROM bare WHERE snowflake_timestamp(id) >= {LATE}"),
@@ -211,7 +212,7 @@ fn a_hypothetical_index_serves_a_rewritten_condition() {
             assert_eq!(rows(&mut session, &query).unwrap().len(), 40 - usize::from(query.contains("at > ")));
             session.batch_execute("SELECT hypopg_reset()").unwrap();
         }
-        // One by the time itself is seen if hypopg has had its turn before.
+        // The pushdown sees an index by the time itself if hypopg's hook has run before.
         session
             .batch_execute(
                 "SELECT hypopg_create_index('CREATE INDEX ON bare (snowflake_timestamp(id, ''snowflake''))')",
@@ -246,7 +247,7 @@ fn a_foreign_table_gives_the_same_rows() {
              CREATE INDEX ON p_early (id)",
         )
         .unwrap();
-    // The other session sees what is committed.
+    // The other session sees only committed rows.
     session.batch_execute("INSERT INTO p SELECT * FROM t").unwrap();
     session.batch_execute("ANALYZE p, f").unwrap();
     let remote = |session: &mut Client, query: &str| {
@@ -263,7 +264,7 @@ fn a_foreign_table_gives_the_same_rows() {
             ["snowflake_timestamp(id)", "snowflake_timestamp(id, 'snowflake')", "(snowflake_parse(id)).created_at"]
         {
             for table in ["f", "p"] {
-                // A number is shipped; what is to be computed is applied here.
+                // A constant bound is sent to the remote server; a computed one is applied here.
                 let constant = format!("SELECT n FROM {table} WHERE {time} >= {LATE}");
                 let sql = remote(&mut session, &constant);
                 assert!(sql.contains("((id >"), "{constant}: {sql}");

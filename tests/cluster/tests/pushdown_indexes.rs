@@ -1,6 +1,6 @@
 //! Tables that are organized by the time itself: indexes, arbiters of upserts, partitions,
-//! constraints of children. Where a condition is what they serve, the time pushdown leaves it
-//! alone; plans follow them as they come and go.
+//! constraints of children. The time pushdown leaves a condition alone if these serve it. Plans
+//! follow them as they come and go.
 
 use cluster::plans::{
     IMMUTABLE_TIMES, LATE, assert_same_rows, is_pushed, left_alone, plan, pushed, rows, without_pushdown,
@@ -20,7 +20,7 @@ fn an_upsert_finds_its_index_by_a_condition_on_the_time() {
                  CREATE UNIQUE INDEX c_k ON c (k) WHERE {time} >= {LATE}"
             ))
             .unwrap();
-        // The condition of the SELECT is rewritten, that of the arbiter is not.
+        // The condition of the SELECT is rewritten. The arbiter's condition is not.
         let upsert = format!(
             "INSERT INTO c SELECT id, n % 2, 0 FROM t WHERE {time} >= '2026-01-07 22:38Z'
              ON CONFLICT (k) WHERE {time} >= {LATE} DO UPDATE SET hits = c.hits + 1
@@ -34,7 +34,8 @@ fn an_upsert_finds_its_index_by_a_condition_on_the_time() {
         for _ in 0..3 {
             session.batch_execute(&upsert).unwrap();
         }
-        // Beside the index, since their condition does not hold: no conflict.
+        // These rows are not in the index, because its condition does not hold. So there is no
+        // conflict.
         let early = format!(
             "INSERT INTO c SELECT id, 0, 100 FROM t WHERE n < 2 ON CONFLICT (k) WHERE {time} >= {LATE} DO NOTHING"
         );
@@ -92,7 +93,7 @@ fn an_index_by_the_time_is_used_as_without_pushdown() {
                 format!("'2026-01-07Z' <= {time} AND n > 9990"),
                 format!("{time} BETWEEN '2026-01-07Z' AND {LATE} AND n IN (9900, 9950)"),
             ] {
-                // Without the primary key the choice is between this index and reading the whole
+                // Without the primary key the planner chooses between this index and the whole
                 // table.
                 let query = format!("SELECT n FROM t WHERE {condition}");
                 session.batch_execute("BEGIN; ALTER TABLE t DROP CONSTRAINT t_pkey").unwrap();
@@ -108,8 +109,8 @@ fn an_index_by_the_time_is_used_as_without_pushdown() {
     }
 }
 
-/// PostgreSQL puts the body of such a function in its place, in a query as in an index. No catalog
-/// tells that the index uses ours.
+/// PostgreSQL replaces such a function by its body, in a query and in an index. No catalog shows
+/// that the index uses the extension's function.
 #[test]
 fn an_index_by_the_time_in_the_body_of_a_function_is_used_as_without_pushdown() {
     let server = Server::builder().start_with_minutes();
@@ -139,7 +140,7 @@ fn an_index_by_the_time_in_the_body_of_a_function_is_used_as_without_pushdown() 
         assert!(on_t.contains("Index Scan on i\n") || on_t.contains(" i on t"), "{on_t}");
         let on_p = left_alone(&mut session, &query(time, "p"));
         assert!(!on_p.contains("p_early"), "{on_p}");
-        // An index of a partition only is not in sight: the rows are right.
+        // The pushdown does not see an index of a single partition, but the rows are right.
         assert_same_rows(&mut session, &query(time, "q"));
     }
 }
@@ -194,7 +195,7 @@ fn partitions_by_the_time_are_pruned_as_without_pushdown() {
                 assert!(!plan.contains(pruned), "{table}: {condition}:\n{plan}");
             }
         }
-        // At run time.
+        // Partitions are pruned at run time.
         session
             .batch_execute(&format!(
                 "SET plan_cache_mode = force_generic_plan;
@@ -205,10 +206,10 @@ fn partitions_by_the_time_are_pruned_as_without_pushdown() {
         assert!(plan.contains("Subplans Removed: 1") && !plan.contains("early"), "{plan}");
         assert_eq!(rows(&mut session, "EXECUTE s('2026-01-05Z')").unwrap().len(), 10_000 - 4 * 1440);
         session.batch_execute("DEALLOCATE s; RESET plan_cache_mode").unwrap();
-        // A partition that has neither such a key nor such an index is like any table.
+        // A partition without such a key or index is like any table.
         pushed(&mut session, &format!("SELECT * FROM p_late WHERE {time} >= {LATE}"));
         pushed(&mut session, &format!("SELECT * FROM q_odd WHERE {time} >= {LATE}"));
-        // And no key holds the form without a layout.
+        // No partition key can hold the form without a layout.
         pushed(&mut session, &format!("SELECT * FROM q WHERE snowflake_timestamp(id) >= {LATE}"));
     }
 }
@@ -275,14 +276,14 @@ fn prepare(session: &mut Client, query: &str) {
         .unwrap();
 }
 
-/// Asserts that both are rewritten, or that both use the index of that name, and that their rows
-/// are right.
+/// Asserts that both plans are rewritten, or that both use the index of that name, and that their
+/// rows are right.
 #[track_caller]
 fn assert_prepared(session: &mut Client, expected: Option<&str>, case: &str) {
     for (statement, mode) in [("generic", "force_generic_plan"), ("custom", "force_custom_plan")] {
         session.batch_execute(&format!("SET plan_cache_mode = {mode}")).unwrap();
         let execute = format!("EXECUTE {statement}({LATE})");
-        // The plan that the statement runs with, and after it the one that is shown.
+        // First the plan that the statement runs with, then the plan that EXPLAIN shows.
         assert_eq!(rows(session, &execute).unwrap().len(), 40, "{case}: {statement}");
         let plan = plan(session, &execute);
         match expected {
@@ -311,7 +312,7 @@ fn a_prepared_statement_follows_indexes_that_come_and_go_in_another_session() {
     }
 }
 
-/// The bounds of the late partition of a family.
+/// The bounds of a family's late partition.
 const FROM_THE_4TH: &str =
     "FOR VALUES FROM (snowflake_min('2026-01-04Z', 'snowflake')) TO (snowflake_min('2026-02-01Z', 'snowflake'))";
 
@@ -336,7 +337,7 @@ fn a_prepared_statement_follows_children_that_come_and_go_in_another_session() {
         for _ in 0..2 {
             assert_prepared(&mut session, Some(&format!("{parent}_by_time")), parent);
             other.batch_execute(&leave).unwrap();
-            // While the late child is away its rows are in another one.
+            // While the late child is detached, its rows are in another table.
             let replace = if inherits {
                 format!("CREATE TABLE {parent}_copy () INHERITS ({parent})")
             } else {
@@ -357,7 +358,7 @@ fn a_prepared_statement_follows_children_that_come_and_go_in_another_session() {
     }
 }
 
-/// Before there were partitions, these constraints did their work.
+/// Before declarative partitioning, such constraints excluded children.
 #[test]
 fn tables_are_left_out_by_a_constraint_on_the_time_as_without_pushdown() {
     let server = Server::builder().start_with_minutes();
@@ -381,7 +382,7 @@ fn tables_are_left_out_by_a_constraint_on_the_time_as_without_pushdown() {
     assert_same_rows(&mut session, query);
 }
 
-/// Which declarative partitions are left out is said by their bounds; a constraint on the time
+/// The bounds of declarative partitions decide which are left out. A constraint on the time only
 /// guards the data.
 #[test]
 fn a_constraint_on_the_time_of_a_partition_leaves_the_pushdown_on() {

@@ -1,13 +1,13 @@
-//! Whose functions the time pushdown rewrites: those of the extension in this database, wherever
-//! and since whenever it is there, and nobody else's by the same name; and what a session keeps in
-//! memory of it.
+//! The time pushdown rewrites only the functions of the extension in this database, in any schema,
+//! whenever the extension was created. It leaves other functions of the same name alone. A
+//! session's memory for this does not grow.
 
 use cluster::plans::{LATE, TIMES, is_pushed, left_alone, plan, pushed, rows, without_pushdown};
 use cluster::{Refusal, Server, refused, wait_until};
 use postgres::Client;
 
-/// Functions by the names and arguments of the extension's, which count an id as seconds since
-/// 2000, and fail where the extension's are meant.
+/// Functions with the extension's names and arguments. They read an id as seconds since 2000. Those
+/// that only the pushdown calls raise an error.
 const IMPOSTORS: &str = "
     CREATE FUNCTION SCHEMA.snowflake_timestamp(bigint) RETURNS timestamptz LANGUAGE plpgsql STABLE STRICT AS
         $$BEGIN RETURN timestamptz '2000-01-01Z' + $1 * interval '1 second'; END$$;
@@ -44,7 +44,7 @@ fn functions_of_the_same_name_are_left_alone_in_a_database_without_the_extension
             assert_eq!(rows(&mut session, &query).unwrap().len(), 10, "{query}");
         }
     }
-    // The extension comes, in a schema of its own, while a session knows only the others.
+    // The extension is created in its own schema, while a session knows only the impostors.
     let mut open = server.connect_to("later");
     left_alone(&mut open, "SELECT n FROM t WHERE snowflake_timestamp(id) > '2000-01-01 00:16:30Z'");
     server.connect_to("later").batch_execute("CREATE SCHEMA ids; CREATE EXTENSION snowflake_id SCHEMA ids").unwrap();
@@ -68,7 +68,7 @@ fn functions_that_come_first_in_the_search_path_are_left_alone() {
         assert_eq!(rows(&mut session, &wrong).unwrap().len(), 0);
         let mine = format!("SELECT n FROM t WHERE {} < '2026-01-01Z' AND n < 100", time.replace("id", "(id - id + n)"));
         left_alone(&mut session, &mine);
-        // The extension's, and its bounds.
+        // The extension's functions, and its bounds.
         for bound in [LATE, "now() - (now() - '2026-01-07 22:00Z')"] {
             let query = format!(
                 "SELECT n FROM t WHERE {} >= {bound}",
@@ -77,14 +77,14 @@ fn functions_that_come_first_in_the_search_path_are_left_alone() {
             pushed(&mut session, &query);
             assert_eq!(rows(&mut session, &query).unwrap().len(), 40);
         }
-        // An index on an impostor's is an index on something else, and the column is the same.
+        // An index on an impostor is not an index on the time, although the column is the same.
         let column = format!("SELECT n FROM t WHERE {time} >= '2026-01-01Z'");
         let plan = plan(&mut session, &column);
         assert!(!is_pushed(&plan), "{plan}");
     }
 }
 
-/// `DEPENDS ON EXTENSION` makes a function go with the extension, but no member of it.
+/// `DEPENDS ON EXTENSION` drops a function with the extension, but does not make it a member.
 #[test]
 fn functions_that_depend_on_the_extension_are_not_its_own() {
     let server = Server::drawing().start_with_minutes();
@@ -132,8 +132,8 @@ fn an_extension_outside_the_search_path_is_found() {
     let refusal = refused(session.batch_execute("ALTER EXTENSION snowflake_id SET SCHEMA public"));
     assert_eq!(refusal.sqlstate, "0A000", "{refusal:?}");
     session.batch_execute("CREATE SCHEMA elsewhere").unwrap();
-    // Its functions can be moved and renamed one by one, which makes another extension of it, but
-    // never a wrong row.
+    // The extension's functions can be moved and renamed one by one. That may stop the pushdown,
+    // but must never give a wrong row.
     session.batch_execute("ALTER FUNCTION ids.snowflake_from(timestamptz, text) SET SCHEMA elsewhere").unwrap();
     pushed(&mut session, &format!("SELECT n FROM public.t WHERE ids.snowflake_timestamp(id) >= {LATE}"));
     session.batch_execute("ALTER FUNCTION elsewhere.snowflake_from(timestamptz, text) RENAME TO at_or_after").unwrap();
@@ -141,15 +141,14 @@ fn an_extension_outside_the_search_path_is_found() {
     assert_eq!(rows(&mut session, &query).unwrap().len(), 40);
 }
 
-/// A statement with a plan that is kept and one with plans for each run; and a function that keeps
-/// its own.
+/// A statement with a generic plan, one with custom plans, and a function that keeps its own plan.
 const PREPARE: &str = "
     PREPARE generic (timestamptz) AS SELECT n FROM t WHERE snowflake_timestamp(id) >= $1;
     PREPARE custom (timestamptz) AS SELECT n FROM t WHERE snowflake_timestamp(id, 'snowflake') >= $1;
     CREATE FUNCTION pg_temp.function(since timestamptz) RETURNS SETOF integer LANGUAGE plpgsql AS
         'BEGIN RETURN QUERY SELECT n FROM t WHERE snowflake_timestamp(id) >= since; END'";
 
-/// What the three give: the number of rows, each time, or how they are refused.
+/// The result of the three, each time: the number of rows, or the refusal.
 fn run_all(session: &mut Client) -> Vec<Result<usize, Refusal>> {
     let mut results = Vec::new();
     for (statement, mode) in [
@@ -260,8 +259,8 @@ fn an_extension_that_has_lost_its_bounds_rewrites_nothing() {
     pushed(&mut session, &query);
 }
 
-/// Sessions that plan while the extension goes and comes see the one or the other, and the server
-/// lives.
+/// Sessions that plan while the extension is dropped and created see it or do not, and the server
+/// goes on.
 #[test]
 fn sessions_that_plan_all_the_while_give_right_rows_or_miss_the_function() {
     let server = Server::drawing().start_with_minutes();
@@ -280,8 +279,8 @@ fn sessions_that_plan_all_the_while_give_right_rows_or_miss_the_function() {
                             }
                             Err(error) => {
                                 let refusal = refused::<()>(Err(error));
-                                // The function has gone between the look at its name and the call:
-                                // "cache lookup failed".
+                                // The function was dropped between the look-up of its name and the
+                                // call: "cache lookup failed".
                                 assert!(["42883", "XX000"].contains(&refusal.sqlstate.as_str()), "{refusal:?}");
                                 if refusal.sqlstate == "XX000" {
                                     assert!(
@@ -308,7 +307,7 @@ fn sessions_that_plan_all_the_while_give_right_rows_or_miss_the_function() {
     assert!(!server.log().contains("terminated by signal"));
 }
 
-/// What a session holds in the contexts that live as long as itself.
+/// How much memory a session uses in the contexts that live as long as the session.
 fn memory(session: &mut Client) -> i64 {
     session
         .query_one(

@@ -1,6 +1,6 @@
-//! What the time pushdown must not let anybody do: see a row that a policy or a security barrier
-//! hides, or pass by a right to execute a function. Nor may it take anything away: who may not
-//! execute the bound reads as without pushdown.
+//! The time pushdown must not show a row that a policy or a security barrier hides, and must not
+//! bypass the right to execute a function. It must not take anything away either: a role that may
+//! not execute the bound reads as without pushdown.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ const BOUNDS: &str = "
     snowflake_before(timestamptz, text), snowflake_before(timestamp, text), snowflake_before(date, text),
     snowflake_until(timestamptz, text), snowflake_until(timestamp, text), snowflake_until(date, text)";
 
-/// A server with the table `t`, which everybody may read and write, and two ordinary roles.
+/// A server with the table `t`, which all roles may read and write, and two ordinary roles.
 fn start() -> Server {
     let server = Server::builder().start_with_minutes();
     let mut owner = server.connect();
@@ -32,16 +32,15 @@ fn connect_and_listen(server: &Server, user: &str) -> (Client, Arc<Mutex<Vec<Str
     (connection.connect(NoTls).expect("the server accepts a connection"), heard)
 }
 
-/// Functions that tell what they are given, and seem to cost less than anything else in a
-/// condition.
+/// Functions that report their arguments, and cost less than anything else in a condition.
 const PEEK: &str = "
     CREATE FUNCTION peek(n integer) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS
         $$BEGIN RAISE NOTICE 'saw %', n; RETURN true; END$$;
     CREATE FUNCTION peek_time(n integer) RETURNS timestamptz LANGUAGE plpgsql STABLE COST 0.0001 AS
         $$BEGIN RAISE NOTICE 'saw %', n; RETURN '2026-01-07 22:00Z'; END$$";
 
-/// Asserts that nothing that is told was seen in a hidden row: visible are those whose number is a
-/// multiple of 10. Returns how many were seen.
+/// Asserts that no reported argument comes from a hidden row. Rows whose number is a multiple of 10
+/// are visible. Returns how many were reported.
 #[track_caller]
 fn assert_nothing_hidden_was_seen(heard: &Mutex<Vec<String>>, case: &str) -> usize {
     let heard: Vec<String> = heard.lock().unwrap().drain(..).collect();
@@ -89,7 +88,7 @@ fn a_policy_hides_rows_from_a_leaky_function() {
                 assert!(!with.is_empty());
             }
         }
-        // Of the parts of a UNION ALL each has its own policy.
+        // Each part of a UNION ALL has its own policy.
         for query in [
             format!(
                 "SELECT n FROM (SELECT id, n FROM t UNION ALL SELECT id, n FROM u) v WHERE peek(n) AND {time} >= {LATE}"
@@ -113,7 +112,7 @@ fn a_policy_hides_rows_from_a_leaky_function() {
             session.batch_execute("ROLLBACK").unwrap();
             assert_eq!(assert_nothing_hidden_was_seen(&heard, &statement), 4);
         }
-        // A bound that tells what it is given, from the same row or from another table's.
+        // A bound that reports its argument, from the same row or from a row of another table.
         let time = time.replace("(id", "(t.id");
         for query in [
             format!("SELECT t.n FROM t WHERE {time} >= peek_time(t.n)"),
@@ -131,7 +130,7 @@ fn a_policy_hides_rows_from_a_leaky_function() {
         }
         session.batch_execute("RESET enable_nestloop").unwrap();
     }
-    // The negative control: who is above the policy sees everything, and the test does, too.
+    // The negative control: a role that bypasses the policy sees everything, and the test notices.
     let (mut owner, heard) = connect_and_listen(&server, "postgres");
     rows(&mut owner, &format!("SELECT n FROM t WHERE peek(n) AND snowflake_timestamp(id) >= {LATE}")).unwrap();
     assert!(heard.lock().unwrap().iter().any(|notice| notice == "saw 9999"));
@@ -212,7 +211,7 @@ fn a_policy_by_the_time_holds() {
     assert_eq!(refusal.sqlstate, "42501", "{refusal:?}");
 }
 
-/// Conditions whose bound is known when they are planned, and whose is not.
+/// Conditions whose bound is known at planning, and conditions whose bound is not.
 fn queries() -> Vec<String> {
     let bounds = [LATE, "now() - (now() - '2026-01-07 22:00Z')", "'2026-01-07'::date", "'2026-01-07 22:00'::timestamp"];
     let query = |time: &str, operator: &str, bound: &str| format!("SELECT n FROM t WHERE {time} {operator} {bound}");
@@ -241,10 +240,10 @@ fn a_condition_is_left_alone_for_those_who_may_not_execute_the_bound() {
     owner.batch_execute(&format!("GRANT EXECUTE ON FUNCTION {BOUNDS} TO ordinary")).unwrap();
     each(&mut ordinary, pushed);
     each(&mut other, left_alone);
-    // By way of another role.
+    // The right comes through another role.
     owner.batch_execute("GRANT ordinary TO other").unwrap();
     each(&mut other, pushed);
-    // One of them only: `>=` needs snowflake_from, `>` snowflake_after.
+    // The right to one function only: `>=` needs snowflake_from, `>` needs snowflake_after.
     owner.batch_execute("REVOKE ordinary FROM other").unwrap();
     owner.batch_execute("GRANT EXECUTE ON FUNCTION snowflake_from(timestamptz, text) TO other").unwrap();
     pushed(&mut other, &format!("SELECT n FROM t WHERE snowflake_timestamp(id) >= {LATE}"));
@@ -252,8 +251,7 @@ fn a_condition_is_left_alone_for_those_who_may_not_execute_the_bound() {
     left_alone(&mut other, "SELECT n FROM t WHERE snowflake_timestamp(id) >= '2026-01-07'::date");
 }
 
-/// Asserts that a statement that takes no argument and gives 40 rows does so, and whether it is
-/// rewritten.
+/// Asserts that a statement without arguments returns 40 rows, and whether it is rewritten.
 #[track_caller]
 fn assert_runs(session: &mut Client, statement: &str, is_rewritten: bool, case: &str) {
     assert_eq!(rows(session, statement).unwrap_or_else(|error| panic!("{case}: {error:?}")).len(), 40, "{case}");
@@ -261,7 +259,7 @@ fn assert_runs(session: &mut Client, statement: &str, is_rewritten: bool, case: 
     assert_eq!(is_pushed(&plan), is_rewritten, "{case}:\n{plan}");
 }
 
-/// A statement whose plan, once made, is kept, and whose bound is computed at each run.
+/// A statement with a generic plan, whose bound is computed at each run.
 const PREPARE: &str = "SET plan_cache_mode = force_generic_plan;
      PREPARE s AS SELECT n FROM t WHERE snowflake_timestamp(id) >= now() - (now() - '2026-01-07 22:00Z')";
 
@@ -276,7 +274,7 @@ fn a_plan_that_is_kept_follows_a_right_that_is_revoked_and_granted() {
         owner.batch_execute(&format!("REVOKE EXECUTE ON FUNCTION {BOUNDS} FROM PUBLIC, ordinary")).unwrap();
         assert_runs(&mut session, "EXECUTE s", false, &format!("round {round}, revoked"));
         owner.batch_execute(&format!("GRANT EXECUTE ON FUNCTION {BOUNDS} TO ordinary")).unwrap();
-        // The plan that was left alone may be kept: it is right. A new one is rewritten.
+        // The plan that was left alone is right and may be kept. A new plan is rewritten.
         session.batch_execute("DEALLOCATE s").unwrap();
         session.batch_execute(PREPARE).unwrap();
     }
@@ -389,7 +387,7 @@ fn who_may_not_read_the_time_may_not_ask_for_it_in_a_condition() {
         assert_eq!(without.sqlstate, "42501", "{query}: {without:?}");
         assert_eq!(refused(rows(&mut session, query)), without, "{query}");
     }
-    // A plan that was made before, or for somebody else.
+    // A plan that was made before, or for another role.
     let mut session = server.connect();
     session.batch_execute(PREPARE).unwrap();
     assert_runs(&mut session, "EXECUTE s", true, "as the owner");
@@ -399,7 +397,7 @@ fn who_may_not_read_the_time_may_not_ask_for_it_in_a_condition() {
     assert_runs(&mut session, "EXECUTE s", true, "granted");
     owner.batch_execute("REVOKE EXECUTE ON FUNCTION snowflake_timestamp(bigint) FROM ordinary").unwrap();
     assert_eq!(refused(rows(&mut session, "EXECUTE s")).sqlstate, "42501");
-    // Nor may who sees another column only.
+    // A role that may read only another column is refused, too.
     owner
         .batch_execute(
             "GRANT EXECUTE ON FUNCTION snowflake_timestamp(bigint) TO ordinary;
@@ -410,7 +408,7 @@ fn who_may_not_read_the_time_may_not_ask_for_it_in_a_condition() {
     assert_eq!(rows(&mut session, "SELECT n FROM t").unwrap().len(), 10_000);
 }
 
-/// So it is where new functions are nobody's to execute until somebody grants it.
+/// This is the case if default privileges grant no right to execute new functions.
 #[test]
 fn who_was_granted_the_time_but_not_the_bound_reads_as_without_pushdown() {
     let server = start();

@@ -1,9 +1,9 @@
 //! The README's SQL examples, run in their order on a server with the README's configuration lines.
 //!
-//! A block of SQL must run without an error; if a block of text follows it, that is psql's output,
-//! exactly. Only where new ids are shown (the table `orders`) numbers are masked, since they are
-//! others each time. What needs Citus, which cannot be installed where the tests run, is run with
-//! stand-ins for its functions.
+//! A block of SQL must run without an error. If a block of text follows it, that is exactly psql's
+//! output. Numbers are masked only where new ids are shown (the table `orders`), because they
+//! change. Citus cannot be installed where the tests run, so its SQL runs with stand-ins for its
+//! functions.
 
 use cluster::plans::{plan, without_pushdown};
 use cluster::readme::{Block, README, block, blocks, psql};
@@ -39,7 +39,7 @@ fn needs_partman(block: &Block) -> bool {
     block.language == "sql" && block.text.contains("partman.")
 }
 
-/// Whether a block is SQL that needs a second server, or what another block has set: `writers.rs`
+/// Whether a block is SQL that needs a second server, or settings of another block. `writers.rs`
 /// runs these.
 fn needs_second_server(block: &Block) -> bool {
     let words = [
@@ -97,7 +97,7 @@ fn the_readmes_recipe_for_pg_partman_runs_and_each_new_id_finds_its_partition() 
     let examples: Vec<_> = blocks.iter().filter(|block| needs_partman(block)).collect();
     assert_eq!(examples.len(), 2, "once, and several times a day");
     for block in examples {
-        // As the comment of that line tells the reader to.
+        // The comment of that line tells the reader to do this.
         let is_for_this_version = |line: &&str| version.starts_with("4.") || !line.contains("only for pg_partman 4");
         psql(&server, &[], &block.text.lines().filter(is_for_this_version).collect::<Vec<_>>().join("\n"));
     }
@@ -141,8 +141,8 @@ fn section(from: &str, to: &str) -> &'static str {
     rest.split_once(&format!("\n{to}\n")).unwrap_or_else(|| panic!("no {to:?} after {from:?}")).0
 }
 
-/// A cluster of one node: what the README calls of Citus, under the names and with the results that
-/// Citus 13 has.
+/// A cluster of one node: stand-ins for the functions of Citus that the README calls, with the
+/// names and results of Citus 13.
 const ONE_NODE: &str = "
     CREATE TABLE pg_dist_node (nodeid integer, nodename text, nodeport integer);
     INSERT INTO pg_dist_node VALUES (1, 'localhost', 5432);
@@ -191,7 +191,7 @@ fn the_readmes_statements_for_citus_do_what_it_says_on_a_node() {
     assert_eq!(session.value(drawn), "true");
     assert_eq!(session.value("SELECT count(*) FROM distributed WHERE relation = 'orders'::regclass"), "1");
 
-    // A row that another node drew: without the statement this node draws below it.
+    // A row that another node drew. Without the statement this node draws below it.
     session.batch_execute("INSERT INTO orders (id) VALUES (snowflake_min(now() + interval '1 hour'))").unwrap();
     let greatest: i64 = session.value("SELECT max(id) FROM orders").parse().unwrap();
     assert!(session.draw() < greatest);
@@ -201,8 +201,8 @@ fn the_readmes_statements_for_citus_do_what_it_says_on_a_node() {
     assert_eq!(blocks.iter().filter(|block| needs_citus(block)).count(), 4, "each is followed here");
 }
 
-/// Citus refuses functions that are not IMMUTABLE in `RETURNING`, and in `UPDATE`, `DELETE` and
-/// `MERGE` where they depend on a column.
+/// Citus refuses functions that are not IMMUTABLE in `RETURNING`. It also refuses them in `UPDATE`,
+/// `DELETE` and `MERGE` if they depend on a column.
 #[test]
 fn the_forms_that_the_readme_names_for_citus_are_such_as_it_accepts() {
     let server = Server::drawing().start_with_extension();
@@ -210,7 +210,7 @@ fn the_forms_that_the_readme_names_for_citus_are_such_as_it_accepts() {
     session.batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)").unwrap();
     let named = "snowflake_timestamp(id, 'snowflake')";
     assert!(section("### Citus", "## Several writers").contains(&format!("`{named}`")));
-    // PostgreSQL has the same rule for what an index holds.
+    // PostgreSQL has the same rule for expressions in an index.
     session.batch_execute(&format!("CREATE INDEX ON orders ({named})")).unwrap();
     let refusal = refused(session.batch_execute("CREATE INDEX ON orders (snowflake_timestamp(id))"));
     assert_eq!(refusal.sqlstate, "42P17", "{refusal:?}");
@@ -236,7 +236,7 @@ fn the_readmes_retention_compares_the_bare_id_and_needs_no_pushdown() {
                  CREATE TABLE new PARTITION OF orders FOR VALUES FROM (snowflake_min('2025-07-01Z', 'snowflake')) TO (MAXVALUE);
                  INSERT INTO orders VALUES (1), (snowflake_min('2025-06-01Z', 'snowflake')),
                      (snowflake_min(now() - interval '89 days', 'snowflake')), (snowflake_min(now(), 'snowflake'))";
-    // What is older than anything: only the old partition is looked at, by its index.
+    // An instant before all rows: the plan reads only the old partition, by its index.
     let older = retention().replace("now()", "'2025-09-01Z'::timestamptz");
     for server in [Server::drawing(), Server::builder().without_preload()] {
         let server = server.start_with_extension();

@@ -1,7 +1,7 @@
 //! The SQL surface with its exact output: PostgreSQL's own `pg_regress` over `tests/pg_regress`.
 //!
-//! After a change that is meant, look at the difference that the failing test prints, and copy the
-//! result over the expected file: its path stands in the first line of the difference.
+//! After an intended change, read the difference that the failing test prints, and copy the result
+//! over the expected file. The first line of the difference has its path.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::process::Command;
 use cluster::Server;
 use postgres::config::Host;
 
-/// In this order: the first one creates the extension.
+/// The order matters: the first file creates the extension.
 const FILES: [&str; 12] = [
     "surface",
     "decode",

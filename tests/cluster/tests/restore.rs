@@ -1,8 +1,8 @@
-//! Copies of a database other than standbys: recovery to a point, a base backup, `pg_rewind`,
+//! Copies of a database other than standbys: point-in-time recovery, base backups, `pg_rewind`,
 //! dumps, CREATE DATABASE.
 //!
-//! Each copy comes up with its clock an hour behind, so that its own clock would have it draw ids
-//! that it holds.
+//! Each copy starts with its clock an hour behind. By its clock alone it would draw ids that it
+//! holds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
@@ -26,22 +26,21 @@ fn no_clock_to_set() -> bool {
     missing
 }
 
-/// What every copy with a clock an hour behind is held to: it draws nothing, until its clock is
-/// right.
+/// Checks a copy whose clock is an hour behind: it draws nothing until its clock is right.
 #[track_caller]
 fn check_with_a_slow_clock(ledger: &Ledger, copy: &Server, database: &str, promise: Promise) {
     let behind_ms = ledger.check_in(copy, database, promise).refused();
     assert!((3_480_000..=3_601_101).contains(&behind_ms), "{behind_ms}");
     copy.set_clock_offset(0.0);
     let first = ledger.check_in(copy, database, promise).drawn();
-    // With a right clock nothing comes again that any client has seen.
+    // With a right clock, no id comes again that any client has seen.
     assert!(ledger.seen.iter().all(|id| *id < first));
 }
 
 // Recovery to a point
 
-/// The points in the archive of `server` at which a record of a sequence begins, in their order:
-/// where the mark was moved.
+/// The points in the archive of `server` at which a record of a sequence begins, in order. There
+/// the mark was moved.
 fn marks_moved(server: &Server, from: &str, to: &str) -> Vec<String> {
     let mut waldump: Command = server.client("pg_waldump");
     waldump.args(["--rmgr=Sequence", "--start", from, "--end", to, "--path"]).arg(server.data_dir().join("pg_wal"));
@@ -51,7 +50,7 @@ fn marks_moved(server: &Server, from: &str, to: &str) -> Vec<String> {
     text.lines().filter_map(lsn).collect()
 }
 
-/// At arbitrary points, and right before and right after a mark was moved.
+/// Recovers to arbitrary points, and to points right before and after a move of the mark.
 #[test]
 fn a_server_recovered_to_any_point_continues_above_what_it_holds() {
     if no_clock_to_set() {
@@ -103,7 +102,7 @@ fn a_base_backup_taken_under_load_continues_above_what_it_holds() {
     let backup = primary.base_backup();
     load.wait_for(100);
     let ledger = load.end();
-    // The number is this copy's now.
+    // The copy takes over the primary's worker number.
     primary.stop(Shutdown::Fast);
 
     let copy = backup.alone().faketime_from("-1h").start();
@@ -112,22 +111,21 @@ fn a_base_backup_taken_under_load_continues_above_what_it_holds() {
     check_with_a_slow_clock(&ledger, &copy, "postgres", Promise::Held);
 }
 
-/// There and back: the standby takes over, the old primary is rewound, follows it, and takes over
-/// again.
+/// The standby takes over. The old primary is rewound, follows it, and takes over again.
 #[test]
 fn a_rewound_primary_continues_above_what_its_successor_has_drawn() {
     if no_clock_to_set() {
         return;
     }
-    // pg_rewind needs to know which pages have changed, and the WAL since before the histories
-    // parted.
+    // pg_rewind needs to know which pages have changed, and needs the WAL since before the
+    // histories diverged.
     let settings = Server::drawing().config("wal_log_hints", "on").config("wal_keep_size", "160MB");
     let first = settings.start_with_extension();
     let second = first.standby().start();
     let load = Load::start(&first, 2);
     load.wait_for(50);
     let received = second.cut_off();
-    // What the successor never gets to know.
+    // The successor never receives these ids.
     load.wait_for(50);
     first.crash();
     let lost = load.end();
@@ -156,7 +154,7 @@ fn a_rewound_primary_continues_above_what_its_successor_has_drawn() {
 
 const OWNER: &str = "CREATE ROLE owner LOGIN";
 
-/// A database of its owner, who is no superuser; the extension has to be created by one.
+/// A database whose owner is not a superuser. Only a superuser can create the extension in it.
 fn create_owned_database(server: &Server) {
     server.connect().batch_execute(OWNER).unwrap();
     server.connect().batch_execute("CREATE DATABASE d OWNER owner").unwrap();
@@ -173,7 +171,7 @@ fn a_dump_by_the_owner_restored_into_a_fresh_server_carries_the_mark() {
     let load = Load::start_in(&source, "d", 2);
     source.connect_to("d").batch_execute("ALTER TABLE ledger OWNER TO owner").unwrap();
     load.wait_for(100);
-    // While others draw, and as somebody who may not even draw the mark forward.
+    // While others draw, and as a role that may not move the mark.
     let dump = source.dump("d", "owner", &[]);
     load.wait_for(100);
     let ledger = load.end();
@@ -187,8 +185,8 @@ fn a_dump_by_the_owner_restored_into_a_fresh_server_carries_the_mark() {
     check_with_a_slow_clock(&ledger, &fresh, "d", Promise::Held);
 }
 
-/// Who may not set the sequences restores rows without a mark; what the README says that a
-/// superuser does then.
+/// A role that may not set the sequences restores rows without a mark. The README says what a
+/// superuser has to do then.
 #[test]
 fn after_a_restore_by_the_owner_a_superuser_puts_the_mark_up() {
     if no_clock_to_set() {
@@ -212,7 +210,7 @@ fn after_a_restore_by_the_owner_a_superuser_puts_the_mark_up() {
     let errors = String::from_utf8_lossy(&restored.stderr);
     assert!(restored.status.success() && errors.contains("permission denied for sequence snowflake_mark"), "{errors}");
 
-    // Without the call the server draws ids again that it holds, as far as their times go.
+    // Without the call the server could draw ids again that it holds.
     server.connect().batch_execute("CREATE DATABASE without TEMPLATE d").unwrap();
     let greatest: i64 = server.connect_to("d").value("SELECT max(id) FROM orders").parse().unwrap();
     assert!(server.connect_to("without").draw() < greatest);
@@ -225,8 +223,8 @@ fn after_a_restore_by_the_owner_a_superuser_puts_the_mark_up() {
     assert!(session.draw() > greatest);
 }
 
-/// What a dump carries, as text. (The backup lane's mark is put up to the primary's by a restore,
-/// whose numbers may be others.)
+/// What a dump carries, as text. (A restore raises the backup lane's mark to the primary's, because
+/// the worker numbers may differ.)
 fn sequences(session: &mut Client) -> String {
     session.value(
         "SELECT string_agg(format('%s %s', sequencename, last_value), ', ' ORDER BY sequencename) FROM pg_sequences
@@ -234,9 +232,9 @@ fn sequences(session: &mut Client) -> String {
     )
 }
 
-/// The restored mark is an hour ahead of what this server works with. It must be noticed before the
-/// very next id, by a session that has drawn already, too; whether the dump sets the sequences that
-/// are there, or makes the extension anew.
+/// The restored mark is an hour ahead of the server's. The server must notice it before the next
+/// id, also in a session that has drawn already, whether the dump sets the existing sequences or
+/// creates the extension again.
 #[test]
 fn a_dump_with_a_higher_mark_restored_into_a_server_that_draws_counts_at_once() {
     if no_clock_to_set() {
@@ -266,7 +264,8 @@ fn a_dump_with_a_higher_mark_restored_into_a_server_that_draws_counts_at_once() 
     }
 }
 
-/// The dump says with which layout its ids were drawn. Here `leaf` would read them 14 years wrong.
+/// The dump holds the layout that its ids were drawn with. `leaf` would read their times 14 years
+/// wrong.
 #[test]
 fn a_dump_restored_into_a_server_with_another_layout_is_not_read_or_continued_by_it() {
     let source = Server::drawing().start_with_extension();
@@ -294,7 +293,7 @@ fn a_dump_restored_into_a_server_with_another_layout_is_not_read_or_continued_by
     }
 }
 
-/// What a session knew when it began to wait for the clock is out of date when it wakes up.
+/// When a session wakes up from a wait for the clock, what it knew before is out of date.
 #[test]
 fn a_session_that_waits_for_the_clock_notices_that_a_dump_was_restored() {
     let Some(source) = Server::drawing().start_frozen(noon() + 500) else { return };
@@ -306,11 +305,11 @@ fn a_session_that_waits_for_the_clock_notices_that_a_dump_was_restored() {
 
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     create_owned_database(&server);
-    // More than all that can be borrowed.
+    // More ids than can be borrowed.
     let waiting = Running::start(server.connect_to("d"), "SELECT snowflake_next() FROM generate_series(1, 500000)");
     server.wait_until_waiting(waiting.pid);
     server.restore(&dump, "d", &["--single-transaction"]);
-    // Far enough to go on, but for the dump; and not yet out of the present mark's reach.
+    // The session could go on without the dump. The clock is still within the present mark.
     server.freeze_clock(noon() + 200);
     let (mut session, ids) = waiting.end();
     let refusal = refused(ids);
@@ -320,8 +319,8 @@ fn a_session_that_waits_for_the_clock_notices_that_a_dump_was_restored() {
     ledger.check_in(&server, "d", Promise::Seen).drawn();
 }
 
-/// The restored mark is an hour behind what this server works with: it must not be believed, and be
-/// put right again, or what was drawn here would come again after a crash.
+/// The restored mark is an hour behind the server's. The server must not use it, and must correct
+/// it, or ids would come again after a crash.
 #[test]
 fn a_dump_with_a_lower_mark_restored_into_a_server_that_draws_does_not_take_its_mark_back() {
     if no_clock_to_set() {
@@ -344,14 +343,14 @@ fn a_dump_with_a_lower_mark_restored_into_a_server_that_draws_does_not_take_its_
     let mark_ms = open.mark_ms();
     open.batch_execute("DROP TABLE ledger").unwrap();
     server.restore(&dump, "d", &[]);
-    // Already: the server may crash before the next id.
+    // The mark is corrected already, because the server may crash before the next id.
     assert!(mark_ms.is_some() && open.mark_ms() >= mark_ms);
     ids.push(open.draw());
     ids.extend(open.draw_batch(300));
     assert_ascending(&ids);
     assert!(ledger.seen.iter().all(|id| *id < ids[0]));
 
-    // The rows that clients stored here were dropped; what they have seen counts all the same.
+    // The rows that clients stored here were dropped, but the ids that they have seen still count.
     ledger.stored.clear();
     ledger.seen.extend(ids);
     ledger.add(restored);
@@ -361,14 +360,14 @@ fn a_dump_with_a_lower_mark_restored_into_a_server_that_draws_does_not_take_its_
     check_with_a_slow_clock(&ledger, &server, "d", Promise::Seen);
 }
 
-/// The restored rows lie above what this server has drawn, and yet the mark they came with is lower
-/// than the one in use here.
+/// The restored rows are above the ids of this server, but the restored mark is lower than the one
+/// in use here.
 #[test]
 fn a_dump_with_a_lower_mark_and_higher_ids_counts_too() {
     let Some(source) = Server::drawing().start_frozen(noon()) else { return };
     create_owned_database(&source);
     source.connect_to("d").draw();
-    // Not yet half of the way to the mark, which therefore stays where it is.
+    // Less than half of the mark is used up, so it does not move.
     source.freeze_clock(noon() + 400);
     let load = Load::start_in(&source, "d", 2);
     load.wait_for(50);
@@ -390,8 +389,8 @@ fn a_dump_with_a_lower_mark_and_higher_ids_counts_too() {
     ledger.check_in(&server, "d", Promise::Seen).drawn();
 }
 
-/// As `pg_restore --jobs` does: the sequences are set by several sessions at once, in a database
-/// where nothing was drawn.
+/// Like `pg_restore --jobs`, several sessions set the sequences at once, in a database where
+/// nothing was drawn.
 #[test]
 fn no_mark_is_lost_when_several_sessions_restore_a_dump() {
     let server = Server::drawing().config("fsync", "off").start_with_extension();
@@ -417,8 +416,8 @@ fn no_mark_is_lost_when_several_sessions_restore_a_dump() {
     });
 }
 
-/// A transaction's end looks at the sequences only if it has called `setval`, in any way that SQL
-/// has.
+/// The end of a transaction checks the sequences only if the transaction has called `setval`, in
+/// any way that SQL permits.
 #[test]
 fn a_mark_that_is_set_back_is_put_up_again_at_the_commit_however_setval_was_called() {
     let server = Server::drawing().start_with_extension();
@@ -448,7 +447,7 @@ fn a_mark_that_is_set_back_is_put_up_again_at_the_commit_however_setval_was_call
         "EXECUTE set_prepared(2)",
         "BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT setval('snowflake_mark', 1); COMMIT; CLOSE c",
         "COPY (SELECT setval('snowflake_mark', 1)) TO '/dev/null'",
-        // The second transaction of a call uses expressions that the first has prepared.
+        // The second transaction of a CALL uses expressions that the first has prepared.
         "DO $$ DECLARE was bigint; now bigint; BEGIN
              FOR n IN 1..3 LOOP
                  was := setval('snowflake_mark', n);
@@ -463,8 +462,8 @@ fn a_mark_that_is_set_back_is_put_up_again_at_the_commit_however_setval_was_call
     }
 }
 
-/// What a restore leaves behind is a mark that was set back, whether or not it commits, whether or
-/// not anything was drawn since the start, and one sequence at a time.
+/// A restore sets the mark back, one sequence at a time, whether or not it commits, and whether or
+/// not anything was drawn since the start. The mark must be correct afterwards.
 #[test]
 fn a_restore_that_sets_the_mark_back_never_takes_an_id_back() {
     let ways: [(&str, &[&str]); 5] = [
@@ -487,7 +486,7 @@ fn a_restore_that_sets_the_mark_back_never_takes_an_id_back() {
         let Some(server) = settings.start_frozen(noon()) else { return };
         let mut now = noon();
         for (way, restore) in ways {
-            // The backup worker draws too, since the clock steps back.
+            // The backup worker draws too, because the clock is set back.
             let primary = server.connect().draw();
             server.freeze_clock(now - 5000);
             let backup = server.connect().draw();
@@ -501,7 +500,7 @@ fn a_restore_that_sets_the_mark_back_never_takes_an_id_back() {
             for sql in restore {
                 session.batch_execute(sql).unwrap();
             }
-            // What a dump would carry now. Nothing can be put up before the commit.
+            // The marks that a dump would carry now. They cannot be corrected before the commit.
             if way == "rolled back" {
                 session.batch_execute("SELECT snowflake_advance(0)").unwrap();
             }
@@ -540,14 +539,14 @@ fn a_database_made_from_another_continues_above_what_it_holds() {
     ledger.check_in(&server, "d", Promise::Seen).refused();
     server.crash();
     server.start_again();
-    // Both, since each has a mark of its own.
+    // Both databases, because each has its own mark.
     assert_eq!(refused(server.connect_to("postgres").try_draw()).sqlstate, "58000");
     check_with_a_slow_clock(&ledger, &server, "d", Promise::Seen);
     assert!(server.connect().draw() > drawn);
 }
 
-/// The copy has drawn nothing itself, and its mark is out of the clock's reach: only what it has
-/// copied can tell it.
+/// The new database has drawn nothing itself, and its mark is far ahead of the clock. It knows that
+/// only from the copied sequences.
 #[test]
 fn a_database_made_from_one_whose_mark_is_far_ahead_knows_it() {
     let server = Server::drawing().start_with_extension();
@@ -570,7 +569,7 @@ fn a_database_made_from_one_whose_mark_is_far_ahead_knows_it() {
 
 // The ledger itself
 
-/// The checks of all these tests can fail: each kind of damage is found, and said to be what it is.
+/// The checks of these tests can fail: each kind of damage is found and reported.
 #[test]
 fn the_ledger_finds_out_what_is_wrong_with_a_copy() {
     let server = Server::drawing().start_with_extension();
@@ -602,7 +601,7 @@ fn the_ledger_finds_out_what_is_wrong_with_a_copy() {
             format!("UPDATE ledger SET id = {first} WHERE id = {first} - 1"),
             "committed and is not there",
         ),
-        // What comes next is drawn already: stored, or only seen.
+        // The next id was drawn before: stored, or only seen.
         (Promise::Held, draws(&format!("SELECT {first}::bigint")), String::new(), "although there is"),
         (Promise::Seen, draws(&format!("SELECT {unstored}::bigint")), String::new(), "although there is"),
     ] {

@@ -1,8 +1,8 @@
-//! Statistics: that every id, wait, refused draw and move of the mark is counted once, whatever
-//! becomes of the session that counted it; who may read that; and what the server writes to its
-//! log, and how seldom.
+//! Statistics: every id, wait, refused draw and move of the mark is counted once, whatever happens
+//! to the session that counted it. Also which roles may read the counts, and what the server logs,
+//! and how seldom.
 //!
-//! Where the clock is frozen, every count is certain.
+//! With a frozen clock, every count is certain.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use snowflake_core::clock::Utc;
 /// A layout with a second worker number for this server, and 16 ids a second.
 const SPARSE: &str = "time:32 worker:5 sequence:4 unit:1s epoch:2019-01-01T00:00:00Z";
 
-/// All that is counted.
+/// All counts.
 const COUNTS: [&str; 19] = [
     "drawn",
     "drawn_backup",
@@ -89,7 +89,7 @@ fn counts_survive_sessions_that_are_terminated_and_fail() {
     for round in 1..=3 {
         let mut session = server.connect();
         session.draw_batch(100);
-        // What is rolled back was drawn all the same.
+        // Ids of a rolled back transaction are counted, too.
         session.batch_execute("BEGIN; SELECT snowflake_next(); ROLLBACK").unwrap();
         assert_eq!(refused(session.ids("SELECT snowflake_next() / 0")).sqlstate, "22012");
         let pid = session.pid();
@@ -121,7 +121,7 @@ fn a_session_that_is_killed_takes_the_counts_of_its_server_with_it() {
 fn a_batch_is_counted_when_it_is_reserved() {
     let server = Server::drawing().start_with_extension();
     let mut session = server.connect();
-    // A sixteenth of a tick's ids is reserved at once, of which two are looked at.
+    // A session reserves a sixteenth of a tick's ids at once, and fetches two of them.
     let ids = session.ids("SELECT snowflake_batch(1000) LIMIT 2").unwrap();
     assert_eq!(stat(&mut session, ["drawn", "last_id"]), [256, ids[1]]);
 }
@@ -142,7 +142,7 @@ fn a_session_shows_what_it_has_drawn_itself() {
     let mut lasting = server.connect();
     let kept = lasting.draw_batch(3)[2];
     for number in 1..=5 {
-        // They have the same slot, one after the other.
+        // The sessions use the same slot, one after the other.
         let mut session = server.connect();
         let pid = session.pid();
         assert_eq!(of(pid), None);
@@ -166,15 +166,15 @@ fn what_is_borrowed_is_counted_to_the_id() {
     let mut session = server.connect();
     session.draw();
     session.batch_execute("SELECT snowflake_stat_reset()").unwrap();
-    // The tick has fifteen ids left, and so each further one is of a tick to come.
+    // The tick has fifteen ids left. Each further id belongs to a later tick.
     session.draw_batch(10);
     assert_eq!(stat(&mut session, ["drawn", "borrowed", "ahead_ms"]), [10, 0, 0]);
     session.draw_batch(9);
     assert_eq!(stat(&mut session, ["drawn", "borrowed", "ahead_ms"]), [19, 4, 1000]);
     let ids = session.ids("SELECT snowflake_next() FROM generate_series(1, 20)").unwrap();
     assert_eq!(stat(&mut session, ["drawn", "borrowed", "ahead_ms", "last_id"]), [39, 24, 2000, ids[19]]);
-    // A clock that is set back makes the ids of its own tick borrowed, too; one that catches up
-    // does not.
+    // Behind a clock that was set back, ids of the former tick count as borrowed, too. Once the
+    // clock has caught up, they do not.
     server.freeze_clock(noon() + 1000);
     session.draw();
     assert_eq!(stat(&mut session, ["drawn", "borrowed", "ahead_ms"]), [40, 25, 1000]);
@@ -221,7 +221,7 @@ fn the_last_id_is_the_greatest_whichever_worker_drew_it() {
     assert!(last > greatest);
     assert_eq!(stat(&mut session, ["last_id"]), [last]);
 
-    // Of a batch that was reserved before.
+    // An id of a batch that was reserved before.
     session.batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT snowflake_batch(100)").unwrap();
     let first = session.ids("FETCH c").unwrap()[0];
     let greatest = session.draw();
@@ -235,7 +235,7 @@ fn a_step_back_of_a_saturated_generator_is_no_rollback() {
     let layout = "time:41 worker:10 sequence:2 unit:1ms epoch:2025-01-01T00:00:00Z";
     let Some(server) = Server::drawing().set("layout", layout).start_frozen(noon()) else { return };
     let mut session = server.connect();
-    // This tick's and a hundred borrowed ones'.
+    // The ids of this tick and of a hundred borrowed ticks.
     session.draw_batch(404);
     server.freeze_clock(noon() - 1);
     let next = "SELECT snowflake_next()";
@@ -257,7 +257,7 @@ fn a_clock_before_the_epoch_is_a_rollback() {
     let line = "LOG:  snowflake_id: draws are refused: clock is before the layout's epoch\n";
     assert_eq!(logged(&server, line), 1);
 
-    // A machine that booted without a clock.
+    // The machine has booted without a right clock.
     drop(session);
     server.restart_at(instant("1971-01-01T00:00:00Z"));
     let mut session = server.connect();
@@ -265,7 +265,7 @@ fn a_clock_before_the_epoch_is_a_rollback() {
     assert_eq!(stat(&mut session, ["clock_steps_back", "clock_steps_back_refused"]), [1, 1]);
 }
 
-/// Behind what another database has drawn since the start, and then behind the mark.
+/// First behind the ids of another database since the start, then behind the mark.
 #[test]
 fn a_draw_that_finds_the_clock_set_back_twice_counts_once() {
     let Some(server) = Server::drawing().set("on_rollback", "wait").start_frozen(noon() + 10_000) else { return };
@@ -283,8 +283,7 @@ fn a_draw_that_finds_the_clock_set_back_twice_counts_once() {
     assert_eq!(stat(&mut observer, ["clock_steps_back", "clock_waits", "mark_waits"]), [1, 1, 0]);
 }
 
-/// Waits until a session that waits for the clock has looked at it: it does whenever a sleep is
-/// over.
+/// Waits until a session that waits for the clock has read it, which it does after each sleep.
 fn wait_until_it_has_looked(observer: &mut Client) {
     let slept = "SELECT clock_wait_time FROM snowflake_stat";
     for _ in 0..2 {
@@ -293,7 +292,7 @@ fn wait_until_it_has_looked(observer: &mut Client) {
     }
 }
 
-/// What can have been drawn before the start counts as drawn, the whole tick.
+/// All ids that can have been drawn before the start count as drawn, up to the end of their tick.
 #[test]
 fn a_wait_for_the_tick_of_the_start_is_not_taken_for_a_generator_that_is_used_up() {
     let Some(server) = Server::drawing().set("layout", "js53").start_frozen(noon()) else { return };
@@ -307,7 +306,7 @@ fn a_wait_for_the_tick_of_the_start_is_not_taken_for_a_generator_that_is_used_up
     assert_eq!(logged(&server, "ahead of the clock"), 0);
 }
 
-/// What a statement that waits has counted while it does, and after the clock has come forward.
+/// Asserts what a waiting statement has counted during the wait, and after the clock has caught up.
 fn assert_wait(server: &Server, waits: &str, wait_time: &str, event: &str, sql: &str, then_ms: i64) {
     let start = Instant::now();
     let mut observer = server.connect();
@@ -319,7 +318,7 @@ fn assert_wait(server: &Server, waits: &str, wait_time: &str, event: &str, sql: 
     let waiting = Running::start(server.connect(), sql);
     server.wait_until_waiting(waiting.pid);
     wait_until("the wait to be counted", || stat(&mut observer, [waits]) == [before[0] + 1]);
-    // PostgreSQL has names for the waits of extensions from version 17 on.
+    // PostgreSQL shows names for the waits of extensions from version 17 on.
     let event = if postgres_version() < 17 { "Extension" } else { event };
     let shown =
         format!("SELECT wait_event_type || ' ' || wait_event FROM pg_stat_activity WHERE pid = {}", waiting.pid);
@@ -328,9 +327,9 @@ fn assert_wait(server: &Server, waits: &str, wait_time: &str, event: &str, sql: 
     assert_eq!(observer.value(&backend), "1");
     server.freeze_clock(then_ms);
     let ids = waiting.end().1.unwrap();
-    // One wait, however often it has looked at the clock.
+    // One wait, however often the session has read the clock.
     assert_eq!(stat(&mut observer, [waits, "drawn"]), [before[0] + 1, before[1] + ids.len() as i64]);
-    // No more than has passed since, in the same unit.
+    // No more than the time that has passed, in the same unit.
     let waited_ms = time_ms(&mut observer) - time_before_ms;
     assert!(waited_ms > 0.0 && waited_ms <= start.elapsed().as_secs_f64() * 1000.0, "{waited_ms} ms");
 }
@@ -347,7 +346,7 @@ fn each_kind_of_wait_is_counted_and_has_a_name() {
     session.batch_execute("SELECT snowflake_stat_reset()").unwrap();
     assert_eq!(stat(&mut session, COUNTS), [0; COUNTS.len()]);
 
-    // Where a wait of a millisecond would cost ids.
+    // A layout with few ids, and no borrowing.
     let sparse = Server::drawing().set("max_borrow", "0");
     let sparse = sparse.set("layout", "time:41 worker:10 sequence:2 unit:1ms epoch:2025-01-01T00:00:00Z");
     let Some(server) = sparse.start_frozen(noon()) else { return };
@@ -357,7 +356,7 @@ fn each_kind_of_wait_is_counted_and_has_a_name() {
     let Some(server) = Server::drawing().set("on_rollback", "wait").start_frozen(noon()) else { return };
     let mut session = server.connect();
     session.draw();
-    // Behind by less than another max_borrow is no rollback.
+    // A clock that is behind by less than another max_borrow is not a rollback.
     for (waits, back_ms, rollbacks) in [(1, 150, 0), (2, HOUR_MS, 1)] {
         server.freeze_clock(noon() - back_ms);
         assert_wait(&server, "clock_waits", "clock_wait_time", "SnowflakeClock", next, noon());
@@ -365,8 +364,8 @@ fn each_kind_of_wait_is_counted_and_has_a_name() {
         assert_eq!(stat(&mut session, columns), [0, waits, 0, rollbacks, 0]);
     }
 
-    // After a start, for what can have been drawn before it; and then for a clock that was set back
-    // meanwhile.
+    // After a start, a wait for what can have been drawn before it; then a wait for a clock that
+    // was set back meanwhile.
     drop(session);
     let kinds = [(0, "mark_waits", "SnowflakeMark"), (HOUR_MS, "clock_waits", "SnowflakeClock")];
     for (back_ms, waits, event) in kinds {
@@ -386,7 +385,7 @@ fn each_kind_of_wait_is_counted_and_has_a_name() {
     }
 }
 
-/// Its last second looks like that after any start.
+/// The last second of the wait looks like the wait after any start.
 #[test]
 fn a_wait_for_a_clock_that_was_set_back_is_one_to_its_end() {
     let Some(server) = Server::drawing().set("on_rollback", "wait").start_frozen(noon()) else { return };
@@ -433,7 +432,7 @@ fn a_clock_set_back_is_counted_and_logged_once_a_minute() {
     session.draw();
     server.freeze_clock(noon() - HOUR_MS);
     assert_counted(&server, 20, "58000", "clock_steps_back_refused", "clock is 3600000 ms behind the last id");
-    // With when it will be over, and what to do until then.
+    // The log says when it will be over, and what to do until then.
     let again = Utc(noon() - 100);
     let detail = format!("(\"snowflake_id.max_borrow\"). Ids are drawn again from {again} on.\n");
     let log = server.log();
@@ -442,12 +441,12 @@ fn a_clock_set_back_is_counted_and_logged_once_a_minute() {
     assert!(said[1].contains("DETAIL:") && said[1].ends_with(detail.trim_end()), "{said:?}");
     assert!(said[2].contains("HINT:") && said[2].contains("snowflake_reset_mark()"), "{said:?}");
     assert_eq!(stat(&mut session, ["clock_steps_back", "clock_waits", "drawn"]), [20, 0, 1]);
-    // A step back that is borrowed is none.
+    // A step back within what may be borrowed is not counted.
     server.freeze_clock(noon() - 100);
     session.draw();
     assert_eq!(stat(&mut session, ["clock_steps_back", "borrowed"]), [20, 1]);
 
-    // Another line has a minute of its own.
+    // Each kind of line has its own minute.
     server.freeze_clock(noon());
     let waiting = Running::start(server.connect(), "SELECT count(*) FROM snowflake_batch(420000)");
     server.wait_until_waiting(waiting.pid);
@@ -455,7 +454,7 @@ fn a_clock_set_back_is_counted_and_logged_once_a_minute() {
     assert_eq!(refused(waiting.end().1).sqlstate, "57014");
     assert_eq!(logged(&server, "ahead of the clock are drawn; draws wait"), 1);
 
-    // What waits is not refused.
+    // A draw that waits is not refused.
     server.set_config("snowflake_id.on_rollback", "wait");
     server.reload();
     server.freeze_clock(noon() - HOUR_MS);
@@ -482,7 +481,7 @@ fn a_clock_that_jumps_ahead_is_counted_with_each_draw_that_it_refuses() {
     server.connect().draw();
 }
 
-/// At the first draw after a start, and in a server that runs.
+/// At the first draw after a start, and in a running server.
 #[test]
 fn a_clock_behind_the_mark_is_counted_with_each_draw_that_it_refuses() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
@@ -514,7 +513,7 @@ fn another_layout_is_counted_with_each_draw_that_it_refuses() {
 fn a_number_that_is_not_set_is_counted_with_each_draw_that_it_refuses() {
     let server = Server::builder().start_with_extension();
     assert_counted(&server, 4, "55000", "number_refused", "parameter \"snowflake_id.worker_id\" is not set");
-    // A draw that is part of something else.
+    // A draw inside a conversion.
     let mut session = server.connect();
     session.batch_execute("CREATE TABLE t (id bigserial PRIMARY KEY)").unwrap();
     assert_eq!(refused(session.batch_execute("SELECT snowflake_convert('t', 'id')")).sqlstate, "55000");
@@ -527,7 +526,7 @@ fn a_layout_whose_time_is_used_up_is_counted_with_each_draw_that_it_refuses() {
     assert_counted(&server, 4, "2200H", "time_used_up_refused", "the time of layout \"baidu\" is used up");
 }
 
-/// The first of its ids are drawn, and the rest is refused.
+/// The first ids are drawn, and the rest are refused.
 #[test]
 fn a_batch_that_is_refused_in_its_midst_counts_once() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
@@ -556,7 +555,7 @@ fn what_only_the_caller_can_mend_is_no_refusal() {
     assert_eq!(logged(&primary, "draws are refused") + logged(&standby, "draws are refused"), 0);
 }
 
-/// Each by itself: a real server often has two reasons to alarm.
+/// Each refusal by itself. A real server often has two reasons for an alarm at once.
 #[test]
 fn the_readmes_alarm_sees_each_refusal() {
     let server = Server::drawing().start_with_extension();
@@ -566,7 +565,7 @@ fn the_readmes_alarm_sees_each_refusal() {
     let columns = session.value(columns);
     let columns: Vec<_> = columns.split(' ').collect();
     assert_eq!(columns.len(), 1 + REFUSALS.len(), "{columns:?}");
-    // What it reads is then a table.
+    // From now on the alarm reads this table.
     session.batch_execute("CREATE TEMP TABLE snowflake_stat AS SELECT * FROM snowflake_stat").unwrap();
     let alarm = block("sql", "-- What should be no row");
     let mut alarms = |changes: &str| {
@@ -660,7 +659,7 @@ fn a_reset_sets_the_counts_to_zero_and_nothing_else() {
     session.draw_batch(5);
     other.draw_batch(6);
     assert_eq!(drawn(&mut session), 11);
-    // While others draw, a reset loses none but those before it, and counts none twice.
+    // While others draw, a reset clears only the counts before it, and nothing is counted twice.
     let ids = at_once(&server, 8, |number, mut session| {
         let ids = session.draw_batch(20_000);
         if number % 4 == 0 {

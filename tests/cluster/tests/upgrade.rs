@@ -1,11 +1,11 @@
-//! From one version of the extension to the next: `ALTER EXTENSION snowflake_id UPDATE` makes of a
-//! database at any released version what a new installation would be, and neither ids nor sessions
-//! suffer from it.
+//! From one version of the extension to the next: `ALTER EXTENSION snowflake_id UPDATE` turns a
+//! database at any released version into what a new installation would be. Ids and sessions are not
+//! affected.
 //!
-//! The library is the present one from the start, as it is where a package was upgraded and the
-//! server restarted: a database stays at its version until somebody updates it. `sql/released` has
-//! the install scripts of earlier versions, which `tests/stage` puts where PostgreSQL finds them.
-//! That nobody edits one is what `tools/released` sees to, tested here as well.
+//! The library is the present one from the start, as after an upgrade of the package and a restart.
+//! A database stays at its version until it is updated. `sql/released` has the install scripts of
+//! earlier versions, and `tests/stage` puts them where PostgreSQL finds them. `tools/released`
+//! ensures that they are not edited, which is tested here as well.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use postgres::Client;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// What counts as the present version.
+/// The version that CREATE EXTENSION installs.
 fn default_version(session: &mut Client) -> String {
     session.value("SELECT default_version FROM pg_available_extensions WHERE name = 'snowflake_id'")
 }
@@ -54,10 +54,11 @@ fn database(server: &Server, name: &str, version: &str, schema: &str) -> Client 
     session
 }
 
-/// What a database's extension is: `\dx+`, and all that its objects have in the catalogs.
+/// Describes a database's extension: `\dx+`, and everything that the catalogs hold about its
+/// objects.
 ///
-/// Of its relations this knows views and sequences; the day it has others, they fail here, and have
-/// to be added.
+/// It knows views and sequences. If the extension gets other relations, this fails until they are
+/// added here.
 fn description(server: &Server, database: &str, session: &mut Client) -> Vec<String> {
     const ACL: &str =
         "coalesce((SELECT string_agg(item::text, ' ' ORDER BY item::text) FROM unnest({}) item), 'default')";
@@ -171,7 +172,7 @@ fn a_released_version_that_is_updated_is_what_a_new_installation_is() {
     }
 }
 
-/// What the comparison above would not notice, an upgrade script could forget.
+/// The control: an upgrade script could forget whatever the comparison does not notice.
 #[test]
 fn the_comparison_notices_what_an_upgrade_script_can_forget() {
     let server = Server::drawing().start_with_extension();
@@ -210,7 +211,7 @@ fn the_comparison_notices_what_an_upgrade_script_can_forget() {
         let after = description(&server, "postgres", &mut session);
         assert_ne!(differences(&before, &after), [""; 0], "unnoticed: {change}");
         session.batch_execute("DROP EXTENSION IF EXISTS snowflake_id; DROP FUNCTION IF EXISTS more()").unwrap();
-        // One that was taken out of the extension has stayed.
+        // The function that was taken out of the extension is still there.
         session.batch_execute("DROP FUNCTION IF EXISTS snowflake_next(); CREATE EXTENSION snowflake_id").unwrap();
         assert_eq!(differences(&before, &description(&server, "postgres", &mut session)), [""; 0], "after {change}");
     }
@@ -231,7 +232,7 @@ fn sessions_draw_on_while_their_database_is_updated() {
         let mut ids = owner.ids("INSERT INTO t SELECT FROM generate_series(1, 1000) RETURNING id").unwrap();
         owner.batch_execute("ANALYZE t").unwrap();
 
-        // One that has plans, one within a transaction, one that has done nothing yet.
+        // A session that has plans, one within a transaction, one that has done nothing yet.
         let mut open = server.connect_to(&name);
         let draw = open.prepare("SELECT snowflake_next()").unwrap();
         let by_time = open.prepare(BY_TIME).unwrap();
@@ -242,7 +243,7 @@ fn sessions_draw_on_while_their_database_is_updated() {
         ids.extend(within.ids("INSERT INTO t VALUES (DEFAULT, 1) RETURNING id").unwrap());
         let mut fresh = server.connect_to(&name);
 
-        // First one that does not come to its end.
+        // First an update that is rolled back.
         let before = stored(&mut owner);
         owner.batch_execute("BEGIN; ALTER EXTENSION snowflake_id UPDATE").unwrap();
         ids.push(owner.draw());
@@ -250,7 +251,7 @@ fn sessions_draw_on_while_their_database_is_updated() {
         ids.push(open.query_one(&draw, &[]).unwrap().get(0));
         assert_eq!(owner.value("SELECT extversion FROM pg_extension WHERE extname = 'snowflake_id'"), *version);
         owner.batch_execute("ALTER EXTENSION snowflake_id UPDATE").unwrap();
-        // The clock stands still: no draw has moved a mark.
+        // The clock stands still, so no draw has moved a mark.
         assert_eq!(stored(&mut owner), before, "from {version}");
 
         ids.push(open.query_one(&draw, &[]).unwrap().get(0));
@@ -269,7 +270,7 @@ fn sessions_draw_on_while_their_database_is_updated() {
     }
 }
 
-/// A package is upgraded, the server restarted, and nobody has thought of the databases.
+/// The package was upgraded and the server restarted, but the databases were not updated.
 #[test]
 fn a_database_that_nobody_has_updated_yet_draws_and_reads_with_the_new_library() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
@@ -313,7 +314,7 @@ fn a_database_that_nobody_has_updated_yet_draws_and_reads_with_the_new_library()
 struct Release(PathBuf);
 
 impl Release {
-    /// Version 0.2.0 is in work, and 0.1.0 released.
+    /// A tree in which 0.1.0 is released, and 0.2.0 is in progress.
     fn new() -> Self {
         let directory = nix::unistd::mkdtemp(&std::env::temp_dir().join("snowflake_id-released.XXXXXX")).unwrap();
         let release = Self(directory);
@@ -330,7 +331,7 @@ impl Release {
         release
     }
 
-    /// Goes on to 0.3.0, after 0.2.0 was released as the tool does it.
+    /// Goes on to 0.3.0, after the tool has released 0.2.0.
     fn next(self) -> Self {
         self.write("sql/released/snowflake_id--0.2.0.sql", "-- what 0.2.0 had\n");
         self.freeze(&["released/snowflake_id--0.2.0.sql", "snowflake_id--0.1.0--0.2.0.sql"]);
@@ -384,7 +385,7 @@ fn an_edited_script_of_a_released_version_is_noticed() {
         ("SHA256SUMS", |release| release.remove("sql/released/SHA256SUMS")),
         ("SHA256SUMS", |release| release.write("sql/released/snowflake_id--0.1.1.sql", "-- nobody knows\n")),
         ("0.1.0--0.3.0.sql", |release| {
-            // A way to a released version that came later is none that was tested with it.
+            // An upgrade script that is added after its version's release was not tested with it.
             release.write("sql/released/snowflake_id--0.3.0.sql", "-- what 0.3.0 had\n");
             release.freeze(&["released/snowflake_id--0.3.0.sql", "snowflake_id--0.2.0--0.3.0.sql"]);
             release.write("sql/snowflake_id--0.1.0--0.3.0.sql", "-- a short cut\n");

@@ -1,5 +1,5 @@
-//! A session that waits for the clock: what ends the wait, and what it costs the others meanwhile,
-//! which is nothing.
+//! A session that waits for the clock: what ends the wait. It costs other sessions nothing
+//! meanwhile.
 //!
 //! There are three kinds of wait, and each test goes through all of them. With a frozen clock a
 //! wait has no end of its own.
@@ -87,7 +87,7 @@ fn a_wait_can_be_cancelled() {
     }
 }
 
-/// By the log, since the client may see no more than the end of the connection.
+/// From the log, because the client may see no more than the end of the connection.
 fn assert_terminated(server: &Server, pid: i32) {
     let line = format!("57P01 {pid} FATAL:  terminating connection due to administrator command\n");
     assert!(server.log().contains(&line));
@@ -109,8 +109,8 @@ fn a_waiting_session_can_be_terminated() {
     }
 }
 
-/// With a running clock, since PostgreSQL's timeouts follow the clock: so each wait here would end
-/// some time.
+/// The clock runs, because PostgreSQL's timeouts follow it. So each wait here would end at some
+/// time.
 #[test]
 fn statement_timeout_ends_a_wait() {
     if faketime_library().is_none() {
@@ -130,8 +130,8 @@ fn statement_timeout_ends_a_wait() {
             Reason::Behind => -2700.0,
             Reason::Rollback => -7200.0,
         });
-        // A thousand ids are a minute's; and after its start the server draws an hour ahead, so 45
-        // minutes are to be waited.
+        // A thousand ids take a minute. After its start the server draws an hour ahead, so the wait
+        // would be 45 minutes.
         for sql in ["SELECT snowflake_batch(1000)", "SELECT snowflake_next() FROM generate_series(1, 1000)"] {
             session.batch_execute("SET statement_timeout = '300ms'").unwrap();
             let result;
@@ -212,7 +212,7 @@ fn a_waiting_session_holds_no_lock_but_those_of_its_statement() {
             format!("SELECT wait_event_type || ' ' || wait_event FROM pg_stat_activity WHERE pid = {}", insert.pid);
         assert!(observer.value(&event).starts_with("Extension "));
 
-        // The others do all that the statements' own locks allow.
+        // Other sessions can do everything that the statements' own locks allow.
         observer
             .batch_execute(
                 "SET lock_timeout = '10s';
@@ -232,7 +232,8 @@ fn a_waiting_session_holds_no_lock_but_those_of_its_statement() {
     }
 }
 
-/// State, and processor time used in ticks of the kernel (proc(5): `state`, `utime` and `stime`).
+/// A process's state, and its processor time in ticks of the kernel (proc(5): `state`, `utime` and
+/// `stime`).
 fn process(pid: i32) -> (char, u64) {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<_> = stat[stat.rfind(')').unwrap() + 1..].split_ascii_whitespace().collect();
@@ -240,9 +241,9 @@ fn process(pid: i32) -> (char, u64) {
     (fields[0].chars().next().unwrap(), number(11) + number(12))
 }
 
-/// The yardstick is another backend, which is kept busy: a session that looked at the clock in a
-/// loop would use about as much as that one, whatever the machine and its load. One that wakes once
-/// a second uses next to nothing.
+/// The session is compared with another backend, which is kept busy. A session that read the clock
+/// in a loop would use about as much processor time, whatever the machine and its load. One that
+/// wakes once a second uses next to nothing.
 #[test]
 fn a_waiting_session_sleeps() {
     for reason in REASONS {
@@ -276,7 +277,7 @@ fn saturate(builder: Builder, count: i32, max_borrow: &str) {
     let all = at_once(&server, 4, |_, mut session| {
         let mut ids = Vec::new();
         for number in [each / 2, each - each / 2] {
-            // The clock is read after the draw: no id may be further ahead of it than may be
+            // The clock is read after the draw, so no id may be further ahead of it than may be
             // borrowed.
             let sql = format!(
                 "SELECT id, snowflake_timestamp(id) <= clock_timestamp() + interval '{max_borrow} ms'

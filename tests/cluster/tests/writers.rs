@@ -1,6 +1,6 @@
 //! Several servers that write: two that replicate to each other, one that writes through
-//! postgres_fdw into another, and a logical replica that takes over its publisher's number. What
-//! they are told is what the README says, word for word.
+//! postgres_fdw into another, and a logical replica that takes over its publisher's number. They
+//! run the README's SQL, word for word.
 
 use std::thread;
 
@@ -25,8 +25,8 @@ const REPLICA: &str = "-- On the replica.";
 /// The README's table.
 const ORDERS: &str = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)";
 
-/// How many rows a session of the load inserts at a time, and leaves there. In all, a server's
-/// sessions leave 100,000 rows.
+/// How many rows a session of the load inserts at a time, and how many it leaves. A server's
+/// sessions leave 100,000 rows in all.
 const INSERTED: usize = 210;
 const LEFT: usize = 200;
 const TURNS: usize = 125;
@@ -37,13 +37,13 @@ fn recipe(first_line: &str) -> &'static str {
     block("sql", first_line)
 }
 
-/// Does what a recipe says, in one session of psql, and returns what is printed.
+/// Runs a recipe in one session of psql, and returns what is printed.
 #[track_caller]
 fn follow(server: &Server, recipe: &str) -> String {
     psql(server, &["--tuples-only", "--no-align"], recipe)
 }
 
-/// Does what a recipe says that names the other server.
+/// Runs a recipe that names the other server.
 fn follow_with(server: &Server, recipe: &str, other: &Server) -> String {
     let config = other.connection();
     let [Host::Unix(directory)] = config.get_hosts() else { panic!("a server is reached through its socket") };
@@ -61,7 +61,7 @@ fn add_table(server: &Server) {
     server.connect().batch_execute(&format!("{ORDERS}; {roles}")).unwrap();
 }
 
-/// A server as the README has it, with a row, before anything is replicated.
+/// A server as in the README, with a row, before anything is replicated.
 fn writer(number: u32) -> Server {
     let server = publishing(Server::builder().set("worker_id", &number.to_string())).start_with_extension();
     add_table(&server);
@@ -73,7 +73,7 @@ fn two_writers() -> [Server; 2] {
     [1, 2].map(writer)
 }
 
-/// Lets two servers replicate to each other as the README has it.
+/// Lets two servers replicate to each other as in the README.
 fn join(servers: &[Server; 2]) {
     for (server, number) in servers.iter().zip(1..) {
         assert_eq!(follow(server, recipe(BOTH)), format!("(id >> 12 & 1023) = {number}"));
@@ -84,7 +84,7 @@ fn join(servers: &[Server; 2]) {
     servers.iter().for_each(wait_until_copied);
 }
 
-/// Waits until the rows that were there before the subscription are, too.
+/// Waits until the rows from before the subscription have arrived, too.
 #[track_caller]
 fn wait_until_copied(subscriber: &Server) {
     let mut session = subscriber.connect();
@@ -92,8 +92,8 @@ fn wait_until_copied(subscriber: &Server) {
     wait_until("the first copy", || session.value(copied) == "true");
 }
 
-/// Waits until a server's subscribers have all that it has written by now, for as long as they get
-/// on.
+/// Waits until a server's subscribers have all that it has written by now, as long as they make
+/// progress.
 #[track_caller]
 fn wait_until_sent(publisher: &Server) {
     let mut session = publisher.connect();
@@ -145,8 +145,8 @@ fn wait_until_conflict(server: &Server) {
     wait_until("the conflict", || server.log().contains(words));
 }
 
-/// One session of the load: inserts, changes and deletes, of rows that it has inserted itself, some
-/// of it in transactions. Returns the ids that it has drawn.
+/// One session of the load. It inserts rows, and changes and deletes its own rows, sometimes in
+/// transactions. Returns the ids that it has drawn.
 fn work(session: usize, mut client: Client) -> Vec<i64> {
     let mut drawn = Vec::new();
     for turn in 0..TURNS {
@@ -208,7 +208,7 @@ fn a_row_is_written_only_where_it_was_drawn_and_a_truncate_stays_where_it_was_sa
     assert_eq!((worker("snowflake", of_one), worker("snowflake", of_two)), (1, 2));
 
     let mut session = one.connect();
-    // Of the same server: the lowest bit is the sequence's.
+    // An id of the same server: the lowest bit belongs to the sequence.
     let beside = |id: i64| id ^ 1;
     let refusals = [
         (format!("UPDATE orders SET item = 'changed' WHERE id = {of_two}"), of_two),
@@ -235,18 +235,18 @@ fn a_row_is_written_only_where_it_was_drawn_and_a_truncate_stays_where_it_was_sa
     assert_eq!(rows(two), [of_two]);
 
     session.batch_execute("TRUNCATE orders; INSERT INTO orders (item) VALUES ('after')").unwrap();
-    // There, and not back.
+    // The row is replicated, and does not come back.
     servers.iter().for_each(wait_until_sent);
     assert_eq!(rows(one).len(), 1);
     assert_eq!(rows(two), [of_two, rows(one)[0]]);
 }
 
-/// Two servers that replicate to each other, then get a second table, with rows, in a later
-/// session. Its rows refer to the first's.
+/// Two servers that replicate to each other. In a later session they get a second table, whose rows
+/// refer to the first table.
 fn two_writers_of_two_tables() -> [Server; 2] {
     let servers = two_writers();
     join(&servers);
-    // In the README they end in \gset.
+    // In the README these settings end in \gset.
     let (settings, _) = recipe(BOTH).rsplit_once("\\gset").expect("it has some");
     let settings = settings.split("\\gset").map(|before| &before[before.rfind("SELECT ").expect("one precedes it")..]);
     let settings: String = settings.map(|statement| format!("{statement}\\gset\n")).collect();
@@ -292,7 +292,7 @@ fn another_table_joins_two_servers_that_replicate_to_each_other_already() {
     }
 }
 
-/// What the README warns of.
+/// The conflict that the README warns of.
 #[test]
 fn between_rows_of_different_servers_neither_foreign_keys_nor_other_unique_columns_hold() {
     let servers = two_writers_of_two_tables();
@@ -308,7 +308,7 @@ fn between_rows_of_different_servers_neither_foreign_keys_nor_other_unique_colum
     let expected = format!("row {of_kept} belongs to another server");
     assert_eq!((refusal.sqlstate.as_str(), refusal.message), ("P0001", expected));
 
-    // Each does it before it hears of the other.
+    // Each server writes before it receives the other's change.
     let hear = |what: &str| {
         for server in &servers {
             server.connect().batch_execute(&format!("ALTER SUBSCRIPTION other_orders {what}")).unwrap();
@@ -342,7 +342,7 @@ fn between_rows_of_different_servers_neither_foreign_keys_nor_other_unique_colum
     assert_eq!(first.value("SELECT string_agg(code, ' ' ORDER BY code) FROM lines"), "first second");
 }
 
-/// As after a conversion of `bigserial`: in the bits of a worker, the old ids show all numbers.
+/// After a conversion of `bigserial`, the old ids have arbitrary values in the worker's bits.
 #[test]
 fn ids_that_nobody_drew_are_owned_by_one_server_and_copied_from_there() {
     let [one, two] = two_writers();
@@ -383,8 +383,8 @@ fn three_servers_replicate_to_each_other_by_subscriptions_with_names_of_their_ow
         for (from, publisher) in servers.iter().enumerate().filter(|(from, _)| *from != to) {
             let name = format!("from_{from}_to_{to}");
             follow_with(subscriber, &recipe(EACH).replace("other_orders", &name), publisher);
-            // One after the other: these servers have one identifier, which the names of the slots
-            // of first copies are made of.
+            // One after the other: these servers have the same system identifier, which is part of
+            // the names of the slots for initial copies.
             wait_until_copied(subscriber);
         }
     }
@@ -396,7 +396,7 @@ fn three_servers_replicate_to_each_other_by_subscriptions_with_names_of_their_ow
     servers.iter().for_each(assert_without_conflict);
 }
 
-/// An asynchronous standby takes over, which lacks what the other server has already.
+/// An asynchronous standby takes over. It lacks rows that the other server has already.
 #[test]
 fn after_a_failover_each_gets_what_the_other_writes_from_then_on() {
     let servers = two_writers();
@@ -420,12 +420,12 @@ fn after_a_failover_each_gets_what_the_other_writes_from_then_on() {
         let mut session = server.connect();
         wait_until("the other's row", || session.value("SELECT count(*) FROM orders WHERE item = 'after'") == "2");
     }
-    // What has to be carried over by hand.
+    // These rows have to be carried over by hand.
     let held = "SELECT count(*) FROM orders WHERE item = 'lost'";
     assert_eq!([&standby, two].map(|server| server.connect().value(held)), ["0", "5000"]);
 }
 
-/// The control: why there is a filter.
+/// The control shows why the filter is needed.
 #[test]
 fn without_the_filter_a_row_comes_back_and_is_in_conflict() {
     let servers = two_writers();
@@ -442,7 +442,7 @@ fn without_the_filter_a_row_comes_back_and_is_in_conflict() {
     wait_until_conflict(one);
 }
 
-/// What the README says of PostgreSQL 16 and later.
+/// The README's advice for PostgreSQL 16 and later.
 #[test]
 fn with_origin_none_no_filter_is_needed_and_rows_may_be_changed_on_both_sides() {
     if postgres_version() < 16 {
@@ -483,7 +483,7 @@ fn the_filter_holds_for_backup_workers_and_datacenters_too() {
     for other in [0, 2, 512, 514, 1023] {
         assert_eq!(refused(insert(&format!("{{{other}}}"))).sqlstate, "P0001", "{other}");
     }
-    // As if they had arrived by replication.
+    // Insert the rows as if they had arrived by replication.
     one.connect().batch_execute("ALTER TABLE orders DISABLE TRIGGER refuse_new").unwrap();
     insert("{0, 2, 512, 514, 1023}").unwrap();
     let before = rows(&two);
@@ -504,7 +504,7 @@ fn the_filter_holds_for_backup_workers_and_datacenters_too() {
         let id = session.ids("INSERT INTO orders DEFAULT VALUES RETURNING id").unwrap()[0];
         assert_eq!(session.ids(&format!("SELECT id FROM orders WHERE {own}")).unwrap(), [id]);
 
-        // Another number needs another filter, and says so.
+        // Another worker number needs another filter, and the error says so.
         drop(session);
         server.set_config("snowflake_id.worker_id", "2");
         server.restart();
@@ -522,8 +522,8 @@ fn drawn_by(number: u32, session: &mut Client, sql: &str) -> Vec<i64> {
     ids
 }
 
-/// Two servers, the first one with foreign tables in the place of the second one's table, as the
-/// README has it. `None` where there is no postgres_fdw.
+/// Two servers. The first one has foreign tables for the second one's table, as in the README.
+/// `None` if postgres_fdw is not installed.
 fn linked() -> Option<[Server; 2]> {
     let servers = [1, 2].map(|number| Server::builder().set("worker_id", &number.to_string()).start_with_extension());
     let [one, two] = &servers;
@@ -546,14 +546,15 @@ fn through_postgres_fdw_the_remote_server_draws_where_the_foreign_table_has_no_i
     let returning = "INSERT INTO new_orders (item) VALUES ('tea') RETURNING id";
     assert_eq!(refused(session.ids(returning)).sqlstate, "42703");
 
-    // What is not named is sent as NULL, and returned when the remote server has drawn.
+    // A column that is not named is sent as NULL. Its value is returned once the remote server has
+    // drawn it.
     let insert = "INSERT INTO orders (item) VALUES ('tea'), ('coffee') RETURNING id";
     assert_eq!(refused(session.ids(insert)).sqlstate, "23502");
     follow(&two, recipe(WITH_TABLE));
     stored.extend(drawn_by(2, &mut session, insert));
     stored.extend(session.ids("INSERT INTO orders VALUES (1, 'its own') RETURNING id").unwrap());
 
-    // A local default is drawn here, whoever has declared it.
+    // A local default draws here, however it was declared.
     session
         .batch_execute(
             "CREATE SCHEMA imported;
@@ -590,9 +591,9 @@ fn a_condition_on_the_time_reaches_the_remote_server_if_it_is_constant() {
     );
 }
 
-/// A subscriber with the number of its publisher, whose rows it has, and which is down. The
-/// publisher has drawn at noon, and some ticks later; the subscriber's clock is years behind until
-/// the test sets it. `None` where there is no libfaketime.
+/// A subscriber with the worker number of its publisher, which is down, and with its rows. The
+/// publisher drew at noon, and some ticks later. The subscriber's clock is years behind until the
+/// test sets it. `None` if libfaketime is not installed.
 fn replica() -> Option<(Server, Vec<i64>)> {
     let publisher = publishing(Server::drawing()).start_frozen(noon())?;
     add_table(&publisher);
@@ -625,7 +626,7 @@ fn a_logical_replica_that_takes_over_the_number_draws_above_what_it_holds_only_a
     replica.freeze_clock_after_first_load(noon());
     let insert = "INSERT INTO orders (item) VALUES ('tea') RETURNING id";
     let mut session = replica.connect();
-    // The control: what the README warns of.
+    // The control: the repetition that the README warns of.
     let refusal = refused(session.ids(insert));
     assert_eq!(refusal.sqlstate, "23505", "{refusal:?}");
 
@@ -640,7 +641,7 @@ fn a_logical_replica_whose_clock_is_behind_refuses_after_the_advance_until_it_ha
     let Some((replica, ids)) = replica() else { return };
     let (farewell, advance) = recipe(REPLICA).split_once("\n\n").expect("first it leaves, then it advances");
     follow(&replica, farewell);
-    // By such a clock each id is one of the far future.
+    // By this clock every id is in the far future.
     let refusal = refused(replica.connect().batch_execute(advance));
     assert_eq!(refusal.sqlstate, "22023", "{refusal:?}");
     replica.freeze_clock(noon() - 3_600_000);
