@@ -1,26 +1,27 @@
-//! Keeps Rust's backtraces out of errors that are PostgreSQL's own.
+//! Keeps Rust's backtraces out of PostgreSQL's own errors.
 //!
-//! pgrx notes a backtrace in its panic hook, and appends it to the DETAIL of every error of PostgreSQL's that passes a guard,
-//! where `RUST_BACKTRACE` is set in the server's environment. Such an error is no panic to look into: a draw in a read-only
-//! transaction, a wait that was cancelled, a constraint that a statement of `snowflake_convert` violates. Without the hook
-//! nothing is noted, and nothing appended. (Not by changing the environment, which other libraries of the server read.)
+//! Where `RUST_BACKTRACE` is set in the server's environment, pgrx records a backtrace in its panic
+//! hook. It appends that to the DETAIL of every PostgreSQL error that passes a guard. Such an error
+//! is not a bug: a draw in a read-only transaction, a cancelled wait, a constraint that a statement
+//! of `snowflake_convert` violates. Without pgrx's hook, nothing is recorded or appended. (The
+//! environment stays as it is, because other libraries of the server read it.)
 //!
-//! A broken invariant of ours is a real panic, and keeps its backtrace. The hook is this library's: each has a Rust runtime of
-//! its own.
+//! A broken invariant of this library is a real panic, and keeps its backtrace. The hook is for
+//! this library alone, because each library has its own Rust runtime.
 
 use std::panic;
 
 use pgrx::pg_sys::panic::{CaughtError, ErrorReport, ErrorReportWithLevel};
 
-/// Puts a hook in front of pgrx's, which was set before PostgreSQL calls `_PG_init`.
+/// Puts a hook in front of pgrx's, which is set before PostgreSQL calls `_PG_init`.
 pub fn init() {
-    let note = panic::take_hook();
+    let previous = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         let payload = info.payload();
         let is_report =
             payload.is::<CaughtError>() || payload.is::<ErrorReportWithLevel>() || payload.is::<ErrorReport>();
         if !is_report {
-            note(info);
+            previous(info);
         }
     }));
 }

@@ -1,8 +1,10 @@
-//! What the catalogs say about the extension: which objects are its own, and which tables are organized by its functions.
+//! Looks up in the catalogs which objects are the extension's own, and which tables are organized
+//! by its functions.
 //!
-//! Its own objects are found by membership, never through search_path. Read by hand, through the catalogs' indexes: SPI may not
-//! be used everywhere where ids are drawn, read and planned for, and costs ten times as much. What is remembered is
-//! forgotten when PostgreSQL says that it may have changed.
+//! The extension's objects are found by membership, never through search_path. Catalogs are read
+//! directly, through their indexes: SPI cannot be used everywhere where ids are drawn, read and
+//! planned for, and costs ten times as much. What is remembered is forgotten when PostgreSQL
+//! reports that it may have changed.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int};
@@ -16,57 +18,60 @@ use crate::local::Local;
 /// The extension's name, which is unique in a database.
 const EXTENSION: &CStr = c"snowflake_id";
 
-/// What a catalog refers to: the catalog of an object, and its number there.
+/// An object as catalogs refer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object {
     /// The catalog, such as `pg_class`.
     pub class: pg_sys::Oid,
-    /// The object's number.
+    /// The object's oid.
     pub number: pg_sys::Oid,
 }
 
-/// The functions that a condition on an id's time consists of, and those that take its place.
+/// The functions that appear in conditions on an id's time, and those that replace them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Functions {
     /// `snowflake_timestamp`: without and with a layout.
     pub timestamp: [pg_sys::Oid; 2],
     /// `snowflake_parse`: without and with a layout.
     pub parse: [pg_sys::Oid; 2],
-    /// `snowflake_from`, `_after`, `_before`, `_until`, each of a timestamptz, a date and a timestamp.
+    /// `snowflake_from`, `_after`, `_before` and `_until`, each for a timestamptz, a date and a
+    /// timestamp.
     pub bounds: [[pg_sys::Oid; 3]; 4],
-    /// Whether everybody may call all of them, as after CREATE EXTENSION.
+    /// Whether every role may call all of them, as after CREATE EXTENSION.
     pub public: bool,
 }
 
-/// The functions as they were found last, with the hash values by which PostgreSQL names them when they change.
+/// The functions as last found, with the hash values by which PostgreSQL reports their changes.
 static FUNCTIONS: Mutex<Option<(Functions, Vec<u32>)>> = Mutex::new(None);
 
-/// A function that was seen not to be the extension's, `InvalidOid` for none. (Should it be added to the extension, a process
-/// that does not listen plans conditions with it as before.)
+/// A function that is known not to be the extension's, `InvalidOid` for none. (If it is added to
+/// the extension, a process that does not listen plans conditions with it as before.)
 static STRANGER: Local<pg_sys::Oid> = Local::new(pg_sys::InvalidOid);
 
-/// The tables whose rows are arranged by a function with a layout: `(function, table)`.
+/// The tables that are organized by a function with a layout: `(function, table)`.
 static ORGANIZED: Mutex<Option<HashSet<(pg_sys::Oid, pg_sys::Oid)>>> = Mutex::new(None);
 
-/// How often something was forgotten: what was found while that happened may be out of date.
+/// How often something was forgotten. What was found while this changed may be out of date.
 static FORGOTTEN: Local<u32> = Local::new(0);
 
-/// Whether PostgreSQL tells this process when a function or a table changes.
+/// Whether PostgreSQL tells this process about changes of functions and tables.
 static LISTENS: Local<bool> = Local::new(false);
 
-/// Asks PostgreSQL to tell when a function or a table changes, unless that was done before.
+/// Registers for changes of functions and tables, unless that was done before.
 ///
-/// **How many places we take for callbacks.** A process has 10 for changes of relations (relcache), 64 for changes of catalogs
-/// (syscache) and 20 for its end, which all libraries share with PostgreSQL itself; one too many ends the process. We take:
+/// **How many callback slots this library takes.** A process has 10 for changes of relations
+/// (relcache), 64 for changes of catalogs (syscache) and 20 for its exit. All libraries share them
+/// with PostgreSQL itself, and one callback too many ends the process. This library takes:
 ///
 /// | relcache | syscache | end of the process | |
 /// |---|---|---|---|
 /// | 0 | 2 | 0 | a process that has planned a condition on an id's time: here |
-/// | 0 | 0 | 0 | every other one, whether it draws, reads, converts, replicates or does none of that |
+/// | 0 | 0 | 0 | any other process, whether it draws, reads, converts, replicates or not |
 ///
-/// Changes of `pg_class` tell of all tables and indexes that come and go, of those that become partitions, and of a parent's first
-/// child. They do not tell of `ALTER TABLE ... INHERIT` for a further child, nor of `NO INHERIT`: until some table or index changes, a
-/// condition on the parent may be planned as before, which costs time and changes no row.
+/// Changes of `pg_class` report all tables and indexes that are created and dropped, tables that
+/// become partitions, and a parent's first child. They do not report `ALTER TABLE ... INHERIT` for
+/// a further child, or `NO INHERIT`. Until some table or index changes, a condition on the parent
+/// may then be planned as before, which costs time but changes no rows.
 fn listen() {
     let (functions, tables) = (pg_sys::SysCacheIdentifier::PROCOID, pg_sys::SysCacheIdentifier::RELOID);
     if !LISTENS.get() {
@@ -79,7 +84,8 @@ fn listen() {
     }
 }
 
-/// Called when a function changes, with the hash value of its number, or 0 if all may have. Plain: raises and calls nothing.
+/// Called when a function changes, with the hash value of its oid, or 0 if all may have changed.
+/// Plain: it raises nothing, and calls nothing of PostgreSQL's.
 unsafe extern "C-unwind" fn function_changed(_: pg_sys::Datum, _cache: c_int, hash: u32) {
     let mut functions = FUNCTIONS.lock();
     if functions.as_ref().is_none_or(|(_, hashes)| hash == 0 || hashes.contains(&hash)) {
@@ -89,13 +95,15 @@ unsafe extern "C-unwind" fn function_changed(_: pg_sys::Datum, _cache: c_int, ha
     }
 }
 
-/// Called when a row of `pg_class` changes: an index may have been made, or a partition attached. Plain: as above.
+/// Called when a row of `pg_class` changes: an index may have been created, or a partition
+/// attached. Plain, as above.
 unsafe extern "C-unwind" fn table_changed(_: pg_sys::Datum, _cache: c_int, _hash: u32) {
     *ORGANIZED.lock() = None;
     FORGOTTEN.set(FORGOTTEN.get().wrapping_add(1));
 }
 
-/// The extension's functions, as far as is remembered; `candidate` may be one of them. Raises nothing.
+/// Returns what is remembered of the extension's functions, of which `candidate` may be one. Raises
+/// nothing.
 pub fn known_functions(candidate: pg_sys::Oid) -> Known {
     match FUNCTIONS.lock().as_ref() {
         Some((functions, _)) => Known::Yes(*functions),
@@ -107,19 +115,21 @@ pub fn known_functions(candidate: pg_sys::Oid) -> Known {
 /// Whether the extension's functions are known.
 #[derive(Debug, Clone, Copy)]
 pub enum Known {
-    /// They are.
+    /// They are known.
     Yes(Functions),
-    /// There are none, as far as the candidate goes.
+    /// The candidate is not one of them.
     No,
-    /// Nobody has looked.
+    /// They have not been looked up.
     NotYet,
 }
 
-/// Looks the extension's functions up, if `candidate` is one of its members, and remembers what it finds.
+/// Looks up the extension's functions, if `candidate` is one of its members, and remembers them.
 ///
-/// Starts from the candidate's number, so that in a database without the extension nothing is looked up by name.
+/// Starts from the candidate's oid, so that nothing is looked up by name in a database without the
+/// extension.
 pub fn find_functions(candidate: pg_sys::Oid) -> Option<Functions> {
-    // SAFETY: looks up rows of catalogs by number; what is returned is palloc'd. Errors are raised through pgrx's guard.
+    // SAFETY: looks up rows of catalogs by oid; the results are palloc'd. Errors are raised through
+    // pgrx's guard.
     let extension = unsafe {
         let extension = pg_sys::getExtensionOfObject(pg_sys::ProcedureRelationId, candidate);
         let is_ours = || {
@@ -133,13 +143,14 @@ pub fn find_functions(candidate: pg_sys::Oid) -> Option<Functions> {
     }
     let before = FORGOTTEN.get();
     let found = extension.and_then(functions_of);
-    // Reading a catalog processes invalidations; what was found before one may be gone. Then it serves for this query, as
-    // what the query has looked up before, and the next one looks again.
+    // Reading a catalog processes invalidations, which may outdate what was found before them. Such
+    // a result still serves this query, like all that the query has looked up; the next query looks
+    // again.
     if FORGOTTEN.get() == before {
         match found {
             Some(functions) => *FUNCTIONS.lock() = Some((functions, functions.hashes())),
             None if extension.is_none() => STRANGER.set(candidate),
-            // It is just being created, or of an older version.
+            // The extension is just being created, or of an older version.
             None => (),
         }
     }
@@ -153,7 +164,7 @@ impl Functions {
 
     fn hashes(&self) -> Vec<u32> {
         let (functions, none) = (pg_sys::SysCacheIdentifier::PROCOID as c_int, pg_sys::Datum::from(0));
-        // SAFETY: computes a hash value of a number.
+        // SAFETY: computes a hash value of an oid.
         self.all()
             .map(|number| unsafe { pg_sys::GetSysCacheHashValue(functions, number.into(), none, none, none) })
             .collect()
@@ -191,10 +202,10 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
     is_complete.then_some(functions)
 }
 
-/// A function's name and the types of its arguments.
+/// Returns a function's name and the types of its arguments.
 fn signature(function: pg_sys::Oid) -> Option<(&'static CStr, Vec<pg_sys::Oid>)> {
-    // SAFETY: both return palloc'd copies, which live at least as long as the planning, and this is dropped before. The number of
-    // types is as told. A function that is gone has no name.
+    // SAFETY: both return palloc'd copies, which live at least as long as the planning; the result
+    // is dropped before. The types are as many as returned. A dropped function has no name.
     unsafe {
         let name = pg_sys::get_func_name(function);
         if name.is_null() {
@@ -207,7 +218,7 @@ fn signature(function: pg_sys::Oid) -> Option<(&'static CStr, Vec<pg_sys::Oid>)>
     }
 }
 
-/// Whether nobody has granted or revoked anything on a function: everybody may call it then.
+/// Returns whether a function has its default privileges, with which every role may call it.
 fn has_default_privileges(function: pg_sys::Oid) -> bool {
     let functions = pg_sys::SysCacheIdentifier::PROCOID as c_int;
     let none = pg_sys::Datum::from(0);
@@ -224,9 +235,10 @@ fn has_default_privileges(function: pg_sys::Oid) -> bool {
     }
 }
 
-/// Whether the rows of a table are arranged by `function`, which is `snowflake_timestamp` or `snowflake_parse` with a layout (the
-/// others may not be used there): by an index or a partition key of the table or of a part of it, or by a CHECK constraint
-/// of its inheritance children, by which the planner leaves them out.
+/// Returns whether a table is organized by `function`, which is `snowflake_timestamp` or
+/// `snowflake_parse` with a layout (the others are not allowed there). That is by an index or a
+/// partition key of the table or of a part of it, or by a CHECK constraint of an inheritance child,
+/// by which the planner excludes it.
 pub fn is_organized_by(table: pg_sys::Oid, function: pg_sys::Oid, functions: &Functions) -> bool {
     if let Some(organized) = ORGANIZED.lock().as_ref() {
         return organized.contains(&(function, table));
@@ -246,18 +258,18 @@ fn tables_organized_by(function: pg_sys::Oid) -> HashSet<pg_sys::Oid> {
     let mut found = Vec::new();
     for (user, _) in references_to(Object { class: pg_sys::ProcedureRelationId, number: function }) {
         if user.class == pg_sys::RelationRelationId {
-            // SAFETY: looks up a row of a catalog by number. Errors are raised through pgrx's guard.
+            // SAFETY: looks up a row of a catalog by oid. Errors are raised through pgrx's guard.
             let table = unsafe { pg_sys::IndexGetRelation(user.number, true) };
             found.push(if table == pg_sys::InvalidOid { user.number } else { table });
         } else if user.class == CONSTRAINT_RELATION.into() {
             let constrained = references_from(user).into_iter().filter(|on| on.class == pg_sys::RelationRelationId);
             // SAFETY: as above.
             let children = constrained.filter(|table| unsafe { !pg_sys::get_rel_relispartition(table.number) });
-            // A constraint says nothing to a query of that table alone.
+            // A constraint excludes nothing in a query of that table alone.
             found.extend(children.flat_map(|table| parents(table.number)));
         }
     }
-    // And all that they are a part of, perhaps in more than one way.
+    // All that they are a part of are organized too, perhaps in more than one way.
     let mut tables = HashSet::new();
     while let Some(table) = found.pop() {
         if tables.insert(table) {
@@ -267,30 +279,30 @@ fn tables_organized_by(function: pg_sys::Oid) -> HashSet<pg_sys::Oid> {
     tables
 }
 
-/// Whether there is a relation of that number in this database.
+/// Returns whether a relation of that oid exists in this database.
 pub fn relation_exists(relation: pg_sys::Oid) -> bool {
     exists(pg_sys::SysCacheIdentifier::RELOID as c_int, relation)
 }
 
-/// Whether there is a database of that number.
+/// Returns whether a database of that oid exists.
 pub fn database_exists(database: u32) -> bool {
     exists(pg_sys::SysCacheIdentifier::DATABASEOID as c_int, database.into())
 }
 
 fn exists(cache: c_int, number: pg_sys::Oid) -> bool {
     let none = pg_sys::Datum::from(0);
-    // SAFETY: looks up a row of a catalog by its number. Errors are raised through pgrx's guard.
+    // SAFETY: looks up a row of a catalog by its oid. Errors are raised through pgrx's guard.
     unsafe { pg_sys::SearchSysCacheExists(cache, number.into(), none, none, none) }
 }
 
-/// The extension, if it is created in this database.
+/// Returns the extension, if it exists in this database.
 pub fn extension() -> Option<pg_sys::Oid> {
     // SAFETY: looks up a row of a catalog. Errors are raised through pgrx's guard.
     let extension = unsafe { pg_sys::get_extension_oid(EXTENSION.as_ptr(), true) };
     (extension != pg_sys::InvalidOid).then_some(extension)
 }
 
-/// catalog/pg_depend.h, the fixed part of a row. Its layout and numbers have not changed since PostgreSQL 7.3.
+/// catalog/pg_depend.h, the fixed part of a row, unchanged since PostgreSQL 7.3.
 #[repr(C)]
 struct Dependency {
     class: pg_sys::Oid,
@@ -312,13 +324,13 @@ const DEPEND_REFERENCED_CLASS: i16 = 4;
 const DEPEND_REFERENCED_NUMBER: i16 = 5;
 const MEMBER_OF_EXTENSION: u8 = b'e';
 
-/// The objects that belong to an extension.
+/// Returns the objects that belong to an extension.
 pub fn members(extension: pg_sys::Oid) -> impl Iterator<Item = Object> {
     let extension = Object { class: pg_sys::ExtensionRelationId, number: extension };
     references_to(extension).into_iter().filter(|(_, kind)| *kind == MEMBER_OF_EXTENSION).map(|(object, _)| object)
 }
 
-/// The objects that need another one, and how.
+/// Returns the objects that depend on an object, and how.
 fn references_to(object: Object) -> Vec<(Object, u8)> {
     let keys = [(DEPEND_REFERENCED_CLASS, object.class), (DEPEND_REFERENCED_NUMBER, object.number)];
     scan(DEPEND_RELATION, DEPEND_REFERENCE_INDEX, keys, |row: &Dependency| {
@@ -326,7 +338,7 @@ fn references_to(object: Object) -> Vec<(Object, u8)> {
     })
 }
 
-/// The objects that another one needs.
+/// Returns the objects that an object depends on.
 fn references_from(object: Object) -> Vec<Object> {
     let keys = [(DEPEND_CLASS, object.class), (DEPEND_NUMBER, object.number)];
     scan(DEPEND_RELATION, DEPEND_DEPENDER_INDEX, keys, |row: &Dependency| Object {
@@ -335,7 +347,7 @@ fn references_from(object: Object) -> Vec<Object> {
     })
 }
 
-/// catalog/pg_inherits.h, the first part of a row, which has not changed since PostgreSQL 7.3.
+/// catalog/pg_inherits.h, the first part of a row, unchanged since PostgreSQL 7.3.
 #[repr(C)]
 struct Inheritance {
     child: pg_sys::Oid,
@@ -346,13 +358,14 @@ const INHERITS_RELATION: u32 = 2611;
 const INHERITS_CHILD_INDEX: u32 = 2680;
 const INHERITS_CHILD: i16 = 1;
 
-/// What a table is a partition or a child of.
+/// Returns the tables that a table is a partition or a child of.
 fn parents(table: pg_sys::Oid) -> Vec<pg_sys::Oid> {
     let keys = [(INHERITS_CHILD, table)];
     scan(INHERITS_RELATION, INHERITS_CHILD_INDEX, keys, |row: &Inheritance| row.parent)
 }
 
-/// Reads the rows of a catalog in which the columns of an index have the given values. `Row` is how a row begins.
+/// Reads the rows of a catalog whose columns have the wanted values, through an index. `Row` is how
+/// a row begins.
 fn scan<Row, Value, const N: usize>(
     catalog: u32,
     index: u32,
@@ -360,8 +373,9 @@ fn scan<Row, Value, const N: usize>(
     value: impl Fn(&Row) -> Value,
 ) -> Vec<Value> {
     let mut found = Vec::new();
-    // SAFETY: as PostgreSQL's own dependency.c reads a catalog; each row is used before the next is asked for. Errors are raised
-    // through pgrx's guard, and PostgreSQL then closes all. The callers' rows are those of their catalogs.
+    // SAFETY: reads a catalog as PostgreSQL's own dependency.c does, and uses each row before
+    // asking for the next. Errors are raised through pgrx's guard, and PostgreSQL then closes
+    // everything. The callers' rows are those of their catalogs.
     unsafe {
         let relation = pg_sys::table_open(catalog.into(), pg_sys::AccessShareLock as _);
         let mut keys = [pg_sys::ScanKeyData::default(); N];

@@ -1,8 +1,9 @@
-//! Where the server's settings come from: what was given for a name, and where it stands, at the start and for the next one.
+//! Reads what the configuration files and the command line give for a setting, and where.
 //!
-//! At the start PostgreSQL has read its files, and keeps what it does not know yet as a text, with file and line. Later the files
-//! are read anew, by PostgreSQL's own parser: only that tells which values the next start will find. Nothing here raises an error
-//! for what it finds in them.
+//! At the start PostgreSQL has read its files, and keeps each unknown setting as a text with its
+//! file and line. Later, PostgreSQL's own parser reads the files again, because only that shows
+//! which values the next start will find. Nothing here raises an error for what it finds in them.
+//! `guc.rs` and `values.rs` judge the values.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
@@ -11,10 +12,10 @@ use std::ptr;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
-/// The file that ALTER SYSTEM writes, in the data directory. It is read last.
+/// The file that ALTER SYSTEM writes, in the data directory. PostgreSQL reads it last.
 const AUTO: &CStr = c"postgresql.auto.conf";
 
-/// A value, as somebody wrote it.
+/// A value as it was written.
 #[derive(Debug, Clone)]
 pub struct Given {
     pub name: String,
@@ -22,21 +23,21 @@ pub struct Given {
     pub place: Place,
 }
 
-/// Where a value stands.
+/// The place where a value was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     File {
         path: String,
         line: i32,
     },
-    /// Options of the server's program, or its environment.
+    /// The options of the server's program, or its environment.
     CommandLine,
 }
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            // As PostgreSQL words it for pg_hba.conf.
+            // PostgreSQL's wording for pg_hba.conf.
             Self::File { path, line } => write!(f, "line {line} of configuration file \"{path}\""),
             Self::CommandLine => f.write_str("command line of the server"),
         }
@@ -44,16 +45,17 @@ impl std::fmt::Display for Place {
 }
 
 impl Place {
-    /// Whether it is the file that ALTER SYSTEM writes.
+    /// Returns whether it is the file that ALTER SYSTEM writes.
     pub fn is_auto(&self) -> bool {
         matches!(self, Self::File { path, .. } if path.as_bytes().ends_with(AUTO.to_bytes()))
     }
 
-    /// Does something during which every message has this place as its CONTEXT.
+    /// Runs `work`; every message meanwhile has this place as its CONTEXT.
     pub fn as_context<T>(&self, work: impl FnOnce() -> T) -> T {
         let text = CString::new(self.to_string()).unwrap_or_default();
-        // SAFETY: the stack is this process's, which has one thread; ours is on top of it until `_on_top` ends, also by a panic,
-        // and lives longer. (FATAL ends the process.)
+        // SAFETY: the stack belongs to this process, which has one thread. Our entry is on top
+        // until `_on_top` is dropped, also by a panic, and lives longer than that. (FATAL ends the
+        // process.)
         unsafe {
             let mut callback = pg_sys::ErrorContextCallback {
                 previous: pg_sys::error_context_stack,
@@ -67,39 +69,41 @@ impl Place {
     }
 }
 
-/// Takes what is on top of the stack of contexts down again.
+/// Removes the top of the context stack when it is dropped.
 struct OnTop {
     previous: *mut pg_sys::ErrorContextCallback,
 }
 
 impl Drop for OnTop {
     fn drop(&mut self) {
-        // SAFETY: what was the top of the stack before is still there.
+        // SAFETY: the previous top of the stack still exists.
         unsafe { pg_sys::error_context_stack = self.previous };
     }
 }
 
 unsafe extern "C-unwind" {
-    // utils/elog.h: what the macro errcontext() calls. pgrx has no binding for the second.
+    // utils/elog.h: what the macro errcontext() calls. pgrx does not bind the second.
     fn set_errcontext_domain(domain: *const c_char) -> c_int;
     fn errcontext_msg(fmt: *const c_char, ...) -> c_int;
 }
 
-/// Called while PostgreSQL puts a message together. Plain: needs no guard, since it calls nothing that is one of ours.
+/// Called while PostgreSQL builds a message. Plain: it needs no guard, because nothing in it
+/// panics.
 unsafe extern "C-unwind" fn add_context(text: *mut c_void) {
-    // SAFETY: the argument is a text; a null domain is PostgreSQL's own.
+    // SAFETY: the argument is a text; a null domain means PostgreSQL's own.
     unsafe {
         set_errcontext_domain(ptr::null());
         errcontext_msg(c"%s".as_ptr(), text.cast::<c_char>());
     }
 }
 
-/// What was given for names that PostgreSQL does not know, or not yet: at the start.
+/// Returns the values given for names that PostgreSQL does not know (yet). To be called at the
+/// start.
 pub fn unknown() -> Vec<Given> {
-    // SAFETY: what is a placeholder is a text, perhaps null; it is copied at once.
+    // SAFETY: a placeholder's value is a text, perhaps null, and is copied at once.
     let given = |setting: &pg_sys::config_generic| unsafe {
         let value = *(*ptr::from_ref(setting).cast::<pg_sys::config_string>()).variable;
-        // A file that has the name is noted even where its value does not count, below one on the command line.
+        // PostgreSQL notes a file that has the name even where the command line overrides it.
         let place = match setting.sourcefile {
             path if path.is_null() || setting.source != pg_sys::GucSource::PGC_S_FILE => Place::CommandLine,
             path => Place::File { path: text(path), line: setting.sourceline },
@@ -109,7 +113,7 @@ pub fn unknown() -> Vec<Given> {
     settings().filter(|setting| is_placeholder(setting)).filter_map(given).collect()
 }
 
-/// The names of the settings that begin with `prefix`.
+/// Returns the names of the defined settings that begin with `prefix`.
 pub fn known(prefix: &str) -> Vec<String> {
     // SAFETY: every setting has a name.
     let names = settings().filter(|setting| !is_placeholder(setting)).map(|setting| unsafe { text(setting.name) });
@@ -120,10 +124,10 @@ fn is_placeholder(setting: &pg_sys::config_generic) -> bool {
     setting.flags & pg_sys::GUC_CUSTOM_PLACEHOLDER as c_int != 0
 }
 
-/// All settings of this process. To be read at the start, before anything else is defined.
+/// Returns all settings of this process. To be read at the start, before anything else is defined.
 fn settings() -> impl Iterator<Item = &'static pg_sys::config_generic> {
-    // SAFETY: the postmaster, which has one thread, reads its own list of settings. What is defined is never freed; a placeholder is,
-    // when it is defined.
+    // SAFETY: the postmaster, which has one thread, reads its own list of settings. Defined
+    // settings are never freed; a placeholder is freed only when its setting is defined.
     unsafe {
         #[cfg(feature = "pg15")]
         let (settings, count) = (pg_sys::get_guc_variables(), pg_sys::GetNumConfigOptions());
@@ -136,15 +140,15 @@ fn settings() -> impl Iterator<Item = &'static pg_sys::config_generic> {
     }
 }
 
-/// What the configuration files give for names that begin with `prefix`, in their order: of a name, the last one counts. `None` if
-/// they cannot be read, with which no server starts.
+/// Returns what the configuration files give for names that begin with `prefix`, in order: the last
+/// value of a name counts. `None` if they cannot be read, because then no server starts.
 pub fn in_files(prefix: &str) -> Option<Vec<Given>> {
     let mut found = Vec::new();
-    // SAFETY: a variable of this process, which has one thread, and which is set since the start.
+    // SAFETY: a variable of this process, which has one thread; it is set since the start.
     let main = unsafe { pg_sys::ConfigFileName };
     for (path, must_exist) in [(main.cast_const(), true), (AUTO.as_ptr(), false)] {
-        // SAFETY: as PostgreSQL itself reads its files, in a process whose directory is the data directory, but that an error is no
-        // more than a message for those who debug. What it returns is a list of texts.
+        // SAFETY: called as PostgreSQL itself reads its files, in a process whose directory is the
+        // data directory. An error is only a debug message. The result is a list of texts.
         unsafe {
             let (mut first, mut last) = (ptr::null_mut(), ptr::null_mut());
             let level = PgLogLevel::DEBUG2 as c_int;
@@ -152,7 +156,7 @@ pub fn in_files(prefix: &str) -> Option<Vec<Given>> {
                 pg_sys::ParseConfigFile(path, must_exist, ptr::null(), 0, 0, level, &raw mut first, &raw mut last);
             let mut next: *mut pg_sys::ConfigVariable = first;
             while let Some(line) = next.as_ref() {
-                // One that could not be read has no name.
+                // A line that could not be read has no name.
                 if !line.name.is_null() && !line.value.is_null() && has_prefix(&text(line.name), prefix) {
                     found.push(Given {
                         name: text(line.name),
@@ -171,14 +175,15 @@ pub fn in_files(prefix: &str) -> Option<Vec<Given>> {
     Some(found)
 }
 
-/// Whether a name begins so, in upper or lower case.
+/// Returns whether a name begins with `prefix`, in upper or lower case.
 pub fn has_prefix(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// The names of the libraries that are loaded at the start, in that order, without directory and suffix.
+/// Returns the names of the preloaded libraries, in order, without directory and suffix.
 pub fn preloaded_libraries() -> Vec<String> {
-    // SAFETY: the setting's text, split as PostgreSQL splits it, from a copy, which that changes; a list of texts comes back.
+    // SAFETY: PostgreSQL's own function splits a copy of the setting's text, which it changes; the
+    // result is a list of texts.
     unsafe {
         let libraries = pg_sys::shared_preload_libraries_string;
         if libraries.is_null() {
@@ -199,8 +204,8 @@ pub fn preloaded_libraries() -> Vec<String> {
 }
 
 /// # Safety
-/// Not null, and a text.
+/// `text` must be a text, and not null.
 unsafe fn text(text: *const c_char) -> String {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes a text.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -1,8 +1,11 @@
-//! The entry of `snowflake_next()`, ahead of pgrx's own.
+//! The entry point of `snowflake_next()`, in front of pgrx's wrapper.
 //!
-//! pgrx guards each call of a function: it notes the memory context and is ready to turn a panic into an ERROR, which
-//! takes about a tenth of the whole call. Almost always there is nothing to guard: an id can be drawn at once, without
-//! raising, waiting or allocating. Only otherwise the guarded function in `functions.rs` is called; it finds out anew why.
+//! pgrx guards each call of a function: it saves the memory context and prepares to turn a panic
+//! into an ERROR, which takes about a tenth of the call. Almost every call needs no guard, because
+//! it can draw an id at once, without raising, waiting or allocating. All other calls go to the
+//! guarded function in `functions.rs`, which finds out again what is in the way.
+//!
+//! This file must never raise, wait or allocate. What a draw does is in `draw.rs`.
 
 use pgrx::pg_sys;
 
@@ -11,13 +14,13 @@ use crate::{draw, functions};
 /// Called by PostgreSQL for `snowflake_next()`.
 ///
 /// # Safety
-/// PostgreSQL calls it, with a valid `fcinfo`, in a backend.
+/// Called by PostgreSQL only, in a backend, with a valid `fcinfo`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn snowflake_next_entry(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
     match draw::one_at_once() {
-        // fcinfo's isnull is false, as every caller of a function sets it.
+        // fcinfo's isnull is false, because every caller of a function sets it so.
         Some(id) => pg_sys::Datum::from(id),
-        // SAFETY: the arguments are passed on as they came.
+        // SAFETY: the arguments are passed on unchanged.
         None => unsafe { functions::snowflake_next_wrapper(fcinfo) },
     }
 }

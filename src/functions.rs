@@ -1,8 +1,10 @@
-//! Every SQL function, one thought each. No `unsafe`; what an argument means and which errors there are stands here.
+//! Every SQL function: what its arguments mean, and which errors it raises. Each does one thing,
+//! without `unsafe`.
 //!
-//! Forms without a `layout` argument use the setting `snowflake_id.layout` and are STABLE; forms with it, and those that need
-//! none, are IMMUTABLE, so that they can serve in generated columns, indexes and partition bounds. All are STRICT and, but
-//! where noted, PARALLEL SAFE. SQL sees none of the doc comments below: `sql/surface.sql` holds a COMMENT ON for each function.
+//! Forms without a `layout` argument read the setting `snowflake_id.layout` and are STABLE. Forms
+//! with one, and those that need none, are IMMUTABLE, so generated columns, indexes and partition
+//! bounds can use them. All are STRICT, and PARALLEL SAFE unless noted otherwise. SQL does not see
+//! the doc comments below: `sql/surface.sql` has a COMMENT ON for each function.
 
 use std::ffi::{CStr, CString};
 
@@ -24,11 +26,12 @@ use crate::slot::Counter;
 use crate::stats;
 use crate::text::Text;
 
-/// Draws the next id. As `nextval`: nothing is undone by a rollback, and it is refused where nothing may be written.
+/// Draws the next id. Like `nextval`, it is not undone by a rollback, and is refused where nothing
+/// may be written. (SQL calls it through `entry.rs`, which handles the common case.)
 ///
-/// Errors: 55000 not preloaded or worker not set, 58000 clock behind, 2200H time used up, 22008 clock before the epoch,
-/// 25006 in recovery or a read-only transaction.
-/// (SQL calls it through `entry.rs`, which handles the common case by itself.)
+/// # Errors
+/// 55000 not preloaded or worker not set, 58000 clock behind, 2200H time used up, 22008 clock
+/// before the epoch, 25006 in recovery or a read-only transaction.
 #[pg_extern(
     volatile,
     strict,
@@ -42,26 +45,29 @@ fn snowflake_next() -> i64 {
     draw::one().or_raise()
 }
 
-/// Draws `count` ids, ascending (with backup workers: ascending within each worker number). Reserves them in runs, each
-/// with one atomic step.
+/// Draws `count` ids in ascending order (with backup workers: ascending within each worker number).
+/// One atomic step reserves a whole run.
 ///
-/// Errors: as `snowflake_next`, and 22023 for a `count` below 0.
+/// # Errors
+/// As `snowflake_next`, and 22023 for a `count` below 0.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_batch(count: i32) -> SetOfIterator<'static, i64> {
     SetOfIterator::new(draw::batch(count).or_raise().map(OrRaise::or_raise))
 }
 
-/// The last id that this session drew, as `lastval`.
+/// Returns the last id that this session drew, like `lastval`.
 ///
-/// Errors: 55000 if there is none.
+/// # Errors
+/// 55000 if the session has drawn none.
 #[pg_extern(volatile, strict, parallel_restricted)]
 fn snowflake_last() -> i64 {
     draw::last().or_raise()
 }
 
-/// Reads an id back. A field that the layout lacks is NULL.
+/// Decodes an id. A field that the layout lacks is NULL.
 ///
-/// Errors: 22023 for an id below 0 or above the layout's width.
+/// # Errors
+/// 22023 for an id below 0 or above the layout's width.
 #[pg_extern(
     stable,
     strict,
@@ -76,9 +82,10 @@ fn snowflake_parse(id: i64) -> Record {
     Record(layouts::current().or_raise().parts(id).or_raise())
 }
 
-/// Reads an id back with a layout of its own.
+/// Decodes an id of the given layout.
 ///
-/// Errors: as above, and 22023 for a text that is no layout.
+/// # Errors
+/// As above, and 22023 for a text that is not a layout.
 #[pg_extern(
     immutable,
     strict,
@@ -93,44 +100,48 @@ fn snowflake_parse_with(id: i64, layout: Text<'_>) -> Record {
     Record(layouts::named(layout.as_str()).or_raise().parts(id).or_raise())
 }
 
-/// The time of an id: the start of its tick.
+/// Returns the time of an id: the start of its tick.
 ///
-/// Errors: 22023 for an id below 0 or above the layout's width.
+/// # Errors
+/// 22023 for an id below 0 or above the layout's width.
 #[pg_extern(stable, strict, parallel_safe)]
 fn snowflake_timestamp(id: i64) -> TimestampWithTimeZone {
     timestamptz(layouts::current().or_raise().created_at_ms(id).or_raise())
 }
 
-/// The time of an id of a layout of its own.
+/// Returns the time of an id of the given layout.
 #[pg_extern(name = "snowflake_timestamp", immutable, strict, parallel_safe)]
 fn snowflake_timestamp_with(id: i64, layout: Text<'_>) -> TimestampWithTimeZone {
     timestamptz(layouts::named(layout.as_str()).or_raise().created_at_ms(id).or_raise())
 }
 
-/// An id for people, always UTC: `2026-11-20T09:28:48.220Z #17 @(3,5)`, the datacenter and the worker last.
+/// Formats an id for people, always in UTC: `2026-11-20T09:28:48.220Z #17 @(3,5)`, the datacenter
+/// and the worker last.
 ///
-/// Errors: 22023 for an id below 0 or above the layout's width.
+/// # Errors
+/// 22023 for an id below 0 or above the layout's width.
 #[pg_extern(stable, strict, parallel_safe)]
 fn snowflake_format(id: i64) -> String {
     layouts::current().or_raise().parts(id).or_raise().to_string()
 }
 
-/// An id of a layout of its own, for people.
+/// Formats an id of the given layout for people.
 #[pg_extern(name = "snowflake_format", immutable, strict, parallel_safe)]
 fn snowflake_format_with(id: i64, layout: Text<'_>) -> String {
     layouts::named(layout.as_str()).or_raise().parts(id).or_raise().to_string()
 }
 
-/// Composes an id from its parts, for back-filling; the time is rounded down to a tick.
+/// Composes an id from its parts, for back-filling. The time is rounded down to a tick.
 ///
-/// Errors: 22008 for a time that the layout cannot hold, 22023 for a number outside its field's range or a layout with a
-/// datacenter field.
+/// # Errors
+/// 22008 for a time that the layout cannot hold, 22023 for a number outside its field's range or a
+/// layout with a datacenter field.
 #[pg_extern(stable, strict, parallel_safe)]
 fn snowflake_compose(created_at: TimestampWithTimeZone, worker_id: i32, sequence: i32) -> i64 {
     compose(&layouts::current().or_raise(), created_at, worker_id, sequence, None)
 }
 
-/// Composes an id with a datacenter. For a field that the layout lacks give 0.
+/// Composes an id with a datacenter. Pass 0 for a field that the layout lacks.
 #[pg_extern(name = "snowflake_compose", stable, strict, parallel_safe)]
 fn snowflake_compose_with_datacenter(
     created_at: TimestampWithTimeZone,
@@ -141,7 +152,7 @@ fn snowflake_compose_with_datacenter(
     compose(&layouts::current().or_raise(), created_at, worker_id, sequence, Some(datacenter_id))
 }
 
-/// Composes an id of a layout of its own.
+/// Composes an id of the given layout.
 #[pg_extern(name = "snowflake_compose", immutable, strict, parallel_safe)]
 fn snowflake_compose_with(
     created_at: TimestampWithTimeZone,
@@ -165,110 +176,118 @@ fn compose(
         .or_raise()
 }
 
-/// An id as a short text that sorts as the id does under `COLLATE "C"`: `base32` (Crockford's, 13 symbols) or `base62` (11).
+/// Encodes an id as a short text in `base32` (Crockford's, 13 symbols) or `base62` (11 symbols).
+/// Texts sort like their ids under `COLLATE "C"`.
 ///
-/// Errors: 22023 for an id below 0, and for another encoding.
+/// # Errors
+/// 22023 for an id below 0, and for an unknown encoding.
 #[pg_extern(immutable, strict, parallel_safe)]
 fn snowflake_encode(id: i64, encoding: Text<'_>) -> String {
     Encoding::parse(encoding.as_str()).or_raise().encode(id).or_raise()
 }
 
-/// The id that such a text stands for. `base32` is read in any case, with I and L as 1, O as 0, and without its hyphens.
+/// Decodes such a text. `base32` accepts any case, I and L as 1, O as 0, and hyphens.
 ///
-/// Errors: 22023 for a character that is no symbol, another length, a number above 2^63-1, and for another encoding.
+/// # Errors
+/// 22023 for a character that is not a symbol, a wrong length, a number above 2^63-1, and an
+/// unknown encoding.
 #[pg_extern(immutable, strict, parallel_safe)]
 fn snowflake_decode(text: Text<'_>, encoding: Text<'_>) -> i64 {
     Encoding::parse(encoding.as_str()).or_raise().decode(text.characters()).or_raise()
 }
 
-/// The smallest id whose time is the given one or later (rounded up to a tick), so that
-/// `id >= snowflake_min(x) AND id < snowflake_min(y)` picks the ids of a span of time exactly.
+/// Returns the smallest id whose time is the given one or later (rounded up to a tick).
+/// `id >= snowflake_min(x) AND id < snowflake_min(y)` selects exactly the ids of a time span.
 ///
-/// Errors: 22008 for a time that the layout cannot hold, 55000 if the database's ids were drawn with another layout.
+/// # Errors
+/// 22008 for a time that the layout cannot hold, 55000 if the database's ids were drawn with
+/// another layout.
 #[pg_extern(stable, strict, parallel_safe)]
 fn snowflake_min(ts: TimestampWithTimeZone) -> i64 {
     layouts::current().or_raise().first_id_at(instant(ts)).or_raise()
 }
 
-/// The same for a layout of its own: serves in partition bounds.
+/// Does the same for the given layout. Partition bounds can use it.
 ///
-/// Errors: as above, and 22023 for a text that is no layout.
+/// # Errors
+/// As above, and 22023 for a text that is not a layout.
 #[pg_extern(name = "snowflake_min", immutable, strict, parallel_safe)]
 fn snowflake_min_with(ts: TimestampWithTimeZone, layout: Text<'_>) -> i64 {
     layouts::named(layout.as_str()).or_raise().first_id_at(instant(ts)).or_raise()
 }
 
-/// The first id whose time is the given one or later. The planner turns conditions on an id's time into conditions on the id with
-/// this function and the next three (`pushdown.rs`).
+/// Returns the first id whose time is the given one or later.
 ///
-/// They are leakproof, so that an index serves under row-level security too, and raise nothing: NULL if there is no such id, and
-/// for a text that is no layout.
+/// With this function and the next three, the planner turns conditions on an id's time into
+/// conditions on the id (`pushdown.rs`). They are leakproof, so an index also serves under
+/// row-level security. They raise nothing: the result is NULL if there is no such id, and for a
+/// text that is not a layout.
 #[pg_extern(immutable, strict, parallel_safe)]
 fn snowflake_from(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| layout.first_id_from(instant_or_end(ts)))
 }
 
-/// The same for the start of a day in the session's time zone, as a comparison with a `date` is.
+/// Does the same for the start of a day in the session's time zone, as if compared with a `date`.
 #[pg_extern(name = "snowflake_from", stable, strict, parallel_safe)]
 fn snowflake_from_date(ts: Date, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| layout.first_id_from(start_of_day(ts)))
 }
 
-/// The same for a local time in the session's time zone, as a comparison with a `timestamp` is.
+/// Does the same for a local time in the session's time zone, as if compared with a `timestamp`.
 #[pg_extern(name = "snowflake_from", stable, strict, parallel_safe)]
 fn snowflake_from_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| layout.first_id_from(local_instant(ts)))
 }
 
-/// The first id whose time is after the given one.
+/// Returns the first id whose time is after the given one.
 #[pg_extern(immutable, strict, parallel_safe)]
 fn snowflake_after(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| layout.first_id_after(instant_or_end(ts)))
 }
 
-/// The same for the start of a day in the session's time zone, as a comparison with a `date` is.
+/// Does the same for the start of a day in the session's time zone, as if compared with a `date`.
 #[pg_extern(name = "snowflake_after", stable, strict, parallel_safe)]
 fn snowflake_after_date(ts: Date, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| layout.first_id_after(start_of_day(ts)))
 }
 
-/// The same for a local time in the session's time zone, as a comparison with a `timestamp` is.
+/// Does the same for a local time in the session's time zone, as if compared with a `timestamp`.
 #[pg_extern(name = "snowflake_after", stable, strict, parallel_safe)]
 fn snowflake_after_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| layout.first_id_after(local_instant(ts)))
 }
 
-/// The last id whose time is before the given one; -1 if there is none.
+/// Returns the last id whose time is before the given one, or -1 if there is none.
 #[pg_extern(immutable, strict, parallel_safe)]
 fn snowflake_before(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| Some(layout.last_id_before(instant_or_end(ts))))
 }
 
-/// The same for the start of a day in the session's time zone, as a comparison with a `date` is.
+/// Does the same for the start of a day in the session's time zone, as if compared with a `date`.
 #[pg_extern(name = "snowflake_before", stable, strict, parallel_safe)]
 fn snowflake_before_date(ts: Date, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| Some(layout.last_id_before(start_of_day(ts))))
 }
 
-/// The same for a local time in the session's time zone, as a comparison with a `timestamp` is.
+/// Does the same for a local time in the session's time zone, as if compared with a `timestamp`.
 #[pg_extern(name = "snowflake_before", stable, strict, parallel_safe)]
 fn snowflake_before_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| Some(layout.last_id_before(local_instant(ts))))
 }
 
-/// The last id whose time is the given one or before; -1 if there is none.
+/// Returns the last id whose time is the given one or before, or -1 if there is none.
 #[pg_extern(immutable, strict, parallel_safe)]
 fn snowflake_until(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| Some(layout.last_id_until(instant_or_end(ts))))
 }
 
-/// The same for the start of a day in the session's time zone, as a comparison with a `date` is.
+/// Does the same for the start of a day in the session's time zone, as if compared with a `date`.
 #[pg_extern(name = "snowflake_until", stable, strict, parallel_safe)]
 fn snowflake_until_date(ts: Date, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| Some(layout.last_id_until(start_of_day(ts))))
 }
 
-/// The same for a local time in the session's time zone, as a comparison with a `timestamp` is.
+/// Does the same for a local time in the session's time zone, as if compared with a `timestamp`.
 #[pg_extern(name = "snowflake_until", stable, strict, parallel_safe)]
 fn snowflake_until_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| Some(layout.last_id_until(local_instant(ts))))
@@ -278,52 +297,63 @@ fn bound(layout: Text<'_>, id: impl FnOnce(Layout) -> Option<i64>) -> Option<i64
     layouts::named(layout.as_str()).ok().and_then(id)
 }
 
-/// Sees to it that no id at or below this one is drawn any more in this database: after an import, or on a logical replica
-/// that takes over. Never the other way round; the marks are raised to the end of the id's tick. (REVOKEd from PUBLIC.)
+/// Stops this database from drawing any id at or below `id`: after an import, or on a logical
+/// replica that takes over. It raises the marks to the end of the id's tick, and never lowers them.
+/// (Revoked from PUBLIC.)
 ///
-/// Errors: 22023 for an id below 0 or above the layout's width, or further ahead of the clock than `max_clock_jump`; 55000 not
-/// preloaded, or the layout differs from the database's; 25006 in recovery or a read-only transaction.
+/// # Errors
+/// 22023 for an id below 0, above the layout's width, or further ahead of the clock than
+/// `max_clock_jump`; 55000 not preloaded, or the layout differs from the database's; 25006 in
+/// recovery or a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_advance(id: i64) {
     draw::advance(id, false).or_raise();
 }
 
-/// The same; with `force`, however far ahead of the clock the id is. (Not a DEFAULT of the form above: a call with one argument
-/// would then fit both.)
+/// Does the same; with `force`, however far ahead of the clock the id is. (Not a DEFAULT of the
+/// form above, because a call with one argument would then match both.)
 ///
-/// Errors: as above.
+/// # Errors
+/// As above.
 #[pg_extern(name = "snowflake_advance", volatile, strict, parallel_unsafe)]
 fn snowflake_advance_with(id: i64, force: bool) {
     draw::advance(id, force).or_raise();
 }
 
-/// Takes the running layout for this database's, if its ids were drawn with another one. (REVOKEd from PUBLIC.)
+/// Accepts the running layout for this database, if its ids were drawn with another one. (Revoked
+/// from PUBLIC.)
 ///
-/// Errors: 55000 not preloaded, 25006 in recovery or a read-only transaction.
+/// # Errors
+/// 55000 not preloaded, 25006 in recovery or a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_accept_layout() {
     draw::accept_layout().or_raise();
 }
 
-/// Counts nothing as drawn any more in this database, for a server that has a new number because its clock had been far
-/// ahead. (REVOKEd from PUBLIC.)
+/// Forgets what this database has drawn, for a server that got a new number because its clock had
+/// been far ahead. (Revoked from PUBLIC.)
 ///
-/// Errors: 55000 if the mark is in use, since ids are drawn by it, or the number is still one of those of the database's ids; 25006
-/// in recovery or a read-only transaction.
+/// # Errors
+/// 55000 if sessions already draw by the mark, or if the server still has a number of the
+/// database's ids; 25006 in recovery or a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_reset_mark() {
     draw::reset_mark().or_raise();
 }
 
-/// Turns a serial, identity or bigint column into a snowflake column: drops the old default or identity, and the column's own
-/// sequence unless something else uses it, and makes `snowflake_next()` the default. Returns the statements that it ran; with
-/// `dry_run`, those that it would run, and those that drop what depends on a column to widen and make it again. With `rewrite`,
-/// widens smallint and integer columns, and the foreign key columns that refer to them. (REVOKEd from PUBLIC.)
+/// Turns a serial, identity or bigint column into a snowflake column. It drops the old default or
+/// identity, and the column's own sequence unless something else uses it, and makes
+/// `snowflake_next()` the default. (Revoked from PUBLIC.)
 ///
-/// Errors: as `snowflake_next`; 42501 not the owner; 42P01, 42809, 42703, 42804, 42P16 no such table or column, or none that
-/// can be converted; 25001 a transaction that does not see what others commit; 55000 values not below the ids to come, or
-/// columns to widen without `rewrite`; 2BP01 objects that depend on a column to widen, or use an identity's sequence; and what
-/// ALTER TABLE raises.
+/// Returns the statements that it ran. With `dry_run`, returns those that it would run, including
+/// those that drop and recreate what depends on a column to widen. With `rewrite`, widens smallint
+/// and integer columns, and the foreign key columns that refer to them.
+///
+/// # Errors
+/// As `snowflake_next`; 42501 not the owner; 42P01, 42809, 42703, 42804, 42P16 no such table or
+/// column, or none that can be converted; 25001 a transaction that does not see what others commit;
+/// 55000 values not below the ids to come, or columns to widen without `rewrite`; 2BP01 objects
+/// that depend on a column to widen, or use an identity's sequence; and what ALTER TABLE raises.
 #[pg_extern(
     volatile,
     strict,
@@ -338,10 +368,13 @@ fn snowflake_convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bo
     SetOfIterator::new(convert(relation, attribute, rewrite, dry_run).or_raise())
 }
 
-/// The same for columns of any tables, named `schema.table.column` or `table.column`, in one plan: each table is rewritten at most
-/// once, and all locks are taken at the same moment. A column that is named twice counts once. (REVOKEd from PUBLIC.)
+/// Does the same for columns of any tables, named `schema.table.column` or `table.column`, in one
+/// plan. Each table is rewritten at most once, and all locks are taken at the same moment. A column
+/// that is named twice counts once. (Revoked from PUBLIC.)
 ///
-/// Errors: as `snowflake_convert`; 22023 a text that names no column of a table; 22004 a NULL among them.
+/// # Errors
+/// As `snowflake_convert`; 22023 a text that does not name a column of a table; 22004 a NULL among
+/// them.
 #[pg_extern(
     volatile,
     strict,
@@ -362,10 +395,12 @@ fn snowflake_convert_columns(
     SetOfIterator::new(convert_columns(&columns, rewrite, dry_run).or_raise())
 }
 
-/// What the server has drawn, waited for and met since the last reset; its last id, its settings. Times are milliseconds.
-/// Read through the view of the same name, which only `pg_monitor` may. Works on a standby, where all counts are 0.
+/// Returns what the server has counted since the last reset, its last id and its settings. Times
+/// are in milliseconds. The view of the same name reads it, for `pg_monitor` only. On a standby all
+/// counts are 0.
 ///
-/// Errors: 55000 not preloaded.
+/// # Errors
+/// 55000 not preloaded.
 #[pg_extern(volatile, strict, parallel_restricted)]
 #[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
 fn snowflake_stat() -> TableIterator<
@@ -439,10 +474,11 @@ fn snowflake_stat() -> TableIterator<
     ))
 }
 
-/// The sessions that have drawn, or waited to, since each began. Read through the view of the same name, which only
-/// `pg_monitor` may.
+/// Returns the sessions that have drawn, or waited to, since each began. The view of the same name
+/// reads it, for `pg_monitor` only.
 ///
-/// Errors: 55000 not preloaded.
+/// # Errors
+/// 55000 not preloaded.
 #[pg_extern(volatile, strict, parallel_restricted)]
 fn snowflake_stat_backend()
 -> TableIterator<'static, (name!(pid, i32), name!(drawn, i64), name!(waits, i64), name!(last_id, Option<i64>))> {
@@ -452,15 +488,18 @@ fn snowflake_stat_backend()
     )
 }
 
-/// Counts what `snowflake_stat` shows from now on. Its last id stays, and so do the sessions' counts. (REVOKEd from PUBLIC.)
+/// Resets the counts of `snowflake_stat`, but not its last id or the counts of sessions. (Revoked
+/// from PUBLIC.)
 ///
-/// Errors: 55000 not preloaded.
+/// # Errors
+/// 55000 not preloaded.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_stat_reset() {
     stats::reset().or_raise();
 }
 
-/// One row for each built-in layout, and one, `current`, for the setting's. Read through the view of the same name.
+/// Returns one row for each built-in layout, and `current` for the setting's. The view of the same
+/// name reads it.
 #[pg_extern(stable, strict, parallel_safe)]
 #[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
 fn snowflake_layouts() -> TableIterator<
@@ -500,7 +539,7 @@ fn snowflake_layouts() -> TableIterator<
     }))
 }
 
-/// The fields of the setting's layout, from the high bits to the low.
+/// Returns the fields of the setting's layout, from the high bits to the low.
 #[pg_extern(stable, strict, parallel_safe)]
 fn snowflake_layout_fields() -> TableIterator<
     'static,
@@ -509,9 +548,10 @@ fn snowflake_layout_fields() -> TableIterator<
     TableIterator::new(fields(&layouts::configured().or_raise()))
 }
 
-/// The fields of a layout, from the high bits to the low.
+/// Returns the fields of a layout, from the high bits to the low.
 ///
-/// Errors: 22023 for a text that is no layout.
+/// # Errors
+/// 22023 for a text that is not a layout.
 #[pg_extern(name = "snowflake_layout_fields", immutable, strict, parallel_safe)]
 fn snowflake_layout_fields_with(
     layout: Text<'_>,
@@ -522,7 +562,7 @@ fn snowflake_layout_fields_with(
     TableIterator::new(fields(&layouts::named(layout.as_str()).or_raise()))
 }
 
-/// Rows of `snowflake_layout_fields`; widths are at most 62 bits, so all numbers fit.
+/// Rows of `snowflake_layout_fields`. Widths are at most 62 bits, so all numbers fit.
 fn fields(layout: &Layout) -> impl Iterator<Item = (String, i32, i32, i64, i64)> + use<> {
     let fields: Vec<_> = layout.fields().collect();
     fields

@@ -1,4 +1,4 @@
-//! Instants between the core, which counts milliseconds since 1970, and PostgreSQL's timestamptz.
+//! Converts instants between the core's milliseconds since 1970 and PostgreSQL's timestamptz.
 
 use std::ffi::c_int;
 
@@ -6,45 +6,50 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use snowflake_core::bounds::Instant;
 
-/// Milliseconds from 1970 to 2000, where PostgreSQL's time begins (POSTGRES_EPOCH_JDATE in datatype/timestamp.h).
+/// Milliseconds from 1970 to 2000, the epoch of timestamptz (POSTGRES_EPOCH_JDATE in
+/// datatype/timestamp.h).
 const POSTGRES_EPOCH_MS: i64 = 946_684_800_000;
 
-/// Milliseconds since 1970 as timestamptz. A layout's instants are within its range, by `Layout::parse`.
+/// Converts milliseconds since 1970 to timestamptz. `Layout::parse` keeps a layout's instants
+/// within its range.
 pub fn timestamptz(ms: i64) -> TimestampWithTimeZone {
     TimestampWithTimeZone::try_from((ms - POSTGRES_EPOCH_MS) * 1000).expect("a layout's instants fit timestamptz")
 }
 
-/// timestamptz as milliseconds since 1970, rounded down; `None` if it is infinite. (Not microseconds: the last 30 years of
-/// timestamptz are too many of them since 1970.)
+/// Converts timestamptz to milliseconds since 1970, rounded down; `None` if it is infinite. (Not to
+/// microseconds, because those since 1970 overflow in the last 30 years of timestamptz.)
 pub fn unix_ms(time: TimestampWithTimeZone) -> Option<i64> {
     time.is_finite().then(|| time.into_inner().div_euclid(1000) + POSTGRES_EPOCH_MS)
 }
 
-/// timestamptz at its full precision; `None` if it is infinite.
+/// Converts timestamptz at its full precision; `None` if it is infinite.
 pub fn instant(time: TimestampWithTimeZone) -> Option<Instant> {
     unix_ms(time).map(|ms| Instant { ms, later: time.into_inner().rem_euclid(1000) != 0 })
 }
 
-/// timestamptz at its full precision; the infinite ones lie before and after all that ids can carry.
+/// Converts timestamptz at its full precision. The infinite values lie before and after all times
+/// that ids can hold.
 pub fn instant_or_end(time: TimestampWithTimeZone) -> Instant {
     let infinite = if time.into_inner() > 0 { Instant::LAST } else { Instant::FIRST };
     instant(time).unwrap_or(infinite)
 }
 
-/// The start of a day in the session's time zone, as PostgreSQL compares `date` with `timestamptz`: days that timestamptz cannot
-/// hold are no error.
+/// Converts the start of a day in the session's time zone, as PostgreSQL compares `date` with
+/// `timestamptz`. A day beyond timestamptz is not an error.
 pub fn start_of_day(day: Date) -> Instant {
-    // SAFETY: reads the session's time zone, and raises nothing if it is given a place for the overflow.
+    // SAFETY: reads the session's time zone, and raises nothing because it has a place for the
+    // overflow.
     converted(|overflow| unsafe { pg_sys::date2timestamptz_opt_overflow(day.into_inner(), overflow) })
 }
 
-/// A local time in the session's time zone, as PostgreSQL compares `timestamp` with `timestamptz`.
+/// Converts a local time in the session's time zone, as PostgreSQL compares `timestamp` with
+/// `timestamptz`.
 pub fn local_instant(time: Timestamp) -> Instant {
     // SAFETY: as above.
     converted(|overflow| unsafe { pg_sys::timestamp2timestamptz_opt_overflow(time.into_inner(), overflow) })
 }
 
-/// What a conversion to timestamptz returns, or the end at which timestamptz is too small for it.
+/// Returns what a conversion to timestamptz returns, or the end of the range that it overflows.
 fn converted(convert: impl FnOnce(*mut c_int) -> pg_sys::TimestampTz) -> Instant {
     let mut overflow = 0;
     let time = convert(&raw mut overflow);

@@ -1,22 +1,28 @@
-//! Time in SQL: conditions on an id's time are planned as conditions on the id, which its indexes and partitions know.
+//! Plans conditions on an id's time as conditions on the id, which indexes and partitions serve.
 //!
 //! ```text
-//! snowflake_timestamp(id) >= X    id >= snowflake_from(X, layout)   [ AND id <= the layout's last id, if that is below 2^63-1 ]
+//! snowflake_timestamp(id) >= X    id >= snowflake_from(X, layout)   [ AND id <= the layout's last id ]
 //! snowflake_timestamp(id) >  X    id >= snowflake_after(X, layout)  [ AND the same ]
 //! snowflake_timestamp(id) <  X    id <= snowflake_before(X, layout) [ AND id >= 0 ]
 //! snowflake_timestamp(id) <= X    id <= snowflake_until(X, layout)  [ AND id >= 0 ]
 //! ```
 //!
-//! Exact for every id of the layout (`core/bounds.rs`); a bound is NULL where no id can match, which a condition takes for false.
-//! What is no id of the layout, for which `snowflake_timestamp` raises an error, is taken for neither old nor new: its row
-//! vanishes, so that nobody deletes it by its age. That is what the guards in brackets are for, where no condition on the
-//! other side holds.
+//! The rewritten condition is exact for every id of the layout (`core/bounds.rs`). A bound is NULL
+//! where no id can match, and a condition treats that as false.
 //!
-//! Done in `get_relation_info_hook`: views, CTEs, subqueries and inlined functions are merged in by then, and the conditions
-//! are about to be distributed. (`planner_hook` comes too early to see those, and takes ON CONFLICT's conditions and expression
-//! indexes along.) **All of this file but what is marked `pg_guard` is plain**: no guard around calls into PostgreSQL, which
-//! would take an error's context away and the stack of a deep query; hence no destructor, no allocation, no panic. The
-//! guarded parts look things up, and call nothing that plans.
+//! For a number that is not an id of the layout, `snowflake_timestamp` raises an error. With
+//! pushdown its row is left out instead, so that no statement deletes it by its age. The guards in
+//! brackets see to that. A guard is omitted where a condition on the other side does the same, or
+//! where no bigint lies beyond the last id.
+//!
+//! This happens in `get_relation_info_hook`: views, CTEs, subqueries and inlined functions are
+//! merged in by then, and the conditions are about to be distributed. (`planner_hook` runs before
+//! that, and would also change ON CONFLICT's conditions and expression indexes.)
+//!
+//! **Everything in this file is plain, except for what is marked `pg_guard`.** A guard around calls
+//! into PostgreSQL would lose an error's context and the stack of a deep query. So plain code must
+//! never panic, allocate in Rust, or hold a value with a destructor. The guarded functions look
+//! things up, and must never call anything that plans.
 
 use std::ffi::{c_int, c_void};
 use std::{ptr, slice};
@@ -97,10 +103,10 @@ unsafe extern "C-unwind" {
 
 type Walker = unsafe extern "C-unwind" fn(*mut Node, *mut c_void) -> bool;
 
-/// The hook that was there before ours.
+/// The hook that was installed before ours.
 static PREVIOUS: Local<pg_sys::get_relation_info_hook_type> = Local::new(None);
 
-/// Asks PostgreSQL to call the hook, when preloaded.
+/// Installs the hook, when preloaded.
 pub fn init() {
     if !crate::backend::is_preloading() {
         return;
@@ -112,14 +118,15 @@ pub fn init() {
     }
 }
 
-/// Called for each table of a query, and for each of its partitions and children, before the table's conditions are looked at.
+/// Called for each table of a query, and for each of its partitions and children, before the
+/// planner looks at the table's conditions.
 unsafe extern "C-unwind" fn relation_info(
     root: *mut pg_sys::PlannerInfo,
     table: Oid,
     inhparent: bool,
     rel: *mut pg_sys::RelOptInfo,
 ) {
-    // SAFETY: PostgreSQL calls it, with what is valid while the query is planned.
+    // SAFETY: PostgreSQL calls it, with arguments that are valid while the query is planned.
     unsafe {
         if let Some(previous) = PREVIOUS.get() {
             previous(root, table, inhparent, rel);
@@ -134,7 +141,7 @@ unsafe extern "C-unwind" fn relation_info(
         } else {
             rewrite_union(root, rel);
         }
-        // Those of row-level security and of security barrier views.
+        // The conditions of row-level security and of security barrier views.
         let range_table_entry = *(*root).simple_rte_array.add(relid as usize);
         let policies = (*range_table_entry).securityQuals;
         for (n, policy) in cells(policies).iter().map(|cell| cell.ptr_value).enumerate() {
@@ -144,37 +151,40 @@ unsafe extern "C-unwind" fn relation_info(
     }
 }
 
-/// Where conditions are rewritten: those on the columns of one entry of the range table.
+/// The place where conditions are rewritten: those on the columns of one range table entry.
 struct Site {
     root: *mut pg_sys::PlannerInfo,
-    /// The table, or the first table below a UNION ALL; null if it is not known yet.
+    /// The table, or the first table below a UNION ALL; null if not known yet.
     rel: *mut pg_sys::RelOptInfo,
-    /// The entry: of the table, or of the UNION ALL.
+    /// The range table entry of the table, or of the UNION ALL.
     relid: Index,
     is_union: bool,
 }
 
-/// The parts of a flattened UNION ALL are planned as children of it: each takes the conditions of the whole over, right after
-/// this hook. So the first one that is a table rewrites them for all.
+/// Rewrites the conditions of a flattened UNION ALL. The planner plans its parts as children, which
+/// take over the conditions of the whole right after this hook. So the first part that is a table
+/// rewrites them for all.
 ///
 /// # Safety
-/// As for all below: the arguments belong to a query that is being planned.
+/// As for all functions below: the arguments belong to a query that is being planned.
 unsafe fn rewrite_union(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) {
-    // SAFETY: the planner has filled these arrays before it builds children, and every child has its entry.
+    // SAFETY: the planner fills these arrays before it builds children, and every child has its
+    // entry.
     unsafe {
         let child = *(*root).append_rel_array.add((*rel).relid as usize);
         if child.is_null() {
             return;
         }
         let relid = (*child).parent_relid;
-        // The conditions of partitions and inheritance children were rewritten with their parent's.
+        // The conditions of partitions and inheritance children are rewritten with their parent's.
         if (**(*root).simple_rte_array.add(relid as usize)).rtekind != pg_sys::RTEKind::RTE_SUBQUERY {
             return;
         }
         let site = Site { root, rel, relid, is_union: true };
         for cell in cells((**(*root).simple_rel_array.add(relid as usize)).baserestrictinfo) {
             let condition = cell.ptr_value.cast::<pg_sys::RestrictInfo>();
-            // In place: the planner makes the conditions of the parts from this clause alone.
+            // In place, because the planner makes the conditions of the parts from this clause
+            // alone.
             let clause = (*condition).clause.cast::<Node>();
             (*condition).clause = rewrite(&site, clause, false, &mut ptr::null_mut()).cast();
         }
@@ -182,7 +192,7 @@ unsafe fn rewrite_union(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOpt
 }
 
 unsafe fn rewrite_join_tree(site: &Site, node: *mut Node) {
-    // SAFETY: as the node's tag says.
+    // SAFETY: a node's type is what its tag says.
     unsafe {
         if node.is_null() {
             return;
@@ -207,25 +217,27 @@ unsafe fn rewrite_join_tree(site: &Site, node: *mut Node) {
     }
 }
 
-/// What takes the place of a comparison of an id's time: a comparison of the id with a bound, and what is to hold beside it.
+/// What replaces a comparison of an id's time: a comparison of the id with a bound, and what must
+/// hold beside it.
 #[derive(Clone, Copy)]
 struct Bounded {
     id: *mut Node,
     condition: *mut Node,
-    /// Keeps out what is no id of the layout. Null if nothing has to be kept out.
+    /// Excludes numbers that are not ids of the layout. Null if there is nothing to exclude.
     guard: *mut Node,
-    /// Whether the ids from the bound on are the right ones: then the guard is for those beyond the layout, else for those
-    /// below 0.
+    /// Whether the matching ids are at or above the bound. The guard then excludes numbers beyond
+    /// the layout, else those below 0.
     is_above: bool,
     /// The layout's last id.
     last_id: i64,
-    /// The comparison itself, if it is to stay for another table; else null.
+    /// The comparison itself, if another table still needs it; else null.
     kept: *mut Node,
 }
 
 impl Bounded {
-    /// Makes the guard of another condition, which holds too, superfluous: by its bound, since a first id is at least 0 and a last one
-    /// at most the layout's, or by having the same guard, if it is `earlier`.
+    /// Returns whether this condition makes the guard of `other` superfluous, where both hold. Its
+    /// bound may do so, because a first id is at least 0 and a last one at most the layout's. So
+    /// may its guard, if it is `earlier`.
     unsafe fn guards(&self, other: &Self, earlier: bool) -> bool {
         let is_guarding = self.is_above != other.is_above || earlier;
         let is_enough = !other.is_above || self.last_id <= other.last_id;
@@ -234,12 +246,13 @@ impl Bounded {
     }
 }
 
-/// A list of conditions with each rewritten; the very list if there is none to rewrite. `is_and`: all of them hold together.
+/// Rewrites each condition of a list. Returns the same list if there is nothing to rewrite.
+/// `is_and`: all of them hold together.
 ///
-/// This and the next are called for each level of AND and OR. They use little stack, so that what PostgreSQL can nest in its own does
-/// not end here.
+/// This function and the next are called for each level of AND and OR. They must use little stack,
+/// so that they can follow whatever PostgreSQL can nest in its own.
 unsafe fn rewrite_all(site: &Site, conditions: *mut List, is_and: bool) -> *mut List {
-    // SAFETY: conditions are a list by now, or null, in every place where they are looked for.
+    // SAFETY: conditions are a list by now, or null, wherever they are looked for.
     unsafe {
         let (mut rewritten, mut bounded, mut is_changed) = (ptr::null_mut(), ptr::null_mut(), false);
         for (n, cell) in cells(conditions).iter().enumerate() {
@@ -257,16 +270,18 @@ unsafe fn rewrite_all(site: &Site, conditions: *mut List, is_and: bool) -> *mut 
     }
 }
 
-/// Rewrites a condition if it is one on an id's time, or has such parts below AND and OR (elsewhere no index would be used); the very
-/// node if not. `is_and`: then what is to hold beside a comparison is left to the caller, in `bounded`.
+/// Rewrites a condition on an id's time, or its parts below AND and OR, because elsewhere no index
+/// would be used. Returns the same node if there is nothing to rewrite. With `is_and`, the caller
+/// adds what must hold beside a comparison, from `bounded`.
 unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut *mut List) -> *mut Node {
-    // SAFETY: as the node's tag says.
+    // SAFETY: a node's type is what its tag says.
     unsafe {
         match (*condition).type_ {
             NodeTag::T_OpExpr => replace_comparison(site, condition, is_and, bounded),
             NodeTag::T_BoolExpr => {
                 let parts = condition.cast::<pg_sys::BoolExpr>();
-                // The planner has taken NOT off comparisons. And below one, NULL is not as good as false.
+                // The planner has removed NOT from comparisons. What is left is skipped, because
+                // NULL below NOT is not false.
                 if (*parts).boolop == pg_sys::BoolExprType::NOT_EXPR {
                     return condition;
                 }
@@ -284,7 +299,7 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
 
 #[inline(never)]
 unsafe fn replace_comparison(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut *mut List) -> *mut Node {
-    // SAFETY: an operator; what is allocated lives as long as the planning.
+    // SAFETY: the condition is an operator; what is allocated lives as long as the planning.
     unsafe {
         let Some(new) = rewrite_comparison(site, condition.cast()) else { return condition };
         let kept = palloc(size_of::<Bounded>()).cast::<Bounded>();
@@ -302,10 +317,11 @@ unsafe fn replace_comparison(site: &Site, condition: *mut Node, is_and: bool, bo
     }
 }
 
-/// Adds to conditions what is to hold beside those that are bounded: their guards, if they are not superfluous, and what is kept.
+/// Adds to conditions what must hold beside the bounded ones: guards that are not superfluous, and
+/// comparisons that are kept.
 #[inline(never)]
 unsafe fn with_companions(mut conditions: *mut List, bounded: *mut List) -> *mut List {
-    // SAFETY: the second is a list of such structures.
+    // SAFETY: the second list holds pointers to `Bounded`.
     unsafe {
         for (n, cell) in cells(bounded).iter().enumerate() {
             let one = &*cell.ptr_value.cast::<Bounded>();
@@ -348,7 +364,7 @@ impl Comparison {
     }
 }
 
-/// A type that timestamptz is compared with: its place in [`Functions`].
+/// A type that timestamptz can be compared with. The number is its place in [`Functions`].
 #[derive(Clone, Copy, PartialEq)]
 enum Type {
     Timestamptz = 0,
@@ -357,7 +373,7 @@ enum Type {
 }
 use Type::{Date, Timestamp, Timestamptz};
 
-/// What the function of an operator compares: the types of its two sides.
+/// Returns what an operator's function compares: the comparison between the types of its two sides.
 fn operator(function: Oid) -> Option<(Type, Comparison, Type)> {
     Some(match function.to_u32() {
         pg_sys::F_TIMESTAMPTZ_LT => (Timestamptz, Less, Timestamptz),
@@ -384,15 +400,15 @@ fn operator(function: Oid) -> Option<(Type, Comparison, Type)> {
     })
 }
 
-/// Operators of bigint, by their numbers in catalog/pg_operator.dat.
+/// Operators of bigint: their oids in catalog/pg_operator.dat.
 const INT8_LESS_OR_EQUAL: u32 = 414;
 const INT8_GREATER_OR_EQUAL: u32 = 415;
 
-/// What takes the place of a comparison, if an id's time is on one of its sides.
+/// Rewrites a comparison, if an id's time is on one of its sides.
 unsafe fn rewrite_comparison(site: &Site, comparison: *mut pg_sys::OpExpr) -> Option<Bounded> {
-    // SAFETY: an operator of two types has two arguments.
+    // SAFETY: a binary operator has two arguments.
     unsafe {
-        // Not yet known if NOT was taken off it.
+        // It is not set yet if NOT was removed from the comparison.
         set_opfuncid(comparison);
         let (left_type, operator, right_type) = operator((*comparison).opfuncid)?;
         let arguments = cells((*comparison).args);
@@ -405,8 +421,9 @@ unsafe fn rewrite_comparison(site: &Site, comparison: *mut pg_sys::OpExpr) -> Op
             Some(new) => (new, right),
             None => (from_right()?, left),
         };
-        // If both sides are times of ids, either table may be the one to be searched, which the planner finds out: when the other's
-        // turn comes, the comparison is rewritten for that one, too. But not if it is what the other is organized by.
+        // If both sides are times of ids, the planner may search either table. The comparison is
+        // kept, and rewritten for the other table in its turn. But it stays as it is if the other
+        // table is organized by it.
         if let Some(Other { table, function, functions }) = table_of(site.root, x) {
             let rel = *(*site.root).simple_rel_array.add(table as usize);
             let other = Site { root: site.root, rel, relid: table, is_union: false };
@@ -423,16 +440,16 @@ unsafe fn rewrite_comparison(site: &Site, comparison: *mut pg_sys::OpExpr) -> Op
     }
 }
 
-/// Whose ids' time an expression is, and by which function.
+/// The table whose ids' time an expression is, and the function that it calls.
 struct Other {
     table: Index,
     function: Oid,
     functions: Functions,
 }
 
-/// Takes an expression apart, if it is the time of the ids of any table.
+/// Takes apart an expression that is the time of any table's ids.
 unsafe fn table_of(root: *mut pg_sys::PlannerInfo, expression: *mut Node) -> Option<Other> {
-    // SAFETY: as the node's tag says. The planner has filled this array.
+    // SAFETY: a node's type is what its tag says. The planner has filled this array.
     unsafe {
         let (call, is_record) = call_of(with_placeholders_tables(expression).0)?;
         let functions = known_functions((*call).funcid)?;
@@ -449,7 +466,7 @@ unsafe fn table_of(root: *mut pg_sys::PlannerInfo, expression: *mut Node) -> Opt
     }
 }
 
-/// As [`rewrite_comparison`], if the id's time is `time`.
+/// Does what [`rewrite_comparison`] does, for an id's time `time` on the left of `operator`.
 unsafe fn rewrite_sides(
     site: &Site,
     time: *mut Node,
@@ -457,15 +474,15 @@ unsafe fn rewrite_sides(
     x: *mut Node,
     x_type: Type,
 ) -> Option<Bounded> {
-    // SAFETY: nodes of the query's tree, made and used as the planner itself does.
+    // SAFETY: nodes of the query's tree, made and used as the planner does.
     unsafe {
         let Time { id, function, layout, functions } = time_of(site, time)?;
         let relid = site.relid as c_int;
-        // A column of the same row is nothing that an index could be searched for.
+        // No index can be searched for a column of the same row.
         if contain_volatile_functions(x) || bms_is_member(relid, pull_varnos(site.root, x)) {
             return None;
         }
-        // As in `Functions`.
+        // The order is that of `Functions::bounds`.
         let bound = match operator {
             GreaterOrEqual => 0,
             Greater => 1,
@@ -474,19 +491,21 @@ unsafe fn rewrite_sides(
         };
         let bound = functions.bounds[bound][x_type as usize];
         if !functions.public {
-            // The plan is then made anew for another role. Who may not call the one is to see its error, not the other's.
+            // The plan is then made again for another role. A role that may not call the original
+            // function must see the error of that one, not of the bound.
             (*(*site.root).glob).dependsOnRole = true;
             if !may_execute(function) || !may_execute(bound) {
                 return None;
             }
         }
-        // Else a kept plan would not know of the function any more: when it is dropped, or somebody may no longer call it.
+        // A kept plan must notice when the function is dropped, or when a role may no longer call
+        // it.
         record_plan_function_dependency(site.root, function);
         let mut found = Found { layout: ptr::null_mut(), last_id: 0, stored_in: pg_sys::InvalidOid };
         layout_argument(layout, &mut found);
         let Found { layout, last_id, stored_in } = found;
         if stored_in != pg_sys::InvalidOid {
-            // The plan is made anew when another layout is stored.
+            // The plan must be made again when another layout is stored.
             let glob = (*site.root).glob;
             (*glob).relationOids = list_append_unique_oid((*glob).relationOids, stored_in);
         }
@@ -499,7 +518,7 @@ unsafe fn rewrite_sides(
         let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
         let mut bound: *mut Node =
             makeFuncExpr(bound, pg_sys::INT8OID, arguments, none, pg_sys::DEFAULT_COLLATION_OID, explicit).cast();
-        // All else is as simple as it can be by now.
+        // Everything else has been simplified by now.
         if (*x).type_ == NodeTag::T_Const {
             bound = eval_const_expressions(site.root, bound);
         }
@@ -517,7 +536,7 @@ unsafe fn rewrite_sides(
 
 unsafe fn compare(id: *mut Node, operator: u32, bound: *mut Node) -> *mut Node {
     let none = pg_sys::InvalidOid;
-    // SAFETY: two expressions of type bigint, and one of its operators.
+    // SAFETY: two expressions of type bigint, and an operator of bigint.
     unsafe {
         let clause = make_opclause(operator.into(), pg_sys::BOOLOID, false, id.cast(), bound.cast(), none, none);
         set_opfuncid(clause.cast());
@@ -532,7 +551,7 @@ unsafe fn number(value: i64) -> *mut Node {
 
 unsafe fn may_execute(function: Oid) -> bool {
     let mode = pg_sys::ACL_EXECUTE as pg_sys::AclMode;
-    // SAFETY: look up rows of catalogs.
+    // SAFETY: looks up rows of catalogs.
     unsafe {
         #[cfg(feature = "pg15")]
         let result = pg_proc_aclcheck(function, GetUserId(), mode);
@@ -547,14 +566,14 @@ struct Time {
     id: *mut Node,
     /// The function that reads the id.
     function: Oid,
-    /// The layout in the expression, null if there is none.
+    /// The layout argument, null if there is none.
     layout: *mut pg_sys::Const,
     functions: Functions,
 }
 
-/// Takes an expression apart, if it is the time of an id of the site, by a layout that is known now.
+/// Takes apart an expression that is the time of an id of the site, in a layout that is known now.
 unsafe fn time_of(site: &Site, expression: *mut Node) -> Option<Time> {
-    // SAFETY: as the node's tag says.
+    // SAFETY: a node's type is what its tag says.
     unsafe {
         let (computed, tables) = with_placeholders_tables(expression);
         let (call, is_record) = match call_of(computed) {
@@ -570,25 +589,29 @@ unsafe fn time_of(site: &Site, expression: *mut Node) -> Option<Time> {
     }
 }
 
-/// What is computed in the place of a placeholder, which marks what came out of a subquery; else the very expression.
+/// Returns the expression inside a placeholder, which marks what came out of a subquery; else the
+/// same expression.
 unsafe fn without_placeholder(expression: *mut Node) -> *mut Node {
-    // SAFETY: as the node's tag says.
+    // SAFETY: a node's type is what its tag says.
     unsafe {
         let placeholder = expression.cast::<pg_sys::PlaceHolderVar>();
         if (*expression).type_ == NodeTag::T_PlaceHolderVar { (*placeholder).phexpr.cast() } else { expression }
     }
 }
 
-/// The same, and of which tables' rows that is a part; null for any. The time of no id is NULL, so that what an outer join makes NULL
-/// is the same with and without, if the id is a part of it. (It is not if the subquery is LATERAL and reads a table beside it.)
+/// Returns the same, and the tables whose rows the placeholder is a part of; null for any.
+///
+/// The time of a NULL id is NULL. So an outer join that makes these rows NULL gives the same result
+/// with and without pushdown, if the id is a part of them. (It is not if the subquery is LATERAL
+/// and reads a table beside it.)
 unsafe fn with_placeholders_tables(expression: *mut Node) -> (*mut Node, *const pg_sys::Bitmapset) {
-    // SAFETY: as the node's tag says.
+    // SAFETY: a node's type is what its tag says.
     unsafe {
         let placeholder = expression.cast::<pg_sys::PlaceHolderVar>();
         if (*expression).type_ != NodeTag::T_PlaceHolderVar || (*placeholder).phlevelsup != 0 {
             return (expression, ptr::null());
         }
-        // From 16 on the planner keeps the books of what makes it NULL.
+        // From 16 on, the planner records which joins make it NULL.
         #[cfg(not(feature = "pg15"))]
         if !(*placeholder).phnullingrels.is_null() {
             return (expression, ptr::null());
@@ -597,9 +620,10 @@ unsafe fn with_placeholders_tables(expression: *mut Node) -> (*mut Node, *const 
     }
 }
 
-/// The call in `f(...)` or `(f(...)).created_at`, and whether it is the latter, if `f` may be one of our functions.
+/// Returns the call in `f(...)` or `(f(...)).created_at`, and whether it is the latter, if `f` may
+/// be one of our functions.
 unsafe fn call_of(expression: *mut Node) -> Option<(*mut pg_sys::FuncExpr, bool)> {
-    // SAFETY: as the node's tag says.
+    // SAFETY: a node's type is what its tag says.
     unsafe {
         let field = expression.cast::<pg_sys::FieldSelect>();
         let is_record = (*expression).type_ == NodeTag::T_FieldSelect && (*field).fieldnum == 1;
@@ -608,16 +632,16 @@ unsafe fn call_of(expression: *mut Node) -> Option<(*mut pg_sys::FuncExpr, bool)
             return None;
         }
         let call = call.cast::<pg_sys::FuncExpr>();
-        let is_ours_perhaps = (*call).funcid.to_u32() >= pg_sys::FirstNormalObjectId
+        let may_be_ours = (*call).funcid.to_u32() >= pg_sys::FirstNormalObjectId
             && matches!(cells((*call).args).len(), 1 | 2)
             && !(*call).funcretset;
-        is_ours_perhaps.then_some((call, is_record))
+        may_be_ours.then_some((call, is_record))
     }
 }
 
-/// What a domain over bigint is, as bigint; else the very expression.
+/// Removes the relabeling of a domain over bigint; else returns the same expression.
 unsafe fn without_relabeling(mut expression: *mut Node) -> *mut Node {
-    // SAFETY: as the node's tag says.
+    // SAFETY: a node's type is what its tag says.
     unsafe {
         while (*expression).type_ == NodeTag::T_RelabelType {
             expression = (*expression.cast::<pg_sys::RelabelType>()).arg.cast();
@@ -626,9 +650,9 @@ unsafe fn without_relabeling(mut expression: *mut Node) -> *mut Node {
     expression
 }
 
-/// Whether an expression is a column of an entry of the range table (perhaps of a domain).
+/// Returns whether an expression is a column (perhaps of a domain) of a range table entry.
 unsafe fn is_column(expression: *mut Node, relid: Index) -> bool {
-    // SAFETY: as the node's tag says.
+    // SAFETY: a node's type is what its tag says.
     unsafe {
         let expression = without_relabeling(expression);
         let var = expression.cast::<pg_sys::Var>();
@@ -636,14 +660,14 @@ unsafe fn is_column(expression: *mut Node, relid: Index) -> bool {
     }
 }
 
-/// The layout argument of a call, null if it has none, if it is a call of one of our functions and nothing of the site is organized
-/// by that one.
+/// Returns the layout argument of a call, null if it has none. The result is `None` unless the call
+/// is of one of our functions, and the site is not organized by it.
 unsafe fn layout_of(
     site: &Site,
     call: *mut pg_sys::FuncExpr,
     is_record: bool,
 ) -> Option<(*mut pg_sys::Const, Functions)> {
-    // SAFETY: as the node's tag says.
+    // SAFETY: a node's type is what its tag says.
     unsafe {
         let functions = known_functions((*call).funcid)?;
         let [plain, with_layout] = if is_record { functions.parse } else { functions.timestamp };
@@ -654,7 +678,7 @@ unsafe fn layout_of(
             return None;
         }
         let layout = cells((*call).args)[1].ptr_value.cast::<Node>();
-        // One that may turn out to be none must raise its error when it is used.
+        // An argument that may not be a layout must raise its error when it is used.
         if (*layout).type_ != NodeTag::T_Const || is_organized(site, with_layout, &functions) {
             return None;
         }
@@ -679,12 +703,13 @@ extern "C-unwind" fn find_functions(candidate: Oid, found: &mut Option<Functions
     *found = catalog::find_functions(candidate);
 }
 
-/// Whether an index or a partition key of a table of the site uses a function: then the condition is what they serve.
+/// Returns whether an index or a partition key of the site's tables uses a function. They then
+/// serve the condition as it is.
 unsafe fn is_organized(site: &Site, function: Oid, functions: &Functions) -> bool {
     // SAFETY: the planner has filled these lists and arrays by now.
     unsafe {
-        // What the catalogs do not tell: indexes that another library supposes, such as hypopg, and calls that were found in the
-        // body of an SQL function.
+        // The catalogs do not have hypothetical indexes of other libraries, such as hypopg, or
+        // calls that were found in the body of an SQL function.
         let called = ptr::from_ref(&function).cast_mut().cast();
         if let Some(rel) = site.rel.as_ref() {
             for cell in cells(rel.indexlist) {
@@ -716,9 +741,9 @@ extern "C-unwind" fn is_organized_by(table: Oid, function: Oid, functions: &Func
     catalog::is_organized_by(table, function, functions)
 }
 
-/// Whether an expression calls the function whose number is the context.
+/// Returns whether an expression calls the function whose oid `function` points to.
 unsafe extern "C-unwind" fn calls(expression: *mut Node, function: *mut c_void) -> bool {
-    // SAFETY: as the node's tag says; the context is a number.
+    // SAFETY: a node's type is what its tag says; `function` points to an oid.
     unsafe {
         if expression.is_null() {
             return false;
@@ -731,21 +756,21 @@ unsafe extern "C-unwind" fn calls(expression: *mut Node, function: *mut c_void) 
     }
 }
 
-/// The layout for a bound.
+/// What [`layout_argument`] finds.
 struct Found {
-    /// The argument, null if there is none.
+    /// The argument for the bound, null if there is none.
     layout: *mut pg_sys::Const,
     last_id: i64,
-    /// Where the database's layout is stored, if that is the one, or would be.
+    /// The sequence that stores the database's layout, if that is the one to use.
     stored_in: Oid,
 }
 
-/// Finds the layout for a bound: the one that is given, or the database's.
+/// Finds the layout for a bound: the given one, or the database's.
 #[pg_guard]
 extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut Found) {
     // SAFETY: null, or a constant of type text.
     let given_text = unsafe { given.as_ref().map(|given| Text::from_datum(given.constvalue, given.constisnull)) };
-    // One that is no layout, or not the database's, raises its error when it is used.
+    // An argument that is not a layout, or not the database's, raises its error when it is used.
     match given_text {
         Some(text) => {
             let Some(Ok(layout)) = text.map(|text| layouts::named(text.as_str())) else { return };
@@ -756,7 +781,7 @@ extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut Foun
             let Ok(layout) = layouts::current() else { return };
             let Some(text) = drawing::shown().and_then(|(text, _)| text.into_datum()) else { return };
             let collation = pg_sys::DEFAULT_COLLATION_OID;
-            // SAFETY: a text, which has a variable length, in the memory of the planner.
+            // SAFETY: a text, of variable length, in the planner's memory.
             let argument = unsafe { makeConst(pg_sys::TEXTOID, -1, collation, -1, text, false, false) };
             found.layout = argument;
             found.last_id = layout.max_id();
@@ -764,10 +789,10 @@ extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut Foun
     }
 }
 
-/// The parts of the site's UNION ALL.
+/// Returns the parts of the site's UNION ALL.
 unsafe fn union_parts(site: &Site) -> impl Iterator<Item = *mut pg_sys::AppendRelInfo> {
     let relid = site.relid;
-    // SAFETY: the planner has collected the parts when it flattened the UNION ALL.
+    // SAFETY: the planner collected the parts when it flattened the UNION ALL.
     let all = unsafe { cells((*site.root).append_rel_list) };
     all.iter()
         // SAFETY: a list of such nodes.
@@ -776,10 +801,10 @@ unsafe fn union_parts(site: &Site) -> impl Iterator<Item = *mut pg_sys::AppendRe
         .filter(move |part| unsafe { (**part).parent_relid == relid })
 }
 
-/// Takes a column of a UNION ALL apart, if in all of its parts it is the time, by one function and layout, of what another column
-/// of the UNION ALL shows as the id.
+/// Takes apart a column of a UNION ALL that is the time of an id in each part, by one function and
+/// layout. The id must be another column of the UNION ALL.
 unsafe fn time_of_union(site: &Site, expression: *mut Node) -> Option<Time> {
-    // SAFETY: as the node's tag says. The parts have as many columns as the whole.
+    // SAFETY: a node's type is what its tag says. The parts have as many columns as the whole.
     unsafe {
         let column = expression.cast::<pg_sys::Var>();
         if !is_column(expression, site.relid) || (*expression).type_ != NodeTag::T_Var || (*column).varattno <= 0 {
@@ -809,9 +834,9 @@ unsafe fn time_of_union(site: &Site, expression: *mut Node) -> Option<Time> {
     }
 }
 
-/// A list's cells; none of a null.
+/// Returns a list's cells; none if it is null.
 unsafe fn cells<'a>(list: *const List) -> &'a [pg_sys::ListCell] {
-    // SAFETY: a list of the query's tree has `length` cells, and nobody writes to them meanwhile.
+    // SAFETY: a list of the query's tree has `length` cells, which are not written to meanwhile.
     unsafe {
         match list.as_ref() {
             None => &[],

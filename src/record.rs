@@ -1,7 +1,9 @@
-//! An id's parts as one row: `(created_at timestamptz, datacenter_id int, worker_id int, sequence int, tick bigint)`.
+//! Returns an id's parts to SQL as one row.
 //!
-//! A row and not a set of rows, so that `(snowflake_parse(id)).created_at` can stand in a WHERE clause; pgrx offers only
-//! sets for functions with OUT parameters, so the row is built here.
+//! It has the columns `(created_at timestamptz, datacenter_id int, worker_id int, sequence int,
+//! tick bigint)`. It is a row instead of a set of rows, so that `(snowflake_parse(id)).created_at`
+//! can stand in a WHERE clause. It is built here because pgrx offers only sets for functions with
+//! OUT parameters.
 
 use pgrx::callconv::{BoxRet, FcInfo};
 use pgrx::datum::{Datum, IntoDatum};
@@ -13,7 +15,7 @@ use snowflake_core::id::Parts;
 
 use crate::instant::timestamptz;
 
-/// The parts of an id, to be returned to SQL.
+/// The parts of an id, as SQL gets them.
 pub struct Record(pub Parts);
 
 // SAFETY: box_into returns a composite datum of the function's own result type.
@@ -31,8 +33,8 @@ unsafe impl BoxRet for Record {
         ];
         let mut values = columns.map(|column| column.unwrap_or(pg_sys::Datum::from(0)));
         let mut nulls = columns.map(|column| column.is_none());
-        // SAFETY: fcinfo is valid during the call; the descriptor has as many columns as the two arrays, by the function's
-        // declaration in `functions.rs`.
+        // SAFETY: fcinfo is valid during the call. The descriptor has as many columns as the two
+        // arrays, as the assertion checks.
         unsafe {
             let descriptor = row_descriptor(fcinfo);
             assert_eq!((*descriptor).natts as usize, values.len(), "snowflake_parse is declared with other columns");
@@ -42,13 +44,15 @@ unsafe impl BoxRet for Record {
     }
 }
 
-/// The descriptor of the function's result, looked up at a call site's first call and kept with the call site.
+/// Returns the descriptor of the function's result. It is looked up at a call site's first call,
+/// and kept with the call site.
 ///
 /// # Safety
 /// `fcinfo` must belong to a running call of a function that returns a row.
 unsafe fn row_descriptor(fcinfo: &FcInfo<'_>) -> pg_sys::TupleDesc {
-    // SAFETY: a running call has fcinfo and flinfo; fn_extra is the function's own to use, and what it points to must live
-    // in fn_mcxt. A descriptor with OUT parameters is made anew by get_call_result_type, hence copied there.
+    // SAFETY: a running call has fcinfo and flinfo. fn_extra is for the function's own use, and
+    // what it points to must live in fn_mcxt. The descriptor is copied there, because
+    // get_call_result_type makes a new one for OUT parameters.
     unsafe {
         let fcinfo = fcinfo.as_mut_ptr();
         let flinfo = (*fcinfo).flinfo;
@@ -64,7 +68,8 @@ unsafe fn row_descriptor(fcinfo: &FcInfo<'_>) -> pg_sys::TupleDesc {
     }
 }
 
-// SAFETY: the functions that return a Record declare their OUT parameters themselves (`sql = ...`), so this is not used.
+// SAFETY: not used, because the functions that return a Record declare their OUT parameters in SQL
+// (`sql = ...`).
 unsafe impl SqlTranslatable for Record {
     const TYPE_IDENT: &'static str = pgrx::pgrx_resolved_type!(Record);
     const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;

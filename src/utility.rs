@@ -1,12 +1,14 @@
-//! Statements that concern what a session remembers, or what the server is to start with: a hook in front of PostgreSQL's own.
+//! Intercepts utility statements that affect what a session remembers, or what the server starts
+//! with.
 //!
 //! | statement | what is done |
 //! |---|---|
-//! | `DISCARD ALL`, `DISCARD SEQUENCES` | the session forgets its last id, as `lastval()`: a pooler's next client must not be told it |
-//! | `ALTER SYSTEM` | it is refused if the server would not start with it (`guc.rs`) |
+//! | `DISCARD ALL`, `DISCARD SEQUENCES` | the session forgets its last id, which a pooler's next client must not see |
+//! | `ALTER SYSTEM` | is refused if the server would not start with it (`guc.rs`) |
 //!
-//! Any other statement costs a look at its tag. **The hook is plain**: no guard around the statement that is passed on, which
-//! would take an error's context away; hence no destructor, no allocation, no panic on its frame.
+//! Any other statement costs a look at its tag. **The hook is plain**: a guard around the statement
+//! that it passes on would lose an error's context. So it must never panic, allocate, or hold a
+//! value with a destructor.
 
 use std::ffi::c_char;
 
@@ -29,12 +31,13 @@ unsafe extern "C-unwind" {
     );
 }
 
-/// The hooks that were there before ours.
+/// The hooks that were installed before ours.
 static PREVIOUS_STARTUP: Local<pg_sys::shmem_startup_hook_type> = Local::new(None);
 static PREVIOUS: Local<pg_sys::ProcessUtility_hook_type> = Local::new(None);
 
-/// Asks PostgreSQL to call the hook, when preloaded: once all libraries are. Citus refuses to be loaded after a library with such a
-/// hook, and then a server with the wrong order in `shared_preload_libraries`, which only warns, would not start.
+/// Installs the hook, when preloaded, after all libraries are loaded. Citus refuses to be loaded
+/// after a library with such a hook. A wrong order in `shared_preload_libraries`, which otherwise
+/// causes a warning, would then prevent the start.
 pub fn init() {
     if !backend::is_preloading() {
         return;
@@ -46,10 +49,11 @@ pub fn init() {
     }
 }
 
-/// Called by the postmaster at the start, and again after each crash of a backend. Plain: the previous hook may raise.
+/// Called by the postmaster at the start, and again after each crash of a backend. Plain, because
+/// the previous hook may raise.
 unsafe extern "C-unwind" fn startup() {
     static IS_INSTALLED: Local<bool> = Local::new(false);
-    // SAFETY: as above. The previous hook is called as it would have been.
+    // SAFETY: as above. The previous hook is called as it would have been without ours.
     unsafe {
         if let Some(previous) = PREVIOUS_STARTUP.get() {
             previous();
@@ -61,7 +65,7 @@ unsafe extern "C-unwind" fn startup() {
     }
 }
 
-/// Called for each statement that is not planned.
+/// Called for each utility statement.
 #[allow(clippy::too_many_arguments, reason = "PostgreSQL's signature")]
 unsafe extern "C-unwind" fn process(
     pstmt: *mut pg_sys::PlannedStmt,
@@ -73,8 +77,9 @@ unsafe extern "C-unwind" fn process(
     dest: *mut pg_sys::DestReceiver,
     completion: *mut pg_sys::QueryCompletion,
 ) {
-    // SAFETY: PostgreSQL calls it with a statement that is valid while it runs (read before it does: DISCARD frees what was
-    // prepared), and a node is what its tag says. The statement is passed on as it came.
+    // SAFETY: PostgreSQL calls it with a statement, which is valid until it runs. It is read before
+    // that, because DISCARD frees what was prepared. A node's type is what its tag says. The
+    // statement is passed on unchanged.
     unsafe {
         let statement = (*pstmt).utilityStmt;
         let forgets = (*statement).type_ == NodeTag::T_DiscardStmt && {
@@ -86,7 +91,7 @@ unsafe extern "C-unwind" fn process(
         }
         let run = PREVIOUS.get().unwrap_or(standard_ProcessUtility);
         run(pstmt, query_string, read_only_tree, context, params, query_env, dest, completion);
-        // Only now: a DISCARD ALL that was refused, in a transaction, has discarded nothing.
+        // Only now, because a DISCARD ALL that is refused in a transaction discards nothing.
         if forgets {
             draw::forget_last();
         }

@@ -1,7 +1,9 @@
-//! The settings that are checked against each other: which numbers a layout has room for.
+//! Checks the settings that depend on each other: which numbers a layout has room for.
 //!
-//! At the start that is what the server is given; later, what the next start will find. `ALTER SYSTEM` would otherwise accept, one
-//! after the other, values that each go with those of the running server, and together with nothing.
+//! At the start, they are checked as the server gets them; later, as the next start will find them.
+//! Otherwise `ALTER SYSTEM` would accept values one after the other that each fit the running
+//! server, but not each other. Nothing here raises an error. `guc.rs` reports what is wrong, and
+//! `configuration.rs` reads the files.
 
 use std::ffi::{CStr, CString, c_int};
 use std::ptr;
@@ -13,13 +15,14 @@ use snowflake_core::layout::Layout;
 
 use crate::configuration::{Given, Place, in_files};
 
-/// The value of a number that is not set. A default of 0 on every server is the classic way to duplicate ids.
+/// The value of a number that is not set. A default of 0 would duplicate ids, because every server
+/// would have it.
 pub const NOT_SET: c_int = -1;
 
-/// The layout where none is set.
+/// The default layout.
 pub const DEFAULT_LAYOUT: &CStr = c"snowflake";
 
-/// One of them.
+/// A setting that is checked against others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
     Layout,
@@ -31,7 +34,7 @@ pub enum Setting {
 impl Setting {
     pub const ALL: [Self; 4] = [Self::Layout, Self::BackupWorker, Self::WorkerId, Self::DatacenterId];
 
-    /// Its name in the configuration file.
+    /// Returns its name in the configuration file.
     pub const fn name(self) -> &'static CStr {
         match self {
             Self::Layout => c"snowflake_id.layout",
@@ -41,7 +44,7 @@ impl Setting {
         }
     }
 
-    /// The setting of that name, in upper or lower case.
+    /// Returns the setting of that name, in upper or lower case.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|setting| setting.is_named(name))
     }
@@ -50,12 +53,12 @@ impl Setting {
         name.as_bytes().eq_ignore_ascii_case(self.name().to_bytes())
     }
 
-    /// Whether it is a number of servers, which has no fraction.
+    /// Returns whether it is a server's number, which must be whole.
     pub fn is_number(self) -> bool {
         matches!(self, Self::WorkerId | Self::DatacenterId)
     }
 
-    /// The settings, itself among them, whose values may have no place when this one changes.
+    /// Returns the settings, itself included, whose values may no longer fit when this one changes.
     pub fn concerns(self) -> &'static [Self] {
         match self {
             Self::Layout => &[Self::BackupWorker, Self::WorkerId, Self::DatacenterId],
@@ -66,10 +69,10 @@ impl Setting {
     }
 }
 
-/// A value for each.
+/// A value for each setting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Values {
-    /// `None` for a text that is none, with which nothing can be checked.
+    /// `None` for a text that is not a layout. Nothing can be checked then.
     pub layout: Option<Layout>,
     pub backup_worker: bool,
     pub worker_id: c_int,
@@ -84,7 +87,7 @@ impl Default for Values {
 }
 
 impl Values {
-    /// Checks a value against those that it has to go with.
+    /// Checks a value against those that it depends on.
     ///
     /// # Errors
     /// [`IdError::Part`], [`IdError::NoField`], [`IdError::NoBackup`].
@@ -94,10 +97,10 @@ impl Values {
         match setting {
             Setting::Layout => Ok(()),
             Setting::BackupWorker => Identity::worker_numbers(layout, self.backup_worker).map(drop),
-            // With a backup worker where none can be, it is that one which is wrong.
+            // Where a backup worker is not possible, that setting is wrong, and not this one.
             Setting::WorkerId if self.check(Setting::BackupWorker).is_err() => Ok(()),
             Setting::WorkerId => number(self.worker_id).map_or(Ok(()), |worker| {
-                // The other number is whatever the layout wants.
+                // The other number is 0, which suits every layout.
                 Identity::new(layout, Some(worker), Some(0), self.backup_worker).map(drop)
             }),
             Setting::DatacenterId => number(self.datacenter_id)
@@ -105,7 +108,7 @@ impl Values {
         }
     }
 
-    /// Whether a setting has another value here than there.
+    /// Returns whether a setting has different values here and in `other`.
     pub fn differs(&self, other: &Self, setting: Setting) -> bool {
         let mut copy = *self;
         copy.copy(other, setting);
@@ -121,7 +124,7 @@ impl Values {
         }
     }
 
-    /// The value of a setting, for people.
+    /// Formats the value of a setting for people.
     pub fn shown(&self, setting: Setting) -> String {
         match setting {
             Setting::Layout => self.layout.as_ref().map(Layout::to_string).unwrap_or_default(),
@@ -131,7 +134,8 @@ impl Values {
         }
     }
 
-    /// Takes a text for a setting as PostgreSQL does; one that it refuses counts as the default, since it is reported by itself.
+    /// Sets a setting from a text as PostgreSQL does. A text that it refuses counts as the default,
+    /// because it is reported elsewhere.
     fn set(&mut self, setting: Setting, value: &CStr) {
         match setting {
             Setting::Layout => self.layout = Layout::parse(&value.to_string_lossy()).ok(),
@@ -147,47 +151,50 @@ impl Values {
     }
 }
 
-/// A number, rounded if it has a fraction, as PostgreSQL reads a setting.
+/// Parses a number as PostgreSQL reads a setting: rounded if it has a fraction.
 pub fn number(value: &CStr) -> Option<c_int> {
     let mut number = NOT_SET;
-    // SAFETY: reads a text and writes a number; raises nothing, and wants no hint.
+    // SAFETY: reads a text and writes a number; raises nothing. A hint is not asked for.
     let is_number = unsafe { pg_sys::parse_int(value.as_ptr(), &raw mut number, 0, ptr::null_mut()) };
-    // A number below that is refused by its range.
+    // PostgreSQL refuses a number below that by its range.
     is_number.then_some(number).filter(|number| *number >= NOT_SET)
 }
 
-/// Whether PostgreSQL would round a text to get a whole number: `5.5`, but not `5.0`.
+/// Returns whether PostgreSQL would round a text to a whole number: `5.5`, but not `5.0`.
 pub fn is_rounded(value: &CStr) -> bool {
     let mut end = ptr::null_mut();
-    // SAFETY: reads a text, as PostgreSQL itself does where a number is not a whole one; the locale of numbers is always C.
+    // SAFETY: reads a text, as PostgreSQL does for a number that is not whole. The locale of
+    // numbers is always C.
     let exact = unsafe { libc::strtod(value.as_ptr(), &raw mut end) };
     exact.is_finite() && exact.fract() != 0.0
 }
 
-/// What the next start will find, as far as it can be known now: what the files say, and above that the command line.
+/// What the next start will find, as far as that is known now: the command line, and below it the
+/// files.
 #[derive(Debug)]
 pub struct Next {
     given: Vec<Given>,
-    /// What ALTER SYSTEM is about to write.
+    /// The value that ALTER SYSTEM is about to write.
     change: Option<(Setting, CString)>,
     running: Values,
-    /// Those of the running server's values that its command line gives: taken to be there at the next start, too.
+    /// The settings that the running server's command line gives. The next start is assumed to give
+    /// them, too.
     of_command_line: &'static [Setting],
 }
 
 impl Next {
-    /// Reads the files. `None` if they cannot be read. Raises nothing.
+    /// Reads the files; `None` if they cannot be read. Raises nothing.
     pub fn read(running: Values, of_command_line: &'static [Setting]) -> Option<Self> {
         Some(Self { given: in_files("snowflake_id.")?, change: None, running, of_command_line })
     }
 
-    /// The same with a value that ALTER SYSTEM is about to write.
+    /// Adds a value that ALTER SYSTEM is about to write.
     pub fn with(mut self, setting: Setting, value: &CStr) -> Self {
         self.change = Some((setting, value.to_owned()));
         self
     }
 
-    /// The same without the value that ALTER SYSTEM has written, or without any such value.
+    /// Removes the value that ALTER SYSTEM has written for a setting, or all such values.
     pub fn without(mut self, setting: Option<Setting>) -> Self {
         let is_removed =
             |given: &Given| given.place.is_auto() && setting.is_none_or(|setting| setting.is_named(&given.name));
@@ -195,12 +202,12 @@ impl Next {
         self
     }
 
-    /// What the files give for a setting: the last line counts.
+    /// Returns what the files give for a setting: the last line counts.
     pub fn given(&self, setting: Setting) -> Option<&Given> {
         self.given.iter().rfind(|given| setting.is_named(&given.name))
     }
 
-    /// Where the value of a setting stands, if there is one.
+    /// Returns where the value of a setting was given, if anywhere.
     pub fn place(&self, setting: Setting) -> Option<Place> {
         if self.of_command_line.contains(&setting) {
             return Some(Place::CommandLine);
@@ -208,7 +215,7 @@ impl Next {
         self.given(setting).map(|given| given.place.clone())
     }
 
-    /// The values.
+    /// Returns the values.
     pub fn values(&self) -> Values {
         let mut values = Values::default();
         for setting in Setting::ALL {
