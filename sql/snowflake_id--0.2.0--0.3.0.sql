@@ -1,1 +1,1 @@
--- From 0.2.0 to 0.3.0: nothing yet that a database holds.
+-- From 0.2.0 to 0.3.0: no object has changed yet.

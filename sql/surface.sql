@@ -1,8 +1,9 @@
--- What Rust cannot say: sequences, the view, grants, and a comment on every object.
+-- What Rust cannot declare: sequences, views, grants, and a comment on every object.
 
--- The mark: what this database stores about the ids drawn in it (src/mark.rs). Carried by pg_dump, also for a role that owns
--- the database but is no superuser: hence everybody may read them. Nobody may write them. The local ones are not
--- carried: by them it is known that a dump was restored.
+-- The mark: what this database stores about the ids drawn in it (src/mark.rs). Every role may read
+-- these sequences, because pg_dump carries them also for a database owner who is not a superuser.
+-- No role may write them. The local ones are not carried: where they differ from the others, a dump
+-- was restored.
 CREATE SEQUENCE snowflake_mark MINVALUE 0 START 0;
 CREATE SEQUENCE snowflake_mark_backup MINVALUE 0 START 0;
 CREATE SEQUENCE snowflake_mark_local MINVALUE 0 START 0;
@@ -16,8 +17,9 @@ SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_backup', '');
 SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_layout', '');
 SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_identity', '');
 
--- What the planner puts in the place of conditions on an id's time (src/pushdown.rs). They raise nothing, whatever their
--- arguments are, so that they can be evaluated before a row's visibility is known.
+-- The planner replaces conditions on an id's time by these (src/pushdown.rs). They are leakproof
+-- because they raise nothing, whatever their arguments, so they can run before a row's visibility
+-- is known.
 ALTER FUNCTION snowflake_from(timestamptz, text) LEAKPROOF;
 ALTER FUNCTION snowflake_from(date, text) LEAKPROOF;
 ALTER FUNCTION snowflake_from(timestamp, text) LEAKPROOF;
@@ -31,15 +33,15 @@ ALTER FUNCTION snowflake_until(timestamptz, text) LEAKPROOF;
 ALTER FUNCTION snowflake_until(date, text) LEAKPROOF;
 ALTER FUNCTION snowflake_until(timestamp, text) LEAKPROOF;
 
--- They concern everybody who draws.
+-- These affect every session that draws in the database.
 REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, boolean), snowflake_accept_layout(),
     snowflake_reset_mark() FROM PUBLIC;
 
--- They take tables away from everybody else for a while.
+-- These lock tables against all other sessions for a while.
 REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snowflake_convert_columns(text[], boolean, boolean)
     FROM PUBLIC;
 
--- What the server counts concerns those who operate it.
+-- The server's counts are for its operators.
 CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
 CREATE VIEW snowflake_stat_backend AS SELECT * FROM snowflake_stat_backend();
 REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset() FROM PUBLIC;

@@ -1,8 +1,9 @@
-//! What drawing costs without PostgreSQL: by one thread, and by two and four that draw from the same lane. And what reading and
-//! writing ids and layouts costs, which statements do for each row.
+//! Measures the core without PostgreSQL: drawing from one lane with one, two and four threads, and
+//! what statements do for each row, reading and writing ids and layouts.
 //!
-//! `cargo bench -p snowflake_core`; a part of it with a word of its name behind `--`. The clock stands still, so that nothing is
-//! in the figures but the core; the sequence is so wide that no millisecond is used up.
+//! Run `cargo bench -p snowflake_core`; add a word of a benchmark's name behind `--` to run only
+//! that. The clock stands still, so the figures show the core alone. The sequence is so wide that
+//! no millisecond is used up.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -19,7 +20,8 @@ const WIDE: &str = "time:32 sequence:31 unit:1ms epoch:2027-01-01T00:00:00Z";
 const NOW_MS: i64 = 1_800_000_000_000;
 const LIMITS: Limits = Limits { max_borrow_ms: 100, marks_ms: [NO_MARK; 2] };
 
-/// How long threads take to draw, all from one lane, until each has drawn `times` runs of `count` ids.
+/// Returns how long the threads take, until each has drawn `times` runs of `count` ids from one
+/// lane.
 fn draw(threads: usize, times: u64, count: u32) -> Duration {
     let layout = Layout::parse(WIDE).expect("the layout is right");
     let drawing = Drawing::new(layout, None, None, false).expect("the layout has no fields for numbers");
@@ -40,7 +42,7 @@ fn draw(threads: usize, times: u64, count: u32) -> Duration {
     })
 }
 
-/// Time per draw of each thread, and ids per second of all.
+/// Measures each thread's time per draw, and the ids per second of all threads.
 fn drawing(criterion: &mut Criterion) {
     for (name, count) in [("one id", 1), ("a run of 64", 64)] {
         let mut group = criterion.benchmark_group(name);
@@ -54,7 +56,7 @@ fn drawing(criterion: &mut Criterion) {
     }
 }
 
-/// What statements ask about an id, and what a setting or an argument is read as.
+/// Measures what statements ask about an id, and how settings and arguments are read.
 fn reading(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("text and parts");
     let layout = Layout::parse("snowflake").expect("it is built in");

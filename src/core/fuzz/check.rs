@@ -1,11 +1,13 @@
-//! What must hold for any bytes that somebody takes for a layout: the fuzzer and `tests/corpus.rs` run the same check.
+//! Checks what must hold when any bytes are read as a layout. The fuzzer and `tests/corpus.rs` both
+//! run it.
 
 use snowflake_core::layout::{Field, Layout, MAX_TEXT};
 use snowflake_core::spelling::MAX_QUOTED;
 
 /// Panics if reading `bytes` as a layout breaks a promise.
 ///
-/// An error is one short line. A layout is read back from its print, and its least and largest id can be composed.
+/// An error is one short line. A layout can be parsed from what it prints, and its least and
+/// largest id can be composed.
 pub fn layout(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let layout = match Layout::parse(text) {

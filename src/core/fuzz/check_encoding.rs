@@ -1,12 +1,13 @@
-//! What must hold for any bytes that somebody takes for the text of an id: the fuzzer and `tests/corpus.rs` run the same check.
+//! Checks what must hold when any bytes are read as the text of an id. The fuzzer and
+//! `tests/corpus.rs` both run it.
 
 use snowflake_core::encoding::{Encoding, EncodingError};
 use snowflake_core::spelling::MAX_QUOTED;
 
 /// Panics if reading `bytes` as the text of an id breaks a promise.
 ///
-/// An error is one short line, and its position lies in the text. What is read is written as the same text, but for what
-/// base32 permits besides, and is read from there again.
+/// An error is one short line, and its position lies in the text. An accepted text is written back
+/// unchanged, except for what base32 normalizes, and is read as the same id again.
 pub fn encoding(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for encoding in Encoding::ALL {

@@ -1,4 +1,5 @@
-//! The fuzzer's corpora as plain tests: every file of `fuzz/corpus` passes the check that the fuzzer runs.
+//! Runs the fuzzer's corpora as plain tests: every file of `fuzz/corpus` passes the fuzzer's own
+//! check.
 
 use std::path::Path;
 
@@ -7,13 +8,13 @@ mod check;
 #[path = "../fuzz/check_encoding.rs"]
 mod check_encoding;
 
-/// Runs the fuzzer's check of a target over its corpus.
+/// Runs a target's check over its corpus.
 fn for_each_file(target: &str, check: impl Fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let mut files = 0;
     for entry in corpus.read_dir().unwrap() {
         let path = entry.unwrap().path();
-        // Shown if the check fails.
+        // The harness shows this line only if the check fails.
         println!("{}", path.display());
         check(&std::fs::read(path).unwrap());
         files += 1;

@@ -1,14 +1,17 @@
-//! All schedules of two and three threads that draw while another one moves the clock.
+//! Tries all schedules of two and three threads that draw while another thread moves the clock.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p snowflake_core --release --test loom`;
-//! without that cfg there is nothing here. loom tries every interleaving and, for each load, every value that the
-//! memory model lets it read. The clock is such a load, and `Relaxed`: nothing but the word's Acquire and Release keeps
-//! it from saying less than the clock reading of the thread that wrote the word. If either of the two were Relaxed, the
-//! load of a word would not order what follows it after what preceded its store, an old reading would be allowed beside
-//! a new word, and [`a_clock_that_runs_forward_is_never_a_rollback`] would find it: that test is their guard.
+//! Run with `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p snowflake_core
+//! --release --test loom`. Without that cfg this file is empty.
 //!
-//! The marks' log is such a load too: a draw that sees a published mark without what came before it finds an old log, and
-//! each test of marks asserts that it does not.
+//! loom tries every interleaving and, for each load, every value that the memory model allows. The
+//! clock is such a load, and `Relaxed`. Only the word's Acquire and Release keep it from returning
+//! less than the clock reading of the thread that wrote the word. If either were Relaxed, the load
+//! of a word would not order later loads after what preceded its store. An old reading could then
+//! appear beside a new word, and [`a_clock_that_runs_forward_is_never_a_rollback`] would find it:
+//! that test guards both.
+//!
+//! The marks' log is such a load, too. A draw that sees a published mark without what came before
+//! it finds an old log, and each test of marks asserts that it does not.
 
 #![cfg(loom)]
 
@@ -23,10 +26,11 @@ use snowflake_core::identity::{Drawing, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
 
-/// Where the clock stands at first; any tick but 0 will do.
+/// The clock's first reading. Any tick but 0 will do.
 const START_MS: i64 = 5;
 
-/// A clock that another thread moves. Relaxed is the least that a clock can promise, and all that the system's does.
+/// A clock that another thread moves. Relaxed is the least that a clock can promise, and the
+/// system's clock promises no more.
 struct Moved(AtomicI64);
 
 impl Moved {
@@ -45,8 +49,8 @@ impl Clock for Moved {
     }
 }
 
-/// A reading taken before the draw, hence before the word is loaded: the order that the generator must not have. Each
-/// retry gets it again.
+/// A reading taken before the draw, and so before the word is loaded, which the generator must
+/// never do. Each retry gets the same reading.
 struct Captured(i64);
 
 impl Clock for Captured {
@@ -55,7 +59,8 @@ impl Clock for Captured {
     }
 }
 
-/// Few ids per tick, so that a few draws use one up; `sequence_bits` below 7 let every tick begin at 0.
+/// Returns a layout with few ids per tick, so that a few draws use one up. With `sequence_bits`
+/// below 7, every tick begins at 0.
 fn layout(sequence_bits: u32) -> Layout {
     Layout::parse(&format!("time:20 worker:2 sequence:{sequence_bits} unit:1ms epoch:1970-01-01T00:00:00Z")).unwrap()
 }
@@ -69,7 +74,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// To be called inside a model: the lane's atomic is loom's.
+    /// Must be called inside a model, because the lane's atomic is loom's.
     fn new(sequence_bits: u32) -> Arc<Self> {
         let (lane, clock) = (Lane::new(), Moved::new());
         Arc::new(Self { layout: layout(sequence_bits), lane, clock, returned: AtomicI64::new(0) })
@@ -79,14 +84,16 @@ impl Shared {
         self.lane.draw(&self.layout, clock, 0, NO_MARK, count)
     }
 
-    /// Draws one id by the clock.
+    /// Draws one id by the shared clock.
     fn draw_one(&self) -> Result<u64, LaneRefusal> {
         self.draw(&self.clock, 1).map(|(_, word)| word)
     }
 
-    /// Draws one id, and asserts that it is above every id whose draw had returned before this one began (I1).
+    /// Draws one id, and asserts that it is above every id whose draw returned before this one
+    /// began (I1).
     fn draw_after_returned(&self) -> Result<u64, LaneRefusal> {
-        // Acquire: pairs with the Release below, which makes "returned before this one began" true in the model.
+        // Acquire: pairs with the Release below, which makes "returned before this one began" true
+        // in the model.
         let returned = self.returned.load(Ordering::Acquire);
         let drawn = self.draw_one();
         if let Ok(word) = drawn {
@@ -97,7 +104,7 @@ impl Shared {
     }
 }
 
-/// Runs `schedule` in all schedules, and says how many there are.
+/// Runs `schedule` in all schedules, and prints how many there are.
 fn all_schedules(name: &str, schedule: impl Fn() + Sync + Send + 'static) {
     let count = std::sync::Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
@@ -108,7 +115,7 @@ fn all_schedules(name: &str, schedule: impl Fn() + Sync + Send + 'static) {
     println!("{name}: {} schedules", count.load(SeqCst));
 }
 
-/// Asserts that each thread's words increase and that no two threads have one in common.
+/// Asserts that each thread's words increase, and that no two threads have one in common.
 fn assert_unique(threads: &[Vec<u64>]) {
     for words in threads {
         assert!(words.is_sorted_by(|one, next| one < next), "a thread's ids do not increase: {threads:?}");
@@ -120,7 +127,8 @@ fn assert_unique(threads: &[Vec<u64>]) {
     assert_eq!(all.len(), drawn, "an id was drawn twice: {threads:?}");
 }
 
-/// The words that were drawn; a tick that is used up is no error here, anything else is.
+/// Returns the words that were drawn. A tick that is used up is allowed here; any other refusal is
+/// an error.
 fn drawn(answers: impl IntoIterator<Item = Result<u64, LaneRefusal>>) -> Vec<u64> {
     let used_up = |refused: &LaneRefusal| matches!(refused, LaneRefusal::UsedUp { .. });
     answers
@@ -162,7 +170,7 @@ fn three_threads_draw_unique_ids() {
 
 #[test]
 fn a_clock_that_runs_forward_is_never_a_rollback() {
-    // I2. `drawn` panics at LaneRefusal::Behind; with allowance 0, nothing else would hide a false one.
+    // I2: `drawn` panics at LaneRefusal::Behind. Allowance 0 keeps a false one from being hidden.
     all_schedules("a clock that runs forward", || {
         let shared = Shared::new(2);
         let others = [0, 1].map(|_| {
@@ -177,7 +185,8 @@ fn a_clock_that_runs_forward_is_never_a_rollback() {
 
 #[test]
 fn a_lane_that_is_raised_is_never_a_rollback() {
-    // I2, where the word is not drawn but raised, by a thread that has seen the clock reach the mark.
+    // I2, where a thread that has seen the clock reach the mark raises the word instead of drawing
+    // it.
     all_schedules("a lane that is raised", || {
         let shared = Shared::new(2);
         let other = thread::spawn({
@@ -269,8 +278,8 @@ fn a_run_is_drawn_whole_or_not_at_all() {
     });
 }
 
-/// A server with a backup lane, two ids per tick and lane. `before` ids are drawn when the threads begin, so that they
-/// have to change lanes.
+/// Tests a server with a backup lane, and two ids per tick and lane. `before` ids are drawn before
+/// the threads begin, so that they have to change lanes.
 fn backup_schedules(name: &'static str, max_borrow_ms: i64, before: usize) {
     let lanes = std::sync::Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let counted = lanes.clone();
@@ -294,7 +303,8 @@ fn backup_schedules(name: &'static str, max_borrow_ms: i64, before: usize) {
                             assert_eq!(layout.parts(id).unwrap().worker, Some(worker));
                             ids[lane].push(id as u64);
                         }
-                        // I2: what looks like a step back is what the backup lane has borrowed, and is no rollback.
+                        // I2: what looks like a step back has been borrowed by the backup lane, and
+                        // is not a rollback.
                         Err(Refusal::UsedUp { .. } | Refusal::Behind { .. }) => {}
                         Err(refusal) => panic!("{refusal:?}"),
                     }
@@ -310,7 +320,7 @@ fn backup_schedules(name: &'static str, max_borrow_ms: i64, before: usize) {
         shared.1.set(START_MS + 1);
         let mine = draw_some(shared, 3);
         let other = other.join().unwrap();
-        // Unique and increasing per lane; across lanes the worker differs, asserted above.
+        // Unique and increasing per lane. Across lanes the workers differ, as asserted above.
         for lane in [0, 1] {
             assert_unique(&[mine[lane].clone(), other[lane].clone()]);
         }
@@ -328,29 +338,29 @@ fn two_threads_borrow_from_the_backup_lane() {
     backup_schedules("both lanes, borrowing", 1, 3);
 }
 
-/// A server whose marks one thread moves, with the database's lock, while another one draws: the log that the marks promise
-/// something about, and a flag.
+/// A server whose marks one thread moves, with the database's lock, while another thread draws. It
+/// has the log that the marks make promises about, and a flag.
 struct Guarded {
     layout: Layout,
     generator: Generator,
     published: PublishedMarks,
-    /// The mark that is in the log. Relaxed: nothing but the published mark says that it is there.
+    /// The mark in the log. Relaxed: only the published mark shows that it is there.
     logged_ms: AtomicI64,
     done: AtomicI64,
 }
 
-/// Two sequences that marks can belong to.
+/// The two sequences that marks can belong to.
 const ONE: u64 = 1;
 const OTHER: u64 = 2;
 
-/// How far a mark is ahead of what may be drawn without a thought for it.
+/// How far a mark is ahead of the limit up to which a draw ignores it.
 const EARLY_MS: i64 = MARK_AHEAD_MS / 2;
 
-/// Instants of the models: what was drawn before a start, and beyond it what a session wants to draw.
+/// All ids of ticks below this instant were drawn before a start.
 const DRAWN_MS: i64 = START_MS + 3;
 
 impl Guarded {
-    /// The marks belong to [`ONE`], not loaded.
+    /// Returns a server whose marks belong to [`ONE`], and are not loaded.
     fn new() -> Arc<Self> {
         let (published, generator) = (PublishedMarks::new(), Generator::new());
         assert!(published.claim(UNCLAIMED, ONE));
@@ -362,14 +372,14 @@ impl Guarded {
         self.published.of(owner).expect("it is the owner")
     }
 
-    /// Logs and publishes a mark of which draws up to `end_ms` need not think.
+    /// Logs and publishes a mark that draws up to `end_ms` can ignore.
     fn move_mark(&self, marks: Marks<'_>, end_ms: i64) {
         let mark_ms = end_ms + EARLY_MS;
         self.logged_ms.store(mark_ms, Ordering::Relaxed);
         marks.publish(LaneName::Primary, mark_ms);
     }
 
-    /// Draws one id at an instant, and returns its tick: instants and ticks are the same here.
+    /// Draws one id at an instant, and returns its tick. Instants and ticks are equal here.
     fn draw(&self, marks: Marks<'_>, now_ms: i64) -> Result<i64, Refusal> {
         let drawing = Drawing::new(self.layout, Some(1), None, false).unwrap();
         let limits = Limits { max_borrow_ms: 10, marks_ms: marks };
@@ -378,7 +388,8 @@ impl Guarded {
     }
 }
 
-/// Counts the draws that were served and those that were not: a model without both shows nothing.
+/// Counts the draws that were served and those that were refused. A model without both shows
+/// nothing.
 #[derive(Clone, Default)]
 struct Served(std::sync::Arc<[AtomicUsize; 2]>);
 
@@ -404,7 +415,7 @@ fn two_databases_never_claim_the_same_marks() {
     });
 }
 
-/// Two databases claim marks at once, each among the same two.
+/// Lets two databases claim marks at once, each among the same two.
 fn claim_in_all_schedules(name: &str, may_be_forgotten: bool, before: fn(&[PublishedMarks])) {
     all_schedules(name, move || {
         let all = Arc::new([PublishedMarks::new(), PublishedMarks::new()]);
@@ -415,10 +426,11 @@ fn claim_in_all_schedules(name: &str, may_be_forgotten: bool, before: fn(&[Publi
             let is_gone = |database: u32| database == 0;
             let marks = PublishedMarks::claim_one(all, owner, is_gone).expect("there are enough");
             marks.publish(LaneName::Primary, mark_ms);
-            // Whatever the other one does meanwhile.
+            // This holds whatever the other database does meanwhile.
             let marks = all.iter().find_map(|marks| marks.of(owner)).expect("they were claimed");
             let found_ms = marks.mark_ms(LaneName::Primary);
-            // One that would have liked to take the same may have made them forget their mark: then it is loaded once more.
+            // The other database may have tried to take the same marks, and made them forget their
+            // mark. It is then loaded once more.
             assert!(found_ms == Some(mark_ms) || may_be_forgotten && found_ms.is_none(), "{found_ms:?}");
         };
         let other = thread::spawn({
@@ -443,7 +455,7 @@ fn who_sees_a_published_mark_sees_its_log_record() {
             thread::spawn(move || {
                 let drawn = server.draw(server.marks_of(ONE), START_MS);
                 counted.count(&drawn);
-                // Its tick ends at or below the mark in the log.
+                // The id's tick ends at or below the mark in the log.
                 let covers = |tick: &i64| server.logged_ms.load(Ordering::Relaxed) - EARLY_MS > *tick;
                 drawn.inspect(|tick| assert!(covers(tick), "{tick}")).ok()
             })
@@ -465,7 +477,8 @@ fn nothing_is_drawn_below_the_mark_that_was_loaded() {
         let other = thread::spawn({
             let (server, counted) = (server.clone(), counted.clone());
             move || {
-                // It may have read the word before it was raised, and the mark after it was published.
+                // The draw may have read the word before it was raised, and the mark after it was
+                // published.
                 let drawn = server.draw(server.marks_of(ONE), START_MS);
                 counted.count(&drawn);
                 drawn.inspect(|tick| assert!(*tick >= DRAWN_MS, "{tick} was drawn before")).ok()
@@ -527,7 +540,8 @@ fn no_session_draws_under_the_mark_of_another_sequence() {
             let (server, counted) = (server.clone(), counted.clone());
             move || {
                 let known = Marks::new(&server.published, known);
-                // What this sequence's own mark permits may be drawn, what only the other's does may not.
+                // A draw may use what this sequence's own mark permits, and not what only the
+                // other's permits.
                 counted.count(&server.draw(known, START_MS));
                 for marks in [Some(known), server.published.of(ONE)].into_iter().flatten() {
                     let drawn = server.draw(marks, FAR_MS);
@@ -553,12 +567,14 @@ fn what_a_restored_dump_holds_is_not_drawn_once_it_is_there() {
         let other = thread::spawn({
             let (server, counted) = (server.clone(), counted.clone());
             move || {
-                // Acquire: pairs with the Release below, which makes "once it is there" true in the model.
+                // Acquire: pairs with the Release below, which makes "once it is there" true in the
+                // model.
                 let there = server.done.load(Ordering::Acquire) == 1;
                 let drawn = server.draw(server.marks_of(ONE), START_MS);
                 counted.count(&drawn);
                 let Ok(tick) = drawn else { return };
-                // Either the old mark has permitted it, before; or the new one, above what was restored.
+                // Either the old mark permitted it, earlier, or the new mark does, above what was
+                // restored.
                 assert!(tick >= DRAWN_MS || !there && tick == START_MS, "{tick} is drawn, restored: {there}");
                 assert!(tick < DRAWN_MS || server.logged_ms.load(Ordering::Relaxed) > DRAWN_MS + EARLY_MS);
             }

@@ -1,17 +1,19 @@
-//! What holds for all values: layouts, ids, instants, and the draw against a model that knows no bits.
+//! Tests what holds for all layouts, ids and instants, and the draw against a model that works
+//! without bits.
 //!
 //! | question | file, in `properties/` |
 //! |---|---|
-//! | What is a layout, in plain arithmetic? What is the draw, in plain words? | `spec.rs`, `model.rs`: the oracles |
-//! | Do layouts, ids and instants do as the oracle does? | `layouts.rs`, `ids.rs`, `instants.rs` |
-//! | Do their texts? | `encodings.rs` |
+//! | What is a layout in plain arithmetic, and the draw in plain words? | `spec.rs`, `model.rs`: the oracles |
+//! | Do layouts, ids and instants behave like the oracle? | `layouts.rs`, `ids.rs`, `instants.rs` |
+//! | Do the texts of ids? | `encodings.rs` |
 //! | Do servers? | `draws.rs`, `js53.rs`, `identities.rs`, `first_sequences.rs` |
 //! | Does what the mark builds on? | `marks.rs` |
 //!
-//! Every run takes new values; a failing test prints the line that repeats it (`PROPTEST_RNG_SEED=...`, a variable of
-//! proptest's own) and writes no file. All schedules of threads: `loom.rs`.
+//! Every run takes new values. A failing test prints the line that repeats it
+//! (`PROPTEST_RNG_SEED=...`, proptest's own variable), and writes no file. `loom.rs` tries all
+//! schedules of threads.
 
-// Outside a model of its own, loom's atomics panic.
+// loom's atomics panic outside a loom model.
 #![cfg(not(loom))]
 
 use std::cell::Cell;
@@ -47,7 +49,8 @@ mod model;
 #[path = "properties/spec.rs"]
 mod spec;
 
-/// New values in each run, unless the seed is given; the harness shows the line only when the test fails.
+/// Takes new values in each run, unless the seed is given. The harness shows the line only when the
+/// test fails.
 fn config(cases: u32) -> ProptestConfig {
     let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
     if config.rng_seed == RngSeed::Random {
@@ -57,7 +60,8 @@ fn config(cases: u32) -> ProptestConfig {
     config
 }
 
-/// Runs `test` for values of `strategy`; for tests that also look at all cases together, which `proptest!` cannot.
+/// Runs `test` for values of `strategy`. For tests that also look at all cases together, which
+/// `proptest!` cannot do.
 fn for_all<S: Strategy>(cases: u32, strategy: S, test: impl Fn(S::Value) -> Result<(), TestCaseError>)
 where
     S::Value: Debug,
@@ -67,7 +71,7 @@ where
     }
 }
 
-/// A clock that says what it is told, and moves on by `step_ms` after each reading.
+/// A clock that shows what it is set to, and advances by `step_ms` after each reading.
 struct Scripted {
     now_ms: Cell<i64>,
     step_ms: i64,

@@ -1,13 +1,14 @@
-//! Ids that others have published: they decode to what their sources say and compose back to the same id; texts stand for the numbers
-//! that their sources say.
+//! Checks published ids and texts: ids decode to what their sources say and compose back, and texts
+//! stand for the numbers that their sources say.
 //!
-//! The tables are `vectors.tsv` and `encodings.tsv`, which name the source of each. Properties of all ids are in `properties.rs`.
+//! `vectors.tsv` and `encodings.tsv` hold the tables, with the source of each row. Properties of
+//! all ids are in `properties.rs`.
 
 use snowflake_core::clock::{Utc, parse_instant};
 use snowflake_core::encoding::Encoding;
 use snowflake_core::layout::Layout;
 
-/// The numbers that a source gives: `-` is none.
+/// Parses a number as a source gives it; `-` stands for none.
 fn number(cell: &str) -> Option<u32> {
     (cell != "-").then(|| cell.parse().expect(cell))
 }
@@ -22,7 +23,7 @@ fn published_ids_decode_and_compose() {
         let layout = Layout::parse(layout).unwrap();
         let parts = layout.parts(id).unwrap();
 
-        // A source that gives whole seconds says nothing of the milliseconds.
+        // A source with whole seconds does not tell the milliseconds.
         let digits = if source.contains("to the second") { "2012-08-28T21:16:23".len() } else { created_at.len() };
         let read = Utc(parts.created_at_ms).to_string();
         let read = if created_at.contains('.') { read } else { read.replace(".000Z", "Z") };

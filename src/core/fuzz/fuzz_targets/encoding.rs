@@ -1,6 +1,8 @@
-//! Feeds anything to `Encoding::decode`; what must hold is in `check_encoding.rs`, which `tests/corpus.rs` runs without a fuzzer.
+//! Feeds arbitrary bytes to `Encoding::decode`. The checks are in `check_encoding.rs`, which
+//! `tests/corpus.rs` runs without a fuzzer.
 //!
-//! `cargo +nightly fuzz run encoding`, or with a stable compiler `RUSTC_BOOTSTRAP=1 cargo fuzz run encoding`.
+//! Run it with `cargo +nightly fuzz run encoding`, or, with a stable compiler,
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run encoding`.
 
 #![no_main]
 

@@ -1,6 +1,8 @@
-//! Feeds anything to `Layout::parse`; what must hold is in `check.rs`, which `tests/corpus.rs` runs without a fuzzer.
+//! Feeds arbitrary bytes to `Layout::parse`. The checks are in `check.rs`, which `tests/corpus.rs`
+//! runs without a fuzzer.
 //!
-//! `cargo +nightly fuzz run layout`, or with a stable compiler `RUSTC_BOOTSTRAP=1 cargo fuzz run layout`.
+//! Run it with `cargo +nightly fuzz run layout`, or, with a stable compiler,
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run layout`.
 
 #![no_main]
 

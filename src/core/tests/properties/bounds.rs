@@ -1,5 +1,5 @@
-//! Bounds: an id is drawn at an instant or later if and only if it is at or above the instant's first id, and above the last id
-//! before it.
+//! Tests bounds: an id's time is at an instant or later exactly if the id is at or above the
+//! instant's first id, and above the last id before it.
 
 use proptest::prelude::*;
 use snowflake_core::bounds::Instant;
@@ -9,12 +9,12 @@ use snowflake_core::layout::{Field, Layout};
 use crate::config;
 use crate::spec::{numbers, place, specs};
 
-/// An instant in microseconds since 1970.
+/// Converts microseconds since 1970 to an instant.
 fn instant_at(us: i128) -> Instant {
     Instant { ms: i64::try_from(us.div_euclid(1000)).unwrap(), later: us.rem_euclid(1000) != 0 }
 }
 
-/// The start of an id's tick, in microseconds since 1970.
+/// Returns the start of an id's tick, in microseconds since 1970.
 fn created_us(layout: &Layout, id: i64) -> i128 {
     i128::from(layout.created_at_ms(id).unwrap()) * 1000
 }
@@ -32,18 +32,18 @@ proptest! {
         let start_us = spec.start_ms(numbers[place(Field::Time)]) * 1000;
         let instant_us = if near { start_us + near_us } else { i128::from(far_ms) * 1000 };
         let (before, until) = (layout.last_id_before(instant_at(instant_us)), layout.last_id_until(instant_at(instant_us)));
-        // For this id, and for those where the bounds lie.
+        // For this id, and for those next to the bounds.
         for id in [id, before, before.saturating_add(1), until, until.saturating_add(1)] {
             if layout.check(id).is_ok() {
                 prop_assert_eq!(created_us(&layout, id) < instant_us, id <= before, "{} < {}", id, instant_us);
                 prop_assert_eq!(created_us(&layout, id) <= instant_us, id <= until, "{} <= {}", id, instant_us);
             }
         }
-        // No bound takes what is no id for one.
+        // A bound is an id, or -1.
         for bound in [before, until] {
             prop_assert!((-1..=layout.max_id()).contains(&bound));
         }
-        // The first ids are the next ones, unless those were the last of all.
+        // Each first id is the one after the last id before, unless that was the layout's last.
         let next = |last: i64| (last < layout.max_id()).then(|| last + 1);
         prop_assert_eq!(layout.first_id_from(instant_at(instant_us)), next(before));
         prop_assert_eq!(layout.first_id_after(instant_at(instant_us)), next(until));
@@ -73,13 +73,13 @@ proptest! {
         let layout = spec.layout();
         let id = spec.compose(numbers);
         let start_us = spec.start_ms(numbers[place(Field::Time)]) * 1000;
-        // Around the id's tick, mostly within a few ticks of it; in microseconds.
+        // Mostly within a few ticks of the id's tick, in microseconds.
         let instant_us = if near { start_us + near_us } else { start_us + i128::from(far_ms) * 1000 };
         let instant = instant_at(instant_us);
         match layout.first_id_at(Some(instant)) {
             Ok(first) => {
                 prop_assert_eq!(start_us >= instant_us, id >= i128::from(first));
-                // It is an id itself, and the one before it, if there is one, was drawn earlier.
+                // It is an id itself, and the id before it, if any, has an earlier time.
                 prop_assert!(created_us(&layout, first) >= instant_us);
                 prop_assert!(first == 0 || created_us(&layout, first - 1) < instant_us);
             }
@@ -88,7 +88,7 @@ proptest! {
                 let after = instant_us > i128::from(layout.last_instant_ms()) * 1000;
                 prop_assert!(before || after);
                 let (first_ms, last_ms) = (layout.epoch_ms(), layout.last_instant_ms());
-                // The time it names is outside the layout, too.
+                // The error's time is outside the layout, too.
                 let IdError::Time { time_ms: Some(named_ms), .. } = error else { panic!("{error:?}") };
                 prop_assert!(named_ms < first_ms && before || named_ms > last_ms && after);
                 prop_assert_eq!(error, IdError::Time { time_ms: Some(named_ms), first_ms, last_ms });

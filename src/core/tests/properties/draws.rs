@@ -1,7 +1,9 @@
-//! Draws, and which lane serves, against the model in `model.rs`; and the invariants, from the ids alone.
+//! Tests draws, and which lane serves, against the model in `model.rs`, and the invariants by the
+//! ids alone.
 //!
-//! A script says what the clock does: it stands, steps, jumps, runs backwards, is before the epoch or past the end.
-//! Each comparison counts the outcomes it has seen, so that scripts that no longer get anywhere fail.
+//! A script moves the clock: it stands, steps, jumps, runs backwards, is before the epoch or past
+//! the end. Each comparison counts the outcomes it has seen, so that it fails if the scripts no
+//! longer reach one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -16,15 +18,15 @@ use crate::model::{self, Place};
 use crate::spec::{Numbers, Spec, numbers, place, specs, specs_with_sequence, up_to};
 use crate::{Scripted, config, for_all};
 
-/// What the clock does before a draw. Ticks, units and milliseconds are turned into an instant by [`Move::apply`].
+/// What the clock does before a draw. [`Move::apply`] turns it into an instant.
 #[derive(Debug, Clone, Copy)]
 enum Move {
     Stand,
     Ms(i64),
     Ticks(i64),
-    /// To the tick of this number, and a part of it.
+    /// To a tick by its number, and a part of it in milliseconds.
     FromStart(i64, i64),
-    /// Likewise, counted from the layout's last tick.
+    /// The same, counted from the layout's last tick.
     FromEnd(i64, i64),
     To(i64),
 }
@@ -58,7 +60,8 @@ fn moves() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// Where a mark stands: nowhere, some ticks after the clock's and a few milliseconds off, or anywhere.
+/// Where a mark stands: nowhere, some ticks after the clock's and off by some milliseconds, or
+/// anywhere.
 #[derive(Debug, Clone, Copy)]
 enum Mark {
     None,
@@ -96,7 +99,7 @@ struct Step {
     times: u32,
 }
 
-/// How long the runs are; the layout says how long they may be.
+/// How long the runs are, within what the layout allows.
 #[derive(Debug, Clone, Copy)]
 enum Count {
     One,
@@ -134,7 +137,7 @@ fn borrows() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// A server and what happens to it.
+/// A server, and what happens to it.
 #[derive(Debug, Clone)]
 struct Script {
     spec: Spec,
@@ -146,12 +149,13 @@ struct Script {
 }
 
 fn scripts() -> impl Strategy<Value = Script> {
-    // Often few ids per tick, so that ticks are used up; often enough of them for runs to be longer than 1.
+    // Often few ids per tick, so that ticks are used up; often enough of them, so that runs are
+    // longer than 1.
     let spec = specs_with_sequence(prop_oneof![1..=8_u32, 5..=7_u32, 1..=31_u32])
         .prop_flat_map(|spec| (Just(spec.clone()), numbers(&spec)));
     (spec, any::<bool>(), borrows(), moves(), steps()).prop_map(
         |((spec, mut numbers), with_backup, borrow, start, steps)| {
-            // Without a worker field there is no backup; with one, the server's number is in the lower half.
+            // A backup worker needs a worker field. The server's number is then in the lower half.
             let with_backup = with_backup && spec.bits(Field::Worker) > 0;
             if with_backup {
                 numbers[place(Field::Worker)] %= spec.size(Field::Worker) / 2;
@@ -163,8 +167,8 @@ fn scripts() -> impl Strategy<Value = Script> {
 }
 
 impl Script {
-    /// The steps with the clock of each. A clock outside the layout's time is there for that step only, or hardly an id
-    /// would ever be drawn.
+    /// Returns the steps, each with its clock. A clock outside the layout's time lasts for one
+    /// step, because otherwise few ids would be drawn.
     fn clocks(&self) -> impl Iterator<Item = (i64, &Step)> {
         let inside = |ms: i64| (0..=self.spec.last_tick()).contains(&self.spec.tick_at(ms.into()));
         let mut inside_ms = Some(self.start.apply(&self.spec, self.spec.epoch_ms)).filter(|ms| inside(*ms));
@@ -180,7 +184,7 @@ impl Script {
         Drawing::new(*layout, given(Field::Worker), given(Field::Datacenter), self.with_backup).unwrap()
     }
 
-    /// The id of a place in a lane, composed without the library.
+    /// Composes the id of a place in a lane, without the library.
     fn id(&self, lane: LaneName, place_in_lane: Place) -> i64 {
         let mut numbers = self.numbers;
         numbers[place(Field::Time)] = place_in_lane.tick;
@@ -192,7 +196,7 @@ impl Script {
     }
 }
 
-/// Counts what happened in all cases together, so that a strategy that never reaches an outcome is noticed.
+/// Counts what happened in all cases together, to notice a strategy that never reaches an outcome.
 #[derive(Default)]
 struct Seen(RefCell<BTreeMap<(&'static str, bool), u64>>);
 
@@ -261,7 +265,7 @@ fn a_server_draws_what_the_model_draws() {
                         }
                         prop_assert_eq!((run.lane(), run.count()), (lane, count.into()));
                         prop_assert_eq!(run.last_id(), script.id(lane, last));
-                        // All ids of a run that is not too long to compare, and the first ones of any.
+                        // All ids of a short run, and the first ones of a long run.
                         let compared = if count <= 512 { count } else { 3 };
                         for (id, after) in run.ids().take(compared as usize).zip(0..) {
                             prop_assert_eq!(id, script.id(lane, first.after(after, spec)));
@@ -318,8 +322,8 @@ fn a_lane_draws_what_the_model_draws() {
     seen.assert_all(false, &["drawn"]);
 }
 
-/// I1, I3, I4 and I5, from the ids alone: neither the model nor the words are asked. The clock also moves between the
-/// lanes of one draw.
+/// Checks I1, I3, I4 and I5 by the ids alone, without the model or the words. The clock also moves
+/// between the lanes of one draw.
 #[test]
 fn ids_keep_the_invariants_whatever_the_clock_does() {
     let seen = Seen::default();
@@ -339,7 +343,7 @@ fn ids_keep_the_invariants_whatever_the_clock_does() {
                 let Ok(run) = generator.draw(&drawing, &clock, &limits, count) else { continue };
                 let lane = run.lane() as usize;
                 seen.count(if run.lane() == LaneName::Primary { "primary" } else { "backup" }, *with_backup);
-                // The last reading is the one on which the lane has served.
+                // The lane served on the last reading.
                 let read_ms = i128::from(clock.now_ms.get()) - i128::from(clock.step_ms);
                 let allowance_ms = if *with_backup && run.lane() == LaneName::Primary { 0 } else { *max_borrow_ms };
                 let limit = spec.tick_at(read_ms + i128::from(allowance_ms));
@@ -372,7 +376,8 @@ fn ids_keep_the_invariants_whatever_the_clock_does() {
 proptest! {
     #![proptest_config(config(1500))]
 
-    /// A refusal costs nothing: the lane serves after the wait it names, and not a millisecond sooner.
+    /// A refused draw changes nothing: the lane serves after the wait that the refusal names, and
+    /// not a millisecond sooner.
     #[test]
     fn a_lane_serves_after_the_wait_it_names(script in scripts()) {
         let spec = &script.spec;

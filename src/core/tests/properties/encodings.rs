@@ -1,7 +1,8 @@
-//! Texts of ids: read back as what was written, in the order of the ids, and whatever is none is refused where it goes wrong.
+//! Tests the texts of ids: each decodes to its id, texts sort like their ids, and any other text is
+//! refused at the right position.
 //!
-//! The oracle writes with strings and 128 bits, and reads by looking at one symbol after the other. Texts that others have published
-//! are in `vectors.rs`.
+//! The oracle writes with strings and 128 bits, and reads one symbol after the other. Published
+//! texts are in `vectors.rs`.
 
 use std::cmp::Ordering;
 
@@ -12,17 +13,17 @@ use snowflake_core::spelling::MAX_QUOTED;
 
 use crate::config;
 
-/// What the documentation says of an encoding, once more: its alphabet and its length.
-fn said(encoding: Encoding) -> (&'static str, usize) {
+/// Restates the documentation of an encoding: its alphabet and its length.
+fn documented(encoding: Encoding) -> (&'static str, usize) {
     match encoding {
         Encoding::Base32 => ("0123456789ABCDEFGHJKMNPQRSTVWXYZ", 13),
         Encoding::Base62 => ("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", 11),
     }
 }
 
-/// A number as the documentation says it is written, also one that is no id.
+/// Writes a number as documented, even one that is not an id.
 fn written(encoding: Encoding, mut number: u128) -> String {
-    let (alphabet, length) = said(encoding);
+    let (alphabet, length) = documented(encoding);
     let base = alphabet.len() as u128;
     let mut text = String::new();
     for _ in 0..length {
@@ -33,7 +34,7 @@ fn written(encoding: Encoding, mut number: u128) -> String {
     text
 }
 
-/// The symbol that a character stands for.
+/// Returns the symbol that a character stands for.
 fn symbol(encoding: Encoding, character: char) -> Option<char> {
     let read = match (encoding, character) {
         (Encoding::Base32, 'i' | 'I' | 'l' | 'L') => '1',
@@ -41,10 +42,10 @@ fn symbol(encoding: Encoding, character: char) -> Option<char> {
         (Encoding::Base32, other) => other.to_ascii_uppercase(),
         (Encoding::Base62, other) => other,
     };
-    said(encoding).0.contains(read).then_some(read)
+    documented(encoding).0.contains(read).then_some(read)
 }
 
-/// Reads as the documentation says.
+/// Reads a text as documented.
 fn read(encoding: Encoding, text: &str) -> Result<i64, EncodingError> {
     let quoted = || match text.chars().count() {
         0..=MAX_QUOTED => text.to_owned(),
@@ -58,12 +59,12 @@ fn read(encoding: Encoding, text: &str) -> Result<i64, EncodingError> {
             symbols.push((symbol.ok_or(error)?, n + 1));
         }
     }
-    let (alphabet, length) = said(encoding);
+    let (alphabet, length) = documented(encoding);
     if symbols.len() != length {
         let position = symbols.get(length).map_or(text.chars().count(), |(_, position)| *position);
         return Err(EncodingError::Length { encoding, symbols: symbols.len(), text: quoted(), position });
     }
-    // As numbers of equal length are compared by hand: the first symbol that differs decides.
+    // Numbers of equal length are compared by the first symbol that differs.
     for ((symbol, position), largest) in symbols.iter().zip(written(encoding, i64::MAX as u128).chars()) {
         match alphabet.find(*symbol).cmp(&alphabet.find(largest)) {
             Ordering::Less => break,
@@ -85,26 +86,27 @@ fn encodings() -> impl Strategy<Value = Encoding> {
     select(Encoding::ALL.as_slice())
 }
 
-/// Ids of every size: of random ones nearly all have their highest bits set.
+/// Ids of every size, because nearly all uniformly random ids have one of their highest bits set.
 fn ids() -> impl Strategy<Value = i64> {
     (0..=i64::MAX, 0_u32..63).prop_map(|(id, shift)| id >> shift)
 }
 
-/// Characters that texts are wrong by: symbols, what is read as one, what looks like one, and any others.
+/// Characters that make texts wrong, or not: symbols, what is read as one, what looks like one, and
+/// any others.
 fn characters() -> impl Strategy<Value = char> {
     let near: Vec<char> =
         "0Oo1IiLlUu8Zz-_*~$= \n\0\"\\\u{e9}\u{416}\u{ff10}\u{200b}\u{1f600}\u{fffd}".chars().collect();
     prop_oneof![4 => select(near), 4 => prop::char::range('!', '~'), 1 => any::<char>()]
 }
 
-/// Texts that are nearly those of an id, and texts that are not.
+/// Texts that nearly encode an id, and texts that do not.
 fn texts() -> impl Strategy<Value = String> {
     let changes = prop::collection::vec((any::<Index>(), characters()), 0..3);
-    // Of all that 13 symbols of base32 can hold; 11 of base62 hold more.
+    // Any number that 13 symbols of base32 can hold; 11 symbols of base62 hold more.
     let near = (encodings(), 0..1_u128 << 65, 0_u32..65, changes).prop_map(|(encoding, number, shift, changes)| {
         let mut text: Vec<char> = written(encoding, number >> shift).chars().collect();
         for (place, character) in changes {
-            // In the place of one, or between two.
+            // It replaces a character, or is inserted.
             match place.index(2 * text.len() + 1) {
                 n if n < text.len() => text[n] = character,
                 n => text.insert(n - text.len(), character),
@@ -162,7 +164,7 @@ proptest! {
         changed[n] = character;
         let changed: String = changed.into_iter().collect();
         match decode(encoding, &changed) {
-            // The text that is written for what was read differs in that place alone, or not at all.
+            // The canonical text of the decoded id differs in that place alone, or not at all.
             Ok(read) => {
                 let canonical = encoding.encode(read).unwrap();
                 prop_assert_eq!(canonical.chars().nth(n), symbol(encoding, character));
@@ -171,11 +173,12 @@ proptest! {
             Err(EncodingError::Character { position, character: named, .. }) => {
                 prop_assert_eq!((position, named, symbol(encoding, character)), (n + 1, character, None));
             }
-            // A hyphen in the place of a symbol leaves one too few.
+            // A hyphen instead of a symbol leaves one too few.
             Err(EncodingError::Length { symbols, position, .. }) => {
                 prop_assert_eq!((encoding, character, symbols, position), (Encoding::Base32, '-', 12, 13));
             }
-            // What was below the largest id can exceed it no later than it was changed; where, the text above says.
+            // The original is not above the largest id, so the text cannot exceed it before the
+            // changed place. The test above checks where it does.
             Err(EncodingError::Overflow { position, .. }) => prop_assert!(position > n, "{} {}", position, n + 1),
             Err(error) => prop_assert!(false, "{error:?}"),
         }
@@ -195,7 +198,7 @@ proptest! {
                 symbol => symbol,
             });
         }
-        // Hyphens may stand at the end, too.
+        // Hyphens may also end a text.
         prop_assert_eq!(typed.pop(), Some('\0'));
         prop_assert_eq!(decode(Encoding::Base32, &typed), Ok(id), "{}", typed);
     }

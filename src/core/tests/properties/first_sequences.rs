@@ -1,4 +1,5 @@
-//! The first sequence of a tick: small, and different enough that ids drawn seldom spread over shards.
+//! Tests the first sequence of a tick: it is small, and varies enough that seldom drawn ids spread
+//! over shards.
 
 use proptest::prelude::*;
 use snowflake_core::generator::{Generator, Limits, NO_MARK, first_sequence};
@@ -22,13 +23,14 @@ proptest! {
     }
 }
 
-/// One id in each of 16,000 consecutive ticks, as a table gets that is seldom written, for each built-in layout that
-/// ends in a sequence of 10 bits or more: fewer do not have 16 different beginnings, and above other fields the
-/// sequence has no say in what `id % 16` is.
+/// Draws one id in each of 16,000 consecutive ticks, as for a table that is seldom written. Only
+/// built-in layouts that end in a sequence of 10 bits or more are tested. Fewer bits do not give 16
+/// different first sequences, and a sequence above other fields has no influence on `id % 16`.
 ///
-/// A fair share of the ids is 16,000 / n, and half to twice of it counts as spread. Drawn by lot, a share of 1,000
-/// would be within 10 % (three standard deviations of 31.6), and a Fibonacci hash of consecutive numbers lies more
-/// evenly than lots do; ticks that all begin at 0 put every id into one shard of 2, 4, 8 and 16.
+/// A fair share of the ids is 16,000 / n, and a share from half to twice of that counts as spread.
+/// A random share of 1,000 would be within 10 % (three standard deviations of 31.6). A Fibonacci
+/// hash of consecutive numbers is more even than random. If all ticks began at 0, every id would be
+/// in one shard of 2, 4, 8 and 16.
 #[test]
 fn they_spread_seldom_drawn_ids_over_shards() {
     const TICKS: usize = 16_000;

@@ -1,4 +1,5 @@
-//! Identities: which numbers a server may have, and that no two lanes of a fleet share one (I6).
+//! Tests identities: which numbers a server may have, and that no two lanes of a fleet share one
+//! (I6).
 
 use std::collections::HashSet;
 
@@ -28,7 +29,7 @@ proptest! {
             prop_assert_eq!(Identity::worker_numbers(&layout, backup), servers);
             prop_assert_eq!(new(None).err(), backup.then_some(IdError::NoBackup));
             let no_field = IdError::NoField { field, value: 1 };
-            // With backup, two things are wrong, and either will do.
+            // With a backup worker two settings are wrong, and either error will do.
             let refused = new(Some(1)).err();
             prop_assert!(refused == Some(no_field) || (backup && refused == Some(IdError::NoBackup)), "{refused:?}");
             return Ok(());
@@ -63,7 +64,8 @@ proptest! {
 proptest! {
     #![proptest_config(config(200))]
 
-    /// I6, seen in the ids: two per tick and lane, so that the third draw is the backup lane's.
+    /// Checks I6 by the ids: there are two per tick and lane, so the third draw is the backup
+    /// lane's.
     #[test]
     fn no_two_lanes_of_a_fleet_compose_the_same_worker(
         bits in 1..=8_u32,
@@ -96,7 +98,7 @@ proptest! {
                 }
             }
         }
-        // And none is left over.
+        // No number is unused.
         prop_assert_eq!(numbers.len() as i128, spec.size(Field::Datacenter) * spec.size(Field::Worker));
     }
 }

@@ -1,6 +1,7 @@
-//! Ids: composed of their parts, read back into them, in order, and never with a number cut to fit.
+//! Tests ids: they are composed of their parts, decoded into them, and in order, and no number is
+//! truncated.
 //!
-//! The oracle is `spec.rs`; ids that others have published are in `vectors.rs`.
+//! The oracle is `spec.rs`. Published ids are in `vectors.rs`.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -15,7 +16,8 @@ fn specs_and_numbers() -> impl Strategy<Value = (Spec, Numbers)> {
     specs().prop_flat_map(|spec| (Just(spec.clone()), numbers(&spec)))
 }
 
-/// A layout and two ids of it; neighbours, too: the second is the first with some of its numbers changed.
+/// A layout and two ids of it. The second is the first with some of its numbers changed, so they
+/// may be neighbours.
 fn pairs() -> impl Strategy<Value = (Spec, Numbers, Numbers)> {
     specs().prop_flat_map(|spec| {
         let drawn = (numbers(&spec), numbers(&spec), prop::array::uniform4(any::<bool>()));
@@ -25,12 +27,13 @@ fn pairs() -> impl Strategy<Value = (Spec, Numbers, Numbers)> {
     })
 }
 
-/// What [`Layout::compose`] takes for the time of an id: milliseconds, here `late_ms` after the start of its tick.
+/// Returns an id's time for [`Layout::compose`], in milliseconds: `late_ms` after the start of its
+/// tick.
 fn created_at_ms(spec: &Spec, numbers: Numbers, late_ms: i128) -> Option<i64> {
     Some(i64::try_from(spec.start_ms(numbers[place(Field::Time)]) + late_ms).expect("within timestamptz"))
 }
 
-/// Composes `numbers`, with `value` in the place of one of them.
+/// Composes `numbers`, with `value` instead of one of them.
 fn compose_with(layout: &Layout, spec: &Spec, numbers: Numbers, changed: Field, value: i64) -> Result<i64, IdError> {
     let given = |field| if field == changed { Some(value) } else { spec.given(field, numbers) };
     let (datacenter, worker) = (given(Field::Datacenter), given(Field::Worker));
@@ -48,7 +51,7 @@ proptest! {
     ) {
         let layout = spec.layout();
         let [tick, datacenter, worker, sequence] = numbers;
-        // Any instant of the tick will do.
+        // Any instant of the tick gives the same id.
         let time = created_at_ms(&spec, numbers, late.index(spec.unit_ms() as usize) as i128);
         let given = |field| spec.given(field, numbers);
         let id = layout.compose(time, given(Field::Datacenter), given(Field::Worker), sequence as i64);
@@ -89,7 +92,7 @@ proptest! {
         let in_order = |numbers: Numbers| -> Vec<i128> {
             spec.fields.iter().map(|(field, _)| numbers[place(*field)]).collect()
         };
-        // Equal exactly if all parts are, too.
+        // They are equal exactly if all their parts are.
         prop_assert_eq!(compose(one).cmp(&compose(other)), in_order(one).cmp(&in_order(other)));
     }
 

@@ -1,4 +1,5 @@
-//! Instants: printed and read as RFC 3339 has it, against the `time` crate.
+//! Tests instants: they are printed and parsed as RFC 3339 prescribes, compared with the `time`
+//! crate.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -9,7 +10,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::config;
 use crate::spec::{WRITABLE_MS, epochs_ms, rfc_3339};
 
-/// Reads an instant with the oracle; whole milliseconds only.
+/// Parses an instant with the oracle; whole milliseconds only.
 fn oracle(text: &str) -> Option<i64> {
     let instant = OffsetDateTime::parse(text, &Rfc3339).ok()?;
     let nanoseconds = instant.unix_timestamp_nanos();
@@ -19,7 +20,8 @@ fn oracle(text: &str) -> Option<i64> {
 /// The 28th to the 30th of February, half of them in years that end in 00.
 const FEBRUARYS_ENDS: &str = "[0-9]{2}(00|[0-9]{2})-02-(28|29|30)T00:00:00Z";
 
-/// Any instant that the grammar can write, and the ends of days at the ends of years and of February.
+/// Any instant that the grammar can write, and the ends of days around new year and the end of
+/// February.
 fn instants_ms() -> impl Strategy<Value = i64> {
     let in_year = (1..=9999, prop_oneof![0..=1_i64, 57..=61_i64, 364..=366_i64], -1..=0_i64);
     let days_ends = in_year.prop_map(|(year, days, ms)| {
@@ -58,7 +60,8 @@ proptest! {
         prop_assert_eq!(oracle(&text), Some(ms));
     }
 
-    /// Digits, days, hours and zones a little out of range, and one character changed.
+    /// Generates digits, days, hours and zones a little out of range, and single changed
+    /// characters.
     #[test]
     fn what_is_read_as_an_instant_is_one(
         text in prop_oneof![
@@ -81,7 +84,7 @@ proptest! {
         }
     }
 
-    /// The other way round, for the form that is ours.
+    /// Checks the other direction, for the form that the library prints.
     #[test]
     fn no_instant_is_refused(
         text in prop_oneof![

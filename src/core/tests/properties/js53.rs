@@ -1,6 +1,8 @@
-//! The scheme of `js53`: 65,536 ids per second of worker w, then as many of worker w + 16, then of the seconds to come.
+//! Tests the scheme of `js53`: 65,536 ids per second of worker w, then as many of worker w + 16,
+//! then those of the seconds to come.
 //!
-//! Written out as a list, id by id, so that nobody has to trust the model in `model.rs` either.
+//! The expected ids are listed one by one, so that the test does not depend on the model in
+//! `model.rs`.
 
 use proptest::prelude::*;
 use snowflake_core::generator::{Generator, Limits, NO_MARK, Refusal, first_sequence};
@@ -12,16 +14,18 @@ use crate::{Scripted, config};
 const IDS: i64 = 65_536;
 const HALF: i64 = 16;
 
-/// The id of a worker, in the plainest of words.
+/// Composes a worker's id in plain arithmetic.
 fn id(second: i64, worker: i64, sequence: i64) -> i64 {
     (second * 32 + worker) * IDS + sequence
 }
 
-/// All ids that the server can draw in one second in which it has borrowed up to (not including) `borrowed`.
+/// Returns all ids that the server can draw in one second, after it has borrowed up to (not
+/// including) `borrowed`.
 fn expected(layout: &Layout, second: i64, worker: i64, borrow: i64, borrowed: i64) -> Vec<i64> {
     let last = layout.last_tick() as i64;
     let start = |second: i64| match second {
-        // The word 0 means that nothing was drawn, so the layout's very first sequence is never used.
+        // The word 0 means that nothing was drawn, so the layout's very first sequence is never
+        // used.
         0 => 1,
         _ => first_sequence(layout, second as u64) as i64,
     };
@@ -44,7 +48,8 @@ fn check(second: i64, part_ms: i64, worker: i64, borrow: i64) -> Result<(), Test
         let run = generator.draw(&drawing, &Scripted::at(now_ms), &limits, 1)?;
         Ok(run.last_id())
     };
-    // This second, and the next: its own ids of worker w are new, and of worker w + 16 one more second is.
+    // This second and the next. The next adds all ids of worker w, and one more second of worker
+    // w + 16.
     let mut borrowed = second;
     for next in 0..2 {
         let (second, now_ms) = (second + next, now_ms + next * 1000);
@@ -85,7 +90,7 @@ proptest! {
 
     #[test]
     fn nothing_is_drawn_above_two_to_the_53(back in 0..=3_i64, part_ms in 0..1000_i64) {
-        // Worker 15 has the backup number 31, all bits set: the largest id there is.
+        // Worker 15 has the backup number 31, all bits set: the largest id that exists.
         check((1 << 32) - 1 - back, part_ms, HALF - 1, 2)?;
     }
 }

@@ -1,6 +1,7 @@
-//! Layouts: the line of text and what it means, texts that are none, and errors that do not grow with them.
+//! Tests layouts: what their lines mean, texts that are not layouts, and error messages of bounded
+//! length.
 //!
-//! The oracle is `spec.rs`. The fuzzer in `src/core/fuzz` looks for texts that are stranger than these.
+//! The oracle is `spec.rs`. The fuzzer in `src/core/fuzz` looks for stranger texts than these.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -11,10 +12,10 @@ use snowflake_core::spelling::MAX_QUOTED;
 use crate::config;
 use crate::spec::{Spec, TIMESTAMPTZ_END_MS, broken_specs, specs};
 
-/// The longest message that an error may have: a sentence, and a word cut to [`MAX_QUOTED`] characters.
+/// The longest error message: a sentence, and a word cut to [`MAX_QUOTED`] characters.
 const LONGEST_MESSAGE: usize = 100 + MAX_QUOTED;
 
-/// Noise, grammar in no order, near misses, and texts beyond any length that makes sense.
+/// Noise, grammar in random order, near misses, and absurdly long texts.
 fn strange_texts() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -57,7 +58,7 @@ proptest! {
         prop_assert_eq!(&print, &text);
         prop_assert_eq!(Layout::parse(&print), Ok(layout));
         prop_assert!(print.len() < MAX_TEXT && !print.contains('\n'));
-        prop_assert!(spec.holds());
+        prop_assert!(spec.is_valid());
     }
 
     #[test]
@@ -91,7 +92,8 @@ proptest! {
         let layout = spec.layout();
         let end_ms = layout.start_of_ms(layout.last_tick() + 1);
         for ms in [ms, spec.epoch_ms.saturating_add(near), end_ms.saturating_add(near)] {
-            // Instants further than an i64 from the epoch are in a tick far outside: which one does not matter.
+            // An instant further than an i64 from the epoch is in a tick far outside the layout;
+            // which one does not matter.
             if ms.checked_sub(spec.epoch_ms).is_some() {
                 prop_assert_eq!(i128::from(layout.tick_at(ms)), spec.tick_at(ms.into()));
             } else {
@@ -104,11 +106,11 @@ proptest! {
     fn a_line_is_a_layout_exactly_if_it_keeps_the_rules(spec in broken_specs()) {
         match Layout::parse(&spec.text()) {
             Ok(layout) => {
-                prop_assert!(spec.holds());
+                prop_assert!(spec.is_valid());
                 prop_assert_eq!(layout.to_string(), spec.text());
             }
             Err(error) => {
-                prop_assert!(!spec.holds(), "{error}");
+                prop_assert!(!spec.is_valid(), "{error}");
                 assert_short(&error)?;
             }
         }
@@ -129,7 +131,8 @@ proptest! {
             2 => words[word] = format!(":{value}"),
             3 => words[word] = format!("{stray}{name}:{value}"),
             4 => words[word] = format!("{name}{stray}:{value}"),
-            // No width, unit or instant has room for one more character that is no digit (but "1s" has for an m).
+            // No width, unit or instant can take one more character that is not a digit (except
+            // "1s", which can take an m).
             5 => words[word] = format!("{name}:{}{stray}{}", &value[..at], &value[at..]),
             6 => words[word] = format!("{}:{value}", name.to_uppercase()),
             7 => words.insert(word, words[word].clone()),

@@ -1,4 +1,5 @@
-//! What the mark's protocol builds on: raised lanes, published marks, the numbers that a database stores, and jumps.
+//! Tests what the mark's protocol builds on: raised lanes, published marks, the numbers that a
+//! database stores, and jumps.
 
 use std::collections::HashSet;
 
@@ -12,7 +13,8 @@ use snowflake_core::published::{MARK_AHEAD_MS, NOT_LOADED, PublishedMarks, UNCLA
 use crate::spec::{Spec, numbers, place, specs, up_to};
 use crate::{Scripted, config};
 
-/// FNV-1a of the layouts' lines, as computed by another program: databases hold these, so they can never change.
+/// FNV-1a of the layouts' lines, as computed by another program. They can never change, because
+/// databases hold them.
 const FINGERPRINTS: [(&str, i64); 11] = [
     ("snowflake", 659_112_385_214_155_961),
     ("twitter", 7_366_546_996_939_299_186),
@@ -40,7 +42,7 @@ fn the_fingerprints_of_built_in_layouts_never_change() {
     assert_eq!(Layout::built_in_with(0), None);
 }
 
-/// An identity of a layout, and the worker numbers that its lanes compose.
+/// An identity of a layout, its datacenter, and the worker numbers that its lanes compose.
 fn identities(spec: &Spec) -> impl Strategy<Value = (Identity, i128, Vec<i128>)> + use<> {
     let spec = spec.clone();
     (numbers(&spec), any::<bool>()).prop_map(move |(mut numbers, backup)| {
@@ -80,11 +82,11 @@ proptest! {
         generator.raise(LaneName::Primary, &layout, mark_ms);
         generator.raise(LaneName::Primary, &layout, mark_ms.saturating_sub(lower));
         if tick > 0 {
-            // All before it counts as drawn.
+            // Everything before it counts as drawn.
             prop_assert!(draw(&generator, layout.start_of_ms(tick as u64 - 1)).is_err());
         }
         prop_assert_eq!(draw(&generator, mark_ms), Ok(tick));
-        // The other lane is as it was, and a lane that is beyond the mark stays there.
+        // The other lane is unchanged, and a lane beyond the mark stays there.
         generator.raise(LaneName::Backup, &layout, i64::MAX);
         generator.raise(LaneName::Primary, &layout, i64::MIN);
         prop_assert_eq!(draw(&generator, layout.start_of_ms(tick as u64 + 1)), Ok(tick + 1));
@@ -96,7 +98,7 @@ proptest! {
             let lowered = !matches!(draw(&generator, mark_ms), Err(Refusal::Rollback { .. }));
             prop_assert!(!lowered);
         }
-        // At and after the end, nothing is left.
+        // From the end on, nothing is left to draw.
         generator.raise(LaneName::Primary, &layout, layout.last_instant_ms() + layout.unit().ms());
         prop_assert_eq!(draw(&generator, layout.last_instant_ms()), Err(Refusal::TimeUsedUp));
     }
@@ -168,7 +170,7 @@ proptest! {
         let now_ms = now_ms / 4;
         clocks.note(now_ms, boot_ms);
         prop_assert_eq!(clocks.jump_ms(now_ms + ran + step, boot_ms + ran), step.max(0));
-        // Noted anew, it is as it should be; and a clock that was set back may come right again.
+        // Once noted again, the clock is right, and one that is set back may catch up again.
         clocks.note(now_ms + ran + step, boot_ms + ran);
         prop_assert_eq!(clocks.jump_ms(now_ms + ran + step, boot_ms + ran), 0);
         prop_assert_eq!(clocks.jump_ms(now_ms + ran, boot_ms + ran), 0);
@@ -190,7 +192,7 @@ fn marks_change_hands() {
     assert_eq!(of_eight.mark_ms(LaneName::Primary), None, "7's mark");
     of_eight.publish(LaneName::Primary, 2000);
     assert_eq!(of_seven.mark_ms(LaneName::Primary), None, "8's mark");
-    // Who comes back is another.
+    // An owner that comes back has a new version.
     assert!(published.claim(8, 7));
     published.of(7).unwrap().publish(LaneName::Primary, 3000);
     assert_eq!(of_seven.mark_ms(LaneName::Primary), None);

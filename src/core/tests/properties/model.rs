@@ -1,7 +1,8 @@
-//! The generator as its description reads, with none of its tricks: a (tick, sequence) pair per lane, i128, no bits.
+//! Models the generator as it is described, without its tricks: a (tick, sequence) pair per lane,
+//! i128, no bits.
 //!
-//! The oracle that `generator.rs` must agree with, draw by draw. Must never call into it: its vocabulary ([`LaneRefusal`],
-//! [`Refusal`], [`LaneName`]) is all that is shared.
+//! `generator.rs` must agree with this oracle, draw by draw. The oracle must never call into it,
+//! and shares only its vocabulary ([`LaneRefusal`], [`Refusal`], [`LaneName`]).
 
 use snowflake_core::generator::{LaneRefusal, Refusal};
 use snowflake_core::identity::LaneName;
@@ -19,7 +20,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place `steps` further on, across the ends of ticks.
+    /// Returns the place `steps` further on, across the ends of ticks.
     pub fn after(self, steps: i128, spec: &Spec) -> Self {
         let size = spec.size(Field::Sequence);
         let sequence = self.sequence + steps;
@@ -27,21 +28,21 @@ impl Place {
     }
 }
 
-/// The first sequence of a tick: Fibonacci hashing into the first 1/64 of the range.
+/// Returns the first sequence of a tick: Fibonacci hashing into the first 1/64 of the range.
 pub fn start(spec: &Spec, tick: i128) -> i128 {
     let share = spec.size(Field::Sequence) / 64;
     let hash = tick * 0x9E37_79B9_7F4A_7C15 % (1 << 64);
     hash * share / (1 << 64)
 }
 
-/// The last id drawn from one lane. A lane begins as if the very first place had been drawn from it.
+/// The last id drawn from one lane. A new lane acts as if its very first place had been drawn.
 #[derive(Debug, Clone, Copy)]
 pub struct Lane {
     last: Place,
 }
 
 impl Lane {
-    /// A lane from which nothing was drawn.
+    /// Returns a lane from which nothing was drawn.
     pub fn new() -> Self {
         Self { last: Place { tick: 0, sequence: 0 } }
     }
@@ -68,7 +69,8 @@ impl Lane {
             return Err(LaneRefusal::TimeUsedUp);
         }
         if self.last.tick > limit {
-            // The wait counts from the clock + the allowance, as the decision does; people are told the whole distance.
+            // The wait counts from the clock plus the allowance, like the decision. The message
+            // states the whole distance.
             let start_ms = spec.start_ms(self.last.tick);
             return Err(LaneRefusal::Behind {
                 behind_ms: ms(start_ms - i128::from(now_ms)),
@@ -95,13 +97,13 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// A generator that has drawn nothing.
+    /// Returns a generator that has drawn nothing.
     pub fn new() -> Self {
         Self { primary: Lane::new(), backup: Lane::new() }
     }
 
-    /// Draws from the first lane that serves; else returns the refusal of the one that would serve soonest, the earlier
-    /// one if two would.
+    /// Draws from the first lane that serves. Otherwise returns the refusal of the lane that would
+    /// serve soonest, or of the earlier one of equals.
     pub fn draw(
         &mut self,
         spec: &Spec,
@@ -137,7 +139,7 @@ impl Generator {
                 }
             }
         }
-        // The sort is stable: of equal waits the earlier lane's stays first.
+        // The sort is stable, so of equal waits the earlier lane's comes first.
         refusals.sort_by_key(|(wait_ms, _)| wait_ms.unwrap_or(i64::MAX));
         Err(refusals[0].1)
     }

@@ -1,7 +1,9 @@
-//! A layout in plain arithmetic: what `layout.rs` and `id.rs` do with shifts, done with products, quotients and i128.
+//! Models a layout in plain arithmetic: with products, quotients and i128 instead of the shifts of
+//! `layout.rs` and `id.rs`.
 //!
-//! The oracle of the properties, and the strategy that makes random layouts. Shares no code with the library: calendar
-//! dates come from the `time` crate. The generator's oracle is in `model.rs`.
+//! This is the oracle of the properties, with the strategy that makes random layouts. It must share
+//! no code with the library; calendar dates come from the `time` crate. The generator's oracle is
+//! in `model.rs`.
 
 use proptest::prelude::*;
 use snowflake_core::layout::{Field, Layout};
@@ -14,7 +16,7 @@ pub const TIMESTAMPTZ_END_MS: i128 = 9_224_318_016_000_000;
 /// The first and the last millisecond of the years that the grammar can write, 0001 to 9999.
 pub const WRITABLE_MS: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
 
-/// What a line of the grammar says, whether or not it holds together.
+/// A line of the grammar, whether or not it is a valid layout.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// Fields and their widths in bits, from the high bits to the low.
@@ -28,7 +30,7 @@ pub struct Spec {
 /// A number for each field, indexed by [`place`]; 0 for a field that the layout lacks.
 pub type Numbers = [i128; 4];
 
-/// Where a field's number stands in [`Numbers`].
+/// Returns a field's index in [`Numbers`].
 pub fn place(field: Field) -> usize {
     match field {
         Field::Time => 0,
@@ -38,7 +40,7 @@ pub fn place(field: Field) -> usize {
     }
 }
 
-/// Writes an instant as RFC 3339 does, in UTC with milliseconds.
+/// Formats an instant as in RFC 3339, in UTC with milliseconds.
 pub fn rfc_3339(ms: i64) -> String {
     let instant = OffsetDateTime::UNIX_EPOCH + Duration::milliseconds(ms);
     let seconds = (instant - Duration::milliseconds(ms.rem_euclid(1000))).format(&Rfc3339).unwrap();
@@ -46,7 +48,7 @@ pub fn rfc_3339(ms: i64) -> String {
 }
 
 impl Spec {
-    /// The line of the grammar, in the form in which a layout prints itself.
+    /// Formats the line as a layout prints itself.
     pub fn text(&self) -> String {
         let fields: String = self.fields.iter().map(|(field, bits)| format!("{}:{bits} ", field.name())).collect();
         let epoch = rfc_3339(self.epoch_ms);
@@ -60,8 +62,8 @@ impl Spec {
         Layout::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    /// Says whether the line is a layout, by the rules as the documentation states them.
-    pub fn holds(&self) -> bool {
+    /// Returns whether the line is a layout, by the documented rules.
+    pub fn is_valid(&self) -> bool {
         let widths_fit = self.fields.iter().all(|(field, bits)| match field {
             Field::Time => (1..=62).contains(bits),
             _ => (1..=31).contains(bits),
@@ -78,7 +80,7 @@ impl Spec {
             && self.start_ms(self.size(Field::Time)) <= TIMESTAMPTZ_END_MS
     }
 
-    /// A tick's length in milliseconds.
+    /// Returns a tick's length in milliseconds.
     pub fn unit_ms(&self) -> i128 {
         match self.unit {
             "1ms" => 1,
@@ -89,37 +91,37 @@ impl Spec {
         }
     }
 
-    /// A field's width in bits, 0 if the layout lacks it.
+    /// Returns a field's width in bits, 0 if the layout lacks it.
     pub fn bits(&self, field: Field) -> u32 {
         self.fields.iter().find(|(other, _)| *other == field).map_or(0, |(_, bits)| *bits)
     }
 
-    /// How many numbers a field holds, 1 if the layout lacks it.
+    /// Returns how many numbers a field holds, 1 if the layout lacks it.
     pub fn size(&self, field: Field) -> i128 {
         2_i128.pow(self.bits(field))
     }
 
-    /// How many ids there are.
+    /// Returns how many ids there are.
     pub fn ids(&self) -> i128 {
         self.fields.iter().map(|(field, _)| self.size(*field)).product()
     }
 
-    /// The tick that holds an instant; negative before the epoch.
+    /// Returns the tick that holds an instant; negative before the epoch.
     pub fn tick_at(&self, ms: i128) -> i128 {
         (ms - i128::from(self.epoch_ms)).div_euclid(self.unit_ms())
     }
 
-    /// The start of a tick, in milliseconds since 1970.
+    /// Returns the start of a tick, in milliseconds since 1970.
     pub fn start_ms(&self, tick: i128) -> i128 {
         i128::from(self.epoch_ms) + tick * self.unit_ms()
     }
 
-    /// The last tick.
+    /// Returns the last tick.
     pub fn last_tick(&self) -> i128 {
         self.size(Field::Time) - 1
     }
 
-    /// Composes an id as one reads a number of mixed radix.
+    /// Composes an id, like a number of mixed radix.
     pub fn compose(&self, numbers: Numbers) -> i128 {
         self.fields.iter().fold(0, |id, (field, _)| id * self.size(*field) + numbers[place(*field)])
     }
@@ -134,13 +136,14 @@ impl Spec {
         numbers
     }
 
-    /// A field's number as the library takes it: `None` for a field that the layout lacks.
+    /// Returns a field's number as the library takes it: `None` for a field that the layout lacks.
     pub fn given(&self, field: Field, numbers: Numbers) -> Option<i64> {
         (self.bits(field) > 0).then(|| numbers[place(field)] as i64)
     }
 }
 
-/// Random layouts that hold together, of every order and shape; often all 63 bits, or all of timestamptz, are used.
+/// Random valid layouts of every order and shape. They often use all 63 bits, or all of
+/// timestamptz.
 pub fn specs() -> impl Strategy<Value = Spec> {
     specs_with_sequence(prop_oneof![1..=8_u32, 1..=31_u32])
 }
@@ -172,7 +175,8 @@ pub fn specs_with_sequence(sequence_bits: impl Strategy<Value = u32>) -> impl St
 pub fn broken_specs() -> impl Strategy<Value = Spec> {
     let field = prop::sample::select(vec![Field::Time, Field::Datacenter, Field::Worker, Field::Sequence]);
     let random = prop::collection::vec((field, 0..=70_u32), 0..=6);
-    // Near misses: a layout that holds, of which one width is changed or two fields change places.
+    // Near misses: a valid layout with two fields swapped and one width changed, unless these
+    // happen to be the same.
     let near = (specs(), any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..=64_u32).prop_map(
         |(spec, one, other, bits)| {
             let mut fields = spec.fields;
@@ -193,7 +197,7 @@ fn units() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["1ms", "10ms", "100ms", "1s"])
 }
 
-/// Instants that the grammar can write: of our days, of any year, and the outermost.
+/// Instants that the grammar can write: of recent years, of any year, and the outermost.
 pub fn epochs_ms() -> impl Strategy<Value = i64> {
     prop_oneof![
         (0..=63_i64).prop_map(|year| year * 31_556_952_000),
@@ -204,7 +208,7 @@ pub fn epochs_ms() -> impl Strategy<Value = i64> {
     ]
 }
 
-/// A number from 0 to `max`, often one of the two.
+/// A number from 0 to `max`, often one of these two.
 pub fn up_to(max: i128) -> impl Strategy<Value = i128> {
     prop_oneof![1 => Just(0), 1 => Just(max), 4 => 0..=max]
 }

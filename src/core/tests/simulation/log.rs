@@ -1,7 +1,8 @@
-//! The write-ahead log of a simulated server, and what its databases hold: the log's records, applied in order.
+//! Simulates a server's write-ahead log, and what its databases hold: the log's records, applied in
+//! order.
 //!
-//! A crash keeps a prefix between what is flushed and what is inserted; a standby, a backup and a recovery to a point in
-//! time hold a prefix of what is flushed.
+//! A crash keeps a prefix of the log, at least as far as it is flushed. A standby, a backup and a
+//! recovery to a point in time hold a prefix of what is flushed.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -9,32 +10,32 @@ use std::rc::Rc;
 use snowflake_core::identity::LaneName;
 use snowflake_core::mark::{Stored, Value};
 
-/// An id, and what the checks want to know of it.
+/// An id, and what the checks need to know of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Id {
     pub id: i64,
     pub lane: LaneName,
-    /// Datacenter and worker.
+    /// Its datacenter and worker numbers.
     pub numbers: (Option<u32>, Option<u32>),
-    /// The layout's fingerprint.
+    /// Its layout's fingerprint.
     pub layout: i64,
-    /// What the server's numbers were, as the database stores them.
+    /// The server's numbers when it was drawn, as the database stores them.
     pub identity: i64,
     /// The end of its tick, in milliseconds since 1970.
     pub end_ms: i64,
 }
 
-/// What one database holds.
+/// The content of one database.
 #[derive(Debug, Clone)]
 pub struct Contents {
     pub stored: Stored,
-    /// The ids that were drawn in it, or restored into it, and are stored in rows.
+    /// The ids in its rows, drawn in it or restored into it.
     pub rows: Vec<Id>,
-    /// For each lane, the latest end of a row's tick that the mark has to cover.
+    /// For each lane, the latest tick end of a row, which the mark has to cover.
     pub rows_end_ms: [i64; 2],
-    /// What `snowflake_advance` has promised, and when (in events) it did.
+    /// What `snowflake_advance` has promised, and at which event.
     pub advanced: (i64, u64),
-    /// How often the extension was made: its sequences are others then.
+    /// How often the extension was created. Each time, its sequences are new ones.
     pub generation: u32,
 }
 
@@ -45,10 +46,10 @@ impl Contents {
     }
 }
 
-/// What is logged. The first number is the database's.
+/// A log record. The first number is the database's.
 #[derive(Debug, Clone)]
 pub enum Record {
-    /// The protocol stores a number. With `resets`, on purpose lower than before.
+    /// The protocol stores a number. With `resets`, it is lower than before on purpose.
     Write { database: usize, value: Value, number: i64, resets: bool },
     /// A row is committed.
     Row(usize, Id),
@@ -56,7 +57,7 @@ pub enum Record {
     Advanced(usize, (i64, u64)),
     /// CREATE DATABASE, perhaps from a template.
     NewDatabase(Option<usize>),
-    /// DROP EXTENSION and CREATE EXTENSION. What was drawn before is no longer promised anything.
+    /// DROP EXTENSION and CREATE EXTENSION. Promises about earlier ids end here.
     NewExtension(usize),
     /// The rows of a dump are restored, after its numbers were written.
     Restored(usize, Rc<Contents>),
@@ -108,19 +109,19 @@ fn apply(databases: &mut Vec<Contents>, record: &Record) {
     }
 }
 
-/// A server's log, and its databases after all of it and after what is flushed.
+/// A server's log, and its databases: after all of it, and after what is flushed.
 #[derive(Debug, Default)]
 pub struct Log {
     records: Vec<Record>,
     flushed: usize,
     pub present: Vec<Contents>,
     pub durable: Vec<Contents>,
-    /// Where a dump is being restored: no promise holds for a copy that ends there.
+    /// The spans in which a dump is restored. No promise holds for a copy that ends there.
     restores: Vec<Range<usize>>,
 }
 
 impl Log {
-    /// The log up to `end`, in a data directory of its own.
+    /// Copies the log up to `end` into a new data directory.
     pub fn copy(&self, end: usize) -> Self {
         let end = self.restores.iter().find(|range| range.contains(&end)).map_or(end, |range| range.end);
         let restores = self.restores.iter().filter(|range| range.end <= end).cloned().collect();
@@ -131,12 +132,12 @@ impl Log {
         copy
     }
 
-    /// How many records there are.
+    /// Returns how many records there are.
     pub fn inserted(&self) -> usize {
         self.records.len()
     }
 
-    /// How many of them are durable.
+    /// Returns how many of them are durable.
     pub fn flushed(&self) -> usize {
         self.flushed
     }
@@ -160,7 +161,7 @@ impl Log {
         self.present.clone_from(&self.durable);
     }
 
-    /// Says that a dump was being restored since the log ended at `begin`.
+    /// Notes that a dump was restored since the log ended at `begin`.
     pub fn restored(&mut self, begin: usize) {
         self.restores.push(begin + 1..self.records.len());
     }

@@ -1,4 +1,5 @@
-//! Random numbers that are the same for the same seed, on every machine and with every version of every library.
+//! Makes random numbers that depend on the seed alone, on every machine and with every version of
+//! every library.
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
@@ -8,7 +9,7 @@ use std::ops::RangeInclusive;
 pub struct Random(Cell<u64>);
 
 impl Random {
-    /// The numbers of a seed.
+    /// Returns the generator for a seed.
     pub fn new(seed: u64) -> Self {
         Self(Cell::new(seed.wrapping_mul(0xD134_2543_DE82_EF95)))
     }
@@ -21,28 +22,28 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub fn below(&self, end: usize) -> usize {
-        // The high bits of a product: no division.
+        // The high bits of a product are as good as a remainder, and need no division.
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times`.
     pub fn one_in(&self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// A number of the range.
+    /// Returns a number of the range.
     pub fn of(&self, range: RangeInclusive<i64>) -> i64 {
         range.start() + self.below((range.end() - range.start() + 1) as usize) as i64
     }
 
-    /// One of the choices.
+    /// Returns one of the choices.
     pub fn pick<T: Copy>(&self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
-    /// One of the choices, each as often as its weight says.
+    /// Returns one of the choices, each as often as its weight says.
     pub fn weighed<T: Copy>(&self, choices: &[(usize, T)]) -> T {
         let mut at = self.below(choices.iter().map(|(weight, _)| weight).sum());
         for (weight, choice) in choices {

@@ -1,4 +1,4 @@
-//! What happens to the servers, and what must hold whatever happens.
+//! The events that happen to the servers, and what must hold whatever happens.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,92 +15,99 @@ use crate::random::Random;
 use crate::server::{Config, DATACENTER, MOST_DATABASES, Server, Shared};
 use crate::session::{Failure, Session};
 
-/// What is promised.
+/// A promise of the extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarantee {
-    /// One running server never issues an id twice; nor does one after the other from the same data directory, whose clock is
-    /// never set back.
+    /// One running server never issues an id twice. Nor do its successors on the same data
+    /// directory, if their clock is never set back.
     G0,
-    /// No id is drawn that the copy holds; in every prefix of the log, the mark covers every row.
+    /// No id is drawn that the copy holds. In every prefix of the log, the mark covers every row.
     G1,
-    /// After a crash, no id is drawn that a client has seen. On a copy, none that its mark had covered.
+    /// After a crash, no id is drawn that a client has seen. A copy draws none that its mark has
+    /// covered.
     G2,
-    /// A standby that is promoted after its primary has died, and whose clock is not behind, draws no id that the primary has
-    /// drawn, in whichever database, whatever had arrived.
+    /// A standby that is promoted after its primary has died, with a clock that is not behind,
+    /// draws no id that the primary has drawn. This holds for every database, whatever the standby
+    /// had received.
     Failover,
-    /// When an id is drawn, a mark at or after the end of its tick is flushed (I3).
+    /// When an id is drawn, a mark at or after the end of its tick has been flushed (I3).
     Flushed,
-    /// An id is greater than all of the same numbers that must not come again.
+    /// An id is greater than all ids with the same numbers that must not come again.
     Order,
-    /// No id at or below one that was given to `snowflake_advance` is drawn.
+    /// No id is drawn at or below one that was passed to `snowflake_advance`.
     Advance,
-    /// An id that `snowflake_advance` is given lies no further ahead of the clock than that may jump, unless it is forced.
+    /// An id that is passed to `snowflake_advance` lies no further ahead of the clock than the
+    /// clock may jump, unless it is forced.
     Ahead,
     /// The mark is reset only with another number, and before it is in use.
     Reset,
-    /// Nothing is drawn with another layout than before.
+    /// No id is drawn with another layout than before.
     Layout,
-    /// With a right clock nobody is refused, nobody waits longer than the mark runs ahead, and it does not run away.
+    /// With a right clock, no session is refused or waits longer than the mark runs ahead, and the
+    /// mark does not run away.
     Bounded,
 }
 
-/// What a simulation does wrong on purpose, to show that the checks see it.
+/// What a simulation does wrong on purpose, to show that the checks notice it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
-    /// What is flushed is not durable.
+    /// A flush makes nothing durable.
     NoFlush,
-    /// What is written reaches the log after the mark is published.
+    /// A written mark reaches the log after it is published.
     LateLog,
     /// A draw does not look at the mark.
     NoLimit,
-    /// What is written does not run ahead.
+    /// A written mark does not run ahead.
     NoLookAhead,
     /// The first read after a start finds no marks.
     NothingStored,
-    /// The numbers stored are the server's own, always; for a reset, there are none.
+    /// The stored numbers always equal the server's own; for a reset, there are none.
     NoIdentity,
-    /// The layout stored is always the server's own.
+    /// The stored layout always equals the server's own.
     NoLayout,
-    /// Each backend has a generator of its own.
+    /// Each backend has its own generator.
     OwnGenerator,
-    /// The lock keeps nobody out.
+    /// The lock keeps no session out.
     NoLock,
-    /// Nobody looks at what a restored dump has written.
+    /// No session checks what a restored dump has written.
     NoRecheck,
     /// Published marks survive a crash.
     MarksSurvive,
-    /// A generator begins anew after a start.
+    /// A generator starts from nothing, and does not follow its predecessor.
     NothingFollows,
-    /// It follows its predecessor when shared memory is made, though that may be long before a promotion.
+    /// A generator follows its predecessor when shared memory is created, which may be long before
+    /// a promotion.
     FollowsAtStart,
-    /// What is written runs too far ahead.
+    /// A written mark runs too far ahead.
     TooFarAhead,
     /// Each advance is forced.
     AlwaysForced,
 }
 
-/// Several servers, and everything that is random about them.
+/// Several servers, and everything about them that is random.
 pub struct World {
     pub random: Random,
     pub lie: Option<Lie>,
-    /// Whether all clocks are right, always.
+    /// Whether all clocks are always right.
     pub right_clock: bool,
     pub max_borrow_ms: i64,
     pub max_clock_jump_ms: i64,
-    /// What was found to be wrong.
+    /// The promises that were found broken.
     pub broken: RefCell<Vec<(Guarantee, String)>>,
-    /// How often what happened.
+    /// How often each event happened.
     pub counts: RefCell<BTreeMap<&'static str, u64>>,
     tells: bool,
-    /// The layout of the servers, and the one that they are given by mistake.
+    /// The servers' layout, and the one that they get by mistake.
     layouts: [Layout; 2],
     servers: RefCell<Vec<Rc<Server>>>,
-    /// What the servers' worker numbers are taken from: they change when a mark is reset, and never come back.
+    /// The base of the servers' worker numbers. They change when a mark is reset, and are never
+    /// used again.
     first_worker: Cell<i64>,
     dump: RefCell<Option<Rc<Contents>>>,
-    /// Server and database into which a dump is being restored: nobody draws there, and nothing crashes.
+    /// The server and database into which a dump is being restored: no session draws there, and
+    /// nothing crashes.
     restoring: Cell<Option<(usize, usize)>>,
-    /// The right time, in milliseconds since 1970. Also the time since boot.
+    /// The right time, in milliseconds since 1970, which also serves as the time since boot.
     time_ms: Cell<i64>,
     events: Cell<u64>,
     depth: Cell<u32>,
@@ -119,7 +126,7 @@ const LAYOUTS: [&str; 7] = [
 const DAY_MS: i64 = 86_400_000;
 
 impl World {
-    /// The world of a seed. With `tells`, it says what happens.
+    /// Returns the world of a seed. With `tells`, it reports what happens.
     pub fn new(seed: u64, lie: Option<Lie>, tells: bool) -> Self {
         let random = Random::new(seed);
         let layouts = [(); 2].map(|()| Layout::parse(random.pick(&LAYOUTS)).unwrap());
@@ -143,7 +150,7 @@ impl World {
         }
     }
 
-    /// Lets it happen.
+    /// Runs the history.
     pub fn run(&self) {
         self.tell(|| {
             let Self { layouts, right_clock, max_borrow_ms, .. } = self;
@@ -160,7 +167,7 @@ impl World {
         }
     }
 
-    /// Says what happens, in a replay.
+    /// Reports what happens, in a replay.
     pub fn tell(&self, what: impl FnOnce() -> String) {
         if self.tells {
             println!("{:>7} {}{}", self.events.get(), "  ".repeat(self.depth.get() as usize), what());
@@ -182,7 +189,7 @@ impl World {
         *self.counts.borrow_mut().entry(what).or_default() += 1;
     }
 
-    /// The next event's number.
+    /// Returns the next event's number.
     pub fn event(&self) -> u64 {
         self.events.set(self.events.get() + 1);
         self.events.get()
@@ -225,7 +232,7 @@ impl World {
         };
         type Action = fn(&World, &Rc<Server>);
         if server.is_standby() {
-            // It cannot write, so nothing is drawn there.
+            // A standby cannot write, so it draws nothing.
             let lose_primary: Action = |world, standby| {
                 let original = standby.standby_of.borrow().clone();
                 original.iter().for_each(|original| world.fail_over(original));
@@ -254,7 +261,8 @@ impl World {
         self.random.weighed(&actions)(self, &server);
     }
 
-    /// Whether a server is there: not dead for good, nor left out of the rest of the history.
+    /// Returns whether a server is still part of the history: neither dead for good nor dropped
+    /// from it.
     fn has(&self, server: &Rc<Server>) -> bool {
         self.servers.borrow().iter().any(|one| Rc::ptr_eq(one, server))
     }
@@ -366,7 +374,7 @@ impl World {
         }
     }
 
-    /// Checks that the log up to here, of which any copy may hold no more, has a mark for every row in it.
+    /// Checks that the log up to here has a mark for every row in it, because a copy may end here.
     pub fn check_prefix(&self, server: &Server, database: usize) {
         let log = server.log.borrow();
         let contents = &log.present[database];
@@ -386,10 +394,11 @@ impl World {
         }
     }
 
-    /// Checks that a mark that is written does not run away from the clock.
+    /// Checks that a written mark does not run away from the clock.
     pub fn check_bounded(&self, session: &Session<'_>, mark_ms: i64) {
         let now_ms = session.server.now_ms(self.time_ms());
-        // A server that has the wrong layout by mistake may write what one with the right layout had stored.
+        // A server that has the wrong layout by mistake may write what a server with the right
+        // layout has stored.
         let unit_ms = self.layouts[0].unit().ms().max(self.layouts[1].unit().ms());
         let bound_ms = MARK_AHEAD_MS + self.max_borrow_ms + unit_ms;
         if self.right_clock && mark_ms - now_ms > bound_ms {
@@ -399,7 +408,7 @@ impl World {
         }
     }
 
-    /// Commits a row. Whether it is flushed is the client's choice (`synchronous_commit`).
+    /// Commits a row. The client chooses whether it is flushed (`synchronous_commit`).
     fn commit(&self, server: &Rc<Server>) {
         let shared = server.shared();
         let (database, id) = {
@@ -428,7 +437,7 @@ impl World {
         log.flush(end);
     }
 
-    /// What the log writer does.
+    /// Flushes some of the log, like the log writer.
     fn flush_some(&self, server: &Rc<Server>) {
         let mut log = server.log.borrow_mut();
         let end = self.random.of(log.flushed() as i64..=log.inserted() as i64);
@@ -461,7 +470,7 @@ impl World {
             let seen = server.seen.borrow();
             let drawn = &seen[self.random.below(seen.len())];
             let offset_ms = match self.random.below(4) {
-                // Right again, or to where ids were drawn.
+                // The clock becomes right again, or goes to where ids were drawn.
                 0 => 0,
                 1 if !drawn.is_empty() => drawn[self.random.below(drawn.len())].end_ms - 1 - self.time_ms(),
                 _ => server.offset_ms.get() + self.random.weighed(&steps),
@@ -479,7 +488,7 @@ impl World {
         let session = Session::new(self, server, database);
         let layout = session.config.layout;
         let now_ms = server.now_ms(self.time_ms());
-        // As far ahead as is permitted, and a little further, which one tick is.
+        // As far ahead as is permitted, or a little further: by one tick.
         let most_ms = if self.max_clock_jump_ms > 0 { self.max_clock_jump_ms } else { DAY_MS };
         let beyond_ms = most_ms + layout.unit().ms();
         let ahead_ms =
@@ -512,14 +521,14 @@ impl World {
                     format!("it is advanced to {end_ms}, which is further ahead of the clock than {most_ms} ms")
                 });
             }
-            // It has flushed what it has promised.
+            // The statement has flushed what it promises.
             server.log.borrow_mut().insert(Record::Advanced(database, (end_ms, self.event())));
             self.check_prefix(server, database);
             self.flush_all(server);
         }
     }
 
-    /// A configuration as before, or another.
+    /// Returns the configuration as before, or another one.
     fn any_config(&self, before: Config) -> Config {
         let layout = if self.random.one_in(12) { self.layouts[1] } else { self.layouts[0] };
         let first = self.first_worker.get();
@@ -528,7 +537,7 @@ impl World {
         if before.layout == layout && self.random.one_in(2) {
             return before;
         }
-        // Mostly between a backup worker and the worker of the same number.
+        // Mostly alternates between a backup worker and a worker with the same number.
         let (worker, backup) = self.random.weighed(&[
             (1, (first, false)),
             (3, (first, true)),
@@ -543,7 +552,7 @@ impl World {
         let now_ms = server.now_ms(self.time_ms());
         let shared = Shared::new(Generator::new());
         match self.lie {
-            // It counts as done, though nothing is raised.
+            // Following counts as done, although no lane is raised.
             Some(Lie::NothingFollows) => shared.generator.follow(&layout, i64::MIN, 0),
             Some(Lie::FollowsAtStart) => shared.generator.follow(&layout, now_ms, self.max_borrow_ms),
             _ => {}
@@ -568,7 +577,7 @@ impl World {
         self.tell(|| format!("server {} starts at {now_ms}: {:?}", server.number, server.config.get()));
     }
 
-    /// The server crashes, or one of its backends, and recovers what is in its log.
+    /// Crashes the server, or one of its backends; it recovers from its log.
     fn crash(&self, server: &Rc<Server>) {
         let depth = self.depth.get();
         self.count(if depth > 0 { "crash within a statement" } else { "crash" });
@@ -576,12 +585,12 @@ impl World {
         let end = {
             let log = server.log.borrow();
             let (flushed, inserted) = (log.flushed(), log.inserted());
-            // Often all that is not flushed is lost.
+            // Often everything that is not flushed is lost.
             if self.random.one_in(2) { flushed } else { self.random.of(flushed as i64..=inserted as i64) as usize }
         };
         server.log.borrow_mut().crash(end);
         self.tell(|| format!("server {} crashes, and keeps {end} records of its log", server.number));
-        // After the crash of a backend, the postmaster goes on with the settings it has.
+        // After a backend's crash, the postmaster keeps its settings.
         if self.random.one_in(4) {
             server.config.set(self.any_config(server.config.get()));
         }
@@ -625,7 +634,7 @@ impl World {
         servers.push(server);
     }
 
-    /// A prefix of a server's log, and the ids that its marks cover.
+    /// Returns a prefix of a server's log, and the ids that its marks cover.
     fn any_prefix(&self, original: &Server) -> (Log, Vec<Vec<Id>>) {
         let log = original.log.borrow();
         let first = log.flushed().min(2);
@@ -636,15 +645,15 @@ impl World {
         (copy, seen)
     }
 
-    /// The settings and the clock of a copy: those of the original, or others.
+    /// Returns the settings and the clock of a copy: those of the original, or others.
     fn of_a_copy(&self, original: &Server) -> (Config, i64) {
         let offset_ms = if self.right_clock { 0 } else { self.random.pick(&[0, 0, -5, -800, -3_600_000, 3_600_000]) };
         let config = if self.random.one_in(2) { original.config.get() } else { self.any_config(original.config.get()) };
         (config, offset_ms)
     }
 
-    /// A base backup, or a recovery to a point in time: it holds a prefix of the log. The original may go on; but between the
-    /// two nothing is promised.
+    /// Makes a base backup, or recovers to a point in time: the copy holds a prefix of the log. The
+    /// original may go on, but nothing is promised between the two.
     fn copy(&self, original: &Rc<Server>) {
         let (copy, seen) = self.any_prefix(original);
         self.tell(|| format!("server {} is copied, {} records of its log", original.number, copy.inserted()));
@@ -653,7 +662,7 @@ impl World {
         self.add_server(copy, config, offset_ms, seen, None);
     }
 
-    /// A standby starts, perhaps long before it is promoted: its shared memory is that old.
+    /// Starts a standby, perhaps long before its promotion. Its shared memory is as old as that.
     fn add_standby(&self, original: &Rc<Server>) {
         let (copy, seen) = self.any_prefix(original);
         self.tell(|| format!("server {} gets a standby", original.number));
@@ -662,7 +671,7 @@ impl World {
         self.add_server(copy, config, offset_ms, seen, Some(original.clone()));
     }
 
-    /// A standby becomes a primary of its own, wherever its log ends, beside the server that it got that from.
+    /// Promotes a standby to a primary of its own, beside its original. Its log may end anywhere.
     fn promote(&self, standby: &Rc<Server>) {
         let Some(original) = standby.standby_of.take() else { return };
         let (log, seen) = self.any_prefix(&original);
@@ -672,7 +681,8 @@ impl World {
         self.flush_all(standby);
     }
 
-    /// A server dies, and after it its standby, if it has one, is promoted: at once, as the load goes on.
+    /// Ends a server for good, and promotes its standby, if it has one: at once, while the load
+    /// goes on.
     fn fail_over(&self, original: &Rc<Server>) {
         let is_standby =
             |server: &&Rc<Server>| server.standby_of.borrow().as_ref().is_some_and(|of| Rc::ptr_eq(of, original));
@@ -692,7 +702,7 @@ impl World {
         issued.extend(&*original.predecessors_issued.borrow());
         issued.extend(&*original.ever_issued.borrow());
         drop(issued);
-        // From here on its clock is to be compared with that of the server that has died.
+        // From here on, its clock is compared with that of the dead server.
         standby.latest_ms.set(original.latest_ms.get());
         standby.went_back.set(false);
         self.pass(self.random.weighed(&[(4, 0), (2, 1), (2, 30), (2, 400), (1, 2000)]));
@@ -715,7 +725,7 @@ impl World {
         seen.push(of_template.unwrap_or_default());
     }
 
-    /// DROP EXTENSION and CREATE EXTENSION: nothing is promised of what was drawn before.
+    /// Runs DROP EXTENSION and CREATE EXTENSION: promises about earlier ids end.
     fn create_extension(&self, server: &Rc<Server>) {
         let database = self.any_database(server);
         self.tell(|| format!("server {} database {database}: DROP EXTENSION, CREATE EXTENSION", server.number));
@@ -731,7 +741,7 @@ impl World {
         *self.dump.borrow_mut() = Some(Rc::new(server.log.borrow().present[database].clone()));
     }
 
-    /// Restores a dump: into a new database, or into one that has drawn.
+    /// Restores a dump into a new database, or into one that has drawn.
     fn restore(&self, server: &Rc<Server>) {
         let Some(dump) = self.dump.borrow().clone() else { return };
         let database = if self.random.one_in(2) && server.databases() < MOST_DATABASES {
@@ -741,7 +751,7 @@ impl World {
         } else {
             let database = self.any_database(server);
             let stored = server.log.borrow().present[database].stored;
-            // What is set to what it was cannot be told from what was not set.
+            // A value that is set to what it was looks as if it was not set.
             let told = |lane| dump.stored.marks_ms[lane as usize] != stored.marks_ms[lane as usize];
             let holds = LaneName::ALL.into_iter().all(told);
             if !holds || dump.stored.layout.is_some_and(|layout| stored.layout != Some(layout)) {
@@ -766,7 +776,7 @@ impl World {
         self.check_prefix(server, database);
     }
 
-    /// `snowflake_reset_mark`, as the README says and as it does not.
+    /// Runs `snowflake_reset_mark`, as the README says, or wrongly.
     fn reset(&self, server: &Rc<Server>) {
         let config = server.config.get();
         if self.layouts.iter().any(|layout| layout.max_of(Field::Worker).is_none()) {
@@ -774,7 +784,7 @@ impl World {
         }
         let properly = self.random.one_in(3) && self.first_worker.get() < 10;
         if properly {
-            // Never used before by any server, and from now on by this one alone.
+            // No server has used this number before, and only this one will.
             self.first_worker.set(self.first_worker.get() + 3);
             *self.servers.borrow_mut() = vec![server.clone()];
             *self.dump.borrow_mut() = None;
@@ -786,7 +796,7 @@ impl World {
         }
         let database = self.any_database(server);
         let before = server.log.borrow().present[database].stored.identity;
-        // With other numbers, only those that were never used are safe.
+        // Among other numbers, only those that were never used are safe.
         if !properly && !before.is_some_and(|code| overlaps(code, &server.config.get())) {
             return;
         }
@@ -806,7 +816,7 @@ impl World {
     }
 }
 
-/// Whether a server draws with a number of those stored.
+/// Returns whether a server draws with one of the stored numbers.
 fn overlaps(code: i64, config: &Config) -> bool {
     let stored = Config { worker: code >> 32, backup: code & 1 == 1, ..*config };
     let datacenter = config.layout.max_of(Field::Datacenter).map_or(0, |_| DATACENTER);
@@ -814,11 +824,11 @@ fn overlaps(code: i64, config: &Config) -> bool {
         && stored.workers().into_iter().any(|worker| config.workers().contains(&worker))
 }
 
-/// The ids that a copy's marks cover.
+/// Returns the ids that a copy's marks cover.
 fn covered(contents: &Contents, seen: &[Id]) -> Vec<Id> {
     let marks_ms = contents.stored.marks_ms;
     let covers = |id: &&Id| {
-        // With other numbers, a mark is about other ids.
+        // A mark with other numbers is about other ids.
         let same = contents.stored.identity == Some(id.identity);
         let mark_ms = if same { marks_ms[id.lane as usize] } else { marks_ms[0].min(marks_ms[1]) };
         id.end_ms <= mark_ms
