@@ -1,5 +1,5 @@
-# A table of contents: each target is one step of what tools/ does.
-# PG_CONFIG picks the PostgreSQL. It is read when a target runs, since it may only come into being during `make setup`.
+# Each target runs one of the tools in tools/. PG_CONFIG picks the PostgreSQL; it is read when a
+# target runs, because `make setup` may install it first.
 
 PG_CONFIG ?= pg_config
 SKIPS ?= allowed
@@ -29,7 +29,7 @@ help:
 setup:
 	@tools/setup
 
-# Without what only tests need.
+# Installs nothing for tests alone.
 setup-build:
 	@tools/setup build
 
