@@ -235,10 +235,10 @@ fn has_default_privileges(function: pg_sys::Oid) -> bool {
     }
 }
 
-/// Returns whether a table is organized by `function`, which is `snowflake_timestamp` or
-/// `snowflake_parse` with a layout (the others are not allowed there). That is by an index or a
-/// partition key of the table or of a part of it, or by a CHECK constraint of an inheritance child,
-/// by which the planner excludes it.
+/// Returns whether a table is organized by `function`: `snowflake_timestamp` or `snowflake_parse`
+/// with a layout (the others are not allowed there). Either an index or a partition key of the
+/// table or of a part of it uses the function, or the CHECK constraint of an inheritance child
+/// does, by which the planner excludes that child.
 pub fn is_organized_by(table: pg_sys::Oid, function: pg_sys::Oid, functions: &Functions) -> bool {
     if let Some(organized) = ORGANIZED.lock().as_ref() {
         return organized.contains(&(function, table));
@@ -269,7 +269,7 @@ fn tables_organized_by(function: pg_sys::Oid) -> HashSet<pg_sys::Oid> {
             found.extend(children.flat_map(|table| parents(table.number)));
         }
     }
-    // All that they are a part of are organized too, perhaps in more than one way.
+    // Tables that contain them are organized too. There may be several paths to one.
     let mut tables = HashSet::new();
     while let Some(table) = found.pop() {
         if tables.insert(table) {

@@ -144,7 +144,7 @@ fn settings() -> impl Iterator<Item = &'static pg_sys::config_generic> {
 /// value of a name counts. `None` if they cannot be read, because then no server starts.
 pub fn in_files(prefix: &str) -> Option<Vec<Given>> {
     let mut found = Vec::new();
-    // SAFETY: a variable of this process, which has one thread; it is set since the start.
+    // SAFETY: a variable of this process, which has one thread; it is set at the start.
     let main = unsafe { pg_sys::ConfigFileName };
     for (path, must_exist) in [(main.cast_const(), true), (AUTO.as_ptr(), false)] {
         // SAFETY: called as PostgreSQL itself reads its files, in a process whose directory is the

@@ -156,7 +156,7 @@ pub fn number(value: &CStr) -> Option<c_int> {
     let mut number = NOT_SET;
     // SAFETY: reads a text and writes a number; raises nothing. A hint is not asked for.
     let is_number = unsafe { pg_sys::parse_int(value.as_ptr(), &raw mut number, 0, ptr::null_mut()) };
-    // PostgreSQL refuses a number below that by its range.
+    // PostgreSQL refuses a number below this range.
     is_number.then_some(number).filter(|number| *number >= NOT_SET)
 }
 

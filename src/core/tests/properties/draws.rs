@@ -407,7 +407,7 @@ proptest! {
     }
 
     #[test]
-    fn with_nothing_to_borrow_every_step_back_is_a_rollback(
+    fn without_borrowing_every_step_back_is_a_rollback(
         (spec, before) in specs().prop_flat_map(|spec| (Just(spec.clone()), up_to(spec.last_tick() - 1))), back: Index,
     ) {
         let layout = spec.layout();

@@ -257,7 +257,7 @@ fn a_check_symbol_is_refused_and_so_is_u() {
 }
 
 #[test]
-fn a_character_that_would_not_be_seen_is_named_by_its_number() {
+fn an_invisible_character_is_named_by_its_number() {
     for (character, name) in [
         ('!', "character \"!\""),
         ('\u{e9}', "character \"\u{e9}\""),
@@ -277,7 +277,7 @@ fn a_character_that_would_not_be_seen_is_named_by_its_number() {
 }
 
 #[test]
-fn an_encoding_goes_by_its_name_alone() {
+fn an_encoding_is_found_only_by_its_exact_name() {
     for encoding in Encoding::ALL {
         assert_eq!(Encoding::parse(encoding.name()), Ok(encoding));
     }

@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_no_id_of_the_layout_is_refused(spec in specs(), far: i64) {
+    fn a_number_that_is_not_an_id_of_the_layout_is_refused(spec in specs(), far: i64) {
         let layout = spec.layout();
         let max = (spec.ids() - 1) as i64;
         for id in [-1, i64::MIN, 0, max, max.saturating_add(1), i64::MAX, far] {

@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn the_first_second_is_used_up_likewise(part_ms in 0..1000_i64, worker in 0..HALF) {
+    fn the_first_second_is_used_up_the_same_way(part_ms in 0..1000_i64, worker in 0..HALF) {
         check(0, part_ms, worker, 2)?;
     }
 

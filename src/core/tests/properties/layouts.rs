@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(config(2000))]
 
     #[test]
-    fn a_layout_is_read_back_from_its_print(spec in specs()) {
+    fn a_layout_is_read_back_from_what_it_prints(spec in specs()) {
         let text = spec.text();
         let layout = spec.layout();
         let print = layout.to_string();
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn a_layout_says_of_itself_what_its_line_says(spec in specs()) {
+    fn a_layout_has_the_values_of_its_line(spec in specs()) {
         let layout = spec.layout();
         let mut shift: u32 = spec.fields.iter().map(|(_, bits)| bits).sum();
         let fields: Vec<_> = layout.fields().collect();

@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn servers_overlap_exactly_if_lanes_of_theirs_have_equal_numbers(
+    fn servers_overlap_exactly_if_two_of_their_lanes_have_equal_numbers(
         ((one, datacenter, workers), (other, other_datacenter, other_workers)) in specs()
             .prop_map(|mut spec| {
                 // Few numbers, so that they are often equal.
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn a_published_mark_is_half_as_far_for_those_who_look_after_it(mark_ms in -1_i64 << 53..1 << 53, near in -2..=2_i64) {
+    fn a_published_mark_is_due_halfway(mark_ms in -1_i64 << 53..1 << 53, near in -2..=2_i64) {
         let published = PublishedMarks::new();
         prop_assert!(published.claim(UNCLAIMED, 7));
         let marks = published.of(7).unwrap();
