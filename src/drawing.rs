@@ -148,6 +148,6 @@ pub fn last_year(layout: &Layout) -> Option<String> {
     let end_ms = layout.last_instant_ms();
     let is_last = end_ms.saturating_sub(WallClock.now_ms()) < YEAR_MS;
     is_last.then(|| {
-        format!("the time of layout \"{}\" will be used up in less than a year, at {}", known_as(layout), Utc(end_ms))
+        format!("layout \"{}\" has no ids after {}, which is less than a year from now", known_as(layout), Utc(end_ms))
     })
 }

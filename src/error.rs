@@ -96,8 +96,8 @@ impl From<EncodingError> for Error {
 }
 
 /// What to do about too few places for databases.
-const PLACES: &str = "Raise \"snowflake_id.max_databases\" and restart the server. A database that is dropped, or whose extension is \
-                      dropped, gives its place back at once.";
+const PLACES: &str = "Raise \"snowflake_id.max_databases\" and restart the server. Dropping a database, or its \
+                      extension, frees its place at once.";
 
 /// A layout as people know it: its name if it is built in, else its text.
 pub fn known_as(layout: &Layout) -> String {
@@ -174,9 +174,9 @@ impl Reportable for IdError {
         match self {
             Self::Id { .. } => report.hint("The id may have been drawn with another layout, or by something else."),
             Self::Part { .. } => report,
-            Self::NoField { field, .. } => report.hint(format!("Give 0 as the {field}, or choose another layout.")),
-            Self::PartMissing(field) => report.hint(format!("Use the form of the function with {field}_id.")),
-            Self::NoBackup => report.hint("Switch \"snowflake_id.backup_worker\" off, or choose another layout."),
+            Self::NoField { field, .. } => report.hint(format!("Pass 0 as the {field}, or choose another layout.")),
+            Self::PartMissing(field) => report.hint(format!("Use the form of the function that takes {field}_id.")),
+            Self::NoBackup => report.hint("Turn off \"snowflake_id.backup_worker\", or choose another layout."),
             Self::Time { first_ms, last_ms, .. } => Report { sqlstate: ERRCODE_DATETIME_FIELD_OVERFLOW, ..report }
                 .detail(format!("The layout holds times from {} to {}.", Utc(*first_ms), Utc(*last_ms))),
         }
@@ -196,8 +196,8 @@ impl Reportable for EncodingError {
                 let symbols = encoding.symbols();
                 report.detail(match encoding {
                     Encoding::Base32 => format!(
-                        "The symbols are {symbols}. Lower case is read as upper case, I and L as 1, O as 0; hyphens are \
-                         ignored; there is no check symbol."
+                        "The symbols are {symbols}. Lower case is read as upper case, I and L as 1, and O as 0. \
+                         Hyphens are ignored, and there is no check symbol."
                     ),
                     Encoding::Base62 => format!("The symbols are {symbols}."),
                 })
@@ -227,14 +227,15 @@ impl Reportable for Error {
             Self::Layout(error) => error.report(),
             Self::Id(error) => error.report(),
             Self::Encoding(error) => error.report(),
-            Self::LayoutRefused(text) => {
-                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "the server's layout is not known in this session")
-                    .detail(format!(
-                        "The client, the role or the database sets \"snowflake_id.layout\" to \"{text}\", which only the \
-                         configuration file may."
-                    ))
-                    .hint("Remove that, or give the layout as an argument.")
-            }
+            Self::LayoutRefused(text) => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "the server's layout is not known in this session",
+            )
+            .detail(format!(
+                "The client, the role or the database sets \"snowflake_id.layout\" to \"{text}\", but only \
+                 the configuration file may set it."
+            ))
+            .hint("Remove that setting, or pass the layout as an argument."),
             Self::NotPreloaded => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "snowflake_id must be loaded via \"shared_preload_libraries\"",
@@ -244,14 +245,12 @@ impl Reportable for Error {
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "parameter \"snowflake_id.datacenter_id\" is not set",
             )
-            .hint(
-                "Give the servers of each datacenter the datacenter's number, in postgresql.conf, and restart the server.",
-            ),
+            .hint("In postgresql.conf, set it to the number of this server's datacenter, and restart the server."),
             Self::NotSet(_) => {
                 Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "parameter \"snowflake_id.worker_id\" is not set")
                     .hint(
-                        "Give every primary of the fleet a number of its own, the same as its standbys', in \
-                         postgresql.conf, and restart the server.",
+                        "In postgresql.conf, set it to a number that no other primary of the fleet has, the same on \
+                         this primary and its standbys, and restart the server.",
                     )
             }
             Self::NothingDrawn => {
@@ -264,53 +263,62 @@ impl Reportable for Error {
             ),
             Self::ClockBeforeEpoch { now_ms, layout } => {
                 Report::new(ERRCODE_DATETIME_FIELD_OVERFLOW, "clock is before the layout's epoch")
-                    .detail(format!("It is {} by the clock, and the epoch is {}.", Utc(*now_ms), Utc(layout.epoch_ms())))
-                    .hint("Check the server's clock and its time synchronization, and the epoch of \"snowflake_id.layout\".")
+                    .detail(format!("The clock says {}, and the epoch is {}.", Utc(*now_ms), Utc(layout.epoch_ms())))
+                    .hint(
+                        "Check the server's clock and its time synchronization, and the epoch of \
+                         \"snowflake_id.layout\".",
+                    )
             }
             Self::TimeUsedUp(layout) => Report::new(
                 ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
-                format!("the time of layout \"{}\" is used up", known_as(layout)),
+                format!("layout \"{}\" has no ids after its last instant", known_as(layout)),
             )
             .detail(format!("Its last instant was {}.", Utc(layout.last_instant_ms())))
             .hint(
-                "Check the server's clock. If it is right, choose another layout for new ids; old ids can still be read.",
+                "Check the server's clock. If it is right, choose another layout for new ids; old ids can still be \
+                 read.",
             ),
             Self::Rollback { behind_ms, max_borrow_ms, again } => {
                 Report::new(ERRCODE_SYSTEM_ERROR, format!("clock is {behind_ms} ms behind the last id"))
                     .detail(format!(
-                        "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\"). {again}"
+                        "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\"). \
+                         {again}"
                     ))
-                    .hint(again.hint("If the clock was wrong only at the first draw after the start, restart the server. "))
+                    .hint(again.hint(
+                        "If the clock was wrong only when the server first drew an id after its start, \
+                         restart the server. ",
+                    ))
             }
             Self::BehindMark { behind_ms, mark_ms, again } => Report::new(
                 ERRCODE_SYSTEM_ERROR,
-                format!("clock is {behind_ms} ms behind the last id that can have been drawn"),
+                format!("clock is {behind_ms} ms behind the last id that may have been drawn"),
             )
             .detail(format!("Ids of this database may carry times up to {}. {again}", Utc(*mark_ms)))
             .hint(again.hint("")),
             Self::Jumped { jump_ms, max_ms } => {
                 Report::new(ERRCODE_SYSTEM_ERROR, format!("clock jumped ahead by {jump_ms} ms"))
                     .detail(format!(
-                        "Since this server last logged a mark it may jump by up to {max_ms} ms (\"snowflake_id.max_clock_jump\")."
+                        "The server accepts a jump of up to {max_ms} ms since it last logged a mark \
+                         (\"snowflake_id.max_clock_jump\")."
                     ))
                     .hint(
-                        "Check the server's clock. If it is right now, and was wrong before, restart the server or raise \
-                         \"snowflake_id.max_clock_jump\".",
+                        "Check the server's clock. If it is right now and was wrong before, restart the server or \
+                         raise \"snowflake_id.max_clock_jump\".",
                     )
             }
             Self::FarAhead { id_ms, now_ms, most_ms } => Report::new(
                 ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("id of {} is too far ahead of the clock", Utc(*id_ms)),
+                format!("id with time {} is too far ahead of the clock", Utc(*id_ms)),
             )
             .detail(format!(
-                "The clock says {}; an advance may lead up to {most_ms} ms ahead of it (\"snowflake_id.max_clock_jump\", or a \
-                 day where that is 0).",
+                "The clock says {}; an advance may go up to {most_ms} ms ahead of it \
+                 (\"snowflake_id.max_clock_jump\", or one day if that is 0).",
                 Utc(*now_ms)
             ))
             .hint(format!(
-                "Look for a value that is not an id of this layout, and check the server's clock. If the id is meant, call \
-                 snowflake_advance(id, true): no id is then drawn in this database until the clock has passed {}, and neither \
-                 a rollback nor a restart undoes that.",
+                "Check that the value is an id of this layout, and check the server's clock. To advance anyway, call \
+                 snowflake_advance(id, true). This database then draws no ids until the clock has passed {}, and \
+                 neither a rollback nor a restart undoes that.",
                 Utc(*id_ms)
             )),
             Self::OtherLayout { stored, layout } => Report::new(
@@ -322,33 +330,34 @@ impl Reportable for Error {
                 None => format!("They were drawn with a layout that is not built in (fingerprint {stored:016x})."),
             })
             .hint(
-                "Set \"snowflake_id.layout\" to that layout and restart the server, or give the layout as an argument to \
-                 read ids. To change the layout for good, call snowflake_accept_layout().",
+                "Set \"snowflake_id.layout\" to that layout and restart the server, or pass the layout as an \
+                 argument to read ids. To change the layout for good, call snowflake_accept_layout().",
             ),
             Self::MarkInUse => {
                 Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "cannot reset a mark that is in use")
-                    .detail("Ids are drawn in this database, up to that mark.")
+                    .detail("This database draws ids up to that mark.")
                     .hint(
                         "Give the server a number that no server of the fleet has had, restart it, and call \
-                         snowflake_reset_mark() before anything is drawn.",
+                         snowflake_reset_mark() before it draws an id.",
                     )
             }
             Self::SameNumber => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "cannot reset the mark of a server whose number has not changed",
             )
-            .detail("Ids of this database carry a number with which this server draws, and could come again.")
+            .detail("Ids of this database carry a number that this server draws with, so it could draw them again.")
             .hint(
-                "Set \"snowflake_id.worker_id\" to a number that no server of the fleet has had, and restart the server.",
+                "Set \"snowflake_id.worker_id\" to a number that no server of the fleet has had, and restart the \
+                 server.",
             ),
             Self::NoExtension => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-                "extension \"snowflake_id\" is not created in this database",
+                "extension \"snowflake_id\" does not exist in this database",
             )
             .hint("Use CREATE EXTENSION snowflake_id."),
             Self::TooManyDatabases(most) => Report::new(
                 ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-                format!("ids are drawn in {most} databases already, which is the limit"),
+                format!("{most} databases already draw ids, which is the limit"),
             )
             .hint(PLACES),
             // As PostgreSQL words the first two.
@@ -371,11 +380,11 @@ impl Reportable for Error {
             }
             Self::BeforeCitus => Report::new(
                 ERRCODE_WARNING,
-                "\"citus\" stands after \"snowflake_id\" in \"shared_preload_libraries\"",
+                "\"citus\" comes after \"snowflake_id\" in \"shared_preload_libraries\"",
             )
             .detail(
-                "Citus then takes the planner's hook away, by which conditions on an id's time use indexes and partitions on \
-                 ids. Ids are drawn all the same.",
+                "Citus then removes the planner hook that lets conditions on an id's time use indexes and partitions \
+                 on ids. The server still draws ids.",
             )
             .hint("Set \"shared_preload_libraries\" to 'citus,snowflake_id', in this order, and restart the server."),
         }
@@ -397,11 +406,14 @@ impl Again {
         let check = "Check the server's time synchronization, and whether \"snowflake_id.max_borrow\" was lowered or \
                      snowflake_advance() was called.";
         if self.in_ms <= Self::SOON_MS {
-            return format!("{check} To make sessions wait for the clock, set \"snowflake_id.on_rollback\" to wait.");
+            return format!(
+                "{check} To make sessions wait for the clock, set \"snowflake_id.on_rollback\" to \"wait\"."
+            );
         }
         format!(
-            "{check} {first}If ids were drawn while the clock was far ahead, or an advance went too far: give the server a \
-             number that no server of the fleet has had, restart it, and call snowflake_reset_mark() in each database."
+            "{check} {first}If ids were drawn while the clock was far ahead, or an advance went too far, give the \
+             server a number that no server of the fleet has had, restart it, and call snowflake_reset_mark() in \
+             each database."
         )
     }
 }
@@ -409,9 +421,9 @@ impl Again {
 impl fmt::Display for Again {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_never {
-            return f.write_str("By then the time of the layout is used up.");
+            return f.write_str("When the clock catches up, the layout has no ids left.");
         }
-        write!(f, "Ids are drawn again from {} on.", Utc(self.at_ms))
+        write!(f, "The server draws ids again once its clock reaches {}.", Utc(self.at_ms))
     }
 }
 

@@ -164,8 +164,8 @@ pub fn init() {
     define_number(
         c"snowflake_id.worker_id",
         c"Sets the number of this server within the layout's worker field.",
-        c"One number for a primary and its standbys, different from every other primary's of the fleet. -1 means not set: \
-          no id can be drawn then.",
+        c"A primary and its standbys share one number, which no other primary of the fleet may have. -1 means not \
+          set; no id can then be drawn.",
         &WORKER_ID,
         check_worker_id,
     );
@@ -209,8 +209,9 @@ pub fn init() {
         GucRegistry::define_int_guc(
             c"snowflake_id.max_clock_jump",
             c"Sets how far the clock may jump ahead.",
-            c"A clock that has gained more than this against the time since boot, since a mark was last logged, is refused, so \
-              that a clock that is wrong for a moment cannot push ids into the future for good. 0 permits any jump.",
+            c"If the clock has gained more than this against the time since boot since a mark was last logged, no id \
+              is drawn, so that a clock that is wrong for a moment cannot push ids into the future for good. 0 \
+              permits any jump.",
             &MAX_CLOCK_JUMP,
             0,
             i32::MAX,
@@ -222,7 +223,8 @@ pub fn init() {
         GucRegistry::define_int_guc(
             c"snowflake_id.max_databases",
             c"Sets how many databases of the server can draw ids.",
-            c"Each takes 64 bytes of shared memory. A database that is dropped, or whose extension is, does not count.",
+            c"Each takes 64 bytes of shared memory. A database that is dropped, or whose extension is dropped, does \
+              not count.",
             &MAX_DATABASES,
             1,
             MOST_DATABASES,
@@ -233,8 +235,8 @@ pub fn init() {
     define(c"snowflake_id.enable_time_pushdown", || {
         GucRegistry::define_bool_guc(
             c"snowflake_id.enable_time_pushdown",
-            c"Enables the planner to use indexes and partitions on ids for conditions on their time.",
-            c"Plans that are kept, as those of prepared statements, stay as they were made.",
+            c"Lets the planner use indexes and partitions on ids for conditions on their time.",
+            c"Plans that exist already, such as those of prepared statements, do not change.",
             &ENABLE_TIME_PUSHDOWN,
             GucContext::Userset,
             GucFlags::EXPLAIN,
@@ -487,8 +489,11 @@ fn check_all<'a>(
 /// Which layout it is that a value does not go with.
 fn layout_of(values: &Values, error: &IdError) -> String {
     let is_halved = values.backup_worker && matches!(error, IdError::Part { field: Field::Worker, .. });
-    let half =
-        if is_halved { ", and \"snowflake_id.backup_worker\" keeps the upper half of its worker numbers" } else { "" };
+    let half = if is_halved {
+        ", and \"snowflake_id.backup_worker\" reserves the upper half of its worker numbers"
+    } else {
+        ""
+    };
     format!("is \"{}\"{half}", values.shown(Setting::Layout))
 }
 
@@ -504,8 +509,8 @@ fn hint_at_start(values: &Values, error: &IdError) -> Option<String> {
 fn hint_by_layout(values: &Values, error: &IdError, next: Option<&Next>) -> String {
     let (layout, place) = (layout_of(values, error), place_of(Setting::Layout, next));
     format!(
-        "At the next start the layout {layout}{place}. For a number of another layout, change the layout first, or edit \
-         the configuration file; then restart the server."
+        "At the next start the layout {layout}{place}. To use a number that another layout has room for, change the \
+         layout first, or edit the configuration file; then restart the server."
     )
 }
 
@@ -602,9 +607,9 @@ unsafe extern "C-unwind" fn assign_max_borrow(value: c_int, _extra: *mut c_void)
         // Nothing may unwind into PostgreSQL here; a line in the log that is lost does no harm.
         let _ = catch_unwind(|| {
             log!(
-                "snowflake_id: \"snowflake_id.max_borrow\" was lowered from {before} ms to {value} ms; statements that run now go \
-                 on with the old value: do not restart the server or fail over until the last of them has ended, and {before} ms \
-                 more, or one of its databases may repeat ids of another one"
+                "snowflake_id: \"snowflake_id.max_borrow\" was lowered from {before} ms to {value} ms; running \
+                 statements keep the old value, so do not restart the server or fail over until they have ended and \
+                 {before} ms more have passed, because one database could otherwise repeat ids of another"
             );
         });
     }

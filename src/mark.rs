@@ -211,11 +211,14 @@ impl Database for Here<'_> {
                 let old = Identity::of_code(self.layout, stored).as_ref().map_or("other numbers".into(), numbers);
                 let new = drawing::current().map_or_else(|_| String::new(), |drawing| numbers(drawing.identity()));
                 let begin = Utc(mark_ms);
-                log!("snowflake_id: this database's ids were drawn with {old}; with {new} they begin after {begin}");
+                log!("snowflake_id: this database's ids were drawn with {old}; ids with {new} begin after {begin}");
             }
             Notice::SetBack { stored_ms, mark_ms } => {
                 let (stored, mark) = (Utc(stored_ms), Utc(mark_ms));
-                warning!("snowflake_id: the mark of this database was set back to {stored}; it is {mark} again");
+                warning!(
+                    "snowflake_id: the mark of this database was set back to {stored}; the server has raised it \
+                     to {mark} again"
+                );
             }
         }
     }

@@ -108,8 +108,8 @@ impl Request {
         if self.note_step_back() && shmem::is_due(Topic::ClockStepBack, MINUTE_MS) {
             let again = Utc(WallClock.now_ms().saturating_add(wait_ms));
             log!(
-                "snowflake_id: draws wait until {again}: clock is {behind_ms} ms behind the last id, or behind what \
-                 snowflake_advance() was given"
+                "snowflake_id: draws wait until {again}: clock is {behind_ms} ms behind the last id, or behind \
+                 the id given to snowflake_advance()"
             );
         }
     }

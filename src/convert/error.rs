@@ -71,41 +71,36 @@ impl Reportable for Unconvertible {
             Self::NoIds(error) => error.report(),
             Self::Isolation(level) => Report::new(
                 ERRCODE_ACTIVE_SQL_TRANSACTION,
-                format!("cannot convert a column in a transaction of isolation level \"{level}\""),
+                format!("cannot convert a column in a transaction with isolation level \"{level}\""),
             )
-            .hint("Use a transaction of isolation level READ COMMITTED."),
+            .hint("Use a transaction with isolation level READ COMMITTED."),
             Self::Null => Report::new(ERRCODE_NULL_VALUE_NOT_ALLOWED, "list of columns must not contain NULL"),
-            Self::Name(name) => Report::new(
-                ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("\"{name}\" does not name a column of a table"),
-            )
-            .hint("Write table.column or schema.table.column, each part quoted where SQL needs it."),
-            Self::Unknown(name) => {
-                Report::new(ERRCODE_UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
+            Self::Name(name) => {
+                Report::new(ERRCODE_INVALID_PARAMETER_VALUE, format!("\"{name}\" does not name a column of a table"))
+                    .hint("Write table.column or schema.table.column, and quote each part where SQL requires it.")
             }
+            Self::Unknown(name) => Report::new(ERRCODE_UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")),
             Self::NoRelation(number) => {
                 Report::new(ERRCODE_UNDEFINED_TABLE, format!("relation with OID {number} does not exist"))
             }
             Self::NoTable(name) => Report::new(ERRCODE_WRONG_OBJECT_TYPE, format!("{name} is not a table"))
                 .hint("Name the table that holds the values."),
-            Self::System(table) => Report::new(
-                ERRCODE_INSUFFICIENT_PRIVILEGE,
-                format!("permission denied: {table} is a system catalog"),
-            ),
+            Self::System(table) => {
+                Report::new(ERRCODE_INSUFFICIENT_PRIVILEGE, format!("permission denied: {table} is a system catalog"))
+            }
             Self::NotOwner(table) => {
                 Report::new(ERRCODE_INSUFFICIENT_PRIVILEGE, format!("must be owner of table {table}"))
             }
-            Self::NoColumn { table, column } => Report::new(
-                ERRCODE_UNDEFINED_COLUMN,
-                format!("column \"{column}\" of table {table} does not exist"),
-            ),
+            Self::NoColumn { table, column } => {
+                Report::new(ERRCODE_UNDEFINED_COLUMN, format!("column \"{column}\" of table {table} does not exist"))
+            }
             Self::Type { table, column, type_name } => Report::new(
                 ERRCODE_DATATYPE_MISMATCH,
                 format!("column \"{column}\" of table {table} is of type {type_name}"),
             )
             .hint(
-                "Ids are of type bigint. Columns of type smallint, integer, bigint, or a domain directly over bigint, can hold \
-                 them, the first two after they have been widened.",
+                "Ids are of type bigint. A column can hold them if its type is bigint or a domain directly over \
+                 bigint, or, once it has been widened, smallint or integer.",
             ),
             Self::Generated { table, column } => Report::new(
                 ERRCODE_INVALID_TABLE_DEFINITION,
@@ -121,9 +116,10 @@ impl Reportable for Unconvertible {
                 ERRCODE_INVALID_TABLE_DEFINITION,
                 format!("column \"{column}\" of table {table} refers to {referred}"),
             )
-            .detail("No row that it refers to has the id that its default would draw.")
+            .detail("Its default would draw an id that no referenced row has.")
             .hint(format!(
-                "Convert the column of {referred} that it refers to, which widens this one too; or drop the foreign key."
+                "Convert the column of {referred} that it refers to, which also widens this one, or drop the foreign \
+                 key."
             )),
             Self::TooNarrow(columns) => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -131,24 +127,25 @@ impl Reportable for Unconvertible {
             )
             .detail(format!("To be widened:\n{columns}"))
             .hint(
-                "Call it with rewrite => true to widen them, which rewrites their tables while nobody else can use these.",
+                "Call the function with rewrite => true to widen them. This rewrites their tables, and no other \
+                 session can use the tables meanwhile.",
             ),
             Self::PartitionKey { table, column, type_name } => Report::new(
                 ERRCODE_INVALID_TABLE_DEFINITION,
                 format!("cannot widen column \"{column}\": table {table} is partitioned by it"),
             )
-            .detail(format!("It is of type {type_name}, into which ids do not fit."))
+            .detail(format!("Its type is {type_name}, which is too narrow for ids."))
             .hint("Create a new table that is partitioned by a bigint column, and move the rows."),
             Self::TypedTable { table, column } => Report::new(
                 ERRCODE_INVALID_TABLE_DEFINITION,
                 format!("cannot widen column \"{column}\" of typed table {table}"),
             )
-            .hint(format!("Use ALTER TABLE {table} NOT OF, to give the table columns of its own.")),
+            .hint(format!("Use ALTER TABLE {table} NOT OF to give the table columns of its own.")),
             Self::TwoParents { table, column } => Report::new(
                 ERRCODE_INVALID_TABLE_DEFINITION,
                 format!("cannot widen column \"{column}\": table {table} inherits it from two tables"),
             )
-            .hint("Use ALTER TABLE ... NO INHERIT, convert, and let the table inherit again."),
+            .hint("Use ALTER TABLE ... NO INHERIT, convert the column, and use ALTER TABLE ... INHERIT."),
             Self::Dependents { objects, unwritten } => {
                 let report = Report::new(
                     ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST,
@@ -156,15 +153,15 @@ impl Reportable for Unconvertible {
                 );
                 if unwritten.is_empty() {
                     report.detail(objects).hint(
-                        "Call it with dry_run => true: the statements that it then returns drop these objects, convert, and \
-                         make the objects again. Run them in one transaction.",
+                        "Call the function with dry_run => true. It then returns statements that drop these objects, \
+                         convert the columns, and create the objects again. Run them in one transaction.",
                     )
                 } else {
                     report
                         .detail(format!(
-                            "{objects}\nStatements that make it again cannot be written for:\n{unwritten}"
+                            "{objects}\nThe function cannot write statements that create these again:\n{unwritten}"
                         ))
-                        .hint("Drop or change those, and call it again.")
+                        .hint("Drop or change those objects, and call the function again.")
                 }
             }
             Self::IdentityInUse { sequence, objects } => Report::new(
@@ -178,15 +175,16 @@ impl Reportable for Unconvertible {
                 ERRCODE_LOCK_NOT_AVAILABLE,
                 "could not lock all tables at the same time within \"lock_timeout\"",
             )
-            .hint("Try again when there is less going on, or with a longer \"lock_timeout\"."),
+            .hint("Try again when fewer sessions use the tables, or with a longer \"lock_timeout\"."),
             Self::ValuesAhead { table, column, greatest, next } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-                format!("column \"{column}\" of table {table} holds a value that is not below the ids to come"),
+                format!("column \"{column}\" of table {table} holds a value that is not below the next id"),
             )
-            .detail(format!("The greatest value is {greatest}, the next id is {next}."))
+            .detail(format!("The greatest value is {greatest}, and the next id is {next}."))
             .hint(format!(
-                "If the values are ids of this layout, call snowflake_advance({greatest}), and convert when the clock has passed \
-                 the time of that id. Else give these rows other values, or choose a layout whose ids are greater."
+                "If the values are ids of this layout, call snowflake_advance({greatest}), and convert the column \
+                 when the clock has passed the time of that id. Otherwise, give these rows other values, or choose a \
+                 layout whose ids are greater."
             )),
         }
     }
@@ -206,7 +204,7 @@ fn all_of(reasons: &[Unconvertible]) -> Report {
             hints.push(hint);
         }
     }
-    let message = format!("cannot convert the columns for {} reasons", reasons.len());
+    let message = format!("cannot convert the columns, for {} reasons", reasons.len());
     Report {
         detail: Some(lines.join("\n")),
         hint: (!hints.is_empty()).then(|| hints.join("\n")),
@@ -241,23 +239,26 @@ impl Reportable for Notice<'_> {
         match self {
             Self::Beyond2_53(layout) => {
                 Report::new(ERRCODE_WARNING, format!("ids of layout \"{}\" exceed 2^53", known_as(layout)))
-                    .detail("JavaScript's numbers, and what reads JSON into such, are exact only up to there.")
-                    .hint("Pass ids on as strings where that matters, or draw them with layout \"js53\".")
+                    .detail(
+                        "JavaScript, and JSON readers that use its numbers, represent integers exactly only up \
+                         to 2^53.",
+                    )
+                    .hint("Pass ids as strings where that matters, or draw them with layout \"js53\".")
             }
             Self::NoPartition { table, next } => {
-                Report::new(ERRCODE_WARNING, format!("no partition of table {table} takes the ids to come"))
+                Report::new(ERRCODE_WARNING, format!("table {table} has no partition for new ids"))
                     .detail(format!("The next id is {next}."))
-                    .hint("Create partitions for them, with snowflake_min() for their bounds.")
+                    .hint("Create partitions for them, and use snowflake_min() for their bounds.")
             }
             Self::Dependents(objects) => {
-                Report::new(ERRCODE_WARNING, "other objects depend on columns to be widened").detail(*objects).hint(
-                    "Without dry_run the call is refused. Run the statements that it returns, in one transaction: they also \
-                     drop these objects and make them again.",
+                Report::new(ERRCODE_WARNING, "other objects depend on the columns to be widened").detail(*objects).hint(
+                    "Without dry_run, the function refuses to convert the columns. Run the returned statements in \
+                     one transaction. They also drop these objects and create them again.",
                 )
             }
             Self::SequenceKept { sequence, objects } => Report::new(
                 ERRCODE_SUCCESSFUL_COMPLETION,
-                format!("sequence {sequence} is kept, since other objects use it"),
+                format!("sequence {sequence} is kept because other objects use it"),
             )
             .detail(*objects),
         }

@@ -217,11 +217,11 @@ impl fmt::Display for EncodingError {
             Self::UnknownName(name) => write!(f, "unknown encoding \"{name}\""),
             Self::Id(id) => write!(f, "id {id} is outside the range 0..{}", i64::MAX),
             Self::Character { encoding, character, position } => {
-                write!(f, "{} at position {position} is no symbol of {}", Named(*character), encoding.name())
+                write!(f, "{} at position {position} is not a {} symbol", Named(*character), encoding.name())
             }
             Self::Length { encoding, symbols, text, position } => {
                 let (name, length) = (encoding.name(), encoding.length());
-                let goes = if *symbols < length { "ends after" } else { "goes on at" };
+                let goes = if *symbols < length { "ends after" } else { "continues at" };
                 write!(
                     f,
                     "{name} text \"{text}\" {goes} position {position}, with {symbols} symbols instead of {length}"
@@ -244,7 +244,7 @@ impl fmt::Display for Named {
         let Self(character) = *self;
         let is_visible = character.escape_debug().len() == 1 || matches!(character, '\'' | '"' | '\\');
         if character == char::REPLACEMENT_CHARACTER {
-            write!(f, "character beyond ASCII")
+            write!(f, "non-ASCII character")
         } else if is_visible {
             write!(f, "character \"{character}\"")
         } else {

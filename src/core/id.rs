@@ -202,7 +202,7 @@ impl fmt::Display for IdError {
                 write!(f, "{field} {value} is outside the layout's range 0..{max}")
             }
             Self::NoField { field, value } => {
-                write!(f, "{field} {value} has no place in a layout without a {field} field")
+                write!(f, "{field} {value} is given, but the layout has no {field} field")
             }
             Self::PartMissing(field) => write!(f, "the layout has a {field} field, but no {field} is given"),
             Self::NoBackup => write!(f, "a layout without a worker field has no backup workers"),

@@ -446,7 +446,7 @@ impl fmt::Display for LayoutError {
         match self {
             Self::Empty => write!(f, "layout is empty"),
             Self::TooLong { bytes } => {
-                write!(f, "layout has {bytes} bytes, the limit is {}", MAX_TEXT)
+                write!(f, "layout has {bytes} bytes, which exceeds the limit of {}", MAX_TEXT)
             }
             Self::UnknownName(word) => write!(f, "unknown layout \"{word}\""),
             Self::Malformed(word) => write!(f, "layout word \"{word}\" is not of the form name:value"),
@@ -456,18 +456,18 @@ impl fmt::Display for LayoutError {
                 write!(f, "width in layout word \"{word}\" is outside the range 1..{max}")
             }
             Self::TimeNotFirst(word) => {
-                write!(f, "layout word \"{word}\" stands before \"time\", which must be the first field")
+                write!(f, "layout word \"{word}\" comes before \"time\", which must be the first field")
             }
             Self::OutOfOrder(word) => {
                 write!(f, "layout word \"{word}\" is out of order: fields come first, then unit, then epoch")
             }
             Self::Missing(name) => write!(f, "layout has no \"{name}\""),
-            Self::TooWide { bits } => write!(f, "layout fields add up to {bits} bits, the limit is 63"),
+            Self::TooWide { bits } => write!(f, "layout fields add up to {bits} bits, which exceeds the limit of 63"),
             Self::UnknownUnit(word) => {
-                write!(f, "unit in layout word \"{word}\" is none of 1ms, 10ms, 100ms, 1s")
+                write!(f, "unit in layout word \"{word}\" is not one of 1ms, 10ms, 100ms, 1s")
             }
             Self::Epoch(word) => {
-                write!(f, "epoch in layout word \"{word}\" is not an instant of the years 0001 to 9999")
+                write!(f, "epoch in layout word \"{word}\" is not an instant in the years 0001 to 9999")
             }
             Self::EpochWithoutZone(word) => write!(f, "epoch in layout word \"{word}\" has no time zone"),
             Self::EndsTooLate { bits } => {

@@ -110,7 +110,7 @@ pub fn behind_the_mark_ms(refusal: &Refusal) -> i64 {
     let number = refusal
         .message
         .strip_prefix("clock is ")
-        .and_then(|rest| rest.strip_suffix(" ms behind the last id that can have been drawn"));
+        .and_then(|rest| rest.strip_suffix(" ms behind the last id that may have been drawn"));
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{refusal:?}"))
 }
 

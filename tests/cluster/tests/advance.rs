@@ -33,7 +33,7 @@ fn assert_too_far(session: &mut Client, id: i64, id_ms: i64, now_ms: i64, most_m
     for call in ["snowflake_advance($1)", "snowflake_advance($1, false)"] {
         let refusal = refused(session.execute(&format!("SELECT {call}"), &[&id]));
         assert_eq!(refusal.sqlstate, "22023", "{refusal:?}");
-        assert_eq!(refusal.message, format!("id of {} is too far ahead of the clock", Utc(id_ms)));
+        assert_eq!(refusal.message, format!("id with time {} is too far ahead of the clock", Utc(id_ms)));
         let detail = refusal.detail.as_deref().unwrap_or_default();
         assert!(detail.contains(&Utc(now_ms).to_string()) && detail.contains(&format!(" {most_ms} ms ")), "{detail}");
         assert!(refusal.hint.is_some_and(|hint| hint.contains("snowflake_advance(id, true)")));
@@ -130,7 +130,7 @@ fn what_is_forced_is_advanced_to_and_ids_are_drawn_again_when_the_clock_is_there
 #[track_caller]
 fn told(refusal: &Refusal) -> (i64, bool) {
     let detail = refusal.detail.as_deref().unwrap_or_default();
-    let told = detail.split_once("Ids are drawn again from ").and_then(|(_, rest)| rest.strip_suffix(" on."));
+    let told = detail.split_once("once its clock reaches ").and_then(|(_, rest)| rest.strip_suffix("."));
     let hint = refusal.hint.as_deref().unwrap_or_default();
     assert!(hint.contains("snowflake_advance()"), "{hint}");
     // The hint does not advise a wait of days.
@@ -187,7 +187,7 @@ fn an_advance_that_went_too_far_has_a_way_out() {
     force(&mut session, i64::MAX);
     let refusal = refused(session.try_draw());
     let (detail, hint) = (refusal.detail.unwrap(), refusal.hint.unwrap());
-    assert!(detail.ends_with(". By then the time of the layout is used up."), "{detail}");
+    assert!(detail.ends_with(". When the clock catches up, the layout has no ids left."), "{detail}");
     assert!(hint.contains("snowflake_reset_mark()"), "{hint}");
     drop(session);
     server.stop(Shutdown::Fast);

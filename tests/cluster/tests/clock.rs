@@ -33,7 +33,8 @@ fn assert_rollback(refusal: &Refusal, behind_ms: i64, max_borrow_ms: i64) {
     assert_eq!((refusal.sqlstate.as_str(), &refusal.message), ("58000", &message));
     let again = Utc(noon() - max_borrow_ms);
     let detail = format!(
-        "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\"). Ids are drawn again from {again} on."
+        "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\"). \
+         The server draws ids again once its clock reaches {again}."
     );
     assert_eq!(refusal.detail.as_ref(), Some(&detail));
     let hint = refusal.hint.as_deref().unwrap_or_default();
@@ -203,7 +204,7 @@ fn a_clock_before_the_epoch_is_refused() {
             let refusal = refused(session.ids(sql));
             let expected = ("22008", "clock is before the layout's epoch");
             assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), expected);
-            let detail = format!("It is {text} by the clock, and the epoch is 2025-01-01T00:00:00.000Z.");
+            let detail = format!("The clock says {text}, and the epoch is 2025-01-01T00:00:00.000Z.");
             assert_eq!(refusal.detail, Some(detail));
             assert!(refusal.hint.is_some_and(|hint| hint.starts_with("Check the server's clock")));
         }
@@ -229,7 +230,7 @@ fn after_the_layouts_last_id_nothing_is_drawn() {
     let assert_used_up = |session: &mut Client| {
         for sql in ["SELECT snowflake_next()", "SELECT snowflake_batch(1)", "SELECT * FROM snowflake_batch(10)"] {
             let refusal = refused(session.ids(sql));
-            let message = format!("the time of layout \"{layout}\" is used up");
+            let message = format!("layout \"{layout}\" has no ids after its last instant");
             assert_eq!((refusal.sqlstate.as_str(), &refusal.message), ("2200H", &message), "{sql}");
             assert_eq!(refusal.detail.as_deref(), Some("Its last instant was 2026-06-25T20:31:23.647Z."), "{sql}");
         }

@@ -86,7 +86,7 @@ fn a_wrong_value_stops_the_start_and_the_log_says_why() {
             &[("datacenter_id", "1")],
             [
                 "22023",
-                "datacenter 1 has no place in a layout without a datacenter field",
+                "datacenter 1 is given, but the layout has no datacenter field",
                 "The value is invalid for parameter \"snowflake_id.datacenter_id\".",
                 "Remove the setting, or choose another layout; the layout is",
             ],
@@ -98,7 +98,7 @@ fn a_wrong_value_stops_the_start_and_the_log_says_why() {
                 "worker 16 is outside the layout's range 0..15",
                 "The value is invalid for parameter \"snowflake_id.worker_id\".",
                 "The layout is \"time:32 worker:5 sequence:16 unit:1s epoch:2019-01-01T00:00:00Z\", and \
-                 \"snowflake_id.backup_worker\" keeps the upper half of its worker numbers.",
+                 \"snowflake_id.backup_worker\" reserves the upper half of its worker numbers.",
             ],
         ),
         (
@@ -152,14 +152,14 @@ fn a_wrong_value_stops_the_start_and_the_log_says_why() {
                 "22023",
                 "a layout without a worker field has no backup workers",
                 "The value is invalid for parameter \"snowflake_id.backup_worker\".",
-                "Switch \"snowflake_id.backup_worker\" off, or choose another layout.",
+                "Turn off \"snowflake_id.backup_worker\", or choose another layout.",
             ],
         ),
         (
             &[("layout", "mastodon"), ("worker_id", "5")],
             [
                 "22023",
-                "worker 5 has no place in a layout without a worker field",
+                "worker 5 is given, but the layout has no worker field",
                 "The value is invalid for parameter \"snowflake_id.worker_id\".",
                 "Remove the setting, or choose another layout; the layout is",
             ],
@@ -292,11 +292,8 @@ fn a_layout_whose_epoch_lies_ahead_is_warned_of_at_the_start() {
     let layout = "time:41 worker:10 sequence:12 unit:1ms epoch:2125-01-01T00:00:00Z";
     let server = Server::drawing().set("layout", layout).config("log_line_prefix", "%e ").start_with_extension();
     let log = server.log();
-    let warning = "22008 WARNING:  clock is before the layout's epoch\n22008 DETAIL:  It is 20";
-    assert!(
-        log.contains(warning) && log.contains(" by the clock, and the epoch is 2125-01-01T00:00:00.000Z.\n"),
-        "{log}"
-    );
+    let warning = "22008 WARNING:  clock is before the layout's epoch\n22008 DETAIL:  The clock says 20";
+    assert!(log.contains(warning) && log.contains(", and the epoch is 2125-01-01T00:00:00.000Z.\n"), "{log}");
     assert_eq!(refused(server.connect().try_draw()).sqlstate, "22008");
 }
 
@@ -317,9 +314,9 @@ fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
     fs::copy(libraries.join("citus.so"), libraries.join("citus_columnar.so")).unwrap();
     let directory = libraries.display();
     server.set_config("dynamic_library_path", &format!("{directory}:$libdir"));
-    let warning = "01000 WARNING:  \"citus\" stands after \"snowflake_id\" in \"shared_preload_libraries\"\n\
-                   01000 DETAIL:  Citus then takes the planner's hook away, by which conditions on an id's time use indexes and \
-                   partitions on ids. Ids are drawn all the same.\n\
+    let warning = "01000 WARNING:  \"citus\" comes after \"snowflake_id\" in \"shared_preload_libraries\"\n\
+                   01000 DETAIL:  Citus then removes the planner hook that lets conditions on an id's time use indexes and \
+                   partitions on ids. The server still draws ids.\n\
                    01000 HINT:  Set \"shared_preload_libraries\" to 'citus,snowflake_id', in this order, and restart the server.\n";
     for (list, warns) in [
         ("snowflake_id,citus", true),
@@ -383,12 +380,12 @@ fn alter_system_refuses_values_that_would_not_start_together() {
         ("SET snowflake_id.worker_id = 16", message("worker 16 is outside the layout's range 0..15"), Some("layout")),
         (
             "RESET snowflake_id.layout",
-            message("datacenter 11 has no place in a layout without a datacenter field"),
+            message("datacenter 11 is given, but the layout has no datacenter field"),
             Some("datacenter_id"),
         ),
         (
             "SET snowflake_id.layout TO DEFAULT",
-            message("datacenter 11 has no place in a layout without a datacenter field"),
+            message("datacenter 11 is given, but the layout has no datacenter field"),
             Some("datacenter_id"),
         ),
         (
@@ -508,11 +505,7 @@ fn a_reload_checks_by_the_values_of_the_next_start() {
     let log = log_of_reload(&[("layout", "discord"), ("worker_id", "5"), ("datacenter_id", "-1")]);
     assert!(!log.contains("22023"), "{log}");
     let log = log_of_reload(&[("layout", "mastodon")]);
-    assert_eq!(
-        log.matches("22023 LOG:  worker 5 has no place in a layout without a worker field\n").count(),
-        1,
-        "{log}"
-    );
+    assert_eq!(log.matches("22023 LOG:  worker 5 is given, but the layout has no worker field\n").count(), 1, "{log}");
     assert!(log.contains("22023 DETAIL:  The value is invalid for parameter \"snowflake_id.layout\".\n"), "{log}");
     assert!(log.contains(&format!("\"snowflake_id.worker_id\" is 5 ({})", place(&server, "worker_id"))), "{log}");
 }
@@ -535,8 +528,8 @@ fn the_start_logs_what_will_be_drawn() {
                 epoch:2025-01-01T00:00:00Z), time until 2094-09-07T15:47:35.551Z\n";
     assert!(log.contains(line), "{log}");
     let warning = "55000 WARNING:  parameter \"snowflake_id.worker_id\" is not set\n\
-                   55000 HINT:  Give every primary of the fleet a number of its own, the same as its standbys', in \
-                   postgresql.conf, and restart the server.\n";
+                   55000 HINT:  In postgresql.conf, set it to a number that no other primary of the fleet has, the same on this \
+                   primary and its standbys, and restart the server.\n";
     assert!(log.contains(warning), "{log}");
 
     let log_of_start = |settings: &[(&str, &str)]| {
@@ -560,9 +553,9 @@ fn the_start_logs_what_will_be_drawn() {
     assert!(log.contains("snowflake_id: layout \"custom\" (time:40 ") && !log.contains("WARNING"), "{log}");
 }
 
-const WORKER_HINT: &str = "Give every primary of the fleet a number of its own, the same as its standbys', in postgresql.conf, and \
-                           restart the server.";
-const DATACENTER_HINT: &str = "Give the servers of each datacenter the datacenter's number, in postgresql.conf, and restart the \
+const WORKER_HINT: &str = "In postgresql.conf, set it to a number that no other primary of the fleet has, the same on this primary \
+                           and its standbys, and restart the server.";
+const DATACENTER_HINT: &str = "In postgresql.conf, set it to the number of this server's datacenter, and restart the \
                                server.";
 
 #[test]
@@ -628,7 +621,7 @@ fn a_layout_whose_time_is_used_up_only_reads() {
     for draw in ["SELECT snowflake_next()", "SELECT snowflake_batch(1)", "SELECT * FROM snowflake_batch(10)"] {
         let refusal = refused(session.ids(draw));
         let [sqlstate, message, detail, hint] = texts(&refusal);
-        assert_eq!([sqlstate, message], ["2200H", "the time of layout \"baidu\" is used up"], "{draw}");
+        assert_eq!([sqlstate, message], ["2200H", "layout \"baidu\" has no ids after its last instant"], "{draw}");
         assert_eq!(detail, "Its last instant was 2024-11-20T13:24:15.000Z.", "{draw}");
         assert!(hint.starts_with("Check the server's clock. If it is right, choose another layout"), "{hint}");
     }
@@ -642,8 +635,9 @@ fn alter_system_refuses_a_wrong_value_and_the_server_lives_on() {
     let pid = server.postmaster_pid();
     let mut session = server.connect();
     let before = session.draw();
-    let layout = "At the next start the layout is \"time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z\". For a \
-                  number of another layout, change the layout first, or edit the configuration file; then restart the server.";
+    let layout = "At the next start the layout is \"time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z\". To \
+                  use a number that another layout has room for, change the layout first, or edit the configuration \
+                  file; then restart the server.";
     let misspelt = if postgres_version() >= 17 {
         [
             "42602",
@@ -668,7 +662,7 @@ fn alter_system_refuses_a_wrong_value_and_the_server_lives_on() {
             "datacenter_id = 1",
             [
                 "22023",
-                "datacenter 1 has no place in a layout without a datacenter field",
+                "datacenter 1 is given, but the layout has no datacenter field",
                 "The value is invalid for parameter \"snowflake_id.datacenter_id\".",
                 layout,
             ],
@@ -727,7 +721,7 @@ fn a_reload_refuses_wrong_values_and_takes_good_ones() {
     let wrong: [(&[(&str, &str)], &str); 8] = [
         (&[("worker_id", "1024")], "22023 LOG:  worker 1024 is outside the layout's range 0..1023"),
         (&[("worker_id", "abc")], "22023 LOG:  invalid value for parameter \"snowflake_id.worker_id\": \"abc\""),
-        (&[("datacenter_id", "1")], "22023 LOG:  datacenter 1 has no place in a layout without a datacenter field"),
+        (&[("datacenter_id", "1")], "22023 LOG:  datacenter 1 is given, but the layout has no datacenter field"),
         (&[("layout", "twiter")], "22023 LOG:  unknown layout \"twiter\""),
         (
             &[("on_rollback", "waiit")],

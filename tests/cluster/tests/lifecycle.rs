@@ -317,10 +317,10 @@ fn so_many_databases_draw_and_a_dropped_one_makes_room() {
     assert!(!warnings.is_empty() && warnings.len() < 5, "{warnings:?}");
     assert!(warnings[0].contains("WARNING:  snowflake_id: 116 of 128 places"), "{warnings:?}");
     let last = format!("d{SLOTS}");
-    let message = "ids are drawn in 128 databases already, which is the limit";
+    let message = "128 databases already draw ids, which is the limit";
     assert_counted_in(&server, &last, 4, "53400", "databases_refused", message);
     let hint = refused(server.connect_to(&last).try_draw()).hint.unwrap();
-    assert!(hint.contains("\"snowflake_id.max_databases\"") && hint.contains("dropped"), "{hint}");
+    assert!(hint.contains("\"snowflake_id.max_databases\"") && hint.contains("Dropping"), "{hint}");
     // The other databases go on, and reading needs no place.
     assert_eq!(server.connect_to(&last).value("snowflake_format(0)"), "2025-01-01T00:00:00.000Z #0 @(0)");
     for database in ["postgres", "d1", "d127"] {

@@ -434,7 +434,7 @@ fn a_clock_set_back_is_counted_and_logged_once_a_minute() {
     assert_counted(&server, 20, "58000", "clock_steps_back_refused", "clock is 3600000 ms behind the last id");
     // The log says when it will be over, and what to do until then.
     let again = Utc(noon() - 100);
-    let detail = format!("(\"snowflake_id.max_borrow\"). Ids are drawn again from {again} on.\n");
+    let detail = format!("(\"snowflake_id.max_borrow\"). The server draws ids again once its clock reaches {again}.\n");
     let log = server.log();
     let (_, said) = log.split_once("LOG:  snowflake_id: draws are refused").unwrap();
     let said: Vec<_> = said.lines().take(3).collect();
@@ -487,7 +487,7 @@ fn a_clock_behind_the_mark_is_counted_with_each_draw_that_it_refuses() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     server.connect().draw();
     server.restart_at(noon() - HOUR_MS);
-    let behind = "clock is 3601000 ms behind the last id that can have been drawn";
+    let behind = "clock is 3601000 ms behind the last id that may have been drawn";
     assert_counted(&server, 4, "58000", "mark_refused", behind);
     let mut session = server.connect();
     assert_eq!(stat(&mut session, ["clock_steps_back", "clock_steps_back_refused", "drawn"]), [4, 0, 0]);
@@ -523,7 +523,7 @@ fn a_number_that_is_not_set_is_counted_with_each_draw_that_it_refuses() {
 #[test]
 fn a_layout_whose_time_is_used_up_is_counted_with_each_draw_that_it_refuses() {
     let server = Server::drawing().set("layout", "baidu").start_with_extension();
-    assert_counted(&server, 4, "2200H", "time_used_up_refused", "the time of layout \"baidu\" is used up");
+    assert_counted(&server, 4, "2200H", "time_used_up_refused", "layout \"baidu\" has no ids after its last instant");
 }
 
 /// The first ids are drawn, and the rest are refused.
@@ -600,7 +600,7 @@ fn the_last_year_of_a_layout_is_logged_once_a_day_and_at_the_start() {
     let Some(server) = Server::drawing().set("max_clock_jump", "0").start_frozen(end - 366 * 24 * HOUR_MS) else {
         return;
     };
-    let line = "will be used up in less than a year, at 2094-09-07T15:47:35.551Z";
+    let line = "has no ids after 2094-09-07T15:47:35.551Z, which is less than a year from now";
     let mut session = server.connect();
     session.draw();
     assert_eq!(logged(&server, line), 0);
@@ -609,11 +609,11 @@ fn the_last_year_of_a_layout_is_logged_once_a_day_and_at_the_start() {
         session.draw();
     }
     assert_eq!(logged(&server, line), 1);
-    assert_eq!(logged(&server, &format!("LOG:  snowflake_id: the time of layout \"snowflake\" {line}\n")), 1);
+    assert_eq!(logged(&server, &format!("LOG:  snowflake_id: layout \"snowflake\" {line}\n")), 1);
     assert_eq!(session.value("SELECT last_instant FROM snowflake_stat"), "2094-09-07 15:47:35.551+00");
     drop(session);
     server.restart_at(end - 300 * 24 * HOUR_MS);
-    assert_eq!(logged(&server, &format!("WARNING:  the time of layout \"snowflake\" {line}\n")), 1);
+    assert_eq!(logged(&server, &format!("WARNING:  layout \"snowflake\" {line}\n")), 1);
 }
 
 #[test]

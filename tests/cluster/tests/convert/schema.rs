@@ -238,7 +238,7 @@ fn a_dry_run_warns_of_what_the_call_is_refused_for() {
     let database = Database::with("CREATE TABLE t (id serial); CREATE VIEW v AS SELECT id FROM t");
     let (mut session, heard) = database.connect_and_listen();
     converted(&mut session, "'t', 'id', true, true");
-    assert!(heard.lock().unwrap().contains(&"WARNING: other objects depend on columns to be widened".to_owned()));
+    assert!(heard.lock().unwrap().contains(&"WARNING: other objects depend on the columns to be widened".to_owned()));
 }
 
 /// While the call waits for one table, the others are free.
@@ -409,9 +409,9 @@ fn all_that_forbids_a_conversion_is_named_at_once() {
         let mut expected = vec![
             "column \"x\" of table app.u is of type numeric",
             "column \"none\" of table app.t does not exist",
-            "column \"id\" of table app.u refers to app.t: No row that it refers to has the id that its default would draw.",
-            "column \"id\" of table app.w refers to app.t: No row that it refers to has the id that its default would draw.",
-            "cannot widen column \"id\": table app.p is partitioned by it: It is of type integer, into which ids do not fit.",
+            "column \"id\" of table app.u refers to app.t: Its default would draw an id that no referenced row has.",
+            "column \"id\" of table app.w refers to app.t: Its default would draw an id that no referenced row has.",
+            "cannot widen column \"id\": table app.p is partitioned by it: Its type is integer, which is too narrow for ids.",
         ];
         if dry_run == "false" {
             expected.push(
@@ -419,7 +419,7 @@ fn all_that_forbids_a_conversion_is_named_at_once() {
             );
         }
         assert_eq!(refusal.sqlstate, "42804", "{refusal:?}");
-        assert_eq!(refusal.message, format!("cannot convert the columns for {} reasons", expected.len()));
+        assert_eq!(refusal.message, format!("cannot convert the columns, for {} reasons", expected.len()));
         assert_eq!(refusal.detail.as_deref(), Some(expected.join("\n").as_str()));
         let hint = refusal.hint.unwrap();
         assert!(hint.contains("drop the foreign key") && hint.contains("Create a new table"), "{hint}");
@@ -462,7 +462,8 @@ fn what_cannot_be_made_again_by_a_statement_is_named_apart() {
     let refusal = database.refusal(&mut session, "ARRAY['t.id'], true");
     assert_eq!(refusal.sqlstate, "2BP01");
     let detail = refusal.detail.unwrap();
-    let (objects, unwritten) = detail.split_once("\nStatements that make it again cannot be written for:\n").unwrap();
+    let (objects, unwritten) =
+        detail.split_once("\nThe function cannot write statements that create these again:\n").unwrap();
     assert!(objects.contains("view app.easy depends on column id of table app.t"), "{objects}");
     let mut unwritten: Vec<_> = unwritten.lines().collect();
     unwritten.sort_unstable();
