@@ -1,9 +1,9 @@
-//! Every error that a user can see, with its SQLSTATE, primary message, DETAIL and HINT in one place each; those of converting a
-//! column are in `convert/error.rs`.
+//! The errors that a user can see: SQLSTATE, primary message, DETAIL and HINT of each in one place.
+//! The errors of converting a column are in `convert/error.rs`.
 //!
-//! The texts follow PostgreSQL's error message style guide. The core's errors bring their facts and their line of text; only these
-//! two files know SQLSTATEs. Errors that PostgreSQL words itself (read-only, recovery) are raised by its own functions, see
-//! `backend.rs`.
+//! The texts follow PostgreSQL's error message style guide. The core's errors bring their facts and
+//! their primary message; only these two files know SQLSTATEs. PostgreSQL's own functions raise
+//! what PostgreSQL words itself (read-only, recovery), see `backend.rs`.
 
 use std::fmt;
 
@@ -18,62 +18,65 @@ use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
 /// What can go wrong between SQL and the core.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Error {
-    /// A text that is no layout.
+    /// A text that is not a layout.
     Layout(LayoutError),
-    /// A number that is no id, or no part of one.
+    /// A number that is not an id, or not a part of one.
     Id(IdError),
-    /// A number that has no text, or a text that stands for no id.
+    /// A number that no text can stand for, or a text that stands for no id.
     Encoding(EncodingError),
-    /// Without preload: a value for the setting from a source that may not set it, which hides the configuration file's.
+    /// Without preload: a source that may not set the layout has set it, which hides the
+    /// configuration file's value.
     LayoutRefused(String),
-    /// The library was not loaded at server start, so that there is no shared memory.
+    /// The library was not loaded at server start, so there is no shared memory.
     NotPreloaded,
-    /// The setting of a field that the layout has is -1.
+    /// The layout has the field, and its setting is -1.
     NotSet(Field),
     /// `snowflake_last()` before the session has drawn.
     NothingDrawn,
     /// A count below 0.
     NegativeCount(i32),
-    /// The clock says a time before the layout's epoch.
+    /// The clock's time is before the layout's epoch.
     ClockBeforeEpoch { now_ms: i64, layout: Layout },
-    /// The last instant of the layout is over.
+    /// The clock is past the layout's last instant.
     TimeUsedUp(Layout),
     /// The clock is behind the last id by more than can be borrowed, and the policy is `error`.
     Rollback { behind_ms: i64, max_borrow_ms: i64, again: Again },
-    /// The clock is so far behind the mark that it must have been set back, and the policy is `error`.
+    /// The clock is so far behind the mark that it must have been set back, and the policy is
+    /// `error`.
     BehindMark { behind_ms: i64, mark_ms: i64, again: Again },
-    /// A mark that ids are drawn by is to be reset.
+    /// The mark cannot be reset because the server draws ids by it.
     MarkInUse,
-    /// The mark is to be reset by a server that draws with a number of the old ids.
+    /// The mark cannot be reset because this server still draws with a number of the old ids.
     SameNumber,
-    /// The mark is to be advanced to an id whose time is further ahead of the clock than is permitted.
+    /// An advance to an id whose time is further ahead of the clock than permitted.
     FarAhead { id_ms: i64, now_ms: i64, most_ms: i64 },
-    /// The clock has jumped ahead by more than is permitted.
+    /// The clock has jumped by more than permitted.
     Jumped { jump_ms: i64, max_ms: i64 },
-    /// The database's ids were drawn with another layout than `layout`, the running one.
+    /// The server runs with `layout`, but the database's ids were drawn with another one.
     OtherLayout { stored: i64, layout: Layout },
-    /// The extension's sequences are not in this database.
+    /// This database does not have the extension's sequences.
     NoExtension,
-    /// So many databases draw ids already.
+    /// This many databases already draw ids, which is the limit.
     TooManyDatabases(usize),
-    /// A number of servers with a fraction, which PostgreSQL would round.
+    /// A worker or datacenter number with a fraction, which PostgreSQL would round.
     NotWhole { setting: String, text: String },
-    /// A name with our prefix that is no setting; the settings' names, and which of them may be meant.
+    /// A name with our prefix that is not a setting; the settings' names, and the one probably
+    /// meant.
     UnknownSetting { name: String, meant: Option<String>, known: Vec<String> },
-    /// A setting's name with another prefix than ours.
+    /// The name of one of our settings with another prefix.
     OtherPrefix { name: String, meant: String },
-    /// The library stands before Citus in `shared_preload_libraries`.
+    /// The library comes before Citus in `shared_preload_libraries`.
     BeforeCitus,
 }
 
-/// When a clock that is behind is far enough for ids to be drawn again.
+/// When a clock that is behind permits the next draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Again {
-    /// What the clock has to say, in milliseconds since 1970.
+    /// The instant that the clock has to reach, in milliseconds since 1970.
     pub at_ms: i64,
-    /// How far that is from what it says, in milliseconds.
+    /// How far away that is, in milliseconds.
     pub in_ms: i64,
-    /// Whether the layout has no ids for then.
+    /// Whether the layout has no ids for that instant.
     pub is_never: bool,
 }
 
@@ -95,11 +98,11 @@ impl From<EncodingError> for Error {
     }
 }
 
-/// What to do about too few places for databases.
+/// The HINT when places for databases run out.
 const PLACES: &str = "Raise \"snowflake_id.max_databases\" and restart the server. Dropping a database, or its \
                       extension, frees its place at once.";
 
-/// A layout as people know it: its name if it is built in, else its text.
+/// The layout as messages show it: the name of a built-in one, the text of any other.
 pub fn known_as(layout: &Layout) -> String {
     layout.built_in_name().map_or_else(|| layout.to_string(), str::to_owned)
 }
@@ -110,7 +113,7 @@ pub struct Report {
     pub sqlstate: PgSqlErrorCode,
     /// The primary message: one line, lower case, no period.
     pub message: String,
-    /// Facts, in full sentences.
+    /// Facts in full sentences.
     pub detail: Option<String>,
     /// What to do about it, in full sentences.
     pub hint: Option<String>,
@@ -143,7 +146,7 @@ impl Report {
         report.report(level);
     }
 
-    /// Writes it to the server's log, with what comes of it before its message.
+    /// Writes it to the server's log, with its consequence in front of the message.
     pub fn log(self, consequence: &str) {
         let message = format!("snowflake_id: {consequence}: {}", self.message);
         Self { message, ..self }.report(PgLogLevel::LOG);
@@ -391,17 +394,18 @@ impl Reportable for Error {
     }
 }
 
-/// What is said, as a warning, when few places for databases are left.
+/// The warning that few places for databases are left.
 pub fn few_places(taken: usize, all: usize) -> Report {
     let message = format!("snowflake_id: {taken} of {all} places for databases that draw ids are taken");
     Report::new(ERRCODE_WARNING, message).hint(PLACES)
 }
 
 impl Again {
-    /// A clock that is right again within this time is best waited for.
+    /// Waiting is best if the clock will be right again within this time.
     const SOON_MS: i64 = 60_000;
 
-    /// What to do about a clock that is behind, or seems to be. `first` comes before what takes a new number.
+    /// What to do about a clock that is behind, or seems to be. `first` comes before the advice to
+    /// take a new number.
     fn hint(self, first: &str) -> String {
         let check = "Check the server's time synchronization, and whether \"snowflake_id.max_borrow\" was lowered or \
                      snowflake_advance() was called.";
@@ -427,7 +431,8 @@ impl fmt::Display for Again {
     }
 }
 
-/// Turns a result into its value or a PostgreSQL ERROR. pgrx would raise a plain `Result` as 22000 without a HINT.
+/// Turns a result into its value or a PostgreSQL ERROR. pgrx would raise a plain `Result` as 22000
+/// without a HINT.
 pub trait OrRaise<T> {
     /// Returns the value, or raises the error.
     fn or_raise(self) -> T;

@@ -8,16 +8,19 @@ use crate::error::Error;
 use crate::guc;
 use crate::mark;
 
-/// Layout texts that this session has used, with what they mean: a query names its layout once for each row.
+/// The layout texts that this session has used, with their meaning, because a query names its
+/// layout once per row.
 static PARSED: Mutex<Vec<(String, Layout)>> = Mutex::new(Vec::new());
 
-/// The most texts remembered: enough for every built-in layout and some, and bounded for a table of layouts.
+/// The most texts to remember: more than the built-in layouts, and bounded because a table can hold
+/// any number of layouts.
 const MOST_PARSED: usize = 32;
 
-/// The layout of this database's ids: for decoding without a `layout` argument.
+/// The layout of this database's ids, for decoding without a `layout` argument.
 ///
 /// # Errors
-/// As [`configured`], and [`Error::OtherLayout`] if the database's ids were drawn with another one.
+/// As [`configured`], and [`Error::OtherLayout`] if the database's ids were drawn with another
+/// layout.
 #[inline]
 pub fn current() -> Result<Layout, Error> {
     let layout = configured()?;
@@ -25,10 +28,11 @@ pub fn current() -> Result<Layout, Error> {
     Ok(layout)
 }
 
-/// The layout that the setting names, whatever this database's ids were drawn with.
+/// The layout of the setting, even if this database's ids were drawn with another one.
 ///
 /// # Errors
-/// [`Error::Layout`] or [`Error::LayoutRefused`] if the library is not preloaded and the setting's value was refused.
+/// [`Error::Layout`] or [`Error::LayoutRefused`] if the library is not preloaded and the setting's
+/// value was refused.
 pub fn configured() -> Result<Layout, Error> {
     match drawing::layout() {
         Some(layout) => Ok(*layout),

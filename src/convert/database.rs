@@ -1,6 +1,6 @@
-//! The session's database, as converting talks to it through SPI. No `unsafe`.
+//! How converting talks to the session's database through SPI. No `unsafe`.
 //!
-//! Names are kept as they are stored, in the database's encoding; only in messages they are UTF-8.
+//! Names stay in the database's encoding; only messages have them in UTF-8.
 
 use std::ffi::{CStr, CString};
 
@@ -17,8 +17,8 @@ pub type Arguments<'a> = &'a [DatumWithOid<'a>];
 pub struct Database<'a, 'conn>(pub &'a mut SpiClient<'conn>);
 
 impl<'conn> Database<'_, 'conn> {
-    /// Asks for rows. By `update`, though nothing is: `select` would see what was there when the statement began, before it
-    /// waited for a lock.
+    /// Asks for rows. It uses `update`, though it changes nothing, because `select` would see only
+    /// what existed when the statement began, before it waited for a lock.
     pub fn rows(&mut self, sql: &CStr, arguments: Arguments) -> Vec<SpiHeapTupleData<'conn>> {
         self.0.update(sql, None, arguments).expect("PostgreSQL raises errors itself").collect()
     }
@@ -48,7 +48,7 @@ pub fn text(row: &SpiHeapTupleData, column: usize) -> Option<String> {
     value::<CString>(row, column).map(|text| legible(text.to_bytes()).into_owned())
 }
 
-/// A column of a table, by their numbers.
+/// A column of a table, by their OID and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
     pub table: Oid,
@@ -56,13 +56,13 @@ pub struct Column {
 }
 
 impl Column {
-    /// The column as arguments: its table, and its number.
+    /// The column as arguments: its table and its number.
     pub fn arguments(self) -> [DatumWithOid<'static>; 2] {
         [self.table.into(), self.number.into()]
     }
 }
 
-/// Columns as arguments: their tables, and their numbers.
+/// Columns as arguments: their tables and their numbers.
 pub fn pairs(columns: &[Column]) -> [DatumWithOid<'static>; 2] {
     let tables: Vec<_> = columns.iter().map(|column| column.table).collect();
     let numbers: Vec<_> = columns.iter().map(|column| column.number).collect();

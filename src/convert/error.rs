@@ -1,5 +1,5 @@
-//! What keeps a column from becoming a snowflake column, and what the user is told when it becomes one: SQLSTATE, message, DETAIL
-//! and HINT of each. No `unsafe`. All other errors are in `src/error.rs`.
+//! The errors and notices of converting a column: SQLSTATE, primary message, DETAIL and HINT of
+//! each in one place. No `unsafe`. All other errors are in `src/error.rs`.
 
 use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
@@ -7,55 +7,56 @@ use snowflake_core::layout::Layout;
 
 use crate::error::{Error, Report, Reportable, known_as};
 
-/// Why a column cannot become a snowflake column as it is. Tables by their names in SQL, with the schema; lists one to a line.
+/// Why a column cannot become a snowflake column. A table is given by its qualified name in SQL,
+/// and a list has one item per line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unconvertible {
-    /// No id can be drawn, so that it is not known which ones are to come.
+    /// The server cannot draw an id, so the next id is not known.
     NoIds(Error),
     /// The transaction sees only what was committed before it began.
     Isolation(String),
-    /// A list of columns has a NULL in it.
+    /// The list of columns contains a NULL.
     Null,
-    /// A text that names a column without its table, or more than that.
+    /// A text that is not a column with its table, or has too many parts.
     Name(String),
-    /// There is no relation of that name.
+    /// No relation has that name.
     Unknown(String),
-    /// There is no relation of that number.
+    /// No relation has that OID.
     NoRelation(u32),
     /// A view, an index, a foreign table.
     NoTable(String),
-    /// A table of PostgreSQL's own.
+    /// A system catalog.
     System(String),
     /// The caller does not own the table.
     NotOwner(String),
     /// The table has no such column.
     NoColumn { table: String, column: String },
-    /// A type that is neither smallint, integer nor bigint.
+    /// A type other than smallint, integer and bigint.
     Type { table: String, column: String, type_name: String },
-    /// A column that is computed from others.
+    /// A column that PostgreSQL computes from others.
     Generated { table: String, column: String },
-    /// The column comes from a parent, or the table that this is a partition of.
+    /// The column is inherited from a parent, or from the partitioned table.
     Inherited { table: String, column: String, parent: String },
     /// A column that refers to another one, with the table where it does so.
     ForeignKey { table: String, column: String, referred: String },
-    /// Columns that are too narrow for ids, and may not be widened.
+    /// Columns that are too narrow for ids, though the call does not permit widening them.
     TooNarrow(String),
-    /// A column that is too narrow for ids, by which its table is partitioned.
+    /// A column that is too narrow for ids, and is in the partition key of its table.
     PartitionKey { table: String, column: String, type_name: String },
-    /// A column that is too narrow for ids, of a table whose columns are those of a type.
+    /// A column that is too narrow for ids, in a typed table.
     TypedTable { table: String, column: String },
     /// A column that is too narrow for ids, and inherited from two tables.
     TwoParents { table: String, column: String },
-    /// Objects that depend on a column that is to be widened; and those among them, or that depend on them, for which nobody but the
-    /// user knows how they are made again.
+    /// Objects that depend on a column to be widened, and those for which only the user knows how
+    /// to create them again.
     Dependents { objects: String, unwritten: String },
     /// Objects that use the sequence of an identity column.
     IdentityInUse { sequence: String, objects: String },
     /// More than one of these.
     Several(Vec<Self>),
-    /// The tables were not all free at one time before `lock_timeout` was over.
+    /// The tables were not all free at the same time before `lock_timeout` ran out.
     Busy,
-    /// A value that is not below the ids to come.
+    /// A value that is not below the next id.
     ValuesAhead { table: String, column: String, greatest: i64, next: i64 },
 }
 
@@ -190,7 +191,8 @@ impl Reportable for Unconvertible {
     }
 }
 
-/// One report of several reasons: a line of DETAIL for each, and each HINT once. The SQLSTATE is the first one's.
+/// One report for several reasons: one line of DETAIL for each, each HINT once, and the first
+/// SQLSTATE.
 fn all_of(reasons: &[Unconvertible]) -> Report {
     let reports: Vec<_> = reasons.iter().map(Reportable::report).collect();
     let line = |report: &Report| match &report.detail {
@@ -212,16 +214,16 @@ fn all_of(reasons: &[Unconvertible]) -> Report {
     }
 }
 
-/// What the user is told of a column that becomes a snowflake column.
+/// What to tell the user about a column that becomes a snowflake column.
 #[derive(Debug)]
 pub enum Notice<'a> {
     /// Ids of the layout exceed 2^53.
     Beyond2_53(&'a Layout),
-    /// The table's partitions are for other values.
+    /// No partition of the table accepts the next id.
     NoPartition { table: &'a str, next: i64 },
-    /// What only a dry run gets past.
+    /// What only the statements of a dry run can convert.
     Dependents(&'a str),
-    /// A sequence is no longer the column's, but still in use.
+    /// A sequence no longer belongs to the column, but other objects use it.
     SequenceKept { sequence: &'a str, objects: &'a str },
 }
 

@@ -1,5 +1,5 @@
--- $1 tables, $2 their columns, in pairs: the columns in their tables, these tables' partitions and children. For the statements of
--- the files that this one is put in front of.
+-- $1 tables, $2 their columns, in pairs: the columns in their tables, partitions and children.
+-- This file is put in front of others.
 WITH RECURSIVE named_column AS (SELECT * FROM unnest($1, $2) WITH ORDINALITY AS named_column (root, att, place)),
      tree (place, root, rel) AS (
     SELECT place, root, root FROM named_column

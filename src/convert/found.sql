@@ -1,6 +1,7 @@
--- $1 tables, $2 their columns, in pairs: what depends on one of them in a way that forbids another type. That includes columns that are
--- made of its table's row type, as an array, a domain, a range, or a part of another row type, and expressions that name such a
--- type. For the statements of the files that this one is put in front of.
+-- $1 tables, $2 their columns, in pairs: the objects that depend on one of them in a way that
+-- forbids another type. These include columns made of its table's row type (as an array, a domain,
+-- a range, or a part of another row type), and expressions that name such a type. This file is put
+-- in front of others.
 WITH RECURSIVE narrow AS (SELECT * FROM unnest($1, $2) AS narrow (rel, att)),
      made_of (rel, type) AS (
     SELECT DISTINCT rel, t.oid FROM narrow JOIN pg_type t ON t.typrelid = rel
@@ -27,7 +28,8 @@ WITH RECURSIVE narrow AS (SELECT * FROM unnest($1, $2) AS narrow (rel, att)),
     WHERE d.classid IN ('pg_rewrite'::regclass, 'pg_constraint'::regclass, 'pg_trigger'::regclass, 'pg_policy'::regclass,
                         'pg_attrdef'::regclass, 'pg_statistic_ext'::regclass)
        OR c.relkind IN ('r', 'm', 'p', 'f') OR d.objsubid = 0 AND c.oid IS NOT NULL
-       -- A function in its body or in a default, besides its arguments and its result, for which it depends once.
+       -- A function that uses the type in its body or in a default: its arguments and result alone
+       -- add only one dependency.
        OR d.classid = 'pg_proc'::regclass
           AND (SELECT count(*) FROM pg_depend s
                WHERE s.classid = d.classid AND s.objid = d.objid AND s.refclassid = d.refclassid AND s.refobjid = d.refobjid AND s.deptype = 'n')

@@ -1,5 +1,5 @@
--- $1 tables, $2 their columns, in pairs: the statement that keeps everybody else away; partitions and children come with their
--- tables.
+-- $1 tables, $2 their columns, in pairs: the statement that locks out other sessions. It locks
+-- partitions and children together with their tables.
 SELECT format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE',
               string_agg((SELECT format('%I.%I', nspname, relname)
                           FROM pg_class r JOIN pg_namespace n ON n.oid = relnamespace WHERE r.oid = rel), ', ' ORDER BY rel))::cstring

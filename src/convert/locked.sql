@@ -1,7 +1,8 @@
--- $1 tables, $2 their columns to be widened, in pairs, $3 tables, $4 their columns that ids will stand in: what PostgreSQL locks for the
--- statements, and the name of each that is altered and is not the caller's. Those are the latter tables with their partitions and
--- children, those with a column to be widened, those at the other end of a foreign key that is made anew, and sequences that
--- belong to these columns.
+-- $1 tables, $2 their columns to be widened, in pairs; $3 tables, $4 their columns that will hold
+-- ids, in pairs: the relations that PostgreSQL locks for the statements, and the name of each
+-- altered one that the caller does not own. These relations are the tables of $3 with their
+-- partitions and children, the tables with a column to be widened, the tables at the other end of a
+-- foreign key that is created again, and the sequences of these columns.
 WITH RECURSIVE narrow AS (SELECT * FROM unnest($1, $2) AS narrow (rel, att)),
      tree (rel, att) AS (
     SELECT attrelid, attname FROM unnest($3, $4) AS named (rel, att) JOIN pg_attribute ON attrelid = rel AND attnum = att

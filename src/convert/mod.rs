@@ -1,12 +1,15 @@
-//! Turns columns of tables into snowflake columns: which statements that takes, what forbids them, and running them. No `unsafe`.
+//! Turns columns of tables into snowflake columns: finds the statements and what forbids them, and
+//! runs them. No `unsafe`.
 //!
-//! Everything is read from the catalogs through SPI, and everything that is done is a plain `ALTER TABLE` or the like, run as
-//! the caller, so that PostgreSQL checks each step as if the caller had typed it. It is one transaction, the caller's: an
-//! error at any point leaves nothing changed. The catalogs are read with a search_path by which all names come out qualified,
-//! and values with `row_security = off`, by which none is overlooked.
+//! SPI reads everything from the catalogs, and every change is a plain `ALTER TABLE` or the like.
+//! The caller runs it, so PostgreSQL checks each step as if the caller had typed it. All of it is
+//! in the caller's transaction, so an error at any point leaves nothing changed. While the catalogs
+//! are read, search_path makes all names come out qualified, and `row_security = off` hides no
+//! value.
 //!
-//! What is asked stands in the `.sql` files, each with a comment on its arguments; the errors are in `error.rs`. A view or the like that
-//! depends on a column to be widened is never dropped here: only a dry run returns the statements for that (`remake.sql`).
+//! The queries are in the `.sql` files, each with a comment on its arguments; the errors are in
+//! `error.rs`. This file never drops a view or another object that depends on a column to be
+//! widened; only a dry run returns the statements for that (`remake.sql`).
 
 mod database;
 mod error;
@@ -24,7 +27,7 @@ use crate::draw;
 use crate::layouts;
 use crate::text::legible;
 
-/// The greatest number below which each integer is one of JavaScript's: 2^53 - 1.
+/// JavaScript represents every integer up to this one exactly: 2^53 - 1.
 const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
 
 /// A statement about columns with their tables' partitions and children.
@@ -34,21 +37,24 @@ macro_rules! with_family {
     };
 }
 
-/// A statement about what stands in the way of a new type.
+/// A statement about the objects that prevent a new type.
 macro_rules! with_found {
     ($file:literal) => {
         concat!(include_str!("found.sql"), include_str!($file))
     };
 }
 
-/// The transaction's isolation level, if it does not let a statement see what others have committed before it.
+/// The transaction's isolation level, if a statement does not see what other sessions have
+/// committed before it.
 const ISOLATION: &str = "
 SELECT level::cstring FROM current_setting('transaction_isolation') AS level WHERE level NOT LIKE 'read %'";
 
-/// `$1` a table's name: its number, by the caller's search_path. Hence nothing else in it may be looked up there.
+/// `$1` a table's name: its OID, by the caller's search_path. So all other names in it are
+/// qualified.
 const REGCLASS: &str = "SELECT pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid";
 
-/// A column as the caller names it: the table by its number, which stays the same while the call waits for locks.
+/// A column as the caller names it. The table is given by its OID, which stays the same while the
+/// call waits for locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     pub relation: Oid,
@@ -56,7 +62,8 @@ pub struct Named {
 }
 
 impl Named {
-    /// Finds the columns that texts name, as `schema.table.column` or, by the search_path, `table.column`; each once.
+    /// Finds the columns that texts name as `schema.table.column` or, by the search_path,
+    /// `table.column`. Returns each once.
     fn find(database: &mut Database, texts: &[Option<CString>]) -> Result<Vec<Self>, Unconvertible> {
         let mut columns = Vec::new();
         for name in texts {
@@ -78,7 +85,7 @@ impl Named {
     }
 }
 
-/// A column that ids are to stand in, with its table's name (and schema) and its own for messages.
+/// A column that will hold ids, with its qualified table's name and its own name for messages.
 struct Target {
     column: Column,
     table_name: String,
@@ -86,7 +93,7 @@ struct Target {
 }
 
 impl Target {
-    /// Finds the column, if the caller may change it and ids may stand in it.
+    /// Finds the column, if the caller may change it and it may hold ids.
     fn find(database: &mut Database, named: &Named) -> Result<Self, Unconvertible> {
         let Named { relation, attribute } = named;
         let rows = database.ask(include_str!("target.sql"), &[(*relation).into(), attribute.as_c_str().into()]);
@@ -117,7 +124,7 @@ impl Target {
     }
 }
 
-/// All that forbids a plan, so that nobody has to call again for each reason.
+/// Everything that forbids a plan, so that the caller sees all reasons in one call.
 #[derive(Default)]
 struct Refusals(Vec<Unconvertible>);
 
@@ -128,7 +135,7 @@ impl Refusals {
         }
     }
 
-    /// Keeps the value, or adds the reason why there is none.
+    /// Returns the value, or adds the reason why there is none.
     fn sort<T>(&mut self, result: Result<T, Unconvertible>) -> Option<T> {
         result.map_err(|reason| self.add(reason)).ok()
     }
@@ -176,15 +183,16 @@ fn narrow(database: &mut Database, columns: &[Column], rewrite: bool, refusals: 
 /// What depends on columns to be widened, so that PostgreSQL does not change their type.
 #[derive(Default)]
 struct Dependents {
-    /// Each object, and what it depends on; empty if there is none.
+    /// Each object and what it depends on; empty if there is none.
     objects: String,
-    /// What drops them, and what makes them again.
+    /// The statements that drop them, and those that create them again.
     drops: Vec<CString>,
     remakes: Vec<CString>,
 }
 
 impl Dependents {
-    /// Finds out what is in the way; if anything is, that is an error unless statements can be written, and are asked for.
+    /// Finds the dependent objects. Any is an error, unless a dry run asks for the statements and
+    /// all of them can be written.
     fn find(database: &mut Database, narrow: &[Column], dry_run: bool) -> Result<Self, Unconvertible> {
         let rows = database.ask(with_found!("dependents.sql"), &pairs(narrow));
         let Some(objects) = rows.first().and_then(|row| text(row, 1)) else { return Ok(Self::default()) };
@@ -207,14 +215,14 @@ impl Dependents {
 /// What is done to columns besides widening them.
 #[derive(Default)]
 struct Steps {
-    /// Before they are widened: an identity's sequence need not be.
+    /// Before widening, because an identity's sequence then need not be widened.
     identities: Vec<CString>,
-    /// After that, so that defaults need not be converted.
+    /// After widening, so that defaults need not be converted.
     defaults: Vec<CString>,
     sequences: Vec<CString>,
     /// The sequences that stay, with what uses them.
     kept: Vec<(String, String)>,
-    /// The columns for which there is something to do, by their places from 1.
+    /// The columns that need a step, by their places from 1.
     places: Vec<i64>,
 }
 
@@ -226,12 +234,12 @@ impl Steps {
             let name = legible(sequence.to_bytes()).into_owned();
             places.push(given(&row, 2));
             match (given(&row, 3), text(&row, 4)) {
-                // It goes with the identity.
+                // It is dropped with the identity.
                 (true, None) => {}
                 (true, Some(objects)) => refusals.add(Unconvertible::IdentityInUse { sequence: name, objects }),
                 (false, None) => sequences.push(statement([b"DROP SEQUENCE ", sequence.to_bytes()])),
                 (false, Some(objects)) => {
-                    // Else it would go with the column, or keep it from going.
+                    // Otherwise it would be dropped with the column, or prevent that.
                     sequences.push(statement([b"ALTER SEQUENCE ", sequence.to_bytes(), b" OWNED BY NONE"]));
                     kept.push((name, objects));
                 }
@@ -246,13 +254,14 @@ impl Steps {
     }
 }
 
-/// What is to be done, as the catalogs stand.
+/// What has to be done, by the present catalogs.
 struct Plan {
     /// The columns that are not snowflake columns yet.
     targets: Vec<Target>,
     /// What PostgreSQL will lock.
     locked: Vec<Oid>,
-    /// What keeps everybody else away from those that are altered, then what changes something; none if all is done.
+    /// The statement that locks out other sessions, and then those that change something; none if
+    /// everything is done.
     lock: CString,
     statements: Vec<CString>,
     dependents: Dependents,
@@ -261,7 +270,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// Finds out what is to be done, and all that forbids it. (What is wrong with a column by itself leaves it out of the rest.)
+    /// Finds what has to be done, and everything that forbids it. A column that is wrong by itself
+    /// is left out of the later checks.
     fn make(database: &mut Database, columns: &[Named], rewrite: bool, dry_run: bool) -> Result<Self, Unconvertible> {
         let mut refusals = Refusals::default();
         let mut targets: Vec<_> =
@@ -278,7 +288,7 @@ impl Plan {
         let narrow = narrow(database, &columns, rewrite, &mut refusals);
         let dependents = refusals.sort(Dependents::find(database, &narrow, dry_run)).unwrap_or_default();
         let steps = Steps::find(database, &columns, &mut refusals);
-        // The others need not even be locked.
+        // The other columns' tables need not even be locked.
         let mut place = 0;
         targets.retain(|target| {
             place += 1;
@@ -300,7 +310,7 @@ impl Plan {
         statements.extend(steps.defaults);
         statements.extend(steps.sequences);
         let altered = [&columns[..], &narrow[..]].concat();
-        // None, if there is nothing to do, or somebody has dropped it meanwhile.
+        // None if there is nothing to do, or if another session has dropped the table.
         let lock = database.ask_for(include_str!("lock.sql"), &pairs(&altered)).pop();
         let lock = match (lock, targets.first()) {
             (Some(lock), _) => lock,
@@ -310,7 +320,7 @@ impl Plan {
         Ok(Self { targets, locked, lock, statements, dependents, kept: steps.kept })
     }
 
-    /// Sees to it that no id to come is there already, or below one that is. Returns the next id.
+    /// Checks that all stored values are below the next id, and returns that id.
     fn check_values(&self, database: &mut Database, command: &'static CStr) -> Result<i64, Unconvertible> {
         let mut stored = Vec::new();
         for target in &self.targets {
@@ -319,7 +329,7 @@ impl Plan {
                 database.ask_for(include_str!("greatest.sql"), &arguments).pop().expect("the column exists");
             stored.push(database.rows(&question, &[]).first().and_then(|row| value::<i64>(row, 1)));
         }
-        // After them: whoever stored an id by hand has drawn it before.
+        // After them, because a session that stores an id by hand has drawn it before.
         let next = draw::least_to_come(command)?;
         for (target, greatest) in self.targets.iter().zip(stored) {
             if let Some(greatest) = greatest.filter(|greatest| *greatest >= next) {
@@ -330,7 +340,7 @@ impl Plan {
         Ok(next)
     }
 
-    /// Tells the user what comes of it.
+    /// Tells the user about the consequences.
     fn announce(&self, database: &mut Database, next: i64) -> Result<(), Unconvertible> {
         let layout = layouts::configured()?;
         if layout.max_id() > MAX_SAFE_INTEGER {
@@ -357,16 +367,16 @@ fn statement<const N: usize>(parts: [&[u8]; N]) -> CString {
     CString::new(parts.concat()).expect("names hold no NUL")
 }
 
-/// For psql, into which they go as a file.
+/// psql can run the result as a file.
 fn with_semicolons(statements: Vec<CString>) -> Vec<Vec<u8>> {
     statements.iter().map(|statement| [statement.to_bytes(), b";"].concat()).collect()
 }
 
-/// Makes a column a snowflake column, or only finds out how. Returns the statements, each with its semicolon, in the database's
-/// encoding.
+/// Makes a column a snowflake column, or with `dry_run` only finds out how. Returns the statements,
+/// each with its semicolon, in the database's encoding.
 ///
 /// # Errors
-/// Those of [`draw::one`] as [`Unconvertible::NoIds`], and all others.
+/// All of [`Unconvertible`]; those of [`draw::one`] as [`Unconvertible::NoIds`].
 pub fn convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) -> Result<Vec<Vec<u8>>, Unconvertible> {
     let named = Named { relation, attribute: attribute.to_owned() };
     run(c"snowflake_convert()", |_| Ok(vec![named]), rewrite, dry_run)
@@ -407,17 +417,18 @@ fn run(
         if plan.statements.is_empty() {
             return Ok(Vec::new());
         }
-        // What keeps this server from drawing, or makes it wait, does so before anything is locked.
+        // If this server cannot draw or has to wait, it finds out before it locks anything.
         draw::least_to_come(command)?;
         let mut run = Vec::new();
         while !dry_run && run.last() != Some(&plan.lock) && !plan.statements.is_empty() {
-            // The statement by itself could end in a deadlock.
+            // The LOCK statement alone could deadlock.
             if !backend::lock_relations(&plan.locked) {
                 return Err(Unconvertible::Busy);
             }
             database.rows(&plan.lock, &[]);
             run.push(plan.lock);
-            // Somebody may have been at work until now, also on foreign keys that were not locked yet.
+            // Until now other sessions may have changed something, such as foreign keys of unlocked
+            // tables.
             plan = make(database)?;
         }
         if plan.statements.is_empty() {
@@ -428,11 +439,11 @@ fn run(
             plan.announce(database, next)
         })?;
         if dry_run {
-            // Views first: a session that reads one locks it before its tables.
+            // Views come first because a session that reads a view locks it before its tables.
             run.extend(plan.dependents.drops);
             run.push(plan.lock);
         } else {
-            // With the caller's settings, for the triggers, constraints and indexes that this calls.
+            // With the caller's settings, because triggers, constraints and indexes run code.
             for statement in &plan.statements {
                 database.rows(statement, &[]);
             }

@@ -1,6 +1,7 @@
--- $1 tables, $2 their columns, in pairs: the columns that hold their values and have to become bigint. Those are the same columns of
--- the tables' partitions and children, the foreign key columns that refer to one of these, in any table, and so on: of each,
--- whether something forbids it.
+-- $1 tables, $2 their columns, in pairs: the columns that hold their values and have to become
+-- bigint, and for each whether something forbids it. These are the same columns of the tables'
+-- partitions and children, the foreign key columns of any table that refer to one of these, and so
+-- on.
 WITH RECURSIVE holds (rel, att) AS (
     SELECT attrelid, attname FROM unnest($1, $2) AS named (rel, att) JOIN pg_attribute ON attrelid = rel AND attnum = att
   UNION
@@ -22,7 +23,7 @@ SELECT c.oid,
        a.attname::text::cstring,
        format_type(a.atttypid, a.atttypmod)::cstring,
        a.atttypid IN ('int2'::regtype, 'int4'::regtype),
-       EXISTS (SELECT FROM pg_depend d  -- of each column in the partition key, also in an expression
+       EXISTS (SELECT FROM pg_depend d  -- for each column in the partition key, also in an expression
                WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.objsubid = a.attnum AND d.deptype = 'i'
                      AND d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid AND d.refobjsubid = 0),
        c.reloftype <> 0,

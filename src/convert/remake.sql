@@ -1,5 +1,6 @@
--- What has to be dropped before the columns can be widened, with all that depends on it in turn: 0 and the statements that drop it,
--- in their order; 1 and the statements that make it again as it is; 2 and what such statements cannot be written for.
+-- The objects to drop before the columns can be widened, and all that depend on these in turn: 0
+-- and the statements that drop them, in order; 1 and the statements that create them again as they
+-- are; 2 and the objects for which no such statements can be written.
 ,    met (classid, objid, objsubid, depth) AS (
     SELECT classid, objid, objsubid, 1 FROM found
   UNION
@@ -11,9 +12,9 @@
              LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid AND rulename = '_RETURN'
         WHERE d.refclassid = m.classid AND d.refobjid = m.objid AND (m.objsubid = 0 OR d.refobjsubid = m.objsubid)
               AND d.deptype IN ('n', 'a', 'i')
-              -- But for the parts of it that lead back to it.
+              -- Except for its own parts, which lead back to it.
               AND (e.adrelid, e.adnum::integer) IS DISTINCT FROM (m.objid, m.objsubid) AND r.ev_class IS DISTINCT FROM m.objid
-      UNION ALL  -- What it is a part of.
+      UNION ALL  -- The object that it is a part of.
         SELECT 'pg_class'::regclass, ev_class, 0 FROM pg_rewrite
         WHERE m.classid = 'pg_rewrite'::regclass AND oid = m.objid AND rulename = '_RETURN'
       UNION ALL
@@ -29,7 +30,7 @@
         SELECT m.classid, conparentid, 0 FROM pg_constraint
         WHERE m.classid = 'pg_constraint'::regclass AND oid = m.objid AND conparentid <> 0
     ) AS next
-    WHERE depth < 300  -- Deeper than anybody builds: what goes round in a circle gets there, and nothing else.
+    WHERE depth < 300  -- Only a cycle gets this deep.
 ),
      object AS MATERIALIZED (
     SELECT classid, objid, objsubid, depth, identity,
@@ -38,7 +39,7 @@
                                        WHERE e.classid = m.classid AND e.objid = m.objid AND e.deptype = 'e') AS is_free
     FROM (SELECT classid, objid, objsubid, max(depth) AS depth FROM met GROUP BY classid, objid, objsubid) AS m,
          pg_identify_object(classid, objid, objsubid)
-    -- But for parts, which come and go with the whole.
+    -- Except for parts, which are dropped and created with the whole.
     WHERE CASE classid
               WHEN 'pg_rewrite'::regclass THEN (SELECT rulename = '_RETURN' FROM pg_rewrite WHERE oid = objid)
               WHEN 'pg_trigger'::regclass THEN (SELECT tgisinternal OR tgparentid <> 0 FROM pg_trigger WHERE oid = objid)
@@ -126,7 +127,7 @@
     WHERE classid = 'pg_constraint'::regclass
   UNION ALL
     SELECT classid, objid, objsubid, format('ALTER TABLE %s ALTER COLUMN %I DROP DEFAULT', name, attname),
-           -- One of its own would come in the place of the one that draws.
+           -- A default of its own would replace the one that draws ids.
            CASE WHEN adrelid NOT IN (SELECT rel FROM narrow)
                 THEN format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', name, attname, pg_get_expr(adbin, adrelid)) END
     FROM object JOIN pg_attrdef e ON e.oid = objid JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum,
@@ -152,8 +153,9 @@
     SELECT classid, objid, objsubid, kind || ' ' || identity, proowner, pronamespace, 'f', proacl
     FROM object JOIN pg_proc ON oid = objid WHERE classid = 'pg_proc'::regclass
 ),
-     -- What is granted by making the object again: PostgreSQL's defaults, and the default privileges of the user who runs the
-     -- statements (who is taken for the present one). A change of the owner makes the owner the grantor.
+     -- The privileges that creating the object again grants: PostgreSQL's defaults, and the default
+     -- privileges of the user who runs the statements (assumed to be the current user). A change of
+     -- the owner makes the owner the grantor.
      preset AS (
     SELECT classid, objid, privilege.*, false AS is_users
     FROM owned, aclexplode(acldefault(objtype, owner)) AS privilege
@@ -208,7 +210,7 @@
                             = (p.classid, p.objid, '', p.grantee, p.privilege_type))
     GROUP BY w.classid, w.objid, w.objsubid, name, grantee
   UNION ALL
-    -- As the grantor: PostgreSQL permits no other GRANTED BY.
+    -- Run as the grantor because PostgreSQL permits no other GRANTED BY.
     SELECT classid, objid, objsubid, 4, row_number() OVER (ORDER BY grantor <> owner, attname, min(ordinality)),
            concat(CASE WHEN grantor <> owner THEN format(E'SET LOCAL ROLE %I;\n', pg_get_userbyid(grantor)) END,
                   format('GRANT %s ON %s TO %s', string_agg(privilege_type || attname, ', ' ORDER BY privilege_type), name,
@@ -251,7 +253,7 @@
                                                  THEN CASE attstorage WHEN 'p' THEN 'PLAIN' WHEN 'e' THEN 'EXTERNAL'
                                                                       WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END END),
                          ('SET COMPRESSION ' || CASE attcompression WHEN 'p' THEN 'pglz' WHEN 'l' THEN 'lz4' END),
-                         -- pg_attver is PostgreSQL's own note, which it does not take back.
+                         -- pg_attver is PostgreSQL's own option, which it does not accept back.
                          ('SET (' || (SELECT string_agg(option, ', ') FROM unnest(attoptions) AS option
                                       WHERE option NOT LIKE 'pg_attver=%') || ')')) AS setting (change)
     WHERE classid = 'pg_class'::regclass AND change IS NOT NULL
@@ -279,7 +281,7 @@
     FROM object o JOIN pg_depend d ON d.classid = o.classid AND d.objid = o.objid AND d.deptype = 'x'
          JOIN pg_extension e ON e.oid = d.refobjid
   UNION ALL
-    -- As its owner, not as whoever makes it: its query may call any function.
+    -- Run as its owner, not as the user who creates it, because its query may call any function.
     SELECT classid, objid, 0, 10, 0, format('REFRESH MATERIALIZED VIEW %s', identity)
     FROM object JOIN pg_class c ON c.oid = objid
     WHERE classid = 'pg_class'::regclass AND objsubid = 0 AND relkind = 'm' AND relispopulated
@@ -288,7 +290,7 @@ SELECT part, statement::cstring FROM (
     SELECT 0, -depth::bigint, o.classid, -o.objid::bigint, objsubid, 0, 0, drop_it
     FROM object o JOIN made USING (classid, objid, objsubid)
     WHERE is_free AND make_it IS NOT NULL
-          AND NOT EXISTS (SELECT FROM pg_depend d  -- It goes with that.
+          AND NOT EXISTS (SELECT FROM pg_depend d  -- dropped with that
                                JOIN object p ON d.refclassid = p.classid AND d.refobjid = p.objid AND p.objsubid IN (0, d.refobjsubid)
                           WHERE d.classid = o.classid AND d.objid = o.objid AND o.objsubid IN (0, d.objsubid)
                                 AND d.deptype IN ('a', 'i') AND (p.classid, p.objid, p.objsubid) <> (o.classid, o.objid, o.objsubid))
@@ -301,5 +303,5 @@ SELECT part, statement::cstring FROM (
     FROM object LEFT JOIN made USING (classid, objid, objsubid)
     WHERE NOT is_free OR make_it IS NULL
 ) AS remake (part, depth, classid, objid, objsubid, number, place, statement)
-WHERE statement IS NOT NULL  -- as of what another session drops now
+WHERE statement IS NOT NULL  -- NULL for an object that another session is dropping
 ORDER BY part, depth, classid, objid, objsubid, number, place

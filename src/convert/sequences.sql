@@ -1,5 +1,6 @@
--- The sequences that belong to the columns: of which of them, whether as an identity's, and what else uses them, if anything. An
--- identity's goes before the other columns have their new defaults.
+-- The sequences that belong to the columns: the column of each, whether it is an identity's, and
+-- what else uses it, if anything. An identity's sequence is dropped before the other columns get
+-- their new defaults.
 SELECT (SELECT format('%I.%I', nspname, s.relname) FROM pg_namespace n WHERE n.oid = s.relnamespace)::cstring,
        min(place),
        o.deptype = 'i',

@@ -1,4 +1,5 @@
--- The statements that give the columns their default, and for which of them; none for those that have it everywhere.
+-- The statements that give the columns their default, and the column of each; none for a column
+-- that already has it everywhere.
 SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %I.%I()', name, attname, nspname, proname)::cstring, place
 FROM family f, pg_proc p
      JOIN pg_namespace s ON s.oid = p.pronamespace

@@ -1,4 +1,4 @@
--- $1 relation, $2 attribute: what the relation is; what the column is, if there is one.
+-- $1 relation, $2 attribute: facts about the relation, and about the column if there is one.
 SELECT c.oid::regclass::text::cstring,
        c.relkind IN ('r', 'p'),
        c.oid < 16384,

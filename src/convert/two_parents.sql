@@ -1,4 +1,5 @@
--- $1 tables, $2 their columns, in pairs: one that inherits from two, so that neither can be widened before the other.
+-- $1 tables, $2 their columns, in pairs: a table that inherits the column from two of them, so
+-- neither parent's column can be widened before the other's.
 WITH RECURSIVE below (root, rel) AS (
     SELECT rel, rel FROM unnest($1, $2) AS narrow (rel, att) JOIN pg_attribute ON attrelid = rel AND attnum = att
     WHERE attinhcount = 0

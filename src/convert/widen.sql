@@ -1,6 +1,6 @@
--- $1 tables, $2 their columns, in pairs: the statements that make them bigint, one for each table, which is rewritten by it. A
--- table's partitions and children come with it. A foreign key that refers to a partition, and not to its table, stands in the
--- way of a new type of the latter.
+-- $1 tables, $2 their columns, in pairs: the statements that make them bigint. Each rewrites one
+-- table with its partitions and children. A foreign key that refers to a partition instead of the
+-- partitioned table prevents a new type for the latter.
 WITH narrow AS (SELECT * FROM unnest($1, $2) WITH ORDINALITY AS narrow (rel, att, place)),
      obstacle AS (
     SELECT DISTINCT f.oid, f.conrelid, f.conname,
