@@ -1,22 +1,25 @@
 //! From times to ids: where in the order of ids an instant falls.
 //!
-//! An id's time is the start of its tick, and the tick is the id's high bits. So a condition on an id's time is one comparison
-//! of the id itself with a bound, which an index on the ids can answer, whatever worker and sequence lie below. Exact, since
-//! ticks start at whole milliseconds.
+//! An id's time is the start of its tick, and the tick is the id's high bits. So a condition on an
+//! id's time is one comparison of the id with a bound, whatever worker and sequence are in the low
+//! bits, and an index on the ids can answer it. It is exact because ticks start at whole
+//! milliseconds.
 //!
-//! `first_id_at` is for people, and refuses what the layout cannot hold. The others are for the planner, and have an answer for
-//! every instant. They are four, and not one that is compared in four ways, since no bigint lies above the last id of 63 bits, and
-//! since PostgreSQL prunes partitions exactly by `id >= first` and `id <= last` only: for it, `id > last` may be between two ids.
+//! `first_id_at` is for people, and refuses what the layout cannot hold. The other functions are
+//! for the planner, and have an answer for every instant. There are four of them, instead of one
+//! that is compared in four ways, because no bigint is above the last id of 63 bits, and because
+//! PostgreSQL prunes partitions exactly only by `id >= first` and `id <= last`: it assumes that
+//! `id > last` may match between two ids.
 
 use crate::id::IdError;
 use crate::layout::Layout;
 
-/// An instant at a precision beyond the core's.
+/// An instant, more precise than a millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant {
     /// Milliseconds since 1970, rounded down.
     pub ms: i64,
-    /// Whether it is later than that, by less than a millisecond.
+    /// Whether the instant is later than that, by less than a millisecond.
     pub later: bool,
 }
 
@@ -26,15 +29,17 @@ impl Instant {
     /// After every instant that an id can carry.
     pub const LAST: Self = Self { ms: i64::MAX, later: true };
 
-    /// Any later instant before the next millisecond: for ids they are all the same, since ticks start at whole milliseconds.
+    /// Any later instant before the next millisecond. For ids all of these are equal because ticks
+    /// start at whole milliseconds.
     fn just_after(self) -> Self {
         Self { later: true, ..self }
     }
 }
 
 impl Layout {
-    /// The smallest id whose time is an instant or later: the first one of the first tick that starts then. So
-    /// `first_id_at(from) <= id && id < first_id_at(to)` picks the ids whose time is in `from..to`.
+    /// The smallest id whose time is an instant or later: the first one of the first tick that
+    /// starts then or later. So `first_id_at(from) <= id && id < first_id_at(to)` picks the ids
+    /// whose time is in `from..to`.
     ///
     /// ```
     /// use snowflake_core::bounds::Instant;
@@ -48,7 +53,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`IdError::Time`] for an instant before the epoch or after the start of the last tick (`None`: infinite).
+    /// [`IdError::Time`] for an instant before the epoch or after the start of the last tick
+    /// (`None`: infinite).
     pub fn first_id_at(&self, instant: Option<Instant>) -> Result<i64, IdError> {
         instant
             .filter(|instant| instant.ms >= self.epoch_ms())
@@ -56,7 +62,7 @@ impl Layout {
             .filter(|tick| *tick <= self.last_tick())
             .map(|tick| self.pack(tick, 0, 0))
             .ok_or(IdError::Time {
-                // Rounded away from what the layout holds.
+                // Rounded away from the layout's range.
                 time_ms: instant
                     .map(|Instant { ms, later }| ms.saturating_add((later && ms >= self.epoch_ms()).into())),
                 first_ms: self.epoch_ms(),
@@ -64,8 +70,9 @@ impl Layout {
             })
     }
 
-    /// The first id whose time is an instant or later. So, for every id and every instant, the id's time is that or later if
-    /// and only if there is a first one and `id >= first_id_from(instant)`.
+    /// The first id whose time is an instant or later. So, for every id and every instant, the id's
+    /// time is that or later if and only if there is a first one and
+    /// `id >= first_id_from(instant)`.
     ///
     /// ```
     /// use snowflake_core::bounds::Instant;
@@ -87,8 +94,8 @@ impl Layout {
         self.first_id_from(instant.just_after())
     }
 
-    /// The last id whose time is before an instant; -1 if there is none. So, for every id and every instant, the id's time is
-    /// before it if and only if `id <= last_id_before(instant)`.
+    /// The last id whose time is before an instant; -1 if there is none. So, for every id and every
+    /// instant, the id's time is before it if and only if `id <= last_id_before(instant)`.
     ///
     /// ```
     /// use snowflake_core::bounds::Instant;
@@ -113,11 +120,11 @@ impl Layout {
         self.last_id_before(instant.just_after())
     }
 
-    /// The first tick that starts at an instant or later. Negative before the epoch, and beyond [`Layout::last_tick`] after
-    /// the start of the last one.
+    /// The first tick that starts at an instant or later. Negative before the epoch, and beyond
+    /// [`Layout::last_tick`] after the start of the last one.
     fn first_tick_at(&self, Instant { ms, later }: Instant) -> i64 {
-        // The tick that holds the last millisecond which is too early, and one more: -1 + 1 for the epoch itself.
-        // Saturating: far beyond any layout.
+        // One more than the tick that holds the last millisecond that is too early: -1 + 1 for the
+        // epoch. Saturates only far outside any layout.
         let too_early_ms = if later { ms } else { ms.saturating_sub(1) };
         self.tick_at(too_early_ms).saturating_add(1)
     }

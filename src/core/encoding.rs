@@ -1,12 +1,13 @@
 //! Ids as short texts: `base32` (Douglas Crockford's) and `base62`.
 //!
-//! An id is written as the number it is, its highest symbol first, with zeros up to the length of the largest id. Both alphabets
-//! ascend as their bytes do, so that texts compare as their ids do, byte by byte (`COLLATE "C"`).
+//! A text is the id as a number, highest symbol first, padded with zeros to the length of the
+//! largest id. Both alphabets ascend as their bytes do, so texts compare as their ids do, byte by
+//! byte (`COLLATE "C"`).
 //!
-//! `base32` is as <https://www.crockford.com/base32.html> prescribes: without I, L, O and U; read in upper and lower case, with
-//! I and L as 1 and O as 0; hyphens may stand anywhere and are ignored. His check symbol, which is optional, is not supported.
-//! Hence several texts are read as one id. `base62` (digits, capitals, small letters, as GMP has them) is read as it is written:
-//! there each id has one text.
+//! `base32` follows <https://www.crockford.com/base32.html>: it has no I, L, O and U, reads upper
+//! and lower case, reads I and L as 1 and O as 0, and ignores hyphens anywhere. It does not support
+//! the optional check symbol. So several texts are read as the same id. `base62` (digits, capitals,
+//! small letters, in GMP's order) reads only what it writes: each id has one text.
 
 use std::fmt;
 
@@ -21,7 +22,7 @@ pub enum Encoding {
     Base62,
 }
 
-/// What `VALUES_*` hold for a character that is no symbol.
+/// What `VALUES_*` hold for a character that is not a symbol.
 const NO_SYMBOL: u8 = u8::MAX;
 
 const VALUES_BASE32: [u8; 128] = {
@@ -54,7 +55,7 @@ impl Encoding {
     /// Every encoding.
     pub const ALL: [Self; 2] = [Self::Base32, Self::Base62];
 
-    /// Finds an encoding by its name, as it is written.
+    /// Finds an encoding by its exact name.
     ///
     /// # Errors
     /// [`EncodingError::UnknownName`].
@@ -93,7 +94,7 @@ impl Encoding {
         self.symbols().len() as u64
     }
 
-    /// What is left of the largest id when only its first `count` symbols are looked at.
+    /// The number that the first `count` symbols of the largest id stand for.
     const fn largest(self, count: usize) -> u64 {
         i64::MAX as u64 / self.base().pow((self.length() - count) as u32)
     }
@@ -127,13 +128,15 @@ impl Encoding {
         Ok(String::from_utf8(text).expect("symbols are ASCII"))
     }
 
-    /// Reads the id that a text was made of. Positions in errors count the characters of `text` from 1, hyphens included.
+    /// Reads the id that a text stands for. Positions in errors count the characters of `text` from
+    /// 1, including hyphens.
     ///
-    /// Takes characters instead of a `&str` for texts in other encodings than UTF-8, and looks at no more of them than it has to.
+    /// Takes characters instead of a `&str` because a text may not be in UTF-8.
     ///
     /// # Errors
-    /// The first of these that applies: [`EncodingError::Character`] for the first character that is no symbol,
-    /// [`EncodingError::Length`] for too few or too many symbols, [`EncodingError::Overflow`] for a number above 2^63-1.
+    /// The first of these that applies: [`EncodingError::Character`] for the first character that
+    /// is not a symbol, [`EncodingError::Length`] for too few or too many symbols,
+    /// [`EncodingError::Overflow`] for a number above 2^63-1.
     ///
     /// ```
     /// use snowflake_core::encoding::Encoding;
@@ -161,7 +164,7 @@ impl Encoding {
                 overflow = (id > self.largest(symbols)).then_some(position);
             }
         }
-        // For an error: what is left of the text are symbols and hyphens.
+        // The text holds only symbols and hyphens here.
         let quoted = || quoted(&text.clone().take(MAX_QUOTED + 1).collect::<String>());
         if symbols != self.length() {
             return Err(EncodingError::Length { encoding: self, symbols, text: quoted(), position: end });
@@ -176,15 +179,15 @@ impl Encoding {
 /// Why a number has no text, or a text stands for no id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EncodingError {
-    /// A name of no encoding.
+    /// A name that no encoding has.
     UnknownName(String),
     /// The id is below 0.
     Id(i64),
-    /// A character that is no symbol of the encoding.
+    /// A character that is not a symbol of the encoding.
     Character {
         /// The encoding.
         encoding: Encoding,
-        /// The offending character; U+FFFD for one of which no more is known than that it is not ASCII.
+        /// The offending character; U+FFFD for an unknown one that is not ASCII.
         character: char,
         /// Its place among the text's characters, from 1.
         position: usize,
@@ -197,7 +200,8 @@ pub enum EncodingError {
         symbols: usize,
         /// The text.
         text: String,
-        /// The place of the first symbol too many, from 1; if there are too few, of the text's last character, 0 for none.
+        /// The place of the first symbol too many, from 1. For too few symbols, the place of the
+        /// text's last character; 0 for an empty text.
         position: usize,
     },
     /// The number is above 2^63-1.
@@ -206,7 +210,8 @@ pub enum EncodingError {
         encoding: Encoding,
         /// The text.
         text: String,
-        /// The place of the first symbol at which the number is too large, whatever comes after it, from 1.
+        /// The place, from 1, of the first symbol that makes the number too large, whatever
+        /// follows.
         position: usize,
     },
 }
@@ -236,7 +241,7 @@ impl fmt::Display for EncodingError {
 
 impl std::error::Error for EncodingError {}
 
-/// A character by itself, or by its number where nothing would be seen of it, or a line end, or an accent on what stands before.
+/// A character itself if it is visible on its own, else its code point.
 struct Named(char);
 
 impl fmt::Display for Named {

@@ -1,7 +1,7 @@
 //! Ids: packing parts into 63 bits, reading them back, printing them.
 //!
-//! Every number is checked here before it is shifted; nothing is ever masked, since a masked number is somebody else's id.
-//! Drawing is the generator's; this file also serves it (`Layout::pack`).
+//! This file checks every number before it shifts it, and never masks one because a masked number
+//! would be another server's id. The generator draws ids, and packs them with `Layout::pack`.
 
 use std::fmt;
 
@@ -23,7 +23,8 @@ pub struct Parts {
     pub sequence: u32,
 }
 
-/// For people, always UTC: `2026-11-20T09:28:48.220Z #17 @(3,5)` is sequence 17 of datacenter 3, worker 5.
+/// For people, always in UTC: `2026-11-20T09:28:48.220Z #17 @(3,5)` is sequence 17 of datacenter 3,
+/// worker 5.
 impl fmt::Display for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} #{}", Utc(self.created_at_ms), self.sequence)?;
@@ -48,28 +49,30 @@ impl Bits {
         (id >> self.shift) & self.max()
     }
 
-    /// The number as it is shown; widths are at most 31 here, so it fits.
+    /// The number as SQL shows it. It fits because the width is at most 31.
     fn number(self, id: u64) -> Option<u32> {
         (self.bits > 0).then(|| self.get(id) as u32)
     }
 }
 
 impl Layout {
-    /// Composes an id; `fixed` holds the datacenter's and the worker's bits in place ([`Self::fixed_bits`]).
+    /// Composes an id; `fixed` holds the datacenter's and the worker's bits ([`Self::fixed_bits`]).
     #[inline]
     pub(crate) fn pack(&self, tick: u64, fixed: u64, sequence: u64) -> i64 {
         (self.time.put(tick) | fixed | self.sequence.put(sequence)) as i64
     }
 
-    /// Puts the numbers that are the same in every id of a lane into place, after checking them.
+    /// Checks the numbers that all ids of a lane share, and puts them into place.
     ///
     /// # Errors
-    /// [`IdError`] for a number outside its field's range, one that is missing, or one without a field.
+    /// [`IdError`] for a number outside its field's range, one that is missing, or one without a
+    /// field.
     pub(crate) fn fixed_bits(&self, datacenter: Option<i64>, worker: Option<i64>) -> Result<u64, IdError> {
         Ok(self.checked(Field::Datacenter, datacenter)? | self.checked(Field::Worker, worker)?)
     }
 
-    /// A number in its place. 0 is accepted for a field that the layout lacks, so that one call serves every layout.
+    /// A number in its place. Accepts 0 for a field that the layout lacks, so that one call serves
+    /// every layout.
     fn checked(&self, field: Field, number: Option<i64>) -> Result<u64, IdError> {
         let bits = self.field(field);
         match number {
@@ -85,11 +88,13 @@ impl Layout {
         }
     }
 
-    /// Composes an id from its parts; `created_at_ms` (milliseconds since 1970) is rounded down to a tick.
+    /// Composes an id from its parts; `created_at_ms` (milliseconds since 1970) is rounded down to
+    /// a tick.
     ///
     /// # Errors
-    /// [`IdError::Time`] for a time before the epoch or after the last tick (`None`: infinite), [`IdError::Part`] for a
-    /// number outside its field's range, [`IdError::PartMissing`] and [`IdError::NoField`] for one too few or too many.
+    /// [`IdError::Time`] for a time before the epoch or after the last tick (`None`: infinite),
+    /// [`IdError::Part`] for a number outside its field's range, [`IdError::PartMissing`] for a
+    /// missing number, and [`IdError::NoField`] for one too many.
     ///
     /// ```
     /// use snowflake_core::layout::Layout;
@@ -117,7 +122,7 @@ impl Layout {
         Ok(self.pack(tick, fixed | self.checked(Field::Sequence, Some(sequence))?, 0))
     }
 
-    /// Checks that `id` is one of this layout's.
+    /// Checks that `id` can be one of this layout.
     ///
     /// # Errors
     /// [`IdError::Id`] for an id below 0 or above the layout's width.
@@ -181,7 +186,7 @@ pub enum IdError {
     },
     /// No number for a field that the layout has.
     PartMissing(Field),
-    /// `backup` asked of a layout without a worker field.
+    /// `backup` for a layout without a worker field.
     NoBackup,
     /// A time before the layout's epoch or after its last tick.
     Time {

@@ -1,4 +1,5 @@
-//! The layout: which bits of an id are time, datacenter, worker and sequence, and what one tick of time is.
+//! The layout: which bits of an id are time, datacenter, worker and sequence, and what one tick of
+//! time is.
 //!
 //! ```text
 //!  63 62                                        22 21       12 11           0
@@ -7,9 +8,10 @@
 //! +--+--------------------------------------------+-----------+--------------+
 //! ```
 //!
-//! One line of text says all of it, `time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z`: fields from the
-//! high bits to the low, then unit and epoch. Built-in names stand for such a line ([`BUILT_IN`]); what a name means never
-//! changes, since generated columns and partition bounds depend on it.
+//! One line of text describes it: fields from the high bits to the low, then unit and epoch, as in
+//! `time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z`. A built-in name stands for
+//! such a line ([`BUILT_IN`]). The meaning of a name never changes because generated columns and
+//! partition bounds depend on it.
 
 use std::fmt;
 
@@ -22,16 +24,18 @@ pub const MAX_TEXT: usize = 256;
 /// Ids are positive bigints: 63 bits.
 const MAX_BITS: u32 = 63;
 
-/// The widest datacenter, worker or sequence: they are shown as PostgreSQL `integer`.
+/// The widest datacenter, worker or sequence, because SQL shows them as `integer`.
 const MAX_NUMBER_BITS: u32 = 31;
 
-/// The first instant after timestamptz's range (END_TIMESTAMP in PostgreSQL's datatype/timestamp.h), 294277-01-01.
+/// The first instant after timestamptz's range (END_TIMESTAMP in PostgreSQL's
+/// datatype/timestamp.h), 294277-01-01.
 const TIMESTAMPTZ_END_MS: i64 = 9_224_318_016_000_000;
 
-/// The built-in layouts: name and text, first the default.
+/// The built-in layouts with name and text; the first is the default.
 ///
-/// `baidu`'s time was used up in November 2024: it decodes, but no new id can be drawn with it. Discord, Instagram and
-/// Mastodon write one more time bit, the sign bit, which stays 0 for decades. Discord's process is our datacenter.
+/// `baidu`'s time ended in November 2024: it decodes ids, but cannot draw new ones. Discord,
+/// Instagram and Mastodon write one more time bit, the sign bit, which stays 0 for decades.
+/// Discord's process is our datacenter.
 pub const BUILT_IN: [(&str, &str); 11] = [
     ("snowflake", "time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z"),
     ("twitter", "time:41 datacenter:5 worker:5 sequence:12 unit:1ms epoch:2010-11-04T01:42:54.657Z"),
@@ -53,7 +57,7 @@ pub enum Field {
     Time,
     /// The number of the datacenter.
     Datacenter,
-    /// The number of the worker: of one primary and its standbys.
+    /// The number of the worker, which a primary and its standbys share.
     Worker,
     /// The number of the id within its tick.
     Sequence,
@@ -113,7 +117,8 @@ impl Unit {
         self as i64
     }
 
-    /// Whole units in `ms`, rounded down. Written out, so that the hot path divides by constants (or not at all).
+    /// Whole units in `ms`, rounded down. A match lets the hot path divide by constants, or not at
+    /// all.
     #[inline]
     const fn floor(self, ms: i64) -> i64 {
         match self {
@@ -125,7 +130,8 @@ impl Unit {
     }
 }
 
-/// Where a field lies: `bits` bits, the lowest of which is bit `shift`. `bits` is 0 for a field that is not there.
+/// The place of a field: `bits` bits, the lowest of which is bit `shift`. `bits` is 0 for an absent
+/// field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Bits {
     pub(crate) shift: u32,
@@ -153,7 +159,7 @@ pub struct FieldBits {
     pub max: u64,
 }
 
-/// A layout that holds together: the fields fit into 63 bits and all its time into timestamptz.
+/// A valid layout: the fields fit into 63 bits, and all its time into timestamptz.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
     pub(crate) time: Bits,
@@ -172,8 +178,8 @@ impl Layout {
     ///
     /// ```
     /// use snowflake_core::layout::Layout;
-    /// let sonyflake = Layout::parse("time:39 sequence:8 worker:16 unit:10ms epoch:2014-09-01T00:00:00Z")?;
-    /// assert_eq!(Layout::parse("sonyflake")?, sonyflake);
+    /// let line = "time:39 sequence:8 worker:16 unit:10ms epoch:2014-09-01T00:00:00Z";
+    /// assert_eq!(Layout::parse("sonyflake")?, Layout::parse(line)?);
     /// # Ok::<(), snowflake_core::layout::LayoutError>(())
     /// ```
     pub fn parse(text: &str) -> Result<Self, LayoutError> {
@@ -254,7 +260,7 @@ impl Layout {
         if epoch_ms.is_none() {
             return Err(LayoutError::Missing("epoch"));
         }
-        // i128, since 2^62 ticks of a second are more milliseconds than i64 holds.
+        // i128 because 2^62 ticks of a second are more milliseconds than i64 holds.
         let end_ms = i128::from(layout.epoch_ms) + (1_i128 << layout.time.bits) * i128::from(layout.unit.ms());
         if end_ms > i128::from(TIMESTAMPTZ_END_MS) {
             return Err(LayoutError::EndsTooLate { bits: layout.time.bits });
@@ -285,8 +291,9 @@ impl Layout {
         BUILT_IN.iter().find(|(_, line)| Self::parse_line(line).as_ref() == Ok(self)).map(|(name, _)| *name)
     }
 
-    /// A number that stands for the layout where its text has no place: FNV-1a (Fowler, Noll, Vo; 64 bits) of the text,
-    /// without the sign. The text is the canonical one, so that one layout has one fingerprint however it was written.
+    /// A number that stands for the layout: FNV-1a (Fowler, Noll, Vo; 64 bits) of its text, without
+    /// the sign. The text is the canonical one, so a layout has one fingerprint however it was
+    /// written.
     pub fn fingerprint(&self) -> i64 {
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
         (self.to_string().bytes().fold(0xCBF2_9CE4_8422_2325, step) >> 1) as i64
@@ -298,7 +305,7 @@ impl Layout {
         BUILT_IN.iter().find(|(_, line)| named(line)).map(|(name, _)| *name)
     }
 
-    /// The fields that are there, from the high bits to the low.
+    /// The fields that the layout has, from the high bits to the low.
     pub fn fields(&self) -> impl Iterator<Item = FieldBits> {
         let mut fields = Field::ALL.map(|field| (field, self.field(field)));
         fields.sort_by_key(|(_, bits)| std::cmp::Reverse(bits.shift));
@@ -328,11 +335,12 @@ impl Layout {
 
     /// The largest id.
     pub fn max_id(&self) -> i64 {
-        // time comes first, so its upper end is the layout's; at most 63 bits, so the sum fits.
+        // time comes first, so its upper end is the layout's. That is at most 63 bits, so the sum
+        // fits.
         (1_i64.unbounded_shl(self.time.shift + self.time.bits)).wrapping_sub(1)
     }
 
-    /// How many ids one worker can draw in a second: ticks per second times the sequence's numbers.
+    /// How many ids one worker can draw per second: ticks per second times numbers per sequence.
     pub fn ids_per_second(&self) -> u64 {
         (1000 / self.unit.ms()).unsigned_abs() * (self.sequence.max() + 1)
     }
@@ -343,7 +351,8 @@ impl Layout {
         self.time.max()
     }
 
-    /// The tick that holds `ms`; negative before the epoch, and beyond [`Self::last_tick`] after the layout's end.
+    /// The tick that holds `ms`; negative before the epoch, and above [`Self::last_tick`] after the
+    /// end.
     #[inline]
     pub fn tick_at(&self, ms: i64) -> i64 {
         self.unit.floor(ms.saturating_sub(self.epoch_ms))
@@ -357,13 +366,13 @@ impl Layout {
         self.epoch_ms + tick as i64 * self.unit.ms()
     }
 
-    /// The last instant that ids can carry: the start of the last tick, in milliseconds since 1970.
+    /// The last time that ids can carry: the start of the last tick, in milliseconds since 1970.
     pub fn last_instant_ms(&self) -> i64 {
         self.start_of_ms(self.last_tick())
     }
 }
 
-/// Prints the line of the grammar, never a name: `parse(print(layout)) == layout`.
+/// Prints the line of the grammar, never a name, so `parse(print(layout)) == layout`.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for FieldBits { field, bits, .. } in self.fields() {
@@ -376,7 +385,7 @@ impl fmt::Display for Layout {
 
 fn parse_width(word: &str, field: Field, value: &str) -> Result<u32, LayoutError> {
     let max = if field == Field::Time { MAX_BITS - 1 } else { MAX_NUMBER_BITS };
-    // Digits only: parse() alone would take a plus sign.
+    // Digits only, because parse() alone would accept a plus sign.
     let width = value.bytes().all(|b| b.is_ascii_digit()).then(|| value.parse().ok()).flatten();
     width.filter(|bits| (1..=max).contains(bits)).ok_or_else(|| LayoutError::Width { word: quoted(word), max })
 }
@@ -392,10 +401,11 @@ fn parse_epoch(word: &str, value: &str) -> Result<i64, LayoutError> {
     })
 }
 
-/// Why a text is not a layout. Each variant names the offending word, cut to [`MAX_QUOTED`] characters.
+/// Why a text is not a layout. Each variant names the offending word, cut to
+/// [`MAX_QUOTED`](crate::spelling::MAX_QUOTED) characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LayoutError {
-    /// The text holds no word.
+    /// The text has no words.
     Empty,
     /// The text has more than [`MAX_TEXT`] bytes.
     TooLong {
@@ -406,20 +416,20 @@ pub enum LayoutError {
     UnknownName(String),
     /// A word that is not of the form `name:value`.
     Malformed(String),
-    /// The word's name is none of the grammar's.
+    /// The word's name is not in the grammar.
     UnknownWord(String),
-    /// The word's name was there before.
+    /// The word's name has occurred before.
     Repeated(String),
-    /// A width that is no number from 1 to `max`.
+    /// A width that is not a number from 1 to `max`.
     Width {
         /// The offending word.
         word: String,
         /// The widest this field can be, in bits.
         max: u32,
     },
-    /// Another field stands before `time`.
+    /// Another field comes before `time`.
     TimeNotFirst(String),
-    /// A field stands after `unit` or `epoch`, or `unit` after `epoch`.
+    /// A field comes after `unit` or `epoch`, or `unit` after `epoch`.
     OutOfOrder(String),
     /// A required word is missing.
     Missing(&'static str),
@@ -430,11 +440,11 @@ pub enum LayoutError {
     },
     /// A unit other than 1ms, 10ms, 100ms or 1s.
     UnknownUnit(String),
-    /// An epoch that is no instant of the form `2025-01-01T00:00:00.000Z`, years 0001 to 9999.
+    /// An epoch that is not an instant of the form `2025-01-01T00:00:00.000Z`, years 0001 to 9999.
     Epoch(String),
     /// An epoch without a zone.
     EpochWithoutZone(String),
-    /// Time that does not end before timestamptz does (294277-01-01).
+    /// A time that does not end before timestamptz does (294277-01-01).
     EndsTooLate {
         /// The width of `time`, in bits.
         bits: u32,

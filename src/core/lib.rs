@@ -18,8 +18,8 @@
 //! | Where does the time come from, how is an instant written? | [`clock`] |
 //! | Which word did a user mean, and how much of it does an error repeat? | [`spelling`] |
 //!
-//! An error stands beside what raises it: facts in variants, and one line of text for each, in PostgreSQL's message style. The
-//! extension adds SQLSTATE, DETAIL and HINT.
+//! Each error is in the file that raises it: variants with facts, and one line of text for each in
+//! PostgreSQL's message style. The extension adds SQLSTATE, DETAIL and HINT.
 //!
 //! ```
 //! use snowflake_core::generator::{Generator, Limits, NO_MARK};

@@ -1,6 +1,8 @@
-//! A user's words in errors: how much of one an error repeats, and which known word it was meant to be.
+//! A user's words in errors: how much of one an error repeats, and which known word it probably
+//! means.
 
-/// The most characters of a user's text that an error repeats, so that no error grows with its input.
+/// The most characters of a user's text that an error repeats, so that no error grows with its
+/// input.
 pub const MAX_QUOTED: usize = 40;
 
 /// Cuts `word` to [`MAX_QUOTED`] characters for use in an error.
@@ -11,8 +13,9 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// Returns the candidate that is nearest to `word` by letters that are wrong, missing, too many or swapped, whatever their case;
-/// `None` if half of the longer word or more would have to change.
+/// Returns the candidate that is nearest to `word`, counting wrong, missing, extra and swapped
+/// letters, and ignoring case. Returns `None` if half of the longer word or more would have to
+/// change.
 ///
 /// ```
 /// use snowflake_core::spelling::nearest;
@@ -26,11 +29,13 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     with_distance.filter(is_near).min_by_key(|(changes, _)| *changes).map(|(_, candidate)| candidate)
 }
 
-/// Returns how many letters have to be changed, put in, taken out or swapped with the next one to make one word of the other.
+/// Returns how many letters have to be changed, inserted, removed or swapped with the next one to
+/// turn one word into the other.
 pub fn distance(a: &str, b: &str) -> usize {
     let letters = |word: &str| word.bytes().map(|letter| letter.to_ascii_lowercase()).collect::<Vec<_>>();
     let (a, b) = (letters(a), letters(b));
-    // What the beginnings of a (down) and b (across) need: for the letter of a, for the one before, and for the one before that.
+    // The distances between beginnings of a (rows) and of b (columns), of which the last two rows
+    // are kept.
     let mut before_last = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for i in 0..a.len() {
