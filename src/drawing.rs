@@ -11,6 +11,7 @@ use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::id::IdError;
 use snowflake_core::identity::{Drawing, Identity};
 use snowflake_core::layout::{Field, Layout};
+use snowflake_core::mark::IS_CONTROL;
 
 use crate::backend::WallClock;
 use crate::configuration;
@@ -120,6 +121,9 @@ fn announce(running: &Running, values: &Values) {
     let backup = if values.backup_worker { "backup worker on, " } else { "" };
     let end = Utc(layout.last_instant_ms());
     log!("snowflake_id: {datacenter}{worker}{backup}layout \"{name}\" ({layout}), time until {end}");
+    if IS_CONTROL {
+        warning!("snowflake_id is built as the negative control of its tests: ids come twice after a crash");
+    }
     if let Err(field) = drawing {
         Error::NotSet(*field).report().report(PgLogLevel::WARNING);
     }

@@ -1,9 +1,8 @@
 //! The negative control: a build whose logged mark does not run ahead of the clock must fail the
 //! crash tests. Otherwise those tests prove nothing.
 //!
-//! `tools/test` makes that build (the feature `mark-without-look-ahead`, which no release has) and
-//! names its `pg_config` in the environment variable `CONTROL_PG_CONFIG`. It is a separate test
-//! binary because a process knows one installation.
+//! `tools/test` makes that build (`tools/build control`) and names its `pg_config` in the environment
+//! variable `CONTROL_PG_CONFIG`. It is a separate test binary because a process knows one installation.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -28,6 +27,7 @@ fn without_a_mark_that_runs_ahead_ids_come_twice_and_the_tests_see_it() {
 /// Does what `an_id_seen_in_an_open_transaction_is_not_drawn_again` in `mark.rs` does.
 fn ids_of_an_open_transaction_come_twice() {
     let server = Server::drawing().start_frozen(noon()).expect("libfaketime is there");
+    assert!(server.log().contains("built as the negative control"), "the control does not say what it is");
     let mut session = server.connect();
     session.batch_execute("BEGIN").unwrap();
     session.draw();

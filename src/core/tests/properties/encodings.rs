@@ -272,7 +272,7 @@ fn an_invisible_character_is_named_by_its_number() {
         ('\u{e0001}', "character U+E0001"),
     ] {
         let error = decode(Encoding::Base62, &format!("0{character}")).unwrap_err();
-        assert_eq!(error.to_string(), format!("{name} at position 2 is no symbol of base62"));
+        assert_eq!(error.to_string(), format!("{name} at position 2 is not a base62 symbol"));
     }
 }
 
