@@ -4,16 +4,15 @@ use std::path::PathBuf;
 
 use crate::{GROUPS, Group};
 
-/// What the user asked for.
+/// The parsed command line.
 pub struct Arguments {
-    /// How many runs each group is to have, in the place of its own number.
+    /// The number of runs of each group, instead of its default.
     pub runs: Option<usize>,
-    /// Where the values of all runs go.
+    /// The file for the values of all runs.
     pub csv: Option<PathBuf>,
-    /// Where the chart goes.
+    /// The file for the chart.
     pub svg: Option<PathBuf>,
-    /// A directory that holds `redis-server` and `redis-benchmark`, and in which a socket may be
-    /// made.
+    /// A directory with `redis-server` and `redis-benchmark`, in which a socket can be created.
     pub redis: Option<PathBuf>,
     /// The groups that were named; none means all.
     names: Vec<String>,
@@ -24,7 +23,7 @@ impl Arguments {
     ///
     /// # Errors
     ///
-    /// Says what is wrong with it.
+    /// Returns what is wrong with it.
     pub fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut arguments = Self { runs: None, csv: None, svg: None, redis: None, names: Vec::new() };
         while let Some(word) = words.next() {
@@ -44,7 +43,7 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// Returns the groups that are to be measured, in the order of the table.
+    /// Returns the groups to be measured, in the order of the table.
     pub fn groups(&self) -> impl Iterator<Item = &'static Group> {
         GROUPS.iter().filter(|group| self.names.is_empty() || self.names.iter().any(|name| name == group.name))
     }

@@ -1,9 +1,9 @@
-//! One call: `snowflake_next()` against `nextval()`, the clock, UUIDs, and a function such as many
-//! have written themselves.
+//! One call: `snowflake_next()` against `nextval()`, the clock, UUIDs, and a typical hand-written
+//! function.
 //!
-//! Net, that is less what the same statement takes with constants in the place of the calls. With
-//! 22 bits of sequence, of which no session uses up a millisecond's: what is measured is the call,
-//! not the wait for the clock.
+//! The times are net: the time of the same statement with constants instead of the calls is
+//! subtracted. The layout has 22 bits of sequence, which no session uses up in a millisecond. So
+//! the figure is the call, not the wait for the clock.
 
 use crate::Failure;
 use crate::figure::{Bar, Figure, Measured};
@@ -13,20 +13,19 @@ use crate::session::Measure;
 
 const LAYOUT: &str = "time:41 sequence:22 unit:1ms epoch:2025-01-01T00:00:00Z";
 
-/// Calls per row: getting a row from generate_series() takes as long as three calls of the fastest
-/// function, and varies by as much as is to be measured. Shared among ten it does neither.
+/// Calls per row. A row from generate_series() takes as long as three calls of the fastest
+/// function, and varies by as much as a call takes. Ten calls share that time and its variation.
 const CALLS: u32 = 10;
 
-/// Rows per statement: few enough for most statements to end before anything interrupts them.
+/// Rows per statement, so few that most statements end before anything interrupts them.
 const ROWS: u32 = 1000;
 
-/// How often a run executes each statement. Its value is the fastest, for all of them: what else
-/// the machine does only ever adds to the time that a call takes, and adds more to one than to
-/// another.
+/// How often a run executes each statement. A run's value is the fastest execution, because other
+/// load on the machine only adds time, and adds more to one statement than to another.
 const REPEATS: usize = 25;
 
-/// What the yardsticks need. The function puts milliseconds, a shard's number and a sequence into
-/// 64 bits, 41, 13 and 10 of them, as Instagram has described its ids.
+/// The objects that the yardsticks need. The function puts milliseconds (41 bits), a shard's number
+/// (13) and a sequence (10) into 64 bits, as in Instagram's description of its ids.
 const YARDSTICKS_NEED: &str = "
     CREATE SEQUENCE cache_1;
     CREATE SEQUENCE cache_100 CACHE 100;
@@ -38,7 +37,7 @@ const YARDSTICKS_NEED: &str = "
         RETURN since_2025 << 23 | 5 << 10 | nextval('shard_5_ids') % 1024;
     END $$";
 
-/// The yardsticks, and what a call of `snowflake_next()` may take in their terms.
+/// The yardsticks, and how long a call of `snowflake_next()` may take compared with each.
 const YARDSTICKS: [(&str, &str, Bar); 6] = [
     ("clock_timestamp()", "clock_timestamp()", Bar::AtMost(1.6)),
     ("nextval(), cache 1", "nextval('cache_1')", Bar::AtMost(0.30)),
@@ -48,8 +47,8 @@ const YARDSTICKS: [(&str, &str, Bar); 6] = [
     ("time, shard and nextval() in PL/pgSQL", "next_of_shard_5()", Bar::None),
 ];
 
-/// Measures every call in each run. Each run has a session of its own: where a backend's memory
-/// happens to lie makes it a little faster or slower for as long as it lives.
+/// Measures every call in each run. Each run has a new session, because the location of a backend's
+/// memory makes it a little faster or slower for its whole life.
 pub fn measure(runs: usize) -> Result<Measured, Failure> {
     let server = servers::with_layout(LAYOUT).start_with_extension();
     let mut session = server.connect();

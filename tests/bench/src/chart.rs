@@ -1,8 +1,7 @@
 //! The table as a picture: each ratio as a point on one axis, with its single runs and its bar.
 //!
-//! The colours are those of a page with a light background; a style sheet within the picture
-//! exchanges them where the reader prefers a dark one. The background is the page's own, and text
-//! is text.
+//! The colours suit a page with a light background. A style sheet within the picture replaces them
+//! if the reader prefers a dark one. The background is transparent, and text stays text.
 
 use std::fmt::Write;
 
@@ -28,7 +27,7 @@ const MISSED: Ink = Ink(RGBColor(0xcf, 0x22, 0x2e), RGBColor(0xf8, 0x51, 0x49));
 const REPORTED: Ink = Ink(RGBColor(0x09, 0x69, 0xda), RGBColor(0x44, 0x93, 0xf8));
 const INKS: [Ink; 7] = [TEXT, FAINT, GRID, REACHED, ALLOWED, MISSED, REPORTED];
 
-/// Where things are, in pixels of a picture that a page may scale.
+/// Positions, in pixels of a picture that a page may scale.
 const WIDTH: i32 = 1000;
 const HEAD: i32 = 56;
 const ROW: i32 = 24;
@@ -41,7 +40,7 @@ const FONT_SIZE: i32 = 13;
 ///
 /// # Errors
 ///
-/// Never, as long as a string can be written to.
+/// Never, because writing to a string does not fail.
 pub fn svg(machine: &str, figures: &[(&str, Figure)]) -> Result<String, Failure> {
     let height = HEAD + ROW * figures.len() as i32 + FOOT;
     let mut svg = String::new();
@@ -91,7 +90,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// Makes room for every ratio and its single runs.
+    /// Includes every ratio and its single runs.
     fn of(figures: &[(&str, Figure)]) -> Self {
         let ratios = figures.iter().map(|(_, figure)| figure).filter(|figure| figure.is_ratio());
         let ends: Vec<_> =
@@ -105,13 +104,13 @@ impl Scale {
         self.low..=self.high
     }
 
-    /// Where a ratio is on the axis; one beyond it at its end.
+    /// Returns the position of a ratio on the axis. A ratio beyond the axis is at its end.
     fn x(&self, ratio: f64) -> i32 {
         let share = (ratio.max(f64::MIN_POSITIVE).log10() - f64::from(self.low)) / f64::from(self.high - self.low);
         AXIS.0 + (share.clamp(0.0, 1.0) * f64::from(AXIS.1 - AXIS.0)).round() as i32
     }
 
-    /// What a bar allows, from where to where.
+    /// The range that a bar allows.
     fn allowed(&self, bar: Bar) -> Option<(i32, i32)> {
         match bar {
             Bar::AtMost(bar) | Bar::AtMostOrSpread(bar) => Some((AXIS.0, self.x(bar))),

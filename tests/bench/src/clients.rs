@@ -1,8 +1,8 @@
-//! Sixty-four clients that do nothing but draw, against as many that ask for a constant: whether
-//! drawing is in anybody's way.
+//! Sixty-four clients that only draw, against as many that select a constant: whether drawing makes
+//! sessions wait for each other.
 //!
-//! Not all of the difference is the draw's: any function in the place of the constant has the
-//! server look up who may execute it.
+//! The draw does not cause the whole difference. For any function instead of the constant, the
+//! server looks up which roles may execute it.
 
 use crate::Failure;
 use crate::figure::{Bar, Figure, Measured};
@@ -12,11 +12,11 @@ use crate::servers;
 
 const CLIENTS: usize = 64;
 
-/// How long a run lets each of them run: long enough for what each session does at its first
-/// statement not to count.
+/// How long each of them runs in a run: so long that the work of each session's first statement
+/// does not count.
 const SECONDS: u32 = 3;
 
-/// What is measured, and what it is compared with.
+/// The statement that is measured, and the one that it is compared with.
 const DRAW: &str = "SELECT snowflake_next()";
 const YARDSTICKS: [(&str, Bar); 2] = [("SELECT 1", Bar::AtLeast(0.97)), ("SELECT nextval('ids')", Bar::None)];
 

@@ -1,4 +1,4 @@
-//! A figure: what was measured, what it is compared with, and the bar that it is to reach.
+//! A figure: what was measured, what it is compared with, and the bar that it has to reach.
 
 use crate::series::{Series, median, quantile};
 
@@ -13,18 +13,18 @@ pub enum Relation {
     Alone,
 }
 
-/// What the figure is to reach.
+/// What the figure has to reach.
 #[derive(Clone, Copy)]
 pub enum Bar {
     AtMost(f64),
-    /// Reached, too, if what lies between the two medians is within the yardstick's own spread:
-    /// half of the distance between its first and its third quartile.
+    /// Also reached if the difference of the two medians is within the yardstick's own spread,
+    /// which is half of the distance between its first and its third quartile.
     AtMostOrSpread(f64),
     AtLeast(f64),
     Exactly(f64),
-    /// At most that many times too large, or too small.
+    /// Too large or too small by at most this factor.
     Factor(f64),
-    /// Nothing: for the reader to know.
+    /// No bar: only for information.
     None,
 }
 
@@ -38,16 +38,16 @@ pub enum Verdict {
     Reported,
 }
 
-/// What a group of figures gave.
+/// The results of a group of figures.
 #[derive(Default)]
 pub struct Measured {
     pub figures: Vec<Figure>,
-    /// What could not be measured here, and why.
+    /// Figures that could not be measured here, and why.
     pub left_out: Vec<String>,
 }
 
 impl Measured {
-    /// Says that a figure could not be measured here, and why.
+    /// Notes that a figure could not be measured here, and why.
     pub fn left_out(figure: &str, why: &str) -> Self {
         Self { figures: Vec::new(), left_out: vec![format!("{figure}: {why}")] }
     }
@@ -74,12 +74,12 @@ impl Figure {
         Self { subject: subject.clone(), yardstick: Some(yardstick.clone()), relation: Relation::Ratio, bar }
     }
 
-    /// Says by how much something exceeds a yardstick that was measured in the same runs.
+    /// Subtracts a yardstick that was measured in the same runs.
     pub fn difference(subject: &Series, yardstick: &Series, bar: Bar) -> Self {
         Self { relation: Relation::Difference, ..Self::ratio(subject, yardstick, bar) }
     }
 
-    /// Takes what was measured as it is.
+    /// Takes the measured values as they are.
     pub fn alone(subject: &Series, bar: Bar) -> Self {
         Self { subject: subject.clone(), yardstick: None, relation: Relation::Alone, bar }
     }
@@ -89,7 +89,7 @@ impl Figure {
         if self.relation == Relation::Ratio { "" } else { self.subject.unit }
     }
 
-    /// Returns what the figure says, in words.
+    /// Describes the figure in words.
     pub fn name(&self) -> String {
         match (&self.yardstick, self.relation) {
             (Some(yardstick), Relation::Ratio) => format!("{} / {}", self.subject.what, yardstick.what),
@@ -108,7 +108,7 @@ impl Figure {
         self.relate(median(&self.subject.values), self.yardstick.as_ref().map(|yardstick| median(&yardstick.values)))
     }
 
-    /// Returns the least and the greatest figure that a single run would have given.
+    /// Returns the least and the greatest figure of single runs.
     pub fn spread(&self) -> (f64, f64) {
         let of_run = |run: usize| {
             self.relate(self.subject.values[run], self.yardstick.as_ref().map(|yardstick| yardstick.values[run]))
@@ -125,7 +125,7 @@ impl Figure {
         }
     }
 
-    /// Says whether the bar is reached.
+    /// Returns whether the bar is reached.
     pub fn verdict(&self) -> Verdict {
         let value = self.value();
         let reached = match self.bar {

@@ -15,8 +15,8 @@ const TABLES: [(&str, &str); 3] = [
     ("uuid", "uuid DEFAULT gen_random_uuid()"),
 ];
 
-/// Fills the emptied tables in each run, each after a checkpoint, so that none writes what another
-/// has left.
+/// Fills the emptied tables in each run, each after a checkpoint, so that no table has to write
+/// another's pages.
 pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
     let server = servers::drawing().start_with_extension();
     let mut session = server.connect();

@@ -1,14 +1,14 @@
-//! `make bench`: how fast `snowflake_id` is, against what PostgreSQL itself offers, in one run and
-//! one table.
+//! `make bench`: how fast `snowflake_id` is, compared with PostgreSQL's own features, in one run
+//! and one table.
 //!
-//! What is compared is measured in turn, run by run, by the same server on the same machine, and
-//! wherever it can the server itself takes the time: neither the machine's speed nor the client is
-//! in a ratio. A figure that is missed is no failure of the command, since a machine that does
-//! something else meanwhile can miss any: look at the spread, and repeat it.
+//! Both sides of a comparison are measured in turn, run by run, by the same server on the same
+//! machine. The server itself takes the time wherever it can. So a ratio depends neither on the
+//! machine's speed nor on the client. A missed bar does not make the command fail, because a busy
+//! machine can miss any bar: look at the spread, and repeat the run.
 //!
-//! One file per group of figures; `figure` is what they return, `session` and `pgbench` are how
-//! they ask the server, `report` is what is printed and `chart` what is drawn. The core by itself:
-//! `benches` in `src/core`.
+//! There is one file per group of figures. They return `figure`s, ask the server through `session`
+//! and `pgbench`, and are shown by `report` and `chart`. `benches` in `src/core` measures the core
+//! by itself.
 
 #![forbid(unsafe_code)]
 
@@ -39,11 +39,11 @@ use figure::Measured;
 /// Why there are no figures.
 pub type Failure = Box<dyn std::error::Error>;
 
-/// Figures that share a server, and are picked by one name.
+/// Figures that share a server and a name on the command line.
 struct Group {
     name: &'static str,
     about: &'static str,
-    /// How many runs a full measurement has.
+    /// The number of runs of a full measurement.
     runs: usize,
     measure: fn(&Arguments, usize) -> Result<Measured, Failure>,
 }
@@ -122,7 +122,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures the groups that were picked, one after the other.
+/// Measures the selected groups, one after the other.
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let start = Instant::now();
     let machine = report::machine();

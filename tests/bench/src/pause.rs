@@ -1,6 +1,6 @@
-//! One INSERT every three seconds, which is where the mark costs most: after a second in which
-//! nobody draws, the next draw has to move the mark and to wait until the disk has it, before the
-//! commit waits for the disk once more.
+//! One INSERT every three seconds, for which the mark costs most. After a second without draws, the
+//! next draw has to move the mark and wait until it is on disk. Then the commit waits for the disk
+//! once more.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,15 +10,14 @@ use crate::figure::{Bar, Figure};
 use crate::series::Series;
 use crate::servers;
 
-/// From one INSERT to the next one into the other table.
+/// The pause between an INSERT and the next one, into the other table.
 const HALF_A_PAUSE: Duration = Duration::from_millis(1500);
 
 /// The tables, and the default of their primary key.
 const TABLES: [(&str, &str); 2] = [("snowflake", "bigint DEFAULT snowflake_next()"), ("bigserial", "bigserial")];
 
-/// Inserts into both tables by turns, so that each waits three seconds and neither finds the
-/// other's log record in its way. The client measures: the server's own figures end before the
-/// commit.
+/// Inserts into both tables in turn, so that each waits three seconds, and neither has to flush the
+/// other's WAL. The client measures, because the server's own figures end before the commit.
 pub fn measure(runs: usize) -> Result<Vec<Figure>, Failure> {
     let server = servers::drawing().start_with_extension();
     let mut sessions = Vec::new();
@@ -29,11 +28,11 @@ pub fn measure(runs: usize) -> Result<Vec<Figure>, Failure> {
         session.execute(&insert, &[])?;
         sessions.push((session, insert));
     }
-    // Else the first INSERT into each page after the next checkpoint would log all of it.
+    // Otherwise the first INSERT into each page after a checkpoint would log the whole page.
     sessions[0].0.batch_execute("CHECKPOINT")?;
     let mut values = [Vec::new(), Vec::new()];
     let mut next = Instant::now();
-    // A round before the first is thrown away.
+    // The result of a first round is discarded.
     for round in 0..=runs {
         for ((session, insert), values) in sessions.iter_mut().zip(&mut values) {
             next += HALF_A_PAUSE;

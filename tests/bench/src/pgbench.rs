@@ -1,4 +1,4 @@
-//! PostgreSQL's own load generator: sessions that send one statement after the other and wait for
+//! PostgreSQL's own load generator. Its sessions send one statement after the other and wait for
 //! each answer.
 
 use std::io::Write;
@@ -12,16 +12,16 @@ use crate::Failure;
 /// Why a figure that needs pgbench is left out.
 pub const MISSING: &str = "this installation of PostgreSQL has no pgbench";
 
-/// Whether the installation has it.
+/// Whether pgbench is installed.
 pub fn is_there(server: &Server) -> bool {
     server.client("pgbench").arg("--version").output().is_ok()
 }
 
-/// Lets sessions run a statement for some seconds, and returns how many they ran in a second, all
-/// together.
+/// Lets sessions run a statement for some seconds, and returns how many statements they ran per
+/// second in all.
 ///
-/// Prepared: the server parses and plans once, as with most drivers. So what else a statement takes
-/// is the least, and the functions that it calls weigh the most.
+/// The statement is prepared, so the server parses and plans once, as with most drivers. That gives
+/// the functions in the statement the greatest weight.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! What the planner's hook costs: those who use no function of the extension nothing, those who ask
-//! for an id's time a little.
+//! The cost of the planner hook: nothing for statements without the extension's functions, a little
+//! for those that use an id's time.
 
 use postgres::{Client, Error};
 
@@ -7,9 +7,9 @@ use crate::figure::{Bar, Figure};
 use crate::series::{Series, in_turn, least};
 use crate::servers;
 
-/// How often a run plans a statement, all at once in the server: between two messages of a client a
-/// backend's caches, and the processor's, cool down by chance. Its value is their mean, since the
-/// server reports whole microseconds.
+/// How often a run plans a statement, in one call to the server, because caches cool down at random
+/// between two messages of a client. A run's value is the mean, because the server reports whole
+/// microseconds.
 const PLAN: &str = "
     CREATE FUNCTION planning_us(statement text) RETURNS double precision LANGUAGE plpgsql AS $$
     DECLARE
@@ -38,7 +38,7 @@ const OTHERS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Statements that ask for an id's time.
+/// Statements with conditions on an id's time.
 const PUSHED: [(&str, &str); 2] = [
     ("planning with a time", "SELECT * FROM readings WHERE snowflake_timestamp(id) >= '2025-01-01 00:00:01Z'"),
     (
@@ -47,7 +47,7 @@ const PUSHED: [(&str, &str); 2] = [
     ),
 ];
 
-/// Compares a server with the library and one without it, then the pushdown with itself switched
+/// Compares a server with the library and one without it, and then the pushdown switched on and
 /// off.
 pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
     let servers = [servers::drawing().start_with_extension(), servers::without_library().start()];
@@ -75,9 +75,8 @@ pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
     Ok(figures)
 }
 
-/// How many sessions of each kind a run has; its value is that of the fastest. Where a backend's
-/// memory and code happen to lie makes it slower than its twin for as long as it lives, by a third
-/// and more.
+/// The number of sessions of each kind in a run, whose value is that of the fastest. The location
+/// of a backend's memory and code can make it slower by a third and more for its whole life.
 const SESSIONS: usize = 10;
 
 /// Plans a statement in two kinds of sessions in turn.

@@ -1,9 +1,9 @@
-//! A number from Redis: what a round trip to `INCR` takes, against one to
+//! A number from Redis: the time of a round trip to `INCR`, against one to
 //! `SELECT snowflake_next()`.
 //!
-//! Each server on a Unix socket, with one client, its own load generator. Redis keeps nothing on
-//! disk here, as it is when nobody configures it otherwise between two snapshots: with a log that
-//! is flushed it would be slower.
+//! Each server listens on a Unix socket, and has one client: its own load generator. Redis stores
+//! nothing on disk here, as with its default configuration between two snapshots. With a flushed
+//! log it would be slower.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ use crate::pgbench;
 use crate::series::{Series, in_turn};
 use crate::servers;
 
-/// About two seconds of `INCR`; PostgreSQL has as long.
+/// About two seconds of `INCR`. PostgreSQL gets the same time.
 const INCRS: u32 = 60_000;
 const SECONDS: u32 = 2;
 
@@ -48,19 +48,19 @@ pub fn measure(programs: Option<&Path>, runs: usize) -> Result<Measured, Failure
     Ok(vec![Figure::ratio(&series(0, "Redis INCR"), &series(1, "SELECT snowflake_next()"), Bar::None)].into())
 }
 
-/// A Redis server of our own, which ends with this process.
+/// A Redis server that ends with this process.
 struct Redis {
     server: Child,
     programs: PathBuf,
 }
 
 impl Redis {
-    /// Names the socket, in the directory of the programs.
+    /// The socket's name, in the directory of the programs.
     const SOCKET: &str = "socket";
 
     /// Starts it, and returns when it accepts connections.
     fn start(programs: &Path) -> Result<Self, Failure> {
-        // setpriv has it killed however we end, also by SIGKILL.
+        // setpriv makes the kernel kill it when this process ends, also by SIGKILL.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(programs.join("redis-server"));
         command.args(["--port", "0", "--unixsocket", Self::SOCKET, "--save", "", "--appendonly", "no"]);
@@ -76,7 +76,7 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Increments a number again and again.
+    /// Increments a number for the whole run.
     fn incrs_per_second(&self) -> Result<f64, Failure> {
         let mut command = Command::new(self.programs.join("redis-benchmark"));
         command.current_dir(&self.programs).args(["-s", Self::SOCKET, "-c", "1", "--csv", "-n"]);

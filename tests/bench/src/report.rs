@@ -11,7 +11,7 @@ use std::thread;
 use crate::figure::{Bar, Figure, Verdict};
 use crate::series::{Series, median};
 
-/// Returns what the table begins with, so that a copy of it says where it is from.
+/// Returns the table's head, so that a copy of it shows where it comes from.
 pub fn machine() -> String {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -20,8 +20,7 @@ pub fn machine() -> String {
     format!("{}, {processors} processors, {model}.", postgres())
 }
 
-/// The version of what is measured, as its pg_config calls it, without what a distribution adds in
-/// brackets.
+/// The version of PostgreSQL from pg_config, without the distribution's addition in brackets.
 fn postgres() -> String {
     let pg_config = env::var_os("PG_CONFIG").unwrap_or_else(|| "pg_config".into());
     let output = Command::new(pg_config).arg("--version").output();
@@ -29,14 +28,14 @@ fn postgres() -> String {
     version.split(" (").next().unwrap_or_default().to_owned()
 }
 
-/// Says how busy the machine is: what else runs on it is in the figures.
+/// Describes how busy the machine is, because other load is part of the figures.
 pub fn load() -> String {
     let loadavg = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let minute = loadavg.split_ascii_whitespace().next().unwrap_or("unknown").to_owned();
     format!("Load of the last minute: {minute} processes.")
 }
 
-/// Lays the figures out in columns.
+/// Formats the figures in columns.
 pub fn table(figures: &[(&str, Figure)]) -> String {
     let head = ["", "figure", "bar", "measured", "single runs", "medians", ""].map(str::to_owned);
     let rows: Vec<_> = [head].into_iter().chain(figures.iter().map(|(group, figure)| row(group, figure))).collect();
@@ -69,7 +68,7 @@ fn row(group: &str, figure: &Figure) -> [String; 7] {
     [group.to_owned(), figure.name(), bar(figure), value, spread, medians, verdict.to_owned()]
 }
 
-/// Writes what a figure is to reach, nothing if there is no bar.
+/// Formats a figure's bar; nothing if there is none.
 pub fn bar(figure: &Figure) -> String {
     let unit = figure.unit();
     match figure.bar {
@@ -86,7 +85,7 @@ fn shown_median(series: &Series) -> String {
     shown(median(&series.values), series.unit)
 }
 
-/// Writes a number with three digits or more, and its unit: 0.0123, 1.230, 12.3, 1,230,000.
+/// Formats a number with three digits or more, and its unit: 0.0123, 1.230, 12.3, 1,230,000.
 pub fn shown(value: f64, unit: &str) -> String {
     let size = value.abs();
     let decimals = match size {

@@ -1,5 +1,5 @@
 //! Ids per second: of a generator whose milliseconds are used up, so that sessions wait for the
-//! clock; and of batches that borrow from the future what a whole ten seconds hold.
+//! clock; and of batches that may borrow the ids of ten seconds from the future.
 
 use std::sync::Barrier;
 use std::thread;
@@ -12,11 +12,11 @@ use crate::series::Series;
 use crate::servers;
 use crate::session::Measure;
 
-/// What the default layout holds: 4096 ids in each of a thousand milliseconds.
+/// The limit of the default layout: 4096 ids in each of a thousand milliseconds.
 const IDS_PER_SECOND: f64 = 4_096_000.0;
 
-/// Draws for so many seconds, and returns for each the ids per second of time that has really
-/// passed. In one statement, so that no round trip lets the generator rest.
+/// Draws for some seconds, and returns for each the ids per second of elapsed time. It is one
+/// statement, so that no round trip lets the generator rest.
 const DRAW: &str = "
     CREATE FUNCTION draw_for(seconds int) RETURNS SETOF double precision LANGUAGE plpgsql AS $$
     DECLARE
@@ -34,7 +34,7 @@ const DRAW: &str = "
         END LOOP;
     END $$";
 
-/// Measures one session, as many as there are processors, and batches.
+/// Measures one session, one session per processor, and batches.
 pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
     let mut figures = Vec::new();
     {
@@ -57,7 +57,7 @@ fn draw(server: &Server, sessions: usize, seconds: usize) -> Result<Vec<f64>, Er
     let start = Barrier::new(sessions);
     let session = |mut client: Client| {
         start.wait();
-        // In the first second it still draws what it could borrow.
+        // In the first second the generator still draws what it could borrow.
         let rows = client.query(&format!("SELECT draw_for({})", seconds + 1), &[])?;
         Ok(rows.iter().skip(1).map(|row| row.get::<_, f64>(0)).collect::<Vec<_>>())
     };

@@ -1,9 +1,9 @@
-//! What the runs of one measurement gave.
+//! The values of a measurement's runs.
 
 /// One value per run.
 #[derive(Clone)]
 pub struct Series {
-    /// What was measured, as the table calls it.
+    /// The name of the measurement in the table.
     pub what: String,
     pub unit: &'static str,
     pub values: Vec<f64>,
@@ -15,7 +15,7 @@ impl Series {
         Self { what: what.into(), unit, values }
     }
 
-    /// Makes a series of what is the same in every run.
+    /// Makes a series of a value that is the same in every run.
     pub fn constant(what: impl Into<String>, unit: &'static str, value: f64, runs: usize) -> Self {
         Self::new(what, unit, vec![value; runs])
     }
@@ -27,8 +27,7 @@ impl Series {
     }
 }
 
-/// Returns the value that a share of all values (0 to 1) is not above, between two of them in
-/// proportion.
+/// Returns the quantile of a share (0 to 1) of the values, interpolated between two of them.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -47,9 +46,9 @@ pub fn least(values: &[f64]) -> f64 {
     quantile(values, 0.0)
 }
 
-/// Measures every subject once per run, each run beginning with another subject, so that nothing
-/// that drifts (a clock rate, a disk's cache) favours one of them. A run before the first is thrown
-/// away. Returns the values of each subject.
+/// Measures every subject once per run. Each run begins with another subject, so that nothing that
+/// drifts (a clock rate, a disk's cache) favours one of them. The result of an additional first run
+/// is discarded. Returns the values of each subject.
 pub fn in_turn<E>(
     runs: usize,
     subjects: usize,

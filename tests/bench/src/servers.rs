@@ -1,5 +1,5 @@
-//! The servers that are measured: as `initdb` leaves them, but for what would add chance to the
-//! figures.
+//! The servers that are measured: as `initdb` leaves them, except for what would add randomness to
+//! the figures.
 
 use cluster::{Builder, Server};
 
@@ -13,13 +13,13 @@ pub fn with_layout(layout: &str) -> Builder {
     steady(Server::builder().set("layout", layout))
 }
 
-/// Describes a server that knows nothing of the extension.
+/// Describes a server without the extension's library.
 pub fn without_library() -> Builder {
     steady(Server::builder().without_preload())
 }
 
-/// Nothing in the background (autovacuum, timed checkpoints, parallel workers), nothing compiled on
-/// the way, and memory for what is sorted and kept. `fsync` stays on.
+/// No background work (autovacuum, timed checkpoints, parallel workers), no JIT, and enough memory
+/// for sorts and caches. `fsync` stays on.
 fn steady(builder: Builder) -> Builder {
     builder
         .config("autovacuum", "off")

@@ -1,5 +1,5 @@
-//! What a session asks the server about a statement: how long it ran, how many rows it gave. The
-//! server measures, so that neither the client nor the way to it is in the figure.
+//! Measures a statement in a session: how long it ran, and how many rows it returned. The server
+//! measures, so the figure includes neither the client nor the connection.
 
 use postgres::{Client, Error, SimpleQueryMessage};
 
@@ -8,8 +8,8 @@ pub trait Measure {
     /// Runs a statement and returns how long that took, in milliseconds.
     fn execution_ms(&mut self, sql: &str) -> Result<f64, Error>;
 
-    /// Runs a statement and returns how many rows its scan was estimated to give, and how many it
-    /// gave.
+    /// Runs a statement and returns how many rows its scan was estimated to return, and how many it
+    /// returned.
     fn estimated_and_actual_rows(&mut self, sql: &str) -> Result<(f64, f64), Error>;
 
     /// Returns the one value of a statement, which is of type `double precision`.
@@ -31,7 +31,7 @@ impl Measure for Client {
     }
 }
 
-/// Without TIMING, which would look at the clock for every row.
+/// Without TIMING, which would read the clock for every row.
 fn analyze(client: &mut Client, sql: &str) -> Result<String, Error> {
     let messages = client.simple_query(&format!("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}"))?;
     let row = messages.iter().find_map(|message| match message {
@@ -41,7 +41,7 @@ fn analyze(client: &mut Client, sql: &str) -> Result<String, Error> {
     Ok(row.expect("EXPLAIN returns a plan").to_owned())
 }
 
-/// Reads a number from a plan, the last one of that name: the innermost node's.
+/// Reads the last number of that name from a plan, which belongs to the innermost node.
 fn property(plan: &str, name: &str) -> f64 {
     let (_, rest) = plan.rsplit_once(&format!("\"{name}\": ")).expect("the plan has this property");
     let end = rest.find([',', '\n']).unwrap_or(rest.len());

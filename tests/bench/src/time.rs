@@ -1,4 +1,4 @@
-//! The rows of one day in ninety: by the id's time, and by an indexed column of its own.
+//! The rows of one day in ninety: by the id's time, and by a separate indexed column.
 
 use postgres::{Client, Error};
 

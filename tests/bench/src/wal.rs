@@ -13,7 +13,7 @@ use crate::session::Measure;
 /// Ids per statement, a hundred of which are sent per second.
 const IDS: u32 = 1000;
 
-/// Two seconds a run.
+/// Two seconds per run.
 const STATEMENTS: u32 = 200;
 
 /// Draws at that pace, one transaction per statement, and compares the positions in the WAL before
@@ -23,7 +23,7 @@ pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
     let server = servers::drawing().start_with_extension();
     let mut session = server.connect();
     let draw = session.prepare(&format!("SELECT count(snowflake_next()) FROM generate_series(1, {IDS})"))?;
-    // The first draw, after a checkpoint, logs whole pages.
+    // The first draw after a checkpoint logs whole pages.
     session.execute(&draw, &[])?;
     let mut values = Vec::new();
     let mut position = session.number(POSITION)?;

@@ -1,4 +1,4 @@
-# What the recipe has stored, what many rows and JSON make of ids, and the schema dump, loaded into an empty database.
+# Checks the rows that the recipe stored, ids of many rows and in JSON, and the schema dump, loaded into an empty database.
 
 require_relative "recipe"
 
@@ -25,7 +25,7 @@ added = Order.insert_all!(items)
 check added.rows.length == 1000 && added.columns == ["id"], "insert_all returns ids unless told otherwise"
 check Order.find(added.rows.flatten).map(&:item) == items.map { |row| row[:item] }, "in the order of the rows"
 
-# JavaScript would read the number in JSON as another one.
+# JavaScript would read a different number from JSON.
 json = -> { ActiveSupport::JSON.decode(tea.to_json) }
 check json.call == { "id" => tea.id, "item" => "tea" }, "an id is a number in JSON"
 class Order
@@ -35,7 +35,7 @@ class Order
 end
 check json.call == { "id" => tea.id.to_s, "item" => "tea" }, "unless the model says otherwise"
 
-# What "rails db:schema:dump", "db:create" and "db:schema:load" do.
+# Does what "rails db:schema:dump", "db:create" and "db:schema:load" do.
 tasks = ActiveRecord::Tasks::DatabaseTasks
 tasks.db_dir = Dir.pwd
 database = ActiveRecord::Base.connection_db_config

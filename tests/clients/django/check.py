@@ -1,4 +1,4 @@
-"""Migrates, for real, and looks at what becomes of the ids of the recipe's models, and of what one might write instead."""
+"""Runs the migrations, and checks the ids of the recipe's models, and of models written in other ways."""
 
 import os
 
@@ -16,7 +16,7 @@ from shop.models import Line, Order  # noqa: E402
 
 
 class Note(models.Model):
-    """Names its key itself, and has a table between it and others that Django makes, for which the application's field does not count."""
+    """Declares its key itself, and has a join table that Django creates, which does not use the application's field."""
 
     id = SnowflakeField(primary_key=True)
     orders = models.ManyToManyField(Order)
@@ -26,7 +26,7 @@ class Note(models.Model):
 
 
 class Entry(models.Model):
-    """Has a default that Django knows of, rather than a key that the database draws."""
+    """Has a default that Django knows, instead of a key that the database draws."""
 
     id = models.BigIntegerField(
         primary_key=True, db_default=models.Func(function="snowflake_next", output_field=models.BigIntegerField())
@@ -39,7 +39,7 @@ class Entry(models.Model):
 
 call_command("makemigrations", "shop")
 call_command("migrate")
-# What was migrated is what the models say.
+# The migrations match the models.
 call_command("makemigrations", "--check")
 
 with connection.cursor() as cursor:
@@ -65,7 +65,7 @@ with connection.cursor() as cursor:
     )
     assert cursor.fetchall() == [], "Django's own tables stay as they are"
 
-# One: the id comes with the INSERT.
+# One object: the INSERT returns the id.
 tea = Order(item="tea")
 assert tea.id is None
 with CaptureQueriesContext(connection) as queries:
@@ -74,7 +74,7 @@ assert len(queries) == 1 and type(tea.id) is int and tea.id > 2**53
 assert Order.objects.create(item="coffee").id > tea.id
 assert Order.objects.get(item="tea") == tea and Order.objects.get_or_create(item="tea") == (tea, False)
 
-# Many: one statement, and each object has the id of its own row.
+# Many objects: one statement, and each object has the id of its own row.
 orders = [Order(item=f"item {n}") for n in range(1000)]
 with CaptureQueriesContext(connection) as queries:
     Order.objects.bulk_create(orders)
@@ -82,7 +82,7 @@ assert sum(query["sql"].startswith("INSERT") for query in queries) == 1
 items = dict(Order.objects.values_list("id", "item"))
 assert all(items[order.id] == order.item for order in orders)
 
-# What refers to a row.
+# Foreign keys.
 Line.objects.bulk_create([Line(order=order) for order in orders[:10]] + [Line(order=tea)])
 assert tea.lines.count() == 1 and tea.lines.create().order_id == tea.id
 assert set(Line.objects.filter(order__item="tea").values_list("order_id", flat=True)) == {tea.id}
@@ -91,7 +91,7 @@ note.orders.add(tea)
 assert note.id > tea.id and Order.objects.get(note=note) == tea
 note.orders.clear()
 
-# A dump has ids as numbers, and puts them back. The sequences that Django would set after that are not there, and not missed.
+# A dump has ids as numbers, and restores them. The sequences that Django would set afterwards do not exist and are not needed.
 call_command("dumpdata", "shop.order", "--output=orders.json")
 Line.objects.all().delete()
 Order.objects.all().delete()
@@ -104,7 +104,7 @@ time_of = models.Func("id", function="snowflake_timestamp", output_field=models.
 timed = Order.objects.annotate(created_at=time_of)
 assert timed.filter(created_at__gte=timed.get(id=tea.id).created_at).count() == len(items) + 1
 
-# With db_default an object that is not saved has no key of None, but a placeholder: two of them are equal. After save() and create() it
+# With db_default the key of an unsaved object is not None but a placeholder, and two such keys are equal. After save() and create() it
 # has its id, but not after bulk_create() (Django 6.0 sets it there, too).
 assert isinstance(Entry(text="a").id, DatabaseDefault) and Entry(text="a") == Entry(text="b")
 assert type(Entry.objects.create(text="a").id) is int

@@ -1,4 +1,4 @@
-"""Gives an application that has BigAutoField for its keys the recipe's field: `convert.py before`, then `convert.py after`, as two releases
+"""Changes an application's keys from BigAutoField to the recipe's field: `convert.py before`, then `convert.py after`, like two releases
 of a program."""
 
 import os
@@ -34,7 +34,7 @@ class Address(models.Model):
 
 call_command("makemigrations", "shop", "--name", sys.argv[1])
 if is_converted:
-    # What is added by hand to what Django has written, which leaves the sequences in place.
+    # Added by hand to Django's migration, which leaves the sequences in place.
     [migration] = migrations.glob("*_after.py")
     written = migration.read_text()
     assert written.count("migrations.AlterField(") == 2, written

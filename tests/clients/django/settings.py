@@ -11,5 +11,5 @@ DATABASES = {
         "NAME": os.environ["PGDATABASE"],
     }
 }
-# As `startproject` writes it.
+# The value that `startproject` writes.
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

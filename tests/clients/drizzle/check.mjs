@@ -1,4 +1,4 @@
-// check.mjs strings|numbers: what a program relies on with ids of the default layout, and with those of js53.
+// check.mjs strings|numbers: checks what programs rely on, with ids of the default layout, and with those of js53.
 
 import assert from 'node:assert/strict';
 import { asc, eq, inArray, sql } from 'drizzle-orm';
@@ -21,7 +21,7 @@ assert.throws(() => JSON.stringify(rows), TypeError);
 const json = JSON.stringify(rows, (_, value) => (typeof value === 'bigint' ? String(value) : value));
 assert.deepEqual(JSON.parse(json).map((row) => BigInt(row.id)), ids);
 
-// The same table with an id of another type: as Numbers, and as the strings that node-postgres has.
+// The same table with an id of another type: as Numbers, and as the strings of node-postgres.
 const read = async (id) => {
   const table = pgTable('orders', { id: id.primaryKey().default(sql`snowflake_next()`), item: text() });
   const selected = await db.select().from(table).where(inArray(table.id, ids)).orderBy(asc(table.id));

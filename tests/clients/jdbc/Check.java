@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
-/** What a program that inserts many rows relies on, with reWriteBatchedInserts and without. */
+/** Checks what a program that inserts many rows relies on, with reWriteBatchedInserts and without. */
 class Check {
     static final List<String> ITEMS =
             IntStream.range(0, 1000).mapToObj(n -> "item " + n).collect(Collectors.toList());
@@ -55,7 +55,7 @@ class Check {
         return ids;
     }
 
-    /** Returns in how many transactions rows were inserted: with autocommit, each round trip of a batch is one. */
+    /** Returns in how many transactions rows were inserted. With autocommit, each round trip of a batch is a transaction. */
     static int transactions(Connection connection, List<Long> ids) throws SQLException {
         try (var select = connection.prepareStatement("SELECT count(DISTINCT xmin::text) FROM orders WHERE id = ANY (?)")) {
             select.setArray(1, connection.createArrayOf("bigint", ids.toArray()));

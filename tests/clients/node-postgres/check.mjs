@@ -1,4 +1,4 @@
-// check.mjs strings|numbers: what a program relies on that reads ids as strings, or with the layout js53 as Numbers.
+// check.mjs strings|numbers: checks what programs rely on that read ids as strings, or with the layout js53 as Numbers.
 
 import assert from 'node:assert/strict';
 import pg from 'pg';
@@ -17,13 +17,13 @@ assert.deepEqual(rows.map((row) => row.item), items, 'the rows come back in thei
 assert.equal(new Set(ids).size, items.length);
 assert.ok(ids.every((id) => typeof id === (numbers ? 'number' : 'string')));
 
-// An id finds its row, as it came; so does a BigInt.
+// An id finds its row in the form in which it was read, and as a BigInt.
 for (const id of [ids[17], BigInt(ids[17])]) {
   assert.deepEqual(await query('SELECT * FROM orders WHERE id = $1', [id]), [rows[17]]);
 }
 assert.deepEqual((await query('SELECT * FROM orders WHERE id = ANY ($1) ORDER BY id', [ids])), rows);
 
-// JSON holds them as they are, here and on the server.
+// JSON keeps them unchanged, here and on the server.
 assert.deepEqual(JSON.parse(JSON.stringify(rows)), rows);
 const json = (expression) => query(`SELECT ${expression} AS row FROM orders o WHERE id = ANY ($1) ORDER BY id`, [ids]);
 const parsed = (await json('to_jsonb(o)')).map(({ row }) => row);
@@ -34,10 +34,10 @@ if (numbers) {
   assert.ok(ids.every(Number.isSafeInteger));
   assert.deepEqual(parsed, rows);
 } else {
-  // The reason for strings: as Numbers, different ids are the same.
+  // The reason for strings: as Numbers, different ids would be equal.
   assert.ok(new Set(ids.map(Number)).size < items.length);
   assert.ok(!ids.some((id) => Number.isSafeInteger(Number(id))));
-  // So an id that is a number in JSON is lost, too, ...
+  // So an id that is a number in JSON changes, too, ...
   assert.ok(new Set(parsed.map((row) => row.id)).size < items.length);
   // ... unless the server writes a string.
   const strings = await json("to_jsonb(o) || jsonb_build_object('id', o.id::text)");

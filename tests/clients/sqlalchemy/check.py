@@ -1,4 +1,4 @@
-"""Which id SQLAlchemy takes for which row, in how many statements, and what it finds in the database."""
+"""Checks which id SQLAlchemy takes for which row, in how many statements, and how it reflects the table."""
 
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ def count(connection, cursor, statement, parameters, context, executemany):
 
 
 def inserted(into):
-    """How many statements have inserted into a table since this was last asked."""
+    """Returns how many statements have inserted into a table since the last call."""
     number = sum(statement.startswith(f"INSERT INTO {into} ") for statement in statements)
     statements.clear()
     return number
@@ -28,7 +28,7 @@ with Session(engine) as session:
     assert min(ids) > 2**53 and session.get(Order, ids[0]).item == "tea"
     assert [len(order.lines) for order in session.scalars(select(Order))] == [2, 2, 2]
 
-# A thousand objects in one statement, and the id of each is that of its own row.
+# A thousand objects in one statement, each with the id of its own row.
 with Session(engine, expire_on_commit=False) as session:
     statements.clear()
     orders = [Order(item=f"item {n}") for n in range(1000)]
@@ -47,7 +47,7 @@ with engine.begin() as connection:
     assert [item for [item] in returned] == [row["item"] for row in rows]
     assert inserted("orders") == 1
 
-# A default that SQLAlchemy does not know to ascend keeps the order, too, but with a statement for each row.
+# If SQLAlchemy does not know that a default ascends, it keeps the order, too, but with a statement for each row.
 plain_id = Column("id", BigInteger, primary_key=True, server_default=text("snowflake_next()"))
 plain = Table("plain", MetaData(), plain_id, Column("item", Text))
 plain.create(engine)
@@ -65,7 +65,7 @@ with Session(engine) as session:
     assert session.scalar(select(func.count(Order.id)).where(time_of <= newest)) == 2003
     assert session.scalar(select(func.count(Order.id)).where(time_of < datetime(2025, 1, 1, tzinfo=UTC))) == 0
 
-# What create_all() has made, and what it makes of what it finds there.
+# The tables that create_all() made are the same after they were reflected and created again.
 def columns():
     found = {name: inspect(engine).get_columns(name) for name in ["orders", "lines", "plain"]}
     return {name: [(c["name"], str(c["type"]), c["nullable"], c["default"]) for c in found[name]] for name in found}

@@ -1,6 +1,6 @@
 /*
- * What Citus does when it is loaded, as far as it concerns another library: it refuses to come after one that has set the hook for
- * utility statements, and takes the planner's hook without calling the one that was there.
+ * Does what Citus does to other libraries when it is loaded: it refuses to be loaded after a library
+ * that has set the hook for utility statements, and it replaces the planner's hook without calling it.
  */
 #include "postgres.h"
 

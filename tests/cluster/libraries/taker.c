@@ -1,9 +1,9 @@
 /*
- * Takes places for callbacks when it is loaded, as many of each kind as its settings say: so a test sees how many are left
- * for others. PostgreSQL ends the process that asks for one too many.
+ * Takes places for callbacks when it is loaded, as many of each kind as its settings say. So a test
+ * sees how many are left for others. PostgreSQL ends a process that asks for one too many.
  *
- * A session loads it through session_preload_libraries. A walsender does not, but it loads the output plugin that a slot
- * names: as such, this is pgoutput.
+ * A session loads it through session_preload_libraries. A walsender does not, but it loads a slot's
+ * output plugin. As such a plugin, this library is pgoutput.
  */
 #include "postgres.h"
 

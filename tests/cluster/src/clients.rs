@@ -1,10 +1,10 @@
-//! Programs as people write them with their PostgreSQL client (`tests/clients`), run for real
-//! against a real server.
+//! Programs that use a PostgreSQL client as applications do (`tests/clients`), run against a real
+//! server.
 //!
-//! A [`Program`] is a directory of `tests/clients`, copied to where it may write. It runs as the
-//! caller, not as the servers' user, as an [`Application`]'s programs do: with a role and a
-//! database of its own, and over the network. The libraries are those that `tests/clients` pins;
-//! `make setup` (`tools/clients`) puts them below `~/.cache`, or installs Debian's.
+//! A [`Program`] is a copy of a directory of `tests/clients`, in a place where it may write. Like
+//! an [`Application`]'s programs, it runs as the caller and not as the servers' user, with its own
+//! role and database, and over the network. `tests/clients` pins the libraries; `make setup`
+//! (`tools/clients`) puts them below `~/.cache`, or installs Debian's packages.
 
 use std::env;
 use std::ffi::OsString;
@@ -27,14 +27,14 @@ use crate::server::{Builder, Server, copy, password, pid_of};
 
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../clients");
 
-/// Debian's package of the JDBC driver has it here.
+/// The path of Debian's JDBC driver.
 const JDBC: &str = "/usr/share/java/postgresql.jar";
 
-/// A compiler may have to start first, on a machine that does other things.
+/// Some programs are compiled first, perhaps on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A server with what an application has of it: the role `app`, which is no superuser, and its
-/// database `app`, in which the extension has been created.
+/// A server with what an application needs: the role `app`, which is not a superuser, and its
+/// database `app` with the extension.
 #[derive(Debug)]
 pub struct Application {
     server: Server,
@@ -89,7 +89,7 @@ impl Application {
         ]
     }
 
-    /// Connects as the application does.
+    /// Connects as the application's role.
     #[must_use]
     #[track_caller]
     pub fn connect_as_app(&self) -> Client {
@@ -113,19 +113,19 @@ pub enum Language {
 }
 
 impl Language {
-    /// Returns what comes before the file's name, or `None` if something is not here.
+    /// Returns the command line up to the file's name, or `None` if something is not installed.
     fn interpreter(self) -> Option<Vec<OsString>> {
         match self {
             Self::Python => Some(vec![libraries("python", "requirements.txt")?.join("bin/python").into()]),
             Self::Node => libraries("node", "package-lock.json").and(on_path("node")).map(|node| vec![node.into()]),
             Self::Java => {
-                // A runtime alone runs no source files.
+                // A runtime without the compiler cannot run source files.
                 let java = on_path("javac").and(on_path("java")).filter(|_| Path::new(JDBC).exists())?;
-                // It would leave a file in /tmp for whoever wants to watch it.
+                // Otherwise it would leave performance data in /tmp.
                 Some(vec![java.into(), "-XX:-UsePerfData".into(), "-cp".into(), JDBC.into()])
             }
             Self::Ruby => {
-                // Before one on the PATH, which has nothing of Debian's packages.
+                // Debian's Ruby first, because another one on the PATH lacks Debian's packages.
                 let debian = Some(PathBuf::from("/usr/bin/ruby")).filter(|ruby| ruby.exists());
                 let ruby = debian.or_else(|| on_path("ruby"))?;
                 let test = Command::new(&ruby).args(["-e", "require 'pg'; require 'active_record'"]).output().ok()?;
@@ -139,8 +139,7 @@ fn on_path(program: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|directory| directory.join(program)).find(|path| path.exists())
 }
 
-/// Returns where `tools/clients` has put a language's libraries, if they are those that `pins` now
-/// names.
+/// Returns where `tools/clients` has put a language's libraries, if they match the present `pins`.
 fn libraries(language: &str, pins: &str) -> Option<PathBuf> {
     let directory = cache()?.join("clients").join(language);
     let installed = fs::read(directory.join(pins)).ok()?;
@@ -155,8 +154,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Takes a copy of the directory `name` of `tests/clients`. Returns `None` if what runs it is
-    /// not here, and has then reported the test as skipped.
+    /// Copies the directory `name` of `tests/clients`. If what runs it is not installed, returns
+    /// `None` and reports the test as skipped.
     ///
     /// # Panics
     ///
@@ -170,8 +169,7 @@ impl Program {
         let directory = scratch::new_directory();
         copy(&Path::new(PROGRAMS).join(name).join("."), &directory);
         if language == Language::Node {
-            // Where an ES module looks for packages is above its file, whatever the environment
-            // says.
+            // An ES module looks for packages above its file, whatever the environment says.
             let packages = libraries("node", "package-lock.json").expect("the interpreter was found with them");
             symlink(packages.join("node_modules"), directory.join("node_modules")).expect("it was just made");
         }
@@ -193,8 +191,8 @@ impl Program {
     pub fn run(&self, application: &Application, arguments: &[&str]) -> String {
         let mut command = Command::new(&self.interpreter[0]);
         command.args(&self.interpreter[1..]).args(arguments);
-        // Owes nothing to the caller's environment; but programs may have been installed at places
-        // of one's own.
+        // Takes nothing from the caller's environment but the PATH, because programs may be
+        // installed anywhere.
         command.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
         command
             .envs(application.environment())
@@ -204,8 +202,8 @@ impl Program {
             .env("TZ", "UTC");
         let [printed, errors] = ["stdout", "stderr"].map(|name| self.directory.join(name));
         let open = |path| File::create(path).expect("the program's directory is writable");
-        // The directory tells the reaper what to kill if this process ends; a group of its own is
-        // for `Running`.
+        // The working directory tells the reaper what to kill if this process ends. `Running` needs
+        // the process group.
         command.current_dir(&self.directory).process_group(0);
         command.stdin(Stdio::null()).stdout(open(&printed)).stderr(open(&errors));
         let child = command.spawn().unwrap_or_else(|error| panic!("could not run {command:?}: {error}"));
@@ -234,7 +232,7 @@ impl Drop for Program {
     }
 }
 
-/// A program, which ends with what it has started itself when the test no longer waits for it.
+/// A program. When it is dropped, it is killed together with the processes that it has started.
 struct Running(Child);
 
 impl Drop for Running {

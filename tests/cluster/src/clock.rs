@@ -1,13 +1,13 @@
 //! A clock that a test can set: libfaketime, preloaded into the server, reads an offset from a file
-//! at every look at the clock. The monotonic clock stays the real one, so that waiting goes on at
-//! its usual pace.
+//! whenever the server reads the clock. The monotonic clock stays real, so waits go on at their
+//! usual pace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Finds libfaketime; `None` if it is not installed, and then a test that needs it is to
+/// Finds libfaketime. If it returns `None`, a test that needs libfaketime calls
 /// [`skip`](crate::skip).
 pub fn faketime_library() -> Option<&'static Path> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -34,8 +34,8 @@ pub(crate) fn follow(command: &mut Command, directory: &Path) {
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
 }
 
-/// Sets the clock, in libfaketime's notation. By rename, since a server may be reading the file at
-/// this moment.
+/// Sets the clock, in libfaketime's notation. It renames a new file, because a server may be
+/// reading the old one.
 pub(crate) fn set(directory: &Path, time: &str) {
     let new = directory.join("clock.new");
     fs::write(&new, time).expect("the server's directory is writable");

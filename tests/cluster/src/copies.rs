@@ -1,9 +1,8 @@
-//! Copies of a server, and what becomes of them: base backup, standby, recovery to a point,
-//! promotion, `pg_rewind`, dump.
+//! Copies of a server: base backup, standby, recovery to a point, promotion, `pg_rewind`, dump.
 //!
-//! A copy has the settings of the server that it was made from, except for its archive, and unless
-//! the test says otherwise ([`Builder::config`]); its clock is the real one, unless the test gives
-//! it another ([`Builder::faketime_from`]).
+//! A copy has the settings of the server that it was made from, except for the archive. A test can
+//! change them ([`Builder::config`]). Its clock is the real one, unless the test gives it another
+//! ([`Builder::faketime_from`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +15,7 @@ use crate::outcome::wait_until;
 use crate::scratch;
 use crate::server::{Builder, Server, run};
 
-/// The file whose presence makes a standby of a server.
+/// The file whose presence makes a server a standby.
 const STANDBY: &str = "standby.signal";
 
 /// A base backup, from which any number of servers can be started.
@@ -26,7 +25,8 @@ pub struct Backup {
     settings: BTreeMap<String, String>,
 }
 
-/// The backup's files, which are there as long as a server may be described that starts with them.
+/// The backup's files. They exist as long as the backup, or a description of a server that starts
+/// with them.
 #[derive(Debug)]
 pub(crate) struct Files {
     directory: PathBuf,
@@ -45,7 +45,7 @@ impl Drop for Files {
 }
 
 impl Backup {
-    /// Describes a server that starts with the backup as it is, and so is a primary of its own.
+    /// Describes a server that starts with the backup as it is, as a separate primary.
     #[must_use]
     pub fn alone(&self) -> Builder {
         Builder::copy_of(&self.files, self.settings.clone(), None)
@@ -59,7 +59,7 @@ impl Backup {
     }
 
     /// Describes a server that recovers to a point in the archive of `server`
-    /// ([`Builder::archive`]), and then is a primary of its own ([`Server::wait_until_primary`]).
+    /// ([`Builder::archive`]), and then is a separate primary ([`Server::wait_until_primary`]).
     #[must_use]
     pub fn recovered_to(&self, server: &Server, lsn: &str) -> Builder {
         Builder::copy_of(&self.files, self.settings.clone(), Some("recovery.signal"))
@@ -85,7 +85,7 @@ impl Server {
         Backup { files: Arc::new(files), settings }
     }
 
-    /// Describes a standby of this server, made from a base backup of now.
+    /// Takes a base backup, and describes a standby of this server that starts with it.
     #[must_use]
     #[track_caller]
     pub fn standby(&self) -> Builder {
@@ -113,7 +113,7 @@ impl Server {
         wait_until("the end of recovery", || session.value("pg_is_in_recovery()") == "false");
     }
 
-    /// Returns up to where this primary's WAL is flushed.
+    /// Returns the position up to which this primary's WAL is flushed.
     #[must_use]
     #[track_caller]
     pub fn flushed(&self) -> String {
@@ -132,8 +132,8 @@ impl Server {
         wait_until("the standby to catch up", || session.value(&replayed) == "true");
     }
 
-    /// Cuts this standby off from its primary, and returns the point up to which it has received
-    /// the WAL, and so at which it would begin its life as a primary.
+    /// Cuts this standby off from its primary. Returns the position up to which it has received the
+    /// WAL, where it would become a primary.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ impl Server {
         session.value("pg_last_wal_receive_lsn()")
     }
 
-    /// Makes this server, which is down, a standby of another, from its next start on.
+    /// Makes this server, which is down, a standby of another server from its next start on.
     ///
     /// # Panics
     ///
@@ -158,8 +158,8 @@ impl Server {
         self.set_config("primary_conninfo", &primary.conninfo());
     }
 
-    /// Takes this server, which is down, back to where its history parted from that of `source` and
-    /// on to the latter's present, with `pg_rewind`. Its settings stay its own.
+    /// Rewinds this server, which is down, to the state of `source` with `pg_rewind`. It keeps its
+    /// own settings.
     ///
     /// # Panics
     ///

@@ -11,7 +11,7 @@ use crate::installation::Installation;
 use crate::scratch;
 use crate::server::Server;
 
-/// Returns whether a disk can be mounted here; if not, a test that needs one is to
+/// Returns whether a disk can be mounted here. If not, a test that needs one calls
 /// [`skip`](crate::skip).
 #[must_use]
 pub fn can_mount() -> bool {
@@ -22,7 +22,7 @@ pub fn can_mount() -> bool {
     mounted
 }
 
-/// Makes a directory that is a disk, for the server's user.
+/// Makes a directory and mounts a disk there, for the server's user.
 pub(crate) fn mount(path: &Path, megabytes: u32) {
     fs::create_dir(path).expect("the server's directory is writable");
     try_mount(path, megabytes).expect("a test asks for can_mount() before it wants a small disk");
@@ -36,8 +36,8 @@ fn try_mount(path: &Path, megabytes: u32) -> nix::Result<()> {
     nix::mount::mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
 }
 
-/// Takes a disk away, also while a process still holds a file on it. Never panics: a failed test
-/// may be unwinding.
+/// Unmounts a disk, even if a process still has a file on it open. Never panics, because a failed
+/// test may be unwinding.
 pub(crate) fn unmount(path: &Path) {
     let _ = umount2(path, MntFlags::MNT_DETACH);
 }
@@ -48,10 +48,10 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// Panics if the disk cannot be written to for another reason than that it is full.
+    /// Panics if writing fails for another reason than a full disk.
     pub fn fill_disk(&self) {
         let mut file = OpenOptions::new().append(true).create(true).open(self.filler()).expect("the disk is writable");
-        // A write that does not fit may still write a part: so smaller and smaller ones.
+        // After a large write has failed, a smaller one may still fit.
         for size in [1 << 20, 1 << 12, 1] {
             let full = loop {
                 if let Err(error) = file.write_all(&vec![0; size]) {
@@ -62,7 +62,7 @@ impl Server {
         }
     }
 
-    /// Gives the space back.
+    /// Frees the space again.
     ///
     /// # Panics
     ///

@@ -1,9 +1,9 @@
-//! What tests of drawing share: a server that can draw, a session that draws, and one that is
-//! watched while it waits.
+//! Helpers for tests that draw: a server that can draw, a session that draws, and one that is
+//! observed while it waits.
 //!
-//! A statement that may wait runs in a thread of its own ([`Running`]), and every wait for it has
-//! an end: a test that fails must not hang. Only with a frozen clock ([`Server::freeze_clock`]) is
-//! it certain which id comes next.
+//! A statement that may wait runs in its own thread ([`Running`]), and every wait for it ends,
+//! because a test that fails must not hang. Only a frozen clock ([`Server::freeze_clock`]) makes it
+//! certain which id comes next.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -33,19 +33,20 @@ impl Server {
     ///
     /// Panics if the server was not made with [`Builder::faketime`].
     pub fn freeze_clock(&self, instant_ms: i64) {
-        // Half a millisecond on top: libfaketime reads the fraction as floating point, and rounds
-        // down.
+        // Adds half a millisecond, because libfaketime reads the fraction as floating point and
+        // rounds down.
         let instant = Utc(instant_ms).to_string().replace('T', " ").replace('Z', "5");
         self.set_clock(&instant);
     }
 
-    /// Stops the server's clock at an instant like [`Server::freeze_clock`], as long after the
-    /// first load of this start as if the server had run for two hours.
+    /// Stops the server's clock at an instant like [`Server::freeze_clock`], as if the server had
+    /// run for two hours since the first load of this start.
     ///
-    /// At the first load, all ids that a predecessor can have drawn by then count as drawn, so that
-    /// a first draw under a clock that stands still would wait without end. So it is made earlier,
-    /// in a transaction that is rolled back, and nothing is drawn or counted. Not so early that the
-    /// layout's time has not begun, or that the clock seems to have jumped since.
+    /// At the first load, all ids that a predecessor can have drawn by then count as drawn, so a
+    /// first draw under a frozen clock would wait for ever. This function makes the first load
+    /// earlier, in a transaction that is rolled back, so that nothing is drawn or counted. The load
+    /// must not be before the layout's epoch, and not so early that the clock seems to have jumped
+    /// since.
     #[track_caller]
     pub fn freeze_clock_after_first_load(&self, instant_ms: i64) {
         const UPTIME_MS: i64 = 7_200_000;
@@ -64,7 +65,7 @@ impl Server {
         if self.waits_for_the_clock(&first) {
             self.connect().execute("SELECT pg_cancel_backend($1)", &[&first.pid]).expect("it is the same user");
         }
-        // Without a number it is refused, and there is nothing to be made.
+        // Without a worker number the draw is refused, and there is no first load.
         let (pid, (mut session, _)) = (first.pid, first.end());
         let reset = "ROLLBACK TO created; SELECT snowflake_stat_reset(); ROLLBACK";
         session.batch_execute(reset).expect("a superuser may reset statistics");
@@ -73,8 +74,8 @@ impl Server {
         self.freeze_clock(instant_ms);
     }
 
-    /// Makes the first load of this start, in a transaction that is rolled back; the clock must go
-    /// on meanwhile.
+    /// Makes the first load of this start, in a transaction that is rolled back. The clock must not
+    /// be frozen.
     ///
     /// # Panics
     ///
@@ -126,9 +127,8 @@ impl Builder {
         server
     }
 
-    /// Starts the server with the extension and a clock that stands still (see
-    /// [`Server::freeze_clock`]). Where libfaketime is not installed, the test is reported as
-    /// skipped, and there is no server.
+    /// Starts the server with the extension and a frozen clock (see [`Server::freeze_clock`]).
+    /// Without libfaketime it returns `None`, and the test is reported as skipped.
     #[must_use]
     #[track_caller]
     pub fn start_frozen(self, instant_ms: i64) -> Option<Server> {
@@ -136,14 +136,14 @@ impl Builder {
             skip("libfaketime is not installed");
             return None;
         }
-        // Long before, so that nothing rests on when the server has started.
+        // Long before, so that nothing depends on the time of the server's start.
         let server = self.faketime_from("-20y").start_with_extension();
         server.freeze_clock_after_first_load(instant_ms);
         Some(server)
     }
 
-    /// Ends every statement after a minute, so that sessions that draw in a loop come to an end
-    /// when a test has failed. (Not with a frozen clock: PostgreSQL's timeouts follow that clock.)
+    /// Ends every statement after a minute, so that sessions that draw in a loop end when a test
+    /// has failed. (This does not work with a frozen clock, which PostgreSQL's timeouts follow.)
     #[must_use]
     pub fn time_limit(self) -> Self {
         self.config("statement_timeout", "60s")
@@ -236,7 +236,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a statement whose first column, of type bigint, is to be looked at.
+    /// Starts a statement whose first column is of type bigint.
     #[must_use]
     pub fn start(mut session: Client, sql: &str) -> Self {
         let sql = sql.to_owned();
@@ -245,8 +245,8 @@ impl Running {
             let result = session.ids(&sql);
             (session, result)
         };
-        // Not a scoped thread: a scope would wait for a session that never returns, even if the
-        // test has failed.
+        // Not a scoped thread, because a scope would wait for a session that never returns, even if
+        // the test has failed.
         Self { pid, thread: thread::spawn(run) }
     }
 
@@ -256,7 +256,7 @@ impl Running {
         self.thread.is_finished()
     }
 
-    /// Waits for the end of the statement, and returns the session and what the statement gave.
+    /// Waits for the end of the statement, and returns the session and the statement's result.
     ///
     /// # Panics
     ///
@@ -279,8 +279,8 @@ pub fn wait_until_gone(observer: &mut Client, pid: i32) {
     wait_until("the end of a session", || observer.value(&backends) == "0");
 }
 
-/// Runs `draw` for so many sessions at once, each in a thread; it is given the session's number.
-/// Returns what each has drawn, in the order of the numbers.
+/// Runs `draw` in several sessions at once, each in a thread, with the session's index. Returns
+/// what each has drawn, in that order.
 ///
 /// # Panics
 ///
@@ -302,9 +302,9 @@ pub fn at_once(server: &Server, sessions: usize, draw: impl Fn(usize, Client) ->
     })
 }
 
-/// The greatest id that any session has received, with which the order of draws is checked without
-/// any clock: a session looks at it before it sends a statement, and whatever the statement then
-/// draws must be greater.
+/// The greatest id that any session has received. It checks the order of draws without a clock: a
+/// session reads it before it sends a statement, and each id that the statement draws must be
+/// greater.
 #[derive(Debug, Default)]
 pub struct Known(AtomicI64);
 
@@ -312,7 +312,7 @@ impl Known {
     /// Returns the bound for a draw that begins now.
     #[must_use]
     pub fn now(&self) -> i64 {
-        // SeqCst here and below: an id received before a look is seen by it.
+        // SeqCst here and below: a read sees every id that was received before it.
         self.0.load(Ordering::SeqCst)
     }
 
@@ -329,7 +329,7 @@ impl Known {
         self.0.fetch_max(ids.iter().copied().max().unwrap_or(0), Ordering::SeqCst);
     }
 
-    /// Runs a statement that draws, and returns its ids, checked.
+    /// Runs a statement that draws, checks its ids and returns them.
     #[track_caller]
     pub fn draw(&self, statement: impl FnOnce() -> Vec<i64>) -> Vec<i64> {
         let bound = self.now();

@@ -1,8 +1,8 @@
 //! The PostgreSQL installation under test, and the user who runs its programs.
 //!
-//! PostgreSQL refuses to run as root. When we are root, its programs run as user `postgres`,
-//! otherwise as the caller. Not through `runuser`: that stays in between as a parent and kills its
-//! child two seconds after a signal.
+//! PostgreSQL refuses to run as root. If the caller is root, its programs run as user `postgres`,
+//! otherwise as the caller. They are not started through `runuser`, which would stay as their
+//! parent and kill them two seconds after a signal.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -12,23 +12,22 @@ use std::sync::OnceLock;
 
 use nix::unistd::{Gid, Uid, User, geteuid};
 
-/// What [`use_installation`] was told.
+/// The argument of [`use_installation`].
 static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Lets the servers of this process run from the installation that this `pg_config` describes,
-/// whatever `PG_CONFIG` says.
+/// Makes the servers of this process run from the installation that this `pg_config` describes,
+/// instead of the one of `PG_CONFIG`.
 ///
 /// # Panics
 ///
-/// Panics if there was a server already, or another choice.
+/// Panics if a server was started before, or if another installation was chosen.
 pub fn use_installation(pg_config: impl Into<PathBuf>) {
     let pg_config = pg_config.into();
     CHOSEN.set(pg_config.clone()).expect("no installation was chosen before");
     assert_eq!(Installation::get().pg_config, pg_config, "the installation was chosen after its first use");
 }
 
-/// Returns the major version of the servers, where a test expects PostgreSQL's own words, which
-/// change.
+/// Returns the major version of the servers, for tests of PostgreSQL's own messages, which change.
 ///
 /// # Panics
 ///
@@ -46,7 +45,7 @@ pub fn postgres_version() -> u32 {
 }
 
 /// Compiles a library in C for the servers, `libraries/NAME.c`, which may include PostgreSQL's
-/// server headers. Returns whether there are such headers; if not, the test is to
+/// server headers. Returns whether these headers are installed. If not, the test calls
 /// [`skip`](crate::skip).
 ///
 /// # Panics
@@ -68,7 +67,7 @@ pub fn compile_library(name: &str, library: &Path) -> bool {
     true
 }
 
-/// Returns where `make setup` puts what tests need and what is not to be installed.
+/// Returns where `make setup` puts what tests need without installing it.
 pub(crate) fn cache() -> Option<PathBuf> {
     let cache = match env::var_os("XDG_CACHE_HOME").filter(|cache| !cache.is_empty()) {
         Some(cache) => PathBuf::from(cache),
@@ -81,16 +80,17 @@ pub(crate) fn cache() -> Option<PathBuf> {
 pub(crate) struct Installation {
     pg_config: PathBuf,
     bin: PathBuf,
-    /// Whom to become, if we are root.
+    /// The user to run as, if the caller is root.
     server_user: Option<(Uid, Gid)>,
 }
 
 impl Installation {
-    /// Returns the installation, asking `PG_CONFIG` at the first call.
+    /// Returns the installation, which it takes from `PG_CONFIG` at the first call.
     ///
     /// # Panics
     ///
-    /// Panics if there is no such program, or if we are root and there is no user `postgres`.
+    /// Panics if there is no such program, or if the caller is root and there is no user
+    /// `postgres`.
     pub(crate) fn get() -> &'static Self {
         static INSTALLATION: OnceLock<Installation> = OnceLock::new();
         INSTALLATION.get_or_init(|| {
@@ -115,8 +115,8 @@ impl Installation {
         self.bin.join(name)
     }
 
-    /// Prepares a run of one of PostgreSQL's programs in `directory`, as the server's user, in an
-    /// environment that owes nothing to the caller's: no `PGHOST`, no locale, no `RUST_BACKTRACE`.
+    /// Prepares a run of one of PostgreSQL's programs in `directory`, as the server's user. The
+    /// environment has nothing from the caller's: no `PGHOST`, no locale, no `RUST_BACKTRACE`.
     pub(crate) fn command(&self, name: &str, directory: &Path) -> Command {
         let mut command = Command::new(self.program(name));
         command.env_clear().current_dir(directory).env("HOME", directory).env("LC_ALL", "C").env("TZ", "UTC");
@@ -138,7 +138,7 @@ impl Installation {
         }
     }
 
-    /// Returns the server's user, if that is another than the caller.
+    /// Returns the server's user, if it is not the caller.
     pub(crate) fn server_user(&self) -> Option<(Uid, Gid)> {
         self.server_user
     }

@@ -1,9 +1,9 @@
-//! The ledger: what clients have seen and what they have been told is stored, kept outside the
-//! server, so that it can be held against any copy of the database afterwards.
+//! The ledger: which ids clients have seen, and which they have been told are stored. It is kept
+//! outside the server, so that any copy of the database can be compared with it.
 //!
-//! Every scenario of a crash, a failover or a restore runs the same [`Load`] and asks the same
-//! questions of each copy ([`Ledger::check`]). Nothing here knows how the extension works inside,
-//! except that there is a mark for each lane.
+//! Every scenario of a crash, a failover or a restore runs the same [`Load`] and makes the same
+//! checks on each copy ([`Ledger::check`]). This file knows nothing of the extension's internals,
+//! except that each lane has a mark.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -29,8 +29,8 @@ type Lanes = BTreeMap<Option<u32>, BTreeSet<usize>>;
 
 /// Sessions that draw and insert until they are told to end, or until the server is gone.
 ///
-/// Their table `ledger` has no unique constraint, on purpose: the database is to store an id that
-/// comes twice, so that it is seen here, and not to turn it into an error that a client would
+/// Their table `ledger` has no unique constraint on purpose. The database has to store an id that
+/// comes twice, so that it is found here. It must not turn it into an error that a client would
 /// retry.
 #[derive(Debug)]
 pub struct Load {
@@ -43,14 +43,14 @@ pub struct Load {
 
 #[derive(Debug)]
 struct Session {
-    /// How many ids the session has been told are stored.
+    /// The number of ids that the session has been told are stored.
     stored: Arc<AtomicUsize>,
     thread: JoinHandle<Vec<Refusal>>,
     file: PathBuf,
 }
 
 impl Load {
-    /// Starts so many sessions in the database `postgres`.
+    /// Starts sessions in the database `postgres`.
     ///
     /// # Panics
     ///
@@ -61,8 +61,8 @@ impl Load {
         Self::start_at(&server.connection(), sessions)
     }
 
-    /// Starts so many sessions in a database. May be called again for the same one: the table
-    /// stays.
+    /// Starts sessions in a database. It may be called again for the same database, because the
+    /// table stays.
     ///
     /// # Panics
     ///
@@ -73,7 +73,7 @@ impl Load {
         Self::start_at(server.connection().dbname(database), sessions)
     }
 
-    /// Starts so many sessions wherever a connection leads. May be called again like
+    /// Starts sessions in the database of a connection. It may be called again like
     /// [`Load::start_in`].
     ///
     /// # Panics
@@ -106,11 +106,11 @@ impl Load {
         }
     }
 
-    /// Waits until each session has been told of so many more ids that they are stored.
+    /// Waits until each session has been told that `ids` more ids are stored.
     ///
     /// # Panics
     ///
-    /// Panics if that does not come, or if a session ends before.
+    /// Panics if that does not happen, or if a session ends before.
     #[track_caller]
     pub fn wait_for(&self, ids: usize) {
         let stored = || self.sessions.iter().map(|session| session.stored.load(Ordering::Relaxed));
@@ -122,7 +122,7 @@ impl Load {
         });
     }
 
-    /// Returns whether a session has ended, since it lost its connection.
+    /// Returns whether a session has ended because it lost its connection.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.sessions.iter().any(|session| session.thread.is_finished())
@@ -133,7 +133,7 @@ impl Load {
     ///
     /// # Panics
     ///
-    /// Panics if a session was refused anything while its connection lasted, or if two ids are the
+    /// Panics if a statement was refused while its session was connected, or if two ids are the
     /// same.
     #[must_use]
     #[track_caller]
@@ -165,15 +165,15 @@ impl Load {
 }
 
 impl Drop for Load {
-    /// Tells the sessions of a test that has failed to end; waits for none of them.
+    /// Tells the sessions to end when a test has failed, and does not wait for them.
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// One client's file. An id stands in it as `seen` from the moment on that the client has received
-/// it, and as `stored` once the client has been told that its transaction is committed.
+/// One client's file. It notes an id as `seen` when the client has received it, and as `stored`
+/// when the client has been told that its transaction is committed.
 struct Notes {
     file: File,
     stored: Arc<AtomicUsize>,
@@ -191,22 +191,22 @@ impl Notes {
 
     fn stored(&mut self, ids: &[i64]) {
         self.write("stored", ids);
-        // Relaxed: a count for those who wait; the ids go through the file.
+        // Relaxed: only a count to wait for; the ids go through the file.
         self.stored.fetch_add(ids.len(), Ordering::Relaxed);
     }
 }
 
-/// One session's life.
+/// Draws in one session until the end.
 fn run(mut client: Client, number: usize, mut notes: Notes, end: &AtomicBool) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    // Each begins with another kind of statement.
+    // Each session begins with a different kind of statement.
     for turn in number.. {
-        // Relaxed: nothing else hangs on it.
+        // Relaxed: nothing else depends on it.
         if end.load(Ordering::Relaxed) {
             break;
         }
         if let Err(error) = draw(&mut client, number, turn, &mut notes) {
-            // 57P: the server throws its sessions out.
+            // 57P: the server terminates its sessions.
             if client.is_closed() || error.code().is_none_or(|code| code.code().starts_with("57P")) {
                 break;
             }
@@ -217,8 +217,8 @@ fn run(mut client: Client, number: usize, mut notes: Notes, end: &AtomicBool) ->
     refusals
 }
 
-/// Draws by one of the ways in which clients come by ids: stored by one statement, alone or in
-/// numbers; only looked at; looked at inside a transaction that is then rolled back or committed.
+/// Draws in one of the ways in which clients get ids: stored by one statement, one or many; only
+/// read; read inside a transaction that is then rolled back or committed.
 fn draw(client: &mut Client, session: usize, turn: usize, notes: &mut Notes) -> Result<(), Error> {
     let insert = format!("INSERT INTO ledger (session) VALUES ({session}) RETURNING id");
     match turn % 6 {
@@ -247,22 +247,22 @@ fn draw(client: &mut Client, session: usize, turn: usize, notes: &mut Notes) -> 
     Ok(())
 }
 
-/// What a copy of the database is held to.
+/// What a copy of the database has to fulfil.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// The same data directory after a crash or a stop: each id that a client was told is stored is
-    /// there, and none that any client has seen comes again.
+    /// there, and no id that any client has seen comes again.
     Seen,
-    /// A copy of an earlier state: none that it holds comes again. Clients may have seen more.
+    /// A copy of an earlier state: no id that it holds comes again. Clients may have seen more ids.
     Held,
 }
 
-/// What a copy gives when the first id is asked of it.
+/// The result of a copy's first draw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// An id, above all that it must be above.
+    /// An id, above all ids that it must be above.
     Drawn(i64),
-    /// Error 58000: the copy knows that its clock is behind.
+    /// Error 58000: the copy has noticed that its clock is behind.
     Refused(Refusal),
 }
 
@@ -276,7 +276,7 @@ impl Next {
     pub fn drawn(self) -> i64 {
         match self {
             Self::Drawn(id) => id,
-            Self::Refused(refusal) => panic!("an id was to be drawn: {refusal:?}"),
+            Self::Refused(refusal) => panic!("an id must be drawn: {refusal:?}"),
         }
     }
 
@@ -294,7 +294,7 @@ impl Next {
     }
 }
 
-/// By how much the clock is behind, from the message of a refusal.
+/// Reads from a refusal's message by how much the clock is behind.
 #[track_caller]
 fn behind_ms(refusal: &Refusal) -> i64 {
     let number = refusal.message.strip_prefix("clock is ").and_then(|rest| rest.split(' ').next());
@@ -302,12 +302,12 @@ fn behind_ms(refusal: &Refusal) -> i64 {
     number.unwrap_or_else(|| panic!("58000 with the milliseconds that the clock is behind was expected: {refusal:?}"))
 }
 
-/// What clients have seen, and what they have been told is stored.
+/// The ids that clients have seen, and those that they have been told are stored.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     /// Every id that a client has received.
     pub seen: Vec<i64>,
-    /// Those of them of which a client was told that they are stored.
+    /// Those of them that a client was told are stored.
     pub stored: Vec<i64>,
     layout: Option<Layout>,
     lanes: Lanes,
@@ -321,7 +321,7 @@ impl Ledger {
             match what {
                 "seen" => self.seen.push(id),
                 "stored" => self.stored.push(id),
-                _ => panic!("a client has noted {line:?}"),
+                _ => panic!("a client's file has the line {line:?}"),
             }
         }
     }
@@ -342,18 +342,18 @@ impl Ledger {
         assert_unique(&self.seen);
     }
 
-    /// Holds the database `postgres` of a copy, which is running and no standby, against this
-    /// ledger:
+    /// Compares the database `postgres` of a copy with this ledger. The copy is running, and is not
+    /// a standby.
     ///
     /// 1. No id is stored twice. Every id's tick ends at or below the mark of its lane.
     /// 2. With [`Promise::Seen`], everything that clients were told is stored is there.
     /// 3. The next id is greater than every stored one of the same worker, and with
-    ///    [`Promise::Seen`] than every one that clients have seen; or it is refused since the clock
-    ///    is behind.
+    ///    [`Promise::Seen`] than every one that clients have seen; or it is refused because the
+    ///    clock is behind.
     /// 4. If it is drawn, then some hundred more are drawn and stored, and all of this still holds.
     ///
-    /// Can be called again after the clock was set or the server was restarted: what it draws
-    /// itself counts as held then.
+    /// It can be called again after the clock was set or the server was restarted. What it has
+    /// drawn itself then counts as held.
     ///
     /// # Panics
     ///
@@ -363,7 +363,7 @@ impl Ledger {
         self.check_in(copy, "postgres", promise)
     }
 
-    /// Holds a database of a copy against this ledger, like [`Ledger::check`].
+    /// Compares a database of a copy with this ledger, like [`Ledger::check`].
     ///
     /// # Panics
     ///
@@ -373,7 +373,7 @@ impl Ledger {
         self.check_at(copy.connection().dbname(database), promise)
     }
 
-    /// Holds the database that a connection leads to against this ledger, like [`Ledger::check`].
+    /// Compares the database of a connection with this ledger, like [`Ledger::check`].
     ///
     /// # Panics
     ///
@@ -430,8 +430,8 @@ impl Ledger {
         let layout = self.layout.unwrap_or_else(|| layout_of(client));
         let held = rows(client);
         assert_unique(&held);
-        // After the rows: where others draw at the same time, the marks that held for these rows
-        // can only have moved on.
+        // The marks are read after the rows. If others draw at the same time, marks can only have
+        // moved on.
         let marks = [client.mark_ms(), client.backup_mark_ms()];
         let mut bounded = held.clone();
         if promise == Promise::Seen {
@@ -443,7 +443,7 @@ impl Ledger {
         }
         for id in bounded {
             let end_ms = layout.created_at_ms(id).expect("the id is one of the layout's") + layout.unit().ms();
-            // A number that this ledger does not know may have been drawn in either lane.
+            // A worker number that this ledger does not know may have been drawn in either lane.
             let lanes = self.lanes.get(&worker(&layout, id));
             let bounds = (0..marks.len()).filter(|lane| lanes.is_none_or(|lanes| lanes.contains(lane)));
             let bound = bounds.map(|lane| marks[lane]).max().flatten();
@@ -456,7 +456,7 @@ impl Ledger {
     }
 }
 
-/// A draw may have to wait for the mark: in a thread, so that a test that fails does not hang.
+/// A draw may have to wait for the mark, so it runs in a thread: a test that fails must not hang.
 #[track_caller]
 fn insert(client: Client, select: &str) -> (Client, Result<Vec<i64>, Error>) {
     Running::start(client, &format!("INSERT INTO ledger {select} RETURNING id")).end()

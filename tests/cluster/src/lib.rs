@@ -1,26 +1,26 @@
 //! Real PostgreSQL servers for the tests of `snowflake_id`.
 //!
-//! A [`Server`] lives in a directory of its own, is reachable only through a Unix socket in it, and
-//! is stopped and removed when the test is over, even if it panics or is killed. The environment
-//! variable `PG_CONFIG` picks the installation; `make test` points it at a private copy
-//! (`tests/stage`), so that nothing is ever installed for a test.
+//! A [`Server`] has its own directory, and is reachable only through a Unix socket in it. It is
+//! stopped and removed when the test is over, even if the test panics or is killed. The environment
+//! variable `PG_CONFIG` selects the installation. `make test` sets it to a private copy
+//! (`tests/stage`), so that no test installs anything.
 //!
 //! - [`server`]: start, configure, connect, stop, crash
 //! - [`copies`]: base backup, standby, recovery to a point, pg_rewind, dump
 //! - [`disk`]: a disk that a test can fill
 //! - [`clock`]: a clock that a test can set
-//! - [`drawing`]: sessions that draw, and what a test asserts about ids
-//! - [`ledger`]: a load whose clients keep their own books, and what every copy of its database is
-//!   held to
-//! - [`marks`]: the marks of a database, and what an id needs of them
+//! - [`drawing`]: sessions that draw, and assertions about ids
+//! - [`ledger`]: a load whose clients note their ids, and what every copy of its database has to
+//!   fulfil
+//! - [`marks`]: the marks of a database, and draws that wait for them
 //! - [`plans`]: plans and rows, with the time pushdown and without
 //! - [`patroni`]: servers that Patroni manages
 //! - [`pooler`]: PgBouncer in front of a server
-//! - [`clients`]: programs as people write them with their client, run for real
+//! - [`clients`]: programs that use PostgreSQL clients as applications do
 //! - [`readme`]: the README's examples
-//! - [`refusal`]: an error of the server, taken apart
+//! - [`refusal`]: an error of the server, split into its parts
 //! - [`outcome`]: waiting for a condition, and reporting a test as skipped
-//! - `scratch`, `installation`: where the servers live, and which programs they are
+//! - `scratch`, `installation`: the directory of the servers, and their programs
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The marks of a database: what a test reads of them, how it looks at a refusal, and how it gets
-//! through the wait that the first draw after a start may begin with.
+//! The marks of a database: how a test reads them, how it checks a refusal, and how it gets through
+//! the wait of the first draw after a start.
 //!
 //! The extension is expected in a schema of the session's search_path, as in the database
 //! `postgres` of a test's server.
@@ -21,7 +21,7 @@ pub const MARK_AHEAD_MS: i64 = 1000;
 /// `snowflake_id.max_borrow` unless a test sets it.
 pub const MAX_BORROW_MS: i64 = 100;
 
-/// A session that looks at the marks of its database.
+/// A session that reads the marks of its database.
 pub trait Marks {
     /// Returns the primary lane's mark, in milliseconds since 1970; `None` if nothing was ever
     /// drawn.
@@ -46,7 +46,7 @@ impl Marks for Client {
 #[track_caller]
 fn mark_of(session: &mut Client, sequence: &str) -> Option<i64> {
     let sql = format!("SELECT CASE WHEN is_called THEN last_value END FROM {sequence}");
-    session.query_one(&sql, &[]).expect("everybody may read a mark").get(0)
+    session.query_one(&sql, &[]).expect("every role may read a mark").get(0)
 }
 
 /// Returns names and values of all sequences of the extension; a value that was never set is NULL.
@@ -59,7 +59,7 @@ fn mark_of(session: &mut Client, sequence: &str) -> Option<i64> {
 pub fn stored(session: &mut Client) -> Vec<String> {
     let sequences =
         "SELECT sequencename, last_value FROM pg_sequences WHERE sequencename ^@ 'snowflake_mark' ORDER BY 1";
-    let stored = rows(session, sequences).expect("everybody may read a mark");
+    let stored = rows(session, sequences).expect("every role may read a mark");
     assert!(stored.len() >= 6, "{stored:?}");
     stored
 }
@@ -102,7 +102,7 @@ pub fn worker(layout: &str, id: i64) -> u32 {
     Layout::parse(layout).unwrap().parts(id).unwrap().worker.unwrap()
 }
 
-/// Expects the refusal of a first draw whose clock is too far behind the mark, and returns by how
+/// Expects the refusal of a first draw because the clock is too far behind the mark. Returns by how
 /// much, in milliseconds.
 #[track_caller]
 pub fn behind_the_mark_ms(refusal: &Refusal) -> i64 {
@@ -115,8 +115,8 @@ pub fn behind_the_mark_ms(refusal: &Refusal) -> i64 {
 }
 
 impl Server {
-    /// Starts the server again with a clock that stands still, and with its first load behind it
-    /// ([`Server::freeze_clock_after_first_load`]): its sessions look at the mark of their
+    /// Starts the server again with a frozen clock, and makes its first load
+    /// ([`Server::freeze_clock_after_first_load`]). Sessions then only check the mark of their
     /// database.
     #[track_caller]
     pub fn start_again_at(&self, instant_ms: i64) {
@@ -150,30 +150,29 @@ impl Server {
         assert!(session.draw() > greatest);
     }
 
-    /// Stops the clock at an instant like [`Server::freeze_clock`], and makes one that waits for
-    /// the clock look at it now, rather than at the end of its sleep of up to a second.
+    /// Stops the clock at an instant like [`Server::freeze_clock`], and makes a session that waits
+    /// for the clock read it now, instead of after its sleep of up to a second.
     #[track_caller]
     pub fn freeze_clock_and_wake(&self, instant_ms: i64, waiting: &Running) {
         self.freeze_clock(instant_ms);
-        // Like any signal that sets the latch; the configuration is the same as before.
+        // Any signal that sets the latch will do. The configuration is the same as before.
         kill(Pid::from_raw(waiting.pid), Signal::SIGHUP).expect("the session is open");
     }
 
-    /// Runs a statement that is to be refused, in a session of its own, and returns what the server
-    /// says.
+    /// Runs a statement that must be refused, in a new session, and returns what the server says.
     ///
     /// # Panics
     ///
-    /// Panics if it succeeds, or waits for the clock instead, which would have no end while that
-    /// stands still.
+    /// Panics if it succeeds, or if it waits for the clock, which would never end while the clock
+    /// is frozen.
     #[track_caller]
     pub fn refused_draw(&self, sql: &str) -> Refusal {
         let running = Running::start(self.connect(), sql);
-        assert!(!self.waits_for_the_clock(&running), "the statement was to be refused, but it waits");
+        assert!(!self.waits_for_the_clock(&running), "the statement must be refused, but it waits");
         refused(running.end().1)
     }
 
-    /// Runs a statement that has to wait for the clock, which goes on to an instant when it does.
+    /// Runs a statement that has to wait for the clock, and then sets the clock to an instant.
     /// Returns the session, and the statement's first column.
     ///
     /// # Panics
@@ -185,15 +184,15 @@ impl Server {
         if self.waits_for_the_clock(&waiting) {
             self.freeze_clock_and_wake(until_ms, &waiting);
         } else {
-            panic!("the statement was to wait, but it gave {:?}", waiting.end().1);
+            panic!("the statement must wait, but it returned {:?}", waiting.end().1);
         }
         let (session, ids) = waiting.end();
         (session, ids.expect("ids are drawn after the wait"))
     }
 
-    /// Runs a statement that draws first after a start in the database `postgres`, and so waits
-    /// twice: for the mark, and then for the end of the tick in which it was loaded. The clock goes
-    /// on to an instant for each. Returns the statement's first column.
+    /// Runs the first statement that draws after a start in the database `postgres`. It waits
+    /// twice: for the mark, and then for the end of the tick in which it was loaded. The clock is
+    /// set to an instant for each. Returns the statement's first column.
     ///
     /// # Panics
     ///
@@ -202,7 +201,7 @@ impl Server {
     pub fn draw_through_first_load(&self, sql: &str, mark_ms: i64, then_ms: i64) -> Vec<i64> {
         let waiting = Running::start(self.connect(), sql);
         if !self.waits_for_the_clock(&waiting) {
-            panic!("the statement was to wait, but it gave {:?}", waiting.end().1);
+            panic!("the statement must wait, but it returned {:?}", waiting.end().1);
         }
         let mut observer = self.connect();
         let before_ms = observer.mark_ms();
@@ -212,7 +211,8 @@ impl Server {
         waiting.end().1.expect("ids are drawn after the wait")
     }
 
-    /// Looks what a statement comes to: true if it waits for the clock, false if it ends.
+    /// Waits until a statement waits for the clock, which returns true, or ends, which returns
+    /// false.
     ///
     /// # Panics
     ///

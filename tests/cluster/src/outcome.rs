@@ -1,4 +1,4 @@
-//! How a test ends other than by passing: it waits for something in vain, or it cannot run here.
+//! Waiting for a condition, which fails after a minute, and skipping a test that cannot run here.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
 
-/// Waits until `condition` holds, looking at it a hundred times a second.
+/// Waits until `condition` holds, and checks it a hundred times a second.
 ///
 /// # Panics
 ///
@@ -29,7 +29,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 /// which `make test` counts.
 pub fn skip(reason: &str) {
     let line = format!("{}: {reason}\n", thread::current().name().unwrap_or("a test"));
-    // Not through eprint!, which a passing test does not show.
+    // Not with eprint!, which a passing test does not show.
     stderr().write_all(format!("skipped {line}").as_bytes()).expect("standard error is open");
     if let Some(file) = env::var_os("SKIPPED_TESTS") {
         let mut file = OpenOptions::new().append(true).create(true).open(file).expect("SKIPPED_TESTS names a file");

@@ -1,14 +1,12 @@
-//! PostgreSQL servers that Patroni manages, with etcd as the place where it keeps who the leader
-//! is.
+//! PostgreSQL servers that Patroni manages. Patroni stores in etcd which member is the leader.
 //!
-//! All of it is real: one etcd, and for each member a Patroni, which makes, starts, promotes and
-//! rewinds that member's server by itself. A test connects to the servers through Unix sockets, as
-//! to any [`Server`](crate::Server). Patroni, etcd and replication need the network: they have
-//! ports of 127.0.0.1, and a password, since whoever may write there is soon the superuser of all
-//! the servers.
+//! There are a real etcd, and a real Patroni for each member, which creates, starts, promotes and
+//! rewinds the member's server by itself. A test connects to the servers through Unix sockets, as
+//! to any [`Server`](crate::Server). Patroni, etcd and replication need the network. They use ports
+//! of 127.0.0.1 and a password, because write access to etcd gives control of all the servers.
 //!
-//! Each has a directory of its own below the scratch directory as its working directory, and so the
-//! reaper knows it.
+//! Each process has its own directory below the scratch directory as its working directory, by
+//! which the reaper knows it.
 
 use std::env;
 use std::fs::{self, Permissions};
@@ -35,19 +33,19 @@ use crate::{clock, scratch};
 /// What Patroni calls the cluster.
 pub const SCOPE: &str = "snowflake";
 
-/// How long a dead leader keeps its lock, how often Patroni looks, for how long it tries again, and
-/// by how many bytes a standby may lag that is promoted. Newer versions permit no lock of less than
-/// 20 seconds. With less time to try, or a smaller lag, a busy machine would see failovers that no
-/// test has asked for, or none.
+/// How long a dead leader keeps its lock, how often Patroni checks, for how long it retries, and by
+/// how many bytes a standby may lag to be promoted. Newer versions permit no lock of less than 20
+/// seconds. With less time to retry, or a smaller lag, a busy machine would have unexpected
+/// failovers, or none.
 const LIMITS: &str = "{ttl: 20, loop_wait: 1, retry_timeout: 9, maximum_lag_on_failover: 100000000}";
 
-/// Where the programs are: installed, or unpacked by `make setup`.
+/// The paths of the programs, which are installed, or unpacked by `make setup`.
 #[derive(Debug)]
 struct Programs {
     patroni: PathBuf,
     patronictl: PathBuf,
     etcd: PathBuf,
-    /// Where Python finds the modules of a Patroni that is only unpacked.
+    /// The directory of the Python modules, if Patroni is only unpacked.
     modules: Option<PathBuf>,
 }
 
@@ -68,8 +66,7 @@ impl Programs {
         if !["patroni", "patronictl", "etcd"].iter().all(|name| root.join("bin").join(name).exists()) {
             return None;
         }
-        // Who runs the servers need not be able to look into the home directory of who runs the
-        // test.
+        // The servers' user may have no access to the home directory of the test's user.
         if Installation::get().changes_user() {
             let readable = scratch::new_directory().join("usr");
             copy(&root, &readable);
@@ -84,7 +81,7 @@ impl Programs {
         })
     }
 
-    /// Prepares a run of one of them in `directory`, as the servers' user.
+    /// Prepares a run of a program in `directory`, as the servers' user.
     fn command(&self, program: &Path, directory: &Path) -> Command {
         let mut command = Installation::get().command(program.to_str().expect("its name is UTF-8"), directory);
         command.envs(self.modules.iter().map(|modules| ("PYTHONPATH", modules)));
@@ -92,7 +89,7 @@ impl Programs {
     }
 }
 
-/// Returns whether Patroni and etcd are here; if not, a test that needs them is to
+/// Returns whether Patroni and etcd are here. If not, a test that needs them calls
 /// [`skip`](crate::skip).
 #[must_use]
 pub fn has_patroni() -> bool {
@@ -102,16 +99,16 @@ pub fn has_patroni() -> bool {
 /// A cluster that Patroni manages. Its members are numbered from 0.
 #[derive(Debug)]
 pub struct Patroni {
-    /// Before etcd: they are dropped in this order, and a Patroni without its etcd stops its server
-    /// first.
+    /// Before etcd, because fields are dropped in this order, and a Patroni without its etcd would
+    /// stop its server first.
     members: Vec<Member>,
     _etcd: Etcd,
 }
 
 impl Patroni {
-    /// Starts a cluster with a configuration of Patroni's that all members share (`bootstrap:` and
-    /// so on), and returns when one of them is the leader and the others stream from it. `faketime`
-    /// gives each server a clock that can be set (see [`Patroni::set_clock_offset`]). Needs
+    /// Starts a cluster with a Patroni configuration that all members share (`bootstrap:` and so
+    /// on). Returns when one member is the leader and the others stream from it. `faketime` gives
+    /// each server a clock that can be set (see [`Patroni::set_clock_offset`]). Needs
     /// [`has_patroni`].
     ///
     /// # Panics
@@ -134,7 +131,7 @@ impl Patroni {
         self.members[member].connection()
     }
 
-    /// Returns how to connect to whichever member takes writes at that moment.
+    /// Returns how to connect to the member that takes writes at that moment.
     #[must_use]
     pub fn connection(&self) -> Config {
         let mut config = Config::new();
@@ -145,7 +142,7 @@ impl Patroni {
         config
     }
 
-    /// Connects to whichever member takes writes, and waits until there is one.
+    /// Connects to the member that takes writes, and waits until there is one.
     ///
     /// # Panics
     ///
@@ -171,7 +168,7 @@ impl Patroni {
     pub fn leader(&self) -> usize {
         let mut data_dir = String::new();
         wait_until("a leader", || {
-            // The server may go away between the two.
+            // The server may stop between connecting and asking.
             let ask = |mut leader: Client| leader.query_one("SHOW data_directory", &[]);
             self.connection().connect(NoTls).and_then(ask).map(|row| data_dir = row.get(0)).is_ok()
         });
@@ -179,7 +176,7 @@ impl Patroni {
         self.members.iter().position(is_leader).expect("the leader is a member")
     }
 
-    /// Waits until there is a leader from which so many members stream.
+    /// Waits until there is a leader from which this number of members stream.
     ///
     /// # Panics
     ///
@@ -189,14 +186,14 @@ impl Patroni {
         let sql =
             "SELECT count(*) FROM pg_stat_replication WHERE application_name LIKE 'member-%' AND state = 'streaming'";
         wait_until("the members to stream", || {
-            // In a session of its own each time: in between, the leader may be another.
+            // In a new session each time, because the leader may change in between.
             let row = self.connection().connect(NoTls).and_then(|mut leader| leader.query_one(sql, &[]));
             row.is_ok_and(|row| row.get::<_, i64>(0) == members as i64)
         });
     }
 
-    /// Waits until Patroni may promote a synchronous standby (`synchronous_mode`), which it notes
-    /// only a while after the server has one.
+    /// Waits until Patroni may promote a synchronous standby (`synchronous_mode`). Patroni notes
+    /// that only some time after the server has one.
     ///
     /// # Panics
     ///
@@ -206,20 +203,20 @@ impl Patroni {
         wait_until("a synchronous standby", || self.patronictl(&["list"]).contains("Sync Standby"));
     }
 
-    /// Kills a member's Patroni and all processes of its server with SIGKILL, as a power cut would,
-    /// and returns when they are gone.
+    /// Kills a member's Patroni and all processes of its server with SIGKILL, like a power cut, and
+    /// returns when they are gone.
     pub fn kill(&self, member: usize) {
         self.members[member].kill();
     }
 
     /// Kills all processes of a member's server with SIGKILL, and returns when they are gone. Its
-    /// Patroni lives on.
+    /// Patroni keeps running.
     pub fn crash(&self, member: usize) {
         self.members[member].crash();
     }
 
-    /// Starts the Patroni of a member that was killed. What has to be done for its server to follow
-    /// the leader is up to it.
+    /// Starts the Patroni of a member that was killed. Patroni does what is necessary for its
+    /// server to follow the leader.
     pub fn start_again(&self, member: usize) {
         self.members[member].start();
     }
@@ -249,8 +246,8 @@ impl Patroni {
     /// Panics if `patronictl` fails, or if no restart is needed.
     #[track_caller]
     pub fn edit_config(&self, change: &str) {
-        // A Patroni takes a server for one that is starting for a while after it streams, and does
-        // not tell it then what has changed until it is restarted.
+        // For a while after a server streams, Patroni takes it for one that is starting. It then
+        // tells the server of changes only at a restart.
         let is_up = |line: &&str| line.contains("| running ") || line.contains("| streaming ");
         wait_until("members that run, as Patroni sees it", || {
             self.patronictl(&["list"]).lines().filter(is_up).count() == self.members.len()
@@ -265,9 +262,8 @@ impl Patroni {
         }
     }
 
-    /// Sets the clock of a member's server off the real one by so many seconds. (Patroni's own
-    /// clock stays the real one; and it takes a server that *starts* with another clock than its
-    /// own for some other process.)
+    /// Sets the clock of a member's server off the real one by `seconds`. (Patroni's own clock
+    /// stays real. It takes a server that *starts* with another clock for a different process.)
     ///
     /// # Panics
     ///
@@ -355,7 +351,7 @@ postgresql:
         config
     }
 
-    /// Makes a directory of PostgreSQL's programs in which the server follows the member's clock
+    /// Makes a directory with PostgreSQL's programs, in which the server follows the member's clock
     /// file.
     fn programs_with_a_clock(&self) -> PathBuf {
         let bin_dir = self.directory.join("bin");
@@ -388,8 +384,7 @@ postgresql:
     fn postmaster(&self) -> Option<Pid> {
         let file = fs::read_to_string(self.data_dir().join("postmaster.pid")).ok()?;
         let pid = Pid::from_raw(file.lines().next()?.trim().parse().ok()?);
-        // The file outlives a server that was killed, and its number may have been given to another
-        // process since.
+        // The file outlives a server that was killed, and another process may have its id by now.
         let is_it = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == self.data_dir());
         (is_it && !is_gone(pid)).then_some(pid)
     }
@@ -423,7 +418,7 @@ impl Drop for Member {
         }
         if let Some(postmaster) = self.postmaster() {
             signal(postmaster, Signal::SIGQUIT);
-            // It is no child of ours, so nobody tells us its end.
+            // It is not a child of this process, so its end is not reported.
             for _ in 0..1000 {
                 if is_gone(postmaster) {
                     break;
@@ -437,12 +432,12 @@ impl Drop for Member {
     }
 }
 
-/// An etcd of one node, which only knows a password.
+/// An etcd of one node, protected by a password.
 #[derive(Debug)]
 struct Etcd {
     directory: PathBuf,
     port: u16,
-    /// Of etcd's root, and of everything else in the cluster that wants one.
+    /// The password of etcd's root, and of everything else in the cluster that needs one.
     password: String,
     process: Child,
 }
@@ -504,15 +499,15 @@ fn log(directory: &Path) -> String {
         .map_or_else(|error| error.to_string(), |log| String::from_utf8_lossy(&log).into_owned())
 }
 
-/// Returns ports that nothing listens on. None of those that the system gives to outgoing
-/// connections: while a member is down, one of them could take its port away.
+/// Returns ports that nothing listens on. They are outside the range of outgoing connections, which
+/// could take the port of a member that is down.
 pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 10_000;
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let outgoing = range.split_ascii_whitespace().next().and_then(|first| first.parse().ok());
     let count = outgoing.filter(|first| *first > FIRST + 1000).unwrap_or(30_000) - FIRST;
-    // Other test programs look for ports at the same time: each begins somewhere else.
+    // Other test programs look for ports at the same time, so each begins at a different one.
     let start = std::process::id() as u16;
     std::array::from_fn(|_| {
         let mut candidates = (0..count).map(|_| {

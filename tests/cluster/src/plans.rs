@@ -1,9 +1,8 @@
-//! Plans and rows, with the time pushdown and without it: what the planner makes of a statement,
-//! and whether it matters.
+//! Plans and rows of a statement, with the time pushdown and without it.
 //!
-//! A plan is text as `EXPLAIN (COSTS off)` prints it. A condition that was rewritten no longer
-//! names the function that reads the time ([`is_pushed`]); one that was left alone gives the plan
-//! that there is without ([`left_alone`]).
+//! A plan is text as `EXPLAIN (COSTS off)` prints it. A rewritten condition no longer names the
+//! function that reads the time ([`is_pushed`]). A condition that was left alone gives the same
+//! plan as without pushdown ([`left_alone`]).
 
 use postgres::{Client, Error, SimpleQueryMessage};
 
@@ -37,7 +36,8 @@ pub fn explain(session: &mut Client, options: &str, statement: &str) -> String {
 /// Returns the rows of a statement in the order in which they come, each as the text of its
 /// columns.
 ///
-/// By the simple protocol: the statement may be any, `EXECUTE` too, and is planned as it stands.
+/// It uses the simple protocol, so that any statement can run, also `EXECUTE`, and is planned as it
+/// is.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ pub fn rows(session: &mut Client, statement: &str) -> Result<Vec<String>, Error>
     Ok(texts.collect())
 }
 
-/// Does something without pushdown, and then has it on again.
+/// Runs `action` without pushdown, and then switches it on again.
 ///
 /// # Panics
 ///
@@ -73,8 +73,8 @@ pub fn is_pushed(plan: &str) -> bool {
     !plan.contains("snowflake_timestamp(") && !plan.contains("snowflake_parse(")
 }
 
-/// Asserts that a query is rewritten, that an index finds its ids, and that its rows are those that
-/// there are without. Returns the plan.
+/// Asserts that a query is rewritten, that an index finds its ids, and that its rows are the same
+/// as without pushdown. Returns the plan.
 ///
 /// # Panics
 ///
@@ -121,8 +121,8 @@ pub fn assert_same_rows(session: &mut Client, query: &str) {
     assert_eq!(with, without, "{query}");
 }
 
-/// Statements that make a table `t` of one id of the layout `snowflake` for each minute from
-/// 2026-01-01 on, 10,000 in all, with its number in column `n`.
+/// Statements that create a table `t` with an id of the layout `snowflake` for each minute from
+/// 2026-01-01 on. It has 10,000 rows, numbered in column `n`.
 pub const MINUTES: &str = "
     CREATE TABLE t (id bigint PRIMARY KEY, n integer NOT NULL);
     INSERT INTO t SELECT snowflake_compose('2026-01-01Z'::timestamptz + n * interval '1 minute', 1, 0, 0, 'snowflake'), n
@@ -136,8 +136,8 @@ pub const LATE: &str = "'2026-01-07 22:00Z'";
 pub const TIMES: [&str; 4] =
     ["snowflake_timestamp(id)", IMMUTABLE_TIMES[0], "(snowflake_parse(id)).created_at", IMMUTABLE_TIMES[1]];
 
-/// Those of [`TIMES`] that may stand in an index or a partition key: with a layout they are
-/// immutable.
+/// Those of [`TIMES`] that an index or a partition key can use, because they are immutable with a
+/// layout.
 pub const IMMUTABLE_TIMES: [&str; 2] =
     ["snowflake_timestamp(id, 'snowflake')", "(snowflake_parse(id, 'snowflake')).created_at"];
 

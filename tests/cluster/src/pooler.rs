@@ -1,8 +1,7 @@
-//! PgBouncer in front of a server, as applications have it: one session of the server for many
-//! clients.
+//! PgBouncer in front of a server: many clients share one session of the server.
 //!
-//! It listens on a Unix socket in a directory of its own below the scratch directory, which is its
-//! working directory, too, so that the reaper knows it.
+//! It listens on a Unix socket in its own directory below the scratch directory. This is also its
+//! working directory, by which the reaper knows it.
 
 use std::env;
 use std::fs;
@@ -18,10 +17,10 @@ use crate::outcome::wait_until;
 use crate::scratch;
 use crate::server::{Server, copy, end, spawn};
 
-/// Names the socket only: it does not listen on the network.
+/// Only names the socket, because PgBouncer does not listen on the network.
 const PORT: u16 = 6432;
 
-/// Where the program is: installed, or unpacked by `make setup`.
+/// The path of the program, which is installed, or unpacked by `make setup`.
 fn program() -> Option<PathBuf> {
     let directories = env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
     let installed = directories.into_iter().chain([PathBuf::from("/usr/sbin")]).map(|path| path.join("pgbouncer"));
@@ -29,7 +28,7 @@ fn program() -> Option<PathBuf> {
     installed.chain(unpacked).find(|path| path.exists())
 }
 
-/// Returns whether PgBouncer is here; if not, a test that needs it is to [`skip`](crate::skip).
+/// Returns whether PgBouncer is here. If not, a test that needs it calls [`skip`](crate::skip).
 #[must_use]
 pub fn has_pgbouncer() -> bool {
     program().is_some()
@@ -40,7 +39,7 @@ pub fn has_pgbouncer() -> bool {
 pub enum PoolMode {
     /// When the client leaves, after a `DISCARD ALL`.
     Session,
-    /// After each transaction, as it is.
+    /// After each transaction, without a reset.
     Transaction,
 }
 
@@ -63,7 +62,7 @@ impl PgBouncer {
     pub fn start(server: &Server, mode: PoolMode) -> Self {
         let directory = scratch::new_directory();
         let mut program = program().expect("a test asks for has_pgbouncer() first");
-        // Who runs it need not be able to look into the home directory of who runs the test.
+        // PgBouncer's user may have no access to the home directory of the test's user.
         if Installation::get().changes_user() {
             let readable = directory.join("pgbouncer");
             copy(&program, &readable);
@@ -104,8 +103,8 @@ default_pool_size = 1
         config
     }
 
-    /// Connects a client. In [`PoolMode::Transaction`] it is to send simple queries only: PgBouncer
-    /// forwards what a client has prepared from version 1.21 on.
+    /// Connects a client. In [`PoolMode::Transaction`] it must send only simple queries, because
+    /// PgBouncer supports prepared statements only from version 1.21 on.
     ///
     /// # Panics
     ///

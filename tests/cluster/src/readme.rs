@@ -1,4 +1,4 @@
-//! The README's examples: its fenced blocks, and SQL run as its reader would run it.
+//! The README's examples: its fenced blocks, and a way to run SQL as a reader would.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -11,9 +11,9 @@ pub const README: &str = include_str!("../../../README.md");
 /// A fenced block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// What the fence says: `sql`, `text`, `python`...
+    /// The word behind the fence: `sql`, `text`, `python`...
     pub language: &'static str,
-    /// What stands between the fences.
+    /// The text between the fences.
     pub text: &'static str,
 }
 
@@ -23,7 +23,7 @@ pub fn blocks() -> Vec<Block> {
     let mut fences = README.split("\n```");
     let _before_the_first = fences.next();
     let mut blocks = Vec::new();
-    // What follows a block's end is prose.
+    // Prose follows the end of a block.
     while let (Some(block), _prose) = (fences.next(), fences.next()) {
         let (language, text) = block.split_once('\n').expect("a fence is followed by lines");
         blocks.push(Block { language, text });

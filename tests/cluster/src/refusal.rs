@@ -1,5 +1,5 @@
-//! An error of the server, taken apart into what a test asserts; and what becomes of it in the
-//! server's statistics and log.
+//! An error of the server, split into the parts that a test asserts, and its effect on the server's
+//! statistics and log.
 
 use postgres::Client;
 
@@ -24,11 +24,11 @@ pub struct Refusal {
 ///
 /// # Panics
 ///
-/// Panics if the statement succeeded, or failed for another reason than an error of the server.
+/// Panics if the statement succeeded, or failed without an error of the server.
 #[track_caller]
 pub fn refused<T>(result: Result<T, postgres::Error>) -> Refusal {
-    let Err(error) = result else { panic!("the statement was to be refused, but it succeeded") };
-    let Some(error) = error.as_db_error() else { panic!("the server did not answer: {error}") };
+    let Err(error) = result else { panic!("the statement must be refused, but it succeeded") };
+    let Some(error) = error.as_db_error() else { panic!("the error is not the server's: {error}") };
     Refusal {
         sqlstate: error.code().code().to_owned(),
         message: error.message().to_owned(),
@@ -65,14 +65,14 @@ pub fn assert_counted(server: &Server, draws: i64, sqlstate: &str, column: &str,
     assert_counted_in(server, "postgres", draws, sqlstate, column, message);
 }
 
-/// Tries to draw, `draws` times in a database, by both functions, in a session that stays and in
-/// new ones, and asserts that each is refused and counts once, in `column` alone; that the README's
-/// alarm then has a row; and that the log has one line, which says `message`. The database
-/// `postgres` must have the extension.
+/// Tries to draw `draws` times in a database, by both functions, in a session that stays and in new
+/// ones. Asserts that each draw is refused and counts once, in `column` alone; that the README's
+/// alarm then has a row; and that the log has one line, with `message`. The database `postgres`
+/// must have the extension.
 ///
 /// # Panics
 ///
-/// Panics if it is otherwise, or if draws were refused for that reason in the minute before.
+/// Panics if not, or if draws were refused for that reason in the minute before.
 #[track_caller]
 pub fn assert_counted_in(server: &Server, database: &str, draws: i64, sqlstate: &str, column: &str, message: &str) {
     let mut observer = server.connect();

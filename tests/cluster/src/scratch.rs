@@ -1,9 +1,10 @@
 //! The directory below which every server of this process lives, and the reaper that empties it.
 //!
-//! The reaper is a shell that waits for the end of a pipe of which only this process holds the
-//! other end. So it acts however this process ends (return, panic, Ctrl-C, SIGKILL): it stops what
-//! still runs in the directory, then removes it. Rejected: PR_SET_PDEATHSIG, which fires when the
-//! *thread* that started a server ends, and leaves the directory behind.
+//! The reaper is a shell that waits for the end of a pipe. Only this process holds the other end,
+//! so the reaper acts however this process ends (return, panic, Ctrl-C, SIGKILL). It stops
+//! everything that still runs in the directory, and then removes the directory. Rejected:
+//! PR_SET_PDEATHSIG, which fires when the *thread* that started a server ends, and leaves the
+//! directory behind.
 
 use std::env;
 use std::fs;
@@ -16,11 +17,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::installation::Installation;
 
-/// A directory that holds this file is left alone by the reaper.
+/// The reaper leaves a directory alone that holds this file.
 pub(crate) const KEEP: &str = "keep";
 
-/// `$1` is the scratch directory. A process id is trusted only if that process has the data
-/// directory as its own: the number may have been given to another one since.
+/// `$1` is the scratch directory. The reaper trusts a process id only if the process works in the
+/// data directory, because another process may have the id by now.
 const REAPER: &str = r#"
 read -r _
 cd "$1" || exit
@@ -55,8 +56,8 @@ struct Scratch {
     _reaper: Child,
 }
 
-/// Returns the scratch directory of this process. Only the servers' user (and root) can look into
-/// it, since anybody who reaches a server's socket is its superuser.
+/// Returns the scratch directory of this process. Only the servers' user and root can enter it,
+/// because everyone who reaches a server's socket can be its superuser.
 pub(crate) fn directory() -> &'static Path {
     static SCRATCH: OnceLock<Scratch> = OnceLock::new();
     let scratch = SCRATCH.get_or_init(|| {
@@ -79,7 +80,7 @@ pub(crate) fn directory() -> &'static Path {
     &scratch.path
 }
 
-/// Makes a directory of its own for one server.
+/// Makes a directory for one server.
 pub(crate) fn new_directory() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     // Relaxed: only the number itself matters.

@@ -1,9 +1,8 @@
 //! One PostgreSQL server: start, configure, connect, stop, crash.
 //!
-//! A server begins as a copy of a data directory that `initdb` made once per process (so all
-//! servers of a process carry the same system identifier), or of another server's
-//! ([`copies`](crate::copies)). It stays a child of this process, and ends with a signal to its
-//! process id.
+//! A server begins as a copy of a data directory that `initdb` makes once per process, or of
+//! another server's ([`copies`](crate::copies)). So all servers of a process have the same system
+//! identifier. A server stays a child of this process, and ends by a signal to its process id.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,26 +24,26 @@ use crate::installation::{Installation, compile_library};
 use crate::outcome::{skip, wait_until};
 use crate::{clock, disk, patroni, scratch};
 
-/// Names the socket only: such a server does not listen on the network, so servers with the same
-/// number do not collide.
+/// Only names the socket. Such a server does not listen on the network, so servers with the same
+/// port do not collide.
 const PORT: u16 = 5432;
 
 /// The file in the data directory that holds a test's settings, included at the end of
 /// postgresql.conf.
 const CONFIG: &str = "test.conf";
 
-/// How a server is to be shut down.
+/// How to shut down a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// Takes no new session, and waits for the end of those that there are.
+    /// Accepts no new session, and waits for the end of the existing ones.
     Smart,
-    /// Ends the sessions, writes a checkpoint.
+    /// Ends the sessions, and writes a checkpoint.
     Fast,
     /// Ends everything at once; the next start recovers from the WAL.
     Immediate,
 }
 
-/// A server that did not come up, with what it wrote to its log in the attempt.
+/// A server that did not start, and what it wrote to its log in the attempt.
 pub struct StartFailure {
     /// How the server ended; `None` if it neither came up nor ended within a minute.
     pub status: Option<ExitStatus>,
@@ -58,15 +57,15 @@ impl fmt::Debug for StartFailure {
     }
 }
 
-/// What a server is to be like when it starts for the first time.
+/// The description of a server before its first start.
 #[derive(Clone, Debug)]
 pub struct Builder {
     settings: BTreeMap<String, String>,
-    /// What a clock that can be set says at the start, in libfaketime's notation.
+    /// The time of a settable clock at the start, in libfaketime's notation.
     clock: Option<String>,
-    /// The data directory that this one begins as a copy of; by default what `initdb` makes.
+    /// The data directory to copy; by default the one that `initdb` made.
     origin: Option<Arc<Files>>,
-    /// An empty file that tells PostgreSQL how to start with a copy: `standby.signal`,
+    /// An empty file that tells PostgreSQL how to start from a copy: `standby.signal`,
     /// `recovery.signal`.
     signal_file: Option<&'static str>,
     archive: bool,
@@ -112,7 +111,7 @@ impl Builder {
         self
     }
 
-    /// Puts the data directory onto a disk of its own of so many megabytes, which a test can fill
+    /// Puts the data directory onto a separate disk of this size, which a test can fill
     /// ([`Server::fill_disk`]), with WAL segments of 1 MB. Needs [`disk::can_mount`].
     #[must_use]
     pub fn small_disk(mut self, megabytes: u32) -> Self {
@@ -120,8 +119,8 @@ impl Builder {
         self
     }
 
-    /// Lets the server listen on a port of 127.0.0.1 as well, where a role needs a password:
-    /// whoever is on this machine reaches it there. Through its socket everybody is trusted, as
+    /// Lets the server also listen on a port of 127.0.0.1. A role needs a password there, because
+    /// every user of the machine can reach it. All connections through the socket are trusted, as
     /// always.
     #[must_use]
     pub fn tcp(mut self) -> Self {
@@ -129,7 +128,7 @@ impl Builder {
         self
     }
 
-    /// Sets a variable in the server's environment, which otherwise owes nothing to the caller's.
+    /// Sets a variable in the server's environment, which otherwise has nothing from the caller's.
     #[must_use]
     pub fn environment(mut self, name: &'static str, value: &'static str) -> Self {
         self.environment.push((name, value));
@@ -160,7 +159,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Returns the log if the server does not start. Nothing is left of it then.
+    /// Returns the log if the server does not start. Nothing else is left of the server then.
     pub fn try_start(self) -> Result<Server, StartFailure> {
         let directory = scratch::new_directory();
         if let Some(time) = &self.clock {
@@ -213,7 +212,7 @@ impl Builder {
 pub struct Server {
     directory: PathBuf,
     port: u16,
-    /// Whether the port is one of the network, too.
+    /// Whether the server listens on the network, too.
     tcp: bool,
     settings: Mutex<BTreeMap<String, String>>,
     faketime: AtomicBool,
@@ -245,7 +244,8 @@ impl Server {
 
     // Connections
 
-    /// Returns how to connect as the superuser, to be changed or to be carried into another thread.
+    /// Returns how to connect as the superuser. A test can change this, or take it to another
+    /// thread.
     #[must_use]
     pub fn connection(&self) -> postgres::Config {
         let mut config = postgres::Config::new();
@@ -262,7 +262,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// Panics if the server refuses, like the other two.
+    /// Panics if the server refuses, like the next two functions.
     #[must_use]
     #[track_caller]
     pub fn connect(&self) -> Client {
@@ -298,8 +298,8 @@ impl Server {
         command
     }
 
-    /// Compiles the library `libraries/NAME.c` for this server, and returns its file. `None` where
-    /// PostgreSQL's header files are missing, and then the test is reported as skipped.
+    /// Compiles the library `libraries/NAME.c` for this server, and returns its file. If
+    /// PostgreSQL's header files are missing, it returns `None` and reports the test as skipped.
     ///
     /// # Panics
     ///
@@ -322,7 +322,7 @@ impl Server {
         psql.output().expect("psql runs")
     }
 
-    /// Returns the command with which a person connects from a terminal.
+    /// Returns the command to connect from a terminal.
     #[must_use]
     pub fn psql_command_line(&self) -> String {
         let psql = Installation::get().program("psql");
@@ -356,17 +356,16 @@ impl Server {
         for (name, value) in locked(&self.settings).iter() {
             lines += &format!("{name} = {}\n", quoted(value));
         }
-        // By rename: the server may be reading the file.
+        // Renames a new file, because the server may be reading the old one.
         let new = self.data_dir().join("test.conf.new");
         fs::write(&new, lines).expect("the data directory is writable");
-        // Its own user may have to write it, too: pg_rewind.
+        // The server's user may have to write it, too, with pg_rewind.
         Installation::get().hand_over(&new);
         fs::rename(new, self.data_dir().join(CONFIG)).expect("the data directory is writable");
     }
 
-    /// Makes the server read its configuration again, and returns when the postmaster has. A new
-    /// session has the new settings from its start; one that was open takes them over a moment
-    /// later.
+    /// Makes the server read its configuration again, and returns when the postmaster has read it.
+    /// A new session has the new settings from its start. An open session has them a moment later.
     pub fn reload(&self) {
         let start = self.log_length();
         self.signal(Signal::SIGHUP);
@@ -380,8 +379,8 @@ impl Server {
         locked(&self.settings).clone()
     }
 
-    /// Returns the port on which the server listens, if it was made with [`Builder::tcp`];
-    /// otherwise it names the socket.
+    /// Returns the port on which the server listens if it was made with [`Builder::tcp`]. Otherwise
+    /// the port only names the socket.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -405,8 +404,7 @@ impl Server {
 
     // Clock
 
-    /// Sets the server's clock off the real one by so many seconds, from the next look at the clock
-    /// on.
+    /// Sets the server's clock off the real one by `seconds`, from the next reading on.
     ///
     /// # Panics
     ///
@@ -415,9 +413,9 @@ impl Server {
         self.set_clock(&format!("{seconds:+.6}"));
     }
 
-    /// Sets the server's clock in libfaketime's notation, from the next look at the clock on: `-2d`
-    /// is an offset, `2024-06-01 12:00:00` (UTC) stands still. (`@2024-06-01 12:00:00` was that
-    /// time when the server *started*.)
+    /// Sets the server's clock in libfaketime's notation, from the next reading on. `-2d` is an
+    /// offset; with `2024-06-01 12:00:00` (UTC) the clock stands still. (`@2024-06-01 12:00:00` was
+    /// the time when the server *started*.)
     pub fn set_clock(&self, time: &str) {
         assert!(self.faketime.load(Ordering::Relaxed), "the server was made without faketime()");
         clock::set(&self.directory, time);
@@ -425,7 +423,7 @@ impl Server {
 
     /// Gives the server a clock that can be set, or the real one, from its next start on.
     pub fn use_faketime(&self, on: bool) {
-        // Relaxed: a plain flag, read by whoever starts the server.
+        // Relaxed: a plain flag, read by the thread that starts the server.
         self.faketime.store(on, Ordering::Relaxed);
     }
 
@@ -451,7 +449,7 @@ impl Server {
         self.try_start_again_with(&[])
     }
 
-    /// The same with options on the server's command line, such as `-c`.
+    /// Starts the server with options on its command line, such as `-c`.
     ///
     /// # Errors
     ///
@@ -487,7 +485,7 @@ impl Server {
         Ok(())
     }
 
-    /// Looks at postmaster.pid as `pg_ctl --wait` does: the last line says whether connections are
+    /// Reads postmaster.pid as `pg_ctl --wait` does: the last line says whether connections are
     /// accepted.
     fn is_ready(&self, pid: u32) -> bool {
         let file = fs::read_to_string(self.data_dir().join("postmaster.pid")).unwrap_or_default();
@@ -506,8 +504,8 @@ impl Server {
         assert!(end(&mut child, signal), "the server did not stop within a minute; its log:\n{}", self.log());
     }
 
-    /// Returns whether the server is running; one that has ended by itself is then down, like one
-    /// that was stopped.
+    /// Returns whether the server is running. A server that has ended by itself then counts as
+    /// stopped.
     #[must_use]
     pub fn is_running(&self) -> bool {
         let mut postmaster = locked(&self.postmaster);
@@ -523,8 +521,8 @@ impl Server {
         self.start_again();
     }
 
-    /// Kills every process of the server with SIGKILL, as a power cut would end them, and returns
-    /// when they are gone.
+    /// Kills every process of the server with SIGKILL, like a power cut, and returns when they are
+    /// gone.
     pub fn crash(&self) {
         let mut postmaster = locked(&self.postmaster).take().expect("the server is running");
         let children = stop_and_list(pid_of(&postmaster));
@@ -545,7 +543,7 @@ impl Server {
     }
 
     /// Kills one process of the server with SIGKILL, such as the one that `pg_backend_pid()` names.
-    /// The server then throws out every session and recovers by itself;
+    /// The server then terminates every session and recovers by itself;
     /// [`Server::wait_until_ready`] waits for that.
     ///
     /// # Panics
@@ -582,11 +580,10 @@ impl Server {
     }
 
     /// Lets the server run on after this process has ended, and returns the command that stops and
-    /// removes it. To be the last that is done with any server.
+    /// removes it. Call it last, after all use of other servers.
     #[must_use]
     pub fn keep(self) -> String {
-        // So that nothing is left for the reaper to do, which else might still be at it when the
-        // command is run.
+        // Leaves no work for the reaper, which might still be busy when the command is run.
         let _ = fs::remove_dir_all(template());
         fs::write(self.directory.join(scratch::KEEP), "").expect("the server's directory is writable");
         // Relaxed: read by this thread's drop.
@@ -614,7 +611,7 @@ impl Server {
         fs::metadata(self.log_path()).map_or(0, |log| log.len() as usize)
     }
 
-    /// Returns what the server has written to its log since it had that length.
+    /// Returns what the server has written to its log since the log had this length.
     #[must_use]
     pub fn log_since(&self, length: usize) -> String {
         let log = fs::read(self.log_path()).unwrap_or_default();
@@ -646,7 +643,7 @@ impl Drop for Server {
     }
 }
 
-/// Makes a data directory at the first call, which every server then starts with a copy of.
+/// Makes a data directory at the first call. Every server starts with a copy of it.
 fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
@@ -674,14 +671,14 @@ pub(crate) fn run(command: &mut Command) {
 pub(crate) fn spawn(command: &mut Command, directory: &Path) -> Child {
     let log = OpenOptions::new().append(true).create(true).open(directory.join("log")).expect("the log is writable");
     command.stdin(Stdio::null()).stdout(log.try_clone().expect("a file can be cloned")).stderr(log);
-    // A group of its own: Ctrl-C goes to a whole process group, and must not reach the program in
-    // mid-test.
+    // A separate group, because Ctrl-C goes to a whole process group and must not reach the program
+    // in mid-test.
     command.process_group(0).spawn().unwrap_or_else(|error| panic!("could not run {command:?}: {error}"))
 }
 
 /// Returns a new password.
 pub(crate) fn password() -> String {
-    let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("Linux has one for everybody");
+    let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("Linux generates UUIDs");
     uuid.trim().to_owned()
 }
 
@@ -701,12 +698,12 @@ pub(crate) fn end(child: &mut Child, sent: Signal) -> bool {
     false
 }
 
-/// Ends a server whose clock can be set, if the test has not: while that clock stands still, a
-/// statement may wait for ever, and PostgreSQL's own timeouts with it. A test that fails must not
-/// hang.
+/// Ends a server whose clock can be set, if the test has not ended it. While the clock is frozen, a
+/// statement may wait for ever, and PostgreSQL's own timeouts do not work. A test that fails must
+/// not hang.
 fn end_after_minutes(postmaster: Pid) {
     let deadline = Instant::now() + Duration::from_secs(300);
-    // Ours: the number may have been given to another process since.
+    // Only a child of this process: another process may have the id by now.
     while matches!(stat(postmaster), Some((_, parent)) if parent == Pid::this()) {
         if Instant::now() > deadline {
             return signal(postmaster, Signal::SIGQUIT);
@@ -715,7 +712,7 @@ fn end_after_minutes(postmaster: Pid) {
     }
 }
 
-/// Sends a signal; one that is gone already needs none.
+/// Sends a signal, and ignores that a process has ended already.
 pub(crate) fn signal(pid: Pid, sent: Signal) {
     let _ = kill(pid, sent);
 }
@@ -724,9 +721,9 @@ pub(crate) fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(i32::try_from(child.id()).expect("a process id is a positive int"))
 }
 
-/// Removes the segment that a crashed server leaves behind, and that its next start would remove:
-/// its id is the second number in the seventh line of postmaster.pid, a file that is gone after any
-/// other end.
+/// Removes the shared memory segment that a crashed server leaves behind for its next start. Its id
+/// is the second number in the seventh line of postmaster.pid. After any other end this file is
+/// gone.
 pub(crate) fn remove_shared_memory(data_dir: &Path) {
     let file = fs::read_to_string(data_dir.join("postmaster.pid")).unwrap_or_default();
     if let Some(id) = file.lines().nth(6).and_then(|line| line.split_ascii_whitespace().nth(1)) {
@@ -734,8 +731,8 @@ pub(crate) fn remove_shared_memory(data_dir: &Path) {
     }
 }
 
-/// Stops a postmaster and returns its children: so none starts while we look, and none is thrown
-/// out since another one died.
+/// Stops a postmaster and returns its children. So none starts meanwhile, and none is terminated
+/// because another one has died.
 pub(crate) fn stop_and_list(postmaster: Pid) -> Vec<Pid> {
     signal(postmaster, Signal::SIGSTOP);
     wait_until("the postmaster to stop", || matches!(stat(postmaster), Some(('T', _))));
@@ -748,13 +745,13 @@ fn children_of(parent: Pid) -> Vec<Pid> {
     pids.filter(|&pid| matches!(stat(pid), Some((_, its_parent)) if its_parent == parent)).collect()
 }
 
-/// A process that has ended but that nobody has waited for yet is as good as gone.
+/// Whether a process has ended. A zombie counts as ended.
 pub(crate) fn is_gone(pid: Pid) -> bool {
     stat(pid).is_none_or(|(state, _)| state == 'Z' || state == 'X')
 }
 
-/// Returns the state and the parent of a process. Its name stands in parentheses and may itself
-/// hold any character.
+/// Returns the state and the parent of a process. Its name is in parentheses and may contain any
+/// character.
 fn stat(pid: Pid) -> Option<(char, Pid)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();

@@ -1,5 +1,5 @@
-//! The settings: what stops the start, what a running server refuses, who may change what, and what
-//! shows in the ids.
+//! The settings: which values stop the start, which a running server refuses, which roles may
+//! change them, and how they show in ids.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use snowflake_core::layout::Layout;
 
 const TWITTER: &str = "time:41 datacenter:5 worker:5 sequence:12 unit:1ms epoch:2010-11-04T01:42:54.657Z";
 
-/// Changes our settings in the configuration file.
+/// Changes the extension's settings in the configuration file.
 fn set(server: &Server, settings: &[(&str, &str)]) {
     for (name, value) in settings {
         server.set_config(&format!("snowflake_id.{name}"), value);
@@ -24,7 +24,7 @@ fn unset(server: &Server, settings: &[(&str, &str)]) {
     }
 }
 
-/// Where the configuration file has a setting, as the server says it.
+/// The place of a setting in the configuration file, in the server's words.
 fn place(server: &Server, name: &str) -> String {
     let path = server.data_dir().join("test.conf");
     let file = fs::read_to_string(&path).unwrap();
@@ -32,14 +32,14 @@ fn place(server: &Server, name: &str) -> String {
     format!("line {line} of configuration file \"{}\"", path.display())
 }
 
-/// What PostgreSQL says about a number of milliseconds outside a setting's range. From version 17
+/// PostgreSQL's message about a number of milliseconds outside a setting's range. From version 17
 /// on it repeats the unit.
 fn outside_the_range(name: &str, value: &str, maximum: u32) -> String {
     let unit = if postgres_version() >= 17 { " ms" } else { "" };
     format!("{value} ms is outside the valid range for parameter \"snowflake_id.{name}\" (0{unit} .. {maximum}{unit})")
 }
 
-/// SQLSTATE, message, DETAIL and HINT, with "" for one that is not there.
+/// SQLSTATE, message, DETAIL and HINT, with "" for a missing one.
 fn texts(refusal: &Refusal) -> [&str; 4] {
     let [detail, hint] = [&refusal.detail, &refusal.hint].map(|text| text.as_deref().unwrap_or_default());
     [&refusal.sqlstate, &refusal.message, detail, hint]
@@ -50,8 +50,8 @@ fn a_wrong_value_stops_the_start_and_the_log_says_why() {
     let server = Server::drawing().config("log_line_prefix", "%e ").start();
     server.stop(Shutdown::Fast);
 
-    // What the file holds, the wrong value last; then SQLSTATE, message, DETAIL and the beginning
-    // of the HINT of the FATAL error.
+    // The settings in the file, the wrong one last; then SQLSTATE, message, DETAIL and the
+    // beginning of the HINT of the FATAL error.
     type Case<'a> = (&'a [(&'a str, &'a str)], [&'a str; 4]);
     let cases: &[Case] = &[
         (
@@ -189,7 +189,7 @@ fn a_wrong_value_stops_the_start_and_the_log_says_why() {
                 expected += &format!("{sqlstate} {name}:  {text}\n");
             }
         }
-        // The HINT may go on.
+        // The HINT may be longer.
         assert!(failure.log.contains(expected.trim_end()), "{settings:?}: expected\n{expected}in {failure:?}");
         assert_eq!(failure.log.matches(message).count(), 1, "{settings:?}: reported once, in {failure:?}");
         let context = format!("{sqlstate} CONTEXT:  {}\n", place(&server, settings.last().unwrap().0));
@@ -201,7 +201,7 @@ fn a_wrong_value_stops_the_start_and_the_log_says_why() {
     server.start_again();
 }
 
-/// PostgreSQL rounds a setting's number before any library is told of it.
+/// PostgreSQL rounds a setting's number before it calls any library.
 #[test]
 fn a_number_that_would_be_rounded_is_refused() {
     let server = Server::drawing().config("log_line_prefix", "%e ").start();
@@ -211,7 +211,7 @@ fn a_number_that_would_be_rounded_is_refused() {
     for (name, value) in [("worker_id", "5.5"), ("worker_id", "'4.6'"), ("worker_id", "5e-1"), ("datacenter_id", ".5")]
     {
         let refusal = refused(session.batch_execute(&format!("ALTER SYSTEM SET snowflake_id.{name} = {value}")));
-        // PostgreSQL's parser has read the numbers.
+        // PostgreSQL's own parser has read these numbers.
         let shown = value.trim_matches('\'');
         let detail = format!("The value is invalid for parameter \"snowflake_id.{name}\".");
         assert_eq!(texts(&refusal), ["22023", &message(name, shown), &detail, HINT], "{name} = {value}");
@@ -223,7 +223,7 @@ fn a_number_that_would_be_rounded_is_refused() {
     assert!(log.contains(&format!("22023 LOG:  {}\n", message("worker_id", "6.6"))), "{log}");
     let pending = "SELECT pending_restart FROM pg_settings WHERE name = 'snowflake_id.worker_id'";
     assert_eq!(server.connect().value(pending), "false");
-    // What mends it is accepted, also if the file's would be rounded to it.
+    // A value that corrects it is accepted, even if the file's value would be rounded to it.
     for right in ["6", "7", "8"] {
         session.batch_execute(&format!("ALTER SYSTEM SET snowflake_id.worker_id = {right}")).unwrap();
     }
@@ -239,13 +239,13 @@ fn a_number_that_would_be_rounded_is_refused() {
         assert!(failure.log.contains(&expected), "expected\n{expected}in {failure:?}");
         unset(&server, &[(name, "")]);
     }
-    // On the command line, too, where no file can be named.
+    // The same on the command line, where the message can name no file.
     let mut postgres = server.client("postgres");
     let output = postgres.arg("-D").arg(server.data_dir()).args(["-c", "snowflake_id.worker_id=5.5"]).output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);
     let expected = format!("22023 FATAL:  {}\n", message("worker_id", "5.5"));
     assert!(log.contains(&expected) && log.contains("22023 CONTEXT:  command line of the server\n"), "{log}");
-    // Nothing is lost of these.
+    // These values lose nothing.
     for whole in ["6.0", "0x6", "60e-1"] {
         set(&server, &[("worker_id", whole)]);
         server.start_again();
@@ -257,7 +257,7 @@ fn a_number_that_would_be_rounded_is_refused() {
 #[test]
 fn a_name_of_ours_behind_another_prefix_is_warned_of_at_the_start() {
     let server = Server::drawing().config("log_line_prefix", "%e ").start();
-    // Those of others, pgEdge's among them, and what is no name of ours.
+    // Settings of other libraries, such as pgEdge's, and names that are not like the extension's.
     let of_others = ["snowflake.node", "snowflake.laYuot", "plpgsql.layout", "app.worker_id", "app.layout"];
     for name in ["snowflake.layout", "Snowflake.Worker_Id", "snowflakeid.max_borrow", "snowfake_id.on_rollback"] {
         server.set_config(name, "7");
@@ -297,10 +297,10 @@ fn a_layout_whose_epoch_lies_ahead_is_warned_of_at_the_start() {
     assert_eq!(refused(server.connect().try_draw()).sqlstate, "22008");
 }
 
-/// A library of that name does what Citus does to others (`libraries/citus.c`).
+/// A library of that name does what Citus does to other libraries (`libraries/citus.c`).
 #[test]
 fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
-    // The README's recipe has the order that the HINT gives.
+    // The README's recipe has the same order as the HINT.
     let recipe = "shared_preload_libraries = 'citus,snowflake_id'  # in this order\n";
     assert!(blocks().iter().any(|block| block.language == "conf" && block.text.starts_with(recipe)));
     let server = Server::drawing().config("log_line_prefix", "%e ").start_with_extension();
@@ -335,12 +335,12 @@ fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
         let log = server.log_since(start);
         assert_eq!(log.contains(warning), warns, "{list}: {log}");
         assert_eq!(log.contains("citus"), warns, "{list}: {log}");
-        // What it warns of is true: ids are drawn, and conditions on their time stay what they are.
+        // The warning is right: ids are drawn, and conditions on their time are not rewritten.
         let mut session = server.connect();
         session.draw();
         let plan = plan(&mut session, "SELECT FROM t WHERE snowflake_timestamp(id) > now()");
         assert_eq!(plan.contains("snowflake_timestamp"), warns, "{list}: {plan}");
-        // The hook that is set when all libraries are loaded works in either order.
+        // The hook that is set after all libraries were loaded works in either order.
         session.batch_execute("DISCARD ALL").unwrap();
         assert_eq!(refused(session.query("SELECT snowflake_last()", &[])).sqlstate, "55000", "{list}");
     }
@@ -351,7 +351,7 @@ fn alter_system_refuses_values_that_would_not_start_together() {
     let server = Server::drawing().start_with_extension();
     let mut session = server.connect();
     let auto = server.data_dir().join("postgresql.auto.conf");
-    // What the next start would say, and what is to be changed first.
+    // What the next start would report, and which setting must be changed first.
     let message = |text: &'static str| Err::<(), _>(text);
     let steps = [
         ("SET snowflake_id.worker_id = 40", Ok(()), None),
@@ -368,7 +368,7 @@ fn alter_system_refuses_values_that_would_not_start_together() {
             message("worker 26 is outside the layout's range 0..15"),
             Some("worker_id"),
         ),
-        // The layout that runs has no datacenters.
+        // The running layout has no datacenters.
         ("SET snowflake_id.datacenter_id = 11", Ok(()), None),
         (
             "SET snowflake_id.datacenter_id = 32",
@@ -404,7 +404,7 @@ fn alter_system_refuses_values_that_would_not_start_together() {
         };
         let refusal = refused(result);
         assert_eq!(texts(&refusal)[..2], ["22023", message], "{step}");
-        // The hint says where that stands.
+        // The hint names the file and line.
         let name = format!("snowflake_id.{}", named.unwrap());
         let line = before.lines().position(|line| line.starts_with(&name)).unwrap() + 1;
         let place = format!("(line {line} of configuration file \"{}\")", auto.display());
@@ -413,7 +413,7 @@ fn alter_system_refuses_values_that_would_not_start_together() {
         assert!(hint.contains(&place) && hint.contains(&is_named), "{step}: {hint}");
         assert_eq!(fs::read_to_string(&auto).unwrap(), before, "{step}");
     }
-    // What was accepted starts.
+    // The server starts with what was accepted.
     server.restart();
     let mut session = server.connect();
     session.batch_execute("SELECT snowflake_accept_layout()").unwrap();
@@ -423,7 +423,7 @@ fn alter_system_refuses_values_that_would_not_start_together() {
     assert_eq!(server.connect().value("current_setting('snowflake_id.worker_id')"), "5");
 }
 
-/// Whether or not the file has the setting too, where it does not count.
+/// The file may have the setting too, but its value does not count.
 #[test]
 fn the_command_line_stands_above_the_file() {
     let server = Server::drawing().config("log_line_prefix", "%e ").start();
@@ -432,7 +432,8 @@ fn the_command_line_stands_above_the_file() {
             unset(&server, &[("worker_id", "")]);
         }
         server.stop(Shutdown::Fast);
-        let failure = server.try_start_again_with(&["-c", "snowflake_id.worker_id=5.5"]).expect_err("5.5 is no number");
+        let failure =
+            server.try_start_again_with(&["-c", "snowflake_id.worker_id=5.5"]).expect_err("5.5 is not a worker number");
         assert!(failure.log.contains("22023 CONTEXT:  command line of the server\n"), "{in_file}: {failure:?}");
         server.try_start_again_with(&["-c", "snowflake_id.worker_id=40"]).unwrap();
         let mut session = server.connect();
@@ -450,7 +451,7 @@ fn alter_system_looks_at_what_was_written_by_hand() {
     session
         .batch_execute("CREATE ROLE ordinary LOGIN; GRANT ALTER SYSTEM ON PARAMETER snowflake_id.worker_id TO ordinary")
         .unwrap();
-    // Not even the value that the server runs with will do.
+    // Even the value that the server runs with is refused.
     set(&server, &[("layout", "twitter"), ("worker_id", "26")]);
     for user in ["postgres", "ordinary"] {
         let mut session = server.connect_as(user);
@@ -460,12 +461,12 @@ fn alter_system_looks_at_what_was_written_by_hand() {
         assert!(hint.contains(&place(&server, "layout")), "{hint}");
         session.batch_execute("ALTER SYSTEM SET snowflake_id.worker_id = 27").unwrap();
     }
-    // Whoever may not is told so, and nothing else.
+    // A role without the right is told only that.
     for statement in ["SET snowflake_id.layout = js53", "RESET snowflake_id.layout", "RESET ALL"] {
         let refusal = refused(server.connect_as("ordinary").batch_execute(&format!("ALTER SYSTEM {statement}")));
         assert_eq!(refusal.sqlstate, "42501", "{statement}");
     }
-    // What fails anyway is no reason to keep a value.
+    // An error that exists anyway does not prevent removing a value.
     set(&server, &[("worker_id", "2000")]);
     session.batch_execute("ALTER SYSTEM SET snowflake_id.worker_id = 5; ").unwrap();
     let refusal = refused(session.batch_execute("ALTER SYSTEM RESET snowflake_id.worker_id"));
@@ -476,7 +477,8 @@ fn alter_system_looks_at_what_was_written_by_hand() {
     assert_eq!(texts(&refusal)[..3], ["22023", "worker 2000 is outside the layout's range 0..31", detail]);
     set(&server, &[("worker_id", "26"), ("datacenter_id", "99")]);
     session.batch_execute("ALTER SYSTEM RESET ALL").unwrap();
-    // Nor does what concerns none of ours, or is wrong by itself, meet anything but PostgreSQL.
+    // PostgreSQL alone handles other libraries' settings, and statements that are wrong by
+    // themselves.
     session.batch_execute("ALTER SYSTEM SET work_mem = '5MB'; ").unwrap();
     session.batch_execute("ALTER SYSTEM SET snowflake_id.max_borrow = '0.5s'").unwrap();
     let refusal = refused(session.batch_execute("ALTER SYSTEM SET snowflake_id.worker_id = 1, 2"));
@@ -498,10 +500,10 @@ fn a_reload_checks_by_the_values_of_the_next_start() {
     assert!(!log.contains("22023"), "{log}");
     let names = "snowflake_id.datacenter_id snowflake_id.layout snowflake_id.worker_id";
     assert_eq!(server.connect().value(pending), names);
-    // Wrong by the next layout, and right by the running one: once.
+    // Wrong by the next layout, but right by the running one: reported once.
     let log = log_of_reload(&[("worker_id", "40")]);
     assert_eq!(log.matches("22023 LOG:  worker 40 is outside the layout's range 0..31\n").count(), 1, "{log}");
-    // A number that stays as it is does not go with the layout: that is the layout's fault.
+    // An unchanged number that does not fit the new layout is reported as an error of the layout.
     let log = log_of_reload(&[("layout", "discord"), ("worker_id", "5"), ("datacenter_id", "-1")]);
     assert!(!log.contains("22023"), "{log}");
     let log = log_of_reload(&[("layout", "mastodon")]);
@@ -514,7 +516,7 @@ fn a_reload_checks_by_the_values_of_the_next_start() {
 fn a_wrong_worker_number_is_refused_with_the_range_that_backup_workers_leave() {
     let server = Server::drawing().config("log_line_prefix", "%e ").start();
     server.stop(Shutdown::Fast);
-    // Beyond the layout's whole range, not only beyond its lower half.
+    // Beyond the layout's whole range, not only its lower half.
     set(&server, &[("layout", "js53"), ("backup_worker", "on"), ("worker_id", "32")]);
     let failure = server.try_start_again().expect_err("a wrong value stops the start");
     assert!(failure.log.contains("22023 FATAL:  worker 32 is outside the layout's range 0..15\n"), "{failure:?}");
@@ -567,7 +569,7 @@ fn without_a_number_that_the_layout_needs_nothing_is_drawn() {
         let message = "parameter \"snowflake_id.worker_id\" is not set";
         assert_eq!(texts(&refusal), ["55000", message, "", WORKER_HINT], "{draw}");
     }
-    // Reading needs no number.
+    // Reading needs no worker number.
     assert_eq!(session.value("snowflake_format(0)"), "2025-01-01T00:00:00.000Z #0 @(0)");
 
     set(&server, &[("layout", "twitter"), ("worker_id", "26")]);
@@ -600,7 +602,7 @@ fn the_servers_numbers_are_in_its_ids() {
         server.restart();
         let mut session = server.connect();
         session.batch_execute("SELECT snowflake_accept_layout()").unwrap();
-        // Three hundred, so that runs of a batch are among them, and ids at the end of a tick.
+        // Three hundred ids, which include runs of a batch and ids at the end of a tick.
         let ids = [vec![session.draw()], session.draw_batch(300)].concat();
         let layout = Layout::parse(layout).unwrap();
         let numbers = ids.iter().map(|id| layout.parts(*id).unwrap()).map(|parts| (parts.worker, parts.datacenter));
@@ -609,7 +611,7 @@ fn the_servers_numbers_are_in_its_ids() {
     }
 }
 
-/// A field of an id that is drawn for it.
+/// Draws an id, and returns one of its fields.
 fn part(session: &mut Client, name: &str) -> String {
     session.value(&format!("SELECT {name} FROM snowflake_parse(snowflake_next())"))
 }
@@ -804,14 +806,15 @@ snowflake_id.max_databases 128 f
 snowflake_id.on_rollback error f
 snowflake_id.worker_id 6 f";
     assert_eq!(describe("name, setting, pending_restart"), expected);
-    // Both lanes begin above the mark, since the numbers have changed; then either may serve.
+    // Both lanes begin above the mark, because the worker numbers have changed. Then either may
+    // serve.
     let mut session = server.connect();
     session.batch_execute("SELECT snowflake_accept_layout()").unwrap();
     let worker = part(&mut session, "(worker_id, datacenter_id)");
     assert!(["(6,0)", "(22,0)"].contains(&worker.as_str()), "{worker}");
 }
 
-/// Every setting that matters for uniqueness, with a value that would be valid.
+/// Every setting that affects uniqueness, with a valid value.
 const VALID: [(&str, &str); 7] = [
     ("layout", "leaf"),
     ("worker_id", "6"),
@@ -894,12 +897,12 @@ fn no_session_can_make_up_a_setting_with_our_prefix() {
     assert!(server.connection().options("-c snowflake_id.foo=1").connect(NoTls).is_err());
 }
 
-/// What the README says about the log of a server whose clients try again and again.
+/// The README's description of the log while clients retry.
 #[test]
 fn a_refused_draw_writes_as_many_lines_as_the_settings_of_the_log_let_pass() {
     let server = Server::drawing().set("layout", "baidu").config("log_line_prefix", "%u ").start_with_extension();
     server.connect().batch_execute("CREATE ROLE app LOGIN").unwrap();
-    // The first of its reason is noted once more, for the server, and then none for a minute.
+    // The server notes the first refusal for a reason once more, and then none for a minute.
     let start = server.log_length();
     assert_eq!(refused(server.connect_as("app").try_draw()).sqlstate, "2200H");
     assert!(server.log_since(start).starts_with("app LOG:  snowflake_id: draws are refused: "));
@@ -923,7 +926,7 @@ fn a_refused_draw_writes_as_many_lines_as_the_settings_of_the_log_let_pass() {
     }
 }
 
-/// A broken invariant is to have one; what PostgreSQL itself refuses is nothing to look into.
+/// A broken invariant must have a backtrace. An error that PostgreSQL itself raises must not.
 #[test]
 fn no_error_of_postgresqls_own_carries_a_backtrace_of_rust() {
     let server = Server::drawing().environment("RUST_BACKTRACE", "1").start_with_extension();

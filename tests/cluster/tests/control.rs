@@ -39,9 +39,9 @@ fn ids_of_an_open_transaction_come_twice() {
     server.freeze_clock(noon() + 400);
     // With a mark that runs ahead, the server would wait for it.
     let again = Running::start(server.connect(), "SELECT * FROM snowflake_batch(300)");
-    assert!(!server.waits_for_the_clock(&again), "the control is no control: it knows that ids were drawn");
+    assert!(!server.waits_for_the_clock(&again), "the control proves nothing: the server knows that ids were drawn");
     let again: BTreeSet<_> = again.end().1.unwrap().into_iter().collect();
-    assert!(seen.iter().any(|id| again.contains(id)), "the control is no control: nothing came twice");
+    assert!(seen.iter().any(|id| again.contains(id)), "the control proves nothing: no id came twice");
 }
 
 /// Does what `what_sessions_drew_under_load_is_not_drawn_again_after_a_crash` in `mark.rs` does.
@@ -54,7 +54,7 @@ fn a_ledger_finds_what_a_crash_under_load_has_lost() {
     server.set_clock_offset(-3600.0);
     server.start_again();
     let check = catch_unwind(AssertUnwindSafe(|| ledger.check(&server, Promise::Seen)));
-    let panic = check.expect_err("the control is no control: the ledger is satisfied");
+    let panic = check.expect_err("the control proves nothing: the ledger has found no error");
     let message = panic.downcast_ref::<String>().expect("an assertion's message");
     assert!(message.contains("is above the mark") || message.contains("was drawn"), "{message}");
 }

@@ -382,7 +382,7 @@ fn a_storm_of_cancels_leaves_everybody_able_to_draw() {
             let pid = pids[random % SESSIONS].load(Ordering::Relaxed);
             let blow = if random.is_multiple_of(3) { "pg_terminate_backend" } else { "pg_cancel_backend" };
             observer.batch_execute(&format!("SELECT {blow}(pid) FROM pg_stat_activity WHERE pid = {pid}")).unwrap();
-            wait_until("somebody to notice", || {
+            wait_until("sessions to draw or to be ended", || {
                 drawn.load(Ordering::Relaxed) + hit.load(Ordering::Relaxed) > start + SESSIONS / 4
             });
         }

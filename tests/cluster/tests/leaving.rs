@@ -39,7 +39,7 @@ fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
         let server = Server::drawing().time_limit().start_with_extension();
         let table = "CREATE TABLE tickets (id bigint PRIMARY KEY DEFAULT snowflake_next(), title text)";
         server.connect().batch_execute(&format!("{table} {partitions}")).unwrap();
-        // Relaxed: nothing else hangs on it.
+        // Relaxed: nothing else depends on it.
         let left = AtomicBool::new(false);
         let insert = "INSERT INTO tickets (title) VALUES ('tea'), ('coffee') RETURNING id";
         let ids = at_once(&server, 4, |session, mut client| {
@@ -132,7 +132,7 @@ fn an_id_that_is_committed_while_the_recipe_waits_is_below_the_sequence() {
     }
 }
 
-/// Everything that can depend on the extension, in a database of its own.
+/// Everything that can depend on the extension, in a new database.
 fn dependent(server: &Server, database: &str) -> Client {
     server.connect().batch_execute(&format!("CREATE DATABASE {database}")).unwrap();
     let mut session = server.connect_to(database);
@@ -331,7 +331,7 @@ fn assert_decoded_as_asked(session: &mut Client, plain: &mut Client, name: &str,
             "datacenter" => "p.datacenter_id",
             "worker" => "p.worker_id",
             "sequence" => "p.sequence",
-            other => panic!("{other} is no number"),
+            other => panic!("{other} is not a number"),
         });
     }
     let ids = ids_of(&Layout::parse(specification).unwrap());

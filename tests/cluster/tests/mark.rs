@@ -177,7 +177,7 @@ fn a_restart_with_a_right_clock_costs_a_second_at_most() {
     assert_ascending(&ids);
 }
 
-/// Shared memory is lost and made anew, while the postmaster lives on. By then it follows the real
+/// Shared memory is lost and made anew, while the postmaster goes on. By then it follows the real
 /// clock, and the sessions follow the faked one, which was an hour ahead. Only the mark can tell
 /// what was drawn.
 #[test]

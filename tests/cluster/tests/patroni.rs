@@ -31,7 +31,7 @@ fn bootstrap(dynamic: &str) -> String {
 }
 
 fn smallest(ids: &[i64]) -> i64 {
-    *ids.iter().min().expect("the load has drawn")
+    *ids.iter().min().expect("ids were drawn")
 }
 
 /// First the leader's machine fails, and the others notice when its lock has run out. Then only its

@@ -161,7 +161,7 @@ fn behind_a_pooler_in_transaction_mode_only_returning_is_right() {
     for (name, client) in &mut clients {
         assert_eq!(&row(client, LAST), last, "{name}");
     }
-    // lastval() is no better.
+    // lastval() behaves in the same way.
     rows(&mut clients[0].1, "CREATE SEQUENCE s; SELECT nextval('s')");
     assert_eq!(row(&mut clients[1].1, "SELECT lastval()"), "1");
 }

@@ -28,7 +28,7 @@ fn assert_not_preloaded(refusal: &Refusal) {
     assert_eq!((refusal.detail.as_deref(), refusal.hint.as_deref()), (None, Some(hint)));
 }
 
-/// Asserts that a session reads but does not draw, and lives on.
+/// Asserts that a session reads but does not draw, and survives the refusals.
 fn assert_reads_only(session: &mut Client) {
     for draw in [
         "SELECT snowflake_next()",

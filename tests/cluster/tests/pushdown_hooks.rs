@@ -212,7 +212,7 @@ fn a_hypothetical_index_serves_a_rewritten_condition() {
             assert_eq!(rows(&mut session, &query).unwrap().len(), 40 - usize::from(query.contains("at > ")));
             session.batch_execute("SELECT hypopg_reset()").unwrap();
         }
-        // The pushdown sees an index by the time itself if hypopg's hook has run before.
+        // The pushdown sees an index by the time if hypopg's hook has run before.
         session
             .batch_execute(
                 "SELECT hypopg_create_index('CREATE INDEX ON bare (snowflake_timestamp(id, ''snowflake''))')",

@@ -28,7 +28,7 @@ fn configured(blocks: &[Block]) -> Server {
     let settings = &blocks.iter().find(|block| block.language == "conf").expect("there are configuration lines").text;
     let server = settings.lines().fold(Server::builder(), |builder, line| {
         let line = line.split(" #").next().unwrap_or_default();
-        let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("\"{line}\" is no configuration line"));
+        let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("\"{line}\" is not a configuration line"));
         builder.config(name.trim(), value.trim().trim_matches('\''))
     });
     server.start()

@@ -106,7 +106,7 @@ fn a_session_that_is_killed_takes_the_counts_of_its_server_with_it() {
     session.draw_batch(100);
     let pid = session.pid();
     let before = server.connect().value("SELECT stats_reset FROM snowflake_stat");
-    // PostgreSQL then makes shared memory anew, since the session may have left it in any state.
+    // PostgreSQL then makes shared memory anew, because the session may have left it in any state.
     server.kill_backend(pid);
     server.wait_until_ready();
     let mut session = server.connect();

@@ -217,6 +217,16 @@ fn the_comparison_notices_what_an_upgrade_script_can_forget() {
     }
 }
 
+/// Makes a database with the extension at a version, and stores a thousand ids of an instant in its
+/// table `t`. Returns a session in it, and the ids.
+fn database_with_ids(server: &Server, name: &str, version: &str, now_ms: i64) -> (Client, Vec<i64>) {
+    server.freeze_clock(now_ms);
+    let mut session = database(server, name, version, "public");
+    session.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next(), n int)").unwrap();
+    let ids = session.ids("INSERT INTO t SELECT FROM generate_series(1, 1000) RETURNING id").unwrap();
+    (session, ids)
+}
+
 const BY_TIME: &str = "SELECT count(*) FROM t WHERE snowflake_timestamp(id) >= '2026-06-01'";
 
 #[test]
@@ -225,11 +235,8 @@ fn sessions_draw_on_while_their_database_is_updated() {
     for (number, version) in earlier_versions(&mut server.connect()).iter().enumerate() {
         // Later than all that the round before has drawn: the databases share the server's lanes.
         let now_ms = noon() + number as i64 * 2 * HOUR_MS;
-        server.freeze_clock(now_ms);
         let name = format!("old_{number}");
-        let mut owner = database(&server, &name, version, "public");
-        owner.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next(), n int)").unwrap();
-        let mut ids = owner.ids("INSERT INTO t SELECT FROM generate_series(1, 1000) RETURNING id").unwrap();
+        let (mut owner, mut ids) = database_with_ids(&server, &name, version, now_ms);
         owner.batch_execute("ANALYZE t").unwrap();
 
         // A session that has plans, one within a transaction, one that has done nothing yet.
@@ -277,11 +284,8 @@ fn a_database_that_nobody_has_updated_yet_draws_and_reads_with_the_new_library()
     for (number, version) in earlier_versions(&mut server.connect()).iter().enumerate() {
         // Later than all that the round before has drawn: the databases share the server's lanes.
         let now_ms = noon() + number as i64 * 2 * HOUR_MS;
-        server.freeze_clock(now_ms);
         let name = format!("old_{number}");
-        let mut session = database(&server, &name, version, "public");
-        session.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next(), n int)").unwrap();
-        let mut ids = session.ids("INSERT INTO t SELECT FROM generate_series(1, 1000) RETURNING id").unwrap();
+        let (_open, mut ids) = database_with_ids(&server, &name, version, now_ms);
         // At its start a server counts as drawn what an earlier one can have drawn, up to a second
         // and more ahead.
         server.restart_at(now_ms + HOUR_MS);

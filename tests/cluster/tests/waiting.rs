@@ -2,7 +2,7 @@
 //! meanwhile.
 //!
 //! There are three kinds of wait, and each test goes through all of them. With a frozen clock a
-//! wait has no end of its own.
+//! wait does not end by itself.
 
 use std::fs;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn a_wait_can_be_cancelled() {
             let refusal = refused(result);
             let expected = ("57014", "canceling statement due to user request");
             assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), expected, "{reason:?}: {sql}");
-            // The session lives on, and has drawn nothing.
+            // The session goes on, and has drawn nothing.
             assert_eq!(refused(session.ids("SELECT snowflake_last()")).sqlstate, "55000", "{reason:?}: {sql}");
         }
         clock_comes_forward(&server);

@@ -1,5 +1,5 @@
--- Tables that move in: what is run, what is told, and what is refused. (Behaviour on live tables:
--- tests/cluster/tests/convert.rs.)
+-- Conversion of tables: what is run, what is reported, and what is refused. (Behaviour on live
+-- tables: tests/cluster/tests/convert.rs.)
 \pset format unaligned
 \pset tuples_only on
 
@@ -33,7 +33,7 @@ COMMENT ON CONSTRAINT of_today ON hours IS 'it''s today';
 SELECT snowflake_convert('today', 'id', rewrite => true);
 SELECT snowflake_convert('days', 'id', rewrite => true);
 
--- A sequence that others use, and partitions that take no id.
+-- A sequence that is used elsewhere, and partitions that accept no id.
 CREATE TABLE a (id serial PRIMARY KEY);
 CREATE TABLE b (id bigint DEFAULT nextval('a_id_seq'));
 CREATE TABLE c (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
@@ -59,7 +59,7 @@ SELECT snowflake_convert_columns('{d.id, e.id}', rewrite => true);
 SELECT snowflake_convert_columns('{d.id, e.id}', rewrite => true);
 SELECT snowflake_convert_columns('{}');
 
--- What is refused: with its SQLSTATE, and without a trace.
+-- Refusals: each with its SQLSTATE, and without an effect.
 SELECT refusal($$SELECT snowflake_convert_columns('{d.id, id}')$$);
 SELECT refusal($$SELECT snowflake_convert_columns('{d.id, a.b.c.d}')$$);
 SELECT refusal($$SELECT snowflake_convert_columns('{d.id, d..id}')$$);

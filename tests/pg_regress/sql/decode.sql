@@ -15,7 +15,7 @@ SELECT snowflake_parse(249489561523081219) = snowflake_parse(249489561523081219,
 SELECT snowflake_timestamp(249489561523081219), snowflake_timestamp(249489561523081219, 'snowflake'),
        snowflake_timestamp(1541815603606036480, 'twitter');
 
--- For people: always UTC, whatever the session's zone.
+-- For readers: always UTC, whatever the session's time zone.
 SET timezone = 'Asia/Tokyo';
 SELECT snowflake_format(249489561523081219), snowflake_format(1541815603606036480, 'twitter'),
        snowflake_format(101767036616676231, 'mastodon');
@@ -55,7 +55,7 @@ CREATE TABLE many AS SELECT 249489561523081219 + g AS id FROM generate_series(1,
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;
 SET min_parallel_table_scan_size = 0;
--- The function itself is to run in the workers.
+-- The function itself must run in the workers.
 SET snowflake_id.enable_time_pushdown = off;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM many WHERE snowflake_timestamp(id) > '2025-01-01';
 SELECT count(*) FROM many WHERE snowflake_timestamp(id) > '2025-01-01';

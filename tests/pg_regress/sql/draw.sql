@@ -9,7 +9,7 @@ SELECT snowflake_last() = max(id) AS last FROM ids;
 SELECT snowflake_timestamp(id) BETWEEN clock_timestamp() - interval '10 minutes' AND clock_timestamp() + interval '1 second'
     AS now FROM snowflake_next() id;
 
--- A rollback gives no id back.
+-- A rollback does not return ids.
 BEGIN;
 SELECT snowflake_next() AS rolled_back \gset
 ROLLBACK;

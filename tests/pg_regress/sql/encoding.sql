@@ -1,4 +1,4 @@
--- Text forms of ids, and what is none.
+-- Text forms of ids, and texts that are not one.
 
 -- From the first to the last id, there and back.
 CREATE TABLE ids (id bigint PRIMARY KEY);
@@ -23,8 +23,8 @@ SELECT snowflake_decode('-0-00000-0000-I-Lo-', 'base32') AS one_one_zero;
 SELECT snowflake_encode(NULL, 'base32') IS NULL, snowflake_encode(1, NULL) IS NULL,
        snowflake_decode(NULL, 'base32') IS NULL, snowflake_decode('1', NULL) IS NULL;
 
--- By name, and of whatever text there is: char(n) without its blanks, a value that is stored
--- elsewhere, or compressed.
+-- With named arguments, and with any kind of text: char(n) without its blanks, a value that is
+-- stored out of line, or compressed.
 SELECT snowflake_decode(encoding => 'base62', text => snowflake_encode(encoding => 'base62', id => 5));
 SELECT snowflake_decode('0IQhh4u4pXQ'::char(20), 'base62'::varchar);
 CREATE TABLE stored (plain text, compressed text);
@@ -49,7 +49,7 @@ RESET enable_seqscan;
 \pset format unaligned
 \pset tuples_only on
 
--- No id, no encoding.
+-- Not an id, not an encoding.
 SELECT refusal('SELECT snowflake_encode(-1, ''base32'')');
 SELECT refusal('SELECT snowflake_encode(-9223372036854775808, ''base62'')');
 SELECT refusal(format('SELECT snowflake_encode(1, %L)', encoding)) FROM (VALUES
@@ -57,22 +57,22 @@ SELECT refusal(format('SELECT snowflake_encode(1, %L)', encoding)) FROM (VALUES
 SELECT refusal('SELECT snowflake_decode(''0'', ''base64'')');
 INSERT INTO links VALUES (-1);
 
--- No text of an id: a character, with its position ...
+-- Not a text of an id: a wrong character, with its position ...
 SELECT format('%L %s: ', text, encoding) || refusal(format('SELECT snowflake_decode(%L, %L)', text, encoding)) FROM (VALUES
     ('06XK5BHKU0M04', 'base32'), ('06XK5BHKM0M04U', 'base32'), ('06XK5BHKM0M04*', 'base32'), ('*~$=', 'base32'),
     ('06XK-5BHK_M0M04', 'base32'), ('06XK5BHKM0M04 ', 'base32'), ('0IQhh4u-4pXQ', 'base62'), ('+', 'base62'),
     (E'0IQhh4u4pXQ\n', 'base62'), ('"', 'base62'), ('\', 'base32'), ('0IQéß', 'base62'), ('0Жх', 'base32'), ('０', 'base32'),
     (U&'0\200B', 'base62'), (U&'o\0301', 'base32'), ('😀', 'base62'), ('hello world', 'base32')) v (text, encoding);
--- ... the length ...
+-- ... a wrong length ...
 SELECT format('%L %s: ', text, encoding) || refusal(format('SELECT snowflake_decode(%L, %L)', text, encoding)) FROM (VALUES
     ('', 'base32'), ('', 'base62'), ('16J', 'base32'), ('6XK5BHKM0M04', 'base32'), ('06XK5BHKM0M040', 'base32'),
     ('0-0', 'base32'), ('-', 'base32'), ('0IQhh4u4pX', 'base62'), ('0IQhh4u4pXQ0', 'base62'),
     ('249498276909305860', 'base32'), ('249498276909305860', 'base62')) v (text, encoding);
--- ... where it becomes too large ...
+-- ... a number that is too large, from which position on ...
 SELECT format('%L %s: ', text, encoding) || refusal(format('SELECT snowflake_decode(%L, %L)', text, encoding)) FROM (VALUES
     ('8000000000000', 'base32'), ('-z-zzzzzzzzzzzz', 'base32'), ('AzL8n0Y58m8', 'base62'), ('AzL8n0Y59m7', 'base62'),
     ('AzM00000000', 'base62'), ('zzzzzzzzzzz', 'base62')) v (text, encoding);
--- ... and none is repeated whole.
+-- ... and no message repeats the whole text.
 SELECT refusal('SELECT snowflake_decode(repeat(''0'', 10000000), ''base62'')');
 SELECT refusal('SELECT snowflake_decode(repeat(''-'', 10000000) || repeat(''8'', 13), ''base32'')');
 SELECT refusal('SELECT snowflake_decode(repeat(''0'', 10000000) || ''!'', ''base62'')');

@@ -3,7 +3,7 @@ SET timezone = 'UTC';
 \pset format unaligned
 \pset tuples_only on
 
--- No id.
+-- Not an id.
 SELECT refusal('SELECT snowflake_last()');
 SELECT refusal('SELECT snowflake_parse(-1)');
 SELECT refusal('SELECT snowflake_timestamp(-9223372036854775808)');
@@ -12,7 +12,7 @@ SELECT refusal('SELECT snowflake_parse(9007199254740992, ''js53'')');
 SELECT refusal('SELECT snowflake_timestamp(9007199254740992, ''js53'')');
 SELECT refusal('SELECT snowflake_format(9007199254740992, ''js53'')');
 
--- No layout.
+-- Not a layout.
 SELECT refusal(format('SELECT snowflake_parse(1, %L)', layout)) FROM (VALUES
     (''), ('twiter'), ('Twitter'), ('twitter js53'), ('time:41'), ('time:41 worker:10 sequence:12'),
     ('time:41 worker:10 sequence:12 unit:1ms'), ('time:0 sequence:12'), ('time:41 sequence:32'), ('time:41 machine:10'),
@@ -26,7 +26,7 @@ SELECT refusal('SELECT snowflake_format(1, ''twiter'')');
 SELECT refusal('SELECT * FROM snowflake_layout_fields(''twiter'')');
 SELECT refusal('SELECT snowflake_compose(now(), 1, 1, 0, ''twiter'')');
 
--- No part.
+-- Invalid parts.
 SELECT refusal('SELECT snowflake_compose(now(), 1024, 0)');
 SELECT refusal('SELECT snowflake_compose(now(), -1, 0)');
 SELECT refusal('SELECT snowflake_compose(now(), 1, 4096)');
@@ -45,14 +45,14 @@ SELECT refusal('SELECT snowflake_compose(''294276-12-31 23:59:59.999999Z'', 1, 1
 SELECT refusal('SELECT snowflake_batch(-1)');
 SELECT refusal('SELECT count(*) FROM snowflake_batch(-2147483648)');
 
--- Where nothing may be written, as nextval.
+-- Where nothing may be written, like nextval.
 BEGIN READ ONLY;
 SELECT refusal('SELECT snowflake_next()');
 SELECT refusal('SELECT snowflake_batch(1)');
 SELECT refusal('SELECT snowflake_batch(0)');
 ROLLBACK;
 
--- No time of the layout, to the microsecond.
+-- Times outside the layout's range, to the microsecond.
 SELECT refusal('SELECT snowflake_min(''2024-12-31 23:59:59.999999Z'')');
 SELECT refusal('SELECT snowflake_min(''-infinity'')');
 SELECT refusal('SELECT snowflake_min(''infinity'', ''js53'')');
@@ -87,7 +87,7 @@ SELECT count(*) AS changed FROM pg_file_settings WHERE name LIKE 'snowflake_id.%
 SET snowflake_id.layout = 'twitter';
 SET snowflake_id.worker_id = 6;
 
--- A function of ours in a database without the extension.
+-- A function of the library in a database without the extension.
 CREATE FUNCTION draw() RETURNS bigint LANGUAGE c AS '$libdir/snowflake_id', 'snowflake_next_entry';
 CREATE FUNCTION read(bigint) RETURNS timestamptz LANGUAGE c AS '$libdir/snowflake_id', 'snowflake_timestamp_wrapper';
 SET client_min_messages = warning;

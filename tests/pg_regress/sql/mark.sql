@@ -1,4 +1,4 @@
--- The mark: what a database stores about its ids, and who may do what about it.
+-- The mark: what a database stores about its ids, and which roles may change it.
 \pset format unaligned
 \pset tuples_only on
 
@@ -10,7 +10,7 @@ SELECT last_value, is_called FROM snowflake_mark_backup;
 SELECT last_value AS fingerprint, is_called FROM snowflake_mark_layout;
 SELECT last_value >> 32 AS worker, is_called FROM snowflake_mark_identity;
 
--- Everybody may read them, and nobody write them.
+-- Every role may read them, and none may write them.
 SELECT relname, relacl FROM pg_class WHERE relname ~ '^snowflake_mark' ORDER BY relname COLLATE "C";
 CREATE ROLE regress_snowflake_user;
 SET ROLE regress_snowflake_user;
@@ -26,13 +26,13 @@ RESET ROLE;
 GRANT EXECUTE ON FUNCTION snowflake_advance(bigint) TO regress_snowflake_user;
 SET ROLE regress_snowflake_user;
 SELECT snowflake_advance(0);
--- The form that can force is granted by itself.
+-- The right to the form that can force is granted separately.
 SELECT snowflake_advance(0, true);
 RESET ROLE;
 REVOKE ALL ON FUNCTION snowflake_advance(bigint) FROM regress_snowflake_user;
 DROP ROLE regress_snowflake_user;
 
--- Ids begin above the one given, and never below what was drawn.
+-- Ids begin above the given one, and never below what was drawn.
 SELECT snowflake_advance(snowflake_last());
 SELECT snowflake_last() < snowflake_next() AS ascends;
 SELECT snowflake_advance(snowflake_compose('2025-01-02Z', 5, 0));
@@ -49,7 +49,7 @@ SELECT snowflake_last() < snowflake_next() AS ascends;
 SELECT snowflake_accept_layout();
 SELECT snowflake_last() < snowflake_next() AS ascends;
 
--- A superuser who sets the mark back is put right when he commits. (The time in the message is not
+-- If a superuser sets the mark back, it is corrected at the commit. (The time in the message is not
 -- shown.)
 SET client_min_messages = error;
 SELECT setval('snowflake_mark', 1);

@@ -1,4 +1,4 @@
--- Partitions by time: bounds are ids, conditions on the time pick the partitions.
+-- Partitions by time: the bounds are ids, and conditions on the time select partitions.
 SET timezone = 'UTC';
 SET datestyle = 'ISO';
 -- One way to read a partition is enough to show which ones are read.
@@ -61,7 +61,7 @@ SELECT pruned($$SELECT * FROM hits WHERE (snowflake_parse(id)).created_at >= tim
 SELECT pruned($$SELECT * FROM hits WHERE snowflake_timestamp(id) < '2026-01-02Z' OR snowflake_timestamp(id) >= '2026-03-31Z'$$);
 SELECT pruned($$SELECT * FROM hits WHERE snowflake_timestamp(id) < '2025-06-01Z'$$);
 
--- From the very bound on: not the partition before it.
+-- From the bound itself on, without the partition before it.
 SELECT pruned($$SELECT * FROM hits WHERE snowflake_timestamp(id) >= '2026-02-01Z' AND snowflake_timestamp(id) < '2026-03-01Z'$$);
 SELECT pruned($$SELECT * FROM hits WHERE snowflake_timestamp(id) > '2026-02-28 23:59:59.999Z' AND snowflake_timestamp(id) <= '2026-03-15 23:59:59.999Z'$$);
 
@@ -120,8 +120,8 @@ INSERT INTO months SELECT snowflake_compose('2026-03-31 23:59:59.999'::timestamp
 SELECT tableoid::regclass FROM months ORDER BY id;
 SET timezone = 'UTC';
 
--- Attach by time: a constraint that says what the bounds say spares the scan of the table, which
--- only the second one needs.
+-- Attach by time: a constraint with the same condition as the bounds saves the scan of the table,
+-- which only the second table needs.
 CREATE TABLE hits_04 (LIKE hits INCLUDING ALL);
 CREATE TABLE hits_05 (LIKE hits INCLUDING ALL);
 INSERT INTO hits_04 VALUES (snowflake_compose('2026-04-30 23:59:59.999Z', 1023, 4095));
@@ -140,7 +140,7 @@ CREATE TABLE hits_06 (LIKE hits INCLUDING ALL);
 INSERT INTO hits_06 VALUES (snowflake_compose('2026-07-01Z', 0, 0));
 ALTER TABLE hits ATTACH PARTITION hits_06 FOR VALUES FROM (snowflake_min('2026-06-01Z', 'snowflake')) TO (snowflake_min('2026-07-01Z', 'snowflake'));
 
--- Detach by time: whatever ended before March.
+-- Detach by time: all partitions that end before March.
 SELECT format('ALTER TABLE hits DETACH PARTITION %s CONCURRENTLY', inhrelid::regclass), format('DROP TABLE %s', inhrelid::regclass)
 FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
 WHERE inhparent = 'hits'::regclass

@@ -2,8 +2,8 @@
 -- with those without pushdown.
 SET timezone = 'UTC';
 SET datestyle = 'ISO';
--- One plan for each thought: tables of wide rows, of which an index reads few, by index scans and
--- nested loops.
+-- These settings leave one plan for each case. The rows are wide and an index reads few of them, by
+-- index scans and nested loops.
 SET enable_bitmapscan = off;
 SET enable_mergejoin = off;
 SET enable_material = off;
@@ -16,7 +16,7 @@ SET max_parallel_workers_per_gather = 0;
 CREATE TABLE hits (id bigint PRIMARY KEY, page integer NOT NULL, text text);
 INSERT INTO hits SELECT snowflake_compose('2026-01-01Z'::timestamptz + n * interval '1 minute', n % 8, n % 4096), n % 10, rpad('hit', 300)
 FROM generate_series(0, 10079) n;
--- A hit each hour, half past, from the one before the last back for ten days.
+-- A hit each hour for ten days, the last one half an hour ago.
 CREATE TABLE recent (id bigint PRIMARY KEY, text text);
 INSERT INTO recent SELECT snowflake_compose(now() - (n + 0.5) * interval '1 hour', 1, 0), rpad('hit', 1000) FROM generate_series(0, 239) n;
 CREATE TABLE pages (number integer PRIMARY KEY, first timestamptz, day date, instant timestamp);
@@ -156,7 +156,7 @@ SELECT shown($$SELECT count(*) FROM hits h JOIN recent r
     ON snowflake_timestamp(h.id) BETWEEN snowflake_timestamp(r.id) AND snowflake_timestamp(r.id) + interval '1 h'$$);
 SELECT shown($$SELECT count(*) FROM recent r WHERE NOT EXISTS (SELECT FROM hits h WHERE snowflake_timestamp(h.id) > snowflake_timestamp(r.id))$$);
 
--- Outer joins: the hit's row may be the one that is always kept, or the one that may be missing.
+-- Outer joins: the hit may be on the side that is always kept, or on the side that may be missing.
 SELECT shown($$SELECT * FROM hits h LEFT JOIN pages p ON h.page = p.number WHERE snowflake_timestamp(h.id) >= '2026-01-07 23:00Z'$$);
 SELECT shown($$SELECT * FROM pages p LEFT JOIN hits h ON h.page = p.number AND snowflake_timestamp(h.id) >= '2026-01-07 23:30Z'$$);
 SELECT shown($$SELECT * FROM pages p LEFT JOIN hits h ON snowflake_timestamp(h.id) >= p.first + interval '11 hours'$$);
@@ -183,7 +183,7 @@ SELECT shown($$SELECT * FROM hits h WHERE h.created_at >= '2026-01-07Z'$$);
 SELECT shown($$SELECT * FROM hits WHERE is_since(id, '2026-01-07Z')$$);
 SELECT shown($$SELECT * FROM hits_since('2026-01-07 12:00Z') WHERE page < 5$$);
 
--- PL/pgSQL: the statements in it are planned as any other.
+-- PL/pgSQL: its statements are planned like any other.
 CREATE FUNCTION count_since(t timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     line text;
@@ -216,7 +216,7 @@ CREATE VIEW all_timed_hits AS SELECT id, snowflake_timestamp(id) AS created_at, 
 SELECT shown($$SELECT * FROM all_hits WHERE snowflake_timestamp(id) BETWEEN '2025-12-31Z' AND '2026-01-01 01:00Z'$$);
 SELECT shown($$SELECT * FROM all_timed_hits WHERE created_at BETWEEN '2025-12-31Z' AND '2026-01-01 01:00Z'$$);
 
--- (A view that shows the time alone has no id to look up.)
+-- (A view that shows only the time has no id to look up.)
 CREATE VIEW all_times AS SELECT snowflake_timestamp(id) AS created_at FROM hits UNION ALL SELECT snowflake_timestamp(id) FROM old_hits;
 SELECT shown($$SELECT * FROM all_times WHERE created_at BETWEEN '2025-12-31Z' AND '2026-01-01 01:00Z'$$);
 
@@ -226,8 +226,8 @@ SELECT shown($$SELECT * FROM hits WHERE (snowflake_parse(id, 'snowflake')).creat
 SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id, 'snowflake') >= '2026-01-07Z'$$);
 SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id, 'time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z') <= '2026-01-02Z'$$);
 SELECT shown($$SELECT * FROM hits WHERE snowflake_timestamp(id, 'pgedge') < '2024-01-02Z'$$);
--- A text that is no layout is refused, as without pushdown; a layout that is no constant is left
--- alone.
+-- A text that is not a layout is refused, as without pushdown. A layout that is not a constant is
+-- left alone.
 EXPLAIN (COSTS off) SELECT * FROM hits WHERE snowflake_timestamp(id, 'twiter') >= '2026-01-07Z';
 SELECT count(*) FROM hits WHERE snowflake_timestamp(id, 'twiter') >= '2026-01-07Z';
 EXPLAIN (COSTS off) SELECT * FROM hits WHERE snowflake_timestamp(id, text) >= '2026-01-07Z';
@@ -297,7 +297,7 @@ SELECT count(*), count(*) FILTER (WHERE snowflake_from(t, layout) = snowflake_mi
 FROM (VALUES ('snowflake'), ('sonyflake'), ('js53'), ('twitter'), ('mastodon')) l(layout),
      LATERAL (SELECT '2026-01-01Z'::timestamptz + ms * interval '1 ms' + us * interval '1 us'
               FROM generate_series(-2, 2) ms, generate_series(-1, 1) us) i(t);
--- NULL for a text that is no layout, and for NULL.
+-- NULL for a text that is not a layout, and for NULL.
 SELECT snowflake_from(now(), 'twiter'), snowflake_after(current_date, ''), snowflake_before(now(), 'twiter'), snowflake_until(localtimestamp, ''),
        snowflake_from(NULL::timestamptz, 'snowflake'), snowflake_before(localtimestamp, NULL);
 -- A date and a timestamp are those of the session's zone.
@@ -323,8 +323,8 @@ SELECT shown($$SELECT created_at, count(first) FROM hits_of_pages WHERE created_
 DROP VIEW hits_of_pages;
 SELECT shown($$SELECT date_trunc('hour', created_at) AS hour, count(*) FROM timed_hits WHERE created_at >= '2026-01-07 22:00Z' GROUP BY ROLLUP (1)$$);
 
--- Not the time of a row that an outer join makes NULL, though the id is that of another one which
--- it does not.
+-- Not rewritten: the time of a row that an outer join makes NULL, while the id is that of another
+-- row, which stays.
 SELECT shown($$SELECT h.id FROM hits h LEFT JOIN LATERAL (SELECT snowflake_timestamp(h.id) AS time) s ON h.page = 1
     WHERE s.time >= '2026-01-07 23:00Z' OR h.id < 132300000000000000$$);
 SELECT shown($$SELECT h.id FROM hits h LEFT JOIN LATERAL (SELECT snowflake_timestamp(h.id) AS time FROM pages WHERE number = h.page) s ON true

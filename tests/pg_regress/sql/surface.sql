@@ -1,5 +1,5 @@
--- What the extension brings: every object, its volatility, its privileges, its comment.
--- (But the types of the views' rows, which belong to an extension from PostgreSQL 17 on.)
+-- The objects of the extension: each with its volatility, privileges and comment. (Without the row
+-- types of views, which belong to an extension from PostgreSQL 17 on.)
 CREATE EXTENSION snowflake_id;
 SELECT pg_describe_object(d.classid, d.objid, 0) COLLATE "C" AS object
 FROM pg_depend d
@@ -47,7 +47,7 @@ SET snowflake_id.no_such_setting = 1;
 RESET ROLE;
 DROP ROLE regress_snowflake_user;
 
--- The extension goes into the schema that the user picks, and works from there without search_path.
+-- The extension can be created in any schema, and works there without search_path.
 DROP EXTENSION snowflake_id;
 CREATE SCHEMA ids;
 CREATE EXTENSION snowflake_id SCHEMA ids;

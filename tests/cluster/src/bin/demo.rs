@@ -1,8 +1,8 @@
-//! `make demo`: snowflake_id on a throwaway server, as a user would meet it in psql.
+//! `make demo`: snowflake_id on a throwaway server, as a user would see it in psql.
 //!
-//! Every statement it shows is what psql ran, and all output is what psql printed. With `KEEP` set
-//! in the environment the server lives on; else nothing stays behind, even after Ctrl-C (see the
-//! harness's `scratch`).
+//! Every statement is shown as psql ran it, and all output as psql printed it. With `KEEP` in the
+//! environment the server keeps running. Without it nothing is left behind, even after Ctrl-C (see
+//! the harness's `scratch`).
 
 #![forbid(unsafe_code)]
 
@@ -22,9 +22,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             eprintln!("\nThe demo stopped: {reason}");
-            eprintln!(
-                "If the messages above do not say what to do, \"make test\" finds out more; please report what it prints."
-            );
+            eprintln!("If the messages above do not say what to do, run \"make test\" and report what it prints.");
             ExitCode::FAILURE
         }
     }
@@ -127,19 +125,19 @@ fn why(failure: StartFailure) -> String {
     format!("the server did not start:\n{}", failure.log)
 }
 
-/// Runs a statement that is to succeed.
+/// Runs a statement that must succeed.
 fn show(server: &Server, sql: &str) -> Result<(), String> {
     let (output, errors) = psql(server, &[sql]);
     println!("{}{}\n", prompt(sql), format!("{output}{errors}").trim_end());
-    if errors.is_empty() { Ok(()) } else { Err("this statement was to succeed".to_owned()) }
+    if errors.is_empty() { Ok(()) } else { Err("this statement must succeed".to_owned()) }
 }
 
-/// Runs a statement that is to fail with this SQLSTATE.
+/// Runs a statement that must fail with this SQLSTATE.
 fn show_error(server: &Server, sql: &str, sqlstate: &str) -> Result<(), String> {
     let ask = r"\echo :LAST_ERROR_SQLSTATE";
     let (output, errors) = psql(server, &[sql, ask]);
     println!("{}{errors}{}{}\n", prompt(sql), prompt(ask), output.trim_end());
-    if output.trim_end() == sqlstate { Ok(()) } else { Err(format!("this statement was to fail with {sqlstate}")) }
+    if output.trim_end() == sqlstate { Ok(()) } else { Err(format!("this statement must fail with {sqlstate}")) }
 }
 
 fn prompt(sql: &str) -> String {

@@ -232,7 +232,7 @@ fn a_schema_is_warned_about_once() {
     assert_eq!(*heard.lock().unwrap(), [""; 0]);
 }
 
-/// Otherwise the call would do something else than the dry run returned.
+/// Otherwise the call would differ from the dry run.
 #[test]
 fn a_dry_run_warns_of_what_the_call_is_refused_for() {
     let database = Database::with("CREATE TABLE t (id serial); CREATE VIEW v AS SELECT id FROM t");
