@@ -1,6 +1,6 @@
 -- What Rust cannot declare: sequences, views, grants, and a comment on every object.
 
--- The mark: what this database stores about the ids drawn in it (src/mark.rs). Every role may read
+-- The mark: what this database stores about the ids drawn in it (src/core/mark.rs). Every role may read
 -- these sequences, because pg_dump carries them also for a database owner who is not a superuser.
 -- No role may write them. The local ones are not carried: where they differ from the others, a dump
 -- was restored.

@@ -1,41 +1,53 @@
 //! `snowflake_id`: 64-bit ids for PostgreSQL, unique across servers, ordered by time, readable in SQL.
 //!
-//! This file is the map and the entry point; it holds no logic. Nothing points up:
+//! This file is the map and the entry point; it holds no logic. Each file uses only files that stand
+//! below it, so there is no circle. `*` marks files without `unsafe`.
 //!
 //! ```text
-//! entry                    the short way into snowflake_next
+//! entry             the short way into snowflake_next
 //!   |
-//! functions                every SQL function, one thought each; no unsafe
-//! pushdown                 conditions on an id's time, planned as conditions on the id
-//! utility                  DISCARD, which forgets the session's last id, and ALTER SYSTEM, which is judged as a whole
-//!   |-- convert            tables' columns become snowflake columns; no unsafe
-//!   |-- draw               drawing: checks, waits, what to do after a rollback; no unsafe
-//!   |-- layouts            the layouts this session uses; no unsafe
-//!   |-- record, text       an id's parts as one row; text of any encoding
-//!         |
-//!       mark               where the mark is stored, and what makes a session read it anew
-//!         |
-//!       stats              what is counted, waited for and logged; no unsafe
-//!         |
-//!       catalog            the extension's own objects, and what is arranged by its functions
-//!       shmem              the generator, the marks and the backends' slots in shared memory
-//!         |
-//!       guc                the settings, and how a wrong one stops the start
-//!       values             which of their values go together, now and at the next start
-//!       configuration      where a value stands: in the configuration files, on the command line
-//!       backend            what this backend may do now, the clock, and how it waits
-//!       error              every error's SQLSTATE, DETAIL and HINT; no unsafe
-//!       backtrace          what of a panic is not for an error's DETAIL; no unsafe
-//!       instant            timestamptz, date and timestamp
-//!       local              statics that one process has for itself
-//!         |
-//!       snowflake_core     layouts, ids, the generator, the mark; knows no PostgreSQL
+//! functions       * every SQL function, one thought each
+//!   |
+//! convert         * tables' columns become snowflake columns
+//! pushdown          conditions on an id's time, planned as conditions on the id
+//! utility           DISCARD, which forgets the session's last id; ALTER SYSTEM, checked as a whole
+//!   |
+//! draw            * drawing: checks, the fast path, what is counted
+//! layouts         * the layouts that this session uses
+//! invalidation      what makes known marks wrong: drops, restored dumps, rollbacks
+//!   |
+//! mark            * a database's mark: what the core's protocol runs over
+//! waiting         * how a session sleeps, and what is counted and logged of it
+//! stats           * what the views show, and what is counted and logged of draws
+//!   |
+//! drawing         * what this server draws with, layout and numbers, and where they come from
+//! shmem             shared memory: the generator, published marks, slots
+//! members           the six sequences in which a database stores marks, layout and numbers
+//!   |
+//! slot            * what one backend has drawn and met
+//! sequence          a logged number: read, lock, set, flush
+//! guc               the settings, and how a wrong one stops the start
+//! values            which of their values go together, now and at the next start
+//! record, instant   an id's parts as one row; timestamptz, date and timestamp
+//!   |
+//! catalog           the extension's own objects, and what is arranged by its functions
+//! backend           what this backend may do now, the clock, and how it sleeps
+//! error           * every error: SQLSTATE, message, DETAIL and HINT, each in one place
+//! configuration     where a value stands: in the configuration files, on the command line
+//! text, backtrace   text of any encoding; what of a panic does not belong in an error's DETAIL
+//! local             statics that one process has for itself
+//!   |
+//! snowflake_core  * layouts, ids, the generator, the draw, the mark; knows no PostgreSQL
 //! ```
 //!
-//! Can two ids be equal? `core/generator.rs`. What happens in a crash? `core/mark.rs`, and `mark.rs` for PostgreSQL's part.
-//! How many of a process's few places for callbacks are taken? None, or two: `catalog.rs`.
-//! Why does a condition on the time use the primary key? `pushdown.rs`.
-//! What does SQL offer? `functions.rs`, and sequences, views, grants and comments in `sql/surface.sql`.
+//! | question | file |
+//! |---|---|
+//! | Can two ids be equal? | `core/generator.rs` |
+//! | What happens in a crash? | `core/mark.rs`, and `mark.rs` for PostgreSQL's part |
+//! | When does a draw wait, and for what? | `core/draw.rs`, and `waiting.rs` |
+//! | How many of a process's few places for callbacks are taken? | `catalog.rs`: none, or two |
+//! | Why does a condition on the time use the primary key? | `pushdown.rs` |
+//! | What does SQL offer? | `functions.rs`; the rest is in `sql/surface.sql` |
 
 use pgrx::prelude::*;
 
