@@ -1,21 +1,24 @@
 //! Where time comes from, and how an instant is written.
 //!
-//! Instants are milliseconds (`_ms`) since 1970-01-01T00:00:00Z, as PostgreSQL and POSIX count
-//! them: without leap seconds. The only calendar here is the proleptic Gregorian one of RFC 3339, in UTC; for anything
-//! more, PostgreSQL's own functions serve.
+//! Instants are milliseconds (`_ms`) since 1970-01-01T00:00:00Z, counted as PostgreSQL and POSIX
+//! do: without leap seconds. The only calendar here is the proleptic Gregorian one of RFC 3339, in
+//! UTC. PostgreSQL's own functions do anything more.
 
 use std::fmt;
 
 use crate::atomic::{AtomicI64, Ordering};
 
-/// A source of wall-clock time. It may jump, stand still or run backwards: the generator assumes nothing.
+/// A source of wall-clock time. It may jump, stand still or go backward: the generator assumes
+/// nothing.
 pub trait Clock {
-    /// Reads the time, in milliseconds since 1970. Must not be cached: invariant I2 rests on reading it anew.
+    /// Reads the time, in milliseconds since 1970. Must not cache it, because invariant I2 rests on
+    /// a new reading.
     fn now_ms(&self) -> i64;
 }
 
-/// A function serves as a clock; so does a scripted time in a test. The server's own clock is read by the extension
-/// (`backend.rs`), since one call into libc is half the work of the standard library's `SystemTime`.
+/// A function serves as a clock, and so does a scripted time in a test. The extension reads the
+/// server's own clock itself (`backend.rs`), because one call into libc is half the work of the
+/// standard library's `SystemTime`.
 impl<F: Fn() -> i64> Clock for F {
     #[inline]
     fn now_ms(&self) -> i64 {
@@ -40,11 +43,11 @@ pub enum Wait {
     Rollback {
         /// How far the clock has to go, in milliseconds.
         wait_ms: i64,
-        /// How far it is behind the last id, or the mark, in milliseconds.
+        /// How far the clock is behind the last id, or the mark, in milliseconds.
         behind_ms: i64,
     },
-    /// After a start or a promotion: the clock has to pass what a server with a right clock leaves
-    /// behind.
+    /// After a start or a promotion: the clock has to pass the mark that a server with a right
+    /// clock leaves behind.
     Start {
         /// How far the clock has to go, in milliseconds.
         wait_ms: i64,
@@ -52,7 +55,7 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// How far the clock has to go, in milliseconds.
+    /// Returns how far the clock has to go, in milliseconds.
     pub fn ms(self) -> i64 {
         match self {
             Self::UsedUp { wait_ms }
@@ -63,8 +66,8 @@ impl Wait {
     }
 }
 
-/// How far the wall clock has been from the time since boot, at most, when marks moved on this server: a clock that jumps
-/// ahead shows as a greater distance.
+/// The greatest distance of the wall clock from the time since boot at which a mark moved on this
+/// server. A clock that jumps shows as a greater distance.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ClockReference(AtomicI64);
@@ -72,46 +75,49 @@ pub struct ClockReference(AtomicI64);
 impl ClockReference {
     const UNKNOWN: i64 = i64::MIN;
 
-    /// No mark has moved yet.
+    /// Makes the reference of a server on which no mark has moved yet.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
         Self(AtomicI64::new(Self::UNKNOWN))
     }
 
-    /// By how much the wall clock has run ahead of the time since boot, in milliseconds; 0 if no mark has moved yet, or if
-    /// it has fallen behind.
+    /// Returns by how much the wall clock has gained on the time since boot, in milliseconds; 0 if
+    /// no mark has moved yet, or if the wall clock has fallen behind.
     pub fn jump_ms(&self, now_ms: i64, boot_ms: i64) -> i64 {
-        // Relaxed, here and below: one word, compared with two clocks, and not ordered with anything.
+        // Relaxed, here and below: one word, compared with two clocks, and not ordered with
+        // anything.
         match self.0.load(Ordering::Relaxed) {
             Self::UNKNOWN => 0,
             before => now_ms.saturating_sub(boot_ms).saturating_sub(before).max(0),
         }
     }
 
-    /// Notes both clocks, when a mark moves. The reference never falls: a clock that was set back, and comes right again, has
-    /// not jumped.
+    /// Notes both clocks when a mark moves. The reference never falls, because a clock that was set
+    /// back and is put right again has not jumped.
     pub fn note(&self, now_ms: i64, boot_ms: i64) {
         self.0.fetch_max(now_ms.saturating_sub(boot_ms), Ordering::Relaxed);
     }
 }
 
-/// Lets something happen at most once in a while on the whole server, whoever asks first.
+/// Lets an event happen at most once per interval on the whole server, whichever session asks
+/// first.
 #[derive(Debug)]
 pub struct Seldom(AtomicI64);
 
 impl Seldom {
     const NEVER: i64 = i64::MIN;
 
-    /// It has not happened yet.
+    /// Makes one whose event has not happened yet.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
         Self(AtomicI64::new(Self::NEVER))
     }
 
-    /// Whether it may happen now, and if so, notes that it does: `every_ms` milliseconds after the last time, by the time
-    /// since boot, since the wall clock may be set back.
+    /// Whether the event is due: `every_ms` milliseconds after the last one. If so, notes it as
+    /// happening now. Counts by the time since boot, because the wall clock may be set back.
     pub fn is_due(&self, boot_ms: i64, every_ms: i64) -> bool {
-        // Relaxed, both: one word, not ordered with anything; of several who find it due, one wins the exchange.
+        // Relaxed, both: one word, not ordered with anything. Of several sessions that find it due,
+        // one wins the exchange.
         let last_ms = self.0.load(Ordering::Relaxed);
         (last_ms == Self::NEVER || boot_ms.saturating_sub(last_ms) >= every_ms)
             && self.0.compare_exchange(last_ms, boot_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -120,7 +126,8 @@ impl Seldom {
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Days since 1970-01-01 of a date (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil).
+/// Returns the days from 1970-01-01 to a date (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms", days_from_civil).
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
@@ -130,7 +137,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-/// Year, month and day of a day since 1970-01-01 (same source, civil_from_days).
+/// Returns the year, month and day of a day since 1970-01-01 (same source, civil_from_days).
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -171,16 +178,18 @@ impl fmt::Display for Utc {
 pub enum InstantError {
     /// A date and a time, but nothing after them.
     NoZone,
-    /// Not of the form `2025-01-01T00:00:00[.000](Z|+00:00)`, or no such day or hour, or finer than a millisecond.
+    /// Not of the form `2025-01-01T00:00:00[.000](Z|+00:00)`, not an existing day or hour, or finer
+    /// than a millisecond.
     Malformed,
 }
 
-/// Reads an instant as RFC 3339 writes it; the zone is required, the fraction has up to three digits.
+/// Reads an instant as RFC 3339 writes it. The zone is required, and the fraction has up to three
+/// digits.
 ///
 /// Returns milliseconds since 1970, from 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z.
 ///
 /// # Errors
-/// [`InstantError`]; leap seconds (`:60`) are malformed, since no time here counts them.
+/// [`InstantError`]. Leap seconds (`:60`) are malformed, because no time here counts them.
 ///
 /// ```
 /// use snowflake_core::clock::parse_instant;
@@ -190,7 +199,7 @@ pub fn parse_instant(text: &str) -> Result<i64, InstantError> {
     instant(text.as_bytes()).unwrap_or(Err(InstantError::Malformed))
 }
 
-/// The parser proper: `None` is malformed, so that `?` can serve.
+/// Parses an instant. `None` means malformed, so that `?` can be used.
 fn instant(mut rest: &[u8]) -> Option<Result<i64, InstantError>> {
     let year = number(&mut rest, 4)?;
     let month = after(&mut rest, b'-')?;
@@ -252,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_seldom_happens_once_in_a_while() {
+    fn an_event_is_due_once_per_interval() {
         let seldom = Seldom::new();
         let happens: Vec<_> = [5, 5, 6, 64, 65, 66, 124, 125, 1000].map(|now_ms| seldom.is_due(now_ms, 60)).to_vec();
         assert_eq!(happens, [true, false, false, false, true, false, false, true, true]);
@@ -273,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_instant_is_refused() {
+    fn text_that_is_not_an_instant_is_refused() {
         for text in [
             "",
             "2025",

@@ -1,5 +1,5 @@
-//! Drawing over a session: the loop from "an id is wanted" to a run of ids, or to the reason why there
-//! is none.
+//! Drawing over a session: the loop from "an id is wanted" to a run of ids, or to the reason why
+//! there is none.
 //!
 //! ```text
 //! draw: a lane serves, within the published mark --> the run
@@ -8,10 +8,10 @@
 //!   '-- the clock was set back --> wait, or refuse, as the operator chose
 //! ```
 //!
-//! A [`Session`] is a PostgreSQL backend in the extension (`src/draw.rs`), which also has a fast path
-//! for a lane that serves at once, and a simulated one in `tests/simulation`. Whatever may change while
-//! the session waits (clock, marks, numbers) is read anew in each round, so that nothing rests on how
-//! long a wait took.
+//! In the extension, a [`Session`] is a PostgreSQL backend (`src/draw.rs`), with a fast path for a
+//! lane that serves at once. In `tests/simulation`, it is a simulated one. Each round reads anew
+//! whatever may have changed while the session waited (clock, marks, numbers), so that nothing
+//! rests on how long a wait took.
 
 use crate::clock::{Clock, Wait};
 use crate::generator::{self, Generator, Limits, MarkLimits, Run};
@@ -19,29 +19,29 @@ use crate::identity::{Drawing, LaneName};
 use crate::mark::Terms;
 use crate::published::Marks;
 
-/// What a draw asks of the session that it runs in. An error of any of these ends the draw.
+/// What a draw asks of the session that it runs in. An error of any function ends the draw.
 pub trait Session: Clock {
     /// What can go wrong.
     type Error;
 
-    /// The published marks of the session's database, or marks that permit nothing if they were not
-    /// claimed yet.
+    /// Returns the published marks of the session's database, or marks that permit nothing if none
+    /// are claimed yet.
     fn known(&self) -> Result<Marks<'_>, Self::Error>;
 
-    /// What ids are drawn with now. Asked after [`known`](Self::known), so that marks which are
-    /// forgotten when the numbers change are never older than the numbers.
+    /// Returns what ids are drawn with now. Called after [`known`](Self::known), so that marks that
+    /// are forgotten when the numbers change are never older than the numbers.
     fn drawing(&self) -> Result<Drawing, Self::Error>;
 
-    /// The settings that bear on the draw.
+    /// Returns the settings that bear on the draw.
     fn terms(&self) -> Terms;
 
-    /// The limits that a draw within `known` reads at each attempt. A simulation lets other sessions run
-    /// before each reading.
+    /// Returns the limits that a draw within `known` reads at each attempt. A simulation lets other
+    /// sessions run before each reading.
     fn marks<'a>(&'a self, known: Marks<'a>) -> impl MarkLimits + 'a {
         known
     }
 
-    /// Moves or loads the mark, see [`Mark::make_way`](crate::mark::Mark::make_way).
+    /// Moves or loads the mark; see [`Mark::make_way`](crate::mark::Mark::make_way).
     fn make_way(
         &self,
         drawing: &Drawing,
@@ -77,8 +77,8 @@ pub enum Refusal {
     },
 }
 
-/// Draws a run of `count` ids (1 to [`longest_run`](generator::longest_run)), moving the mark where
-/// needed, and waiting as long as the terms say.
+/// Draws a run of `count` ids (1 to [`longest_run`](generator::longest_run)). Moves the mark where
+/// needed, and waits for as long as the terms say.
 ///
 /// # Errors
 /// [`Refusal`], as the session words it, and the session's own.
@@ -92,7 +92,8 @@ pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Resul
         let mut drawn = generator.draw(&drawing, session, &at_once, count);
         if let Err(generator::Refusal::MarkReached { lane, end_ms }) = drawn {
             session.make_way(&drawing, &terms, known, lane, end_ms)?;
-            // Up to the mark itself: while another session moves it early, this one need not wait.
+            // Draws up to the mark itself, so that this session need not wait while another one
+            // moves the mark early.
             let to_the_mark = Limits { max_borrow_ms, marks_ms: session.known()?.limits_ms() };
             drawn = generator.draw(&drawing, session, &to_the_mark, count);
         }

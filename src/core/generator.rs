@@ -1,8 +1,9 @@
-//! The generator: how an id is drawn, and why no two are equal.
+//! The generator: how an id is drawn, and why no two ids are equal.
 //!
 //! # The word
 //!
-//! A **lane** is one atomic word in shared memory that holds the last id drawn from it, without its fixed bits:
+//! A **lane** is one atomic word in shared memory. It holds the last id drawn from the lane,
+//! without the id's fixed bits:
 //!
 //! ```text
 //!  63                          S  S-1           0        S = width of the layout's sequence
@@ -11,61 +12,67 @@
 //! +------------------------------+---------------+
 //! ```
 //!
-//! Worker and datacenter are added when the id is composed. Adding 1 to a full sequence carries into the next tick, which
-//! is what borrowing is: the word may run ahead of the clock, by at most `max_borrow`.
+//! Worker and datacenter are added when the id is composed. Adding 1 to a full sequence carries
+//! into the next tick. That is borrowing: the word may run ahead of the clock, by at most
+//! `max_borrow`.
 //!
-//! What a draw does; the first row that fits counts:
+//! What a draw does; the first row that matches decides:
 //!
-//! | clock | word | |
+//! | clock | word | outcome |
 //! |---|---|---|
 //! | before the epoch | | [`LaneRefusal::BeforeEpoch`] |
 //! | after the last tick | | [`LaneRefusal::TimeUsedUp`] |
 //! | | word + 1 is beyond the last tick | [`LaneRefusal::TimeUsedUp`] |
 //! | in a later tick than the word | | takes the clock's tick, at its first sequence ([`first_sequence`]) |
-//! | in the word's tick | below the tick's first sequence (an earlier run or loan reached into the tick) | the same |
-//! | in the word's tick, or earlier | word + 1 is in a tick up to limit | takes word + 1, perhaps borrowed |
-//! | in the word's tick, or earlier | the word's own tick is beyond limit | [`LaneRefusal::Behind`] |
-//! | in the word's tick, or earlier | word + 1 is in a tick beyond limit | [`LaneRefusal::UsedUp`] |
+//! | in the word's tick | below the tick's first sequence, because an earlier run or loan reached into the tick | the same |
+//! | in the word's tick, or earlier | word + 1 is in a tick up to `limit` | takes word + 1, perhaps borrowed |
+//! | in the word's tick, or earlier | the word's own tick is beyond `limit` | [`LaneRefusal::Behind`] |
+//! | in the word's tick, or earlier | word + 1 is in a tick beyond `limit` | [`LaneRefusal::UsedUp`] |
 //!
-//! and what it takes is refused if its tick ends after the mark ([`LaneRefusal::MarkReached`]);
-//! where `limit` is the tick that holds the clock + the allowance (0 or `max_borrow`).
+//! Here `limit` is the tick that holds the clock + the allowance (0 or `max_borrow`). What a draw
+//! takes is refused if its tick ends after the mark ([`LaneRefusal::MarkReached`]).
 //!
 //! # The invariants
 //!
-//! - **I1** Each successful draw raises its lane's word (compare-exchange from the word that was read to a greater one). So
-//!   ids of one server are unique and, per lane, strictly increasing in the order drawn, across all backends. Without
-//!   backup workers, an id whose draw began after another's had returned is greater.
-//! - **I2** A rollback is reported only if the clock, read *after* the word, is behind it. Read before, a backend that
-//!   slept between the two would compare an old clock with a new word and see a rollback that is none.
-//! - **I3** The end of an id's tick is at or below the mark when the id is published.
-//! - **I4** An id's tick is at most the tick of the clock + `max_borrow` when it is drawn.
-//! - **I5** No field spills into another, on any path; the layout's last tick is checked on every path.
-//! - **I6** Two lanes of a fleet never compose the same worker number: with backup workers, a server's number is in the
-//!   lower half and its backup lane uses number + half ([`Identity::new`]).
+//! - **I1** Each successful draw raises its lane's word, by a compare-exchange from the word that
+//!   was read to a greater one. So the ids of one server are unique. Per lane they strictly
+//!   increase in the order drawn, across all backends. Without backup workers, an id is greater
+//!   than any other whose draw had returned before its own began.
+//! - **I2** A rollback is reported only if the clock, read *after* the word, is behind it. If the
+//!   clock were read first, a backend that slept between the two readings would compare an old
+//!   clock with a new word. It would report a rollback that did not happen.
+//! - **I3** The end of an id's tick is at or before the mark when the id is drawn.
+//! - **I4** An id's tick is at most the tick of the clock + `max_borrow` when the id is drawn.
+//! - **I5** No field spills into another on any path, and every path checks the layout's last tick.
+//! - **I6** Two lanes of a fleet never compose the same worker number. With backup workers, a
+//!   server's number is in the lower half, and its backup lane uses number + half
+//!   ([`Identity::new`](crate::identity::Identity::new)).
 //!
 //! # Memory ordering
 //!
-//! Of every word that sessions share: the lanes here, the published words (`published.rs`), the clock reference and what
-//! happens seldom (`clock.rs`). All are made of the types in `atomic.rs`.
+//! The table covers every word of this crate that sessions share: the lanes here, the published
+//! words (`published.rs`), the clock reference and `Seldom` (`clock.rs`). All are made of the types
+//! in `atomic.rs`.
 //!
 //! | access | order | partner |
 //! |---|---|---|
-//! | load of the word | Acquire | the compare-exchange of whoever wrote it: the clock reading that follows comes after the writer's (I2) |
-//! | compare-exchange, success | Release | that load |
-//! | compare-exchange, failure | Relaxed | none: the value is thrown away, word and clock are read anew |
-//! | raising a lane, to the mark or above a predecessor | Release | that load; a draw that is under way fails its compare-exchange |
-//! | whether a predecessor was followed: store, load | Release, Acquire | each other: who finds that it was done finds the lanes raised |
-//! | load of the published mark | Acquire | the store that published it: its log record, and the lane's raise, come before |
-//! | publishing a mark, forgetting it | Release | that load |
+//! | load of the word | Acquire | the compare-exchange that wrote it: the clock reading that follows comes after the writer's (I2) |
+//! | compare-exchange, success | Release | the load of the word |
+//! | compare-exchange, failure | Relaxed | none: the value is discarded, and word and clock are read anew |
+//! | raising a lane, to the mark or above a predecessor | Release | the load of the word; a draw that is under way fails its compare-exchange |
+//! | whether a predecessor was followed: store, load | Release, Acquire | each other: a session that finds it done finds the lanes raised |
+//! | load of the published mark | Acquire | the store that published it: its log record and the lane's raise come before |
+//! | publishing a mark, forgetting it | Release | the load of the published mark |
 //! | claiming marks: owner, then version | AcqRel, Release | the loads of a session that looks for its marks: version, then owner, both Acquire |
 //! | load of the version, after the mark | Relaxed | ordered by the mark's Acquire: a mark of the next owner shows its version |
-//! | a lane's word, and what is seldom, for statistics | Relaxed | none: for people, not ordered with anything |
+//! | a lane's word for statistics; `Seldom` | Relaxed | none: for people, not ordered with anything |
 //! | the clock reference | Relaxed | none: one word, compared with two clocks |
 //!
-//! I1 needs no ordering at all, only that one word has one modification order. `tests/loom.rs` runs all schedules of two
-//! and three threads, and shows that a clock read before the word breaks I2.
+//! I1 needs no ordering at all, only that one word has one modification order. `tests/loom.rs` runs
+//! all schedules of two and three threads, and shows that a clock read before the word breaks I2.
 //!
-//! Nothing here sleeps, logs, locks or knows PostgreSQL: a draw returns ids, or the reason why not.
+//! Nothing here sleeps, logs, locks or knows PostgreSQL: a draw returns ids, or the reason why it
+//! cannot.
 
 use crate::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::clock::Clock;
@@ -77,7 +84,7 @@ pub const NO_MARK: i64 = i64::MAX;
 
 /// Ids drawn together: consecutive words of one lane, perhaps across the end of a tick.
 ///
-/// A run carries what it was reserved with and composes its ids from that, so that it keeps its numbers
+/// A run carries what it was reserved with, and composes its ids from that. So it keeps its numbers
 /// even if the server gets others before the ids are composed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
@@ -91,18 +98,18 @@ pub struct Run {
 }
 
 impl Run {
-    /// The lane that served.
+    /// Returns the lane that served.
     #[inline]
     pub fn lane(&self) -> LaneName {
         self.lane
     }
 
-    /// How many ids the run holds, at least 1.
+    /// Returns how many ids the run holds, at least 1.
     pub fn count(&self) -> u64 {
         self.last - self.first + 1
     }
 
-    /// How many of them are borrowed: of ticks after the one that the clock was in.
+    /// Returns how many of the ids are borrowed: of ticks after the one that the clock was in.
     #[inline]
     pub fn borrowed(&self) -> u64 {
         self.borrowed
@@ -113,7 +120,7 @@ impl Run {
         (self.first..=self.last).map(move |word| self.id(word))
     }
 
-    /// Composes the last id; for a run of one, the id.
+    /// Composes the last id, which is the only one of a run of one.
     #[inline(always)]
     pub fn last_id(&self) -> i64 {
         self.id(self.last)
@@ -129,15 +136,16 @@ impl Run {
 /// The bounds of one draw, all in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits<M = [i64; 2]> {
-    /// How far ids may run ahead of the clock; not negative.
+    /// How far ids may run ahead of the clock; never negative.
     pub max_borrow_ms: i64,
-    /// For each lane, the instant (since 1970) that no id's tick may end after; [`NO_MARK`] for none.
+    /// For each lane, the latest instant (since 1970) at which an id's tick may end; [`NO_MARK`]
+    /// for no limit.
     pub marks_ms: M,
 }
 
-/// Says for each lane up to which instant (milliseconds since 1970) it may draw.
+/// Says for each lane up to which instant it may draw, in milliseconds since 1970.
 pub trait MarkLimits: Copy {
-    /// Reads it. Asked after the lane's word was read, at each attempt.
+    /// Reads a lane's limit. Each attempt calls it after reading the lane's word.
     fn limit_ms(&self, lane: LaneName) -> i64;
 }
 
@@ -162,7 +170,8 @@ pub enum LaneRefusal {
     Behind {
         /// How far the clock is behind the start of the last id's tick.
         behind_ms: i64,
-        /// How long the clock has to run until it is no longer behind; the tick may be used up even then.
+        /// How long the clock has to run until it is no longer behind; the tick may be used up even
+        /// then.
         wait_ms: i64,
     },
     /// All ids that the clock and the allowance permit are drawn.
@@ -170,7 +179,7 @@ pub enum LaneRefusal {
         /// How long the clock has to run until the lane serves.
         wait_ms: i64,
     },
-    /// The mark has to be moved first.
+    /// The mark must be moved first.
     MarkReached {
         /// The end of the tick that the draw wants.
         end_ms: i64,
@@ -187,25 +196,26 @@ pub enum Refusal {
     },
     /// The layout's last tick is over, or all its ids are drawn.
     TimeUsedUp,
-    /// All ids that clock and `max_borrow` permit are drawn: wait.
+    /// All ids that the clock and `max_borrow` permit are drawn. The caller waits.
     UsedUp {
         /// How long the clock has to run until a lane serves, in milliseconds.
         wait_ms: i64,
     },
-    /// The clock is behind, but by no more than another `max_borrow`: wait. (A saturated generator has borrowed all it
-    /// may, and would take the smallest step back for a rollback.)
+    /// The clock is behind, but by no more than another `max_borrow`. The caller waits. A saturated
+    /// generator has borrowed all it may, and would otherwise report the smallest step back as a
+    /// rollback.
     Behind {
         /// How long the clock has to run until a lane serves, in milliseconds.
         wait_ms: i64,
     },
-    /// The clock was set back. What to do is the operator's choice.
+    /// The clock was set back. The operator chooses what follows.
     Rollback {
         /// How far the clock is behind the last id, in milliseconds.
         behind_ms: i64,
         /// How long the clock has to run until a lane serves, in milliseconds.
         wait_ms: i64,
     },
-    /// The mark of `lane` has to be moved first.
+    /// The mark of `lane` must be moved first.
     MarkReached {
         /// The lane.
         lane: LaneName,
@@ -214,17 +224,18 @@ pub enum Refusal {
     },
 }
 
-/// The most ids that one run may take: a sixteenth of a tick's sequence, so that no session starves the others.
+/// Returns the most ids that one run may take: a sixteenth of a tick's sequence, so that no session
+/// starves the others.
 pub fn longest_run(layout: &Layout) -> u32 {
     // At most 2^31 / 16; the sequence has at least one bit.
     (((layout.sequence.max() + 1) / 16) as u32).max(1)
 }
 
-/// The first sequence of a tick: a hash of the tick, below 1/64 of the sequence's range.
+/// Returns the first sequence of a tick: a hash of the tick, below 1/64 of the sequence's range.
 ///
-/// If every tick began at 0, a table that gets few ids per tick would hold mostly even ones, and users shard by `id % n`.
-/// Costs under 1 % of the ceiling. (Fibonacci hashing, Knuth, TAOCP volume 3, 6.4: the high bits of a product with
-/// 2^64 / golden ratio.)
+/// If every tick began at 0, a table that gets few ids per tick would hold mostly even ones, which
+/// shard badly by `id % n`. The hash costs under 1 % of the ceiling. (Fibonacci hashing, Knuth,
+/// TAOCP volume 3, 6.4: the high bits of a product with 2^64 / golden ratio.)
 #[inline]
 pub fn first_sequence(layout: &Layout, tick: u64) -> u64 {
     match layout.sequence.bits {
@@ -233,36 +244,38 @@ pub fn first_sequence(layout: &Layout, tick: u64) -> u64 {
     }
 }
 
-/// The last word of a tick, or of the layout if the tick is beyond it; nothing is drawn yet before the epoch.
+/// Returns the last word of a tick, or of the layout if the tick is beyond it. Before the epoch
+/// that is 0: nothing is drawn yet.
 fn last_word(layout: &Layout, tick: i64) -> u64 {
     u64::try_from(tick).map_or(0, |tick| tick.min(layout.last_tick()) << layout.sequence.bits | layout.sequence.max())
 }
 
-/// One lane: the last id drawn from it, without its fixed bits. On cache lines of its own (128 bytes, since processors
-/// fetch them in pairs).
+/// One lane: the last id drawn from it, without its fixed bits. It has cache lines of its own (128
+/// bytes, because processors fetch them in pairs).
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Lane(AtomicU64);
 
 impl Lane {
-    /// A lane from which nothing was drawn.
+    /// Makes a lane from which nothing is drawn yet.
     #[allow(clippy::new_without_default, reason = "a lane is made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Counts all ids of ticks that end at `mark_ms` or before as drawn. Never lowers the lane.
+    /// Counts as drawn all ids of ticks that end at or before `mark_ms`. Never lowers the lane.
     pub fn raise(&self, layout: &Layout, mark_ms: i64) {
         self.raise_over(layout, layout.tick_at(mark_ms).saturating_sub(1));
     }
 
-    /// Counts all ids of the ticks up to `tick` as drawn. Never lowers the lane.
+    /// Counts as drawn all ids of the ticks up to `tick`. Never lowers the lane.
     fn raise_over(&self, layout: &Layout, tick: i64) {
-        // Release: pairs with the load in `draw`, as every write of the word does.
+        // Release: pairs with the load in `draw_below`, as every write of the word does.
         self.0.fetch_max(last_word(layout, tick), Ordering::Release);
     }
 
-    /// Draws `count` consecutive ids: the whole run or nothing. All bounds hold for the run's last id.
+    /// Draws `count` consecutive ids: the whole run or nothing. All bounds hold for the run's last
+    /// id.
     ///
     /// # Errors
     /// [`LaneRefusal`]; the lane is then unchanged.
@@ -278,8 +291,9 @@ impl Lane {
         self.draw_below(layout, clock, allowance_ms, || mark_ms, count).map(|words| (words.first, words.last))
     }
 
-    /// The same with a mark that may change meanwhile. It is read between the word and the compare-exchange: if the lane was
-    /// raised before that mark was published, and after the word was read, then the compare-exchange fails.
+    /// Draws as [`draw`](Self::draw) does, by a mark that may change during the draw. The mark is
+    /// read between the word and the compare-exchange. So the compare-exchange fails if the lane
+    /// was raised before that mark was published, but after the word was read.
     #[inline(always)]
     fn draw_below<C: Clock>(
         &self,
@@ -290,12 +304,14 @@ impl Lane {
         count: u32,
     ) -> Result<Words, LaneRefusal> {
         loop {
-            // Acquire: pairs with the Release below, and keeps the clock reading after the load (I2).
+            // Acquire: pairs with the Release below, and keeps the clock reading after the load
+            // (I2).
             let word = self.0.load(Ordering::Acquire);
             let now_ms = clock.now_ms();
             let words = next_run(layout, word, now_ms, allowance_ms, &mark_ms, count)?;
-            // Release: whoever reads this word reads the clock after we did. Relaxed: a failure's value is not used.
-            // Weak: the loop is there anyway.
+            // Release: a session that reads this word reads the clock later than this one did.
+            // Relaxed: a failure's value is not used. Weak: a spurious failure only repeats the
+            // loop.
             if self.0.compare_exchange_weak(word, words.last, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return Ok(words);
             }
@@ -308,15 +324,16 @@ impl Lane {
 struct Words {
     first: u64,
     last: u64,
-    /// How many of them are of ticks after the clock's.
+    /// How many of them are in ticks after the clock's.
     borrowed: u64,
 }
 
 /// The decision of a draw: a pure function of the word and the clock.
 ///
-/// The short way, for a run that follows the word within the clock's own tick: all but one comparison can be made before
-/// the clock is read, and that one needs no division. Everything else goes the whole way ([`next_run_in_full`]), and
-/// the short way must never decide otherwise; `tests/properties` holds both against one model.
+/// The short way is for a run that follows the word within the clock's own tick. All but one of its
+/// comparisons can be made before the clock is read, and that one needs no division. Everything
+/// else goes the whole way ([`next_run_in_full`]). The short way must never decide otherwise than
+/// the whole way; `tests/properties` holds both against one model.
 #[inline(always)]
 fn next_run(
     layout: &Layout,
@@ -331,7 +348,7 @@ fn next_run(
     let tick = last >> sequence_bits;
     let start_ms = layout.start_of_ms(tick);
     let end_ms = start_ms + layout.unit().ms();
-    // Else the whole way would skip to the tick's first sequence.
+    // Otherwise the whole way would skip to the tick's first sequence.
     let follows = first >= (tick << sequence_bits) + first_sequence(layout, tick);
     if (start_ms..end_ms).contains(&now_ms) && follows && tick <= layout.last_tick() && end_ms <= mark_ms() {
         return Ok(Words { first, last, borrowed: 0 });
@@ -353,7 +370,8 @@ fn next_run_in_full(
     let Ok(now) = u64::try_from(layout.tick_at(now_ms)) else {
         return Err(LaneRefusal::BeforeEpoch { now_ms });
     };
-    // Before anything is shifted (I5): a clock beyond the layout's end would lose its high bits.
+    // Comes before any shift (I5), because a clock beyond the layout's end would lose its high
+    // bits.
     if now > layout.last_tick() {
         return Err(LaneRefusal::TimeUsedUp);
     }
@@ -363,7 +381,8 @@ fn next_run_in_full(
     if tick > layout.last_tick() {
         return Err(LaneRefusal::TimeUsedUp);
     }
-    // A tick is beyond the one that holds `allowed_ms` if and only if it starts after it (I4).
+    // A tick is beyond the one that holds `allowed_ms` if and only if it starts after `allowed_ms`
+    // (I4).
     let allowed_ms = now_ms.saturating_add(allowance_ms);
     let start_ms = layout.start_of_ms(tick);
     if start_ms > allowed_ms {
@@ -378,49 +397,56 @@ fn next_run_in_full(
     if end_ms > mark_ms {
         return Err(LaneRefusal::MarkReached { end_ms });
     }
-    // In the tick after the clock's and later ones; `now` may be the layout's last, which is no tick to borrow from.
+    // Ids of ticks after the clock's are borrowed. There are none if `now` is the layout's last
+    // tick.
     let borrowed_from = (now + 1) << sequence_bits;
     Ok(Words { first, last, borrowed: (last + 1).saturating_sub(borrowed_from.max(first)) })
 }
 
-/// All state of a server's ids that is shared by its backends: its lanes. It lives as long as shared memory.
+/// What all backends share of a server's ids: its lanes. It lives as long as shared memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Generator {
     lanes: [Lane; 2],
-    /// Whether [`follow`](Self::follow) was called.
+    /// Whether [`follow`](Self::follow) has been called.
     has_followed: AtomicBool,
 }
 
 impl Generator {
-    /// A generator that has drawn nothing, and follows nothing yet.
+    /// Makes a generator that has drawn nothing and has not followed a predecessor.
     #[allow(clippy::new_without_default, reason = "as for Lane")]
     pub fn new() -> Self {
         Self { lanes: [Lane::new(), Lane::new()], has_followed: AtomicBool::new(false) }
     }
 
-    /// Counts as drawn, in both lanes, all that a predecessor whose words are lost can have drawn by `now_ms`: the generator
-    /// before a crash or a restart, or that of the primary whose standby this server was. Does so once, at the first call. The
-    /// next draw may have to wait for the next tick.
+    /// Counts as drawn, in both lanes, all that a predecessor whose words are lost can have drawn
+    /// by `now_ms`. Does so once, at the first call. The next draw may have to wait for the next
+    /// tick.
     ///
-    /// To be called before anything is drawn, and by a server that may write: then the predecessor is dead. (When shared
-    /// memory was made is too early: a standby's is older than its promotion.) What the predecessor has drawn is covered if
-    /// its clock was not ahead of `now_ms`, and its `max_borrow` not greater.
+    /// The predecessor is the generator before a crash or a restart, or that of the primary whose
+    /// standby this server was. What it has drawn is covered if its clock was not ahead of
+    /// `now_ms`, and its `max_borrow` not greater.
+    ///
+    /// Call this before anything is drawn, and only on a server that may write, because its
+    /// predecessor is then dead. The start of the server is too early: a standby starts before it
+    /// is promoted.
     pub fn follow(&self, layout: &Layout, now_ms: i64, max_borrow_ms: i64) {
         // Acquire: pairs with the Release below.
         if self.has_followed.load(Ordering::Acquire) {
             return;
         }
-        // Two sessions may both come here, for two databases. Raised twice, a lane skips some ids more, and repeats none.
+        // Two sessions may both get here, for two databases. A lane that is raised twice skips a
+        // few more ids, and repeats none.
         for lane in &self.lanes {
             lane.raise_over(layout, layout.tick_at(now_ms.saturating_add(max_borrow_ms)));
         }
-        // Release: after the lanes are raised, so that a session that need not do it finds them so.
+        // Release: after the lanes are raised, so that a session that finds this set also finds
+        // them raised.
         self.has_followed.store(true, Ordering::Release);
     }
 
-    /// The start of the tick that a lane has reached, in milliseconds since 1970, or `None` if nothing is drawn from it yet
-    /// and nothing counts as drawn.
+    /// Returns the start of the tick that a lane has reached, in milliseconds since 1970. `None` if
+    /// nothing is drawn from it yet and nothing counts as drawn.
     pub fn reached_ms(&self, lane: LaneName, layout: &Layout) -> Option<i64> {
         // Relaxed: a reading for people, not ordered with anything.
         match self.lanes[lane as usize].0.load(Ordering::Relaxed) {
@@ -429,13 +455,15 @@ impl Generator {
         }
     }
 
-    /// Counts all ids of a lane as drawn whose ticks end at `mark_ms` (since 1970) or before. Never lowers the lane.
+    /// Counts as drawn all ids of a lane whose ticks end at or before `mark_ms` (since 1970). Never
+    /// lowers the lane.
     pub fn raise(&self, lane: LaneName, layout: &Layout, mark_ms: i64) {
         self.lanes[lane as usize].raise(layout, mark_ms);
     }
 
-    /// Draws `count` consecutive ids (1 to [`longest_run`]) from the first lane that serves: without backup workers the
-    /// primary, borrowing; with them the primary, then the backup, then the backup, borrowing.
+    /// Draws `count` consecutive ids (1 to [`longest_run`]) from the first lane that serves.
+    /// Without backup workers that is the primary lane, borrowing. With them it is the primary,
+    /// then the backup, then the backup, borrowing.
     ///
     /// # Errors
     /// [`Refusal`], of the lane that would serve soonest.
@@ -454,11 +482,13 @@ impl Generator {
         } else {
             self.draw_from(LaneName::Primary, layout, clock, limits.max_borrow_ms, limits, count)
         }?;
-        // Put together here, where it is never in memory, and not where it would be returned through it.
+        // Assembled here, where the run is never in memory. A callee would return it through
+        // memory.
         Ok(Run { layout: *layout, fixed: identity.fixed(lane), lane, first, last, borrowed })
     }
 
-    /// The order with backup workers. Not inlined, so that the common case without them stays small.
+    /// Tries the lanes in the order for backup workers. Not inlined, so that the common case
+    /// without them stays small.
     #[inline(never)]
     fn draw_with_backup<C: Clock, M: MarkLimits>(
         &self,
@@ -472,7 +502,8 @@ impl Generator {
         for (lane, allowance_ms) in attempts {
             match self.draw_from(lane, layout, clock, allowance_ms, limits, count) {
                 Ok(words) => return Ok(words),
-                // Another lane must not serve in its place: moving the mark takes no time worth a step out of order.
+                // The next lane must not serve instead: moving the mark takes too little time to be
+                // worth an id out of order.
                 Err(refusal @ Refusal::MarkReached { .. }) => return Err(refusal),
                 Err(refusal) => {
                     soonest = soonest.into_iter().chain([refusal]).min_by_key(Refusal::wait_ms_or_never);
@@ -501,7 +532,8 @@ impl Generator {
 }
 
 impl LaneRefusal {
-    /// Tells a rollback from being behind by what a saturated generator has borrowed.
+    /// Distinguishes a rollback from a clock that is behind only by what a saturated generator has
+    /// borrowed.
     #[cold]
     fn judged(self, lane: LaneName, max_borrow_ms: i64) -> Refusal {
         match self {
@@ -528,7 +560,8 @@ impl Refusal {
 mod tests {
     use super::*;
 
-    /// Draws the longest runs there are until the lanes refuse, and returns the last id of each lane.
+    /// Draws the longest possible runs until the lanes refuse, and returns the last id of each
+    /// lane.
     fn exhaust(generator: &Generator, drawing: &Drawing, now_ms: i64, max_borrow_ms: i64) -> [i64; 2] {
         let limits = Limits { max_borrow_ms, marks_ms: [NO_MARK; 2] };
         let mut last = [-1; 2];
@@ -571,12 +604,14 @@ mod tests {
             for max_borrow_ms in [0, 100, 2500] {
                 let before = exhaust(&Generator::new(), &drawing, now_ms, max_borrow_ms);
                 let following = following(&layout, now_ms, max_borrow_ms);
-                // With the same clock there is nothing left to draw; a tick later there is, and it is greater.
+                // With the same clock nothing is left to draw. A tick later there is an id, and it
+                // is greater.
                 assert_eq!(exhaust(&following, &drawing, now_ms, max_borrow_ms), [-1; 2], "{name}");
                 let after = exhaust(&following, &drawing, now_ms + layout.unit().ms(), max_borrow_ms);
                 assert_ne!(after, [-1; 2], "{name} {max_borrow_ms}");
                 for (before, after) in before.into_iter().zip(after) {
-                    // With backup workers the primary lane, which never borrows, sits out what it could have borrowed.
+                    // With backup workers the primary lane never borrows, but it waits out what it
+                    // could have borrowed.
                     assert!(after > before || after == -1, "{name} {max_borrow_ms}: {before} {after}");
                 }
             }

@@ -1,20 +1,20 @@
-//! What a server draws with: the layout, the numbers that its every id carries, and the code in which a
-//! database stores these numbers.
+//! What a server draws with: the layout, the numbers that every id of the server carries, and the
+//! code in which a database stores these numbers.
 //!
-//! `identity` is the word in code; people read "number". Nothing here is atomic or changes: a server
-//! that gets other numbers gets another [`Identity`], and with it another [`Drawing`].
+//! `identity` is the word in code; people read "number". Nothing here is atomic or changes: a
+//! server that gets other numbers gets another [`Identity`], and with it another [`Drawing`].
 
 use crate::id::IdError;
 use crate::layout::{Field, Layout};
 
-/// Which of a server's two lanes. As wide as a word: a byte within
-/// [`Run`](crate::generator::Run) made copying it stall for some nanoseconds.
+/// Which of a server's two lanes. It is as wide as a word, because a byte within
+/// [`Run`](crate::generator::Run) made copying a run stall for some nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum LaneName {
-    /// Always there; composes the server's worker number.
+    /// Exists on every server; composes the server's worker number.
     Primary,
-    /// Used with backup workers; composes worker number + half of the numbers.
+    /// Used with backup workers; composes the worker number + half of the numbers.
     Backup,
 }
 
@@ -31,29 +31,31 @@ impl LaneName {
     }
 }
 
-/// The numbers that every id of a server carries, checked against the layout and in place.
+/// The numbers that every id of a server carries, checked against the layout and shifted into
+/// place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Datacenter and worker bits of the primary lane and of the backup lane.
+    /// The datacenter and worker bits of the primary lane and of the backup lane.
     fixed: [u64; 2],
     backup: bool,
 }
 
 impl Identity {
-    /// Checks a server's numbers. A number is `None` for a field that the layout lacks, and only then.
+    /// Checks a server's numbers. A number is `None` if the layout lacks its field, and only then.
     ///
-    /// With `backup`, the upper half of the worker numbers belongs to backup lanes: `worker` is then in
-    /// `0..half`.
+    /// With `backup`, the upper half of the worker numbers belongs to backup lanes, so `worker`
+    /// must be in `0..half`.
     ///
     /// # Errors
-    /// [`IdError::Part`] with the range that holds (halved with `backup`), [`IdError::PartMissing`],
-    /// [`IdError::NoField`], [`IdError::NoBackup`].
+    /// [`IdError::Part`] with the range that is valid (halved with `backup`),
+    /// [`IdError::PartMissing`], [`IdError::NoField`], [`IdError::NoBackup`].
     pub fn new(layout: &Layout, worker: Option<i64>, datacenter: Option<i64>, backup: bool) -> Result<Self, IdError> {
         let numbers = Self::worker_numbers(layout, backup)?;
         if let Some(value) = worker.filter(|value| backup && !(0..numbers).contains(value)) {
             return Err(IdError::Part { field: Field::Worker, value, max: numbers - 1 });
         }
-        // I6: with backup workers, primary lanes of the fleet use 0..half and backup lanes half..2*half.
+        // I6: with backup workers, primary lanes of the fleet use 0..half and backup lanes
+        // half..2*half.
         let of_backup = worker.map(|value| if backup { value + numbers } else { value });
         Ok(Self { fixed: [layout.fixed_bits(datacenter, worker)?, layout.fixed_bits(datacenter, of_backup)?], backup })
     }
@@ -76,13 +78,13 @@ impl Identity {
         self.backup
     }
 
-    /// The datacenter and worker bits of a lane, in place.
+    /// Returns the datacenter and worker bits of a lane, in place.
     #[inline(always)]
     pub(crate) fn fixed(&self, lane: LaneName) -> u64 {
         self.fixed[lane as usize]
     }
 
-    /// The server's number in a field, 0 where the layout lacks the field.
+    /// Returns the server's number in a field, 0 if the layout lacks the field.
     pub fn number(&self, layout: &Layout, field: Field) -> u64 {
         let bits = layout.field(field);
         self.fixed[LaneName::Primary as usize] >> bits.shift & bits.max()
@@ -93,8 +95,8 @@ impl Identity {
         self.fixed.iter().any(|fixed| other.fixed.contains(fixed))
     }
 
-    /// The numbers in one integer, as a database stores them: the worker (31 bits), the datacenter (31
-    /// bits), whether there is a backup lane (1 bit).
+    /// Packs the numbers into one integer, as a database stores them: the worker (31 bits), the
+    /// datacenter (31 bits), whether there is a backup lane (1 bit).
     pub fn code(&self, layout: &Layout) -> i64 {
         let number = |field| self.number(layout, field) as i64;
         number(Field::Worker) << 32 | number(Field::Datacenter) << 1 | i64::from(self.backup)
@@ -103,7 +105,7 @@ impl Identity {
     /// Reads the numbers from a [`code`](Self::code).
     ///
     /// # Errors
-    /// As [`Identity::new`], for numbers that do not fit the layout.
+    /// As for [`Identity::new`], for numbers that do not fit the layout.
     pub fn of_code(layout: &Layout, code: i64) -> Result<Self, IdError> {
         let number = |field, value: i64| layout.max_of(field).map(|_| value & i64::from(i32::MAX));
         let (worker, datacenter) = (number(Field::Worker, code >> 32), number(Field::Datacenter, code >> 1));
@@ -111,8 +113,8 @@ impl Identity {
     }
 }
 
-/// What ids are drawn with: a layout, and a server's numbers in their place there. One value, so that
-/// numbers are never composed with another layout.
+/// What ids are drawn with: a layout, and a server's numbers in their place there. They are one
+/// value, so that numbers are never composed with another layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawing {
     layout: Layout,
@@ -123,29 +125,29 @@ impl Drawing {
     /// Checks a server's numbers against its layout.
     ///
     /// # Errors
-    /// As [`Identity::new`].
+    /// As for [`Identity::new`].
     pub fn new(layout: Layout, worker: Option<i64>, datacenter: Option<i64>, backup: bool) -> Result<Self, IdError> {
         Ok(Self { identity: Identity::new(&layout, worker, datacenter, backup)?, layout })
     }
 
-    /// The layout.
+    /// Returns the layout.
     #[inline(always)]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The server's numbers.
+    /// Returns the server's numbers.
     #[inline(always)]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The server's number in a field, 0 where the layout lacks the field.
+    /// Returns the server's number in a field, 0 if the layout lacks the field.
     pub fn number(&self, field: Field) -> u64 {
         self.identity.number(&self.layout, field)
     }
 
-    /// The numbers in one integer, see [`Identity::code`].
+    /// Packs the numbers into one integer; see [`Identity::code`].
     pub fn code(&self) -> i64 {
         self.identity.code(&self.layout)
     }

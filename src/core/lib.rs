@@ -1,25 +1,26 @@
 //! Layouts, ids and the generator of `snowflake_id`, without PostgreSQL.
 //!
-//! A crate of its own so that it can be tested without a server: exhaustively ([loom]), for all values (proptest) and
-//! from a fuzzer. It has no dependencies, no `unsafe`, and never sleeps, logs or allocates while an id is drawn.
+//! This is a crate of its own so that it can be tested without a server: exhaustively ([loom]), for
+//! all values (proptest) and from a fuzzer. It has no dependencies and no `unsafe`, and never
+//! sleeps, logs or allocates while an id is drawn.
 //!
 //! | question | file |
 //! |---|---|
 //! | What do the bits of an id mean? | [`layout`] |
 //! | How is an id packed, read back and printed? | [`id`] |
 //! | How is an id written as a short text? | [`encoding`] |
-//! | Which numbers does a server's every id carry? | [`identity`] |
+//! | Which numbers does every id of a server carry? | [`identity`] |
 //! | Can two ids be equal? When is a draw refused? | [`generator`] |
 //! | When does a draw wait, and for what? | [`mod@draw`] |
 //! | Which ids were drawn in a span of time? | [`bounds`] |
-//! | What happens after a crash, a failover, a restore? | [`mark`] |
-//! | Up to where may a database draw, and how do its sessions know? | [`published`] |
+//! | What happens after a crash, a failover or a restore? | [`mark`] |
+//! | How far may a database draw, and how do its sessions know? | [`published`] |
 //! | Which atomics are there? | [`atomic`] |
-//! | Where does the time come from, how is an instant written? | [`clock`] |
+//! | Where does the time come from? How is an instant written? | [`clock`] |
 //! | Which word did a user mean, and how much of it does an error repeat? | [`spelling`] |
 //!
-//! Each error is in the file that raises it: variants with facts, and one line of text for each in
-//! PostgreSQL's message style. The extension adds SQLSTATE, DETAIL and HINT.
+//! Each error is in the file that raises it: variants that hold facts, and for each one line of
+//! text in PostgreSQL's message style. The extension adds SQLSTATE, DETAIL and HINT.
 //!
 //! ```
 //! use snowflake_core::generator::{Generator, Limits, NO_MARK};

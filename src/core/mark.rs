@@ -1,24 +1,31 @@
 //! The mark: why no id comes twice after a crash, a failover, a restore or a clock set back.
 //!
-//! Each database stores, for each lane, the latest instant that any id drawn in it *may* carry: its **mark**. It runs ahead
-//! of the clock by [`MARK_AHEAD_MS`], so that it is written about twice a second while ids are drawn, and not at all
-//! otherwise. This file is the protocol, from "the mark is reached" to "it may be drawn on", over a [`Database`] that
-//! stores, logs, locks and waits: PostgreSQL's sequences in the extension (`src/mark.rs`), a simulated log in
-//! `tests/simulation.rs`, which crashes, promotes and copies it at every step.
+//! Each database stores, for each lane, the latest instant that any id drawn in it *may* carry: its
+//! **mark**. The mark runs ahead of the clock by [`MARK_AHEAD_MS`]. So it is written about twice a
+//! second while ids are drawn, and not at all otherwise.
+//!
+//! This file is the protocol, from "the mark is reached" to "drawing may go on". It runs over a
+//! [`Database`] that stores, logs, locks and waits. In the extension, that is PostgreSQL's
+//! sequences (`src/mark.rs`). In `tests/simulation.rs`, it is a simulated log that is crashed,
+//! promoted and copied at every step.
 //!
 //! # Why it holds
 //!
-//! - **Before an id is drawn, a mark at or after the end of its tick is in the log, flushed** (`Mark::extend`: write, flush,
-//!   publish, in this order; a draw looks at the published mark, I3). The log record of any row that holds the id comes
-//!   later. So every prefix of the log that holds the row holds the mark: no clock enters the argument (G1). And what is
-//!   flushed survives a crash, whether the id was stored or only seen (G2).
-//! - **Before the first id after a start or a promotion, the lane is raised to the mark that is stored** (`Mark::load`), so
-//!   that all which can have been drawn counts as drawn.
-//! - **The first load of a life of shared memory, whichever database it is for, raises both lanes above all that a predecessor
-//!   can have drawn by its clock** ([`Generator::follow`]): a crashed server's databases share its lanes, and cannot read each
-//!   other's marks; and a standby may be promoted before the last mark has arrived. What the marks do whatever the clocks say,
-//!   this does for clocks that are not behind, and for a `max_borrow` that is not less (G2, and for two databases).
-//! - Within one running server the lane's word never steps back ([`crate::generator`], I1), whatever the mark does (G0).
+//! - **Before an id is drawn, a mark at or after the end of its tick is in the log, flushed**
+//!   (`Mark::extend`: write, flush, publish, in this order; a draw reads the published mark, I3).
+//!   The log record of any row that holds the id comes later. So every prefix of the log that holds
+//!   the row holds the mark, and no clock enters the argument (G1). What is flushed survives a
+//!   crash, whether the id was stored or only seen (G2).
+//! - **Before the first id after a start or a promotion, the lane is raised to the stored mark**
+//!   (`Mark::load`), so that every id that can have been drawn counts as drawn.
+//! - **The first load in a life of shared memory, whichever database it is for, raises both lanes
+//!   above all that a predecessor can have drawn by its clock** ([`Generator::follow`]). One reason
+//!   is that a crashed server's databases share its lanes, and cannot read each other's marks. The
+//!   other is that a standby may be promoted before the last mark has arrived. The marks hold
+//!   whatever the clocks say. This holds for clocks that are not behind, and for a `max_borrow`
+//!   that is not less (G2, and for two databases).
+//! - Within one running server the lane's word never steps back ([`crate::generator`], I1),
+//!   whatever the mark does (G0).
 //!
 //! # The protocol
 //!
@@ -26,16 +33,17 @@
 //! draw: the mark is reached (`generator::Refusal::MarkReached`)
 //!   |-- not loaded ---> load:   lock; read; further ahead than the clock? unlock; wait, or refuse; again
 //!   |                           else follow, once; raise the lane; write, flush, publish; unlock
-//!   |-- beyond it ----> extend: lock; read: is it what we published? write, flush, publish; unlock
-//!   '-- half used up -> extend, if the lock is free: so that the others, who have the other half left, never wait
+//!   |-- beyond it ----> extend: lock; read: is it what was published? write, flush, publish; unlock
+//!   '-- half used up -> extend, if the lock is free; the others still have half, and never wait
 //! ```
 //!
-//! # What if somebody else writes the mark?
+//! # What if another writer sets the mark?
 //!
-//! A dump that is restored sets it, higher or lower than it was, and a rollback does not undo that. So each mark is stored
-//! twice: one is carried by dumps, the other one is **local**. We write both, the greater counts, and if they differ,
-//! somebody else has written. That is noticed when his transaction commits ([`Mark::recheck`]), whenever the mark moves,
-//! and after each start; then the mark is loaded anew.
+//! A restored dump sets it, higher or lower than it was, and a rollback does not undo that. So each
+//! mark is stored twice: dumps carry one copy, and the other is **local**. The protocol writes
+//! both, and the greater counts. If they differ, another writer has set one. That is noticed when
+//! the writer's transaction commits ([`Mark::recheck`]), whenever the mark moves, and after each
+//! start. The mark is then loaded anew.
 
 use crate::clock::{ClockReference, Wait};
 use crate::generator::Generator;
@@ -43,12 +51,12 @@ use crate::identity::{Drawing, Identity, LaneName};
 use crate::layout::{Field, Layout};
 use crate::published::{MARK_AHEAD_MS, Marks};
 
-/// Whether this build is the negative control of the crash tests, whose logged marks do not run ahead. A
-/// variable of the build's environment and not a cargo feature, because `--all-features` would switch
-/// the guarantee off.
+/// Whether this build is the negative control of the crash tests, whose logged marks do not run
+/// ahead. A variable of the build's environment sets it. A cargo feature must not, because
+/// `--all-features` would then switch the guarantee off.
 pub const IS_CONTROL: bool = option_env!("SNOWFLAKE_ID_MARK_WITHOUT_LOOK_AHEAD").is_some();
 
-/// A mark as it is logged.
+/// Returns a mark as it is logged.
 fn logged(mark_ms: i64) -> i64 {
     if IS_CONTROL { mark_ms - MARK_AHEAD_MS } else { mark_ms }
 }
@@ -56,28 +64,29 @@ fn logged(mark_ms: i64) -> i64 {
 /// What a database stores about the ids drawn in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
-    /// For each lane, the latest instant that an id may carry, in milliseconds since 1970; 0 if none was drawn.
+    /// For each lane, the latest instant that an id may carry, in milliseconds since 1970; 0 if
+    /// none was drawn.
     pub marks_ms: [i64; 2],
-    /// The same, not carried by dumps.
+    /// The local marks: the same, not carried by dumps.
     pub local_ms: [i64; 2],
-    /// The fingerprint of the layout they were drawn with ([`Layout::fingerprint`]).
+    /// The fingerprint of the layout that the ids were drawn with ([`Layout::fingerprint`]).
     pub layout: Option<i64>,
-    /// The numbers they were last drawn with ([`Identity::code`]).
+    /// The numbers that the ids were last drawn with ([`Identity::code`]).
     pub identity: Option<i64>,
 }
 
 impl Stored {
-    /// The mark that counts.
+    /// Returns the mark that counts: the greater copy.
     fn mark_ms(&self, lane: LaneName) -> i64 {
         self.marks_ms[lane as usize].max(self.local_ms[lane as usize])
     }
 
-    /// The higher mark of the two lanes.
+    /// Returns the higher mark of the two lanes.
     fn highest_ms(&self) -> i64 {
         self.mark_ms(LaneName::Primary).max(self.mark_ms(LaneName::Backup))
     }
 
-    /// Whether somebody else has written a mark.
+    /// Whether another writer has set a mark.
     fn is_touched(&self) -> bool {
         self.marks_ms != self.local_ms
     }
@@ -88,7 +97,7 @@ impl Stored {
 pub enum Value {
     /// A lane's mark.
     Mark(LaneName),
-    /// The same, not carried by dumps.
+    /// A lane's local mark, which dumps do not carry.
     Local(LaneName),
     /// The layout's fingerprint.
     Layout,
@@ -96,25 +105,27 @@ pub enum Value {
     Identity,
 }
 
-/// What the protocol asks of a database. An error of any of these ends the session's statement, and with it its lock.
+/// What the protocol asks of a database. An error of any function ends the session's statement, and
+/// with it the session's lock.
 pub trait Database {
     /// What can go wrong.
     type Error: From<Refusal>;
 
-    /// Reads what is stored, be it logged or not. Leaves no lock behind.
+    /// Reads what is stored, whether it is logged or not. Leaves no lock behind.
     fn read(&self) -> Result<Stored, Self::Error>;
 
-    /// The published marks of the database, if they were claimed for it.
+    /// Returns the published marks of the database, if they were claimed for it.
     fn marks(&self) -> Result<Option<Marks<'_>>, Self::Error>;
 
-    /// Takes the database's lock, which one session holds at a time; gives the published marks, or marks that permit nothing
-    /// if none were claimed. `None` if another session has the lock and `wait` is false.
+    /// Takes the database's lock, which one session holds at a time. Returns the published marks,
+    /// or marks that permit nothing if none were claimed. Returns `None` if another session has the
+    /// lock and `wait` is false.
     fn lock(&self, wait: bool) -> Result<Option<Marks<'_>>, Self::Error>;
 
-    /// Claims published marks for the database, unless it has some. (The lock is held.)
+    /// Claims published marks for the database, unless it has some. The caller holds the lock.
     fn claim(&self) -> Result<Marks<'_>, Self::Error>;
 
-    /// Gives the lock back.
+    /// Releases the lock.
     fn unlock(&self);
 
     /// Stores a number, and logs it.
@@ -126,17 +137,17 @@ pub trait Database {
     /// Reads the wall clock, in milliseconds since 1970.
     fn now_ms(&self) -> i64;
 
-    /// Reads the time since boot, which nobody sets, in milliseconds.
+    /// Reads the time since boot, in milliseconds. It cannot be set.
     fn boot_ms(&self) -> i64;
 
-    /// Waits so long, or shorter.
+    /// Waits for as long as `wait` says, or less.
     fn wait(&self, wait: Wait) -> Result<(), Self::Error>;
 
-    /// Tells the operator.
+    /// Reports a notice to the operator.
     fn report(&self, notice: Notice);
 }
 
-/// What a transaction has set that was not ours to set: what a dump restores.
+/// What a transaction has set outside the protocol, as a restored dump does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Written {
     /// Each lane's mark.
@@ -147,17 +158,19 @@ pub struct Written {
     pub identity: bool,
 }
 
-/// Why the mark does not permit ids to be drawn, or is not changed. Instants are milliseconds since 1970.
+/// Why no ids may be drawn under the mark, or why it stays as it is. Instants are milliseconds
+/// since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The clock is so far behind the mark that it must have been set back since, and the policy is not to wait.
+    /// The clock is so far behind the mark that it must have been set back since, and the policy is
+    /// not to wait.
     Behind {
         /// How far the clock is behind the mark.
         behind_ms: i64,
         /// The mark.
         mark_ms: i64,
     },
-    /// The clock has jumped ahead by more than is permitted since a mark last moved on this server.
+    /// The clock has jumped by more than is permitted since a mark last moved on this server.
     Jumped {
         /// By how much, in milliseconds.
         jump_ms: i64,
@@ -167,11 +180,12 @@ pub enum Refusal {
         /// That layout's fingerprint.
         stored: i64,
     },
-    /// The mark is to be reset, but it is loaded: ids are drawn by it.
+    /// The mark cannot be reset, because it is loaded: ids are drawn under it.
     InUse,
-    /// The mark is to be reset, but the server still draws with a number that the old ids carry.
+    /// The mark cannot be reset, because the server still draws with a number that the old ids
+    /// carry.
     SameNumber,
-    /// The mark is to be advanced to an id that lies further ahead of the clock than is permitted.
+    /// The mark cannot be advanced to an id that lies further ahead of the clock than is permitted.
     FarAhead {
         /// The start of the id's tick.
         id_ms: i64,
@@ -185,18 +199,19 @@ pub enum Refusal {
 /// What the operator should know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// The numbers have changed since the last id was drawn: every lane begins above the highest mark.
+    /// The numbers have changed since the last id was drawn: every lane begins above the highest
+    /// mark.
     OtherIdentity {
         /// The old numbers ([`Identity::code`]).
         stored: i64,
         /// Where the lanes begin, in milliseconds since 1970.
         mark_ms: i64,
     },
-    /// Somebody has set a mark back; it is put up again.
+    /// Another writer has set a mark back, and it is raised again.
     SetBack {
-        /// What was found.
+        /// The mark that was found, in milliseconds since 1970.
         stored_ms: i64,
-        /// What is in use.
+        /// The mark that is in use, in milliseconds since 1970.
         mark_ms: i64,
     },
 }
@@ -206,15 +221,16 @@ pub enum Notice {
 pub struct Terms {
     /// How far ids may run ahead of the clock, in milliseconds.
     pub max_borrow_ms: i64,
-    /// The farthest that the clock may jump ahead, in milliseconds; 0 for any distance.
+    /// The farthest that the clock may jump, in milliseconds; 0 for any distance.
     pub max_clock_jump_ms: i64,
-    /// Whether a clock that is far behind the mark is waited for.
+    /// Whether to wait for a clock that is far behind the mark.
     pub wait_for_clock: bool,
 }
 
 impl Terms {
-    /// How far ahead of the clock a mark may be advanced unless that is forced, in milliseconds. Bounded even where the clock may
-    /// jump to anywhere: a mark that is too high stops the database until the clock has passed it, and cannot be lowered.
+    /// Returns how far ahead of the clock a mark may be advanced without force, in milliseconds. It
+    /// is bounded even where the clock may jump any distance, because a mark cannot be lowered. One
+    /// that is too high stops the database until the clock has passed it.
     fn max_advance_ms(&self) -> i64 {
         const DAY_MS: i64 = 86_400_000;
         if self.max_clock_jump_ms > 0 { self.max_clock_jump_ms } else { DAY_MS }
@@ -224,16 +240,16 @@ impl Terms {
 /// How far the clock has to go until a lane can begin above its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Distance {
-    /// Nowhere.
+    /// Not at all.
     Reached,
-    /// No further than a server that draws with a right clock leaves behind.
+    /// No further than the mark that a server with a right clock leaves behind.
     Near {
-        /// How far.
+        /// How far, in milliseconds.
         wait_ms: i64,
     },
     /// Further: the clock was set back.
     Far {
-        /// How far.
+        /// How far, in milliseconds.
         wait_ms: i64,
     },
 }
@@ -256,20 +272,20 @@ fn distance(mark_ms: i64, now_ms: i64, max_borrow_ms: i64, unit_ms: i64) -> Dist
     }
 }
 
-/// The mark of one database, and what it guards.
+/// The mark of one database, and the generator that it guards.
 #[derive(Debug)]
 pub struct Mark<'a, D> {
     /// Where it is stored.
     pub database: D,
-    /// What it guards.
+    /// The lanes that it guards.
     pub generator: &'a Generator,
-    /// How a jump of the clock is known.
+    /// The reference that shows a jump of the clock.
     pub clocks: &'a ClockReference,
 }
 
 impl<D: Database> Mark<'_, D> {
-    /// Makes it possible to draw ids from `lane` whose tick ends at `end_ms`, or at least to draw on to where `marks` says, as
-    /// it said when the draw was refused. The draw is then to be tried again.
+    /// Makes it possible to draw ids from `lane` whose tick ends at `end_ms`, or at least ids up to
+    /// the mark that `marks` gave when the draw was refused. The caller then tries the draw again.
     ///
     /// # Errors
     /// [`Refusal::Behind`], [`Refusal::Jumped`], [`Refusal::OtherLayout`], and the database's own.
@@ -281,20 +297,21 @@ impl<D: Database> Mark<'_, D> {
         lane: LaneName,
         end_ms: i64,
     ) -> Result<(), D::Error> {
-        // The session's first draw has found no marks; another session may have loaded them.
+        // The session's first draw finds no marks, although another session may have loaded them.
         let loaded = |marks: &Marks<'_>| marks.mark_ms(lane).is_some();
         let marks = if loaded(&marks) { marks } else { self.database.marks()?.unwrap_or(marks) };
         match marks.mark_ms(lane) {
             None => self.load(drawing, terms, lane),
             Some(mark_ms) => {
-                let has_to = end_ms > mark_ms;
-                self.locked(has_to, |marks| self.extend(drawing, terms, marks, lane, end_ms))
+                let must_move = end_ms > mark_ms;
+                self.locked(must_move, |marks| self.extend(drawing, terms, marks, lane, end_ms))
                     .map(Option::unwrap_or_default)
             }
         }
     }
 
-    /// Runs `step` with the lock held. `None` if another session holds it and `wait` is false.
+    /// Runs `step` with the lock held. Returns `None` if another session holds it and `wait` is
+    /// false.
     fn locked<T>(
         &self,
         wait: bool,
@@ -306,7 +323,7 @@ impl<D: Database> Mark<'_, D> {
         result.map(Some)
     }
 
-    /// Moves the mark ahead of `end_ms`. (The lock is held.)
+    /// Moves the mark ahead of `end_ms`. The caller holds the lock.
     fn extend(
         &self,
         drawing: &Drawing,
@@ -316,7 +333,7 @@ impl<D: Database> Mark<'_, D> {
         end_ms: i64,
     ) -> Result<(), D::Error> {
         let Some(published_ms) = marks.mark_ms(lane) else {
-            return Ok(()); // Forgotten meanwhile. The next attempt loads it.
+            return Ok(()); // It was forgotten. The next attempt loads it.
         };
         if !marks.is_due(lane, end_ms) {
             return Ok(()); // Another session has moved it.
@@ -324,7 +341,7 @@ impl<D: Database> Mark<'_, D> {
         let stored = self.database.read()?;
         let stored_ms = stored.mark_ms(lane);
         if stored_ms > published_ms || stored.is_touched() || !self.is_ours(drawing, &stored) {
-            // A dump was restored, or an earlier move got as far as the write.
+            // A dump was restored, or an earlier move wrote the mark and did not publish it.
             marks.forget();
             return Ok(());
         }
@@ -332,7 +349,8 @@ impl<D: Database> Mark<'_, D> {
             self.database.report(Notice::SetBack { stored_ms, mark_ms: published_ms });
         }
         let (now_ms, boot_ms) = self.read_clocks(terms)?;
-        // No further than this reading of the clock permits: the draw may have read one that was wrong for a moment.
+        // Goes no further than this reading of the clock permits, because the draw may have read
+        // one that was wrong for a moment.
         let end_ms = end_ms.min(now_ms.saturating_add(terms.max_borrow_ms + drawing.layout().unit().ms()));
         let mark_ms = published_ms.max(end_ms.saturating_add(MARK_AHEAD_MS));
         self.write_mark(lane, logged(mark_ms))?;
@@ -342,14 +360,15 @@ impl<D: Database> Mark<'_, D> {
         Ok(())
     }
 
-    /// Stores a mark, twice.
+    /// Stores both copies of a mark.
     fn write_mark(&self, lane: LaneName, mark_ms: i64) -> Result<(), D::Error> {
         self.database.write(Value::Local(lane), mark_ms)?;
         self.database.write(Value::Mark(lane), mark_ms)
     }
 
-    /// Begins to draw from `lane` above what is stored: at the first use after a start or a promotion. Looks with the lock held,
-    /// so that nobody waits for a mark that another session is just logging; waits without it.
+    /// Begins to draw from `lane` above what is stored, at the first use after a start or a
+    /// promotion. Reads with the lock held, so that no session waits for a mark that another one is
+    /// just logging. Waits without the lock.
     fn load(&self, drawing: &Drawing, terms: &Terms, lane: LaneName) -> Result<(), D::Error> {
         loop {
             let wait = self.locked(true, |marks| {
@@ -370,7 +389,8 @@ impl<D: Database> Mark<'_, D> {
         }
     }
 
-    /// Raises the lane to what is stored, and takes up drawing. (The lock is held.)
+    /// Raises the lane to what is stored, and publishes a mark for drawing. The caller holds the
+    /// lock.
     fn enter(&self, drawing: &Drawing, terms: &Terms, stored: &Stored, lane: LaneName) -> Result<(), D::Error> {
         let (now_ms, boot_ms) = self.read_clocks(terms)?;
         let marks = self.database.claim()?;
@@ -381,7 +401,8 @@ impl<D: Database> Mark<'_, D> {
         if let Some(old) = stored.identity.filter(|old| *old != code) {
             self.database.report(Notice::OtherIdentity { stored: old, mark_ms: begin_ms });
         }
-        // The marks before the numbers, so that a crash in between leaves the old numbers, and nothing is lost.
+        // The marks are written before the numbers. A crash in between leaves the old numbers, so
+        // nothing is lost.
         if self.is_foreign(drawing, stored) {
             self.write_mark(lane.other(), begin_ms)?;
         }
@@ -399,19 +420,20 @@ impl<D: Database> Mark<'_, D> {
         Ok(())
     }
 
-    /// Where a lane has to begin: above its mark, or above the highest if that may have been drawn in the other lane.
+    /// Returns where a lane has to begin: above its mark, or above the highest mark if that may
+    /// concern this lane too.
     fn begin_ms(&self, drawing: &Drawing, stored: &Stored, lane: LaneName) -> i64 {
         if self.is_foreign(drawing, stored) { stored.highest_ms() } else { stored.mark_ms(lane) }
     }
 
-    /// Whether a lane's mark may concern the other lane: the numbers have changed, or somebody else has written the marks,
-    /// whose numbers may have been others.
+    /// Whether a lane's mark may concern the other lane: the numbers have changed, or another
+    /// writer has set the marks, perhaps with other numbers.
     fn is_foreign(&self, drawing: &Drawing, stored: &Stored) -> bool {
         let code = drawing.code();
         stored.is_touched() || stored.identity.is_some_and(|stored| stored != code)
     }
 
-    /// What to wait for before a lane can be loaded, `None` if for nothing.
+    /// Returns what to wait for before a lane can be loaded; `None` for nothing.
     fn wait(
         &self,
         drawing: &Drawing,
@@ -428,21 +450,23 @@ impl<D: Database> Mark<'_, D> {
         match mark(lane) {
             (Distance::Reached, _) => Ok(None),
             (Distance::Near { wait_ms }, _) => Ok(Some(Wait::Start { wait_ms })),
-            // The other lane serves, and the generator has to know how far behind this one is.
+            // The other lane serves. This one is loaded too, because the generator has to know how
+            // far behind it is.
             (Distance::Far { .. }, _) if drawing.identity().has_backup() && !mark(lane.other()).0.is_far() => Ok(None),
-            // The lane stays where it is, so that this server's other databases, which share it, can draw.
+            // The lane is not raised, so that this server's other databases, which share it, can
+            // draw.
             (Distance::Far { wait_ms }, mark_ms) if terms.wait_for_clock => {
                 Ok(Some(Wait::Rollback { wait_ms, behind_ms: mark_ms - now_ms }))
             }
             (Distance::Far { .. }, mark_ms) => {
-                // Of two lanes that are far behind, the one counts that serves first.
+                // If both lanes are far behind, the one that serves first counts.
                 let mark_ms = if drawing.identity().has_backup() { mark_ms.min(mark(lane.other()).1) } else { mark_ms };
                 Err(Refusal::Behind { behind_ms: mark_ms - now_ms, mark_ms }.into())
             }
         }
     }
 
-    /// Reads both clocks, and refuses one that has jumped ahead.
+    /// Reads both clocks, and refuses a clock that has jumped too far.
     fn read_clocks(&self, terms: &Terms) -> Result<(i64, i64), D::Error> {
         let (now_ms, boot_ms) = (self.database.now_ms(), self.database.boot_ms());
         let jump_ms = self.clocks.jump_ms(now_ms, boot_ms);
@@ -452,7 +476,7 @@ impl<D: Database> Mark<'_, D> {
         Ok((now_ms, boot_ms))
     }
 
-    /// Whether the layout is the one that the database's ids were drawn with.
+    /// Refuses a layout other than the one that the database's ids were drawn with.
     fn require_layout(&self, layout: &Layout, stored: &Stored) -> Result<(), D::Error> {
         match stored.layout.filter(|stored| *stored != layout.fingerprint()) {
             Some(stored) => Err(Refusal::OtherLayout { stored }.into()),
@@ -460,17 +484,18 @@ impl<D: Database> Mark<'_, D> {
         }
     }
 
-    /// Whether layout and numbers are what this server stores.
+    /// Whether the stored layout and numbers are this server's.
     fn is_ours(&self, drawing: &Drawing, stored: &Stored) -> bool {
         stored.layout == Some(drawing.layout().fingerprint()) && stored.identity == Some(drawing.code())
     }
 
-    /// Looks whether somebody else has written what is stored: to be called before the commit of a transaction that may have.
-    /// A mark that was set back is put up again; whatever differs, the marks are loaded at the next draw.
+    /// Checks whether another writer has set what is stored. Call it before the commit of a
+    /// transaction that may have done so. A mark that was set back is raised again. If anything
+    /// differs, the next draw loads the marks.
     ///
-    /// `written` is what this transaction has set. That alone is set again: the rest may just be set by another session of the
-    /// same restore, which does not know our lock. The local marks nobody sets but us. `identity` are this server's numbers,
-    /// if it has some.
+    /// `written` is what this transaction has set. Only that is set again: another session of the
+    /// same restore may be setting the rest, without this lock. Only the protocol sets the local
+    /// marks. `identity` is this server's numbers, if it has any.
     ///
     /// # Errors
     /// The database's own.
@@ -491,8 +516,9 @@ impl<D: Database> Mark<'_, D> {
             if untouched(&stored) {
                 return Ok(());
             }
-            // Of both lanes the higher: his numbers may have been others. At once, also if it was set ahead: for the next
-            // dump, and for the next restore, which may set it back.
+            // Take the higher of the two lanes: their writer may have used other worker numbers.
+            // Store it at once, even if it was set ahead, because the next dump needs it, and the
+            // next restore may set it back.
             let mark_ms = stored.highest_ms();
             for lane in LaneName::ALL {
                 let (stored_ms, local_ms) = (stored.marks_ms[lane as usize], stored.local_ms[lane as usize]);
@@ -500,14 +526,15 @@ impl<D: Database> Mark<'_, D> {
                     self.database.write(Value::Local(lane), mark_ms)?;
                 }
                 if stored_ms < mark_ms && written.marks[lane as usize] {
-                    // Not while a dump is restored into a new database, value by value.
+                    // No report while a dump is restored into a new database, value by value.
                     if stored_ms < local_ms && marks.mark_ms(lane).is_some() {
                         self.database.report(Notice::SetBack { stored_ms, mark_ms });
                     }
                     self.database.write(Value::Mark(lane), mark_ms)?;
                 }
             }
-            // A dump of a database in which nothing was drawn: what was drawn here has a layout and numbers.
+            // A dump of a database in which nothing was drawn sets neither, but ids that were drawn
+            // here have a layout and numbers.
             if written.layout && stored.layout.is_none() && mark_ms > 0 {
                 self.database.write(Value::Layout, layout.fingerprint())?;
             }
@@ -515,15 +542,16 @@ impl<D: Database> Mark<'_, D> {
                 self.database.write(Value::Identity, code)?;
             }
             self.database.flush()?;
-            // Also if it was set back: what was found may be above the lane, and rows up to there were restored.
+            // Even if a mark was set back: what was found may be above the lane, and rows up to
+            // there were restored.
             marks.forget();
             Ok(())
         })?;
         Ok(())
     }
 
-    /// Sees to it that no id is drawn in this database any more whose tick ends at `end_ms` or before. With `force`, however
-    /// far ahead of the clock that is.
+    /// Ensures that from now on no id is drawn in this database whose tick ends at or before
+    /// `end_ms`. With `force`, `end_ms` may lie any distance ahead of the clock.
     ///
     /// # Errors
     /// [`Refusal::OtherLayout`], [`Refusal::FarAhead`] unless forced, and the database's own.
@@ -537,7 +565,7 @@ impl<D: Database> Mark<'_, D> {
                 return Err(Refusal::FarAhead { id_ms, now_ms, most_ms }.into());
             }
             if stored.layout.is_none() {
-                // The id was read by it.
+                // This layout has read `end_ms` from an id.
                 self.database.write(Value::Layout, layout.fingerprint())?;
             }
             let reachable = end_ms <= now_ms.saturating_add(terms.max_borrow_ms);
@@ -554,7 +582,7 @@ impl<D: Database> Mark<'_, D> {
                     self.generator.raise(lane, layout, end_ms);
                 }
             } else {
-                // To be loaded, which waits for the clock, or refuses.
+                // The next draw loads the marks, which waits for the clock, or refuses.
                 marks.forget();
             }
             Ok(())
@@ -562,10 +590,11 @@ impl<D: Database> Mark<'_, D> {
         Ok(())
     }
 
-    /// Counts nothing as drawn any more, for a server that has a new number.
+    /// Stores that nothing was drawn, for a server that has a new number.
     ///
     /// # Errors
-    /// [`Refusal::InUse`], [`Refusal::SameNumber`], [`Refusal::OtherLayout`], and the database's own.
+    /// [`Refusal::InUse`], [`Refusal::SameNumber`], [`Refusal::OtherLayout`], and the database's
+    /// own.
     pub fn reset(&self, drawing: &Drawing) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             if LaneName::ALL.into_iter().any(|lane| marks.mark_ms(lane).is_some()) {
@@ -573,14 +602,15 @@ impl<D: Database> Mark<'_, D> {
             }
             let stored = self.database.read()?;
             self.require_layout(drawing.layout(), &stored)?;
-            // A layout without numbers has no new one: the operator has to know.
+            // In a layout without numbers no server has a new one, so the decision is the
+            // operator's.
             let numbered =
                 [Field::Worker, Field::Datacenter].into_iter().any(|field| drawing.layout().max_of(field).is_some());
             let old = stored.identity.and_then(|code| Identity::of_code(drawing.layout(), code).ok());
             if numbered && old.is_some_and(|old| old.overlaps(drawing.identity())) {
                 return Err(Refusal::SameNumber.into());
             }
-            // First the numbers: were a crash to leave only these, the marks would still hold.
+            // The numbers are written first: if a crash leaves only these, the marks still hold.
             self.database.write(Value::Identity, drawing.code())?;
             for lane in LaneName::ALL {
                 self.write_mark(lane, 0)?;
@@ -590,7 +620,7 @@ impl<D: Database> Mark<'_, D> {
         Ok(())
     }
 
-    /// Takes the layout for the database's from now on.
+    /// Makes `layout` the database's from now on.
     ///
     /// # Errors
     /// The database's own.

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! +---------+---------+---------+---------+    owner    database and sequence; UNCLAIMED, RELEASED
-//! | owner   | version | word 0  | word 1  |    version  grows with each claim, so that an owner who
+//! | owner   | version | word 0  | word 1  |    version  grows with each claim, so that an owner that
 //! +---------+---------+---------+---------+             comes back does not find its old words
-//!                                              words    NOT_LOADED, or what the user of the type says
+//!                                              words    NOT_LOADED, or what their user has set
 //! ```
 //!
-//! A mark's word ([`Marks`]) holds less than the mark, so that one comparison of a draw asks both
-//! whether the mark permits it and whether it is time to move the mark early. A session publishes and
+//! A mark's word ([`Marks`]) holds less than the mark. So one comparison tells a draw both whether
+//! the mark permits it and whether it is time to move the mark early. A session publishes and
 //! claims only while it holds the database's lock (`mark.rs`). Any session may
 //! [`forget`](Published::forget) words at any time: the next draw then loads them anew.
 //!
@@ -18,19 +18,19 @@ use crate::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::generator::MarkLimits;
 use crate::identity::LaneName;
 
-/// How far the mark is moved beyond the tick that is asked for, in milliseconds. Greater: a longer wait
-/// after a crash. Smaller: more log records and flushes.
+/// How far the mark is moved beyond the tick that is asked for, in milliseconds. A greater distance
+/// makes the wait after a crash longer. A smaller one makes more log records and flushes.
 pub const MARK_AHEAD_MS: i64 = 1000;
 
 /// How far the published word lies before the mark, in milliseconds.
 const EARLY_MS: i64 = MARK_AHEAD_MS / 2;
 
-/// Owner of words that were never claimed.
+/// The owner of words that were never claimed.
 pub const UNCLAIMED: u64 = 0;
 
-/// Owner of words that were given back. It differs from [`UNCLAIMED`], because a search may stop at the
-/// first words that were never claimed. Its database would be 0, which does not exist, so that they are
-/// claimed like those of any dropped database.
+/// The owner of words that were released. It differs from [`UNCLAIMED`], because a search may stop
+/// at the first words that were never claimed. Its database number is 0, which does not exist, so
+/// such words are claimed like those of any dropped database.
 pub const RELEASED: u64 = 1;
 
 /// Placeholder: no draw is allowed until the stored value has been read.
@@ -48,40 +48,41 @@ pub struct Published<const WORDS: usize> {
 /// The published marks of one database: one word for each lane.
 pub type PublishedMarks = Published<2>;
 
-// The description of `max_databases` says that each takes so much. (loom's atomics are larger.)
+// The description of `max_databases` says that each takes this much. (loom's atomics are larger.)
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<PublishedMarks>() == 64);
 
 impl<const WORDS: usize> Published<WORDS> {
-    /// Words that were never claimed.
+    /// Makes words that were never claimed.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
         let words = std::array::from_fn(|_| AtomicI64::new(NOT_LOADED));
         Self { owner: AtomicU64::new(UNCLAIMED), version: AtomicU64::new(0), words }
     }
 
-    /// The owner, [`UNCLAIMED`] or [`RELEASED`].
+    /// Returns the owner, [`UNCLAIMED`] or [`RELEASED`].
     pub fn owner(&self) -> u64 {
-        // Acquire: in `of`, after the version. Elsewhere a hint.
+        // Acquire: pairs with the exchange in `claim`. In `of`, this comes after the version.
+        // Elsewhere it is a hint.
         self.owner.load(Ordering::Acquire)
     }
 
-    /// The words as `owner` may use them, if it is the owner.
+    /// Returns the words as `owner` may use them, if it is the owner.
     pub fn of(&self, owner: u64) -> Option<View<'_, WORDS>> {
-        // Acquire: the version before the owner. If the owner is another by then, so is the version, and
-        // this view permits nothing.
+        // Acquire: pairs with the Release in `claim`, and comes before the owner. If the owner
+        // changes in between, so does the version, and this view permits nothing.
         let version = self.version.load(Ordering::Acquire);
         (self.owner() == owner).then_some(View { published: self, version })
     }
 
-    /// Claims words among `all` for `owner`: its own, those of its database, unclaimed ones, or those of a
-    /// database that is gone. Returns `None` if there are none.
+    /// Claims words among `all` for `owner`: its own, those of its database, unclaimed ones, or
+    /// those of a database that is gone. Returns `None` if there are none.
     ///
-    /// To be called with the database's lock held, so that no other session claims for this database.
+    /// Call this with the database's lock held, so that no other session claims for this database.
     /// Other databases may claim at the same time, so each owner is read once and then
     /// compare-exchanged.
     ///
-    /// An owner's high 32 bits are its database's number.
+    /// The high 32 bits of an owner are its database's number.
     pub fn claim_one(all: &[Self], owner: u64, is_gone: impl Fn(u32) -> bool) -> Option<View<'_, WORDS>> {
         let database = |owner: u64| (owner >> 32) as u32;
         let claim = |wanted: &dyn Fn(u64) -> bool| {
@@ -96,42 +97,46 @@ impl<const WORDS: usize> Published<WORDS> {
         claimed.of(owner)
     }
 
-    /// Gives the words of `owner` back, if they still belong to it: its sequence is being dropped. If that
-    /// is rolled back, they are claimed anew.
+    /// Releases the words of `owner`, if they still belong to it, when its sequence is dropped. If
+    /// the drop is rolled back, they are claimed anew.
     pub fn release(&self, owner: u64) {
-        // If another owner takes them at this moment, its words are forgotten and loaded once more.
+        // If another owner takes them at this moment, its words are forgotten, and loaded once
+        // more.
         if self.owner() == owner {
             self.claim(owner, RELEASED);
         }
     }
 
-    /// Takes over the words of `from`, which must be [`UNCLAIMED`], [`RELEASED`], or an owner for which no
-    /// session draws. Returns false if another owner took them. They never become [`UNCLAIMED`] again.
+    /// Takes over the words of `from`, which must be [`UNCLAIMED`], [`RELEASED`], or an owner for
+    /// which no session draws. Returns false if another owner took them. Words that were claimed
+    /// never become [`UNCLAIMED`] again.
     pub fn claim(&self, from: u64, to: u64) -> bool {
         if from != UNCLAIMED {
             self.forget();
         }
-        // AcqRel: after the words are forgotten, and before the version. Relaxed: a failure's value is not
-        // used.
+        // AcqRel: pairs with the load in `owner`, after the words are forgotten, and before the
+        // version. Relaxed: a failure's value is not used.
         let claimed = self.owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if claimed {
-            // Release: pairs with the load in `of`. A session that sees a word that is published later
-            // sees it too (`View::get`).
+            // Release: pairs with the load in `of`. A session that sees a word that is published
+            // later also sees this version (`View::get`).
             self.version.fetch_add(1, Ordering::Release);
         }
         claimed
     }
 
-    /// Forgets what is published: the next draw reads what the database holds.
+    /// Forgets what is published. The next draw reads what the database holds.
     pub fn forget(&self) {
         for word in &self.words {
-            // Release: nothing is handed over by it, but it must not fall behind what the caller does next.
+            // Release: hands nothing over, but the store must not fall behind what the caller does
+            // next.
             word.store(NOT_LOADED, Ordering::Release);
         }
     }
 }
 
-/// A session's view of published words: which they are, and the version under which they are its own.
+/// A session's view of published words: which they are, and the version under which they are its
+/// own.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a, const WORDS: usize> {
     published: &'a Published<WORDS>,
@@ -139,33 +144,34 @@ pub struct View<'a, const WORDS: usize> {
 }
 
 impl<'a, const WORDS: usize> View<'a, WORDS> {
-    /// The words of `published` under a [`version`](Self::version).
+    /// Makes a view of `published` under a [`version`](Self::version).
     pub fn new(published: &'a Published<WORDS>, version: u64) -> Self {
         Self { published, version }
     }
 
-    /// The version, for [`new`](Self::new).
+    /// Returns the version, for [`new`](Self::new).
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Reads a word: [`NOT_LOADED`] if the words have another owner by now.
+    /// Reads a word, or [`NOT_LOADED`] if the words have another owner by now.
     #[inline(always)]
     pub fn get(&self, word: usize) -> i64 {
-        // Acquire: pairs with the Release in `set`: what came before the word was published, comes before
-        // what follows here. And the word before the version: a word of the next owner shows its version.
+        // Acquire: pairs with the Release in `set`, so that what came before the publication comes
+        // before what follows here. The word is read before the version, so that a word of the next
+        // owner shows its version.
         let value = self.published.words[word].load(Ordering::Acquire);
         // Relaxed: ordered by the load before it.
         if self.published.version.load(Ordering::Relaxed) == self.version { value } else { NOT_LOADED }
     }
 
-    /// Publishes a word. To be called with the database's lock held.
+    /// Publishes a word. Call it with the database's lock held.
     pub fn set(&self, word: usize, value: i64) {
         // Release: pairs with the load in `get`.
         self.published.words[word].store(value, Ordering::Release);
     }
 
-    /// Forgets what is published, see [`Published::forget`].
+    /// Forgets what is published; see [`Published::forget`].
     pub fn forget(&self) {
         self.published.forget();
     }
@@ -175,31 +181,33 @@ impl<'a, const WORDS: usize> View<'a, WORDS> {
 pub type Marks<'a> = View<'a, 2>;
 
 impl Marks<'_> {
-    /// The marks themselves, for [`Limits::marks_ms`](crate::generator::Limits::marks_ms): for a draw that
-    /// is to go up to the mark.
+    /// Returns the marks themselves, for the
+    /// [`Limits::marks_ms`](crate::generator::Limits::marks_ms) of a draw that may go up to the
+    /// mark.
     pub fn limits_ms(&self) -> [i64; 2] {
         LaneName::ALL.map(|lane| self.mark_ms(lane).unwrap_or(NOT_LOADED))
     }
 
-    /// A lane's mark, or `None` if it has to be loaded.
+    /// Returns a lane's mark, or `None` if it has to be loaded.
     pub fn mark_ms(&self, lane: LaneName) -> Option<i64> {
         Some(self.limit_ms(lane)).filter(|ms| *ms != NOT_LOADED).map(|ms| ms + EARLY_MS)
     }
 
-    /// Whether a draw whose tick ends at `end_ms` should move the mark early, or has to.
+    /// Whether a draw whose tick ends at `end_ms` should move the mark early, or must move it.
     pub fn is_due(&self, lane: LaneName, end_ms: i64) -> bool {
         end_ms > self.limit_ms(lane)
     }
 
-    /// Publishes a mark that is durable. To be called with the database's lock held.
+    /// Publishes a mark that is durable. Call it with the database's lock held.
     pub fn publish(&self, lane: LaneName, mark_ms: i64) {
-        // After this, a session that reads the word also sees the mark's log record, and the lane raised to
-        // what was loaded.
+        // After this, a session that reads the word also sees the mark's log record, and the lane
+        // raised to what was loaded.
         self.set(lane as usize, mark_ms - EARLY_MS);
     }
 }
 
-/// For a draw that looks after the mark: it is refused when the mark should be moved, early or not.
+/// For a draw that looks after the mark: it is refused when the mark should be moved, whether early
+/// or not.
 impl MarkLimits for Marks<'_> {
     #[inline(always)]
     fn limit_ms(&self, lane: LaneName) -> i64 {
@@ -212,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_that_are_given_back_are_claimed_by_another_database() {
+    fn marks_that_are_released_are_claimed_by_another_database() {
         const ONE: u64 = 7 << 32 | 70;
         const OTHER: u64 = 8 << 32 | 80;
         /// Claims for one of two databases that exist, and returns the view.
@@ -224,7 +232,7 @@ mod tests {
         let all = [PublishedMarks::new()];
         let first = claim(&all, ONE).unwrap();
         assert!(claim(&all, OTHER).is_none());
-        // Only their owner gives them back.
+        // Only their owner can release them.
         all[0].release(OTHER);
         assert!(all[0].of(ONE).unwrap().mark_ms(LaneName::Primary).is_some());
         all[0].release(ONE);
@@ -235,7 +243,8 @@ mod tests {
         // A release that comes late takes nothing away.
         all[0].release(ONE);
         assert!(all[0].of(OTHER).unwrap().mark_ms(LaneName::Primary).is_some());
-        // A sequence that was dropped and exists again finds no words while another database has them.
+        // A sequence that was dropped and exists again finds no words while another database has
+        // them.
         assert!(claim(&all, ONE).is_none());
         all[0].release(OTHER);
         assert!(claim(&all, ONE).is_some());
