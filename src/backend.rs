@@ -1,8 +1,9 @@
-//! What this backend may do right now, with which settings, what time it is, and how it waits, for the clock and for locks. Knows
-//! nothing of ids.
+//! What this backend may do right now, with which settings, what time it is, and how it waits for
+//! the clock and for locks. It must know nothing of ids.
 //!
-//! On the hot path no call goes through pgrx's guarded wrappers: each sets a jump buffer, and two of them cost as much as
-//! drawing the id. The functions needed there, and at the end of every transaction, are declared directly.
+//! On the hot path no call goes through pgrx's guarded wrappers, because each sets a jump buffer,
+//! and two of them cost as much as drawing the id. The functions needed there, and at the end of
+//! every transaction, are declared directly.
 
 use std::ffi::CStr;
 
@@ -12,34 +13,37 @@ use snowflake_core::clock::Clock;
 use crate::local::Local;
 
 unsafe extern "C-unwind" {
-    /// access/xact.h: whether the transaction is in parallel mode. Reads a backend-local variable; raises nothing.
+    /// access/xact.h: whether the transaction is in parallel mode. Reads a backend-local variable;
+    /// raises nothing.
     fn IsInParallelMode() -> bool;
-    /// access/xact.h: the number of the top transaction, 0 if it has none. Reads a backend-local variable; raises nothing.
+    /// access/xact.h: the id of the top transaction, 0 if it has none. Reads a backend-local
+    /// variable; raises nothing.
     fn GetTopTransactionIdIfAny() -> pg_sys::TransactionId;
 }
 
-/// Whether this backend has seen that recovery is over. It does not come back during a backend's life.
+/// Whether this backend has seen that recovery is over. Recovery does not return during a backend's
+/// life.
 static RECOVERY_IS_OVER: Local<bool> = Local::new(false);
 
-/// Whether ids can be drawn as far as the transaction goes. A false one may only mean that nobody has looked yet: call
-/// [`require_writable`] then. Raises nothing.
+/// Whether the transaction permits ids to be drawn. False may only mean that this backend has not
+/// looked yet: then call [`require_writable`]. Raises nothing.
 #[inline]
 pub fn may_write() -> bool {
-    // SAFETY: XactReadOnly is a variable of this backend, which has one thread; it is read by value.
-    // IsInParallelMode has no preconditions inside a backend and raises nothing.
+    // SAFETY: XactReadOnly is a variable of this backend, which has one thread; it is read by
+    // value. IsInParallelMode has no preconditions inside a backend and raises nothing.
     RECOVERY_IS_OVER.get() && unsafe { !pg_sys::XactReadOnly && !IsInParallelMode() }
 }
 
-/// Whether the transaction has a number, as those have that write anything. Raises nothing.
+/// Whether the transaction has an id, as every transaction that has written does. Raises nothing.
 pub fn has_written() -> bool {
-    // SAFETY: has no preconditions inside a backend, and raises nothing.
+    // SAFETY: the function has no preconditions inside a backend, and raises nothing.
     unsafe { GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId }
 }
 
-/// Raises what `nextval` raises where no id can be drawn: 25006 in recovery and in a read-only transaction, 25000 in
-/// parallel mode. `command` names the SQL function in the message.
+/// Raises what `nextval` raises where no id can be drawn: 25006 in recovery and in a read-only
+/// transaction, 25000 in parallel mode. `command` names the SQL function in the message.
 pub fn require_writable(command: &'static CStr) {
-    // SAFETY: all may be called by any backend at any time; errors are raised through pgrx's guard.
+    // SAFETY: any backend may call these at any time. Errors are raised through pgrx's guard.
     unsafe {
         pg_sys::PreventCommandDuringRecovery(command.as_ptr());
         pg_sys::PreventCommandIfReadOnly(command.as_ptr());
@@ -49,12 +53,14 @@ pub fn require_writable(command: &'static CStr) {
     RECOVERY_IS_OVER.set(true);
 }
 
-/// Does something with settings that no user has chosen: names mean what is in `pg_catalog`, a policy that would hide rows is an
-/// error, and nothing is compiled for a query of the catalogs, which would take a hundred times as long as to run it.
+/// Runs `work` with settings that no user has chosen. Names mean what is in `pg_catalog`, and a
+/// policy that would hide rows is an error. Nothing is compiled for a query of the catalogs,
+/// because that would take a hundred times as long as the query.
 pub fn with_trusted_settings<T>(work: impl FnOnce() -> T) -> T {
     let settings = [(c"search_path", c"pg_catalog, pg_temp"), (c"row_security", c"off"), (c"jit", c"off")];
-    // SAFETY: this is how settings are changed for a while (guc.c); all exist, and take these values from anybody. Errors are
-    // raised through pgrx's guard; one that ends the work ends the transaction, or its part, which puts the settings back.
+    // SAFETY: this is how settings are changed for a while (guc.c). All of them exist, and every
+    // role may set these values. Errors are raised through pgrx's guard. An error that ends the
+    // work ends the (sub)transaction, which puts the settings back.
     let level = unsafe { pg_sys::NewGUCNestLevel() };
     for (name, value) in settings {
         // SAFETY: as above.
@@ -77,32 +83,36 @@ pub fn with_trusted_settings<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Locks tables and sequences against everybody else until the transaction ends, or gives up when `lock_timeout` is over: false.
+/// Locks tables and sequences against all other sessions until the transaction ends. Returns false
+/// if `lock_timeout` passes first.
 ///
-/// Never waits for one while it holds another: some sessions lock a table before the one that it refers to, in a statement, some
-/// after it, in a transaction, and no order would be free of deadlocks with both. So what is held is given back when another one
-/// is not free, and that one is waited for.
+/// Never waits for one relation while it holds another. Some sessions lock a table before the one
+/// that it refers to, in a statement, and some after it, in a transaction. No order would be free
+/// of deadlocks with both. So when a relation is not free, this releases the others, and waits for
+/// that one.
 pub fn lock_relations(relations: &[pg_sys::Oid]) -> bool {
     let mode = pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE;
     let begin_ms = boot_ms();
     let mut waited_for = 0;
     while let Some(relation) = relations.get(waited_for) {
-        // SAFETY: a lock is on a number, whether a relation has it or not. Errors are raised through pgrx's guard.
+        // SAFETY: a lock is on a number, whether a relation has it or not. Errors are raised
+        // through pgrx's guard.
         let is_busy =
             |n: &usize| unsafe { *n != waited_for && !pg_sys::ConditionalLockRelationOid(relations[*n], mode) };
         // SAFETY: as above.
         unsafe { pg_sys::LockRelationOid(*relation, mode) };
         let Some(busy) = (0..relations.len()).find(is_busy) else { break };
         for n in (0..busy).chain([waited_for].into_iter().filter(|n| *n > busy)) {
-            // SAFETY: as above; it was locked just now.
+            // SAFETY: as above; this call has just locked it.
             unsafe { pg_sys::UnlockRelationOid(relations[n], mode) };
         }
         waited_for = busy;
-        // Nothing is held now. A lock that is free is taken without such a look.
+        // Nothing is held now. PostgreSQL takes a free lock without a check for interrupts.
         pgrx::check_for_interrupts!();
-        // SAFETY: LockTimeout is a variable of this backend, which has one thread; it is read by value.
+        // SAFETY: LockTimeout is a variable of this backend, which has one thread; it is read by
+        // value.
         let timeout_ms = i64::from(unsafe { pg_sys::LockTimeout });
-        // PostgreSQL itself looks at each wait by itself.
+        // PostgreSQL itself applies the timeout to each wait separately.
         if timeout_ms > 0 && boot_ms() - begin_ms >= timeout_ms {
             return false;
         }
@@ -112,8 +122,9 @@ pub fn lock_relations(relations: &[pg_sys::Oid]) -> bool {
 
 /// The operating system's wall clock: about 20 ns a reading, most of it in the processor's counter.
 ///
-/// Through `gettimeofday`, as PostgreSQL's own `clock_timestamp()`: glibc binds it to the kernel's page directly, while
-/// `clock_gettime` takes another call in between. A millisecond is all that is needed.
+/// It is read through `gettimeofday`, as by PostgreSQL's own `clock_timestamp()`, because glibc
+/// binds that to the kernel's page directly. `clock_gettime` takes another call in between. A
+/// precision of a millisecond is enough.
 pub struct WallClock;
 
 impl Clock for WallClock {
@@ -122,12 +133,14 @@ impl Clock for WallClock {
         let mut now = libc::timeval { tv_sec: 0, tv_usec: 0 };
         // SAFETY: writes to `now` only, and cannot fail with a valid pointer and no time zone.
         unsafe { libc::gettimeofday(&raw mut now, std::ptr::null_mut()) };
-        // Saturating: a clock at the end of i64 is absurd, but must be refused and not end the backend (see `entry.rs`).
+        // Saturating, because even an absurd clock, at the end of i64, must be refused and not end
+        // the backend (see `entry.rs`).
         now.tv_sec.saturating_mul(1000).saturating_add(now.tv_usec / 1000)
     }
 }
 
-/// The time since boot, with the time that the machine was suspended, in milliseconds. Nobody can set it.
+/// Returns the time since boot, including the time that the machine was suspended, in milliseconds.
+/// It cannot be set.
 pub fn boot_ms() -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes to `time` only, and cannot fail for a clock that Linux has.
@@ -135,11 +148,11 @@ pub fn boot_ms() -> i64 {
     time.tv_sec.saturating_mul(1000).saturating_add(time.tv_nsec / 1_000_000)
 }
 
-/// The longest sleep before the clock is read again: a clock that steps forward must wake its waiters, and one that is
-/// ten years behind would overflow a latch's timeout.
+/// The longest sleep before the clock is read again. A clock that jumps must wake its waiters, and
+/// a clock that is ten years behind would overflow a latch's timeout.
 const LONGEST_SLEEP_MS: i64 = 1000;
 
-/// What a session that waits shows in pg_stat_activity: a name of its own, from PostgreSQL 17 on.
+/// What a waiting session shows in pg_stat_activity: a name of its own, from PostgreSQL 17 on.
 #[derive(Debug)]
 pub struct WaitEvent {
     #[cfg_attr(
@@ -147,13 +160,13 @@ pub struct WaitEvent {
         expect(dead_code, reason = "extensions have one event in common")
     )]
     name: &'static CStr,
-    /// Its number, 0 until it is asked for.
+    /// Its number, 0 until it is first needed.
     #[cfg(not(any(feature = "pg15", feature = "pg16")))]
     number: Local<u32>,
 }
 
 impl WaitEvent {
-    /// An event of that name, which is registered when this backend first waits.
+    /// Makes an event of that name, which is registered when this backend first waits.
     pub const fn new(name: &'static CStr) -> Self {
         Self {
             name,
@@ -171,8 +184,8 @@ impl WaitEvent {
     fn number(&self) -> u32 {
         match self.number.get() {
             0 => {
-                // SAFETY: a backend may call it at any time; the name is copied. It raises if there are too many events, through
-                // pgrx's guard.
+                // SAFETY: a backend may call it at any time; the name is copied. If there are too
+                // many events, it raises through pgrx's guard.
                 let number = unsafe { pg_sys::WaitEventExtensionNew(self.name.as_ptr()) };
                 self.number.set(number);
                 number
@@ -182,8 +195,8 @@ impl WaitEvent {
     }
 }
 
-/// Sleeps on the latch for `wait_ms` milliseconds, at most a second; a signal ends it. To be followed by a look for interrupts.
-/// Must be called without any lock held.
+/// Sleeps on the latch for `wait_ms` milliseconds, at most a second. A signal ends the sleep. Call
+/// it without any lock held, and check for interrupts afterwards.
 pub fn sleep(wait_ms: i64, event: &WaitEvent) {
     let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     let timeout_ms = wait_ms.clamp(1, LONGEST_SLEEP_MS);
@@ -195,11 +208,13 @@ pub fn sleep(wait_ms: i64, event: &WaitEvent) {
     }
 }
 
-/// Sleeps for a tenth of a millisecond, where a latch's millisecond would cost ids. To be followed by a look for interrupts.
+/// Sleeps for a tenth of a millisecond, where a latch's millisecond would cost ids. Check for
+/// interrupts afterwards.
 pub fn nap(event: &WaitEvent) {
     let number = event.number();
-    // SAFETY: the variable points to this backend's own word, which others only read: what PostgreSQL's inline functions
-    // pgstat_report_wait_start and _end do. The sleep has no preconditions; a signal ends it early, which is as good.
+    // SAFETY: the variable points to this backend's own word, which others only read. The writes
+    // are those of PostgreSQL's inline functions pgstat_report_wait_start and _end. The sleep has
+    // no preconditions, and a signal may end it early.
     unsafe {
         pg_sys::my_wait_event_info.write_volatile(number);
         pg_sys::pg_usleep(100);
@@ -207,16 +222,18 @@ pub fn nap(event: &WaitEvent) {
     }
 }
 
-/// This process's number.
+/// Returns this process's id.
 pub fn pid() -> i32 {
     // SAFETY: a variable of this process, read by value.
     unsafe { pg_sys::MyProcPid }
 }
 
-/// The backend's index among all that can run at once (PostgreSQL's MaxBackends), or beyond for auxiliary processes.
+/// Returns the backend's index among all that can run at once (PostgreSQL's MaxBackends). Auxiliary
+/// processes have indexes beyond.
 pub fn proc_number() -> usize {
     #[cfg(any(feature = "pg15", feature = "pg16"))]
-    // SAFETY: a process that runs SQL functions has a PGPROC, which is shared memory and outlives it.
+    // SAFETY: a process that runs SQL functions has a PGPROC, which is shared memory and outlives
+    // it.
     let number = unsafe { (*pg_sys::MyProc).pgprocno };
     #[cfg(not(any(feature = "pg15", feature = "pg16")))]
     // SAFETY: a variable of this backend, read by value.
@@ -224,13 +241,13 @@ pub fn proc_number() -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// How many backends can run at once. 0 before the postmaster has read its settings.
+/// Returns how many backends can run at once; 0 before the postmaster has read its settings.
 pub fn max_backends() -> usize {
-    // SAFETY: set once by the postmaster before it starts anything, then only read.
+    // SAFETY: the postmaster sets it once before it starts any process; then it is only read.
     usize::try_from(unsafe { pg_sys::MaxBackends }).unwrap_or(0)
 }
 
-/// Whether a transaction is under way: a statement runs, and no reload.
+/// Whether a transaction is under way: a statement runs, and not a reload.
 pub fn is_in_transaction() -> bool {
     // SAFETY: reads a variable of this process, which any process of the server may do at any time.
     unsafe { pg_sys::IsTransactionState() }
@@ -248,10 +265,11 @@ pub fn is_background_worker() -> bool {
     !unsafe { pg_sys::MyBgworkerEntry }.is_null()
 }
 
-/// Whether the backend of that number (see [`proc_number`]) is this process. Another one may have its process id by now.
+/// Whether the backend of that number (see [`proc_number`]) is the process `pid`. Another backend
+/// may have that process id by now.
 pub fn is_running(pid: i32, number: usize) -> bool {
-    // SAFETY: looks through the list of backends, under a lock that it takes and gives back. Raises nothing. What it finds is one of
-    // an array in shared memory, which outlives the backend.
+    // SAFETY: looks through the list of backends, under a lock that it takes and releases. Raises
+    // nothing. It returns an element of an array in shared memory, which outlives the backend.
     unsafe {
         let process = pg_sys::BackendPidGetProc(pid);
         if process.is_null() {

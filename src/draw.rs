@@ -1,7 +1,7 @@
 //! Drawing ids for SQL: what is checked first, the fast path, and what is counted.
 //!
-//! The loop that moves the mark, waits and refuses is the core's (`core/draw.rs`); this file is its
-//! session. While it waits it holds no lock of any kind. Each draw that is refused leaves through
+//! The core has the loop that moves the mark, waits and refuses (`core/draw.rs`); this file is its
+//! session. While it waits, it must hold no lock of any kind. Each refused draw must leave through
 //! `stats::note_refusal`, which counts it.
 
 use std::ffi::CStr;
@@ -26,7 +26,7 @@ use crate::slot::Slot;
 use crate::stats;
 use crate::waiting::Request;
 
-/// Where ids are drawn from and counted, found and checked once per call.
+/// Where ids are drawn from and counted. It is found and checked once per call.
 #[derive(Clone, Copy)]
 struct Source {
     generator: &'static Generator,
@@ -34,17 +34,19 @@ struct Source {
 }
 
 impl Source {
-    /// Checks what can be checked before the first draw. `command` names the SQL function in messages.
+    /// Checks what can be checked before the first draw. `command` names the SQL function in
+    /// messages.
     fn find(command: &'static CStr) -> Result<Self, Error> {
         let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
-        // Before all that may refuse the draw, which is counted there.
+        // The slot comes before all that may refuse the draw, because refusals are counted in it.
         let slot = shmem::claim_slot()?;
         drawing::current()?;
         backend::require_writable(command);
         Ok(Self { generator, slot })
     }
 
-    /// The same, if all has been found and checked before. Raises nothing.
+    /// Returns what [`find`](Self::find) does, if all of it was found and checked before. Raises
+    /// nothing.
     #[inline(always)]
     fn known() -> Option<Self> {
         let (generator, slot) = (shmem::generator()?, shmem::slot()?);
@@ -107,7 +109,7 @@ impl draw::Session for Session {
         if matches!(result, Err(Error::BehindMark { .. })) {
             self.request.note_step_back();
         }
-        stats::look_at_the_end(drawing.layout());
+        stats::warn_in_the_last_year(drawing.layout());
         result
     }
 
@@ -137,10 +139,9 @@ impl draw::Session for Session {
 /// Draws one id.
 ///
 /// # Errors
-/// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::ClockBeforeEpoch`], [`Error::TimeUsedUp`], [`Error::Rollback`], and
-/// those of
-/// [`Mark::make_way`](snowflake_core::mark::Mark::make_way), as [`Error`] words them.
-/// What `nextval` refuses, PostgreSQL raises itself.
+/// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::ClockBeforeEpoch`], [`Error::TimeUsedUp`],
+/// [`Error::Rollback`], and those of [`Mark::make_way`](snowflake_core::mark::Mark::make_way), as
+/// [`Error`] words them. PostgreSQL itself raises what `nextval` refuses.
 pub fn one() -> Result<i64, Error> {
     let draw = || {
         let source = Source::find(c"snowflake_next()")?;
@@ -149,11 +150,11 @@ pub fn one() -> Result<i64, Error> {
     draw().inspect_err(stats::note_refusal)
 }
 
-/// Draws and discards one id, uncounted, and returns the least id that this server can draw from now
-/// on, for `command`.
+/// Draws and discards one id, uncounted, and returns the least id that this server can draw from
+/// now on. `command` names the SQL function in messages.
 ///
 /// # Errors
-/// As [`one`].
+/// As for [`one`].
 pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
     let draw = || {
         let run = Source::find(command)?.draw(1)?;
@@ -164,14 +165,15 @@ pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
     if !drawing.identity().has_backup() {
         return Ok(next);
     }
-    // The other lane may be behind this one by what has been borrowed, though not behind the clock.
+    // The other lane may be behind this one by what was borrowed, but not behind the clock.
     let tick = u64::try_from(layout.tick_at(WallClock.now_ms())).unwrap_or(0);
     let start = Instant { ms: layout.start_of_ms(tick), later: false };
     Ok(next.min(layout.last_id_before(start) + 1))
 }
 
-/// Draws one id if that takes no waiting, raises nothing and is not the session's first. Panics only if an invariant of
-/// the core is broken; nothing then stands between the panic and an abort, so that no wrong id gets out.
+/// Draws one id if that takes no waiting, raises nothing and is not the session's first. Panics
+/// only if an invariant of the core is broken. Such a panic ends in an abort, so that no wrong id
+/// gets out.
 #[inline(always)]
 pub fn one_at_once() -> Option<i64> {
     let (source, marks) = (Source::known()?, mark::known()?);
@@ -181,10 +183,10 @@ pub fn one_at_once() -> Option<i64> {
     })
 }
 
-/// Draws `count` ids as they are asked for, in runs.
+/// Draws `count` ids in runs, as the iterator asks for them.
 ///
 /// # Errors
-/// As [`one`], and [`Error::NegativeCount`]; the iterator's items likewise.
+/// As for [`one`], and [`Error::NegativeCount`]; the iterator's items likewise.
 pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Error> {
     let source = Source::find(c"snowflake_batch()").inspect_err(stats::note_refusal)?;
     let longest = longest_run(drawing::current()?.layout());
@@ -209,7 +211,7 @@ pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Err
     }))
 }
 
-/// The last id drawn in this session.
+/// Returns the last id drawn in this session.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NothingDrawn`].
@@ -219,7 +221,8 @@ pub fn last() -> Result<i64, Error> {
     shmem::slot().and_then(Slot::last_id).filter(is_known).ok_or(Error::NothingDrawn)
 }
 
-/// The id that [`forget_last`] has made this session forget; -1 if there is none. No id that it draws later is the same.
+/// The id that [`forget_last`] has made this session forget; -1 if there is none. The session never
+/// draws that id again.
 static FORGOTTEN: Local<i64> = Local::new(-1);
 
 /// Makes the session forget its last id, until it draws another one. Raises nothing.
@@ -229,18 +232,19 @@ pub fn forget_last() {
     }
 }
 
-/// Draws no id at or below `id` any more in this database; with `force`, even if `id` is far ahead of the clock.
+/// Ensures that this database draws no id at or below `id` from now on; with `force`, even if `id`
+/// is far ahead of the clock.
 ///
 /// # Errors
-/// [`Error::NotPreloaded`], [`Error::Id`], [`Error::FarAhead`], [`Error::OtherLayout`], and those of a
-/// database without the extension.
+/// [`Error::NotPreloaded`], [`Error::Id`], [`Error::FarAhead`], [`Error::OtherLayout`], and those
+/// of a database without the extension.
 pub fn advance(id: i64, force: bool) -> Result<(), Error> {
     let layout = writable_layout(c"snowflake_advance()")?;
     let end_ms = layout.created_at_ms(id)? + layout.unit().ms();
     mark::of(layout, &Request::new())?.advance(layout, &mark::terms(), end_ms, force)
 }
 
-/// Takes the running layout for the database's.
+/// Makes the running layout the database's.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NoExtension`].
@@ -249,7 +253,7 @@ pub fn accept_layout() -> Result<(), Error> {
     mark::of(layout, &Request::new())?.accept_layout(layout)
 }
 
-/// Counts nothing as drawn any more in this database.
+/// Stores that nothing was drawn in this database.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::MarkInUse`], [`Error::SameNumber`],
@@ -259,11 +263,12 @@ pub fn reset_mark() -> Result<(), Error> {
     mark::of(layout, &Request::new())?.reset(&drawing::current()?)
 }
 
-/// The running layout, where something may be written.
+/// Returns the running layout, where something may be written. `command` names the SQL function in
+/// messages.
 fn writable_layout(command: &'static CStr) -> Result<&'static Layout, Error> {
     let layout = drawing::layout().ok_or(Error::NotPreloaded)?;
     backend::require_writable(command);
-    // For the statistics.
+    // The statistics need a slot.
     shmem::claim_slot()?;
     Ok(layout)
 }

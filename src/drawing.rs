@@ -1,8 +1,8 @@
-//! What this server draws with, layout and numbers, and where they come from: the settings. The one
-//! owner of both.
+//! What this server draws with: the layout and the numbers, which come from the settings. This file
+//! is the only owner of both.
 //!
-//! Other files get a [`Drawing`] by value or lend it for the length of a call, and keep none, so that a
-//! number can change while the server runs.
+//! Other files get a [`Drawing`] by value, or borrow it for the length of a call. They must not
+//! keep it, so that a number can change while the server runs.
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ use crate::error::{Error, Reportable, known_as};
 use crate::guc;
 use crate::values::{NOT_SET, Values};
 
-/// What the settings have said at server start. The layout stays.
+/// What the settings said at server start. The layout never changes.
 #[derive(Debug)]
 struct Running {
     layout: Layout,
@@ -42,7 +42,7 @@ pub struct Numbers {
 /// Set at server start, and inherited by every backend.
 static RUNNING: OnceLock<Running> = OnceLock::new();
 
-/// Takes the settings, which are defined by now, and says what ids this server will draw.
+/// Takes the settings, which are defined by now, and logs what ids this server will draw.
 pub fn init() {
     let values = guc::running();
     let Some(layout) = values.layout else { return };
@@ -80,34 +80,36 @@ pub fn current() -> Result<Drawing, Error> {
     RUNNING.get().ok_or(Error::NotPreloaded)?.drawing.map_err(Error::NotSet)
 }
 
-/// Lends what ids are drawn with, or returns `None` where [`current`] has an error. By reference, so that
-/// the fast path copies nothing.
+/// Lends `work` what ids are drawn with, or returns `None` where [`current`] has an error. It lends
+/// a reference, so that the fast path copies nothing.
 #[inline(always)]
 pub fn with<T>(work: impl FnOnce(&Drawing) -> Option<T>) -> Option<T> {
     work(RUNNING.get()?.drawing.as_ref().ok()?)
 }
 
-/// The layout of new ids, and of decoding without an argument; `None` if the library was not preloaded.
+/// Returns the layout of new ids, and of decoding without an argument; `None` if the library was
+/// not preloaded.
 #[inline]
 pub fn layout() -> Option<&'static Layout> {
     RUNNING.get().map(|running| &running.layout)
 }
 
-/// The layout as a `layout` argument (its built-in name, or its line), and this server's numbers; `None`
-/// if the library was not preloaded.
+/// Returns the layout as a `layout` argument (its built-in name, or its line), and this server's
+/// numbers; `None` if the library was not preloaded.
 pub fn shown() -> Option<(&'static str, Numbers)> {
     RUNNING.get().map(|running| (running.layout_text.as_str(), running.numbers))
 }
 
-/// The largest worker number that this server may have, or `None` for a layout without a worker field.
+/// Returns the largest worker number that this server may have, or `None` for a layout without a
+/// worker field.
 pub fn max_worker_id(layout: &Layout) -> Option<i32> {
     layout.max_of(Field::Worker)?;
     let backup = RUNNING.get().is_some() && guc::running().backup_worker;
     Identity::worker_numbers(layout, backup).ok().map(|numbers| (numbers - 1) as i32)
 }
 
-/// Says at server start, on standbys too, what ids this server will draw: readiness for a failover must
-/// show before it.
+/// Logs at server start, on standbys too, what ids this server will draw, because readiness for a
+/// failover must show before it.
 fn announce(running: &Running, values: &Values) {
     let Running { layout, drawing, .. } = running;
     let name = layout.built_in_name().unwrap_or("custom");
@@ -135,8 +137,7 @@ fn announce(running: &Running, values: &Values) {
     } else if let Some(message) = last_year(layout) {
         warning!("{message}");
     }
-    // By which names the libraries are called is a matter of files; PostgreSQL loads them from the first
-    // to the last.
+    // A library is named by its file. PostgreSQL loads the libraries from the first to the last.
     let libraries = configuration::preloaded_libraries();
     let position = |library: &str| libraries.iter().position(|name| name == library);
     if let (Some(ours), Some(citus)) = (position("snowflake_id"), position("citus"))
@@ -146,7 +147,7 @@ fn announce(running: &Running, values: &Values) {
     }
 }
 
-/// What to say in the last year of a layout's time.
+/// Returns the warning for the last year of a layout's time.
 pub fn last_year(layout: &Layout) -> Option<String> {
     const YEAR_MS: i64 = 365 * 86_400_000;
     let end_ms = layout.last_instant_ms();

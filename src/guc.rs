@@ -1,16 +1,14 @@
 //! The settings, and how a wrong one stops the start.
 //!
-//! PostgreSQL only warns about a wrong value of a custom setting in the configuration file, and takes the default: a typo
-//! would draw ids of another layout, or another server's. So each setting, once defined, is offered the file's value a
-//! second time, with FATAL as the level of what it refuses, and the place of the value as CONTEXT. A name with our prefix that is
-//! none of ours is FATAL too.
+//! PostgreSQL only warns about a wrong value of a custom setting, and takes the default. A typo
+//! would then draw ids of another layout, or another server's. So `define` offers each setting its
+//! given value again, and a refusal is FATAL. An unknown name with this prefix is FATAL too. The
+//! order is layout, backup_worker, then the numbers, because each check uses the earlier values.
 //!
-//! Settings are defined in the order in which their checks build on each other: layout, backup_worker, then the numbers.
-//! At a reload the same checks refuse, by the values that the others will have at the next start (`values.rs`), and the server
-//! lives on. A check hook that panicked there would take the postmaster down: hooks catch everything. ALTER SYSTEM is looked at
-//! before it runs (`utility.rs`): a hook for a number is not told what was rounded, and none is called for RESET.
-//!
-//! **Without preload** a session may define only what it may change, so only `layout` is defined, for decoding.
+//! A reload runs the same checks against the values of the next start (`values.rs`). A check hook
+//! must never panic there, because that would take the postmaster down. ALTER SYSTEM is checked
+//! before it runs (`utility.rs`), because hooks see neither rounding nor RESET. **Without preload**
+//! a session may define only what it may change, so only `layout` is defined, for decoding.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::catch_unwind;
@@ -41,17 +39,18 @@ pub enum OnRollback {
     Wait,
 }
 
-/// An hour. More would only put ids further into the future than anybody would look for them.
+/// An hour. A longer borrow would put ids further into the future than any reader would look for
+/// them.
 const LONGEST_BORROW_MS: i32 = 3_600_000;
 
 const DAY_MS: i32 = 86_400_000;
 
-/// 4 MB of shared memory.
+/// The most databases. Their marks take 4 MB of shared memory.
 const MOST_DATABASES: i32 = 65_536;
 
 const LAYOUT_NAME: &CStr = Setting::Layout.name();
 
-/// What all our settings begin with.
+/// The prefix of all settings of this extension.
 const PREFIX: &str = "snowflake_id.";
 
 static LAYOUT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(DEFAULT_LAYOUT));
@@ -64,30 +63,32 @@ static MAX_CLOCK_JUMP: GucSetting<i32> = GucSetting::<i32>::new(DAY_MS);
 static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(128);
 static ENABLE_TIME_PUSHDOWN: GucSetting<bool> = GucSetting::<bool>::new(true);
 
-/// The value of `MAX_BORROW`, for the hot path: its `get()` also checks that the thread is PostgreSQL's.
+/// The value of `MAX_BORROW` for the hot path, because `MAX_BORROW.get()` also checks that the
+/// thread is PostgreSQL's.
 static MAX_BORROW_MS: Local<i32> = Local::new(100);
 
-/// The layout that this server runs with: set when `layout` is defined at server start, and used by the later checks.
+/// The layout that this server runs with. Set when `layout` is defined at server start, and used by
+/// later checks.
 static RUNNING_LAYOUT: Local<Option<Layout>> = Local::new(None);
 
-/// Whether all settings are defined, as they are from the end of `init` at server start.
+/// Whether all settings are defined. True from the end of `init` at server start.
 static ALL_DEFINED: Local<bool> = Local::new(false);
 
-/// The settings that the server's command line gives.
+/// The settings that are given on the server's command line.
 static OF_COMMAND_LINE: OnceLock<Vec<Setting>> = OnceLock::new();
 
-/// The farthest that the clock may jump ahead, in milliseconds; 0 for any distance.
+/// Returns the farthest that the clock may jump, in milliseconds; 0 for any distance.
 pub fn max_clock_jump_ms() -> i64 {
     MAX_CLOCK_JUMP.get().into()
 }
 
-/// How far ids may run ahead of the clock, in milliseconds.
+/// Returns how far ids may run ahead of the clock, in milliseconds.
 #[inline]
 pub fn max_borrow_ms() -> i64 {
     MAX_BORROW_MS.get().into()
 }
 
-/// How many databases can draw ids. Fixed at server start.
+/// Returns how many databases can draw ids. Fixed at server start.
 pub fn max_databases() -> usize {
     usize::try_from(MAX_DATABASES.get()).unwrap_or(0)
 }
@@ -97,23 +98,25 @@ pub fn enable_time_pushdown() -> bool {
     ENABLE_TIME_PUSHDOWN.get()
 }
 
-/// What to do after a rollback.
+/// Returns what to do after a rollback.
 pub fn on_rollback() -> OnRollback {
     ON_ROLLBACK.get()
 }
 
-/// How often PostgreSQL has accepted a value for `layout` in this process: once for the default, when it is defined.
+/// How often PostgreSQL has accepted a value for `layout` in this process. The default counts once,
+/// when the setting is defined.
 static ACCEPTED_LAYOUTS: Local<u32> = Local::new(0);
 
-/// Where the library is not preloaded: the value that `layout` had before it was defined.
+/// Without preload, the value that `layout` had before it was defined.
 static GIVEN_LAYOUT: OnceLock<String> = OnceLock::new();
 
-/// The layout's text, where the library is not preloaded.
+/// Returns the layout's text, without preload.
 ///
 /// # Errors
-/// [`Error::LayoutRefused`] if there was a value, but PostgreSQL accepted none: it has warned and taken the default, and to
-/// decode by that would be wrong without a word. Either the configuration file's value is no layout, or a role's,
-/// database's or client's is on top of it, which may not set it, and the file's is lost. A reload may mend it.
+/// [`Error::LayoutRefused`] if there was a value, but PostgreSQL accepted none. It has then warned
+/// and taken the default, and decoding by that would be silently wrong. Either the
+/// configuration file's value is not a layout, or a role, database or client has set one on top of
+/// it. They may not, and the file's value is then lost. A reload may fix it.
 pub fn layout_text_without_preload() -> Result<String, Error> {
     match GIVEN_LAYOUT.get() {
         Some(given) if ACCEPTED_LAYOUTS.get() <= 1 => {
@@ -139,7 +142,7 @@ pub fn init() {
     OF_COMMAND_LINE.get_or_init(|| configuration::unknown().into_iter().filter_map(of_command_line).collect());
 
     define(LAYOUT_NAME, || define_layout(GucContext::Postmaster));
-    // Valid: define() has just ended the start of a server with another.
+    // Valid: `define` would have ended the start with any other text.
     let text = LAYOUT.get().unwrap_or_default();
     let layout = Layout::parse(&text.to_string_lossy()).expect("the check hook accepts layouts only");
     RUNNING_LAYOUT.set(Some(layout));
@@ -242,8 +245,8 @@ pub fn init() {
             GucFlags::EXPLAIN,
         );
     });
-    look_at_unknown_names();
-    // SAFETY: a call into PostgreSQL's postmaster, which has one thread; the text is copied.
+    check_unknown_names();
+    // SAFETY: runs in the postmaster, which has one thread. PostgreSQL copies the text.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"snowflake_id".as_ptr()) };
     ALL_DEFINED.set(true);
 }
@@ -293,7 +296,8 @@ fn define_number(
     });
 }
 
-/// What the configuration file or the command line gave for a setting that is not defined yet.
+/// Returns what the configuration file or the command line gave for a setting that is not defined
+/// yet.
 fn given(name: &CStr) -> Option<CString> {
     // SAFETY: the postmaster, or a session, reads its own settings; the text is copied at once.
     unsafe {
@@ -302,7 +306,8 @@ fn given(name: &CStr) -> Option<CString> {
     }
 }
 
-/// Defines a setting; a value given for it that it refuses is FATAL, in PostgreSQL's words or the check hook's.
+/// Defines a setting. A given value that it refuses is FATAL, in PostgreSQL's words or the check
+/// hook's.
 fn define(name: &'static CStr, define: impl FnOnce()) {
     let unknown = configuration::unknown();
     let given = unknown.into_iter().find(|given| given.name.as_bytes().eq_ignore_ascii_case(name.to_bytes()));
@@ -312,8 +317,8 @@ fn define(name: &'static CStr, define: impl FnOnce()) {
         if Setting::named(&name.to_string_lossy()).is_some_and(Setting::is_number) && is_rounded(&value) {
             not_whole(name, &value).report().report(PgLogLevel::FATAL);
         }
-        // SAFETY: a call into PostgreSQL's postmaster, which has one thread. changeVal = false: only checks. FATAL ends
-        // this process without unwinding.
+        // SAFETY: runs in the postmaster, which has one thread. changeVal = false only checks.
+        // FATAL ends this process without unwinding.
         unsafe {
             pg_sys::set_config_option(
                 name.as_ptr(),
@@ -329,9 +334,11 @@ fn define(name: &'static CStr, define: impl FnOnce()) {
     });
 }
 
-/// Defines a setting without PostgreSQL's WARNING for a value that it refuses: that one is FATAL, and reported then.
+/// Defines a setting without PostgreSQL's WARNING for a value that it refuses, because that is
+/// reported as FATAL afterwards.
 fn silently(define: impl FnOnce()) {
-    // SAFETY: a setting of the postmaster, which has one thread. What is defined raises FATAL or nothing.
+    // SAFETY: a setting of the postmaster, which has one thread. The definition raises FATAL or
+    // nothing.
     unsafe {
         let level = pg_sys::log_min_messages;
         pg_sys::log_min_messages = PgLogLevel::ERROR as c_int;
@@ -345,10 +352,10 @@ fn not_whole(name: &CStr, value: &CStr) -> Error {
     Error::NotWhole { setting, text }
 }
 
-/// Ends the start if a value was given for a name with our prefix that is no setting: a typo in a name is as bad as one
-/// in a value, and PostgreSQL only warns. Warns of a name of ours with another prefix, of which nothing else would tell: if it is
-/// like ours, since other libraries have their own.
-fn look_at_unknown_names() {
+/// Ends the start if a value was given for an unknown name with this prefix, because a typo in a
+/// name is as bad as one in a value. PostgreSQL only warns. Warns of a known name with a similar
+/// prefix, because nothing else would. Other prefixes belong to other libraries.
+fn check_unknown_names() {
     let known = configuration::known(PREFIX);
     for Given { name, place, .. } in configuration::unknown() {
         let Some((prefix, last)) = name.split_once('.') else { continue };
@@ -380,8 +387,8 @@ impl<E: Into<Error>> From<E> for Refused {
     }
 }
 
-/// Runs a check; tells PostgreSQL why a value is refused. Never unwinds into PostgreSQL: during a reload that would take
-/// the postmaster down.
+/// Runs a check, and tells PostgreSQL why a value is refused. Never unwinds into PostgreSQL,
+/// because during a reload that would take the postmaster down.
 fn checked(setting: Setting, check: impl FnOnce() -> Result<(), Refused> + std::panic::UnwindSafe) -> bool {
     catch_unwind(move || match check() {
         Ok(()) => true,
@@ -393,12 +400,13 @@ fn checked(setting: Setting, check: impl FnOnce() -> Result<(), Refused> + std::
     .unwrap_or(false)
 }
 
-/// The DETAIL of a refused value.
+/// Returns the DETAIL of a refused value.
 fn detail(setting: Setting) -> String {
     format!("The value is invalid for parameter \"{}\".", setting.name().to_string_lossy())
 }
 
-/// Sets what PostgreSQL reports for a refused value: our message, the setting in the DETAIL, and a HINT.
+/// Sets what PostgreSQL reports for a refused value: the message, the setting in the DETAIL, and a
+/// HINT.
 fn explain(setting: Setting, refused: Refused) {
     let copy = |text: String| {
         CString::new(text).map_or(ptr::null_mut(), |text| {
@@ -414,7 +422,7 @@ fn explain(setting: Setting, refused: Refused) {
     }
 }
 
-/// The values of the running server, or, at the start, of what is defined already.
+/// Returns the values of the running server, or, at the start, of what is defined already.
 pub fn running() -> Values {
     Values {
         layout: RUNNING_LAYOUT.get(),
@@ -428,8 +436,9 @@ fn next_start() -> Option<Next> {
     Next::read(running(), OF_COMMAND_LINE.get().map(Vec::as_slice).unwrap_or_default())
 }
 
-/// Checks a new value of a setting against the others: at the start, those that are defined already; later, those of the next start.
-/// Called in every process at each reload, so nothing is read for a value that stays what it is.
+/// Checks a new value of a setting against the others: at the start, against those that are defined
+/// already; later, against those of the next start. Every process calls it at each reload, so
+/// nothing is read for a value that does not change.
 fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), Refused> {
     let running = running();
     let mut values = running;
@@ -446,7 +455,7 @@ fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), Re
     if let Some(Given { value, .. }) =
         next.as_ref().and_then(|next| next.given(setting)).filter(|_| setting.is_number())
         && is_rounded(value)
-        // ALTER SYSTEM brings a value of its own, which was looked at before, and may be the one that mends the file's.
+        // ALTER SYSTEM has a value of its own, which was checked before and may fix the file's.
         && !backend::is_in_transaction()
     {
         let mut rounded = running;
@@ -462,12 +471,12 @@ fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), Re
     }
     let mut values = next.as_ref().map_or(running, Next::values);
     change(&mut values);
-    // Another one that changes, too, is checked by itself.
+    // Another setting that changes too is checked separately.
     let is_new = |other: &Setting| *other != setting && values.differs(&running, *other);
     check_all(setting.concerns().iter().filter(|other| !is_new(other)), setting, &values, next.as_ref())
 }
 
-/// Checks the values of settings that have to go with a new value of `changed`.
+/// Checks the values of settings that have to fit a new value of `changed`.
 fn check_all<'a>(
     mut settings: impl Iterator<Item = &'a Setting>,
     changed: Setting,
@@ -486,7 +495,7 @@ fn check_all<'a>(
     })
 }
 
-/// Which layout it is that a value does not go with.
+/// Describes the layout that a value does not fit.
 fn layout_of(values: &Values, error: &IdError) -> String {
     let is_halved = values.backup_worker && matches!(error, IdError::Part { field: Field::Worker, .. });
     let half = if is_halved {
@@ -526,15 +535,17 @@ fn place_of(setting: Setting, next: Option<&Next>) -> String {
     next.and_then(|next| next.place(setting)).map(|place| format!(" ({place})")).unwrap_or_default()
 }
 
-/// Raises an error for an ALTER SYSTEM with which the next start would fail, or would take another number than the one written.
-/// What the caller may not do is left to PostgreSQL, and so is a value that is wrong by itself.
+/// Raises an error for an ALTER SYSTEM after which the next start would fail, or would take another
+/// number than the one written. PostgreSQL itself refuses what the caller may not do, and a value
+/// that is wrong by itself.
 ///
 /// # Safety
-/// A statement that is about to run.
+/// `statement` is about to run.
 #[pg_guard]
 pub unsafe extern "C-unwind" fn check_alter_system(statement: *mut pg_sys::AlterSystemStmt) {
     use pg_sys::VariableSetKind::{VAR_RESET_ALL, VAR_SET_VALUE};
-    // SAFETY: the caller's; it has a name unless it concerns all settings. Errors are raised through pgrx's guard.
+    // SAFETY: the caller's; the statement has a name unless it concerns all settings. Errors are
+    // raised through pgrx's guard.
     let (setting, value) = unsafe {
         let set = (*statement).setstmt;
         let concerns_all = (*set).kind == VAR_RESET_ALL;
@@ -568,7 +579,8 @@ fn check_written(setting: Setting, value: &CStr) -> Result<(), Refused> {
     check_all(setting.concerns().iter(), setting, &next.values(), Some(&next))
 }
 
-/// Checks what is left when ALTER SYSTEM has removed a value, or all. What would fail anyway is no reason to keep one.
+/// Checks what is left when ALTER SYSTEM has removed a value, or all. A setting that is wrong
+/// before the removal does not prevent it.
 fn check_removed(setting: Option<Setting>) -> Result<(), Refused> {
     let Some(next) = next_start() else { return Ok(()) };
     let before = next.values();
@@ -582,12 +594,14 @@ fn check_removed(setting: Option<Setting>) -> Result<(), Refused> {
     })
 }
 
-/// Whether PostgreSQL lets the caller change a setting, or all for a null, in the configuration file.
+/// Whether PostgreSQL lets the caller change a setting in the configuration file; all settings if
+/// `name` is null.
 ///
 /// # Safety
-/// A text or null.
+/// `name` is a text or null.
 unsafe fn may_alter_system(name: *const c_char) -> bool {
-    // SAFETY: the caller's; look up rows of catalogs in a transaction. Errors are raised through pgrx's guard.
+    // SAFETY: the caller's; the calls look up rows of catalogs in a transaction. Errors are raised
+    // through pgrx's guard.
     unsafe {
         let mode = pg_sys::ACL_ALTER_SYSTEM as pg_sys::AclMode;
         let is_permitted = pg_sys::AclResult::ACLCHECK_OK;
@@ -602,9 +616,9 @@ unsafe extern "C-unwind" fn assign_layout(_value: *const c_char, _extra: *mut c_
 
 unsafe extern "C-unwind" fn assign_max_borrow(value: c_int, _extra: *mut c_void) {
     let before = MAX_BORROW_MS.replace(value);
-    // At a reload, and once: not in each backend.
+    // Logged once at a reload, not in each backend.
     if value < before && ALL_DEFINED.get() && backend::is_postmaster() {
-        // Nothing may unwind into PostgreSQL here; a line in the log that is lost does no harm.
+        // Nothing may unwind into PostgreSQL here. A line that is lost from the log does no harm.
         let _ = catch_unwind(|| {
             log!(
                 "snowflake_id: \"snowflake_id.max_borrow\" was lowered from {before} ms to {value} ms; running \

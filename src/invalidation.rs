@@ -1,10 +1,11 @@
-//! What makes wrong what is known of a database's marks: objects that are made and dropped, dumps that
+//! What invalidates the known marks of a database: objects that are created or dropped, dumps that
 //! are restored, transactions that are rolled back.
 //!
-//! Published marks are forgotten or given back by the session that drops their sequence or database, and
-//! rechecked by the session that has set a sequence, before it commits. What a session has made itself
-//! it forgets when that is rolled back. The hooks and callbacks here are plain: no guard, no destructor,
-//! because an ERROR may pass them; for these PostgreSQL has as many places as are asked for.
+//! The session that drops a sequence or a database forgets or releases its published marks. The
+//! session that has set a sequence rechecks the marks before it commits. When a rollback removes a
+//! sequence, the session that created it forgets its marks. The hooks and callbacks here must stay
+//! plain, with no guard and no destructor, because an ERROR may pass them. PostgreSQL does not
+//! limit their number.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -25,21 +26,22 @@ use crate::sequence::Sequence;
 use crate::shmem;
 use crate::waiting::Request;
 
-/// Whether this transaction has called `setval`, perhaps for one of our sequences, as a restored dump
-/// does.
+/// Whether this transaction has called `setval`, perhaps for a sequence of this extension, as a
+/// restored dump does.
 static CALLS_SETVAL: Local<bool> = Local::new(false);
 
-/// Whether this transaction has made or dropped a relation, perhaps one of our sequences.
+/// Whether this transaction has created or dropped a relation, perhaps a sequence of this
+/// extension.
 static MAKES_RELATIONS: Local<bool> = Local::new(false);
 
-/// The hook that was there before ours.
+/// The hook that was installed before this one.
 static PREVIOUS_OBJECT_ACCESS: Local<pg_sys::object_access_hook_type> = Local::new(None);
 
-/// Asks PostgreSQL to tell when transactions end, and when objects are made, dropped and called. (For these PostgreSQL has as
-/// many places as are asked for.)
+/// Asks PostgreSQL to report when transactions end, and when objects are created, dropped and
+/// called. (PostgreSQL does not limit the number of such callbacks.)
 pub fn init() {
-    // SAFETY: the postmaster, or a session, has one thread; this is how PostgreSQL registers callbacks and chains hooks. Once,
-    // since a library is initialized once per process.
+    // SAFETY: the postmaster, or a session, has one thread. This is how PostgreSQL registers
+    // callbacks and chains hooks. It runs once, because a library is initialized once per process.
     unsafe {
         pg_sys::RegisterXactCallback(Some(transaction_ends), ptr::null_mut());
         pg_sys::RegisterSubXactCallback(Some(part_of_transaction_ends), ptr::null_mut());
@@ -50,8 +52,9 @@ pub fn init() {
     }
 }
 
-/// Called when an object is made or dropped, and for each function in an expression that is about to be executed. Plain: no guard,
-/// no destructor, since the previous hook may raise.
+/// Called when an object is created or dropped, and for each function in an expression that is
+/// about to be executed. Plain, with no guard and no destructor, because the previous hook may
+/// raise.
 unsafe extern "C-unwind" fn object_accessed(
     access: pg_sys::ObjectAccessType::Type,
     class: pg_sys::Oid,
@@ -59,7 +62,8 @@ unsafe extern "C-unwind" fn object_accessed(
     sub_object: c_int,
     argument: *mut c_void,
 ) {
-    // SAFETY: the previous hook is called as it would have been; MyDatabaseId is a variable of this backend, read by value.
+    // SAFETY: the previous hook is called as it would have been; MyDatabaseId is a variable of this
+    // backend, read by value.
     unsafe {
         if let Some(previous) = PREVIOUS_OBJECT_ACCESS.get() {
             previous(access, class, object, sub_object, argument);
@@ -75,8 +79,8 @@ unsafe extern "C-unwind" fn object_accessed(
         if !made_or_dropped || sub_object != 0 {
             return;
         }
-        // A number may be given again, and to a database even on purpose: what is published must not outlive either end.
-        // And a database without the extension needs no place.
+        // A number may be given again, to a database even on purpose, so what is published must not
+        // outlive a creation or a drop. A database without the extension needs no place.
         if class == pg_sys::DatabaseRelationId {
             let database = u64::from(object.to_u32());
             shmem::marks_in_use().filter(|marks| marks.owner() >> 32 == database).for_each(Published::forget);
@@ -88,12 +92,12 @@ unsafe extern "C-unwind" fn object_accessed(
     }
 }
 
-/// Called at every end of a transaction. Cheap for those that have set no sequence.
+/// Called at every end of a transaction. Cheap for a transaction that has set no sequence.
 unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: *mut c_void) {
     use pg_sys::XactEvent::{XACT_EVENT_COMMIT, XACT_EVENT_PRE_COMMIT, XACT_EVENT_PRE_PREPARE};
     if event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE {
         if event != XACT_EVENT_COMMIT {
-            // After PREPARE TRANSACTION, too, this session sees nothing any more of what it has made.
+            // After PREPARE TRANSACTION too, this session no longer sees what it has created.
             forget_what_was_made();
         }
         mark::end_transaction();
@@ -101,7 +105,8 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
         MAKES_RELATIONS.set(false);
         return;
     }
-    // A background worker may set sequences without a call in SQL: pglogical's does, when it replicates them.
+    // A background worker may set sequences without a call in SQL, as pglogical's does when it
+    // replicates them.
     let may_have_set = CALLS_SETVAL.get() || backend::is_background_worker();
     // SAFETY: a variable of this backend, read by value.
     let database = unsafe { pg_sys::MyDatabaseId };
@@ -110,7 +115,7 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
     }
 }
 
-/// Called at every end of a part of a transaction, such as a savepoint's.
+/// Called at every end of a subtransaction, such as a savepoint's.
 unsafe extern "C-unwind" fn part_of_transaction_ends(
     event: pg_sys::SubXactEvent::Type,
     _part: pg_sys::SubTransactionId,
@@ -122,14 +127,16 @@ unsafe extern "C-unwind" fn part_of_transaction_ends(
     }
 }
 
-/// The marks of a sequence that this transaction has made, and that is gone with it, must not be drawn by.
+/// Forgets the marks of a sequence that this transaction has created, because no id may be drawn by
+/// them when the sequence is gone.
 fn forget_what_was_made() {
     if MAKES_RELATIONS.get() {
         mark::forget_known();
     }
 }
 
-/// Notices that this transaction has set the sequences itself: it has restored a dump. Guarded, since it may raise.
+/// Notices that this transaction has set the sequences itself, which means that it has restored a
+/// dump. Guarded, because it may raise.
 #[pg_guard]
 extern "C-unwind" fn recheck() {
     let (Some(sequences), Some(layout)) = (members::find(), drawing::layout()) else { return };

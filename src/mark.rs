@@ -1,9 +1,9 @@
-//! The mark in PostgreSQL: a [`Database`] for the protocol, which is in `core/mark.rs` with the reasons why
-//! no id comes twice after a crash, a failover or a restore.
+//! The mark in PostgreSQL: a [`Database`] for the protocol. `core/mark.rs` has the protocol, with
+//! the reasons why no id comes twice after a crash, a failover or a restore.
 //!
-//! What is stored lies in six sequences (`members.rs`, `sequence.rs`). The lock is on the primary lane's
-//! sequence. Marks are published in shared memory for database and sequence. What makes known marks
-//! wrong: `invalidation.rs`.
+//! What is stored lies in six sequences (`members.rs`, `sequence.rs`). The lock is on the primary
+//! lane's sequence. Marks are published in shared memory for database and sequence. What
+//! invalidates known marks: `invalidation.rs`.
 
 use std::cell::Cell;
 
@@ -27,30 +27,31 @@ use crate::slot::Counter;
 use crate::stats;
 use crate::waiting::Request;
 
-/// The published marks of this session's database, once they were claimed or seen to be.
+/// The published marks of this session's database, once it has claimed or found them.
 static KNOWN: Local<Option<Marks<'static>>> = Local::new(None);
 
 /// The millisecond in which this session last tried to move the mark early.
 static LAST_TRY_MS: Local<i64> = Local::new(i64::MIN);
 
-/// Whether this transaction has seen that the database's ids can be read by the running layout.
+/// Whether this transaction has seen that the running layout can read the database's ids.
 static LAYOUT_CHECKED: Local<bool> = Local::new(false);
 
-/// The marks that this session's draws look at, if they were found before. Raises nothing.
+/// Returns the marks that this session's draws look at, if they were found before. Raises nothing.
 #[inline(always)]
 pub fn known() -> Option<Marks<'static>> {
     KNOWN.get()
 }
 
-/// The same, or marks that permit nothing, so that the first draw loads them.
+/// Returns the marks of [`known`], or marks that permit nothing, so that the first draw loads them.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`].
 pub fn known_or_none() -> Result<Marks<'static>, Error> {
-    known().or_else(nobodys).ok_or(Error::NotPreloaded)
+    known().or_else(unclaimed).ok_or(Error::NotPreloaded)
 }
 
-/// Forgets which marks this session's draws look at: the sequence may be gone with what is rolled back.
+/// Forgets which marks this session's draws look at, because a rollback may have removed the
+/// sequence.
 pub fn forget_known() {
     KNOWN.set(None);
 }
@@ -60,12 +61,12 @@ pub fn end_transaction() {
     LAYOUT_CHECKED.set(false);
 }
 
-fn nobodys() -> Option<Marks<'static>> {
-    shmem::nobodys_marks()?.of(UNCLAIMED)
+fn unclaimed() -> Option<Marks<'static>> {
+    shmem::unclaimed_marks()?.of(UNCLAIMED)
 }
 
-/// Checks that this database's ids can be read by `layout`, the running one: once in a transaction. Works on a standby, and
-/// without preload.
+/// Checks that `layout`, the running one, can read this database's ids: once in a transaction.
+/// Works on a standby, and without preload.
 ///
 /// # Errors
 /// [`Error::OtherLayout`].
@@ -76,7 +77,7 @@ pub fn check_layout(layout: &Layout) -> Result<(), Error> {
 
 #[cold]
 fn check_layout_now(layout: &Layout) -> Result<(), Error> {
-    // Without the extension nothing is stored that could differ.
+    // Without the extension, nothing is stored that could differ.
     if let Some(sequences) = members::find() {
         let stored = sequences.layout.read()?;
         if let Some(stored) = stored.filter(|stored| *stored != layout.fingerprint()) {
@@ -87,7 +88,7 @@ fn check_layout_now(layout: &Layout) -> Result<(), Error> {
     Ok(())
 }
 
-/// The settings that bear on the mark.
+/// Returns the settings that bear on the mark.
 pub fn terms() -> Terms {
     Terms {
         max_borrow_ms: guc::max_borrow_ms(),
@@ -96,7 +97,7 @@ pub fn terms() -> Terms {
     }
 }
 
-/// The mark of the session's database, for a request.
+/// Returns the mark of the session's database, for a request.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`].
@@ -106,21 +107,21 @@ pub fn of<'a>(
 ) -> Result<Mark<'static, impl Database<Error = Error> + 'a>, Error> {
     let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
     let clocks = shmem::clocks().ok_or(Error::NotPreloaded)?;
-    let database = Here { layout, locked: Cell::new(None), request };
+    let database = SessionDatabase { layout, locked: Cell::new(None), request };
     Ok(Mark { database, generator, clocks })
 }
 
 /// The database that this session is connected to.
 #[derive(Debug)]
-struct Here<'a> {
+struct SessionDatabase<'a> {
     layout: &'a Layout,
     /// The sequence that was locked last.
     locked: Cell<Option<Sequence>>,
-    /// On whose behalf, and what that has met so far.
+    /// The request that it serves.
     request: &'a Request,
 }
 
-impl Database for Here<'_> {
+impl Database for SessionDatabase<'_> {
     type Error = Error;
 
     fn read(&self) -> Result<Stored, Error> {
@@ -143,7 +144,8 @@ impl Database for Here<'_> {
 
     fn lock(&self, wait: bool) -> Result<Option<Marks<'_>>, Error> {
         if !wait {
-            // So that a session that draws while another one moves the mark is not slowed down by asking for the lock.
+            // The lock is tried once per millisecond at most, because trying slows down a session
+            // that draws while another one moves the mark.
             let now_ms = self.now_ms();
             if LAST_TRY_MS.replace(now_ms) == now_ms {
                 return Ok(None);
@@ -154,11 +156,11 @@ impl Database for Here<'_> {
             if !sequences.marks[0].lock(wait) {
                 return Ok(None);
             }
-            // The sequence may have been dropped while we waited for it.
+            // The sequence may have been dropped while this session waited for it.
             if members::find() == Some(sequences) {
                 self.locked.set(Some(sequences.marks[0]));
                 let marks = self.marks()?;
-                return Ok(if marks.is_some() { marks } else { nobodys() });
+                return Ok(if marks.is_some() { marks } else { unclaimed() });
             }
             sequences.marks[0].unlock();
             pgrx::check_for_interrupts!();
@@ -245,7 +247,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// A server's numbers, for people: `datacenter 3, worker 5, backup worker on`.
+/// Words a server's numbers for people: `datacenter 3, worker 5, backup worker on`.
 fn numbers(layout: &Layout, identity: &Identity) -> String {
     let number = |field: Field| layout.max_of(field).map(|_| format!("{field} {}", identity.number(layout, field)));
     let backup = identity.has_backup().then(|| "backup worker on".to_owned());
@@ -253,20 +255,20 @@ fn numbers(layout: &Layout, identity: &Identity) -> String {
     parts.into_iter().flatten().reduce(|line, part| line + ", " + &part).unwrap_or_else(|| "no number".into())
 }
 
-/// Takes over the published marks of this database, or free ones. Says when few are left.
+/// Takes over the published marks of this database, or free ones. Warns when few are left.
 fn claim(owner: u64) -> Result<Marks<'static>, Error> {
     let all = shmem::marks().ok_or(Error::NotPreloaded)?;
     let is_new = !shmem::marks_in_use().any(|marks| marks.owner() >> 32 == owner >> 32);
     let gone = |database| !catalog::database_exists(database);
     let marks = Published::claim_one(all, owner, gone).ok_or(Error::TooManyDatabases(all.len()))?;
-    // Counted only where there can be so many: each is looked up.
+    // Counted only where that many are possible, because each one is looked up.
     if is_new && stats::are_few_places_left(shmem::marks_in_use().count(), all.len()) {
-        stats::look_at_the_places(places_taken(), all.len());
+        stats::warn_of_few_places(places_taken(), all.len());
     }
     Ok(remember(marks))
 }
 
-/// How many databases draw ids, and have a place for their marks.
+/// Returns how many databases draw ids, and have a place for their marks.
 pub fn places_taken() -> usize {
     shmem::marks_in_use().filter(|marks| catalog::database_exists((marks.owner() >> 32) as u32)).count()
 }

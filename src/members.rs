@@ -1,8 +1,8 @@
 //! The six sequences in which a database stores marks, layout and numbers: which they are.
 //!
-//! They are found as members of the extension, never by search_path. What is remembered of them needs no
-//! invalidation (there are few places for such callbacks, see `catalog.rs`): it is verified before each
-//! use, and a sequence that is gone is not found.
+//! They are found as members of the extension, never by search_path. A remembered sequence needs no
+//! invalidation callback, for which a process has few places (`catalog.rs`). It is verified before
+//! each use, and a sequence that is gone is not found.
 
 use std::ffi::CStr;
 
@@ -23,18 +23,18 @@ pub struct Sequences {
 }
 
 impl Sequences {
-    /// The owner of the published marks: this database, with this sequence. A sequence that is dropped and
-    /// made again makes another owner.
+    /// Returns the owner of the published marks: this database, with this sequence. A sequence that
+    /// is dropped and created again makes another owner.
     pub fn owner(&self) -> u64 {
         owner(self.marks[0].0)
     }
 
-    /// All of them: marks, local marks, layout, numbers.
+    /// Returns all of them: marks, local marks, layout, numbers.
     pub fn all(&self) -> [Sequence; 6] {
         [self.marks[0], self.marks[1], self.local[0], self.local[1], self.layout, self.identity]
     }
 
-    /// The sequence of a value.
+    /// Returns the sequence of a value.
     pub fn of(&self, value: Value) -> Sequence {
         match value {
             Value::Mark(lane) => self.marks[lane as usize],
@@ -45,8 +45,8 @@ impl Sequences {
     }
 }
 
-/// The owner of the published marks of this database, if `primary` is the sequence of its primary lane's
-/// mark.
+/// Returns the owner of the published marks of this database, if `primary` is the sequence of its
+/// primary lane's mark.
 pub fn owner(primary: pg_sys::Oid) -> u64 {
     // SAFETY: a variable of this backend, read by value.
     let database = unsafe { pg_sys::MyDatabaseId };
@@ -56,8 +56,8 @@ pub fn owner(primary: pg_sys::Oid) -> u64 {
 /// The sequences as they were found last. They may be gone.
 static FOUND: Local<Option<Sequences>> = Local::new(None);
 
-/// Finds the sequences of this session's database, or `None` without the extension. They live and die
-/// together.
+/// Finds the sequences of this session's database. Returns `None` without the extension. The
+/// sequences are created and dropped together.
 pub fn find() -> Option<Sequences> {
     let found = FOUND.get().filter(|found| catalog::relation_exists(found.marks[0].0)).or_else(find_members);
     FOUND.set(found);
@@ -76,7 +76,8 @@ fn find_members() -> Option<Sequences> {
     ];
     let mut found = [None; NAMES.len()];
     for member in catalog::members(catalog::extension()?).filter(|member| member.class == pg_sys::RelationRelationId) {
-        // SAFETY: look up rows of a catalog; the name is a palloc'd copy. Errors are raised through pgrx's guard.
+        // SAFETY: the calls look up rows of a catalog; the name is a palloc'd copy. Errors are
+        // raised through pgrx's guard.
         unsafe {
             let name = pg_sys::get_rel_name(member.number);
             if name.is_null() || pg_sys::get_rel_relkind(member.number) as u8 != pg_sys::RELKIND_SEQUENCE {

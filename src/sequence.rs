@@ -1,9 +1,9 @@
-//! One of the extension's sequences: a number that is logged, which a session reads, locks, sets and
-//! makes durable.
+//! One of the extension's sequences: a number that is logged, which a session reads, locks, sets
+//! and makes durable.
 //!
-//! A sequence's record in the log (and so on every standby and in every backup) comes before the record
-//! of any row that is written later; pg_dump carries it, and no rollback undoes it. Which sequences there
-//! are: `members.rs`.
+//! A sequence's record in the log (and so on every standby and in every backup) comes before the
+//! record of any row that is written later. pg_dump carries it, and no rollback undoes it. Which
+//! sequences there are: `members.rs`.
 
 use std::ffi::c_int;
 
@@ -12,11 +12,12 @@ use pgrx::prelude::*;
 
 use crate::error::Error;
 
-/// A sequence, by its number.
+/// A sequence, by its OID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sequence(pub pg_sys::Oid);
 
-/// It conflicts with itself, but not with what the transactions of earlier writers still hold.
+/// A lock mode that conflicts with itself, but not with what the transactions of earlier writers
+/// still hold.
 const LOCK: pg_sys::LOCKMODE = pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKMODE;
 
 /// commands/sequence.h: the one row of a sequence.
@@ -28,15 +29,15 @@ struct Row {
 }
 
 impl Sequence {
-    /// Reads the value, or `None` if it was never set. (PostgreSQL's own function for it would keep a lock
-    /// to the end of the transaction, but a waiting session must hold no lock.)
+    /// Reads the value, or `None` if it was never set. (PostgreSQL's own function for it would keep
+    /// a lock until the end of the transaction, but a waiting session must hold no lock.)
     ///
     /// # Errors
     /// [`Error::NoExtension`] if the sequence is gone.
     pub fn read(self) -> Result<Option<i64>, Error> {
-        // SAFETY: a sequence has one page with one row, as PostgreSQL's own sequence.c reads it; the page is
-        // pinned and locked while the row is copied. A relation that is gone is null. Errors are raised
-        // through pgrx's guard.
+        // SAFETY: a sequence has one page with one row, as PostgreSQL's own sequence.c reads it;
+        // the page is pinned and locked while the row is copied. A relation that is gone is null.
+        // Errors are raised through pgrx's guard.
         unsafe {
             let relation = pg_sys::try_relation_open(self.0, pg_sys::AccessShareLock as _);
             if relation.is_null() {
@@ -55,11 +56,11 @@ impl Sequence {
         }
     }
 
-    /// Sets the value as the bootstrap superuser does, because PUBLIC may only read, and logs it. The
-    /// transaction gets an id and keeps its lock on the sequence, as with `nextval`.
+    /// Sets the value, and logs it. Runs as the bootstrap superuser, because PUBLIC may only read.
+    /// The transaction gets an id and keeps its lock on the sequence, as with `nextval`.
     pub fn set(self, value: i64) {
-        // SAFETY: should setval raise, the end of the (sub)transaction restores the user; else we do. It is
-        // called with its two arguments, of the types it has.
+        // SAFETY: setval is called with its two arguments, of the types it has. If it raises, the
+        // end of the (sub)transaction restores the user; otherwise the last call does.
         unsafe {
             let (mut user, mut context) = (pg_sys::InvalidOid, 0);
             pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
@@ -70,11 +71,11 @@ impl Sequence {
         }
     }
 
-    /// Locks the sequence against other sessions that do so. Returns false if one of them has the lock and
-    /// `wait` is false.
+    /// Locks the sequence against other sessions that lock it this way. Returns false if one of
+    /// them has the lock and `wait` is false.
     pub fn lock(self, wait: bool) -> bool {
-        // SAFETY: may be called in any transaction; a relation that is gone can be locked too. Errors (cancel,
-        // deadlock) are raised through pgrx's guard.
+        // SAFETY: any transaction may call these; a relation that is gone can be locked too. Errors
+        // (cancel, deadlock) are raised through pgrx's guard.
         unsafe {
             if wait {
                 pg_sys::LockRelationOid(self.0, LOCK);
@@ -84,17 +85,18 @@ impl Sequence {
         }
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     pub fn unlock(self) {
         // SAFETY: as above, for a lock that this session has taken.
         unsafe { pg_sys::UnlockRelationOid(self.0, LOCK) };
     }
 
-    /// Whether this transaction has set the sequence: `setval` keeps its lock to the end.
+    /// Whether this transaction has set the sequence. Its lock shows that, because `setval` keeps
+    /// it to the end.
     pub fn is_set_by_transaction(self) -> bool {
         let mode = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
-        // SAFETY: looks at this backend's own table of locks; the tag is SET_LOCKTAG_RELATION's. MyDatabaseId
-        // is read by value.
+        // SAFETY: looks at this backend's own table of locks; the tag is SET_LOCKTAG_RELATION's.
+        // MyDatabaseId is read by value.
         unsafe {
             let tag = pg_sys::LOCKTAG {
                 locktag_field1: pg_sys::MyDatabaseId.to_u32(),
@@ -111,17 +113,20 @@ impl Sequence {
         }
     }
 
-    /// Counts the sequence's definition as changed, so that every session plans anew what depends on it.
+    /// Announces a change of the sequence's definition, so that every session plans anew what
+    /// depends on it.
     pub fn announce(self) {
-        // SAFETY: takes effect for others when the transaction commits. Errors are raised through pgrx's guard.
+        // SAFETY: the invalidation takes effect for others when the transaction commits. Errors are
+        // raised through pgrx's guard.
         unsafe { pg_sys::CacheInvalidateRelcacheByRelid(self.0) };
     }
 }
 
-/// Returns when all that this session has set is durable, whatever `synchronous_commit` says: any role can
-/// switch that off, and would void the promise for all.
+/// Returns when all that this session has set is durable, whatever `synchronous_commit` says. Any
+/// role can switch that off, which would void the promise for all.
 pub fn flush() {
-    // SAFETY: the end of this backend's last log record. (0 if `wal_level` is minimal and the sequence is
-    // new: the commit that makes it visible to others then makes it durable as a whole.)
+    // SAFETY: XactLastRecEnd is the end of this backend's last log record. (It is 0 if `wal_level`
+    // is minimal and the sequence is new. The commit that makes the sequence visible to others then
+    // makes it durable as a whole.)
     unsafe { pg_sys::XLogFlush(pg_sys::XactLastRecEnd) };
 }

@@ -1,9 +1,9 @@
 //! A slot: what one backend has drawn and met, in shared memory.
 //!
-//! Its backend alone writes it, with plain stores, so that counting costs no shared write; any process
-//! may read it. Its counts are never set back: the next backend in a slot goes on from those of the one
-//! before, so that nothing has to be saved when a backend ends, however it ends. Where slots lie:
-//! `shmem.rs`. What is made of them: `stats.rs`.
+//! Only its backend writes it, with plain stores, so that counting costs no shared write. Any
+//! process may read it. Its counts must never be set back: the next backend in a slot goes on from
+//! the counts of the one before. So nothing has to be saved when a backend ends, however it ends.
+//! Where slots lie: `shmem.rs`. What is made of them: `stats.rs`.
 
 use std::mem::offset_of;
 
@@ -13,8 +13,8 @@ use snowflake_core::identity::LaneName;
 
 use crate::backend;
 
-/// Makes an enum whose variants number the places of an array, and says how many there are: an array
-/// that is too short for a variant would be noticed only where that is first used.
+/// Makes an enum whose variants are the places of an array, and counts them. An array that is too
+/// short for a variant would be noticed only at that variant's first use.
 macro_rules! places {
     ($(#[$of_enum:meta])* pub enum $name:ident { $($(#[$of_variant:meta])* $variant:ident,)+ }) => {
         $(#[$of_enum])*
@@ -25,7 +25,7 @@ macro_rules! places {
         }
 
         impl $name {
-            /// How many there are.
+            /// How many variants there are.
             pub const COUNT: usize = [$(Self::$variant),+].len();
         }
     };
@@ -38,23 +38,26 @@ places! {
     pub enum Counter {
         /// Ids drawn.
         Drawn,
-        /// Those among them that carry the backup worker's number.
+        /// Drawn ids that carry the backup worker's number.
         DrawnBackup,
-        /// Those among them whose tick had not begun by the clock.
+        /// Drawn ids whose tick had not begun by the clock.
         Borrowed,
         /// Draws that found the clock behind by more than can be borrowed.
         ClockStepsBack,
-        /// Marks logged, and the time that this took in microseconds, from the first write to the end of the flush.
+        /// Marks logged, and how long that took, in microseconds, from the first write to the end
+        /// of the flush.
         MarksMoved,
         MoveMicros,
-        /// Draws that had to wait, by reason ([`Reason`](crate::waiting::Reason)), and how long, in microseconds.
+        /// Draws that had to wait, by reason ([`Reason`](crate::waiting::Reason)), and how long
+        /// they waited, in microseconds.
         UsedUpWaits,
         ClockWaits,
         MarkWaits,
         UsedUpWaitMicros,
         ClockWaitMicros,
         MarkWaitMicros,
-        /// Draws that were refused, by reason ([`crate::stats::note_refusal`]): each counts in one of these.
+        /// Draws that were refused, by reason ([`crate::stats::note_refusal`]). Each counts in one
+        /// of these.
         ClockStepsBackRefused,
         ClockJumpsRefused,
         MarkRefused,
@@ -74,19 +77,19 @@ pub type Counts = [u64; Counter::COUNT];
 pub struct Slot {
     /// The last id drawn by the backends that have had the slot, [`NO_ID`] if none.
     last_id: AtomicI64,
-    /// The greatest at the time when one was drawn that may have been lower. (The others ascend, so that the last is the
-    /// greatest.)
+    /// The greatest id at the time when an id was drawn that may have been lower. (All others
+    /// ascend, so the last one is the greatest.)
     greatest_id: AtomicI64,
-    /// What all of them have counted.
+    /// The counts of all backends that have had the slot.
     counts: [AtomicU64; Counter::COUNT],
     /// The process that took the slot over last, which may have ended; 0 before the first.
     pid: AtomicI32,
-    /// What had been counted when it took the slot over.
+    /// The counts when that process took the slot over.
     drawn_before: AtomicU64,
     waits_before: AtomicU64,
 }
 
-// What a draw writes is in the first cache line: the counts of ids are the first.
+// What a draw writes is in the first cache line, so the counts of ids come first.
 const _: () = assert!(
     offset_of!(Slot, last_id) < 64
         && offset_of!(Slot, greatest_id) < 64
@@ -94,7 +97,7 @@ const _: () = assert!(
         && align_of::<Slot>() == 64
 );
 
-/// Not an id: ids are not negative.
+/// Not an id, because ids are not negative.
 const NO_ID: i64 = -1;
 
 /// What a slot says of the backend that owns it.
@@ -109,11 +112,12 @@ pub struct OfBackend {
     pub last_id: Option<i64>,
 }
 
-// Relaxed in all of a slot's functions, and a load and a store instead of an addition: only the backend that owns the slot
-// writes, and its readers need no order between one number and another. What an earlier owner wrote is visible to the next:
-// PostgreSQL's own handling of PGPROCs, under a spinlock, lies between them.
+// Relaxed in all functions of a slot, and a load and a store instead of an addition, because only
+// the backend that owns the slot writes it. Readers need no order between two numbers. The next
+// owner sees what an earlier one wrote, because PostgreSQL handles PGPROCs under a spinlock in
+// between.
 impl Slot {
-    /// A slot that no backend has had.
+    /// Makes a slot that no backend has had.
     pub fn new() -> Self {
         Self {
             last_id: AtomicI64::new(NO_ID),
@@ -144,13 +148,15 @@ impl Slot {
         }
     }
 
-    /// Notes the last id that was drawn, which is greater than all before it that are not [`note_any`](Self::note_any)'s.
+    /// Notes the last id drawn. It is greater than all earlier ones except those of
+    /// [`note_any`](Self::note_any).
     #[inline]
     pub fn note_id(&self, id: i64) {
         self.last_id.store(id, Ordering::Relaxed);
     }
 
-    /// The same for one that may be lower than those before it: a backup worker's, or one of a batch that was reserved earlier.
+    /// Notes the last id drawn, if it may be lower than earlier ones: a backup worker's, or one of
+    /// a batch that was reserved earlier.
     pub fn note_any(&self, id: i64) {
         let greatest = self.last_id.load(Ordering::Relaxed).max(self.greatest_id.load(Ordering::Relaxed));
         self.greatest_id.store(greatest.max(id), Ordering::Relaxed);
@@ -164,7 +170,7 @@ impl Slot {
         count.store(count.load(Ordering::Relaxed).wrapping_add(number), Ordering::Relaxed);
     }
 
-    /// A count, of all backends that have had the slot.
+    /// Returns a count of all backends that have had the slot.
     pub fn count(&self, counter: usize) -> u64 {
         self.counts[counter].load(Ordering::Relaxed)
     }
@@ -174,23 +180,25 @@ impl Slot {
         waits.map(|counter| self.count(counter as usize)).iter().sum()
     }
 
-    /// The last id drawn by the backend that owns the slot.
+    /// Returns the last id drawn by the backend that owns the slot.
     pub fn last_id(&self) -> Option<i64> {
         let has_drawn = self.count(Counter::Drawn as usize) != self.drawn_before.load(Ordering::Relaxed);
         Some(self.last_id.load(Ordering::Relaxed)).filter(|_| has_drawn)
     }
 
-    /// The greatest id drawn by the backends that have had the slot.
+    /// Returns the greatest id drawn by the backends that have had the slot.
     pub fn greatest_id(&self) -> Option<i64> {
         let greatest = self.last_id.load(Ordering::Relaxed).max(self.greatest_id.load(Ordering::Relaxed));
         Some(greatest).filter(|id| *id != NO_ID)
     }
 
-    /// What the backend that owns the slot has done, or `None` if it has ended, or done nothing yet. (A backend does not note its end:
-    /// a process has few places for those who want to be told of it, see `catalog.rs`.)
+    /// Returns what the backend that owns the slot has done, or `None` if it has ended, or done
+    /// nothing yet. (A backend does not note its end, because a process has few places for exit
+    /// callbacks: see `catalog.rs`.)
     pub fn of_backend(&self, number: usize) -> Option<OfBackend> {
         let pid = Some(self.pid.load(Ordering::Relaxed)).filter(|pid| backend::is_running(*pid, number))?;
-        // Another backend may take the slot over between two of these readings, which then are of both.
+        // If another backend takes the slot over between two of these readings, they mix both
+        // backends.
         let drawn = self.count(Counter::Drawn as usize).saturating_sub(self.drawn_before.load(Ordering::Relaxed));
         let waits = self.waits().saturating_sub(self.waits_before.load(Ordering::Relaxed));
         (drawn + waits > 0).then(|| OfBackend { pid, drawn, waits, last_id: self.last_id() })

@@ -1,9 +1,10 @@
-//! Statistics: what the views show, and what is counted and logged apart from waiting (`waiting.rs`).
+//! Statistics: what the views show, and what is counted and logged apart from waiting
+//! (`waiting.rs`).
 //!
-//! Each backend counts in its own slot (`slot.rs`), so that counting costs no shared write. The server's
-//! figures are the sums over all slots, less what they were at the last reset. They live as long as
-//! shared memory: a restart, or a backend that crashes, begins anew. What happens often is logged once a
-//! minute at most.
+//! Each backend counts in its own slot (`slot.rs`), so that counting costs no shared write. The
+//! server's figures are the sums over all slots, minus the sums at the last reset. They live as
+//! long as shared memory: a restart or a crashed backend starts them from 0. What happens often
+//! must be logged at most once a minute.
 
 use pgrx::prelude::*;
 use snowflake_core::clock::Clock;
@@ -16,7 +17,7 @@ use crate::error::{Error, Reportable, few_places};
 use crate::shmem::{self, Topic};
 use crate::slot::{Counter, Counts, OfBackend};
 
-/// What happens often is logged once in this time at most, in milliseconds.
+/// The shortest time between two log lines about what happens often, in milliseconds.
 pub const MINUTE_MS: i64 = 60_000;
 const DAY_MS: i64 = 86_400_000;
 
@@ -27,8 +28,9 @@ pub fn count(counter: Counter, number: u64) {
     }
 }
 
-/// Notes that a draw ends with an error: counts it by its reason, and logs the first of each reason in a minute with all that the
-/// error says, since the application that gets it may tell nobody.
+/// Notes that a draw ends with an error: counts it by its reason, and logs the first of each reason
+/// in a minute. The log line says all that the error says, because the application may not pass it
+/// on.
 #[cold]
 pub fn note_refusal(error: &Error) {
     let (counter, notice) = match error {
@@ -41,7 +43,7 @@ pub fn note_refusal(error: &Error) {
         Error::NotSet(_) => (Counter::NumberRefused, Topic::NumberRefused),
         Error::TimeUsedUp(_) => (Counter::TimeUsedUpRefused, Topic::TimeUsedUpRefused),
         Error::TooManyDatabases(_) => (Counter::DatabasesRefused, Topic::DatabasesRefused),
-        // A mistake of the caller's, or no preload, without which nothing can be counted.
+        // The caller's mistake, or no preload, without which nothing can be counted.
         _ => return,
     };
     count(counter, 1);
@@ -50,8 +52,8 @@ pub fn note_refusal(error: &Error) {
     }
 }
 
-/// Says once a day that the layout's time ends within a year. (It is looked at when the mark moves.)
-pub fn look_at_the_end(layout: &Layout) {
+/// Logs once a day that the layout's time ends within a year. Called when the mark moves.
+pub fn warn_in_the_last_year(layout: &Layout) {
     if let Some(message) = drawing::last_year(layout).filter(|_| shmem::is_due(Topic::LastYear, DAY_MS)) {
         log!("snowflake_id: {message}");
     }
@@ -62,9 +64,9 @@ pub fn are_few_places_left(taken: usize, all: usize) -> bool {
     taken * 10 >= all * 9
 }
 
-/// Says when nine tenths of the places for databases are taken: at most once a minute, since they are taken one after the other. (It
-/// is looked at when a database takes one.)
-pub fn look_at_the_places(taken: usize, all: usize) {
+/// Warns when nine tenths of the places for databases are taken. Called when a database takes one.
+/// Warns at most once a minute, because the places are taken one after the other.
+pub fn warn_of_few_places(taken: usize, all: usize) {
     if are_few_places_left(taken, all) && shmem::is_due(Topic::FewPlaces, MINUTE_MS) {
         few_places(taken, all).report(PgLogLevel::WARNING);
     }
@@ -80,7 +82,7 @@ pub struct Server {
     /// The numbers in every id of this server.
     pub numbers: Numbers,
     counts: Counts,
-    /// Since when they are counted, in milliseconds since 1970.
+    /// When the counts were last reset, in milliseconds since 1970.
     pub reset_ms: i64,
     /// The greatest id drawn since the start, and its time in milliseconds since 1970.
     pub last: Option<(i64, i64)>,
@@ -89,7 +91,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads them.
+    /// Reads the server's figures.
     ///
     /// # Errors
     /// [`Error::NotPreloaded`].
@@ -98,25 +100,25 @@ impl Server {
         let (layout_text, numbers) = drawing::shown().ok_or(Error::NotPreloaded)?;
         let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
         let (counts, reset_ms) = shmem::counts().ok_or(Error::NotPreloaded)?;
-        // The lanes before the clock, as in a draw.
+        // The lanes are read before the clock, as in a draw.
         let reached_ms = LaneName::ALL.iter().filter_map(|lane| generator.reached_ms(*lane, layout)).max();
         let ahead_ms = reached_ms.map_or(0, |reached_ms| reached_ms.saturating_sub(WallClock.now_ms()).max(0));
         let last = shmem::greatest_id().map(|id| Ok::<_, Error>((id, layout.created_at_ms(id)?))).transpose()?;
         Ok(Self { layout, layout_text, numbers, counts, reset_ms, last, ahead_ms })
     }
 
-    /// A count since the last reset.
+    /// Returns a count since the last reset.
     pub fn count(&self, counter: Counter) -> i64 {
         i64::try_from(self.counts[counter as usize]).unwrap_or(i64::MAX)
     }
 
-    /// A count of microseconds, in milliseconds, as PostgreSQL's own views have times.
+    /// Returns a count of microseconds in milliseconds, the unit of PostgreSQL's own views.
     pub fn time_ms(&self, counter: Counter) -> f64 {
         self.counts[counter as usize] as f64 / 1000.0
     }
 }
 
-/// The sessions that have drawn, or waited to.
+/// Returns the sessions that have drawn, or waited to draw.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`].
@@ -124,7 +126,7 @@ pub fn backends() -> Result<impl Iterator<Item = OfBackend>, Error> {
     shmem::backends().ok_or(Error::NotPreloaded)
 }
 
-/// Counts the server's figures from now on.
+/// Resets the server's counts.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`].

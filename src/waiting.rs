@@ -1,7 +1,8 @@
 //! Waiting: how a session sleeps until the clock has gone on, and what is counted and logged of it.
 //!
-//! A session must hold no lock of any kind while it waits. A wait lasts at most a second; the caller
-//! reads the clock again and decides anew, so that nothing rests on how long a sleep took.
+//! A session must hold no lock of any kind while it waits. A wait lasts at most a second. The
+//! caller then reads the clock again and decides anew, so that nothing rests on how long a sleep
+//! took.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use crate::shmem::{self, Topic};
 use crate::slot::Counter;
 use crate::stats::{self, MINUTE_MS};
 
-/// A borrow at which oversleeping a tick by some milliseconds loses no ids: they can still be drawn afterwards.
+/// A borrow that is ample: oversleeping a tick by some milliseconds loses no ids, because they can
+/// still be drawn afterwards.
 const AMPLE_BORROW_MS: i64 = 5;
 
 /// Why a session waits, as it is counted and shown.
@@ -25,13 +27,13 @@ pub enum Reason {
     UsedUp,
     /// The clock was set back, or is a little behind what was borrowed.
     Clock,
-    /// After a start: the clock has to pass all that can have been drawn before. So it is, too, when the
-    /// first load has counted the ids of its tick as drawn.
+    /// After a start, the clock has to pass all that can have been drawn before. The same holds
+    /// after the first load has counted the ids of its tick as drawn.
     Mark,
 }
 
 impl Reason {
-    /// Its name in pg_stat_activity.
+    /// Returns its event in pg_stat_activity.
     fn event(self) -> &'static WaitEvent {
         static USED_UP: WaitEvent = WaitEvent::new(c"SnowflakeUsedUp");
         static CLOCK: WaitEvent = WaitEvent::new(c"SnowflakeClock");
@@ -43,7 +45,7 @@ impl Reason {
         }
     }
 
-    /// How often, and how long.
+    /// Returns the counters of how often, and how long, sessions have waited.
     fn counters(self) -> (Counter, Counter) {
         match self {
             Self::UsedUp => (Counter::UsedUpWaits, Counter::UsedUpWaitMicros),
@@ -53,7 +55,7 @@ impl Reason {
     }
 }
 
-/// What one draw, or one call that moves the mark without drawing, has met so far: it counts once,
+/// What one draw, or one call that moves the mark without drawing, has met so far. It counts once,
 /// however often it looks again.
 #[derive(Debug)]
 pub struct Request {
@@ -64,13 +66,13 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request that has met nothing.
+    /// Makes a request that has met nothing.
     pub fn new() -> Self {
         Self { waits: Cell::new(None), has_step_back: Cell::new(false), moves_since: Cell::new(None) }
     }
 
-    /// Waits so long, at most a second. Raises an ERROR at cancel, terminate and statement_timeout. To be
-    /// called without any lock held.
+    /// Waits for as long as `wait` says, but at most a second. Raises an ERROR at cancel, terminate
+    /// and statement_timeout. Call it without any lock held.
     pub fn wait(&self, wait: Wait) {
         let reason = match wait {
             Wait::UsedUp { .. } if shmem::has_drawn() => Reason::UsedUp,
@@ -79,12 +81,13 @@ impl Request {
                 self.note_wait_for_clock(behind_ms, wait_ms);
                 Reason::Clock
             }
-            // The last second of a wait for a clock that was set back looks like any start.
+            // The last second of a wait for a clock that was set back looks like the wait after a
+            // start.
             Wait::Start { .. } | Wait::UsedUp { .. } if self.waits.get() == Some(Reason::Clock) => Reason::Clock,
             Wait::Start { .. } | Wait::UsedUp { .. } => Reason::Mark,
         };
         let (waits, micros) = reason.counters();
-        // Counted when it begins, so that a session that waits shows.
+        // Counted at its beginning, so that a waiting session shows.
         if self.waits.replace(Some(reason)) != Some(reason) {
             stats::count(waits, 1);
             if reason == Reason::UsedUp && shmem::is_due(Topic::UsedUp, MINUTE_MS) {
@@ -94,7 +97,7 @@ impl Request {
         }
         let start = Instant::now();
         if wait == (Wait::UsedUp { wait_ms: 1 }) && guc::max_borrow_ms() < AMPLE_BORROW_MS {
-            // A latch's millisecond would cost ids.
+            // A latch sleeps for a millisecond at least, which would cost ids.
             backend::nap(reason.event());
         } else {
             backend::sleep(wait.ms(), reason.event());
@@ -103,7 +106,8 @@ impl Request {
         pgrx::check_for_interrupts!();
     }
 
-    /// Notes that a clock was set back, and says so: it is behind the last id, or the mark, by `behind_ms`.
+    /// Notes that the clock was set back, and logs it. The clock is behind the last id, or the
+    /// mark, by `behind_ms`.
     fn note_wait_for_clock(&self, behind_ms: i64, wait_ms: i64) {
         if self.note_step_back() && shmem::is_due(Topic::ClockStepBack, MINUTE_MS) {
             let again = Utc(WallClock.now_ms().saturating_add(wait_ms));
@@ -114,7 +118,8 @@ impl Request {
         }
     }
 
-    /// Notes that the clock is behind by more than can be borrowed, whether that is waited for or refused. True the first time.
+    /// Notes that the clock is behind by more than can be borrowed, whether the session waits or is
+    /// refused. Returns true the first time.
     pub fn note_step_back(&self) -> bool {
         let is_first = !self.has_step_back.replace(true);
         if is_first {
@@ -123,7 +128,7 @@ impl Request {
         is_first
     }
 
-    /// Notes that something is about to be written with a mark, or a mark itself.
+    /// Notes that a mark, or something with a mark, is about to be written.
     pub fn writes(&self) {
         if self.moves_since.get().is_none() {
             self.moves_since.set(Some(Instant::now()));
