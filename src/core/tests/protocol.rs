@@ -1,9 +1,9 @@
 //! The mark's protocol, step by step: what one session writes, flushes, waits for and publishes.
 //!
-//! A database of one session notes what is done to it, in its order. What several sessions and servers
-//! do to each other: `simulation.rs`, with the same protocol.
+//! A fake database of one session notes what is done to it, in order. `simulation.rs` tests what
+//! several sessions and servers do to each other, with the same protocol.
 
-// Outside a model of its own, loom's atomics panic.
+// loom's atomics panic outside a loom model.
 #![cfg(not(loom))]
 
 use std::cell::{Cell, RefCell};
@@ -16,7 +16,8 @@ use snowflake_core::layout::Layout;
 use snowflake_core::mark::{self, Database, Mark, Notice, Stored, Terms, Value, Written};
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 
-/// What the protocol did. A mark is written twice: first the local one.
+/// What the protocol did. A mark is written twice, the local copy first, which counts as one
+/// `Write`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Did {
     Write(Value, i64),
@@ -49,7 +50,7 @@ struct Fake {
     published: PublishedMarks,
     locked: Cell<bool>,
     disk_full: Cell<bool>,
-    /// What looks on at each flush.
+    /// Called at each flush.
     at_flush: RefCell<Option<Box<dyn Fn()>>>,
     did: RefCell<Vec<Did>>,
 }
@@ -82,7 +83,7 @@ impl Fake {
         self.published.of(OWNER).unwrap()
     }
 
-    /// The marks that are published.
+    /// Returns the marks that are published.
     fn published_ms(&self) -> [Option<i64>; 2] {
         LaneName::ALL.map(|lane| self.marks().mark_ms(lane))
     }
@@ -183,7 +184,8 @@ struct Server {
     terms: Terms,
 }
 
-/// A generator whose first load is long over, in another database: it waits for no predecessor.
+/// Makes a generator whose first load was long ago, in another database, so that it waits for no
+/// predecessor.
 fn generator_that_has_followed(layout: &Layout) -> Rc<Generator> {
     let generator = Generator::new();
     generator.follow(layout, NOW_MS - 86_400_000, 0);
@@ -202,7 +204,7 @@ impl Server {
         Self { generator, clocks: ClockReference::new(), layout, drawing, terms }
     }
 
-    /// The same after a start, and at once.
+    /// Returns the same server immediately after a start.
     fn started_again(&self) -> Self {
         Self { generator: Rc::new(Generator::new()), clocks: ClockReference::new(), ..*self }
     }
@@ -229,7 +231,8 @@ impl Server {
         self.drawing.code()
     }
 
-    /// The end of the tick of the next id that the primary lane would give, or why there is none.
+    /// Returns the end of the tick of the next id that the primary lane would draw, or why there is
+    /// none.
     fn next_end_ms(&self, fake: &Fake) -> Result<i64, Refusal> {
         let drawing = Drawing::new(self.layout, Some(0), None, false).unwrap();
         let limits = Limits { max_borrow_ms: self.terms.max_borrow_ms, marks_ms: fake.marks().limits_ms() };
@@ -239,7 +242,7 @@ impl Server {
 }
 
 #[test]
-fn the_first_draw_stores_who_draws_and_how_far() {
+fn the_first_draw_stores_the_numbers_the_layout_and_the_mark() {
     let server = Server::new("snowflake", 5, false);
     let fake = Fake::holding([0; 2], &server.layout, None);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
@@ -266,7 +269,7 @@ fn the_mark_moves_when_half_of_it_is_used_and_no_sooner() {
     server.make_way(&fake, LaneName::Primary, NOW_MS + 501).unwrap();
     assert_eq!(fake.did(), [Write(PRIMARY, NOW_MS + 1501), Flush]);
     assert_eq!(fake.published_ms(), [Some(NOW_MS + 1501), marks_ms[1]]);
-    // While another session holds the lock, only who has to waits for it.
+    // While another session holds the lock, a session waits for it only if it must.
     fake.locked.set(true);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1501).unwrap();
     fake.locked.set(false);
@@ -278,7 +281,7 @@ fn the_mark_moves_when_half_of_it_is_used_and_no_sooner() {
 
 #[test]
 #[should_panic(expected = "it would wait for itself")]
-fn who_has_to_move_the_mark_waits_for_the_lock() {
+fn a_session_that_must_move_the_mark_waits_for_the_lock() {
     let server = Server::new("snowflake", 5, false);
     let fake = server.fresh();
     fake.locked.set(true);
@@ -289,9 +292,9 @@ fn who_has_to_move_the_mark_waits_for_the_lock() {
 fn a_session_that_knows_no_marks_does_not_load_what_is_loaded() {
     let server = Server::new("snowflake", 5, false);
     let fake = server.fresh();
-    let nobodys = PublishedMarks::new();
+    let unclaimed = PublishedMarks::new();
     fake.now_ms.set(NOW_MS + 700);
-    let marks = nobodys.of(UNCLAIMED).unwrap();
+    let marks = unclaimed.of(UNCLAIMED).unwrap();
     server.mark(&fake).make_way(&server.drawing, &server.terms, marks, LaneName::Primary, NOW_MS + 701).unwrap();
     assert_eq!(fake.did(), [Write(PRIMARY, NOW_MS + 1701), Flush]);
 }
@@ -303,7 +306,7 @@ fn a_reading_that_was_wrong_for_a_moment_does_not_move_the_mark_far() {
     fake.now_ms.set(NOW_MS + 2000);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 86_400_000).unwrap();
     assert_eq!(fake.published_ms()[0], Some(NOW_MS + 2000 + 100 + 1 + 1000));
-    // Nor back.
+    // Nor does a clock that was set back move the mark back.
     fake.now_ms.set(NOW_MS - 86_400_000);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 86_400_000).unwrap();
     assert_eq!(fake.published_ms()[0], Some(NOW_MS + 2000 + 100 + 1 + 1000));
@@ -317,7 +320,7 @@ fn a_mark_that_is_not_durable_is_not_published() {
     fake.disk_full.set(true);
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1001), Err(Failure::DiskFull));
     assert_eq!((fake.did().len(), fake.published_ms()), (2, published_ms));
-    // What is stored is further now: the next one loads it, and draws nothing before.
+    // The stored mark is further now. The next session loads it, and draws nothing before it.
     fake.disk_full.set(false);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1001).unwrap();
     assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));
@@ -362,16 +365,17 @@ fn the_first_load_of_a_start_begins_after_all_that_a_predecessor_can_have_drawn(
         Ok::<_, Refusal>((run.lane(), layout.created_at_ms(run.last_id()).unwrap()))
     };
     let server = Server::new("js53", 3, true).started_again();
-    // A load that is refused, since its clock cannot be right, settles nothing.
+    // A load that is refused, because its clock cannot be right, settles nothing.
     let behind = Fake::holding([NOW_MS + 3_600_000; 2], &server.layout, Some(&server.drawing));
     server.make_way(&behind, LaneName::Primary, NOW_MS + 1000).unwrap_err();
     assert_eq!(draw(&server, NOW_MS, 0), Ok((LaneName::Primary, NOW_MS)));
-    // Whatever this database holds: the marks of the others may be as far ahead as ids can have run.
+    // What this database holds does not matter, because the marks of the others may be as far ahead
+    // as ids can have run.
     let server = server.started_again();
     let fake = Fake::holding([0; 2], &server.layout, None);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
     assert!(matches!(draw(&server, NOW_MS + 899, 100), Err(Refusal::UsedUp { .. })));
-    // Both lanes, and once: the next database begins where this one is.
+    // Both lanes begin there, but only once: the next database begins where this one is.
     assert_eq!(draw(&server, NOW_MS + 1000, 0), Ok((LaneName::Primary, NOW_MS + 1000)));
     assert_eq!(draw(&server, NOW_MS, 1000), Ok((LaneName::Backup, NOW_MS + 1000)));
     let next = Fake::holding([0; 2], &server.layout, None);
@@ -393,7 +397,8 @@ fn lanes_are_raised_before_the_mark_is_published() {
     fake.at_flush.replace(Some(Box::new(look)));
     let server = Server { terms: Terms { max_borrow_ms: 1500, ..server.terms }, ..server };
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
-    // At the flush, which comes before: the primary lane above its mark, the other one above what may have been borrowed.
+    // The flush comes before: the primary lane is then above its mark, and the other one above what
+    // may have been borrowed.
     let [primary_ms, backup_ms] = reached.get().expect("it has flushed").map(Option::unwrap);
     assert!(primary_ms + 1000 >= NOW_MS + 2000, "{primary_ms}");
     assert_eq!(backup_ms, server.layout.start_of_ms(server.layout.tick_at(fake.now_ms.get() + 1500) as u64));
@@ -407,7 +412,7 @@ fn a_clock_that_was_set_back_is_refused_or_waited_for() {
     let behind = mark::Refusal::Behind { behind_ms: 1102, mark_ms };
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), Err(Failure::Refused(behind)));
     assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));
-    // The lane is where it was, for the server's other databases.
+    // The lane is where it was, because the server's other databases use it too.
     assert_eq!(server.next_end_ms(&server.fresh()), Ok(NOW_MS + 1));
     server.terms.wait_for_clock = true;
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
@@ -426,13 +431,13 @@ fn while_one_lane_is_far_behind_the_other_serves() {
     let limits = Limits { max_borrow_ms: 0, marks_ms: fake.marks().limits_ms() };
     let run = server.generator.draw(&server.drawing, &|| NOW_MS, &limits, 1).unwrap();
     assert_eq!(run.lane(), LaneName::Backup);
-    // If both are, the one that serves first is named.
+    // If both lanes are far behind, the refusal names the one that serves first.
     let fake = Fake::holding([far_ms, far_ms - 1000], &server.layout, Some(&server.drawing));
     for lane in LaneName::ALL {
         let behind = mark::Refusal::Behind { behind_ms: 3_599_000, mark_ms: far_ms - 1000 };
         assert_eq!(server.make_way(&fake, lane, NOW_MS + 1), Err(Failure::Refused(behind)));
     }
-    // Without a backup lane there is no other.
+    // Without a backup lane there is no other lane.
     let server = Server::new("snowflake", 5, false);
     let fake = Fake::holding([far_ms, 0], &server.layout, Some(&server.drawing));
     let behind = mark::Refusal::Behind { behind_ms: 3_600_000, mark_ms: far_ms };
@@ -447,7 +452,7 @@ fn with_other_numbers_every_lane_begins_above_the_highest_mark() {
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
     let begin_ms = marks_ms[1];
     let other = Notice::OtherIdentity { stored: before.code(), mark_ms: begin_ms };
-    // The marks first: whatever part of this is kept in a crash, nothing comes again.
+    // The marks are written first: whatever part of this survives a crash, no id comes again.
     let mut expected = vec![Report(other), Write(BACKUP, begin_ms), Write(PRIMARY, NOW_MS + 1000)];
     expected.extend([Write(Value::Identity, server.code()), Flush]);
     assert_eq!((fake.did(), fake.published_ms()), (expected, [Some(NOW_MS + 1000), None]));
@@ -455,8 +460,9 @@ fn with_other_numbers_every_lane_begins_above_the_highest_mark() {
 }
 
 #[test]
-fn above_a_mark_that_a_dump_has_set_both_lanes_begin() {
-    // The commit that set it was not looked at: this server was not running with the library.
+fn both_lanes_begin_above_a_mark_that_a_dump_has_set() {
+    // The commit that set it was not rechecked, because this server was not running with the
+    // library.
     let server = Server::new("js53", 3, true);
     for lane in LaneName::ALL {
         let fake = Fake::holding([NOW_MS - 5000, NOW_MS - 3000], &server.layout, Some(&server.drawing));
@@ -482,7 +488,7 @@ fn another_layout_is_refused_until_it_is_accepted() {
     server.mark(&fake).accept_layout(&server.layout).unwrap();
     assert_eq!(fake.did(), [Write(Value::Layout, server.layout.fingerprint()), Flush]);
     assert_eq!(fake.published_ms(), [None; 2]);
-    // There is nothing to accept any more.
+    // Nothing is left to accept.
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     fake.did();
     server.mark(&fake).accept_layout(&server.layout).unwrap();
@@ -496,21 +502,21 @@ fn a_clock_that_jumps_ahead_moves_no_mark() {
     let refused = Err(Failure::Refused(mark::Refusal::Jumped { jump_ms: 60_001 }));
     fake.now_ms.set(NOW_MS + 60_001);
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 60_002), refused);
-    // Nor in another database of the server.
+    // Nor does it move one in another database of the server.
     let other = Fake::holding([0; 2], &server.layout, None);
     other.now_ms.set(NOW_MS + 60_001);
     assert_eq!(server.make_way(&other, LaneName::Primary, NOW_MS + 60_002), refused);
     assert_eq!((fake.did(), other.did()), (vec![], vec![]));
-    // As far as is permitted, or with the time that has passed, it may.
+    // It may jump as far as is permitted, in addition to the time that has passed.
     fake.boot_ms.set(fake.boot_ms.get() + 1);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 60_002).unwrap();
     assert_eq!(fake.published_ms()[0], Some(NOW_MS + 61_002));
-    // That has been noted: as far again.
+    // That jump has been noted, so it may jump as far again.
     fake.now_ms.set(NOW_MS + 120_001);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 120_002).unwrap();
     fake.now_ms.set(NOW_MS + 180_002);
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 180_003), refused);
-    // 0 permits any jump, also at the load; and that is noted, too.
+    // 0 permits any jump, also at the load, and that jump is noted too.
     server.terms.max_clock_jump_ms = 0;
     server.make_way(&fake, LaneName::Primary, NOW_MS + 180_003).unwrap();
     other.now_ms.set(NOW_MS + 900_000);
@@ -521,7 +527,7 @@ fn a_clock_that_jumps_ahead_moves_no_mark() {
 }
 
 #[test]
-fn what_somebody_else_has_stored_is_noticed_when_the_mark_moves() {
+fn what_another_writer_has_stored_is_noticed_when_the_mark_moves() {
     let server = Server::new("snowflake", 5, false);
     let other = Server::new("snowflake", 6, false);
     let due_ms = NOW_MS + 900;
@@ -535,7 +541,8 @@ fn what_somebody_else_has_stored_is_noticed_when_the_mark_moves() {
     };
     let moved = vec![Write(PRIMARY, NOW_MS + 101 + 1000), Flush];
     assert_eq!(extended(&|_| ()), (moved.clone(), Some(NOW_MS + 1101)));
-    // With other numbers, another layout, or a mark that was not stored twice: to be loaded.
+    // Other numbers, another layout, or a mark that was not stored twice: the marks are to be
+    // loaded.
     for lane in [0, 1] {
         assert_eq!(extended(&|stored| stored.marks_ms[lane] += 1), (vec![], None));
         assert_eq!(extended(&|stored| stored.marks_ms[lane] -= 1), (vec![], None));
@@ -543,10 +550,10 @@ fn what_somebody_else_has_stored_is_noticed_when_the_mark_moves() {
     assert_eq!(extended(&|stored| stored.identity = Some(other.code())), (vec![], None));
     assert_eq!(extended(&|stored| stored.layout = Some(1)), (vec![], None));
     assert_eq!(extended(&|stored| stored.layout = None), (vec![], None));
-    // Or with one that is further than published.
+    // The same holds for a stored mark that is further than the published one.
     let both = |stored: &mut Stored, by_ms| [&mut stored.marks_ms, &mut stored.local_ms].map(|ms| ms[0] += by_ms);
     assert_eq!(extended(&|stored| _ = both(stored, 1)), (vec![], None));
-    // Set back: put up again.
+    // A mark that was set back is raised again.
     let notice = Notice::SetBack { stored_ms: NOW_MS + 999, mark_ms: NOW_MS + 1000 };
     let expected = [vec![Report(notice)], moved].concat();
     assert_eq!(extended(&|stored| _ = both(stored, -1)), (expected, Some(NOW_MS + 1101)));
@@ -566,11 +573,11 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
         (fake.did(), fake.published_ms())
     };
     assert_eq!(rechecked(&server.fresh(), &|_| ()), (vec![], [Some(mark_ms); 2]));
-    // Another session is between the two writes of a move: that is nobody else's doing.
+    // Another session is between the two writes of a move, which is not the work of another writer.
     let fake = server.fresh();
     fake.half_stored.set(Some(Stored { local_ms: [mark_ms + 500, mark_ms], ..fake.stored.get() }));
     assert_eq!(rechecked(&fake, &|_| ()), (vec![], [Some(mark_ms); 2]));
-    // Whatever differs, both lanes are stored as far as any was, and are loaded.
+    // If anything differs, both lanes are stored up to the highest mark, and are to be loaded.
     let [primary, backup] = [PRIMARY, BACKUP].map(|value| move |mark_ms| Write(value, mark_ms));
     let local = |lane| move |mark_ms| Write(Value::Local(lane), mark_ms);
     let [local_primary, local_backup] = LaneName::ALL.map(local);
@@ -579,7 +586,8 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
     assert_eq!(ahead(&server.fresh()), (expected, [None; 2]));
     let changed = rechecked(&server.fresh(), &|stored| stored.identity = Some(other.code()));
     assert_eq!(changed, (vec![Flush], [None; 2]));
-    // A dump of a database in which nothing was drawn does not make forget what this one's ids were drawn with.
+    // After the dump of a database in which nothing was drawn, this database still knows what its
+    // ids were drawn with.
     let changed = rechecked(&server.fresh(), &|stored| (stored.layout, stored.identity) = (None, None));
     let (layout, identity) = (server.layout.fingerprint(), server.code());
     assert_eq!(changed, (vec![Write(Value::Layout, layout), Write(Value::Identity, identity), Flush], [None; 2]));
@@ -592,18 +600,19 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
         .recheck(&server.layout, Some(server.drawing.identity()), Written { layout: false, ..ALL })
         .unwrap();
     assert_eq!(fake.did(), [Flush]);
-    // Set back: the operator is told.
+    // If a mark was set back, the operator is told.
     let notice = Notice::SetBack { stored_ms: mark_ms - 1, mark_ms };
     let expected = vec![Report(notice), WriteOnlyMark(LaneName::Primary, mark_ms), Flush];
     assert_eq!(rechecked(&server.fresh(), &|stored| stored.marks_ms[0] -= 1), (expected, [None; 2]));
-    // Also before anything is loaded, without a word; and a second dump does not undo what the first one has set.
+    // Before anything is loaded, it is raised without a report. A second dump does not undo what
+    // the first one has set.
     let fake = Fake::holding([3000, 5000], &server.layout, Some(&server.drawing));
     let expected = vec![local_primary(7000), backup(7000), Flush];
     assert_eq!(rechecked(&fake, &|stored| stored.marks_ms[0] = 7000), (expected, [None; 2]));
     let expected = LaneName::ALL.map(|lane| WriteOnlyMark(lane, 7000));
     let expected = vec![expected[0], expected[1], Flush];
     assert_eq!(rechecked(&fake, &|stored| stored.marks_ms = [1000, 2000]), (expected, [None; 2]));
-    // A mark that this transaction has not set is left to the one that does.
+    // A mark that this transaction has not set is left to the transaction that sets it.
     let mut stored = fake.stored.get();
     stored.marks_ms = [1000, 2000];
     fake.stored.set(stored);
@@ -613,7 +622,7 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
         .unwrap();
     assert_eq!(fake.did(), [WriteOnlyMark(LaneName::Backup, 7000), Flush]);
     assert_eq!(fake.stored.get().marks_ms, [1000, 7000]);
-    // On a server without a number, too.
+    // The same holds on a server without a number.
     server.mark(&fake).recheck(&server.layout, None, ALL).unwrap();
     assert_eq!(fake.did(), [WriteOnlyMark(LaneName::Primary, 7000), Flush]);
     server.mark(&fake).recheck(&server.layout, None, ALL).unwrap();
@@ -629,20 +638,20 @@ fn no_id_at_or_below_one_that_was_advanced_to_is_drawn() {
         (fake.did(), fake.published_ms())
     };
     let writes = |marks_ms: [i64; 2]| vec![Write(PRIMARY, marks_ms[0]), Write(BACKUP, marks_ms[1]), Flush];
-    // Within the mark and the clock's reach: the lanes are raised at once.
+    // Within the mark and the clock's reach, the lanes are raised at once.
     let fake = server.fresh();
     assert_eq!(advanced(&fake, NOW_MS - 5000), (writes([mark_ms; 2]), [Some(mark_ms); 2]));
     assert_eq!(server.next_end_ms(&fake), Ok(NOW_MS + 1));
     assert_eq!(advanced(&fake, NOW_MS + 100), (writes([mark_ms; 2]), [Some(mark_ms); 2]));
     assert_eq!(server.next_end_ms(&fake), Ok(NOW_MS + 101));
-    // Beyond the clock's reach, or beyond the mark: to be loaded.
+    // Beyond the clock's reach, or beyond the mark, the marks are to be loaded.
     assert_eq!(advanced(&fake, NOW_MS + 101), (writes([mark_ms; 2]), [None; 2]));
     let fake = server.fresh();
     assert_eq!(advanced(&fake, mark_ms + 1), (writes([mark_ms + 1; 2]), [None; 2]));
     let fake = server.fresh();
     fake.now_ms.set(NOW_MS + 1100);
     assert_eq!(advanced(&fake, mark_ms + 1), (writes([mark_ms + 1; 2]), [None; 2]));
-    // Nothing is ever lowered: neither what is stored nor what is published.
+    // Nothing is ever lowered, neither what is stored nor what is published.
     let fake = server.fresh();
     let stored = Stored { marks_ms: [mark_ms + 7, 3], ..fake.stored.get() };
     fake.stored.set(stored);
@@ -654,7 +663,8 @@ fn no_id_at_or_below_one_that_was_advanced_to_is_drawn() {
     let layout = Write(Value::Layout, server.layout.fingerprint());
     assert_eq!(advanced(&fake, NOW_MS), ([vec![layout], writes([NOW_MS; 2])].concat(), [None; 2]));
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
-    // One lane is loaded: the other is stored as far as was asked for, and read when it is.
+    // One lane is loaded. The other one is stored as far as was asked for, and read when it is
+    // loaded.
     let expected = (writes([mark_ms, NOW_MS + 1]), [Some(mark_ms), None]);
     fake.did();
     assert_eq!(advanced(&fake, NOW_MS + 1), expected);
@@ -670,7 +680,8 @@ fn an_advance_further_ahead_than_the_clock_may_jump_is_refused_unless_it_is_forc
             let fake = server.fresh();
             let before = (fake.stored.get(), fake.published_ms());
             let advance = |end_ms, force| server.mark(&fake).advance(&server.layout, &server.terms, end_ms, force);
-            // What counts is the start of the id's tick: its time, as everybody else reads it.
+            // What counts is the start of the id's tick: its time, as every other function reads
+            // it.
             let last_ms = NOW_MS + most_ms + unit_ms;
             for end_ms in [last_ms + unit_ms, i64::MAX] {
                 let id_ms = end_ms - unit_ms;
@@ -683,7 +694,8 @@ fn an_advance_further_ahead_than_the_clock_may_jump_is_refused_unless_it_is_forc
             advance(last_ms + unit_ms, true).unwrap();
             let forced_ms = last_ms + unit_ms;
             assert_eq!(fake.did(), [Write(PRIMARY, forced_ms), Write(BACKUP, forced_ms), Flush]);
-            // It counts from the clock, not from the mark: what was forced opens no way for what is not.
+            // The distance counts from the clock, not from the mark, so a forced advance does not
+            // permit a further one.
             let refused = mark::Refusal::FarAhead { id_ms: forced_ms, now_ms: NOW_MS, most_ms };
             assert_eq!(advance(forced_ms + unit_ms, false), Err(Failure::Refused(refused)));
             assert_eq!(fake.did(), []);
@@ -698,7 +710,7 @@ fn a_mark_is_reset_only_by_a_server_with_other_numbers_that_has_not_drawn() {
     let reset = |server: &Server, fake: &Fake| server.mark(fake).reset(&server.drawing);
     let refused = |refused| Err(Failure::Refused(refused));
     let holding = |of: &Server| Fake::holding([far_ms, far_ms], &of.layout, Some(&of.drawing));
-    // 3 with backup workers draws with 19 too.
+    // Worker 3 with backup workers draws with 19 too.
     for same in [Server::new("js53", 19, false), Server::new("js53", 3, true)] {
         let fake = holding(&before);
         assert_eq!((reset(&same, &fake), fake.did()), (refused(mark::Refusal::SameNumber), vec![]));
@@ -712,7 +724,8 @@ fn a_mark_is_reset_only_by_a_server_with_other_numbers_that_has_not_drawn() {
         assert!(other.next_end_ms(&fake).unwrap() < far_ms);
         assert_eq!(reset(&before, &fake), refused(mark::Refusal::InUse));
     }
-    // Nothing was drawn: nothing to protect. And one lane in use is enough.
+    // One lane in use is enough to refuse a reset. A database in which nothing was drawn has
+    // nothing to protect.
     let fake = Fake::holding([far_ms, 0], &before.layout, None);
     before.make_way(&fake, LaneName::Backup, NOW_MS + 1000).unwrap();
     assert_eq!(reset(&Server::new("js53", 4, true), &fake), refused(mark::Refusal::InUse));

@@ -1,12 +1,15 @@
-//! Servers whose clocks do anything, and that crash, are promoted, copied and restored at every step of the mark's protocol.
+//! Servers whose clocks may do anything. They crash, and are promoted, copied and restored, at
+//! every step of the mark's protocol.
 //!
-//! The protocol and the generator are the real ones; log, clocks, locks and sessions are simulated, from one seed: the same
-//! seed is the same history, always. What must hold is in `simulation/world.rs` ([`Guarantee`]), and so is what is done wrong
-//! on purpose ([`Lie`]) to show that each guarantee's check can fail.
+//! The protocol and the generator are the real ones. The log, clocks, locks and sessions are
+//! simulated from one seed: the same seed always gives the same history. `simulation/world.rs` says
+//! what must hold ([`Guarantee`]). It also says what is done wrong on purpose ([`Lie`]), to show
+//! that each guarantee's check can fail.
 //!
-//! `SEEDS=100000` says how many histories are run. A failing one is told, and `SEED=123` tells it again.
+//! `SEEDS=100000` sets how many histories are run. A failing history is printed, and `SEED=123`
+//! prints it again.
 
-// Outside a model of its own, loom's atomics panic.
+// loom's atomics panic outside a loom model.
 #![cfg(not(loom))]
 
 #[path = "simulation/log.rs"]
@@ -25,10 +28,12 @@ use std::collections::BTreeMap;
 use world::{Guarantee, Lie, World};
 
 fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+    std::env::var(variable)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
 }
 
-/// Says how a history is told again, when it fails.
+/// Prints how to repeat a history that fails.
 struct Replay(u64);
 
 impl Drop for Replay {
@@ -45,7 +50,7 @@ fn run(seed: u64, lie: Option<Lie>, tells: bool) -> World {
     world
 }
 
-/// What has to happen often in many histories, or they would show little.
+/// What must happen often in the histories, because they would otherwise show little.
 const EVENTS: [&str; 20] = [
     "advance refused",
     "advanced",
@@ -95,7 +100,7 @@ fn no_id_comes_twice_whatever_happens_to_the_servers() {
     );
 }
 
-/// Asserts that a lie breaks a promise, and how soon that is seen.
+/// Asserts that a lie breaks a promise, and prints how soon that is seen.
 fn assert_breaks(lie: Lie, guarantee: Guarantee) {
     const SEEDS: u64 = 20_000;
     let breaks =

@@ -1,4 +1,5 @@
-//! A simulated server: a data directory (log, databases, settings), its clock, and the shared memory of one run of it.
+//! A simulated server: a data directory (log, databases, settings), its clock, and the shared
+//! memory of one run of it. Which events it meets: `world.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,10 +12,10 @@ use snowflake_core::published::PublishedMarks;
 
 use crate::log::{Id, Log};
 
-/// As many databases as a server can have.
+/// The most databases that a server can have.
 pub const MOST_DATABASES: usize = 4;
 
-/// The datacenter of all servers, where the layout has one.
+/// The datacenter of all servers, if the layout has one.
 pub const DATACENTER: i64 = 1;
 
 /// The settings that need a restart.
@@ -32,24 +33,24 @@ impl Config {
         Drawing::new(self.layout, worker, given(Field::Datacenter, DATACENTER), self.backup).unwrap()
     }
 
-    /// The worker numbers that the server's ids carry, without the library.
+    /// Returns the worker numbers that the server's ids carry, computed without the library.
     pub fn workers(&self) -> Vec<i64> {
         let half = self.layout.max_of(Field::Worker).map_or(0, |max| (max as i64 + 1) / 2);
         if self.backup { vec![self.worker, self.worker + half] } else { vec![self.worker] }
     }
 }
 
-/// What a server's backends share between a start and the next, or the crash of one of them.
+/// What a server's backends share from a start until the next one, or until one of them crashes.
 #[derive(Debug)]
 pub struct Shared {
     pub generator: Generator,
     pub clocks: ClockReference,
     pub marks: [PublishedMarks; MOST_DATABASES],
-    /// Who holds the lock on each database's mark.
+    /// For each database, the session that holds the lock on its mark, known by when it began.
     pub locks: [Cell<Option<u64>>; MOST_DATABASES],
-    /// When `snowflake_advance` was last called (in events), which has marks loaded anew.
+    /// When `snowflake_advance` was last called, in events. The marks are then loaded anew.
     pub advanced: Cell<u64>,
-    /// Whether it is gone, and with it all backends.
+    /// Whether this memory is gone, and with it all backends.
     pub gone: Cell<bool>,
     /// All ids that were drawn.
     pub issued: RefCell<Vec<i64>>,
@@ -76,19 +77,19 @@ impl Shared {
 #[derive(Debug)]
 pub struct Server {
     pub number: usize,
-    /// For a standby, the server that it gets its log from, until it is promoted.
+    /// The server that a standby gets its log from, until it is promoted.
     pub standby_of: RefCell<Option<Rc<Server>>>,
     pub config: Cell<Config>,
     pub log: RefCell<Log>,
-    /// For each database, the ids that clients have seen and that must not come again: those drawn in this data directory,
-    /// and those that the mark had covered when it was copied.
+    /// For each database, the ids that clients have seen and that must not come again: those drawn
+    /// in this data directory, and those that the mark had covered when the directory was copied.
     pub seen: RefCell<Vec<Vec<Id>>>,
     pub shared: RefCell<Rc<Shared>>,
     /// How far its clock is from the right time.
     pub offset_ms: Cell<i64>,
-    /// Where its clock stands still.
+    /// The reading at which its clock stands still, if it does.
     pub stands_at_ms: Cell<Option<i64>>,
-    /// The greatest reading of its clock, and whether a later one was smaller.
+    /// The greatest reading of its clock, and whether a later reading was smaller.
     pub latest_ms: Cell<i64>,
     pub went_back: Cell<bool>,
     /// All ids that were drawn in all its runs.
@@ -98,7 +99,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads the clock at the right time `time_ms`.
+    /// Reads the clock when the right time is `time_ms`.
     pub fn now_ms(&self, time_ms: i64) -> i64 {
         let now_ms = self.stands_at_ms.get().unwrap_or(time_ms + self.offset_ms.get());
         if now_ms < self.latest_ms.get() {

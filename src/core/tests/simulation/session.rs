@@ -1,8 +1,9 @@
-//! A session: one statement on a simulated server, and what the protocol sees of the database there.
+//! A session: one statement on a simulated server, and what the protocol sees of the database
+//! there.
 //!
-//! Whatever it asks for, others may come in between: each call of [`Database`], and each reading of the clock, is a point
-//! where [`World::meanwhile`] lets them. They run to their end within the call, and give up where they would wait for a
-//! session that they have interrupted.
+//! Each call of [`Database`], and each reading of the clock, is a point where [`World::meanwhile`]
+//! lets other sessions run. They run to their end within the call. They give up where they would
+//! wait for a session that they have interrupted.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -24,11 +25,11 @@ use crate::world::{Guarantee, Lie, World};
 pub enum Failure {
     /// The server is gone.
     Crashed,
-    /// It was cancelled, or its time is over.
+    /// The statement was cancelled, or its time is over.
     Cancelled,
-    /// It would wait for a session that it has interrupted.
+    /// The statement would wait for a session that it has interrupted.
     Blocked,
-    /// The mark does not permit it.
+    /// The mark does not permit the statement.
     Refused(mark::Refusal),
     /// The clock is behind the last id.
     Rollback,
@@ -42,7 +43,7 @@ impl From<mark::Refusal> for Failure {
     }
 }
 
-/// More looks at its marks than a draw ever takes: up to two in each round.
+/// More looks at its marks than any draw takes: up to two in each round.
 const MOST_ROUNDS: u32 = 4000;
 
 /// A session, for one statement.
@@ -54,25 +55,25 @@ pub struct Session<'a> {
     /// When it began, in events.
     pub began: u64,
     pub config: Config,
-    /// For the lie that each backend has one of its own.
+    /// The session's own generator, for the lie that each backend has one.
     own_generator: Option<Generator>,
-    /// Marks that belong to nobody, for a session whose database has none.
-    nobodys: PublishedMarks,
+    /// Marks that are never claimed, for a session whose database has none.
+    unclaimed: PublishedMarks,
     resetting: bool,
     restoring: bool,
     wait_for_clock: bool,
     /// The end of the log that it has to flush.
     written: Cell<usize>,
-    /// What it has written, for the lie that it reaches the log late.
+    /// What it has written, for the lie that writes reach the log late.
     late: Cell<Vec<Record>>,
-    /// The numbers that it has read last.
+    /// The numbers that it read last.
     pub identity_read: Rc<Cell<Option<i64>>>,
     /// How often it has looked for its marks.
     rounds: Cell<u32>,
-    /// How often it has waited, and how long for the mark.
+    /// How often it has waited, and how long it has waited for the mark.
     waits: Cell<u32>,
     waited_ms: Cell<i64>,
-    /// The latest that its clock has said.
+    /// The latest reading of its clock.
     pub clock_read_ms: Cell<i64>,
 }
 
@@ -87,7 +88,7 @@ impl<'a> Session<'a> {
             began: world.event(),
             config,
             own_generator: world.lies(Lie::OwnGenerator).then(Generator::new),
-            nobodys: PublishedMarks::new(),
+            unclaimed: PublishedMarks::new(),
             resetting: false,
             restoring: false,
             wait_for_clock: !world.right_clock && world.random.one_in(4),
@@ -101,7 +102,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The protocol, over this session.
+    /// Returns the protocol over this session.
     fn mark(&self) -> Mark<'_, &Self> {
         let Self { shared, .. } = self;
         let generator = self.own_generator.as_ref().unwrap_or(&shared.generator);
@@ -117,21 +118,21 @@ impl<'a> Session<'a> {
         &self.config.layout
     }
 
-    /// Whose the database's marks are. Not 0, which is nobody.
+    /// Returns the owner of the database's marks. It is never 0, which is [`UNCLAIMED`].
     fn owner(&self) -> u64 {
         let generation = self.server.log.borrow().present[self.database].generation;
         (self.database as u64) << 32 | u64::from(generation + 1)
     }
 
     fn known_marks(&self) -> Marks<'_> {
-        self.shared.marks[self.database].of(self.owner()).or_else(|| self.nobodys.of(0)).unwrap()
+        self.shared.marks[self.database].of(self.owner()).or_else(|| self.unclaimed.of(0)).unwrap()
     }
 
     /// Draws a run.
     pub fn draw(&self, count: u32) -> Result<Run, Failure> {
         let generator = self.own_generator.as_ref().unwrap_or(&self.shared.generator);
         let drawn = draw::draw(self, generator, count);
-        // What is drawn by a server that crashes meanwhile reaches no client.
+        // If the server crashes during a draw, what is drawn reaches no client.
         if self.shared.gone.get() { Err(Failure::Crashed) } else { drawn }
     }
 
@@ -146,8 +147,8 @@ impl<'a> Session<'a> {
         self.mark().reset(&self.config.drawing())
     }
 
-    /// What a dump does: it sets the sequences, all in one transaction or each in its own; at each commit, the protocol looks
-    /// at them.
+    /// Sets the sequences as a dump does, all in one transaction or each in its own. At each
+    /// commit, the protocol looks at them.
     pub fn restore(mut self, stored: &Stored, transactions: bool) -> Result<(), Failure> {
         self.restoring = true;
         let values = LaneName::ALL.map(|lane| (Value::Mark(lane), Some(stored.marks_ms[lane as usize])));
@@ -171,25 +172,26 @@ impl<'a> Session<'a> {
         self.mark().recheck(self.layout(), Some(self.config.drawing().identity()), written)
     }
 
-    /// Whether marks of the database are loaded.
+    /// Whether marks of the database are loaded, for each lane.
     pub fn loaded(&self) -> [bool; 2] {
         LaneName::ALL.map(|lane| self.known_marks().mark_ms(lane).is_some())
     }
 
-    /// Lets others run; they may end this session.
+    /// Lets other sessions run; they may end this one.
     fn meanwhile(&self) -> Result<(), Failure> {
         self.world.meanwhile(&self.server);
         if self.shared.gone.get() {
             return Err(Failure::Crashed);
         }
-        // With a right clock, everything is to be in time: nothing is cancelled that would make up for it.
+        // With a right clock everything must be in time, and a cancelled statement could hide that
+        // it is not.
         if !self.world.right_clock && !self.restoring && self.world.random.one_in(150) {
             return Err(Failure::Cancelled);
         }
         Ok(())
     }
 
-    /// Waits so long, or shorter.
+    /// Waits for `wait_ms`, or less.
     fn sleep(&self, wait_ms: i64) -> Result<(), Failure> {
         let World { random, right_clock, .. } = self.world;
         self.waits.set(self.waits.get() + 1);
@@ -215,7 +217,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Marks that others may change just before they are read.
+/// Marks that other sessions may change just before they are read.
 #[derive(Clone, Copy)]
 struct Watched<'a> {
     session: &'a Session<'a>,
@@ -323,14 +325,14 @@ impl Database for &Session<'_> {
             self.unlock();
             return Err(failure);
         }
-        Ok(self.shared.marks[self.database].of(self.owner()).or_else(|| self.nobodys.of(UNCLAIMED)))
+        Ok(self.shared.marks[self.database].of(self.owner()).or_else(|| self.unclaimed.of(UNCLAIMED)))
     }
 
     fn claim(&self) -> Result<Marks<'_>, Failure> {
         self.meanwhile()?;
         let published = &self.shared.marks[self.database];
         if published.owner() != self.owner() {
-            assert!(published.claim(published.owner(), self.owner()), "somebody has claimed without the lock");
+            assert!(published.claim(published.owner(), self.owner()), "another session has claimed without the lock");
         }
         Ok(self.known_marks())
     }
@@ -395,7 +397,8 @@ impl Database for &Session<'_> {
         self.waited_ms.set(self.waited_ms.get() + wait_ms);
         self.world.tell(|| format!("  waits {wait_ms} ms for the mark"));
         let bound_ms = MARK_AHEAD_MS + self.layout().unit().ms();
-        // After an advance it may have to wait once more, for the mark that this server itself has moved.
+        // After an advance it may have to wait once more, for the mark that this server itself has
+        // moved.
         let is_first = self.shared.advanced.get() < self.began;
         if self.world.right_clock && is_first && self.waited_ms.get() > bound_ms {
             let waited_ms = self.waited_ms.get();
