@@ -319,5 +319,9 @@ mod tests {
         assert_eq!(Utc(i64::MIN / 1000).to_string(), "-290308-12-21T19:59:05.225Z");
         assert_eq!(Utc(9_224_318_015_999_999).to_string(), "294276-12-31T23:59:59.999Z");
         assert_eq!(Utc(-1).to_string(), "1969-12-31T23:59:59.999Z");
+        // Year 0 is not negative.
+        assert_eq!(Utc(-62_135_596_800_001).to_string(), "0000-12-31T23:59:59.999Z");
+        // The last day of an era of 400 years.
+        assert_eq!(Utc(951_782_400_000).to_string(), "2000-02-29T00:00:00.000Z");
     }
 }

@@ -257,3 +257,18 @@ impl fmt::Display for Named {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_where_a_text_is_too_short_or_too_long() {
+        for (text, message) in [
+            ("1ptWyK4WgZ", "base62 text \"1ptWyK4WgZ\" ends after position 10, with 10 symbols instead of 11"),
+            ("1ptWyK4WgZUx", "base62 text \"1ptWyK4WgZUx\" continues at position 12, with 12 symbols instead of 11"),
+        ] {
+            assert_eq!(Encoding::Base62.decode(text.chars()).unwrap_err().to_string(), message);
+        }
+    }
+}

@@ -248,6 +248,8 @@ mod tests {
         for id in [-1, i64::MIN, 1 << 53, i64::MAX] {
             assert_eq!(layout.check(id), Err(IdError::Id { id, max: (1 << 53) - 1 }));
         }
+        let error = layout.check(-1).unwrap_err();
+        assert_eq!(error.to_string(), "id -1 is outside the layout's range 0..9007199254740991");
     }
 
     #[test]

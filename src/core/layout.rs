@@ -509,6 +509,8 @@ mod tests {
     fn the_epochs_zone_and_white_space_make_no_difference() {
         let text = " time:28\tworker:22 sequence:13  unit:1s\nepoch:2016-05-20T00:00:00+08:00 ";
         assert_eq!(Layout::parse(text), Layout::parse("baidu"));
+        // As much as a text may have.
+        assert_eq!(Layout::parse(&format!("{:MAX_TEXT$}", "baidu")), Layout::parse("baidu"));
     }
 
     #[test]
@@ -563,5 +565,11 @@ mod tests {
         ] {
             assert_eq!(Layout::parse(text), Err(error), "{text}");
         }
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong_with_a_layout() {
+        let error = Layout::parse("time:41 unit:2ms").unwrap_err();
+        assert_eq!(error.to_string(), "unit in layout word \"unit:2ms\" is not one of 1ms, 10ms, 100ms, 1s");
     }
 }

@@ -249,4 +249,22 @@ mod tests {
         all[0].release(OTHER);
         assert!(claim(&all, ONE).is_some());
     }
+
+    #[test]
+    fn a_database_claims_its_own_words_before_unclaimed_ones() {
+        let all = [PublishedMarks::new(), PublishedMarks::new()];
+        let is_gone = |_| false;
+        let owners = || [all[0].owner(), all[1].owner()];
+        for (database, place) in [(7, 0), (8, 1)] {
+            let owner = database << 32 | 70;
+            let version = PublishedMarks::claim_one(&all, owner, is_gone).unwrap().version();
+            // A second claim gives the same words, and takes nothing from them.
+            assert_eq!(PublishedMarks::claim_one(&all, owner, is_gone).unwrap().version(), version);
+            assert_eq!(owners()[place], owner);
+            // Its sequence was made anew: the database takes over its own place, not another one.
+            assert!(PublishedMarks::claim_one(&all, owner + 1, is_gone).is_some());
+            assert_eq!(owners()[place], owner + 1);
+            assert_eq!(owners()[1 - place], if database == 7 { UNCLAIMED } else { 7 << 32 | 71 });
+        }
+    }
 }

@@ -87,6 +87,9 @@ mod tests {
             ("max_jump", Some("max_clock_jump")),
             ("foo", None),
             ("node", None),
+            // Half of the letters.
+            ("layxyz", None),
+            ("layoyz", Some("layout")),
             ("", None),
         ] {
             assert_eq!(nearest(word, names), meant, "{word}");

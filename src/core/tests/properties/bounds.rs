@@ -19,13 +19,19 @@ fn created_us(layout: &Layout, id: i64) -> i128 {
     i128::from(layout.created_at_ms(id).unwrap()) * 1000
 }
 
+/// Microseconds from the start of a tick: any, whole milliseconds, and none, since at the start
+/// itself the bounds differ.
+fn near_us() -> impl Strategy<Value = i128> {
+    prop_oneof![-2_000_000_i128..=2_000_000, (-2000_i128..=2000).prop_map(|ms| ms * 1000), Just(0)]
+}
+
 proptest! {
     #![proptest_config(config(2000))]
 
     #[test]
     fn the_last_ids_before_and_until_an_instant_divide_all_ids(
         (spec, numbers) in specs().prop_flat_map(|spec| (Just(spec.clone()), numbers(&spec))),
-        near_us in -2_000_000_i128..=2_000_000, far_ms in any::<i64>(), near in any::<bool>(),
+        near_us in near_us(), far_ms in any::<i64>(), near in any::<bool>(),
     ) {
         let layout = spec.layout();
         let id = i64::try_from(spec.compose(numbers)).unwrap();
@@ -68,7 +74,7 @@ proptest! {
     #[test]
     fn the_first_id_at_an_instant_divides_all_ids(
         (spec, numbers) in specs().prop_flat_map(|spec| (Just(spec.clone()), numbers(&spec))),
-        near_us in -2_000_000_i128..=2_000_000, far_ms in any::<i32>(), near in any::<bool>(),
+        near_us in near_us(), far_ms in any::<i32>(), near in any::<bool>(),
     ) {
         let layout = spec.layout();
         let id = spec.compose(numbers);
@@ -103,11 +109,23 @@ proptest! {
         prop_assert_eq!(first_id_at(layout.epoch_ms(), false), Ok(0));
         let last = first_id_at(layout.last_instant_ms(), false).unwrap();
         prop_assert_eq!(layout.parts(last).unwrap().tick, layout.last_tick());
+        let last_start = Instant { ms: layout.last_instant_ms(), later: false };
+        prop_assert_eq!((layout.last_id_before(last_start), layout.last_id_until(last_start)), (last - 1, layout.max_id()));
         let refused = |instant| matches!(layout.first_id_at(instant), Err(IdError::Time { .. }));
         let (before_ms, last_ms) = (layout.epoch_ms() - 1, layout.last_instant_ms());
         for (ms, later) in [(before_ms, true), (last_ms, true), (i64::MAX, true), (i64::MIN, false)] {
             prop_assert!(refused(Some(Instant { ms, later })), "{ms} {later}");
         }
         prop_assert!(refused(None));
+        // The time it names is rounded away from what the layout holds.
+        let named = |ms, later| match first_id_at(ms, later) {
+            Err(IdError::Time { time_ms, .. }) => time_ms,
+            other => panic!("{other:?}"),
+        };
+        for (ms, later, name) in
+            [(before_ms, true, before_ms), (last_ms, true, last_ms + 1), (last_ms + 1, false, last_ms + 1)]
+        {
+            prop_assert_eq!(named(ms, later), Some(name), "{} {}", ms, later);
+        }
     }
 }
