@@ -1,9 +1,9 @@
 -- What Rust cannot declare: sequences, views, grants, and a comment on every object.
 
--- The mark: what this database stores about the ids drawn in it (src/core/mark.rs). Every role may read
--- these sequences, because pg_dump carries them also for a database owner who is not a superuser.
--- No role may write them. The local ones are not carried: where they differ from the others, a dump
--- was restored.
+-- The mark: what this database stores about the ids drawn in it (src/core/mark.rs). Every role may
+-- read these sequences, because pg_dump carries them also for a database owner who is not a
+-- superuser. No role may write them. The local ones are not carried: where they differ from the
+-- others, a dump was restored.
 CREATE SEQUENCE snowflake_mark MINVALUE 0 START 0;
 CREATE SEQUENCE snowflake_mark_backup MINVALUE 0 START 0;
 CREATE SEQUENCE snowflake_mark_local MINVALUE 0 START 0;

@@ -274,7 +274,7 @@ impl Reportable for Error {
             }
             Self::TimeUsedUp(layout) => Report::new(
                 ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
-                format!("layout \"{}\" has no ids after its last instant", known_as(layout)),
+                format!("layout \"{}\" has no ids left", known_as(layout)),
             )
             .detail(format!("Its last instant was {}.", Utc(layout.last_instant_ms())))
             .hint(

@@ -190,7 +190,7 @@ pub fn init() {
         );
     });
     define(c"snowflake_id.max_borrow", || {
-        // SAFETY: the hook only stores a number.
+        // SAFETY: the hook stores a number, and logs where it catches all that unwinds.
         unsafe {
             GucRegistry::define_int_guc_with_hooks(
                 c"snowflake_id.max_borrow",

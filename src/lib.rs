@@ -1,7 +1,8 @@
-//! `snowflake_id`: 64-bit ids for PostgreSQL, unique across servers, ordered by time, readable in SQL.
+//! `snowflake_id`: 64-bit ids for PostgreSQL, unique across servers, ordered by time, readable in
+//! SQL.
 //!
-//! This file is the map and the entry point; it holds no logic. Each file uses only files that stand
-//! below it, so there is no circle. `*` marks files without `unsafe`.
+//! This file is the map and the entry point; it holds no logic. Each file uses only files that
+//! stand below it, so there is no circle. `*` marks files without `unsafe`.
 //!
 //! ```text
 //! entry             the short way into snowflake_next
@@ -84,7 +85,8 @@ mod waiting;
 // What Rust cannot say: sequences, views, grants, and a comment on every object.
 pgrx::extension_sql_file!("../sql/surface.sql", name = "surface", finalize);
 
-/// Called by PostgreSQL when it loads the library: by the postmaster when preloaded, else by a session.
+/// Called by PostgreSQL when it loads the library: by the postmaster when preloaded, else by a
+/// session.
 #[pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     backtrace::init();

@@ -35,12 +35,17 @@ impl Sequence {
     /// # Errors
     /// [`Error::NoExtension`] if the sequence is gone.
     pub fn read(self) -> Result<Option<i64>, Error> {
-        // SAFETY: a sequence has one page with one row, as PostgreSQL's own sequence.c reads it;
-        // the page is pinned and locked while the row is copied. A relation that is gone is null.
-        // Errors are raised through pgrx's guard.
+        // SAFETY: a relation that is gone is null. A sequence, which is checked, has one page with
+        // one row, as PostgreSQL's own sequence.c reads it; the page is pinned and locked while the
+        // row is copied. Errors are raised through pgrx's guard.
         unsafe {
             let relation = pg_sys::try_relation_open(self.0, pg_sys::AccessShareLock as _);
             if relation.is_null() {
+                return Err(Error::NoExtension);
+            }
+            // The number may have been given to another relation by now.
+            if (*(*relation).rd_rel).relkind as u8 != pg_sys::RELKIND_SEQUENCE {
+                pg_sys::relation_close(relation, pg_sys::AccessShareLock as _);
                 return Err(Error::NoExtension);
             }
             let buffer = pg_sys::ReadBuffer(relation, 0);

@@ -28,17 +28,18 @@ pub trait Session: Clock {
     /// are claimed yet.
     fn known(&self) -> Result<Marks<'_>, Self::Error>;
 
-    /// Returns what ids are drawn with now. Called after [`known`](Self::known), so that marks that
-    /// are forgotten when the numbers change are never older than the numbers.
+    /// Returns what ids are drawn with now. Called after [`known`](Self::known): a change of
+    /// numbers first gives the marks another version, so that what was known before permits
+    /// nothing, and old numbers are never drawn under new marks.
     fn drawing(&self) -> Result<Drawing, Self::Error>;
 
     /// Returns the settings that bear on the draw.
     fn terms(&self) -> Terms;
 
-    /// Returns the limits that a draw within `known` reads at each attempt. A simulation lets other
-    /// sessions run before each reading.
-    fn marks<'a>(&'a self, known: Marks<'a>) -> impl MarkLimits + 'a {
-        known
+    /// Returns the limits that a draw reads at each attempt. A simulation lets other sessions run
+    /// before each reading.
+    fn marks<'a>(&'a self, limits: impl MarkLimits + 'a) -> impl MarkLimits + 'a {
+        limits
     }
 
     /// Moves or loads the mark; see [`Mark::make_way`](crate::mark::Mark::make_way).
@@ -66,7 +67,7 @@ pub enum Refusal {
         /// What the clock says, in milliseconds since 1970.
         now_ms: i64,
     },
-    /// The layout's last tick is over, or all its ids are drawn.
+    /// The layout's last tick is over, or has too few ids left for the run.
     TimeUsedUp,
     /// The clock was set back, and the operator chose not to wait.
     Rollback {
@@ -84,18 +85,19 @@ pub enum Refusal {
 /// [`Refusal`], as the session words it, and the session's own.
 pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Result<Run, S::Error> {
     loop {
-        let known = session.known()?;
-        let drawing = session.drawing()?;
+        let mut known = session.known()?;
+        let mut drawing = session.drawing()?;
         let terms = session.terms();
         let max_borrow_ms = terms.max_borrow_ms;
-        let at_once = Limits { max_borrow_ms, marks_ms: session.marks(known) };
-        let mut drawn = generator.draw(&drawing, session, &at_once, count);
+        let limits = Limits { max_borrow_ms, marks_ms: session.marks(known) };
+        let mut drawn = generator.draw(&drawing, session, &limits, count);
         if let Err(generator::Refusal::MarkReached { lane, end_ms }) = drawn {
             session.make_way(&drawing, &terms, known, lane, end_ms)?;
-            // Draws up to the mark itself, so that this session need not wait while another one
-            // moves the mark early.
-            let to_the_mark = Limits { max_borrow_ms, marks_ms: session.known()?.limits_ms() };
-            drawn = generator.draw(&drawing, session, &to_the_mark, count);
+            known = session.known()?;
+            drawing = session.drawing()?;
+            // While another session moves the mark early, this one need not wait.
+            let limits = Limits { max_borrow_ms, marks_ms: session.marks(known.whole()) };
+            drawn = generator.draw(&drawing, session, &limits, count);
         }
         let wait = match drawn {
             Ok(run) => return Ok(run),

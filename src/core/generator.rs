@@ -29,7 +29,8 @@
 //! | in the word's tick, or earlier | the word's own tick is beyond `limit` | [`LaneRefusal::Behind`] |
 //! | in the word's tick, or earlier | word + 1 is in a tick beyond `limit` | [`LaneRefusal::UsedUp`] |
 //!
-//! Here `limit` is the tick that holds the clock + the allowance (0 or `max_borrow`). What a draw
+//! Here `limit` is the tick that holds the clock + the allowance (0 or `max_borrow`). For a run of
+//! several ids, `word + 1` stands for the run's last id: all bounds hold for that one. What a draw
 //! takes is refused if its tick ends after the mark ([`LaneRefusal::MarkReached`]).
 //!
 //! # The invariants
@@ -164,7 +165,7 @@ pub enum LaneRefusal {
         /// What the clock says.
         now_ms: i64,
     },
-    /// The layout's last tick is over, or all its ids are drawn.
+    /// The layout's last tick is over, or has too few ids left for the run.
     TimeUsedUp,
     /// The clock is behind the last id by more than the allowance.
     Behind {
@@ -194,7 +195,7 @@ pub enum Refusal {
         /// What the clock says, in milliseconds since 1970.
         now_ms: i64,
     },
-    /// The layout's last tick is over, or all its ids are drawn.
+    /// The layout's last tick is over, or has too few ids left for the run.
     TimeUsedUp,
     /// All ids that the clock and `max_borrow` permit are drawn. The caller waits.
     UsedUp {
@@ -328,7 +329,7 @@ struct Words {
     borrowed: u64,
 }
 
-/// The decision of a draw: a pure function of the word and the clock.
+/// The decision of a draw: a function of the word, the clock and the mark, and of nothing else.
 ///
 /// The short way is for a run that follows the word within the clock's own tick. All but one of its
 /// comparisons can be made before the clock is read, and that one needs no division. Everything

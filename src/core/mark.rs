@@ -456,12 +456,12 @@ impl<D: Database> Mark<'_, D> {
             // The lane is not raised, so that this server's other databases, which share it, can
             // draw.
             (Distance::Far { wait_ms }, mark_ms) if terms.wait_for_clock => {
-                Ok(Some(Wait::Rollback { wait_ms, behind_ms: mark_ms - now_ms }))
+                Ok(Some(Wait::Rollback { wait_ms, behind_ms: mark_ms.saturating_sub(now_ms) }))
             }
             (Distance::Far { .. }, mark_ms) => {
                 // If both lanes are far behind, the one that serves first counts.
                 let mark_ms = if drawing.identity().has_backup() { mark_ms.min(mark(lane.other()).1) } else { mark_ms };
-                Err(Refusal::Behind { behind_ms: mark_ms - now_ms, mark_ms }.into())
+                Err(Refusal::Behind { behind_ms: mark_ms.saturating_sub(now_ms), mark_ms }.into())
             }
         }
     }

@@ -128,8 +128,8 @@ impl<const WORDS: usize> Published<WORDS> {
     /// Forgets what is published. The next draw reads what the database holds.
     pub fn forget(&self) {
         for word in &self.words {
-            // Release: hands nothing over, but the store must not fall behind what the caller does
-            // next.
+            // Release: hands nothing over. What the caller does next is ordered by itself: a claim
+            // by its AcqRel exchange, all else by giving back the database's lock.
             word.store(NOT_LOADED, Ordering::Release);
         }
     }
@@ -180,12 +180,11 @@ impl<'a, const WORDS: usize> View<'a, WORDS> {
 /// A session's view of its database's marks.
 pub type Marks<'a> = View<'a, 2>;
 
-impl Marks<'_> {
-    /// Returns the marks themselves, for the
-    /// [`Limits::marks_ms`](crate::generator::Limits::marks_ms) of a draw that may go up to the
-    /// mark.
-    pub fn limits_ms(&self) -> [i64; 2] {
-        LaneName::ALL.map(|lane| self.mark_ms(lane).unwrap_or(NOT_LOADED))
+impl<'a> Marks<'a> {
+    /// The limits of a draw that is to go up to the mark itself, and not only to where the mark
+    /// should be moved early.
+    pub fn whole(self) -> Whole<'a> {
+        Whole(self)
     }
 
     /// Returns a lane's mark, or `None` if it has to be loaded.
@@ -203,6 +202,16 @@ impl Marks<'_> {
         // After this, a session that reads the word also sees the mark's log record, and the lane
         // raised to what was loaded.
         self.set(lane as usize, mark_ms - EARLY_MS);
+    }
+}
+
+/// See [`Marks::whole`].
+#[derive(Debug, Clone, Copy)]
+pub struct Whole<'a>(Marks<'a>);
+
+impl MarkLimits for Whole<'_> {
+    fn limit_ms(&self, lane: LaneName) -> i64 {
+        self.0.mark_ms(lane).unwrap_or(NOT_LOADED)
     }
 }
 

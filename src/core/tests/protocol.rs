@@ -235,7 +235,7 @@ impl Server {
     /// none.
     fn next_end_ms(&self, fake: &Fake) -> Result<i64, Refusal> {
         let drawing = Drawing::new(self.layout, Some(0), None, false).unwrap();
-        let limits = Limits { max_borrow_ms: self.terms.max_borrow_ms, marks_ms: fake.marks().limits_ms() };
+        let limits = Limits { max_borrow_ms: self.terms.max_borrow_ms, marks_ms: fake.marks().whole() };
         let run = self.generator.draw(&drawing, &|| fake.now_ms.get(), &limits, 1)?;
         Ok(self.layout.created_at_ms(run.last_id()).unwrap() + self.layout.unit().ms())
     }
@@ -428,7 +428,7 @@ fn while_one_lane_is_far_behind_the_other_serves() {
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     assert_eq!((fake.did(), fake.published_ms()), (vec![Write(PRIMARY, far_ms), Flush], [Some(far_ms), None]));
     server.make_way(&fake, LaneName::Backup, NOW_MS + 1).unwrap();
-    let limits = Limits { max_borrow_ms: 0, marks_ms: fake.marks().limits_ms() };
+    let limits = Limits { max_borrow_ms: 0, marks_ms: fake.marks().whole() };
     let run = server.generator.draw(&server.drawing, &|| NOW_MS, &limits, 1).unwrap();
     assert_eq!(run.lane(), LaneName::Backup);
     // If both lanes are far behind, the refusal names the one that serves first.

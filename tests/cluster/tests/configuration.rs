@@ -623,7 +623,7 @@ fn a_layout_whose_time_is_used_up_only_reads() {
     for draw in ["SELECT snowflake_next()", "SELECT snowflake_batch(1)", "SELECT * FROM snowflake_batch(10)"] {
         let refusal = refused(session.ids(draw));
         let [sqlstate, message, detail, hint] = texts(&refusal);
-        assert_eq!([sqlstate, message], ["2200H", "layout \"baidu\" has no ids after its last instant"], "{draw}");
+        assert_eq!([sqlstate, message], ["2200H", "layout \"baidu\" has no ids left"], "{draw}");
         assert_eq!(detail, "Its last instant was 2024-11-20T13:24:15.000Z.", "{draw}");
         assert!(hint.starts_with("Check the server's clock. If it is right, choose another layout"), "{hint}");
     }

@@ -1,8 +1,9 @@
 //! The negative control: a build whose logged mark does not run ahead of the clock must fail the
 //! crash tests. Otherwise those tests prove nothing.
 //!
-//! `tools/test` makes that build (`tools/build control`) and names its `pg_config` in the environment
-//! variable `CONTROL_PG_CONFIG`. It is a separate test binary because a process knows one installation.
+//! `tools/test` makes that build (`tools/build control`) and names its `pg_config` in the
+//! environment variable `CONTROL_PG_CONFIG`. It is a separate test binary because a process knows
+//! one installation.
 
 use std::collections::BTreeSet;
 use std::env;

@@ -268,7 +268,7 @@ fn an_invisible_character_is_named_by_its_number() {
         ('\n', "character U+000A"),
         ('\u{200b}', "character U+200B"),
         ('\u{301}', "character U+0301"),
-        ('\u{fffd}', "character beyond ASCII"),
+        ('\u{fffd}', "non-ASCII character"),
         ('\u{e0001}', "character U+E0001"),
     ] {
         let error = decode(Encoding::Base62, &format!("0{character}")).unwrap_err();

@@ -219,15 +219,15 @@ impl<'a> Session<'a> {
 
 /// Marks that other sessions may change just before they are read.
 #[derive(Clone, Copy)]
-struct Watched<'a> {
+struct Watched<'a, M> {
     session: &'a Session<'a>,
-    marks: Marks<'a>,
+    limits: M,
 }
 
-impl MarkLimits for Watched<'_> {
+impl<M: MarkLimits> MarkLimits for Watched<'_, M> {
     fn limit_ms(&self, lane: LaneName) -> i64 {
         self.session.world.meanwhile(&self.session.server);
-        if self.session.world.lies(Lie::NoLimit) { NO_MARK } else { self.marks.limit_ms(lane) }
+        if self.session.world.lies(Lie::NoLimit) { NO_MARK } else { self.limits.limit_ms(lane) }
     }
 }
 
@@ -254,8 +254,8 @@ impl draw::Session for Session<'_> {
         Session::terms(self)
     }
 
-    fn marks<'a>(&'a self, known: Marks<'a>) -> impl MarkLimits + 'a {
-        Watched { session: self, marks: known }
+    fn marks<'a>(&'a self, limits: impl MarkLimits + 'a) -> impl MarkLimits + 'a {
+        Watched { session: self, limits }
     }
 
     fn make_way(
