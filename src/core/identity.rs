@@ -142,11 +142,6 @@ impl Drawing {
         &self.identity
     }
 
-    /// Returns the server's number in a field, 0 if the layout lacks the field.
-    pub fn number(&self, field: Field) -> u64 {
-        self.identity.number(&self.layout, field)
-    }
-
     /// Packs the numbers into one integer; see [`Identity::code`].
     pub fn code(&self) -> i64 {
         self.identity.code(&self.layout)
