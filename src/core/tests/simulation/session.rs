@@ -275,7 +275,10 @@ impl draw::Session for Session<'_> {
 
     fn refused(&self, _: &Drawing, refusal: draw::Refusal) -> Failure {
         match refusal {
-            draw::Refusal::Rollback { .. } => Failure::Rollback,
+            draw::Refusal::Rollback { .. } => {
+                assert!(!self.wait_for_clock, "a draw is refused although it is to wait for the clock");
+                Failure::Rollback
+            }
             draw::Refusal::BeforeEpoch { .. } | draw::Refusal::TimeUsedUp => Failure::OutsideLayout,
         }
     }
