@@ -186,7 +186,7 @@ pub fn one_at_once() -> Option<i64> {
 /// Draws `count` ids in runs, as the iterator asks for them.
 ///
 /// # Errors
-/// As for [`one`], and [`Error::NegativeCount`]; the iterator's items likewise.
+/// As for [`one`], and [`Error::NegativeCount`]. Each item can fail in the same way.
 pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Error> {
     let source = Source::find(c"snowflake_batch()").inspect_err(stats::note_refusal)?;
     let longest = longest_run(drawing::current()?.layout());

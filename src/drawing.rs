@@ -124,7 +124,9 @@ fn announce(running: &Running, values: &Values) {
     let end = Utc(layout.last_instant_ms());
     log!("snowflake_id: {datacenter}{worker}{backup}layout \"{name}\" ({layout}), time until {end}");
     if IS_CONTROL {
-        warning!("snowflake_id is built as the negative control of its tests: ids come twice after a crash");
+        warning!(
+            "this is a test build of snowflake_id without crash protection: ids repeat after a crash; do not use it"
+        );
     }
     if let Err(field) = drawing {
         Error::NotSet(*field).report().report(PgLogLevel::WARNING);

@@ -274,7 +274,7 @@ impl Reportable for Error {
             }
             Self::TimeUsedUp(layout) => Report::new(
                 ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
-                format!("layout \"{}\" has no ids left", known_as(layout)),
+                format!("the time of layout \"{}\" has run out", known_as(layout)),
             )
             .detail(format!("Its last instant was {}.", Utc(layout.last_instant_ms())))
             .hint(
@@ -389,14 +389,14 @@ impl Reportable for Error {
                 "Citus then removes the planner hook that lets conditions on an id's time use indexes and partitions \
                  on ids. The server still draws ids.",
             )
-            .hint("Set \"shared_preload_libraries\" to 'citus,snowflake_id', in this order, and restart the server."),
+            .hint("In \"shared_preload_libraries\", put citus before snowflake_id, and restart the server."),
         }
     }
 }
 
 /// The warning that few places for databases are left.
 pub fn few_places(taken: usize, all: usize) -> Report {
-    let message = format!("snowflake_id: {taken} of {all} places for databases that draw ids are taken");
+    let message = format!("snowflake_id: {taken} databases draw ids, and the limit is {all}");
     Report::new(ERRCODE_WARNING, message).hint(PLACES)
 }
 
@@ -425,7 +425,7 @@ impl Again {
 impl fmt::Display for Again {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_never {
-            return f.write_str("When the clock catches up, the layout has no ids left.");
+            return f.write_str("The layout's time ends before the clock gets there, so it has no more ids.");
         }
         write!(f, "The server draws ids again once its clock reaches {}.", Utc(self.at_ms))
     }

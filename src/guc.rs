@@ -212,9 +212,9 @@ pub fn init() {
         GucRegistry::define_int_guc(
             c"snowflake_id.max_clock_jump",
             c"Sets how far the clock may jump ahead.",
-            c"If the clock has gained more than this against the time since boot since a mark was last logged, no id \
-              is drawn, so that a clock that is wrong for a moment cannot push ids into the future for good. 0 \
-              permits any jump.",
+            c"The clock is compared with the time since boot. If it has gained more than this since a mark was last \
+              logged, no id is drawn, so that a clock that is wrong for a moment cannot push ids into the future \
+              for good. 0 permits any jump.",
             &MAX_CLOCK_JUMP,
             0,
             i32::MAX,
@@ -375,12 +375,12 @@ fn check_unknown_names() {
 }
 
 /// Why a value is refused, and what to do.
-struct Refused {
+struct Refusal {
     error: Error,
     hint: Option<String>,
 }
 
-impl<E: Into<Error>> From<E> for Refused {
+impl<E: Into<Error>> From<E> for Refusal {
     fn from(error: E) -> Self {
         let error = error.into();
         Self { hint: error.report().hint, error }
@@ -389,7 +389,7 @@ impl<E: Into<Error>> From<E> for Refused {
 
 /// Runs a check, and tells PostgreSQL why a value is refused. Never unwinds into PostgreSQL,
 /// because during a reload that would take the postmaster down.
-fn checked(setting: Setting, check: impl FnOnce() -> Result<(), Refused> + std::panic::UnwindSafe) -> bool {
+fn checked(setting: Setting, check: impl FnOnce() -> Result<(), Refusal> + std::panic::UnwindSafe) -> bool {
     catch_unwind(move || match check() {
         Ok(()) => true,
         Err(refused) => {
@@ -407,7 +407,7 @@ fn detail(setting: Setting) -> String {
 
 /// Sets what PostgreSQL reports for a refused value: the message, the setting in the DETAIL, and a
 /// HINT.
-fn explain(setting: Setting, refused: Refused) {
+fn explain(setting: Setting, refused: Refusal) {
     let copy = |text: String| {
         CString::new(text).map_or(ptr::null_mut(), |text| {
             // SAFETY: copies into PostgreSQL's current memory context, as GUC_check_errmsg() does.
@@ -439,14 +439,14 @@ fn next_start() -> Option<Next> {
 /// Checks a new value of a setting against the others: at the start, against those that are defined
 /// already; later, against those of the next start. Every process calls it at each reload, so
 /// nothing is read for a value that does not change.
-fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), Refused> {
+fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), Refusal> {
     let running = running();
     let mut values = running;
     change(&mut values);
     if !ALL_DEFINED.get() {
         return values
             .check(setting)
-            .map_err(|error| Refused { hint: hint_at_start(&values, &error), error: error.into() });
+            .map_err(|error| Refusal { hint: hint_at_start(&values, &error), error: error.into() });
     }
     if !values.differs(&running, setting) {
         return Ok(());
@@ -482,7 +482,7 @@ fn check_all<'a>(
     changed: Setting,
     values: &Values,
     next: Option<&Next>,
-) -> Result<(), Refused> {
+) -> Result<(), Refusal> {
     settings.try_for_each(|other| {
         values.check(*other).map_err(|error| {
             let hint = if *other == changed {
@@ -490,7 +490,7 @@ fn check_all<'a>(
             } else {
                 hint_by_other(*other, values, next)
             };
-            Refused { error: error.into(), hint: Some(hint) }
+            Refusal { error: error.into(), hint: Some(hint) }
         })
     })
 }
@@ -564,13 +564,13 @@ pub unsafe extern "C-unwind" fn check_alter_system(statement: *mut pg_sys::Alter
             (refused, format!("The server would not start without {what} in postgresql.auto.conf."))
         }),
     };
-    if let Err((Refused { error, hint }, detail)) = result {
+    if let Err((Refusal { error, hint }, detail)) = result {
         Report { detail: Some(detail), hint, ..error.report() }.report(PgLogLevel::ERROR);
     }
 }
 
 /// Checks a value that ALTER SYSTEM is about to write.
-fn check_written(setting: Setting, value: &CStr) -> Result<(), Refused> {
+fn check_written(setting: Setting, value: &CStr) -> Result<(), Refusal> {
     if setting.is_number() && is_rounded(value) {
         return Err(not_whole(setting.name(), value).into());
     }
@@ -581,7 +581,7 @@ fn check_written(setting: Setting, value: &CStr) -> Result<(), Refused> {
 
 /// Checks what is left when ALTER SYSTEM has removed a value, or all. A setting that is wrong
 /// before the removal does not prevent it.
-fn check_removed(setting: Option<Setting>) -> Result<(), Refused> {
+fn check_removed(setting: Option<Setting>) -> Result<(), Refusal> {
     let Some(next) = next_start() else { return Ok(()) };
     let before = next.values();
     let next = next.without(setting);
@@ -590,7 +590,7 @@ fn check_removed(setting: Option<Setting>) -> Result<(), Refused> {
     concerned.iter().filter(|other| before.check(**other).is_ok()).try_for_each(|other| {
         values
             .check(*other)
-            .map_err(|error| Refused { error: error.into(), hint: Some(hint_by_other(*other, &values, Some(&next))) })
+            .map_err(|error| Refusal { error: error.into(), hint: Some(hint_by_other(*other, &values, Some(&next))) })
     })
 }
 
@@ -622,8 +622,8 @@ unsafe extern "C-unwind" fn assign_max_borrow(value: c_int, _extra: *mut c_void)
         let _ = catch_unwind(|| {
             log!(
                 "snowflake_id: \"snowflake_id.max_borrow\" was lowered from {before} ms to {value} ms; running \
-                 statements keep the old value, so do not restart the server or fail over until they have ended and \
-                 {before} ms more have passed, because one database could otherwise repeat ids of another"
+                 statements keep the old value: until they have ended and {before} ms more have passed, do not \
+                 restart the server or fail over, or its databases could repeat each other's ids"
             );
         });
     }

@@ -29,13 +29,15 @@
 //! sequence          a logged number: read, lock, set, flush
 //! guc               the settings, and how a wrong one stops the start
 //! values            which of their values go together, now and at the next start
-//! record, instant   an id's parts as one row; timestamptz, date and timestamp
+//! record            an id's parts as one row
+//! instant           timestamptz, date and timestamp
 //!   |
 //! catalog           the extension's own objects, and what is arranged by its functions
 //! backend           what this backend may do now, the clock, and how it sleeps
 //! error           * every error: SQLSTATE, message, DETAIL and HINT, each in one place
 //! configuration     where a value stands: in the configuration files, on the command line
-//! text, backtrace   text of any encoding; what of a panic does not belong in an error's DETAIL
+//! backtrace       * what of a panic does not belong in an error's DETAIL
+//! text              text of any encoding
 //! local             statics that one process has for itself
 //!   |
 //! snowflake_core  * layouts, ids, the generator, the draw, the mark; knows no PostgreSQL

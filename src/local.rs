@@ -11,9 +11,10 @@ use std::cell::Cell;
 pub struct Local<T: Copy>(Cell<T>);
 
 // SAFETY: one thread of a PostgreSQL process runs this library: its functions, hooks and callbacks.
-// Signal handlers run none of it, and a forked child gets its own copy of each static. Values are
-// copied in and out, so no reference to the inside exists.
-unsafe impl<T: Copy> Sync for Local<T> {}
+// A signal handler may end the process, and so run our callbacks, but what it interrupted never
+// goes on. A forked child gets its own copy of each static. Values are copied in and out, so no
+// reference to the inside exists.
+unsafe impl<T: Copy + Send> Sync for Local<T> {}
 
 impl<T: Copy> Local<T> {
     /// Begins with `value`.

@@ -1,7 +1,7 @@
 //! Shared memory: what all backends share, and one slot for each backend.
 //!
 //! ```text
-//! Generator | clock reference | unclaimed marks | counts at the last reset | notices
+//! Generator | clock reference | unclaimed marks | counts at the last reset | topics
 //! marks of each of up to max_databases databases | Slot 0 | ... | Slot MaxBackends - 1
 //! ```
 //!
@@ -36,7 +36,7 @@ struct Shared {
     unclaimed: PublishedMarks,
     since: Since,
     /// One for each [`Topic`].
-    notices: [Seldom; Topic::COUNT],
+    topics: [Seldom; Topic::COUNT],
 }
 
 /// The server's counts at the last reset. Only a backend itself may write its slot, so the slots'
@@ -78,6 +78,8 @@ const _: () = assert!(
     align_of::<Shared>() <= 128
         && size_of::<Shared>().is_multiple_of(align_of::<PublishedMarks>())
         && size_of::<PublishedMarks>().is_multiple_of(align_of::<Slot>())
+        // As the description of `max_databases` says.
+        && size_of::<PublishedMarks>() == 64
 );
 
 #[inline]
@@ -138,7 +140,7 @@ pub fn counts() -> Option<(Counts, i64)> {
     // Acquire: pairs with the Release in `reset_counts`. Counts only grow, and those read after
     // this are not older than those that the reset has read.
     let before: Counts = std::array::from_fn(|counter| since.counts[counter].load(Ordering::Acquire));
-    let counts = std::array::from_fn(|counter| sum(slots, counter).wrapping_sub(before[counter]));
+    let counts = Counter::ALL.map(|counter| sum(slots, counter).wrapping_sub(before[counter as usize]));
     // Relaxed: as in `reset_counts`.
     Some((counts, since.reset_ms.load(Ordering::Relaxed)))
 }
@@ -146,7 +148,7 @@ pub fn counts() -> Option<(Counts, i64)> {
 /// Resets the counts at `now_ms`. Returns `None` without preload.
 pub fn reset_counts(now_ms: i64) -> Option<()> {
     let (since, slots) = (&shared()?.since, slots()?);
-    for (counter, before) in since.counts.iter().enumerate() {
+    for (counter, before) in Counter::ALL.into_iter().zip(&since.counts) {
         // Release: pairs with the Acquire in `counts`. fetch_max: of two resets at once, the later
         // reading counts.
         before.fetch_max(sum(slots, counter), Ordering::Release);
@@ -157,7 +159,7 @@ pub fn reset_counts(now_ms: i64) -> Option<()> {
     Some(())
 }
 
-fn sum(slots: &[Slot], counter: usize) -> u64 {
+fn sum(slots: &[Slot], counter: Counter) -> u64 {
     slots.iter().fold(0, |sum, slot| sum.wrapping_add(slot.count(counter)))
 }
 
@@ -168,7 +170,7 @@ pub fn greatest_id() -> Option<i64> {
 
 /// Whether any backend has drawn since the start.
 pub fn has_drawn() -> bool {
-    let has = |slot: &Slot| slot.count(Counter::Drawn as usize) > 0;
+    let has = |slot: &Slot| slot.count(Counter::Drawn) > 0;
     // This backend's slot first, because the other backends are writing theirs.
     slot().is_some_and(has) || slots().is_some_and(|slots| slots.iter().any(has))
 }
@@ -180,8 +182,8 @@ pub fn backends() -> Option<impl Iterator<Item = OfBackend>> {
 }
 
 /// Whether to log now what is logged every `every_ms` milliseconds at most; false without preload.
-pub fn is_due(notice: Topic, every_ms: i64) -> bool {
-    shared().is_some_and(|shared| shared.notices[notice as usize].is_due(backend::boot_ms(), every_ms))
+pub fn is_due(topic: Topic, every_ms: i64) -> bool {
+    shared().is_some_and(|shared| shared.topics[topic as usize].is_due(backend::boot_ms(), every_ms))
 }
 
 /// Returns this backend's slot, or `None` before it was claimed.
@@ -243,7 +245,7 @@ fn at_start() -> Shared {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             reset_ms: AtomicI64::new(WallClock.now_ms()),
         },
-        notices: std::array::from_fn(|_| Seldom::new()),
+        topics: std::array::from_fn(|_| Seldom::new()),
     }
 }
 
@@ -264,8 +266,8 @@ unsafe extern "C-unwind" fn startup() {
     // SAFETY: called by the postmaster as PostgreSQL's shmem_startup_hook, at the start and after
     // each crash of a backend. It has no child then, and children are forked and never run this, so
     // no lock is needed. The memory is large enough, aligned to PG_CACHE_LINE_SIZE (128), and not
-    // referred to yet. It is never freed while a process lives that has it from `START`, because
-    // the postmaster replaces it there before it forks again.
+    // referred to yet. It is never freed while a process lives that uses `START`: the postmaster
+    // replaces `START` here before it forks again, and processes that detach draw nothing.
     unsafe {
         if let Some(previous) = PREVIOUS_STARTUP.get() {
             previous();

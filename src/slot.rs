@@ -25,8 +25,11 @@ macro_rules! places {
         }
 
         impl $name {
+            /// All variants.
+            pub const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
+
             /// How many variants there are.
-            pub const COUNT: usize = [$(Self::$variant),+].len();
+            pub const COUNT: usize = Self::ALL.len();
         }
     };
 }
@@ -131,7 +134,7 @@ impl Slot {
 
     /// Takes the slot over from the backend that had it.
     pub fn begin(&self, pid: i32) {
-        self.drawn_before.store(self.count(Counter::Drawn as usize), Ordering::Relaxed);
+        self.drawn_before.store(self.count(Counter::Drawn), Ordering::Relaxed);
         self.waits_before.store(self.waits(), Ordering::Relaxed);
         self.pid.store(pid, Ordering::Relaxed);
     }
@@ -171,18 +174,18 @@ impl Slot {
     }
 
     /// Returns a count of all backends that have had the slot.
-    pub fn count(&self, counter: usize) -> u64 {
-        self.counts[counter].load(Ordering::Relaxed)
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.counts[counter as usize].load(Ordering::Relaxed)
     }
 
     fn waits(&self) -> u64 {
         let waits = [Counter::UsedUpWaits, Counter::ClockWaits, Counter::MarkWaits];
-        waits.map(|counter| self.count(counter as usize)).iter().sum()
+        waits.map(|counter| self.count(counter)).iter().sum()
     }
 
     /// Returns the last id drawn by the backend that owns the slot.
     pub fn last_id(&self) -> Option<i64> {
-        let has_drawn = self.count(Counter::Drawn as usize) != self.drawn_before.load(Ordering::Relaxed);
+        let has_drawn = self.count(Counter::Drawn) != self.drawn_before.load(Ordering::Relaxed);
         Some(self.last_id.load(Ordering::Relaxed)).filter(|_| has_drawn)
     }
 
@@ -199,7 +202,7 @@ impl Slot {
         let pid = Some(self.pid.load(Ordering::Relaxed)).filter(|pid| backend::is_running(*pid, number))?;
         // If another backend takes the slot over between two of these readings, they mix both
         // backends.
-        let drawn = self.count(Counter::Drawn as usize).saturating_sub(self.drawn_before.load(Ordering::Relaxed));
+        let drawn = self.count(Counter::Drawn).saturating_sub(self.drawn_before.load(Ordering::Relaxed));
         let waits = self.waits().saturating_sub(self.waits_before.load(Ordering::Relaxed));
         (drawn + waits > 0).then(|| OfBackend { pid, drawn, waits, last_id: self.last_id() })
     }

@@ -33,7 +33,7 @@ pub fn count(counter: Counter, number: u64) {
 /// on.
 #[cold]
 pub fn note_refusal(error: &Error) {
-    let (counter, notice) = match error {
+    let (counter, topic) = match error {
         Error::Rollback { .. } | Error::ClockBeforeEpoch { .. } => {
             (Counter::ClockStepsBackRefused, Topic::ClockStepBackRefused)
         }
@@ -47,7 +47,7 @@ pub fn note_refusal(error: &Error) {
         _ => return,
     };
     count(counter, 1);
-    if shmem::is_due(notice, MINUTE_MS) {
+    if shmem::is_due(topic, MINUTE_MS) {
         error.report().log("draws are refused");
     }
 }

@@ -206,7 +206,7 @@ fn all_of(reasons: &[Unconvertible]) -> Report {
             hints.push(hint);
         }
     }
-    let message = format!("cannot convert the columns, for {} reasons", reasons.len());
+    let message = format!("cannot convert the columns for {} reasons", reasons.len());
     Report {
         detail: Some(lines.join("\n")),
         hint: (!hints.is_empty()).then(|| hints.join("\n")),

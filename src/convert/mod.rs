@@ -4,8 +4,8 @@
 //! SPI reads everything from the catalogs, and every change is a plain `ALTER TABLE` or the like.
 //! The caller runs it, so PostgreSQL checks each step as if the caller had typed it. All of it is
 //! in the caller's transaction, so an error at any point leaves nothing changed. While the catalogs
-//! are read, search_path makes all names come out qualified, and `row_security = off` hides no
-//! value.
+//! are read, search_path makes all names come out qualified, and `row_security = off`
+//! makes a policy that would hide values an error.
 //!
 //! The queries are in the `.sql` files, each with a comment on its arguments; the errors are in
 //! `error.rs`. This file never drops a view or another object that depends on a column to be

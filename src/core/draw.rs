@@ -28,9 +28,10 @@ pub trait Session: Clock {
     /// are claimed yet.
     fn known(&self) -> Result<Marks<'_>, Self::Error>;
 
-    /// Returns what ids are drawn with now. Called after [`known`](Self::known): a change of
-    /// numbers first gives the marks another version, so that what was known before permits
-    /// nothing, and old numbers are never drawn under new marks.
+    /// Returns what ids are drawn with now. Called after [`known`](Self::known). Whatever changes
+    /// the numbers has to forget the marks and give them another version before it does so, and
+    /// once more afterwards: what was known before either then permits nothing, so that old numbers
+    /// are never drawn under new marks.
     fn drawing(&self) -> Result<Drawing, Self::Error>;
 
     /// Returns the settings that bear on the draw.

@@ -48,10 +48,6 @@ pub struct Published<const WORDS: usize> {
 /// The published marks of one database: one word for each lane.
 pub type PublishedMarks = Published<2>;
 
-// The description of `max_databases` says that each takes this much. (loom's atomics are larger.)
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<PublishedMarks>() == 64);
-
 impl<const WORDS: usize> Published<WORDS> {
     /// Makes words that were never claimed.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
@@ -128,8 +124,8 @@ impl<const WORDS: usize> Published<WORDS> {
     /// Forgets what is published. The next draw reads what the database holds.
     pub fn forget(&self) {
         for word in &self.words {
-            // Release: hands nothing over. What the caller does next is ordered by itself: a claim
-            // by its AcqRel exchange, all else by giving back the database's lock.
+            // Release: no reader depends on this store. What the caller does next is ordered by
+            // itself: a claim by its AcqRel exchange, all else by giving back the database's lock.
             word.store(NOT_LOADED, Ordering::Release);
         }
     }

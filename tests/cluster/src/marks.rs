@@ -27,7 +27,8 @@ pub trait Marks {
     /// drawn.
     fn mark_ms(&mut self) -> Option<i64>;
 
-    /// Returns the backup lane's mark likewise.
+    /// Returns the backup lane's mark, in milliseconds since 1970; `None` if nothing
+    /// was ever drawn from it.
     fn backup_mark_ms(&mut self) -> Option<i64>;
 }
 
@@ -80,7 +81,7 @@ pub fn assert_marked(session: &mut Client, id: i64) {
 ///
 /// # Panics
 ///
-/// Panics if there is no such layout, or no such id in it; likewise the others.
+/// Panics if there is no such layout, or no such id in it. So do the functions below.
 #[must_use]
 #[track_caller]
 pub fn start_ms(layout: &str, id: i64) -> i64 {

@@ -230,7 +230,7 @@ fn after_the_layouts_last_id_nothing_is_drawn() {
     let assert_used_up = |session: &mut Client| {
         for sql in ["SELECT snowflake_next()", "SELECT snowflake_batch(1)", "SELECT * FROM snowflake_batch(10)"] {
             let refusal = refused(session.ids(sql));
-            let message = format!("layout \"{layout}\" has no ids left");
+            let message = format!("the time of layout \"{layout}\" has run out");
             assert_eq!((refusal.sqlstate.as_str(), &refusal.message), ("2200H", &message), "{sql}");
             assert_eq!(refusal.detail.as_deref(), Some("Its last instant was 2026-06-25T20:31:23.647Z."), "{sql}");
         }

@@ -317,7 +317,7 @@ fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
     let warning = "01000 WARNING:  \"citus\" comes after \"snowflake_id\" in \"shared_preload_libraries\"\n\
                    01000 DETAIL:  Citus then removes the planner hook that lets conditions on an id's time use indexes and \
                    partitions on ids. The server still draws ids.\n\
-                   01000 HINT:  Set \"shared_preload_libraries\" to 'citus,snowflake_id', in this order, and restart the server.\n";
+                   01000 HINT:  In \"shared_preload_libraries\", put citus before snowflake_id, and restart the server.\n";
     for (list, warns) in [
         ("snowflake_id,citus", true),
         ("citus,snowflake_id", false),
@@ -623,7 +623,7 @@ fn a_layout_whose_time_is_used_up_only_reads() {
     for draw in ["SELECT snowflake_next()", "SELECT snowflake_batch(1)", "SELECT * FROM snowflake_batch(10)"] {
         let refusal = refused(session.ids(draw));
         let [sqlstate, message, detail, hint] = texts(&refusal);
-        assert_eq!([sqlstate, message], ["2200H", "layout \"baidu\" has no ids left"], "{draw}");
+        assert_eq!([sqlstate, message], ["2200H", "the time of layout \"baidu\" has run out"], "{draw}");
         assert_eq!(detail, "Its last instant was 2024-11-20T13:24:15.000Z.", "{draw}");
         assert!(hint.starts_with("Check the server's clock. If it is right, choose another layout"), "{hint}");
     }

@@ -28,7 +28,10 @@ fn without_a_mark_that_runs_ahead_ids_come_twice_and_the_tests_see_it() {
 /// Does what `an_id_seen_in_an_open_transaction_is_not_drawn_again` in `mark.rs` does.
 fn ids_of_an_open_transaction_come_twice() {
     let server = Server::drawing().start_frozen(noon()).expect("libfaketime is there");
-    assert!(server.log().contains("built as the negative control"), "the control does not say what it is");
+    assert!(
+        server.log().contains("test build of snowflake_id without crash protection"),
+        "the control does not say what it is"
+    );
     let mut session = server.connect();
     session.batch_execute("BEGIN").unwrap();
     session.draw();

@@ -315,7 +315,10 @@ fn so_many_databases_draw_and_a_dropped_one_makes_room() {
     let log = server.log();
     let warnings: Vec<_> = log.lines().filter(|line| line.contains("places for databases")).collect();
     assert!(!warnings.is_empty() && warnings.len() < 5, "{warnings:?}");
-    assert!(warnings[0].contains("WARNING:  snowflake_id: 116 of 128 places"), "{warnings:?}");
+    assert!(
+        warnings[0].contains("WARNING:  snowflake_id: 116 databases draw ids, and the limit is 128"),
+        "{warnings:?}"
+    );
     let last = format!("d{SLOTS}");
     let message = "128 databases already draw ids, which is the limit";
     assert_counted_in(&server, &last, 4, "53400", "databases_refused", message);

@@ -523,7 +523,7 @@ fn a_number_that_is_not_set_is_counted_with_each_draw_that_it_refuses() {
 #[test]
 fn a_layout_whose_time_is_used_up_is_counted_with_each_draw_that_it_refuses() {
     let server = Server::drawing().set("layout", "baidu").start_with_extension();
-    assert_counted(&server, 4, "2200H", "time_used_up_refused", "layout \"baidu\" has no ids left");
+    assert_counted(&server, 4, "2200H", "time_used_up_refused", "the time of layout \"baidu\" has run out");
 }
 
 /// The first ids are drawn, and the rest are refused.

@@ -44,7 +44,7 @@ impl From<mark::Refusal> for Failure {
 }
 
 /// More looks at its marks than any draw takes: up to two in each round.
-const MOST_ROUNDS: u32 = 4000;
+const MOST_ROUNDS: u32 = 2000;
 
 /// A session, for one statement.
 pub struct Session<'a> {

@@ -419,7 +419,7 @@ fn all_that_forbids_a_conversion_is_named_at_once() {
             );
         }
         assert_eq!(refusal.sqlstate, "42804", "{refusal:?}");
-        assert_eq!(refusal.message, format!("cannot convert the columns, for {} reasons", expected.len()));
+        assert_eq!(refusal.message, format!("cannot convert the columns for {} reasons", expected.len()));
         assert_eq!(refusal.detail.as_deref(), Some(expected.join("\n").as_str()));
         let hint = refusal.hint.unwrap();
         assert!(hint.contains("drop the foreign key") && hint.contains("Create a new table"), "{hint}");
