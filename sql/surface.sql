@@ -1,4 +1,6 @@
--- What Rust cannot declare: sequences, views, grants, and a comment on every object.
+-- What Rust cannot declare: sequences, views, grants, and a comment on every object. The install
+-- script, sql/snowflake_id--VERSION.sql, ends with this part, word for word. src/lib.rs takes it
+-- from sql/surface.sql into the script that is generated for comparison. tools/build compares both.
 
 -- The mark: what this database stores about the ids drawn in it (src/core/mark.rs). Every role may
 -- read these sequences, because pg_dump carries them also for a database owner who is not a

@@ -13,6 +13,7 @@
 //! - [`ledger`]: a load whose clients note their ids, and what every copy of its database has to
 //!   fulfil
 //! - [`marks`]: the marks of a database, and draws that wait for them
+//! - [`objects`]: the objects that make up the extension in a database, for comparison
 //! - [`plans`]: plans and rows, with the time pushdown and without
 //! - [`patroni`]: servers that Patroni manages
 //! - [`pooler`]: PgBouncer in front of a server
@@ -32,6 +33,7 @@ pub mod drawing;
 mod installation;
 pub mod ledger;
 pub mod marks;
+pub mod objects;
 pub mod outcome;
 pub mod patroni;
 pub mod plans;

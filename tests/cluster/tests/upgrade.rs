@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 
 use cluster::drawing::{HOUR_MS, noon};
 use cluster::marks::stored;
-use cluster::plans::rows;
+use cluster::objects::{description, differences};
 use cluster::{Draw, Server, assert_ascending, plan};
 use postgres::Client;
 
@@ -52,87 +52,6 @@ fn database(server: &Server, name: &str, version: &str, schema: &str) -> Client 
         ))
         .unwrap();
     session
-}
-
-/// Describes a database's extension: `\dx+`, and everything that the catalogs hold about its
-/// objects.
-///
-/// It knows views and sequences. If the extension gets other relations, this fails until they are
-/// added here.
-fn description(server: &Server, database: &str, session: &mut Client) -> Vec<String> {
-    const ACL: &str =
-        "coalesce((SELECT string_agg(item::text, ' ' ORDER BY item::text) FROM unnest({}) item), 'default')";
-    let acl = |column: &str| ACL.replace("{}", column);
-    let members = "member AS (
-        SELECT d.classid, d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
-        WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname = 'snowflake_id')";
-    let queries = [
-        "SELECT 'extension', extversion, extowner::regrole, extnamespace::regnamespace, extrelocatable,
-                obj_description(oid, 'pg_extension')
-         FROM pg_extension WHERE extname = 'snowflake_id'"
-            .to_owned(),
-        "SELECT 'carried by dumps', config.relation::regclass, config.condition
-         FROM pg_extension, unnest(extconfig, extcondition) config (relation, condition)
-         WHERE extname = 'snowflake_id' ORDER BY config.relation::regclass::text"
-            .to_owned(),
-        format!(
-            "WITH {members}
-             SELECT 'object', object.type, object.identity, 'comment', obj_description(m.objid, m.classid::regclass::name)
-             FROM member m, pg_identify_object(m.classid, m.objid, 0) object ORDER BY object.type, object.identity"
-        ),
-        format!(
-            "WITH {members}
-             SELECT 'rights at first', object.type, object.identity, i.objsubid, i.privtype, {}
-             FROM pg_init_privs i JOIN member m ON m.classid = i.classoid AND m.objid = i.objoid,
-                 pg_identify_object(i.classoid, i.objoid, 0) object
-             ORDER BY object.type, object.identity, i.objsubid",
-            acl("i.initprivs")
-        ),
-        format!(
-            "WITH {members}
-             SELECT 'function', p.proowner::regrole, {}, pg_get_functiondef(p.oid)
-             FROM pg_proc p JOIN member m ON m.classid = 'pg_proc'::regclass AND m.objid = p.oid
-             ORDER BY p.oid::regprocedure::text",
-            acl("p.proacl")
-        ),
-        format!(
-            "WITH {members}
-             SELECT 'relation', c.oid::regclass, c.relkind, c.relpersistence, c.relowner::regrole, c.reloptions, {},
-                 CASE c.relkind WHEN 'v' THEN pg_get_viewdef(c.oid)
-                                WHEN 'S' THEN (SELECT (s.seqtypid::regtype, s.seqstart, s.seqincrement, s.seqmax, s.seqmin,
-                                                       s.seqcache, s.seqcycle)::text
-                                               FROM pg_sequence s WHERE s.seqrelid = c.oid)
-                                ELSE 'unknown' END
-             FROM pg_class c JOIN member m ON m.classid = 'pg_class'::regclass AND m.objid = c.oid
-             ORDER BY c.oid::regclass::text",
-            acl("c.relacl")
-        ),
-        format!(
-            "WITH {members}
-             SELECT 'column', a.attrelid::regclass, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
-                 a.attcollation::regcollation, {}, col_description(a.attrelid, a.attnum)
-             FROM pg_attribute a JOIN member m ON m.classid = 'pg_class'::regclass AND m.objid = a.attrelid
-             WHERE a.attnum > 0 ORDER BY a.attrelid::regclass::text, a.attnum",
-            acl("a.attacl")
-        ),
-    ];
-    let mut description: Vec<_> = queries.iter().flat_map(|query| rows(session, query).unwrap()).collect();
-    let mut psql = server.client("psql");
-    let listed = psql.args(["--no-psqlrc", "--command", r"\dx+ snowflake_id", database]).output().expect("psql runs");
-    assert!(listed.status.success(), "{listed:?}");
-    description.extend(String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned));
-
-    let other = description.iter().find(|line| line.starts_with("relation|") && line.ends_with("|unknown"));
-    assert_eq!(other, None, "the description has to learn of this kind of relation");
-    description
-}
-
-/// The lines that only one of two descriptions has.
-fn differences(old: &[String], new: &[String]) -> Vec<String> {
-    let only = |sign: &str, these: &[String], those: &[String]| -> Vec<String> {
-        these.iter().filter(|line| !those.contains(line)).map(|line| format!("{sign} {line}")).collect()
-    };
-    [only("-", old, new), only("+", new, old)].concat()
 }
 
 /// In a schema that is in the search_path, and in one that is not.
@@ -326,7 +245,7 @@ impl Release {
             fs::create_dir_all(release.0.join(directory)).unwrap();
         }
         fs::copy(Path::new(ROOT).join("tools/released"), release.0.join("tools/released")).unwrap();
-        release.write("sql/surface.sql", "-- what the present version has\n");
+        release.write("sql/snowflake_id--0.2.0.sql", "-- what the present version has\n");
         release.write("sql/released/snowflake_id--0.1.0.sql", "-- what 0.1.0 had\n");
         release.freeze(&["released/snowflake_id--0.1.0.sql"]);
         release.write("sql/snowflake_id--0.1.0--0.2.0.sql", "-- what is new in 0.2.0\n");
@@ -337,10 +256,11 @@ impl Release {
 
     /// Goes on to 0.3.0, after the tool has released 0.2.0.
     fn next(self) -> Self {
-        self.write("sql/released/snowflake_id--0.2.0.sql", "-- what 0.2.0 had\n");
+        self.write("sql/released/snowflake_id--0.2.0.sql", "-- what the present version has\n");
         self.freeze(&["released/snowflake_id--0.2.0.sql", "snowflake_id--0.1.0--0.2.0.sql"]);
         assert_eq!(self.complaint(), None, "right after the release");
         self.write("Cargo.toml", "[package]\nversion = \"0.3.0\"\n");
+        fs::rename(self.0.join("sql/snowflake_id--0.2.0.sql"), self.0.join("sql/snowflake_id--0.3.0.sql")).unwrap();
         self.write("sql/snowflake_id--0.2.0--0.3.0.sql", "-- what is new in 0.3.0\n");
         assert_eq!(self.complaint(), None, "on the way to the next one");
         self
@@ -381,16 +301,29 @@ impl Drop for Release {
 #[test]
 fn an_edited_script_of_a_released_version_is_noticed() {
     type Edit = fn(&Release);
-    let edits: [(&str, Edit); 9] = [
+    let edits: [(&str, Edit); 12] = [
         ("0.1.0.sql", |release| release.write("sql/released/snowflake_id--0.1.0.sql", "-- what 0.1.0 had, or so\n")),
         ("0.1.0--0.2.0.sql", |release| release.write("sql/snowflake_id--0.1.0--0.2.0.sql", "-- mended afterwards\n")),
         ("0.1.0.sql", |release| release.remove("sql/released/snowflake_id--0.1.0.sql")),
         ("0.1.0--0.2.0.sql", |release| release.remove("sql/snowflake_id--0.1.0--0.2.0.sql")),
         ("SHA256SUMS", |release| release.remove("sql/released/SHA256SUMS")),
         ("SHA256SUMS", |release| release.write("sql/released/snowflake_id--0.1.1.sql", "-- nobody knows\n")),
+        ("snowflake_id--0.3.0.sql", |release| {
+            // Until Cargo.toml has the next version, the released script is also the present one.
+            fs::copy(
+                release.0.join("sql/snowflake_id--0.3.0.sql"),
+                release.0.join("sql/released/snowflake_id--0.3.0.sql"),
+            )
+            .unwrap();
+            release.freeze(&["released/snowflake_id--0.3.0.sql", "snowflake_id--0.2.0--0.3.0.sql"]);
+            assert_eq!(release.complaint(), None, "right after the release");
+            release.write("sql/snowflake_id--0.3.0.sql", "-- what 0.3.0 has, and more\n");
+        }),
+        ("snowflake_id--0.3.0.sql", |release| release.remove("sql/snowflake_id--0.3.0.sql")),
+        ("sql/snowflake_id--0.2.0.sql", |release| release.write("sql/snowflake_id--0.2.0.sql", "-- left over\n")),
         ("0.1.0--0.3.0.sql", |release| {
             // An upgrade script that is added after its version's release was not tested with it.
-            release.write("sql/released/snowflake_id--0.3.0.sql", "-- what 0.3.0 had\n");
+            release.write("sql/released/snowflake_id--0.3.0.sql", "-- what the present version has\n");
             release.freeze(&["released/snowflake_id--0.3.0.sql", "snowflake_id--0.2.0--0.3.0.sql"]);
             release.write("sql/snowflake_id--0.1.0--0.3.0.sql", "-- a short cut\n");
         }),

@@ -1,0 +1,355 @@
+-- Installs the extension: CREATE EXTENSION runs this file. First the functions, in the order of
+-- src/functions.rs, which says what each does; then sequences, views, grants and comments.
+--
+-- src/functions.rs declares each function, too. "make lint" compares what this file creates with
+-- what cargo-pgrx generates from there, object by object (tools/install-script).
+--
+-- All functions are STRICT. Those with a layout argument are IMMUTABLE, so indexes, generated
+-- columns and partition bounds can use them. Those that read the setting snowflake_id.layout are
+-- STABLE.
+
+-- Drawing ids
+
+CREATE FUNCTION snowflake_next() RETURNS bigint
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_next_entry';
+
+CREATE FUNCTION snowflake_batch(count integer) RETURNS SETOF bigint
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_batch_wrapper';
+
+CREATE FUNCTION snowflake_last() RETURNS bigint
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_last_wrapper';
+
+-- Reading ids
+
+CREATE FUNCTION snowflake_parse(id bigint, OUT created_at timestamptz, OUT datacenter_id integer, OUT worker_id integer,
+    OUT sequence integer, OUT tick bigint)
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_parse_wrapper';
+
+CREATE FUNCTION snowflake_parse(id bigint, layout text, OUT created_at timestamptz, OUT datacenter_id integer,
+    OUT worker_id integer, OUT sequence integer, OUT tick bigint)
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_parse_with_wrapper';
+
+CREATE FUNCTION snowflake_timestamp(id bigint) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_timestamp_wrapper';
+
+CREATE FUNCTION snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_timestamp_with_wrapper';
+
+CREATE FUNCTION snowflake_format(id bigint) RETURNS text
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_format_wrapper';
+
+CREATE FUNCTION snowflake_format(id bigint, layout text) RETURNS text
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_format_with_wrapper';
+
+-- Composing ids from their parts
+
+CREATE FUNCTION snowflake_compose(created_at timestamptz, worker_id integer, sequence integer) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_compose_wrapper';
+
+CREATE FUNCTION snowflake_compose(created_at timestamptz, worker_id integer, sequence integer, datacenter_id integer)
+    RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_compose_with_datacenter_wrapper';
+
+CREATE FUNCTION snowflake_compose(created_at timestamptz, worker_id integer, sequence integer, datacenter_id integer,
+    layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_compose_with_wrapper';
+
+-- Ids as short texts
+
+CREATE FUNCTION snowflake_encode(id bigint, encoding text) RETURNS text
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_encode_wrapper';
+
+CREATE FUNCTION snowflake_decode(text text, encoding text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_decode_wrapper';
+
+-- Bounds of a time span
+
+CREATE FUNCTION snowflake_min(ts timestamptz) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_min_wrapper';
+
+CREATE FUNCTION snowflake_min(ts timestamptz, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_min_with_wrapper';
+
+-- The planner replaces conditions on an id's time by conditions on the id with the following
+-- (src/pushdown.rs). What a date or a local time means depends on the session's time zone, so those
+-- forms are STABLE.
+
+CREATE FUNCTION snowflake_from(ts timestamptz, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_wrapper';
+
+CREATE FUNCTION snowflake_from(ts date, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_date_wrapper';
+
+CREATE FUNCTION snowflake_from(ts timestamp, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_timestamp_wrapper';
+
+CREATE FUNCTION snowflake_after(ts timestamptz, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_after_wrapper';
+
+CREATE FUNCTION snowflake_after(ts date, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_after_date_wrapper';
+
+CREATE FUNCTION snowflake_after(ts timestamp, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_after_timestamp_wrapper';
+
+CREATE FUNCTION snowflake_before(ts timestamptz, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_wrapper';
+
+CREATE FUNCTION snowflake_before(ts date, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_date_wrapper';
+
+CREATE FUNCTION snowflake_before(ts timestamp, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_timestamp_wrapper';
+
+CREATE FUNCTION snowflake_until(ts timestamptz, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_wrapper';
+
+CREATE FUNCTION snowflake_until(ts date, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_date_wrapper';
+
+CREATE FUNCTION snowflake_until(ts timestamp, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_timestamp_wrapper';
+
+-- Administering a database's mark
+
+CREATE FUNCTION snowflake_advance(id bigint) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_advance_wrapper';
+
+CREATE FUNCTION snowflake_advance(id bigint, force boolean) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_advance_with_wrapper';
+
+CREATE FUNCTION snowflake_accept_layout() RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_accept_layout_wrapper';
+
+CREATE FUNCTION snowflake_reset_mark() RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_reset_mark_wrapper';
+
+-- Converting columns to snowflake columns
+
+CREATE FUNCTION snowflake_convert(relation regclass, attribute name, rewrite boolean DEFAULT false,
+    dry_run boolean DEFAULT false) RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_wrapper';
+
+CREATE FUNCTION snowflake_convert_columns(columns text[], rewrite boolean DEFAULT false, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_columns_wrapper';
+
+-- Statistics
+
+CREATE FUNCTION snowflake_stat() RETURNS TABLE (
+    drawn bigint,
+    drawn_backup bigint,
+    borrowed bigint,
+    used_up_waits bigint,
+    used_up_wait_time double precision,
+    clock_waits bigint,
+    clock_wait_time double precision,
+    mark_waits bigint,
+    mark_wait_time double precision,
+    clock_steps_back bigint,
+    clock_steps_back_refused bigint,
+    clock_jumps_refused bigint,
+    mark_refused bigint,
+    layout_refused bigint,
+    number_refused bigint,
+    time_used_up_refused bigint,
+    databases_refused bigint,
+    marks_moved bigint,
+    mark_move_time double precision,
+    last_id bigint,
+    last_created_at timestamptz,
+    ahead_ms bigint,
+    datacenter_id integer,
+    worker_id integer,
+    backup_worker_id integer,
+    layout text,
+    last_instant timestamptz,
+    databases integer,
+    max_databases integer,
+    stats_reset timestamptz
+)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_wrapper';
+
+CREATE FUNCTION snowflake_stat_backend() RETURNS TABLE (pid integer, drawn bigint, waits bigint, last_id bigint)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_backend_wrapper';
+
+CREATE FUNCTION snowflake_stat_reset() RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_reset_wrapper';
+
+-- Layouts
+
+CREATE FUNCTION snowflake_layouts() RETURNS TABLE (
+    name text,
+    specification text,
+    unit text,
+    epoch timestamptz,
+    first_instant timestamptz,
+    last_instant timestamptz,
+    ids_per_second bigint,
+    min_worker_id integer,
+    max_worker_id integer,
+    below_2_53 boolean
+)
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_layouts_wrapper';
+
+CREATE FUNCTION snowflake_layout_fields()
+    RETURNS TABLE (field text, bits integer, shift integer, minimum bigint, maximum bigint)
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_layout_fields_wrapper';
+
+CREATE FUNCTION snowflake_layout_fields(layout text)
+    RETURNS TABLE (field text, bits integer, shift integer, minimum bigint, maximum bigint)
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_layout_fields_with_wrapper';
+
+-- What Rust cannot declare: sequences, views, grants, and a comment on every object. The install
+-- script, sql/snowflake_id--VERSION.sql, ends with this part, word for word. src/lib.rs takes it
+-- from sql/surface.sql into the script that is generated for comparison. tools/build compares both.
+
+-- The mark: what this database stores about the ids drawn in it (src/core/mark.rs). Every role may
+-- read these sequences, because pg_dump carries them also for a database owner who is not a
+-- superuser. No role may write them. The local ones are not carried: where they differ from the
+-- others, a dump was restored.
+CREATE SEQUENCE snowflake_mark MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_backup MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_local MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_backup_local MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_layout MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_identity MINVALUE 0 START 0;
+GRANT SELECT ON SEQUENCE snowflake_mark, snowflake_mark_backup, snowflake_mark_local, snowflake_mark_backup_local,
+    snowflake_mark_layout, snowflake_mark_identity TO PUBLIC;
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark', '');
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_backup', '');
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_layout', '');
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_identity', '');
+
+-- The planner replaces conditions on an id's time by these (src/pushdown.rs). They are leakproof
+-- because they raise nothing, whatever their arguments, so they can run before a row's visibility
+-- is known.
+ALTER FUNCTION snowflake_from(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(timestamp, text) LEAKPROOF;
+
+-- These affect every session that draws in the database.
+REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, boolean), snowflake_accept_layout(),
+    snowflake_reset_mark() FROM PUBLIC;
+
+-- These lock tables against all other sessions for a while.
+REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snowflake_convert_columns(text[], boolean, boolean)
+    FROM PUBLIC;
+
+-- The server's counts are for its operators.
+CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
+CREATE VIEW snowflake_stat_backend AS SELECT * FROM snowflake_stat_backend();
+REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend() TO pg_monitor;
+GRANT SELECT ON snowflake_stat, snowflake_stat_backend TO pg_monitor;
+
+CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
+GRANT SELECT ON snowflake_layouts TO PUBLIC;
+
+COMMENT ON FUNCTION snowflake_next() IS
+    'draw the next id: unique across servers, ordered by time';
+COMMENT ON FUNCTION snowflake_batch(integer) IS
+    'draw a number of ids, ascending';
+COMMENT ON FUNCTION snowflake_last() IS
+    'the last id drawn in this session';
+COMMENT ON FUNCTION snowflake_parse(bigint) IS
+    'read an id back: its time, datacenter, worker, sequence and tick';
+COMMENT ON FUNCTION snowflake_parse(bigint, text) IS
+    'read an id of the given layout back: its time, datacenter, worker, sequence and tick';
+COMMENT ON FUNCTION snowflake_timestamp(bigint) IS
+    'the time of an id';
+COMMENT ON FUNCTION snowflake_timestamp(bigint, text) IS
+    'the time of an id of the given layout';
+COMMENT ON FUNCTION snowflake_format(bigint) IS
+    'an id for people: UTC time, sequence, datacenter and worker';
+COMMENT ON FUNCTION snowflake_format(bigint, text) IS
+    'an id of the given layout for people: UTC time, sequence, datacenter and worker';
+COMMENT ON FUNCTION snowflake_compose(timestamptz, integer, integer) IS
+    'compose an id from time, worker and sequence';
+COMMENT ON FUNCTION snowflake_compose(timestamptz, integer, integer, integer) IS
+    'compose an id from time, worker, sequence and datacenter';
+COMMENT ON FUNCTION snowflake_compose(timestamptz, integer, integer, integer, text) IS
+    'compose an id of the given layout from time, worker, sequence and datacenter';
+COMMENT ON FUNCTION snowflake_encode(bigint, text) IS
+    'an id as a short text, in base32 or base62, which sorts as the id does under COLLATE "C"';
+COMMENT ON FUNCTION snowflake_decode(text, text) IS
+    'the id that a text in base32 or base62 stands for';
+COMMENT ON FUNCTION snowflake_layouts() IS
+    'the built-in layouts and the current one; see the view of the same name';
+COMMENT ON FUNCTION snowflake_layout_fields() IS
+    'the fields of the current layout, from the high bits to the low';
+COMMENT ON FUNCTION snowflake_layout_fields(text) IS
+    'the fields of the given layout, from the high bits to the low';
+COMMENT ON FUNCTION snowflake_min(timestamptz) IS
+    'the smallest id whose time is that time or later';
+COMMENT ON FUNCTION snowflake_min(timestamptz, text) IS
+    'the smallest id of the given layout whose time is that time or later';
+COMMENT ON FUNCTION snowflake_from(timestamptz, text) IS
+    'the first id of the given layout whose time is that time or later, NULL if there is none';
+COMMENT ON FUNCTION snowflake_from(date, text) IS
+    'the first id of the given layout whose time is the start of that day or later, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_from(timestamp, text) IS
+    'the first id of the given layout whose time is that time or later, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(timestamptz, text) IS
+    'the first id of the given layout whose time is after that time, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(date, text) IS
+    'the first id of the given layout whose time is after the start of that day, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(timestamp, text) IS
+    'the first id of the given layout whose time is after that time, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_before(timestamptz, text) IS
+    'the last id of the given layout whose time is before that time, -1 if there is none';
+COMMENT ON FUNCTION snowflake_before(date, text) IS
+    'the last id of the given layout whose time is before that day, in the session''s time zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_before(timestamp, text) IS
+    'the last id of the given layout whose time is before that time, in the session''s time zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(timestamptz, text) IS
+    'the last id of the given layout whose time is that time or before, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(date, text) IS
+    'the last id of the given layout whose time is the start of that day or before, in the session''s time zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(timestamp, text) IS
+    'the last id of the given layout whose time is that time or before, in the session''s time zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_advance(bigint) IS
+    'never again draw an id at or below the given one in this database';
+COMMENT ON FUNCTION snowflake_advance(bigint, boolean) IS
+    'never again draw an id at or below the given one in this database; if the second argument is true, however far ahead of the clock it is';
+COMMENT ON FUNCTION snowflake_accept_layout() IS
+    'take the server''s layout for this database''s, though its ids were drawn with another one';
+COMMENT ON FUNCTION snowflake_reset_mark() IS
+    'begin anew with a new number, after the clock had been far ahead';
+COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
+    'turn a serial, identity or bigint column into one whose default is snowflake_next()';
+COMMENT ON FUNCTION snowflake_convert_columns(text[], boolean, boolean) IS
+    'turn columns of any tables into such ones at once';
+COMMENT ON FUNCTION snowflake_stat() IS
+    'what the server has drawn, waited for and met; see the view of the same name';
+COMMENT ON FUNCTION snowflake_stat_backend() IS
+    'what each session has drawn; see the view of the same name';
+COMMENT ON FUNCTION snowflake_stat_reset() IS
+    'count what snowflake_stat shows from now on';
+COMMENT ON SEQUENCE snowflake_mark IS
+    'milliseconds since 1970: the latest time that an id drawn in this database may carry';
+COMMENT ON SEQUENCE snowflake_mark_backup IS
+    'the same for ids drawn with the backup worker number';
+COMMENT ON SEQUENCE snowflake_mark_local IS
+    'the same as snowflake_mark, not carried by pg_dump';
+COMMENT ON SEQUENCE snowflake_mark_backup_local IS
+    'the same as snowflake_mark_backup, not carried by pg_dump';
+COMMENT ON SEQUENCE snowflake_mark_layout IS
+    'fingerprint of the layout that this database''s ids were drawn with';
+COMMENT ON SEQUENCE snowflake_mark_identity IS
+    'worker, datacenter and backup_worker that this database''s ids were last drawn with, in one number';
+COMMENT ON VIEW snowflake_stat IS
+    'what the server has drawn, waited for and met since stats_reset, its last id, and its settings; times in milliseconds';
+COMMENT ON VIEW snowflake_stat_backend IS
+    'the sessions that draw ids, and what each has drawn since it began';
+COMMENT ON VIEW snowflake_layouts IS
+    'the built-in layouts, and one row, current, for the setting snowflake_id.layout';
