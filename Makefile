@@ -5,7 +5,7 @@ PG_CONFIG ?= pg_config
 SKIPS ?= allowed
 export PG_CONFIG SKIPS DESTDIR
 
-.PHONY: build setup setup-build install demo test bench lint package test-package test-matrix clean help
+.PHONY: build check setup setup-build setup-test install demo test bench lint package test-package test-matrix clean help
 .NOTPARALLEL:
 
 build:
@@ -13,10 +13,12 @@ build:
 
 help:
 	@echo 'make           build the extension (nothing is installed)'
+	@echo 'make check     test what needs no PostgreSQL, in a minute; installs nothing'
 	@echo 'make setup     install what building and testing need, and only what is missing'
+	@echo 'make setup-build   the same, for building alone'
 	@echo 'make install   copy the built extension into PostgreSQL'
 	@echo 'make demo      set up, build, install, and show the extension on a throwaway server; KEEP=1 keeps the server'
-	@echo 'make test      set up, and run every test'
+	@echo 'make test      set up, and run every test; those of clients that lack a JDK, Node or Ruby are skipped'
 	@echo 'make bench     set up, and measure the extension against what PostgreSQL offers; FIGURES="calls wal" picks, RUNS=3 shortens'
 	@echo 'make lint      set up, and check form and documentation'
 	@echo 'make package   build a Debian package, below target/debian'
@@ -26,6 +28,9 @@ help:
 	@echo
 	@echo 'PG_CONFIG=/path/to/pg_config picks the PostgreSQL; the default is the one on the PATH.'
 
+check:
+	@tools/check
+
 setup:
 	@tools/setup
 
@@ -33,13 +38,17 @@ setup:
 setup-build:
 	@tools/setup build
 
+# Installs no tools of other languages: the tests of their clients are skipped.
+setup-test:
+	@tools/setup test
+
 install:
 	@tools/install
 
 demo: setup-build build install
 	@KEEP='$(KEEP)' cargo run --quiet -p cluster --bin demo
 
-test: setup
+test: setup-test
 	@tools/test
 
 bench: setup-build
@@ -51,10 +60,10 @@ lint: setup-build
 package: setup-build
 	@tools/package
 
-test-package: setup
+test-package: setup-test
 	@tools/test-package
 
-test-matrix: setup
+test-matrix: setup-test
 	@tools/test-matrix $(VERSIONS) $(TESTS)
 
 clean:

@@ -113,6 +113,16 @@ pub enum Language {
 }
 
 impl Language {
+    /// Names what a program needs besides itself.
+    fn needs(self) -> &'static str {
+        match self {
+            Self::Python => "the libraries of tests/clients/requirements.txt",
+            Self::Node => "Node with npm and the packages of tests/clients/package-lock.json",
+            Self::Java => "a JDK and PostgreSQL's JDBC driver",
+            Self::Ruby => "Ruby with its gems pg and activerecord",
+        }
+    }
+
     /// Returns the command line up to the file's name, or `None` if something is not installed.
     fn interpreter(self) -> Option<Vec<OsString>> {
         match self {
@@ -163,7 +173,7 @@ impl Program {
     #[must_use]
     pub fn new(language: Language, name: &str) -> Option<Self> {
         let Some(interpreter) = language.interpreter() else {
-            skip(&format!("{language:?}, or a library for {name}, is missing (make setup)"));
+            skip(&format!("{name} needs {}; \"make setup\" gets what is missing", language.needs()));
             return None;
         };
         let directory = scratch::new_directory();

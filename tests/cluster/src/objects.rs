@@ -1,6 +1,6 @@
 //! What the extension consists of in a database, object by object, so that a test can compare two
-//! ways to get there: an update and a new installation (`upgrade.rs`), the install script and the one
-//! that is generated from the Rust code (`install_script.rs`).
+//! ways to get there: an update and a new installation (`upgrade.rs`), the install script and the
+//! one that is generated from the Rust code (`install_script.rs`).
 
 use postgres::Client;
 
