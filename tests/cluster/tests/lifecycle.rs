@@ -313,7 +313,7 @@ fn so_many_databases_draw_and_a_dropped_one_makes_room() {
     assert_eq!(owner.value(places), "128 128");
     // The warning comes from nine tenths on, with the 116th database, at most once a minute.
     let log = server.log();
-    let warnings: Vec<_> = log.lines().filter(|line| line.contains("places for databases")).collect();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("databases draw ids, and the limit")).collect();
     assert!(!warnings.is_empty() && warnings.len() < 5, "{warnings:?}");
     assert!(
         warnings[0].contains("WARNING:  snowflake_id: 116 databases draw ids, and the limit is 128"),
