@@ -50,7 +50,7 @@
 //! | When does a draw wait, and for what? | `core/draw.rs`, and `waiting.rs` |
 //! | How many of a process's few places for callbacks are taken? | `catalog.rs`: none, or two |
 //! | Why does a condition on the time use the primary key? | `pushdown.rs` |
-//! | What does SQL offer? | `functions.rs`; the rest is in `sql/surface.sql` |
+//! | What does SQL offer? | `functions.rs`, and what it installs: `sql/snowflake_id--VERSION.sql` |
 
 use pgrx::prelude::*;
 

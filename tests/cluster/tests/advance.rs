@@ -187,7 +187,10 @@ fn an_advance_that_went_too_far_has_a_way_out() {
     force(&mut session, i64::MAX);
     let refusal = refused(session.try_draw());
     let (detail, hint) = (refusal.detail.unwrap(), refusal.hint.unwrap());
-    assert!(detail.ends_with(". When the clock catches up, the layout has no ids left."), "{detail}");
+    assert!(
+        detail.ends_with(". The layout's time ends before the clock gets there, so it has no more ids."),
+        "{detail}"
+    );
     assert!(hint.contains("snowflake_reset_mark()"), "{hint}");
     drop(session);
     server.stop(Shutdown::Fast);
