@@ -102,7 +102,10 @@ unsafe extern "C-unwind" fn add_context(text: *mut c_void) {
 pub fn unknown() -> Vec<Given> {
     // SAFETY: a placeholder's value is a text, perhaps null, and is copied at once.
     let given = |setting: &pg_sys::config_generic| unsafe {
+        #[cfg(not(feature = "pg19"))]
         let value = *(*ptr::from_ref(setting).cast::<pg_sys::config_string>()).variable;
+        #[cfg(feature = "pg19")]
+        let value = *setting.__bindgen_anon_1._string.variable;
         // PostgreSQL notes a file that has the name even where the command line overrides it.
         let place = match setting.sourcefile {
             path if path.is_null() || setting.source != pg_sys::GucSource::PGC_S_FILE => Place::CommandLine,

@@ -16,6 +16,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use pgrx::pg_sys;
+use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use snowflake_core::id::IdError;
@@ -340,10 +341,14 @@ fn silently(define: impl FnOnce()) {
     // SAFETY: a setting of the postmaster, which has one thread. The definition raises FATAL or
     // nothing.
     unsafe {
-        let level = pg_sys::log_min_messages;
-        pg_sys::log_min_messages = PgLogLevel::ERROR as c_int;
+        #[cfg(not(feature = "pg19"))]
+        let level = &raw mut pg_sys::log_min_messages;
+        // From 19 on, each kind of process has a level.
+        #[cfg(feature = "pg19")]
+        let level = (&raw mut pg_sys::log_min_messages).cast::<c_int>().add(pg_sys::MyBackendType as usize);
+        let before = level.replace(PgLogLevel::ERROR as c_int);
         define();
-        pg_sys::log_min_messages = level;
+        level.write(before);
     }
 }
 
@@ -397,7 +402,15 @@ fn checked(setting: Setting, check: impl FnOnce() -> Result<(), Refusal> + std::
             false
         }
     })
-    .unwrap_or(false)
+    .unwrap_or_else(|caught| {
+        if caught.is::<CaughtError>() {
+            // PostgreSQL's own error, which is not raised again, would stay on its stack of errors.
+            // The stack has five places, and one error more ends the process.
+            // SAFETY: a settings file is read outside of any handling of errors.
+            unsafe { pg_sys::FlushErrorState() };
+        }
+        false
+    })
 }
 
 /// Returns the DETAIL of a refused value.

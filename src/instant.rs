@@ -1,7 +1,5 @@
 //! Converts instants between the core's milliseconds since 1970 and PostgreSQL's timestamptz.
 
-use std::ffi::c_int;
-
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use snowflake_core::bounds::Instant;
@@ -35,27 +33,37 @@ pub fn instant_or_end(time: TimestampWithTimeZone) -> Instant {
 }
 
 /// Converts the start of a day in the session's time zone, as PostgreSQL compares `date` with
-/// `timestamptz`. A day beyond timestamptz is not an error.
+/// `timestamptz`. A day beyond timestamptz is not an error: PostgreSQL returns an infinite time.
 pub fn start_of_day(day: Date) -> Instant {
     // SAFETY: reads the session's time zone, and raises nothing because it has a place for the
     // overflow.
-    converted(|overflow| unsafe { pg_sys::date2timestamptz_opt_overflow(day.into_inner(), overflow) })
+    #[cfg(not(feature = "pg19"))]
+    let time = unsafe { pg_sys::date2timestamptz_opt_overflow(day.into_inner(), &mut 0) };
+    // SAFETY: the same.
+    #[cfg(feature = "pg19")]
+    let time = unsafe { pg_sys::date2timestamptz_safe(day.into_inner(), std::ptr::from_mut(&mut overflow()).cast()) };
+    converted(time)
 }
 
 /// Converts a local time in the session's time zone, as PostgreSQL compares `timestamp` with
 /// `timestamptz`.
 pub fn local_instant(time: Timestamp) -> Instant {
     // SAFETY: as above.
-    converted(|overflow| unsafe { pg_sys::timestamp2timestamptz_opt_overflow(time.into_inner(), overflow) })
+    #[cfg(not(feature = "pg19"))]
+    let time = unsafe { pg_sys::timestamp2timestamptz_opt_overflow(time.into_inner(), &mut 0) };
+    // SAFETY: as above.
+    #[cfg(feature = "pg19")]
+    let time =
+        unsafe { pg_sys::timestamp2timestamptz_safe(time.into_inner(), std::ptr::from_mut(&mut overflow()).cast()) };
+    converted(time)
 }
 
-/// Returns what a conversion to timestamptz returns, or the end of the range that it overflows.
-fn converted(convert: impl FnOnce(*mut c_int) -> pg_sys::TimestampTz) -> Instant {
-    let mut overflow = 0;
-    let time = convert(&raw mut overflow);
-    match overflow {
-        0 => instant_or_end(TimestampWithTimeZone::try_from(time).expect("PostgreSQL has converted it")),
-        1.. => Instant::LAST,
-        _ => Instant::FIRST,
-    }
+/// A place where a conversion notes that it overflows.
+#[cfg(feature = "pg19")]
+fn overflow() -> pg_sys::ErrorSaveContext {
+    pg_sys::ErrorSaveContext { type_: pg_sys::NodeTag::T_ErrorSaveContext, ..Default::default() }
+}
+
+fn converted(time: pg_sys::TimestampTz) -> Instant {
+    instant_or_end(TimestampWithTimeZone::try_from(time).expect("PostgreSQL has converted it"))
 }

@@ -15,9 +15,10 @@
 //! brackets see to that. A guard is omitted where a condition on the other side does the same, or
 //! where no bigint lies beyond the last id.
 //!
-//! This happens in `get_relation_info_hook`: views, CTEs, subqueries and inlined functions are
-//! merged in by then, and the conditions are about to be distributed. (`planner_hook` runs before
-//! that, and would also change ON CONFLICT's conditions and expression indexes.)
+//! This happens in `get_relation_info_hook`, or `build_simple_rel_hook` from PostgreSQL 19 on:
+//! views, CTEs, subqueries and inlined functions are merged in by then, and the conditions are
+//! about to be distributed. (`planner_hook` runs before that, and would also change ON CONFLICT's
+//! conditions and expression indexes.)
 //!
 //! **Everything in this file is plain, except for what is marked `pg_guard`.** A guard around calls
 //! into PostgreSQL would lose an error's context and the stack of a deep query. So plain code must
@@ -29,6 +30,11 @@ use std::{ptr, slice};
 
 use pgrx::pg_sys::{self, AttrNumber, Expr, Index, List, Node, NodeTag, Oid};
 use pgrx::prelude::*;
+
+#[cfg(feature = "pg19")]
+use pgrx::pg_sys::{build_simple_rel_hook as hook, build_simple_rel_hook_type as Hook};
+#[cfg(not(feature = "pg19"))]
+use pgrx::pg_sys::{get_relation_info_hook as hook, get_relation_info_hook_type as Hook};
 
 use crate::catalog::{self, Functions, Known};
 use crate::drawing;
@@ -104,7 +110,7 @@ unsafe extern "C-unwind" {
 type Walker = unsafe extern "C-unwind" fn(*mut Node, *mut c_void) -> bool;
 
 /// The hook that was installed before ours.
-static PREVIOUS: Local<pg_sys::get_relation_info_hook_type> = Local::new(None);
+static PREVIOUS: Local<Hook> = Local::new(None);
 
 /// Installs the hook, when preloaded.
 pub fn init() {
@@ -113,13 +119,14 @@ pub fn init() {
     }
     // SAFETY: the postmaster has one thread; this is how PostgreSQL chains hooks.
     unsafe {
-        PREVIOUS.set(pg_sys::get_relation_info_hook);
-        pg_sys::get_relation_info_hook = Some(relation_info);
+        PREVIOUS.set(hook);
+        hook = Some(relation_info);
     }
 }
 
 /// Called for each table of a query, and for each of its partitions and children, before the
 /// planner looks at the table's conditions.
+#[cfg(not(feature = "pg19"))]
 unsafe extern "C-unwind" fn relation_info(
     root: *mut pg_sys::PlannerInfo,
     table: Oid,
@@ -131,9 +138,38 @@ unsafe extern "C-unwind" fn relation_info(
         if let Some(previous) = PREVIOUS.get() {
             previous(root, table, inhparent, rel);
         }
-        if !guc::enable_time_pushdown() {
-            return;
+        rewrite_conditions(root, rel);
+    }
+}
+
+/// The same, at the same point of planning. It is also called for what is not a table.
+#[cfg(feature = "pg19")]
+unsafe extern "C-unwind" fn relation_info(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    range_table_entry: *mut pg_sys::RangeTblEntry,
+) {
+    // SAFETY: as above.
+    unsafe {
+        if let Some(previous) = PREVIOUS.get() {
+            previous(root, rel, range_table_entry);
         }
+        if (*range_table_entry).rtekind == pg_sys::RTEKind::RTE_RELATION {
+            rewrite_conditions(root, rel);
+        }
+    }
+}
+
+/// Rewrites the conditions on a table, or those that a flattened UNION ALL hands down to it.
+///
+/// # Safety
+/// As for all functions below: the arguments belong to a query that is being planned.
+unsafe fn rewrite_conditions(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) {
+    if !guc::enable_time_pushdown() {
+        return;
+    }
+    // SAFETY: the planner fills these arrays before it looks at a table.
+    unsafe {
         let relid = (*rel).relid;
         let site = Site { root, rel, relid, is_union: false };
         if (*rel).reloptkind == pg_sys::RelOptKind::RELOPT_BASEREL {
@@ -164,9 +200,6 @@ struct Site {
 /// Rewrites the conditions of a flattened UNION ALL. The planner plans its parts as children, which
 /// take over the conditions of the whole right after this hook. So the first part that is a table
 /// rewrites them for all.
-///
-/// # Safety
-/// As for all functions below: the arguments belong to a query that is being planned.
 unsafe fn rewrite_union(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) {
     // SAFETY: the planner fills these arrays before it builds children, and every child has its
     // entry.

@@ -49,7 +49,11 @@ impl Sequence {
                 return Err(Error::NoExtension);
             }
             let buffer = pg_sys::ReadBuffer(relation, 0);
+            #[cfg(not(feature = "pg19"))]
             pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as _);
+            // What LockBuffer, an inline function since then, calls.
+            #[cfg(feature = "pg19")]
+            pg_sys::LockBufferInternal(buffer, pg_sys::BufferLockMode::BUFFER_LOCK_SHARE);
             let page = pg_sys::BufferGetPage(buffer);
             let first_item = (*page.cast::<pg_sys::PageHeaderData>()).pd_linp.as_ptr();
             let tuple = page.add((*first_item).lp_off() as usize).cast::<pg_sys::HeapTupleHeaderData>();

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "optimizer/pathnode.h"
 #include "optimizer/plancat.h"
 #include "tcop/utility.h"
 
@@ -12,15 +13,24 @@ PG_MODULE_MAGIC;
 
 void		_PG_init(void);
 
+#if PG_VERSION_NUM >= 190000
+#define planner_hook_for_tables build_simple_rel_hook
+static void
+nothing(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *entry)
+{
+}
+#else
+#define planner_hook_for_tables get_relation_info_hook
 static void
 nothing(PlannerInfo *root, Oid relation, bool inhparent, RelOptInfo *rel)
 {
 }
+#endif
 
 void
 _PG_init(void)
 {
 	if (ProcessUtility_hook != NULL)
 		ereport(ERROR, (errmsg("Citus has to be loaded first")));
-	get_relation_info_hook = nothing;
+	planner_hook_for_tables = nothing;
 }
