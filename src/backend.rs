@@ -5,7 +5,7 @@
 //! and two of them cost as much as drawing the id. The functions needed there, and at the end of
 //! every transaction, are declared directly.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 
 use pgrx::pg_sys;
 use snowflake_core::clock::Clock;
@@ -263,6 +263,18 @@ pub fn is_postmaster() -> bool {
 pub fn is_background_worker() -> bool {
     // SAFETY: a variable of this process, read by value.
     !unsafe { pg_sys::MyBgworkerEntry }.is_null()
+}
+
+/// Whether this process does nothing but copy the values of another server's sequences: the worker
+/// that PostgreSQL has for this from 19 on (replication/logical/launcher.c names its function so).
+pub fn copies_sequences() -> bool {
+    // SAFETY: variables of this process, which are set before its first transaction; both names are
+    // texts that end within their array.
+    unsafe {
+        let Some(worker) = pg_sys::MyBgworkerEntry.as_ref() else { return false };
+        let is = |name: &[c_char], wanted: &CStr| CStr::from_ptr(name.as_ptr()) == wanted;
+        is(&worker.bgw_library_name, c"postgres") && is(&worker.bgw_function_name, c"SequenceSyncWorkerMain")
+    }
 }
 
 /// Whether the backend of that number (see [`proc_number`]) is the process `pid`. Another backend

@@ -13,7 +13,7 @@ use std::ptr;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use snowflake_core::identity::Drawing;
-use snowflake_core::mark::Written;
+use snowflake_core::mark::{Stored, Written};
 use snowflake_core::published::Published;
 
 use crate::backend;
@@ -33,6 +33,9 @@ static CALLS_SETVAL: Local<bool> = Local::new(false);
 /// Whether this transaction has created or dropped a relation, perhaps a sequence of this
 /// extension.
 static MAKES_RELATIONS: Local<bool> = Local::new(false);
+
+/// In a process that copies another server's sequences: what this database held before.
+static COPIED_OVER: Local<Option<Stored>> = Local::new(None);
 
 /// The hook that was installed before this one.
 static PREVIOUS_OBJECT_ACCESS: Local<pg_sys::object_access_hook_type> = Local::new(None);
@@ -105,14 +108,26 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
         MAKES_RELATIONS.set(false);
         return;
     }
-    // A background worker may set sequences without a call in SQL, as pglogical's does when it
-    // replicates them.
+    // A background worker may set sequences without a call in SQL. PostgreSQL's own does so, from
+    // 19 on, and pglogical's.
     let may_have_set = CALLS_SETVAL.get() || backend::is_background_worker();
     // SAFETY: a variable of this backend, read by value.
     let database = unsafe { pg_sys::MyDatabaseId };
-    if may_have_set && backend::has_written() && database != pg_sys::InvalidOid && shmem::generator().is_some() {
-        recheck();
+    if !may_have_set || database == pg_sys::InvalidOid || shmem::generator().is_none() {
+        return;
     }
+    if backend::has_written() {
+        recheck();
+    } else if backend::copies_sequences() {
+        remember();
+    }
+}
+
+/// Notes what the database holds before sequences are copied. Such a worker first looks up its
+/// subscription, in transactions that write nothing. Guarded, because it may raise.
+#[pg_guard]
+extern "C-unwind" fn remember() {
+    COPIED_OVER.set(mark::stored().or_raise());
 }
 
 /// Called at every end of a subtransaction, such as a savepoint's.
@@ -136,7 +151,7 @@ fn forget_what_was_made() {
 }
 
 /// Notices that this transaction has set the sequences itself, which means that it has restored a
-/// dump. Guarded, because it may raise.
+/// dump, or copied another server's sequences. Guarded, because it may raise.
 #[pg_guard]
 extern "C-unwind" fn recheck() {
     let (Some(sequences), Some(layout)) = (members::find(), drawing::layout()) else { return };
@@ -146,9 +161,10 @@ extern "C-unwind" fn recheck() {
         if sets_layout {
             sequences.layout.announce();
         }
-        let written = Written { marks: [primary, backup], layout: sets_layout, identity: sets_identity };
+        let copied_over = COPIED_OVER.get();
+        let written = Written { copied_over, marks: [primary, backup], layout: sets_layout, identity: sets_identity };
         let drawing = drawing::current().ok();
         let identity = drawing.as_ref().map(Drawing::identity);
-        mark::of(layout, &Request::new()).and_then(|mark| mark.recheck(layout, identity, written)).or_raise();
+        mark::of(layout, &Request::new()).and_then(|mark| mark.recheck(layout, identity, &written)).or_raise();
     }
 }

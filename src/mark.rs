@@ -20,7 +20,7 @@ use crate::drawing;
 use crate::error::{Again, Error};
 use crate::guc::{self, OnRollback};
 use crate::local::Local;
-use crate::members;
+use crate::members::{self, Sequences};
 use crate::sequence::{self, Sequence};
 use crate::shmem;
 use crate::slot::Counter;
@@ -88,6 +88,25 @@ fn check_layout_now(layout: &Layout) -> Result<(), Error> {
     Ok(())
 }
 
+/// Returns what this session's database stores; `None` without the extension.
+///
+/// # Errors
+/// As when a sequence is read.
+pub fn stored() -> Result<Option<Stored>, Error> {
+    members::find().map(read).transpose()
+}
+
+fn read(sequences: Sequences) -> Result<Stored, Error> {
+    let both =
+        |[primary, backup]: [Sequence; 2]| Ok::<_, Error>([primary.read()?.unwrap_or(0), backup.read()?.unwrap_or(0)]);
+    Ok(Stored {
+        marks_ms: both(sequences.marks)?,
+        local_ms: both(sequences.local)?,
+        layout: sequences.layout.read()?,
+        identity: sequences.identity.read()?,
+    })
+}
+
 /// Returns the settings that bear on the mark.
 pub fn terms() -> Terms {
     Terms {
@@ -125,16 +144,7 @@ impl Database for SessionDatabase<'_> {
     type Error = Error;
 
     fn read(&self) -> Result<Stored, Error> {
-        let sequences = members::find().ok_or(Error::NoExtension)?;
-        let both = |[primary, backup]: [Sequence; 2]| {
-            Ok::<_, Error>([primary.read()?.unwrap_or(0), backup.read()?.unwrap_or(0)])
-        };
-        Ok(Stored {
-            marks_ms: both(sequences.marks)?,
-            local_ms: both(sequences.local)?,
-            layout: sequences.layout.read()?,
-            identity: sequences.identity.read()?,
-        })
+        read(members::find().ok_or(Error::NoExtension)?)
     }
 
     fn marks(&self) -> Result<Option<Marks<'_>>, Error> {

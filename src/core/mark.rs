@@ -150,6 +150,9 @@ pub trait Database {
 /// What a transaction has set outside the protocol, as a restored dump does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Written {
+    /// What the database held before another server's values were copied over it, the local marks
+    /// among them: logical replication copies sequences so. `None` for anything else.
+    pub copied_over: Option<Stored>,
     /// Each lane's mark.
     pub marks: [bool; 2],
     /// The layout's fingerprint.
@@ -495,11 +498,12 @@ impl<D: Database> Mark<'_, D> {
     ///
     /// `written` is what this transaction has set. Only that is set again: another session of the
     /// same restore may be setting the rest, without this lock. Only the protocol sets the local
-    /// marks. `identity` is this server's numbers, if it has any.
+    /// marks, and what copies another server's values. `identity` is this server's numbers, if it
+    /// has any.
     ///
     /// # Errors
     /// The database's own.
-    pub fn recheck(&self, layout: &Layout, identity: Option<&Identity>, written: Written) -> Result<(), D::Error> {
+    pub fn recheck(&self, layout: &Layout, identity: Option<&Identity>, written: &Written) -> Result<(), D::Error> {
         if IS_CONTROL {
             return Ok(());
         }
@@ -507,7 +511,8 @@ impl<D: Database> Mark<'_, D> {
         let is_ours = |stored: &Stored| {
             stored.layout == Some(layout.fingerprint()) && (code.is_none() || stored.identity == code)
         };
-        let untouched = |stored: &Stored| is_ours(stored) && !stored.is_touched();
+        // A copy leaves no trace of what it replaced.
+        let untouched = |stored: &Stored| is_ours(stored) && !stored.is_touched() && written.copied_over.is_none();
         if untouched(&self.database.read()?) {
             return Ok(());
         }
@@ -519,7 +524,11 @@ impl<D: Database> Mark<'_, D> {
             // Take the higher of the two lanes: their writer may have used other worker numbers.
             // Store it at once, even if it was set ahead, because the next dump needs it, and the
             // next restore may set it back.
-            let mark_ms = stored.highest_ms();
+            let mut mark_ms = stored.highest_ms();
+            if let Some(before) = &written.copied_over {
+                let known_ms = LaneName::ALL.into_iter().filter_map(|lane| marks.mark_ms(lane)).max();
+                mark_ms = mark_ms.max(before.highest_ms()).max(known_ms.unwrap_or(0));
+            }
             for lane in LaneName::ALL {
                 let (stored_ms, local_ms) = (stored.marks_ms[lane as usize], stored.local_ms[lane as usize]);
                 if local_ms < mark_ms {
@@ -534,12 +543,18 @@ impl<D: Database> Mark<'_, D> {
                 }
             }
             // A dump of a database in which nothing was drawn sets neither, but ids that were drawn
-            // here have a layout and numbers.
-            if written.layout && stored.layout.is_none() && mark_ms > 0 {
-                self.database.write(Value::Layout, layout.fingerprint())?;
+            // here have a layout and numbers. A copy must not replace them by those of another
+            // server's ids.
+            let (layout_before, code_before) =
+                written.copied_over.map_or((None, None), |before| (before.layout, before.identity));
+            let own_layout =
+                layout_before.or_else(|| (stored.layout.is_none() && mark_ms > 0).then(|| layout.fingerprint()));
+            if let Some(own) = own_layout.filter(|own| written.layout && stored.layout != Some(*own)) {
+                self.database.write(Value::Layout, own)?;
             }
-            if let Some(code) = code.filter(|_| written.identity && stored.identity.is_none() && mark_ms > 0) {
-                self.database.write(Value::Identity, code)?;
+            let own_code = code_before.or(code.filter(|_| stored.identity.is_none() && mark_ms > 0));
+            if let Some(own) = own_code.filter(|own| written.identity && stored.identity != Some(*own)) {
+                self.database.write(Value::Identity, own)?;
             }
             self.database.flush()?;
             // Even if a mark was set back: what was found may be above the lane, and rows up to

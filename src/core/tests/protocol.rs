@@ -564,12 +564,12 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
     let server = Server::new("snowflake", 5, true);
     let other = Server::new("snowflake", 6, true);
     let mark_ms = NOW_MS + 1000;
-    const ALL: Written = Written { marks: [true; 2], layout: true, identity: true };
+    const ALL: Written = Written { copied_over: None, marks: [true; 2], layout: true, identity: true };
     let rechecked = |fake: &Fake, change: &dyn Fn(&mut Stored)| {
         let mut stored = fake.stored.get();
         change(&mut stored);
         fake.stored.set(stored);
-        server.mark(fake).recheck(&server.layout, Some(server.drawing.identity()), ALL).unwrap();
+        server.mark(fake).recheck(&server.layout, Some(server.drawing.identity()), &ALL).unwrap();
         (fake.did(), fake.published_ms())
     };
     assert_eq!(rechecked(&server.fresh(), &|_| ()), (vec![], [Some(mark_ms); 2]));
@@ -597,7 +597,7 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
     fake.stored.set(Stored { layout: None, ..fake.stored.get() });
     server
         .mark(&fake)
-        .recheck(&server.layout, Some(server.drawing.identity()), Written { layout: false, ..ALL })
+        .recheck(&server.layout, Some(server.drawing.identity()), &Written { layout: false, ..ALL })
         .unwrap();
     assert_eq!(fake.did(), [Flush]);
     // If a mark was set back, the operator is told.
@@ -618,15 +618,49 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
     fake.stored.set(stored);
     server
         .mark(&fake)
-        .recheck(&server.layout, Some(server.drawing.identity()), Written { marks: [false, true], ..ALL })
+        .recheck(&server.layout, Some(server.drawing.identity()), &Written { marks: [false, true], ..ALL })
         .unwrap();
     assert_eq!(fake.did(), [WriteOnlyMark(LaneName::Backup, 7000), Flush]);
     assert_eq!(fake.stored.get().marks_ms, [1000, 7000]);
     // The same holds on a server without a number.
-    server.mark(&fake).recheck(&server.layout, None, ALL).unwrap();
+    server.mark(&fake).recheck(&server.layout, None, &ALL).unwrap();
     assert_eq!(fake.did(), [WriteOnlyMark(LaneName::Primary, 7000), Flush]);
-    server.mark(&fake).recheck(&server.layout, None, ALL).unwrap();
+    server.mark(&fake).recheck(&server.layout, None, &ALL).unwrap();
     assert_eq!(fake.did(), []);
+}
+
+/// Logical replication copies all sequences of another server, the local marks among them.
+#[test]
+fn what_was_copied_over_is_put_back() {
+    let server = Server::new("snowflake", 5, true);
+    let (other, elsewhere) = (Server::new("snowflake", 6, true), Server::new("js53", 5, true));
+    let (mark_ms, other_ms) = (NOW_MS + 1000, NOW_MS - 5000);
+    let copied = |fake: &Fake, other: &Server, to_ms: i64| {
+        let before = fake.stored.get();
+        let (layout, identity) = (Some(other.layout.fingerprint()), Some(other.code()));
+        fake.stored.set(Stored { marks_ms: [to_ms; 2], local_ms: [to_ms; 2], layout, identity });
+        let written = Written { copied_over: Some(before), marks: [true; 2], layout: true, identity: true };
+        server.mark(fake).recheck(&server.layout, Some(server.drawing.identity()), &written).unwrap();
+        (fake.stored.get(), fake.published_ms(), before)
+    };
+    for (other, to_ms) in [(&other, other_ms), (&server, other_ms), (&elsewhere, other_ms), (&server, 0)] {
+        let (stored, published, before) = copied(&server.fresh(), other, to_ms);
+        assert_eq!((stored, published), (before, [None; 2]));
+    }
+    // The other server's mark counts if it is higher. The number is still this server's.
+    let (stored, _, before) = copied(&server.fresh(), &other, mark_ms + 7);
+    assert_eq!(stored, Stored { marks_ms: [mark_ms + 7; 2], local_ms: [mark_ms + 7; 2], ..before });
+    // A mark that was moved since counts, too.
+    let fake = server.fresh();
+    fake.stored.set(Stored { marks_ms: [3; 2], local_ms: [3; 2], ..fake.stored.get() });
+    let (stored, _, before) = copied(&fake, &other, 2);
+    assert_eq!(stored, Stored { marks_ms: [mark_ms; 2], local_ms: [mark_ms; 2], ..before });
+    // A database in which nothing was drawn takes all over, as a successor does.
+    let fake = Fake::holding([0; 2], &server.layout, None);
+    fake.stored.set(Stored { layout: None, ..fake.stored.get() });
+    let (stored, ..) = copied(&fake, &elsewhere, other_ms);
+    let taken = Stored { layout: Some(elsewhere.layout.fingerprint()), identity: Some(elsewhere.code()), ..stored };
+    assert_eq!((stored, stored.marks_ms, stored.local_ms), (taken, [other_ms; 2], [other_ms; 2]));
 }
 
 #[test]

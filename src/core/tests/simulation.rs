@@ -51,7 +51,7 @@ fn run(seed: u64, lie: Option<Lie>, tells: bool) -> World {
 }
 
 /// What must happen often in the histories, because they would otherwise show little.
-const EVENTS: [&str; 20] = [
+const EVENTS: [&str; 21] = [
     "advance refused",
     "advanced",
     "advanced far ahead",
@@ -70,6 +70,7 @@ const EVENTS: [&str; 20] = [
     "reset refused",
     "restore",
     "rollback",
+    "sequences copied",
     "standby",
     "stored",
 ];
@@ -125,6 +126,7 @@ fn each_promise_is_broken_by_what_breaks_it() {
         (Lie::NoLayout, &[Guarantee::Layout]),
         (Lie::NoLock, &[Guarantee::G1, Guarantee::G2]),
         (Lie::NoRecheck, &[Guarantee::G1]),
+        (Lie::NothingRemembered, &[Guarantee::G1]),
         (Lie::MarksSurvive, &[Guarantee::G1, Guarantee::G2]),
         (Lie::TooFarAhead, &[Guarantee::Bounded]),
         (Lie::AlwaysForced, &[Guarantee::Ahead]),

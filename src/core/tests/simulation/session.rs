@@ -149,23 +149,40 @@ impl<'a> Session<'a> {
 
     /// Sets the sequences as a dump does, all in one transaction or each in its own. At each
     /// commit, the protocol looks at them.
-    pub fn restore(mut self, stored: &Stored, transactions: bool) -> Result<(), Failure> {
+    pub fn restore(self, stored: &Stored, transactions: bool) -> Result<(), Failure> {
+        self.set_all(stored, None, transactions)
+    }
+
+    /// Copies another server's sequences, the local marks among them, as logical replication does.
+    pub fn copy_sequences(self, stored: &Stored, transactions: bool) -> Result<(), Failure> {
+        let before = self.server.log.borrow().present[self.database].stored;
+        self.set_all(stored, Some(before), transactions)
+    }
+
+    fn set_all(mut self, stored: &Stored, before: Option<Stored>, transactions: bool) -> Result<(), Failure> {
         self.restoring = true;
-        let values = LaneName::ALL.map(|lane| (Value::Mark(lane), Some(stored.marks_ms[lane as usize])));
-        let values = values.into_iter().chain([(Value::Identity, stored.identity), (Value::Layout, stored.layout)]);
+        let copied_over = before.filter(|_| !self.world.lies(Lie::NothingRemembered));
+        let marks = LaneName::ALL.map(|lane| (Value::Mark(lane), Some(stored.marks_ms[lane as usize])));
+        let local = LaneName::ALL.map(|lane| (Value::Local(lane), Some(stored.local_ms[lane as usize])));
+        let local = local.into_iter().filter(|_| before.is_some());
+        let values = marks.into_iter().chain(local);
+        let values = values.chain([(Value::Identity, stored.identity), (Value::Layout, stored.layout)]);
         for (value, number) in values.filter_map(|(value, number)| Some((value, number?))) {
             let write = Record::Write { database: self.database, value, number, resets: false };
             self.server.log.borrow_mut().insert(write);
             if transactions {
                 let marks = LaneName::ALL.map(|lane| value == Value::Mark(lane));
                 let (layout, identity) = (value == Value::Layout, value == Value::Identity);
-                self.commit(Written { marks, layout, identity })?;
+                self.commit(&Written { copied_over, marks, layout, identity })?;
             }
         }
-        if transactions { Ok(()) } else { self.commit(Written { marks: [true; 2], layout: true, identity: true }) }
+        if transactions {
+            return Ok(());
+        }
+        self.commit(&Written { copied_over, marks: [true; 2], layout: true, identity: true })
     }
 
-    fn commit(&self, written: Written) -> Result<(), Failure> {
+    fn commit(&self, written: &Written) -> Result<(), Failure> {
         if self.world.lies(Lie::NoRecheck) {
             return Ok(());
         }

@@ -71,6 +71,8 @@ pub enum Lie {
     NoLock,
     /// No session checks what a restored dump has written.
     NoRecheck,
+    /// What copies another server's sequences does not remember what they held before.
+    NothingRemembered,
     /// Published marks survive a crash.
     MarksSurvive,
     /// A generator starts from nothing, and does not follow its predecessor.
@@ -241,7 +243,7 @@ impl World {
                 [(2, Self::set_clock), (1, Self::restart), (2, Self::promote), (4, lose_primary)];
             return self.random.weighed(&actions)(self, &server);
         }
-        let actions: [(usize, Action); 15] = [
+        let actions: [(usize, Action); 16] = [
             (60, Self::draw),
             (15, Self::commit),
             (4, Self::flush_some),
@@ -256,6 +258,7 @@ impl World {
             (1, Self::create_extension),
             (2, Self::dump),
             (2, Self::restore),
+            (2, Self::copy_sequences),
             (2, Self::reset),
         ];
         self.random.weighed(&actions)(self, &server);
@@ -771,6 +774,24 @@ impl World {
             log.insert(Record::Restored(database, dump));
             log.restored(begin);
         }
+        self.flush_all(server);
+        self.restoring.set(None);
+        self.check_prefix(server, database);
+    }
+
+    /// Copies the sequences of another database, perhaps of another server, over those of one that
+    /// has drawn. (While no session draws there and nothing crashes. The copy is not atomic.)
+    fn copy_sequences(&self, server: &Rc<Server>) {
+        let Some(other) = self.dump.borrow().clone() else { return };
+        let database = self.any_database(server);
+        self.tell(|| format!("server {} database {database}: {:?} is copied", server.number, other.stored));
+        self.count("sequences copied");
+        self.restoring.set(Some((server.number, database)));
+        let begin = server.log.borrow().inserted();
+        Session::new(self, server, database)
+            .copy_sequences(&other.stored, self.random.one_in(2))
+            .expect("nothing ends a copy");
+        server.log.borrow_mut().restored(begin);
         self.flush_all(server);
         self.restoring.set(None);
         self.check_prefix(server, database);
