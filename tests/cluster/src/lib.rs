@@ -18,7 +18,7 @@
 //! - [`patroni`]: servers that Patroni manages
 //! - [`pooler`]: PgBouncer in front of a server
 //! - [`clients`]: programs that use PostgreSQL clients as applications do
-//! - [`readme`]: the README's examples
+//! - [`pages`]: the examples of the README and of `docs`
 //! - [`refusal`]: an error of the server, split into its parts
 //! - [`outcome`]: waiting for a condition, and reporting a test as skipped
 //! - `scratch`, `installation`: the directory of the servers, and their programs
@@ -35,10 +35,10 @@ pub mod ledger;
 pub mod marks;
 pub mod objects;
 pub mod outcome;
+pub mod pages;
 pub mod patroni;
 pub mod plans;
 pub mod pooler;
-pub mod readme;
 pub mod refusal;
 mod scratch;
 pub mod server;

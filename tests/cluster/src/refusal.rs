@@ -4,7 +4,7 @@
 use postgres::Client;
 
 use crate::drawing::Draw;
-use crate::readme::block;
+use crate::pages::block;
 use crate::server::Server;
 
 /// What the server said when it refused a statement or a connection.
@@ -66,7 +66,7 @@ pub fn assert_counted(server: &Server, draws: i64, sqlstate: &str, column: &str,
 }
 
 /// Tries to draw `draws` times in a database, by both functions, in a session that stays and in new
-/// ones. Asserts that each draw is refused and counts once, in `column` alone; that the README's
+/// ones. Asserts that each draw is refused and counts once, in `column` alone; that the pages'
 /// alarm then has a row; and that the log has one line, with `message`. The database `postgres`
 /// must have the extension.
 ///
@@ -92,8 +92,8 @@ pub fn assert_counted_in(server: &Server, database: &str, draws: i64, sqlstate: 
     let counted = REFUSALS.iter().position(|refusals| *refusals == column).expect("it is one of REFUSALS");
     expected[counted] += draws;
     assert_eq!(counts(&mut observer), expected, "{REFUSALS:?}");
-    let alarm = block("sql", "-- What should be no row");
-    assert_eq!(observer.query(alarm, &[]).expect("the README's query runs").len(), 1);
+    let alarm = block("alarm");
+    assert_eq!(observer.query(alarm, &[]).expect("the pages' query runs").len(), 1);
     let log = server.log_since(start);
     let lines: Vec<_> = log.lines().filter(|line| line.contains("draws are refused")).collect();
     let said = format!("LOG:  snowflake_id: draws are refused: {message}");

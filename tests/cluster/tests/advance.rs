@@ -57,7 +57,7 @@ fn the_greatest_number_is_refused_and_the_database_goes_on_drawing() {
         assert!(id > before);
         assert_eq!(start_ms("snowflake", id), noon());
     }
-    // The README's recipe.
+    // The recipe of docs/several-writers.md.
     session
         .batch_execute("SELECT snowflake_advance(max(id)) FROM t WHERE id < snowflake_min(now() + interval '1 day')")
         .unwrap();

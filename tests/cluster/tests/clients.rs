@@ -1,17 +1,17 @@
-//! PostgreSQL clients: each runs the program that the README shows for it, and meets the errors
+//! PostgreSQL clients: each runs the program that docs/clients.md shows for it, and meets the errors
 //! that such a program can meet.
 //!
-//! The programs are in `tests/clients`, a directory for each client: `recipe` is what the README
+//! The programs are in `tests/clients`, a directory for each client: `recipe` is what the page
 //! shows, word for word, and `check` runs it and asserts what came of it.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use cluster::readme::{Block, blocks};
+use cluster::pages::{Block, pages};
 use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
 
-/// The file with what the README shows, and the language of the README's block.
+/// The file with what the page shows, and the language of the page's block.
 const RECIPES: [(&str, &str); 13] = [
     ("psycopg/recipe.py", "python"),
     ("sqlalchemy/recipe.py", "python"),
@@ -57,20 +57,21 @@ fn ids_of_orders(application: &Application) -> Vec<i64> {
 }
 
 #[test]
-fn the_readme_shows_the_programs_that_these_tests_run_and_no_others() {
+fn the_pages_show_the_programs_that_these_tests_run_and_no_others() {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients");
     let recipes = RECIPES.map(|(file, language)| {
         let program = fs::read_to_string(programs.join(file)).expect(file);
         (language, program.strip_suffix('\n').expect("the last line ends").to_owned())
     });
     let languages = BTreeSet::from(RECIPES.map(|(_, language)| language));
-    let is_program = |block: &Block| languages.contains(block.language);
-    let shown: Vec<_> = blocks().into_iter().filter(is_program).map(|block| (block.language, block.text)).collect();
-    for (language, program) in &recipes {
-        assert!(shown.contains(&(*language, program)), "the README does not show this as it is:\n{program}");
+    let is_program = |block: &&Block| languages.contains(block.language.as_str());
+    let blocks = pages().iter().flat_map(|page| &page.blocks).filter(is_program);
+    let shown: Vec<_> = blocks.map(|block| (block.language.as_str(), block.text.clone())).collect();
+    for recipe in &recipes {
+        assert!(shown.contains(recipe), "no page shows this as it is:\n{}", recipe.1);
     }
-    for (language, program) in shown {
-        assert!(recipes.contains(&(language, program.to_owned())), "no test runs this:\n{program}");
+    for program in &shown {
+        assert!(recipes.contains(program), "no test runs this:\n{}", program.1);
     }
 }
 

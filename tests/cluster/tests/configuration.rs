@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use cluster::readme::blocks;
+use cluster::pages::pages;
 use cluster::{Draw, Refusal, Server, Shutdown, compile_library, plan, postgres_version, refused, skip};
 use postgres::{Client, NoTls};
 use snowflake_core::layout::Layout;
@@ -300,9 +300,14 @@ fn a_layout_whose_epoch_lies_ahead_is_warned_of_at_the_start() {
 /// A library of that name does what Citus does to other libraries (`libraries/citus.c`).
 #[test]
 fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
-    // The README's recipe has the same order as the HINT.
+    // The recipe for Citus has the same order as the HINT.
     let recipe = "shared_preload_libraries = 'citus,snowflake_id'  # in this order\n";
-    assert!(blocks().iter().any(|block| block.language == "conf" && block.text.starts_with(recipe)));
+    assert!(
+        pages()
+            .iter()
+            .flat_map(|page| &page.blocks)
+            .any(|block| block.language == "conf" && block.text.starts_with(recipe))
+    );
     let server = Server::drawing().config("log_line_prefix", "%e ").start_with_extension();
     let table = "CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next())";
     server.connect().batch_execute(table).unwrap();
@@ -897,7 +902,7 @@ fn no_session_can_make_up_a_setting_with_our_prefix() {
     assert!(server.connection().options("-c snowflake_id.foo=1").connect(NoTls).is_err());
 }
 
-/// The README's description of the log while clients retry.
+/// The documented behaviour of the log while clients retry.
 #[test]
 fn a_refused_draw_writes_as_many_lines_as_the_settings_of_the_log_let_pass() {
     let server = Server::drawing().set("layout", "baidu").config("log_line_prefix", "%u ").start_with_extension();

@@ -1,29 +1,29 @@
-//! Leaving the extension as the README describes it: back to a sequence, what `DROP EXTENSION`
+//! Leaving the extension as docs/migrate.md describes it: back to a sequence, what `DROP EXTENSION`
 //! reports and removes, and how to decode ids without the extension.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use cluster::drawing::{at_once, noon};
-use cluster::readme::{README, block, psql};
+use cluster::pages::{block, is_shown, psql};
 use cluster::{Draw, Server, assert_ascending, assert_unique, refused, wait_until};
 use postgres::Client;
 use snowflake_core::layout::{BUILT_IN, Layout};
 
-/// The README's recipes, each known by its first line.
-const SEQUENCE: &str = "-- Back to a sequence.";
-const GENERATED: &str = "-- What it holds stays";
-const PARSE: &str = "-- What snowflake_parse returns.";
-const MIN: &str = "-- What snowflake_min returns.";
-const LAYOUTS: &str = "-- The same for other layouts.";
+/// The recipes, by their names.
+const SEQUENCE: &str = "to-sequence";
+const GENERATED: &str = "keep-generated";
+const PARSE: &str = "parse-by-arithmetic";
+const MIN: &str = "min-by-arithmetic";
+const LAYOUTS: &str = "other-layouts";
 
 /// For how long after the layout's epoch ids are decoded exactly, in milliseconds: 2283 years. Only
 /// the time of `mastodon` goes on after that.
 const EXACT_MS: i64 = 72_057_594_037_927;
 
 #[track_caller]
-fn recipe(first_line: &str) -> &'static str {
-    block("sql", first_line)
+fn recipe(name: &str) -> &'static str {
+    block(name)
 }
 
 /// The part of a recipe between two others.
@@ -70,7 +70,7 @@ fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
     }
 }
 
-/// A server with the README's table.
+/// A server with the page's table.
 fn with_tickets() -> Server {
     let server = Server::drawing().start_with_extension();
     let table = "CREATE TABLE tickets (id bigint PRIMARY KEY DEFAULT snowflake_next(), title text)";
@@ -194,7 +194,7 @@ fn drop_extension_says_what_depends_on_it_and_keeps_the_rows() {
     ];
     assert_eq!(lines, expected);
 
-    // The README's advice for each object. A view keeps its columns and their privileges.
+    // The page's advice for each object. A view keeps its columns and their privileges.
     let created_at = part(recipe(PARSE), "SELECT ", " AS created_at");
     session.batch_execute(recipe(GENERATED)).unwrap();
     session
@@ -254,7 +254,7 @@ fn who_comes_back_draws_above_what_is_stored_only_after_an_advance() {
 }
 
 /// Ids of a layout: the first and the last, those beside each power of two, and some in between.
-/// None is later than the README's limit.
+/// None is later than the page's limit.
 fn ids_of(layout: &Layout) -> Vec<i64> {
     let last = (layout.epoch_ms() + EXACT_MS).min(layout.last_instant_ms());
     let last = (0..63).rev().fold(0, |id, bit| {
@@ -282,7 +282,7 @@ fn without_the_extension_ids_are_decoded_as_snowflake_parse_does() {
         session.batch_execute("SET timezone = 'UTC'").unwrap();
     }
 
-    // The README's expression.
+    // The page's expression.
     let columns = part(recipe(PARSE), "SELECT ", "\nFROM");
     let [created_at, worker, sequence] = columns.split(", ").collect::<Vec<_>>()[..] else { panic!("{columns}") };
     let columns = [(created_at, " AS created_at"), (worker, " AS worker_id"), (sequence, " AS sequence")];
@@ -291,9 +291,9 @@ fn without_the_extension_ids_are_decoded_as_snowflake_parse_does() {
     assert!(ids.len() > 1100);
     let parsed = decoded(&mut session, &ids, "p.created_at, p.worker_id, p.sequence", ", snowflake_parse(id) p");
     assert_eq!(decoded(&mut plain, &ids, &columns, ""), parsed);
-    // The usual expression, and why the README warns of it: it is right only until 2242.
+    // The usual expression, and why the page warns of it: it is right only until 2242.
     let since_1970_ms = "(id >> 22) + 1735689600000";
-    assert!(README.contains(&format!("`{since_1970_ms}`")));
+    assert!(is_shown(&format!("`{since_1970_ms}`")));
     let shorter = columns.replace(
         "timestamptz '2025-01-01Z' + (id >> 22) * interval '1ms'",
         &format!("to_timestamp(({since_1970_ms}) / 1000.0)"),
@@ -316,11 +316,11 @@ fn without_the_extension_ids_are_decoded_as_snowflake_parse_does() {
     }
 }
 
-/// Gets a layout's expressions as the README shows, and decodes by them without the extension.
+/// Gets a layout's expressions as the page shows, and decodes by them without the extension.
 #[track_caller]
 fn assert_decoded_as_asked(session: &mut Client, plain: &mut Client, name: &str, specification: &str) {
     let (times, numbers) = recipe(LAYOUTS).split_once("\n\n").expect("two statements");
-    let (times, _) = times.split_once(" AND name IN").expect("the README shows some");
+    let (times, _) = times.split_once(" AND name IN").expect("the page shows some");
     let created_at: String = session.query_one(&format!("{times} AND name = '{name}'"), &[]).unwrap().get(1);
     let (mut columns, mut parsed) = (vec![created_at], vec!["p.created_at"]);
     let numbers = numbers.trim_end().trim_end_matches(';').replace("'sonyflake'", &format!("'{specification}'"));

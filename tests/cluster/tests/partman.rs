@@ -1,4 +1,4 @@
-//! Partitions that pg_partman manages by the README's recipe (which `readme.rs` runs word for
+//! Partitions that pg_partman manages by the recipe of docs/time.md (which `pages.rs` runs word for
 //! word): where their bounds are, and when they are created and dropped.
 //!
 //! Needs the package postgresql-N-partman. The recipe differs between pg_partman 4 and 5 in one

@@ -1,27 +1,24 @@
-//! Failover by Patroni with etcd, under load: the README's recipe, word for word.
+//! Failover by Patroni with etcd, under load: the recipe of docs/operate.md, word for word.
 //!
-//! The configuration of the extension is the README's own block. The tests assert that no id is
+//! The configuration of the extension is the page's own block. The tests assert that no id is
 //! stored or seen twice, over all leaders. A new leader draws above everything that was stored and,
 //! because its clock is right, above everything that was seen. If its clock is behind, it draws
 //! nothing until the clock has caught up.
 //!
-//! A parser checks the README's other YAML, which cannot run here.
+//! A parser checks the pages' other YAML, which cannot run here.
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use cluster::drawing::{HOUR_MS, greatest};
+use cluster::pages::{block, pages};
 use cluster::patroni::SCOPE;
-use cluster::readme::{Block, block, blocks};
 use cluster::{Ledger, Load, Patroni, Promise, faketime_library, has_patroni, skip, wait_until};
 
-/// How the README's recipe begins.
-const RECIPE: &str = "# patronictl edit-config\n";
-
-/// Patroni's dynamic configuration, from the README.
+/// Patroni's dynamic configuration, from the page.
 fn recipe() -> &'static str {
-    block("yaml", RECIPE)
+    block("patroni")
 }
 
 /// The same for a cluster that does not exist yet.
@@ -136,15 +133,16 @@ for document in yaml.safe_load_all(sys.stdin):
 ";
 
 #[test]
-fn the_readmes_yaml_can_be_read() {
+fn the_pages_yaml_can_be_read() {
     // Debian's Python, which has the parser that Patroni needs.
     let mut python = Command::new("/usr/bin/python3");
     if !python.args(["-c", "import yaml"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
         return skip("Python has no parser for YAML");
     }
-    let blocks: Vec<_> = blocks().into_iter().filter(|block| block.language == "yaml").collect();
+    let blocks: Vec<_> =
+        pages().iter().flat_map(|page| &page.blocks).filter(|block| block.language == "yaml").collect();
     assert_eq!(blocks.len(), 3, "for Patroni, Kubernetes and CloudNativePG");
-    for Block { text: block, .. } in blocks {
+    for block in blocks.iter().map(|block| &block.text) {
         let mut python = Command::new("/usr/bin/python3");
         let mut python = python.args(["-c", READ]).stdin(Stdio::piped()).spawn().unwrap();
         python.stdin.take().unwrap().write_all(block.as_bytes()).unwrap();

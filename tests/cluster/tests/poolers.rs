@@ -143,7 +143,7 @@ fn behind_a_pooler_in_session_mode_nobody_sees_the_predecessors_id() {
     assert_eq!(row(&mut second, LAST), id);
 }
 
-/// The behaviour that the README describes.
+/// The behaviour that docs/reference.md describes.
 #[test]
 fn behind_a_pooler_in_transaction_mode_only_returning_is_right() {
     let Some((server, pooler)) = start(PoolMode::Transaction) else { return };

@@ -185,7 +185,7 @@ fn a_dump_by_the_owner_restored_into_a_fresh_server_carries_the_mark() {
     check_with_a_slow_clock(&ledger, &fresh, "d", Promise::Held);
 }
 
-/// A role that may not set the sequences restores rows without a mark. The README says what a
+/// A role that may not set the sequences restores rows without a mark. docs/operate.md says what a
 /// superuser has to do then.
 #[test]
 fn after_a_restore_by_the_owner_a_superuser_puts_the_mark_up() {

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use cluster::drawing::{HOUR_MS, WORKER, at_once, noon, wait_until_gone};
-use cluster::readme::block;
+use cluster::pages::block;
 use cluster::refusal::{REFUSALS, assert_counted};
 use cluster::{Draw, Running, Server, Shutdown, assert_ascending, instant, postgres_version, refused, wait_until};
 use postgres::Client;
@@ -557,7 +557,7 @@ fn what_only_the_caller_can_mend_is_no_refusal() {
 
 /// Each refusal by itself. A real server often has two reasons for an alarm at once.
 #[test]
-fn the_readmes_alarm_sees_each_refusal() {
+fn the_documented_alarm_sees_each_refusal() {
     let server = Server::drawing().start_with_extension();
     let mut session = server.connect();
     let columns = "SELECT string_agg(attname, ' ') FROM pg_attribute
@@ -567,7 +567,7 @@ fn the_readmes_alarm_sees_each_refusal() {
     assert_eq!(columns.len(), 1 + REFUSALS.len(), "{columns:?}");
     // From now on the alarm reads this table.
     session.batch_execute("CREATE TEMP TABLE snowflake_stat AS SELECT * FROM snowflake_stat").unwrap();
-    let alarm = block("sql", "-- What should be no row");
+    let alarm = block("alarm");
     let mut alarms = |changes: &str| {
         session.batch_execute(&format!("BEGIN; UPDATE snowflake_stat SET {changes}")).unwrap();
         let rows = session.query(alarm, &[]).unwrap().len();

@@ -1,28 +1,28 @@
 //! Several servers that write: two that replicate to each other, one that writes through
 //! postgres_fdw into another, and a logical replica that takes over its publisher's number. They
-//! run the README's SQL, word for word.
+//! run the SQL of docs/several-writers.md, word for word.
 
 use std::thread;
 
 use cluster::drawing::{WORKER, at_once, noon};
 use cluster::marks::{behind_the_mark_ms, start_ms, worker};
-use cluster::readme::{block, psql};
+use cluster::pages::{block, psql};
 use cluster::{Builder, Draw, Server, Shutdown, assert_unique, postgres_version, refused, skip, wait_until};
 use postgres::Client;
 use postgres::config::Host;
 
-/// The README's recipes, each known by its first line.
-const BOTH: &str = "-- On both servers.";
-const OLDER: &str = "-- On the server that is to own older ids.";
-const ANOTHER: &str = "-- For another table, in the same session";
-const EACH: &str = "-- On each server, with the address of the other";
-const NEW_PRIMARY: &str = "-- On the new primary";
-const ANEW: &str = "-- On the other server, with the address of the new primary";
-const WITHOUT_TABLE: &str = "-- On the server without the table.";
-const WITH_TABLE: &str = "-- On the server with the table.";
-const REPLICA: &str = "-- On the replica.";
+/// The recipes, by their names.
+const BOTH: &str = "own-rows";
+const OLDER: &str = "older-ids";
+const ANOTHER: &str = "another-table";
+const EACH: &str = "subscribe";
+const NEW_PRIMARY: &str = "new-primary";
+const ANEW: &str = "subscribe-anew";
+const WITHOUT_TABLE: &str = "foreign-tables";
+const WITH_TABLE: &str = "draw-id";
+const REPLICA: &str = "replica";
 
-/// The README's table.
+/// The page's table.
 const ORDERS: &str = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)";
 
 /// How many rows a session of the load inserts at a time, and how many it leaves. A server's
@@ -33,8 +33,8 @@ const TURNS: usize = 125;
 const SESSIONS: usize = 4;
 
 #[track_caller]
-fn recipe(first_line: &str) -> &'static str {
-    block("sql", first_line)
+fn recipe(name: &str) -> &'static str {
+    block(name)
 }
 
 /// Runs a recipe in one session of psql, and returns what is printed.
@@ -61,7 +61,7 @@ fn add_table(server: &Server) {
     server.connect().batch_execute(&format!("{ORDERS}; {roles}")).unwrap();
 }
 
-/// A server as in the README, with a row, before anything is replicated.
+/// A server as on the page, with a row, before anything is replicated.
 fn writer(number: u32) -> Server {
     let server = publishing(Server::builder().set("worker_id", &number.to_string())).start_with_extension();
     add_table(&server);
@@ -73,7 +73,7 @@ fn two_writers() -> [Server; 2] {
     [1, 2].map(writer)
 }
 
-/// Lets two servers replicate to each other as in the README.
+/// Lets two servers replicate to each other as on the page.
 fn join(servers: &[Server; 2]) {
     for (server, number) in servers.iter().zip(1..) {
         assert_eq!(follow(server, recipe(BOTH)), format!("(id >> 12 & 1023) = {number}"));
@@ -246,7 +246,7 @@ fn a_row_is_written_only_where_it_was_drawn_and_a_truncate_stays_where_it_was_sa
 fn two_writers_of_two_tables() -> [Server; 2] {
     let servers = two_writers();
     join(&servers);
-    // In the README these settings end in \gset.
+    // On the page these settings end in \gset.
     let (settings, _) = recipe(BOTH).rsplit_once("\\gset").expect("it has some");
     let settings = settings.split("\\gset").map(|before| &before[before.rfind("SELECT ").expect("one precedes it")..]);
     let settings: String = settings.map(|statement| format!("{statement}\\gset\n")).collect();
@@ -292,7 +292,7 @@ fn another_table_joins_two_servers_that_replicate_to_each_other_already() {
     }
 }
 
-/// The conflict that the README warns of.
+/// The conflict that the page warns of.
 #[test]
 fn between_rows_of_different_servers_neither_foreign_keys_nor_other_unique_columns_hold() {
     let servers = two_writers_of_two_tables();
@@ -442,7 +442,7 @@ fn without_the_filter_a_row_comes_back_and_is_in_conflict() {
     wait_until_conflict(one);
 }
 
-/// The README's advice for PostgreSQL 16 and later.
+/// The page's advice for PostgreSQL 16 and later.
 #[test]
 fn with_origin_none_no_filter_is_needed_and_rows_may_be_changed_on_both_sides() {
     if postgres_version() < 16 {
@@ -522,7 +522,7 @@ fn drawn_by(number: u32, session: &mut Client, sql: &str) -> Vec<i64> {
     ids
 }
 
-/// Two servers. The first one has foreign tables for the second one's table, as in the README.
+/// Two servers. The first one has foreign tables for the second one's table, as on the page.
 /// `None` if postgres_fdw is not installed.
 fn linked() -> Option<[Server; 2]> {
     let servers = [1, 2].map(|number| Server::builder().set("worker_id", &number.to_string()).start_with_extension());
@@ -626,7 +626,7 @@ fn a_logical_replica_that_takes_over_the_number_draws_above_what_it_holds_only_a
     replica.freeze_clock_after_first_load(noon());
     let insert = "INSERT INTO orders (item) VALUES ('tea') RETURNING id";
     let mut session = replica.connect();
-    // The control: the repetition that the README warns of.
+    // The control: the repetition that the page warns of.
     let refusal = refused(session.ids(insert));
     assert_eq!(refusal.sqlstate, "23505", "{refusal:?}");
 

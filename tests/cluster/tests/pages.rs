@@ -1,12 +1,17 @@
-//! The README's SQL examples, run in their order on a server with the README's configuration lines.
+//! The SQL examples of the README and of `docs`, run page by page in their order, each page on a
+//! server of its own with the README's configuration lines.
 //!
 //! A block of SQL must run without an error. If a block of text follows it, that is exactly psql's
-//! output. Numbers are masked only where new ids are shown (the table `orders`), because they
-//! change. Citus cannot be installed where the tests run, so its SQL runs with stand-ins for its
-//! functions.
+//! output. Numbers are masked only where the page shows new ids (`text numbers=vary`), because they
+//! change. Blocks that need more than such a server (`needs`, `server`, `after`) are run by a test
+//! that asks for them by their names: here or in `writers.rs`. Citus cannot be installed where the
+//! tests run, so its SQL runs with stand-ins for its functions.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cluster::pages::{Block, block, configured, is_shown, page, pages, psql};
 use cluster::plans::{plan, without_pushdown};
-use cluster::readme::{Block, README, block, blocks, psql};
 use cluster::{Draw, Server, refused, skip};
 
 /// Masks numbers, and the width of the columns that depends on them.
@@ -23,68 +28,61 @@ fn masked(text: &str) -> String {
     masked
 }
 
-/// A server with the README's configuration lines.
-fn configured(blocks: &[Block]) -> Server {
-    let settings = &blocks.iter().find(|block| block.language == "conf").expect("there are configuration lines").text;
-    let server = settings.lines().fold(Server::builder(), |builder, line| {
-        let line = line.split(" #").next().unwrap_or_default();
-        let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("\"{line}\" is not a configuration line"));
-        builder.config(name.trim(), value.trim().trim_matches('\''))
-    });
-    server.start()
-}
-
-/// Whether a block is SQL that needs pg_partman.
-fn needs_partman(block: &Block) -> bool {
-    block.language == "sql" && block.text.contains("partman.")
-}
-
-/// Whether a block is SQL that needs a second server, or settings of another block. `writers.rs`
-/// runs these.
-fn needs_second_server(block: &Block) -> bool {
-    let words = [
-        "SUBSCRIPTION",
-        "FOREIGN TABLE",
-        "-- On the server that is to own older ids.",
-        "-- For another table, in the same",
-        "-- On the new primary",
-    ];
-    block.language == "sql" && words.iter().any(|word| block.text.contains(word))
-}
-
-/// Whether a block is SQL that needs Citus.
-fn needs_citus(block: &Block) -> bool {
-    block.language == "sql" && block.text.starts_with("-- With Citus")
-}
-
-#[test]
-fn every_sql_example_of_the_readme_runs_and_prints_what_the_readme_says() {
-    let blocks = blocks();
-    let server = configured(&blocks);
-
-    let (mut examples, mut outputs) = (0, 0);
-    let runs_here = |block: &Block| {
-        block.language == "sql" && !needs_partman(block) && !needs_second_server(block) && !needs_citus(block)
-    };
-    for (n, block) in blocks.iter().enumerate().filter(|(_, block)| runs_here(block)) {
+/// Runs the blocks of a page, and compares what they print with what the page says.
+#[track_caller]
+fn follow(path: &str) {
+    let blocks = &page(path).blocks;
+    let server = configured().start();
+    let mut examples = 0;
+    for (n, block) in blocks.iter().enumerate().filter(|(_, block)| block.runs_with_its_page()) {
         examples += 1;
-        let printed = psql(&server, &[], block.text);
-        if let Some(Block { language: "text", text }) = blocks.get(n + 1) {
-            outputs += 1;
-            if block.text.contains("orders") {
-                assert_eq!(masked(&printed), masked(text), "{}\nprinted:\n{printed}", block.text);
+        let printed = psql(&server, &[], &block.text);
+        if let Some(output) = blocks.get(n + 1).filter(|next| next.language == "text") {
+            let text = &output.text;
+            if output.key("numbers") == Some("vary") {
+                assert_eq!(masked(&printed), masked(text), "{path}\n{}\nprinted:\n{printed}", block.text);
             } else {
-                assert_eq!(printed.trim_end(), text.trim_end(), "{}\nprinted:\n{printed}", block.text);
+                assert_eq!(printed.trim_end(), text.trim_end(), "{path}\n{}\nprinted:\n{printed}", block.text);
             }
         }
     }
-    assert!(examples >= 6 && outputs >= 5, "found only {examples} examples, {outputs} of them with their output");
+    assert!(examples > 0, "{path} has no examples");
 }
 
 #[test]
-fn the_readmes_recipe_for_pg_partman_runs_and_each_new_id_finds_its_partition() {
-    let blocks = blocks();
-    let server = configured(&blocks);
+fn the_examples_of_the_readme_print_what_it_says() {
+    follow("README.md");
+}
+
+/// The files of this package's sources and tests.
+fn sources() -> Vec<PathBuf> {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let directories = ["src", "tests"].map(|name| fs::read_dir(package.join(name)).expect("it is there"));
+    directories.into_iter().flatten().map(|entry| entry.expect("it can be listed").path()).collect()
+}
+
+#[test]
+fn a_test_runs_every_block_of_sql_on_every_page() {
+    let rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    let sources: String =
+        sources().iter().filter(|path| rust(path)).map(|path| fs::read_to_string(path).unwrap()).collect();
+    let mut named = 0;
+    for page in pages() {
+        let runs = format!("follow(\"{}\");", page.path);
+        if page.blocks.iter().any(Block::runs_with_its_page) {
+            assert!(sources.contains(&runs), "no test has {runs}");
+        }
+        for name in page.blocks.iter().filter_map(|block| block.key("name")) {
+            named += 1;
+            assert!(sources.contains(&format!("\"{name}\"")), "no test asks for the block {name} of {}", page.path);
+        }
+    }
+    assert!(named > 10, "found only {named} blocks with a name");
+}
+
+#[test]
+fn the_recipe_for_pg_partman_runs_and_each_new_id_finds_its_partition() {
+    let server = configured().start();
     psql(&server, &[], "CREATE EXTENSION snowflake_id");
     let mut session = server.connect();
     let version =
@@ -94,12 +92,10 @@ fn the_readmes_recipe_for_pg_partman_runs_and_each_new_id_finds_its_partition() 
         return skip("pg_partman is not installed");
     }
 
-    let examples: Vec<_> = blocks.iter().filter(|block| needs_partman(block)).collect();
-    assert_eq!(examples.len(), 2, "once, and several times a day");
-    for block in examples {
+    for block in ["partman", "partman-daily"].map(block) {
         // The comment of that line tells the reader to do this.
         let is_for_this_version = |line: &&str| version.starts_with("4.") || !line.contains("only for pg_partman 4");
-        psql(&server, &[], &block.text.lines().filter(is_for_this_version).collect::<Vec<_>>().join("\n"));
+        psql(&server, &[], &block.lines().filter(is_for_this_version).collect::<Vec<_>>().join("\n"));
     }
     session.batch_execute("INSERT INTO readings (value) SELECT 1 FROM generate_series(1, 100)").unwrap();
     assert_eq!(session.value("SELECT count(*) FROM readings"), "100");
@@ -113,10 +109,10 @@ fn the_row_wise_form_gets_no_index_and_the_form_beside_it_does() {
     let table =
         "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text); SET enable_seqscan = off";
     session.batch_execute(table).unwrap();
-    let row_wise = block("sql", "SELECT o.item, p.* FROM orders o").trim_end_matches(';');
+    let row_wise = block("row-wise").trim_end_matches(';');
     let row_wise = plan(&mut session, &format!("{row_wise} WHERE p.created_at >= now()"));
     assert!(!row_wise.contains("Index"), "{row_wise}");
-    let by_time = plan(&mut session, block("sql", "SELECT item FROM orders WHERE snowflake_timestamp(id) >= now()"));
+    let by_time = plan(&mut session, block("by-time"));
     assert!(by_time.contains("Index Cond: (id >= "), "{by_time}");
 }
 
@@ -125,7 +121,7 @@ fn the_extension_stays_in_the_schema_that_it_was_created_in() {
     let server = Server::drawing().start();
     let mut session = server.connect();
     let [creation, change] = ["CREATE EXTENSION snowflake_id SCHEMA ids", "ALTER EXTENSION snowflake_id SET SCHEMA"];
-    assert!([creation, change].iter().all(|statement| README.contains(&format!("`{statement}`"))));
+    assert!([creation, change].iter().all(|statement| is_shown(&format!("`{statement}`"))));
     session.batch_execute(&format!("CREATE SCHEMA ids; {creation}")).unwrap();
     let refusal = refused(session.batch_execute(&format!("{change} public")));
     assert_eq!(refusal.sqlstate, "0A000", "{refusal:?}");
@@ -134,14 +130,7 @@ fn the_extension_stays_in_the_schema_that_it_was_created_in() {
     assert_eq!(session.value("SELECT count(*) FROM t"), "1");
 }
 
-/// The part of the README between two headings.
-#[track_caller]
-fn section(from: &str, to: &str) -> &'static str {
-    let (_, rest) = README.split_once(&format!("\n{from}\n")).unwrap_or_else(|| panic!("no {from:?}"));
-    rest.split_once(&format!("\n{to}\n")).unwrap_or_else(|| panic!("no {to:?} after {from:?}")).0
-}
-
-/// A cluster of one node: stand-ins for the functions of Citus that the README calls, with the
+/// A cluster of one node: stand-ins for the functions of Citus that the page calls, with the
 /// names and results of Citus 13.
 const ONE_NODE: &str = "
     CREATE TABLE pg_dist_node (nodeid integer, nodename text, nodeport integer);
@@ -166,10 +155,9 @@ const ONE_NODE: &str = "
         BEGIN ATOMIC INSERT INTO distributed VALUES (table_name); END;";
 
 #[test]
-fn the_readmes_statements_for_citus_do_what_it_says_on_a_node() {
-    let blocks = blocks();
-    let server = configured(&blocks);
-    let follow = |first_line: &str| psql(&server, &["--tuples-only", "--no-align"], block("sql", first_line));
+fn the_statements_for_citus_do_what_the_page_says_on_a_node() {
+    let server = configured().start();
+    let follow = |name: &str| psql(&server, &["--tuples-only", "--no-align"], block(name));
     psql(&server, &[], &format!("CREATE EXTENSION snowflake_id; {ONE_NODE}"));
     let mut session = server.connect();
     session
@@ -180,12 +168,12 @@ fn the_readmes_statements_for_citus_do_what_it_says_on_a_node() {
         )
         .unwrap();
 
-    assert_eq!(follow("-- With Citus: each node"), "localhost|5432|5 snowflake UTC");
-    assert_eq!(follow("-- With Citus: on all nodes."), "1|t|");
-    let above = "-- With Citus: above the greatest id, on all nodes.";
+    assert_eq!(follow("citus-nodes"), "localhost|5432|5 snowflake UTC");
+    assert_eq!(follow("citus-all-nodes"), "1|t|");
+    let above = "citus-advance";
     assert!(follow(above).starts_with("1|f|"), "an empty table");
 
-    follow("-- With Citus: convert a distributed table.");
+    follow("citus-convert");
     session.batch_execute("INSERT INTO orders (item) VALUES ('tea')").unwrap();
     let drawn = "SELECT snowflake_timestamp(max(id)) > now() - interval '1 hour' FROM orders";
     assert_eq!(session.value(drawn), "true");
@@ -198,33 +186,32 @@ fn the_readmes_statements_for_citus_do_what_it_says_on_a_node() {
     assert_eq!(follow(above), "1|t|");
     let refusal = refused(session.try_draw());
     assert_eq!(refusal.sqlstate, "58000", "{refusal:?}");
-    assert_eq!(blocks.iter().filter(|block| needs_citus(block)).count(), 4, "each is followed here");
 }
 
 /// Citus refuses functions that are not IMMUTABLE in `RETURNING`. It also refuses them in `UPDATE`,
 /// `DELETE` and `MERGE` if they depend on a column.
 #[test]
-fn the_forms_that_the_readme_names_for_citus_are_such_as_it_accepts() {
+fn the_forms_that_the_page_names_for_citus_are_such_as_it_accepts() {
     let server = Server::drawing().start_with_extension();
     let mut session = server.connect();
     session.batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)").unwrap();
     let named = "snowflake_timestamp(id, 'snowflake')";
-    assert!(section("### Citus", "## Several writers").contains(&format!("`{named}`")));
+    assert!(is_shown(&format!("name your own layout, as in `{named}`")));
     // PostgreSQL has the same rule for expressions in an index.
     session.batch_execute(&format!("CREATE INDEX ON orders ({named})")).unwrap();
     let refusal = refused(session.batch_execute("CREATE INDEX ON orders (snowflake_timestamp(id))"));
     assert_eq!(refusal.sqlstate, "42P17", "{refusal:?}");
 }
 
-/// The `DELETE` of the README's recipe.
+/// The `DELETE` of the recipe, without its semicolon.
 #[track_caller]
 fn retention() -> &'static str {
-    let (_, rest) = README.split_once("-- Retention.\n").expect("the README has the recipe");
-    rest.split_once(';').expect("it ends").0
+    let (_, delete) = block("retention").split_once("-- Retention.\n").expect("it begins so");
+    delete.trim_end_matches(';')
 }
 
 #[test]
-fn the_readmes_retention_compares_the_bare_id_and_needs_no_pushdown() {
+fn the_recipe_for_retention_compares_the_bare_id_and_needs_no_pushdown() {
     let (_, condition) = retention().split_once(" WHERE ").expect("it has a condition");
     let (column, bound) = condition.split_once(" < ").expect("it is a comparison");
     assert_eq!(column, "id", "functions of a column are refused by Citus if they are not IMMUTABLE");
