@@ -22,12 +22,23 @@ pub fn is_shown(text: &str) -> bool {
 #[track_caller]
 pub fn configuration() -> Vec<(&'static str, &'static str)> {
     let lines = page("README.md").blocks.iter().find(|block| block.language == "conf").expect("the README has some");
-    let setting = |line: &'static str| {
-        let line = line.split(" #").next().unwrap_or_default();
+    settings(&lines.text)
+}
+
+/// Reads configuration lines, each as a setting and its value.
+///
+/// # Panics
+///
+/// Panics if one is not a configuration line.
+#[must_use]
+#[track_caller]
+pub fn settings(lines: &str) -> Vec<(&str, &str)> {
+    let setting = |line| {
+        let (line, _comment) = str::split_once(line, " #").unwrap_or((line, ""));
         let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("\"{line}\" is not a configuration line"));
         (name.trim(), value.trim().trim_matches('\''))
     };
-    lines.text.lines().map(setting).collect()
+    lines.lines().map(setting).collect()
 }
 
 /// Returns a server that is to start with the README's configuration lines.

@@ -1,5 +1,5 @@
-//! PostgreSQL clients: each runs the program that docs/clients.md shows for it, and meets the errors
-//! that such a program can meet.
+//! PostgreSQL clients: each runs the program that docs/clients.md shows for it, and meets the
+//! errors that such a program can meet.
 //!
 //! The programs are in `tests/clients`, a directory for each client: `recipe` is what the page
 //! shows, word for word, and `check` runs it and asserts what came of it.

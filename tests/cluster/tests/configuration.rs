@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use cluster::pages::pages;
+use cluster::pages::{block, settings};
 use cluster::{Draw, Refusal, Server, Shutdown, compile_library, plan, postgres_version, refused, skip};
 use postgres::{Client, NoTls};
 use snowflake_core::layout::Layout;
@@ -301,13 +301,7 @@ fn a_layout_whose_epoch_lies_ahead_is_warned_of_at_the_start() {
 #[test]
 fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
     // The recipe for Citus has the same order as the HINT.
-    let recipe = "shared_preload_libraries = 'citus,snowflake_id'  # in this order\n";
-    assert!(
-        pages()
-            .iter()
-            .flat_map(|page| &page.blocks)
-            .any(|block| block.language == "conf" && block.text.starts_with(recipe))
-    );
+    assert_eq!(settings(block("citus"))[0], ("shared_preload_libraries", "citus,snowflake_id"));
     let server = Server::drawing().config("log_line_prefix", "%e ").start_with_extension();
     let table = "CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next())";
     server.connect().batch_execute(table).unwrap();

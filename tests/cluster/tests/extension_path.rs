@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::slice;
 
+use cluster::pages::{block, settings};
 use cluster::server::Builder;
 use cluster::{Draw, Server, postgres_version};
 
@@ -34,9 +35,11 @@ fn with_the_extension_elsewhere(builder: Builder) -> Option<(Server, PathBuf)> {
     }
     fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o755)).unwrap();
 
-    // Without "$system", PostgreSQL's own directory. "$libdir" stays for libraries such as plpgsql.
-    server.set_config("extension_control_path", &elsewhere.display().to_string());
-    server.set_config("dynamic_library_path", &format!("{}/lib:$libdir", elsewhere.display()));
+    // As docs/install.md says, but without "$system", PostgreSQL's own directory. "$libdir" stays for libraries such as plpgsql.
+    let directory = elsewhere.display().to_string();
+    for (name, value) in settings(block("elsewhere")) {
+        server.set_config(name, &value.replace("DIRECTORY", &directory).replace(":$system", ""));
+    }
     server.restart();
     Some((server, elsewhere.canonicalize().unwrap().join("lib/snowflake_id.so")))
 }

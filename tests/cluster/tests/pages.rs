@@ -10,7 +10,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cluster::pages::{Block, block, configured, is_shown, page, pages, psql};
+use cluster::pages::{Block, block, configuration, configured, is_shown, page, pages, psql, settings};
 use cluster::plans::{plan, without_pushdown};
 use cluster::{Draw, Server, refused, skip};
 
@@ -54,6 +54,11 @@ fn the_examples_of_the_readme_print_what_it_says() {
     follow("README.md");
 }
 
+#[test]
+fn the_examples_of_the_page_about_installing_run() {
+    follow("docs/install.md");
+}
+
 /// The files of this package's sources and tests.
 fn sources() -> Vec<PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -62,7 +67,7 @@ fn sources() -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_test_runs_every_block_of_sql_on_every_page() {
+fn a_test_runs_every_block_on_every_page() {
     let rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
     let sources: String =
         sources().iter().filter(|path| rust(path)).map(|path| fs::read_to_string(path).unwrap()).collect();
@@ -71,6 +76,9 @@ fn a_test_runs_every_block_of_sql_on_every_page() {
         let runs = format!("follow(\"{}\");", page.path);
         if page.blocks.iter().any(Block::runs_with_its_page) {
             assert!(sources.contains(&runs), "no test has {runs}");
+        }
+        for lines in page.blocks.iter().filter(|block| block.language == "conf" && block.key("needs").is_none()) {
+            assert_eq!(settings(&lines.text), configuration(), "{}", page.path);
         }
         for name in page.blocks.iter().filter_map(|block| block.key("name")) {
             named += 1;

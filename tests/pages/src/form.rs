@@ -16,12 +16,13 @@ const WORDS: usize = 25;
 const LANGUAGES: [&str; 11] = ["sql", "text", "conf", "console", "yaml", "python", "js", "java", "ruby", "rust", "svg"];
 
 /// The keys of blocks, each with the language that it goes with.
-const KEYS: [(&str, &str); 7] = [
+const KEYS: [(&str, &str); 8] = [
     ("sql", "name"),
     ("sql", "needs"),
     ("sql", "server"),
     ("sql", "after"),
     ("text", "numbers"),
+    ("conf", "name"),
     ("conf", "needs"),
     ("yaml", "name"),
 ];
@@ -148,7 +149,7 @@ fn sentences(prose: &str) -> Vec<String> {
             sentence.push(' ');
         }
         sentence.push_str(word);
-        if word.trim_end_matches([')', '"', '*']).ends_with(['.', '?', '!']) && !word.starts_with("...") {
+        if word.trim_end_matches([')', '"', '*']).ends_with(['.', '?', '!']) && word != "..." {
             sentences.push(String::new());
         }
     }
