@@ -19,7 +19,7 @@ help:
 	@echo 'make install   copy the built extension into PostgreSQL'
 	@echo 'make demo      set up, build, install, and show the extension on a throwaway server; KEEP=1 keeps the server'
 	@echo 'make test      set up, and run every test; those of clients that lack a JDK, Node or Ruby are skipped'
-	@echo 'make bench     set up, and measure the extension against what PostgreSQL offers; FIGURES="calls wal" picks, RUNS=3 shortens'
+	@echo 'make bench     set up, and measure the extension against what PostgreSQL offers; FIGURES="calls wal" picks, RUNS=3 shortens, PUBLISH=1 puts all into docs'
 	@echo 'make lint      set up, and check form and documentation'
 	@echo 'make package   build a Debian package, below target/debian'
 	@echo 'make test-package   install, use, update and remove that package in a clean Debian, as root'
@@ -52,7 +52,7 @@ test: setup-test
 	@tools/test
 
 bench: setup-build
-	@tools/bench $(if $(RUNS),--runs $(RUNS)) $(FIGURES)
+	@tools/bench $(if $(PUBLISH),--publish) $(if $(RUNS),--runs $(RUNS)) $(FIGURES)
 
 lint: setup-build
 	@tools/lint

@@ -1,4 +1,4 @@
-//! The command line: `bench [--runs N] [--csv FILE] [--svg FILE] [--redis DIRECTORY] [GROUP...]`.
+//! The command line: `bench [--runs N] [--csv FILE] [--charts DIRECTORY] [--redis DIRECTORY] [GROUP...]`.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ pub struct Arguments {
     pub runs: Option<usize>,
     /// The file for the values of all runs.
     pub csv: Option<PathBuf>,
-    /// The file for the chart.
-    pub svg: Option<PathBuf>,
+    /// The directory for the charts, and for the tables in Markdown.
+    pub charts: Option<PathBuf>,
     /// A directory with `redis-server` and `redis-benchmark`, in which a socket can be created.
     pub redis: Option<PathBuf>,
     /// The groups that were named; none means all.
@@ -25,13 +25,13 @@ impl Arguments {
     ///
     /// Returns what is wrong with it.
     pub fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut arguments = Self { runs: None, csv: None, svg: None, redis: None, names: Vec::new() };
+        let mut arguments = Self { runs: None, csv: None, charts: None, redis: None, names: Vec::new() };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("\"{word}\" needs a value"));
             match word.as_str() {
                 "--runs" => arguments.runs = Some(number(&value()?)?),
                 "--csv" => arguments.csv = Some(value()?.into()),
-                "--svg" => arguments.svg = Some(value()?.into()),
+                "--charts" => arguments.charts = Some(value()?.into()),
                 "--redis" => arguments.redis = Some(value()?.into()),
                 name if GROUPS.iter().any(|group| group.name == name) => arguments.names.push(word),
                 _ => {

@@ -7,7 +7,7 @@
 //! machine can miss any bar: look at the spread, and repeat the run.
 //!
 //! There is one file per group of figures. They return `figure`s, ask the server through `session`
-//! and `pgbench`, and are shown by `report` and `chart`. `benches` in `src/core` measures the core
+//! and `pgbench`, and are shown by `report`, `ratios` and `ids`. `benches` in `src/core` measures the core
 //! by itself.
 
 #![forbid(unsafe_code)]
@@ -17,10 +17,12 @@ mod calls;
 mod chart;
 mod clients;
 mod figure;
+mod ids;
 mod inserts;
 mod pause;
 mod pgbench;
 mod planning;
+mod ratios;
 mod redis;
 mod report;
 mod saturation;
@@ -145,9 +147,13 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         report::save(path, &report::csv(&figures))?;
         println!("The runs one by one: {}", path.display());
     }
-    if let Some(path) = &arguments.svg {
-        report::save(path, &chart::svg(&machine, &figures)?)?;
-        println!("The table as a chart: {}", path.display());
+    if let Some(directory) = &arguments.charts {
+        report::save(&directory.join("figures.svg"), &ratios::svg(&machine, &figures)?)?;
+        if let Some(ids) = ids::svg(&machine, &figures)? {
+            report::save(&directory.join("ids.svg"), &ids)?;
+        }
+        report::save(&directory.join("figures.md"), &report::markdown(&machine, &figures))?;
+        println!("The charts, and the table in Markdown: {}", directory.display());
     }
     Ok(())
 }

@@ -9,7 +9,8 @@ use std::process::Command;
 use std::thread;
 
 use crate::figure::{Bar, Figure, Verdict};
-use crate::series::{Series, median};
+use crate::ids;
+use crate::series::{Series, median, quantile};
 
 /// Returns the table's head, so that a copy of it shows where it comes from.
 pub fn machine() -> String {
@@ -104,6 +105,32 @@ pub fn shown(value: f64, unit: &str) -> String {
         }
     }
     if unit.is_empty() { text } else { format!("{text} {unit}") }
+}
+
+/// Returns the figures as tables of a page: the time per id, and the ratios.
+pub fn markdown(machine: &str, figures: &[(&str, Figure)]) -> String {
+    let mut page = format!("`make bench` measured this on {}. {machine}\n", today());
+    let ids = ids::times(figures);
+    if !ids.is_empty() {
+        page.push_str("\n| one id | median | least run | greatest run |\n|---|---|---|---|\n");
+    }
+    for (what, values) in ids {
+        let [least, middle, greatest] = [0.0, 0.5, 1.0].map(|share| ids::shown_time(quantile(&values, share)));
+        page.push_str(&format!("| {what} | {middle} | {least} | {greatest} |\n"));
+    }
+    page.push_str("\n| figure | median | least run | greatest run | bar |\n|---|---|---|---|---|\n");
+    for (_, figure) in figures {
+        let (least, greatest) = figure.spread();
+        let [middle, least, greatest] = [figure.value(), least, greatest].map(|value| shown(value, figure.unit()));
+        page.push_str(&format!("| {} | {middle} | {least} | {greatest} | {} |\n", figure.name(), bar(figure)));
+    }
+    page
+}
+
+/// The date in UTC.
+fn today() -> String {
+    let output = Command::new("date").args(["--utc", "+%F"]).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
 /// Writes the values of all runs.

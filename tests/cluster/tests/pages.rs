@@ -59,6 +59,16 @@ fn the_examples_of_the_page_about_installing_run() {
     follow("docs/install.md");
 }
 
+#[test]
+fn the_examples_of_the_reference_run() {
+    follow("docs/reference.md");
+}
+
+#[test]
+fn the_examples_of_the_page_about_time_run() {
+    follow("docs/time.md");
+}
+
 /// The files of this package's sources and tests.
 fn sources() -> Vec<PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
