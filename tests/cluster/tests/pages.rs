@@ -69,6 +69,11 @@ fn the_examples_of_the_page_about_time_run() {
     follow("docs/time.md");
 }
 
+#[test]
+fn the_examples_of_the_page_about_clients_run() {
+    follow("docs/clients.md");
+}
+
 /// The files of this package's sources and tests.
 fn sources() -> Vec<PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
