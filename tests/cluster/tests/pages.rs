@@ -74,6 +74,11 @@ fn the_examples_of_the_page_about_clients_run() {
     follow("docs/clients.md");
 }
 
+#[test]
+fn the_examples_of_the_page_about_moving_in_and_leaving_run() {
+    follow("docs/migrate.md");
+}
+
 /// The files of this package's sources and tests.
 fn sources() -> Vec<PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
