@@ -79,6 +79,11 @@ fn the_examples_of_the_page_about_moving_in_and_leaving_run() {
     follow("docs/migrate.md");
 }
 
+#[test]
+fn the_examples_of_the_page_about_operating_run() {
+    follow("docs/operate.md");
+}
+
 /// The files of this package's sources and tests.
 fn sources() -> Vec<PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
