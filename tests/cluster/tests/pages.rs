@@ -84,6 +84,11 @@ fn the_examples_of_the_page_about_operating_run() {
     follow("docs/operate.md");
 }
 
+#[test]
+fn the_examples_of_the_page_about_several_writers_run() {
+    follow("docs/several-writers.md");
+}
+
 /// The files of this package's sources and tests.
 fn sources() -> Vec<PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
