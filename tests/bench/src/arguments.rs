@@ -1,4 +1,5 @@
-//! The command line: `bench [--runs N] [--csv FILE] [--charts DIRECTORY] [--redis DIRECTORY] [GROUP...]`.
+//! The command line: `bench [--runs N] [--csv FILE] [--charts DIRECTORY] [--redis DIRECTORY]
+//! [GROUP...]`.
 
 use std::path::PathBuf;
 

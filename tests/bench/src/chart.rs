@@ -1,8 +1,8 @@
 //! What the charts share: colours, text and lines.
 //!
-//! The colours suit a reader who prefers light pages. A style sheet within the picture replaces them
-//! for one who prefers dark pages. The picture has a background of its own, so that it can be read
-//! on a page of either kind. Text stays text.
+//! The colours suit a light page. A style sheet within the picture replaces them if the reader
+//! prefers a dark one. The picture has a background of its own, so that it can be read on a page
+//! of either kind. Text stays text.
 
 use std::fmt::Write;
 

@@ -7,8 +7,8 @@
 //! machine can miss any bar: look at the spread, and repeat the run.
 //!
 //! There is one file per group of figures. They return `figure`s, ask the server through `session`
-//! and `pgbench`, and are shown by `report`, `ratios` and `ids`. `benches` in `src/core` measures the core
-//! by itself.
+//! and `pgbench`, and are shown by `report`, `ratios` and `ids`. `benches` in `src/core` measures
+//! the core by itself.
 
 #![forbid(unsafe_code)]
 

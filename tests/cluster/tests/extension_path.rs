@@ -35,7 +35,8 @@ fn with_the_extension_elsewhere(builder: Builder) -> Option<(Server, PathBuf)> {
     }
     fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o755)).unwrap();
 
-    // As docs/install.md says, but without "$system", PostgreSQL's own directory. "$libdir" stays for libraries such as plpgsql.
+    // As docs/install.md says, but without "$system", PostgreSQL's own directory. "$libdir" stays
+    // for libraries such as plpgsql.
     let directory = elsewhere.display().to_string();
     for (name, value) in settings(block("elsewhere")) {
         server.set_config(name, &value.replace("DIRECTORY", &directory).replace(":$system", ""));
