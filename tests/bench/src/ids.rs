@@ -39,7 +39,7 @@ const POWERS: (i32, i32) = (1, 5);
 /// # Errors
 ///
 /// Never, because writing to a string does not fail.
-pub fn svg(machine: &str, figures: &[(&str, Figure)]) -> Result<Option<String>, Failure> {
+pub fn svg(foot: &str, figures: &[(&str, Figure)]) -> Result<Option<String>, Failure> {
     let ways: Vec<_> = times(figures).into_iter().map(|(label, values)| (label, median(&values))).collect();
     if ways.is_empty() {
         return Ok(None);
@@ -67,7 +67,7 @@ pub fn svg(machine: &str, figures: &[(&str, Figure)]) -> Result<Option<String>, 
         }
         let scale = "Logarithmic scale: each line is ten times the one before. Medians of all runs.";
         area.draw(&text(scale, (16, bottom + 20), FAINT, HPos::Left, SMALL))?;
-        area.draw(&text(machine, (16, bottom + 42), FAINT, HPos::Left, SMALL))?;
+        area.draw(&text(foot, (16, bottom + 42), FAINT, HPos::Left, SMALL))?;
         area.present()?;
     }
     Ok(Some(styled(&svg, "Time per id")))

@@ -148,8 +148,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         println!("The runs one by one: {}", path.display());
     }
     if let Some(directory) = &arguments.charts {
-        report::save(&directory.join("figures.svg"), &ratios::svg(&machine, &figures)?)?;
-        if let Some(ids) = ids::svg(&machine, &figures)? {
+        let foot = format!("{machine} {}.", report::today());
+        report::save(&directory.join("figures.svg"), &ratios::svg(&foot, &figures)?)?;
+        if let Some(ids) = ids::svg(&foot, &figures)? {
             report::save(&directory.join("ids.svg"), &ids)?;
         }
         report::save(&directory.join("figures.md"), &report::markdown(&machine, &figures))?;

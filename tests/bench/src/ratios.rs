@@ -23,7 +23,7 @@ const FONT_SIZE: i32 = 13;
 /// # Errors
 ///
 /// Never, because writing to a string does not fail.
-pub fn svg(machine: &str, figures: &[(&str, Figure)]) -> Result<String, Failure> {
+pub fn svg(foot: &str, figures: &[(&str, Figure)]) -> Result<String, Failure> {
     let height = HEAD + ROW * figures.len() as i32 + FOOT;
     let mut svg = String::new();
     let scale = Scale::of(figures);
@@ -66,7 +66,7 @@ pub fn svg(machine: &str, figures: &[(&str, Figure)]) -> Result<String, Failure>
         }
         let legend = "Point: medians of all runs. Line: single runs. Shaded: what the bar allows; where there is none, none is set.";
         area.draw(&text(legend, (14, bottom + 18), FAINT, HPos::Left, FONT_SIZE))?;
-        area.draw(&text(machine, (14, bottom + 36), FAINT, HPos::Left, FONT_SIZE))?;
+        area.draw(&text(foot, (14, bottom + 36), FAINT, HPos::Left, FONT_SIZE))?;
         area.present()?;
     }
     Ok(styled(&svg, "Figures of snowflake_id"))

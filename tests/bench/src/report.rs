@@ -127,8 +127,8 @@ pub fn markdown(machine: &str, figures: &[(&str, Figure)]) -> String {
     page
 }
 
-/// The date in UTC.
-fn today() -> String {
+/// Returns the date in UTC.
+pub fn today() -> String {
     let output = Command::new("date").args(["--utc", "+%F"]).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
