@@ -1,5 +1,5 @@
-//! What every page must have: links that lead somewhere, blocks that say what runs them, sentences
-//! that are not too long, and a way from the README.
+//! What every page must have: links and names of files that lead somewhere, blocks that say what
+//! runs them, sentences that are not too long, and a way from the README.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use crate::{Block, Page, parser};
 const WORDS: usize = 25;
 
 /// The languages of blocks. A test or a check looks at each of them.
-const LANGUAGES: [&str; 11] = ["sql", "text", "conf", "console", "yaml", "python", "js", "java", "ruby", "rust", "svg"];
+const LANGUAGES: [&str; 10] = ["sql", "text", "conf", "console", "yaml", "python", "js", "java", "ruby", "rust"];
 
 /// The keys of blocks, each with the language that it goes with.
 const KEYS: [(&str, &str); 8] = [
@@ -49,6 +49,12 @@ pub fn faults(root: &Path, pages: &[Page]) -> Vec<String> {
                 fault(format!("there is no \"make {target}\""));
             }
         }
+        let consoles = page.blocks.iter().filter(|block| block.language == "console").map(|block| &block.text);
+        for path in shown_page.commands.iter().chain(consoles).flat_map(|text| files(text)) {
+            if !keeps_its_words(&page.path) && !root.join(path).exists() {
+                fault(format!("there is no {path}"));
+            }
+        }
         if !keeps_its_words(&page.path) {
             for sentence in &shown_page.sentences {
                 let words = words_of(sentence);
@@ -64,7 +70,8 @@ pub fn faults(root: &Path, pages: &[Page]) -> Vec<String> {
     faults
 }
 
-/// Whether a page's sentences may be long: the CHANGELOG keeps what was released.
+/// Whether a page's sentences may be long, and its files gone: the CHANGELOG keeps what was
+/// released.
 fn keeps_its_words(path: &str) -> bool {
     path == "CHANGELOG.md"
 }
@@ -167,6 +174,16 @@ fn made(text: impl AsRef<str>) -> Vec<String> {
     let commands = text.lines().filter_map(|line| line.trim_start_matches("$ ").strip_prefix("make "));
     let targets = commands.filter_map(|rest| rest.split_whitespace().next()).filter(|word| !word.contains('='));
     targets.map(str::to_owned).filter(|target| target.starts_with(|c: char| c.is_ascii_lowercase())).collect()
+}
+
+/// The repository's files that a text names, from its directory on. Names with capitals, stars or
+/// dollar signs stand for several files.
+fn files(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split_whitespace().map(|word| word.trim_matches(['"', '(', ')', ',']));
+    words.filter(|word| {
+        ["tools/", "tests/", "src/", "sql/", "docs/", ".ci/"].iter().any(|directory| word.starts_with(directory))
+            && !word.contains(|c: char| c.is_ascii_uppercase() || matches!(c, '*' | '$' | '='))
+    })
 }
 
 fn make_targets(root: &Path) -> BTreeSet<String> {
@@ -291,6 +308,8 @@ mod tests {
             ("```sql\n```\n\n<!--\n```sql\nSELECT 1\n```\n-->", "is hidden"),
             ("```console\n$ make coffee\n```", "no \"make coffee\""),
             ("Run `make tea`.", "no \"make tea\""),
+            ("`src/core/nowhere.rs` says why.", "no src/core/nowhere.rs"),
+            ("```console\n$ tools/brew tea\n```", "no tools/brew"),
             (&long, "a sentence of 26 words"),
             (&format!("| a |\n|---|\n| {long} |"), "a sentence of 26 words"),
             (&format!("- {long}"), "a sentence of 26 words"),

@@ -8,7 +8,7 @@
 //! sql needs=citus         it needs more than PostgreSQL: a test asks for it by its name
 //! sql server=other        it is for another server than the page's: the same
 //! sql after=own-rows      it continues the session of the block with that name
-//! sql name=retention      a test asks for it by this name, also
+//! sql name=retention      a test also asks for it by this name
 //! text                    psql's output of the SQL before it, word for word
 //! text numbers=vary       the same, but for its numbers, which are of new ids
 //! ```
