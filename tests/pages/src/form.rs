@@ -70,6 +70,19 @@ pub fn faults(root: &Path, pages: &[Page]) -> Vec<String> {
     faults
 }
 
+/// Returns the versions that `Cargo.toml` has, and that the README does not say in these words.
+#[must_use]
+pub fn missing_versions(cargo_toml: &str, readme: &str) -> Vec<String> {
+    let rust = cargo_toml.lines().find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'));
+    let feature = |line: &str| line.strip_prefix("pg")?.split_once(" = [")?.0.parse::<u32>().ok();
+    let postgres: Vec<_> = cargo_toml.lines().filter_map(feature).collect();
+    let (first, last) = (postgres.iter().min(), postgres.iter().max());
+    let [rust, first, last] = [rust.map(str::to_owned), first.map(u32::to_string), last.map(u32::to_string)]
+        .map(|version| version.expect("Cargo.toml has the versions"));
+    let sentences = [format!("PostgreSQL {first} to {last}"), format!("Rust {rust} or later")];
+    sentences.into_iter().filter(|sentence| !readme.contains(sentence)).collect()
+}
+
 /// Whether a page's sentences may be long, and its files gone: the CHANGELOG keeps what was
 /// released.
 fn keeps_its_words(path: &str) -> bool {
@@ -319,6 +332,15 @@ mod tests {
         }
         let lost = faults_of(&[("README.md", "x"), ("docs/install.md", "x")]);
         assert_eq!(lost, ["docs/install.md: no link leads to it from README.md"]);
+    }
+
+    #[test]
+    fn the_readme_has_the_versions_of_cargo_toml() {
+        let cargo_toml = "default = [\"pg15\"]\npg15 = [\"x\"]\npg19 = [\"x\"]\nrust-version = \"1.96\"\n";
+        let right = "It needs PostgreSQL 15 to 19. Building needs Rust 1.96 or later.";
+        assert_eq!(missing_versions(cargo_toml, right), [""; 0]);
+        let wrong = missing_versions(cargo_toml, "It needs PostgreSQL 15 to 18. Building needs Rust 1.95 or later.");
+        assert_eq!(wrong, ["PostgreSQL 15 to 19", "Rust 1.96 or later"]);
     }
 
     #[test]

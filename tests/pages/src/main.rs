@@ -2,10 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+use std::fs;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let faults = pages::form::faults(&pages::root(), pages::pages());
+    let mut faults = pages::form::faults(&pages::root(), pages::pages());
+    let cargo_toml = fs::read_to_string(pages::root().join("Cargo.toml")).expect("it is there");
+    let missing = pages::form::missing_versions(&cargo_toml, &pages::page("README.md").text);
+    faults.extend(missing.iter().map(|sentence| format!("README.md: it does not say \"{sentence}\"")));
     for fault in &faults {
         eprintln!("{fault}");
     }
