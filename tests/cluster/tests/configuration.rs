@@ -301,7 +301,7 @@ fn a_layout_whose_epoch_lies_ahead_is_warned_of_at_the_start() {
 #[test]
 fn a_citus_that_is_loaded_later_is_warned_of_at_the_start() {
     // The recipe for Citus has the same order as the HINT.
-    assert_eq!(settings(block("citus"))[0], ("shared_preload_libraries", "citus,snowflake_id"));
+    assert_eq!(settings(block("citus-settings"))[0], ("shared_preload_libraries", "citus,snowflake_id"));
     let server = Server::drawing().config("log_line_prefix", "%e ").start_with_extension();
     let table = "CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next())";
     server.connect().batch_execute(table).unwrap();
