@@ -23,7 +23,7 @@ help:
 	@echo 'make lint      set up, and check form and documentation'
 	@echo 'make package   build a Debian package, below target/debian'
 	@echo 'make test-package   install, use, update and remove that package in a clean Debian, as root'
-	@echo 'make test-matrix   run the tests on PostgreSQL 17 and 18, each in a Debian of its own, as root; VERSIONS=18 TESTS="crash mark" picks'
+	@echo 'make test-matrix   run the tests on PostgreSQL 16 to 19, each in a Debian of its own, as root; VERSIONS=18 TESTS="crash mark" picks'
 	@echo 'make clean     remove what was built'
 	@echo
 	@echo 'PG_CONFIG=/path/to/pg_config picks the PostgreSQL; the default is the one on the PATH.'

@@ -314,6 +314,19 @@ impl Server {
         Some(library)
     }
 
+    /// Returns whether an extension's files are installed. If not, a test that needs it calls
+    /// [`skip`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server refuses a connection.
+    #[must_use]
+    #[track_caller]
+    pub fn has_extension(&self, name: &str) -> bool {
+        let available = "SELECT FROM pg_available_extensions WHERE name = $1";
+        !self.connect().query(available, &[&name]).expect("the view exists").is_empty()
+    }
+
     /// Runs statements through `psql`, which stops at the first error.
     #[must_use]
     pub fn psql(&self, sql: &str) -> Output {
