@@ -18,6 +18,10 @@ const ANOTHER: &str = "another-table";
 const EACH: &str = "subscribe";
 const NEW_PRIMARY: &str = "new-primary";
 const ANEW: &str = "subscribe-anew";
+const SURVIVING: &str = "surviving-subscription";
+const SURVIVORS: &str = "surviving-slots";
+const WITHOUT_STANDBY: &str = "without-standby";
+const GOES_ON: &str = "go-on";
 const WITHOUT_TABLE: &str = "foreign-tables";
 const WITH_TABLE: &str = "draw-id";
 const REPLICA: &str = "replica";
@@ -423,6 +427,81 @@ fn after_a_failover_each_gets_what_the_other_writes_from_then_on() {
     // These rows have to be carried over by hand.
     let held = "SELECT count(*) FROM orders WHERE item = 'lost'";
     assert_eq!([&standby, two].map(|server| server.connect().value(held)), ["0", "5000"]);
+}
+
+/// Two servers that replicate to each other, and the first one's standby, which keeps a copy of the
+/// slot that the second one reads. `None` before PostgreSQL 17, where no slot survives a failover.
+fn two_writers_with_a_standby() -> Option<([Server; 2], Server)> {
+    if postgres_version() < 17 {
+        return None;
+    }
+    let servers = two_writers();
+    let [one, two] = &servers;
+    one.connect().batch_execute("SELECT pg_create_physical_replication_slot('of_standby')").unwrap();
+    one.set_config("synchronized_standby_slots", "of_standby");
+    one.reload();
+    let standby = one.standby().config("primary_slot_name", "of_standby").config("hot_standby_feedback", "on");
+    let standby = standby.config("sync_replication_slots", "on").start();
+
+    for server in &servers {
+        follow(server, recipe(BOTH));
+    }
+    follow_with(one, recipe(EACH), two);
+    follow_with(two, recipe(SURVIVING), one);
+    servers.iter().for_each(wait_until_copied);
+    let mut session = one.connect();
+    wait_until("the copy of the slot", || {
+        // The copy is complete once the slot has moved on. An idle primary would let it rest.
+        session.batch_execute("SELECT pg_log_standby_snapshot()").unwrap();
+        follow(&standby, recipe(SURVIVORS)) == "other_orders"
+    });
+    wait_until_copied(&standby);
+    Some((servers, standby))
+}
+
+#[test]
+fn a_subscription_that_survives_the_failover_is_never_ahead_of_the_standby() {
+    let Some(([one, two], standby)) = two_writers_with_a_standby() else { return };
+    // This may be within a record, so the standby need not replay up to there.
+    let _received = standby.cut_off();
+    let lost = "INSERT INTO orders (item) SELECT 'lost' FROM generate_series(1, 500)";
+    one.connect().batch_execute(lost).unwrap();
+    let held_back = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'WaitForStandbyConfirmation'";
+    let mut session = one.connect();
+    wait_until("the standby to be waited for", || session.value(held_back) == "1");
+    drop(session);
+    one.crash();
+    standby.promote();
+
+    follow(&standby, recipe(WITHOUT_STANDBY));
+    follow_with(&two, recipe(GOES_ON), &standby);
+    for server in [&standby, &two] {
+        server.connect().batch_execute("INSERT INTO orders (item) VALUES ('after')").unwrap();
+    }
+    let servers = [standby, two];
+    wait_until_equal(&servers);
+    assert_eq!(servers[1].connect().value("SELECT count(*) FROM orders WHERE item = 'lost'"), "0");
+}
+
+/// Unlike with a subscription that is made anew
+/// (`after_a_failover_each_gets_what_the_other_writes_from_then_on`).
+#[test]
+fn a_subscription_that_survives_the_failover_gets_what_only_the_standby_had_received() {
+    let Some(([one, two], standby)) = two_writers_with_a_standby() else { return };
+    two.connect().batch_execute("ALTER SUBSCRIPTION other_orders DISABLE").unwrap();
+    one.connect().batch_execute("INSERT INTO orders (item) SELECT 'late' FROM generate_series(1, 500)").unwrap();
+    let late = "SELECT count(*) FROM orders WHERE item = 'late'";
+    let mut session = standby.connect();
+    wait_until("the standby's rows", || session.value(late) == "500");
+    one.crash();
+    standby.promote();
+
+    follow(&standby, recipe(WITHOUT_STANDBY));
+    follow_with(&two, recipe(GOES_ON), &standby);
+    two.connect().batch_execute("ALTER SUBSCRIPTION other_orders ENABLE").unwrap();
+    let servers = [standby, two];
+    wait_until_equal(&servers);
+    assert_eq!(servers[1].connect().value(late), "500");
 }
 
 /// The control shows why the filter is needed.
