@@ -1,7 +1,7 @@
 //! Many columns at once: one plan, in which each table is rewritten at most once; and the script
 //! that a dry run returns if views or similar objects depend on columns to be widened.
 
-use cluster::{Draw, Running, refused};
+use cluster::{Draw, Running, postgres_version, refused};
 
 use crate::database::{Database, assert_becomes, assert_same, catalogs, convert, converted, side};
 
@@ -172,6 +172,24 @@ fn the_script_of_a_dry_run_converts_a_schema_whatever_depends_on_its_columns() {
     assert_eq!(session.value("SELECT count(*) FROM notes"), "1");
     session.batch_execute("INSERT INTO orders (customer) VALUES (1)").unwrap();
     assert_eq!(converted(&mut session, &format!("{KEYS}, rewrite => true")), [""; 0]);
+}
+
+/// PostgreSQL 18 brought virtual columns.
+#[test]
+fn the_script_of_a_dry_run_leaves_a_virtual_column_virtual() {
+    if postgres_version() < 18 {
+        return;
+    }
+    let schema = "CREATE TABLE app.t (id {serial -> bigint DEFAULT snowflake_next()} PRIMARY KEY, n integer,
+             twice bigint GENERATED ALWAYS AS (id * 2) VIRTUAL NOT NULL CHECK (twice % 2 = 0));
+         CREATE VIEW app.v AS SELECT twice FROM app.t;
+         COMMENT ON COLUMN app.t.twice IS 'double'; GRANT SELECT (twice) ON app.t TO PUBLIC;
+         INSERT INTO app.t (id) VALUES (21)";
+    let database = Database::with(&side(schema, false));
+    let (_, script) = database.obstructed(&mut database.connect(), "'t', 'id', true");
+    database.by_hand(&script);
+    assert_same(&database.dump(), &Database::with(&side(schema, true)).dump(), &script);
+    assert_eq!(database.connect().value("SELECT twice FROM v"), "42");
 }
 
 /// As a file, because a user reads it first.
