@@ -151,7 +151,8 @@ pub trait Database {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Written {
     /// What the database held before another server's values were copied over it, the local marks
-    /// among them: logical replication copies sequences so. `None` for anything else.
+    /// among them: logical replication copies sequences so. `None` for anything else. The
+    /// process that copies notes it before it begins, so an advance in between may be lost.
     pub copied_over: Option<Stored>,
     /// Each lane's mark.
     pub marks: [bool; 2],

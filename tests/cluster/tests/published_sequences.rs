@@ -2,9 +2,11 @@
 //! SEQUENCES` has those of the extension, too. A worker of the subscriber then sets them to what
 //! the publisher's hold: marks, local marks, layout and numbers.
 //!
-//! A subscriber's marks do not fall by that, and it keeps its own layout and numbers.
+//! When that is done, a subscriber that has drawn has its own layout and numbers, and the higher
+//! mark.
 
 use cluster::marks::{Marks, end_ms, start_ms, worker};
+use cluster::pages::block;
 use cluster::plans::rows;
 use cluster::{Draw, Server, Shutdown, postgres_version, refused, wait_until};
 use postgres::config::Host;
@@ -25,20 +27,25 @@ fn server(layout: &str, number: u32) -> Server {
 #[track_caller]
 fn subscribe(subscriber: &Server, publisher: &Server) {
     publisher.connect().batch_execute("CREATE PUBLICATION numbers FOR ALL SEQUENCES").unwrap();
-    let config = publisher.connection();
-    let [Host::Unix(directory)] = config.get_hosts() else { panic!("a server is reached through its socket") };
-    let subscribe = format!(
-        "CREATE SUBSCRIPTION numbers CONNECTION 'host={} dbname=postgres user=postgres' PUBLICATION numbers",
-        directory.display()
-    );
-    subscriber.connect().batch_execute(&subscribe).unwrap();
+    subscriber.connect().batch_execute(&subscription(publisher)).unwrap();
     wait_until_copied(subscriber);
 }
 
-/// Copies the sequences once more.
+fn subscription(publisher: &Server) -> String {
+    let config = publisher.connection();
+    let [Host::Unix(directory)] = config.get_hosts() else { panic!("a server is reached through its socket") };
+    format!(
+        "CREATE SUBSCRIPTION numbers CONNECTION 'host={} dbname=postgres user=postgres' PUBLICATION numbers",
+        directory.display()
+    )
+}
+
+/// Copies the sequences once more, by the page's statements.
 #[track_caller]
 fn refresh(subscriber: &Server) {
-    subscriber.connect().batch_execute("ALTER SUBSCRIPTION numbers REFRESH SEQUENCES").unwrap();
+    let mut session = subscriber.connect();
+    session.batch_execute(&block("copy-sequences").replace("SUBSCRIPTION orders", "SUBSCRIPTION numbers")).unwrap();
+    wait_until("the sequences to be copied", || session.value(block("sequences-left").trim_end_matches(';')) == "0");
     wait_until_copied(subscriber);
 }
 
@@ -94,9 +101,23 @@ fn a_subscriber_keeps_its_number_and_its_mark_never_falls() {
 
     subscriber.crash();
     subscriber.start_again();
+    assert!(subscriber.connect().mark_ms() >= Some(mark_ms));
     let after = subscriber.connect().draw();
     assert!(after > next);
     assert_eq!(worker(LAYOUT, after), 2);
+}
+
+#[test]
+fn a_subscriber_without_the_extension_is_refused() {
+    if postgres_version() < 19 {
+        return;
+    }
+    let publisher = server(LAYOUT, 1);
+    let subscriber = Server::builder().without_preload().start();
+    publisher.connect().batch_execute("CREATE PUBLICATION numbers FOR ALL SEQUENCES").unwrap();
+    let refusal = refused(subscriber.connect().batch_execute(&subscription(&publisher)));
+    assert_eq!(refusal.sqlstate, "42P01");
+    assert!(refusal.message.contains("snowflake_mark"), "{refusal:?}");
 }
 
 /// An upgrade by logical replication: the successor takes over the number with the mark.
@@ -108,7 +129,10 @@ fn a_successor_with_the_publishers_number_draws_above_what_the_publisher_has_dra
     let [publisher, successor] = [7, 7].map(|number| server(LAYOUT, number));
     subscribe(&successor, &publisher);
     let last = draw_ahead(&publisher);
+    let mark_ms = publisher.connect().mark_ms();
+    assert!(mark_ms > successor.connect().mark_ms(), "else the copy would raise nothing");
     refresh(&successor);
+    assert_eq!(successor.connect().mark_ms(), mark_ms);
     let first = successor.connect().draw();
     assert!(first > last && start_ms(LAYOUT, first) >= end_ms(LAYOUT, last), "{last}, {first}");
 }
