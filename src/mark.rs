@@ -126,8 +126,9 @@ pub fn of<'a>(
 ) -> Result<Mark<'static, impl Database<Error = Error> + 'a>, Error> {
     let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
     let clocks = shmem::clocks().ok_or(Error::NotPreloaded)?;
+    let numbers = shmem::numbers().ok_or(Error::NotPreloaded)?;
     let database = SessionDatabase { layout, locked: Cell::new(None), request };
-    Ok(Mark { database, generator, clocks })
+    Ok(Mark { database, generator, clocks, numbers })
 }
 
 /// The database that this session is connected to.

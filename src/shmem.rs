@@ -1,7 +1,7 @@
 //! Shared memory: what all backends share, and one slot for each backend.
 //!
 //! ```text
-//! Generator | clock reference | unclaimed marks | counts at the last reset | topics
+//! Generator | clock reference | numbers | unclaimed marks | counts at the last reset | topics
 //! marks of each of up to max_databases databases | Slot 0 | ... | Slot MaxBackends - 1
 //! ```
 //!
@@ -18,6 +18,7 @@ use pgrx::prelude::*;
 use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
 use snowflake_core::clock::{Clock, ClockReference, Seldom};
 use snowflake_core::generator::Generator;
+use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 
 use crate::backend::{self, WallClock};
@@ -32,6 +33,7 @@ use crate::slot::{Counter, Counts, OfBackend, Slot, places};
 struct Shared {
     generator: Generator,
     clocks: ClockReference,
+    numbers: Numbers,
     /// Marks that are never claimed or loaded, so they permit nothing.
     unclaimed: PublishedMarks,
     since: Since,
@@ -96,6 +98,12 @@ pub fn generator() -> Option<&'static Generator> {
 /// Returns the reference that shows a jump of the clock, or `None` without preload.
 pub fn clocks() -> Option<&'static ClockReference> {
     Some(&shared()?.clocks)
+}
+
+/// Returns the leased numbers, or `None` without preload. There are none, and never will be, where
+/// the numbers are typed.
+pub fn numbers() -> Option<&'static Numbers> {
+    Some(&shared()?.numbers)
 }
 
 /// Returns the marks of all databases, or `None` without preload.
@@ -240,6 +248,7 @@ fn at_start() -> Shared {
     Shared {
         generator: Generator::new(),
         clocks: ClockReference::new(),
+        numbers: Numbers::new(),
         unclaimed: PublishedMarks::new(),
         since: Since {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),

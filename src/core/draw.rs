@@ -4,6 +4,7 @@
 //! ```text
 //! draw: a lane serves, within the published mark --> the run
 //!   |-- the mark is reached, or it is time to move it --> make way (`mark.rs`), draw up to the mark; again
+//!   |-- the numbers' lease is reached --> wait for the lease, or refuse; again
 //!   |-- all ids are drawn, or the clock is a little behind --> wait; again
 //!   '-- the clock was set back --> wait, or refuse, as the operator chose
 //! ```
@@ -28,11 +29,16 @@ pub trait Session: Clock {
     /// are claimed yet.
     fn known(&self) -> Result<Marks<'_>, Self::Error>;
 
-    /// Returns what ids are drawn with now. Called after [`known`](Self::known). Whatever changes
-    /// the numbers has to forget the marks and give them another version before it does so, and
-    /// once more afterwards: what was known before either then permits nothing, so that old numbers
-    /// are never drawn under new marks.
+    /// Returns what ids are drawn with now, which must be read after the marks that
+    /// [`known`](Self::known) returns were looked up. A session may keep the two together: as long
+    /// as the marks have that version, the server has these numbers ([`Numbers`]).
+    ///
+    /// [`Numbers`]: crate::numbers::Numbers
     fn drawing(&self) -> Result<Drawing, Self::Error>;
+
+    /// Waits until the server may draw later ticks than these numbers' last one, holding nothing;
+    /// or ends the draw.
+    fn lease(&self, drawing: &Drawing) -> Result<(), Self::Error>;
 
     /// Returns the settings that bear on the draw.
     fn terms(&self) -> Terms;
@@ -93,6 +99,10 @@ pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Resul
         let limits = Limits { max_borrow_ms, marks_ms: session.marks(known) };
         let mut drawn = generator.draw(&drawing, session, &limits, count);
         if let Err(generator::Refusal::MarkReached { lane, end_ms }) = drawn {
+            if end_ms > drawing.until_ms() {
+                session.lease(&drawing)?;
+                continue;
+            }
             session.make_way(&drawing, &terms, known, lane, end_ms)?;
             known = session.known()?;
             drawing = session.drawing()?;
@@ -102,7 +112,7 @@ pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Resul
         }
         let wait = match drawn {
             Ok(run) => return Ok(run),
-            // Another session has moved the mark, or a dump was restored.
+            // Another session has moved the mark, a dump was restored, or the numbers have changed.
             Err(generator::Refusal::MarkReached { .. }) => continue,
             Err(generator::Refusal::UsedUp { wait_ms }) => Wait::UsedUp { wait_ms },
             Err(generator::Refusal::Behind { wait_ms }) => Wait::Borrowed { wait_ms },

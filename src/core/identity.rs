@@ -2,7 +2,8 @@
 //! code in which a database stores these numbers.
 //!
 //! `identity` is the word in code; people read "number". Nothing here is atomic or changes: a
-//! server that gets other numbers gets another [`Identity`], and with it another [`Drawing`].
+//! server that gets other numbers gets another [`Identity`], and with it another [`Drawing`]. Where
+//! the present one stands, and how it changes while sessions draw: `numbers.rs`.
 
 use crate::id::IdError;
 use crate::layout::{Field, Layout};
@@ -113,21 +114,33 @@ impl Identity {
     }
 }
 
-/// What ids are drawn with: a layout, and a server's numbers in their place there. They are one
-/// value, so that numbers are never composed with another layout.
+/// The end of numbers that are drawn with for good, in milliseconds since 1970.
+pub const NO_END: i64 = i64::MAX;
+
+/// What ids are drawn with: a layout, a server's numbers in their place there, and how long they
+/// may be drawn with. They are one value, so that numbers are never composed with another layout or
+/// drawn beyond their own end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawing {
     layout: Layout,
     identity: Identity,
+    until_ms: i64,
+    version: u64,
 }
 
 impl Drawing {
-    /// Checks a server's numbers against its layout.
+    /// Checks a server's numbers against its layout. They never end and never change.
     ///
     /// # Errors
     /// As for [`Identity::new`].
     pub fn new(layout: Layout, worker: Option<i64>, datacenter: Option<i64>, backup: bool) -> Result<Self, IdError> {
-        Ok(Self { identity: Identity::new(&layout, worker, datacenter, backup)?, layout })
+        let identity = Identity::new(&layout, worker, datacenter, backup)?;
+        Ok(Self { layout, identity, until_ms: NO_END, version: 0 })
+    }
+
+    /// Puts together what [`Numbers`](crate::numbers::Numbers) hold at one moment.
+    pub(crate) fn leased(layout: Layout, identity: Identity, until_ms: i64, version: u64) -> Self {
+        Self { layout, identity, until_ms, version }
     }
 
     /// Returns the layout.
@@ -140,6 +153,24 @@ impl Drawing {
     #[inline(always)]
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Returns the instant at which the last tick of these numbers ends, in milliseconds since 1970;
+    /// [`NO_END`] if they are not leased.
+    #[inline]
+    pub fn until_ms(&self) -> i64 {
+        self.until_ms
+    }
+
+    /// Whether the numbers are leased, and not typed into the settings.
+    pub fn is_leased(&self) -> bool {
+        self.until_ms != NO_END
+    }
+
+    /// Returns the version of the [`Numbers`](crate::numbers::Numbers) that this was read from; 0
+    /// for numbers that never change.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// Packs the numbers into one integer; see [`Identity::code`].

@@ -10,6 +10,7 @@
 //! | How is an id packed, read back and printed? | [`id`] |
 //! | How is an id written as a short text? | [`encoding`] |
 //! | Which numbers does every id of a server carry? | [`identity`] |
+//! | How do they change while sessions draw? | [`numbers`] |
 //! | Can two ids be equal? When is a draw refused? | [`generator`] |
 //! | When does a draw wait, and for what? | [`mod@draw`] |
 //! | Which ids were drawn in a span of time? | [`bounds`] |
@@ -51,5 +52,6 @@ pub mod id;
 pub mod identity;
 pub mod layout;
 pub mod mark;
+pub mod numbers;
 pub mod published;
 pub mod spelling;

@@ -37,6 +37,13 @@
 //!   '-- half used up -> extend, if the lock is free; the others still have half, and never wait
 //! ```
 //!
+//! # Leased numbers
+//!
+//! Leased numbers end ([`Drawing::until_ms`]), and no id may be drawn beyond their end, however far
+//! the mark could go. So what is published is the lesser of the two: a draw compares with one word.
+//! A session that has written a mark publishes it only if the numbers have not changed since it
+//! began. The mark keeps the ids of each database ascending, whatever the numbers.
+//!
 //! # What if another writer sets the mark?
 //!
 //! A restored dump sets it, higher or lower than it was, and a rollback does not undo that. So each
@@ -49,6 +56,7 @@ use crate::clock::{ClockReference, Wait};
 use crate::generator::Generator;
 use crate::identity::{Drawing, Identity, LaneName};
 use crate::layout::{Field, Layout};
+use crate::numbers::Numbers;
 use crate::published::{MARK_AHEAD_MS, Marks};
 
 /// Whether this build is the negative control of the crash tests, whose logged marks do not run
@@ -285,6 +293,8 @@ pub struct Mark<'a, D> {
     pub generator: &'a Generator,
     /// The reference that shows a jump of the clock.
     pub clocks: &'a ClockReference,
+    /// The server's numbers, which may change at any time.
+    pub numbers: &'a Numbers,
 }
 
 impl<D: Database> Mark<'_, D> {
@@ -336,11 +346,15 @@ impl<D: Database> Mark<'_, D> {
         lane: LaneName,
         end_ms: i64,
     ) -> Result<(), D::Error> {
-        let Some(published_ms) = marks.mark_ms(lane) else {
+        let found = marks.find(lane);
+        let Some(published_ms) = found.mark_ms() else {
             return Ok(()); // It was forgotten. The next attempt loads it.
         };
         if !marks.is_due(lane, end_ms) {
             return Ok(()); // Another session has moved it.
+        }
+        if !self.numbers.are(drawing) || published_ms >= drawing.until_ms() {
+            return Ok(()); // The next attempt has other numbers, or draws up to the end of these.
         }
         let stored = self.database.read()?;
         let stored_ms = stored.mark_ms(lane);
@@ -356,10 +370,10 @@ impl<D: Database> Mark<'_, D> {
         // Goes no further than this reading of the clock permits, because the draw may have read
         // one that was wrong for a moment.
         let end_ms = end_ms.min(now_ms.saturating_add(terms.max_borrow_ms + drawing.layout().unit().ms()));
-        let mark_ms = published_ms.max(end_ms.saturating_add(MARK_AHEAD_MS));
+        let mark_ms = published_ms.max(end_ms.saturating_add(MARK_AHEAD_MS)).min(drawing.until_ms());
         self.write_mark(lane, logged(mark_ms))?;
         self.database.flush()?;
-        marks.publish(lane, mark_ms);
+        marks.publish(found, mark_ms);
         self.clocks.note(now_ms, boot_ms);
         Ok(())
     }
@@ -398,11 +412,19 @@ impl<D: Database> Mark<'_, D> {
     fn enter(&self, drawing: &Drawing, terms: &Terms, stored: &Stored, lane: LaneName) -> Result<(), D::Error> {
         let (now_ms, boot_ms) = self.read_clocks(terms)?;
         let marks = self.database.claim()?;
+        let found = marks.find(lane);
+        if !self.numbers.are(drawing) {
+            return Ok(()); // The next attempt has the other numbers.
+        }
         let code = drawing.code();
         let begin_ms = self.begin_ms(drawing, stored, lane);
-        self.generator.follow(drawing.layout(), now_ms, terms.max_borrow_ms);
+        if !drawing.is_leased() {
+            // What a predecessor has drawn with a leased number, no other lease permits.
+            self.generator.follow(drawing.layout(), now_ms, terms.max_borrow_ms);
+        }
         self.generator.raise(lane, drawing.layout(), begin_ms);
-        if let Some(old) = stored.identity.filter(|old| *old != code) {
+        // Leased numbers change by themselves.
+        if let Some(old) = stored.identity.filter(|old| *old != code && !drawing.is_leased()) {
             self.database.report(Notice::OtherIdentity { stored: old, mark_ms: begin_ms });
         }
         // The marks are written before the numbers. A crash in between leaves the old numbers, so
@@ -410,7 +432,7 @@ impl<D: Database> Mark<'_, D> {
         if self.is_foreign(drawing, stored) {
             self.write_mark(lane.other(), begin_ms)?;
         }
-        let mark_ms = begin_ms.max(now_ms.saturating_add(MARK_AHEAD_MS));
+        let mark_ms = begin_ms.max(now_ms.saturating_add(MARK_AHEAD_MS).min(drawing.until_ms()));
         self.write_mark(lane, logged(mark_ms).max(begin_ms))?;
         if stored.identity != Some(code) {
             self.database.write(Value::Identity, code)?;
@@ -419,7 +441,7 @@ impl<D: Database> Mark<'_, D> {
             self.database.write(Value::Layout, drawing.layout().fingerprint())?;
         }
         self.database.flush()?;
-        marks.publish(lane, mark_ms);
+        marks.publish(found, mark_ms.min(drawing.until_ms()));
         self.clocks.note(now_ms, boot_ms);
         Ok(())
     }

@@ -4,13 +4,18 @@
 //! +---------+---------+---------+---------+    owner    database and sequence; UNCLAIMED, RELEASED
 //! | owner   | version | word 0  | word 1  |    version  grows with each claim, so that an owner that
 //! +---------+---------+---------+---------+             comes back does not find its old words
-//!                                              words    NOT_LOADED, or what their user has set
+//!                                              words    NOT_LOADED or less, or what their user has set
 //! ```
 //!
 //! A mark's word ([`Marks`]) holds less than the mark. So one comparison tells a draw both whether
 //! the mark permits it and whether it is time to move the mark early. A session publishes and
 //! claims only while it holds the database's lock (`mark.rs`). Any session may
 //! [`forget`](Published::forget) words at any time: the next draw then loads them anew.
+//!
+//! A change of the server's numbers [`retire`](Published::retire)s all words, without any lock. It
+//! gives them another version, so that no view from before permits a draw. A forgotten word holds
+//! the version under which it was forgotten. So a session that publishes by compare-exchange from
+//! what it found *before* it looked at the numbers fails if they have changed since (`numbers.rs`).
 //!
 //! Orderings: the table in `generator.rs`.
 
@@ -33,8 +38,13 @@ pub const UNCLAIMED: u64 = 0;
 /// such words are claimed like those of any dropped database.
 pub const RELEASED: u64 = 1;
 
-/// Placeholder: no draw is allowed until the stored value has been read.
-pub const NOT_LOADED: i64 = i64::MIN;
+/// Placeholder: no draw is allowed until the stored value has been read. A word that was forgotten
+/// holds this less the version that the words had then. So a later one is less than an earlier one,
+/// and none of them permits a draw.
+pub const NOT_LOADED: i64 = i64::MIN / 2;
+
+/// What a view from before a change of version finds. No word ever holds it.
+const VOID: i64 = i64::MIN;
 
 /// Words of one owner, on a cache line of their own.
 #[derive(Debug)]
@@ -123,11 +133,27 @@ impl<const WORDS: usize> Published<WORDS> {
 
     /// Forgets what is published. The next draw reads what the database holds.
     pub fn forget(&self) {
+        // Relaxed: an older version makes a greater word, which does not replace what a `retire`
+        // has left.
+        self.forget_under(self.version.load(Ordering::Relaxed));
+    }
+
+    fn forget_under(&self, version: u64) {
         for word in &self.words {
-            // Release: no reader depends on this store. What the caller does next is ordered by
-            // itself: a claim by its AcqRel exchange, all else by giving back the database's lock.
-            word.store(NOT_LOADED, Ordering::Release);
+            // Release: what the caller does next is ordered by itself: a claim by its AcqRel
+            // exchange, a change of numbers by their version, all else by giving back the
+            // database's lock.
+            word.fetch_min(NOT_LOADED - version as i64, Ordering::Release);
         }
+    }
+
+    /// Takes the words from all views that exist, and forgets them, because the server's numbers
+    /// change.
+    pub fn retire(&self) {
+        // Release: pairs with the load in `of`. A session that sees this version finds the numbers
+        // changing, or changed. Its result is greater than all versions that a word can hold.
+        let version = self.version.fetch_add(1, Ordering::Release) + 1;
+        self.forget_under(version);
     }
 }
 
@@ -150,7 +176,8 @@ impl<'a, const WORDS: usize> View<'a, WORDS> {
         self.version
     }
 
-    /// Reads a word, or [`NOT_LOADED`] if the words have another owner by now.
+    /// Reads a word. It is not loaded if it is [`NOT_LOADED`] or less, as it is for a view whose
+    /// words have another owner by now, or were retired.
     #[inline(always)]
     pub fn get(&self, word: usize) -> i64 {
         // Acquire: pairs with the Release in `set`, so that what came before the publication comes
@@ -158,13 +185,14 @@ impl<'a, const WORDS: usize> View<'a, WORDS> {
         // owner shows its version.
         let value = self.published.words[word].load(Ordering::Acquire);
         // Relaxed: ordered by the load before it.
-        if self.published.version.load(Ordering::Relaxed) == self.version { value } else { NOT_LOADED }
+        if self.published.version.load(Ordering::Relaxed) == self.version { value } else { VOID }
     }
 
-    /// Publishes a word. Call it with the database's lock held.
-    pub fn set(&self, word: usize, value: i64) {
-        // Release: pairs with the load in `get`.
-        self.published.words[word].store(value, Ordering::Release);
+    /// Publishes a word, if it still holds what [`get`](Self::get) has found. Returns whether it
+    /// did. Call it with the database's lock held.
+    pub fn set(&self, word: usize, found: i64, value: i64) -> bool {
+        // Release: pairs with the load in `get`. Relaxed: a failure's value is not used.
+        self.published.words[word].compare_exchange(found, value, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Forgets what is published; see [`Published::forget`].
@@ -185,7 +213,12 @@ impl<'a> Marks<'a> {
 
     /// Returns a lane's mark, or `None` if it has to be loaded.
     pub fn mark_ms(&self, lane: LaneName) -> Option<i64> {
-        Some(self.limit_ms(lane)).filter(|ms| *ms != NOT_LOADED).map(|ms| ms + EARLY_MS)
+        self.find(lane).mark_ms()
+    }
+
+    /// Reads what is published for a lane, to be replaced by [`publish`](Self::publish).
+    pub fn find(&self, lane: LaneName) -> Found {
+        Found { word: self.limit_ms(lane), lane }
     }
 
     /// Whether a draw whose tick ends at `end_ms` should move the mark early, or must move it.
@@ -193,11 +226,26 @@ impl<'a> Marks<'a> {
         end_ms > self.limit_ms(lane)
     }
 
-    /// Publishes a mark that is durable. Call it with the database's lock held.
-    pub fn publish(&self, lane: LaneName, mark_ms: i64) {
+    /// Publishes a mark that is durable, in the place of what was found. Does nothing, and returns
+    /// false, if that was forgotten or retired since. Call it with the database's lock held.
+    pub fn publish(&self, found: Found, mark_ms: i64) -> bool {
         // After this, a session that reads the word also sees the mark's log record, and the lane
         // raised to what was loaded.
-        self.set(lane as usize, mark_ms - EARLY_MS);
+        self.set(found.lane as usize, found.word, mark_ms - EARLY_MS)
+    }
+}
+
+/// What a session has found published for a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    word: i64,
+    lane: LaneName,
+}
+
+impl Found {
+    /// Returns the mark, or `None` if it has to be loaded.
+    pub fn mark_ms(&self) -> Option<i64> {
+        (self.word > NOT_LOADED).then(|| self.word + EARLY_MS)
     }
 }
 
@@ -231,7 +279,7 @@ mod tests {
         /// Claims for one of two databases that exist, and returns the view.
         fn claim(all: &[PublishedMarks], owner: u64) -> Option<Marks<'_>> {
             let marks = PublishedMarks::claim_one(all, owner, |database| ![7, 8].contains(&database))?;
-            marks.publish(LaneName::Primary, 1000);
+            assert!(marks.publish(marks.find(LaneName::Primary), 1000));
             Some(marks)
         }
         let all = [PublishedMarks::new()];

@@ -10,10 +10,15 @@
 //! appear beside a new word, and [`a_clock_that_runs_forward_is_never_a_rollback`] would find it:
 //! that test guards both.
 //!
+//! How numbers change while sessions draw: `loom/numbers.rs`.
+//!
 //! The marks' log is such a load, too. A draw that sees a published mark without what came before
 //! it finds an old log, and each test of marks asserts that it does not.
 
 #![cfg(loom)]
+
+#[path = "loom/numbers.rs"]
+mod numbers;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -106,9 +111,17 @@ impl Shared {
 
 /// Runs `schedule` in all schedules, and prints how many there are.
 fn all_schedules(name: &str, schedule: impl Fn() + Sync + Send + 'static) {
+    schedules(name, None, schedule);
+}
+
+/// Runs `schedule` in all schedules in which the running thread is interrupted at most so often,
+/// and prints how many there are.
+fn schedules(name: &str, preemptions: Option<usize>, schedule: impl Fn() + Sync + Send + 'static) {
     let count = std::sync::Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
-    loom::model(move || {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = preemptions;
+    model.check(move || {
         counted.fetch_add(1, SeqCst);
         schedule();
     });
@@ -376,7 +389,7 @@ impl Guarded {
     fn move_mark(&self, marks: Marks<'_>, end_ms: i64) {
         let mark_ms = end_ms + EARLY_MS;
         self.logged_ms.store(mark_ms, Ordering::Relaxed);
-        marks.publish(LaneName::Primary, mark_ms);
+        assert!(marks.publish(marks.find(LaneName::Primary), mark_ms));
     }
 
     /// Draws one id at an instant, and returns its tick. Instants and ticks are equal here.
@@ -425,7 +438,8 @@ fn claim_in_all_schedules(name: &str, may_be_forgotten: bool, before: fn(&[Publi
             let mark_ms = START_MS + database as i64;
             let is_gone = |database: u32| database == 0;
             let marks = PublishedMarks::claim_one(all, owner, is_gone).expect("there are enough");
-            marks.publish(LaneName::Primary, mark_ms);
+            let is_published = marks.publish(marks.find(LaneName::Primary), mark_ms);
+            assert!(is_published || may_be_forgotten);
             // This holds whatever the other database does meanwhile.
             let marks = all.iter().find_map(|marks| marks.of(owner)).expect("they were claimed");
             let found_ms = marks.mark_ms(LaneName::Primary);

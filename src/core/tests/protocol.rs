@@ -14,6 +14,7 @@ use snowflake_core::generator::{Generator, Limits, Refusal};
 use snowflake_core::identity::{Drawing, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::mark::{self, Database, Mark, Notice, Stored, Terms, Value, Written};
+use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 
 /// What the protocol did. A mark is written twice, the local copy first, which counts as one
@@ -179,6 +180,7 @@ impl Database for &Fake {
 struct Server {
     generator: Rc<Generator>,
     clocks: ClockReference,
+    numbers: Numbers,
     layout: Layout,
     drawing: Drawing,
     terms: Terms,
@@ -201,16 +203,17 @@ impl Server {
         let drawing = Drawing::new(layout, Some(worker), None, backup).unwrap();
         let terms = Terms { max_borrow_ms: 100, max_clock_jump_ms: 60_000, wait_for_clock: false };
         let generator = generator_that_has_followed(&layout);
-        Self { generator, clocks: ClockReference::new(), layout, drawing, terms }
+        Self { generator, clocks: ClockReference::new(), numbers: Numbers::new(), layout, drawing, terms }
     }
 
     /// Returns the same server immediately after a start.
     fn started_again(&self) -> Self {
-        Self { generator: Rc::new(Generator::new()), clocks: ClockReference::new(), ..*self }
+        let generator = Rc::new(Generator::new());
+        Self { generator, clocks: ClockReference::new(), numbers: Numbers::new(), ..*self }
     }
 
     fn mark<'a>(&'a self, fake: &'a Fake) -> Mark<'a, &'a Fake> {
-        Mark { database: fake, generator: &self.generator, clocks: &self.clocks }
+        Mark { database: fake, generator: &self.generator, clocks: &self.clocks, numbers: &self.numbers }
     }
 
     fn make_way(&self, fake: &Fake, lane: LaneName, end_ms: i64) -> Result<(), Failure> {
@@ -340,7 +343,7 @@ fn after_a_start_a_lane_begins_above_its_mark() {
     let server = Server::new("snowflake", 5, false);
     for ahead_ms in [-86_400_000, 0, 100, 101, 500, 1101] {
         let generator = generator_that_has_followed(&server.layout);
-        let server = Server { generator, clocks: ClockReference::new(), ..server };
+        let server = Server { generator, clocks: ClockReference::new(), numbers: Numbers::new(), ..server };
         let fake = Fake::holding([NOW_MS + ahead_ms, 0], &server.layout, Some(&server.drawing));
         server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
         let did = fake.did();

@@ -152,12 +152,12 @@ proptest! {
         prop_assert!(published.claim(UNCLAIMED, 7));
         let marks = published.of(7).unwrap();
         prop_assert_eq!(LaneName::ALL.map(|lane| marks.whole().limit_ms(lane)), [NOT_LOADED; 2]);
-        marks.publish(LaneName::Backup, mark_ms);
+        prop_assert!(marks.publish(marks.find(LaneName::Backup), mark_ms));
         prop_assert_eq!((marks.mark_ms(LaneName::Primary), marks.mark_ms(LaneName::Backup)), (None, Some(mark_ms)));
         prop_assert_eq!(LaneName::ALL.map(|lane| marks.whole().limit_ms(lane)), [NOT_LOADED, mark_ms]);
         let early_ms = mark_ms - MARK_AHEAD_MS / 2;
         prop_assert_eq!((marks.limit_ms(LaneName::Primary), marks.limit_ms(LaneName::Backup)), (NOT_LOADED, early_ms));
-        prop_assert!(marks.is_due(LaneName::Primary, i64::MIN + 1));
+        prop_assert!(marks.is_due(LaneName::Primary, NOT_LOADED + 1));
         prop_assert_eq!(marks.is_due(LaneName::Backup, early_ms + near), near > 0);
         marks.forget();
         prop_assert_eq!(LaneName::ALL.map(|lane| marks.whole().limit_ms(lane)), [NOT_LOADED; 2]);
@@ -185,16 +185,17 @@ fn marks_change_hands() {
     assert!(published.claim(UNCLAIMED, 7));
     assert!(!published.claim(UNCLAIMED, 8), "another was faster");
     let of_seven = published.of(7).unwrap();
-    of_seven.publish(LaneName::Primary, 1000);
+    assert!(of_seven.publish(of_seven.find(LaneName::Primary), 1000));
     assert_eq!(published.of(7).unwrap().mark_ms(LaneName::Primary), Some(1000));
     assert!(published.claim(7, 8) && published.of(7).is_none());
     let of_eight = published.of(8).unwrap();
     assert_eq!(of_eight.mark_ms(LaneName::Primary), None, "7's mark");
-    of_eight.publish(LaneName::Primary, 2000);
+    assert!(of_eight.publish(of_eight.find(LaneName::Primary), 2000));
     assert_eq!(of_seven.mark_ms(LaneName::Primary), None, "8's mark");
     // An owner that comes back has a new version.
     assert!(published.claim(8, 7));
-    published.of(7).unwrap().publish(LaneName::Primary, 3000);
+    let of_seven_again = published.of(7).unwrap();
+    assert!(of_seven_again.publish(of_seven_again.find(LaneName::Primary), 3000));
     assert_eq!(of_seven.mark_ms(LaneName::Primary), None);
     assert_eq!(of_eight.mark_ms(LaneName::Primary), None);
     assert_eq!(published.of(7).unwrap().mark_ms(LaneName::Primary), Some(3000));

@@ -8,6 +8,7 @@ use snowflake_core::clock::ClockReference;
 use snowflake_core::generator::Generator;
 use snowflake_core::identity::Drawing;
 use snowflake_core::layout::{Field, Layout};
+use snowflake_core::numbers::Numbers;
 use snowflake_core::published::PublishedMarks;
 
 use crate::log::{Id, Log};
@@ -45,6 +46,7 @@ impl Config {
 pub struct Shared {
     pub generator: Generator,
     pub clocks: ClockReference,
+    pub numbers: Numbers,
     pub marks: [PublishedMarks; MOST_DATABASES],
     /// For each database, the session that holds the lock on its mark, known by when it began.
     pub locks: [Cell<Option<u64>>; MOST_DATABASES],
@@ -63,6 +65,7 @@ impl Shared {
         Self {
             generator,
             clocks: ClockReference::new(),
+            numbers: Numbers::new(),
             marks: std::array::from_fn(|_| PublishedMarks::new()),
             locks: std::array::from_fn(|_| Cell::new(None)),
             advanced: Cell::new(0),

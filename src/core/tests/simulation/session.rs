@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
     fn mark(&self) -> Mark<'_, &Self> {
         let Self { shared, .. } = self;
         let generator = self.own_generator.as_ref().unwrap_or(&shared.generator);
-        Mark { database: self, generator, clocks: &shared.clocks }
+        Mark { database: self, generator, clocks: &shared.clocks, numbers: &shared.numbers }
     }
 
     fn terms(&self) -> Terms {
@@ -265,6 +265,10 @@ impl draw::Session for Session<'_> {
 
     fn drawing(&self) -> Result<Drawing, Failure> {
         Ok(self.config.drawing())
+    }
+
+    fn lease(&self, _: &Drawing) -> Result<(), Failure> {
+        unreachable!("the numbers are typed")
     }
 
     fn terms(&self) -> Terms {

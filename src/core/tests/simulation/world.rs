@@ -567,7 +567,7 @@ impl World {
                 let survive = |before: Marks<'_>, after: Marks<'_>| {
                     for lane in LaneName::ALL {
                         if let Some(mark_ms) = before.mark_ms(lane) {
-                            after.publish(lane, mark_ms);
+                            after.publish(after.find(lane), mark_ms);
                         }
                     }
                 };

@@ -1,0 +1,130 @@
+//! The numbers that a server draws with now, in shared memory, and how they change while sessions
+//! draw.
+//!
+//! ```text
+//! +---------+---------+----------+    version  odd while the numbers change
+//! | version | code    | until    |    code     the numbers (Identity::code), or NO_NUMBERS
+//! +---------+---------+----------+    until    where the last tick that may be drawn ends
+//! ```
+//!
+//! One process writes: the one that leases the numbers (`lease.rs`). All sessions read.
+//!
+//! A session looks up its marks first, and then reads the numbers under one even version. It keeps
+//! the two together. So its fast path does not look at the numbers at all: a change of numbers
+//! gives the marks another version, and every draw compares that ([`View::get`]).
+//!
+//! A change ([`Numbers::change`]) takes these steps:
+//!
+//! 1. The version becomes odd.
+//! 2. Every database's marks are retired: they get another version, and are forgotten.
+//! 3. Both lanes are cut off: each gets another word, at or above the new numbers' first tick.
+//! 4. The new numbers and their end are stored, and the version becomes even.
+//!
+//! | a session | and why no id of the old numbers is drawn once step 3 is done, nor with the new numbers under an old mark |
+//! |---|---|
+//! | has read the lane's word before step 3 | its compare-exchange comes before step 3, or fails |
+//! | reads the lane's word after step 3 | it reads its mark after the word, and finds the view void (step 2) |
+//! | looks up its marks after step 2 | it reads the numbers after that, and finds the version odd, or the new numbers |
+//! | looks up its marks before step 2, and reads the new numbers | its view is void |
+//! | publishes a mark for the old numbers | it exchanges what it found before it looked at the numbers, and fails if that was retired |
+//!
+//! So the one that changes the numbers knows, after step 3, the last tick in which the old ones can
+//! have been drawn. A run keeps the bits that it was drawn with ([`Run`](crate::generator::Run)).
+//!
+//! [`View::get`]: crate::published::View::get
+//! Orderings: the table in `generator.rs`.
+
+use crate::atomic::{AtomicI64, AtomicU64, Ordering};
+use crate::generator::Generator;
+use crate::identity::{Drawing, Identity};
+use crate::layout::Layout;
+use crate::published::PublishedMarks;
+
+/// The code of a server that has no numbers.
+const NO_NUMBERS: i64 = -1;
+
+/// The numbers of a server, and until when it may draw with them.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Numbers {
+    version: AtomicU64,
+    code: AtomicI64,
+    until_ms: AtomicI64,
+}
+
+/// Numbers that a server changes to: it may draw ids with them whose ticks lie wholly between two
+/// instants, in milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The numbers.
+    pub identity: Identity,
+    /// The start of the first tick.
+    pub from_ms: i64,
+    /// The end of the last tick.
+    pub until_ms: i64,
+}
+
+impl Numbers {
+    /// Makes the words of a server that has no leased numbers. One whose numbers are typed never
+    /// changes them.
+    #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
+    pub fn new() -> Self {
+        Self { version: AtomicU64::new(0), code: AtomicI64::new(NO_NUMBERS), until_ms: AtomicI64::new(0) }
+    }
+
+    /// Reads the numbers. Returns `None` while there are none, and while they change.
+    pub fn read(&self, layout: &Layout) -> Option<Drawing> {
+        // Acquire, three times: each pairs with the Release of its store. The values come after the
+        // version, and the version is read again after the values.
+        let version = self.version.load(Ordering::Acquire);
+        let (code, until_ms) = (self.code.load(Ordering::Acquire), self.until_ms.load(Ordering::Acquire));
+        // Relaxed: ordered by the loads before it.
+        let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        if !is_whole || code == NO_NUMBERS {
+            return None;
+        }
+        let identity = Identity::of_code(layout, code).ok()?;
+        Some(Drawing::leased(*layout, identity, until_ms, version))
+    }
+
+    /// Whether the numbers are those that `drawing` was read with, and are not changing. A session
+    /// that is to publish a mark asks this after it has looked at the published one.
+    pub fn are(&self, drawing: &Drawing) -> bool {
+        // Acquire: pairs with the Release in `change`. The published mark was read before.
+        self.version.load(Ordering::Acquire) == drawing.version()
+    }
+
+    /// Lets the same numbers be drawn with for longer. Never call it with an earlier end: only
+    /// [`change`](Self::change) makes sure that nothing is drawn beyond it.
+    pub fn extend(&self, until_ms: i64) {
+        // Release: pairs with the load in `read`. A session that still has the earlier end draws
+        // less.
+        self.until_ms.fetch_max(until_ms, Ordering::Release);
+    }
+
+    /// Changes to other numbers, or to none. Call it from the one process that writes here.
+    ///
+    /// Returns where the latest tick ends that can have been drawn before, in milliseconds since
+    /// 1970; `None` if none can.
+    pub fn change(
+        &self,
+        marks: &[PublishedMarks],
+        generator: &Generator,
+        layout: &Layout,
+        next: Option<Span>,
+    ) -> Option<i64> {
+        // Relaxed: this process has written it.
+        let odd = self.version.load(Ordering::Relaxed) | 1;
+        // Release: pairs with the loads in `read` and `are`. A session that sees the marks' new
+        // version sees this one, too.
+        self.version.store(odd, Ordering::Release);
+        marks.iter().for_each(PublishedMarks::retire);
+        let reached_ms = generator.cut_off(layout, next.map_or(i64::MIN, |next| next.from_ms));
+        let code = next.map_or(NO_NUMBERS, |next| next.identity.code(layout));
+        // Release, three times: pair with the loads in `read`, in the opposite order.
+        self.code.store(code, Ordering::Release);
+        self.until_ms.store(next.map_or(0, |next| next.until_ms), Ordering::Release);
+        self.version.store(odd + 1, Ordering::Release);
+        reached_ms
+    }
+}

@@ -1,0 +1,274 @@
+//! A server's numbers change while its sessions draw, load marks and compose what they have drawn.
+//!
+//! The old numbers may be drawn up to one instant, and the new ones from one instant to another.
+//! What a session has read of marks, numbers and lanes may be of different moments. Three controls
+//! take a step of the change away, or do it in the wrong order, and must find an id that is not
+//! allowed.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use loom::sync::Arc;
+use loom::thread;
+use snowflake_core::generator::{Generator, Limits, MarkLimits, Run};
+use snowflake_core::identity::{Drawing, Identity, LaneName};
+use snowflake_core::layout::Layout;
+use snowflake_core::numbers::{Numbers, Span};
+use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
+
+use super::{ONE, layout, schedules};
+
+/// How often a schedule interrupts the running thread. With one more, the models here take minutes
+/// instead of seconds, and find nothing else.
+const PREEMPTIONS: Option<usize> = Some(2);
+
+/// The worker numbers before the change and after it.
+const OLD: u32 = 0;
+const NEW: u32 = 1;
+
+/// Until when the old numbers may be drawn, in milliseconds, which are ticks here.
+const OLD_UNTIL_MS: i64 = 12;
+
+/// A server whose numbers change from [`OLD`] to [`NEW`], or to none.
+struct Server {
+    layout: Layout,
+    generator: Generator,
+    marks: [PublishedMarks; 1],
+    numbers: Numbers,
+    next: Option<Span>,
+    backup: bool,
+}
+
+/// An id: its worker number, and its tick.
+type Id = (u32, i64);
+
+impl Server {
+    /// Returns a server that may draw with the old numbers, under a mark that is loaded. It will
+    /// change to the new numbers `from_ms..until_ms`, or to none.
+    fn new(next_ms: Option<(i64, i64)>, backup: bool) -> Arc<Self> {
+        let layout = layout(1);
+        let identity = |worker: u32| Identity::new(&layout, Some(worker.into()), None, backup).unwrap();
+        let next = next_ms.map(|(from_ms, until_ms)| Span { identity: identity(NEW), from_ms, until_ms });
+        let (generator, marks, numbers) = (Generator::new(), [PublishedMarks::new()], Numbers::new());
+        assert!(marks[0].claim(UNCLAIMED, ONE));
+        let old = Span { identity: identity(OLD), from_ms: 1, until_ms: OLD_UNTIL_MS };
+        numbers.change(&marks, &generator, &layout, Some(old));
+        let server = Self { layout, generator, marks, numbers, next, backup };
+        let (known, drawing) = server.look().unwrap();
+        for lane in LaneName::ALL {
+            assert!(known.publish(known.find(lane), drawing.until_ms()));
+        }
+        Arc::new(server)
+    }
+
+    /// Looks up the marks, and then the numbers, as every session does.
+    fn look(&self) -> Option<(Marks<'_>, Drawing)> {
+        let known = self.marks[0].of(ONE)?;
+        Some((known, self.numbers.read(&self.layout)?))
+    }
+
+    /// Changes the numbers. Returns where the latest tick ends in which the old ones were drawn.
+    fn change(&self, marks: &[PublishedMarks]) -> i64 {
+        self.numbers.change(marks, &self.generator, &self.layout, self.next).unwrap()
+    }
+
+    /// Draws one id at an instant, if that is allowed.
+    fn draw(&self, (known, drawing): (impl MarkLimits, Drawing), now_ms: i64) -> Option<Run> {
+        let limits = Limits { max_borrow_ms: 0, marks_ms: known };
+        self.generator.draw(&drawing, &|| now_ms, &limits, 1).ok()
+    }
+
+    /// Draws as [`draw`](Self::draw) does, with what [`look`](Self::look) has found.
+    fn draw_now(&self, now_ms: i64) -> Option<Run> {
+        let (known, drawing) = self.look()?;
+        self.draw((known.whole(), drawing), now_ms)
+    }
+
+    /// Publishes the mark for the numbers that it finds, as far as they may be drawn.
+    fn load(&self) {
+        let Some((known, drawing)) = self.look() else { return };
+        let found = known.find(LaneName::Primary);
+        if found.mark_ms().is_none() && self.numbers.are(&drawing) {
+            known.publish(found, drawing.until_ms());
+        }
+    }
+
+    fn parts(&self, run: &Run) -> Id {
+        let parts = self.layout.parts(run.last_id()).unwrap();
+        (parts.worker.unwrap(), parts.tick as i64)
+    }
+
+    /// Whether an id may have been drawn: one with the old number not after the change, for which
+    /// these were drawn up to `reached_ms`; one with the new number only in its own span.
+    fn allows(&self, (worker, tick): Id, reached_ms: i64) -> bool {
+        let is_old = worker == OLD || self.backup && worker == OLD + 2;
+        match self.next {
+            _ if is_old => tick < reached_ms && tick < OLD_UNTIL_MS,
+            Some(next) => (next.from_ms..next.until_ms).contains(&tick),
+            None => false,
+        }
+    }
+}
+
+/// How often the old and the new number were drawn, nothing was drawn, and what was drawn was not
+/// allowed.
+#[derive(Clone, Default)]
+struct Drawn(std::sync::Arc<[AtomicUsize; 4]>);
+
+impl Drawn {
+    fn count(&self, server: &Server, runs: &[Option<Run>], reached_ms: i64) {
+        for run in runs {
+            let what = match run.as_ref().map(|run| server.parts(run)) {
+                None => 2,
+                Some(id) if !server.allows(id, reached_ms) => 3,
+                Some((worker, _)) => usize::from(worker == NEW),
+            };
+            self.0[what].fetch_add(1, SeqCst);
+        }
+    }
+
+    fn times(&self) -> [usize; 4] {
+        std::array::from_fn(|what| self.0[what].load(SeqCst))
+    }
+
+    /// Asserts that each of `what` has happened, and that nothing was drawn that was not allowed.
+    fn assert_all(&self, what: &[usize]) {
+        let times = self.times();
+        assert!(what.iter().all(|what| times[*what] > 0), "something never happened: {times:?}");
+        assert_eq!(times[3], 0, "ids were drawn that were not allowed");
+    }
+
+    fn assert_control_fails(&self) {
+        assert!(self.times()[3] > 0, "no schedule shows that it matters: {:?}", self.times());
+    }
+}
+
+/// Runs a session beside one that loads the mark, while the numbers change.
+fn change_in_all_schedules(
+    name: &str,
+    next_ms: (i64, i64),
+    session: fn(&Server) -> Option<Run>,
+    load: Option<fn(&Server)>,
+) -> Drawn {
+    let drawn = Drawn::default();
+    let counted = drawn.clone();
+    schedules(name, PREEMPTIONS, move || {
+        let server = Server::new(Some(next_ms), false);
+        let others = [Some(session), None].map(|session| {
+            let server = server.clone();
+            match (session, load) {
+                (Some(session), _) => Some(thread::spawn(move || session(&server))),
+                (None, Some(load)) => Some(thread::spawn(move || {
+                    load(&server);
+                    None
+                })),
+                (None, None) => None,
+            }
+        });
+        let reached_ms = server.change(&server.marks);
+        let runs = others.map(|thread| thread.and_then(|thread| thread.join().unwrap()));
+        counted.count(&server, &runs[..1], reached_ms);
+    });
+    drawn
+}
+
+#[test]
+fn old_numbers_are_not_drawn_once_they_have_changed() {
+    // The session draws before the change, or not at all: nothing has loaded a mark since.
+    change_in_all_schedules("numbers change", (9, 14), |server| server.draw_now(5), None).assert_all(&[0, 2]);
+}
+
+#[test]
+fn new_numbers_are_drawn_only_in_their_own_span() {
+    // The new numbers end before the old ones. So a mark that is published for the old ones would
+    // allow too much.
+    let early = (3, 6);
+    let draw: fn(&Server) -> Option<Run> = |server| server.draw_now(5);
+    change_in_all_schedules("a mark is loaded while numbers change", early, draw, Some(Server::load))
+        .assert_all(&[0, 1, 2]);
+    let draw: fn(&Server) -> Option<Run> = |server| server.draw_now(10);
+    change_in_all_schedules("a mark is loaded for a shorter span", early, draw, Some(Server::load)).assert_all(&[0, 2]);
+    // They begin where the old ones end, and the clock is there.
+    let late = (OLD_UNTIL_MS, OLD_UNTIL_MS + 4);
+    let draw: fn(&Server) -> Option<Run> = |server| server.draw_now(OLD_UNTIL_MS + 1);
+    change_in_all_schedules("a mark is loaded for a later span", late, draw, Some(Server::load)).assert_all(&[1, 2]);
+}
+
+#[test]
+fn a_run_keeps_the_numbers_that_it_was_drawn_with() {
+    let drawn = Drawn::default();
+    let counted = drawn.clone();
+    schedules("a run is composed after the change", PREEMPTIONS, move || {
+        let server = Server::new(Some((OLD_UNTIL_MS, OLD_UNTIL_MS + 4)), false);
+        let run = server.draw_now(5);
+        assert_eq!(run.map(|run| server.parts(&run)), Some((OLD, 5)));
+        let other = thread::spawn({
+            let server = server.clone();
+            move || server.change(&server.marks)
+        });
+        let before = run.map(|run| server.parts(&run));
+        let reached_ms = other.join().unwrap();
+        assert_eq!(run.map(|run| server.parts(&run)), before);
+        counted.count(&server, &[run], reached_ms);
+    });
+    drawn.assert_all(&[0]);
+}
+
+#[test]
+fn nothing_is_drawn_beyond_what_is_given_back() {
+    let drawn = Drawn::default();
+    let counted = drawn.clone();
+    schedules("numbers are given back from both lanes", PREEMPTIONS, move || {
+        let server = Server::new(None, true);
+        // The primary lane has two ids in a tick: two sessions that meet there use the backup lane.
+        server.draw_now(5).unwrap();
+        let others = [5, 6].map(|now_ms| {
+            let server = server.clone();
+            thread::spawn(move || server.draw_now(now_ms))
+        });
+        let reached_ms = server.change(&server.marks);
+        let runs = others.map(|thread| thread.join().unwrap());
+        counted.count(&server, &runs, reached_ms);
+        assert_eq!(server.draw_now(8), None);
+    });
+    drawn.assert_all(&[0, 2]);
+}
+
+/// A control: the marks are not retired.
+#[test]
+fn numbers_that_change_under_the_same_marks_are_drawn_beyond_their_span() {
+    let drawn = Drawn::default();
+    let counted = drawn.clone();
+    schedules("marks that are not retired", PREEMPTIONS, move || {
+        let server = Server::new(Some((3, 6)), false);
+        let other = thread::spawn({
+            let server = server.clone();
+            move || server.draw_now(10)
+        });
+        let reached_ms = server.change(&[]);
+        counted.count(&server, &[other.join().unwrap()], reached_ms);
+    });
+    drawn.assert_control_fails();
+}
+
+/// A control: the numbers are read before the marks are looked up.
+#[test]
+fn numbers_read_before_the_marks_are_drawn_beyond_their_span() {
+    let draw: fn(&Server) -> Option<Run> = |server| {
+        let drawing = server.numbers.read(&server.layout)?;
+        server.draw((server.marks[0].of(ONE)?.whole(), drawing), OLD_UNTIL_MS + 1)
+    };
+    let late = (OLD_UNTIL_MS, OLD_UNTIL_MS + 4);
+    change_in_all_schedules("numbers read before the marks", late, draw, Some(Server::load)).assert_control_fails();
+}
+
+/// A control: a session that loads the mark looks at the numbers before it looks at the mark.
+#[test]
+fn a_mark_found_after_the_numbers_is_published_for_the_wrong_ones() {
+    let load: fn(&Server) = |server| {
+        let Some(drawing) = server.numbers.read(&server.layout) else { return };
+        let Some(known) = server.marks[0].of(ONE) else { return };
+        known.publish(known.find(LaneName::Primary), drawing.until_ms());
+    };
+    let draw: fn(&Server) -> Option<Run> = |server| server.draw_now(10);
+    change_in_all_schedules("a mark found after the numbers", (3, 6), draw, Some(load)).assert_control_fails();
+}
