@@ -116,11 +116,16 @@ pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Resul
             Err(generator::Refusal::MarkReached { .. }) => continue,
             Err(generator::Refusal::UsedUp { wait_ms }) => Wait::UsedUp { wait_ms },
             Err(generator::Refusal::Behind { wait_ms }) => Wait::Borrowed { wait_ms },
-            Err(generator::Refusal::Rollback { behind_ms, wait_ms }) if terms.wait_for_clock => {
-                Wait::Rollback { wait_ms, behind_ms }
-            }
             Err(generator::Refusal::Rollback { behind_ms, wait_ms }) => {
-                return Err(session.refused(&drawing, Refusal::Rollback { behind_ms, wait_ms }));
+                // Numbers that were given back leave a lane a tick further, which is not a
+                // rollback.
+                if session.drawing()?.version() != drawing.version() {
+                    continue;
+                }
+                if !terms.wait_for_clock {
+                    return Err(session.refused(&drawing, Refusal::Rollback { behind_ms, wait_ms }));
+                }
+                Wait::Rollback { wait_ms, behind_ms }
             }
             Err(generator::Refusal::BeforeEpoch { now_ms }) => {
                 return Err(session.refused(&drawing, Refusal::BeforeEpoch { now_ms }));

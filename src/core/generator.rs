@@ -68,7 +68,7 @@
 //! | load of the version, after the mark | Relaxed | ordered by the mark's Acquire: a mark of the next owner shows its version |
 //! | retiring marks: version, then words | Release | the loads of a session that looks for its marks, which then finds the numbers changing |
 //! | publishing a mark: compare-exchange from what was found before the numbers were looked at | Release | the load of the published mark; it fails if the marks were retired meanwhile |
-//! | cutting lanes off, after the marks are retired | Release | the load of the word: a draw that reads it finds its view of the marks void; one that does not fails its compare-exchange |
+//! | raising lanes or cutting them off, after the marks are retired | Release | the load of the word: a draw that reads it finds its view of the marks void; one that does not fails its compare-exchange |
 //! | numbers: odd version, values, even version | Release | the loads of version and values, both Acquire |
 //! | load of the numbers' version, after the values | Relaxed | ordered by the values' Acquire: values of the next version show it |
 //! | a lane's word for statistics; `Seldom` | Relaxed | none: for people, not ordered with anything |
@@ -451,22 +451,15 @@ impl Generator {
         self.has_followed.store(true, Ordering::Release);
     }
 
-    /// Makes every draw that is under way fail, and counts as drawn, in both lanes, all ids of ticks
-    /// that end at or before `from_ms`. The numbers change then (`numbers.rs`).
+    /// Makes every draw that is under way fail, because its numbers are given back (`numbers.rs`).
     ///
     /// Returns the end of the latest tick in which a lane was, in milliseconds since 1970: nothing
     /// drawn so far is in a later tick. `None` if nothing is drawn and nothing counts as drawn.
-    pub fn cut_off(&self, layout: &Layout, from_ms: i64) -> Option<i64> {
-        let below = last_word(layout, layout.tick_at(from_ms).saturating_sub(1));
-        // Always another word: a draw that has read the old one fails, even if nothing is raised.
-        let cut = |lane: &Lane| {
-            // Release: pairs with the load in `draw_below`: a draw that reads the new word finds
-            // its view of the marks void. Relaxed, both: the value is the latest one, whoever wrote
-            // it, and is not ordered with anything.
-            let cut = lane.0.fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(below.max(word + 1)));
-            cut.unwrap_or_else(|_| unreachable!("it always writes"))
-        };
-        let words = self.lanes.each_ref().map(cut);
+    pub fn cut_off(&self, layout: &Layout) -> Option<i64> {
+        // Another word, so that a draw that has read the old one fails. It may be in the next tick.
+        // Release: pairs with the load in `draw_below`: a draw that reads the new word finds its
+        // view of the marks void.
+        let words = self.lanes.each_ref().map(|lane| lane.0.fetch_add(1, Ordering::Release));
         let reached = words.into_iter().max().filter(|word| *word > 0)?;
         Some(layout.start_of_ms(reached >> layout.sequence.bits) + layout.unit().ms())
     }

@@ -155,8 +155,8 @@ impl Drawing {
         &self.identity
     }
 
-    /// Returns the instant at which the last tick of these numbers ends, in milliseconds since 1970;
-    /// [`NO_END`] if they are not leased.
+    /// Returns the instant at which the last tick of these numbers ends, in milliseconds since
+    /// 1970; [`NO_END`] if they are not leased.
     #[inline]
     pub fn until_ms(&self) -> i64 {
         self.until_ms

@@ -390,8 +390,8 @@ impl<D: Database> Mark<'_, D> {
     fn load(&self, drawing: &Drawing, terms: &Terms, lane: LaneName) -> Result<(), D::Error> {
         loop {
             let wait = self.locked(true, |marks| {
-                if marks.mark_ms(lane).is_some() {
-                    return Ok(None); // Another session has loaded it.
+                if marks.mark_ms(lane).is_some() || !self.numbers.are(drawing) {
+                    return Ok(None); // Another session has loaded it, or the numbers have changed.
                 }
                 let stored = self.database.read()?;
                 let wait = self.wait(drawing, terms, &stored, lane)?;

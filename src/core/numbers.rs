@@ -13,30 +13,32 @@
 //! the two together. So its fast path does not look at the numbers at all: a change of numbers
 //! gives the marks another version, and every draw compares that ([`View::get`]).
 //!
-//! A change ([`Numbers::change`]) takes these steps:
+//! A change takes these steps:
 //!
 //! 1. The version becomes odd.
 //! 2. Every database's marks are retired: they get another version, and are forgotten.
-//! 3. Both lanes are cut off: each gets another word, at or above the new numbers' first tick.
-//! 4. The new numbers and their end are stored, and the version becomes even.
+//! 3. The lanes: if the server enters a lease, they are raised to its first tick. If it leaves one,
+//!    to give the rest of it back, each gets another word.
+//! 4. The new numbers and their end are stored, or that there are none. The version becomes even.
 //!
-//! | a session | and why no id of the old numbers is drawn once step 3 is done, nor with the new numbers under an old mark |
+//! | a session that | cannot draw too much, because |
 //! |---|---|
-//! | has read the lane's word before step 3 | its compare-exchange comes before step 3, or fails |
-//! | reads the lane's word after step 3 | it reads its mark after the word, and finds the view void (step 2) |
 //! | looks up its marks after step 2 | it reads the numbers after that, and finds the version odd, or the new numbers |
 //! | looks up its marks before step 2, and reads the new numbers | its view is void |
+//! | has read the mark of the old numbers before step 2 | that mark ends where they end |
+//! | the same, where they are left | its compare-exchange comes before step 3, or fails |
 //! | publishes a mark for the old numbers | it exchanges what it found before it looked at the numbers, and fails if that was retired |
 //!
-//! So the one that changes the numbers knows, after step 3, the last tick in which the old ones can
-//! have been drawn. A run keeps the bits that it was drawn with ([`Run`](crate::generator::Run)).
+//! So the one that leaves numbers knows, after step 3, the last tick in which they can have been
+//! drawn. One that enters others need not know: the old ones are drawn only within their own lease.
+//! A run keeps the bits that it was drawn with ([`Run`](crate::generator::Run)).
 //!
 //! [`View::get`]: crate::published::View::get
 //! Orderings: the table in `generator.rs`.
 
 use crate::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::generator::Generator;
-use crate::identity::{Drawing, Identity};
+use crate::identity::{Drawing, Identity, LaneName};
 use crate::layout::Layout;
 use crate::published::PublishedMarks;
 
@@ -95,36 +97,41 @@ impl Numbers {
     }
 
     /// Lets the same numbers be drawn with for longer. Never call it with an earlier end: only
-    /// [`change`](Self::change) makes sure that nothing is drawn beyond it.
+    /// [`leave`](Self::leave) makes sure that nothing is drawn beyond it.
     pub fn extend(&self, until_ms: i64) {
         // Release: pairs with the load in `read`. A session that still has the earlier end draws
         // less.
         self.until_ms.fetch_max(until_ms, Ordering::Release);
     }
 
-    /// Changes to other numbers, or to none. Call it from the one process that writes here.
+    /// Changes to other numbers. Call it from the one process that writes here.
+    pub fn enter(&self, marks: &[PublishedMarks], generator: &Generator, layout: &Layout, next: &Span) {
+        self.change(marks, Some((next.identity.code(layout), next.until_ms)), || {
+            LaneName::ALL.into_iter().for_each(|lane| generator.raise(lane, layout, next.from_ms));
+        });
+    }
+
+    /// Changes to no numbers. Call it from the one process that writes here.
     ///
-    /// Returns where the latest tick ends that can have been drawn before, in milliseconds since
-    /// 1970; `None` if none can.
-    pub fn change(
-        &self,
-        marks: &[PublishedMarks],
-        generator: &Generator,
-        layout: &Layout,
-        next: Option<Span>,
-    ) -> Option<i64> {
+    /// Returns where the latest tick ends that can have been drawn, in milliseconds since 1970;
+    /// `None` if none can.
+    pub fn leave(&self, marks: &[PublishedMarks], generator: &Generator, layout: &Layout) -> Option<i64> {
+        self.change(marks, None, || generator.cut_off(layout))
+    }
+
+    fn change<T>(&self, marks: &[PublishedMarks], next: Option<(i64, i64)>, lanes: impl FnOnce() -> T) -> T {
         // Relaxed: this process has written it.
         let odd = self.version.load(Ordering::Relaxed) | 1;
         // Release: pairs with the loads in `read` and `are`. A session that sees the marks' new
         // version sees this one, too.
         self.version.store(odd, Ordering::Release);
         marks.iter().for_each(PublishedMarks::retire);
-        let reached_ms = generator.cut_off(layout, next.map_or(i64::MIN, |next| next.from_ms));
-        let code = next.map_or(NO_NUMBERS, |next| next.identity.code(layout));
+        let result = lanes();
+        let (code, until_ms) = next.unwrap_or((NO_NUMBERS, 0));
         // Release, three times: pair with the loads in `read`, in the opposite order.
         self.code.store(code, Ordering::Release);
-        self.until_ms.store(next.map_or(0, |next| next.until_ms), Ordering::Release);
+        self.until_ms.store(until_ms, Ordering::Release);
         self.version.store(odd + 1, Ordering::Release);
-        reached_ms
+        result
     }
 }

@@ -14,7 +14,7 @@ use snowflake_core::generator::{Generator, Limits, Refusal};
 use snowflake_core::identity::{Drawing, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::mark::{self, Database, Mark, Notice, Stored, Terms, Value, Written};
-use snowflake_core::numbers::Numbers;
+use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 
 /// What the protocol did. A mark is written twice, the local copy first, which counts as one
@@ -777,4 +777,68 @@ fn a_layout_without_numbers_leaves_a_reset_to_the_operator() {
     let fake = Fake::holding([NOW_MS + 3_600_000, 0], &layout, Some(&drawing));
     server.mark(&fake).reset(&drawing).unwrap();
     assert_eq!(fake.stored.get().marks_ms, [0; 2]);
+}
+
+/// Makes the server lease its numbers up to `until_ms`.
+fn lease(server: &mut Server, fake: &Fake, until_ms: i64) {
+    let span = Span { identity: *server.drawing.identity(), from_ms: NOW_MS, until_ms };
+    let marks = std::slice::from_ref(&fake.published);
+    server.numbers.enter(marks, &server.generator, &server.layout, &span);
+    server.drawing = server.numbers.read(&server.layout).unwrap();
+}
+
+#[test]
+fn a_mark_ends_with_the_lease() {
+    const UNTIL_MS: i64 = NOW_MS + 10_000;
+    let mut server = Server::new("snowflake", 5, false);
+    let fake = server.fresh();
+    lease(&mut server, &fake, UNTIL_MS);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    assert_eq!(fake.published_ms()[0], Some(fake.now_ms.get() + 1000));
+    // It moves as far as the lease goes, and is stored so.
+    fake.now_ms.set(UNTIL_MS - 800);
+    fake.did();
+    server.make_way(&fake, LaneName::Primary, UNTIL_MS - 799).unwrap();
+    assert_eq!(fake.did(), [Write(PRIMARY, UNTIL_MS), Flush]);
+    assert_eq!(fake.published_ms()[0], Some(UNTIL_MS));
+    // At its end nothing is written. A longer lease of the same number needs no load.
+    fake.now_ms.set(UNTIL_MS - 100);
+    server.make_way(&fake, LaneName::Primary, UNTIL_MS - 99).unwrap();
+    assert_eq!(fake.did(), []);
+    server.numbers.extend(UNTIL_MS + 60_000);
+    server.drawing = server.numbers.read(&server.layout).unwrap();
+    server.make_way(&fake, LaneName::Primary, UNTIL_MS - 99).unwrap();
+    assert_eq!(fake.did(), [Write(PRIMARY, UNTIL_MS + 901), Flush]);
+    assert_eq!(fake.published_ms()[0], Some(UNTIL_MS + 901));
+}
+
+#[test]
+fn a_mark_is_not_published_for_numbers_that_have_changed_meanwhile() {
+    let mut server = Server::new("snowflake", 5, false);
+    let fake = Rc::new(server.fresh());
+    lease(&mut server, &fake, NOW_MS + 60_000);
+    let (generator, layout) = (server.generator.clone(), server.layout);
+    // Once while it is loaded, and once while it is extended.
+    for ahead_ms in [1, 600] {
+        let end_ms = fake.now_ms.get() + ahead_ms;
+        let numbers = Rc::new(std::mem::replace(&mut server.numbers, Numbers::new()));
+        let mark = Mark { database: &*fake, generator: &generator, clocks: &server.clocks, numbers: &numbers };
+        let known = fake.marks();
+        *fake.at_flush.borrow_mut() = Some(Box::new({
+            let (numbers, fake, generator) = (numbers.clone(), Rc::downgrade(&fake), generator.clone());
+            move || {
+                let fake = fake.upgrade().unwrap();
+                numbers.leave(std::slice::from_ref(&fake.published), &generator, &layout);
+            }
+        }));
+        mark.make_way(&server.drawing, &server.terms, known, LaneName::Primary, end_ms).unwrap();
+        assert_eq!(fake.published_ms(), [None; 2]);
+        // The next one has other numbers, and what the old ones were to draw with is not written.
+        *fake.at_flush.borrow_mut() = None;
+        fake.did();
+        mark.make_way(&server.drawing, &server.terms, fake.marks(), LaneName::Primary, end_ms).unwrap();
+        assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));
+        lease(&mut server, &fake, NOW_MS + 60_000);
+        server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    }
 }

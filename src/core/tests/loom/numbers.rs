@@ -51,7 +51,7 @@ impl Server {
         let (generator, marks, numbers) = (Generator::new(), [PublishedMarks::new()], Numbers::new());
         assert!(marks[0].claim(UNCLAIMED, ONE));
         let old = Span { identity: identity(OLD), from_ms: 1, until_ms: OLD_UNTIL_MS };
-        numbers.change(&marks, &generator, &layout, Some(old));
+        numbers.enter(&marks, &generator, &layout, &old);
         let server = Self { layout, generator, marks, numbers, next, backup };
         let (known, drawing) = server.look().unwrap();
         for lane in LaneName::ALL {
@@ -66,9 +66,12 @@ impl Server {
         Some((known, self.numbers.read(&self.layout)?))
     }
 
-    /// Changes the numbers. Returns where the latest tick ends in which the old ones were drawn.
+    /// Changes the numbers. Returns where the latest tick ends in which the old ones can be drawn.
     fn change(&self, marks: &[PublishedMarks]) -> i64 {
-        self.numbers.change(marks, &self.generator, &self.layout, self.next).unwrap()
+        let Self { layout, generator, numbers, next, .. } = self;
+        let Some(next) = next else { return numbers.leave(marks, generator, layout).unwrap() };
+        numbers.enter(marks, generator, layout, next);
+        OLD_UNTIL_MS
     }
 
     /// Draws one id at an instant, if that is allowed.
@@ -97,12 +100,12 @@ impl Server {
         (parts.worker.unwrap(), parts.tick as i64)
     }
 
-    /// Whether an id may have been drawn: one with the old number not after the change, for which
-    /// these were drawn up to `reached_ms`; one with the new number only in its own span.
+    /// Whether an id may have been drawn: one with the old number up to `reached_ms`, and one with
+    /// the new number only in its own span.
     fn allows(&self, (worker, tick): Id, reached_ms: i64) -> bool {
         let is_old = worker == OLD || self.backup && worker == OLD + 2;
         match self.next {
-            _ if is_old => tick < reached_ms && tick < OLD_UNTIL_MS,
+            _ if is_old => tick < reached_ms.min(OLD_UNTIL_MS),
             Some(next) => (next.from_ms..next.until_ms).contains(&tick),
             None => false,
         }
@@ -172,7 +175,7 @@ fn change_in_all_schedules(
 }
 
 #[test]
-fn old_numbers_are_not_drawn_once_they_have_changed() {
+fn old_numbers_are_not_drawn_once_their_marks_are_retired() {
     // The session draws before the change, or not at all: nothing has loaded a mark since.
     change_in_all_schedules("numbers change", (9, 14), |server| server.draw_now(5), None).assert_all(&[0, 2]);
 }
