@@ -40,13 +40,14 @@
 //! text              text of any encoding
 //! local             statics that one process has for itself
 //!   |
-//! snowflake_core  * layouts, ids, the generator, the draw, the mark; knows no PostgreSQL
+//! snowflake_core  * layouts, ids, the generator, the draw, the mark, the lease; knows no PostgreSQL
 //! ```
 //!
 //! | question | file |
 //! |---|---|
 //! | Can two ids be equal? | `core/generator.rs` |
 //! | What happens in a crash? | `core/mark.rs`, and `mark.rs` for PostgreSQL's part |
+//! | Can two servers have the same numbers? | `core/lease.rs`; no server leases its numbers yet |
 //! | When does a draw wait, and for what? | `core/draw.rs`, and `waiting.rs` |
 //! | How many of a process's few places for callbacks are taken? | `catalog.rs`: none, or two |
 //! | Why does a condition on the time use the primary key? | `pushdown.rs` |

@@ -11,6 +11,8 @@
 //! | How is an id written as a short text? | [`encoding`] |
 //! | Which numbers does every id of a server carry? | [`identity`] |
 //! | How do they change while sessions draw? | [`numbers`] |
+//! | Can two servers have the same numbers? | [`lease`] |
+//! | What does a fleet's registry hold? | [`registry`] |
 //! | Can two ids be equal? When is a draw refused? | [`generator`] |
 //! | When does a draw wait, and for what? | [`mod@draw`] |
 //! | Which ids were drawn in a span of time? | [`bounds`] |
@@ -51,7 +53,9 @@ pub mod generator;
 pub mod id;
 pub mod identity;
 pub mod layout;
+pub mod lease;
 pub mod mark;
 pub mod numbers;
 pub mod published;
+pub mod registry;
 pub mod spelling;

@@ -1,0 +1,255 @@
+//! The registry of a fleet: its records, and the two calls through which a server uses it.
+//!
+//! A registry is a store that all servers of a fleet reach. It holds one record for the fleet
+//! ([`Fleet`]) and one for each number that was ever leased ([`Record`]); none is ever deleted. It
+//! must know nothing of the protocol (`lease.rs`): it reads, and it changes one record if nothing
+//! has changed since.
+//!
+//! A registry may forget: a standby that is promoted lacks the last changes, a backup lacks more.
+//! Its [`Incarnation`] shows most of this. A new **generation** of the fleet's record then makes
+//! sure that no lease of the forgotten ones is given to another server:
+//!
+//! - **freeze**: no number of an older generation is leased for ticks before it. The longest
+//!   forgotten lease has ended by then.
+//! - **horizon**: a record of an older generation that ends after it cannot have changed hands in
+//!   what was forgotten, so its holder may renew it.
+//!
+//! Instants are milliseconds since 1970.
+
+use std::collections::BTreeMap;
+
+/// Which life of which store a registry is. A registry that has forgotten something nearly always
+/// shows another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Incarnation {
+    /// Which store: PostgreSQL's system identifier, etcd's `cluster_id`.
+    pub store: u64,
+    /// PostgreSQL's timeline, which a promotion changes; 0 in etcd.
+    pub timeline: u64,
+    /// Counts that never fall unless something is forgotten: etcd's `raft_term`, and
+    /// `raftAppliedIndex` less the revision; 0 in PostgreSQL.
+    pub counts: [u64; 2],
+}
+
+/// What an incarnation says about what an earlier one has written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    /// It is all there.
+    Same,
+    /// A standby of the store was promoted. The last changes may be forgotten, unless the standby
+    /// is synchronous.
+    Failover,
+    /// Another store, or one that was restored.
+    Other,
+}
+
+impl Incarnation {
+    /// Compares with the incarnation that was seen before.
+    pub fn since(&self, seen: &Self) -> Since {
+        if self.store != seen.store || self.counts.iter().zip(&seen.counts).any(|(now, seen)| now < seen) {
+            Since::Other
+        } else if self.timeline != seen.timeline {
+            Since::Failover
+        } else {
+            Since::Same
+        }
+    }
+
+    /// Whether the counts have grown so much that the fleet's record should show it. Every change
+    /// of that record makes all servers read it again, so that not every step is noted.
+    fn has_grown(&self, seen: &Self) -> bool {
+        self.counts.iter().zip(&seen.counts).any(|(now, seen)| *now > 0 && *now >= seen.saturating_mul(2))
+    }
+}
+
+/// The fleet's record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fleet {
+    /// Which fleet. Each database notes it, and refuses another one.
+    pub uuid: u128,
+    /// The layout's fingerprint.
+    pub layout: i64,
+    /// Whether each server also has a backup number.
+    pub backup: bool,
+    /// The first and the last number that may be leased. Typed numbers lie outside.
+    pub range: (i64, i64),
+    /// Whether an operator vouches that a failover forgets nothing.
+    pub loses_nothing: bool,
+    /// Whether nothing may be leased, because the registry is being moved.
+    pub closed: bool,
+    /// The longest lease that any server has asked for, in milliseconds.
+    pub longest_ms: i64,
+    /// The greatest distance of two clocks that any server has allowed for, in milliseconds.
+    pub skew_ms: i64,
+    /// For how long after the registry's start no number is acquired, in milliseconds.
+    pub grace_ms: i64,
+    /// The incarnation under which this was written.
+    pub incarnation: Incarnation,
+    /// How often the registry may have forgotten something.
+    pub generation: u64,
+    /// Records of an older generation that end at or before this may have changed hands.
+    pub horizon_ms: i64,
+    /// Numbers of an older generation may be leased from here on.
+    pub freeze_ms: i64,
+    /// Another random number with each change of this record.
+    pub version: u64,
+}
+
+impl Fleet {
+    /// Returns the record of the generation that begins when a registry at `now_ms` is found to
+    /// have forgotten something.
+    ///
+    /// A forgotten lease ends at most `longest_ms + skew_ms` after the clock of the machine that
+    /// has forgotten it ([`cap_ms`](Self::cap_ms)). A forgotten taker of a record had a clock at
+    /// most `skew_ms` ahead of that clock. That machine's clock may have been ahead of this one's
+    /// by another `skew_ms`.
+    pub fn begin_generation(&self, incarnation: Incarnation, now_ms: i64, version: u64) -> Self {
+        let horizon_ms = now_ms.saturating_add(2 * self.skew_ms);
+        let freeze_ms = horizon_ms.saturating_add(self.longest_ms);
+        Self { incarnation, generation: self.generation + 1, horizon_ms, freeze_ms, version, ..*self }
+    }
+
+    /// Returns the latest instant at which a lease may end that is written when the registry's
+    /// clock shows `now_ms`. Without it, a server whose clock is far ahead would have a lease that
+    /// outlasts every freeze.
+    pub fn cap_ms(&self, now_ms: i64) -> i64 {
+        now_ms.saturating_add(self.longest_ms + self.skew_ms)
+    }
+
+    /// Returns the record with what the caller has found out, if it has to be written before
+    /// anything else: a new generation, the registry's incarnation, a longer lease.
+    pub fn amended(&self, reading: &Reading, longest_ms: i64, skew_ms: i64, version: u64) -> Option<Self> {
+        let Reading { incarnation, now_ms, .. } = *reading;
+        let (longest_ms, skew_ms) = (longest_ms.max(self.longest_ms), skew_ms.max(self.skew_ms));
+        // The registry may also have forgotten how long its leases were.
+        let new = Self { incarnation, longest_ms, skew_ms, version, ..*self };
+        match incarnation.since(&self.incarnation) {
+            Since::Other => Some(new.begin_generation(incarnation, now_ms, version)),
+            Since::Failover if !self.loses_nothing => Some(new.begin_generation(incarnation, now_ms, version)),
+            Since::Failover => Some(new),
+            Since::Same => {
+                let is_longer = (longest_ms, skew_ms) != (self.longest_ms, self.skew_ms);
+                (is_longer || incarnation.has_grown(&self.incarnation)).then_some(new)
+            }
+        }
+    }
+}
+
+/// A number's record: its last lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// The random name that its holder, a life of shared memory, has given to the lease.
+    pub holder: u128,
+    /// Another random number with each change of this record.
+    pub nonce: u64,
+    /// Greater than in the record that this one replaces, and than in all that its holder has
+    /// proposed before. So it tells which of two records of one lease is older.
+    pub count: u64,
+    /// A fingerprint of the server's host and port.
+    pub server: u64,
+    /// The start of the lease's first tick.
+    pub from_ms: i64,
+    /// The end of the lease's last tick.
+    pub until_ms: i64,
+    /// The fleet's generation when this was written.
+    pub generation: u64,
+    /// The registry's clock when this was written.
+    pub renewed_ms: i64,
+    /// How far the holder's clock was ahead of the registry's, in milliseconds.
+    pub offset_ms: i64,
+}
+
+/// Which numbers' records are read beside the fleet's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// One number's.
+    Number(i64),
+    /// All that exist.
+    All,
+}
+
+/// What a registry holds, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// The fleet's record.
+    pub fleet: Fleet,
+    /// The numbers' records that are wanted and exist.
+    pub records: BTreeMap<i64, Record>,
+    /// The registry's incarnation.
+    pub incarnation: Incarnation,
+    /// The registry's clock.
+    pub now_ms: i64,
+    /// For how long the registry has been up, in milliseconds, if it tells.
+    pub up_ms: Option<i64>,
+}
+
+/// One compare-and-swap. It changes nothing unless the fleet's record has this version, the
+/// registry this incarnation, and the number's record this nonce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swap {
+    /// The version of the fleet's record.
+    pub fleet: u64,
+    /// The registry's incarnation. A store that cannot compare it with the rest in one step does
+    /// not have to.
+    pub incarnation: Incarnation,
+    /// What is written.
+    pub change: Change,
+}
+
+/// What a [`Swap`] writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Replaces the fleet's record.
+    Fleet(Fleet),
+    /// Replaces a number's record that has this nonce, or makes it if it is not to exist yet.
+    Number {
+        /// The number.
+        worker: i64,
+        /// The nonce of the record that is replaced.
+        was: Option<u64>,
+        /// The new record.
+        record: Record,
+    },
+}
+
+/// A registry's answer to a [`Swap`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It is written, and durable. The registry's incarnation was this one afterwards.
+    Done(Incarnation),
+    /// Something was not as compared, so nothing is written.
+    Refused,
+}
+
+/// A registry. An error means only that there is no answer: what was sent may have been done, may
+/// be done later, or never.
+pub trait Registry {
+    /// What can go wrong.
+    type Error;
+
+    /// Reads the fleet's record, and those of numbers. What is read need not be durable yet.
+    fn read(&self, wanted: Wanted) -> Result<Reading, Self::Error>;
+
+    /// Compares and swaps, in one step.
+    fn swap(&self, swap: &Swap) -> Result<Answer, Self::Error>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_incarnation_shows_what_was_forgotten() {
+        let postgres = Incarnation { store: 7, timeline: 3, counts: [0; 2] };
+        assert_eq!(postgres.since(&postgres), Since::Same);
+        assert_eq!(Incarnation { timeline: 4, ..postgres }.since(&postgres), Since::Failover);
+        // A restore to a point in time may choose a timeline that is less.
+        assert_eq!(Incarnation { timeline: 2, ..postgres }.since(&postgres), Since::Failover);
+        assert_eq!(Incarnation { store: 8, ..postgres }.since(&postgres), Since::Other);
+        let etcd = Incarnation { store: 7, timeline: 0, counts: [4, 3] };
+        // An election forgets nothing.
+        assert_eq!(Incarnation { counts: [5, 3], ..etcd }.since(&etcd), Since::Same);
+        // A snapshot that was restored keeps the cluster and the term.
+        assert_eq!(Incarnation { counts: [4, 0], ..etcd }.since(&etcd), Since::Other);
+    }
+}

@@ -1,0 +1,442 @@
+//! The lease's protocol, step by step: one server after the other, over a registry that does what
+//! it is told. `simulation.rs` tests what servers, registry and network do to each other.
+//!
+//! Each test of liveness says how many calls of the registry are needed, and how long to wait.
+
+// loom's atomics panic outside a loom model.
+#![cfg(not(loom))]
+
+#[allow(dead_code, reason = "the simulation uses the rest")]
+#[path = "simulation/registry.rs"]
+mod registry;
+
+use std::cell::{Cell, RefCell};
+
+use registry::{Kind, Store};
+use snowflake_core::clock::Clock;
+use snowflake_core::generator::{Generator, Limits};
+use snowflake_core::identity::LaneName;
+use snowflake_core::layout::Layout;
+use snowflake_core::lease::{self, FIRST_LEASE_MS, Failure, Holder, Notice, Terms, Words};
+use snowflake_core::numbers::Numbers;
+use snowflake_core::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Registry, Swap, Wanted};
+
+const START_MS: i64 = 1_800_000_000_000;
+const LEASE_MS: i64 = 600_000;
+const SKEW_MS: i64 = 60_000;
+const TERMS: Terms = Terms { lease_ms: LEASE_MS, skew_ms: SKEW_MS, max_borrow_ms: 0 };
+
+/// A fleet, its registry, and the time.
+struct World {
+    layout: Layout,
+    store: RefCell<Store>,
+    time_ms: Cell<i64>,
+    nonces: Cell<u64>,
+}
+
+impl World {
+    fn new(numbers: i64) -> Self {
+        let layout = Layout::parse("js53").unwrap();
+        let incarnation = Incarnation { store: 1, timeline: 1, counts: [0; 2] };
+        let fleet = Fleet {
+            uuid: 1,
+            layout: layout.fingerprint(),
+            backup: false,
+            range: (0, numbers - 1),
+            loses_nothing: false,
+            closed: false,
+            longest_ms: LEASE_MS,
+            skew_ms: SKEW_MS,
+            grace_ms: 0,
+            incarnation,
+            generation: 1,
+            horizon_ms: i64::MIN,
+            freeze_ms: i64::MIN,
+            version: 1,
+        };
+        let store = RefCell::new(Store::new(Kind::Postgres, fleet, 0, START_MS));
+        Self { layout, store, time_ms: Cell::new(START_MS), nonces: Cell::new(100) }
+    }
+
+    fn server(&self, name: u64) -> Server<'_> {
+        let marks = [PublishedMarks::new()];
+        assert!(marks[0].claim(UNCLAIMED, 1));
+        Server {
+            world: self,
+            holder: Cell::new(Holder::new(name)),
+            generator: Generator::new(),
+            numbers: Numbers::new(),
+            marks,
+            offset_ms: Cell::new(0),
+            is_cut_off: Cell::new(false),
+            loses_answers: Cell::new(0),
+            calls: Cell::new(0),
+            notices: RefCell::default(),
+        }
+    }
+
+    fn pass(&self, ms: i64) {
+        self.time_ms.set(self.time_ms.get() + ms);
+    }
+
+    /// Makes the registry what it was after its first `changes`, on another machine.
+    fn fail_over(&self, changes: usize) {
+        let mut next = self.store.borrow().prefix(changes);
+        next.incarnation.timeline += 1;
+        *self.store.borrow_mut() = next;
+    }
+
+    /// Makes the registry what it was after its first `changes`, without a word.
+    fn restore(&self, changes: usize) {
+        let next = self.store.borrow().prefix(changes);
+        *self.store.borrow_mut() = next;
+    }
+
+    fn changes(&self) -> usize {
+        self.store.borrow().changes()
+    }
+}
+
+/// A server, with its connection.
+struct Server<'a> {
+    world: &'a World,
+    holder: Cell<Holder>,
+    generator: Generator,
+    numbers: Numbers,
+    marks: [PublishedMarks; 1],
+    offset_ms: Cell<i64>,
+    is_cut_off: Cell<bool>,
+    /// How many of the next answers are lost.
+    loses_answers: Cell<u32>,
+    calls: Cell<u32>,
+    notices: RefCell<Vec<Notice>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct NoAnswer;
+
+impl Clock for Server<'_> {
+    fn now_ms(&self) -> i64 {
+        self.world.time_ms.get() + self.offset_ms.get()
+    }
+}
+
+impl lease::Server for Server<'_> {
+    fn layout(&self) -> &Layout {
+        &self.world.layout
+    }
+
+    fn datacenter(&self) -> Option<i64> {
+        None
+    }
+
+    fn has_backup(&self) -> bool {
+        false
+    }
+
+    fn words(&self) -> Words<'_> {
+        Words { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
+    }
+
+    fn nonce(&self) -> u64 {
+        self.world.nonces.set(self.world.nonces.get() + 1);
+        self.world.nonces.get()
+    }
+
+    fn report(&self, notice: Notice) {
+        self.notices.borrow_mut().push(notice);
+    }
+}
+
+impl Registry for Server<'_> {
+    type Error = NoAnswer;
+
+    fn read(&self, _: Wanted) -> Result<Reading, NoAnswer> {
+        self.calls.set(self.calls.get() + 1);
+        if self.is_cut_off.get() {
+            return Err(NoAnswer);
+        }
+        let store = self.world.store.borrow();
+        let now_ms = self.world.time_ms.get() + store.offset_ms;
+        let up_ms = Some(self.world.time_ms.get() - store.started_ms);
+        let (fleet, records, incarnation) = (store.fleet, store.records.clone(), store.incarnation);
+        Ok(Reading { fleet, records, incarnation, now_ms, up_ms })
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<Answer, NoAnswer> {
+        self.calls.set(self.calls.get() + 1);
+        let mut store = self.world.store.borrow_mut();
+        let answer = if store.compares(swap, false) { store.write(swap.change) } else { Answer::Refused };
+        match self.loses_answers.get() {
+            0 => Ok(answer),
+            left => {
+                self.loses_answers.set(left - 1);
+                Err(NoAnswer)
+            }
+        }
+    }
+}
+
+impl Server<'_> {
+    fn keep(&self) -> Result<(), Failure<NoAnswer>> {
+        let mut holder = self.holder.get();
+        self.calls.set(0);
+        let kept = holder.keep(self, self, &TERMS);
+        self.holder.set(holder);
+        kept
+    }
+
+    fn give_back(&self) {
+        let mut holder = self.holder.get();
+        holder.give_back(self, self).unwrap();
+        self.holder.set(holder);
+    }
+
+    /// Returns the number, and the lease's two ends.
+    fn held(&self) -> Option<(i64, i64, i64)> {
+        self.holder.get().held().map(|lease| (lease.worker, lease.from_ms, lease.until_ms))
+    }
+
+    /// Draws an id in its second, if a mark beyond the lease's end would permit it.
+    fn draws(&self) -> bool {
+        let Some(drawing) = self.numbers.read(&self.world.layout) else { return false };
+        let marks = self.marks[0].of(1).unwrap();
+        let found = marks.find(LaneName::Primary);
+        assert!(marks.publish(found, drawing.until_ms()));
+        let limits = Limits { max_borrow_ms: 0, marks_ms: marks.whole() };
+        self.generator.draw(&drawing, self, &limits, 1).is_ok()
+    }
+
+    fn reported(&self, what: impl Fn(&Notice) -> bool) -> bool {
+        self.notices.borrow().iter().any(what)
+    }
+}
+
+#[test]
+fn a_start_and_a_renewal_take_two_calls() {
+    let world = World::new(2);
+    let [one, other] = [1, 2].map(|name| world.server(name));
+    for server in [&one, &other] {
+        assert_eq!(server.keep(), Ok(()));
+        assert_eq!(server.calls.get(), 2);
+        assert!(server.draws());
+    }
+    assert_ne!(one.held().unwrap().0, other.held().unwrap().0);
+    let (worker, from_ms, until_ms) = one.held().unwrap();
+    assert_eq!((from_ms, until_ms), (START_MS, START_MS + FIRST_LEASE_MS));
+    for times in 1..=6 {
+        world.pass(10_000);
+        assert_eq!((one.keep(), one.calls.get()), (Ok(()), 2));
+        let length_ms = LEASE_MS.min(FIRST_LEASE_MS << times);
+        assert_eq!(one.held(), Some((worker, from_ms, START_MS + times * 10_000 + length_ms)));
+    }
+}
+
+#[test]
+fn nothing_is_drawn_beyond_the_lease_and_nothing_lost_when_the_registry_comes_back() {
+    let world = World::new(2);
+    let server = world.server(1);
+    server.keep().unwrap();
+    server.is_cut_off.set(true);
+    world.pass(FIRST_LEASE_MS - 1000);
+    assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
+    assert!(server.draws());
+    world.pass(1000);
+    assert!(!server.draws(), "the lease is over");
+    server.is_cut_off.set(false);
+    // The number is still its own, because no other server has taken it.
+    let before = server.held().unwrap();
+    assert_eq!((server.keep(), server.calls.get()), (Ok(()), 2));
+    assert_eq!(server.held().map(|(worker, from_ms, _)| (worker, from_ms)), Some((before.0, before.1)));
+}
+
+#[test]
+fn when_all_numbers_are_leased_the_error_says_which_one_is_free_first_and_when() {
+    let world = World::new(2);
+    let [one, other, third] = [1, 2, 3].map(|name| world.server(name));
+    one.keep().unwrap();
+    world.pass(1000);
+    other.keep().unwrap();
+    let (first, _, at_ms) = one.held().unwrap();
+    assert_eq!(third.keep(), Err(Failure::NoneFree { numbers: 2, first, at_ms }));
+    world.pass(FIRST_LEASE_MS - 1000);
+    assert_eq!((third.keep(), third.held().map(|held| held.0)), (Ok(()), Some(first)));
+    // The one that was away finds that its number is gone, and takes another one when there is one.
+    assert!(matches!(one.keep(), Err(Failure::NoneFree { .. })));
+    assert!(one.reported(|notice| matches!(notice, Notice::Lost(_))));
+    assert!(!one.draws());
+}
+
+#[test]
+fn a_lost_answer_is_no_copy_and_costs_two_calls_more() {
+    let world = World::new(2);
+    let server = world.server(1);
+    server.loses_answers.set(1);
+    assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
+    assert!(server.held().is_none() && !server.draws(), "a lease that may not be durable is drawn with");
+    assert_eq!((server.keep(), server.calls.get()), (Ok(()), 2));
+    assert!(server.draws());
+    for _ in 0..5 {
+        world.pass(3000);
+        server.loses_answers.set(1);
+        let before = server.held();
+        assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
+        assert_eq!(server.held(), before);
+        assert_eq!((server.keep(), server.calls.get()), (Ok(()), 2));
+        assert_ne!(server.held(), before);
+    }
+    assert!(!server.reported(|notice| matches!(notice, Notice::Copied(_))));
+}
+
+#[test]
+fn one_of_two_copies_of_a_memory_stops_at_its_next_renewal() {
+    let world = World::new(3);
+    let [original, copy] = [1, 1].map(|name| world.server(name));
+    original.keep().unwrap();
+    copy.holder.set(original.holder.get());
+    world.pass(3000);
+    copy.keep().unwrap();
+    original.keep().unwrap();
+    assert!(original.reported(|notice| matches!(notice, Notice::Copied(_))));
+    assert_ne!(original.held().unwrap().0, copy.held().unwrap().0);
+}
+
+#[test]
+fn what_is_given_back_is_leased_again_at_once() {
+    let world = World::new(2);
+    let server = world.server(7);
+    server.keep().unwrap();
+    assert!(server.draws());
+    let (worker, from_ms, _) = server.held().unwrap();
+    server.give_back();
+    assert!(!server.draws());
+    // The second in which it has drawn is not given back.
+    let until_ms = world.store.borrow().records[&worker].until_ms;
+    assert_eq!(until_ms, from_ms + 1000);
+    let again = world.server(7);
+    world.pass(1000);
+    again.keep().unwrap();
+    assert_eq!(again.held().map(|held| (held.0, held.1)), Some((worker, until_ms)));
+}
+
+#[test]
+fn a_crash_loop_on_32_numbers_goes_on() {
+    // A server that crashes each second leaves a number locked each time, for half a minute.
+    let world = World::new(32);
+    for _ in 0..600 {
+        let life = world.server(1);
+        assert_eq!((life.keep(), life.calls.get()), (Ok(()), 2));
+        assert!(life.draws());
+        world.pass(1000);
+    }
+    // One that crashes twice a second waits, and no longer than for a first lease.
+    for _ in 0..200 {
+        let life = world.server(1);
+        let begin_ms = world.time_ms.get();
+        while life.keep().is_err() {
+            world.pass(1000);
+        }
+        assert!(world.time_ms.get() - begin_ms <= FIRST_LEASE_MS);
+        world.pass(500);
+    }
+}
+
+#[test]
+fn after_the_registry_forgot_holders_go_on_and_new_ones_wait_out_the_freeze() {
+    let world = World::new(4);
+    let [holder, newcomer] = [1, 2].map(|name| world.server(name));
+    for _ in 0..6 {
+        holder.keep().unwrap();
+        world.pass(10_000);
+    }
+    let (worker, from_ms, until_ms) = holder.held().unwrap();
+    // The last renewal is forgotten.
+    world.fail_over(world.changes() - 1);
+    let begin_ms = world.time_ms.get();
+    let freeze_ms = begin_ms + LEASE_MS + 2 * SKEW_MS;
+    assert_eq!(newcomer.keep(), Err(Failure::Frozen { until_ms: freeze_ms }));
+    // What is known ends beyond the horizon, so it is renewed: it reads, and swaps.
+    assert_eq!((holder.keep(), holder.calls.get()), (Ok(()), 2));
+    let (same, _, later_ms) = holder.held().unwrap();
+    assert!(same == worker && later_ms >= until_ms && later_ms > from_ms);
+    // Every second, both try, and the holder draws.
+    while newcomer.keep().is_err() {
+        assert!(world.time_ms.get() < freeze_ms);
+        world.pass(1000);
+        holder.keep().unwrap();
+        assert!(holder.draws());
+    }
+    world.pass((freeze_ms - world.time_ms.get()).max(0));
+    newcomer.keep().unwrap();
+    let (_, from_ms, _) = newcomer.held().unwrap();
+    assert!(from_ms == freeze_ms && newcomer.draws());
+}
+
+#[test]
+fn a_registry_that_was_restored_without_a_word_is_found_out_at_the_next_renewal() {
+    let world = World::new(4);
+    let [holder, newcomer] = [1, 2].map(|name| world.server(name));
+    for _ in 0..6 {
+        holder.keep().unwrap();
+        world.pass(10_000);
+    }
+    // Only its first renewal is left, which ended long ago. So it draws on, up to what it knows.
+    world.restore(2);
+    assert!(matches!(holder.keep(), Err(Failure::Frozen { .. })));
+    assert!(holder.reported(|notice| matches!(notice, Notice::Older(_))));
+    assert!(holder.reported(|notice| matches!(notice, Notice::Forgot(_))));
+    assert!(matches!(newcomer.keep(), Err(Failure::Frozen { .. })));
+    assert!(holder.draws());
+}
+
+#[test]
+fn a_freeze_allows_for_a_registry_that_was_ahead_and_a_server_ahead_of_that() {
+    // A directed history: only one in thousands of random ones needs the second skew.
+    let world = World::new(1);
+    let [ahead, next] = [1, 2].map(|name| world.server(name));
+    ahead.offset_ms.set(2 * SKEW_MS);
+    world.store.borrow_mut().offset_ms = SKEW_MS;
+    for _ in 0..6 {
+        ahead.keep().unwrap();
+    }
+    let (_, _, until_ms) = ahead.held().unwrap();
+    assert_eq!(until_ms, world.time_ms.get() + LEASE_MS + 2 * SKEW_MS);
+    // Another machine takes over, whose clock is right. It lacks the lease.
+    world.fail_over(1);
+    world.store.borrow_mut().offset_ms = 0;
+    assert_eq!(next.keep(), Err(Failure::Frozen { until_ms }));
+}
+
+#[test]
+fn a_server_whose_clock_is_off_renews_and_does_not_acquire() {
+    let world = World::new(4);
+    let [server, other] = [1, 2].map(|name| world.server(name));
+    server.keep().unwrap();
+    for off in [&server, &other] {
+        off.offset_ms.set(-SKEW_MS - 1);
+    }
+    assert_eq!(server.keep(), Ok(()));
+    assert!(server.reported(|notice| *notice == Notice::ClockOff { offset_ms: -SKEW_MS - 1 }));
+    let (now_ms, registry_ms) = (START_MS - SKEW_MS - 1, START_MS);
+    assert_eq!(other.keep(), Err(Failure::ClockOff { now_ms, registry_ms, skew_ms: SKEW_MS }));
+    // A renewal with a clock that was set back ends no earlier.
+    assert!(server.held().unwrap().2 >= START_MS + FIRST_LEASE_MS);
+}
+
+#[test]
+fn a_fleet_of_another_layout_a_closed_one_and_a_wrong_range_are_refused() {
+    let change = |change: fn(&mut Fleet)| {
+        let world = World::new(4);
+        let mut fleet = world.store.borrow().fleet;
+        change(&mut fleet);
+        world.store.borrow_mut().write(Change::Fleet(fleet));
+        world.server(1).keep()
+    };
+    assert_eq!(change(|fleet| fleet.layout = 5), Err(Failure::OtherLayout { layout: 5, backup: false }));
+    assert!(matches!(change(|fleet| fleet.backup = true), Err(Failure::OtherLayout { backup: true, .. })));
+    assert_eq!(change(|fleet| fleet.closed = true), Err(Failure::Closed));
+    let outside = Failure::OutsideLayout { range: (0, 32), numbers: 32 };
+    assert_eq!(change(|fleet| fleet.range.1 = 32), Err(outside));
+    assert_eq!(change(|fleet| fleet.grace_ms = 5000), Err(Failure::Grace { left_ms: 5000 }));
+}
