@@ -18,7 +18,7 @@ use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 use super::{ONE, layout, schedules};
 
 /// How often a schedule interrupts the running thread. With one more, the models here take minutes
-/// instead of seconds, and find nothing else.
+/// instead of seconds; such a run was not brought to its end.
 const PREEMPTIONS: Option<usize> = Some(2);
 
 /// The worker numbers before the change and after it.

@@ -2,12 +2,14 @@
 //! memory of one run of it. Which events it meets: `world.rs`.
 
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use snowflake_core::clock::ClockReference;
 use snowflake_core::generator::Generator;
 use snowflake_core::identity::Drawing;
 use snowflake_core::layout::{Field, Layout};
+use snowflake_core::lease::Holder;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::PublishedMarks;
 
@@ -34,9 +36,14 @@ impl Config {
         Drawing::new(self.layout, worker, given(Field::Datacenter, DATACENTER), self.backup).unwrap()
     }
 
+    /// Returns half of the layout's worker numbers.
+    pub fn half(&self) -> i64 {
+        self.layout.max_of(Field::Worker).map_or(0, |max| (max as i64 + 1) / 2)
+    }
+
     /// Returns the worker numbers that the server's ids carry, computed without the library.
     pub fn workers(&self) -> Vec<i64> {
-        let half = self.layout.max_of(Field::Worker).map_or(0, |max| (max as i64 + 1) / 2);
+        let half = self.half();
         if self.backup { vec![self.worker, self.worker + half] } else { vec![self.worker] }
     }
 }
@@ -47,6 +54,22 @@ pub struct Shared {
     pub generator: Generator,
     pub clocks: ClockReference,
     pub numbers: Numbers,
+    /// Whether its numbers are leased, and not typed.
+    pub leases: bool,
+    pub holder: RefCell<Holder>,
+    /// How often its numbers have changed. The marks are then loaded anew.
+    pub entered: Cell<u32>,
+    /// Which memory this is; two copies of one memory differ.
+    pub memory: u64,
+    /// Whether this memory was copied, or is a copy, and how often the registry has answered since.
+    pub was_copied: Cell<bool>,
+    pub answers_since_copy: Cell<u32>,
+    /// Under which names it has held leases.
+    pub holders: RefCell<BTreeSet<u128>>,
+    /// For each worker number, where the latest tick ends in which this memory has drawn.
+    pub reached_ms: RefCell<BTreeMap<i64, i64>>,
+    /// The end of the lease that both copies held.
+    pub copied_until_ms: Cell<i64>,
     pub marks: [PublishedMarks; MOST_DATABASES],
     /// For each database, the session that holds the lock on its mark, known by when it began.
     pub locks: [Cell<Option<u64>>; MOST_DATABASES],
@@ -61,8 +84,17 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(generator: Generator) -> Self {
+    pub fn new(generator: Generator, leases: bool, holder: Holder, memory: u64) -> Self {
         Self {
+            leases,
+            holder: RefCell::new(holder),
+            entered: Cell::new(0),
+            memory,
+            was_copied: Cell::new(false),
+            answers_since_copy: Cell::new(0),
+            holders: RefCell::default(),
+            reached_ms: RefCell::default(),
+            copied_until_ms: Cell::new(i64::MIN),
             generator,
             clocks: ClockReference::new(),
             numbers: Numbers::new(),
@@ -83,6 +115,10 @@ pub struct Server {
     /// The server that a standby gets its log from, until it is promoted.
     pub standby_of: RefCell<Option<Rc<Server>>>,
     pub config: Cell<Config>,
+    /// Whether its number is leased from the next start on.
+    pub leases: Cell<bool>,
+    /// A fingerprint of its host and port. A copy may have the same.
+    pub name: u64,
     pub log: RefCell<Log>,
     /// For each database, the ids that clients have seen and that must not come again: those drawn
     /// in this data directory, and those that the mark had covered when the directory was copied.

@@ -35,6 +35,8 @@ pub enum Failure {
     Rollback,
     /// The clock is outside the layout's time.
     OutsideLayout,
+    /// The server has no number, or its lease is over.
+    NoLease,
 }
 
 impl From<mark::Refusal> for Failure {
@@ -52,8 +54,9 @@ pub struct Session<'a> {
     pub server: Rc<Server>,
     pub shared: Rc<Shared>,
     pub database: usize,
-    /// When it began, in events.
+    /// When it began, in events, and in changes of its server's numbers.
     pub began: u64,
+    entered: u32,
     pub config: Config,
     /// The session's own generator, for the lie that each backend has one.
     own_generator: Option<Generator>,
@@ -86,6 +89,7 @@ impl<'a> Session<'a> {
             shared: server.shared(),
             database,
             began: world.event(),
+            entered: server.shared().entered.get(),
             config,
             own_generator: world.lies(Lie::OwnGenerator).then(Generator::new),
             unclaimed: PublishedMarks::new(),
@@ -186,7 +190,8 @@ impl<'a> Session<'a> {
         if self.world.lies(Lie::NoRecheck) {
             return Ok(());
         }
-        self.mark().recheck(self.layout(), Some(self.config.drawing().identity()), written)
+        let drawing = draw::Session::drawing(self).ok();
+        self.mark().recheck(self.layout(), drawing.as_ref().map(Drawing::identity), written)
     }
 
     /// Whether marks of the database are loaded, for each lane.
@@ -264,11 +269,16 @@ impl draw::Session for Session<'_> {
     }
 
     fn drawing(&self) -> Result<Drawing, Failure> {
-        Ok(self.config.drawing())
+        if !self.shared.leases {
+            return Ok(self.config.drawing());
+        }
+        self.shared.numbers.read(self.layout()).ok_or(Failure::NoLease)
     }
 
-    fn lease(&self, _: &Drawing) -> Result<(), Failure> {
-        unreachable!("the numbers are typed")
+    fn lease(&self, drawing: &Drawing) -> Result<(), Failure> {
+        assert!(drawing.is_leased(), "typed numbers have no end");
+        self.meanwhile()?;
+        Err(Failure::NoLease)
     }
 
     fn terms(&self) -> Terms {
@@ -421,9 +431,9 @@ impl Database for &Session<'_> {
         self.waited_ms.set(self.waited_ms.get() + wait_ms);
         self.world.tell(|| format!("  waits {wait_ms} ms for the mark"));
         let bound_ms = MARK_AHEAD_MS + self.layout().unit().ms();
-        // After an advance it may have to wait once more, for the mark that this server itself has
-        // moved.
-        let is_first = self.shared.advanced.get() < self.began;
+        // After an advance, or with other numbers, it may have to wait once more, for the mark that
+        // this server itself has moved.
+        let is_first = self.shared.advanced.get() < self.began && self.shared.entered.get() == self.entered;
         if self.world.right_clock && is_first && self.waited_ms.get() > bound_ms {
             let waited_ms = self.waited_ms.get();
             self.world.broken(Guarantee::Bounded, || {

@@ -7,9 +7,11 @@ use std::rc::Rc;
 use snowflake_core::generator::{Generator, Run};
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::{Field, Layout};
+use snowflake_core::lease::Holder;
 use snowflake_core::mark;
 use snowflake_core::published::{MARK_AHEAD_MS, Marks, UNCLAIMED};
 
+use crate::fleet::{Beyond, Registered};
 use crate::log::{Contents, Id, Log, Record};
 use crate::random::Random;
 use crate::server::{Config, DATACENTER, MOST_DATABASES, Server, Shared};
@@ -46,6 +48,16 @@ pub enum Guarantee {
     /// With a right clock, no session is refused or waits longer than the mark runs ahead, and the
     /// mark does not run away.
     Bounded,
+    /// No two servers of a fleet draw the same id, nor does one draw it twice.
+    G3,
+    /// No two holders know of leases of one number that overlap.
+    R1,
+    /// An id's tick lies wholly within the lease that its server holds.
+    R2,
+    /// A memory that has no copy is never taken for one of two.
+    Alone,
+    /// With right clocks and a registry that answers, every server has a number after a freeze.
+    Live,
 }
 
 /// What a simulation does wrong on purpose, to show that the checks notice it.
@@ -84,6 +96,37 @@ pub enum Lie {
     TooFarAhead,
     /// Each advance is forced.
     AlwaysForced,
+    /// The registry compares, and writes later.
+    NotAtomic,
+    /// A swap compares the number's record alone.
+    NumberAlone,
+    /// The registry's clock says that a number is free, and the lease begins at the server's clock.
+    FromClock,
+    /// Published marks do not end with the lease.
+    NotFolded,
+    /// A lease may end at any distance from the registry's clock.
+    NoCap,
+    /// Records of an older generation are renewed, wherever they end.
+    NoHorizon,
+    /// A freeze lasts as long as a lease, and no skew longer.
+    FreezeOfLength,
+    /// Freeze and horizon allow for one skew, although the registry's clock may change with its
+    /// machine.
+    OneSkew,
+    /// A lost answer is taken for a no.
+    LostIsNo,
+    /// A lost answer is taken for a yes.
+    LostIsYes,
+    /// What can be read, but is not durable, is taken for an answer.
+    ReadIsYes,
+    /// Numbers change, and published marks stay.
+    TornNumbers,
+    /// What is given back ends with the primary lane's tick.
+    OneLane,
+    /// The holder survives a crash, and its lanes follow the clock.
+    SameHolder,
+    /// A registry that is made anew freezes nothing.
+    AnewUnfrozen,
 }
 
 /// Several servers, and everything about them that is random.
@@ -98,6 +141,10 @@ pub struct World {
     pub broken: RefCell<Vec<(Guarantee, String)>>,
     /// How often each event happened.
     pub counts: RefCell<BTreeMap<&'static str, u64>>,
+    /// The fleet, where the servers may lease their numbers.
+    pub fleet: Option<Registered>,
+    /// Whether the registry answers everything.
+    pub settles: Cell<bool>,
     tells: bool,
     /// The servers' layout, and the one that they get by mistake.
     layouts: [Layout; 2],
@@ -125,17 +172,45 @@ const LAYOUTS: [&str; 7] = [
     "time:33 worker:5 sequence:2 unit:1s epoch:1970-01-01T00:00:00Z",
 ];
 
+/// Layouts of fleets that lease their numbers.
+const LEASED_LAYOUTS: [&str; 5] = [
+    "js53",
+    "time:41 worker:5 sequence:1 unit:1ms epoch:2025-01-01T00:00:00Z",
+    "time:39 sequence:2 worker:5 unit:10ms epoch:2025-01-01T00:00:00Z",
+    "time:36 datacenter:2 worker:5 sequence:4 unit:100ms epoch:2025-01-01T00:00:00Z",
+    "time:33 worker:5 sequence:2 unit:1s epoch:1970-01-01T00:00:00Z",
+];
+
+/// What a history is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Story {
+    /// Servers whose numbers are typed.
+    Typed,
+    /// A fleet that leases its numbers, perhaps from a registry that does what no promise covers.
+    Fleet(Option<Beyond>),
+}
+
 const DAY_MS: i64 = 86_400_000;
 
 impl World {
     /// Returns the world of a seed. With `tells`, it reports what happens.
-    pub fn new(seed: u64, lie: Option<Lie>, tells: bool) -> Self {
+    pub fn new(seed: u64, story: Story, lie: Option<Lie>, tells: bool) -> Self {
         let random = Random::new(seed);
-        let layouts = [(); 2].map(|()| Layout::parse(random.pick(&LAYOUTS)).unwrap());
+        let mut layouts = [(); 2].map(|()| Layout::parse(random.pick(&LAYOUTS)).unwrap());
+        let right_clock = random.one_in(4);
+        let mut max_borrow_ms = random.pick(&[0, 5, 100, 2500]);
+        let mut fleet = None;
+        if let Story::Fleet(beyond) = story {
+            layouts = [Layout::parse(random.pick(&LEASED_LAYOUTS)).unwrap(); 2];
+            max_borrow_ms = random.pick(&[0, 5, 100, 2500, 3_600_000]);
+            fleet = Some(Registered::new(&random, layouts[0], right_clock, max_borrow_ms, beyond));
+        }
         Self {
             lie,
-            right_clock: random.one_in(4),
-            max_borrow_ms: random.pick(&[0, 5, 100, 2500]),
+            right_clock,
+            max_borrow_ms,
+            fleet,
+            settles: Cell::new(false),
             max_clock_jump_ms: random.pick(&[0, DAY_MS, DAY_MS, 60_000]),
             broken: RefCell::default(),
             counts: RefCell::default(),
@@ -163,10 +238,20 @@ impl World {
         log.insert(Record::NewDatabase(None));
         let config = self.any_config(Config { layout: self.layouts[0], worker: 1, backup: false });
         self.add_server(log, config, 0, vec![Vec::new(); 2], None);
+        if self.fleet.is_some() {
+            let first = self.servers.borrow()[0].clone();
+            self.copy(&first);
+            self.copy(&first);
+        }
         for _ in 0..self.random.of(20..=70) {
             self.pass(self.random.weighed(&[(4, 0), (4, 1), (2, 7), (2, 120), (2, 450), (1, 1300), (1, 4000)]));
+            if let Some(length_ms) = self.fleet.as_ref().map(Registered::length_ms).filter(|_| self.random.one_in(4)) {
+                self.pass(self.random.pick(&[length_ms / 10, length_ms / 4, length_ms, length_ms * 2]));
+            }
             self.step();
+            self.hunt();
         }
+        self.settle();
     }
 
     /// Reports what happens, in a replay.
@@ -187,7 +272,7 @@ impl World {
         self.broken.borrow_mut().push((guarantee, what));
     }
 
-    fn count(&self, what: &'static str) {
+    pub fn count(&self, what: &'static str) {
         *self.counts.borrow_mut().entry(what).or_default() += 1;
     }
 
@@ -207,21 +292,26 @@ impl World {
 
     /// Lets other sessions of a server run, sometimes.
     pub fn meanwhile(&self, server: &Rc<Server>) {
-        if self.depth.get() >= 2 || !self.random.one_in(12) || !self.has(server) {
+        if self.settles.get() || self.depth.get() >= 2 || !self.random.one_in(12) || !self.has(server) {
             return;
         }
         self.depth.set(self.depth.get() + 1);
         let crash = if self.restoring.get().is_some() { 0 } else { 2 };
         type Action = fn(&World, &Rc<Server>);
-        let actions: [(usize, Action); 8] = [
-            (10, Self::draw),
-            (4, Self::commit),
-            (2, Self::flush_some),
+        let (fleet, writes) = (usize::from(self.fleet.is_some()), usize::from(!server.is_standby()));
+        let actions: [(usize, Action); 12] = [
+            (fleet, Self::give_back),
+            (4 * fleet, Self::keep),
+            (8 * fleet, Self::another_acts),
+            (2 * fleet, Self::shake),
+            (10 * writes, Self::draw),
+            (4 * writes, Self::commit),
+            (2 * writes, Self::flush_some),
             (3, |world, _| world.pass(world.random.of(0..=600))),
             (1, Self::set_clock),
-            (1, Self::advance),
-            (crash, Self::crash),
-            (crash / 2, Self::fail_over),
+            (writes, Self::advance),
+            (crash * writes, Self::crash),
+            (crash / 2 * writes, Self::fail_over),
         ];
         self.random.weighed(&actions)(self, server);
         self.depth.set(self.depth.get() - 1);
@@ -233,6 +323,10 @@ impl World {
             servers[self.random.below(servers.len())].clone()
         };
         type Action = fn(&World, &Rc<Server>);
+        let fleet = usize::from(self.fleet.is_some());
+        if fleet == 1 && self.random.one_in(2) {
+            return self.keep(&server);
+        }
         if server.is_standby() {
             // A standby cannot write, so it draws nothing.
             let lose_primary: Action = |world, standby| {
@@ -243,7 +337,11 @@ impl World {
                 [(2, Self::set_clock), (1, Self::restart), (2, Self::promote), (4, lose_primary)];
             return self.random.weighed(&actions)(self, &server);
         }
-        let actions: [(usize, Action); 16] = [
+        let actions: [(usize, Action); 20] = [
+            (40 * fleet, Self::all_draw),
+            (12 * fleet, Self::shake),
+            (2 * fleet, Self::copy_memory),
+            (5 * fleet, Self::hand_over),
             (60, Self::draw),
             (15, Self::commit),
             (4, Self::flush_some),
@@ -279,7 +377,7 @@ impl World {
     }
 
     /// Draws ids, and checks them.
-    fn draw(&self, server: &Rc<Server>) {
+    pub fn draw(&self, server: &Rc<Server>) {
         let database = self.any_database(server);
         if self.is_restoring(server, database) {
             return;
@@ -301,10 +399,12 @@ impl World {
                     Failure::Refused(_) => unreachable!("only a reset or an advance is refused so"),
                     Failure::Rollback => "rollback",
                     Failure::OutsideLayout => "outside the layout",
+                    Failure::NoLease => "no lease",
                 });
-                let excused = [Failure::Crashed, Failure::Blocked].contains(&failure)
+                let excused = [Failure::Crashed, Failure::Blocked, Failure::NoLease].contains(&failure)
                     || matches!(failure, Failure::Refused(mark::Refusal::OtherLayout { .. }));
-                if self.right_clock && !excused {
+                let is_copy = session.shared.was_copied.get() && failure == Failure::Rollback;
+                if self.right_clock && !excused && !is_copy {
                     self.broken(Guarantee::Bounded, || {
                         format!("a session ends with {failure:?} though the clock is right")
                     });
@@ -317,10 +417,17 @@ impl World {
         let Session { server, shared, database, config, .. } = session;
         let (database, layout) = (*database, &config.layout);
         let drawing = config.drawing();
-        let code = drawing.code();
         for id in run.ids() {
             let parts = layout.parts(id).unwrap();
             let end_ms = parts.created_at_ms + layout.unit().ms();
+            let code = match &self.fleet {
+                Some(fleet) if shared.leases => {
+                    let half = config.half() * i64::from(run.lane() == LaneName::Backup);
+                    let worker = parts.worker.map_or(0, i64::from) - half;
+                    Config { worker, backup: fleet.backup, ..*config }.drawing().code()
+                }
+                _ => drawing.code(),
+            };
             let id = Id {
                 id,
                 lane: run.lane(),
@@ -331,6 +438,7 @@ impl World {
             };
             self.tell(|| format!("server {} database {database} draws {id:?}", server.number));
             self.count("drawn");
+            self.check_fleet(shared, id.id, parts.worker, parts.created_at_ms, end_ms);
             let log = server.log.borrow();
             let contents = &log.present[database];
             let broken = |guarantee, what: &str| {
@@ -472,7 +580,9 @@ impl World {
             ];
             let seen = server.seen.borrow();
             let drawn = &seen[self.random.below(seen.len())];
+            let near = self.fleet.as_ref().filter(|_| !self.random.one_in(4));
             let offset_ms = match self.random.below(4) {
+                _ if near.is_some() => near.map_or(0, |fleet| fleet.any_offset_ms(&self.random)),
                 // The clock becomes right again, or goes to where ids were drawn.
                 0 => 0,
                 1 if !drawn.is_empty() => drawn[self.random.below(drawn.len())].end_ms - 1 - self.time_ms(),
@@ -553,7 +663,7 @@ impl World {
     fn start(&self, server: &Server) {
         let layout = server.config.get().layout;
         let now_ms = server.now_ms(self.time_ms());
-        let shared = Shared::new(Generator::new());
+        let shared = self.new_memory(server);
         match self.lie {
             // Following counts as done, although no lane is raised.
             Some(Lie::NothingFollows) => shared.generator.follow(&layout, i64::MIN, 0),
@@ -576,8 +686,14 @@ impl World {
                 }
             }
         }
+        if self.lies(Lie::SameHolder) {
+            self.survive(&server.shared(), &shared, now_ms);
+        }
+        let leases = shared.leases;
         *server.shared.borrow_mut() = Rc::new(shared);
-        self.tell(|| format!("server {} starts at {now_ms}: {:?}", server.number, server.config.get()));
+        self.tell(|| {
+            format!("server {} starts at {now_ms}: {:?}, leases: {leases}", server.number, server.config.get())
+        });
     }
 
     /// Crashes the server, or one of its backends; it recovers from its log.
@@ -604,6 +720,11 @@ impl World {
     }
 
     fn restart(&self, server: &Rc<Server>) {
+        self.give_back(server);
+        if !self.has(server) {
+            return; // It has died meanwhile.
+        }
+        server.leases.set(self.fleet.is_some() && !self.random.one_in(8));
         server.shared().gone.set(true);
         self.flush_all(server);
         server.config.set(self.any_config(server.config.get()));
@@ -613,14 +734,72 @@ impl World {
         self.start(server);
     }
 
+    /// Makes the shared memory of a server.
+    fn new_memory(&self, server: &Server) -> Shared {
+        let memory = if self.fleet.is_some() { self.random.bits() } else { 0 };
+        Shared::new(Generator::new(), server.leases.get(), Holder::new(server.name), memory)
+    }
+
+    /// Another server of the fleet does something.
+    fn another_acts(&self, server: &Rc<Server>) {
+        let another = {
+            let servers = self.servers.borrow();
+            servers[self.random.below(servers.len())].clone()
+        };
+        if Rc::ptr_eq(&another, server) || self.random.one_in(2) {
+            self.keep(&another);
+        } else if !another.is_standby() {
+            self.draw(&another);
+        }
+    }
+
+    /// All servers draw, at the same moment. Before, they may all turn to the registry.
+    pub fn all_draw(&self, _: &Rc<Server>) {
+        if self.random.one_in(2) {
+            self.leasing().iter().filter(|server| self.has(server)).for_each(|server| self.keep(server));
+        }
+        for server in self.leasing().iter().filter(|server| !server.is_standby()) {
+            if self.has(server) {
+                self.draw(server);
+            }
+        }
+    }
+
+    /// Returns the servers that lease their numbers.
+    pub fn leasing(&self) -> Vec<Rc<Server>> {
+        self.servers.borrow().iter().filter(|server| server.shared().leases).cloned().collect()
+    }
+
+    pub fn is_restoring_any(&self) -> bool {
+        self.restoring.get().is_some()
+    }
+
+    /// Makes a server with the same disk and settings, whose memory is new.
+    pub fn clone_server(&self, original: &Rc<Server>) -> Rc<Server> {
+        let (log, seen) = {
+            let log = original.log.borrow();
+            (log.copy(log.inserted()), original.seen.borrow().clone())
+        };
+        self.add_server(log, original.config.get(), original.offset_ms.get(), seen, None);
+        let copy = self.servers.borrow().last().expect("it was added").clone();
+        copy.leases.set(true);
+        *copy.shared.borrow_mut() = Rc::new(self.new_memory(&copy));
+        copy
+    }
+
     fn add_server(&self, log: Log, config: Config, offset_ms: i64, seen: Vec<Vec<Id>>, standby_of: Option<Rc<Server>>) {
+        let number = self.event();
+        let leases = self.fleet.is_some() && !self.random.one_in(8);
+        let name = if self.fleet.is_some() && self.random.one_in(4) { 1 } else { number };
         let server = Rc::new(Server {
-            number: self.event() as usize,
+            leases: Cell::new(leases),
+            name,
+            number: number as usize,
             standby_of: RefCell::new(standby_of),
             config: Cell::new(config),
             log: RefCell::new(log),
             seen: RefCell::new(seen),
-            shared: RefCell::new(Rc::new(Shared::new(Generator::new()))),
+            shared: RefCell::new(Rc::new(Shared::new(Generator::new(), false, Holder::new(0), 0))),
             offset_ms: Cell::new(offset_ms),
             stands_at_ms: Cell::new(None),
             latest_ms: Cell::new(i64::MIN),
@@ -650,7 +829,11 @@ impl World {
 
     /// Returns the settings and the clock of a copy: those of the original, or others.
     fn of_a_copy(&self, original: &Server) -> (Config, i64) {
-        let offset_ms = if self.right_clock { 0 } else { self.random.pick(&[0, 0, -5, -800, -3_600_000, 3_600_000]) };
+        let offset_ms = match &self.fleet {
+            _ if self.right_clock => 0,
+            Some(fleet) if !self.random.one_in(6) => fleet.any_offset_ms(&self.random),
+            _ => self.random.pick(&[0, 0, -5, -800, -3_600_000, 3_600_000]),
+        };
         let config = if self.random.one_in(2) { original.config.get() } else { self.any_config(original.config.get()) };
         (config, offset_ms)
     }
@@ -805,6 +988,9 @@ impl World {
     /// Runs `snowflake_reset_mark`, as the README says, or wrongly.
     fn reset(&self, server: &Rc<Server>) {
         let config = server.config.get();
+        if server.shared().leases || self.fleet.is_some() {
+            return;
+        }
         if self.layouts.iter().any(|layout| layout.max_of(Field::Worker).is_none()) {
             return;
         }
