@@ -4,15 +4,12 @@
 use cluster::pages::block;
 use cluster::{Server, postgres_version, refused};
 
-/// The reference's tables with a generated column.
-const TABLES: [&str; 2] = ["generated-time", "generated-text"];
-
 #[test]
 fn a_generated_column_that_calls_the_extension_has_to_be_stored() {
     let server = Server::builder().config("snowflake_id.worker_id", "5").start_with_extension();
     let mut session = server.connect();
-    for name in TABLES {
-        let (table, _) = block(name).split_once(';').expect("a statement ends");
+    for example in [block("generated-time"), block("generated-text")] {
+        let (table, _) = example.split_once(';').expect("a statement ends");
         assert_eq!(table.matches(" STORED").count(), 1, "{table}");
         for kind in ["", " VIRTUAL"] {
             let refusal = refused(session.batch_execute(&table.replace(" STORED", kind)));

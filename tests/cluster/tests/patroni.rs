@@ -18,7 +18,7 @@ use cluster::{Ledger, Load, Patroni, Promise, faketime_library, has_patroni, ski
 
 /// Patroni's dynamic configuration, from the page.
 fn recipe() -> &'static str {
-    block("patroni")
+    block("patroni-settings")
 }
 
 /// The same for a cluster that does not exist yet.

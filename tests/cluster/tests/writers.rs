@@ -24,7 +24,7 @@ const WITHOUT_STANDBY: &str = "without-standby";
 const GOES_ON: &str = "go-on";
 const WITHOUT_TABLE: &str = "foreign-tables";
 const WITH_TABLE: &str = "draw-id";
-const REPLICA: &str = "replica";
+const REPLICA: &str = "replica-takes-over";
 
 /// The page's table.
 const ORDERS: &str = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)";
