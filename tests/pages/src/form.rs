@@ -70,17 +70,19 @@ pub fn faults(root: &Path, pages: &[Page]) -> Vec<String> {
     faults
 }
 
-/// Returns the versions that `Cargo.toml` has, and that the README does not say in these words.
+/// Returns the versions that `Cargo.toml` has, and that a page does not say in these words. The
+/// version of Rust is the workspace's, with which the tools build the extension, too.
 #[must_use]
-pub fn missing_versions(cargo_toml: &str, readme: &str) -> Vec<String> {
-    let rust = cargo_toml.lines().find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'));
+pub fn missing_versions(cargo_toml: &str, page: &str) -> Vec<String> {
+    let mut workspace = cargo_toml.lines().skip_while(|line| *line != "[workspace.package]");
+    let rust = workspace.find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'));
     let feature = |line: &str| line.strip_prefix("pg")?.split_once(" = [")?.0.parse::<u32>().ok();
     let postgres: Vec<_> = cargo_toml.lines().filter_map(feature).collect();
     let (first, last) = (postgres.iter().min(), postgres.iter().max());
     let [rust, first, last] = [rust.map(str::to_owned), first.map(u32::to_string), last.map(u32::to_string)]
         .map(|version| version.expect("Cargo.toml has the versions"));
     let sentences = [format!("PostgreSQL {first} to {last}"), format!("Rust {rust} or later")];
-    sentences.into_iter().filter(|sentence| !readme.contains(sentence)).collect()
+    sentences.into_iter().filter(|sentence| !page.contains(sentence)).collect()
 }
 
 /// Whether a page's sentences may be long, and its files gone: the CHANGELOG keeps what was
@@ -335,12 +337,14 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_has_the_versions_of_cargo_toml() {
-        let cargo_toml = "default = [\"pg15\"]\npg15 = [\"x\"]\npg19 = [\"x\"]\nrust-version = \"1.96\"\n";
-        let right = "It needs PostgreSQL 15 to 19. Building needs Rust 1.96 or later.";
-        assert_eq!(missing_versions(cargo_toml, right), [""; 0]);
-        let wrong = missing_versions(cargo_toml, "It needs PostgreSQL 15 to 18. Building needs Rust 1.95 or later.");
-        assert_eq!(wrong, ["PostgreSQL 15 to 19", "Rust 1.96 or later"]);
+    fn a_page_has_the_versions_of_cargo_toml() {
+        let cargo_toml =
+            "default = [\"pg15\"]\npg15 = [\"x\"]\npg19 = [\"x\"]\n[workspace.package]\nrust-version = \"1.95\"\n";
+        let cargo_toml = format!("rust-version = \"1.96\"\n{cargo_toml}");
+        let right = "It needs PostgreSQL 15 to 19. Building needs Rust 1.95 or later.";
+        assert_eq!(missing_versions(&cargo_toml, right), [""; 0]);
+        let wrong = missing_versions(&cargo_toml, "It needs PostgreSQL 15 to 18. Building needs Rust 1.96 or later.");
+        assert_eq!(wrong, ["PostgreSQL 15 to 19", "Rust 1.95 or later"]);
     }
 
     #[test]

@@ -8,8 +8,10 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut faults = pages::form::faults(&pages::root(), pages::pages());
     let cargo_toml = fs::read_to_string(pages::root().join("Cargo.toml")).expect("it is there");
-    let missing = pages::form::missing_versions(&cargo_toml, &pages::page("README.md").text);
-    faults.extend(missing.iter().map(|sentence| format!("README.md: it does not say \"{sentence}\"")));
+    for path in ["README.md", "docs/install.md"] {
+        let missing = pages::form::missing_versions(&cargo_toml, &pages::page(path).text);
+        faults.extend(missing.iter().map(|sentence| format!("{path}: it does not say \"{sentence}\"")));
+    }
     for fault in &faults {
         eprintln!("{fault}");
     }
