@@ -103,7 +103,7 @@ impl Registered {
             generation: 1,
             horizon_ms: i64::MIN,
             freeze_ms: i64::MIN,
-            version: random.bits(),
+            version: bits(random),
         };
         let offset_ms = if right_clock { 0 } else { random.pick(&[-skew_ms / 2, skew_ms / 2]) };
         Self {
@@ -134,6 +134,11 @@ impl Registered {
     pub fn length_ms(&self) -> i64 {
         self.terms.get().first_ms(&self.layout)
     }
+}
+
+/// Returns a random number that no other call is expected to return.
+pub fn bits(random: &Random) -> u64 {
+    random.below(usize::MAX) as u64
 }
 
 /// Why the registry has not answered.
@@ -232,7 +237,7 @@ impl lease::Server for Keeper<'_> {
     }
 
     fn nonce(&self) -> u64 {
-        self.world.random.bits()
+        bits(&self.world.random)
     }
 
     fn report(&self, notice: Notice) {
@@ -619,7 +624,7 @@ impl World {
             let (longest_ms, skew_ms) = (terms.longest_ms(&fleet.layout), terms.skew_ms);
             let known = Fleet { longest_ms, skew_ms, ..next.fleet };
             let now_ms = self.time_ms() + next.offset_ms;
-            let fleet = known.begin_generation(next.incarnation, now_ms, self.random.bits());
+            let fleet = known.begin_generation(next.incarnation, now_ms, bits(&self.random));
             next.write(Change::Fleet(fleet));
             next.synced = next.changes();
         } else {
@@ -659,7 +664,7 @@ impl World {
         let terms = fleet.terms.get();
         let (longest_ms, skew_ms) = (terms.longest_ms(&fleet.layout), terms.skew_ms);
         let new = Fleet { generation: 0, longest_ms, skew_ms, ..was };
-        let mut new = new.begin_generation(incarnation, now_ms, self.random.bits());
+        let mut new = new.begin_generation(incarnation, now_ms, bits(&self.random));
         if self.lies(Lie::AnewUnfrozen) {
             (new.freeze_ms, new.horizon_ms) = (i64::MIN, i64::MIN);
         }

@@ -22,11 +22,6 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// Returns any number.
-    pub fn bits(&self) -> u64 {
-        self.next()
-    }
-
     /// Returns a number below `end`, which must not be 0.
     pub fn below(&self, end: usize) -> usize {
         // The high bits of a product are as good as a remainder, and need no division.

@@ -11,7 +11,7 @@ use snowflake_core::lease::Holder;
 use snowflake_core::mark;
 use snowflake_core::published::{MARK_AHEAD_MS, Marks, UNCLAIMED};
 
-use crate::fleet::{Beyond, Registered};
+use crate::fleet::{Beyond, Registered, bits};
 use crate::log::{Contents, Id, Log, Record};
 use crate::random::Random;
 use crate::server::{Config, DATACENTER, MOST_DATABASES, Server, Shared};
@@ -736,7 +736,7 @@ impl World {
 
     /// Makes the shared memory of a server.
     fn new_memory(&self, server: &Server) -> Shared {
-        let memory = if self.fleet.is_some() { self.random.bits() } else { 0 };
+        let memory = if self.fleet.is_some() { bits(&self.random) } else { 0 };
         Shared::new(Generator::new(), server.leases.get(), Holder::new(server.name), memory)
     }
 
