@@ -30,8 +30,9 @@ pub trait Session: Clock {
     fn known(&self) -> Result<Marks<'_>, Self::Error>;
 
     /// Returns what ids are drawn with now, which must be read after the marks that
-    /// [`known`](Self::known) returns were looked up. A session may keep the two together: as long
-    /// as the marks have that version, the server has these numbers ([`Numbers`]).
+    /// [`known`](Self::known) returns were looked up. As long as the marks have that version, the
+    /// server has these numbers ([`Numbers`]), but their end may be later by now. So a fast path
+    /// may keep the two together, and this must read them anew.
     ///
     /// [`Numbers`]: crate::numbers::Numbers
     fn drawing(&self) -> Result<Drawing, Self::Error>;

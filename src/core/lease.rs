@@ -783,7 +783,13 @@ impl Lease {
             Some(record) if record.nonce == self.nonce => Found::Known(*record),
             Some(record) if record.holder == self.holder && record.count < self.count => Found::Older(Some(*record)),
             Some(record) if record.holder == self.holder => Found::Copied,
-            Some(record) if record.until_ms <= self.from_ms => Found::Older(None),
+            // It ended before this lease began, or it is this number's lease before this one, as it
+            // was before it was given back.
+            Some(record)
+                if record.until_ms <= self.from_ms || record.from_ms < self.from_ms && record.count < self.count =>
+            {
+                Found::Older(None)
+            }
             Some(record) if record.from_ms >= self.until_ms => Found::Taken,
             Some(_) => Found::Overlapped,
         }

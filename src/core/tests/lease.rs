@@ -440,3 +440,27 @@ fn a_fleet_of_another_layout_a_closed_one_and_a_wrong_range_are_refused() {
     assert_eq!(change(|fleet| fleet.range.1 = 32), Err(outside));
     assert_eq!(change(|fleet| fleet.grace_ms = 5000), Err(Failure::Grace { left_ms: 5000 }));
 }
+
+/// The record then shows the lease before this one, which was not given back yet.
+#[test]
+fn a_server_draws_on_when_the_registry_forgets_a_give_back_and_the_lease_after_it() {
+    let world = World::new(2);
+    let server = world.server(7);
+    for _ in 0..4 {
+        server.keep().unwrap();
+        world.pass(10_000);
+    }
+    server.keep().unwrap();
+    assert!(server.draws());
+    let worker = server.held().unwrap().0;
+    server.give_back();
+    world.pass(1000);
+    let again = world.server(7);
+    again.keep().unwrap();
+    assert_eq!(again.held().unwrap().0, worker);
+    assert!(again.draws());
+    world.pass(1000);
+    world.fail_over(world.changes() - 2);
+    let _ = again.keep();
+    assert!(again.draws(), "no other server has the number: {:?}", again.notices.borrow());
+}
