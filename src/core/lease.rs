@@ -409,21 +409,25 @@ impl Holder {
     /// again.
     ///
     /// # Errors
-    /// [`Failure`]. The number stays leased then, up to its end or until the message arrives.
+    /// [`Failure`]. The number stays leased then, up to its end or until the message arrives. The
+    /// caller may call this again.
     pub fn give_back<R: Registry, S: Server>(&mut self, registry: &R, server: &S) -> Result<(), Failure<R::Error>> {
         let reached_ms = self.stop(server);
         self.next = None;
-        let Some(lease) = self.held.take() else { return Ok(()) };
-        let ends_ms = Some(reached_ms.unwrap_or(lease.from_ms).clamp(lease.from_ms, lease.until_ms));
-        let proposal = match self.proposal.filter(|proposal| proposal.worker == lease.worker) {
-            // A renewal may still arrive. With the same nonce, one of the two does.
-            Some(renewal) => Proposal { ends_ms, ..renewal },
-            None => self.new_proposal(server, lease.worker, lease.holder, Some((lease.nonce, lease.count)), ends_ms),
-        };
-        self.proposal = Some(proposal);
+        if let Some(lease) = self.held.take() {
+            let ends_ms = Some(reached_ms.unwrap_or(lease.from_ms).clamp(lease.from_ms, lease.until_ms));
+            self.proposal = Some(match self.proposal.filter(|proposal| proposal.worker == lease.worker) {
+                // A renewal may still arrive. With the same nonce, one of the two does.
+                Some(renewal) => Proposal { ends_ms, ..renewal },
+                None => {
+                    self.new_proposal(server, lease.worker, lease.holder, Some((lease.nonce, lease.count)), ends_ms)
+                }
+            });
+        }
         for _ in 0..MOST_ROUNDS {
-            let Some(proposal) = self.proposal else { return Ok(()) };
-            let (reading, clocks) = read(registry, server, Wanted::Number(lease.worker))?;
+            // What was given back before, without an answer, is proposed again.
+            let Some(proposal) = self.proposal.filter(|proposal| proposal.ends_ms.is_some()) else { return Ok(()) };
+            let (reading, clocks) = read(registry, server, Wanted::Number(proposal.worker))?;
             if reading.fleet.closed {
                 return Err(Failure::Closed);
             }

@@ -464,3 +464,17 @@ fn a_server_draws_on_when_the_registry_forgets_a_give_back_and_the_lease_after_i
     let _ = again.keep();
     assert!(again.draws(), "no other server has the number: {:?}", again.notices.borrow());
 }
+
+#[test]
+fn a_number_is_given_back_at_the_second_try() {
+    let world = World::new(2);
+    let server = world.server(7);
+    server.keep().unwrap();
+    let (worker, _, until_ms) = server.held().unwrap();
+    server.is_cut_off.set(true);
+    let mut holder = server.holder.get();
+    assert_eq!(holder.give_back(&server, &server), Err(Failure::Away(NoAnswer)));
+    server.is_cut_off.set(false);
+    holder.give_back(&server, &server).unwrap();
+    assert!(world.store.borrow().records[&worker].until_ms < until_ms);
+}
