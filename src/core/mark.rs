@@ -51,6 +51,9 @@
 //! both, and the greater counts. If they differ, another writer has set one. That is noticed when
 //! the writer's transaction commits ([`Mark::recheck`]), whenever the mark moves, and after each
 //! start. The mark is then loaded anew.
+//!
+//! Logical replication can copy all sequences of another server, and then sets both. The process
+//! that copies notes before what they held, and puts it back when its transaction commits.
 
 use crate::clock::{ClockReference, Wait};
 use crate::generator::Generator;
