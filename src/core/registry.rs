@@ -14,6 +14,21 @@
 //! - **horizon**: a record of an older generation that ends after it cannot have changed hands in
 //!   what was forgotten, so its holder may renew it.
 //!
+//! # Limits
+//!
+//! The freeze must be as long as the longest lease that can have been forgotten. So the fleet's
+//! record limits how long leases are ([`Fleet::longest_ms`]) and how far clocks are apart
+//! ([`Fleet::skew_ms`]), and no server goes beyond, whatever its settings say. The first server
+//! adopts its own settings as limits, while nothing is leased. Later on only an operator changes
+//! them:
+//!
+//! - To raise a limit, raise it in the registry, and wait until no failover can forget that. Only
+//!   then change the servers' settings. A server that used a longer lease at once would be
+//!   forgotten together with the raise, and the freeze would be too short for its lease.
+//! - To lower a limit, lower the settings first, and wait for as long as the old limit.
+//! - After a restore of a backup that may have been taken before a raise, raise the limits again
+//!   before a server reaches the registry.
+//!
 //! Instants are milliseconds since 1970.
 
 use std::collections::BTreeMap;
@@ -67,19 +82,21 @@ impl Incarnation {
 pub struct Fleet {
     /// Which fleet. Each database notes it, and refuses another one.
     pub uuid: u128,
-    /// The layout's fingerprint.
-    pub layout: i64,
-    /// Whether each server also has a backup number.
-    pub backup: bool,
-    /// The first and the last number that may be leased. Typed numbers lie outside.
-    pub range: (i64, i64),
+    /// The layout's fingerprint, and whether each server also has a backup number. `None` until the
+    /// first server adopts its own.
+    pub layout: Option<(i64, bool)>,
+    /// The first and the last number that may be leased. Typed numbers lie outside. `None` until
+    /// the first server adopts all numbers of its layout.
+    pub range: Option<(i64, i64)>,
     /// Whether an operator vouches that a failover forgets nothing.
     pub loses_nothing: bool,
     /// Whether nothing may be leased, because the registry is being moved.
     pub closed: bool,
-    /// The longest lease that any server has asked for, in milliseconds.
+    /// How long a lease may be, in milliseconds; see [Limits](self#limits). 0 until the first
+    /// server adopts its own setting.
     pub longest_ms: i64,
-    /// The greatest distance of two clocks that any server has allowed for, in milliseconds.
+    /// How far two clocks of the fleet may be apart, in milliseconds; see [Limits](self#limits). 0
+    /// until the first server adopts its own setting.
     pub skew_ms: i64,
     /// For how long after the registry's start no number is acquired, in milliseconds.
     pub grace_ms: i64,
@@ -97,42 +114,76 @@ pub struct Fleet {
 
 impl Fleet {
     /// Returns the record of the generation that begins when a registry at `now_ms` is found to
-    /// have forgotten something.
+    /// have forgotten something. `longest_ms` and `skew_ms` are the settings of the server that has
+    /// found it: they count where they are greater than the limits, which may be forgotten, too.
     ///
     /// A forgotten lease ends at most `longest_ms + skew_ms` after the clock of the machine that
-    /// has forgotten it ([`cap_ms`](Self::cap_ms)). A forgotten taker of a record had a clock at
-    /// most `skew_ms` ahead of that clock. That machine's clock may have been ahead of this one's
-    /// by another `skew_ms`.
-    pub fn begin_generation(&self, incarnation: Incarnation, now_ms: i64, version: u64) -> Self {
-        let horizon_ms = now_ms.saturating_add(2 * self.skew_ms);
-        let freeze_ms = horizon_ms.saturating_add(self.longest_ms);
-        Self { incarnation, generation: self.generation + 1, horizon_ms, freeze_ms, version, ..*self }
+    /// has forgotten it ([`cap_ms`](Self::cap_ms)). A forgotten taker of a record took one that
+    /// ended at most `skew_ms` after that clock. That machine's clock may have been ahead of this
+    /// one's by another `skew_ms`.
+    pub fn begin_generation(
+        &self,
+        incarnation: Incarnation,
+        now_ms: i64,
+        longest_ms: i64,
+        skew_ms: i64,
+        version: u64,
+    ) -> Self {
+        let skew_ms = skew_ms.max(self.skew_ms);
+        let horizon_ms = now_ms.saturating_add(skew_ms).saturating_add(skew_ms);
+        let freeze_ms = horizon_ms.saturating_add(longest_ms.max(self.longest_ms));
+        let generation = self.generation.saturating_add(1);
+        Self { incarnation, generation, horizon_ms, freeze_ms, version, ..*self }
     }
 
     /// Returns the latest instant at which a lease may end that is written when the registry's
     /// clock shows `now_ms`. Without it, a server whose clock is far ahead would have a lease that
     /// outlasts every freeze.
     pub fn cap_ms(&self, now_ms: i64) -> i64 {
-        now_ms.saturating_add(self.longest_ms + self.skew_ms)
+        now_ms.saturating_add(self.longest_ms).saturating_add(self.skew_ms)
     }
 
-    /// Returns the record with what the caller has found out, if it has to be written before
-    /// anything else: a new generation, the registry's incarnation, a longer lease.
-    pub fn amended(&self, reading: &Reading, longest_ms: i64, skew_ms: i64, version: u64) -> Option<Self> {
+    /// Returns the record with what `member` has found out, if it has to be written before anything
+    /// else: what the fleet adopts from its first server, a new generation, the registry's
+    /// incarnation.
+    pub fn amended(&self, reading: &Reading, member: &Member, version: u64) -> Option<Self> {
         let Reading { incarnation, now_ms, .. } = *reading;
-        let (longest_ms, skew_ms) = (longest_ms.max(self.longest_ms), skew_ms.max(self.skew_ms));
-        // The registry may also have forgotten how long its leases were.
-        let new = Self { incarnation, longest_ms, skew_ms, version, ..*self };
+        let Member { longest_ms, skew_ms, .. } = *member;
+        let adopted = self.adopting(member);
+        let new = Self { incarnation, version, ..adopted };
+        let begin = || new.begin_generation(incarnation, now_ms, longest_ms, skew_ms, version);
         match incarnation.since(&self.incarnation) {
-            Since::Other => Some(new.begin_generation(incarnation, now_ms, version)),
-            Since::Failover if !self.loses_nothing => Some(new.begin_generation(incarnation, now_ms, version)),
+            Since::Other => Some(begin()),
+            Since::Failover if !self.loses_nothing => Some(begin()),
             Since::Failover => Some(new),
-            Since::Same => {
-                let is_longer = (longest_ms, skew_ms) != (self.longest_ms, self.skew_ms);
-                (is_longer || incarnation.has_grown(&self.incarnation)).then_some(new)
-            }
+            Since::Same => (adopted != *self || incarnation.has_grown(&self.incarnation)).then_some(new),
         }
     }
+
+    /// Returns the record with everything from `member` that no server has brought before.
+    fn adopting(&self, member: &Member) -> Self {
+        let limit = |limit_ms: i64, own_ms: i64| if limit_ms > 0 { limit_ms } else { own_ms };
+        Self {
+            layout: self.layout.or(Some(member.layout)),
+            range: self.range.or(Some(member.range)),
+            longest_ms: limit(self.longest_ms, member.longest_ms),
+            skew_ms: limit(self.skew_ms, member.skew_ms),
+            ..*self
+        }
+    }
+}
+
+/// What a server brings to its fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Its layout's fingerprint, and whether it has a backup number.
+    pub layout: (i64, bool),
+    /// The first and the last number that its layout has for servers.
+    pub range: (i64, i64),
+    /// How long its settings let a lease be, in milliseconds.
+    pub longest_ms: i64,
+    /// How far its settings let two clocks be apart, in milliseconds.
+    pub skew_ms: i64,
 }
 
 /// A number's record: its last lease.
@@ -223,6 +274,10 @@ pub enum Answer {
 
 /// A registry. An error means only that there is no answer: what was sent may have been done, may
 /// be done later, or never.
+///
+/// In a layout with a datacenter field, a number may be leased once in each datacenter. A registry
+/// is then bound to one datacenter, and reads and writes only the numbers' records of that one. The
+/// fleet's record is common to all. The protocol does not know of it.
 pub trait Registry {
     /// What can go wrong.
     type Error;

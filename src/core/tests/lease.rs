@@ -15,10 +15,10 @@ use std::cell::{Cell, RefCell};
 use registry::{Kind, Store};
 use snowflake_core::clock::Clock;
 use snowflake_core::generator::{Generator, Limits};
-use snowflake_core::identity::LaneName;
+use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, FIRST_LEASE_MS, Failure, Holder, Notice, Terms, Words};
-use snowflake_core::numbers::Numbers;
+use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Registry, Swap, Wanted};
 
@@ -26,6 +26,9 @@ const START_MS: i64 = 1_800_000_000_000;
 const LEASE_MS: i64 = 600_000;
 const SKEW_MS: i64 = 60_000;
 const TERMS: Terms = Terms { lease_ms: LEASE_MS, skew_ms: SKEW_MS, max_borrow_ms: 0 };
+
+/// Ten ticks and a second, in the layout of these tests.
+const LEAST_MS: i64 = 11_000;
 
 /// A fleet, its registry, and the time.
 struct World {
@@ -41,9 +44,8 @@ impl World {
         let incarnation = Incarnation { store: 1, timeline: 1, counts: [0; 2] };
         let fleet = Fleet {
             uuid: 1,
-            layout: layout.fingerprint(),
-            backup: false,
-            range: (0, numbers - 1),
+            layout: Some((layout.fingerprint(), false)),
+            range: Some((0, numbers - 1)),
             loses_nothing: false,
             closed: false,
             longest_ms: LEASE_MS,
@@ -65,12 +67,15 @@ impl World {
         Server {
             world: self,
             holder: Cell::new(Holder::new(name)),
+            terms: Cell::new(TERMS),
             generator: Generator::new(),
             numbers: Numbers::new(),
             marks,
             offset_ms: Cell::new(0),
             is_cut_off: Cell::new(false),
             loses_answers: Cell::new(0),
+            delays: Cell::new(false),
+            delayed: Cell::new(None),
             calls: Cell::new(0),
             notices: RefCell::default(),
         }
@@ -93,6 +98,20 @@ impl World {
         *self.store.borrow_mut() = next;
     }
 
+    /// Changes the fleet's record, as an operator does.
+    fn operate(&self, change: impl FnOnce(&mut Fleet)) {
+        let mut store = self.store.borrow_mut();
+        let mut fleet = store.fleet;
+        change(&mut fleet);
+        self.nonces.set(self.nonces.get() + 1);
+        fleet.version = self.nonces.get();
+        store.write(Change::Fleet(fleet));
+    }
+
+    fn fleet(&self) -> Fleet {
+        self.store.borrow().fleet
+    }
+
     fn changes(&self) -> usize {
         self.store.borrow().changes()
     }
@@ -102,6 +121,7 @@ impl World {
 struct Server<'a> {
     world: &'a World,
     holder: Cell<Holder>,
+    terms: Cell<Terms>,
     generator: Generator,
     numbers: Numbers,
     marks: [PublishedMarks; 1],
@@ -109,6 +129,9 @@ struct Server<'a> {
     is_cut_off: Cell<bool>,
     /// How many of the next answers are lost.
     loses_answers: Cell<u32>,
+    /// Whether what is sent arrives later, and the last that was sent so.
+    delays: Cell<bool>,
+    delayed: Cell<Option<Swap>>,
     calls: Cell<u32>,
     notices: RefCell<Vec<Notice>>,
 }
@@ -166,6 +189,10 @@ impl Registry for Server<'_> {
 
     fn swap(&self, swap: &Swap) -> Result<Answer, NoAnswer> {
         self.calls.set(self.calls.get() + 1);
+        if self.delays.get() {
+            self.delayed.set(Some(*swap));
+            return Err(NoAnswer);
+        }
         let mut store = self.world.store.borrow_mut();
         let answer = if store.compares(swap, false) { store.write(swap.change) } else { Answer::Refused };
         match self.loses_answers.get() {
@@ -182,7 +209,7 @@ impl Server<'_> {
     fn keep(&self) -> Result<(), Failure<NoAnswer>> {
         let mut holder = self.holder.get();
         self.calls.set(0);
-        let kept = holder.keep(self, self, &TERMS);
+        let kept = holder.keep(self, self, &self.terms.get());
         self.holder.set(holder);
         kept
     }
@@ -191,6 +218,15 @@ impl Server<'_> {
         let mut holder = self.holder.get();
         holder.give_back(self, self).unwrap();
         self.holder.set(holder);
+    }
+
+    /// Makes this server's memory one that holds what another one holds.
+    fn is_copy_of(&self, original: &Self) {
+        self.holder.set(original.holder.get());
+        let Some(lease) = self.holder.get().held() else { return };
+        let identity = Identity::new(&self.world.layout, Some(lease.worker), None, false).unwrap();
+        let span = Span { identity, from_ms: lease.from_ms, until_ms: lease.until_ms };
+        self.numbers.enter(&self.marks, &self.generator, &self.world.layout, &span);
     }
 
     /// Returns the number, and the lease's two ends.
@@ -206,6 +242,26 @@ impl Server<'_> {
         assert!(marks.publish(found, drawing.until_ms()));
         let limits = Limits { max_borrow_ms: 0, marks_ms: marks.whole() };
         self.generator.draw(&drawing, self, &limits, 1).is_ok()
+    }
+
+    fn enter(&self) {
+        let mut holder = self.holder.get();
+        holder.enter(self, &self.terms.get());
+        self.holder.set(holder);
+    }
+
+    fn enters_in_ms(&self) -> Option<i64> {
+        self.holder.get().enters_in_ms(self, &self.terms.get())
+    }
+
+    /// Sets how long a lease the settings ask for.
+    fn reload(&self, lease_ms: i64) {
+        self.terms.set(Terms { lease_ms, ..TERMS });
+    }
+
+    /// Returns the notices since the last call, of one kind.
+    fn notices(&self, what: impl Fn(&Notice) -> bool) -> Vec<Notice> {
+        self.notices.take().into_iter().filter(what).collect()
     }
 
     fn reported(&self, what: impl Fn(&Notice) -> bool) -> bool {
@@ -294,7 +350,7 @@ fn one_of_two_copies_of_a_memory_stops_at_its_next_renewal() {
     let world = World::new(3);
     let [original, copy] = [1, 1].map(|name| world.server(name));
     original.keep().unwrap();
-    copy.holder.set(original.holder.get());
+    copy.is_copy_of(&original);
     world.pass(3000);
     copy.keep().unwrap();
     original.keep().unwrap();
@@ -428,17 +484,180 @@ fn a_server_whose_clock_is_off_renews_and_does_not_acquire() {
 fn a_fleet_of_another_layout_a_closed_one_and_a_wrong_range_are_refused() {
     let change = |change: fn(&mut Fleet)| {
         let world = World::new(4);
-        let mut fleet = world.store.borrow().fleet;
-        change(&mut fleet);
-        world.store.borrow_mut().write(Change::Fleet(fleet));
+        world.operate(change);
         world.server(1).keep()
     };
-    assert_eq!(change(|fleet| fleet.layout = 5), Err(Failure::OtherLayout { layout: 5, backup: false }));
-    assert!(matches!(change(|fleet| fleet.backup = true), Err(Failure::OtherLayout { backup: true, .. })));
+    let other = |backup| Err(Failure::OtherLayout { layout: 5, backup });
+    assert_eq!(change(|fleet| fleet.layout = Some((5, false))), other(false));
+    assert_eq!(change(|fleet| fleet.layout = Some((5, true))), other(true));
     assert_eq!(change(|fleet| fleet.closed = true), Err(Failure::Closed));
-    let outside = Failure::OutsideLayout { range: (0, 32), numbers: 32 };
-    assert_eq!(change(|fleet| fleet.range.1 = 32), Err(outside));
+    let outside = |range| Err(Failure::OutsideLayout { range, numbers: 32 });
+    assert_eq!(change(|fleet| fleet.range = Some((0, 32))), outside((0, 32)));
+    assert_eq!(change(|fleet| fleet.range = Some((-1, 3))), outside((-1, 3)));
+    assert_eq!(change(|fleet| fleet.range = Some((3, 2))), outside((3, 2)));
     assert_eq!(change(|fleet| fleet.grace_ms = 5000), Err(Failure::Grace { left_ms: 5000 }));
+    let too_short = Failure::TooShort { longest_ms: LEAST_MS - 1, least_ms: LEAST_MS };
+    assert_eq!(change(|fleet| fleet.longest_ms = LEAST_MS - 1), Err(too_short));
+    assert_eq!(change(|fleet| fleet.longest_ms = LEAST_MS), Ok(()));
+}
+
+#[test]
+fn a_fleet_adopts_layout_range_and_limits_of_its_first_server() {
+    let world = World::new(4);
+    world.operate(|fleet| (fleet.layout, fleet.range, fleet.longest_ms, fleet.skew_ms) = (None, None, 0, 0));
+    // One whose layout has not the numbers of the range is not the first.
+    world.operate(|fleet| fleet.range = Some((0, 32)));
+    assert_eq!(world.server(1).keep(), Err(Failure::OutsideLayout { range: (0, 32), numbers: 32 }));
+    assert_eq!(world.fleet().layout, None);
+    world.operate(|fleet| fleet.range = None);
+    let [first, second] = [1, 2].map(|name| world.server(name));
+    second.reload(2 * LEASE_MS);
+    assert_eq!((first.keep(), first.calls.get()), (Ok(()), 4));
+    let Fleet { layout, range, longest_ms, skew_ms, generation, .. } = world.fleet();
+    assert_eq!((layout, range), (Some((world.layout.fingerprint(), false)), Some((0, 31))));
+    assert_eq!((longest_ms, skew_ms, generation), (LEASE_MS, SKEW_MS, 1));
+    assert!(first.reported(|notice| *notice == Notice::Adopted(world.fleet())));
+    // The second one changes nothing.
+    assert_eq!((second.keep(), second.calls.get()), (Ok(()), 2));
+    assert_eq!(world.fleet().longest_ms, LEASE_MS);
+}
+
+#[test]
+fn the_fleets_limit_counts_and_each_change_of_it_is_reported_once() {
+    let world = World::new(2);
+    let server = world.server(1);
+    let is_limited = |notice: &Notice| matches!(notice, Notice::LengthLimited { .. } | Notice::SkewLimited { .. });
+    let renew = |times: u32| {
+        (0..times).for_each(|_| {
+            world.pass(10_000);
+            server.keep().unwrap();
+        });
+        server.held().unwrap().2 - world.time_ms.get()
+    };
+    server.keep().unwrap();
+    assert_eq!(renew(8), LEASE_MS);
+    assert_eq!(server.notices(is_limited), []);
+    server.reload(2 * LEASE_MS);
+    assert_eq!(renew(4), LEASE_MS);
+    let limited = |longest_ms| vec![Notice::LengthLimited { wanted_ms: 2 * LEASE_MS, longest_ms }];
+    assert_eq!(server.notices(is_limited), limited(LEASE_MS));
+    world.operate(|fleet| fleet.longest_ms = 3 * LEASE_MS / 2);
+    assert_eq!(renew(4), 3 * LEASE_MS / 2);
+    assert_eq!(server.notices(is_limited), limited(3 * LEASE_MS / 2));
+    world.operate(|fleet| fleet.longest_ms = 4 * LEASE_MS);
+    assert_eq!(renew(4), 2 * LEASE_MS);
+    assert_eq!(server.notices(is_limited), []);
+    // A skew beyond the fleet's does not count either.
+    server.terms.set(Terms { skew_ms: 2 * SKEW_MS, ..TERMS });
+    server.offset_ms.set(-SKEW_MS - 1);
+    renew(2);
+    assert_eq!(server.notices(is_limited), [Notice::SkewLimited { wanted_ms: 2 * SKEW_MS, skew_ms: SKEW_MS }]);
+    let other = world.server(2);
+    other.terms.set(server.terms.get());
+    other.offset_ms.set(server.offset_ms.get());
+    assert!(matches!(other.keep(), Err(Failure::ClockOff { skew_ms: SKEW_MS, .. })));
+    // One that is less does.
+    other.terms.set(Terms { skew_ms: 1000, ..TERMS });
+    other.offset_ms.set(-1001);
+    assert!(matches!(other.keep(), Err(Failure::ClockOff { skew_ms: 1000, .. })));
+}
+
+/// The operator does not raise the limit again after the restore.
+#[test]
+fn a_backup_from_before_a_raise_freezes_for_as_long_as_the_settings_say() {
+    let world = World::new(1);
+    let [holder, newcomer] = [1, 2].map(|name| world.server(name));
+    let restored = world.changes();
+    world.operate(|fleet| fleet.longest_ms = 10 * LEASE_MS);
+    for server in [&holder, &newcomer] {
+        server.reload(10 * LEASE_MS);
+    }
+    for _ in 0..12 {
+        holder.keep().unwrap();
+        world.pass(1000);
+    }
+    let (_, _, until_ms) = holder.held().unwrap();
+    assert!(until_ms > world.time_ms.get() + LEASE_MS + 2 * SKEW_MS);
+    world.fail_over(restored);
+    let Err(Failure::Frozen { until_ms: freeze_ms }) = newcomer.keep() else { panic!("a number is free") };
+    assert!(freeze_ms >= until_ms, "a lease would overlap one that is forgotten");
+}
+
+/// Makes a registry forget something, so that two numbers that were leased are frozen. Returns when
+/// that ends.
+fn freeze_two_numbers(world: &World) -> i64 {
+    let lives = [(); 2].map(|()| world.server(9));
+    lives.iter().for_each(|life| life.keep().unwrap());
+    world.pass(FIRST_LEASE_MS);
+    world.fail_over(world.changes());
+    let Err(Failure::Frozen { until_ms }) = world.server(8).keep() else { panic!("a number is free") };
+    until_ms
+}
+
+#[test]
+fn a_lease_that_begins_at_the_end_of_a_freeze_is_entered_at_once() {
+    let world = World::new(2);
+    let freeze_ms = freeze_two_numbers(&world);
+    let server = world.server(1);
+    assert_eq!(server.enters_in_ms(), None);
+    // From here on, the lease would end after the freeze.
+    world.pass(freeze_ms - world.time_ms.get() - 5000);
+    server.keep().unwrap();
+    assert_eq!((server.held(), server.enters_in_ms()), (None, Some(5000)));
+    assert!(server.holder.get().interval_ms(&TERMS, &world.layout) > 5000);
+    world.pass(4999);
+    server.enter();
+    assert_eq!((server.held(), server.enters_in_ms()), (None, Some(1)));
+    world.pass(1);
+    server.enter();
+    assert!(server.draws());
+    assert_eq!(server.enters_in_ms(), None);
+    // Where the lane is in the next tick, it is entered when the clock is there, too.
+    server.give_back();
+    let again = server;
+    again.keep().unwrap();
+    assert_eq!((again.held(), again.enters_in_ms()), (None, Some(1000)));
+    world.pass(1000);
+    again.enter();
+    assert!(again.draws());
+}
+
+#[test]
+fn orderly_restarts_in_a_freeze_leave_a_number_for_the_next_one() {
+    let world = World::new(2);
+    let freeze_ms = freeze_two_numbers(&world);
+    world.pass(freeze_ms - world.time_ms.get() - 5000);
+    for name in 0..6 {
+        let life = world.server(name);
+        life.keep().unwrap();
+        assert_eq!(life.holder.get().next().map(|next| next.from_ms), Some(freeze_ms));
+        life.give_back();
+        assert_eq!(life.holder.get().unanswered(), 0);
+        // A lease that was asked for, and whose answer was lost.
+        let life = world.server(name);
+        life.loses_answers.set(1);
+        assert_eq!(life.keep(), Err(Failure::Away(NoAnswer)));
+        life.give_back();
+        assert_eq!(life.holder.get().unanswered(), 0);
+    }
+    world.pass(5000);
+    let last = world.server(9);
+    last.keep().unwrap();
+    assert!(last.draws());
+}
+
+#[test]
+fn a_lease_that_was_asked_for_cannot_arrive_after_it_was_given_back() {
+    let world = World::new(1);
+    let server = world.server(1);
+    server.delays.set(true);
+    assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
+    server.delays.set(false);
+    server.give_back();
+    let asked = server.delayed.take().unwrap();
+    assert!(!world.store.borrow().compares(&asked, false), "the message is written though it arrives late");
+    let other = world.server(2);
+    assert_eq!((other.keep(), other.held().map(|held| held.0)), (Ok(()), Some(0)));
 }
 
 /// The record then shows the lease before this one, which was not given back yet.

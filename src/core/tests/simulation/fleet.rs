@@ -44,7 +44,16 @@ struct Known {
 
 /// The fleet of a history.
 pub struct Registered {
+    /// The servers' settings, and those of servers that were not reloaded since the last change.
     pub terms: Cell<Terms>,
+    before: Cell<Terms>,
+    /// The longest lease that the operator has let the fleet have.
+    longest_ms: Cell<i64>,
+    /// Settings that wait until no failover can forget that the fleet's limit was raised, and how
+    /// many changes the registry had then.
+    raised: Cell<Option<(Terms, usize)>>,
+    /// How many of the registry's changes no failover forgets.
+    kept: Cell<usize>,
     pub layout: Layout,
     pub backup: bool,
     pub range: (i64, i64),
@@ -75,6 +84,9 @@ struct Drawer {
     may_repeat: bool,
 }
 
+/// One more than the most changes that a failover forgets.
+const MOST_LOST: usize = 8;
+
 const YEAR_MS: i64 = 365 * 86_400_000;
 
 impl Registered {
@@ -91,9 +103,8 @@ impl Registered {
         let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
         let fleet = Fleet {
             uuid: 1,
-            layout: layout.fingerprint(),
-            backup,
-            range,
+            layout: None,
+            range: Some(range),
             loses_nothing: kind == Kind::Synchronous || beyond == Some(Beyond::VouchedWrongly),
             closed: false,
             longest_ms: 0,
@@ -108,6 +119,10 @@ impl Registered {
         let offset_ms = if right_clock { 0 } else { random.pick(&[-skew_ms / 2, skew_ms / 2]) };
         Self {
             terms: Cell::new(terms),
+            before: Cell::new(terms),
+            longest_ms: Cell::new(terms.longest_ms(&layout)),
+            raised: Cell::new(None),
+            kept: Cell::new(1),
             layout,
             backup,
             range,
@@ -122,6 +137,16 @@ impl Registered {
             drawn: RefCell::default(),
             typed: RefCell::default(),
         }
+    }
+
+    /// Returns the settings of one server, which may not be reloaded yet.
+    fn settings(&self, random: &Random) -> Terms {
+        if random.one_in(2) { self.before.get() } else { self.terms.get() }
+    }
+
+    /// Returns a restored record of the fleet with the limits that the operator knows.
+    fn with_limits(&self, fleet: &Fleet) -> Fleet {
+        Fleet { longest_ms: self.longest_ms.get(), skew_ms: self.terms.get().skew_ms, ..*fleet }
     }
 
     /// Returns how far a server's clock is off that the registry mostly accepts.
@@ -151,11 +176,17 @@ struct Keeper<'a> {
     fleet: &'a Registered,
     server: &'a Rc<Server>,
     shared: &'a Shared,
+    /// The server's settings.
+    terms: Terms,
     /// How often the registry was called.
     calls: Cell<u32>,
 }
 
-impl Keeper<'_> {
+impl<'a> Keeper<'a> {
+    fn new(world: &'a World, fleet: &'a Registered, server: &'a Rc<Server>, shared: &'a Shared) -> Self {
+        Self { world, fleet, server, shared, terms: fleet.settings(&world.random), calls: Cell::new(0) }
+    }
+
     /// Whether the call reaches the registry, and the answer the caller.
     fn is_heard(&self) -> Result<(), NoAnswer> {
         self.world.meanwhile(self.server);
@@ -246,12 +277,15 @@ impl lease::Server for Keeper<'_> {
             Notice::Acquired(_) => "acquired",
             Notice::Entered(_) => "entered",
             Notice::GivenBack(_) => "given back",
+            Notice::Adopted(_) => "adopted",
             Notice::Forgot(_) => "forgot",
             Notice::Older(_) => "older",
             Notice::Lost(_) => "lost",
             Notice::Copied(_) => "copied",
             Notice::Overlapped(_) => "overlapped",
             Notice::ClockOff { .. } => "clock off",
+            Notice::LengthLimited { .. } => "length limited",
+            Notice::SkewLimited { .. } => "skew limited",
         });
         if let Notice::Entered(lease) = notice {
             let mut known = self.fleet.known.borrow_mut();
@@ -276,8 +310,12 @@ impl Registry for Keeper<'_> {
         let store = self.store().borrow();
         let now_ms = self.world.time_ms() + store.offset_ms;
         let mut fleet = store.fleet;
-        if self.lies(Lie::NoCap) {
-            fleet.longest_ms += YEAR_MS;
+        match self.world.lie {
+            Some(Lie::NoCap) if fleet.longest_ms > 0 => fleet.longest_ms += YEAR_MS,
+            Some(Lie::OwnLength) if fleet.longest_ms > 0 => {
+                fleet.longest_ms = fleet.longest_ms.max(self.terms.longest_ms(&self.fleet.layout));
+            }
+            _ => {}
         }
         if self.lies(Lie::NoHorizon) {
             fleet.horizon_ms = i64::MIN;
@@ -303,6 +341,7 @@ impl Registry for Keeper<'_> {
         let mut swap = *swap;
         self.lie_about(&mut swap);
         self.note_given_back(&swap);
+        self.world.message_takes_time(self.server);
         let heard = self.is_heard();
         if !self.world.settles.get() && random.one_in(12) && !self.shared.gone.get() {
             fleet.late.borrow_mut().push(swap);
@@ -348,11 +387,11 @@ impl Keeper<'_> {
         let read = self.store().borrow().fleet;
         match &mut swap.change {
             Change::Fleet(new) => {
-                if self.lies(Lie::NoCap) {
-                    new.longest_ms -= YEAR_MS;
+                if read.longest_ms > 0 {
                     if new.generation != read.generation {
-                        new.freeze_ms = new.freeze_ms.saturating_sub(YEAR_MS);
+                        new.freeze_ms = new.freeze_ms.saturating_sub(new.longest_ms - read.longest_ms);
                     }
+                    new.longest_ms = read.longest_ms;
                 }
                 if new.generation != read.generation {
                     match self.world.lie {
@@ -418,13 +457,13 @@ impl World {
     pub fn keep(&self, server: &Rc<Server>) {
         let shared = server.shared();
         let Some(fleet) = self.fleet.as_ref().filter(|_| shared.leases) else { return };
-        let keeper = Keeper { world: self, fleet, server, shared: &shared, calls: Cell::new(0) };
+        let keeper = Keeper::new(self, fleet, server, &shared);
         let Ok(mut holder) = shared.holder.try_borrow_mut() else { return };
         if server.is_standby() && !self.settles.get() && self.random.one_in(2) {
             return;
         }
         let before = *holder;
-        let kept = holder.keep(&keeper, &keeper, &fleet.terms.get());
+        let kept = holder.keep(&keeper, &keeper, &keeper.terms);
         keeper.drop_others(&holder);
         self.tell(|| format!("server {} keeps: {kept:?}", server.number));
         if shared.gone.get() {
@@ -457,7 +496,7 @@ impl World {
     pub fn give_back(&self, server: &Rc<Server>) {
         let shared = server.shared();
         let Some(fleet) = self.fleet.as_ref().filter(|_| shared.leases) else { return };
-        let keeper = Keeper { world: self, fleet, server, shared: &shared, calls: Cell::new(0) };
+        let keeper = Keeper::new(self, fleet, server, &shared);
         let Ok(mut holder) = shared.holder.try_borrow_mut() else { return };
         let before = *holder;
         let given = holder.give_back(&keeper, &keeper);
@@ -534,7 +573,7 @@ impl World {
             (4, Self::fail_registry_over),
             (1, Self::restore_registry),
             (1, Self::make_registry_anew),
-            (1, Self::change_terms),
+            (6, Self::change_terms),
         ];
         self.random.weighed(&actions)(self, fleet);
     }
@@ -584,10 +623,13 @@ impl World {
         }
         let (failed, changes) = again.unwrap_or_else(|| (store.clone(), store.changes()));
         let kind = failed.kind;
-        let first =
-            if kind == Kind::Synchronous { failed.synced } else { changes.saturating_sub(self.random.below(8)) };
-        let end =
-            if kind == Kind::Etcd { changes } else { self.random.of(first.max(1) as i64..=changes as i64) as usize };
+        let first = if kind == Kind::Synchronous {
+            failed.synced
+        } else {
+            changes.saturating_sub(self.random.below(MOST_LOST))
+        };
+        let first = first.max(fleet.kept.get());
+        let end = if kind == Kind::Etcd { changes } else { self.random.of(first as i64..=changes as i64) as usize };
         let mut next = failed.prefix(end);
         match kind {
             Kind::Etcd => next.incarnation.counts = next.incarnation.counts.map(|count| count + 1),
@@ -618,21 +660,23 @@ impl World {
         if next.kind == Kind::Etcd {
             next.incarnation.counts[1] = 0;
         }
-        if silently || next.kind == Kind::Etcd && !begins {
-        } else if begins {
-            let terms = fleet.terms.get();
-            let (longest_ms, skew_ms) = (terms.longest_ms(&fleet.layout), terms.skew_ms);
-            let known = Fleet { longest_ms, skew_ms, ..next.fleet };
-            let now_ms = self.time_ms() + next.offset_ms;
-            let fleet = known.begin_generation(next.incarnation, now_ms, bits(&self.random));
-            next.write(Change::Fleet(fleet));
+        if !silently {
+            // The operator knows to what the limits were raised after the backup was taken.
+            let mut known = fleet.with_limits(&next.fleet);
+            known.version = bits(&self.random);
+            if begins {
+                let now_ms = self.time_ms() + next.offset_ms;
+                known = known.begin_generation(next.incarnation, now_ms, 0, 0, known.version);
+            } else if next.kind != Kind::Etcd {
+                next.incarnation.store += 1;
+            }
+            next.write(Change::Fleet(known));
             next.synced = next.changes();
-        } else {
-            next.incarnation.store += 1;
         }
         self.tell(|| format!("the registry is restored, with {} of {changes} changes", next.changes()));
         self.count("registry is restored");
         fleet.failed.take();
+        fleet.kept.set(if silently { 1 } else { next.changes() });
         *store = next;
         drop(store);
         if silently {
@@ -661,25 +705,86 @@ impl World {
         let incarnation = Incarnation { store: was.incarnation.store + 7, ..store.incarnation };
         let now_ms = self.time_ms() + offset_ms;
         // The operator says how long leases were, which the registry has forgotten, too.
-        let terms = fleet.terms.get();
-        let (longest_ms, skew_ms) = (terms.longest_ms(&fleet.layout), terms.skew_ms);
-        let new = Fleet { generation: 0, longest_ms, skew_ms, ..was };
-        let mut new = new.begin_generation(incarnation, now_ms, bits(&self.random));
+        let new = Fleet { generation: 0, ..fleet.with_limits(&was) };
+        let mut new = new.begin_generation(incarnation, now_ms, 0, 0, bits(&self.random));
         if self.lies(Lie::AnewUnfrozen) {
             (new.freeze_ms, new.horizon_ms) = (i64::MIN, i64::MIN);
         }
         self.tell(|| "the registry is made anew".to_owned());
         self.count("registry is made anew");
         fleet.failed.take();
+        fleet.kept.set(1);
         *store = Store::new(store.kind, new, offset_ms, self.time_ms());
     }
 
-    /// A reload changes the length of leases.
+    /// The operator changes the length of leases: first the fleet's limit, if that is less, and
+    /// the settings only when no failover can forget it.
     fn change_terms(&self, fleet: &Registered) {
-        let terms = fleet.terms.get();
-        if !fleet.forgets {
-            fleet.terms.set(Terms { lease_ms: self.random.pick(&[2000, 10_000, 60_000]), ..terms });
+        let mut store = fleet.store.borrow_mut();
+        if fleet.beyond.is_some() || self.time_ms() < fleet.away_until_ms.get() {
+            return;
         }
+        // The operator first sees to it that all standbys have what the fleet has adopted, which is
+        // its second change, and that none of them is left over from before a failover.
+        if fleet.failed.borrow().is_some() || store.changes() < 2 {
+            fleet.failed.borrow_mut().take_if(|_| self.random.one_in(2));
+            return;
+        }
+        fleet.kept.set(fleet.kept.get().max(2));
+        let reload = |terms| {
+            fleet.before.set(fleet.terms.get());
+            fleet.terms.set(terms);
+        };
+        if let Some((terms, changes)) = fleet.raised.get() {
+            if store.fleet.longest_ms < terms.longest_ms(&fleet.layout) {
+                self.tell(|| "a failover has forgotten the raise".to_owned());
+                self.count("raise forgotten");
+                fleet.raised.set(None);
+            } else if store.changes() >= changes + MOST_LOST {
+                self.tell(|| format!("settings are reloaded: {terms:?}"));
+                self.count("reloaded");
+                fleet.kept.set(changes);
+                reload(terms);
+                fleet.raised.set(None);
+            }
+            return;
+        }
+        let terms = Terms { lease_ms: self.random.pick(&[2000, 10_000, 60_000]), ..fleet.terms.get() };
+        let longest_ms = terms.longest_ms(&fleet.layout);
+        if longest_ms <= store.fleet.longest_ms || self.lies(Lie::OwnLength) {
+            return reload(terms);
+        }
+        self.tell(|| format!("the fleet's limit is raised to {longest_ms} ms"));
+        self.count("limit raised");
+        let longest_before_ms = store.fleet.longest_ms;
+        let new = Fleet { longest_ms, version: bits(&self.random), ..store.fleet };
+        store.write(Change::Fleet(new));
+        store.synced = store.changes();
+        fleet.longest_ms.set(longest_ms.max(fleet.longest_ms.get()));
+        let freeze_ms = longest_before_ms + 3 * terms.skew_ms;
+        if self.lies(Lie::ReloadsAtOnce) {
+            reload(terms);
+        } else {
+            fleet.raised.set(Some((terms, store.changes())));
+        }
+        drop(store);
+        if self.random.one_in(2) {
+            self.fail_over_after_raise(fleet, freeze_ms);
+        }
+    }
+
+    /// Some servers renew, and a failover forgets it, perhaps together with a raise of the limit
+    /// just before. Some servers notice, and some acquire what is free when the freeze is over.
+    fn fail_over_after_raise(&self, fleet: &Registered, freeze_ms: i64) {
+        let some_keep = || {
+            let servers = self.leasing();
+            servers.iter().filter(|_| self.random.one_in(2)).for_each(|server| self.keep(server));
+        };
+        some_keep();
+        self.fail_registry_over(fleet);
+        some_keep();
+        self.pass(freeze_ms);
+        some_keep();
     }
 
     /// Makes a copy of a running server with its memory, as a virtual machine's snapshot does.
@@ -759,10 +864,10 @@ impl World {
         self.pass(longest_ms * 2 + 4 * terms.skew_ms + 1000);
         let free = (fleet.range.1 - fleet.range.0 + 1) as usize;
         for server in servers.iter().take(free) {
-            let keeper = Keeper { world: self, fleet, server, shared: &server.shared(), calls: Cell::new(0) };
             let shared = server.shared();
+            let keeper = Keeper::new(self, fleet, server, &shared);
             let mut holder = shared.holder.borrow_mut();
-            let kept = holder.keep(&keeper, &keeper, &terms);
+            let kept = holder.keep(&keeper, &keeper, &keeper.terms);
             if kept.is_err() || keeper.calls.get() > MOST_CALLS || holder.held().is_none() {
                 self.broken(Guarantee::Live, || {
                     format!("after {} calls, server {} keeps {kept:?}", keeper.calls.get(), server.number)

@@ -127,6 +127,10 @@ pub enum Lie {
     SameHolder,
     /// A registry that is made anew freezes nothing.
     AnewUnfrozen,
+    /// Settings ask for longer leases as soon as the fleet's limit is raised.
+    ReloadsAtOnce,
+    /// A lease is as long as its server's settings say, whatever the fleet's limit is.
+    OwnLength,
 }
 
 /// Several servers, and everything about them that is random.
@@ -314,6 +318,21 @@ impl World {
             (crash / 2 * writes, Self::fail_over),
         ];
         self.random.weighed(&actions)(self, server);
+        self.depth.set(self.depth.get() - 1);
+    }
+
+    /// Lets other servers and the registry act while a message to the registry is on its way.
+    pub fn message_takes_time(&self, server: &Rc<Server>) {
+        if self.settles.get() || self.depth.get() >= 1 || !self.random.one_in(8) {
+            return;
+        }
+        self.depth.set(self.depth.get() + 1);
+        for _ in 0..self.random.below(4) {
+            self.another_acts(server);
+        }
+        if self.random.one_in(2) {
+            self.shake(server);
+        }
         self.depth.set(self.depth.get() - 1);
     }
 
