@@ -40,6 +40,8 @@
 //! text              text of any encoding
 //! local             statics that one process has for itself
 //!   |
+//! snowflake_registry  a fleet's registry in PostgreSQL, through libpq; not used by the server yet
+//!   |
 //! snowflake_core  * layouts, ids, the generator, the draw, the mark, the lease; knows no PostgreSQL
 //! ```
 //!

@@ -1,0 +1,463 @@
+//! A connection to PostgreSQL that never waits without a deadline: a small, safe part of libpq.
+//!
+//! libpq is used in its non-blocking form: it says what it waits for, and a [`Waiter`] waits.
+//! After an error a connection is of no use, and its owner drops it. All `unsafe` of this crate is
+//! here, and these facts are what it relies on:
+//!
+//! - A `PGconn` belongs to one `Connection`, which frees it when dropped, once. It is not `Send`,
+//!   because of the raw pointer.
+//! - A `PGresult` belongs to one `Answered`, which frees it when dropped, once.
+//! - A text that libpq returns lives as long as the `PGconn` or `PGresult` that it comes from. It
+//!   is copied before anything else is done with either.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use pq_sys as pq;
+
+use crate::conninfo::{Host, Options};
+use crate::error::{Diagnostic, Error, Step};
+
+/// What is waited for on a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Something to read, or its end.
+    Read,
+    /// Room to write.
+    Write,
+    /// One of the two.
+    ReadOrWrite,
+}
+
+/// The process that waits is asked to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped;
+
+/// How a process waits for a socket: a server's worker on its latch, another program with `poll`.
+pub trait Waiter {
+    /// Waits until the socket is ready, or the timeout is over. Returns whether the socket is
+    /// ready. It may return `false` earlier, and is called again then.
+    ///
+    /// # Errors
+    /// [`Stopped`], if the process is asked to end.
+    fn wait(&self, socket: BorrowedFd<'_>, interest: Interest, timeout: Duration) -> Result<bool, Stopped>;
+
+    /// Asks for permission to open another file: `AcquireExternalFD` in a server. Returns whether
+    /// it is given.
+    fn acquire_descriptor(&self) -> bool {
+        true
+    }
+
+    /// Says that a file is closed for which permission was given: `ReleaseExternalFD` in a server.
+    fn release_descriptor(&self) {}
+}
+
+/// The rows of an answer, as texts, and the notices that came with it.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub rows: Vec<Vec<Option<String>>>,
+    pub notices: Vec<Diagnostic>,
+}
+
+/// A connection.
+pub(crate) struct Connection<W: Waiter> {
+    conn: *mut pq::PGconn,
+    /// Where libpq puts notices. A `Box`, because libpq has its address.
+    notices: Box<RefCell<Vec<Diagnostic>>>,
+    waiter: Rc<W>,
+}
+
+impl<W: Waiter> Connection<W> {
+    /// Connects. Each host that the options name has the whole of `timeout`, like libpq's
+    /// `connect_timeout`, which works only where libpq waits by itself.
+    pub fn open(options: &Options, timeout: Duration, waiter: &Rc<W>) -> Result<Self, Error> {
+        let mut options = options.clone();
+        let mut hosts = None;
+        loop {
+            let mut connection = Self::start(&options, waiter)?;
+            let Err(error) = connection.establish(timeout) else { return Ok(connection) };
+            if !matches!(error, Error::TimedOut { .. }) {
+                return Err(error);
+            }
+            // libpq would never go on to the next host by itself.
+            let at = connection.host();
+            let hosts = hosts.get_or_insert_with(|| connection.hosts());
+            let Some(tried) = hosts.iter().position(|host| (&host.name, &host.port) == (&at.0, &at.1)) else {
+                return Err(error);
+            };
+            hosts.remove(tried);
+            if hosts.is_empty() {
+                return Err(error);
+            }
+            options = options.with_hosts(hosts);
+        }
+    }
+
+    fn start(options: &Options, waiter: &Rc<W>) -> Result<Self, Error> {
+        if !waiter.acquire_descriptor() {
+            return Err(Error::NoDescriptor);
+        }
+        let (keywords, values): (Vec<_>, Vec<_>) =
+            options.iter().map(|(keyword, value)| (keyword.as_ptr(), value.as_ptr())).unzip();
+        let terminated = |mut texts: Vec<*const c_char>| {
+            texts.push(ptr::null());
+            texts
+        };
+        let (keywords, values) = (terminated(keywords), terminated(values));
+        // SAFETY: both arrays end with a null pointer, and hold as many C strings, which `options`
+        // owns. libpq copies them.
+        let conn = unsafe { pq::PQconnectStartParams(keywords.as_ptr(), values.as_ptr(), 0) };
+        // From here on, dropping it releases everything.
+        let connection = Self { conn, notices: Box::default(), waiter: Rc::clone(waiter) };
+        if conn.is_null() {
+            return Err(Error::Connect("libpq is out of memory.".to_owned()));
+        }
+        let notices: *const RefCell<Vec<Diagnostic>> = &*connection.notices;
+        // SAFETY: the box lives as long as the PGconn (see Drop), and stays where it is when the
+        // connection moves. `keep_notice` expects what is passed here.
+        unsafe { pq::PQsetNoticeReceiver(conn, Some(keep_notice), notices.cast_mut().cast()) };
+        Ok(connection)
+    }
+
+    fn establish(&mut self, timeout: Duration) -> Result<(), Error> {
+        let (mut at, mut deadline) = (self.host(), Instant::now() + timeout);
+        // SAFETY: conn is a live PGconn; so in the functions below.
+        if unsafe { pq::PQstatus(self.conn) } == pq::ConnStatusType::CONNECTION_BAD {
+            return Err(Error::Connect(self.error_text()));
+        }
+        let mut interest = Interest::Write;
+        loop {
+            self.wait(interest, deadline, Step::Connect, timeout)?;
+            // SAFETY: as above.
+            interest = match unsafe { pq::PQconnectPoll(self.conn) } {
+                pq::PostgresPollingStatusType::PGRES_POLLING_OK => break,
+                pq::PostgresPollingStatusType::PGRES_POLLING_READING => Interest::Read,
+                pq::PostgresPollingStatusType::PGRES_POLLING_WRITING => Interest::Write,
+                _ => return Err(Error::Connect(self.error_text())),
+            };
+            let now_at = self.host();
+            if now_at != at {
+                (at, deadline) = (now_at, Instant::now() + timeout);
+            }
+        }
+        // SAFETY: as above.
+        if unsafe { pq::PQsetnonblocking(self.conn, 1) } != 0 {
+            return Err(Error::Connect(self.error_text()));
+        }
+        Ok(())
+    }
+
+    /// Runs one statement, in a transaction of its own. Parameters are texts.
+    ///
+    /// An answer is complete only when libpq says so: the rows come before the commit.
+    pub fn run(
+        &mut self,
+        sql: &CStr,
+        values: &[Option<String>],
+        step: Step,
+        timeout: Duration,
+    ) -> Result<Answer, Error> {
+        let deadline = Instant::now() + timeout;
+        self.notices.borrow_mut().clear();
+        self.send(sql, values, step)?;
+        self.flush(step, deadline, timeout)?;
+        let (mut answer, mut failure, mut answers) = (Answer::default(), None, 0);
+        while let Some(answered) = self.next(step, deadline, timeout)? {
+            match answered.status() {
+                pq::ExecStatusType::PGRES_TUPLES_OK => {
+                    answers += 1;
+                    answer.rows = answered.rows();
+                }
+                pq::ExecStatusType::PGRES_FATAL_ERROR => {
+                    let diagnostic = answered.diagnostic();
+                    // The first one says why. What may follow is that the connection is closed.
+                    let has_ended = matches!(diagnostic.severity.as_str(), "" | "FATAL" | "PANIC");
+                    failure.get_or_insert(if has_ended {
+                        Error::Lost { step, text: one_paragraph(&diagnostic.message) }
+                    } else {
+                        Error::Refused(Box::new(diagnostic))
+                    });
+                }
+                // COPY would have no end.
+                status => return Err(Error::Garbage(format!("result of kind {status:?}"))),
+            }
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        // SAFETY: conn is a live PGconn.
+        if unsafe { pq::PQstatus(self.conn) } != pq::ConnStatusType::CONNECTION_OK {
+            return Err(self.lost(step));
+        }
+        // SAFETY: as above.
+        if unsafe { pq::PQtransactionStatus(self.conn) } != pq::PGTransactionStatusType::PQTRANS_IDLE {
+            return Err(Error::Garbage("a transaction is left open".to_owned()));
+        }
+        if answers != 1 {
+            return Err(Error::Garbage(format!("{answers} results for one statement")));
+        }
+        answer.notices = self.notices.take();
+        Ok(answer)
+    }
+
+    /// Returns the process id of the session, as the server tells it.
+    pub fn backend_pid(&self) -> i32 {
+        // SAFETY: conn is a live PGconn.
+        unsafe { pq::PQbackendPID(self.conn) }
+    }
+
+    fn send(&mut self, sql: &CStr, values: &[Option<String>], step: Step) -> Result<(), Error> {
+        let texts: Vec<Option<CString>> = values.iter().map(|value| value.as_deref().map(c_text)).collect();
+        let pointers: Vec<*const c_char> =
+            texts.iter().map(|text| text.as_ref().map_or(ptr::null(), |text| text.as_ptr())).collect();
+        let count = c_int::try_from(pointers.len()).expect("a statement has few parameters");
+        // SAFETY: there are `count` pointers, each null or to a C string that outlives the call.
+        // Without types, lengths and formats, all are texts.
+        let sent = unsafe {
+            pq::PQsendQueryParams(
+                self.conn,
+                sql.as_ptr(),
+                count,
+                ptr::null(),
+                pointers.as_ptr(),
+                ptr::null(),
+                ptr::null(),
+                0,
+            )
+        };
+        if sent == 1 { Ok(()) } else { Err(self.lost(step)) }
+    }
+
+    fn flush(&mut self, step: Step, deadline: Instant, timeout: Duration) -> Result<(), Error> {
+        // SAFETY: conn is a live PGconn; so below.
+        while unsafe { pq::PQflush(self.conn) } == 1 {
+            self.wait(Interest::ReadOrWrite, deadline, step, timeout)?;
+            // A server that waits until its answer is read does not read. A failure shows below.
+            // SAFETY: as above.
+            unsafe { pq::PQconsumeInput(self.conn) };
+        }
+        // A failure to write shows in the next answer, behind what the server has said before.
+        Ok(())
+    }
+
+    /// Waits for the next result; `None` if the statement is over.
+    fn next(&mut self, step: Step, deadline: Instant, timeout: Duration) -> Result<Option<Answered>, Error> {
+        // SAFETY: conn is a live PGconn; so below.
+        while unsafe { pq::PQisBusy(self.conn) } == 1 {
+            self.wait(Interest::Read, deadline, step, timeout)?;
+            // SAFETY: as above.
+            let is_read = unsafe { pq::PQconsumeInput(self.conn) } == 1;
+            // What the server said before it closed the connection is still to be understood.
+            // SAFETY: as above.
+            if !is_read && unsafe { pq::PQisBusy(self.conn) } == 1 {
+                return Err(self.lost(step));
+            }
+        }
+        // SAFETY: as above. libpq is not busy, so that it does not wait.
+        let result = unsafe { pq::PQgetResult(self.conn) };
+        Ok((!result.is_null()).then_some(Answered(result)))
+    }
+
+    /// Waits until the socket is ready.
+    fn wait(&self, interest: Interest, deadline: Instant, step: Step, timeout: Duration) -> Result<(), Error> {
+        loop {
+            // SAFETY: conn is a live PGconn.
+            let socket: RawFd = unsafe { pq::PQsocket(self.conn) };
+            if socket < 0 {
+                return Err(self.lost(step));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::TimedOut { step, after: timeout });
+            }
+            // SAFETY: the socket is open, because libpq closes it only when it is called.
+            let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+            if self.waiter.wait(socket, interest, left).map_err(|Stopped| Error::Stopped)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the name and the port of the host that is connected, or tried.
+    fn host(&self) -> (String, String) {
+        // SAFETY: conn is a live PGconn. The texts are null or C strings of it, and copied here.
+        unsafe { (copied(pq::PQhost(self.conn)), copied(pq::PQport(self.conn))) }
+    }
+
+    /// Returns the hosts among which libpq chooses, with what it has found in a service file and in
+    /// the environment.
+    fn hosts(&self) -> Vec<Host> {
+        // SAFETY: conn is a live PGconn. libpq returns null or an array for the caller to free.
+        let array = unsafe { OptionArray::new(pq::PQconninfo(self.conn)) };
+        Host::list(&array.options())
+    }
+
+    fn lost(&self, step: Step) -> Error {
+        Error::Lost { step, text: self.error_text() }
+    }
+
+    fn error_text(&self) -> String {
+        // SAFETY: conn is a live PGconn. The text is a C string of it, and copied here.
+        one_paragraph(&unsafe { copied(pq::PQerrorMessage(self.conn)) })
+    }
+}
+
+impl<W: Waiter> Drop for Connection<W> {
+    fn drop(&mut self) {
+        // SAFETY: conn is null or a live PGconn, which nothing uses afterwards. The box of notices
+        // is freed after this.
+        unsafe { pq::PQfinish(self.conn) };
+        self.waiter.release_descriptor();
+    }
+}
+
+/// A result of libpq's.
+struct Answered(*mut pq::PGresult);
+
+impl Answered {
+    fn status(&self) -> pq::ExecStatusType {
+        // SAFETY: this is a live PGresult; so in the functions below.
+        unsafe { pq::PQresultStatus(self.0) }
+    }
+
+    fn rows(&self) -> Vec<Vec<Option<String>>> {
+        // SAFETY: as above.
+        let (rows, columns) = unsafe { (pq::PQntuples(self.0), pq::PQnfields(self.0)) };
+        let value = |row, column| {
+            // SAFETY: as above, and both numbers are within its bounds. The text is copied.
+            unsafe { (pq::PQgetisnull(self.0, row, column) == 0).then(|| copied(pq::PQgetvalue(self.0, row, column))) }
+        };
+        (0..rows).map(|row| (0..columns).map(|column| value(row, column)).collect()).collect()
+    }
+
+    fn diagnostic(&self) -> Diagnostic {
+        // SAFETY: as above.
+        unsafe { diagnostic_of(self.0) }
+    }
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        // SAFETY: it is a live PGresult, which nothing uses afterwards.
+        unsafe { pq::PQclear(self.0) };
+    }
+}
+
+/// An array of connection options that libpq has allocated.
+pub(crate) struct OptionArray(*mut pq::_PQconninfoOption);
+
+impl OptionArray {
+    /// # Safety
+    /// The pointer is null, or one that `PQconninfoParse` or `PQconninfo` has returned, and that
+    /// nothing else frees.
+    unsafe fn new(array: *mut pq::_PQconninfoOption) -> Self {
+        Self(array)
+    }
+
+    /// Parses a connection string or URI.
+    ///
+    /// # Errors
+    /// libpq's words.
+    pub fn parse(conninfo: &CStr) -> Result<Self, String> {
+        let mut message = ptr::null_mut();
+        // SAFETY: both arguments are valid for the call.
+        let array = unsafe { Self::new(pq::PQconninfoParse(conninfo.as_ptr(), &raw mut message)) };
+        if !array.0.is_null() {
+            return Ok(array);
+        }
+        // SAFETY: libpq has allocated the text, or left null if it is out of memory. It is copied,
+        // and then freed once.
+        let text = unsafe {
+            let text = copied(message);
+            pq::PQfreemem(message.cast());
+            text
+        };
+        Err(if text.is_empty() { "out of memory".to_owned() } else { one_paragraph(&text) })
+    }
+
+    /// Returns the options that have a value.
+    pub fn options(&self) -> Vec<(CString, CString)> {
+        let mut options = Vec::new();
+        let mut next = self.0;
+        if next.is_null() {
+            return options;
+        }
+        // SAFETY: libpq ends the array with an option without a keyword. Keywords and values are C
+        // strings, or a value is null. They are copied.
+        unsafe {
+            while !(*next).keyword.is_null() {
+                if !(*next).val.is_null() {
+                    options.push((CStr::from_ptr((*next).keyword).to_owned(), CStr::from_ptr((*next).val).to_owned()));
+                }
+                next = next.add(1);
+            }
+        }
+        options
+    }
+}
+
+impl Drop for OptionArray {
+    fn drop(&mut self) {
+        // SAFETY: see `new`. libpq ignores null.
+        unsafe { pq::PQconninfoFree(self.0) };
+    }
+}
+
+/// Keeps a notice. libpq calls it from functions that get the `PGconn`.
+unsafe extern "C" fn keep_notice(notices: *mut c_void, result: *const pq::PGresult) {
+    // SAFETY: `start` has passed the address of a box that lives as long as the PGconn. The result
+    // is live during this call.
+    unsafe {
+        let notices = &*notices.cast_const().cast::<RefCell<Vec<Diagnostic>>>();
+        // No borrow is held while libpq runs.
+        if let Ok(mut notices) = notices.try_borrow_mut() {
+            notices.push(diagnostic_of(result));
+        }
+    }
+}
+
+/// # Safety
+/// `result` is a live PGresult.
+unsafe fn diagnostic_of(result: *const pq::PGresult) -> Diagnostic {
+    // The codes of postgres_ext.h.
+    let field = |code: u8| {
+        // SAFETY: as above. The text is null or a C string of the result, and copied.
+        let text = unsafe { copied(pq::PQresultErrorField(result, c_int::from(code))) };
+        (!text.is_empty()).then_some(text)
+    };
+    // SAFETY: as above.
+    let whole = || unsafe { copied(pq::PQresultErrorMessage(result)) };
+    Diagnostic {
+        severity: field(b'V').unwrap_or_default(),
+        sqlstate: field(b'C').unwrap_or_default(),
+        message: field(b'M').unwrap_or_else(whole),
+        detail: field(b'D'),
+        hint: field(b'H'),
+    }
+}
+
+/// Returns a copy of a text; an empty one for null.
+///
+/// # Safety
+/// `text` is null or a C string.
+unsafe fn copied(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Returns a parameter as a C string, up to its first NUL, which no text of PostgreSQL can hold.
+fn c_text(text: &str) -> CString {
+    CString::new(text.split('\0').next().unwrap_or_default()).expect("what has a NUL was cut off")
+}
+
+/// Returns libpq's text without the line breaks and tabs between its sentences.
+fn one_paragraph(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,32 @@
+//! A fleet's registry in PostgreSQL: what `sql/registry.sql` makes, reached through libpq.
+//!
+//! The protocol is the core's (`core/lease.rs`), and so are the decisions. This crate reads, and it
+//! compares and swaps. It knows nothing of the server that it runs in, so it is tested without one.
+//!
+//! | question | file |
+//! |---|---|
+//! | What is sent, and what does an answer mean? | [`postgres`] |
+//! | What if the registry is slow, silent or gone? Where is the `unsafe`? | [`connection`] |
+//! | What can a connection string hold, and what of it may be shown? | [`conninfo`] |
+//! | What can go wrong, and what does an operator do about it? | [`error`] |
+//! | What does the registry hold, and who may change it? | `sql/registry.sql` |
+//!
+//! libpq never blocks here, with three exceptions, for which it has no other way:
+//!
+//! - It looks up host names. A caller that must end in time bounds this with the environment
+//!   variable `RES_OPTIONS` (`timeout:1 attempts:1`), or uses addresses.
+//! - It reads files: the service file, `.pgpass`, certificates and keys.
+//! - It asks Kerberos for tickets, where there is a cache of them (`gssencmode=disable` prevents
+//!   it).
+
+#![warn(missing_docs)]
+
+pub mod connection;
+pub mod conninfo;
+pub mod error;
+pub mod postgres;
+
+pub use connection::{Interest, Stopped, Waiter};
+pub use conninfo::{check_conninfo, without_secrets};
+pub use error::{Error, Step};
+pub use postgres::{Config, Member, Postgres};

@@ -1,0 +1,398 @@
+//! The registry in PostgreSQL: what is sent, and what an answer means.
+//!
+//! Each call is one statement, in a transaction of its own: `read`, `swap_fleet` or `swap_number`
+//! of the schema `snowflake_registry`. So a transaction pooler may lie between. No statement
+//! outlives its answer, and no session has a state.
+//!
+//! **Only a complete answer without a notice is a yes.** PostgreSQL sends the rows before it
+//! commits. When a wait for a synchronous standby is cancelled, it commits all the same, and says
+//! so in a warning.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::rc::Rc;
+use std::str::FromStr;
+use std::time::Duration;
+
+use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
+
+use crate::connection::{self, Connection, Waiter};
+use crate::conninfo::Options;
+use crate::error::{Diagnostic, Error, Step};
+
+/// The version of `registry.sql` that this crate works with.
+pub const VERSION: i64 = 1;
+
+/// How often a transaction is tried that PostgreSQL rolls back for another one's sake.
+const TRIES: u32 = 5;
+
+/// The datacenter of a layout without that field.
+const NO_DATACENTER: i64 = -1;
+
+const READ: &CStr =
+    c"SELECT version, uuid, layout, backup, first_worker, last_worker, loses_nothing, closed, longest_ms, \
+skew_ms, grace_ms, written_store, written_timeline, fleet_generation, horizon_ms, freeze_ms, fleet_version, store, \
+timeline, now_ms, up_ms, number, holder, nonce, count, server, from_ms, until_ms, generation, renewed_ms, offset_ms \
+FROM snowflake_registry.read($1, $2, $3)";
+
+const SWAP_FLEET: &CStr =
+    c"SELECT done, store, timeline FROM snowflake_registry.swap_fleet($1, $2, $3, $4, $5, $6, $7, \
+$8, $9, $10, $11, $12, $13, $14, $15)";
+
+const SWAP_NUMBER: &CStr = c"SELECT done, store, timeline FROM snowflake_registry.swap_number($1, $2, $3, $4, $5, $6, \
+$7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
+
+/// Where the registry is, and which server this is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// A connection string or URI of libpq's.
+    pub conninfo: String,
+    /// The fleet's name.
+    pub fleet: String,
+    /// The datacenter, where the layout has that field. Numbers are leased in each of its own.
+    pub datacenter: Option<i64>,
+    /// What operators know this server by.
+    pub member: Member,
+    /// How long each step may take: connecting to one host, and each statement.
+    pub timeout: Duration,
+}
+
+/// What operators know a server by. The registry shows it, and decides nothing by it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Member {
+    /// The name of the host.
+    pub host: String,
+    /// The port of the server.
+    pub port: u16,
+    /// `cluster_name`.
+    pub cluster_name: String,
+    /// The extension's version.
+    pub version: String,
+}
+
+/// A registry in PostgreSQL. It connects when it is used, keeps the connection, and connects anew
+/// after an error.
+pub struct Postgres<W: Waiter> {
+    config: Config,
+    waiter: Rc<W>,
+    connection: RefCell<Option<Connection<W>>>,
+}
+
+impl<W: Waiter> Postgres<W> {
+    /// Makes a registry that is not connected yet.
+    pub fn new(config: Config, waiter: W) -> Self {
+        Self { config, waiter: Rc::new(waiter), connection: RefCell::new(None) }
+    }
+
+    /// Returns where the registry is, and which server this is.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Changes that. The next call connects anew.
+    pub fn set_config(&mut self, config: Config) {
+        self.disconnect();
+        self.config = config;
+    }
+
+    /// Returns the process id of the session in the registry, if there is one. Two copies of a
+    /// memory have different ones, because they share no connection.
+    pub fn backend_pid(&self) -> Option<i32> {
+        self.connection.borrow().as_ref().map(Connection::backend_pid)
+    }
+
+    /// Closes the connection.
+    pub fn disconnect(&self) {
+        self.connection.replace(None);
+    }
+
+    /// Runs a statement, again if PostgreSQL has rolled it back for another one's sake.
+    fn run(&self, sql: &CStr, values: &[Option<String>], step: Step) -> Result<connection::Answer, Error> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.run_once(sql, values, step) {
+                Err(Error::Refused(diagnostic)) if is_transient(&diagnostic) && tries < TRIES => {}
+                answer => return answer.map_err(|error| self.explain(error, step)),
+            }
+        }
+    }
+
+    /// Runs a statement. The connection is kept only if there is an answer, or if the transaction
+    /// was rolled back.
+    fn run_once(&self, sql: &CStr, values: &[Option<String>], step: Step) -> Result<connection::Answer, Error> {
+        let timeout = self.config.timeout;
+        let kept = self.connection.take();
+        let is_kept = kept.is_some();
+        let connect = || {
+            let options = Options::parse(&self.config.conninfo).map_err(Error::Connect)?;
+            Connection::open(&options.with_defaults(), timeout, &self.waiter)
+        };
+        let mut connection = kept.map_or_else(connect, Ok)?;
+        let mut answer = connection.run(sql, values, step, timeout);
+        // The registry may have been restarted since the last call. To read twice does no harm.
+        if is_kept && !step.may_be_done() && matches!(answer, Err(Error::Lost { .. })) {
+            drop(connection);
+            connection = connect()?;
+            answer = connection.run(sql, values, step, timeout);
+        }
+        let is_usable = match &answer {
+            Ok(_) => true,
+            Err(Error::Refused(diagnostic)) => is_transient(diagnostic),
+            Err(_) => false,
+        };
+        if is_usable {
+            self.connection.replace(Some(connection));
+        }
+        answer
+    }
+
+    /// Says what an error means in a registry.
+    fn explain(&self, error: Error, step: Step) -> Error {
+        let Error::Refused(diagnostic) = error else { return error };
+        match diagnostic.sqlstate.as_str() {
+            // Raised by registry.sql.
+            "SF001" => Error::InRecovery,
+            "SF002" => Error::ReadOnly,
+            "SF003" => Error::FsyncOff,
+            "SF004" => Error::NoFleet(self.config.fleet.clone()),
+            // What only a primary may do, before registry.sql could look.
+            "25006" => Error::ReadOnly,
+            "3F000" => Error::NoSchema,
+            "42501" => Error::NoRights(diagnostic.message),
+            // A wait for a lock.
+            "55P03" => Error::TimedOut { step, after: self.patience() },
+            // A function, a column or a table that is missing.
+            "42883" | "42703" | "42P01" => Error::OtherVersion(None),
+            _ => Error::Refused(diagnostic),
+        }
+    }
+
+    /// Returns how long a statement may wait for a lock. It ends a little earlier than the wait for
+    /// its answer, which would leave its transaction behind.
+    fn patience(&self) -> Duration {
+        self.config.timeout * 4 / 5
+    }
+
+    fn datacenter(&self) -> i64 {
+        self.config.datacenter.unwrap_or(NO_DATACENTER)
+    }
+
+    /// What both swaps begin with: the fleet, and what is compared.
+    fn compared(&self, swap: &Swap) -> Vec<Option<String>> {
+        vec![
+            text(&self.config.fleet),
+            text(self.patience().as_millis().max(1)),
+            bits(swap.fleet),
+            bits(swap.incarnation.store),
+            bits(swap.incarnation.timeline),
+        ]
+    }
+}
+
+impl<W: Waiter> Registry for Postgres<W> {
+    type Error = Error;
+
+    fn read(&self, wanted: Wanted) -> Result<Reading, Error> {
+        let number = match wanted {
+            Wanted::Number(worker) => text(worker),
+            Wanted::All => None,
+        };
+        let values = [text(&self.config.fleet), text(self.datacenter()), number];
+        let answer = self.run(READ, &values, Step::Read)?;
+        reading(&answer.rows).inspect_err(|_| self.disconnect())
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
+        let mut values = self.compared(swap);
+        let sql = match &swap.change {
+            Change::Fleet(fleet) => {
+                values.extend([
+                    fleet.layout.and_then(|(fingerprint, _)| text(fingerprint)),
+                    fleet.layout.and_then(|(_, backup)| text(backup)),
+                    fleet.range.and_then(|(first, _)| text(first)),
+                    fleet.range.and_then(|(_, last)| text(last)),
+                    text(fleet.longest_ms),
+                    text(fleet.skew_ms),
+                    bits(fleet.generation),
+                    text(fleet.horizon_ms),
+                    text(fleet.freeze_ms),
+                    bits(fleet.version),
+                ]);
+                SWAP_FLEET
+            }
+            Change::Number { worker, was, record } => {
+                let Member { host, port, cluster_name, version } = &self.config.member;
+                values.extend([
+                    text(self.datacenter()),
+                    text(worker),
+                    was.and_then(bits),
+                    uuid(record.holder),
+                    bits(record.nonce),
+                    bits(record.count),
+                    bits(record.server),
+                    text(record.from_ms),
+                    text(record.until_ms),
+                    bits(record.generation),
+                    text(record.renewed_ms),
+                    text(record.offset_ms),
+                    text(host),
+                    text(port),
+                    text(cluster_name),
+                    text(version),
+                ]);
+                SWAP_NUMBER
+            }
+        };
+        let answer = self.run(sql, &values, Step::of(swap))?;
+        if let Some(notice) = answer.notices.into_iter().find(may_be_of_a_commit) {
+            self.disconnect();
+            return Err(Error::WaitCancelled(Box::new(notice)));
+        }
+        swapped(&answer.rows).inspect_err(|_| self.disconnect())
+    }
+}
+
+/// Whether a transaction was rolled back for the sake of another one, and would succeed now:
+/// serialization_failure and deadlock_detected.
+fn is_transient(diagnostic: &Diagnostic) -> bool {
+    matches!(diagnostic.sqlstate.as_str(), "40001" | "40P01")
+}
+
+/// Whether a notice may say that a commit is not what it should be. Such notices are warnings. An
+/// operator may have these others sent (`client_min_messages`).
+fn may_be_of_a_commit(notice: &Diagnostic) -> bool {
+    !matches!(notice.severity.as_str(), "DEBUG" | "LOG" | "INFO" | "NOTICE")
+}
+
+fn text(value: impl ToString) -> Option<String> {
+    Some(value.to_string())
+}
+
+/// Returns a number as bigint, which has its bits.
+fn bits(value: u64) -> Option<String> {
+    text(value.cast_signed())
+}
+
+fn uuid(value: u128) -> Option<String> {
+    // PostgreSQL takes one without hyphens.
+    Some(format!("{value:032x}"))
+}
+
+/// A row of an answer, read from the left to the right.
+struct Row<'a>(std::slice::Iter<'a, Option<String>>);
+
+impl<'a> Row<'a> {
+    fn of(row: &'a [Option<String>], columns: usize) -> Result<Self, Error> {
+        if row.len() != columns {
+            return Err(Error::Garbage(format!("{} columns instead of {columns}", row.len())));
+        }
+        Ok(Self(row.iter()))
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        self.0.next().expect("the number of columns was checked").as_deref()
+    }
+
+    fn parsed<T>(&mut self, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Error> {
+        let text = self.text();
+        text.and_then(parse).ok_or_else(|| Error::Garbage(format!("value {}", text.unwrap_or("NULL"))))
+    }
+
+    fn number<T: FromStr>(&mut self) -> Result<T, Error> {
+        self.parsed(|text| text.parse().ok())
+    }
+
+    fn bits(&mut self) -> Result<u64, Error> {
+        self.number().map(i64::cast_unsigned)
+    }
+
+    fn boolean(&mut self) -> Result<bool, Error> {
+        self.parsed(|text| match text {
+            "t" => Some(true),
+            "f" => Some(false),
+            _ => None,
+        })
+    }
+
+    /// Reads two values that are NULL together.
+    fn both<A, B>(
+        &mut self,
+        first: impl FnOnce(&mut Self) -> Result<A, Error>,
+        second: impl FnOnce(&mut Self) -> Result<B, Error>,
+    ) -> Result<Option<(A, B)>, Error> {
+        if let [None, None, ..] = self.0.as_slice() {
+            self.0.nth(1);
+            return Ok(None);
+        }
+        Ok(Some((first(self)?, second(self)?)))
+    }
+
+    fn uuid(&mut self) -> Result<u128, Error> {
+        self.parsed(|text| u128::from_str_radix(&text.replace('-', ""), 16).ok())
+    }
+
+    fn incarnation(&mut self) -> Result<Incarnation, Error> {
+        Ok(Incarnation { store: self.bits()?, timeline: self.bits()?, counts: [0; 2] })
+    }
+}
+
+/// How many columns `READ` has: the fleet's and the registry's, and a number's.
+const FLEET_COLUMNS: usize = 21;
+const NUMBER_COLUMNS: usize = 10;
+
+/// Understands the answer of `read`: a row of the fleet, and one for each number. Each has NULL in
+/// the columns of the other kind.
+fn reading(rows: &[Vec<Option<String>>]) -> Result<Reading, Error> {
+    let (first, numbers) = rows.split_first().ok_or_else(|| Error::Garbage("no row".to_owned()))?;
+    let mut row = Row::of(first, FLEET_COLUMNS + NUMBER_COLUMNS)?;
+    let version: i64 = row.number()?;
+    if version != VERSION {
+        return Err(Error::OtherVersion(Some(version)));
+    }
+    let fleet = Fleet {
+        uuid: row.uuid()?,
+        layout: row.both(Row::number, Row::boolean)?,
+        range: row.both(Row::number, Row::number)?,
+        loses_nothing: row.boolean()?,
+        closed: row.boolean()?,
+        longest_ms: row.number()?,
+        skew_ms: row.number()?,
+        grace_ms: row.number()?,
+        incarnation: row.incarnation()?,
+        generation: row.bits()?,
+        horizon_ms: row.number()?,
+        freeze_ms: row.number()?,
+        version: row.bits()?,
+    };
+    let incarnation = row.incarnation()?;
+    let (now_ms, up_ms) = (row.number()?, Some(row.number()?));
+    let mut records = BTreeMap::new();
+    for number in numbers {
+        Row::of(number, FLEET_COLUMNS + NUMBER_COLUMNS)?;
+        let mut row = Row::of(&number[FLEET_COLUMNS..], NUMBER_COLUMNS)?;
+        let worker = row.number()?;
+        let record = Record {
+            holder: row.uuid()?,
+            nonce: row.bits()?,
+            count: row.bits()?,
+            server: row.bits()?,
+            from_ms: row.number()?,
+            until_ms: row.number()?,
+            generation: row.bits()?,
+            renewed_ms: row.number()?,
+            offset_ms: row.number()?,
+        };
+        records.insert(worker, record);
+    }
+    Ok(Reading { fleet, records, incarnation, now_ms, up_ms })
+}
+
+/// Understands the answer of a swap.
+fn swapped(rows: &[Vec<Option<String>>]) -> Result<Answer, Error> {
+    let [row] = rows else { return Err(Error::Garbage(format!("{} rows", rows.len()))) };
+    let mut row = Row::of(row, 3)?;
+    let is_done = row.boolean()?;
+    Ok(if is_done { Answer::Done(row.incarnation()?) } else { Answer::Refused })
+}
