@@ -19,6 +19,7 @@
 //! - [`pooler`]: PgBouncer in front of a server
 //! - [`clients`]: programs that use PostgreSQL clients as applications do
 //! - [`pages`]: the examples of the README and of `docs`
+//! - [`registry`]: a fleet's registry, its members, and an oracle for their leases
 //! - [`refusal`]: an error of the server, split into its parts
 //! - [`outcome`]: waiting for a condition, and reporting a test as skipped
 //! - `scratch`, `installation`: the directory of the servers, and their programs
@@ -40,6 +41,7 @@ pub mod patroni;
 pub mod plans;
 pub mod pooler;
 pub mod refusal;
+pub mod registry;
 mod scratch;
 pub mod server;
 
@@ -55,4 +57,5 @@ pub use patroni::{Patroni, has_patroni};
 pub use plans::plan;
 pub use pooler::{PgBouncer, PoolMode, has_pgbouncer};
 pub use refusal::{Refusal, refused};
+pub use registry::{Member, Oracle};
 pub use server::{Builder, Server, Shutdown, StartFailure};

@@ -103,6 +103,12 @@ default_pool_size = 1
         config
     }
 
+    /// Returns the string with which a program of PostgreSQL connects.
+    #[must_use]
+    pub fn conninfo(&self) -> String {
+        format!("host='{}' port={PORT} user=postgres dbname=postgres", self.directory.display())
+    }
+
     /// Connects a client. In [`PoolMode::Transaction`] it must send only simple queries, because
     /// PgBouncer supports prepared statements only from version 1.21 on.
     ///

@@ -335,6 +335,16 @@ impl Server {
         psql.output().expect("psql runs")
     }
 
+    /// Runs a file through `psql`, with more options.
+    #[must_use]
+    pub fn psql_file(&self, file: &Path, options: &[&str]) -> Output {
+        // Root's files may be out of the reach of the user that runs psql.
+        let file = fs::File::open(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let mut psql = self.client("psql");
+        psql.arg("--no-psqlrc").args(options).arg("--file=-").stdin(file);
+        psql.output().expect("psql runs")
+    }
+
     /// Returns the command to connect from a terminal.
     #[must_use]
     pub fn psql_command_line(&self) -> String {

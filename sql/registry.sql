@@ -1,0 +1,797 @@
+-- Makes the registry of a fleet: the records from which servers lease their worker numbers. Run it
+-- once, in any database of any PostgreSQL from 13 on that all servers of the fleet reach:
+--
+--     psql -v ON_ERROR_STOP=1 -d ids -f registry.sql
+--
+-- It needs a role that may create a schema, and nothing preloaded. That role owns the registry, and
+-- calls the functions for operators. The servers need a role of their own, which may do no more
+-- than this:
+--
+--     CREATE ROLE snowflake LOGIN;
+--     GRANT USAGE ON SCHEMA snowflake_registry TO snowflake;
+--     GRANT EXECUTE ON FUNCTION snowflake_registry.read, snowflake_registry.swap_fleet,
+--         snowflake_registry.swap_number TO snowflake;
+--
+-- A registry that was lost, and is made again, must not lease a number before the forgotten leases
+-- have ended. So say how long they may have been, and how far clocks may have been apart:
+--
+--     psql -v lost=true -v lease='10 min' -v skew='1 min' -d ids -f registry.sql
+--
+-- The servers decide, and the registry compares and writes (src/core/registry.rs, src/registry).
+-- These rules it also checks by itself, whatever a server asks for:
+--
+-- * The leases of one number never overlap: a new one begins at or after the end of the one before.
+-- * Only the holder of a lease moves its end.
+-- * Servers neither change what an operator has set, nor delete anything.
+--
+-- Order of locks: a change of a number locks the fleet's row FOR SHARE, and then the number's row.
+-- A change of the fleet locks the fleet's row FOR UPDATE at once. A transaction that first shared
+-- that lock, and then wanted it alone, would deadlock with another one like it.
+--
+-- Instants are milliseconds since 1970. A bigint may stand for an unsigned number, by its bits.
+
+\set ON_ERROR_STOP on
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+
+\if :{?lost}
+\else
+    \set lost false
+\endif
+SELECT to_regnamespace('snowflake_registry') IS NOT NULL AS is_there,
+    pg_is_in_recovery() AS in_recovery, NOT current_setting('fsync')::boolean AS fsync_off \gset
+
+\if :in_recovery
+    \warn 'registry.sql: this server is a standby. Run it on the primary.'
+    DO $$ BEGIN RAISE EXCEPTION 'nothing was made'; END $$;
+\endif
+\if :fsync_off
+    \warn 'registry.sql: "fsync" is off here, so a crash could make a registry forget leases. Set it to on first.'
+    DO $$ BEGIN RAISE EXCEPTION 'nothing was made'; END $$;
+\endif
+\if :is_there
+    SELECT format('registry.sql: this database has a registry already (version %s), with the fleets %s. Nothing was changed.',
+        snowflake_registry.version(), (SELECT string_agg(quote_ident(name), ', ' ORDER BY name) FROM snowflake_registry.fleets));
+    \if :lost
+        \warn 'registry.sql: "lost" is for a registry that is made anew. For one that was restored, call snowflake_registry.restored().'
+        DO $$ BEGIN RAISE EXCEPTION 'nothing was changed'; END $$;
+    \endif
+    \quit
+\endif
+\if :lost
+    \if :{?lease}
+    \else
+        \warn 'registry.sql: "lost" also needs the fleet''s longest lease, such as -v lease=''10 min''.'
+        DO $$ BEGIN RAISE EXCEPTION 'nothing was made'; END $$;
+    \endif
+    \if :{?skew}
+    \else
+        \warn 'registry.sql: "lost" also needs how far clocks may be apart, such as -v skew=''1 min''.'
+        DO $$ BEGIN RAISE EXCEPTION 'nothing was made'; END $$;
+    \endif
+\endif
+
+BEGIN;
+
+CREATE SCHEMA snowflake_registry;
+
+COMMENT ON SCHEMA snowflake_registry IS
+    'registry of snowflake_id: which server may draw ids with which worker number, and for which time';
+
+CREATE FUNCTION snowflake_registry.version() RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 1';
+
+COMMENT ON FUNCTION snowflake_registry.version() IS
+    'version of the registry, which servers compare with the one that they need';
+
+-- What this server is
+
+CREATE FUNCTION snowflake_registry.now_ms() RETURNS bigint
+LANGUAGE sql VOLATILE AS $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
+
+COMMENT ON FUNCTION snowflake_registry.now_ms() IS
+    'the registry''s clock, in milliseconds since 1970';
+
+CREATE FUNCTION snowflake_registry.incarnation(OUT store bigint, OUT timeline bigint)
+LANGUAGE sql VOLATILE AS $$
+    SELECT s.system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint
+    FROM pg_control_system() s
+$$;
+
+COMMENT ON FUNCTION snowflake_registry.incarnation() IS
+    'which life of which server this is: system identifier and timeline; a failover and a restore change it';
+
+CREATE FUNCTION snowflake_registry.new_version() RETURNS bigint
+LANGUAGE sql VOLATILE AS $$
+    SELECT ('x' || right(replace(gen_random_uuid()::text, '-', ''), 16))::bit(64)::bigint
+$$;
+
+COMMENT ON FUNCTION snowflake_registry.new_version() IS
+    'a random number, for a change of a fleet''s record';
+
+CREATE FUNCTION snowflake_registry.instant(ms bigint) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    -- What no calendar of PostgreSQL holds is infinitely far away.
+    SELECT CASE WHEN ms < -210866803200000 THEN '-infinity' WHEN ms > 9224318015999999 THEN 'infinity'
+        ELSE to_timestamp(ms / 1000.0) END
+$$;
+
+COMMENT ON FUNCTION snowflake_registry.instant(bigint) IS
+    'milliseconds since 1970 as timestamptz';
+
+CREATE FUNCTION snowflake_registry.ms(span interval) RETURNS bigint
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$ SELECT ceil(extract(epoch FROM span) * 1000)::bigint $$;
+
+COMMENT ON FUNCTION snowflake_registry.ms(interval) IS
+    'an interval in milliseconds, rounded up';
+
+-- Records
+
+CREATE TABLE snowflake_registry.fleets (
+    name text PRIMARY KEY CHECK (name <> ''),
+    uuid uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
+    layout bigint,
+    backup boolean,
+    first_worker bigint CHECK (first_worker >= 0),
+    last_worker bigint CHECK (last_worker >= first_worker),
+    loses_nothing boolean NOT NULL DEFAULT false,
+    closed boolean NOT NULL DEFAULT false,
+    longest_ms bigint NOT NULL DEFAULT 0 CHECK (longest_ms >= 0),
+    skew_ms bigint NOT NULL DEFAULT 0 CHECK (skew_ms >= 0),
+    grace_ms bigint NOT NULL DEFAULT 0 CHECK (grace_ms >= 0),
+    store bigint NOT NULL,
+    timeline bigint NOT NULL,
+    generation bigint NOT NULL DEFAULT 1,
+    horizon_ms bigint NOT NULL DEFAULT -9223372036854775808,
+    freeze_ms bigint NOT NULL DEFAULT -9223372036854775808,
+    version bigint NOT NULL DEFAULT snowflake_registry.new_version(),
+    CHECK ((layout IS NULL) = (backup IS NULL)),
+    CHECK ((first_worker IS NULL) = (last_worker IS NULL))
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE snowflake_registry.fleets IS 'one record for each fleet';
+COMMENT ON COLUMN snowflake_registry.fleets.name IS 'name of the fleet (snowflake_id.fleet)';
+COMMENT ON COLUMN snowflake_registry.fleets.uuid IS 'which fleet; each database notes it, and refuses another one';
+COMMENT ON COLUMN snowflake_registry.fleets.layout IS
+    'fingerprint of the ids'' layout; NULL until the first server brings its own';
+COMMENT ON COLUMN snowflake_registry.fleets.backup IS
+    'whether each server also has a backup number; NULL until the first server brings its own';
+COMMENT ON COLUMN snowflake_registry.fleets.first_worker IS
+    'first number that may be leased; NULL until the first server brings all of its layout''s';
+COMMENT ON COLUMN snowflake_registry.fleets.last_worker IS 'last number that may be leased';
+COMMENT ON COLUMN snowflake_registry.fleets.loses_nothing IS
+    'whether an operator vouches that a failover of the registry forgets nothing';
+COMMENT ON COLUMN snowflake_registry.fleets.closed IS
+    'whether nothing is leased or renewed, because the registry is being moved';
+COMMENT ON COLUMN snowflake_registry.fleets.longest_ms IS
+    'longest lease, in milliseconds; 0 until the first server brings its own setting';
+COMMENT ON COLUMN snowflake_registry.fleets.skew_ms IS
+    'how far clocks may be apart, in milliseconds; 0 until the first server brings its own setting';
+COMMENT ON COLUMN snowflake_registry.fleets.grace_ms IS
+    'for how long after the registry''s start no number is acquired, in milliseconds';
+COMMENT ON COLUMN snowflake_registry.fleets.store IS 'system identifier of the registry when this record was written';
+COMMENT ON COLUMN snowflake_registry.fleets.timeline IS 'timeline of the registry when this record was written';
+COMMENT ON COLUMN snowflake_registry.fleets.generation IS 'how often the registry may have forgotten something';
+COMMENT ON COLUMN snowflake_registry.fleets.horizon_ms IS
+    'records of an older generation that end at or before this may have changed hands, in milliseconds since 1970';
+COMMENT ON COLUMN snowflake_registry.fleets.freeze_ms IS
+    'numbers of an older generation are leased from here on, in milliseconds since 1970';
+COMMENT ON COLUMN snowflake_registry.fleets.version IS 'another random number with each change of this record';
+
+CREATE TABLE snowflake_registry.numbers (
+    fleet text NOT NULL REFERENCES snowflake_registry.fleets,
+    datacenter integer NOT NULL CHECK (datacenter >= -1),
+    worker bigint NOT NULL CHECK (worker >= 0),
+    holder uuid NOT NULL,
+    nonce bigint NOT NULL,
+    count bigint NOT NULL,
+    server bigint NOT NULL,
+    from_ms bigint NOT NULL,
+    until_ms bigint NOT NULL CHECK (until_ms >= from_ms),
+    generation bigint NOT NULL,
+    renewed_ms bigint NOT NULL,
+    offset_ms bigint NOT NULL,
+    host text NOT NULL,
+    port integer NOT NULL,
+    cluster_name text NOT NULL,
+    version text NOT NULL,
+    PRIMARY KEY (fleet, datacenter, worker)
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE snowflake_registry.numbers IS
+    'the last lease of each number that was ever leased; rows are never deleted';
+COMMENT ON COLUMN snowflake_registry.numbers.fleet IS 'name of the fleet';
+COMMENT ON COLUMN snowflake_registry.numbers.datacenter IS 'datacenter number, -1 in a layout without that field';
+COMMENT ON COLUMN snowflake_registry.numbers.worker IS 'worker number';
+COMMENT ON COLUMN snowflake_registry.numbers.holder IS 'random name of the lease';
+COMMENT ON COLUMN snowflake_registry.numbers.nonce IS 'another random number with each change of this record';
+COMMENT ON COLUMN snowflake_registry.numbers.count IS 'greater with each change of this record';
+COMMENT ON COLUMN snowflake_registry.numbers.server IS 'fingerprint of the server''s host and port';
+COMMENT ON COLUMN snowflake_registry.numbers.from_ms IS 'start of the lease''s first tick, in milliseconds since 1970';
+COMMENT ON COLUMN snowflake_registry.numbers.until_ms IS 'end of the lease''s last tick, in milliseconds since 1970';
+COMMENT ON COLUMN snowflake_registry.numbers.generation IS 'the fleet''s generation when the lease was written last';
+COMMENT ON COLUMN snowflake_registry.numbers.renewed_ms IS
+    'the registry''s clock at that time, in milliseconds since 1970';
+COMMENT ON COLUMN snowflake_registry.numbers.offset_ms IS
+    'how far the server''s clock was ahead of the registry''s, in milliseconds';
+COMMENT ON COLUMN snowflake_registry.numbers.host IS 'host name of the server';
+COMMENT ON COLUMN snowflake_registry.numbers.port IS 'port of the server';
+COMMENT ON COLUMN snowflake_registry.numbers.cluster_name IS 'cluster_name of the server';
+COMMENT ON COLUMN snowflake_registry.numbers.version IS 'version of snowflake_id on the server';
+
+CREATE FUNCTION snowflake_registry.keep_numbers() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'records of numbers cannot be deleted',
+        DETAIL = 'Without the end of its last lease, a number could be leased for ids that were drawn already.',
+        HINT = 'A number is free by itself when its lease has ended. To keep it from being leased, call snowflake_registry.set_range().';
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.keep_numbers() IS
+    'refuse to delete records of numbers';
+
+CREATE TRIGGER keep_numbers BEFORE DELETE OR TRUNCATE ON snowflake_registry.numbers
+EXECUTE FUNCTION snowflake_registry.keep_numbers();
+
+CREATE TABLE snowflake_registry.history (
+    fleet text NOT NULL REFERENCES snowflake_registry.fleets,
+    datacenter integer NOT NULL,
+    worker bigint NOT NULL,
+    from_ms bigint NOT NULL,
+    until_ms bigint,
+    holder uuid NOT NULL,
+    host text NOT NULL,
+    port integer NOT NULL,
+    cluster_name text NOT NULL,
+    version text NOT NULL,
+    PRIMARY KEY (fleet, datacenter, worker, from_ms, holder)
+);
+
+COMMENT ON TABLE snowflake_registry.history IS 'one row for each lease that ever began; old rows may be deleted';
+COMMENT ON COLUMN snowflake_registry.history.fleet IS 'name of the fleet';
+COMMENT ON COLUMN snowflake_registry.history.datacenter IS 'datacenter number, -1 in a layout without that field';
+COMMENT ON COLUMN snowflake_registry.history.worker IS 'worker number';
+COMMENT ON COLUMN snowflake_registry.history.from_ms IS 'start of the lease''s first tick, in milliseconds since 1970';
+COMMENT ON COLUMN snowflake_registry.history.until_ms IS
+    'end of the lease''s last tick; NULL while the number''s record has it';
+COMMENT ON COLUMN snowflake_registry.history.holder IS 'random name of the lease';
+COMMENT ON COLUMN snowflake_registry.history.host IS 'host name of the server';
+COMMENT ON COLUMN snowflake_registry.history.port IS 'port of the server';
+COMMENT ON COLUMN snowflake_registry.history.cluster_name IS 'cluster_name of the server';
+COMMENT ON COLUMN snowflake_registry.history.version IS 'version of snowflake_id on the server';
+
+-- For servers. Each call is a transaction. src/registry/postgres.rs knows the SQLSTATEs SF001 to
+-- SF005.
+
+CREATE FUNCTION snowflake_registry.check_server() RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF001', MESSAGE = 'registry is a standby';
+    ELSIF current_setting('transaction_read_only')::boolean THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF002', MESSAGE = 'registry is read-only';
+    ELSIF NOT current_setting('fsync')::boolean THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF003', MESSAGE = 'registry has "fsync" off';
+    END IF;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.check_server() IS
+    'refuse a server that cannot keep what it is told: a standby, read-only, or with "fsync" off';
+
+CREATE FUNCTION snowflake_registry.begin_change(patience_ms bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM snowflake_registry.check_server();
+    -- These last until the end of the transaction. A SET clause of the function would end before
+    -- the commit.
+    IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    -- The warning that a wait for a synchronous standby was cancelled must reach the server.
+    PERFORM set_config('client_min_messages', 'warning', true);
+    -- When a server gives up, what waits for a lock here on its behalf must not stay behind.
+    IF patience_ms > 0 THEN
+        PERFORM set_config('lock_timeout', least(patience_ms, 2147483647)::text, true);
+    END IF;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.begin_change(bigint) IS
+    'prepare the transaction for a change: durable at its commit, and no endless wait for locks';
+
+CREATE FUNCTION snowflake_registry.no_fleet(fleet text) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'SF004', MESSAGE = format('there is no fleet "%s"', fleet),
+        HINT = format('Call snowflake_registry.add_fleet(%L) to make it.', fleet);
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.no_fleet(text) IS
+    'raise the error that a fleet does not exist';
+
+CREATE FUNCTION snowflake_registry.begin_lease(old snowflake_registry.numbers, new snowflake_registry.numbers) RETURNS void
+LANGUAGE sql VOLATILE AS $$
+    -- The holder before may have been killed, and could not do this itself.
+    UPDATE snowflake_registry.history SET until_ms = old.until_ms
+    WHERE (fleet, datacenter, worker, from_ms, holder) = (old.fleet, old.datacenter, old.worker, old.from_ms, old.holder);
+    INSERT INTO snowflake_registry.history
+    VALUES (new.fleet, new.datacenter, new.worker, new.from_ms, NULL, new.holder, new.host, new.port, new.cluster_name,
+        new.version)
+$$;
+
+COMMENT ON FUNCTION snowflake_registry.begin_lease(snowflake_registry.numbers, snowflake_registry.numbers) IS
+    'note in the history that a number''s lease has ended, and another one begins';
+
+CREATE FUNCTION snowflake_registry.read(fleet text, datacenter integer, worker bigint)
+RETURNS TABLE (version integer, uuid uuid, layout bigint, backup boolean, first_worker bigint, last_worker bigint,
+    loses_nothing boolean, closed boolean, longest_ms bigint, skew_ms bigint, grace_ms bigint, written_store bigint,
+    written_timeline bigint, fleet_generation bigint, horizon_ms bigint, freeze_ms bigint, fleet_version bigint,
+    store bigint, timeline bigint, now_ms bigint, up_ms bigint,
+    number bigint, holder uuid, nonce bigint, count bigint, server bigint, from_ms bigint, until_ms bigint,
+    generation bigint, renewed_ms bigint, offset_ms bigint)
+-- STABLE: all queries see the same moment.
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM snowflake_registry.check_server();
+    RETURN QUERY
+        SELECT snowflake_registry.version(), f.uuid, f.layout, f.backup, f.first_worker, f.last_worker,
+            f.loses_nothing, f.closed, f.longest_ms, f.skew_ms, f.grace_ms, f.store,
+            f.timeline, f.generation, f.horizon_ms, f.freeze_ms, f.version,
+            i.store, i.timeline, snowflake_registry.now_ms(),
+            snowflake_registry.ms(clock_timestamp() - pg_postmaster_start_time()),
+            NULL::bigint, NULL::uuid, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+            NULL::bigint, NULL::bigint, NULL::bigint
+        FROM snowflake_registry.fleets f, snowflake_registry.incarnation() i WHERE f.name = read.fleet;
+    IF NOT FOUND THEN
+        PERFORM snowflake_registry.no_fleet(fleet);
+    END IF;
+    RETURN QUERY
+        SELECT NULL::integer, NULL::uuid, NULL::bigint, NULL::boolean, NULL::bigint, NULL::bigint,
+            NULL::boolean, NULL::boolean, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+            NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+            NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+            n.worker, n.holder, n.nonce, n.count, n.server, n.from_ms, n.until_ms,
+            n.generation, n.renewed_ms, n.offset_ms
+        FROM snowflake_registry.numbers n
+        WHERE n.fleet = read.fleet AND n.datacenter = read.datacenter AND (read.worker IS NULL OR n.worker = read.worker);
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.read(text, integer, bigint) IS
+    'for servers: the fleet''s record and what this registry is, then the records of a number, or of all';
+
+CREATE FUNCTION snowflake_registry.swap_fleet(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
+    was_timeline bigint, layout bigint, backup boolean, first_worker bigint, last_worker bigint, longest_ms bigint,
+    skew_ms bigint, generation bigint, horizon_ms bigint, freeze_ms bigint, version bigint,
+    OUT done boolean, OUT store bigint, OUT timeline bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old snowflake_registry.fleets;
+BEGIN
+    PERFORM snowflake_registry.begin_change(patience_ms);
+    SELECT * INTO old FROM snowflake_registry.fleets f WHERE f.name = swap_fleet.fleet FOR UPDATE;
+    IF NOT FOUND THEN
+        PERFORM snowflake_registry.no_fleet(fleet);
+    END IF;
+    SELECT i.store, i.timeline INTO store, timeline FROM snowflake_registry.incarnation() i;
+    done := old.version = was_version AND store = was_store AND timeline = was_timeline AND NOT old.closed;
+    IF NOT done THEN
+        RETURN;
+    END IF;
+    -- A server brings what is not known yet. Only an operator changes what is.
+    IF (old.layout IS NOT NULL AND (old.layout, old.backup) IS DISTINCT FROM (swap_fleet.layout, swap_fleet.backup))
+        OR (old.first_worker IS NOT NULL
+            AND (old.first_worker, old.last_worker) IS DISTINCT FROM (swap_fleet.first_worker, swap_fleet.last_worker))
+        OR (old.longest_ms > 0 AND old.longest_ms IS DISTINCT FROM swap_fleet.longest_ms)
+        OR (old.skew_ms > 0 AND old.skew_ms IS DISTINCT FROM swap_fleet.skew_ms)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = 'a server cannot change the layout, the range or the limits of a fleet';
+    ELSIF swap_fleet.generation NOT IN (old.generation, old.generation + 1)
+        OR (swap_fleet.generation = old.generation
+            AND (old.horizon_ms, old.freeze_ms) IS DISTINCT FROM (swap_fleet.horizon_ms, swap_fleet.freeze_ms))
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('generation %s cannot follow generation %s with that horizon and that freeze',
+            swap_fleet.generation, old.generation);
+    END IF;
+    UPDATE snowflake_registry.fleets f SET layout = swap_fleet.layout, backup = swap_fleet.backup,
+        first_worker = swap_fleet.first_worker, last_worker = swap_fleet.last_worker,
+        longest_ms = swap_fleet.longest_ms, skew_ms = swap_fleet.skew_ms, store = swap_fleet.store,
+        timeline = swap_fleet.timeline, generation = swap_fleet.generation, horizon_ms = swap_fleet.horizon_ms,
+        freeze_ms = swap_fleet.freeze_ms, version = swap_fleet.version
+    WHERE f.name = swap_fleet.fleet;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.swap_fleet(text, bigint, bigint, bigint, bigint, bigint, boolean, bigint, bigint,
+    bigint, bigint, bigint, bigint, bigint, bigint) IS
+    'for servers: replace a fleet''s record, if it and the registry are what the server has read';
+
+CREATE FUNCTION snowflake_registry.swap_number(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
+    was_timeline bigint, datacenter integer, worker bigint, was_nonce bigint, holder uuid, nonce bigint, count bigint,
+    server bigint, from_ms bigint, until_ms bigint, generation bigint, renewed_ms bigint, offset_ms bigint, host text,
+    port integer, cluster_name text, version text,
+    OUT done boolean, OUT store bigint, OUT timeline bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    f snowflake_registry.fleets;
+    old snowflake_registry.numbers;
+    is_new boolean;
+BEGIN
+    PERFORM snowflake_registry.begin_change(patience_ms);
+    SELECT * INTO f FROM snowflake_registry.fleets s WHERE s.name = swap_number.fleet FOR SHARE;
+    IF NOT FOUND THEN
+        PERFORM snowflake_registry.no_fleet(fleet);
+    END IF;
+    SELECT i.store, i.timeline INTO store, timeline FROM snowflake_registry.incarnation() i;
+    done := f.version = was_version AND store = was_store AND timeline = was_timeline AND NOT f.closed;
+    IF NOT done THEN
+        RETURN;
+    END IF;
+    SELECT * INTO old FROM snowflake_registry.numbers n
+    WHERE n.fleet = swap_number.fleet AND n.datacenter = swap_number.datacenter AND n.worker = swap_number.worker
+    FOR UPDATE;
+    done := old.nonce IS NOT DISTINCT FROM was_nonce;
+    IF NOT done THEN
+        RETURN;
+    END IF;
+
+    -- What every server keeps to by itself, too.
+    is_new := old.holder IS DISTINCT FROM swap_number.holder;
+    IF is_new AND from_ms < old.until_ms THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('a lease of number %s cannot begin %s ms before the end of the one before it',
+            worker, old.until_ms - from_ms);
+    ELSIF is_new AND coalesce(old.generation <> f.generation, true) AND from_ms < f.freeze_ms THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('a lease of number %s cannot begin %s ms before the end of the freeze',
+            worker, f.freeze_ms - from_ms);
+    ELSIF is_new AND worker NOT BETWEEN f.first_worker AND f.last_worker THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('number %s cannot be leased, because the range is %s to %s',
+            worker, f.first_worker, f.last_worker);
+    ELSIF NOT is_new AND from_ms <> old.from_ms THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('a lease of number %s cannot begin at another time than before', worker);
+    ELSIF NOT is_new AND until_ms > old.until_ms AND old.generation <> f.generation AND old.until_ms <= f.horizon_ms THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('a lease of number %s that may have changed hands cannot be renewed', worker);
+    -- The skew counts twice, because the registry may have moved to a server whose clock is behind.
+    ELSIF until_ms > greatest(old.until_ms, snowflake_registry.now_ms() + f.longest_ms + 2 * f.skew_ms) THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = format('a lease of number %s cannot end that late', worker),
+            DETAIL = format('It would end at %s. The fleet''s longest lease is %s ms, and its clocks may be %s ms apart.',
+                snowflake_registry.instant(until_ms), f.longest_ms, f.skew_ms);
+    ELSIF count <= old.count THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('count of number %s cannot go from %s to %s', worker, old.count, count);
+    END IF;
+
+    IF old.nonce IS NULL THEN
+        INSERT INTO snowflake_registry.numbers
+        VALUES (fleet, datacenter, worker, holder, nonce, count, server, from_ms, until_ms, generation, renewed_ms,
+            offset_ms, host, port, cluster_name, version)
+        -- Another server may have made it since.
+        ON CONFLICT DO NOTHING;
+        done := FOUND;
+    ELSE
+        UPDATE snowflake_registry.numbers n SET holder = swap_number.holder, nonce = swap_number.nonce,
+            count = swap_number.count, server = swap_number.server, from_ms = swap_number.from_ms,
+            until_ms = swap_number.until_ms, generation = swap_number.generation, renewed_ms = swap_number.renewed_ms,
+            offset_ms = swap_number.offset_ms, host = swap_number.host, port = swap_number.port,
+            cluster_name = swap_number.cluster_name, version = swap_number.version
+        WHERE n.fleet = swap_number.fleet AND n.datacenter = swap_number.datacenter AND n.worker = swap_number.worker;
+    END IF;
+    IF done AND is_new THEN
+        PERFORM snowflake_registry.begin_lease(old, n) FROM snowflake_registry.numbers n
+        WHERE n.fleet = swap_number.fleet AND n.datacenter = swap_number.datacenter AND n.worker = swap_number.worker;
+    END IF;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.swap_number(text, bigint, bigint, bigint, bigint, integer, bigint, bigint, uuid,
+    bigint, bigint, bigint, bigint, bigint, bigint, bigint, bigint, text, integer, text, text) IS
+    'for servers: replace a number''s record, if it, the fleet''s and the registry are what the server has read';
+
+-- For operators: the registry's owner. Each says what it has done.
+
+CREATE FUNCTION snowflake_registry.locked(fleet text) RETURNS snowflake_registry.fleets
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    f snowflake_registry.fleets;
+BEGIN
+    PERFORM snowflake_registry.begin_change(0);
+    SELECT * INTO f FROM snowflake_registry.fleets s WHERE s.name = locked.fleet FOR UPDATE;
+    IF NOT FOUND THEN
+        PERFORM snowflake_registry.no_fleet(fleet);
+    END IF;
+    RETURN f;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.locked(text) IS
+    'lock a fleet''s record for a change';
+
+CREATE FUNCTION snowflake_registry.add_fleet(fleet text) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM snowflake_registry.begin_change(0);
+    INSERT INTO snowflake_registry.fleets (name, store, timeline)
+    SELECT add_fleet.fleet, i.store, i.timeline FROM snowflake_registry.incarnation() i;
+    RETURN format('Fleet "%s" is there. Its first server brings layout, range and limits.', fleet);
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.add_fleet(text) IS
+    'add a fleet, whose servers lease numbers of their own';
+
+CREATE FUNCTION snowflake_registry.begin_generation(old snowflake_registry.fleets, lease interval, skew interval,
+    INOUT generation bigint, OUT freeze_ms bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    new_longest_ms bigint := greatest(old.longest_ms, snowflake_registry.ms(lease));
+    new_skew_ms bigint := greatest(old.skew_ms, snowflake_registry.ms(skew));
+    -- As Fleet::begin_generation does (src/core/registry.rs).
+    new_horizon_ms bigint := snowflake_registry.now_ms() + 2 * new_skew_ms;
+BEGIN
+    IF new_longest_ms = 0 OR new_skew_ms = 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = 'longest lease and skew of the forgotten leases are not known',
+            HINT = 'Give the greatest values that "snowflake_id.lease" and "snowflake_id.max_clock_skew" had on any server.';
+    END IF;
+    freeze_ms := new_horizon_ms + new_longest_ms;
+    UPDATE snowflake_registry.fleets f SET longest_ms = new_longest_ms, skew_ms = new_skew_ms, store = i.store,
+        timeline = i.timeline, generation = begin_generation.generation, horizon_ms = new_horizon_ms,
+        freeze_ms = begin_generation.freeze_ms, version = snowflake_registry.new_version()
+    FROM snowflake_registry.incarnation() i WHERE f.name = old.name;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.begin_generation(snowflake_registry.fleets, interval, interval, bigint) IS
+    'begin a generation: no number of an older one is leased before the forgotten leases have ended';
+
+CREATE FUNCTION snowflake_registry.restored(fleet text DEFAULT 'default', lease interval DEFAULT NULL,
+    skew interval DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old snowflake_registry.fleets := snowflake_registry.locked(fleet);
+    new record;
+BEGIN
+    SELECT * INTO new FROM snowflake_registry.begin_generation(old, lease, skew, old.generation + 1);
+    RETURN format('Generation %s of fleet "%s" has begun. Servers keep their leases. Numbers are leased again for ids from %s on.',
+        new.generation, fleet, snowflake_registry.instant(new.freeze_ms));
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.restored(text, interval, interval) IS
+    'after a restore: begin a generation; lease and skew are the greatest settings of any server, if the backup may not know them';
+
+CREATE FUNCTION snowflake_registry.lost(lease interval, skew interval, fleet text DEFAULT 'default',
+    uuid uuid DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old snowflake_registry.fleets := snowflake_registry.locked(fleet);
+    new record;
+BEGIN
+    IF EXISTS (SELECT FROM snowflake_registry.numbers n WHERE n.fleet = lost.fleet) THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('fleet "%s" has leases', fleet),
+            HINT = 'This is for a registry that was just made anew. For one that was restored, call snowflake_registry.restored().';
+    ELSIF lost.uuid IS NOT NULL THEN
+        UPDATE snowflake_registry.fleets f SET uuid = lost.uuid WHERE f.name = lost.fleet;
+    END IF;
+    -- The lost registry may have had many generations. Its servers must see that this one is newer.
+    SELECT * INTO new
+    FROM snowflake_registry.begin_generation(old, lease, skew, greatest(old.generation + 1, snowflake_registry.now_ms() / 1000));
+    RETURN format('Fleet "%s" is made anew. Numbers are leased for ids from %s on, when all lost leases have ended.',
+        fleet, snowflake_registry.instant(new.freeze_ms));
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.lost(interval, interval, text, uuid) IS
+    'in a registry that was lost and is made anew: lease nothing before the lost leases have ended; uuid is that of the lost fleet';
+
+CREATE FUNCTION snowflake_registry.set_range(first_worker bigint, last_worker bigint, fleet text DEFAULT 'default') RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old snowflake_registry.fleets := snowflake_registry.locked(fleet);
+BEGIN
+    IF (first_worker BETWEEN 0 AND last_worker) IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('range %s to %s has no numbers', first_worker, last_worker),
+            HINT = 'Give the first and the last number that may be leased, from 0 on. Numbers that are set on servers must lie outside.';
+    END IF;
+    UPDATE snowflake_registry.fleets f SET first_worker = set_range.first_worker, last_worker = set_range.last_worker,
+        version = snowflake_registry.new_version()
+    WHERE f.name = set_range.fleet;
+    RETURN format('Numbers %s to %s may be leased.', first_worker, last_worker);
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.set_range(bigint, bigint, text) IS
+    'set which numbers may be leased; those that are set on servers must lie outside';
+
+CREATE FUNCTION snowflake_registry.set_limits(lease interval, skew interval, fleet text DEFAULT 'default') RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old snowflake_registry.fleets := snowflake_registry.locked(fleet);
+    new_longest_ms bigint := coalesce(snowflake_registry.ms(lease), old.longest_ms);
+    new_skew_ms bigint := coalesce(snowflake_registry.ms(skew), old.skew_ms);
+BEGIN
+    IF new_longest_ms < old.longest_ms OR new_skew_ms < old.skew_ms OR least(new_longest_ms, new_skew_ms) < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'limits of a fleet cannot be lowered',
+            DETAIL = format('The longest lease is %s ms, and clocks may be %s ms apart. Leases of that length may still run, or be forgotten at a failover.',
+                old.longest_ms, old.skew_ms),
+            HINT = 'Lower "snowflake_id.lease" and "snowflake_id.max_clock_skew" on the servers instead.';
+    END IF;
+    UPDATE snowflake_registry.fleets f SET longest_ms = new_longest_ms, skew_ms = new_skew_ms,
+        version = snowflake_registry.new_version()
+    WHERE f.name = set_limits.fleet;
+    RETURN format('Leases may be %s ms long, and clocks %s ms apart. Change the servers'' settings when no failover can forget this.',
+        new_longest_ms, new_skew_ms);
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.set_limits(interval, interval, text) IS
+    'raise how long a lease may be, and how far clocks may be apart; NULL leaves a limit as it is';
+
+CREATE FUNCTION snowflake_registry.set_loses_nothing(loses_nothing boolean, fleet text DEFAULT 'default') RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old snowflake_registry.fleets := snowflake_registry.locked(fleet);
+BEGIN
+    UPDATE snowflake_registry.fleets f SET loses_nothing = set_loses_nothing.loses_nothing,
+        version = snowflake_registry.new_version()
+    WHERE f.name = set_loses_nothing.fleet;
+    RETURN CASE WHEN loses_nothing
+        THEN 'A failover of the registry freezes nothing from now on. Replication must be synchronous. Set this to false before a restore.'
+        ELSE 'A failover of the registry freezes what may be forgotten.' END;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.set_loses_nothing(boolean, text) IS
+    'vouch that a failover of the registry forgets nothing, because its replication is synchronous; or no longer';
+
+CREATE FUNCTION snowflake_registry.set_grace(grace interval, fleet text DEFAULT 'default') RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old snowflake_registry.fleets := snowflake_registry.locked(fleet);
+BEGIN
+    UPDATE snowflake_registry.fleets f SET grace_ms = snowflake_registry.ms(grace), version = snowflake_registry.new_version()
+    WHERE f.name = set_grace.fleet;
+    RETURN format('For %s after a start of the registry, servers renew, and none acquires a number.', grace);
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.set_grace(interval, text) IS
+    'set for how long after the registry''s start no number is acquired, so that holders show first what it has forgotten';
+
+CREATE FUNCTION snowflake_registry.close(fleet text DEFAULT 'default') RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old snowflake_registry.fleets := snowflake_registry.locked(fleet);
+BEGIN
+    UPDATE snowflake_registry.fleets f SET closed = true, version = snowflake_registry.new_version() WHERE f.name = close.fleet;
+    RETURN format('Fleet "%s" is closed: nothing is leased or renewed. Servers draw ids until their leases end.', fleet);
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.close(text) IS
+    'refuse every change from servers, to move the registry';
+
+CREATE FUNCTION snowflake_registry.open(fleet text DEFAULT 'default', moved boolean DEFAULT false) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old snowflake_registry.fleets := snowflake_registry.locked(fleet);
+BEGIN
+    IF moved AND NOT old.closed THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('fleet "%s" is not closed', fleet),
+            HINT = 'A registry is moved while it is closed. If it was restored, call snowflake_registry.restored().';
+    END IF;
+    UPDATE snowflake_registry.fleets f SET closed = false, version = snowflake_registry.new_version(),
+        store = CASE WHEN moved THEN i.store ELSE f.store END,
+        timeline = CASE WHEN moved THEN i.timeline ELSE f.timeline END
+    FROM snowflake_registry.incarnation() i WHERE f.name = open.fleet;
+    RETURN format('Fleet "%s" is open.', fleet);
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.open(text, boolean) IS
+    'end what close() has begun; moved => true says that this is the closed registry, moved whole, so that nothing is frozen';
+
+CREATE FUNCTION snowflake_registry.reserve(worker bigint, until timestamptz, datacenter integer DEFAULT -1,
+    fleet text DEFAULT 'default') RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    f snowflake_registry.fleets := snowflake_registry.locked(fleet);
+    old snowflake_registry.numbers;
+    until_ms bigint := ceil(extract(epoch FROM until) * 1000)::bigint;
+    now_ms bigint := snowflake_registry.now_ms();
+    name uuid := gen_random_uuid();
+BEGIN
+    SELECT * INTO old FROM snowflake_registry.numbers n
+    WHERE n.fleet = reserve.fleet AND n.datacenter = reserve.datacenter AND n.worker = reserve.worker FOR UPDATE;
+    IF old.until_ms + f.skew_ms > now_ms THEN
+        RAISE EXCEPTION USING ERRCODE = '55006', MESSAGE = format('number %s is leased', worker),
+            DETAIL = format('Its lease ends at %s.', snowflake_registry.instant(old.until_ms));
+    ELSIF until_ms < old.until_ms THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('number %s has a lease that ended later', worker),
+            DETAIL = format('It ended at %s.', snowflake_registry.instant(old.until_ms));
+    END IF;
+    INSERT INTO snowflake_registry.numbers
+    VALUES (fleet, datacenter, worker, name, snowflake_registry.new_version(), coalesce(old.count, 0) + 1, 0,
+        coalesce(old.until_ms, least(now_ms, until_ms)), until_ms, f.generation, now_ms, 0, '', 0, '', '')
+    ON CONFLICT ON CONSTRAINT numbers_pkey DO UPDATE SET holder = excluded.holder, nonce = excluded.nonce,
+        count = excluded.count, server = excluded.server, from_ms = excluded.from_ms, until_ms = excluded.until_ms,
+        generation = excluded.generation, renewed_ms = excluded.renewed_ms, offset_ms = excluded.offset_ms,
+        host = excluded.host, port = excluded.port, cluster_name = excluded.cluster_name, version = excluded.version;
+    PERFORM snowflake_registry.begin_lease(old, n) FROM snowflake_registry.numbers n
+    WHERE n.fleet = reserve.fleet AND n.datacenter = reserve.datacenter AND n.worker = reserve.worker;
+    RETURN format('Number %s is not leased for ids before %s.', worker, until);
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.reserve(bigint, timestamptz, integer, text) IS
+    'keep a number that was set on a server from being leased for ids before an instant: the highest mark of that server''s databases';
+
+-- For people
+
+CREATE VIEW snowflake_registry.fleet AS
+SELECT n.fleet, nullif(n.datacenter, -1) AS datacenter, n.worker,
+    CASE WHEN n.from_ms > c.now_ms THEN 'ahead'
+        WHEN n.until_ms > c.now_ms THEN CASE WHEN n.server = 0 AND n.host = '' THEN 'reserved' ELSE 'held' END
+        WHEN n.generation < f.generation AND f.freeze_ms > c.now_ms THEN 'frozen'
+        ELSE 'free' END AS state,
+    nullif(n.host, '') AS host, nullif(n.port, 0) AS port, nullif(n.cluster_name, '') AS cluster_name,
+    nullif(n.version, '') AS version,
+    snowflake_registry.instant(n.from_ms) AS begins, snowflake_registry.instant(n.until_ms) AS ends,
+    make_interval(secs => greatest(n.until_ms - greatest(n.from_ms, c.now_ms), 0) / 1000.0) AS remaining,
+    snowflake_registry.instant(n.renewed_ms) AS renewed,
+    make_interval(secs => n.offset_ms / 1000.0) AS clock_offset
+FROM snowflake_registry.numbers n JOIN snowflake_registry.fleets f ON f.name = n.fleet
+    CROSS JOIN snowflake_registry.now_ms() AS c (now_ms)
+ORDER BY n.fleet, n.datacenter, n.worker;
+
+COMMENT ON VIEW snowflake_registry.fleet IS 'who holds which number, and until when';
+COMMENT ON COLUMN snowflake_registry.fleet.fleet IS 'name of the fleet';
+COMMENT ON COLUMN snowflake_registry.fleet.datacenter IS 'datacenter number, NULL in a layout without that field';
+COMMENT ON COLUMN snowflake_registry.fleet.worker IS 'worker number';
+COMMENT ON COLUMN snowflake_registry.fleet.state IS
+    'held; ahead: leased, for ids of a later time; reserved: kept from being leased; frozen: free at the end of the freeze; free';
+COMMENT ON COLUMN snowflake_registry.fleet.host IS 'host name of the server that holds or held it';
+COMMENT ON COLUMN snowflake_registry.fleet.port IS 'port of that server';
+COMMENT ON COLUMN snowflake_registry.fleet.cluster_name IS 'cluster_name of that server';
+COMMENT ON COLUMN snowflake_registry.fleet.version IS 'version of snowflake_id on that server';
+COMMENT ON COLUMN snowflake_registry.fleet.begins IS 'from when on ids may carry the number';
+COMMENT ON COLUMN snowflake_registry.fleet.ends IS 'until when ids may carry the number, if it is not renewed';
+COMMENT ON COLUMN snowflake_registry.fleet.remaining IS 'how much of that is left';
+COMMENT ON COLUMN snowflake_registry.fleet.renewed IS 'when the lease was written last';
+COMMENT ON COLUMN snowflake_registry.fleet.clock_offset IS
+    'how far the server''s clock was ahead of the registry''s then';
+
+CREATE VIEW snowflake_registry.leases AS
+SELECT h.fleet, nullif(h.datacenter, -1) AS datacenter, h.worker, nullif(h.host, '') AS host, nullif(h.port, 0) AS port,
+    nullif(h.cluster_name, '') AS cluster_name, nullif(h.version, '') AS version, snowflake_registry.instant(h.from_ms) AS begins,
+    snowflake_registry.instant(coalesce(n.until_ms, h.until_ms)) AS ends
+FROM snowflake_registry.history h LEFT JOIN snowflake_registry.numbers n
+    ON (n.fleet, n.datacenter, n.worker, n.from_ms, n.holder) = (h.fleet, h.datacenter, h.worker, h.from_ms, h.holder)
+ORDER BY h.fleet, h.datacenter, h.worker, h.from_ms;
+
+COMMENT ON VIEW snowflake_registry.leases IS 'all leases that ever began';
+COMMENT ON COLUMN snowflake_registry.leases.fleet IS 'name of the fleet';
+COMMENT ON COLUMN snowflake_registry.leases.datacenter IS 'datacenter number, NULL in a layout without that field';
+COMMENT ON COLUMN snowflake_registry.leases.worker IS 'worker number';
+COMMENT ON COLUMN snowflake_registry.leases.host IS 'host name of the server; NULL where reserve() has kept the number';
+COMMENT ON COLUMN snowflake_registry.leases.port IS 'port of the server';
+COMMENT ON COLUMN snowflake_registry.leases.cluster_name IS 'cluster_name of the server';
+COMMENT ON COLUMN snowflake_registry.leases.version IS 'version of snowflake_id on the server';
+COMMENT ON COLUMN snowflake_registry.leases.begins IS 'from when on ids may carry the number';
+COMMENT ON COLUMN snowflake_registry.leases.ends IS 'until when; NULL if the registry has forgotten it';
+
+CREATE FUNCTION snowflake_registry.drawn_by(created_at timestamptz, worker bigint, datacenter integer DEFAULT NULL,
+    fleet text DEFAULT 'default') RETURNS SETOF snowflake_registry.leases
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM snowflake_registry.leases l
+    WHERE l.fleet = drawn_by.fleet AND l.datacenter IS NOT DISTINCT FROM drawn_by.datacenter
+        AND l.worker = drawn_by.worker AND l.begins <= drawn_by.created_at AND coalesce(l.ends > drawn_by.created_at, true)
+$$;
+
+COMMENT ON FUNCTION snowflake_registry.drawn_by(timestamptz, bigint, integer, text) IS
+    'which server drew an id; the arguments are parts of snowflake_parse(id)';
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA snowflake_registry FROM PUBLIC;
+GRANT USAGE ON SCHEMA snowflake_registry TO pg_monitor;
+GRANT SELECT ON snowflake_registry.fleet, snowflake_registry.leases TO pg_monitor;
+GRANT EXECUTE ON FUNCTION snowflake_registry.version(), snowflake_registry.now_ms(), snowflake_registry.instant(bigint),
+    snowflake_registry.drawn_by(timestamptz, bigint, integer, text) TO pg_monitor;
+
+SELECT snowflake_registry.add_fleet('default');
+\if :lost
+    SELECT snowflake_registry.lost(:'lease', :'skew');
+\endif
+
+COMMIT;

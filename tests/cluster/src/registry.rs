@@ -1,0 +1,443 @@
+//! A fleet's registry on a real server, members that lease numbers from it as a server does, and an
+//! oracle that refuses leases that overlap.
+//!
+//! A [`Member`] is a server without PostgreSQL: the core's [`Holder`] with words of its own, over
+//! the extension's connection to the registry.
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use postgres::Client;
+use snowflake_core::clock::Clock;
+use snowflake_core::generator::{Generator, Limits};
+use snowflake_core::identity::LaneName;
+use snowflake_core::layout::Layout;
+use snowflake_core::lease::{self, Failure, Holder, Lease, Notice, Terms, Words};
+use snowflake_core::numbers::Numbers;
+use snowflake_core::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::registry::{Answer, Change, Reading, Record, Registry, Swap, Wanted};
+use snowflake_registry::{Config, Error, Interest, Postgres, Stopped, Waiter};
+
+use crate::server::{Server, locked};
+
+/// The settings of every member, unless a test changes them: the extension's defaults.
+pub const TERMS: Terms = Terms { lease_ms: 600_000, skew_ms: 60_000, max_borrow_ms: 100 };
+
+/// The only database of a member.
+const DATABASE: u64 = 1;
+
+/// The role of the members, as `sql/registry.sql` recommends it.
+pub const ROLE: &str = "snowflake";
+
+/// Returns the file that makes a registry.
+#[must_use]
+pub fn registry_sql() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sql/registry.sql")
+}
+
+/// Returns the commands with which `sql/registry.sql` recommends to make the members' role.
+///
+/// # Panics
+///
+/// Panics if its head has none.
+#[must_use]
+pub fn role_sql() -> String {
+    let file = fs::read_to_string(registry_sql()).expect("the file is in the repository");
+    let (_, rest) = file.split_once("CREATE ROLE").expect("the head has the command");
+    let (commands, _) = rest.split_once("\n--\n").expect("a line without a command follows");
+    format!("CREATE ROLE{}", commands.replace("\n--", "\n"))
+}
+
+impl Server {
+    /// Makes this server the registry of a fleet, and the members' role.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is one.
+    #[track_caller]
+    pub fn make_registry(&self) {
+        self.make_registry_with(&[]);
+        self.connect().batch_execute(&role_sql()).expect("the registry is new");
+    }
+
+    /// Makes this server the registry of a fleet, with more options for psql. Returns what psql
+    /// said.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the file fails.
+    #[track_caller]
+    pub fn make_registry_with(&self, options: &[&str]) -> String {
+        let output = self.psql_file(&registry_sql(), options);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        String::from_utf8_lossy(&output.stdout).into_owned() + &said
+    }
+
+    /// Returns the string with which members connect.
+    #[must_use]
+    pub fn registry_conninfo(&self) -> String {
+        format!("host='{}' port={} dbname=postgres user={ROLE}", self.directory().display(), self.port())
+    }
+}
+
+/// Waits with `poll`, and never ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Poll;
+
+impl Waiter for Poll {
+    fn wait(&self, socket: BorrowedFd<'_>, interest: Interest, timeout: Duration) -> Result<bool, Stopped> {
+        let flags = match interest {
+            Interest::Read => PollFlags::POLLIN,
+            Interest::Write => PollFlags::POLLOUT,
+            Interest::ReadOrWrite => PollFlags::POLLIN | PollFlags::POLLOUT,
+        };
+        // Rounded up: a timeout of 0 would not wait at all.
+        let timeout = PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX);
+        Ok(poll(&mut [PollFd::new(socket, flags)], timeout).is_ok_and(|ready| ready > 0))
+    }
+}
+
+/// Returns how a member reaches a registry. Steps may take half a minute, because the machine may
+/// be busy.
+#[must_use]
+pub fn config(conninfo: &str) -> Config {
+    let member = snowflake_registry::Member {
+        host: "member".to_owned(),
+        port: 5432,
+        cluster_name: String::new(),
+        version: "0.3.0".to_owned(),
+    };
+    let (conninfo, fleet, timeout) = (conninfo.to_owned(), "default".to_owned(), Duration::from_secs(30));
+    Config { conninfo, fleet, datacenter: None, member, timeout }
+}
+
+/// A member of a fleet.
+pub struct Member<'a> {
+    registry: Postgres<Poll>,
+    oracle: &'a Oracle,
+    terms: Cell<Terms>,
+    layout: Layout,
+    server: u64,
+    holder: Cell<Holder>,
+    generator: Generator,
+    numbers: Numbers,
+    marks: [PublishedMarks; 1],
+    notices: RefCell<Vec<Notice>>,
+}
+
+impl<'a> Member<'a> {
+    /// Makes a member that has nothing yet. All its leases go to the oracle.
+    #[must_use]
+    pub fn new(config: Config, oracle: &'a Oracle) -> Self {
+        let (server, marks) = (random(), [PublishedMarks::new()]);
+        assert!(marks[0].claim(UNCLAIMED, DATABASE), "they are new");
+        Self {
+            registry: Postgres::new(config, Poll),
+            oracle,
+            terms: Cell::new(TERMS),
+            layout: Layout::parse("snowflake").expect("it is built in"),
+            server,
+            holder: Cell::new(Holder::new(server)),
+            generator: Generator::new(),
+            numbers: Numbers::new(),
+            marks,
+            notices: RefCell::default(),
+        }
+    }
+
+    /// Changes its settings.
+    #[must_use]
+    pub fn with_terms(self, terms: Terms) -> Self {
+        self.terms.set(terms);
+        self
+    }
+
+    /// Changes the layout of its ids.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such layout.
+    #[must_use]
+    pub fn with_layout(self, layout: &str) -> Self {
+        Self { layout: Layout::parse(layout).expect("there is such a layout"), ..self }
+    }
+
+    /// Returns its connection to the registry.
+    #[must_use]
+    pub fn registry(&self) -> &Postgres<Poll> {
+        &self.registry
+    }
+
+    /// Changes how it reaches the registry.
+    pub fn set_config(&mut self, config: Config) {
+        self.registry.set_config(config);
+    }
+
+    /// Renews or acquires.
+    ///
+    /// # Errors
+    ///
+    /// What the core says.
+    pub fn keep(&self) -> Result<(), Failure<Error>> {
+        let (mut holder, terms) = (self.holder.get(), self.terms.get());
+        let kept = holder.keep(self, self, &terms);
+        self.holder.set(holder);
+        kept
+    }
+
+    /// Renews or acquires, again as long as other members come first, and returns the lease.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it gets none.
+    #[track_caller]
+    pub fn lease(&self) -> Lease {
+        for _ in 0..100 {
+            match self.keep() {
+                Err(Failure::Contended) => {}
+                Err(failure) => panic!("no lease: {failure:?}"),
+                Ok(()) => return self.held().expect("what is leased now begins now"),
+            }
+        }
+        panic!("other members always come first")
+    }
+
+    /// Expects that the registry has no answer, and returns why.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has one.
+    #[track_caller]
+    pub fn unanswered(&self) -> Error {
+        match self.keep() {
+            Err(Failure::Away(error)) => error,
+            other => panic!("the registry has an answer: {other:?}"),
+        }
+    }
+
+    /// Gives back what it has.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the registry does not answer.
+    #[track_caller]
+    pub fn give_back(&self) {
+        let mut holder = self.holder.get();
+        holder.give_back(self, self).expect("the registry answers");
+        self.holder.set(holder);
+    }
+
+    /// Draws an id, if it has a number. A mark that does not end before the lease permits it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the registry has changed its numbers meanwhile.
+    pub fn draw(&self) -> Option<i64> {
+        let drawing = self.numbers.read(&self.layout)?;
+        let marks = self.marks[0].of(DATABASE).expect("they are claimed");
+        assert!(marks.publish(marks.find(LaneName::Primary), drawing.until_ms()), "no other thread publishes");
+        let limits = Limits { max_borrow_ms: 0, marks_ms: marks.whole() };
+        Some(self.generator.draw(&drawing, self, &limits, 1).ok()?.last_id())
+    }
+
+    /// Crashes: becomes another life of the same server, which knows nothing of its leases.
+    pub fn crash(&self) {
+        self.holder.set(Holder::new(self.server));
+    }
+
+    /// Returns what it draws with.
+    #[must_use]
+    pub fn held(&self) -> Option<Lease> {
+        self.holder.get().held()
+    }
+
+    /// Returns whether such a notice was reported.
+    pub fn has_reported(&self, what: impl Fn(&Notice) -> bool) -> bool {
+        self.notices.borrow().iter().any(what)
+    }
+}
+
+impl Clock for Member<'_> {
+    fn now_ms(&self) -> i64 {
+        now_ms()
+    }
+}
+
+impl lease::Server for Member<'_> {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn datacenter(&self) -> Option<i64> {
+        self.registry.config().datacenter
+    }
+
+    fn has_backup(&self) -> bool {
+        false
+    }
+
+    fn words(&self) -> Words<'_> {
+        Words { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
+    }
+
+    fn nonce(&self) -> u64 {
+        random()
+    }
+
+    fn report(&self, notice: Notice) {
+        self.notices.borrow_mut().push(notice);
+    }
+}
+
+/// The registry, with an oracle that hears of every yes.
+impl Registry for Member<'_> {
+    type Error = Error;
+
+    fn read(&self, wanted: Wanted) -> Result<Reading, Error> {
+        self.registry.read(wanted)
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
+        let answer = self.registry.swap(swap)?;
+        if let (Answer::Done(incarnation), Change::Number { worker, record, .. }) = (answer, swap.change)
+            && incarnation == swap.incarnation
+        {
+            self.oracle.accept(self.registry.config().datacenter, worker, &record);
+        }
+        Ok(answer)
+    }
+}
+
+/// Returns what the clock says, in milliseconds since 1970.
+///
+/// # Panics
+///
+/// Panics before 1970.
+#[must_use]
+pub fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+    i64::try_from(since.as_millis()).expect("it is not that late")
+}
+
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Knows all leases of a fleet, in a database that does not forget with the registry. PostgreSQL
+/// itself refuses those that overlap.
+pub struct Oracle {
+    fleet: i64,
+    session: Mutex<Client>,
+}
+
+/// Ranges take the place of btree_gist, which not every installation has.
+const AUDIT: &str = "
+    CREATE TABLE audit (
+        fleet bigint, datacenter bigint, worker bigint, holder text, ids int8range NOT NULL,
+        PRIMARY KEY (fleet, datacenter, worker, holder),
+        EXCLUDE USING gist (int8range(fleet, fleet, '[]') WITH &&, int8range(datacenter, datacenter, '[]') WITH &&,
+            int8range(worker, worker, '[]') WITH &&, ids WITH &&)
+    )";
+
+impl Oracle {
+    /// Makes an oracle that knows of no lease yet, for one fleet. All oracles of a process share a
+    /// server, which lasts as long as the process.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not start.
+    #[must_use]
+    pub fn new() -> Self {
+        static SERVER: OnceLock<Server> = OnceLock::new();
+        static FLEETS: AtomicI64 = AtomicI64::new(0);
+        let server = SERVER.get_or_init(|| {
+            let server = Server::builder().without_preload().start();
+            server.connect().batch_execute(AUDIT).expect("the database is new");
+            server
+        });
+        // Relaxed: only the number itself matters.
+        let fleet = FLEETS.fetch_add(1, Ordering::Relaxed);
+        Self { fleet, session: Mutex::new(server.connect()) }
+    }
+
+    /// Hears of a number's record that its holder knows to be written: a new lease, one that was
+    /// renewed, or one that was given back.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it overlaps another lease of the number.
+    #[track_caller]
+    pub fn accept(&self, datacenter: Option<i64>, worker: i64, record: &Record) {
+        let Record { holder, from_ms, until_ms, .. } = *record;
+        if let Err(error) = self.try_accept(datacenter, worker, holder, from_ms, until_ms) {
+            panic!("number {worker} from {from_ms} to {until_ms}: {error}");
+        }
+    }
+
+    /// Hears of a lease.
+    ///
+    /// # Errors
+    ///
+    /// What PostgreSQL says if it overlaps another lease of the number.
+    pub fn try_accept(
+        &self,
+        datacenter: Option<i64>,
+        worker: i64,
+        holder: u128,
+        from_ms: i64,
+        until_ms: i64,
+    ) -> Result<(), postgres::Error> {
+        let sql = "INSERT INTO audit VALUES ($1, $2, $3, $4, int8range($5, $6)) \
+                   ON CONFLICT ON CONSTRAINT audit_pkey DO UPDATE SET ids = excluded.ids";
+        let (datacenter, holder) = (datacenter.unwrap_or(-1), format!("{holder:032x}"));
+        let mut session = locked(&self.session);
+        session.execute(sql, &[&self.fleet, &datacenter, &worker, &holder, &from_ms, &until_ms]).map(|_| ())
+    }
+
+    /// Hears of all leases that a registry has in its history. Returns how many there are.
+    ///
+    /// # Panics
+    ///
+    /// Panics if two overlap.
+    #[track_caller]
+    pub fn accept_history(&self, registry: &mut Client) -> usize {
+        let sql = "SELECT h.datacenter::bigint, h.worker, h.holder::text, h.from_ms, coalesce(n.until_ms, h.until_ms) \
+                   FROM snowflake_registry.history h LEFT JOIN snowflake_registry.numbers n \
+                   USING (fleet, datacenter, worker, from_ms, holder)";
+        let rows = registry.query(sql, &[]).expect("it is a registry");
+        for row in &rows {
+            let holder: String = row.get(2);
+            let holder = u128::from_str_radix(&holder.replace('-', ""), 16).expect("it is a uuid");
+            let (datacenter, worker): (i64, i64) = (row.get(0), row.get(1));
+            let datacenter = (datacenter >= 0).then_some(datacenter);
+            if let Err(error) = self.try_accept(datacenter, worker, holder, row.get(3), row.get(4)) {
+                panic!("number {worker}: {error}");
+            }
+        }
+        rows.len()
+    }
+
+    /// Returns how many leases it knows.
+    ///
+    /// # Panics
+    ///
+    /// Panics if its server is gone.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        locked(&self.session).query("SELECT FROM audit WHERE fleet = $1", &[&self.fleet]).expect("it is there").len()
+    }
+}
+
+impl Default for Oracle {
+    fn default() -> Self {
+        Self::new()
+    }
+}

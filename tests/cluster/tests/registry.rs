@@ -1,0 +1,883 @@
+//! The registry of a fleet: `sql/registry.sql` on real servers, through the extension's connection
+//! (`src/registry`), used by the core's holder as a server uses it. None of these needs the
+//! extension.
+//!
+//! Deadlines of a second are there to be missed. All others only keep a test from hanging.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use cluster::pooler::{PgBouncer, PoolMode, has_pgbouncer};
+use cluster::registry::{Poll, ROLE, TERMS, config, now_ms, role_sql};
+use cluster::{Builder, Draw, Member, Oracle, Server, refused, skip, wait_until};
+use postgres::Client;
+use snowflake_core::layout::Layout;
+use snowflake_core::lease::{Failure, Notice, Terms};
+use snowflake_core::registry::{Answer, Change, Record, Registry, Swap, Wanted};
+use snowflake_registry::{Config, Error, Postgres, Step};
+
+fn plain() -> Builder {
+    Server::builder().without_preload()
+}
+
+fn registry() -> Server {
+    let server = plain().start();
+    server.make_registry();
+    server
+}
+
+fn config_of(server: &Server) -> Config {
+    config(&server.registry_conninfo())
+}
+
+/// A deadline that a test expects to be missed.
+fn hasty(config: Config) -> Config {
+    Config { timeout: Duration::from_secs(1), ..config }
+}
+
+fn named(host: &str, config: Config) -> Config {
+    let member = snowflake_registry::Member { host: host.to_owned(), ..config.member.clone() };
+    Config { member, ..config }
+}
+
+fn execute(server: &Server, sql: &str) {
+    server.connect().batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+/// Waits until a session of the members' role waits for something, and returns its process id.
+fn waiting(session: &mut Client, event: &str) -> i32 {
+    let sql = format!("SELECT pid FROM pg_stat_activity WHERE usename = '{ROLE}' AND wait_event = '{event}'");
+    let mut pid = None;
+    wait_until(event, || {
+        pid = session.query_opt(&sql, &[]).expect("there is one at most").map(|row| row.get(0));
+        pid.is_some()
+    });
+    pid.expect("it was found")
+}
+
+/// Makes every commit of the registry wait for a standby that does not exist.
+fn lose_the_synchronous_standby(server: &Server) {
+    server.set_config("synchronous_standby_names", "gone");
+    server.reload();
+}
+
+fn find_the_synchronous_standby(server: &Server) {
+    server.unset_config("synchronous_standby_names");
+    server.reload();
+}
+
+// A fleet at work
+
+#[test]
+fn many_that_start_at_once_get_different_numbers_without_a_deadlock() {
+    for starters in [2, 24] {
+        let (server, oracle) = (registry(), Oracle::new());
+        let start = Barrier::new(starters);
+        let numbers: BTreeSet<i64> = thread::scope(|scope| {
+            let start_one = || {
+                let member = Member::new(config_of(&server), &oracle);
+                start.wait();
+                member.lease().worker
+            };
+            let threads: Vec<_> = (0..starters).map(|_| scope.spawn(start_one)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!((numbers.len(), oracle.count()), (starters, starters));
+        assert_eq!(server.connect().value("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"), "0");
+        assert_eq!(oracle.accept_history(&mut server.connect()), starters);
+    }
+}
+
+#[test]
+fn a_renewal_extends_the_lease_and_a_give_back_ends_it() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let member = Member::new(named("a", config_of(&server)), &oracle);
+    let first = member.lease();
+    let renewed = member.lease();
+    assert_eq!((renewed.worker, renewed.from_ms, renewed.holder), (first.worker, first.from_ms, first.holder));
+    assert!(renewed.until_ms > first.until_ms);
+    let mut session = server.connect();
+    let sql = "SELECT state, host, port, version, begins = to_timestamp($1 / 1000.0::float8), \
+               ends = to_timestamp($2 / 1000.0::float8), remaining > '0', clock_offset < '1 min' \
+               FROM snowflake_registry.fleet";
+    let row = session.query_one(sql, &[&(renewed.from_ms as f64), &(renewed.until_ms as f64)]).unwrap();
+    assert_eq!((row.get(0), row.get(1), row.get(2), row.get(3)), ("held", "a", 5432, "0.3.0"));
+    assert!((4..8).all(|column| row.get(column)), "{row:?}");
+
+    member.give_back();
+    assert_eq!((member.held(), member.draw()), (None, None));
+    let until_ms: i64 = session.query_one("SELECT until_ms FROM snowflake_registry.numbers", &[]).unwrap().get(0);
+    assert!(until_ms < renewed.until_ms);
+    // The same server gets the same number, from where it was given back.
+    let again = member.lease();
+    assert_eq!(again.worker, first.worker);
+    assert!(again.from_ms >= until_ms && again.holder != first.holder);
+    assert_eq!(oracle.accept_history(&mut session), 2);
+}
+
+#[test]
+fn the_history_tells_which_server_drew_an_id() {
+    let (server, oracle) = (registry(), Oracle::new());
+    execute(&server, "SELECT snowflake_registry.set_range(7, 7)");
+    let first = Member::new(named("first", config_of(&server)), &oracle);
+    let (lease, id) = (first.lease(), first.draw().expect("it has a number"));
+    first.give_back();
+    let second = Member::new(named("second", config_of(&server)), &oracle);
+    let next = second.lease();
+    // It does not say that its lease ends.
+    second.crash();
+    let mut session = server.connect();
+    let mut drawn_by = |at_ms: i64| -> Vec<String> {
+        let sql = "SELECT host FROM snowflake_registry.drawn_by(snowflake_registry.instant($1), 7)";
+        session.query(sql, &[&at_ms]).unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    let layout = Layout::parse("snowflake").unwrap();
+    assert_eq!(drawn_by(layout.parts(id).unwrap().created_at_ms), ["first"]);
+    assert_eq!(drawn_by(next.from_ms), ["second"]);
+    assert_eq!(drawn_by(next.until_ms - 1), ["second"]);
+    assert_eq!(drawn_by(lease.from_ms - 1), [""; 0]);
+    assert_eq!(drawn_by(next.until_ms), [""; 0]);
+}
+
+#[test]
+fn the_first_server_brings_what_the_fleet_does_not_know_yet() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let first = Member::new(config_of(&server), &oracle);
+    let before = first.registry().read(Wanted::All).unwrap().fleet;
+    assert_eq!((before.layout, before.range, before.longest_ms, before.skew_ms), (None, None, 0, 0));
+    first.lease();
+    let fleet = first.registry().read(Wanted::All).unwrap().fleet;
+    let fingerprint = Layout::parse("snowflake").unwrap().fingerprint();
+    assert_eq!((fleet.layout, fleet.range), (Some((fingerprint, false)), Some((0, 1023))));
+    assert_eq!((fleet.longest_ms, fleet.skew_ms), (TERMS.lease_ms, TERMS.skew_ms));
+    assert_eq!(fleet.uuid, before.uuid);
+    // Those that come later take it as it is.
+    let longer = Terms { lease_ms: 2 * TERMS.lease_ms, ..TERMS };
+    Member::new(config_of(&server), &oracle).with_terms(longer).lease();
+    assert_eq!(first.registry().read(Wanted::All).unwrap().fleet, fleet);
+    let other = Member::new(config_of(&server), &oracle).with_layout("js53");
+    assert!(matches!(other.keep(), Err(Failure::OtherLayout { .. })));
+}
+
+#[test]
+fn each_datacenter_has_its_own_numbers() {
+    let (server, oracle) = (registry(), Oracle::new());
+    execute(&server, "SELECT snowflake_registry.set_range(3, 3)");
+    for datacenter in [0, 1, 31] {
+        let config = Config { datacenter: Some(datacenter), ..config_of(&server) };
+        let member = Member::new(config.clone(), &oracle).with_layout("twitter");
+        assert_eq!(member.lease().worker, 3);
+        let second = Member::new(config, &oracle).with_layout("twitter");
+        assert!(matches!(second.keep(), Err(Failure::NoneFree { numbers: 1, first: 3, .. })));
+        let found = "SELECT d.host FROM snowflake_registry.fleet n, \
+                     snowflake_registry.drawn_by(n.begins, n.worker, n.datacenter) d WHERE n.datacenter = $1";
+        let datacenter = i32::try_from(datacenter).unwrap();
+        assert_eq!(server.connect().query(found, &[&datacenter]).unwrap().len(), 1);
+    }
+    assert_eq!(oracle.accept_history(&mut server.connect()), 3);
+}
+
+#[test]
+fn behind_a_pooler_that_keeps_a_session_for_a_transaction_only() {
+    if !has_pgbouncer() {
+        return skip("PgBouncer is not installed");
+    }
+    let (server, oracle) = (registry(), Oracle::new());
+    let pooler = PgBouncer::start(&server, PoolMode::Transaction);
+    let members = [(); 3].map(|()| Member::new(config(&pooler.conninfo()), &oracle));
+    let numbers: BTreeSet<i64> = members.iter().map(|member| member.lease().worker).collect();
+    assert_eq!(numbers.len(), members.len());
+    for _ in 0..3 {
+        for member in &members {
+            member.lease();
+        }
+    }
+    // Neither settings nor prepared statements stay in the session that all of them share.
+    let mut other = pooler.connect();
+    let left = other.simple_query("SELECT name FROM pg_settings WHERE source = 'session'").unwrap();
+    let left: Vec<_> = left.iter().map(|message| format!("{message:?}")).filter(|text| text.contains("Row(")).collect();
+    assert!(left.iter().all(|row| row.contains("client_encoding") || row.contains("application_name")), "{left:?}");
+    members[0].give_back();
+}
+
+#[test]
+fn the_session_bears_the_name_of_the_extension_unless_the_string_has_another() {
+    let server = registry();
+    let conninfo = server.registry_conninfo();
+    for (conninfo, name) in [(conninfo.clone(), "snowflake_id"), (format!("{conninfo} application_name=mine"), "mine")]
+    {
+        let registry = Postgres::new(config(&conninfo), Poll);
+        registry.read(Wanted::All).unwrap();
+        let pid = registry.backend_pid().expect("it is connected");
+        let sql = "SELECT application_name FROM pg_stat_activity WHERE pid = $1";
+        assert_eq!(server.connect().query_one(sql, &[&pid]).unwrap().get::<_, String>(0), name);
+    }
+}
+
+// Answers that are lost
+
+#[test]
+fn a_session_that_is_terminated_between_two_calls_is_replaced() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let member = Member::new(config_of(&server), &oracle);
+    let first = member.lease();
+    let pid = member.registry().backend_pid().unwrap();
+    server.connect().query("SELECT pg_terminate_backend($1, 60000)", &[&pid]).unwrap();
+    assert_eq!(member.lease().worker, first.worker);
+    assert_ne!(member.registry().backend_pid(), Some(pid));
+    server.restart();
+    assert_eq!(member.lease().worker, first.worker);
+    server.crash();
+    assert!(matches!(member.unanswered(), Error::Connect(_)));
+    server.start_again();
+    assert_eq!(member.lease().worker, first.worker);
+}
+
+#[test]
+fn a_swap_that_is_terminated_before_its_commit_is_not_done() {
+    let (server, oracle) = (registry(), Oracle::new());
+    Member::new(config_of(&server), &oracle).lease();
+    let member = Member::new(config_of(&server), &oracle);
+    let (mut locker, mut observer) = (server.connect(), server.connect());
+    let mut lock = locker.transaction().unwrap();
+    lock.batch_execute("SELECT FROM snowflake_registry.fleets FOR UPDATE").unwrap();
+    let killer = thread::spawn(move || {
+        let pid = waiting(&mut observer, "transactionid");
+        observer.query("SELECT pg_terminate_backend($1)", &[&pid]).unwrap();
+    });
+    let error = member.unanswered();
+    assert!(matches!(error, Error::Lost { step: Step::SwapNumber, .. }), "{error:?}");
+    killer.join().unwrap();
+    lock.rollback().unwrap();
+    member.lease();
+    assert_eq!((oracle.count(), oracle.accept_history(&mut server.connect())), (2, 2));
+}
+
+/// The same for a cancelled and for a terminated wait: the change is made, but may be lost at a
+/// failover, so that it is not an answer.
+#[test]
+fn a_wait_for_a_synchronous_standby_that_is_ended_is_a_lost_answer() {
+    for (end, defaults) in [
+        ("pg_cancel_backend", ""),
+        ("pg_terminate_backend", ""),
+        // What an operator may have set for the role changes nothing.
+        ("pg_cancel_backend", "SET synchronous_commit = off"),
+        ("pg_cancel_backend", "SET client_min_messages = error"),
+        ("pg_cancel_backend", "SET client_min_messages = debug5"),
+        ("pg_cancel_backend", "SET default_transaction_isolation = serializable"),
+    ] {
+        let (server, oracle) = (registry(), Oracle::new());
+        if !defaults.is_empty() {
+            execute(&server, &format!("ALTER ROLE {ROLE} {defaults}"));
+        }
+        let other = Member::new(config_of(&server), &oracle);
+        other.lease();
+        let member = Member::new(config_of(&server), &oracle);
+        lose_the_synchronous_standby(&server);
+        let mut observer = server.connect();
+        let ender = thread::spawn(move || {
+            let pid = waiting(&mut observer, "SyncRep");
+            observer.query(&format!("SELECT {end}($1)"), &[&pid]).unwrap();
+        });
+        let error = member.unanswered();
+        ender.join().unwrap();
+        match end {
+            "pg_cancel_backend" => {
+                assert!(matches!(&error, Error::WaitCancelled(notice) if notice.severity == "WARNING"), "{error:?}");
+                assert_eq!(error.sqlstate(), "08007");
+            }
+            _ => assert!(matches!(error, Error::Lost { step: Step::SwapNumber, .. }), "{error:?}"),
+        }
+        assert_eq!(member.held(), None, "it draws with what the registry may lose");
+        // It is there, and the holder finds that it is its own.
+        assert_eq!(server.connect().value("SELECT count(*) FROM snowflake_registry.numbers"), "2");
+        find_the_synchronous_standby(&server);
+        member.lease();
+        assert!(!member.has_reported(|notice| matches!(notice, Notice::Copied(_))));
+        assert_eq!((oracle.count(), oracle.accept_history(&mut server.connect())), (2, 2));
+    }
+}
+
+#[test]
+fn a_synchronous_standby_that_is_gone_means_no_answer_and_leaves_one_session_behind() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let other = Member::new(config_of(&server), &oracle);
+    other.lease();
+    let mut member = Member::new(config_of(&server), &oracle);
+    // Connects before the deadline gets short.
+    member.registry().read(Wanted::All).unwrap();
+    lose_the_synchronous_standby(&server);
+    member.set_config(hasty(config_of(&server)));
+    for _ in 0..4 {
+        let error = member.unanswered();
+        assert!(matches!(error, Error::TimedOut { step: Step::SwapNumber, .. }), "{error:?}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("pg_stat_replication")));
+    }
+    assert_eq!(member.held(), None);
+    let mut observer = server.connect();
+    let pid = waiting(&mut observer, "SyncRep");
+    // Those that came later waited for its lock, and have not stayed.
+    let others =
+        format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{ROLE}' AND pid <> {pid} AND state = 'active'");
+    wait_until("the end of the waits for locks", || observer.value(&others) == "0");
+    find_the_synchronous_standby(&server);
+    member.set_config(config_of(&server));
+    member.lease();
+    assert_eq!(oracle.count(), 2);
+}
+
+// A registry that has forgotten
+
+#[test]
+fn a_failover_that_loses_the_last_changes_begins_a_generation() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let conninfo = |standby: &Server| {
+        let sockets = [&server, standby].map(|server| server.data_dir().parent().unwrap().display().to_string());
+        format!("host='{}' user={ROLE} dbname=postgres target_session_attrs=read-write", sockets.join(","))
+    };
+    let standby = server.standby().start();
+    let members = [(); 2].map(|()| Member::new(config(&conninfo(&standby)), &oracle));
+    let kept = members[0].lease();
+    standby.wait_until_replayed(&server.flushed());
+    let received = standby.cut_off();
+    let forgotten = members[1].lease();
+    members[0].lease();
+    server.crash();
+    standby.wait_until_replayed(&received);
+    standby.promote();
+
+    // Each finds the standby by itself. What it holds stays its own, though the registry knows
+    // less.
+    for (member, before) in members.iter().zip([kept, forgotten]) {
+        let _ = member.keep();
+        let held = member.held().expect("what it held");
+        assert_eq!((held.worker, held.from_ms, held.holder), (before.worker, before.from_ms, before.holder));
+    }
+    let mut session = standby.connect();
+    assert_eq!(session.value("SELECT generation FROM snowflake_registry.fleets"), "2");
+    assert!(members.iter().any(|member| member.has_reported(|notice| matches!(notice, Notice::Forgot(_)))));
+    // A new one must wait until the forgotten lease has ended.
+    let new = Member::new(config_of(&standby), &oracle);
+    assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > forgotten.until_ms));
+    oracle.accept_history(&mut session);
+}
+
+#[test]
+fn a_failover_to_a_synchronous_standby_begins_none_if_the_operator_says_so() {
+    let (server, oracle) = (registry(), Oracle::new());
+    execute(&server, "SELECT snowflake_registry.set_loses_nothing(true)");
+    let standby = server.standby().start();
+    let mut member = Member::new(config_of(&server), &oracle);
+    let before = member.lease();
+    standby.wait_until_replayed(&server.flushed());
+    server.crash();
+    standby.promote();
+    member.set_config(config_of(&standby));
+    assert_eq!(member.lease().holder, before.holder);
+    assert_eq!(standby.connect().value("SELECT (generation, timeline) FROM snowflake_registry.fleets"), "(1,2)");
+    Member::new(config_of(&standby), &oracle).lease();
+}
+
+#[test]
+fn a_backup_that_is_restored_is_frozen_when_the_operator_says_so() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let mut kept = Member::new(config_of(&server), &oracle);
+    let before = kept.lease();
+    // Simply started, it shows the same system identifier and timeline.
+    let backup = server.base_backup();
+    let forgotten = Member::new(config_of(&server), &oracle).lease();
+    server.crash();
+    let restored = backup.alone().start();
+    execute(&restored, "SELECT snowflake_registry.restored()");
+    kept.set_config(config_of(&restored));
+    let _ = kept.keep();
+    assert_eq!(kept.held().map(|lease| lease.holder), Some(before.holder));
+    let new = Member::new(config_of(&restored), &oracle);
+    assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > forgotten.until_ms));
+    // The limits may be forgotten, too.
+    execute(&restored, "SELECT snowflake_registry.restored(lease => '2 hours', skew => '3 min')");
+    assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > now_ms() + 7_200_000));
+}
+
+#[test]
+fn a_registry_that_was_lost_is_made_anew_with_a_freeze() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let mut member = Member::new(config_of(&server), &oracle);
+    let before = member.lease();
+    let uuid = server.connect().value("SELECT uuid FROM snowflake_registry.fleets");
+    let anew = plain().start();
+    // It does not guess how long leases were.
+    let refused = anew.psql_file(&cluster::registry::registry_sql(), &["--set=lost=true"]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("longest lease"));
+    assert_eq!(anew.connect().value("to_regnamespace('snowflake_registry')"), "NULL");
+    let said = anew.make_registry_with(&["--set=lost=true", "--set=lease=10 min", "--set=skew=1 min"]);
+    assert!(said.contains("made anew"), "{said}");
+    execute(&anew, &role_sql());
+    // It can be the same fleet for the databases that have noted its uuid.
+    execute(&anew, &format!("SELECT snowflake_registry.lost('10 min', '1 min', uuid => '{uuid}')"));
+    member.set_config(config_of(&anew));
+    let _ = member.keep();
+    assert_eq!(member.held().map(|lease| lease.holder), Some(before.holder));
+    let new = Member::new(config_of(&anew), &oracle);
+    assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > before.until_ms));
+}
+
+#[test]
+fn a_registry_is_moved_while_it_is_closed() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let mut member = Member::new(config_of(&server), &oracle);
+    let before = member.lease();
+    execute(&server, "SELECT snowflake_registry.close()");
+    assert!(matches!(member.keep(), Err(Failure::Closed)));
+    let dump = server.dump("postgres", "postgres", &["--schema=snowflake_registry"]);
+    // Another system identifier.
+    let target = plain().start();
+    execute(&target, "CREATE ROLE snowflake LOGIN");
+    target.restore(&dump, "postgres", &[]);
+    member.set_config(config_of(&target));
+    assert!(matches!(member.keep(), Err(Failure::Closed)));
+    execute(&target, "SELECT snowflake_registry.open(moved => true)");
+    assert_eq!(member.lease().holder, before.holder);
+    Member::new(config_of(&target), &oracle).lease();
+    assert_eq!(oracle.accept_history(&mut target.connect()), 2);
+    let error = refused(target.connect().query("SELECT snowflake_registry.open(moved => true)", &[]));
+    assert_eq!(error.sqlstate, "55000");
+}
+
+// A registry that must not be used
+
+#[test]
+fn a_standby_is_refused() {
+    let server = registry();
+    let standby = server.standby().start();
+    let registry = Postgres::new(config_of(&standby), Poll);
+    assert_eq!(registry.read(Wanted::All), Err(Error::InRecovery));
+    // A change is refused by the same name, if the server has become a standby since it was read.
+    let swap = fleet_swap(&Postgres::new(config_of(&server), Poll));
+    assert_eq!(registry.swap(&swap), Err(Error::InRecovery));
+}
+
+#[test]
+fn what_a_registry_lacks_is_named() {
+    let server = registry();
+    let swap = fleet_swap(&Postgres::new(config_of(&server), Poll));
+    let says = |config: &Config, expected: &Error| {
+        let registry = Postgres::new(config.clone(), Poll);
+        assert_eq!(registry.read(Wanted::All).as_ref(), Err(expected));
+        assert_eq!(registry.swap(&swap).as_ref(), Err(expected));
+    };
+    let config = config_of(&server);
+    let set = |command: &str| execute(&server, command);
+
+    set("ALTER ROLE snowflake SET default_transaction_read_only = on");
+    says(&config, &Error::ReadOnly);
+    set("ALTER ROLE snowflake RESET ALL");
+
+    server.set_config("fsync", "off");
+    server.reload();
+    says(&config, &Error::FsyncOff);
+    server.set_config("fsync", "on");
+    server.reload();
+
+    says(&Config { fleet: "other".to_owned(), ..config.clone() }, &Error::NoFleet("other".to_owned()));
+
+    set("CREATE ROLE stranger LOGIN");
+    set("CREATE DATABASE empty");
+    let conninfo = config.conninfo.clone();
+    let stranger = Config { conninfo: format!("{conninfo} user=stranger"), ..config.clone() };
+    says(&stranger, &Error::NoRights("permission denied for schema snowflake_registry".to_owned()));
+    says(&Config { conninfo: format!("{conninfo} dbname=empty"), ..config.clone() }, &Error::NoSchema);
+
+    let version = |body| {
+        format!(
+            "CREATE OR REPLACE FUNCTION snowflake_registry.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT {body}'"
+        )
+    };
+    let read = |config: &Config| Postgres::new(config.clone(), Poll).read(Wanted::All);
+    set(&version("2"));
+    assert_eq!(read(&config), Err(Error::OtherVersion(Some(2))));
+    set(&version("NULL::integer"));
+    assert_eq!(read(&config), Err(Error::Garbage("value NULL".to_owned())));
+    set("DROP FUNCTION snowflake_registry.read, snowflake_registry.swap_fleet");
+    says(&config, &Error::OtherVersion(None));
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_named_in_libpqs_words() {
+    let server = plain().tcp().start();
+    server.make_registry();
+    let says = |conninfo: &str, words: &str| {
+        let error = Postgres::new(config(conninfo), Poll).read(Wanted::All).unwrap_err();
+        let text = error.detail().unwrap_or_default();
+        assert!(matches!(error, Error::Connect(_)) && text.contains(words), "{error:?}");
+    };
+    let tcp = format!("host=127.0.0.1 port={} dbname=postgres user={ROLE}", server.port());
+    says(&tcp, "no password supplied");
+    says(&format!("{tcp} password=wrong"), "password authentication failed");
+    says("host=/nonexistent", "No such file or directory");
+    says(&format!("{} dbname=nonexistent", server.registry_conninfo()), "does not exist");
+    says(&format!("{} target_session_attrs=standby", server.registry_conninfo()), "standby");
+    says("hots=a", "invalid connection option");
+    let garbage = listener(|mut stream| {
+        let _ = stream.read(&mut [0; 1000]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    });
+    says(
+        &format!("host=127.0.0.1 port={garbage} sslmode=disable gssencmode=disable"),
+        "expected authentication request",
+    );
+}
+
+#[test]
+fn a_server_that_answers_garbage_to_a_statement_is_not_believed() {
+    let port = listener(|mut stream| {
+        let _ = stream.read(&mut [0; 1000]);
+        // AuthenticationOk, and ReadyForQuery.
+        let _ = stream.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I");
+        let _ = stream.read(&mut [0; 10000]);
+        let _ = stream.write_all(&[0xff; 1000]);
+        let _ = stream.read(&mut [0; 10000]);
+    });
+    let registry =
+        Postgres::new(config(&format!("host=127.0.0.1 port={port} sslmode=disable gssencmode=disable")), Poll);
+    let error = registry.read(Wanted::All).unwrap_err();
+    assert!(
+        matches!(&error, Error::Lost { step: Step::Read, text } if text.contains("lost synchronization")),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up() {
+    let port = listener(|mut stream| while stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {});
+    let silent = format!("host=127.0.0.1 port={port}");
+    let error = Postgres::new(hasty(config(&silent)), Poll).read(Wanted::All).unwrap_err();
+    assert_eq!(error, Error::TimedOut { step: Step::Connect, after: Duration::from_secs(1) });
+
+    // The next host has its turn, which libpq by itself would not give it.
+    let server = registry();
+    let socket = server.data_dir().parent().unwrap().display().to_string();
+    let both =
+        format!("host='127.0.0.1,127.0.0.1,{socket}' port={port},{port},{} dbname=postgres user={ROLE}", server.port());
+    assert!(Postgres::new(hasty(config(&both)), Poll).read(Wanted::All).is_ok());
+
+    // A statement that waits for ever.
+    let registry = Postgres::new(config_of(&server), Poll);
+    registry.read(Wanted::All).unwrap();
+    let mut locker = server.connect();
+    let mut lock = locker.transaction().unwrap();
+    lock.batch_execute("LOCK snowflake_registry.fleets").unwrap();
+    let registry = Postgres::new(hasty(config_of(&server)), Poll);
+    assert_eq!(registry.read(Wanted::All), Err(Error::TimedOut { step: Step::Read, after: Duration::from_secs(1) }));
+    lock.rollback().unwrap();
+    assert!(registry.read(Wanted::All).is_ok());
+}
+
+/// Listens on a port of 127.0.0.1, and does this with each connection.
+fn listener(serve: impl Fn(std::net::TcpStream) + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || listener.incoming().flatten().for_each(&serve));
+    port
+}
+
+// What the registry checks by itself
+
+/// Returns a change of the fleet's record that changes nothing but its version.
+fn fleet_swap(registry: &Postgres<Poll>) -> Swap {
+    let reading = registry.read(Wanted::All).unwrap();
+    let mut fleet = reading.fleet;
+    fleet.version = fleet.version.wrapping_add(1);
+    Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change: Change::Fleet(fleet) }
+}
+
+/// Returns the first lease of a number, half a minute long.
+fn lease_of(swap: &Swap, worker: i64, from_ms: i64, holder: u128) -> Swap {
+    let Change::Fleet(fleet) = swap.change else { panic!("a swap of the fleet's record shows what was read") };
+    let record = Record {
+        holder,
+        nonce: 1,
+        count: 1,
+        server: 1,
+        from_ms,
+        until_ms: from_ms + 30_000,
+        generation: fleet.generation,
+        renewed_ms: from_ms,
+        offset_ms: 0,
+    };
+    Swap { change: Change::Number { worker, was: None, record }, ..*swap }
+}
+
+#[test]
+fn a_swap_changes_nothing_unless_everything_is_as_it_was_read() {
+    let (server, oracle) = (registry(), Oracle::new());
+    Member::new(config_of(&server), &oracle).lease();
+    let registry = Postgres::new(config_of(&server), Poll);
+    let fleet = fleet_swap(&registry);
+    let unused = (0..).find(|worker| !registry.read(Wanted::All).unwrap().records.contains_key(worker)).unwrap();
+    let number = lease_of(&fleet, unused, now_ms(), 7);
+    let before = registry.read(Wanted::All).unwrap();
+    for swap in [fleet, number] {
+        let mut others = [swap; 3];
+        others[0].fleet ^= 1;
+        others[1].incarnation.store ^= 1;
+        others[2].incarnation.timeline += 1;
+        for other in others {
+            assert_eq!(registry.swap(&other), Ok(Answer::Refused), "{other:?}");
+        }
+    }
+    let Change::Number { worker, record, .. } = number.change else { unreachable!() };
+    let with = |was, record| Swap { change: Change::Number { worker, was, record }, ..number };
+    assert_eq!(registry.swap(&with(Some(5), record)), Ok(Answer::Refused));
+    let after = registry.read(Wanted::All).unwrap();
+    assert_eq!((before.fleet, before.records), (after.fleet, after.records));
+
+    assert_eq!(registry.swap(&number), Ok(Answer::Done(number.incarnation)));
+    // The same message again.
+    assert_eq!(registry.swap(&number), Ok(Answer::Refused));
+    assert_eq!(registry.swap(&with(Some(2), Record { nonce: 3, count: 2, ..record })), Ok(Answer::Refused));
+    // Every number has its bits.
+    let extreme = Record {
+        nonce: u64::MAX,
+        count: u64::MAX >> 1,
+        server: 1 << 63,
+        holder: 7,
+        offset_ms: -5,
+        until_ms: record.until_ms + 1,
+        ..record
+    };
+    assert_eq!(registry.swap(&with(Some(1), extreme)), Ok(Answer::Done(number.incarnation)));
+    assert_eq!(registry.read(Wanted::Number(worker)).unwrap().records, [(worker, extreme)].into());
+    assert_eq!(registry.swap(&fleet), Ok(Answer::Done(fleet.incarnation)));
+    assert_eq!(registry.swap(&fleet), Ok(Answer::Refused));
+}
+
+#[test]
+fn the_registry_refuses_what_no_member_may_ask_for() {
+    let (server, oracle) = (registry(), Oracle::new());
+    execute(&server, "SELECT snowflake_registry.set_range(0, 9)");
+    Member::new(config_of(&server), &oracle).lease();
+    let registry = Postgres::new(config_of(&server), Poll);
+    let reading = registry.read(Wanted::All).unwrap();
+    let (&worker, &old) = reading.records.first_key_value().unwrap();
+    let fleet = fleet_swap(&registry);
+    let free = (worker + 1) % 10;
+    let new = Record { holder: 99, nonce: 99, count: old.count + 1, ..old };
+    let said = |worker, was, record| {
+        let swap = Swap { change: Change::Number { worker, was, record }, ..fleet };
+        match registry.swap(&swap) {
+            Err(Error::Refused(diagnostic)) if diagnostic.sqlstate == "SF005" => diagnostic.message,
+            other => panic!("{record:?}: {other:?}"),
+        }
+    };
+    let was = Some(old.nonce);
+    let next_ms = old.until_ms;
+    for (record, words) in [
+        (
+            Record { from_ms: next_ms - 1, until_ms: next_ms + 1, ..new },
+            "cannot begin 1 ms before the end of the one before",
+        ),
+        (Record { holder: old.holder, from_ms: old.from_ms - 1, ..new }, "cannot begin at another time"),
+        (Record { from_ms: next_ms, until_ms: next_ms + 3_600_000, ..new }, "cannot end that late"),
+        (Record { holder: old.holder, until_ms: next_ms + 3_600_000, ..new }, "cannot end that late"),
+        (Record { from_ms: next_ms, until_ms: next_ms + 1, count: old.count, ..new }, "count of number"),
+    ] {
+        let message = said(worker, was, record);
+        assert!(message.contains(words), "{message}");
+    }
+    assert!(said(10, None, new).contains("the range is 0 to 9"));
+    execute(&server, "SELECT snowflake_registry.restored()");
+    let frozen = fleet_swap(&registry);
+    let swap = Swap { change: Change::Number { worker: free, was: None, record: new }, ..frozen };
+    assert!(registry.swap(&swap).unwrap_err().to_string().contains("before the end of the freeze"));
+    let renewal = Record { holder: old.holder, until_ms: old.until_ms + 1, ..new };
+    let swap = Swap { change: Change::Number { worker, was, record: renewal }, ..frozen };
+    assert!(registry.swap(&swap).unwrap_err().to_string().contains("may have changed hands"));
+
+    let Change::Fleet(known) = frozen.change else { unreachable!() };
+    let mut others = [known; 5];
+    others[0].longest_ms += 1;
+    others[1].skew_ms -= 1;
+    others[2].freeze_ms -= 1;
+    others[3].generation += 2;
+    others[4].generation -= 1;
+    for other in others {
+        let error = registry.swap(&Swap { change: Change::Fleet(other), ..frozen }).unwrap_err();
+        assert!(matches!(&error, Error::Refused(diagnostic) if diagnostic.sqlstate == "SF005"), "{error:?}");
+    }
+    assert_eq!(registry.read(Wanted::Number(worker)).unwrap().records, [(worker, old)].into());
+}
+
+#[test]
+fn the_members_role_can_do_no_more_than_lease() {
+    let (server, oracle) = (registry(), Oracle::new());
+    Member::new(config_of(&server), &oracle).lease();
+    let mut member = server.connect_as(ROLE);
+    let tables = ["fleets", "numbers", "history", "fleet", "leases"];
+    for table in tables {
+        for sql in ["SELECT FROM", "DELETE FROM", "TRUNCATE"] {
+            let sql = format!("{sql} snowflake_registry.{table}");
+            let sqlstate = refused(member.query(&sql, &[])).sqlstate;
+            // No role can do this to a view.
+            let is_view = ["fleet", "leases"].contains(&table) && !sql.starts_with("SELECT");
+            assert!(sqlstate == "42501" || is_view, "{sql}: {sqlstate}");
+        }
+    }
+    let sql = "SELECT proname::text FROM pg_proc WHERE pronamespace = 'snowflake_registry'::regnamespace \
+               AND has_function_privilege($1, oid, 'EXECUTE') ORDER BY 1";
+    let mut session = server.connect();
+    let may: Vec<String> = session.query(sql, &[&ROLE]).unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(may, ["read", "swap_fleet", "swap_number"]);
+    let may: Vec<String> = session.query(sql, &[&"pg_monitor"]).unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(may, ["drawn_by", "instant", "now_ms", "version"]);
+    // Functions that run with the owner's rights must not find anything through the caller's path.
+    let unpinned = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'snowflake_registry'::regnamespace \
+                    AND prosecdef AND proconfig IS DISTINCT FROM '{\"search_path=pg_catalog, pg_temp\"}'";
+    assert_eq!(session.value(unpinned), "0");
+    execute(&server, "CREATE ROLE dba LOGIN; GRANT pg_monitor TO dba");
+    let mut monitor = server.connect_as("dba");
+    assert_eq!(monitor.query("SELECT * FROM snowflake_registry.fleet", &[]).unwrap().len(), 1);
+    let drawn = "SELECT f.* FROM snowflake_registry.fleet n, snowflake_registry.drawn_by(n.begins, n.worker) f";
+    assert_eq!(monitor.query(drawn, &[]).unwrap().len(), 1);
+    assert_eq!(refused(monitor.query("SELECT nonce FROM snowflake_registry.numbers", &[])).sqlstate, "42501");
+}
+
+// For operators
+
+#[test]
+fn the_file_does_no_harm_the_second_time() {
+    let server = registry();
+    let before = server.connect().value("SELECT uuid FROM snowflake_registry.fleets");
+    let said = server.make_registry_with(&[]);
+    assert!(said.contains("has a registry already (version 1)") && said.contains("Nothing was changed"), "{said}");
+    let refused = server.psql_file(&cluster::registry::registry_sql(), &["--set=lost=true"]);
+    assert!(!refused.status.success());
+    assert_eq!(server.connect().value("SELECT uuid FROM snowflake_registry.fleets"), before);
+}
+
+#[test]
+fn the_file_is_refused_where_a_registry_would_forget() {
+    let server = plain().config("fsync", "off").start();
+    let refused = server.psql_file(&cluster::registry::registry_sql(), &[]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("\"fsync\" is off"));
+    let standby = server.standby().start();
+    let refused = standby.psql_file(&cluster::registry::registry_sql(), &[]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("this server is a standby"));
+}
+
+#[test]
+fn an_ordinary_role_can_own_a_registry() {
+    let (server, oracle) = (plain().start(), Oracle::new());
+    execute(&server, "CREATE ROLE dba LOGIN");
+    execute(&server, "CREATE DATABASE ids OWNER dba");
+    server.make_registry_with(&["--username=dba", "--dbname=ids"]);
+    execute(&server, "CREATE ROLE snowflake LOGIN");
+    let grants = role_sql().replace("CREATE ROLE snowflake LOGIN;", "");
+    server.connection().user("dba").dbname("ids").connect(postgres::NoTls).unwrap().batch_execute(&grants).unwrap();
+    let member = Member::new(config(&format!("{} dbname=ids", server.registry_conninfo())), &oracle);
+    member.lease();
+    member.lease();
+    member.give_back();
+}
+
+#[test]
+fn every_object_has_a_comment() {
+    let server = registry();
+    let sql = "
+        SELECT string_agg(name, ', ') FROM (
+            SELECT p.oid::regprocedure::text FROM pg_proc p WHERE pronamespace = 'snowflake_registry'::regnamespace
+                AND obj_description(p.oid, 'pg_proc') IS NULL
+            UNION ALL SELECT c.oid::regclass::text FROM pg_class c WHERE relnamespace = 'snowflake_registry'::regnamespace
+                AND relkind IN ('r', 'v') AND obj_description(c.oid, 'pg_class') IS NULL
+            UNION ALL SELECT c.oid::regclass::text || '.' || attname FROM pg_class c JOIN pg_attribute ON attrelid = c.oid
+                WHERE relnamespace = 'snowflake_registry'::regnamespace AND relkind IN ('r', 'v') AND attnum > 0
+                AND col_description(c.oid, attnum) IS NULL
+        ) AS without (name)";
+    assert_eq!(server.connect().value(sql), "NULL");
+}
+
+#[test]
+fn operators_set_range_and_limits() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let mut operator = server.connect();
+    let mut refuses = |sql: &str, sqlstate: &str, words: &str| {
+        let error = refused(operator.query(&format!("SELECT snowflake_registry.{sql}"), &[]));
+        assert!(
+            error.sqlstate == sqlstate && error.message.contains(words) && error.hint.is_some(),
+            "{sql}: {error:?}"
+        );
+    };
+    refuses("restored()", "22023", "are not known");
+    refuses("set_range(5, 4)", "22023", "range 5 to 4 has no numbers");
+    refuses("set_range(-1, 4)", "22023", "range -1 to 4");
+    refuses("set_range(0, 4, 'other')", "SF004", "no fleet \"other\"");
+    execute(&server, "SELECT snowflake_registry.set_range(5, 6), snowflake_registry.set_limits('20 min', '2 min')");
+    refuses("set_limits('19 min', NULL)", "22023", "cannot be lowered");
+    refuses("set_limits(NULL, '119 s')", "22023", "cannot be lowered");
+    execute(&server, "SELECT snowflake_registry.set_limits(NULL, '3 min')");
+    let mut numbers = [(); 2].map(|()| Member::new(config_of(&server), &oracle).lease().worker);
+    numbers.sort_unstable();
+    assert_eq!(numbers, [5, 6]);
+    for sql in ["DELETE FROM snowflake_registry.numbers", "TRUNCATE snowflake_registry.numbers"] {
+        let error = refused(server.connect().query(sql, &[]));
+        assert_eq!(
+            (error.sqlstate.as_str(), error.message.as_str()),
+            ("55000", "records of numbers cannot be deleted")
+        );
+    }
+    let third = Member::new(config_of(&server), &oracle);
+    assert!(matches!(third.keep(), Err(Failure::NoneFree { numbers: 2, .. })));
+    let fleet = third.registry().read(Wanted::All).unwrap().fleet;
+    assert_eq!((fleet.longest_ms, fleet.skew_ms), (1_200_000, 180_000));
+    refuses("lost('1 min', '1 min')", "55000", "has leases");
+}
+
+#[test]
+fn a_number_that_was_set_on_a_server_is_kept_until_its_ids_have_ended() {
+    let (server, oracle) = (registry(), Oracle::new());
+    execute(&server, "SELECT snowflake_registry.set_range(5, 5)");
+    execute(&server, "SELECT snowflake_registry.reserve(5, now() + '1 hour')");
+    let member = Member::new(config_of(&server), &oracle);
+    assert!(matches!(member.keep(), Err(Failure::NoneFree { numbers: 1, .. })));
+    let mut session = server.connect();
+    assert_eq!(session.value("SELECT state FROM snowflake_registry.fleet"), "reserved");
+    let error = refused(session.query("SELECT snowflake_registry.reserve(5, now() + '2 hours')", &[]));
+    assert_eq!(error.sqlstate, "55006");
+    // One whose ids have ended is leased from their end on.
+    execute(
+        &server,
+        "SELECT snowflake_registry.set_range(6, 6), snowflake_registry.reserve(6, now() - '1 ms'::interval)",
+    );
+    let lease = member.lease();
+    assert_eq!(lease.worker, 6);
+    assert_eq!(oracle.accept_history(&mut session), 3);
+}
+
+// The oracle
+
+#[test]
+fn the_oracle_refuses_leases_that_overlap() {
+    let oracle = Oracle::new();
+    let accept = |datacenter, worker, holder, from_ms, until_ms| {
+        oracle
+            .try_accept(datacenter, worker, holder, from_ms, until_ms)
+            .map_err(|error| error.as_db_error().expect("the server refuses").code().code().to_owned())
+    };
+    assert_eq!(accept(None, 1, 1, 0, 10), Ok(()));
+    // A renewal, and a give-back.
+    assert_eq!(accept(None, 1, 1, 0, 30), Ok(()));
+    assert_eq!(accept(None, 1, 1, 0, 20), Ok(()));
+    let overlaps = || Err("23P01".to_owned());
+    assert_eq!(accept(None, 1, 2, 19, 40), overlaps());
+    assert_eq!(accept(None, 1, 2, 20, 40), Ok(()));
+    assert_eq!(accept(None, 1, 1, 0, 21), overlaps());
+    assert_eq!(accept(None, 2, 3, 0, 40), Ok(()));
+    assert_eq!(accept(Some(0), 1, 3, 0, 40), Ok(()));
+    assert_eq!(oracle.count(), 4);
+    // Another fleet.
+    assert_eq!(Oracle::new().try_accept(None, 1, 9, 0, 40).map_err(|error| error.to_string()), Ok(()));
+}
