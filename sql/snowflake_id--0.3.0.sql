@@ -170,6 +170,12 @@ CREATE FUNCTION snowflake_stat() RETURNS TABLE (
 )
 VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_wrapper';
 
+CREATE FUNCTION snowflake_lease() RETURNS TABLE (state text, worker_id integer, backup_worker_id integer, datacenter_id integer,
+    lease_from timestamptz, lease_until timestamptz, next_worker_id bigint, next_from timestamptz, registry text, incarnation text,
+    last_renewal timestamptz, clock_offset_ms bigint, renewals bigint, failures bigint, last_error text, failing_since timestamptz,
+    pid integer, waits bigint, wait_time double precision, refused bigint)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lease_wrapper';
+
 CREATE FUNCTION snowflake_stat_backend() RETURNS TABLE (pid integer, drawn bigint, waits bigint, last_id bigint)
 VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_backend_wrapper';
 
@@ -248,9 +254,10 @@ REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snow
 -- The server's counts are for its operators.
 CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
 CREATE VIEW snowflake_stat_backend AS SELECT * FROM snowflake_stat_backend();
-REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend() TO pg_monitor;
-GRANT SELECT ON snowflake_stat, snowflake_stat_backend TO pg_monitor;
+CREATE VIEW snowflake_lease AS SELECT *, lease_until - clock_timestamp() AS time_left FROM snowflake_lease();
+REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset(), snowflake_lease() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_lease() TO pg_monitor;
+GRANT SELECT ON snowflake_stat, snowflake_stat_backend, snowflake_lease TO pg_monitor;
 
 CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
 GRANT SELECT ON snowflake_layouts TO PUBLIC;
@@ -333,6 +340,8 @@ COMMENT ON FUNCTION snowflake_stat() IS
     'what the server has drawn, waited for and met; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_backend() IS
     'what each session has drawn; see the view of the same name';
+COMMENT ON FUNCTION snowflake_lease() IS
+    'where the server''s worker number comes from, and what is known of its lease; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_reset() IS
     'count what snowflake_stat shows from now on';
 COMMENT ON SEQUENCE snowflake_mark IS
@@ -351,5 +360,7 @@ COMMENT ON VIEW snowflake_stat IS
     'what the server has drawn, waited for and met since stats_reset, its last id, and its settings; times in milliseconds';
 COMMENT ON VIEW snowflake_stat_backend IS
     'the sessions that draw ids, and what each has drawn since it began';
+COMMENT ON VIEW snowflake_lease IS
+    'where the server''s worker number comes from, and what is known of its lease; times in milliseconds';
 COMMENT ON VIEW snowflake_layouts IS
     'the built-in layouts, and one row, current, for the setting snowflake_id.layout';

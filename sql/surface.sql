@@ -46,9 +46,10 @@ REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snow
 -- The server's counts are for its operators.
 CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
 CREATE VIEW snowflake_stat_backend AS SELECT * FROM snowflake_stat_backend();
-REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend() TO pg_monitor;
-GRANT SELECT ON snowflake_stat, snowflake_stat_backend TO pg_monitor;
+CREATE VIEW snowflake_lease AS SELECT *, lease_until - clock_timestamp() AS time_left FROM snowflake_lease();
+REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset(), snowflake_lease() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_lease() TO pg_monitor;
+GRANT SELECT ON snowflake_stat, snowflake_stat_backend, snowflake_lease TO pg_monitor;
 
 CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
 GRANT SELECT ON snowflake_layouts TO PUBLIC;
@@ -131,6 +132,8 @@ COMMENT ON FUNCTION snowflake_stat() IS
     'what the server has drawn, waited for and met; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_backend() IS
     'what each session has drawn; see the view of the same name';
+COMMENT ON FUNCTION snowflake_lease() IS
+    'where the server''s worker number comes from, and what is known of its lease; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_reset() IS
     'count what snowflake_stat shows from now on';
 COMMENT ON SEQUENCE snowflake_mark IS
@@ -149,5 +152,7 @@ COMMENT ON VIEW snowflake_stat IS
     'what the server has drawn, waited for and met since stats_reset, its last id, and its settings; times in milliseconds';
 COMMENT ON VIEW snowflake_stat_backend IS
     'the sessions that draw ids, and what each has drawn since it began';
+COMMENT ON VIEW snowflake_lease IS
+    'where the server''s worker number comes from, and what is known of its lease; times in milliseconds';
 COMMENT ON VIEW snowflake_layouts IS
     'the built-in layouts, and one row, current, for the setting snowflake_id.layout';

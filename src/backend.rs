@@ -176,12 +176,12 @@ impl WaitEvent {
     }
 
     #[cfg(any(feature = "pg15", feature = "pg16"))]
-    fn number(&self) -> u32 {
+    pub fn number(&self) -> u32 {
         pg_sys::PG_WAIT_EXTENSION
     }
 
     #[cfg(not(any(feature = "pg15", feature = "pg16")))]
-    fn number(&self) -> u32 {
+    pub fn number(&self) -> u32 {
         match self.number.get() {
             0 => {
                 // SAFETY: a backend may call it at any time; the name is copied. If there are too
@@ -226,6 +226,47 @@ pub fn nap(event: &WaitEvent) {
 pub fn pid() -> i32 {
     // SAFETY: a variable of this process, read by value.
     unsafe { pg_sys::MyProcPid }
+}
+
+/// Returns the name of this machine, and the port of this server.
+pub fn host_and_port() -> (String, u16) {
+    let mut name = [0; 256];
+    // SAFETY: writes a text, and leaves the last byte, which is zero, alone.
+    let found = unsafe { libc::gethostname(name.as_mut_ptr(), name.len() - 1) == 0 };
+    // SAFETY: the array ends with a zero byte, whatever was written.
+    let text = unsafe { CStr::from_ptr(name.as_ptr()) };
+    // SAFETY: a variable that the postmaster sets before it starts any process; read by value.
+    let port = unsafe { pg_sys::PostPortNumber };
+    let name = if found { text.to_string_lossy().into_owned() } else { "unknown".to_owned() };
+    (name, u16::try_from(port).unwrap_or(0))
+}
+
+/// Returns the data directory.
+pub fn data_directory() -> String {
+    // SAFETY: a text that the postmaster sets before it loads any library, and never changes.
+    unsafe { CStr::from_ptr(pg_sys::DataDir) }.to_string_lossy().into_owned()
+}
+
+/// Returns the setting `cluster_name`, which is empty if nothing was given.
+pub fn cluster_name() -> String {
+    // SAFETY: reads a setting of this process, which is set at the start only; a text or null.
+    unsafe { pg_sys::cluster_name.as_ref().map(|name| CStr::from_ptr(name)) }
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+/// Whether the server is in recovery: a standby, or after a crash.
+pub fn is_in_recovery() -> bool {
+    // SAFETY: looks at shared memory, which a process with a PGPROC may do at any time.
+    unsafe { pg_sys::RecoveryInProgress() }
+}
+
+/// Returns bits that nobody can guess.
+pub fn random_bits() -> u64 {
+    let mut bits = [0; 8];
+    // SAFETY: writes that many bytes; raises nothing.
+    let _ = unsafe { pg_sys::pg_strong_random(bits.as_mut_ptr().cast(), bits.len()) };
+    u64::from_ne_bytes(bits)
 }
 
 /// Returns the backend's index among all that can run at once (PostgreSQL's MaxBackends). Auxiliary

@@ -19,6 +19,7 @@ use crate::backend::{self, WallClock};
 use crate::drawing;
 use crate::error::{Again, Error};
 use crate::guc;
+use crate::lease;
 use crate::local::Local;
 use crate::mark;
 use crate::shmem;
@@ -40,7 +41,7 @@ impl Source {
         let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
         // The slot comes before all that may refuse the draw, because refusals are counted in it.
         let slot = shmem::claim_slot()?;
-        drawing::current()?;
+        drawing::check()?;
         backend::require_writable(command);
         Ok(Self { generator, slot })
     }
@@ -90,11 +91,25 @@ impl draw::Session for Session {
     }
 
     fn drawing(&self) -> Result<Drawing, Error> {
-        drawing::current()
+        loop {
+            match drawing::keep() {
+                Err(Error::NoLease(_)) if self.request.wait_for_lease() => {}
+                result => return result,
+            }
+        }
     }
 
-    fn lease(&self, _: &Drawing) -> Result<(), Error> {
-        unreachable!("numbers of the settings have no end")
+    fn lease(&self, before: &Drawing) -> Result<(), Error> {
+        loop {
+            let now = drawing::current().ok();
+            let is_later = |now: &Drawing| now.version() != before.version() || now.until_ms() > before.until_ms();
+            if now.as_ref().is_some_and(is_later) {
+                return Ok(());
+            }
+            if !self.request.wait_for_lease() {
+                return Err(Error::NoLease(lease::why_none()));
+            }
+        }
     }
 
     fn terms(&self) -> Terms {
@@ -132,8 +147,8 @@ impl draw::Session for Session {
             Refusal::TimeUsedUp => Error::TimeUsedUp(layout),
             Refusal::Rollback { behind_ms, wait_ms } => {
                 self.request.note_step_back();
-                let again =
-                    Again { at_ms: WallClock.now_ms().saturating_add(wait_ms), in_ms: wait_ms, is_never: false };
+                let at_ms = WallClock.now_ms().saturating_add(wait_ms);
+                let again = Again { at_ms, in_ms: wait_ms, is_never: false, is_leased: drawing.is_leased() };
                 Error::Rollback { behind_ms, max_borrow_ms: guc::max_borrow_ms(), again }
             }
         }
@@ -143,9 +158,10 @@ impl draw::Session for Session {
 /// Draws one id.
 ///
 /// # Errors
-/// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::ClockBeforeEpoch`], [`Error::TimeUsedUp`],
-/// [`Error::Rollback`], and those of [`Mark::make_way`](snowflake_core::mark::Mark::make_way), as
-/// [`Error`] words them. PostgreSQL itself raises what `nextval` refuses.
+/// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::NoLease`], [`Error::ClockBeforeEpoch`],
+/// [`Error::TimeUsedUp`], [`Error::Rollback`], and those of
+/// [`Mark::make_way`](snowflake_core::mark::Mark::make_way), as [`Error`] words them. PostgreSQL
+/// itself raises what `nextval` refuses.
 pub fn one() -> Result<i64, Error> {
     let draw = || {
         let source = Source::find(c"snowflake_next()")?;
@@ -162,11 +178,11 @@ pub fn one() -> Result<i64, Error> {
 pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
     let draw = || {
         let run = Source::find(command)?.draw(1)?;
-        Ok((drawing::current()?, run))
+        Ok((drawing::layout().ok_or(Error::NotPreloaded)?, run))
     };
-    let (drawing, run) = draw().inspect_err(stats::note_refusal)?;
-    let (next, layout) = (run.last_id(), drawing.layout());
-    if !drawing.identity().has_backup() {
+    let (layout, run) = draw().inspect_err(stats::note_refusal)?;
+    let next = run.last_id();
+    if !drawing::has_backup() {
         return Ok(next);
     }
     // The other lane may be behind this one by what was borrowed, but not behind the clock.
@@ -180,11 +196,9 @@ pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
 /// gets out.
 #[inline(always)]
 pub fn one_at_once() -> Option<i64> {
-    let (source, marks) = (Source::known()?, mark::known()?);
-    drawing::with(|drawing| {
-        let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms: marks };
-        Some(source.note(&source.generator.draw(drawing, &WallClock, &limits, 1).ok()?))
-    })
+    let (source, marks, drawing) = (Source::known()?, mark::known()?, drawing::kept()?);
+    let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms: marks };
+    Some(source.note(&source.generator.draw(drawing, &WallClock, &limits, 1).ok()?))
 }
 
 /// Draws `count` ids in runs, as the iterator asks for them.
@@ -193,7 +207,7 @@ pub fn one_at_once() -> Option<i64> {
 /// As for [`one`], and [`Error::NegativeCount`]. Each item can fail in the same way.
 pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Error> {
     let source = Source::find(c"snowflake_batch()").inspect_err(stats::note_refusal)?;
-    let longest = longest_run(drawing::current()?.layout());
+    let longest = longest_run(drawing::layout().ok_or(Error::NotPreloaded)?);
     let mut left = u32::try_from(count).map_err(|_| Error::NegativeCount(count))?;
     let mut ids = None;
     let mut next = move || {

@@ -1,8 +1,8 @@
-//! What this server draws with: the layout and the numbers, which come from the settings. This file
-//! is the only owner of both.
+//! What this server draws with: the layout, which comes from the settings, and the numbers, which
+//! come from the settings or are leased from a registry. This file is the only owner of both.
 //!
 //! Other files get a [`Drawing`] by value, or borrow it for the length of a call. They must not
-//! keep it, so that a number can change while the server runs.
+//! keep it, because leased numbers change while the server runs (`core/numbers.rs`).
 
 use std::sync::OnceLock;
 
@@ -17,6 +17,9 @@ use crate::backend::WallClock;
 use crate::configuration;
 use crate::error::{Error, Reportable, known_as};
 use crate::guc;
+use crate::lease;
+use crate::local::Local;
+use crate::shmem;
 use crate::values::{NOT_SET, Values};
 
 /// What the settings said at server start. The layout never changes.
@@ -25,9 +28,18 @@ struct Running {
     layout: Layout,
     /// The layout as an argument: its built-in name, or its line.
     layout_text: String,
-    /// What ids are drawn with, or the field whose number is not set.
-    drawing: Result<Drawing, Field>,
-    numbers: Numbers,
+    source: Source,
+}
+
+/// Where the numbers come from.
+#[derive(Debug)]
+enum Source {
+    /// The settings.
+    Typed(Drawing),
+    /// The settings, but this field's number is not set.
+    Missing(Field),
+    /// A registry leases the worker number. The rest comes from the settings.
+    Leased { datacenter: Option<i64> },
 }
 
 /// A server's numbers as they are shown: `None` if not set, or where the layout lacks the field.
@@ -42,49 +54,113 @@ pub struct Numbers {
 /// Set at server start, and inherited by every backend.
 static RUNNING: OnceLock<Running> = OnceLock::new();
 
+/// What this session's fast path draws with. Typed numbers are here from the server's start. Leased
+/// ones belong to the marks that the session knows ([`keep`]).
+static KEPT: Local<Option<&'static Drawing>> = Local::new(None);
+
 /// Takes the settings, which are defined by now, and logs what ids this server will draw.
 pub fn init() {
     let values = guc::running();
     let Some(layout) = values.layout else { return };
-    let (drawing, numbers) = (drawing_of(layout, &values), numbers_of(&layout, &values));
-    let running = RUNNING.get_or_init(|| Running { layout, layout_text: known_as(&layout), drawing, numbers });
+    let source = source_of(layout, &values);
+    let running = RUNNING.get_or_init(|| Running { layout, layout_text: known_as(&layout), source });
+    if let Source::Typed(drawing) = &running.source {
+        KEPT.set(Some(drawing));
+    }
     announce(running, &values);
 }
 
 /// Puts the settings together. The checks have passed, so only a number can be missing.
-fn drawing_of(layout: Layout, values: &Values) -> Result<Drawing, Field> {
+fn source_of(layout: Layout, values: &Values) -> Source {
     let number = |value: i32| (value != NOT_SET).then_some(i64::from(value));
-    match Drawing::new(layout, number(values.worker_id), number(values.datacenter_id), values.backup_worker) {
-        Ok(drawing) => Ok(drawing),
-        Err(IdError::PartMissing(field)) => Err(field),
+    let datacenter = number(values.datacenter_id);
+    if values.has_registry {
+        return match (layout.max_of(Field::Datacenter), datacenter) {
+            (Some(_), None) => Source::Missing(Field::Datacenter),
+            _ => Source::Leased { datacenter },
+        };
+    }
+    match Drawing::new(layout, number(values.worker_id), datacenter, values.backup_worker) {
+        Ok(drawing) => Source::Typed(drawing),
+        Err(IdError::PartMissing(field)) => Source::Missing(field),
         Err(error) => unreachable!("the check hooks let pass: {error}"),
     }
 }
 
-fn numbers_of(layout: &Layout, values: &Values) -> Numbers {
-    let number = |field, value: i32| layout.max_of(field).map(|_| value).filter(|number| *number != NOT_SET);
-    let worker = number(Field::Worker, values.worker_id);
-    let half = Identity::worker_numbers(layout, true).ok().filter(|_| values.backup_worker);
-    Numbers {
-        datacenter: number(Field::Datacenter, values.datacenter_id),
-        worker,
-        backup_worker: worker.zip(half).map(|(worker, half)| worker + half as i32),
+impl Numbers {
+    /// Returns the numbers of a server that has these, or none of the leased ones.
+    fn of(layout: &Layout, worker: Option<i64>, datacenter: Option<i64>, has_backup: bool) -> Self {
+        let number =
+            |field, value: Option<i64>| layout.max_of(field).and(value).and_then(|value| i32::try_from(value).ok());
+        let worker = number(Field::Worker, worker);
+        let half = Identity::worker_numbers(layout, true).ok().filter(|_| has_backup);
+        Self {
+            datacenter: number(Field::Datacenter, datacenter),
+            worker,
+            backup_worker: worker.zip(half).map(|(worker, half)| worker + half as i32),
+        }
     }
 }
 
-/// Returns what ids are drawn with.
+/// Returns what ids are drawn with now.
 ///
 /// # Errors
-/// [`Error::NotPreloaded`], or [`Error::NotSet`] for a number that the layout needs.
+/// [`Error::NotPreloaded`], [`Error::NotSet`] for a number that the layout needs,
+/// [`Error::NoLease`].
 pub fn current() -> Result<Drawing, Error> {
-    RUNNING.get().ok_or(Error::NotPreloaded)?.drawing.map_err(Error::NotSet)
+    let running = RUNNING.get().ok_or(Error::NotPreloaded)?;
+    match running.source {
+        Source::Typed(drawing) => Ok(drawing),
+        Source::Missing(field) => Err(Error::NotSet(field)),
+        Source::Leased { .. } => {
+            let numbers = shmem::numbers().ok_or(Error::NotPreloaded)?;
+            numbers.read(&running.layout).ok_or_else(|| Error::NoLease(lease::why_none()))
+        }
+    }
 }
 
-/// Lends `work` what ids are drawn with, or returns `None` where [`current`] has an error. It lends
-/// a reference, so that the fast path copies nothing.
+/// Checks that ids can be drawn once there is a lease, if numbers are leased.
+///
+/// # Errors
+/// [`Error::NotPreloaded`], [`Error::NotSet`].
+pub fn check() -> Result<(), Error> {
+    match RUNNING.get().ok_or(Error::NotPreloaded)?.source {
+        Source::Missing(field) => Err(Error::NotSet(field)),
+        Source::Typed(_) | Source::Leased { .. } => Ok(()),
+    }
+}
+
+/// Returns what [`current`] does, for the marks that this session knows, and keeps it for the fast
+/// path. The marks must have been looked up before (`core/numbers.rs`).
+///
+/// # Errors
+/// As for [`current`].
+pub fn keep() -> Result<Drawing, Error> {
+    let drawing = current()?;
+    if KEPT.get().is_none_or(|kept| kept.version() != drawing.version()) {
+        // A session keeps its numbers until they change, which takes a restart of the registry, or
+        // of the process that leases them. What it leaves behind then is about a hundred bytes.
+        KEPT.set(Some(Box::leak(Box::new(drawing))));
+    }
+    Ok(drawing)
+}
+
+/// Forgets what the fast path draws with, because the session has looked up its marks anew.
+pub fn forget_kept() {
+    if is_leased() {
+        KEPT.set(None);
+    }
+}
+
+/// Returns what the fast path draws with; `None` if the session has to look it up.
 #[inline(always)]
-pub fn with<T>(work: impl FnOnce(&Drawing) -> Option<T>) -> Option<T> {
-    work(RUNNING.get()?.drawing.as_ref().ok()?)
+pub fn kept() -> Option<&'static Drawing> {
+    KEPT.get()
+}
+
+/// Whether the worker number is leased from a registry.
+pub fn is_leased() -> bool {
+    RUNNING.get().is_some_and(|running| matches!(running.source, Source::Leased { .. }))
 }
 
 /// Returns the layout of new ids, and of decoding without an argument; `None` if the library was
@@ -97,7 +173,31 @@ pub fn layout() -> Option<&'static Layout> {
 /// Returns the layout as a `layout` argument (its built-in name, or its line), and this server's
 /// numbers; `None` if the library was not preloaded.
 pub fn shown() -> Option<(&'static str, Numbers)> {
-    RUNNING.get().map(|running| (running.layout_text.as_str(), running.numbers))
+    let running = RUNNING.get()?;
+    let (layout, values) = (&running.layout, guc::running());
+    let number = |value: i32| (value != NOT_SET).then_some(i64::from(value));
+    let worker = match running.source {
+        Source::Leased { .. } => {
+            let drawing = shmem::numbers().and_then(|numbers| numbers.read(layout));
+            drawing.map(|drawing| drawing.identity().number(layout, Field::Worker) as i64)
+        }
+        Source::Typed(_) | Source::Missing(_) => number(values.worker_id),
+    };
+    let numbers = Numbers::of(layout, worker, number(values.datacenter_id), values.backup_worker);
+    Some((&running.layout_text, numbers))
+}
+
+/// Returns the datacenter that the settings give, for a layout that has that field.
+pub fn datacenter() -> Option<i64> {
+    match RUNNING.get()?.source {
+        Source::Leased { datacenter } => datacenter,
+        Source::Typed(_) | Source::Missing(_) => None,
+    }
+}
+
+/// Whether the server has a backup number.
+pub fn has_backup() -> bool {
+    guc::running().backup_worker
 }
 
 /// Returns the largest worker number that this server may have, or `None` for a layout without a
@@ -111,10 +211,11 @@ pub fn max_worker_id(layout: &Layout) -> Option<i32> {
 /// Logs at server start, on standbys too, what ids this server will draw, because readiness for a
 /// failover must show before it.
 fn announce(running: &Running, values: &Values) {
-    let Running { layout, drawing, .. } = running;
+    let Running { layout, source, .. } = running;
     let name = layout.built_in_name().unwrap_or("custom");
     let number = |field: Field, value: i32| match (layout.max_of(field), value) {
         (None, _) => String::new(),
+        _ if field == Field::Worker && values.has_registry => "worker leased from the registry, ".to_owned(),
         (_, NOT_SET) => format!("{field} not set, "),
         _ => format!("{field} {value}, "),
     };
@@ -128,7 +229,7 @@ fn announce(running: &Running, values: &Values) {
             "this is a test build of snowflake_id without crash protection: ids repeat after a crash; do not use it"
         );
     }
-    if let Err(field) = drawing {
+    if let Source::Missing(field) = source {
         Error::NotSet(*field).report().report(PgLogLevel::WARNING);
     }
     let now_ms = WallClock.now_ms();

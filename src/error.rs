@@ -45,7 +45,7 @@ pub enum Error {
     /// `error`.
     BehindMark { behind_ms: i64, mark_ms: i64, again: Again },
     /// The mark cannot be reset because the server draws ids by it.
-    MarkInUse,
+    MarkInUse { is_leased: bool },
     /// The mark cannot be reset because this server still draws with a number of the old ids.
     SameNumber,
     /// An advance to an id whose time is further ahead of the clock than permitted.
@@ -65,8 +65,30 @@ pub enum Error {
     UnknownSetting { name: String, meant: Option<String>, known: Vec<String> },
     /// The name of one of our settings with another prefix.
     OtherPrefix { name: String, meant: String },
+    /// A text that libpq does not accept as a way to the registry: why.
+    Registry(String),
+    /// A registry is given to a server that was started without one, or the reverse.
+    RegistryAtStart,
+    /// The settings give a worker number, and a registry that leases one.
+    TypedAndLeased(i32),
+    /// The layout has no worker field, so there is no number to lease.
+    NothingToLease(Layout),
+    /// The server has no leased number now, or may not draw any more with it.
+    NoLease(NoLease),
     /// The library comes before Citus in `shared_preload_libraries`.
     BeforeCitus,
+}
+
+/// Why there is no leased number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoLease {
+    /// The end of the lease that is over, in milliseconds since 1970; `None` if there was none.
+    pub over_ms: Option<i64>,
+    /// What the process that leases the number has met last, and since when, in milliseconds since
+    /// 1970. `None` if it has met nothing, or was not started.
+    pub failing: Option<(String, i64)>,
+    /// Whether that process runs.
+    pub has_worker: bool,
 }
 
 /// When a clock that is behind permits the next draw.
@@ -78,6 +100,8 @@ pub struct Again {
     pub in_ms: i64,
     /// Whether the layout has no ids for that instant.
     pub is_never: bool,
+    /// Whether the server leases its number, and so has a new one after each crash.
+    pub is_leased: bool,
 }
 
 impl From<LayoutError> for Error {
@@ -336,13 +360,15 @@ impl Reportable for Error {
                 "Set \"snowflake_id.layout\" to that layout and restart the server, or pass the layout as an \
                  argument to read ids. To change the layout for good, call snowflake_accept_layout().",
             ),
-            Self::MarkInUse => {
+            Self::MarkInUse { is_leased } => {
                 Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "cannot reset a mark that is in use")
                     .detail("This database draws ids up to that mark.")
-                    .hint(
+                    .hint(if *is_leased {
+                        "Restart the server, and call snowflake_reset_mark() before it draws an id."
+                    } else {
                         "Give the server a number that no server of the fleet has had, restart it, and call \
-                         snowflake_reset_mark() before it draws an id.",
-                    )
+                         snowflake_reset_mark() before it draws an id."
+                    })
             }
             Self::SameNumber => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -381,6 +407,27 @@ impl Reportable for Error {
                 Report::new(ERRCODE_WARNING, format!("configuration parameter \"{name}\" has no effect"))
                     .hint(format!("Perhaps you meant \"{meant}\"."))
             }
+            Self::Registry(why) => Report::new(
+                ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("\"snowflake_id.registry\" is not a connection string: {why}"),
+            )
+            .hint("Write it as for libpq, such as \"service=fleet\" or \"host=a,b dbname=ids user=snowflake\"."),
+            Self::RegistryAtStart => Report::new(
+                ERRCODE_CANT_CHANGE_RUNTIME_PARAM,
+                "a server changes between a typed and a leased number only at its start",
+            )
+            .hint("Restart the server."),
+            Self::TypedAndLeased(worker) => Report::new(
+                ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("\"snowflake_id.worker_id\" is {worker}, and \"snowflake_id.registry\" leases a worker number"),
+            )
+            .hint("Remove one of the two from the configuration."),
+            Self::NothingToLease(layout) => Report::new(
+                ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("layout \"{}\" has no worker number that a registry could lease", known_as(layout)),
+            )
+            .hint("Choose a layout with a worker field, or remove \"snowflake_id.registry\"."),
+            Self::NoLease(why) => why.report(),
             Self::BeforeCitus => Report::new(
                 ERRCODE_WARNING,
                 "\"citus\" comes after \"snowflake_id\" in \"shared_preload_libraries\"",
@@ -390,6 +437,33 @@ impl Reportable for Error {
                  on ids. The server still draws ids.",
             )
             .hint("In \"shared_preload_libraries\", put citus before snowflake_id, and restart the server."),
+        }
+    }
+}
+
+impl Reportable for NoLease {
+    fn report(&self) -> Report {
+        let report = Report::new(
+            ERRCODE_SYSTEM_ERROR,
+            match self.over_ms {
+                Some(over_ms) => format!("the lease of this server's worker number ended at {}", Utc(over_ms)),
+                None => "this server has no worker number yet".to_owned(),
+            },
+        );
+        match &self.failing {
+            Some((error, since_ms)) => {
+                report.detail(format!("Since {}, the registry has not leased one: {error}", Utc(*since_ms))).hint(
+                    "SELECT * FROM snowflake_lease shows what the server knows. It goes on trying, and draws ids again \
+                     as soon as it has a number.",
+                )
+            }
+            None if self.has_worker => report
+                .detail("The process that leases one has not had an answer from the registry yet.")
+                .hint("Check the registry, and try again."),
+            None => report.detail("The background worker that leases one does not run.").hint(
+                "If the server's log says that there are too many background workers, raise \
+                     \"max_worker_processes\" and restart the server.",
+            ),
         }
     }
 }
@@ -414,10 +488,14 @@ impl Again {
                 "{check} To make sessions wait for the clock, set \"snowflake_id.on_rollback\" to \"wait\"."
             );
         }
+        let way_out = if self.is_leased {
+            "restart the server, and call snowflake_reset_mark() in each database before it draws an id"
+        } else {
+            "give the server a number that no server of the fleet has had, restart it, and call \
+             snowflake_reset_mark() in each database"
+        };
         format!(
-            "{check} {first}If ids were drawn while the clock was far ahead, or an advance went too far, give the \
-             server a number that no server of the fleet has had, restart it, and call snowflake_reset_mark() in \
-             each database."
+            "{check} {first}If ids were drawn while the clock was far ahead, or an advance went too far, {way_out}."
         )
     }
 }

@@ -20,6 +20,7 @@ use crate::error::OrRaise;
 use crate::guc;
 use crate::instant::{instant, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
 use crate::layouts;
+use crate::lease;
 use crate::mark;
 use crate::record::Record;
 use crate::slot::Counter;
@@ -471,6 +472,66 @@ fn snowflake_stat() -> TableIterator<
         mark::places_taken() as i32,
         guc::max_databases() as i32,
         timestamptz(server.reset_ms),
+    ))
+}
+
+/// Returns where the server's number comes from, and what is known of its lease: one row, on
+/// standbys too. Times are in milliseconds. The view of the same name reads it, for `pg_monitor`
+/// only.
+///
+/// # Errors
+/// 55000 not preloaded.
+#[pg_extern(volatile, strict, parallel_restricted)]
+#[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
+fn snowflake_lease() -> TableIterator<
+    'static,
+    (
+        name!(state, String),
+        name!(worker_id, Option<i32>),
+        name!(backup_worker_id, Option<i32>),
+        name!(datacenter_id, Option<i32>),
+        name!(lease_from, Option<TimestampWithTimeZone>),
+        name!(lease_until, Option<TimestampWithTimeZone>),
+        name!(next_worker_id, Option<i64>),
+        name!(next_from, Option<TimestampWithTimeZone>),
+        name!(registry, Option<String>),
+        name!(incarnation, Option<String>),
+        name!(last_renewal, Option<TimestampWithTimeZone>),
+        name!(clock_offset_ms, Option<i64>),
+        name!(renewals, i64),
+        name!(failures, i64),
+        name!(last_error, Option<String>),
+        name!(failing_since, Option<TimestampWithTimeZone>),
+        name!(pid, Option<i32>),
+        name!(waits, i64),
+        name!(wait_time, f64),
+        name!(refused, i64),
+    ),
+> {
+    let server = stats::Server::read().or_raise();
+    let lease::Shown { state, status, registry } = lease::shown().or_raise();
+    let instant = |ms: Option<i64>| ms.map(timestamptz);
+    TableIterator::once((
+        state.to_owned(),
+        server.numbers.worker,
+        server.numbers.backup_worker,
+        server.numbers.datacenter,
+        instant(status.held.map(|held| held.from_ms)),
+        instant(status.held.map(|held| held.until_ms)),
+        status.next.map(|next| next.worker),
+        instant(status.next.map(|next| next.from_ms)),
+        registry,
+        status.incarnation.map(|incarnation| format!("{}/{}", incarnation.store, incarnation.timeline)),
+        instant(status.renewed_ms),
+        status.offset_ms,
+        status.renewals,
+        status.failures,
+        status.error.map(|error| error.text()),
+        instant(status.failing_since_ms),
+        Some(status.pid).filter(|pid| *pid != 0),
+        server.count(Counter::LeaseWaits),
+        server.time_ms(Counter::LeaseWaitMicros),
+        server.count(Counter::LeaseRefused),
     ))
 }
 

@@ -21,7 +21,9 @@ use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use snowflake_core::id::IdError;
 use snowflake_core::layout::{Field, Layout};
+use snowflake_core::lease;
 use snowflake_core::spelling::{distance, nearest};
+use snowflake_registry::check_conninfo;
 
 use crate::backend;
 use crate::configuration::{self, Given, Place, has_prefix};
@@ -46,6 +48,9 @@ const LONGEST_BORROW_MS: i32 = 3_600_000;
 
 const DAY_MS: i32 = 86_400_000;
 
+/// Thirty days.
+const LONGEST_LEASE_S: i32 = 30 * 86_400;
+
 /// The most databases. Their marks take 4 MB of shared memory.
 const MOST_DATABASES: i32 = 65_536;
 
@@ -62,6 +67,10 @@ static ON_ROLLBACK: GucSetting<OnRollback> = GucSetting::<OnRollback>::new(OnRol
 static MAX_BORROW: GucSetting<i32> = GucSetting::<i32>::new(100);
 static MAX_CLOCK_JUMP: GucSetting<i32> = GucSetting::<i32>::new(DAY_MS);
 static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(128);
+static REGISTRY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static FLEET: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"default"));
+static LEASE: GucSetting<i32> = GucSetting::<i32>::new(600);
+static MAX_CLOCK_SKEW: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 static ENABLE_TIME_PUSHDOWN: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// The value of `MAX_BORROW` for the hot path, because `MAX_BORROW.get()` also checks that the
@@ -74,6 +83,9 @@ static RUNNING_LAYOUT: Local<Option<Layout>> = Local::new(None);
 
 /// Whether all settings are defined. True from the end of `init` at server start.
 static ALL_DEFINED: Local<bool> = Local::new(false);
+
+/// Whether the server was started with a registry.
+static HAS_REGISTRY: Local<bool> = Local::new(false);
 
 /// The settings that are given on the server's command line.
 static OF_COMMAND_LINE: OnceLock<Vec<Setting>> = OnceLock::new();
@@ -92,6 +104,25 @@ pub fn max_borrow_ms() -> i64 {
 /// Returns how many databases can draw ids. Fixed at server start.
 pub fn max_databases() -> usize {
     usize::try_from(MAX_DATABASES.get()).unwrap_or(0)
+}
+
+/// Returns how to reach the registry; empty if the numbers are typed.
+pub fn registry() -> String {
+    REGISTRY.get().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Returns the fleet's name in the registry.
+pub fn fleet() -> String {
+    FLEET.get().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Returns the settings that bear on leases.
+pub fn lease_terms() -> lease::Terms {
+    lease::Terms {
+        lease_ms: i64::from(LEASE.get()) * 1000,
+        skew_ms: MAX_CLOCK_SKEW.get().into(),
+        max_borrow_ms: max_borrow_ms(),
+    }
 }
 
 /// Whether conditions on an id's time are planned as conditions on the id.
@@ -180,6 +211,59 @@ pub fn init() {
         &DATACENTER_ID,
         check_datacenter_id,
     );
+    define(Setting::Registry.name(), || {
+        // SAFETY: the hook is guarded by `checked`.
+        unsafe {
+            GucRegistry::define_string_guc_with_hooks(
+                Setting::Registry.name(),
+                c"Sets the registry from which this server leases its worker number.",
+                c"A connection string or URI of libpq, such as \"service=fleet\", the same on every server of the fleet. \
+                  Empty means that the number is typed (\"snowflake_id.worker_id\"). Put a password into a password \
+                  file or a service file.",
+                &REGISTRY,
+                GucContext::Sighup,
+                GucFlags::SUPERUSER_ONLY,
+                Some(check_registry),
+                None,
+                None,
+            );
+        }
+    });
+    HAS_REGISTRY.set(!registry().is_empty());
+    define(c"snowflake_id.fleet", || {
+        GucRegistry::define_string_guc(
+            c"snowflake_id.fleet",
+            c"Sets the name of the fleet in the registry.",
+            c"One registry can serve several fleets, whose ids may be equal.",
+            &FLEET,
+            GucContext::Postmaster,
+            GucFlags::default(),
+        );
+    });
+    define(c"snowflake_id.lease", || {
+        GucRegistry::define_int_guc(
+            c"snowflake_id.lease",
+            c"Sets how long a leased worker number can be used without the registry.",
+            c"The lease is renewed all the time. The registry's own limit counts where it is less.",
+            &LEASE,
+            1,
+            LONGEST_LEASE_S,
+            GucContext::Sighup,
+            GucFlags::UNIT_S,
+        );
+    });
+    define(c"snowflake_id.max_clock_skew", || {
+        GucRegistry::define_int_guc(
+            c"snowflake_id.max_clock_skew",
+            c"Sets how far the clocks of the fleet's servers and of its registry may be apart.",
+            c"A server whose clock is further off acquires no number. The registry's own limit counts where it is less.",
+            &MAX_CLOCK_SKEW,
+            10,
+            LONGEST_BORROW_MS,
+            GucContext::Sighup,
+            GucFlags::UNIT_MS,
+        );
+    });
     define(c"snowflake_id.on_rollback", || {
         GucRegistry::define_enum_guc(
             c"snowflake_id.on_rollback",
@@ -442,6 +526,7 @@ pub fn running() -> Values {
         backup_worker: BACKUP_WORKER.get(),
         worker_id: WORKER_ID.get(),
         datacenter_id: DATACENTER_ID.get(),
+        has_registry: HAS_REGISTRY.get(),
     }
 }
 
@@ -457,9 +542,7 @@ fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), Re
     let mut values = running;
     change(&mut values);
     if !ALL_DEFINED.get() {
-        return values
-            .check(setting)
-            .map_err(|error| Refusal { hint: hint_at_start(&values, &error), error: error.into() });
+        return values.check(setting).map_err(|error| Refusal { hint: hint_at_start(&values, &error), error });
     }
     if !values.differs(&running, setting) {
         return Ok(());
@@ -503,14 +586,14 @@ fn check_all<'a>(
             } else {
                 hint_by_other(*other, values, next)
             };
-            Refusal { error: error.into(), hint: Some(hint) }
+            Refusal { error, hint: Some(hint) }
         })
     })
 }
 
 /// Describes the layout that a value does not fit.
-fn layout_of(values: &Values, error: &IdError) -> String {
-    let is_halved = values.backup_worker && matches!(error, IdError::Part { field: Field::Worker, .. });
+fn layout_of(values: &Values, error: &Error) -> String {
+    let is_halved = values.backup_worker && matches!(error, Error::Id(IdError::Part { field: Field::Worker, .. }));
     let half = if is_halved {
         ", and \"snowflake_id.backup_worker\" reserves the upper half of its worker numbers"
     } else {
@@ -519,16 +602,21 @@ fn layout_of(values: &Values, error: &IdError) -> String {
     format!("is \"{}\"{half}", values.shown(Setting::Layout))
 }
 
-fn hint_at_start(values: &Values, error: &IdError) -> Option<String> {
+fn hint_at_start(values: &Values, error: &Error) -> Option<String> {
     let layout = layout_of(values, error);
     match error {
-        IdError::Part { .. } => Some(format!("The layout {layout}.")),
-        IdError::NoField { .. } => Some(format!("Remove the setting, or choose another layout; the layout {layout}.")),
+        Error::Id(IdError::Part { .. }) => Some(format!("The layout {layout}.")),
+        Error::Id(IdError::NoField { .. }) => {
+            Some(format!("Remove the setting, or choose another layout; the layout {layout}."))
+        }
         error => error.report().hint,
     }
 }
 
-fn hint_by_layout(values: &Values, error: &IdError, next: Option<&Next>) -> String {
+fn hint_by_layout(values: &Values, error: &Error, next: Option<&Next>) -> String {
+    if let Error::TypedAndLeased(_) = error {
+        return hint_by_other(Setting::WorkerId, values, next);
+    }
     let (layout, place) = (layout_of(values, error), place_of(Setting::Layout, next));
     format!(
         "At the next start the layout {layout}{place}. To use a number that another layout has room for, change the \
@@ -601,9 +689,7 @@ fn check_removed(setting: Option<Setting>) -> Result<(), Refusal> {
     let values = next.values();
     let concerned = setting.map_or(&Setting::ALL[..], Setting::concerns);
     concerned.iter().filter(|other| before.check(**other).is_ok()).try_for_each(|other| {
-        values
-            .check(*other)
-            .map_err(|error| Refusal { error: error.into(), hint: Some(hint_by_other(*other, &values, Some(&next))) })
+        values.check(*other).map_err(|error| Refusal { error, hint: Some(hint_by_other(*other, &values, Some(&next))) })
     })
 }
 
@@ -663,6 +749,27 @@ unsafe extern "C-unwind" fn check_backup_worker(
     // SAFETY: PostgreSQL hands check hooks a pointer to the new value.
     let backup = unsafe { *value };
     checked(Setting::BackupWorker, move || check_change(Setting::BackupWorker, |values| values.backup_worker = backup))
+}
+
+unsafe extern "C-unwind" fn check_registry(
+    value: *mut *mut c_char,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    checked(Setting::Registry, move || {
+        // SAFETY: PostgreSQL hands check hooks a pointer to the new value, a text or null.
+        let text = unsafe { (*value).as_ref().map(|text| CStr::from_ptr(text)) }.unwrap_or_default();
+        if !text.is_empty() {
+            let text = text.to_str().map_err(|_| Error::Registry("it is not valid UTF-8".to_owned()))?;
+            check_conninfo(text).map_err(Error::Registry)?;
+        }
+        let has_registry = !text.is_empty();
+        // ALTER SYSTEM is for the next start.
+        if ALL_DEFINED.get() && has_registry != HAS_REGISTRY.get() && !backend::is_in_transaction() {
+            return Err(Error::RegistryAtStart.into());
+        }
+        check_change(Setting::Registry, |values| values.has_registry = has_registry)
+    })
 }
 
 unsafe extern "C-unwind" fn check_worker_id(

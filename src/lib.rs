@@ -9,6 +9,7 @@
 //!   |
 //! functions       * every SQL function, one thought each
 //!   |
+//! keeper          * the background worker that leases this server's number
 //! convert         * tables' columns become snowflake columns
 //! pushdown          conditions on an id's time, planned as conditions on the id
 //! utility           DISCARD, which forgets the session's last id; ALTER SYSTEM, checked as a whole
@@ -22,9 +23,11 @@
 //! stats           * what the views show, and what is counted and logged of draws
 //!   |
 //! drawing         * what this server draws with, layout and numbers, and where they come from
-//! shmem             shared memory: the generator, published marks, slots
+//! lease           * what this server knows of its lease, for sessions and operators
+//! shmem             shared memory: the generator, the numbers, published marks, slots
 //! members           the six sequences in which a database stores marks, layout and numbers
 //!   |
+//! worker            the background worker's process: its start and end, how it waits
 //! slot            * what one backend has drawn and met
 //! sequence          a logged number: read, lock, set, flush
 //! guc               the settings, and how a wrong one stops the start
@@ -38,10 +41,12 @@
 //! configuration     where a value stands: in the configuration files, on the command line
 //! backtrace       * what of a panic does not belong in an error's DETAIL
 //! text              text of any encoding
+//! locked            what lies in shared memory and does not fit an atomic word
 //! local             statics that one process has for itself
 //!   |
 //! snowflake_registry  a fleet's registry in PostgreSQL, through libpq; not used by the server yet
 //!   |
+//! snowflake_registry  the registry that leases the numbers, over libpq; a crate of its own
 //! snowflake_core  * layouts, ids, the generator, the draw, the mark, the lease; knows no PostgreSQL
 //! ```
 //!
@@ -49,7 +54,7 @@
 //! |---|---|
 //! | Can two ids be equal? | `core/generator.rs` |
 //! | What happens in a crash? | `core/mark.rs`, and `mark.rs` for PostgreSQL's part |
-//! | Can two servers have the same numbers? | `core/lease.rs`; no server leases its numbers yet |
+//! | Can two servers have the same numbers? | `core/lease.rs`, and `keeper.rs` for the process that runs it |
 //! | When does a draw wait, and for what? | `core/draw.rs`, and `waiting.rs` |
 //! | How many of a process's few places for callbacks are taken? | `catalog.rs`: none, or two |
 //! | Why does a condition on the time use the primary key? | `pushdown.rs` |
@@ -70,8 +75,11 @@ mod functions;
 mod guc;
 mod instant;
 mod invalidation;
+mod keeper;
 mod layouts;
+mod lease;
 mod local;
+mod locked;
 mod mark;
 mod members;
 mod pushdown;
@@ -84,6 +92,7 @@ mod text;
 mod utility;
 mod values;
 mod waiting;
+mod worker;
 
 ::pgrx::pg_module_magic!(name, version);
 
@@ -98,6 +107,7 @@ pub extern "C-unwind" fn _PG_init() {
     guc::init();
     drawing::init();
     shmem::init();
+    keeper::init();
     invalidation::init();
     pushdown::init();
     utility::init();

@@ -243,7 +243,8 @@ impl From<Refusal> for Error {
             Refusal::Behind { behind_ms, mark_ms } => {
                 let max_borrow_ms = guc::max_borrow_ms();
                 let is_never = drawing::layout().is_some_and(|layout| mark_ms > layout.last_instant_ms());
-                let again = Again { at_ms: mark_ms - max_borrow_ms, in_ms: behind_ms - max_borrow_ms, is_never };
+                let (at_ms, in_ms) = (mark_ms - max_borrow_ms, behind_ms - max_borrow_ms);
+                let again = Again { at_ms, in_ms, is_never, is_leased: drawing::is_leased() };
                 Self::BehindMark { behind_ms, mark_ms, again }
             }
             Refusal::Jumped { jump_ms } => Self::Jumped { jump_ms, max_ms: guc::max_clock_jump_ms() },
@@ -251,7 +252,7 @@ impl From<Refusal> for Error {
                 let layout = *drawing::layout().expect("a mark exists only where the settings are defined");
                 Self::OtherLayout { stored, layout }
             }
-            Refusal::InUse => Self::MarkInUse,
+            Refusal::InUse => Self::MarkInUse { is_leased: drawing::is_leased() },
             Refusal::SameNumber => Self::SameNumber,
             Refusal::FarAhead { id_ms, now_ms, most_ms } => Self::FarAhead { id_ms, now_ms, most_ms },
         }
@@ -284,8 +285,11 @@ pub fn places_taken() -> usize {
     shmem::marks_in_use().filter(|marks| catalog::database_exists((marks.owner() >> 32) as u32)).count()
 }
 
-/// Remembers the marks for this session's draws.
+/// Remembers the marks for this session's draws. Numbers that were read before are not drawn with
+/// under other marks (`core/numbers.rs`).
 fn remember(marks: Marks<'static>) -> Marks<'static> {
-    KNOWN.set(Some(marks));
+    if KNOWN.replace(Some(marks)).is_none_or(|known| known.version() != marks.version()) {
+        drawing::forget_kept();
+    }
     marks
 }

@@ -1,7 +1,7 @@
 //! Shared memory: what all backends share, and one slot for each backend.
 //!
 //! ```text
-//! Generator | clock reference | numbers | unclaimed marks | counts at the last reset | topics
+//! Generator | clock reference | numbers | holder | lease | unclaimed marks | counts at the last reset | topics
 //! marks of each of up to max_databases databases | Slot 0 | ... | Slot MaxBackends - 1
 //! ```
 //!
@@ -10,6 +10,7 @@
 //! its backend (`slot.rs`). Nothing here is ever freed; after a crash of a backend, the postmaster
 //! makes it anew.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::size_of;
 use std::ptr;
 
@@ -18,13 +19,16 @@ use pgrx::prelude::*;
 use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
 use snowflake_core::clock::{Clock, ClockReference, Seldom};
 use snowflake_core::generator::Generator;
+use snowflake_core::lease::Holder;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 
 use crate::backend::{self, WallClock};
 use crate::error::Error;
 use crate::guc;
+use crate::lease::Status;
 use crate::local::Local;
+use crate::locked::{self, Locked, OfWorker};
 use crate::slot::{Counter, Counts, OfBackend, Slot, places};
 
 /// What all backends share.
@@ -34,6 +38,9 @@ struct Shared {
     generator: Generator,
     clocks: ClockReference,
     numbers: Numbers,
+    /// This life of shared memory, for the process that leases the numbers.
+    holder: OfWorker<Holder>,
+    lease: Locked<Status>,
     /// Marks that are never claimed or loaded, so they permit nothing.
     unclaimed: PublishedMarks,
     since: Since,
@@ -64,6 +71,9 @@ places! {
         NumberRefused,
         TimeUsedUpRefused,
         DatabasesRefused,
+        LeaseRefused,
+        LeaseFails,
+        ClockOff,
     }
 }
 
@@ -104,6 +114,16 @@ pub fn clocks() -> Option<&'static ClockReference> {
 /// the numbers are typed.
 pub fn numbers() -> Option<&'static Numbers> {
     Some(&shared()?.numbers)
+}
+
+/// Returns this life of shared memory as a holder of leases, or `None` without preload.
+pub fn holder() -> Option<&'static OfWorker<Holder>> {
+    Some(&shared()?.holder)
+}
+
+/// Returns what is known of the lease, or `None` without preload.
+pub fn status() -> Option<&'static Locked<Status>> {
+    Some(&shared()?.lease)
 }
 
 /// Returns the marks of all databases, or `None` without preload.
@@ -249,6 +269,8 @@ fn at_start() -> Shared {
         generator: Generator::new(),
         clocks: ClockReference::new(),
         numbers: Numbers::new(),
+        holder: OfWorker::new(Holder::new(fingerprint())),
+        lease: Locked::new(Status::new()),
         unclaimed: PublishedMarks::new(),
         since: Since {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -256,6 +278,13 @@ fn at_start() -> Shared {
         },
         topics: std::array::from_fn(|_| Seldom::new()),
     }
+}
+
+/// Returns a fingerprint of this server, by which it gets the number again that it had last.
+fn fingerprint() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (backend::host_and_port(), backend::data_directory()).hash(&mut hasher);
+    hasher.finish()
 }
 
 #[pg_guard]
@@ -267,6 +296,7 @@ unsafe extern "C-unwind" fn request() {
             previous();
         }
         pg_sys::RequestAddinShmemSpace(size());
+        locked::request();
     }
 }
 

@@ -56,9 +56,11 @@ places! {
         UsedUpWaits,
         ClockWaits,
         MarkWaits,
+        LeaseWaits,
         UsedUpWaitMicros,
         ClockWaitMicros,
         MarkWaitMicros,
+        LeaseWaitMicros,
         /// Draws that were refused, by reason ([`crate::stats::note_refusal`]). Each counts in one
         /// of these.
         ClockStepsBackRefused,
@@ -68,6 +70,7 @@ places! {
         NumberRefused,
         TimeUsedUpRefused,
         DatabasesRefused,
+        LeaseRefused,
     }
 }
 
@@ -179,7 +182,7 @@ impl Slot {
     }
 
     fn waits(&self) -> u64 {
-        let waits = [Counter::UsedUpWaits, Counter::ClockWaits, Counter::MarkWaits];
+        let waits = [Counter::UsedUpWaits, Counter::ClockWaits, Counter::MarkWaits, Counter::LeaseWaits];
         waits.map(|counter| self.count(counter)).iter().sum()
     }
 

@@ -11,9 +11,10 @@ use std::ptr;
 use pgrx::pg_sys;
 use snowflake_core::id::IdError;
 use snowflake_core::identity::Identity;
-use snowflake_core::layout::Layout;
+use snowflake_core::layout::{Field, Layout};
 
 use crate::configuration::{Given, Place, in_files};
+use crate::error::Error;
 
 /// The value of a number that is not set. A default of 0 would duplicate ids, because every server
 /// would have it.
@@ -29,10 +30,11 @@ pub enum Setting {
     BackupWorker,
     WorkerId,
     DatacenterId,
+    Registry,
 }
 
 impl Setting {
-    pub const ALL: [Self; 4] = [Self::Layout, Self::BackupWorker, Self::WorkerId, Self::DatacenterId];
+    pub const ALL: [Self; 5] = [Self::Layout, Self::BackupWorker, Self::WorkerId, Self::DatacenterId, Self::Registry];
 
     /// Returns its name in the configuration file.
     pub const fn name(self) -> &'static CStr {
@@ -41,6 +43,7 @@ impl Setting {
             Self::BackupWorker => c"snowflake_id.backup_worker",
             Self::WorkerId => c"snowflake_id.worker_id",
             Self::DatacenterId => c"snowflake_id.datacenter_id",
+            Self::Registry => c"snowflake_id.registry",
         }
     }
 
@@ -61,10 +64,11 @@ impl Setting {
     /// Returns the settings, itself included, whose values may no longer fit when this one changes.
     pub fn concerns(self) -> &'static [Self] {
         match self {
-            Self::Layout => &[Self::BackupWorker, Self::WorkerId, Self::DatacenterId],
+            Self::Layout => &[Self::BackupWorker, Self::WorkerId, Self::DatacenterId, Self::Registry],
             Self::BackupWorker => &[Self::BackupWorker, Self::WorkerId],
-            Self::WorkerId => &[Self::WorkerId],
+            Self::WorkerId => &[Self::WorkerId, Self::Registry],
             Self::DatacenterId => &[Self::DatacenterId],
+            Self::Registry => &[Self::Registry],
         }
     }
 }
@@ -77,12 +81,14 @@ pub struct Values {
     pub backup_worker: bool,
     pub worker_id: c_int,
     pub datacenter_id: c_int,
+    /// Whether there is a registry, from which the worker number is leased.
+    pub has_registry: bool,
 }
 
 impl Default for Values {
     fn default() -> Self {
         let layout = Layout::parse(&DEFAULT_LAYOUT.to_string_lossy()).ok();
-        Self { layout, backup_worker: false, worker_id: NOT_SET, datacenter_id: NOT_SET }
+        Self { layout, backup_worker: false, worker_id: NOT_SET, datacenter_id: NOT_SET, has_registry: false }
     }
 }
 
@@ -90,12 +96,22 @@ impl Values {
     /// Checks a value against those that it depends on.
     ///
     /// # Errors
-    /// [`IdError::Part`], [`IdError::NoField`], [`IdError::NoBackup`].
-    pub fn check(&self, setting: Setting) -> Result<(), IdError> {
+    /// [`IdError::Part`], [`IdError::NoField`], [`IdError::NoBackup`], [`Error::TypedAndLeased`],
+    /// [`Error::NothingToLease`].
+    pub fn check(&self, setting: Setting) -> Result<(), Error> {
         let Some(layout) = &self.layout else { return Ok(()) };
+        match setting {
+            Setting::Registry if !self.has_registry => Ok(()),
+            Setting::Registry if layout.max_of(Field::Worker).is_none() => Err(Error::NothingToLease(*layout)),
+            Setting::Registry if self.worker_id != NOT_SET => Err(Error::TypedAndLeased(self.worker_id)),
+            _ => Ok(self.check_number(layout, setting)?),
+        }
+    }
+
+    fn check_number(&self, layout: &Layout, setting: Setting) -> Result<(), IdError> {
         let number = |value: c_int| (value != NOT_SET).then_some(i64::from(value));
         match setting {
-            Setting::Layout => Ok(()),
+            Setting::Layout | Setting::Registry => Ok(()),
             Setting::BackupWorker => Identity::worker_numbers(layout, self.backup_worker).map(drop),
             // Where a backup worker is not possible, that setting is wrong, and not this one.
             Setting::WorkerId if self.check(Setting::BackupWorker).is_err() => Ok(()),
@@ -121,6 +137,7 @@ impl Values {
             Setting::BackupWorker => self.backup_worker = other.backup_worker,
             Setting::WorkerId => self.worker_id = other.worker_id,
             Setting::DatacenterId => self.datacenter_id = other.datacenter_id,
+            Setting::Registry => self.has_registry = other.has_registry,
         }
     }
 
@@ -131,6 +148,8 @@ impl Values {
             Setting::BackupWorker => if self.backup_worker { "on" } else { "off" }.to_owned(),
             Setting::WorkerId => self.worker_id.to_string(),
             Setting::DatacenterId => self.datacenter_id.to_string(),
+            // The text itself may hold a password.
+            Setting::Registry => if self.has_registry { "set" } else { "not set" }.to_owned(),
         }
     }
 
@@ -147,6 +166,7 @@ impl Values {
             }
             Setting::WorkerId => self.worker_id = number(value).unwrap_or(NOT_SET),
             Setting::DatacenterId => self.datacenter_id = number(value).unwrap_or(NOT_SET),
+            Setting::Registry => self.has_registry = !value.is_empty(),
         }
     }
 }

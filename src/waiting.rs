@@ -20,6 +20,13 @@ use crate::stats::{self, MINUTE_MS};
 /// still be drawn afterwards.
 const AMPLE_BORROW_MS: i64 = 5;
 
+/// How long a draw waits for a lease, in all. The server may have started just now, or a new
+/// primary may be acquiring its number.
+const LONGEST_WAIT_FOR_LEASE: Duration = Duration::from_secs(5);
+
+/// How often a waiting session looks for the lease, in milliseconds.
+const LEASE_IS_LOOKED_FOR_MS: i64 = 10;
+
 /// Why a session waits, as it is counted and shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
@@ -30,6 +37,8 @@ pub enum Reason {
     /// After a start, the clock has to pass all that can have been drawn before. The same holds
     /// after the first load has counted the ids of its tick as drawn.
     Mark,
+    /// The server has no leased number, or the lease ends before the id's tick does.
+    Lease,
 }
 
 impl Reason {
@@ -38,10 +47,12 @@ impl Reason {
         static USED_UP: WaitEvent = WaitEvent::new(c"SnowflakeUsedUp");
         static CLOCK: WaitEvent = WaitEvent::new(c"SnowflakeClock");
         static MARK: WaitEvent = WaitEvent::new(c"SnowflakeMark");
+        static LEASE: WaitEvent = WaitEvent::new(c"SnowflakeLease");
         match self {
             Self::UsedUp => &USED_UP,
             Self::Clock => &CLOCK,
             Self::Mark => &MARK,
+            Self::Lease => &LEASE,
         }
     }
 
@@ -51,6 +62,7 @@ impl Reason {
             Self::UsedUp => (Counter::UsedUpWaits, Counter::UsedUpWaitMicros),
             Self::Clock => (Counter::ClockWaits, Counter::ClockWaitMicros),
             Self::Mark => (Counter::MarkWaits, Counter::MarkWaitMicros),
+            Self::Lease => (Counter::LeaseWaits, Counter::LeaseWaitMicros),
         }
     }
 }
@@ -61,6 +73,8 @@ impl Reason {
 pub struct Request {
     waits: Cell<Option<Reason>>,
     has_step_back: Cell<bool>,
+    /// When the wait for a lease began.
+    waits_for_lease: Cell<Option<Instant>>,
     /// When the mark that is being moved was first written.
     moves_since: Cell<Option<Instant>>,
 }
@@ -68,7 +82,12 @@ pub struct Request {
 impl Request {
     /// Makes a request that has met nothing.
     pub fn new() -> Self {
-        Self { waits: Cell::new(None), has_step_back: Cell::new(false), moves_since: Cell::new(None) }
+        Self {
+            waits: Cell::new(None),
+            has_step_back: Cell::new(false),
+            waits_for_lease: Cell::new(None),
+            moves_since: Cell::new(None),
+        }
     }
 
     /// Waits for as long as `wait` says, but at most a second. Raises an ERROR at cancel, terminate
@@ -86,23 +105,46 @@ impl Request {
             Wait::Start { .. } | Wait::UsedUp { .. } if self.waits.get() == Some(Reason::Clock) => Reason::Clock,
             Wait::Start { .. } | Wait::UsedUp { .. } => Reason::Mark,
         };
-        let (waits, micros) = reason.counters();
-        // Counted at its beginning, so that a waiting session shows.
-        if self.waits.replace(Some(reason)) != Some(reason) {
-            stats::count(waits, 1);
-            if reason == Reason::UsedUp && shmem::is_due(Topic::UsedUp, MINUTE_MS) {
-                let max_borrow_ms = guc::max_borrow_ms();
-                log!("snowflake_id: all ids up to {max_borrow_ms} ms ahead of the clock are drawn; draws wait");
-            }
+        let is_first = self.begin(reason);
+        if is_first && reason == Reason::UsedUp && shmem::is_due(Topic::UsedUp, MINUTE_MS) {
+            let max_borrow_ms = guc::max_borrow_ms();
+            log!("snowflake_id: all ids up to {max_borrow_ms} ms ahead of the clock are drawn; draws wait");
         }
-        let start = Instant::now();
         if wait == (Wait::UsedUp { wait_ms: 1 }) && guc::max_borrow_ms() < AMPLE_BORROW_MS {
             // A latch sleeps for a millisecond at least, which would cost ids.
-            backend::nap(reason.event());
+            self.sleep(reason, || backend::nap(reason.event()));
         } else {
-            backend::sleep(wait.ms(), reason.event());
+            self.sleep(reason, || backend::sleep(wait.ms(), reason.event()));
         }
-        stats::count(micros, as_micros(start.elapsed()));
+    }
+
+    /// Waits a little for a lease. Returns false when this request has waited for five seconds, in
+    /// all. Raises an ERROR at cancel, terminate and statement_timeout. Call it without any lock
+    /// held.
+    pub fn wait_for_lease(&self) -> bool {
+        let since = self.waits_for_lease.get().unwrap_or_else(Instant::now);
+        self.waits_for_lease.set(Some(since));
+        if since.elapsed() >= LONGEST_WAIT_FOR_LEASE {
+            return false;
+        }
+        self.begin(Reason::Lease);
+        self.sleep(Reason::Lease, || backend::sleep(LEASE_IS_LOOKED_FOR_MS, Reason::Lease.event()));
+        true
+    }
+
+    /// Counts a wait at its beginning, so that a waiting session shows. Returns whether it begins.
+    fn begin(&self, reason: Reason) -> bool {
+        let is_first = self.waits.replace(Some(reason)) != Some(reason);
+        if is_first {
+            stats::count(reason.counters().0, 1);
+        }
+        is_first
+    }
+
+    fn sleep(&self, reason: Reason, sleep: impl FnOnce()) {
+        let start = Instant::now();
+        sleep();
+        stats::count(reason.counters().1, as_micros(start.elapsed()));
         pgrx::check_for_interrupts!();
     }
 

@@ -482,7 +482,9 @@ fn lanes_of(client: &mut Client) -> Lanes {
         return Lanes::from([(None, BTreeSet::from([0]))]);
     };
     let number = client.value("current_setting('snowflake_id.worker_id')");
-    let number: u32 = number.parse().expect("a server that draws has a number");
+    let number: i64 = number.parse().expect("the setting is a number");
+    // A leased number may change while the load runs.
+    let Ok(number) = u32::try_from(number) else { return Lanes::new() };
     let half = u32::try_from(max.div_ceil(2)).expect("a worker number is an int");
     let mut lanes = Lanes::from([(Some(number), BTreeSet::from([0]))]);
     if client.value("current_setting('snowflake_id.backup_worker')") == "on" {

@@ -10,6 +10,7 @@
 //! - [`disk`]: a disk that a test can fill
 //! - [`clock`]: a clock that a test can set
 //! - [`drawing`]: sessions that draw, and assertions about ids
+//! - [`fleet`]: a registry, and servers that lease their worker numbers from it
 //! - [`ledger`]: a load whose clients note their ids, and what every copy of its database has to
 //!   fulfil
 //! - [`marks`]: the marks of a database, and draws that wait for them
@@ -31,6 +32,7 @@ pub mod clock;
 pub mod copies;
 pub mod disk;
 pub mod drawing;
+pub mod fleet;
 mod installation;
 pub mod ledger;
 pub mod marks;
@@ -49,6 +51,7 @@ pub use clients::{Application, Language, Program};
 pub use clock::faketime_library;
 pub use copies::Backup;
 pub use drawing::{Draw, Known, Running, assert_ascending, assert_unique, instant};
+pub use fleet::{Fleet, Leases};
 pub use installation::{compile_library, postgres_version, use_installation};
 pub use ledger::{Ledger, Load, Next, Promise};
 pub use marks::Marks;

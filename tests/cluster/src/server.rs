@@ -43,6 +43,18 @@ pub enum Shutdown {
     Immediate,
 }
 
+/// The stopped processes of a server (see [`Server::pause`]).
+#[derive(Debug)]
+pub struct Paused(Vec<Pid>);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        for &process in &self.0 {
+            signal(process, Signal::SIGCONT);
+        }
+    }
+}
+
 /// A server that did not start, and what it wrote to its log in the attempt.
 pub struct StartFailure {
     /// How the server ended; `None` if it neither came up nor ended within a minute.
@@ -556,6 +568,19 @@ impl Server {
         wait_until("the end of the server's processes", || children.iter().all(|&child| is_gone(child)));
     }
 
+    /// Stops every process of the server with SIGSTOP, as a virtual machine is suspended. They go
+    /// on when the result is dropped.
+    #[must_use]
+    pub fn pause(&self) -> Paused {
+        let postmaster = self.pid();
+        let mut processes = stop_and_list(postmaster);
+        for &child in &processes {
+            signal(child, Signal::SIGSTOP);
+        }
+        processes.push(postmaster);
+        Paused(processes)
+    }
+
     /// Kills the postmaster alone with SIGKILL, and returns when its children have noticed and are
     /// gone.
     pub fn kill_postmaster(&self) {
@@ -577,6 +602,17 @@ impl Server {
         assert!(children_of(self.pid()).contains(&pid), "process {pid} is not one of this server's");
         signal(pid, Signal::SIGKILL);
         wait_until("the end of the backend", || is_gone(pid));
+    }
+
+    /// Tells one process of the server to end (SIGTERM), such as a background worker.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process is not one of this server's.
+    pub fn end_worker(&self, pid: i32) {
+        let pid = Pid::from_raw(pid);
+        assert!(children_of(self.pid()).contains(&pid), "process {pid} is not one of this server's");
+        signal(pid, Signal::SIGTERM);
     }
 
     /// Waits until the server accepts connections.

@@ -768,11 +768,15 @@ fn pg_settings_describes_the_settings_and_what_waits_for_a_restart() {
     let expected = "snowflake_id.backup_worker bool postmaster off
 snowflake_id.datacenter_id integer postmaster -1 -1 2147483647
 snowflake_id.enable_time_pushdown bool user on
+snowflake_id.fleet string postmaster default
 snowflake_id.layout string postmaster snowflake
+snowflake_id.lease integer sighup 600 s 1 2592000
 snowflake_id.max_borrow integer sighup 100 ms 0 3600000
 snowflake_id.max_clock_jump integer sighup 86400000 ms 0 2147483647
+snowflake_id.max_clock_skew integer sighup 60000 ms 10 3600000
 snowflake_id.max_databases integer postmaster 128 1 65536
 snowflake_id.on_rollback enum sighup error {error,wait}
+snowflake_id.registry string sighup 
 snowflake_id.worker_id integer postmaster -1 -1 2147483647";
     assert_eq!(describe("name, vartype, context, boot_val, unit, min_val, max_val, enumvals"), expected);
     let unlike_a_sentence = "SELECT count(*) FROM pg_settings WHERE name LIKE 'snowflake\\_id.%'
@@ -786,11 +790,15 @@ snowflake_id.worker_id integer postmaster -1 -1 2147483647";
     let expected = "snowflake_id.backup_worker off t
 snowflake_id.datacenter_id -1 t
 snowflake_id.enable_time_pushdown on f
+snowflake_id.fleet default f
 snowflake_id.layout snowflake t
+snowflake_id.lease 600 f
 snowflake_id.max_borrow 1000 f
 snowflake_id.max_clock_jump 3600000 f
+snowflake_id.max_clock_skew 60000 f
 snowflake_id.max_databases 128 f
 snowflake_id.on_rollback error f
+snowflake_id.registry  f
 snowflake_id.worker_id 5 t";
     assert_eq!(describe("name, setting, pending_restart"), expected);
     assert_eq!(part(&mut server.connect(), "(worker_id, datacenter_id)"), "(5,)");
@@ -798,11 +806,15 @@ snowflake_id.worker_id 5 t";
     let expected = "snowflake_id.backup_worker on f
 snowflake_id.datacenter_id 0 f
 snowflake_id.enable_time_pushdown on f
+snowflake_id.fleet default f
 snowflake_id.layout twitter f
+snowflake_id.lease 600 f
 snowflake_id.max_borrow 1000 f
 snowflake_id.max_clock_jump 3600000 f
+snowflake_id.max_clock_skew 60000 f
 snowflake_id.max_databases 128 f
 snowflake_id.on_rollback error f
+snowflake_id.registry  f
 snowflake_id.worker_id 6 f";
     assert_eq!(describe("name, setting, pending_restart"), expected);
     // Both lanes begin above the mark, because the worker numbers have changed. Then either may
@@ -814,7 +826,7 @@ snowflake_id.worker_id 6 f";
 }
 
 /// Every setting that affects uniqueness, with a valid value.
-const VALID: [(&str, &str); 7] = [
+const VALID: [(&str, &str); 11] = [
     ("layout", "leaf"),
     ("worker_id", "6"),
     ("datacenter_id", "0"),
@@ -822,6 +834,10 @@ const VALID: [(&str, &str); 7] = [
     ("on_rollback", "wait"),
     ("max_borrow", "1h"),
     ("max_clock_jump", "0"),
+    ("registry", "service=other"),
+    ("fleet", "other"),
+    ("lease", "1min"),
+    ("max_clock_skew", "1s"),
 ];
 
 #[test]
@@ -836,8 +852,12 @@ fn no_session_can_change_a_setting() {
         )
         .unwrap();
     superuser.batch_execute("CREATE DATABASE its_own OWNER ordinary").unwrap();
+    // An ordinary role does not see how to reach the registry.
     let values = |session: &mut Client| {
-        session.value("SELECT array_agg(setting ORDER BY name) FROM pg_settings WHERE name LIKE 'snowflake\\_id.%'")
+        session.value(
+            "SELECT array_agg(setting ORDER BY name) FROM pg_settings
+             WHERE name LIKE 'snowflake\\_id.%' AND name <> 'snowflake_id.registry'",
+        )
     };
     let before = values(&mut server.connect());
 
@@ -846,7 +866,9 @@ fn no_session_can_change_a_setting() {
         for (setting, value) in VALID {
             let name = format!("snowflake_id.{setting}");
             let reason = match setting {
-                "on_rollback" | "max_borrow" | "max_clock_jump" => "cannot be changed now",
+                "on_rollback" | "max_borrow" | "max_clock_jump" | "registry" | "lease" | "max_clock_skew" => {
+                    "cannot be changed now"
+                }
                 _ => "cannot be changed without restarting the server",
             };
             for attempt in [

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 
-use cluster::{Server, Shutdown, StartFailure, faketime_library};
+use cluster::{Fleet, Server, Shutdown, StartFailure, faketime_library};
 use postgres::NoTls;
 
 const SESSIONS: usize = 4;
@@ -78,6 +78,8 @@ fn demo() -> Result<(), String> {
         println!("Left out: it needs libfaketime, which is not installed here.\n");
     }
 
+    fleet(&mut step)?;
+
     println!("That took {:.0} seconds.", start.elapsed().as_secs_f64());
     if env::var_os("KEEP").is_some_and(|keep| !keep.is_empty()) {
         restart(&server)?;
@@ -87,6 +89,32 @@ fn demo() -> Result<(), String> {
         println!("The server is stopped and removed. \"make demo KEEP=1\" keeps it, and tells how to connect.");
     }
     Ok(())
+}
+
+/// The second part: nobody types a number.
+fn fleet(step: &mut Step) -> Result<(), String> {
+    step.begin("A fleet: a registry leases the worker numbers, and two servers have the same configuration");
+    println!("once, in any PostgreSQL that all servers reach:\n  psql -f registry.sql\n");
+    let fleet = Fleet::start();
+    println!("postgresql.conf of every server:");
+    println!("  shared_preload_libraries = 'snowflake_id'\n  snowflake_id.registry = 'service=fleet'\n");
+    let member = |name: &str| fleet.member().config("cluster_name", name).try_start().map_err(why);
+    let [one, other] = [member("one")?, member("other")?];
+    let next = "SELECT id, worker_id FROM snowflake_next() AS id, snowflake_parse(id);";
+    for (name, server) in [("one", &one), ("other", &other)] {
+        println!("On server \"{name}\":\n");
+        show(server, "CREATE EXTENSION snowflake_id;")?;
+        show(server, next)?;
+    }
+
+    step.begin("A copy of a running server, started beside it with the same configuration, draws other ids");
+    let copy = one.base_backup().alone().config("cluster_name", "a copy of one").try_start().map_err(why)?;
+    println!("On the copy:\n");
+    show(&copy, next)?;
+    println!("On server \"one\", which runs on:\n");
+    show(&one, next)?;
+    println!("In the registry:\n");
+    show(&fleet.registry, "SELECT worker, cluster_name, state, ends FROM snowflake_registry.fleet;")
 }
 
 /// Numbers the headings.

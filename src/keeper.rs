@@ -1,0 +1,415 @@
+//! The background worker that leases this server's worker number: it acquires a number, renews the
+//! lease, and gives the rest of it back at the end. It blocks no session.
+//!
+//! The decisions are the core's (`core/lease.rs`), and the way to the registry is that of
+//! `snowflake_registry`. This file runs the one over the other, and tells operators what happens.
+//! What the lease takes effect on lies in shared memory, as does the holder itself. So the worker
+//! may end between any two statements, and the next one goes on.
+
+use std::cell::{Cell, RefCell};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use pgrx::prelude::*;
+use snowflake_core::clock::{Clock, Utc};
+use snowflake_core::layout::Layout;
+use snowflake_core::lease::{self, Failure, Holder, Notice, Words};
+use snowflake_core::registry::{Answer, Change, Reading, Record, Registry, Swap, Wanted};
+use snowflake_registry::{self as registry, Config, Member, Postgres};
+
+use crate::backend::{self, WallClock};
+use crate::error::{Report, known_as};
+use crate::lease::{Line, Status};
+use crate::locked::Locked;
+use crate::shmem::{self, Topic};
+use crate::stats::MINUTE_MS;
+use crate::worker::{self, Worker};
+use crate::{drawing, guc};
+
+/// How long one step of a call of the registry may take: connecting, or a statement.
+const STEP: Duration = Duration::from_secs(5);
+
+/// How long to wait after a failure, in milliseconds.
+const AGAIN_AFTER_MS: i64 = 1000;
+
+/// How often a standby that has no number looks whether it was promoted, in milliseconds.
+const PROMOTION_IS_LOOKED_FOR_MS: i64 = 100;
+
+/// Asks for the worker, if this server leases its number. Call it where the library is preloaded.
+pub fn init() {
+    if backend::is_preloading() && drawing::is_leased() {
+        worker::register();
+    }
+}
+
+/// Called by PostgreSQL as the background worker's main function.
+///
+/// # Safety
+/// Called by PostgreSQL only, in a new background worker.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn snowflake_lease_main(_argument: pg_sys::Datum) {
+    // SAFETY: the caller's.
+    let (worker, mut is_worker) = unsafe { Worker::begin() };
+    let places = (drawing::layout(), shmem::status(), shmem::holder(), words());
+    let (Some(layout), Some(status), Some(holder), Some(words)) = places else { return };
+    let keeper = Keeper::new(&worker, layout, status, words);
+    keeper.run(holder.of(&mut is_worker));
+    worker.exit()
+}
+
+fn words() -> Option<Words<'static>> {
+    Some(Words { numbers: shmem::numbers()?, generator: shmem::generator()?, marks: shmem::marks()? })
+}
+
+/// Why there is no lease.
+type Failed = Failure<registry::Error>;
+
+/// This server, for the core, and its connection to the registry.
+struct Keeper<'a> {
+    worker: &'a Worker,
+    layout: &'static Layout,
+    status: &'static Locked<Status>,
+    words: Words<'static>,
+    registry: RefCell<Postgres<&'a Worker>>,
+    /// How many nonces were made.
+    nonces: Cell<u64>,
+}
+
+impl<'a> Keeper<'a> {
+    fn new(
+        worker: &'a Worker,
+        layout: &'static Layout,
+        status: &'static Locked<Status>,
+        words: Words<'static>,
+    ) -> Self {
+        let registry = RefCell::new(Postgres::new(config(), worker));
+        Self { worker, layout, status, words, registry, nonces: Cell::new(0) }
+    }
+
+    /// Leases a number until the process is told to end.
+    fn run(&self, holder: &mut Holder) {
+        self.status.change(|status| status.pid = backend::pid());
+        let mut due_ms = i64::MIN;
+        while !self.worker.is_ending() {
+            if self.worker.reloads() {
+                self.registry.replace(Postgres::new(config(), self.worker));
+                due_ms = i64::MIN;
+            }
+            let terms = guc::lease_terms();
+            if backend::boot_ms() >= due_ms {
+                due_ms = backend::boot_ms().saturating_add(self.turn(holder, &terms));
+            } else {
+                holder.enter(self, &terms);
+                self.note(holder);
+            }
+            let mut wait_ms = due_ms.saturating_sub(backend::boot_ms());
+            if let Some(enters_in_ms) = holder.enters_in_ms(self, &terms) {
+                wait_ms = wait_ms.min(enters_in_ms);
+            }
+            self.worker.sleep(Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)));
+        }
+        if let Err(failure) = holder.give_back(self, self) {
+            let why = worded(&failure).message;
+            log!("snowflake_id: the worker number was not given back, and stays leased to its end: {why}");
+        }
+        self.status.change(|status| (status.pid, status.held, status.next) = (0, None, None));
+    }
+
+    /// Renews the lease, or acquires one, as far as that can be done now. Returns when to come
+    /// again, in milliseconds from now.
+    fn turn(&self, holder: &mut Holder, terms: &lease::Terms) -> i64 {
+        let has_none = holder.held().is_none() && holder.next().is_none();
+        let kept = match has_none && backend::is_in_recovery() {
+            true => self.reserve(holder, terms),
+            false => holder.keep(self, self, terms).map(|()| true),
+        };
+        self.note(holder);
+        let wait_ms = match kept {
+            Ok(true) => {
+                self.succeeded();
+                holder.interval_ms(terms, self.layout)
+            }
+            Ok(false) => {
+                self.succeeded();
+                return PROMOTION_IS_LOOKED_FOR_MS;
+            }
+            Err(failure) => {
+                self.failed(&failure);
+                AGAIN_AFTER_MS
+            }
+        };
+        // Varied by a fifth, so that servers that have started together do not come together.
+        wait_ms + wait_ms * (backend::random_bits() % 401) as i64 / 1000 - wait_ms / 5
+    }
+
+    /// Acquires a number on a standby that has none, if at least half of all are free: a promotion
+    /// then needs no registry. Returns whether it has done so.
+    #[allow(clippy::result_large_err, reason = "the registry's error has texts, and failures are rare")]
+    fn reserve(&self, holder: &mut Holder, terms: &lease::Terms) -> Result<bool, Failed> {
+        let reading = self.read(Wanted::All).map_err(Failure::Away)?;
+        if let Some((first, last)) = reading.fleet.range {
+            let is_taken = |record: &Record| record.until_ms > reading.now_ms;
+            let taken = reading.records.range(first..=last).filter(|(_, record)| is_taken(record)).count();
+            if taken as i64 * 2 > last - first + 1 {
+                return Ok(false);
+            }
+        }
+        holder.keep(self, self, terms).map(|()| true)
+    }
+
+    /// Notes what the holder has, for sessions and operators.
+    fn note(&self, holder: &Holder) {
+        let (held, next) = (holder.held(), holder.next());
+        self.status.change(|status| {
+            // The end of a lease that is over says since when there is none.
+            status.held = held.or(status.held.filter(|_| next.is_none()));
+            status.next = next;
+        });
+    }
+
+    fn succeeded(&self) {
+        let mut was_failing = None;
+        self.status.change(|status| was_failing = status.failing_since_ms.take());
+        if let Some(since_ms) = was_failing {
+            log!(
+                "snowflake_id: the registry leases this server's worker number again; it had not since {}",
+                Utc(since_ms)
+            );
+        }
+    }
+
+    fn failed(&self, failure: &Failed) {
+        let Worded { message, detail, hint } = worded(failure);
+        let text =
+            [Some(&message), detail.as_ref()].into_iter().flatten().cloned().reduce(|text, more| text + ". " + &more);
+        let (line, now_ms) = (Line::new(&text.unwrap_or_default()), self.now_ms());
+        let mut is_new = false;
+        self.status.change(|status| {
+            status.failures += 1;
+            is_new = status.failing_since_ms.is_none();
+            status.failing_since_ms.get_or_insert(now_ms);
+            status.error = Some(line);
+        });
+        // The first, and then once a minute, because one reason may take another's place.
+        let is_due = shmem::is_due(Topic::LeaseFails, MINUTE_MS);
+        if !self.worker.is_ending() && (is_new || is_due) {
+            let until = self.status.get().held.map_or("draws no ids".to_owned(), |held| match held.until_ms > now_ms {
+                true => format!("draws ids until {}", Utc(held.until_ms)),
+                false => "draws no ids".to_owned(),
+            });
+            Report {
+                sqlstate: PgSqlErrorCode::ERRCODE_SYSTEM_ERROR,
+                message: format!("snowflake_id: the worker number is not leased, and the server {until}: {message}"),
+                detail,
+                hint,
+            }
+            .report(if is_new { PgLogLevel::WARNING } else { PgLogLevel::LOG });
+        }
+    }
+}
+
+/// Returns where the registry is, and which server this is.
+fn config() -> Config {
+    let (host, port) = backend::host_and_port();
+    Config {
+        conninfo: guc::registry(),
+        fleet: guc::fleet(),
+        datacenter: drawing::datacenter(),
+        member: Member {
+            host,
+            port,
+            cluster_name: backend::cluster_name(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
+        timeout: STEP,
+    }
+}
+
+impl Clock for Keeper<'_> {
+    fn now_ms(&self) -> i64 {
+        WallClock.now_ms()
+    }
+}
+
+impl lease::Server for Keeper<'_> {
+    fn layout(&self) -> &Layout {
+        self.layout
+    }
+
+    fn datacenter(&self) -> Option<i64> {
+        drawing::datacenter()
+    }
+
+    fn has_backup(&self) -> bool {
+        drawing::has_backup()
+    }
+
+    fn words(&self) -> Words<'_> {
+        self.words
+    }
+
+    fn nonce(&self) -> u64 {
+        self.nonces.set(self.nonces.get() + 1);
+        let mut hasher = DefaultHasher::new();
+        let boot = std::time::Instant::now();
+        // Two copies of one memory may get the same random bits, but have no common connection.
+        (backend::random_bits(), backend::random_bits(), backend::pid(), self.nonces.get()).hash(&mut hasher);
+        (self.registry.borrow().backend_pid(), boot).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn report(&self, notice: Notice) {
+        report(&notice);
+    }
+}
+
+impl Registry for Keeper<'_> {
+    type Error = registry::Error;
+
+    fn read(&self, wanted: Wanted) -> Result<Reading, registry::Error> {
+        let reading = self.registry.borrow().read(wanted)?;
+        self.status.change(|status| status.incarnation = Some(reading.incarnation));
+        Ok(reading)
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<Answer, registry::Error> {
+        let answer = self.registry.borrow().swap(swap)?;
+        if let (Change::Number { record, .. }, Answer::Done(_)) = (&swap.change, answer) {
+            let now_ms = self.now_ms();
+            self.status.change(|status| {
+                status.renewals += 1;
+                (status.renewed_ms, status.offset_ms) = (Some(now_ms), Some(record.offset_ms));
+            });
+        }
+        Ok(answer)
+    }
+}
+
+/// Tells the operator what has happened.
+fn report(notice: &Notice) {
+    match notice {
+        Notice::Acquired(lease) => {
+            let (worker, from, until) = (lease.worker, Utc(lease.from_ms), Utc(lease.until_ms));
+            log!("snowflake_id: worker number {worker} is leased, for ids from {from} to {until} and on");
+        }
+        Notice::Entered(_) => {}
+        Notice::Adopted(fleet) => {
+            let (longest_ms, skew_ms) = (fleet.longest_ms, fleet.skew_ms);
+            log!(
+                "snowflake_id: this server is the fleet's first; the registry now has its layout, all of its numbers, and \
+                 as limits leases of {longest_ms} ms and clocks {skew_ms} ms apart"
+            );
+        }
+        Notice::GivenBack(lease) => {
+            let (worker, until) = (lease.worker, Utc(lease.until_ms));
+            log!("snowflake_id: worker number {worker} is given back, for ids from {until} on");
+        }
+        Notice::Lost(lease) => {
+            let (worker, until) = (lease.worker, Utc(lease.until_ms));
+            log!("snowflake_id: the lease of worker number {worker} ended at {until}, and another server has it now");
+        }
+        Notice::Forgot(fleet) => warning!(
+            "snowflake_id: the registry has forgotten leases, as after a failover or a restore; numbers that are not \
+             leased now can be used from {} on",
+            Utc(fleet.freeze_ms)
+        ),
+        Notice::Older(lease) => warning!(
+            "snowflake_id: the registry's record of worker number {} is older than this server's lease; the server draws \
+             ids with it until {}",
+            lease.worker,
+            Utc(lease.until_ms)
+        ),
+        Notice::Copied(lease) => warning!(
+            "snowflake_id: a copy of this server's memory, such as a virtual machine's snapshot, has renewed the lease \
+             of worker number {}; this server draws no more ids with it",
+            lease.worker
+        ),
+        Notice::Overlapped(lease) => warning!(
+            "snowflake_id: another server has leased worker number {} for times of this server's lease; this server \
+             draws no more ids with it",
+            lease.worker
+        ),
+        Notice::LengthLimited { wanted_ms, longest_ms } => warning!(
+            "snowflake_id: \"snowflake_id.lease\" asks for leases of {wanted_ms} ms, but the registry permits {longest_ms} \
+             ms, which counts; raise it there first (snowflake_registry.set_limits())"
+        ),
+        Notice::SkewLimited { wanted_ms, skew_ms } => warning!(
+            "snowflake_id: \"snowflake_id.max_clock_skew\" is {wanted_ms} ms, but the registry permits {skew_ms} ms, \
+             which counts; raise it there first (snowflake_registry.set_limits())"
+        ),
+        Notice::ClockOff { offset_ms } => {
+            if shmem::is_due(Topic::ClockOff, MINUTE_MS) {
+                warning!("snowflake_id: this server's clock is {offset_ms} ms ahead of the registry's");
+            }
+        }
+    }
+}
+
+/// A failure in words.
+struct Worded {
+    message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+}
+
+fn worded(failure: &Failed) -> Worded {
+    let new =
+        |message: String, detail: Option<String>, hint: &str| Worded { message, detail, hint: Some(hint.to_owned()) };
+    match failure {
+        Failure::Away(error) => Worded { message: error.message(), detail: error.detail(), hint: error.hint() },
+        Failure::OtherLayout { layout, backup } => new(
+            format!(
+                "the fleet has layout {} with \"backup_worker\" {}",
+                Layout::built_in_with(*layout)
+                    .map_or_else(|| format!("with fingerprint {layout:016x}"), |name| format!("\"{name}\"")),
+                if *backup { "on" } else { "off" }
+            ),
+            drawing::layout().map(|own| {
+                let backup = if drawing::has_backup() { "on" } else { "off" };
+                format!("This server has layout \"{}\" with \"backup_worker\" {backup}", known_as(own))
+            }),
+            "Set \"snowflake_id.layout\" and \"snowflake_id.backup_worker\" as on the fleet's other servers, or name \
+             another fleet in \"snowflake_id.fleet\".",
+        ),
+        Failure::OutsideLayout { range: (first, last), numbers } => new(
+            format!("the fleet's range of numbers is {first}..{last}, and the layout has 0..{}", numbers - 1),
+            None,
+            "In the registry, call snowflake_registry.set_range().",
+        ),
+        Failure::TooShort { longest_ms, least_ms } => new(
+            format!("the registry permits leases of {longest_ms} ms, but the layout needs {least_ms} ms"),
+            None,
+            "In the registry, call snowflake_registry.set_limits().",
+        ),
+        Failure::Closed => new(
+            "the fleet is closed".to_owned(),
+            None,
+            "It is being moved to another registry. In the registry that is to be used, call snowflake_registry.open().",
+        ),
+        Failure::ClockOff { now_ms, registry_ms, skew_ms } => new(
+            format!("this server's clock and the registry's are more than {skew_ms} ms apart"),
+            Some(format!("This server's clock says {}, and the registry's {}", Utc(*now_ms), Utc(*registry_ms))),
+            "Check the time synchronization of both. If several servers report this, the registry's clock is wrong.",
+        ),
+        Failure::NoneFree { numbers, first, at_ms } => new(
+            format!("all {numbers} worker numbers of the fleet are leased"),
+            Some(format!("Number {first} becomes free first, at {}", Utc(*at_ms))),
+            "SELECT * FROM snowflake_registry.fleet in the registry shows which servers have them. A server that was \
+             not stopped cleanly keeps its number until its lease ends.",
+        ),
+        Failure::Frozen { until_ms } => new(
+            format!("no number can be used before {}", Utc(*until_ms)),
+            Some("The registry has forgotten leases, as after a failover or a restore, which end by then".to_owned()),
+            "Wait.",
+        ),
+        Failure::Grace { left_ms } => {
+            new(format!("the registry has started, and leases no number for another {left_ms} ms"), None, "Wait.")
+        }
+        Failure::Contended => new(
+            "other servers have changed the registry's records at each try".to_owned(),
+            None,
+            "The server tries again.",
+        ),
+    }
+}

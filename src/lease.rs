@@ -1,0 +1,118 @@
+//! What this server knows of its lease, for sessions and operators. The process that leases the
+//! number writes it (`keeper.rs`); the numbers themselves are words of their own
+//! (`core/numbers.rs`).
+
+use snowflake_core::clock::Clock;
+use snowflake_core::lease::Lease;
+use snowflake_core::registry::Incarnation;
+use snowflake_registry::without_secrets;
+
+use crate::backend::WallClock;
+use crate::drawing;
+use crate::error::{Error, NoLease};
+use crate::guc;
+use crate::shmem;
+
+/// A text of limited length, in shared memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Line {
+    length: usize,
+    bytes: [u8; 480],
+}
+
+impl Line {
+    /// Takes a text, or as much of it as there is room for.
+    pub fn new(text: &str) -> Self {
+        let mut bytes = [0; 480];
+        let length = text.floor_char_boundary(bytes.len());
+        bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
+        Self { length, bytes }
+    }
+
+    /// Returns the text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes[..self.length]).into_owned()
+    }
+}
+
+/// What the process that leases the number has found out. Instants are milliseconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub struct Status {
+    /// Its process id; 0 while it does not run.
+    pub pid: i32,
+    /// The lease that the server draws with, or drew with last.
+    pub held: Option<Lease>,
+    /// The lease that it draws with later.
+    pub next: Option<Lease>,
+    /// The registry's incarnation.
+    pub incarnation: Option<Incarnation>,
+    /// When a lease was last acquired or renewed.
+    pub renewed_ms: Option<i64>,
+    /// How far the server's clock was ahead of the registry's, in milliseconds.
+    pub offset_ms: Option<i64>,
+    /// How often a lease was acquired or renewed.
+    pub renewals: i64,
+    /// How often that failed.
+    pub failures: i64,
+    /// The last failure.
+    pub error: Option<Line>,
+    /// Since when it fails; `None` while it does not.
+    pub failing_since_ms: Option<i64>,
+}
+
+impl Status {
+    /// Returns the status of a server that has just started.
+    pub fn new() -> Self {
+        Self {
+            pid: 0,
+            held: None,
+            next: None,
+            incarnation: None,
+            renewed_ms: None,
+            offset_ms: None,
+            renewals: 0,
+            failures: 0,
+            error: None,
+            failing_since_ms: None,
+        }
+    }
+}
+
+/// What the view shows.
+#[derive(Debug)]
+pub struct Shown {
+    /// `typed`, `none`, `held` or `over`.
+    pub state: &'static str,
+    pub status: Status,
+    /// How to reach the registry, without secrets; `None` for typed numbers.
+    pub registry: Option<String>,
+}
+
+/// Returns what the view shows.
+///
+/// # Errors
+/// [`Error::NotPreloaded`].
+pub fn shown() -> Result<Shown, Error> {
+    let status = shmem::status().ok_or(Error::NotPreloaded)?.get();
+    if !drawing::is_leased() {
+        return Ok(Shown { state: "typed", status, registry: None });
+    }
+    let state = match (status.held, drawing::current()) {
+        (Some(held), Ok(_)) if held.until_ms > WallClock.now_ms() => "held",
+        (Some(_), _) => "over",
+        (None, _) => "none",
+    };
+    Ok(Shown { state, status, registry: Some(without_secrets(&guc::registry())) })
+}
+
+/// Returns why this server has no number, or may not draw any more with it.
+pub fn why_none() -> NoLease {
+    let Some(status) = shmem::status().map(|status| status.get()) else {
+        return NoLease { over_ms: None, failing: None, has_worker: false };
+    };
+    NoLease {
+        over_ms: status.held.map(|held| held.until_ms),
+        failing: status.failing_since_ms.zip(status.error).map(|(since_ms, error)| (error.text(), since_ms)),
+        has_worker: status.pid != 0,
+    }
+}

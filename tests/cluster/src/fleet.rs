@@ -1,0 +1,112 @@
+//! A fleet: a registry, and servers that lease their worker numbers from it.
+
+use postgres::Client;
+
+use crate::drawing::Draw;
+use crate::outcome::wait_until;
+use crate::registry::Oracle;
+use crate::server::{Builder, Server};
+
+/// A registry in PostgreSQL, without the extension, and oracles that hear of the servers' leases.
+pub struct Fleet {
+    /// The server that has the registry.
+    pub registry: Server,
+    /// Hears what servers draw with.
+    oracle: Oracle,
+    /// Hears what the registry has in its history.
+    history: Oracle,
+}
+
+impl Fleet {
+    /// Starts a server, and makes a registry in its database `postgres`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that fails.
+    #[must_use]
+    #[track_caller]
+    pub fn start() -> Self {
+        let settings = Server::builder().without_preload().config("dynamic_shared_memory_type", "mmap");
+        let registry = settings.start();
+        registry.make_registry();
+        Self { registry, oracle: Oracle::new(), history: Oracle::new() }
+    }
+
+    /// Replaces the server that has the registry, and returns the one before.
+    pub fn replace(&mut self, registry: Server) -> Server {
+        std::mem::replace(&mut self.registry, registry)
+    }
+
+    /// Tells the oracles which lease a server draws with, and all leases that the registry knows.
+    ///
+    /// # Panics
+    ///
+    /// Panics if two of them overlap.
+    #[track_caller]
+    pub fn hear(&self, server: &Server) {
+        if self.registry.is_running() {
+            self.history.accept_history(&mut self.registry.connect());
+        }
+        let mut session = server.connect();
+        let ms = |column: &str| format!("(extract(epoch FROM {column}) * 1000)::bigint");
+        let sql = format!(
+            "SELECT worker_id::bigint, {}, {} FROM snowflake_lease WHERE worker_id IS NOT NULL",
+            ms("lease_from"),
+            ms("lease_until")
+        );
+        let Some(row) = session.query_opt(&sql, &[]).expect("the view is there") else { return };
+        let (from_ms, until_ms): (i64, i64) = (row.get(1), row.get(2));
+        // One life of shared memory, and one of its leases.
+        let life = session.value("md5(pg_postmaster_start_time() || current_setting('data_directory') || (SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'checkpointer'))");
+        let holder = u128::from_str_radix(&life, 16).expect("md5 is a number") ^ u128::from(from_ms.cast_unsigned());
+        self.oracle
+            .try_accept(None, row.get(0), holder, from_ms, until_ms)
+            .unwrap_or_else(|error| panic!("the lease {row:?} overlaps another one: {error}"));
+    }
+
+    /// Returns how servers connect to the registry.
+    #[must_use]
+    pub fn conninfo(&self) -> String {
+        self.registry.registry_conninfo()
+    }
+
+    /// Describes a server of the fleet.
+    #[must_use]
+    pub fn member(&self) -> Builder {
+        Server::builder().set("registry", &self.conninfo()).config("dynamic_shared_memory_type", "mmap").time_limit()
+    }
+
+    /// Returns the numbers that are leased now, by the registry's clock.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the registry does not answer.
+    #[must_use]
+    #[track_caller]
+    pub fn leased(&self) -> Vec<i64> {
+        let sql = "SELECT worker FROM snowflake_registry.numbers WHERE until_ms > snowflake_registry.now_ms() ORDER BY worker";
+        self.registry.connect().ids(sql).expect("the registry has numbers")
+    }
+}
+
+/// What a server says of its lease.
+pub trait Leases {
+    /// Returns a column of `snowflake_lease` as text; empty for NULL.
+    fn lease(&mut self, column: &str) -> String;
+
+    /// Waits until the server holds a lease, and returns its number.
+    fn wait_for_lease(&mut self) -> i64;
+}
+
+impl Leases for Client {
+    #[track_caller]
+    fn lease(&mut self, column: &str) -> String {
+        self.value(&format!("SELECT coalesce(({column})::text, '') FROM snowflake_lease"))
+    }
+
+    #[track_caller]
+    fn wait_for_lease(&mut self) -> i64 {
+        wait_until("a lease", || self.lease("state") == "held");
+        self.lease("worker_id").parse().expect("a held lease has a number")
+    }
+}

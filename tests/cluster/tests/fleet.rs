@@ -1,0 +1,353 @@
+//! A fleet whose servers lease their worker numbers from a registry: real servers, a real registry,
+//! and a ledger outside of them that holds every id which a client saw. No two are equal, whatever
+//! happens to servers, registry, clocks and copies.
+
+use cluster::refusal::assert_refused_as;
+use cluster::{
+    Builder, Draw, Fleet, Leases, Load, Running, Server, Shutdown, assert_unique, faketime_library, refused, skip,
+    wait_until,
+};
+use postgres::Client;
+use snowflake_core::layout::Layout;
+
+/// Returns the worker numbers in ids, each once.
+fn workers(ids: &[i64]) -> Vec<i64> {
+    let layout = Layout::parse("snowflake").unwrap();
+    let mut workers: Vec<_> = ids.iter().map(|id| layout.parts(*id).unwrap().worker.unwrap().into()).collect();
+    workers.sort_unstable();
+    workers.dedup();
+    workers
+}
+
+fn draw(session: &mut Client, count: u32) -> Vec<i64> {
+    session.ids(&format!("SELECT snowflake_next() FROM generate_series(1, {count})")).expect("ids are drawn")
+}
+
+/// Members whose leases are so short that a test can wait for their end.
+fn short(fleet: &Fleet) -> Builder {
+    fleet.member().set("lease", "3s")
+}
+
+#[test]
+fn two_servers_with_one_configuration_draw_different_ids() {
+    let fleet = Fleet::start();
+    let [one, other] = [(); 2].map(|()| fleet.member().start_with_extension());
+    let (mut numbers, mut ids) = (Vec::new(), Vec::new());
+    for server in [&one, &other] {
+        let mut session = server.connect();
+        // The first draw waits for the lease.
+        let drawn = draw(&mut session, 1000);
+        let number = session.wait_for_lease();
+        assert_eq!(workers(&drawn), [number]);
+        fleet.hear(server);
+        numbers.push(number);
+        ids.extend(drawn);
+    }
+    assert_ne!(numbers[0], numbers[1]);
+    assert_unique(&ids);
+    numbers.sort_unstable();
+    assert_eq!(fleet.leased(), numbers);
+}
+
+#[test]
+fn a_restart_gets_the_same_number_again_and_goes_on_above_what_it_has_drawn() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    let mut ids = draw(&mut server.connect(), 1000);
+    let number = server.connect().wait_for_lease();
+    server.stop(Shutdown::Fast);
+    assert_eq!(fleet.leased(), [] as [i64; 0], "it is given back");
+    server.start_again();
+    ids.extend(draw(&mut server.connect(), 1000));
+    cluster::assert_ascending(&ids);
+    assert_eq!(workers(&ids), [number]);
+    assert_eq!(server.connect().wait_for_lease(), number);
+}
+
+#[test]
+fn after_a_crash_and_after_a_backends_crash_the_server_has_another_number_at_once() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    let mut numbers = Vec::new();
+    let mut ids = Vec::new();
+    for crash in ["none", "server", "immediate stop", "backend"] {
+        match crash {
+            "server" => {
+                server.crash();
+                server.start_again();
+            }
+            "immediate stop" => {
+                server.stop(Shutdown::Immediate);
+                server.start_again();
+            }
+            "backend" => {
+                let mut session = server.connect();
+                server.kill_backend(session.value("pg_backend_pid()").parse().unwrap());
+                // The session ends when the server has noticed.
+                wait_until("the end of the session", || session.batch_execute("SELECT 1").is_err());
+                server.wait_until_ready();
+            }
+            _ => {}
+        }
+        let drawn = draw(&mut server.connect(), 1000);
+        let number = server.connect().wait_for_lease();
+        assert_eq!(workers(&drawn), [number], "{crash}");
+        fleet.hear(&server);
+        assert!(!numbers.contains(&number), "{crash}: {number} is in {numbers:?}");
+        numbers.push(number);
+        ids.extend(drawn);
+    }
+    assert_unique(&ids);
+    // What the old lives held stays leased.
+    numbers.sort_unstable();
+    assert_eq!(fleet.leased(), numbers);
+}
+
+#[test]
+fn a_server_draws_without_its_registry_until_its_lease_ends() {
+    let fleet = Fleet::start();
+    let server = short(&fleet).start_with_extension();
+    let mut session = server.connect();
+    draw(&mut session, 10);
+    fleet.registry.crash();
+    // It goes on, and then it is refused with what the registry's connection has met.
+    let mut ids = Vec::new();
+    let refusal = loop {
+        match session.ids("SELECT snowflake_next()") {
+            Ok(drawn) => ids.extend(drawn),
+            Err(error) => break refused::<()>(Err(error)),
+        }
+    };
+    assert!(!ids.is_empty());
+    let until = session.value(
+        "SELECT to_char(lease_until AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') FROM snowflake_lease",
+    );
+    assert_refused_as(&refusal, "58000", &format!("the lease of this server's worker number ended at {until}"));
+    assert!(refusal.detail.unwrap().contains("could not connect to the registry"));
+    assert_eq!(session.lease("state"), "over");
+    assert_eq!(session.lease("refused"), "1");
+    assert!(session.lease("last_error").starts_with("could not connect to the registry"));
+    fleet.registry.start_again();
+    // It need not be told.
+    session.wait_for_lease();
+    ids.extend(draw(&mut session, 10));
+    assert_unique(&ids);
+    assert_eq!(session.lease("failing_since"), "");
+    assert!(server.log().contains("the registry leases this server's worker number again"));
+}
+
+/// A server sleeps for longer than its lease, while another one takes its number and draws. When it
+/// wakes, its sessions are in the middle of their statements.
+#[test]
+fn a_server_that_slept_beyond_its_lease_draws_nothing_with_its_old_number() {
+    let fleet = Fleet::start();
+    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_range(7, 7)").unwrap();
+    let sleeper = short(&fleet).start_with_extension();
+    assert_eq!(sleeper.connect().wait_for_lease(), 7);
+    let other = short(&fleet).start_with_extension();
+    let loads = Load::start(&sleeper, 16);
+    loads.wait_for(20);
+    let paused = sleeper.pause();
+    let mut session = other.connect();
+    assert_eq!(session.wait_for_lease(), 7);
+    let of_other = Load::start(&other, 16);
+    of_other.wait_for(20);
+    fleet.hear(&other);
+    drop(paused);
+    // The other one holds on to the number, so the sleeper's draws are refused.
+    let mut observer = sleeper.connect();
+    wait_until("the refusal of the sleeper's draws", || observer.lease("refused").parse::<i64>().unwrap() >= 16);
+    of_other.wait_for(20);
+    let (ledger, refusals) = loads.end_with_refusals();
+    assert!(!refusals.is_empty());
+    let mut all = ledger;
+    all.add(of_other.end());
+    assert_eq!(workers(&all.seen), [7]);
+}
+
+#[test]
+fn a_copy_of_a_running_server_that_is_started_beside_it_draws_other_ids() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    let load = Load::start(&server, 16);
+    load.wait_for(50);
+    let copy = server.base_backup().alone().start();
+    let of_copy = Load::start(&copy, 16);
+    for load in [&load, &of_copy] {
+        load.wait_for(100);
+    }
+    [&server, &copy].into_iter().for_each(|server| fleet.hear(server));
+    let mut ledger = load.end();
+    ledger.add(of_copy.end());
+    assert_eq!(workers(&ledger.seen).len(), 2);
+}
+
+#[test]
+fn a_standby_that_is_promoted_while_its_primary_lives_draws_other_ids() {
+    let fleet = Fleet::start();
+    let primary = fleet.member().start_with_extension();
+    let standby = primary.standby().start();
+    // It is ready before it is needed.
+    let mut session = standby.connect();
+    let reserved = session.wait_for_lease();
+    let load = Load::start(&primary, 16);
+    load.wait_for(50);
+    standby.promote();
+    let of_standby = Load::start(&standby, 16);
+    for load in [&load, &of_standby] {
+        load.wait_for(100);
+    }
+    [&primary, &standby].into_iter().for_each(|server| fleet.hear(server));
+    let of_standby = of_standby.end();
+    assert_eq!(workers(&of_standby.seen), [reserved]);
+    let mut ledger = load.end();
+    ledger.add(of_standby);
+}
+
+#[test]
+fn a_server_whose_clock_is_an_hour_off_gets_no_number_and_says_why() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    let fleet = Fleet::start();
+    for offset in ["-1h", "+1h"] {
+        let server = fleet.member().faketime_from(offset).start_with_extension();
+        let mut session = server.connect();
+        wait_until("the refusal", || session.lease("last_error").contains("more than 60000 ms apart"));
+        assert_eq!(session.lease("state"), "none");
+    }
+    // A clock that goes wrong later does not end the lease, but cannot repeat an id either.
+    let server = fleet.member().faketime().start_with_extension();
+    let mut ids = draw(&mut server.connect(), 100);
+    server.set_clock_offset(3600.0);
+    let refusal = refused(server.connect().ids("SELECT snowflake_next()"));
+    assert_eq!(refusal.sqlstate, "58000");
+    server.set_clock_offset(0.0);
+    let mut session = server.connect();
+    session.wait_for_lease();
+    ids.extend(draw(&mut session, 100));
+    assert_unique(&ids);
+}
+
+/// The registry's standby takes over, and lacks the leases of a server that goes on.
+#[test]
+fn a_registry_that_fails_over_with_its_tail_lost_leases_no_number_twice() {
+    let mut fleet = Fleet::start();
+    let standby = fleet.registry.standby().start();
+    let member = |fleet: &Fleet| fleet.member().set("lease", "10s").set("max_clock_skew", "200ms");
+    let first = member(&fleet).start_with_extension();
+    let mut ids = draw(&mut first.connect(), 100);
+    let received = standby.cut_off();
+    // These leases are forgotten.
+    let second = member(&fleet).start_with_extension();
+    ids.extend(draw(&mut second.connect(), 100));
+    standby.wait_until_replayed(&received);
+    fleet.registry.crash();
+    standby.promote();
+    let _ = fleet.replace(standby);
+    let third = member(&fleet).start_with_extension();
+    for server in [&first, &second] {
+        server.set_config("snowflake_id.registry", &fleet.conninfo());
+        server.reload();
+    }
+    // The ones that hold a number go on, in the freeze.
+    let mut session = third.connect();
+    wait_until("the freeze", || session.lease("last_error").starts_with("no number can be used before"));
+    for server in [&first, &second] {
+        let mut session = server.connect();
+        let renewed = session.lease("last_renewal");
+        wait_until("a renewal", || session.lease("last_renewal") != renewed);
+        ids.extend(draw(&mut session, 100));
+        fleet.hear(server);
+    }
+    assert_unique(&ids);
+}
+
+#[test]
+fn a_worker_that_is_told_to_end_gives_its_number_back_and_is_started_again() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    let load = Load::start(&server, 16);
+    load.wait_for(20);
+    let mut session = server.connect();
+    let pid = session.lease("pid");
+    server.end_worker(pid.parse().unwrap());
+    wait_until("another worker", || !["", &pid].contains(&session.lease("pid").as_str()));
+    session.wait_for_lease();
+    load.wait_for(20);
+    let _ = load.end();
+    assert!(server.log().contains("is given back, for ids from"));
+}
+
+#[test]
+fn a_draw_waits_for_the_lease_and_can_be_cancelled() {
+    let fleet = Fleet::start();
+    fleet.registry.stop(Shutdown::Fast);
+    let server = fleet.member().start_with_extension();
+    let session = server.connect();
+    let cancel = session.cancel_token();
+    let running = Running::start(session, "SELECT snowflake_next()");
+    let mut observer = server.connect();
+    wait_until("the wait", || observer.lease("waits") == "1");
+    cancel.cancel_query(postgres::NoTls).unwrap();
+    let (session, result) = running.end();
+    assert_eq!(refused(result).sqlstate, "57014");
+    // The registry comes up while another draw waits.
+    let running = Running::start(session, "SELECT snowflake_next()");
+    wait_until("the wait", || observer.lease("waits") == "2");
+    fleet.registry.start_again();
+    assert_eq!(running.end().1.unwrap().len(), 1);
+}
+
+/// What stops a start, and what is refused later on.
+#[test]
+fn a_registry_is_checked_at_the_start_at_a_reload_and_by_alter_system() {
+    let start = |settings: &[(&str, &str)]| {
+        let builder = settings.iter().fold(Server::builder(), |builder, (name, value)| builder.set(name, value));
+        builder.try_start().expect_err("the server does not start").log
+    };
+    let log = start(&[("registry", "service=fleet"), ("worker_id", "5")]);
+    assert!(
+        log.contains("FATAL:  \"snowflake_id.worker_id\" is 5, and \"snowflake_id.registry\" leases a worker number"),
+        "{log}"
+    );
+    let log = start(&[("registry", "hots=a")]);
+    let expected = "FATAL:  \"snowflake_id.registry\" is not a connection string: invalid connection option \"hots\"";
+    assert!(log.contains(expected), "{log}");
+    let layout = "time:41 sequence:22 unit:1ms epoch:2025-01-01T00:00:00Z";
+    let log = start(&[("layout", layout), ("registry", "service=fleet")]);
+    assert!(log.contains("has no worker number that a registry could lease"), "{log}");
+    let log = start(&[("registry", "service=fleet"), ("lease", "0")]);
+    assert!(log.contains("0 s is outside the valid range for parameter \"snowflake_id.lease\""), "{log}");
+
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    let mut session = server.connect();
+    session.wait_for_lease();
+    for (registry, why) in [
+        ("hots=a", "\"snowflake_id.registry\" is not a connection string"),
+        ("", "a server changes between a typed and a leased number only at its start"),
+    ] {
+        let length = server.log_length();
+        server.set_config("snowflake_id.registry", registry);
+        server.reload();
+        assert!(server.log_since(length).contains(why), "{}", server.log_since(length));
+        assert_eq!(session.value("current_setting('snowflake_id.registry')"), fleet.conninfo());
+    }
+    for (statement, why) in [
+        ("ALTER SYSTEM SET snowflake_id.registry = 'hots=a'", "is not a connection string"),
+        ("ALTER SYSTEM SET snowflake_id.worker_id = 5", "\"snowflake_id.worker_id\" is 5, and"),
+    ] {
+        server.set_config("snowflake_id.registry", &fleet.conninfo());
+        let refusal = refused(session.batch_execute(statement));
+        assert_eq!(refusal.sqlstate, "22023", "{statement}");
+        assert!(refusal.message.contains(why), "{refusal:?}");
+    }
+    // Both may change for the next start.
+    session.batch_execute("ALTER SYSTEM SET snowflake_id.registry = ''").unwrap();
+    session.batch_execute("ALTER SYSTEM SET snowflake_id.worker_id = 5").unwrap();
+    assert_eq!(session.lease("state"), "held");
+    server.restart();
+    assert_eq!(server.connect().lease("state"), "typed");
+    assert_eq!(workers(&draw(&mut server.connect(), 10)), [5]);
+}
