@@ -261,6 +261,12 @@ pub fn is_in_recovery() -> bool {
     unsafe { pg_sys::RecoveryInProgress() }
 }
 
+/// Whether pg_upgrade runs this server.
+pub fn is_upgrading() -> bool {
+    // SAFETY: a variable that the postmaster sets before it loads any library; read by value.
+    unsafe { pg_sys::IsBinaryUpgrade }
+}
+
 /// Returns bits that nobody can guess.
 pub fn random_bits() -> u64 {
     let mut bits = [0; 8];

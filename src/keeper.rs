@@ -36,8 +36,9 @@ const AGAIN_AFTER_MS: i64 = 1000;
 const PROMOTION_IS_LOOKED_FOR_MS: i64 = 100;
 
 /// Asks for the worker, if this server leases its number. Call it where the library is preloaded.
+/// pg_upgrade draws no ids, and runs the old server and the new one in turn.
 pub fn init() {
-    if backend::is_preloading() && drawing::is_leased() {
+    if backend::is_preloading() && drawing::is_leased() && !backend::is_upgrading() {
         worker::register();
     }
 }

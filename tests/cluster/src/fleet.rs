@@ -26,8 +26,19 @@ impl Fleet {
     #[must_use]
     #[track_caller]
     pub fn start() -> Self {
+        Self::start_with(|registry| registry)
+    }
+
+    /// Starts a server as [`Fleet::start`] does, with more in its description.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that fails.
+    #[must_use]
+    #[track_caller]
+    pub fn start_with(more: impl FnOnce(Builder) -> Builder) -> Self {
         let settings = Server::builder().without_preload().config("dynamic_shared_memory_type", "mmap");
-        let registry = settings.start();
+        let registry = more(settings).start();
         registry.make_registry();
         Self { registry, oracle: Oracle::new(), history: Oracle::new() }
     }

@@ -263,6 +263,92 @@ fn a_registry_that_fails_over_with_its_tail_lost_leases_no_number_twice() {
     assert_unique(&ids);
 }
 
+/// The registry is restored from a backup: recovered to a point in its archive, which its timeline
+/// shows, or started as it was, after which an operator says so.
+#[test]
+fn a_registry_that_is_restored_from_a_backup_leases_no_number_twice() {
+    for with_recovery in [true, false] {
+        let mut fleet = Fleet::start_with(Builder::archive);
+        let member = |fleet: &Fleet| fleet.member().set("lease", "10s").set("max_clock_skew", "200ms");
+        let first = member(&fleet).start_with_extension();
+        let mut ids = draw(&mut first.connect(), 100);
+        fleet.hear(&first);
+        let backup = fleet.registry.base_backup();
+        let point = fleet.registry.flushed();
+        // What the backup does not have.
+        let second = member(&fleet).start_with_extension();
+        ids.extend(draw(&mut second.connect(), 100));
+        fleet.hear(&second);
+        fleet.registry.archive_now();
+        fleet.registry.stop(Shutdown::Fast);
+        let restored = if with_recovery {
+            let restored = backup.recovered_to(&fleet.registry, &point).start();
+            restored.wait_until_primary();
+            restored
+        } else {
+            let restored = backup.alone().start();
+            restored.connect().batch_execute("SELECT snowflake_registry.restored()").unwrap();
+            restored
+        };
+        let _lost = fleet.replace(restored);
+        for server in [&first, &second] {
+            server.set_config("snowflake_id.registry", &fleet.conninfo());
+            server.reload();
+        }
+        let third = member(&fleet).start_with_extension();
+        let mut session = third.connect();
+        wait_until("the freeze", || session.lease("last_error").starts_with("no number can be used before"));
+        // They have numbers, or get one when the freeze is over.
+        for server in [&first, &second, &third] {
+            let mut session = server.connect();
+            wait_until("ids", || session.ids("SELECT snowflake_next()").map(|drawn| ids.extend(drawn)).is_ok());
+            ids.extend(draw(&mut session, 100));
+            fleet.hear(server);
+        }
+        assert_unique(&ids);
+    }
+}
+
+/// Three servers with 16 sessions each, while servers and the registry are killed and come back.
+#[test]
+fn servers_and_registry_are_killed_under_load_and_no_id_comes_twice() {
+    let fleet = Fleet::start();
+    let servers = [(); 3].map(|()| short(&fleet).start_with_extension());
+    let mut all = Vec::new();
+    let mut loads: Vec<_> = servers.iter().map(|server| Load::start(server, 16)).collect();
+    for killed in 0..3 {
+        loads.iter().for_each(|load| load.wait_for(20));
+        servers.iter().for_each(|server| fleet.hear(server));
+        servers[killed].crash();
+        all.extend(loads.remove(killed).end_with_refusals().0.seen);
+        fleet.registry.crash();
+        servers[killed].start_again();
+        fleet.registry.start_again();
+        let mut session = servers[killed].connect();
+        session.wait_for_lease();
+        loads.insert(killed, Load::start(&servers[killed], 16));
+    }
+    for load in loads {
+        load.wait_for(20);
+        all.extend(load.end_with_refusals().0.seen);
+    }
+    assert_unique(&all);
+    // A life may get the number of the one before, once that one's lease is over.
+    assert!(workers(&all).len() >= 3, "{:?}", workers(&all));
+}
+
+/// pg_upgrade starts a server to copy into it, and must not lease a number for that.
+#[test]
+fn a_server_in_binary_upgrade_mode_leases_nothing() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    server.connect().wait_for_lease();
+    server.stop(Shutdown::Fast);
+    server.try_start_again_with(&["-b"]).expect("it starts as pg_upgrade starts it");
+    assert_eq!(server.connect().lease("state || pid"), "");
+    assert_eq!(server.connect().lease("state"), "none");
+}
+
 #[test]
 fn a_worker_that_is_told_to_end_gives_its_number_back_and_is_started_again() {
     let fleet = Fleet::start();
