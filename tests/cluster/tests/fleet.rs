@@ -2,6 +2,7 @@
 //! and a ledger outside of them that holds every id which a client saw. No two are equal, whatever
 //! happens to servers, registry, clocks and copies.
 
+use cluster::pages::{block, psql, settings};
 use cluster::refusal::assert_refused_as;
 use cluster::{
     Builder, Draw, Fleet, Leases, Load, Running, Server, Shutdown, assert_unique, faketime_library, refused, skip,
@@ -436,4 +437,27 @@ fn a_registry_is_checked_at_the_start_at_a_reload_and_by_alter_system() {
     server.restart();
     assert_eq!(server.connect().lease("state"), "typed");
     assert_eq!(workers(&draw(&mut server.connect(), 10)), [5]);
+}
+
+#[test]
+fn the_examples_of_the_page_about_fleets_run() {
+    let registry = Server::builder().without_preload().start();
+    registry.make_registry_with(&[]);
+    psql(&registry, &[], block("fleet-role"));
+    psql(&registry, &[], block("fleet-range"));
+    // The lines name a host that does not exist.
+    let mut member = Server::builder();
+    for (name, value) in settings(block("fleet-member")) {
+        assert!(value.starts_with("host=registry.example") == (name == "snowflake_id.registry"), "{name} = {value}");
+        let own = registry.registry_conninfo();
+        member = member.config(name, if name == "snowflake_id.registry" { &own } else { value });
+    }
+    let server = member.start_with_extension();
+    let number = server.connect().wait_for_lease();
+    assert!((100..=1023).contains(&number));
+    assert_eq!(workers(&draw(&mut server.connect(), 10)), [number]);
+    let alarms = psql(&server, &["--tuples-only"], block("lease-alarm"));
+    assert_eq!(alarms, "");
+    let shown = psql(&registry, &["--tuples-only"], block("fleet-numbers"));
+    assert!(shown.contains(&number.to_string()) && shown.contains("held"), "{shown}");
 }
