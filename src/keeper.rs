@@ -94,7 +94,10 @@ impl<'a> Keeper<'a> {
         let mut due_ms = i64::MIN;
         while !self.worker.is_ending() {
             if self.worker.reloads() {
-                self.registry.replace(Postgres::new(config(), self.worker));
+                let (config, mut registry) = (config(), self.registry.borrow_mut());
+                if *registry.config() != config {
+                    registry.set_config(config);
+                }
                 due_ms = i64::MIN;
             }
             let terms = guc::lease_terms();

@@ -84,8 +84,12 @@ impl Worker {
 
     /// Ends the process, so that the postmaster starts it again unless the server stops.
     pub fn exit(&self) -> ! {
-        // SAFETY: this is how a background worker ends; the call does not return.
-        unsafe { pg_sys::proc_exit(1) }
+        #[allow(unreachable_code, reason = "the bindings of PostgreSQL 19 do not say that it never returns")]
+        {
+            // SAFETY: this is how a background worker ends.
+            unsafe { pg_sys::proc_exit(1) };
+            unreachable!("proc_exit does not return")
+        }
     }
 
     /// Waits for events of a socket, or a signal. Returns what has happened.
