@@ -449,6 +449,10 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = format('number %s cannot be leased, because the range is %s to %s',
             worker, f.first_worker, f.last_worker);
+    ELSIF generation <> f.generation AND (is_new OR until_ms > old.until_ms OR generation <> old.generation) THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('a lease of number %s cannot be of generation %s, because the fleet has generation %s',
+                worker, generation, f.generation);
     ELSIF NOT is_new AND from_ms <> old.from_ms THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = format('a lease of number %s cannot begin at another time than before', worker);
@@ -456,7 +460,8 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = format('a lease of number %s that may have changed hands cannot be renewed', worker);
     -- The skew counts twice, because the registry may have moved to a server whose clock is behind.
-    ELSIF until_ms > greatest(old.until_ms, snowflake_registry.now_ms() + f.longest_ms + 2 * f.skew_ms) THEN
+    -- A lease that is empty, because it is given back before it begins, may lie after a freeze.
+    ELSIF until_ms > from_ms AND until_ms > greatest(old.until_ms, snowflake_registry.now_ms() + f.longest_ms + 2 * f.skew_ms) THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = format('a lease of number %s cannot end that late', worker),
             DETAIL = format('It would end at %s. The fleet''s longest lease is %s ms, and its clocks may be %s ms apart.',
                 snowflake_registry.instant(until_ms), f.longest_ms, f.skew_ms);
@@ -576,7 +581,9 @@ BEGIN
     SELECT * INTO new
     FROM snowflake_registry.begin_generation(old, lease, skew, greatest(old.generation + 1, snowflake_registry.now_ms() / 1000));
     RETURN format('Fleet "%s" is made anew. Numbers are leased for ids from %s on, when all lost leases have ended.',
-        fleet, snowflake_registry.instant(new.freeze_ms));
+        fleet, snowflake_registry.instant(new.freeze_ms))
+        || CASE WHEN lost.uuid IS NULL
+            THEN ' To servers it is another fleet. For the same one, call this again with uuid => the lost one''s.' ELSE '' END;
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.lost(interval, interval, text, uuid) IS

@@ -10,7 +10,7 @@ const SHOWN: [&CStr; 6] = [c"service", c"host", c"hostaddr", c"port", c"dbname",
 /// Checks a connection string or URI, without connecting.
 ///
 /// # Errors
-/// What libpq says about it.
+/// What libpq says about it, which may repeat a word of the string.
 ///
 /// ```
 /// use snowflake_registry::check_conninfo;

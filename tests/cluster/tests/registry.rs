@@ -257,6 +257,27 @@ fn a_swap_that_is_terminated_before_its_commit_is_not_done() {
     assert_eq!((oracle.count(), oracle.accept_history(&mut server.connect())), (2, 2));
 }
 
+#[test]
+fn a_request_that_has_no_answer_is_given_back() {
+    let (server, oracle) = (registry(), Oracle::new());
+    Member::new(config_of(&server), &oracle).lease();
+    let member = Member::new(config_of(&server), &oracle);
+    lose_the_synchronous_standby(&server);
+    let mut observer = server.connect();
+    let ender = thread::spawn(move || {
+        let pid = waiting(&mut observer, "SyncRep");
+        observer.query("SELECT pg_terminate_backend($1)", &[&pid]).unwrap();
+    });
+    member.unanswered();
+    ender.join().unwrap();
+    find_the_synchronous_standby(&server);
+    member.give_back();
+    assert_eq!(member.held(), None);
+    let mut session = server.connect();
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_registry.fleet WHERE state = 'free'"), "1");
+    assert_eq!(oracle.accept_history(&mut session), 2);
+}
+
 /// The same for a cancelled and for a terminated wait: the change is made, but may be lost at a
 /// failover, so that it is not an answer.
 #[test]
@@ -695,6 +716,10 @@ fn the_registry_refuses_what_no_member_may_ask_for() {
     let swap = Swap { change: Change::Number { worker: free, was: None, record: new }, ..frozen };
     assert!(registry.swap(&swap).unwrap_err().to_string().contains("before the end of the freeze"));
     let renewal = Record { holder: old.holder, until_ms: old.until_ms + 1, ..new };
+    // What is given back keeps its generation. Nothing else does.
+    let swap = Swap { change: Change::Number { worker, was, record: renewal }, ..frozen };
+    assert!(registry.swap(&swap).unwrap_err().to_string().contains("cannot be of generation 1"));
+    let renewal = Record { generation: 2, ..renewal };
     let swap = Swap { change: Change::Number { worker, was, record: renewal }, ..frozen };
     assert!(registry.swap(&swap).unwrap_err().to_string().contains("may have changed hands"));
 
@@ -710,6 +735,14 @@ fn the_registry_refuses_what_no_member_may_ask_for() {
         assert!(matches!(&error, Error::Refused(diagnostic) if diagnostic.sqlstate == "SF005"), "{error:?}");
     }
     assert_eq!(registry.read(Wanted::Number(worker)).unwrap().records, [(worker, old)].into());
+    // A lease that begins after a long freeze, and is given back before that.
+    let late_ms = known.freeze_ms + 36_000_000;
+    let empty = Record { generation: 2, from_ms: late_ms, until_ms: late_ms, ..new };
+    let swap = Swap { change: Change::Number { worker: free, was: None, record: empty }, ..frozen };
+    assert_eq!(registry.swap(&swap), Ok(Answer::Done(frozen.incarnation)));
+    let given_back = Record { holder: old.holder, until_ms: old.until_ms - 1, ..new };
+    let swap = Swap { change: Change::Number { worker, was, record: given_back }, ..frozen };
+    assert_eq!(registry.swap(&swap), Ok(Answer::Done(frozen.incarnation)));
 }
 
 #[test]
