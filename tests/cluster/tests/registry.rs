@@ -80,6 +80,8 @@ fn many_that_start_at_once_get_different_numbers_without_a_deadlock() {
         let numbers: BTreeSet<i64> = thread::scope(|scope| {
             let start_one = || {
                 let member = Member::new(config_of(&server), &oracle);
+                // Connected already, they all change the fleet's record at the same moment.
+                member.registry().read(Wanted::All).unwrap();
                 start.wait();
                 member.lease().worker
             };
@@ -216,6 +218,27 @@ fn the_session_bears_the_name_of_the_extension_unless_the_string_has_another() {
         let sql = "SELECT application_name FROM pg_stat_activity WHERE pid = $1";
         assert_eq!(server.connect().query_one(sql, &[&pid]).unwrap().get::<_, String>(0), name);
     }
+}
+
+#[test]
+fn what_postgresql_rolls_back_for_another_transactions_sake_is_tried_again() {
+    let (server, oracle) = (registry(), Oracle::new());
+    execute(&server, &format!("ALTER ROLE {ROLE} SET default_transaction_isolation = 'repeatable read'"));
+    Member::new(config_of(&server), &oracle).lease();
+    let (mut other, mut observer) = (server.connect(), server.connect());
+    let mut update = other.transaction().unwrap();
+    update.batch_execute("UPDATE snowflake_registry.fleets SET version = version").unwrap();
+    thread::scope(|scope| {
+        let member = scope.spawn(|| {
+            let member = Member::new(config_of(&server), &oracle);
+            member.keep().map(|()| member.held().is_some())
+        });
+        waiting(&mut observer, "transactionid");
+        // The row is another version now, with the same values.
+        update.commit().unwrap();
+        assert!(matches!(member.join().unwrap(), Ok(true)));
+    });
+    assert!(server.log().contains("could not serialize access due to concurrent update"));
 }
 
 // Answers that are lost
