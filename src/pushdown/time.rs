@@ -1,0 +1,289 @@
+//! Takes apart an expression that is the time of an id: which id, by which function and layout.
+//!
+//! An expression is left alone if an index or a partition key serves it as it is. The guarded
+//! functions here look things up in the catalogs, and must never call anything that plans.
+
+use std::ffi::{c_int, c_void};
+use std::{ptr, slice};
+
+use pgrx::pg_sys::{self, AttrNumber, Index, Node, NodeTag, Oid};
+use pgrx::prelude::*;
+
+use super::Site;
+use super::nodes::{
+    bms_is_member, cells, equal, expression_tree_walker, is_column, makeConst, makeVar, without_placeholder,
+    without_relabeling,
+};
+use crate::catalog::{self, Functions, Known};
+use crate::drawing;
+use crate::layouts;
+use crate::members;
+use crate::text::Text;
+
+/// An expression for an id's time, taken apart.
+pub(super) struct Time {
+    pub(super) id: *mut Node,
+    /// The function that reads the id.
+    pub(super) function: Oid,
+    /// The layout argument, null if there is none.
+    pub(super) layout: *mut pg_sys::Const,
+    pub(super) functions: Functions,
+}
+
+/// Takes apart an expression that is the time of an id of the site, in a layout that is known now.
+pub(super) unsafe fn time_of(site: &Site, expression: *mut Node) -> Option<Time> {
+    // SAFETY: a node's type is what its tag says.
+    unsafe {
+        let (computed, tables) = with_placeholders_tables(expression);
+        let (call, is_record) = match call_of(computed) {
+            Some(call) => call,
+            None => return if site.is_union { time_of_union(site, expression) } else { None },
+        };
+        let id = cells((*call).args)[0].ptr_value.cast();
+        if !is_column(id, site.relid) || !tables.is_null() && !bms_is_member(site.relid as c_int, tables) {
+            return None;
+        }
+        let (layout, functions) = layout_of(site, call, is_record)?;
+        Some(Time { id, function: (*call).funcid, layout, functions })
+    }
+}
+
+/// Returns the same, and the tables whose rows the placeholder is a part of; null for any.
+///
+/// The time of a NULL id is NULL. So an outer join that makes these rows NULL gives the same result
+/// with and without pushdown, if the id is a part of them. (It is not if the subquery is LATERAL
+/// and reads a table beside it.)
+unsafe fn with_placeholders_tables(expression: *mut Node) -> (*mut Node, *const pg_sys::Bitmapset) {
+    // SAFETY: a node's type is what its tag says.
+    unsafe {
+        let placeholder = expression.cast::<pg_sys::PlaceHolderVar>();
+        if (*expression).type_ != NodeTag::T_PlaceHolderVar || (*placeholder).phlevelsup != 0 {
+            return (expression, ptr::null());
+        }
+        // From 16 on, the planner records which joins make it NULL.
+        #[cfg(not(feature = "pg15"))]
+        if !(*placeholder).phnullingrels.is_null() {
+            return (expression, ptr::null());
+        }
+        ((*placeholder).phexpr.cast(), (*placeholder).phrels)
+    }
+}
+
+/// Returns the call in `f(...)` or `(f(...)).created_at`, and whether it is the latter, if `f` may
+/// be one of our functions.
+unsafe fn call_of(expression: *mut Node) -> Option<(*mut pg_sys::FuncExpr, bool)> {
+    // SAFETY: a node's type is what its tag says.
+    unsafe {
+        let field = expression.cast::<pg_sys::FieldSelect>();
+        let is_record = (*expression).type_ == NodeTag::T_FieldSelect && (*field).fieldnum == 1;
+        let call = if is_record { (*field).arg.cast() } else { expression };
+        if (*call).type_ != NodeTag::T_FuncExpr {
+            return None;
+        }
+        let call = call.cast::<pg_sys::FuncExpr>();
+        let may_be_ours = (*call).funcid.to_u32() >= pg_sys::FirstNormalObjectId
+            && matches!(cells((*call).args).len(), 1 | 2)
+            && !(*call).funcretset;
+        may_be_ours.then_some((call, is_record))
+    }
+}
+
+/// Returns the layout argument of a call, null if it has none. The result is `None` unless the call
+/// is of one of our functions, and the site is not organized by it.
+unsafe fn layout_of(
+    site: &Site,
+    call: *mut pg_sys::FuncExpr,
+    is_record: bool,
+) -> Option<(*mut pg_sys::Const, Functions)> {
+    // SAFETY: a node's type is what its tag says.
+    unsafe {
+        let functions = known_functions((*call).funcid)?;
+        let [plain, with_layout] = if is_record { functions.parse } else { functions.timestamp };
+        if (*call).funcid == plain {
+            return Some((ptr::null_mut(), functions));
+        }
+        if (*call).funcid != with_layout {
+            return None;
+        }
+        let layout = cells((*call).args)[1].ptr_value.cast::<Node>();
+        // An argument that may not be a layout must raise its error when it is used.
+        if (*layout).type_ != NodeTag::T_Const || is_organized(site, with_layout, &functions) {
+            return None;
+        }
+        Some((layout.cast(), functions))
+    }
+}
+
+fn known_functions(candidate: Oid) -> Option<Functions> {
+    match catalog::known_functions(candidate) {
+        Known::Yes(functions) => Some(functions),
+        Known::No => None,
+        Known::NotYet => {
+            let mut found = None;
+            find_functions(candidate, &mut found);
+            found
+        }
+    }
+}
+
+#[pg_guard]
+extern "C-unwind" fn find_functions(candidate: Oid, found: &mut Option<Functions>) {
+    *found = catalog::find_functions(candidate);
+}
+
+/// Returns whether an index or a partition key of the site's tables uses a function. They then
+/// serve the condition as it is.
+pub(super) unsafe fn is_organized(site: &Site, function: Oid, functions: &Functions) -> bool {
+    // SAFETY: the planner has filled these lists and arrays by now.
+    unsafe {
+        // The catalogs do not have hypothetical indexes of other libraries, such as hypopg, or
+        // calls that were found in the body of an SQL function.
+        let called = ptr::from_ref(&function).cast_mut().cast();
+        if let Some(rel) = site.rel.as_ref() {
+            for cell in cells(rel.indexlist) {
+                let index = cell.ptr_value.cast::<pg_sys::IndexOptInfo>();
+                if calls((*index).indexprs.cast(), called) || calls((*index).indpred.cast(), called) {
+                    return true;
+                }
+            }
+            if let Some(scheme) = rel.part_scheme.as_ref() {
+                let keys = slice::from_raw_parts(rel.partexprs, scheme.partnatts as usize);
+                if keys.iter().any(|key| calls(key.cast(), called)) {
+                    return true;
+                }
+            }
+        }
+        let is_organized_by = |relid: Index| {
+            let entry = *(*site.root).simple_rte_array.add(relid as usize);
+            (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION && is_organized_by((*entry).relid, function, functions)
+        };
+        if site.is_union {
+            return union_parts(site).any(|part| is_organized_by((*part).child_relid));
+        }
+        is_organized_by(site.relid)
+    }
+}
+
+#[pg_guard]
+extern "C-unwind" fn is_organized_by(table: Oid, function: Oid, functions: &Functions) -> bool {
+    catalog::is_organized_by(table, function, functions)
+}
+
+/// Returns whether an expression calls the function whose oid `function` points to.
+unsafe extern "C-unwind" fn calls(expression: *mut Node, function: *mut c_void) -> bool {
+    // SAFETY: a node's type is what its tag says; `function` points to an oid.
+    unsafe {
+        if expression.is_null() {
+            return false;
+        }
+        let call = expression.cast::<pg_sys::FuncExpr>();
+        if (*expression).type_ == NodeTag::T_FuncExpr && (*call).funcid == *function.cast::<Oid>() {
+            return true;
+        }
+        expression_tree_walker(expression, calls, function)
+    }
+}
+
+/// What [`layout_argument`] finds.
+pub(super) struct Found {
+    /// The argument for the bound, null if there is none.
+    pub(super) layout: *mut pg_sys::Const,
+    pub(super) last_id: i64,
+    /// The sequence that stores the database's layout, if that is the one to use.
+    pub(super) stored_in: Oid,
+}
+
+/// Finds the layout for a bound: the given one, or the database's.
+#[pg_guard]
+pub(super) extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut Found) {
+    // SAFETY: null, or a constant of type text.
+    let given_text = unsafe { given.as_ref().map(|given| Text::from_datum(given.constvalue, given.constisnull)) };
+    // An argument that is not a layout, or not the database's, raises its error when it is used.
+    match given_text {
+        Some(text) => {
+            let Some(Ok(layout)) = text.map(|text| layouts::named(text.as_str())) else { return };
+            *found = Found { layout: given, last_id: layout.max_id(), stored_in: pg_sys::InvalidOid };
+        }
+        None => {
+            found.stored_in = members::find().map_or(pg_sys::InvalidOid, |sequences| sequences.layout.0);
+            let Ok(layout) = layouts::current() else { return };
+            let Some(text) = drawing::shown().and_then(|(text, _)| text.into_datum()) else { return };
+            let collation = pg_sys::DEFAULT_COLLATION_OID;
+            // SAFETY: a text, of variable length, in the planner's memory.
+            let argument = unsafe { makeConst(pg_sys::TEXTOID, -1, collation, -1, text, false, false) };
+            found.layout = argument;
+            found.last_id = layout.max_id();
+        }
+    }
+}
+
+/// Returns the parts of the site's UNION ALL.
+unsafe fn union_parts(site: &Site) -> impl Iterator<Item = *mut pg_sys::AppendRelInfo> {
+    let relid = site.relid;
+    // SAFETY: the planner collected the parts when it flattened the UNION ALL.
+    let all = unsafe { cells((*site.root).append_rel_list) };
+    all.iter()
+        // SAFETY: a list of such nodes.
+        .map(|cell| unsafe { cell.ptr_value }.cast::<pg_sys::AppendRelInfo>())
+        // SAFETY: as above.
+        .filter(move |part| unsafe { (**part).parent_relid == relid })
+}
+
+/// Takes apart a column of a UNION ALL that is the time of an id in each part, by one function and
+/// layout. The id must be another column of the UNION ALL.
+unsafe fn time_of_union(site: &Site, expression: *mut Node) -> Option<Time> {
+    // SAFETY: a node's type is what its tag says. The parts have as many columns as the whole.
+    unsafe {
+        let column = expression.cast::<pg_sys::Var>();
+        if !is_column(expression, site.relid) || (*expression).type_ != NodeTag::T_Var || (*column).varattno <= 0 {
+            return None;
+        }
+        let shown_as = |part: *mut pg_sys::AppendRelInfo, column: AttrNumber| {
+            without_placeholder(cells((*part).translated_vars)[column as usize - 1].ptr_value.cast())
+        };
+        let first = union_parts(site).next()?;
+        let (call, is_record) = call_of(shown_as(first, (*column).varattno))?;
+        let (layout, functions) = layout_of(site, call, is_record)?;
+        let columns = cells((*first).translated_vars).len() as AttrNumber;
+        let id_column = (1..=columns).find(|id_column| {
+            union_parts(site).all(|part| {
+                let Some((other, _)) = call_of(shown_as(part, (*column).varattno)) else { return false };
+                let (arguments, others) = (cells((*call).args), cells((*other).args));
+                let id = others[0].ptr_value.cast::<Node>();
+                let is_bigint = (*id).type_ == NodeTag::T_Var && (*id.cast::<pg_sys::Var>()).vartype == pg_sys::INT8OID;
+                (*other).funcid == (*call).funcid
+                    && (arguments.len() == 1 || equal(arguments[1].ptr_value, others[1].ptr_value))
+                    && is_bigint
+                    && equal(shown_as(part, *id_column).cast(), id.cast())
+            })
+        })?;
+        let id = makeVar((*column).varno, id_column, pg_sys::INT8OID, -1, pg_sys::InvalidOid, 0).cast();
+        Some(Time { id, function: (*call).funcid, layout, functions })
+    }
+}
+
+/// The table whose ids' time an expression is, and the function that it calls.
+pub(super) struct Other {
+    pub(super) table: Index,
+    pub(super) function: Oid,
+    pub(super) functions: Functions,
+}
+
+/// Takes apart an expression that is the time of any table's ids.
+pub(super) unsafe fn table_of(root: *mut pg_sys::PlannerInfo, expression: *mut Node) -> Option<Other> {
+    // SAFETY: a node's type is what its tag says. The planner has filled this array.
+    unsafe {
+        let (call, is_record) = call_of(with_placeholders_tables(expression).0)?;
+        let functions = known_functions((*call).funcid)?;
+        let ours = if is_record { functions.parse } else { functions.timestamp };
+        let id = without_relabeling(cells((*call).args)[0].ptr_value.cast());
+        let var = id.cast::<pg_sys::Var>();
+        if !ours.contains(&(*call).funcid) || (*id).type_ != NodeTag::T_Var || (*var).varlevelsup != 0 {
+            return None;
+        }
+        let table = (*var).varno as Index;
+        let entry = *(*root).simple_rte_array.add(table as usize);
+        let is_table = (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION;
+        is_table.then_some(Other { table, function: (*call).funcid, functions })
+    }
+}
