@@ -5,7 +5,11 @@
 //! snowflake_timestamp(id) >  X    id >= snowflake_after(X, layout)  [ AND the same ]
 //! snowflake_timestamp(id) <  X    id <= snowflake_before(X, layout) [ AND id >= 0 ]
 //! snowflake_timestamp(id) <= X    id <= snowflake_until(X, layout)  [ AND id >= 0 ]
+//! snowflake_timestamp(id) =  X    id >= snowflake_from(X, layout) AND id <= snowflake_until(X, layout)
 //! ```
+//!
+//! The same holds for `(snowflake_parse(id)).created_at`. `IN` becomes an OR. For a column of
+//! `snowflake_parse(id)` in FROM, the condition on the id is added, and the original one is kept.
 //!
 //! The rewritten condition is exact for every id of the layout (`core/bounds.rs`). A bound is NULL
 //! where no id can match, and a condition treats that as false.
@@ -28,6 +32,7 @@
 //! `comparison.rs` takes a condition apart and replaces it, `time.rs` takes apart an id's time, and
 //! `nodes.rs` has what the query's trees are made of.
 
+use std::ffi::c_int;
 use std::ptr;
 
 use pgrx::pg_sys::{self, Index, List, Node, NodeTag, Oid};
@@ -43,7 +48,7 @@ mod time;
 
 use crate::guc;
 use crate::local::Local;
-use comparison::rewrite_comparison;
+use comparison::{rewrite_any, rewrite_operator};
 use nodes::{cells, check_stack_depth, equal, lappend, list_of, makeBoolExpr, palloc};
 
 /// The hook that was installed before ours.
@@ -108,7 +113,7 @@ unsafe fn rewrite_conditions(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::R
     // SAFETY: the planner fills these arrays before it looks at a table.
     unsafe {
         let relid = (*rel).relid;
-        let site = Site { root, rel, relid, is_union: false };
+        let site = Site { root, rel, relid, is_union: false, is_below: false };
         if (*rel).reloptkind == pg_sys::RelOptKind::RELOPT_BASEREL {
             rewrite_join_tree(&site, (*(*root).parse).jointree.cast());
         } else {
@@ -125,6 +130,7 @@ unsafe fn rewrite_conditions(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::R
 }
 
 /// The place where conditions are rewritten: those on the columns of one range table entry.
+#[derive(Clone, Copy)]
 struct Site {
     root: *mut pg_sys::PlannerInfo,
     /// The table, or the first table below a UNION ALL; null if not known yet.
@@ -132,6 +138,9 @@ struct Site {
     /// The range table entry of the table, or of the UNION ALL.
     relid: Index,
     is_union: bool,
+    /// Whether the entry is below the conditions in the join tree, on a side of it whose rows the
+    /// conditions filter.
+    is_below: bool,
 }
 
 /// Rewrites the conditions of a flattened UNION ALL. The planner plans its parts as children, which
@@ -150,7 +159,7 @@ unsafe fn rewrite_union(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOpt
         if (**(*root).simple_rte_array.add(relid as usize)).rtekind != pg_sys::RTEKind::RTE_SUBQUERY {
             return;
         }
-        let site = Site { root, rel, relid, is_union: true };
+        let site = Site { root, rel, relid, is_union: true, is_below: false };
         for cell in cells((**(*root).simple_rel_array.add(relid as usize)).baserestrictinfo) {
             let condition = cell.ptr_value.cast::<pg_sys::RestrictInfo>();
             // In place, because the planner makes the conditions of the parts from this clause
@@ -161,33 +170,45 @@ unsafe fn rewrite_union(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOpt
     }
 }
 
-unsafe fn rewrite_join_tree(site: &Site, node: *mut Node) {
+/// Rewrites the conditions of a join tree. Returns whether the site's entry is in it.
+unsafe fn rewrite_join_tree(site: &Site, node: *mut Node) -> bool {
     // SAFETY: a node's type is what its tag says.
     unsafe {
         if node.is_null() {
-            return;
+            return false;
         }
         check_stack_depth();
         match (*node).type_ {
+            NodeTag::T_RangeTblRef => (*node.cast::<pg_sys::RangeTblRef>()).rtindex == site.relid as c_int,
             NodeTag::T_FromExpr => {
                 let from = node.cast::<pg_sys::FromExpr>();
+                let mut is_below = false;
                 for cell in cells((*from).fromlist) {
-                    rewrite_join_tree(site, cell.ptr_value.cast());
+                    is_below |= rewrite_join_tree(site, cell.ptr_value.cast());
                 }
-                (*from).quals = rewrite_all(site, (*from).quals.cast(), true).cast();
+                (*from).quals = rewrite_all(&Site { is_below, ..*site }, (*from).quals.cast(), true).cast();
+                is_below
             }
             NodeTag::T_JoinExpr => {
                 let join = node.cast::<pg_sys::JoinExpr>();
-                rewrite_join_tree(site, (*join).larg);
-                rewrite_join_tree(site, (*join).rarg);
-                (*join).quals = rewrite_all(site, (*join).quals.cast(), true).cast();
+                let is_left = rewrite_join_tree(site, (*join).larg);
+                let is_right = rewrite_join_tree(site, (*join).rarg);
+                // The conditions of other joins leave rows of the left side that do not fulfil
+                // them, so an implied condition would serve no index there.
+                let is_below = match (*join).jointype {
+                    pg_sys::JoinType::JOIN_INNER => is_left || is_right,
+                    pg_sys::JoinType::JOIN_FULL => false,
+                    _ => is_right,
+                };
+                (*join).quals = rewrite_all(&Site { is_below, ..*site }, (*join).quals.cast(), true).cast();
+                is_left || is_right
             }
-            _ => (),
+            _ => false,
         }
     }
 }
 
-/// What replaces a comparison of an id's time: a comparison of the id with a bound, and what must
+/// What replaces a condition on an id's time: a comparison of the id with a bound, and what must
 /// hold beside it.
 #[derive(Clone, Copy)]
 struct Bounded {
@@ -200,7 +221,11 @@ struct Bounded {
     is_above: bool,
     /// The layout's last id.
     last_id: i64,
-    /// The comparison itself, if another table still needs it; else null.
+    /// Whether this is the second of two comparisons, of which the first has the place of the
+    /// original.
+    is_second: bool,
+    /// The comparison itself, if another table still needs it, or if this one is only implied; else
+    /// null.
     kept: *mut Node,
 }
 
@@ -247,7 +272,7 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
     // SAFETY: a node's type is what its tag says.
     unsafe {
         match (*condition).type_ {
-            NodeTag::T_OpExpr => replace_comparison(site, condition, is_and, bounded),
+            NodeTag::T_OpExpr | NodeTag::T_ScalarArrayOpExpr => replace(site, condition, is_and, bounded),
             NodeTag::T_BoolExpr => {
                 let parts = condition.cast::<pg_sys::BoolExpr>();
                 // The planner has removed NOT from comparisons. What is left is skipped, because
@@ -268,27 +293,38 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
 }
 
 #[inline(never)]
-unsafe fn replace_comparison(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut *mut List) -> *mut Node {
+unsafe fn replace(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut *mut List) -> *mut Node {
     // SAFETY: the condition is an operator; what is allocated lives as long as the planning.
     unsafe {
-        let Some(new) = rewrite_comparison(site, condition.cast()) else { return condition };
-        let kept = palloc(size_of::<Bounded>()).cast::<Bounded>();
-        kept.write(new);
-        if is_and {
-            *bounded = lappend(*bounded, kept.cast());
-            return new.condition;
+        let new = match (*condition).type_ {
+            NodeTag::T_OpExpr => rewrite_operator(site, condition.cast()),
+            _ => rewrite_any(site, condition.cast()),
+        };
+        let Some((first, second)) = new else { return condition };
+        let keep = |list, one: Bounded| {
+            let kept = palloc(size_of::<Bounded>()).cast::<Bounded>();
+            kept.write(one);
+            lappend(list, kept.cast())
+        };
+        let mut list = if is_and { *bounded } else { ptr::null_mut() };
+        list = keep(list, first);
+        if let Some(second) = second {
+            list = keep(list, Bounded { is_second: true, ..second });
         }
-        let alone = lappend(ptr::null_mut(), kept.cast());
-        let all = with_companions(lappend(ptr::null_mut(), new.condition.cast()), alone);
+        if is_and {
+            *bounded = list;
+            return first.condition;
+        }
+        let all = with_companions(lappend(ptr::null_mut(), first.condition.cast()), list);
         if (*all).length == 1 {
-            return new.condition;
+            return first.condition;
         }
         makeBoolExpr(pg_sys::BoolExprType::AND_EXPR, all, -1).cast()
     }
 }
 
-/// Adds to conditions what must hold beside the bounded ones: guards that are not superfluous, and
-/// comparisons that are kept.
+/// Adds to conditions what must hold beside the bounded ones: second comparisons, guards that are
+/// not superfluous, and conditions that are kept.
 #[inline(never)]
 unsafe fn with_companions(mut conditions: *mut List, bounded: *mut List) -> *mut List {
     // SAFETY: the second list holds pointers to `Bounded`.
@@ -297,6 +333,9 @@ unsafe fn with_companions(mut conditions: *mut List, bounded: *mut List) -> *mut
             let one = &*cell.ptr_value.cast::<Bounded>();
             let mut others = cells(bounded).iter().enumerate();
             let is_guarded = others.any(|(m, by)| (*by.ptr_value.cast::<Bounded>()).guards(one, m < n));
+            if one.is_second {
+                conditions = lappend(conditions, one.condition.cast());
+            }
             if !one.guard.is_null() && !is_guarded {
                 conditions = lappend(conditions, one.guard.cast());
             }

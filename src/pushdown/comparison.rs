@@ -1,36 +1,43 @@
-//! Comparisons of an id's time, and the comparisons of the id that replace them.
+//! Conditions on an id's time, taken apart, and the comparisons of the id that replace them.
 
 use std::ffi::c_int;
 use std::ptr;
 
-use pgrx::pg_sys::{self, Node, NodeTag, Oid};
+use pgrx::pg_sys::{self, List, Node, NodeTag, Oid};
 
 #[cfg(not(feature = "pg15"))]
 use super::nodes::object_aclcheck;
 #[cfg(feature = "pg15")]
 use super::nodes::pg_proc_aclcheck;
 use super::nodes::{
-    GetUserId, INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_volatile_functions,
-    copyObjectImpl, eval_const_expressions, lappend, list_append_unique_oid, makeFuncExpr, number, pull_varnos,
-    record_plan_function_dependency, set_opfuncid,
+    GetUserId, INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
+    contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, lappend,
+    list_append_unique_oid, makeBoolExpr, makeConst, makeFuncExpr, number, pg_detoast_datum, pull_varnos,
+    record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
 };
 use super::time::{Found, Other, Time, is_organized, layout_argument, table_of, time_of};
 use super::{Bounded, Site};
+use crate::catalog::Functions;
+
+/// What replaces a condition: a comparison of the id with a bound, or two of them.
+pub(super) type Bounds = (Bounded, Option<Bounded>);
 
 #[derive(Clone, Copy)]
 enum Comparison {
     Less,
     LessOrEqual,
+    Equal,
     Greater,
     GreaterOrEqual,
 }
-use Comparison::{Greater, GreaterOrEqual, Less, LessOrEqual};
+use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual};
 
 impl Comparison {
     fn commuted(self) -> Self {
         match self {
             Less => Greater,
             LessOrEqual => GreaterOrEqual,
+            Equal => Equal,
             Greater => Less,
             GreaterOrEqual => LessOrEqual,
         }
@@ -51,93 +58,208 @@ fn operator(function: Oid) -> Option<(Type, Comparison, Type)> {
     Some(match function.to_u32() {
         pg_sys::F_TIMESTAMPTZ_LT => (Timestamptz, Less, Timestamptz),
         pg_sys::F_TIMESTAMPTZ_LE => (Timestamptz, LessOrEqual, Timestamptz),
+        pg_sys::F_TIMESTAMPTZ_EQ => (Timestamptz, Equal, Timestamptz),
         pg_sys::F_TIMESTAMPTZ_GT => (Timestamptz, Greater, Timestamptz),
         pg_sys::F_TIMESTAMPTZ_GE => (Timestamptz, GreaterOrEqual, Timestamptz),
         pg_sys::F_TIMESTAMPTZ_LT_DATE => (Timestamptz, Less, Date),
         pg_sys::F_TIMESTAMPTZ_LE_DATE => (Timestamptz, LessOrEqual, Date),
+        pg_sys::F_TIMESTAMPTZ_EQ_DATE => (Timestamptz, Equal, Date),
         pg_sys::F_TIMESTAMPTZ_GT_DATE => (Timestamptz, Greater, Date),
         pg_sys::F_TIMESTAMPTZ_GE_DATE => (Timestamptz, GreaterOrEqual, Date),
         pg_sys::F_DATE_LT_TIMESTAMPTZ => (Date, Less, Timestamptz),
         pg_sys::F_DATE_LE_TIMESTAMPTZ => (Date, LessOrEqual, Timestamptz),
+        pg_sys::F_DATE_EQ_TIMESTAMPTZ => (Date, Equal, Timestamptz),
         pg_sys::F_DATE_GT_TIMESTAMPTZ => (Date, Greater, Timestamptz),
         pg_sys::F_DATE_GE_TIMESTAMPTZ => (Date, GreaterOrEqual, Timestamptz),
         pg_sys::F_TIMESTAMPTZ_LT_TIMESTAMP => (Timestamptz, Less, Timestamp),
         pg_sys::F_TIMESTAMPTZ_LE_TIMESTAMP => (Timestamptz, LessOrEqual, Timestamp),
+        pg_sys::F_TIMESTAMPTZ_EQ_TIMESTAMP => (Timestamptz, Equal, Timestamp),
         pg_sys::F_TIMESTAMPTZ_GT_TIMESTAMP => (Timestamptz, Greater, Timestamp),
         pg_sys::F_TIMESTAMPTZ_GE_TIMESTAMP => (Timestamptz, GreaterOrEqual, Timestamp),
         pg_sys::F_TIMESTAMP_LT_TIMESTAMPTZ => (Timestamp, Less, Timestamptz),
         pg_sys::F_TIMESTAMP_LE_TIMESTAMPTZ => (Timestamp, LessOrEqual, Timestamptz),
+        pg_sys::F_TIMESTAMP_EQ_TIMESTAMPTZ => (Timestamp, Equal, Timestamptz),
         pg_sys::F_TIMESTAMP_GT_TIMESTAMPTZ => (Timestamp, Greater, Timestamptz),
         pg_sys::F_TIMESTAMP_GE_TIMESTAMPTZ => (Timestamp, GreaterOrEqual, Timestamptz),
         _ => return None,
     })
 }
 
-/// Rewrites a comparison, if an id's time is on one of its sides.
-pub(super) unsafe fn rewrite_comparison(site: &Site, comparison: *mut pg_sys::OpExpr) -> Option<Bounded> {
+/// What an id's time is compared with, and so which functions give the bounds.
+#[derive(Clone, Copy)]
+enum Limit {
+    /// A moment of a type, in a way.
+    Moment(Comparison, Type),
+}
+use Limit::Moment;
+
+/// The functions that give the first and the last id of a condition, `InvalidOid` for none.
+struct Callees {
+    lower: Oid,
+    upper: Oid,
+}
+
+impl Limit {
+    fn callees(self, functions: &Functions) -> Callees {
+        let none = pg_sys::InvalidOid;
+        let [from, after, before, until] = functions.bounds;
+        match self {
+            Moment(Less, of) => Callees { lower: none, upper: before[of as usize] },
+            Moment(LessOrEqual, of) => Callees { lower: none, upper: until[of as usize] },
+            Moment(Equal, of) => Callees { lower: from[of as usize], upper: until[of as usize] },
+            Moment(Greater, of) => Callees { lower: after[of as usize], upper: none },
+            Moment(GreaterOrEqual, of) => Callees { lower: from[of as usize], upper: none },
+        }
+    }
+}
+
+/// Rewrites an operator's condition, if an id's time is on one of its sides.
+pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExpr) -> Option<Bounds> {
     // SAFETY: a binary operator has two arguments.
     unsafe {
         // It is not set yet if NOT was removed from the comparison.
-        set_opfuncid(comparison);
-        let (left_type, operator, right_type) = operator((*comparison).opfuncid)?;
-        let arguments = cells((*comparison).args);
+        set_opfuncid(condition);
+        let (left_type, operator, right_type) = operator((*condition).opfuncid)?;
+        let arguments = cells((*condition).args);
         let (left, right) = (arguments[0].ptr_value.cast(), arguments[1].ptr_value.cast());
-        let from_left =
-            || (left_type == Timestamptz).then(|| rewrite_sides(site, left, operator, right, right_type))?;
+        let rewrite = |time, operator, x, of| rewrite_sides(site, condition.cast(), time, Moment(operator, of), x);
+        let from_left = || (left_type == Timestamptz).then(|| rewrite(left, operator, right, right_type))?;
         let from_right =
-            || (right_type == Timestamptz).then(|| rewrite_sides(site, right, operator.commuted(), left, left_type))?;
-        let (mut new, x) = match from_left() {
-            Some(new) => (new, right),
-            None => (from_right()?, left),
-        };
+            || (right_type == Timestamptz).then(|| rewrite(right, operator.commuted(), left, left_type))?;
+        from_left().or_else(from_right)
+    }
+}
+
+/// The most elements of an array to search for one by one. PostgreSQL's own proofs about arrays
+/// also stop at 100 (`MAX_SAOP_ARRAY_SIZE` in optimizer/util/predtest.c).
+const MOST_ELEMENTS: usize = 100;
+
+/// Rewrites `= ANY` of a list or a constant array, which `IN` is, as an OR.
+pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArrayOpExpr) -> Option<Bounds> {
+    // SAFETY: such an operator has two arguments.
+    unsafe {
+        set_sa_opfuncid(condition);
+        let Some((Timestamptz, Equal, of)) = operator((*condition).opfuncid) else { return None };
+        if !(*condition).useOr {
+            return None;
+        }
+        let arguments = cells((*condition).args);
+        let time = arguments[0].ptr_value.cast::<Node>();
+        let elements = elements(arguments[1].ptr_value.cast());
+        if cells(elements).len() > MOST_ELEMENTS {
+            return None;
+        }
+        if let [element] = cells(elements) {
+            return rewrite_sides(site, condition.cast(), time, Moment(Equal, of), element.ptr_value.cast());
+        }
+        let (mut arms, mut first) = (ptr::null_mut(), None);
+        for element in cells(elements) {
+            let copy = copyObjectImpl(time.cast()).cast();
+            let x = element.ptr_value.cast();
+            let (lower, upper) = rewrite_sides(site, condition.cast(), copy, Moment(Equal, of), x)?;
+            let both = lappend(lappend(ptr::null_mut(), lower.condition.cast()), upper?.condition.cast());
+            arms = lappend(arms, makeBoolExpr(pg_sys::BoolExprType::AND_EXPR, both, -1).cast());
+            first.get_or_insert(lower);
+        }
+        let first = first?;
+        let condition = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
+        // Each arm has two bounds, so the whole excludes what is not an id, on either side.
+        Some((Bounded { condition, ..first }, None))
+    }
+}
+
+/// Returns the elements of a list or a constant array, except for NULL constants, which equal
+/// nothing. None if it is neither.
+unsafe fn elements(array: *mut Node) -> *mut List {
+    // SAFETY: a node's type is what its tag says; a constant array has the elements that
+    // deconstruct_array finds.
+    unsafe {
+        let mut list = ptr::null_mut();
+        match (*array).type_ {
+            NodeTag::T_ArrayExpr if !(*array.cast::<pg_sys::ArrayExpr>()).multidims => {
+                for cell in cells((*array.cast::<pg_sys::ArrayExpr>()).elements) {
+                    let element = cell.ptr_value.cast::<Node>();
+                    let is_null =
+                        (*element).type_ == NodeTag::T_Const && (*element.cast::<pg_sys::Const>()).constisnull;
+                    if !is_null {
+                        list = lappend(list, element.cast());
+                    }
+                }
+            }
+            NodeTag::T_Const if !(*array.cast::<pg_sys::Const>()).constisnull => {
+                let array = pg_detoast_datum((*array.cast::<pg_sys::Const>()).constvalue.cast_mut_ptr());
+                let of = (*array.cast::<pg_sys::ArrayType>()).elemtype;
+                let (size, align) = if of == pg_sys::DATEOID { (4, b'i') } else { (8, b'd') };
+                let (mut values, mut nulls, mut count) = (ptr::null_mut(), ptr::null_mut(), 0);
+                deconstruct_array(
+                    array.cast(),
+                    of,
+                    size,
+                    true,
+                    align as _,
+                    &raw mut values,
+                    &raw mut nulls,
+                    &raw mut count,
+                );
+                for at in (0..count as usize).filter(|at| !*nulls.add(*at)) {
+                    let element = makeConst(of, -1, pg_sys::InvalidOid, size, *values.add(at), false, true);
+                    list = lappend(list, element.cast());
+                }
+            }
+            _ => (),
+        }
+        list
+    }
+}
+
+/// Rewrites a condition that compares an id's time, `time`, with `x`.
+unsafe fn rewrite_sides(
+    site: &Site,
+    condition: *mut Node,
+    time: *mut Node,
+    limit: Limit,
+    x: *mut Node,
+) -> Option<Bounds> {
+    // SAFETY: nodes of the query's tree, made and used as the planner does.
+    unsafe {
+        let Time { id, function, layout, functions, row } = time_of(site, time)?;
+        let tables = pull_varnos(site.root, x);
+        // No index can be searched for a column of the same row.
+        if contain_volatile_functions(x)
+            || bms_is_member(site.relid as c_int, tables)
+            || row != 0 && bms_is_member(row as c_int, tables)
+        {
+            return None;
+        }
+        // Two tables can be joined by equal times with a hash or a merge, but not by ranges. And a
+        // subquery cannot be in two places.
+        if matches!(limit, Moment(Equal, _)) && (!tables.is_null() || contain_subplans(x)) {
+            return None;
+        }
+        let mut kept = if row == 0 { ptr::null_mut() } else { condition };
         // If both sides are times of ids, the planner may search either table. The comparison is
         // kept, and rewritten for the other table in its turn. But it stays as it is if the other
         // table is organized by it.
         if let Some(Other { table, function, functions }) = table_of(site.root, x) {
             let rel = *(*site.root).simple_rel_array.add(table as usize);
-            let other = Site { root: site.root, rel, relid: table, is_union: false };
+            let other = Site { rel, relid: table, is_union: false, ..*site };
             if [functions.timestamp[1], functions.parse[1]].contains(&function)
                 && is_organized(&other, function, &functions)
             {
                 return None;
             }
             if rel.is_null() {
-                new.kept = comparison.cast();
+                kept = condition;
             }
         }
-        Some(new)
-    }
-}
 
-/// Does what [`rewrite_comparison`] does, for an id's time `time` on the left of `operator`.
-unsafe fn rewrite_sides(
-    site: &Site,
-    time: *mut Node,
-    operator: Comparison,
-    x: *mut Node,
-    x_type: Type,
-) -> Option<Bounded> {
-    // SAFETY: nodes of the query's tree, made and used as the planner does.
-    unsafe {
-        let Time { id, function, layout, functions } = time_of(site, time)?;
-        let relid = site.relid as c_int;
-        // No index can be searched for a column of the same row.
-        if contain_volatile_functions(x) || bms_is_member(relid, pull_varnos(site.root, x)) {
-            return None;
-        }
-        // The order is that of `Functions::bounds`.
-        let bound = match operator {
-            GreaterOrEqual => 0,
-            Greater => 1,
-            Less => 2,
-            LessOrEqual => 3,
-        };
-        let bound = functions.bounds[bound][x_type as usize];
+        let Callees { lower, upper } = limit.callees(&functions);
         if !functions.public {
             // The plan is then made again for another role. A role that may not call the original
             // function must see the error of that one, not of the bound.
             (*(*site.root).glob).dependsOnRole = true;
-            if !may_execute(function) || !may_execute(bound) {
+            let may_call = |bound| bound == pg_sys::InvalidOid || may_execute(bound);
+            if !may_execute(function) || !may_call(lower) || !may_call(upper) {
                 return None;
             }
         }
@@ -156,24 +278,39 @@ unsafe fn rewrite_sides(
             return None;
         }
 
-        let arguments = lappend(lappend(ptr::null_mut(), x.cast()), layout.cast());
-        let none = pg_sys::InvalidOid;
-        let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
-        let mut bound: *mut Node =
-            makeFuncExpr(bound, pg_sys::INT8OID, arguments, none, pg_sys::DEFAULT_COLLATION_OID, explicit).cast();
-        // Everything else has been simplified by now.
-        if (*x).type_ == NodeTag::T_Const {
-            bound = eval_const_expressions(site.root, bound);
-        }
-        let is_above = matches!(operator, Greater | GreaterOrEqual);
-        let condition = compare(id, if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL }, bound);
-        let copy = || copyObjectImpl(id.cast()).cast();
-        let guard = match is_above {
-            true if last_id == i64::MAX => ptr::null_mut(),
-            true => compare(copy(), INT8_LESS_OR_EQUAL, number(last_id)),
-            false => compare(copy(), INT8_GREATER_OR_EQUAL, number(0)),
+        let is_range = lower != pg_sys::InvalidOid && upper != pg_sys::InvalidOid;
+        let is_repeated = is_range || !kept.is_null();
+        let bounded = |bound: Oid, is_above: bool| {
+            // What stands in two places must be two nodes.
+            let copy = |node: *mut Node| copyObjectImpl(node.cast()).cast();
+            let x: *mut Node = if is_repeated { copy(x) } else { x };
+            let arguments = lappend(lappend(ptr::null_mut(), x.cast()), layout.cast());
+            let none = pg_sys::InvalidOid;
+            let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
+            let mut bound: *mut Node =
+                makeFuncExpr(bound, pg_sys::INT8OID, arguments, none, pg_sys::DEFAULT_COLLATION_OID, explicit).cast();
+            // Everything else has been simplified by now.
+            if (*x).type_ == NodeTag::T_Const {
+                bound = eval_const_expressions(site.root, bound);
+            }
+            let operator = if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL };
+            let condition = compare(if is_repeated { copy(id) } else { id }, operator, bound);
+            let guard = match is_above {
+                // The other bound does.
+                _ if is_range => ptr::null_mut(),
+                true if last_id == i64::MAX => ptr::null_mut(),
+                true => compare(copy(id), INT8_LESS_OR_EQUAL, number(last_id)),
+                false => compare(copy(id), INT8_GREATER_OR_EQUAL, number(0)),
+            };
+            Bounded { id, condition, guard, is_above, last_id, is_second: false, kept }
         };
-        Some(Bounded { id, condition, guard, is_above, last_id, kept: ptr::null_mut() })
+        Some(if is_range {
+            (bounded(lower, true), Some(Bounded { kept: ptr::null_mut(), ..bounded(upper, false) }))
+        } else if upper == pg_sys::InvalidOid {
+            (bounded(lower, true), None)
+        } else {
+            (bounded(upper, false), None)
+        })
     }
 }
 

@@ -4,7 +4,7 @@
 //! No function here is guarded (`pushdown.rs` says why), so their callers hold no value with a
 //! destructor.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::{ptr, slice};
 
 use pgrx::pg_sys::{self, AttrNumber, Expr, Index, List, Node, NodeTag, Oid};
@@ -54,15 +54,30 @@ unsafe extern "C-unwind" {
         inputcollid: Oid,
     ) -> *mut Expr;
     pub(super) fn set_opfuncid(opexpr: *mut pg_sys::OpExpr);
+    pub(super) fn set_sa_opfuncid(opexpr: *mut pg_sys::ScalarArrayOpExpr);
     #[cfg_attr(not(feature = "pg15"), link_name = "expression_tree_walker_impl")]
     pub(super) fn expression_tree_walker(node: *mut Node, walker: Walker, context: *mut c_void) -> bool;
     pub(super) fn list_append_unique_oid(list: *mut List, datum: Oid) -> *mut List;
     // optimizer/planmain.h
     pub(super) fn record_plan_function_dependency(root: *mut pg_sys::PlannerInfo, funcid: Oid);
+    // optimizer/clauses.h
+    pub(super) fn contain_subplans(clause: *mut Node) -> bool;
     // optimizer/optimizer.h
     pub(super) fn contain_volatile_functions(clause: *mut Node) -> bool;
     pub(super) fn eval_const_expressions(root: *mut pg_sys::PlannerInfo, node: *mut Node) -> *mut Node;
     pub(super) fn pull_varnos(root: *mut pg_sys::PlannerInfo, node: *mut Node) -> *mut pg_sys::Bitmapset;
+    // utils/array.h, fmgr.h
+    pub(super) fn deconstruct_array(
+        array: *mut pg_sys::ArrayType,
+        elmtype: Oid,
+        elmlen: c_int,
+        elmbyval: bool,
+        elmalign: c_char,
+        elemsp: *mut *mut pg_sys::Datum,
+        nullsp: *mut *mut bool,
+        nelemsp: *mut c_int,
+    );
+    pub(super) fn pg_detoast_datum(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
     // utils/palloc.h
     pub(super) fn palloc(size: usize) -> *mut c_void;
     // utils/acl.h

@@ -11,8 +11,8 @@ use pgrx::prelude::*;
 
 use super::Site;
 use super::nodes::{
-    bms_is_member, cells, equal, expression_tree_walker, is_column, makeConst, makeVar, without_placeholder,
-    without_relabeling,
+    bms_is_member, cells, copyObjectImpl, equal, expression_tree_walker, is_column, makeConst, makeVar,
+    without_placeholder, without_relabeling,
 };
 use crate::catalog::{self, Functions, Known};
 use crate::drawing;
@@ -28,6 +28,8 @@ pub(super) struct Time {
     /// The layout argument, null if there is none.
     pub(super) layout: *mut pg_sys::Const,
     pub(super) functions: Functions,
+    /// The function in FROM whose column the time is; 0 if the expression calls the function.
+    pub(super) row: Index,
 }
 
 /// Takes apart an expression that is the time of an id of the site, in a layout that is known now.
@@ -37,14 +39,68 @@ pub(super) unsafe fn time_of(site: &Site, expression: *mut Node) -> Option<Time>
         let (computed, tables) = with_placeholders_tables(expression);
         let (call, is_record) = match call_of(computed) {
             Some(call) => call,
-            None => return if site.is_union { time_of_union(site, expression) } else { None },
+            None if site.is_union => return time_of_union(site, expression),
+            None => return time_of_row(site, expression),
         };
         let id = cells((*call).args)[0].ptr_value.cast();
         if !is_column(id, site.relid) || !tables.is_null() && !bms_is_member(site.relid as c_int, tables) {
             return None;
         }
         let (layout, functions) = layout_of(site, call, is_record)?;
-        Some(Time { id, function: (*call).funcid, layout, functions })
+        Some(Time { id, function: (*call).funcid, layout, functions, row: 0 })
+    }
+}
+
+/// Takes apart a column of a function in FROM, as in `FROM orders o, snowflake_parse(o.id) p`.
+///
+/// Where such a time fulfils a condition, the function's row is not made NULL by an outer join, and
+/// belongs to the table's row beside it. So the condition implies one on the id. This holds where
+/// the join tree has both below the condition. Elsewhere, a condition on the id could refer to a
+/// table that is not there yet.
+unsafe fn time_of_row(site: &Site, expression: *mut Node) -> Option<Time> {
+    // SAFETY: a node's type is what its tag says.
+    unsafe {
+        if !site.is_below {
+            return None;
+        }
+        let call = call_of_row(site.root, expression)?;
+        let id = cells((*call).args)[0].ptr_value.cast::<Node>();
+        if !is_column(id, site.relid) {
+            return None;
+        }
+        let functions = known_functions((*call).funcid)?;
+        let (layout, functions) = layout_of(site, call, functions.parse.contains(&(*call).funcid))?;
+        let row = (*expression.cast::<pg_sys::Var>()).varno as Index;
+        let id = copyObjectImpl(id.cast()).cast();
+        Some(Time { id, function: (*call).funcid, layout, functions, row })
+    }
+}
+
+/// Returns the call of a function in FROM, if an expression is its first column and the function
+/// may be one of ours. That column is the time in each of them.
+unsafe fn call_of_row(root: *mut pg_sys::PlannerInfo, expression: *mut Node) -> Option<*mut pg_sys::FuncExpr> {
+    // SAFETY: a node's type is what its tag says. The planner has filled this array.
+    unsafe {
+        let column = expression.cast::<pg_sys::Var>();
+        if (*expression).type_ != NodeTag::T_Var || (*column).varattno != 1 || (*column).varlevelsup != 0 {
+            return None;
+        }
+        // An outer join makes it NULL. (Before 16, a Var does not tell; the result is the same.)
+        #[cfg(not(feature = "pg15"))]
+        if !(*column).varnullingrels.is_null() {
+            return None;
+        }
+        if !(1..(*root).simple_rel_array_size).contains(&(*column).varno) {
+            return None;
+        }
+        let entry = *(*root).simple_rte_array.add((*column).varno as usize);
+        if (*entry).rtekind != pg_sys::RTEKind::RTE_FUNCTION {
+            return None;
+        }
+        // With ROWS FROM, the first of several functions has the first column.
+        let function = cells((*entry).functions).first()?.ptr_value.cast::<pg_sys::RangeTblFunction>();
+        let (call, is_record) = call_of((*function).funcexpr)?;
+        (!is_record).then_some(call)
     }
 }
 
@@ -258,13 +314,14 @@ unsafe fn time_of_union(site: &Site, expression: *mut Node) -> Option<Time> {
             })
         })?;
         let id = makeVar((*column).varno, id_column, pg_sys::INT8OID, -1, pg_sys::InvalidOid, 0).cast();
-        Some(Time { id, function: (*call).funcid, layout, functions })
+        Some(Time { id, function: (*call).funcid, layout, functions, row: 0 })
     }
 }
 
 /// The table whose ids' time an expression is, and the function that it calls.
 pub(super) struct Other {
     pub(super) table: Index,
+    /// `InvalidOid` if it is a function in FROM, which no index serves.
     pub(super) function: Oid,
     pub(super) functions: Functions,
 }
@@ -273,17 +330,24 @@ pub(super) struct Other {
 pub(super) unsafe fn table_of(root: *mut pg_sys::PlannerInfo, expression: *mut Node) -> Option<Other> {
     // SAFETY: a node's type is what its tag says. The planner has filled this array.
     unsafe {
-        let (call, is_record) = call_of(with_placeholders_tables(expression).0)?;
+        let (call, is_record, function) = match call_of(with_placeholders_tables(expression).0) {
+            Some((call, is_record)) => (call, Some(is_record), (*call).funcid),
+            None => (call_of_row(root, expression)?, None, pg_sys::InvalidOid),
+        };
         let functions = known_functions((*call).funcid)?;
-        let ours = if is_record { functions.parse } else { functions.timestamp };
+        let is_ours = match is_record {
+            Some(true) => functions.parse.contains(&(*call).funcid),
+            Some(false) => functions.timestamp.contains(&(*call).funcid),
+            None => functions.parse.contains(&(*call).funcid) || functions.timestamp.contains(&(*call).funcid),
+        };
         let id = without_relabeling(cells((*call).args)[0].ptr_value.cast());
         let var = id.cast::<pg_sys::Var>();
-        if !ours.contains(&(*call).funcid) || (*id).type_ != NodeTag::T_Var || (*var).varlevelsup != 0 {
+        if !is_ours || (*id).type_ != NodeTag::T_Var || (*var).varlevelsup != 0 {
             return None;
         }
         let table = (*var).varno as Index;
         let entry = *(*root).simple_rte_array.add(table as usize);
         let is_table = (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION;
-        is_table.then_some(Other { table, function: (*call).funcid, functions })
+        is_table.then_some(Other { table, function, functions })
     }
 }

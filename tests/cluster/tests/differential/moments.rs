@@ -82,7 +82,7 @@ impl Writer<'_> {
     }
 
     /// A literal around one of the ticks, or around an end of the layout.
-    fn near(&self, kind: &str, item: &Item, reader: usize) -> String {
+    pub fn near(&self, kind: &str, item: &Item, reader: usize) -> String {
         let random = &self.random;
         let layout = &self.world.ids[reader].layout;
         let tick_us = match random.below(16) {
@@ -104,19 +104,19 @@ impl Writer<'_> {
     }
 
     fn subquery(&mut self, column: &str, item: &Item, correlated: bool) -> String {
-        let other = self.item();
+        let other = self.plain_item();
         let choice = self.random.pick(&["max", "min"]);
         let condition = if correlated {
             format!("{}.n = {}.n", other.alias, item.alias)
         } else {
             format!("{}.n < {}", other.alias, self.random.below(6))
         };
-        let Item { alias, relation } = other;
+        let Item { alias, relation, .. } = other;
         format!("(SELECT {choice}({alias}.{column}) FROM {} {alias} WHERE {condition})", relation.name)
     }
 
     /// A parameter of the statement, with its values for three executions.
-    fn parameter(&mut self, name: &'static str, item: &Item, reader: usize) -> String {
+    pub fn parameter(&mut self, name: &'static str, item: &Item, reader: usize) -> String {
         let values = [0; 3].map(|_| match self.random.below(12) {
             0 => format!("NULL::{name}"),
             1 => format!("{name} 'infinity'"),
@@ -130,8 +130,12 @@ impl Writer<'_> {
 
     /// The time of an item's id, in one of the spellings that it offers.
     pub fn time(&mut self, item: &Item) -> Time {
-        let Item { alias, relation } = item;
+        let Item { alias, relation, parsed } = item;
         let id = relation.shows_id.then(|| format!("{alias}.id"));
+        if let Some(parsed) = parsed.as_ref().filter(|_| !self.random.one_in(3)) {
+            let sql = format!("{}.created_at", parsed.alias);
+            return Time { sql, reader: parsed.reader, id: id.filter(|_| parsed.is_total) };
+        }
         match (relation.created_at, &id) {
             (Some(reader), None) => Time { sql: format!("{alias}.created_at"), reader, id },
             (Some(reader), _) if self.random.one_in(2) => {

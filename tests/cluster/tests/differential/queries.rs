@@ -26,12 +26,28 @@ pub enum Spelling {
 pub struct Item<'a> {
     pub alias: String,
     pub relation: &'a Relation,
+    pub parsed: Option<Parsed>,
+}
+
+/// A function in FROM that reads the item's id, beside it.
+#[derive(Clone)]
+pub struct Parsed {
+    pub alias: String,
+    /// The layout that reads it.
+    pub reader: usize,
+    /// How it is joined.
+    join: String,
+    /// Whether every row of the item has its time.
+    pub is_total: bool,
 }
 
 /// As FROM names it.
 impl fmt::Display for Item<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.relation.name, self.alias)
+        match &self.parsed {
+            None => write!(f, "{} {}", self.relation.name, self.alias),
+            Some(Parsed { join, .. }) => write!(f, "({} {} {join})", self.relation.name, self.alias),
+        }
     }
 }
 
@@ -95,15 +111,47 @@ impl<'a> Writer<'a> {
 
     // Relations
 
-    /// Any relation.
+    /// Any relation, perhaps with a function that reads its id.
     pub fn item(&mut self) -> Item<'a> {
+        let item = self.plain_item();
+        let parsed = (item.relation.shows_id && self.random.one_in(5)).then(|| self.parsed(&item));
+        Item { parsed, ..item }
+    }
+
+    /// Any relation by itself.
+    pub fn plain_item(&mut self) -> Item<'a> {
         self.item_of(|_| true)
+    }
+
+    fn parsed(&self, item: &Item) -> Parsed {
+        let (random, alias) = (&self.random, format!("{}p", item.alias));
+        let reader = self.world.reader(item.relation.of, random);
+        let layout = &self.world.ids[reader].text;
+        let id = format!("{}.id", item.alias);
+        let arguments = if reader == 0 && random.one_in(2) { id } else { format!("{id}, '{layout}'") };
+        let function = match random.below(4) {
+            0 | 1 => format!("snowflake_parse({arguments}) {alias}"),
+            // The result of a function that returns no record is named like the function.
+            2 => format!("snowflake_timestamp({arguments}) {alias}(created_at)"),
+            _ => format!("ROWS FROM (snowflake_parse({arguments}), generate_series(1, 2)) WITH ORDINALITY {alias}"),
+        };
+        let (join, is_total) = match random.below(6) {
+            0 | 1 => (format!("CROSS JOIN LATERAL {function}"), true),
+            2 => (format!("JOIN LATERAL {function} ON true"), true),
+            3 | 4 => (format!("LEFT JOIN LATERAL {function} ON true"), true),
+            _ => {
+                let (operator, n) = (random.pick(&["<", ">="]), random.below(10));
+                (format!("LEFT JOIN LATERAL {function} ON {}.n {operator} {n}", item.alias), false)
+            }
+        };
+        let is_total = is_total && !function.starts_with("ROWS FROM");
+        Parsed { alias, reader, join, is_total }
     }
 
     fn item_of(&mut self, is_wanted: impl Fn(&Relation) -> bool) -> Item<'a> {
         let wanted = self.world.relations.iter().filter(|relation| is_wanted(relation)).collect::<Vec<_>>();
         self.aliases += 1;
-        Item { alias: format!("r{}", self.aliases), relation: self.random.pick(&wanted) }
+        Item { alias: format!("r{}", self.aliases), relation: self.random.pick(&wanted), parsed: None }
     }
 
     // Conditions
@@ -160,7 +208,12 @@ impl<'a> Writer<'a> {
                     self.random.pick(&["TRUE", "NOT TRUE", "FALSE", "NOT FALSE", "UNKNOWN", "DISTINCT FROM TRUE"]);
                 format!("({}) IS {test}", self.random_comparison(&time, item, &others))
             }
-            18 => format!("{} {} {}", time.sql, self.random.pick(&["=", "<>"]), moment(self)),
+            18 if self.random.one_in(3) => format!("{} <> {}", time.sql, moment(self)),
+            18 => {
+                let (moment, flipped) = (moment(self), self.random.one_in(4));
+                self.comparison(&time, "=", &moment, flipped)
+            }
+            19 if self.random.one_in(2) => self.among_moments(&time, item),
             19 => {
                 let moments = [0; 2].map(|_| self.instant(item, time.reader, &others)).join(", ");
                 let operator = self.random.pick(&["= ANY", "<= ANY", "> ANY", ">= ALL", "< ALL"]);
@@ -192,6 +245,26 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// An IN with up to five moments.
+    fn among_moments(&mut self, time: &Time, item: &Item) -> String {
+        let kind = self.random.pick(&["timestamptz", "timestamptz", "date", "timestamp"]);
+        let moments = (0..self.random.of(1..=5))
+            .map(|_| match self.random.below(16) {
+                0 => format!("NULL::{kind}"),
+                1 => format!("{kind} 'infinity'"),
+                _ if self.parameters.is_some() && self.random.one_in(3) => self.parameter(kind, item, time.reader),
+                _ => self.near(kind, item, time.reader),
+            })
+            .collect::<Vec<_>>();
+        match self.spelling {
+            Spelling::Time => format!("{} IN ({})", time.sql, moments.join(", ")),
+            _ => {
+                let arms = moments.iter().map(|moment| self.comparison(time, "=", moment, false)).collect::<Vec<_>>();
+                format!("({})", arms.join(" OR "))
+            }
+        }
+    }
+
     fn random_comparison(&mut self, time: &Time, item: &Item, others: &[Item]) -> String {
         let operator = self.random.pick(&["<", "<=", ">", ">="]);
         let moment = self.moment(item, time.reader, others);
@@ -208,6 +281,7 @@ impl<'a> Writer<'a> {
                 (true, "<") => format!("{moment} > {}", time.sql),
                 (true, "<=") => format!("{moment} >= {}", time.sql),
                 (true, ">") => format!("{moment} < {}", time.sql),
+                (true, "=") => format!("{moment} = {}", time.sql),
                 (true, _) => format!("{moment} <= {}", time.sql),
             };
         };
@@ -217,13 +291,19 @@ impl<'a> Writer<'a> {
             (bound, other) = (other, bound);
         }
         if self.spelling == Spelling::OtherBound {
-            bound = other;
+            (bound, other) = (other, bound);
         }
         let late = if self.spelling == Spelling::BoundOneTickLate {
             1 + (ids.layout.max_id() >> ids.layout.last_tick().count_ones())
         } else {
             0
         };
+        if operator == "=" {
+            let text = &ids.text;
+            return format!(
+                "({id} - {late} > {bound}({moment}, '{text}') AND {id} - {late} <= {other}({moment}, '{text}'))"
+            );
+        }
         let comparison = if matches!(operator, ">" | ">=") { ">" } else { "<=" };
         format!("{id} - {late} {comparison} {bound}({moment}, '{}')", ids.text)
     }
@@ -296,7 +376,7 @@ impl<'a> Writer<'a> {
 
     fn with(&mut self) -> (usize, String) {
         let a = self.item();
-        let c = Item { alias: "c".to_owned(), relation: a.relation };
+        let c = Item { alias: "c".to_owned(), relation: a.relation, parsed: None };
         let (inner, outer) = (self.condition(only(&a), &[]), self.condition(only(&c), &[]));
         let kind = self.random.pick(&["", " MATERIALIZED", " NOT MATERIALIZED"]);
         let with = format!("WITH c AS{kind} (SELECT {}.* FROM {a} WHERE {inner})", a.alias);
@@ -306,7 +386,7 @@ impl<'a> Writer<'a> {
     fn set_operation(&mut self) -> (usize, String) {
         let a = self.item();
         let b = self.item_of(|relation| relation.name == a.relation.name);
-        let u = Item { alias: "u".to_owned(), relation: a.relation };
+        let u = Item { alias: "u".to_owned(), relation: a.relation, parsed: None };
         let kind = self.random.pick(&["UNION ALL", "UNION ALL", "UNION", "EXCEPT", "INTERSECT"]);
         let [one, other] = [&a, &b]
             .map(|item| format!("SELECT {}.* FROM {item} WHERE {}", item.alias, self.condition(only(item), &[])));
@@ -363,7 +443,9 @@ impl<'a> Writer<'a> {
         let mut keys = vec!["n", "ts", "d", "w"];
         keys.extend(a.relation.shows_id.then_some("id"));
         keys.extend(a.relation.created_at.map(|_| "created_at"));
-        let keys = keys.iter().map(|column| format!("{}.{column}", a.alias)).collect::<Vec<_>>().join(", ");
+        let parsed = a.parsed.iter().map(|parsed| format!("{}.created_at", parsed.alias));
+        let keys =
+            keys.iter().map(|column| format!("{}.{column}", a.alias)).chain(parsed).collect::<Vec<_>>().join(", ");
         (3, format!("SELECT {}, count(*) FROM {a} GROUP BY {keys} HAVING {condition}", a.columns()))
     }
 
@@ -375,8 +457,8 @@ impl<'a> Writer<'a> {
 
     /// A condition that is pushed below a window only if it is one on the partition's key.
     fn window(&mut self) -> (usize, String) {
-        let a = self.item();
-        let w = Item { alias: "w".to_owned(), relation: a.relation };
+        let a = self.plain_item();
+        let w = Item { alias: "w".to_owned(), relation: a.relation, parsed: None };
         let key = if a.relation.shows_id { "id" } else { "created_at" };
         let inner = format!("SELECT *, count(*) OVER (PARTITION BY {key}) AS times FROM {a}");
         let condition = self.condition(only(&w), &[]);
@@ -470,7 +552,7 @@ impl<'a> Writer<'a> {
 
     fn upsert(&mut self, a: &Item, b: &Item) -> String {
         let (inner, condition) = (self.condition(only(b), &[]), self.condition(only(a), &[]));
-        let Item { alias, relation } = a;
+        let Item { alias, relation, .. } = a;
         let rows = format!("SELECT id, n FROM {} WHERE EXISTS (SELECT FROM {b} WHERE {inner})", relation.name);
         let update = format!("ON CONFLICT (id) DO UPDATE SET n = excluded.n + 100 WHERE {condition}");
         format!("INSERT INTO {} AS {alias} (id, n) {rows} {update} RETURNING {}", relation.name, a.columns())

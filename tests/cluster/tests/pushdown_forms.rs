@@ -1,0 +1,165 @@
+//! Each form of a condition on an id's time that uses the key, and each that is left alone.
+//! `docs/time.md` lists them.
+
+use cluster::Server;
+use cluster::plans::{TIMES, assert_same_rows, left_alone, plan, pushed, rows, without_pushdown};
+use postgres::Client;
+
+/// Asserts that a condition on the id is added to a query, that an index finds its ids, and that
+/// its rows are the same as without pushdown. Returns the plan.
+#[track_caller]
+fn added(session: &mut Client, query: &str) -> String {
+    let without = without_pushdown(session, |session| plan(session, query));
+    assert!(!without.contains("Index Cond: (") && !without.contains("Index Cond: ((id"), "{query}:\n{without}");
+    let with = plan(session, query);
+    assert!(with.contains("Index Cond: (") && with.contains("Filter: ("), "{query}: not added:\n{with}");
+    assert_same_rows(session, query);
+    with
+}
+
+#[test]
+fn a_function_in_from_gives_its_condition_to_the_table_beside_it() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    session.batch_execute("CREATE VIEW v AS SELECT t.*, p.* FROM t, snowflake_parse(t.id) p").unwrap();
+    for function in ["snowflake_parse(t.id)", "snowflake_parse(t.id, 'snowflake')"] {
+        for from in [
+            "FROM t, {f} p",
+            "FROM t CROSS JOIN {f} p",
+            "FROM t CROSS JOIN LATERAL {f} p",
+            "FROM t JOIN LATERAL {f} p ON true",
+            "FROM t LEFT JOIN LATERAL {f} p ON true",
+            "FROM t LEFT JOIN LATERAL {f} p ON n > 5",
+            "FROM t JOIN LATERAL (SELECT * FROM {f}) p ON true",
+            "FROM t, ROWS FROM ({f}, generate_series(1, 2)) p",
+            "FROM t, {f} WITH ORDINALITY p",
+        ] {
+            let query = format!("SELECT n, p.worker_id {} WHERE p.created_at", from.replace("{f}", function));
+            added(&mut session, &format!("{query} >= '2026-01-07 22:00Z'"));
+            added(&mut session, &format!("{query} BETWEEN '2026-01-03 22:00Z' AND '2026-01-03 22:10Z'"));
+            added(&mut session, &format!("{query} = '2026-01-03 22:00Z'"));
+            added(&mut session, &format!("{query} IN ('2026-01-03 22:00Z', '2026-01-04Z')"));
+        }
+    }
+    added(&mut session, "SELECT n FROM t, snowflake_timestamp(t.id) time WHERE time >= '2026-01-07 22:00Z'");
+    added(
+        &mut session,
+        "SELECT n FROM v WHERE created_at > now() - interval '300 years' AND created_at < '2026-01-01 01:00Z'",
+    );
+    added(
+        &mut session,
+        "SELECT t.n, u.n FROM t LEFT JOIN (t u CROSS JOIN snowflake_parse(u.id) p)
+         ON p.created_at >= '2026-01-07 22:00Z' AND p.created_at < '2026-01-07 22:01Z' WHERE t.n < 5",
+    );
+    added(
+        &mut session,
+        "SELECT n FROM t WHERE EXISTS (SELECT FROM t u, snowflake_parse(u.id) p
+         WHERE p.created_at >= '2026-01-07 22:00Z' AND u.n = t.n)",
+    );
+}
+
+/// A row of an outer join that has no time is there because of the other conditions.
+#[test]
+fn a_function_in_from_that_an_outer_join_makes_null_is_left_alone() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    for query in [
+        "SELECT n FROM t LEFT JOIN snowflake_parse(t.id) p ON p.created_at >= '2026-01-07 22:00Z'",
+        "SELECT n FROM t LEFT JOIN snowflake_parse(t.id) p ON n > 9990 WHERE p.created_at IS NULL",
+        "SELECT n FROM t, snowflake_parse(t.id) p WHERE p.created_at > '2026-01-01Z'::timestamptz + p.sequence * interval '1 d'",
+        "SELECT n FROM t, snowflake_parse(t.id) p WHERE p.created_at > '2026-01-01Z'::timestamptz + n * interval '1 minute'",
+        "SELECT n FROM t, snowflake_parse(t.id) p WHERE p.tick > 5",
+        "SELECT n FROM t, snowflake_parse(t.id + 1) p WHERE p.created_at >= '2026-01-07 22:00Z'",
+    ] {
+        left_alone(&mut session, query);
+    }
+}
+
+/// Before 16, the planner does not say that an outer join makes a column NULL. The condition is
+/// then added in vain.
+#[test]
+fn a_function_below_an_outer_join_gives_the_same_rows() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    for condition in
+        ["p.created_at IS NULL OR p.created_at < '2026-01-01 00:02Z'", "t.n = 5 OR p.created_at >= '2026-01-07 22:38Z'"]
+    {
+        for from in [
+            "t FULL JOIN (t u CROSS JOIN snowflake_parse(u.id) p) ON t.id = u.id AND u.n < 5",
+            "t LEFT JOIN (t u CROSS JOIN snowflake_parse(u.id) p) ON t.id = u.id AND u.n > 9990",
+            "t RIGHT JOIN t u ON t.id = u.id AND u.n > 9990 LEFT JOIN snowflake_parse(t.id) p ON u.n < 9998",
+        ] {
+            assert_same_rows(&mut session, &format!("SELECT t.n, u.n, p.created_at FROM {from} WHERE {condition}"));
+        }
+    }
+}
+
+#[test]
+fn equal_times_use_the_key() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    for time in TIMES {
+        for (condition, count) in [
+            ("= '2026-01-05 12:00Z'", 1),
+            ("= '2026-01-05 12:00:00.000001Z'", 0),
+            ("= date '2026-01-05'", 1),
+            ("= timestamp '2026-01-05 12:00'", 1),
+            ("= 'infinity'", 0),
+            ("= date '5874897-12-31'", 0),
+            ("IN ('2026-01-05 12:00Z', '2026-01-05 12:01Z', '2026-01-05 12:01:00.5Z', NULL)", 2),
+            ("IN (date '2026-01-05', date 'infinity')", 1),
+            ("IN (timestamptz '2026-01-05 12:00Z', now())", 1),
+            ("= ANY (ARRAY[timestamp '2026-01-05 12:00', '-infinity'])", 1),
+            ("= '2026-01-05 12:00Z' OR {time} = '2026-01-05 12:01Z'", 2),
+            ("= '2026-01-05 12:00Z' AND n > 5", 1),
+        ] {
+            let query = format!("SELECT n FROM t WHERE {time} {}", condition.replace("{time}", time));
+            pushed(&mut session, &query);
+            assert_eq!(rows(&mut session, &query).unwrap().len(), count, "{query}");
+            pushed(
+                &mut session,
+                &format!("SELECT n FROM t WHERE n > 20 AND {time} {}", condition.replace("{time}", time)),
+            );
+        }
+        for mode in ["force_generic_plan", "force_custom_plan"] {
+            session
+                .batch_execute(&format!(
+                    "SET plan_cache_mode = {mode};
+                     PREPARE s (timestamptz, date) AS SELECT n FROM t WHERE {time} IN ($1, $2)"
+                ))
+                .unwrap();
+            for (values, count) in
+                [("'2026-01-05 12:00Z', '2026-01-06'", 2), ("NULL, '2026-01-06'", 1), ("NULL, NULL", 0)]
+            {
+                let execute = format!("EXECUTE s({values})");
+                let plan = plan(&mut session, &execute);
+                assert!(plan.contains("Index Cond: (") || count == 0, "{mode}: {execute}:\n{plan}");
+                assert_eq!(rows(&mut session, &execute).unwrap().len(), count, "{mode}: {execute}");
+            }
+            session.batch_execute("DEALLOCATE s").unwrap();
+        }
+    }
+}
+
+/// These could be rewritten, but a hash join or a merge join needs the operator itself.
+#[test]
+fn equal_times_in_a_join_and_negations_are_left_alone() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    for time in TIMES {
+        let other = time.replace("id", "u.id");
+        let time = time.replace("id", "t.id");
+        for condition in [
+            format!("{time} = {other}"),
+            format!("{time} <> '2026-01-05 12:00Z' AND t.n = u.n"),
+            format!("{time} NOT IN ('2026-01-05 12:00Z', '2026-01-05 12:01Z') AND t.n = u.n"),
+            format!("{time} <> ALL ('{{2026-01-05 12:00Z,2026-01-05 12:01Z}}') AND t.n = u.n"),
+            format!("{time} = ANY ('{{}}') AND t.n = u.n"),
+            format!("{time} = ANY ('{{NULL}}') AND t.n = u.n"),
+            format!("NOT ({time} = ANY ('{{NULL,2026-01-05 12:00Z}}')) AND t.n = u.n"),
+            format!("{time} = (SELECT max(ts) FROM (VALUES (now() + random() * interval '0')) v(ts) WHERE t.n > 0)"),
+        ] {
+            left_alone(&mut session, &format!("SELECT t.n FROM t, (SELECT * FROM t LIMIT 3) u WHERE {condition}"));
+        }
+    }
+}
