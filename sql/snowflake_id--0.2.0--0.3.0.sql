@@ -1,4 +1,4 @@
--- From 0.2.0 to 0.3.0.
+-- From 0.2.0 to 0.3.0: leases, bounds for ages, ranges and arrays of times.
 
 -- Where the worker number comes from, and what is known of its lease.
 CREATE FUNCTION snowflake_lease() RETURNS TABLE (state text, worker_id integer, backup_worker_id integer, datacenter_id integer,
@@ -14,3 +14,56 @@ COMMENT ON FUNCTION snowflake_lease() IS
     'where the server''s worker number comes from, and what is known of its lease; see the view of the same name';
 COMMENT ON VIEW snowflake_lease IS
     'where the server''s worker number comes from, and what is known of its lease; times in milliseconds';
+
+-- First and last ids for ages, ranges and arrays
+
+CREATE FUNCTION snowflake_from(ts timestamptz, age interval, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_aged_wrapper';
+
+CREATE FUNCTION snowflake_after(ts timestamptz, age interval, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_after_aged_wrapper';
+
+CREATE FUNCTION snowflake_before(ts timestamptz, age interval, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_aged_wrapper';
+
+CREATE FUNCTION snowflake_until(ts timestamptz, age interval, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_aged_wrapper';
+
+CREATE FUNCTION snowflake_lower(during tstzrange, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lower_wrapper';
+
+CREATE FUNCTION snowflake_upper(during tstzrange, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_upper_wrapper';
+
+CREATE FUNCTION snowflake_lower(times timestamptz[], layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lower_of_array_wrapper';
+
+CREATE FUNCTION snowflake_upper(times timestamptz[], layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_upper_of_array_wrapper';
+
+-- As the other bounds (sql/surface.sql).
+ALTER FUNCTION snowflake_from(timestamptz, interval, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(timestamptz, interval, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(timestamptz, interval, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(timestamptz, interval, text) LEAKPROOF;
+ALTER FUNCTION snowflake_lower(tstzrange, text) LEAKPROOF;
+ALTER FUNCTION snowflake_upper(tstzrange, text) LEAKPROOF;
+ALTER FUNCTION snowflake_lower(timestamptz[], text) LEAKPROOF;
+ALTER FUNCTION snowflake_upper(timestamptz[], text) LEAKPROOF;
+
+COMMENT ON FUNCTION snowflake_from(timestamptz, interval, text) IS
+    'the first id of the given layout whose time is that age before that time or later, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(timestamptz, interval, text) IS
+    'the first id of the given layout whose time is after that age before that time, NULL if there is none';
+COMMENT ON FUNCTION snowflake_before(timestamptz, interval, text) IS
+    'the last id of the given layout whose time is before that age before that time, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(timestamptz, interval, text) IS
+    'the last id of the given layout whose time is that age before that time or earlier, -1 if there is none';
+COMMENT ON FUNCTION snowflake_lower(tstzrange, text) IS
+    'the first id of the given layout that can have a time in that range, NULL if there is none';
+COMMENT ON FUNCTION snowflake_upper(tstzrange, text) IS
+    'the last id of the given layout that can have a time in that range, -1 if there is none, NULL for an empty range';
+COMMENT ON FUNCTION snowflake_lower(timestamptz[], text) IS
+    'the first id of the given layout whose time is the least of these or later, NULL if there is none';
+COMMENT ON FUNCTION snowflake_upper(timestamptz[], text) IS
+    'the last id of the given layout whose time is the greatest of these or before, -1 if there is none, NULL without any';

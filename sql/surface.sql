@@ -34,6 +34,14 @@ ALTER FUNCTION snowflake_before(timestamp, text) LEAKPROOF;
 ALTER FUNCTION snowflake_until(timestamptz, text) LEAKPROOF;
 ALTER FUNCTION snowflake_until(date, text) LEAKPROOF;
 ALTER FUNCTION snowflake_until(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(timestamptz, interval, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(timestamptz, interval, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(timestamptz, interval, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(timestamptz, interval, text) LEAKPROOF;
+ALTER FUNCTION snowflake_lower(tstzrange, text) LEAKPROOF;
+ALTER FUNCTION snowflake_upper(tstzrange, text) LEAKPROOF;
+ALTER FUNCTION snowflake_lower(timestamptz[], text) LEAKPROOF;
+ALTER FUNCTION snowflake_upper(timestamptz[], text) LEAKPROOF;
 
 -- These affect every session that draws in the database.
 REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, boolean), snowflake_accept_layout(),
@@ -116,6 +124,22 @@ COMMENT ON FUNCTION snowflake_until(date, text) IS
     'the last id of the given layout whose time is the start of that day or before, in the session''s time zone, -1 if there is none';
 COMMENT ON FUNCTION snowflake_until(timestamp, text) IS
     'the last id of the given layout whose time is that time or before, in the session''s time zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_from(timestamptz, interval, text) IS
+    'the first id of the given layout whose time is that age before that time or later, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(timestamptz, interval, text) IS
+    'the first id of the given layout whose time is after that age before that time, NULL if there is none';
+COMMENT ON FUNCTION snowflake_before(timestamptz, interval, text) IS
+    'the last id of the given layout whose time is before that age before that time, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(timestamptz, interval, text) IS
+    'the last id of the given layout whose time is that age before that time or earlier, -1 if there is none';
+COMMENT ON FUNCTION snowflake_lower(tstzrange, text) IS
+    'the first id of the given layout that can have a time in that range, NULL if there is none';
+COMMENT ON FUNCTION snowflake_upper(tstzrange, text) IS
+    'the last id of the given layout that can have a time in that range, -1 if there is none, NULL for an empty range';
+COMMENT ON FUNCTION snowflake_lower(timestamptz[], text) IS
+    'the first id of the given layout whose time is the least of these or later, NULL if there is none';
+COMMENT ON FUNCTION snowflake_upper(timestamptz[], text) IS
+    'the last id of the given layout whose time is the greatest of these or before, -1 if there is none, NULL without any';
 COMMENT ON FUNCTION snowflake_advance(bigint) IS
     'never again draw an id at or below the given one in this database';
 COMMENT ON FUNCTION snowflake_advance(bigint, boolean) IS

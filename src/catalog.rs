@@ -37,6 +37,13 @@ pub struct Functions {
     /// `snowflake_from`, `_after`, `_before` and `_until`, each for a timestamptz, a date and a
     /// timestamp.
     pub bounds: [[pg_sys::Oid; 3]; 4],
+    /// The same four for a timestamptz and an age. `InvalidOid`, like those below, where an older
+    /// version's objects are installed.
+    pub aged: [pg_sys::Oid; 4],
+    /// `snowflake_lower` and `_upper` for a tstzrange.
+    pub ranges: [pg_sys::Oid; 2],
+    /// The same for an array of timestamptz.
+    pub arrays: [pg_sys::Oid; 2],
     /// Whether every role may call all of them, as after CREATE EXTENSION.
     pub public: bool,
 }
@@ -88,7 +95,10 @@ fn listen() {
 /// Plain: it raises nothing, and calls nothing of PostgreSQL's.
 unsafe extern "C-unwind" fn function_changed(_: pg_sys::Datum, _cache: c_int, hash: u32) {
     let mut functions = FUNCTIONS.lock();
-    if functions.as_ref().is_none_or(|(_, hashes)| hash == 0 || hashes.contains(&hash)) {
+    // A function that is still missing may be the one that was created.
+    let is_affected =
+        |(functions, hashes): &(Functions, Vec<u32>)| hash == 0 || hashes.contains(&hash) || !functions.is_complete();
+    if functions.as_ref().is_none_or(is_affected) {
         *functions = None;
         STRANGER.set(pg_sys::InvalidOid);
         FORGOTTEN.set(FORGOTTEN.get().wrapping_add(1));
@@ -158,8 +168,20 @@ pub fn find_functions(candidate: pg_sys::Oid) -> Option<Functions> {
 }
 
 impl Functions {
-    fn all(&self) -> impl Iterator<Item = pg_sys::Oid> + use<> {
+    /// Those that every version has.
+    fn first(&self) -> impl Iterator<Item = pg_sys::Oid> + use<> {
         self.timestamp.into_iter().chain(self.parse).chain(self.bounds.into_iter().flatten())
+    }
+
+    /// Those that were found.
+    fn all(&self) -> impl Iterator<Item = pg_sys::Oid> + use<> {
+        let later = self.aged.into_iter().chain(self.ranges).chain(self.arrays);
+        self.first().chain(later).filter(|number| *number != pg_sys::InvalidOid)
+    }
+
+    /// Whether each of them was found.
+    fn is_complete(&self) -> bool {
+        !self.aged.into_iter().chain(self.ranges).chain(self.arrays).any(|number| number == pg_sys::InvalidOid)
     }
 
     fn hashes(&self) -> Vec<u32> {
@@ -173,33 +195,42 @@ impl Functions {
 
 fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
     const BOUNDS: [&CStr; 4] = [c"snowflake_from", c"snowflake_after", c"snowflake_before", c"snowflake_until"];
+    const ENDS: [&CStr; 2] = [c"snowflake_lower", c"snowflake_upper"];
     const TYPES: [pg_sys::Oid; 3] = [pg_sys::TIMESTAMPTZOID, pg_sys::DATEOID, pg_sys::TIMESTAMPOID];
     let missing = pg_sys::InvalidOid;
-    let mut functions =
-        Functions { timestamp: [missing; 2], parse: [missing; 2], bounds: [[missing; 3]; 4], public: false };
+    let mut functions = Functions {
+        timestamp: [missing; 2],
+        parse: [missing; 2],
+        bounds: [[missing; 3]; 4],
+        aged: [missing; 4],
+        ranges: [missing; 2],
+        arrays: [missing; 2],
+        public: false,
+    };
     for member in members(extension).filter(|member| member.class == pg_sys::ProcedureRelationId) {
         let Some((name, arguments)) = signature(member.number) else { continue };
-        let (first, has_layout) = match arguments.as_slice() {
-            [first] => (*first, false),
-            [first, pg_sys::TEXTOID] => (*first, true),
-            _ => continue,
-        };
         let bound = BOUNDS.iter().position(|bound| *bound == name);
-        let place = match (bound, TYPES.iter().position(|of| *of == first)) {
-            (Some(bound), Some(of)) if has_layout => &mut functions.bounds[bound][of],
-            _ if first == pg_sys::INT8OID && name == c"snowflake_timestamp" => {
-                &mut functions.timestamp[usize::from(has_layout)]
+        let end = ENDS.iter().position(|end| *end == name);
+        let place = match (arguments.as_slice(), bound, end) {
+            ([of, pg_sys::TEXTOID], Some(bound), _) => match TYPES.iter().position(|known| known == of) {
+                Some(of) => &mut functions.bounds[bound][of],
+                None => continue,
+            },
+            ([pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::TEXTOID], Some(bound), _) => {
+                &mut functions.aged[bound]
             }
-            _ if first == pg_sys::INT8OID && name == c"snowflake_parse" => {
-                &mut functions.parse[usize::from(has_layout)]
-            }
+            ([pg_sys::TSTZRANGEOID, pg_sys::TEXTOID], _, Some(end)) => &mut functions.ranges[end],
+            ([pg_sys::TIMESTAMPTZARRAYOID, pg_sys::TEXTOID], _, Some(end)) => &mut functions.arrays[end],
+            ([pg_sys::INT8OID], ..) if name == c"snowflake_timestamp" => &mut functions.timestamp[0],
+            ([pg_sys::INT8OID, pg_sys::TEXTOID], ..) if name == c"snowflake_timestamp" => &mut functions.timestamp[1],
+            ([pg_sys::INT8OID], ..) if name == c"snowflake_parse" => &mut functions.parse[0],
+            ([pg_sys::INT8OID, pg_sys::TEXTOID], ..) if name == c"snowflake_parse" => &mut functions.parse[1],
             _ => continue,
         };
         *place = member.number;
     }
     functions.public = functions.all().all(has_default_privileges);
-    let is_complete = functions.all().all(|number| number != missing);
-    is_complete.then_some(functions)
+    functions.first().all(|number| number != missing).then_some(functions)
 }
 
 /// Returns a function's name and the types of its arguments.

@@ -8,8 +8,10 @@
 
 use std::ffi::{CStr, CString};
 
+use pgrx::datum::RangeBound;
 use pgrx::pg_sys::Oid;
 use pgrx::prelude::*;
+use snowflake_core::bounds::Instant;
 use snowflake_core::encoding::Encoding;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 
@@ -18,7 +20,7 @@ use crate::draw;
 use crate::drawing;
 use crate::error::OrRaise;
 use crate::guc;
-use crate::instant::{instant, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
+use crate::instant::{instant, instant_before, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
 use crate::layouts;
 use crate::lease;
 use crate::mark;
@@ -292,6 +294,86 @@ fn snowflake_until_date(ts: Date, layout: Text<'_>) -> Option<i64> {
 #[pg_extern(name = "snowflake_until", stable, strict, parallel_safe)]
 fn snowflake_until_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| Some(layout.last_id_until(local_instant(ts))))
+}
+
+/// Returns the first id whose time is at or after the one that is `age` before the given one. The
+/// age has days of 24 hours and months of 30 days, as when PostgreSQL compares intervals.
+///
+/// This function and the next three are for conditions on the age of an id, `now() -
+/// snowflake_timestamp(id)`. They bound nothing where PostgreSQL may raise an error about such a
+/// difference: for infinite times, and for those outside the years 2000 to 148137.
+#[pg_extern(name = "snowflake_from", immutable, strict, parallel_safe)]
+fn snowflake_from_aged(ts: TimestampWithTimeZone, age: Interval, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| instant_before(ts, age).map_or(Some(0), |instant| layout.first_id_from(instant)))
+}
+
+/// Returns the first id whose time is after the one that is `age` before the given one.
+#[pg_extern(name = "snowflake_after", immutable, strict, parallel_safe)]
+fn snowflake_after_aged(ts: TimestampWithTimeZone, age: Interval, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| instant_before(ts, age).map_or(Some(0), |instant| layout.first_id_after(instant)))
+}
+
+/// Returns the last id whose time is before the one that is `age` before the given one, or -1 if
+/// there is none.
+#[pg_extern(name = "snowflake_before", immutable, strict, parallel_safe)]
+fn snowflake_before_aged(ts: TimestampWithTimeZone, age: Interval, layout: Text<'_>) -> Option<i64> {
+    let last =
+        |layout: Layout| instant_before(ts, age).map_or(layout.max_id(), |instant| layout.last_id_before(instant));
+    bound(layout, |layout| Some(last(layout)))
+}
+
+/// Returns the last id whose time is at or before the one that is `age` before the given one, or -1
+/// if there is none.
+#[pg_extern(name = "snowflake_until", immutable, strict, parallel_safe)]
+fn snowflake_until_aged(ts: TimestampWithTimeZone, age: Interval, layout: Text<'_>) -> Option<i64> {
+    let last =
+        |layout: Layout| instant_before(ts, age).map_or(layout.max_id(), |instant| layout.last_id_until(instant));
+    bound(layout, |layout| Some(last(layout)))
+}
+
+/// Returns the first id that can have a time in a range. NULL if there is none, as for an empty
+/// range.
+///
+/// The ids whose time is in the range are those from here to `snowflake_upper`.
+#[pg_extern(immutable, strict, parallel_safe)]
+fn snowflake_lower(during: Range<TimestampWithTimeZone>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| match during.lower()? {
+        RangeBound::Infinite => Some(0),
+        RangeBound::Inclusive(ts) => layout.first_id_from(instant_or_end(*ts)),
+        RangeBound::Exclusive(ts) => layout.first_id_after(instant_or_end(*ts)),
+    })
+}
+
+/// Returns the last id that can have a time in a range; -1 if there is none, and NULL for an empty
+/// range.
+#[pg_extern(immutable, strict, parallel_safe)]
+fn snowflake_upper(during: Range<TimestampWithTimeZone>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| {
+        Some(match during.upper()? {
+            RangeBound::Infinite => layout.max_id(),
+            RangeBound::Inclusive(ts) => layout.last_id_until(instant_or_end(*ts)),
+            RangeBound::Exclusive(ts) => layout.last_id_before(instant_or_end(*ts)),
+        })
+    })
+}
+
+/// Returns the first id whose time is the least of an array or later. NULL if there is none, or no
+/// time in the array.
+#[pg_extern(name = "snowflake_lower", immutable, strict, parallel_safe)]
+fn snowflake_lower_of_array(times: Array<'_, TimestampWithTimeZone>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| layout.first_id_from(instants(&times).min()?))
+}
+
+/// Returns the last id whose time is the greatest of an array or before, -1 if there is none. NULL
+/// if no time is in the array.
+#[pg_extern(name = "snowflake_upper", immutable, strict, parallel_safe)]
+fn snowflake_upper_of_array(times: Array<'_, TimestampWithTimeZone>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| instants(&times).max().map(|greatest| layout.last_id_until(greatest)))
+}
+
+/// The times of an array, without NULLs.
+fn instants(times: &Array<'_, TimestampWithTimeZone>) -> impl Iterator<Item = Instant> {
+    times.iter().flatten().map(instant_or_end)
 }
 
 fn bound(layout: Text<'_>, id: impl FnOnce(Layout) -> Option<i64>) -> Option<i64> {

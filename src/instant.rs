@@ -32,6 +32,27 @@ pub fn instant_or_end(time: TimestampWithTimeZone) -> Instant {
     instant(time).unwrap_or(infinite)
 }
 
+/// The instants from which every other can be subtracted, in microseconds since 2000: those of 2000
+/// to 148137. For others the difference may overflow. PostgreSQL 16 and later then raise an error,
+/// and 15 returns a wrong interval.
+pub const SUBTRACTABLE_US: std::ops::Range<i64> = 0..1 << 62;
+
+/// Converts the time that is `age` before another one. Days have 24 hours and months have 30 days,
+/// as when PostgreSQL compares intervals. `None` if PostgreSQL may raise an error where it
+/// subtracts another time from `time`.
+pub fn instant_before(time: TimestampWithTimeZone, age: Interval) -> Option<Instant> {
+    const DAY_US: i128 = 24 * 3600 * 1_000_000;
+    let time_us = time.into_inner();
+    if !time.is_finite() || !SUBTRACTABLE_US.contains(&time_us) {
+        return None;
+    }
+    let days = i128::from(age.months()) * 30 + i128::from(age.days());
+    let us = i128::from(time_us) - (days * DAY_US + i128::from(age.micros()));
+    let ms = us.div_euclid(1000) + i128::from(POSTGRES_EPOCH_MS);
+    let beyond = if ms < 0 { Instant::FIRST } else { Instant::LAST };
+    Some(i64::try_from(ms).map_or(beyond, |ms| Instant { ms, later: us.rem_euclid(1000) != 0 }))
+}
+
 /// Converts the start of a day in the session's time zone, as PostgreSQL compares `date` with
 /// `timestamptz`. A day beyond timestamptz is not an error: PostgreSQL returns an infinite time.
 pub fn start_of_day(day: Date) -> Instant {

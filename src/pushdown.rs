@@ -8,8 +8,9 @@
 //! snowflake_timestamp(id) =  X    id >= snowflake_from(X, layout) AND id <= snowflake_until(X, layout)
 //! ```
 //!
-//! The same holds for `(snowflake_parse(id)).created_at`. `IN` becomes an OR. For a column of
-//! `snowflake_parse(id)` in FROM, the condition on the id is added, and the original one is kept.
+//! The same holds for `(snowflake_parse(id)).created_at`, for ranges and for ages. `IN` becomes an
+//! OR. Some conditions are only implied: those of a column of `snowflake_parse(id)` in FROM, and of
+//! an array. They are added, and the original one is kept.
 //!
 //! The rewritten condition is exact for every id of the layout (`core/bounds.rs`). A bound is NULL
 //! where no id can match, and a condition treats that as false.

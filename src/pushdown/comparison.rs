@@ -11,13 +11,14 @@ use super::nodes::object_aclcheck;
 use super::nodes::pg_proc_aclcheck;
 use super::nodes::{
     GetUserId, INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
-    contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, lappend,
+    contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, exprType, lappend,
     list_append_unique_oid, makeBoolExpr, makeConst, makeFuncExpr, number, pg_detoast_datum, pull_varnos,
     record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
 };
 use super::time::{Found, Other, Time, is_organized, layout_argument, table_of, time_of};
 use super::{Bounded, Site};
 use crate::catalog::Functions;
+use crate::instant::SUBTRACTABLE_US;
 
 /// What replaces a condition: a comparison of the id with a bound, or two of them.
 pub(super) type Bounds = (Bounded, Option<Bounded>);
@@ -90,8 +91,14 @@ fn operator(function: Oid) -> Option<(Type, Comparison, Type)> {
 enum Limit {
     /// A moment of a type, in a way.
     Moment(Comparison, Type),
+    /// The moment that is an age before another, in a way: the age is the interval.
+    Aged(Comparison, *mut Node),
+    /// A range that holds it.
+    Range,
+    /// An array that holds it.
+    Array,
 }
-use Limit::Moment;
+use Limit::{Aged, Array, Moment, Range};
 
 /// The functions that give the first and the last id of a condition, `InvalidOid` for none.
 struct Callees {
@@ -100,33 +107,120 @@ struct Callees {
 }
 
 impl Limit {
-    fn callees(self, functions: &Functions) -> Callees {
+    /// Returns the functions, unless one is missing because the objects are an older version's.
+    fn callees(self, functions: &Functions) -> Option<Callees> {
         let none = pg_sys::InvalidOid;
-        let [from, after, before, until] = functions.bounds;
-        match self {
-            Moment(Less, of) => Callees { lower: none, upper: before[of as usize] },
-            Moment(LessOrEqual, of) => Callees { lower: none, upper: until[of as usize] },
-            Moment(Equal, of) => Callees { lower: from[of as usize], upper: until[of as usize] },
-            Moment(Greater, of) => Callees { lower: after[of as usize], upper: none },
-            Moment(GreaterOrEqual, of) => Callees { lower: from[of as usize], upper: none },
-        }
+        let compared = |operator, [from, after, before, until]: [Oid; 4]| match operator {
+            Less => Callees { lower: none, upper: before },
+            LessOrEqual => Callees { lower: none, upper: until },
+            Equal => Callees { lower: from, upper: until },
+            Greater => Callees { lower: after, upper: none },
+            GreaterOrEqual => Callees { lower: from, upper: none },
+        };
+        let both = |[lower, upper]: [Oid; 2]| Callees { lower, upper };
+        let (callees, has_both) = match self {
+            Moment(operator, of) => {
+                (compared(operator, functions.bounds.map(|bound| bound[of as usize])), matches!(operator, Equal))
+            }
+            Aged(operator, _) => (compared(operator, functions.aged), matches!(operator, Equal)),
+            Range => (both(functions.ranges), true),
+            Array => (both(functions.arrays), true),
+        };
+        let (is_lower, is_upper) = (callees.lower != none, callees.upper != none);
+        let is_found = if has_both { is_lower && is_upper } else { is_lower || is_upper };
+        is_found.then_some(callees)
     }
 }
 
 /// Rewrites an operator's condition, if an id's time is on one of its sides.
 pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExpr) -> Option<Bounds> {
-    // SAFETY: a binary operator has two arguments.
+    // SAFETY: these operators have two arguments.
     unsafe {
         // It is not set yet if NOT was removed from the comparison.
         set_opfuncid(condition);
-        let (left_type, operator, right_type) = operator((*condition).opfuncid)?;
-        let arguments = cells((*condition).args);
-        let (left, right) = (arguments[0].ptr_value.cast(), arguments[1].ptr_value.cast());
-        let rewrite = |time, operator, x, of| rewrite_sides(site, condition.cast(), time, Moment(operator, of), x);
-        let from_left = || (left_type == Timestamptz).then(|| rewrite(left, operator, right, right_type))?;
-        let from_right =
-            || (right_type == Timestamptz).then(|| rewrite(right, operator.commuted(), left, left_type))?;
-        from_left().or_else(from_right)
+        let function = (*condition).opfuncid;
+        let sides = || {
+            let arguments = cells((*condition).args);
+            (arguments[0].ptr_value.cast::<Node>(), arguments[1].ptr_value.cast::<Node>())
+        };
+        let rewrite = |time, limit, x| rewrite_sides(site, condition.cast(), time, limit, x);
+        if let Some((left_type, operator, right_type)) = operator(function) {
+            let (left, right) = sides();
+            let from_left =
+                || (left_type == Timestamptz).then(|| rewrite(left, Moment(operator, right_type), right))?;
+            let from_right =
+                || (right_type == Timestamptz).then(|| rewrite(right, Moment(operator.commuted(), left_type), left))?;
+            return from_left().or_else(from_right);
+        }
+        if let Some(operator) = interval_operator(function) {
+            let (left, right) = sides();
+            let aged = |difference, operator: Comparison, age| {
+                let (x, time) = difference_of(difference)?;
+                // The greater the age, the earlier the time.
+                rewrite(time, Aged(operator.commuted(), age), x)
+            };
+            return aged(left, operator, right).or_else(|| aged(right, operator.commuted(), left));
+        }
+        let (time, range) = match function.to_u32() {
+            pg_sys::F_ELEM_CONTAINED_BY_RANGE => sides(),
+            pg_sys::F_RANGE_CONTAINS_ELEM => {
+                let (range, time) = sides();
+                (time, range)
+            }
+            _ => return None,
+        };
+        if exprType(range) != pg_sys::TSTZRANGEOID {
+            return None;
+        }
+        rewrite(time, Range, range)
+    }
+}
+
+/// Returns what an operator's function compares two intervals for.
+fn interval_operator(function: Oid) -> Option<Comparison> {
+    Some(match function.to_u32() {
+        pg_sys::F_INTERVAL_LT => Less,
+        pg_sys::F_INTERVAL_LE => LessOrEqual,
+        pg_sys::F_INTERVAL_EQ => Equal,
+        pg_sys::F_INTERVAL_GT => Greater,
+        pg_sys::F_INTERVAL_GE => GreaterOrEqual,
+        _ => return None,
+    })
+}
+
+/// Returns both sides of a difference of two timestamptz.
+unsafe fn difference_of(expression: *mut Node) -> Option<(*mut Node, *mut Node)> {
+    // SAFETY: a node's type is what its tag says. A difference has two arguments.
+    unsafe {
+        if (*expression).type_ != NodeTag::T_OpExpr {
+            return None;
+        }
+        let difference = expression.cast::<pg_sys::OpExpr>();
+        set_opfuncid(difference);
+        if (*difference).opfuncid.to_u32() != pg_sys::F_TIMESTAMPTZ_MI {
+            return None;
+        }
+        let arguments = cells((*difference).args);
+        Some((arguments[0].ptr_value.cast(), arguments[1].ptr_value.cast()))
+    }
+}
+
+/// Returns whether PostgreSQL surely raises no error where it subtracts an id's time from `x`: for
+/// a constant that is not far from the present, and for the present.
+unsafe fn is_subtractable(x: *mut Node) -> bool {
+    // SAFETY: a node's type is what its tag says.
+    unsafe {
+        match (*x).type_ {
+            NodeTag::T_Const => {
+                let constant = x.cast::<pg_sys::Const>();
+                let time_us = (*constant).constvalue.value() as i64;
+                (*constant).constisnull || SUBTRACTABLE_US.contains(&time_us)
+            }
+            NodeTag::T_FuncExpr => [pg_sys::F_NOW, pg_sys::F_TRANSACTION_TIMESTAMP, pg_sys::F_STATEMENT_TIMESTAMP]
+                .contains(&(*x.cast::<pg_sys::FuncExpr>()).funcid.to_u32()),
+            NodeTag::T_SQLValueFunction => (*x.cast::<pg_sys::SQLValueFunction>()).type_ == pg_sys::TIMESTAMPTZOID,
+            _ => false,
+        }
     }
 }
 
@@ -134,7 +228,8 @@ pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExp
 /// also stop at 100 (`MAX_SAOP_ARRAY_SIZE` in optimizer/util/predtest.c).
 const MOST_ELEMENTS: usize = 100;
 
-/// Rewrites `= ANY` of a list or a constant array, which `IN` is, as an OR.
+/// Rewrites `= ANY` of a list or a constant array, which `IN` is, as an OR. For another array, or
+/// one of many elements, adds the bounds of all of them.
 pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArrayOpExpr) -> Option<Bounds> {
     // SAFETY: such an operator has two arguments.
     unsafe {
@@ -145,10 +240,15 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
         }
         let arguments = cells((*condition).args);
         let time = arguments[0].ptr_value.cast::<Node>();
-        let elements = elements(arguments[1].ptr_value.cast());
-        if cells(elements).len() > MOST_ELEMENTS {
-            return None;
+        let array = arguments[1].ptr_value.cast::<Node>();
+        let elements = elements(array);
+        if elements.is_none_or(|elements| cells(elements).len() > MOST_ELEMENTS) {
+            if exprType(array) != pg_sys::TIMESTAMPTZARRAYOID {
+                return None;
+            }
+            return rewrite_sides(site, condition.cast(), time, Array, array);
         }
+        let elements = elements?;
         if let [element] = cells(elements) {
             return rewrite_sides(site, condition.cast(), time, Moment(Equal, of), element.ptr_value.cast());
         }
@@ -169,8 +269,8 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
 }
 
 /// Returns the elements of a list or a constant array, except for NULL constants, which equal
-/// nothing. None if it is neither.
-unsafe fn elements(array: *mut Node) -> *mut List {
+/// nothing. `None` if it is neither.
+unsafe fn elements(array: *mut Node) -> Option<*mut List> {
     // SAFETY: a node's type is what its tag says; a constant array has the elements that
     // deconstruct_array finds.
     unsafe {
@@ -206,9 +306,9 @@ unsafe fn elements(array: *mut Node) -> *mut List {
                     list = lappend(list, element.cast());
                 }
             }
-            _ => (),
+            _ => return None,
         }
-        list
+        Some(list)
     }
 }
 
@@ -223,20 +323,27 @@ unsafe fn rewrite_sides(
     // SAFETY: nodes of the query's tree, made and used as the planner does.
     unsafe {
         let Time { id, function, layout, functions, row } = time_of(site, time)?;
-        let tables = pull_varnos(site.root, x);
-        // No index can be searched for a column of the same row.
-        if contain_volatile_functions(x)
-            || bms_is_member(site.relid as c_int, tables)
-            || row != 0 && bms_is_member(row as c_int, tables)
-        {
+        let (age, is_exact) = match limit {
+            Aged(_, age) => (age, is_subtractable(x)),
+            Array => (ptr::null_mut(), false),
+            _ => (ptr::null_mut(), true),
+        };
+        let is_usable = |node: *mut Node| {
+            // No index can be searched for a column of the same row.
+            let tables = pull_varnos(site.root, node);
+            let is_own = bms_is_member(site.relid as c_int, tables) || row != 0 && bms_is_member(row as c_int, tables);
+            !is_own && !contain_volatile_functions(node)
+        };
+        if !is_usable(x) || !age.is_null() && !is_usable(age) {
             return None;
         }
         // Two tables can be joined by equal times with a hash or a merge, but not by ranges. And a
         // subquery cannot be in two places.
-        if matches!(limit, Moment(Equal, _)) && (!tables.is_null() || contain_subplans(x)) {
+        let is_plain = |node: *mut Node| pull_varnos(site.root, node).is_null() && !contain_subplans(node);
+        if matches!(limit, Moment(Equal, _) | Aged(Equal, _)) && !(is_plain(x) && (age.is_null() || is_plain(age))) {
             return None;
         }
-        let mut kept = if row == 0 { ptr::null_mut() } else { condition };
+        let mut kept = if row == 0 && is_exact { ptr::null_mut() } else { condition };
         // If both sides are times of ids, the planner may search either table. The comparison is
         // kept, and rewritten for the other table in its turn. But it stays as it is if the other
         // table is organized by it.
@@ -253,7 +360,7 @@ unsafe fn rewrite_sides(
             }
         }
 
-        let Callees { lower, upper } = limit.callees(&functions);
+        let Callees { lower, upper } = limit.callees(&functions)?;
         if !functions.public {
             // The plan is then made again for another role. A role that may not call the original
             // function must see the error of that one, not of the bound.
@@ -284,13 +391,17 @@ unsafe fn rewrite_sides(
             // What stands in two places must be two nodes.
             let copy = |node: *mut Node| copyObjectImpl(node.cast()).cast();
             let x: *mut Node = if is_repeated { copy(x) } else { x };
-            let arguments = lappend(lappend(ptr::null_mut(), x.cast()), layout.cast());
+            let mut arguments = lappend(ptr::null_mut(), x.cast());
+            if !age.is_null() {
+                arguments = lappend(arguments, if is_repeated { copy(age) } else { age }.cast());
+            }
+            arguments = lappend(arguments, layout.cast());
             let none = pg_sys::InvalidOid;
             let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
             let mut bound: *mut Node =
                 makeFuncExpr(bound, pg_sys::INT8OID, arguments, none, pg_sys::DEFAULT_COLLATION_OID, explicit).cast();
             // Everything else has been simplified by now.
-            if (*x).type_ == NodeTag::T_Const {
+            if (*x).type_ == NodeTag::T_Const && (age.is_null() || (*age).type_ == NodeTag::T_Const) {
                 bound = eval_const_expressions(site.root, bound);
             }
             let operator = if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL };

@@ -17,6 +17,7 @@ unsafe extern "C-unwind" {
     pub(super) fn bms_is_member(x: c_int, a: *const pg_sys::Bitmapset) -> bool;
     pub(super) fn copyObjectImpl(from: *const c_void) -> *mut c_void;
     pub(super) fn equal(a: *const c_void, b: *const c_void) -> bool;
+    pub(super) fn exprType(expr: *const Node) -> Oid;
     pub(super) fn lappend(list: *mut List, datum: *mut c_void) -> *mut List;
     pub(super) fn makeBoolExpr(kind: pg_sys::BoolExprType::Type, args: *mut List, location: c_int) -> *mut Expr;
     pub(super) fn makeConst(

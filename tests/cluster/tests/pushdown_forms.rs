@@ -1,8 +1,8 @@
 //! Each form of a condition on an id's time that uses the key, and each that is left alone.
 //! `docs/time.md` lists them.
 
-use cluster::Server;
-use cluster::plans::{TIMES, assert_same_rows, left_alone, plan, pushed, rows, without_pushdown};
+use cluster::plans::{LATE, MINUTES, TIMES, assert_same_rows, left_alone, plan, pushed, rows, without_pushdown};
+use cluster::{Server, refused};
 use postgres::Client;
 
 /// Asserts that a condition on the id is added to a query, that an index finds its ids, and that
@@ -162,4 +162,166 @@ fn equal_times_in_a_join_and_negations_are_left_alone() {
             left_alone(&mut session, &format!("SELECT t.n FROM t, (SELECT * FROM t LIMIT 3) u WHERE {condition}"));
         }
     }
+}
+
+#[test]
+fn ranges_and_ages_use_the_key() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    let five = "timestamptz '2026-01-01 00:05Z'";
+    for time in TIMES {
+        for (condition, count) in [
+            (format!("{time} <@ tstzrange({five}, '2026-01-01 00:10Z')"), 5),
+            (format!("{time} <@ tstzrange({five}, '2026-01-01 00:10Z', '[]')"), 6),
+            (format!("{time} <@ tstzrange({five}, '2026-01-01 00:10Z', '(]')"), 5),
+            (format!("tstzrange({five}, '2026-01-01 00:10Z', '()') @> {time}"), 4),
+            (format!("{time} <@ tstzrange(NULL, {five})"), 5),
+            (format!("{time} <@ tstzrange('-infinity', {five}, '()')"), 5),
+            (format!("{time} <@ tstzrange('2026-01-07 22:30Z', 'infinity')"), 10),
+            (format!("timestamptz '2026-01-01 00:10Z' - {time} < interval '5 minutes' AND n < 20"), 14),
+            (format!("interval '5 minutes' >= timestamptz '2026-01-01 00:10Z' - {time} AND n < 20"), 15),
+            (format!("timestamptz '2026-01-31 00:10Z' - {time} > interval '1 month 5 minutes'"), 5),
+            (format!("timestamptz '2026-01-31 00:10Z' - {time} = interval '30 days 5 minutes'"), 1),
+            (
+                format!(
+                    "timestamptz '2026-01-08 22:39Z' - {time} BETWEEN interval '1 day 10 minutes' AND interval '25 hours'"
+                ),
+                51,
+            ),
+            (format!("now() - {time} < now() - timestamptz '2026-01-07 22:29Z'"), 10),
+            (format!("current_timestamp - {time} <= current_timestamp - timestamptz '2026-01-07 22:29Z'"), 11),
+            (format!("statement_timestamp() - {time} > statement_timestamp() - {five}"), 5),
+        ] {
+            let query = format!("SELECT n FROM t WHERE {condition}");
+            pushed(&mut session, &query);
+            assert_eq!(rows(&mut session, &query).unwrap().len(), count, "{query}");
+        }
+        for empty in [
+            "'empty'::tstzrange",
+            "NULL::tstzrange",
+            "tstzrange('infinity', NULL)",
+            "tstzrange(NULL, '-infinity', '[]')",
+        ] {
+            let query = format!("SELECT n FROM t WHERE {time} <@ {empty}");
+            assert_same_rows(&mut session, &query);
+            assert_eq!(rows(&mut session, &query).unwrap(), [""; 0], "{query}");
+        }
+        for mode in ["force_generic_plan", "force_custom_plan"] {
+            session
+                .batch_execute(&format!(
+                    "SET plan_cache_mode = {mode};
+                     PREPARE during (tstzrange) AS SELECT n FROM t WHERE {time} <@ $1;
+                     PREPARE aged (timestamptz, interval) AS SELECT n FROM t WHERE $1 - {time} <= $2;
+                     PREPARE young (interval) AS SELECT n FROM t WHERE now() - {time} <= $1"
+                ))
+                .unwrap();
+            for (execute, count) in [
+                ("during('[2026-01-01 00:05Z, 2026-01-01 00:10Z)')", 5),
+                ("during('(2026-01-01 00:05Z,2026-01-01 00:10Z]')", 5),
+                ("during('empty')", 0),
+                ("during(NULL)", 0),
+                ("aged('2026-01-07 22:40Z', '3 minutes')", 3),
+                ("aged('2026-01-08 22:40Z', '24 hours 3 minutes')", 3),
+                ("aged('294276-01-01Z', '1 day')", 0),
+                ("aged(NULL, '1 day')", 0),
+                ("young('1 second')", 0),
+            ] {
+                let execute = format!("EXECUTE {execute}");
+                let plan = plan(&mut session, &execute);
+                assert!(plan.contains("Index Cond: (") || count == 0, "{mode}: {execute}:\n{plan}");
+                assert_eq!(rows(&mut session, &execute).unwrap().len(), count, "{mode}: {execute}");
+            }
+            session.batch_execute("DEALLOCATE ALL").unwrap();
+        }
+    }
+}
+
+/// PostgreSQL 15 and 16 refuse to subtract from an infinite time, but only where there is a row.
+#[test]
+fn an_infinite_time_less_an_ids_time_is_refused_as_without_pushdown() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    session.batch_execute("CREATE TABLE empty (id bigint PRIMARY KEY)").unwrap();
+    let mut outcome = |query: &str| {
+        let run = |session: &mut Client| {
+            session.batch_execute("DEALLOCATE ALL; SET plan_cache_mode = force_generic_plan").unwrap();
+            session.batch_execute(&format!("PREPARE s (timestamptz) AS {query}")).unwrap();
+            ["infinity", "-infinity", "294276-12-31Z", "4714-11-24Z BC"].map(|time| {
+                rows(session, &format!("EXECUTE s('{time}')")).map_err(|error| refused::<()>(Err(error)).sqlstate)
+            })
+        };
+        let with = run(&mut session);
+        assert_eq!(with, without_pushdown(&mut session, run), "{query}");
+    };
+    for table in ["t", "empty"] {
+        for operator in ["<", "<=", ">", ">="] {
+            outcome(&format!(
+                "SELECT count(*) FROM {table} WHERE $1 - snowflake_timestamp(id) {operator} interval '1 day'"
+            ));
+        }
+    }
+}
+
+#[test]
+fn an_array_of_times_is_searched_between_its_least_and_its_greatest() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    for time in TIMES {
+        for (array, count) in [
+            (
+                "(SELECT array_agg('2026-01-01Z'::timestamptz + n * interval '30 s') FROM generate_series(0, 9) n)::timestamptz[]",
+                5,
+            ),
+            ("'{now,NULL,2026-01-01 00:05Z}'::text::timestamptz[]", 1),
+        ] {
+            let query = format!("SELECT n FROM t WHERE {time} = ANY ({array})");
+            added(&mut session, &query);
+            assert_eq!(rows(&mut session, &query).unwrap().len(), count, "{query}");
+        }
+        let many =
+            (0..200).map(|n| format!("\"2026-01-01 {:02}:{:02}:30Z\"", n / 60, n % 60)).collect::<Vec<_>>().join(",");
+        added(&mut session, &format!("SELECT n FROM t WHERE {time} = ANY ('{{{many},2026-01-01 00:10Z}}')"));
+        session
+            .batch_execute(&format!("PREPARE s (timestamptz[]) AS SELECT n FROM t WHERE {time} = ANY ($1)"))
+            .unwrap();
+        for mode in ["force_generic_plan", "force_custom_plan"] {
+            session.batch_execute(&format!("SET plan_cache_mode = {mode}")).unwrap();
+            for (array, count) in [
+                ("'{2026-01-01 00:05Z,NULL,2026-01-01 00:10Z,infinity}'", 2),
+                ("'{2026-01-01 00:05Z}'", 1),
+                ("'{NULL}'", 0),
+                ("'{}'", 0),
+                ("NULL", 0),
+            ] {
+                let execute = format!("EXECUTE s({array})");
+                let plan = plan(&mut session, &execute);
+                assert!(plan.contains("Index Cond: (") || count == 0, "{mode}: {execute}:\n{plan}");
+                assert_eq!(rows(&mut session, &execute).unwrap().len(), count, "{mode}: {execute}");
+            }
+        }
+        session.batch_execute("DEALLOCATE s").unwrap();
+    }
+}
+
+/// A database whose objects are of an older version has no functions for the later forms.
+#[test]
+fn an_older_versions_objects_serve_the_forms_that_it_had() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    let (range, age) =
+        ("snowflake_timestamp(id) <@ tstzrange('2026-01-01Z', $1)", "now() - snowflake_timestamp(id) < $1");
+    let query = |condition: &str, x: &str| format!("SELECT n FROM t WHERE {}", condition.replace("$1", x));
+    let (range, age) = (query(range, "now()"), query(age, "now() - '2026-01-07Z'"));
+    session.batch_execute("CREATE DATABASE older").unwrap();
+    let mut older = server.connect_to("older");
+    older.batch_execute("CREATE EXTENSION snowflake_id VERSION '0.2.0'").unwrap();
+    older.batch_execute(MINUTES).unwrap();
+    older.batch_execute("SET enable_seqscan = off").unwrap();
+    pushed(&mut older, &format!("SELECT n FROM t WHERE snowflake_timestamp(id) >= {LATE}"));
+    left_alone(&mut older, &range);
+    left_alone(&mut older, &age);
+    // Another session takes them over, and this one notices.
+    server.connect_to("older").batch_execute("ALTER EXTENSION snowflake_id UPDATE").unwrap();
+    pushed(&mut older, &range);
+    pushed(&mut older, &age);
 }

@@ -281,7 +281,7 @@ GROUP BY layout, operator ORDER BY layout COLLATE "C", operator COLLATE "C";
 -- and of that time or before.
 \pset tuples_only off
 SELECT oid::regprocedure AS function, provolatile AS volatile, proleakproof AS leakproof FROM pg_proc
-WHERE proname IN ('snowflake_from', 'snowflake_after', 'snowflake_before', 'snowflake_until') ORDER BY oid::regprocedure::text COLLATE "C";
+WHERE proname IN ('snowflake_from', 'snowflake_after', 'snowflake_before', 'snowflake_until', 'snowflake_lower', 'snowflake_upper') ORDER BY oid::regprocedure::text COLLATE "C";
 \pset null none
 SELECT layout, t, snowflake_from(t, layout) AS "from", snowflake_after(t, layout) AS after,
        snowflake_before(t, layout) AS before, snowflake_until(t, layout) AS until
@@ -300,6 +300,24 @@ FROM (VALUES ('snowflake'), ('sonyflake'), ('js53'), ('twitter'), ('mastodon')) 
 -- NULL for a text that is not a layout, and for NULL.
 SELECT snowflake_from(now(), 'twiter'), snowflake_after(current_date, ''), snowflake_before(now(), 'twiter'), snowflake_until(localtimestamp, ''),
        snowflake_from(NULL::timestamptz, 'snowflake'), snowflake_before(localtimestamp, NULL);
+-- The ids whose time is in a range: the first and the last.
+SELECT range, snowflake_lower(range, 'js53'), snowflake_upper(range, 'js53')
+FROM unnest('{"[2026-01-01Z,2026-01-01 00:00:01Z)","(2026-01-01Z,2026-01-01 00:00:01Z]","[2026-01-01Z,2026-01-01Z]",empty,"(,)","[,2026-01-01Z)",
+             "(-infinity,infinity)","[infinity,)","[,-infinity]","[2019-01-01Z,2019-01-02Z)","(2155-02-07 06:28:15Z,2156-01-01Z)"}'::tstzrange[]) range;
+SELECT snowflake_lower(tstzrange(now(), now()), 'js53'), snowflake_upper(tstzrange(now(), now()), 'js53'),
+       snowflake_lower(tstzrange(now(), NULL), 'twiter'), snowflake_upper(NULL::tstzrange, 'js53');
+-- The ids whose time is between the least and the greatest of an array.
+SELECT times, snowflake_lower(times, 'js53'), snowflake_upper(times, 'js53')
+FROM (VALUES ('{2026-01-01 00:00:02Z,2026-01-01Z,2026-01-01 00:00:01Z}'::timestamptz[]), ('{NULL,2026-01-01Z,NULL}'), ('{{2026-01-01Z},{-infinity}}'),
+             ('{infinity}'), ('{}'), ('{NULL}'), (NULL)) v(times);
+-- An age has days of 24 hours and months of 30 days, as when intervals are compared. Where a
+-- difference may raise an error, nothing is bounded.
+SELECT t, age, snowflake_from(t, age, 'js53') AS "from", snowflake_after(t, age, 'js53') AS after,
+       snowflake_before(t, age, 'js53') AS before, snowflake_until(t, age, 'js53') AS until
+FROM (VALUES ('2026-01-01 00:00:01Z'::timestamptz, '1 s'::interval), ('2026-02-01 00:00:01Z', '1 month 1 day 1 s'), ('2026-01-01Z', '0.000001 s'),
+             ('2026-01-01Z', '-1 day'), ('2026-01-01Z', '178000000 years'), ('2026-01-01Z', '-178000000 years'), ('infinity', '1 day'),
+             ('-infinity', '1 day'), ('294276-12-31Z', '1 day'), ('1999-12-31Z', '1 day')) v(t, age);
+SELECT snowflake_from(now(), '1 day', 'twiter'), snowflake_until(now(), NULL, 'js53');
 -- A date and a timestamp are those of the session's zone.
 CREATE FUNCTION new_year(OUT day text, OUT midnight text, OUT agree boolean) LANGUAGE sql AS $$
     SELECT concat_ws(' ', snowflake_from(d, l), snowflake_after(d, l), snowflake_before(d, l), snowflake_until(d, l)),

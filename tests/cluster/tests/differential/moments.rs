@@ -123,6 +123,11 @@ impl Writer<'_> {
             2 => format!("{name} '-infinity'"),
             _ => self.near(name, item, reader),
         });
+        self.parameter_of(name, values)
+    }
+
+    /// A parameter with the given values.
+    pub fn parameter_of(&mut self, name: &'static str, values: [String; 3]) -> String {
         let parameters = self.parameters.as_mut().expect("the statement is prepared");
         parameters.push((name, values));
         format!("${}", parameters.len())

@@ -180,7 +180,10 @@ impl<'a> Writer<'a> {
         let time = self.time(item);
         let alias = &item.alias;
         let moment = |writer: &mut Self| writer.moment(item, time.reader, &others);
-        match self.random.below(25) {
+        match self.random.below(28) {
+            25 => self.in_range(&time, item),
+            26 => self.aged(&time, item),
+            27 => self.any_of_many(&time, item),
             0..=10 => self.random_comparison(&time, item, &others),
             11 | 12 => {
                 let (from, to) = (moment(self), moment(self));
@@ -263,6 +266,108 @@ impl<'a> Writer<'a> {
                 format!("({})", arms.join(" OR "))
             }
         }
+    }
+
+    /// A range that holds it or not, with every kind of bound.
+    fn in_range(&mut self, time: &Time, item: &Item) -> String {
+        let bound = |writer: &mut Self| match writer.random.below(8) {
+            0 => "NULL".to_owned(),
+            1 => writer.random.pick(&["timestamptz 'infinity'", "timestamptz '-infinity'"]).to_owned(),
+            _ => writer.near("timestamptz", item, time.reader),
+        };
+        let (one, other) = (bound(self), bound(self));
+        let (least, greatest) = if one == "NULL" || other == "NULL" {
+            (one, other)
+        } else {
+            (format!("least({one}, {other})"), format!("greatest({one}, {other})"))
+        };
+        let kinds = self.random.pick(&["[]", "[)", "(]", "()"]);
+        let range = match self.random.below(12) {
+            0 => "tstzrange 'empty'".to_owned(),
+            1 => "NULL::tstzrange".to_owned(),
+            _ => format!("tstzrange({least}, {greatest}, '{kinds}')"),
+        };
+        let range = if self.parameters.is_some() && self.random.one_in(2) {
+            self.parameter_of("tstzrange", [range.clone(), "'empty'".to_owned(), range])
+        } else {
+            range
+        };
+        let flipped = self.random.one_in(2);
+        if let (Some(id), true) = (&time.id, self.spelling != Spelling::Time) {
+            let end = |of: &str, inclusive: &str, exclusive: &str| {
+                let limit = format!("{of}({range})");
+                let [inclusive, exclusive] =
+                    [inclusive, exclusive].map(|operator| self.comparison(time, operator, &limit, false));
+                format!(
+                    "CASE WHEN {of}_inf({range}) THEN true WHEN {of}_inc({range}) THEN {inclusive} ELSE {exclusive} END"
+                )
+            };
+            let both = format!("{} AND {}", end("lower", ">=", ">"), end("upper", "<=", "<"));
+            return format!("CASE WHEN {id} IS NOT NULL THEN NOT isempty({range}) AND {both} END");
+        }
+        if flipped { format!("{range} @> {}", time.sql) } else { format!("{} <@ {range}", time.sql) }
+    }
+
+    /// A condition on the age, from now or any other time.
+    fn aged(&mut self, time: &Time, item: &Item) -> String {
+        let (moment, months) = (self.near("timestamptz", item, time.reader), self.random.pick(&[0, 0, 0, 1, -1]));
+        let flipped = self.random.one_in(4);
+        let operator = self.random.pick(&["<", "<=", ">", ">=", "="]);
+        let at = match self.random.below(8) {
+            0 | 1 => "now()".to_owned(),
+            2 => "current_timestamp".to_owned(),
+            // No infinite time: a difference with it may raise an error, but only for a row that
+            // no other condition excludes before. `pushdown_forms.rs` has those.
+            3..=5 if self.parameters.is_some() => {
+                let values = [(); 3].map(|()| self.near("timestamptz", item, time.reader));
+                self.parameter_of("timestamptz", values)
+            }
+            _ => self.near("timestamptz", item, time.reader),
+        };
+        // An interval that is not computed from a parameter, which could raise an error of its own.
+        let from = if at.starts_with('$') { "timestamptz '2026-01-01Z'".to_owned() } else { at.clone() };
+        let age = format!("({from} - {moment} + interval '{months} months')");
+        // The time at which that age ends, if the parts of the interval add up to its length.
+        if time.id.is_some() && self.spelling != Spelling::Time && from == at {
+            let moment = format!("({moment} - interval '{} hours')", months * 720);
+            let operator = match operator {
+                "<" => ">",
+                "<=" => ">=",
+                ">" => "<",
+                ">=" => "<=",
+                _ => "=",
+            };
+            return self.comparison(time, operator, &moment, false);
+        }
+        match (flipped, operator) {
+            (false, _) => format!("{at} - {} {operator} {age}", time.sql),
+            (true, "<") => format!("{age} > {at} - {}", time.sql),
+            (true, "<=") => format!("{age} >= {at} - {}", time.sql),
+            (true, ">") => format!("{age} < {at} - {}", time.sql),
+            (true, ">=") => format!("{age} <= {at} - {}", time.sql),
+            (true, _) => format!("{age} = {at} - {}", time.sql),
+        }
+    }
+
+    /// An array that is not a constant, or of more elements than are searched for one by one.
+    fn any_of_many(&mut self, time: &Time, item: &Item) -> String {
+        let array = |writer: &Self, count: i64| {
+            let near = |_| {
+                if writer.random.one_in(9) { "NULL".to_owned() } else { writer.near("timestamptz", item, time.reader) }
+            };
+            format!("ARRAY[{}]::timestamptz[]", (0..count).map(near).collect::<Vec<_>>().join(", "))
+        };
+        let array = if self.parameters.is_some() && self.random.one_in(2) {
+            let values = [array(self, 3), "NULL".to_owned(), array(self, self.random.of(0..=2))];
+            self.parameter_of("timestamptz[]", values)
+        } else if self.random.one_in(2) {
+            let other = self.plain_item();
+            let limit = self.random.below(6);
+            format!("(SELECT array_agg({0}.ts) FROM {other} WHERE {0}.n < {limit})::timestamptz[]", other.alias)
+        } else {
+            array(self, 120)
+        };
+        format!("{} = ANY ({array})", time.sql)
     }
 
     fn random_comparison(&mut self, time: &Time, item: &Item, others: &[Item]) -> String {
