@@ -1,4 +1,4 @@
--- From 0.2.0 to 0.3.0: leases, bounds for ages, ranges and arrays of times.
+-- From 0.2.0 to 0.3.0: leases, bounds for ages, ranges, arrays of times and local times.
 
 -- Where the worker number comes from, and what is known of its lease.
 CREATE FUNCTION snowflake_lease() RETURNS TABLE (state text, worker_id integer, backup_worker_id integer, datacenter_id integer,
@@ -41,6 +41,32 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lower
 CREATE FUNCTION snowflake_upper(times timestamptz[], layout text) RETURNS bigint
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_upper_of_array_wrapper';
 
+-- First and last ids for local times
+
+CREATE FUNCTION snowflake_from(day date, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_day_of_zone_wrapper';
+
+CREATE FUNCTION snowflake_after(day date, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_after_day_of_zone_wrapper';
+
+CREATE FUNCTION snowflake_before(day date, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_day_of_zone_wrapper';
+
+CREATE FUNCTION snowflake_until(day date, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_day_of_zone_wrapper';
+
+CREATE FUNCTION snowflake_from(local timestamp, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_local_wrapper';
+
+CREATE FUNCTION snowflake_after(local timestamp, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_after_local_wrapper';
+
+CREATE FUNCTION snowflake_before(local timestamp, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_local_wrapper';
+
+CREATE FUNCTION snowflake_until(local timestamp, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_local_wrapper';
+
 -- As the other bounds (sql/surface.sql).
 ALTER FUNCTION snowflake_from(timestamptz, interval, text) LEAKPROOF;
 ALTER FUNCTION snowflake_after(timestamptz, interval, text) LEAKPROOF;
@@ -50,6 +76,14 @@ ALTER FUNCTION snowflake_lower(tstzrange, text) LEAKPROOF;
 ALTER FUNCTION snowflake_upper(tstzrange, text) LEAKPROOF;
 ALTER FUNCTION snowflake_lower(timestamptz[], text) LEAKPROOF;
 ALTER FUNCTION snowflake_upper(timestamptz[], text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(timestamp, text, text) LEAKPROOF;
 
 COMMENT ON FUNCTION snowflake_from(timestamptz, interval, text) IS
     'the first id of the given layout whose time is that age before that time or later, NULL if there is none';
@@ -67,3 +101,19 @@ COMMENT ON FUNCTION snowflake_lower(timestamptz[], text) IS
     'the first id of the given layout whose time is the least of these or later, NULL if there is none';
 COMMENT ON FUNCTION snowflake_upper(timestamptz[], text) IS
     'the last id of the given layout whose time is the greatest of these or before, -1 if there is none, NULL without any';
+COMMENT ON FUNCTION snowflake_from(date, text, text) IS
+    'the first id of the given layout that can be of that day of the zone or of a later one, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(date, text, text) IS
+    'the first id of the given layout that can be of a later day of the zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_before(date, text, text) IS
+    'the last id of the given layout that can be of an earlier day of the zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(date, text, text) IS
+    'the last id of the given layout that can be of that day of the zone or of an earlier one, -1 if there is none';
+COMMENT ON FUNCTION snowflake_from(timestamp, text, text) IS
+    'the first id of the given layout whose local time in the zone can be that or later, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(timestamp, text, text) IS
+    'the first id of the given layout whose local time in the zone can be after that, NULL if there is none';
+COMMENT ON FUNCTION snowflake_before(timestamp, text, text) IS
+    'the last id of the given layout whose local time in the zone can be before that, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(timestamp, text, text) IS
+    'the last id of the given layout whose local time in the zone can be that or before, -1 if there is none';

@@ -136,6 +136,32 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lower
 CREATE FUNCTION snowflake_upper(times timestamptz[], layout text) RETURNS bigint
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_upper_of_array_wrapper';
 
+-- First and last ids for local times
+
+CREATE FUNCTION snowflake_from(day date, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_day_of_zone_wrapper';
+
+CREATE FUNCTION snowflake_after(day date, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_after_day_of_zone_wrapper';
+
+CREATE FUNCTION snowflake_before(day date, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_day_of_zone_wrapper';
+
+CREATE FUNCTION snowflake_until(day date, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_day_of_zone_wrapper';
+
+CREATE FUNCTION snowflake_from(local timestamp, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_local_wrapper';
+
+CREATE FUNCTION snowflake_after(local timestamp, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_after_local_wrapper';
+
+CREATE FUNCTION snowflake_before(local timestamp, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_local_wrapper';
+
+CREATE FUNCTION snowflake_until(local timestamp, zone text, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_local_wrapper';
+
 -- Administering a database's mark
 
 CREATE FUNCTION snowflake_advance(id bigint) RETURNS void
@@ -276,6 +302,14 @@ ALTER FUNCTION snowflake_lower(tstzrange, text) LEAKPROOF;
 ALTER FUNCTION snowflake_upper(tstzrange, text) LEAKPROOF;
 ALTER FUNCTION snowflake_lower(timestamptz[], text) LEAKPROOF;
 ALTER FUNCTION snowflake_upper(timestamptz[], text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(timestamp, text, text) LEAKPROOF;
 
 -- These affect every session that draws in the database.
 REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, boolean), snowflake_accept_layout(),
@@ -374,6 +408,22 @@ COMMENT ON FUNCTION snowflake_lower(timestamptz[], text) IS
     'the first id of the given layout whose time is the least of these or later, NULL if there is none';
 COMMENT ON FUNCTION snowflake_upper(timestamptz[], text) IS
     'the last id of the given layout whose time is the greatest of these or before, -1 if there is none, NULL without any';
+COMMENT ON FUNCTION snowflake_from(date, text, text) IS
+    'the first id of the given layout that can be of that day of the zone or of a later one, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(date, text, text) IS
+    'the first id of the given layout that can be of a later day of the zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_before(date, text, text) IS
+    'the last id of the given layout that can be of an earlier day of the zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(date, text, text) IS
+    'the last id of the given layout that can be of that day of the zone or of an earlier one, -1 if there is none';
+COMMENT ON FUNCTION snowflake_from(timestamp, text, text) IS
+    'the first id of the given layout whose local time in the zone can be that or later, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(timestamp, text, text) IS
+    'the first id of the given layout whose local time in the zone can be after that, NULL if there is none';
+COMMENT ON FUNCTION snowflake_before(timestamp, text, text) IS
+    'the last id of the given layout whose local time in the zone can be before that, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(timestamp, text, text) IS
+    'the last id of the given layout whose local time in the zone can be that or before, -1 if there is none';
 COMMENT ON FUNCTION snowflake_advance(bigint) IS
     'never again draw an id at or below the given one in this database';
 COMMENT ON FUNCTION snowflake_advance(bigint, boolean) IS

@@ -42,6 +42,14 @@ ALTER FUNCTION snowflake_lower(tstzrange, text) LEAKPROOF;
 ALTER FUNCTION snowflake_upper(tstzrange, text) LEAKPROOF;
 ALTER FUNCTION snowflake_lower(timestamptz[], text) LEAKPROOF;
 ALTER FUNCTION snowflake_upper(timestamptz[], text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(date, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(timestamp, text, text) LEAKPROOF;
 
 -- These affect every session that draws in the database.
 REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, boolean), snowflake_accept_layout(),
@@ -140,6 +148,22 @@ COMMENT ON FUNCTION snowflake_lower(timestamptz[], text) IS
     'the first id of the given layout whose time is the least of these or later, NULL if there is none';
 COMMENT ON FUNCTION snowflake_upper(timestamptz[], text) IS
     'the last id of the given layout whose time is the greatest of these or before, -1 if there is none, NULL without any';
+COMMENT ON FUNCTION snowflake_from(date, text, text) IS
+    'the first id of the given layout that can be of that day of the zone or of a later one, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(date, text, text) IS
+    'the first id of the given layout that can be of a later day of the zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_before(date, text, text) IS
+    'the last id of the given layout that can be of an earlier day of the zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(date, text, text) IS
+    'the last id of the given layout that can be of that day of the zone or of an earlier one, -1 if there is none';
+COMMENT ON FUNCTION snowflake_from(timestamp, text, text) IS
+    'the first id of the given layout whose local time in the zone can be that or later, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(timestamp, text, text) IS
+    'the first id of the given layout whose local time in the zone can be after that, NULL if there is none';
+COMMENT ON FUNCTION snowflake_before(timestamp, text, text) IS
+    'the last id of the given layout whose local time in the zone can be before that, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(timestamp, text, text) IS
+    'the last id of the given layout whose local time in the zone can be that or before, -1 if there is none';
 COMMENT ON FUNCTION snowflake_advance(bigint) IS
     'never again draw an id at or below the given one in this database';
 COMMENT ON FUNCTION snowflake_advance(bigint, boolean) IS

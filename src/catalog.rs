@@ -40,6 +40,8 @@ pub struct Functions {
     /// The same four for a timestamptz and an age. `InvalidOid`, like those below, where an older
     /// version's objects are installed.
     pub aged: [pg_sys::Oid; 4],
+    /// The same four for a local time of a zone: a date and a timestamp.
+    pub local: [[pg_sys::Oid; 2]; 4],
     /// `snowflake_lower` and `_upper` for a tstzrange.
     pub ranges: [pg_sys::Oid; 2],
     /// The same for an array of timestamptz.
@@ -173,15 +175,20 @@ impl Functions {
         self.timestamp.into_iter().chain(self.parse).chain(self.bounds.into_iter().flatten())
     }
 
+    /// Those that an older version's objects lack.
+    fn later(&self) -> impl Iterator<Item = pg_sys::Oid> + use<> {
+        let local = self.local.into_iter().flatten();
+        self.aged.into_iter().chain(local).chain(self.ranges).chain(self.arrays)
+    }
+
     /// Those that were found.
     fn all(&self) -> impl Iterator<Item = pg_sys::Oid> + use<> {
-        let later = self.aged.into_iter().chain(self.ranges).chain(self.arrays);
-        self.first().chain(later).filter(|number| *number != pg_sys::InvalidOid)
+        self.first().chain(self.later()).filter(|number| *number != pg_sys::InvalidOid)
     }
 
     /// Whether each of them was found.
     fn is_complete(&self) -> bool {
-        !self.aged.into_iter().chain(self.ranges).chain(self.arrays).any(|number| number == pg_sys::InvalidOid)
+        self.later().all(|number| number != pg_sys::InvalidOid)
     }
 
     fn hashes(&self) -> Vec<u32> {
@@ -203,6 +210,7 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
         parse: [missing; 2],
         bounds: [[missing; 3]; 4],
         aged: [missing; 4],
+        local: [[missing; 2]; 4],
         ranges: [missing; 2],
         arrays: [missing; 2],
         public: false,
@@ -218,6 +226,10 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
             },
             ([pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::TEXTOID], Some(bound), _) => {
                 &mut functions.aged[bound]
+            }
+            ([pg_sys::DATEOID, pg_sys::TEXTOID, pg_sys::TEXTOID], Some(bound), _) => &mut functions.local[bound][0],
+            ([pg_sys::TIMESTAMPOID, pg_sys::TEXTOID, pg_sys::TEXTOID], Some(bound), _) => {
+                &mut functions.local[bound][1]
             }
             ([pg_sys::TSTZRANGEOID, pg_sys::TEXTOID], _, Some(end)) => &mut functions.ranges[end],
             ([pg_sys::TIMESTAMPTZARRAYOID, pg_sys::TEXTOID], _, Some(end)) => &mut functions.arrays[end],

@@ -20,7 +20,10 @@ use crate::draw;
 use crate::drawing;
 use crate::error::OrRaise;
 use crate::guc;
-use crate::instant::{instant, instant_before, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
+use crate::instant::{
+    instant, instant_before, instant_or_end, local_instant, local_us, local_us_after, local_us_after_day,
+    local_us_of_day, start_of_day, timestamptz, unix_ms,
+};
 use crate::layouts;
 use crate::lease;
 use crate::mark;
@@ -28,6 +31,7 @@ use crate::record::Record;
 use crate::slot::Counter;
 use crate::stats;
 use crate::text::Text;
+use crate::zone::{earliest, latest};
 
 /// Draws the next id. Like `nextval`, it is not undone by a rollback, and is refused where nothing
 /// may be written. (SQL calls it through `entry.rs`, which handles the common case.)
@@ -374,6 +378,59 @@ fn snowflake_upper_of_array(times: Array<'_, TimestampWithTimeZone>, layout: Tex
 /// The times of an array, without NULLs.
 fn instants(times: &Array<'_, TimestampWithTimeZone>) -> impl Iterator<Item = Instant> {
     times.iter().flatten().map(instant_or_end)
+}
+
+/// Returns the first id that can be of a day of a zone, or of a later one.
+///
+/// This function and the next three are for conditions on the local time of an id. Local time is
+/// set back, so they bound the ids from outside (`zone.rs`). A zone is named with a slash, as in
+/// `Europe/Berlin`, or is `UTC`. `TimeZone` is the session's. For other names, any offset is
+/// possible.
+#[pg_extern(name = "snowflake_from", stable, strict, parallel_safe)]
+fn snowflake_from_day_of_zone(day: Date, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| layout.first_id_from(earliest(local_us_of_day(day), zone.as_str())))
+}
+
+/// Returns the first id that can be of a later day than one of a zone.
+#[pg_extern(name = "snowflake_after", stable, strict, parallel_safe)]
+fn snowflake_after_day_of_zone(day: Date, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| layout.first_id_from(earliest(local_us_after_day(day), zone.as_str())))
+}
+
+/// Returns the last id that can be of an earlier day than one of a zone, or -1 if there is none.
+#[pg_extern(name = "snowflake_before", stable, strict, parallel_safe)]
+fn snowflake_before_day_of_zone(day: Date, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| Some(layout.last_id_before(latest(local_us_of_day(day), zone.as_str()))))
+}
+
+/// Returns the last id that can be of a day of a zone, or of an earlier one; -1 if there is none.
+#[pg_extern(name = "snowflake_until", stable, strict, parallel_safe)]
+fn snowflake_until_day_of_zone(day: Date, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| Some(layout.last_id_before(latest(local_us_after_day(day), zone.as_str()))))
+}
+
+/// Returns the first id whose local time can be the given one or later.
+#[pg_extern(name = "snowflake_from", stable, strict, parallel_safe)]
+fn snowflake_from_local(local: Timestamp, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| layout.first_id_from(earliest(local_us(local), zone.as_str())))
+}
+
+/// Returns the first id whose local time can be after the given one.
+#[pg_extern(name = "snowflake_after", stable, strict, parallel_safe)]
+fn snowflake_after_local(local: Timestamp, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| layout.first_id_from(earliest(local_us_after(local), zone.as_str())))
+}
+
+/// Returns the last id whose local time can be before the given one, or -1 if there is none.
+#[pg_extern(name = "snowflake_before", stable, strict, parallel_safe)]
+fn snowflake_before_local(local: Timestamp, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| Some(layout.last_id_before(latest(local_us(local), zone.as_str()))))
+}
+
+/// Returns the last id whose local time can be the given one or before, or -1 if there is none.
+#[pg_extern(name = "snowflake_until", stable, strict, parallel_safe)]
+fn snowflake_until_local(local: Timestamp, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
+    bound(layout, |layout| Some(layout.last_id_before(latest(local_us_after(local), zone.as_str()))))
 }
 
 fn bound(layout: Text<'_>, id: impl FnOnce(Layout) -> Option<i64>) -> Option<i64> {

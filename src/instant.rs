@@ -6,7 +6,7 @@ use snowflake_core::bounds::Instant;
 
 /// Milliseconds from 1970 to 2000, the epoch of timestamptz (POSTGRES_EPOCH_JDATE in
 /// datatype/timestamp.h).
-const POSTGRES_EPOCH_MS: i64 = 946_684_800_000;
+pub const POSTGRES_EPOCH_MS: i64 = 946_684_800_000;
 
 /// Converts milliseconds since 1970 to timestamptz. `Layout::parse` keeps a layout's instants
 /// within its range.
@@ -37,20 +37,56 @@ pub fn instant_or_end(time: TimestampWithTimeZone) -> Instant {
 /// and 15 returns a wrong interval.
 pub const SUBTRACTABLE_US: std::ops::Range<i64> = 0..1 << 62;
 
+/// The microseconds of a day.
+const DAY_US: i128 = 24 * 3600 * 1_000_000;
+
+/// Stands for an infinite local time, beyond all others.
+const INFINITE_US: i128 = 1 << 100;
+
+/// Converts the start of a day to microseconds of local time since 2000.
+pub fn local_us_of_day(day: Date) -> i128 {
+    if day.is_infinity() {
+        INFINITE_US
+    } else if day.is_neg_infinity() {
+        -INFINITE_US
+    } else {
+        i128::from(day.into_inner()) * DAY_US
+    }
+}
+
+/// Converts the end of a day.
+pub fn local_us_after_day(day: Date) -> i128 {
+    local_us_of_day(day) + DAY_US
+}
+
+/// Converts a local time.
+pub fn local_us(time: Timestamp) -> i128 {
+    let us = time.into_inner();
+    if time.is_finite() { us.into() } else { INFINITE_US * i128::from(us.signum()) }
+}
+
+/// Converts the next local time.
+pub fn local_us_after(time: Timestamp) -> i128 {
+    local_us(time) + 1
+}
+
 /// Converts the time that is `age` before another one. Days have 24 hours and months have 30 days,
 /// as when PostgreSQL compares intervals. `None` if PostgreSQL may raise an error where it
 /// subtracts another time from `time`.
 pub fn instant_before(time: TimestampWithTimeZone, age: Interval) -> Option<Instant> {
-    const DAY_US: i128 = 24 * 3600 * 1_000_000;
     let time_us = time.into_inner();
     if !time.is_finite() || !SUBTRACTABLE_US.contains(&time_us) {
         return None;
     }
     let days = i128::from(age.months()) * 30 + i128::from(age.days());
-    let us = i128::from(time_us) - (days * DAY_US + i128::from(age.micros()));
+    Some(instant_of_us(i128::from(time_us) - (days * DAY_US + i128::from(age.micros()))))
+}
+
+/// Converts microseconds since 2000.
+pub fn instant_of_us(us: i128) -> Instant {
     let ms = us.div_euclid(1000) + i128::from(POSTGRES_EPOCH_MS);
     let beyond = if ms < 0 { Instant::FIRST } else { Instant::LAST };
-    Some(i64::try_from(ms).map_or(beyond, |ms| Instant { ms, later: us.rem_euclid(1000) != 0 }))
+    i64::try_from(ms).map_or(beyond, |ms| Instant { ms, later: us.rem_euclid(1000) != 0 })
 }
 
 /// Converts the start of a day in the session's time zone, as PostgreSQL compares `date` with

@@ -33,6 +33,7 @@
 //! guc               the settings, and how a wrong one stops the start
 //! values            which of their values go together, now and at the next start
 //! record            an id's parts as one row
+//! zone              the instants at which a zone's clocks can show a local time
 //! instant           timestamptz, date and timestamp
 //!   |
 //! catalog           the extension's own objects, and what is arranged by its functions
@@ -93,6 +94,7 @@ mod utility;
 mod values;
 mod waiting;
 mod worker;
+mod zone;
 
 ::pgrx::pg_module_magic!(name, version);
 

@@ -10,7 +10,7 @@
 //!
 //! The same holds for `(snowflake_parse(id)).created_at`, for ranges and for ages. `IN` becomes an
 //! OR. Some conditions are only implied: those of a column of `snowflake_parse(id)` in FROM, and of
-//! an array. They are added, and the original one is kept.
+//! an array, and those of a local time (`zone.rs`). They are added, and the original one is kept.
 //!
 //! The rewritten condition is exact for every id of the layout (`core/bounds.rs`). A bound is NULL
 //! where no id can match, and a condition treats that as false.

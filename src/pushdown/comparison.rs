@@ -13,7 +13,7 @@ use super::nodes::{
     GetUserId, INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
     contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, exprType, lappend,
     list_append_unique_oid, makeBoolExpr, makeConst, makeFuncExpr, number, pg_detoast_datum, pull_varnos,
-    record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
+    record_plan_function_dependency, set_opfuncid, set_sa_opfuncid, text,
 };
 use super::time::{Found, Other, Time, is_organized, layout_argument, table_of, time_of};
 use super::{Bounded, Site};
@@ -93,12 +93,14 @@ enum Limit {
     Moment(Comparison, Type),
     /// The moment that is an age before another, in a way: the age is the interval.
     Aged(Comparison, *mut Node),
+    /// A local time of a type, in a way: the local time of a zone.
+    Local(Comparison, Type, *mut Node),
     /// A range that holds it.
     Range,
     /// An array that holds it.
     Array,
 }
-use Limit::{Aged, Array, Moment, Range};
+use Limit::{Aged, Array, Local, Moment, Range};
 
 /// The functions that give the first and the last id of a condition, `InvalidOid` for none.
 struct Callees {
@@ -123,6 +125,10 @@ impl Limit {
                 (compared(operator, functions.bounds.map(|bound| bound[of as usize])), matches!(operator, Equal))
             }
             Aged(operator, _) => (compared(operator, functions.aged), matches!(operator, Equal)),
+            Local(operator, of, _) => {
+                let place = usize::from(of == Timestamp);
+                (compared(operator, functions.local.map(|bound| bound[place])), matches!(operator, Equal))
+            }
             Range => (both(functions.ranges), true),
             Array => (both(functions.arrays), true),
         };
@@ -160,6 +166,14 @@ pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExp
                 rewrite(time, Aged(operator.commuted(), age), x)
             };
             return aged(left, operator, right).or_else(|| aged(right, operator.commuted(), left));
+        }
+        if let Some((of, operator)) = local_operator(function) {
+            let (left, right) = sides();
+            let local = |expression, operator, x| {
+                let (time, zone) = local_time_of(expression)?;
+                rewrite(time, Local(operator, of, zone), x)
+            };
+            return local(left, operator, right).or_else(|| local(right, operator.commuted(), left));
         }
         let (time, range) = match function.to_u32() {
             pg_sys::F_ELEM_CONTAINED_BY_RANGE => sides(),
@@ -202,6 +216,41 @@ unsafe fn difference_of(expression: *mut Node) -> Option<(*mut Node, *mut Node)>
         }
         let arguments = cells((*difference).args);
         Some((arguments[0].ptr_value.cast(), arguments[1].ptr_value.cast()))
+    }
+}
+
+/// Returns what an operator's function compares two local times for, and of which type.
+fn local_operator(function: Oid) -> Option<(Type, Comparison)> {
+    Some(match function.to_u32() {
+        pg_sys::F_DATE_LT => (Date, Less),
+        pg_sys::F_DATE_LE => (Date, LessOrEqual),
+        pg_sys::F_DATE_EQ => (Date, Equal),
+        pg_sys::F_DATE_GT => (Date, Greater),
+        pg_sys::F_DATE_GE => (Date, GreaterOrEqual),
+        pg_sys::F_TIMESTAMP_LT => (Timestamp, Less),
+        pg_sys::F_TIMESTAMP_LE => (Timestamp, LessOrEqual),
+        pg_sys::F_TIMESTAMP_EQ => (Timestamp, Equal),
+        pg_sys::F_TIMESTAMP_GT => (Timestamp, Greater),
+        pg_sys::F_TIMESTAMP_GE => (Timestamp, GreaterOrEqual),
+        _ => return None,
+    })
+}
+
+/// Returns the time and the zone of an expression that is a local time, or its day.
+unsafe fn local_time_of(expression: *mut Node) -> Option<(*mut Node, *mut Node)> {
+    // SAFETY: a node's type is what its tag says. These functions have as many arguments.
+    unsafe {
+        if (*expression).type_ != NodeTag::T_FuncExpr {
+            return None;
+        }
+        let call = expression.cast::<pg_sys::FuncExpr>();
+        let argument = |at: usize| cells((*call).args)[at].ptr_value.cast::<Node>();
+        match (*call).funcid.to_u32() {
+            pg_sys::F_DATE_TIMESTAMPTZ | pg_sys::F_TIMESTAMP_TIMESTAMPTZ => Some((argument(0), text(c"TimeZone"))),
+            pg_sys::F_TIMEZONE_TEXT_TIMESTAMPTZ => Some((argument(1), argument(0))),
+            pg_sys::F_DATE_TIMESTAMP => local_time_of(argument(0)),
+            _ => None,
+        }
     }
 }
 
@@ -323,8 +372,9 @@ unsafe fn rewrite_sides(
     // SAFETY: nodes of the query's tree, made and used as the planner does.
     unsafe {
         let Time { id, function, layout, functions, row } = time_of(site, time)?;
-        let (age, is_exact) = match limit {
+        let (second, is_exact) = match limit {
             Aged(_, age) => (age, is_subtractable(x)),
+            Local(_, _, zone) => (zone, false),
             Array => (ptr::null_mut(), false),
             _ => (ptr::null_mut(), true),
         };
@@ -334,13 +384,15 @@ unsafe fn rewrite_sides(
             let is_own = bms_is_member(site.relid as c_int, tables) || row != 0 && bms_is_member(row as c_int, tables);
             !is_own && !contain_volatile_functions(node)
         };
-        if !is_usable(x) || !age.is_null() && !is_usable(age) {
+        if !is_usable(x) || !second.is_null() && !is_usable(second) {
             return None;
         }
         // Two tables can be joined by equal times with a hash or a merge, but not by ranges. And a
         // subquery cannot be in two places.
         let is_plain = |node: *mut Node| pull_varnos(site.root, node).is_null() && !contain_subplans(node);
-        if matches!(limit, Moment(Equal, _) | Aged(Equal, _)) && !(is_plain(x) && (age.is_null() || is_plain(age))) {
+        if matches!(limit, Moment(Equal, _) | Aged(Equal, _) | Local(Equal, ..))
+            && !(is_plain(x) && (second.is_null() || is_plain(second)))
+        {
             return None;
         }
         let mut kept = if row == 0 && is_exact { ptr::null_mut() } else { condition };
@@ -392,8 +444,8 @@ unsafe fn rewrite_sides(
             let copy = |node: *mut Node| copyObjectImpl(node.cast()).cast();
             let x: *mut Node = if is_repeated { copy(x) } else { x };
             let mut arguments = lappend(ptr::null_mut(), x.cast());
-            if !age.is_null() {
-                arguments = lappend(arguments, if is_repeated { copy(age) } else { age }.cast());
+            if !second.is_null() {
+                arguments = lappend(arguments, if is_repeated { copy(second) } else { second }.cast());
             }
             arguments = lappend(arguments, layout.cast());
             let none = pg_sys::InvalidOid;
@@ -401,7 +453,7 @@ unsafe fn rewrite_sides(
             let mut bound: *mut Node =
                 makeFuncExpr(bound, pg_sys::INT8OID, arguments, none, pg_sys::DEFAULT_COLLATION_OID, explicit).cast();
             // Everything else has been simplified by now.
-            if (*x).type_ == NodeTag::T_Const && (age.is_null() || (*age).type_ == NodeTag::T_Const) {
+            if (*x).type_ == NodeTag::T_Const && (second.is_null() || (*second).type_ == NodeTag::T_Const) {
                 bound = eval_const_expressions(site.root, bound);
             }
             let operator = if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL };

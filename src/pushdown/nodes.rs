@@ -4,7 +4,7 @@
 //! No function here is guarded (`pushdown.rs` says why), so their callers hold no value with a
 //! destructor.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::{ptr, slice};
 
 use pgrx::pg_sys::{self, AttrNumber, Expr, Index, List, Node, NodeTag, Oid};
@@ -78,6 +78,8 @@ unsafe extern "C-unwind" {
         nullsp: *mut *mut bool,
         nelemsp: *mut c_int,
     );
+    // utils/builtins.h
+    fn cstring_to_text(s: *const c_char) -> *mut pg_sys::text;
     pub(super) fn pg_detoast_datum(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
     // utils/palloc.h
     pub(super) fn palloc(size: usize) -> *mut c_void;
@@ -112,6 +114,15 @@ pub(super) unsafe fn compare(id: *mut Node, operator: u32, bound: *mut Node) -> 
 pub(super) unsafe fn number(value: i64) -> *mut Node {
     // SAFETY: a bigint has eight bytes and is passed by value.
     unsafe { makeConst(pg_sys::INT8OID, -1, pg_sys::InvalidOid, 8, value.into(), false, true).cast() }
+}
+
+pub(super) unsafe fn text(value: &CStr) -> *mut Node {
+    let collation = pg_sys::DEFAULT_COLLATION_OID;
+    // SAFETY: a text, of variable length, in the planner's memory.
+    unsafe {
+        let datum = pg_sys::Datum::from(cstring_to_text(value.as_ptr()));
+        makeConst(pg_sys::TEXTOID, -1, collation, -1, datum, false, false).cast()
+    }
 }
 
 #[inline(never)]

@@ -57,7 +57,7 @@ const SETTINGS: [&str; 17] = [
     "ROLE reader",
 ];
 
-const ZONES: [&str; 8] = [
+const ZONES: [&str; 11] = [
     "UTC",
     "UTC",
     "Europe/Berlin",
@@ -65,6 +65,9 @@ const ZONES: [&str; 8] = [
     "Asia/Kathmandu",
     "Australia/Lord_Howe",
     "Pacific/Kiritimati",
+    "America/Havana",
+    "America/St_Johns",
+    "Pacific/Apia",
     "<+13:30>-13:30",
 ];
 

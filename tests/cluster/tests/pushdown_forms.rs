@@ -1,8 +1,10 @@
 //! Each form of a condition on an id's time that uses the key, and each that is left alone.
 //! `docs/time.md` lists them.
 
-use cluster::plans::{LATE, MINUTES, TIMES, assert_same_rows, left_alone, plan, pushed, rows, without_pushdown};
-use cluster::{Server, refused};
+use cluster::plans::{
+    LATE, MINUTES, TIMES, assert_same_rows, explain, left_alone, plan, pushed, rows, without_pushdown,
+};
+use cluster::{Draw, Server, refused};
 use postgres::Client;
 
 /// Asserts that a condition on the id is added to a query, that an index finds its ids, and that
@@ -324,4 +326,113 @@ fn an_older_versions_objects_serve_the_forms_that_it_had() {
     server.connect_to("older").batch_execute("ALTER EXTENSION snowflake_id UPDATE").unwrap();
     pushed(&mut older, &range);
     pushed(&mut older, &age);
+}
+
+/// Transitions at which local time is set back, or leaves out a day, with a day on either side.
+const TRANSITIONS: [(&str, &str); 4] = [
+    ("America/Havana", "2025-11-02 05:00Z"),
+    ("America/St_Johns", "2010-11-07 02:31Z"),
+    ("Australia/Lord_Howe", "2026-04-04 15:00Z"),
+    ("Pacific/Apia", "2011-12-30 10:00Z"),
+];
+
+#[test]
+fn local_times_use_the_key_whatever_the_zones_clocks_do() {
+    let server = Server::builder().config("enable_seqscan", "off").start_with_extension();
+    let mut session = server.connect();
+    session.batch_execute("SET plan_cache_mode = force_generic_plan").unwrap();
+    let mut wrong_without_offsets = 0;
+    for (zone, at) in TRANSITIONS {
+        session
+            .batch_execute(&format!(
+                "SET TimeZone = '{zone}';
+                 DROP TABLE IF EXISTS z;
+                 CREATE TABLE z (id bigint PRIMARY KEY, n integer);
+                 INSERT INTO z SELECT snowflake_min('{at}'::timestamptz + n * interval '10 minutes', 'twitter'), n
+                 FROM generate_series(-300, 300) n;
+                 ANALYZE z"
+            ))
+            .unwrap();
+        let time = "snowflake_timestamp(id, 'twitter')";
+        let days = rows(
+            &mut session,
+            &format!("SELECT generate_series('{at}'::date - 1, '{at}'::date + 1, interval '1 day')::date"),
+        )
+        .unwrap();
+        for day in &days {
+            for operator in ["<", "<=", "=", ">=", ">"] {
+                for condition in [
+                    format!("{time}::date {operator} '{day}'"),
+                    format!("date({time}) {operator} '{day}'"),
+                    format!("'{day}'::date {operator} {time}::date"),
+                    format!("({time} AT TIME ZONE '{zone}')::date {operator} '{day}'"),
+                    format!("{time} AT TIME ZONE '{zone}' {operator} '{day} 01:30'"),
+                    format!("{time}::timestamp {operator} '{day} 23:40'"),
+                    format!("({time} AT TIME ZONE 'CET')::date {operator} '{day}'"),
+                ] {
+                    added(&mut session, &format!("SELECT n FROM z WHERE {condition}"));
+                }
+            }
+            let count = |session: &mut Client, condition: &str| {
+                session.value(&format!("SELECT count(*) FROM z WHERE {condition}"))
+            };
+            // The bound of the day's first instant as PostgreSQL resolves it, which would be wrong.
+            let since = format!("{time}::date >= '{day}'");
+            let exact = count(&mut session, &since);
+            let naive = count(&mut session, &format!("{since} AND id >= snowflake_from(date '{day}', 'twitter')"));
+            wrong_without_offsets += u32::from(exact != naive);
+        }
+        session.batch_execute(&format!("PREPARE s (date) AS SELECT n FROM z WHERE {time}::date = $1")).unwrap();
+        for other in [zone, "UTC", "Asia/Tokyo"] {
+            // A plan that was made in one zone is also right in another.
+            session.batch_execute(&format!("SET TimeZone = '{other}'")).unwrap();
+            for day in &days {
+                let execute = format!("EXECUTE s('{day}')");
+                assert!(plan(&mut session, &execute).contains("Index Cond: ("), "{other}: {execute}");
+                let expected = rows(
+                    &mut session,
+                    &format!("SELECT n FROM (SELECT * FROM z OFFSET 0) z WHERE {time}::date = '{day}'"),
+                );
+                assert_eq!(rows(&mut session, &execute).unwrap(), expected.unwrap(), "{other}: {execute}");
+            }
+        }
+        session.batch_execute("DEALLOCATE s").unwrap();
+    }
+    assert!(wrong_without_offsets > 0, "no transition makes a difference");
+}
+
+#[test]
+fn a_day_reads_no_other_day_unless_clocks_change() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    for zone in ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "<+13:30>-13:30"] {
+        session.batch_execute(&format!("SET TimeZone = '{zone}'")).unwrap();
+        for condition in ["::date = '2026-01-05'", "::date BETWEEN '2026-01-05' AND '2026-01-05'"] {
+            let query = format!("SELECT n FROM t WHERE snowflake_timestamp(id){condition}");
+            let analyze = explain(&mut session, "ANALYZE, COSTS off, TIMING off, SUMMARY off", &query);
+            assert!(analyze.contains("Index Cond: (") && !analyze.contains("Rows Removed"), "{zone}: {analyze}");
+            assert_eq!(rows(&mut session, &query).unwrap().len(), 1440, "{zone}: {query}");
+        }
+    }
+    session.batch_execute("SET TimeZone = 'UTC'").unwrap();
+    added(&mut session, "SELECT n FROM t WHERE snowflake_timestamp(id)::date > current_date - 30000");
+    added(&mut session, "SELECT n FROM t WHERE snowflake_timestamp(id)::date = '2026-01-05' AND n > 5");
+    for day in ["infinity", "-infinity", "5874897-12-31", "4713-01-01 BC"] {
+        for operator in ["<", "=", ">"] {
+            assert_same_rows(
+                &mut session,
+                &format!("SELECT n FROM t WHERE snowflake_timestamp(id)::date {operator} '{day}'"),
+            );
+        }
+    }
+    // A zone that is a column, and one that does not exist.
+    left_alone(
+        &mut session,
+        "SELECT n FROM t WHERE (snowflake_timestamp(id) AT TIME ZONE n::text)::date < '2026-01-05' AND n < 0",
+    );
+    for zone in ["Nowhere/Land", "Nowhere"] {
+        let query =
+            format!("SELECT n FROM t WHERE (snowflake_timestamp(id) AT TIME ZONE '{zone}')::date < '2026-01-05'");
+        assert_eq!(refused(session.simple_query(&query)).sqlstate, "22023", "{zone}");
+    }
 }

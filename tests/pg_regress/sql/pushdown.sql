@@ -318,6 +318,21 @@ FROM (VALUES ('2026-01-01 00:00:01Z'::timestamptz, '1 s'::interval), ('2026-02-0
              ('2026-01-01Z', '-1 day'), ('2026-01-01Z', '178000000 years'), ('2026-01-01Z', '-178000000 years'), ('infinity', '1 day'),
              ('-infinity', '1 day'), ('294276-12-31Z', '1 day'), ('1999-12-31Z', '1 day')) v(t, age);
 SELECT snowflake_from(now(), '1 day', 'twiter'), snowflake_until(now(), NULL, 'js53');
+-- The ids whose local time can fulfil a condition. In Havana, midnight came twice: at 04:00 and at
+-- 05:00 in UTC. In Apia, a day was left out. An abbreviation can have any offset.
+SELECT zone, day, snowflake_timestamp(snowflake_from(day, zone, 'twitter'), 'twitter') AS "from",
+       snowflake_timestamp(snowflake_after(day, zone, 'twitter'), 'twitter') AS after,
+       snowflake_timestamp(snowflake_before(day, zone, 'twitter'), 'twitter') AS before,
+       snowflake_timestamp(snowflake_until(day, zone, 'twitter'), 'twitter') AS until
+FROM (VALUES ('America/Havana', date '2025-11-02'), ('America/St_Johns', '2010-11-07'), ('Australia/Lord_Howe', '2026-04-05'),
+             ('Pacific/Apia', '2011-12-30'), ('UTC', '2026-01-01'), ('TimeZone', '2026-01-01'), ('CET', '2026-01-01'), ('Nowhere/Land', '2026-01-01')) v(zone, day);
+SELECT local, snowflake_timestamp(snowflake_from(local, 'America/Havana', 'twitter'), 'twitter') AS "from",
+       snowflake_timestamp(snowflake_after(local, 'America/Havana', 'twitter'), 'twitter') AS after,
+       snowflake_timestamp(snowflake_before(local, 'America/Havana', 'twitter'), 'twitter') AS before,
+       snowflake_timestamp(snowflake_until(local, 'America/Havana', 'twitter'), 'twitter') AS until
+FROM (VALUES (timestamp '2025-11-02 00:30'), ('2025-11-01 23:30'), ('2025-11-02 02:00'), ('2025-11-03 00:00')) v(local);
+SELECT snowflake_from(date 'infinity', 'UTC', 'js53'), snowflake_until(date '-infinity', 'UTC', 'js53'), snowflake_before(timestamp 'infinity', 'UTC', 'js53'),
+       snowflake_after(date '5874897-12-31', 'UTC', 'js53'), snowflake_until(date '4713-01-01 BC', 'UTC', 'js53'), snowflake_from(current_date, 'UTC', 'twiter');
 -- A date and a timestamp are those of the session's zone.
 CREATE FUNCTION new_year(OUT day text, OUT midnight text, OUT agree boolean) LANGUAGE sql AS $$
     SELECT concat_ws(' ', snowflake_from(d, l), snowflake_after(d, l), snowflake_before(d, l), snowflake_until(d, l)),

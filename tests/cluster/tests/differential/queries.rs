@@ -180,7 +180,8 @@ impl<'a> Writer<'a> {
         let time = self.time(item);
         let alias = &item.alias;
         let moment = |writer: &mut Self| writer.moment(item, time.reader, &others);
-        match self.random.below(28) {
+        match self.random.below(30) {
+            28 | 29 => self.local(&time, item),
             25 => self.in_range(&time, item),
             26 => self.aged(&time, item),
             27 => self.any_of_many(&time, item),
@@ -347,6 +348,34 @@ impl<'a> Writer<'a> {
             (true, ">=") => format!("{age} <= {at} - {}", time.sql),
             (true, _) => format!("{age} = {at} - {}", time.sql),
         }
+    }
+
+    /// A condition on the local time or the day in a zone.
+    fn local(&mut self, time: &Time, item: &Item) -> String {
+        let zone = self.random.pick(&[
+            "UTC",
+            "America/Havana",
+            "America/St_Johns",
+            "Australia/Lord_Howe",
+            "Pacific/Apia",
+            "CET",
+            "<+13:30>-13:30",
+        ]);
+        let local = format!("({} AT TIME ZONE '{zone}')", time.sql);
+        let (kind, local) = match self.random.below(6) {
+            0 | 1 => ("date", format!("{}::date", time.sql)),
+            2 => ("date", format!("date({local})")),
+            3 => ("date", format!("{local}::date")),
+            4 => ("timestamp", format!("{}::timestamp", time.sql)),
+            _ => ("timestamp", local),
+        };
+        let operator = self.random.pick(&["<", "<=", "=", ">=", ">"]);
+        let x = if self.parameters.is_some() && self.random.one_in(2) {
+            self.parameter(kind, item, time.reader)
+        } else {
+            self.near(kind, item, time.reader)
+        };
+        if self.random.one_in(4) { format!("{x} {operator} {local}") } else { format!("{local} {operator} {x}") }
     }
 
     /// An array that is not a constant, or of more elements than are searched for one by one.

@@ -113,7 +113,11 @@ const VIEWS: [&str; 11] = [
 
 /// Instants around which ids lie: daylight saving changes in the zones that queries use, midnights,
 /// a leap day.
-const CENTRES: [&str; 8] = [
+const CENTRES: [&str; 12] = [
+    "2025-11-02T05:00:00Z",
+    "2010-11-07T02:31:00Z",
+    "2026-04-04T15:00:00Z",
+    "2011-12-30T10:00:00Z",
     "2025-10-26T01:00:00Z",
     "2026-03-29T01:00:00Z",
     "2026-11-01T06:00:00Z",
