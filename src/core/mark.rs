@@ -11,11 +11,11 @@
 //!
 //! # Why it holds
 //!
-//! - **Before an id is drawn, a mark at or after the end of its tick is in the log, flushed**
-//!   (`Mark::extend`: write, flush, publish, in this order; a draw reads the published mark, I3).
-//!   The log record of any row that holds the id comes later. So every prefix of the log that holds
-//!   the row holds the mark, and no clock enters the argument (G1). What is flushed survives a
-//!   crash, whether the id was stored or only seen (G2).
+//! - **Before an id is drawn, a mark at or after the end of its tick is in the log, and flushed if
+//!   the numbers are typed** (`Mark::extend`: write, flush, publish, in this order; a draw reads
+//!   the published mark, I3). The log record of any row that holds the id comes later. So every
+//!   prefix of the log that holds the row holds the mark, and no clock enters the argument (G1).
+//!   What is flushed survives a crash, whether the id was stored or only seen (G2).
 //! - **Before the first id after a start or a promotion, the lane is raised to the stored mark**
 //!   (`Mark::load`), so that every id that can have been drawn counts as drawn.
 //! - **The first load in a life of shared memory, whichever database it is for, raises both lanes
@@ -43,6 +43,13 @@
 //! the mark could go. So what is published is the lesser of the two: a draw compares with one word.
 //! A session that has written a mark publishes it only if the numbers have not changed since it
 //! began. The mark keeps the ids of each database ascending, whatever the numbers.
+//!
+//! A draw with leased numbers writes the mark and does not flush it, because a crash cannot repeat
+//! what only a client has seen (G2). After a crash, a backend's included, shared memory is another
+//! holder, with another lease, and so with other ids (`lease.rs`). For ids that are stored (G1),
+//! the order in the log is enough: the row's record comes after the mark's, so every prefix of the
+//! log that holds the row holds the mark. What an operator asks for is flushed all the same: an
+//! advance, a reset, another layout.
 //!
 //! # What if another writer sets the mark?
 //!
@@ -197,8 +204,8 @@ pub enum Refusal {
     },
     /// The mark cannot be reset, because it is loaded: ids are drawn under it.
     InUse,
-    /// The mark cannot be reset, because the server still draws with a number that the old ids
-    /// carry.
+    /// The mark cannot be reset, because the server still draws with a typed number that the old
+    /// ids carry.
     SameNumber,
     /// The mark cannot be advanced to an id that lies further ahead of the clock than is permitted.
     FarAhead {
@@ -375,10 +382,16 @@ impl<D: Database> Mark<'_, D> {
         let end_ms = end_ms.min(now_ms.saturating_add(terms.max_borrow_ms + drawing.layout().unit().ms()));
         let mark_ms = published_ms.max(end_ms.saturating_add(MARK_AHEAD_MS)).min(drawing.until_ms());
         self.write_mark(lane, logged(mark_ms))?;
-        self.database.flush()?;
+        self.flush_for(drawing)?;
         marks.publish(found, mark_ms);
         self.clocks.note(now_ms, boot_ms);
         Ok(())
+    }
+
+    /// Flushes what was written before ids are drawn. With leased numbers, no crash can repeat
+    /// them.
+    fn flush_for(&self, drawing: &Drawing) -> Result<(), D::Error> {
+        if drawing.is_leased() { Ok(()) } else { self.database.flush() }
     }
 
     /// Stores both copies of a mark.
@@ -443,7 +456,7 @@ impl<D: Database> Mark<'_, D> {
         if stored.layout.is_none() {
             self.database.write(Value::Layout, drawing.layout().fingerprint())?;
         }
-        self.database.flush()?;
+        self.flush_for(drawing)?;
         marks.publish(found, mark_ms.min(drawing.until_ms()));
         self.clocks.note(now_ms, boot_ms);
         Ok(())
@@ -631,7 +644,8 @@ impl<D: Database> Mark<'_, D> {
         Ok(())
     }
 
-    /// Stores that nothing was drawn, for a server that has a new number.
+    /// Stores that nothing was drawn, for a server that has a new number, or that leases its number:
+    /// a lease begins where the one before has ended, whatever the mark.
     ///
     /// # Errors
     /// [`Refusal::InUse`], [`Refusal::SameNumber`], [`Refusal::OtherLayout`], and the database's
@@ -648,7 +662,8 @@ impl<D: Database> Mark<'_, D> {
             let numbered =
                 [Field::Worker, Field::Datacenter].into_iter().any(|field| drawing.layout().max_of(field).is_some());
             let old = stored.identity.and_then(|code| Identity::of_code(drawing.layout(), code).ok());
-            if numbered && old.is_some_and(|old| old.overlaps(drawing.identity())) {
+            let overlaps = old.is_some_and(|old| old.overlaps(drawing.identity()));
+            if numbered && overlaps && !drawing.is_leased() {
                 return Err(Refusal::SameNumber.into());
             }
             // The numbers are written first: if a crash leaves only these, the marks still hold.

@@ -226,8 +226,9 @@ impl<'a> Marks<'a> {
         end_ms > self.limit_ms(lane)
     }
 
-    /// Publishes a mark that is durable, in the place of what was found. Does nothing, and returns
-    /// false, if that was forgotten or retired since. Call it with the database's lock held.
+    /// Publishes a mark that is written, and durable where it has to be, in the place of what was
+    /// found. Does nothing, and returns false, if that was forgotten or retired since. Call it with
+    /// the database's lock held.
     pub fn publish(&self, found: Found, mark_ms: i64) -> bool {
         // After this, a session that reads the word also sees the mark's log record, and the lane
         // raised to what was loaded.

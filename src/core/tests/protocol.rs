@@ -51,8 +51,8 @@ struct Fake {
     published: PublishedMarks,
     locked: Cell<bool>,
     disk_full: Cell<bool>,
-    /// Called at each flush.
-    at_flush: RefCell<Option<Box<dyn Fn()>>>,
+    /// Called after each write, and at each flush.
+    at_write: RefCell<Option<Box<dyn Fn()>>>,
     did: RefCell<Vec<Did>>,
 }
 
@@ -75,7 +75,7 @@ impl Fake {
             published,
             locked,
             disk_full,
-            at_flush: RefCell::default(),
+            at_write: RefCell::default(),
             did: RefCell::default(),
         }
     }
@@ -133,6 +133,7 @@ impl Database for &Fake {
             Value::Identity => stored.identity = Some(number),
         }
         self.stored.set(stored);
+        self.at_write.borrow().iter().for_each(|look| look());
         let mut did = self.did.borrow_mut();
         match value {
             Value::Mark(lane) if did.last() == Some(&Write(Value::Local(lane), number)) => _ = did.pop(),
@@ -149,7 +150,7 @@ impl Database for &Fake {
     fn flush(&self) -> Result<(), Failure> {
         assert!(self.locked.get());
         self.did.borrow_mut().push(Flush);
-        self.at_flush.borrow().iter().for_each(|look| look());
+        self.at_write.borrow().iter().for_each(|look| look());
         if self.disk_full.get() { Err(Failure::DiskFull) } else { Ok(()) }
     }
 
@@ -397,11 +398,11 @@ fn lanes_are_raised_before_the_mark_is_published() {
         let (generator, layout, reached) = (server.generator.clone(), server.layout, reached.clone());
         move || reached.set(Some(LaneName::ALL.map(|lane| generator.reached_ms(lane, &layout))))
     };
-    fake.at_flush.replace(Some(Box::new(look)));
+    fake.at_write.replace(Some(Box::new(look)));
     let server = Server { terms: Terms { max_borrow_ms: 1500, ..server.terms }, ..server };
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
-    // The flush comes before: the primary lane is then above its mark, and the other one above what
-    // may have been borrowed.
+    // The last flush comes before: the primary lane is then above its mark, and the other one above
+    // what may have been borrowed.
     let [primary_ms, backup_ms] = reached.get().expect("it has flushed").map(Option::unwrap);
     assert!(primary_ms + 1000 >= NOW_MS + 2000, "{primary_ms}");
     assert_eq!(backup_ms, server.layout.start_of_ms(server.layout.tick_at(fake.now_ms.get() + 1500) as u64));
@@ -799,7 +800,7 @@ fn a_mark_ends_with_the_lease() {
     fake.now_ms.set(UNTIL_MS - 800);
     fake.did();
     server.make_way(&fake, LaneName::Primary, UNTIL_MS - 799).unwrap();
-    assert_eq!(fake.did(), [Write(PRIMARY, UNTIL_MS), Flush]);
+    assert_eq!(fake.did(), [Write(PRIMARY, UNTIL_MS)]);
     assert_eq!(fake.published_ms()[0], Some(UNTIL_MS));
     // At its end nothing is written. A longer lease of the same number needs no load.
     fake.now_ms.set(UNTIL_MS - 100);
@@ -808,8 +809,41 @@ fn a_mark_ends_with_the_lease() {
     server.numbers.extend(UNTIL_MS + 60_000);
     server.drawing = server.numbers.read(&server.layout).unwrap();
     server.make_way(&fake, LaneName::Primary, UNTIL_MS - 99).unwrap();
-    assert_eq!(fake.did(), [Write(PRIMARY, UNTIL_MS + 901), Flush]);
+    assert_eq!(fake.did(), [Write(PRIMARY, UNTIL_MS + 901)]);
     assert_eq!(fake.published_ms()[0], Some(UNTIL_MS + 901));
+}
+
+#[test]
+fn only_what_an_operator_asks_for_is_flushed_with_leased_numbers() {
+    let flushes = |fake: &Fake| fake.did().into_iter().filter(|did| *did == Flush).count();
+    for is_leased in [false, true] {
+        let mut server = Server::new("snowflake", 5, true);
+        let fake = Fake::holding([0; 2], &server.layout, None);
+        if is_leased {
+            lease(&mut server, &fake, NOW_MS + 60_000);
+        }
+        // The first draw loads the mark, and a later one moves it.
+        for (now_ms, published_ms) in [(NOW_MS, NOW_MS + 1000), (NOW_MS + 600, NOW_MS + 1601)] {
+            fake.now_ms.set(now_ms);
+            server.make_way(&fake, LaneName::Primary, now_ms + 1).unwrap();
+            assert_eq!(fake.published_ms()[0], Some(published_ms));
+            assert_eq!(flushes(&fake), usize::from(!is_leased));
+        }
+        let mark = server.mark(&fake);
+        mark.advance(&server.layout, &server.terms, NOW_MS + 5000, false).unwrap();
+        assert_eq!(flushes(&fake), 1);
+        mark.accept_layout(&Layout::parse("js53").unwrap()).unwrap();
+        assert_eq!(flushes(&fake), 1);
+        mark.accept_layout(&server.layout).unwrap();
+        fake.published.forget();
+        let reset = mark.reset(&server.drawing);
+        // A lease begins where the one before has ended, whatever the mark.
+        let refused = Err(Failure::Refused(mark::Refusal::SameNumber));
+        assert_eq!(reset, if is_leased { Ok(()) } else { refused });
+        let stored_ms = fake.stored.get().marks_ms;
+        assert_eq!(stored_ms, if is_leased { [0; 2] } else { [NOW_MS + 5000; 2] });
+        assert_eq!(fake.did().last(), Some(&Flush));
+    }
 }
 
 #[test]
@@ -824,7 +858,7 @@ fn a_mark_is_not_published_for_numbers_that_have_changed_meanwhile() {
         let numbers = Rc::new(std::mem::replace(&mut server.numbers, Numbers::new()));
         let mark = Mark { database: &*fake, generator: &generator, clocks: &server.clocks, numbers: &numbers };
         let known = fake.marks();
-        *fake.at_flush.borrow_mut() = Some(Box::new({
+        *fake.at_write.borrow_mut() = Some(Box::new({
             let (numbers, fake, generator) = (numbers.clone(), Rc::downgrade(&fake), generator.clone());
             move || {
                 let fake = fake.upgrade().unwrap();
@@ -834,7 +868,7 @@ fn a_mark_is_not_published_for_numbers_that_have_changed_meanwhile() {
         mark.make_way(&server.drawing, &server.terms, known, LaneName::Primary, end_ms).unwrap();
         assert_eq!(fake.published_ms(), [None; 2]);
         // The next one has other numbers, and what the old ones were to draw with is not written.
-        *fake.at_flush.borrow_mut() = None;
+        *fake.at_write.borrow_mut() = None;
         fake.did();
         mark.make_way(&server.drawing, &server.terms, fake.marks(), LaneName::Primary, end_ms).unwrap();
         assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));

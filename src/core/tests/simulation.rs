@@ -222,6 +222,7 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
         assert_breaks(Story::Fleet(None), lie, RULES);
     }
     assert_breaks(Story::Fleet(None), Lie::LostIsNo, &[Guarantee::Alone]);
+    assert_breaks(Story::Fleet(None), Lie::SameHolder, &[Guarantee::G2]);
 }
 
 /// What no promise covers, to say how much it costs: `COUNT` sets the number of histories.
