@@ -44,9 +44,9 @@
 //! |---|---|
 //! | a lease begins at or after the `until` that the record shows | a clock that is behind, or two servers that start at once |
 //! | a swap compares the number's record, the fleet's record and the registry's incarnation | a decision on what the registry has forgotten since, by a message that arrives late |
-//! | no lease ends beyond the registry's clock + the longest lease + the skew | a forgotten lease that outlasts the freeze |
+//! | a lease is at most as long from the server's clock as the fleet's limit and the settings permit, and this clock counts as at most the skew ahead of the registry's | a forgotten lease that outlasts the freeze |
 //! | these two limits are the fleet's, and only an operator raises them | a longer lease that is forgotten together with the raise, so that the freeze is too short |
-//! | a number is free if its record ends before the server's clock, but at most the skew after the registry's | a taker that the horizon does not allow for |
+//! | a number is free if its record ends before that clock | a taker that the horizon does not allow for |
 //! | in a new generation, leases of older records begin after the freeze | a lease that overlaps a forgotten one |
 //! | a record of an older generation is renewed only beyond the horizon | a number that another server has taken in what was forgotten |
 //! | a renewal never lowers `until` | ids that were drawn up to the old one |
@@ -58,13 +58,14 @@
 //! # What is not noticed
 //!
 //! - A registry that forgets and shows the same incarnation, until the next renewal, which begins a
-//!   generation. A snapshot of etcd that is restored shows another one only if its counts have
-//!   grown since the fleet's record noted them. So one that is restored twice in a row may not show
-//!   the second time.
+//!   generation. A snapshot of etcd that is restored shows another one only as long as its counts
+//!   are less than those that the fleet's record in it has noted. So one that is restored twice, or
+//!   goes through elections and changes of members before a server reads it, may not show it.
 //! - Two registries that both take writes.
 //! - Of two standbys of the registry that are promoted one after the other, the first must have had
 //!   at least what the second has. It may have leased a number again that the second lets its old
-//!   holder renew.
+//!   holder renew. Both may have the same timeline, so a message that was sent to the first must
+//!   not reach the second.
 //! - A copy of a running server's memory, until one of the two renews the lease that both hold. If
 //!   the registry has forgotten that lease by then, neither notices, and both draw up to its end.
 

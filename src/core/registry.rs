@@ -118,7 +118,7 @@ impl Fleet {
     /// found it: they count where they are greater than the limits, which may be forgotten, too.
     ///
     /// A forgotten lease ends at most `longest_ms + skew_ms` after the clock of the machine that
-    /// has forgotten it ([`cap_ms`](Self::cap_ms)). A forgotten taker of a record took one that
+    /// has forgotten it (`lease.rs`). A forgotten taker of a record took one that
     /// ended at most `skew_ms` after that clock. That machine's clock may have been ahead of this
     /// one's by another `skew_ms`.
     pub fn begin_generation(
@@ -134,13 +134,6 @@ impl Fleet {
         let freeze_ms = horizon_ms.saturating_add(longest_ms.max(self.longest_ms));
         let generation = self.generation.saturating_add(1);
         Self { incarnation, generation, horizon_ms, freeze_ms, version, ..*self }
-    }
-
-    /// Returns the latest instant at which a lease may end that is written when the registry's
-    /// clock shows `now_ms`. Without it, a server whose clock is far ahead would have a lease that
-    /// outlasts every freeze.
-    pub fn cap_ms(&self, now_ms: i64) -> i64 {
-        now_ms.saturating_add(self.longest_ms).saturating_add(self.skew_ms)
     }
 
     /// Returns the record with what `member` has found out, if it has to be written before anything

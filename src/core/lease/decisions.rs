@@ -7,7 +7,7 @@
 
 use super::{Failure, Lease, Server};
 use crate::layout::Layout;
-use crate::registry::{Reading, Record};
+use crate::registry::{Reading, Record, Since};
 
 /// What a decision rests on.
 pub(super) struct Basis<'a> {
@@ -77,9 +77,9 @@ impl Lease {
             Some(record) if record.holder == self.holder && record.count < self.count => Found::Older(Some(*record)),
             Some(record) if record.holder == self.holder => Found::Copied,
             // It ended before this lease began, or it is this number's lease before this one, as it
-            // was before it was given back.
+            // was before it was given back. If nothing was drawn with it, both begin together.
             Some(record)
-                if record.until_ms <= self.from_ms || record.from_ms < self.from_ms && record.count < self.count =>
+                if record.until_ms <= self.from_ms || record.from_ms <= self.from_ms && record.count < self.count =>
             {
                 Found::Older(None)
             }
@@ -93,6 +93,10 @@ impl Basis<'_> {
     /// Checks whether a number may be acquired now.
     pub(super) fn may_acquire<E>(&self) -> Result<(), Failure<E>> {
         let Self { reading, clocks, skew_ms, .. } = *self;
+        if reading.incarnation.since(&reading.fleet.incarnation) != Since::Same {
+            // It may have forgotten who has a number, and no generation has begun.
+            return Err(Failure::Contended);
+        }
         if clocks.are_off(skew_ms) {
             return Err(Failure::ClockOff { now_ms: clocks.now_ms, registry_ms: reading.now_ms, skew_ms });
         }
@@ -115,29 +119,33 @@ impl Basis<'_> {
         Some(Record { until_ms, ..record })
     }
 
-    /// Returns where a lease ends that is written now.
+    /// Returns the server's clock, but at most as far ahead of the registry's as clocks may be.
+    fn now_ms(&self) -> i64 {
+        self.clocks.now_ms.min(self.reading.now_ms.saturating_add(self.skew_ms))
+    }
+
+    /// Returns where a lease ends that is written now. Without the bound on the clock, a server
+    /// whose clock is far ahead would have a lease that outlasts every freeze. The bound comes from
+    /// the settings where they are less than the fleet's limits: a raise of these may still be
+    /// forgotten.
     fn end_ms(&self) -> i64 {
-        let wanted_ms = self.clocks.now_ms.saturating_add(self.length_ms);
-        tick_before(self.layout, wanted_ms.min(self.reading.fleet.cap_ms(self.reading.now_ms)))
+        tick_before(self.layout, self.now_ms().saturating_add(self.length_ms))
     }
 
     /// Returns the record of a lease of a number that is free, perhaps from a later instant on;
     /// `None` if it is not free. If the lease ends where it begins, the number cannot be used yet.
     pub(super) fn free(&self, record: Option<Record>) -> Option<Record> {
-        let Self { reading, clocks, layout, .. } = *self;
+        let Self { layout, reading, .. } = *self;
         let fleet = &reading.fleet;
         // A lease that is empty was given back before it began.
-        let is_over = |record: Record| {
-            record.until_ms <= clocks.now_ms.min(reading.now_ms.saturating_add(fleet.skew_ms))
-                || record.until_ms <= record.from_ms
-        };
+        let is_over = |record: Record| record.until_ms <= self.now_ms() || record.until_ms <= record.from_ms;
         if !record.is_none_or(is_over) {
             return None;
         }
         let is_older = record.is_none_or(|record| record.generation < fleet.generation);
         let freeze_ms = if is_older { fleet.freeze_ms } else { i64::MIN };
         let earliest_ms = freeze_ms.max(record.map_or(i64::MIN, |record| record.until_ms));
-        let from_ms = tick_before(layout, clocks.now_ms).max(tick_after(layout, earliest_ms));
+        let from_ms = tick_before(layout, self.clocks.now_ms).max(tick_after(layout, earliest_ms));
         Some(Record {
             holder: 0,
             nonce: 0,

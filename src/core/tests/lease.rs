@@ -33,6 +33,7 @@ const LEAST_MS: i64 = 11_000;
 /// A fleet, its registry, and the time.
 struct World {
     layout: Layout,
+    backup: bool,
     store: RefCell<Store>,
     time_ms: Cell<i64>,
     nonces: Cell<u64>,
@@ -40,11 +41,16 @@ struct World {
 
 impl World {
     fn new(numbers: i64) -> Self {
-        let layout = Layout::parse("js53").unwrap();
-        let incarnation = Incarnation { store: 1, timeline: 1, counts: [0; 2] };
+        Self::of(Kind::Postgres, "js53", false, numbers)
+    }
+
+    fn of(kind: Kind, layout: &str, backup: bool, numbers: i64) -> Self {
+        let layout = Layout::parse(layout).unwrap();
+        let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
+        let incarnation = Incarnation { store: 1, timeline: 1, counts };
         let fleet = Fleet {
             uuid: 1,
-            layout: Some((layout.fingerprint(), false)),
+            layout: Some((layout.fingerprint(), backup)),
             range: Some((0, numbers - 1)),
             loses_nothing: false,
             closed: false,
@@ -57,8 +63,8 @@ impl World {
             freeze_ms: i64::MIN,
             version: 1,
         };
-        let store = RefCell::new(Store::new(Kind::Postgres, fleet, 0, START_MS));
-        Self { layout, store, time_ms: Cell::new(START_MS), nonces: Cell::new(100) }
+        let store = RefCell::new(Store::new(kind, fleet, 0, START_MS));
+        Self { layout, backup, store, time_ms: Cell::new(START_MS), nonces: Cell::new(100) }
     }
 
     fn server(&self, name: u64) -> Server<'_> {
@@ -76,6 +82,8 @@ impl World {
             loses_answers: Cell::new(0),
             delays: Cell::new(false),
             delayed: Cell::new(None),
+            meanwhile: RefCell::default(),
+            takes_ms: Cell::new([0; 2]),
             calls: Cell::new(0),
             notices: RefCell::default(),
         }
@@ -132,6 +140,10 @@ struct Server<'a> {
     /// Whether what is sent arrives later, and the last that was sent so.
     delays: Cell<bool>,
     delayed: Cell<Option<Swap>>,
+    /// What happens while the next swap is on its way.
+    meanwhile: RefCell<Option<Box<dyn FnOnce() + 'a>>>,
+    /// How long the registry takes, in milliseconds: before and after it reads its clock.
+    takes_ms: Cell<[i64; 2]>,
     calls: Cell<u32>,
     notices: RefCell<Vec<Notice>>,
 }
@@ -155,7 +167,7 @@ impl lease::Server for Server<'_> {
     }
 
     fn has_backup(&self) -> bool {
-        false
+        self.world.backup
     }
 
     fn words(&self) -> Words<'_> {
@@ -180,8 +192,11 @@ impl Registry for Server<'_> {
         if self.is_cut_off.get() {
             return Err(NoAnswer);
         }
+        let [before_ms, after_ms] = self.takes_ms.get();
+        self.world.pass(before_ms);
         let store = self.world.store.borrow();
         let now_ms = self.world.time_ms.get() + store.offset_ms;
+        self.world.pass(after_ms);
         let up_ms = Some(self.world.time_ms.get() - store.started_ms);
         let (fleet, records, incarnation) = (store.fleet, store.records.clone(), store.incarnation);
         Ok(Reading { fleet, records, incarnation, now_ms, up_ms })
@@ -189,6 +204,9 @@ impl Registry for Server<'_> {
 
     fn swap(&self, swap: &Swap) -> Result<Answer, NoAnswer> {
         self.calls.set(self.calls.get() + 1);
+        if let Some(meanwhile) = self.meanwhile.take() {
+            meanwhile();
+        }
         if self.delays.get() {
             self.delayed.set(Some(*swap));
             return Err(NoAnswer);
@@ -234,14 +252,19 @@ impl Server<'_> {
         self.holder.get().held().map(|lease| (lease.worker, lease.from_ms, lease.until_ms))
     }
 
-    /// Draws an id in its second, if a mark beyond the lease's end would permit it.
+    /// Whether it can draw an id, if a mark beyond the lease's end permits it.
     fn draws(&self) -> bool {
-        let Some(drawing) = self.numbers.read(&self.world.layout) else { return false };
+        self.draw().is_some()
+    }
+
+    fn draw(&self) -> Option<i64> {
+        let drawing = self.numbers.read(&self.world.layout)?;
         let marks = self.marks[0].of(1).unwrap();
-        let found = marks.find(LaneName::Primary);
-        assert!(marks.publish(found, drawing.until_ms()));
-        let limits = Limits { max_borrow_ms: 0, marks_ms: marks.whole() };
-        self.generator.draw(&drawing, self, &limits, 1).is_ok()
+        for lane in LaneName::ALL {
+            assert!(marks.publish(marks.find(lane), drawing.until_ms()));
+        }
+        let limits = Limits { max_borrow_ms: self.terms.get().max_borrow_ms, marks_ms: marks.whole() };
+        self.generator.draw(&drawing, self, &limits, 1).ok().map(|run| run.last_id())
     }
 
     fn enter(&self) {
@@ -696,4 +719,216 @@ fn a_number_is_given_back_at_the_second_try() {
     server.is_cut_off.set(false);
     holder.give_back(&server, &server).unwrap();
     assert!(world.store.borrow().records[&worker].until_ms < until_ms);
+}
+
+/// A server whose clock is two leases ahead renews after the operator has raised the limit. The
+/// raise and the renewal are then forgotten together.
+#[test]
+fn a_lease_ends_before_the_freeze_whatever_the_servers_clock_says_and_the_limit_was_raised_to() {
+    for raised in [false, true] {
+        let world = World::new(1);
+        let [ahead, newcomer] = [1, 2].map(|name| world.server(name));
+        for _ in 0..6 {
+            ahead.keep().unwrap();
+        }
+        if raised {
+            world.operate(|fleet| fleet.longest_ms = 10 * LEASE_MS);
+        }
+        ahead.offset_ms.set(2 * LEASE_MS);
+        ahead.keep().unwrap();
+        let (_, _, until_ms) = ahead.held().unwrap();
+        assert_eq!(until_ms, START_MS + LEASE_MS + SKEW_MS);
+        world.fail_over(1);
+        assert!(matches!(newcomer.keep(), Err(Failure::Frozen { until_ms: freeze_ms }) if freeze_ms >= until_ms));
+    }
+}
+
+/// An answer of the registry tells that it was written into a store that has forgotten something.
+#[test]
+fn what_is_written_into_a_store_that_has_forgotten_is_not_a_lease() {
+    let world = World::of(Kind::Etcd, "js53", false, 1);
+    let (first, before) = (world.server(1), world.changes());
+    let second = world.server(2);
+    *second.meanwhile.borrow_mut() = Some(Box::new(|| {
+        // The first server leases the number, and a snapshot from before is restored.
+        first.keep().unwrap();
+        world.restore(before);
+        world.store.borrow_mut().incarnation.counts = [2, 0];
+    }));
+    assert!(matches!(second.keep(), Err(Failure::NoneFree { .. } | Failure::Frozen { .. })));
+    assert_eq!(world.fleet().generation, 2);
+    assert!(first.draws() && !second.draws(), "two servers have the number");
+}
+
+#[test]
+fn a_swap_compares_more_than_the_numbers_record() {
+    let world = World::new(1);
+    let (first, before) = (world.server(1), world.changes());
+    let second = world.server(2);
+    *second.meanwhile.borrow_mut() = Some(Box::new(|| {
+        first.keep().unwrap();
+        world.fail_over(before);
+    }));
+    assert!(matches!(second.keep(), Err(Failure::Frozen { .. })));
+    assert!(first.draws() && !second.draws(), "two servers have the number");
+}
+
+#[test]
+fn a_server_stops_when_another_one_has_its_number_at_the_same_time() {
+    let world = World::new(1);
+    let [one, other] = [1, 2].map(|name| world.server(name));
+    let before = world.changes();
+    one.keep().unwrap();
+    // The registry is another one without showing it.
+    world.restore(before);
+    world.pass(1000);
+    other.keep().unwrap();
+    assert!(one.draws() && other.draws());
+    assert!(matches!(one.keep(), Err(Failure::NoneFree { .. } | Failure::Frozen { .. })));
+    assert!(one.reported(|notice| matches!(notice, Notice::Overlapped(_))));
+    assert!(!one.draws() && other.draws());
+    assert_eq!(world.fleet().generation, 2);
+}
+
+/// The renewal is written, and its answer is lost. Or it arrives after the give-back.
+#[test]
+fn a_number_is_given_back_whether_a_renewal_arrives_or_not() {
+    for arrives in [true, false] {
+        let world = World::new(1);
+        let server = world.server(1);
+        server.keep().unwrap();
+        assert!(server.draws());
+        world.pass(3000);
+        server.delays.set(!arrives);
+        server.loses_answers.set(1);
+        assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
+        server.delays.set(false);
+        server.loses_answers.set(0);
+        server.give_back();
+        assert_eq!(world.store.borrow().records[&0].until_ms, START_MS + 1000);
+        if let Some(renewal) = server.delayed.take() {
+            assert!(!world.store.borrow().compares(&renewal, false), "the renewal is written late");
+        }
+    }
+}
+
+#[test]
+fn a_server_draws_on_when_the_registry_forgets_that_its_next_lease_was_given_back() {
+    let world = World::new(1);
+    let freeze_ms = {
+        world.server(9).keep().unwrap();
+        world.pass(FIRST_LEASE_MS);
+        world.fail_over(world.changes());
+        let Err(Failure::Frozen { until_ms }) = world.server(8).keep() else { panic!("a number is free") };
+        until_ms
+    };
+    world.pass(freeze_ms - world.time_ms.get() - 5000);
+    let life = world.server(7);
+    life.keep().unwrap();
+    let forgotten = world.changes();
+    life.give_back();
+    let again = world.server(7);
+    again.keep().unwrap();
+    assert_eq!(again.holder.get().next().map(|next| next.from_ms), Some(freeze_ms));
+    world.pass(5000);
+    again.enter();
+    assert!(again.draws());
+    world.fail_over(forgotten);
+    let _ = again.keep();
+    assert!(!again.reported(|notice| matches!(notice, Notice::Overlapped(_))));
+    assert!(again.draws(), "no other server has the number: {:?}", again.notices.borrow());
+}
+
+#[test]
+fn a_give_back_writes_no_empty_lease_over_one_that_may_be_forgotten() {
+    let world = World::new(1);
+    let (first, before) = (world.server(1), world.changes());
+    let second = world.server(2);
+    *second.meanwhile.borrow_mut() = Some(Box::new(|| {
+        first.keep().unwrap();
+        world.fail_over(before);
+    }));
+    second.delays.set(true);
+    assert_eq!(second.keep(), Err(Failure::Away(NoAnswer)));
+    second.delays.set(false);
+    second.give_back();
+    assert_eq!(second.holder.get().unanswered(), 0);
+    assert!(world.store.borrow().records.is_empty());
+    let _ = first.keep();
+    assert!(first.draws());
+}
+
+/// A directed history of two equal ids. The backup lane has borrowed, and is a tick further.
+#[test]
+fn what_is_given_back_ends_with_the_later_lanes_tick() {
+    const LAYOUT: &str = "time:41 worker:5 sequence:1 unit:1ms epoch:2025-01-01T00:00:00Z";
+    for lies in [false, true] {
+        let world = World::of(Kind::Postgres, LAYOUT, true, 1);
+        let [one, other] = [1, 2].map(|name| {
+            let server = world.server(name);
+            server.terms.set(Terms { max_borrow_ms: 1, ..TERMS });
+            server
+        });
+        one.keep().unwrap();
+        let drawn: Vec<_> = std::iter::from_fn(|| one.draw()).collect();
+        assert_eq!(drawn.len(), 6);
+        let reached_ms = LaneName::ALL.map(|lane| one.generator.reached_ms(lane, &world.layout).unwrap());
+        assert_eq!(reached_ms, [START_MS, START_MS + 1]);
+        one.give_back();
+        assert_eq!(world.store.borrow().records[&0].until_ms, START_MS + 2);
+        if lies {
+            world.store.borrow_mut().records.get_mut(&0).unwrap().until_ms = START_MS + 1;
+        }
+        world.pass(1);
+        while other.keep().is_err() {
+            world.pass(1);
+        }
+        let repeats = std::iter::from_fn(|| other.draw()).any(|id| drawn.contains(&id));
+        assert_eq!(repeats, lies);
+    }
+}
+
+#[test]
+fn a_slow_registry_is_not_taken_for_a_wrong_clock() {
+    let skew_ms = 1000;
+    for takes_ms in [[0, 10 * skew_ms], [10 * skew_ms, 0]] {
+        let keeps = |offset_ms| {
+            let world = World::new(1);
+            let server = world.server(1);
+            server.terms.set(Terms { skew_ms, ..TERMS });
+            server.takes_ms.set(takes_ms);
+            server.offset_ms.set(offset_ms);
+            server.keep()
+        };
+        assert_eq!(keeps(0), Ok(()));
+        // What the time of the call does not explain is refused.
+        for offset_ms in [12 * skew_ms, -12 * skew_ms] {
+            assert!(matches!(keeps(offset_ms), Err(Failure::ClockOff { .. })));
+        }
+    }
+    // It does not make a number free whose holder the horizon does not allow for.
+    let world = World::new(1);
+    let [one, other] = [1, 2].map(|name| world.server(name));
+    one.keep().unwrap();
+    other.takes_ms.set([0, FIRST_LEASE_MS]);
+    other.terms.set(Terms { skew_ms, ..TERMS });
+    assert!(matches!(other.keep(), Err(Failure::NoneFree { .. })));
+}
+
+#[test]
+fn a_lease_begins_on_a_ticks_boundary_after_an_end_that_a_person_has_typed() {
+    let world = World::new(1);
+    let server = world.server(1);
+    server.keep().unwrap();
+    server.give_back();
+    world.store.borrow_mut().records.get_mut(&0).unwrap().until_ms = START_MS + 5001;
+    world.pass(5500);
+    let next = world.server(2);
+    next.keep().unwrap();
+    let lease = next.holder.get().next().or(next.holder.get().held()).unwrap();
+    assert_eq!((lease.from_ms, lease.until_ms % 1000), (START_MS + 6000, 0));
+    assert!(!next.draws(), "its tick is not wholly in the lease");
+    world.pass(500);
+    next.enter();
+    assert!(next.draws());
 }

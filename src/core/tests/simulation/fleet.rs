@@ -10,7 +10,7 @@ use snowflake_core::identity::{Identity, LaneName, NO_END};
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease::{self, Holder, Notice, Terms, Words};
 use snowflake_core::numbers::Span;
-use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Since, Swap, Wanted};
 
 use crate::random::Random;
 use crate::registry::{Kind, Store};
@@ -35,6 +35,8 @@ struct Known {
     holder: u128,
     from_ms: i64,
     until_ms: i64,
+    /// The latest end that it has had: what one of two copies gives back, the other still draws.
+    latest_ms: i64,
     memory: u64,
     /// Whether the server has begun to draw with it.
     is_entered: bool,
@@ -86,8 +88,6 @@ struct Drawer {
 
 /// One more than the most changes that a failover forgets.
 const MOST_LOST: usize = 8;
-
-const YEAR_MS: i64 = 365 * 86_400_000;
 
 impl Registered {
     pub fn new(random: &Random, layout: Layout, right_clock: bool, max_borrow_ms: i64, beyond: Option<Beyond>) -> Self {
@@ -149,10 +149,12 @@ impl Registered {
         Fleet { longest_ms: self.longest_ms.get(), skew_ms: self.terms.get().skew_ms, ..*fleet }
     }
 
-    /// Returns how far a server's clock is off that the registry mostly accepts.
+    /// Returns how far a server's clock is off: mostly so little that it may acquire a number, and
+    /// seldom by more than a lease.
     pub fn any_offset_ms(&self, random: &Random) -> i64 {
         let half_ms = self.terms.get().skew_ms / 2;
-        random.pick(&[-half_ms, half_ms, 3 * half_ms, random.of(-half_ms..=half_ms)])
+        let little_ms = random.of(-half_ms..=half_ms);
+        random.weighed(&[(3, -half_ms), (3, half_ms), (3, 3 * half_ms), (3, little_ms), (2, 4 * self.length_ms())])
     }
 
     /// Returns the length of a lease, for how long to let pass.
@@ -190,7 +192,8 @@ impl<'a> Keeper<'a> {
     /// Whether the call reaches the registry, and the answer the caller.
     fn is_heard(&self) -> Result<(), NoAnswer> {
         self.world.meanwhile(self.server);
-        let is_away = self.world.time_ms() < self.fleet.away_until_ms.get();
+        let away_until_ms = self.fleet.away_until_ms.get().max(self.server.cut_off_until_ms.get());
+        let is_away = self.world.time_ms() < away_until_ms && !self.world.settles.get();
         let is_lost = !self.world.settles.get() && self.world.random.one_in(16);
         if self.shared.gone.get() || is_away || is_lost { Err(NoAnswer) } else { Ok(()) }
     }
@@ -204,7 +207,14 @@ impl<'a> Keeper<'a> {
         self.world.lies(lie)
     }
 
-    /// Notes a lease that the registry has said yes to, and checks that no other holder knows of
+    /// Notes what the holder takes for written, and checks it.
+    fn note_change(&self, change: &Change) {
+        if let Change::Number { worker, record, .. } = change {
+            self.note(*worker, record);
+        }
+    }
+
+    /// Notes a lease that the holder takes for written, and checks that no other holder knows of
     /// one that overlaps.
     fn note(&self, worker: i64, record: &Record) {
         let Record { from_ms, until_ms, holder, .. } = *record;
@@ -214,11 +224,13 @@ impl<'a> Keeper<'a> {
         match known.iter_mut().find(|known| (known.worker, known.holder, known.from_ms) == (worker, holder, from_ms)) {
             Some(known) => {
                 known.until_ms = until_ms;
+                known.latest_ms = known.latest_ms.max(until_ms);
                 // Both have proposed it when the memory was copied.
                 known.is_copied |= known.memory != memory;
             }
             None => {
-                known.push(Known { worker, holder, from_ms, until_ms, memory, is_entered: false, is_copied: false })
+                let (is_entered, is_copied, latest_ms) = (false, false, until_ms);
+                known.push(Known { worker, holder, from_ms, until_ms, latest_ms, memory, is_entered, is_copied });
             }
         }
         let is_copied = known.iter().any(|known| known.holder == holder && known.is_copied);
@@ -292,9 +304,9 @@ impl lease::Server for Keeper<'_> {
             known.iter_mut().filter(|known| known.holder == lease.holder).for_each(|known| known.is_entered = true);
             self.shared.entered.set(self.shared.entered.get() + 1);
         }
-        if let Notice::Copied(_) = notice {
-            if !self.shared.was_copied.get() {
-                self.world.broken(Guarantee::Alone, || "a memory that has no copy is taken for one of two".to_owned());
+        if matches!(notice, Notice::Copied(_) | Notice::Overlapped(_)) {
+            if !self.shared.was_copied.get() && self.fleet.beyond.is_none() {
+                self.world.broken(Guarantee::Alone, || format!("a memory that has no copy stops: {notice:?}"));
             }
             self.shared.memory_ends();
         }
@@ -308,14 +320,13 @@ impl Registry for Keeper<'_> {
         self.calls.set(self.calls.get() + 1);
         self.is_heard()?;
         let store = self.store().borrow();
-        let now_ms = self.world.time_ms() + store.offset_ms;
+        let mut now_ms = self.world.time_ms() + store.offset_ms;
+        if self.lies(Lie::NoCap) && wanted != Wanted::All {
+            now_ms = now_ms.max(self.server.now_ms(self.world.time_ms()));
+        }
         let mut fleet = store.fleet;
-        match self.world.lie {
-            Some(Lie::NoCap) if fleet.longest_ms > 0 => fleet.longest_ms += YEAR_MS,
-            Some(Lie::OwnLength) if fleet.longest_ms > 0 => {
-                fleet.longest_ms = fleet.longest_ms.max(self.terms.longest_ms(&self.fleet.layout));
-            }
-            _ => {}
+        if self.lies(Lie::OwnLength) && fleet.longest_ms > 0 {
+            fleet.longest_ms = fleet.longest_ms.max(self.terms.longest_ms(&self.fleet.layout));
         }
         if self.lies(Lie::NoHorizon) {
             fleet.horizon_ms = i64::MIN;
@@ -346,7 +357,11 @@ impl Registry for Keeper<'_> {
         if !self.world.settles.get() && random.one_in(12) && !self.shared.gone.get() {
             fleet.late.borrow_mut().push(swap);
             self.world.count("late");
-            return if self.lies(Lie::LostIsYes) { Ok(Answer::Done(swap.incarnation)) } else { Err(NoAnswer) };
+            if !self.lies(Lie::LostIsYes) {
+                return Err(NoAnswer);
+            }
+            self.note_change(&swap.change);
+            return Ok(Answer::Done(swap.incarnation));
         }
         heard?;
         let number_alone = self.lies(Lie::NumberAlone);
@@ -364,7 +379,11 @@ impl Registry for Keeper<'_> {
             // The standby has not confirmed it.
             self.world.count("answer lost");
             self.world.meanwhile(self.server);
-            return if self.lies(Lie::ReadIsYes) { Ok(answer) } else { Err(NoAnswer) };
+            if !self.lies(Lie::ReadIsYes) {
+                return Err(NoAnswer);
+            }
+            self.note_change(&swap.change);
+            return Ok(answer);
         }
         let mut store = self.store().borrow_mut();
         store.synced = store.changes();
@@ -373,9 +392,7 @@ impl Registry for Keeper<'_> {
         if self.shared.gone.get() || !self.world.settles.get() && random.one_in(16) {
             return Err(NoAnswer);
         }
-        if let Change::Number { worker, record, .. } = &swap.change {
-            self.note(*worker, record);
-        }
+        self.note_change(&swap.change);
         // The lie compares no incarnation, neither before nor after.
         Ok(if number_alone { Answer::Done(sent.incarnation) } else { answer })
     }
@@ -440,6 +457,8 @@ impl Keeper<'_> {
                         .broken(Guarantee::R2, || format!("{known:?} is given back, and was drawn up to {reached_ms}"));
                 }
                 known.until_ms = record.until_ms;
+                // A copy of its memory had the same request on its way.
+                known.is_copied |= known.memory != self.shared.memory;
             }
         }
     }
@@ -556,7 +575,11 @@ impl World {
         reached_ms.entry(worker).and_modify(|ms| *ms = end_ms.max(*ms)).or_insert(end_ms);
         let holders = shared.holders.borrow();
         let permits = |known: &Known| {
-            holders.contains(&known.holder) && covers(known) || known.worker == worker && known.is_copied
+            let until_ms = if known.is_copied { known.latest_ms } else { known.until_ms };
+            known.worker == worker
+                && (known.from_ms..=until_ms).contains(&start_ms)
+                && end_ms <= until_ms
+                && (known.is_copied || holders.contains(&known.holder))
         };
         if !fleet.known.borrow().iter().any(permits) {
             self.broken(Guarantee::R2, || format!("the tick {start_ms}..{end_ms} is in no lease of {worker} here"));
@@ -567,9 +590,11 @@ impl World {
     pub fn shake(&self, _: &Rc<Server>) {
         let Some(fleet) = &self.fleet else { return };
         type Action = fn(&World, &Registered);
-        let actions: [(usize, Action); 6] = [
+        let actions: [(usize, Action); 8] = [
+            (2, Self::fail_over_and_freeze),
             (6, Self::deliver),
             (3, Self::cut_registry_off),
+            (3, Self::cut_server_off),
             (4, Self::fail_registry_over),
             (1, Self::restore_registry),
             (1, Self::make_registry_anew),
@@ -603,6 +628,20 @@ impl World {
         fleet.away_until_ms.set(self.time_ms() + away_ms);
     }
 
+    /// One server does not reach the registry for a while, and draws on.
+    fn cut_server_off(&self, fleet: &Registered) {
+        let servers = self.leasing();
+        if servers.is_empty() {
+            return;
+        }
+        let server = &servers[self.random.below(servers.len())];
+        let length_ms = fleet.length_ms();
+        let cut_off_ms = self.random.pick(&[length_ms / 2, length_ms, length_ms * 4]);
+        self.tell(|| format!("server {} does not reach the registry for {cut_off_ms} ms", server.number));
+        self.count("server cut off");
+        server.cut_off_until_ms.set(self.time_ms() + cut_off_ms);
+    }
+
     /// Returns how far the clock of another machine of the registry is off.
     fn any_offset(&self, fleet: &Registered) -> i64 {
         let half_ms = fleet.terms.get().skew_ms / 2;
@@ -614,12 +653,18 @@ impl World {
             return;
         }
         let mut store = fleet.store.borrow_mut();
+        // An etcd that was restored is noticed by its counts, unless they have grown again before.
+        if store.kind == Kind::Etcd && store.incarnation.since(&store.fleet.incarnation) != Since::Same {
+            return;
+        }
         // Two standbys of one primary, promoted one after the other, get the same timeline. The
         // first one must have had more: a number that it has leased anew, because it lacked a
         // lease, could be renewed in the second.
         let again = fleet.failed.take().filter(|(failed, _)| failed.kind == Kind::Postgres && self.random.one_in(2));
         if again.is_some() {
             self.count("registry fails over twice");
+            // What was sent to the first one does not reach the second.
+            fleet.late.borrow_mut().clear();
         }
         let (failed, changes) = again.unwrap_or_else(|| (store.clone(), store.changes()));
         let kind = failed.kind;
@@ -732,6 +777,7 @@ impl World {
         }
         fleet.kept.set(fleet.kept.get().max(2));
         let reload = |terms| {
+            self.count("reloaded");
             fleet.before.set(fleet.terms.get());
             fleet.terms.set(terms);
         };
@@ -742,7 +788,6 @@ impl World {
                 fleet.raised.set(None);
             } else if store.changes() >= changes + MOST_LOST {
                 self.tell(|| format!("settings are reloaded: {terms:?}"));
-                self.count("reloaded");
                 fleet.kept.set(changes);
                 reload(terms);
                 fleet.raised.set(None);
@@ -756,35 +801,36 @@ impl World {
         }
         self.tell(|| format!("the fleet's limit is raised to {longest_ms} ms"));
         self.count("limit raised");
-        let longest_before_ms = store.fleet.longest_ms;
         let new = Fleet { longest_ms, version: bits(&self.random), ..store.fleet };
         store.write(Change::Fleet(new));
         store.synced = store.changes();
         fleet.longest_ms.set(longest_ms.max(fleet.longest_ms.get()));
-        let freeze_ms = longest_before_ms + 3 * terms.skew_ms;
         if self.lies(Lie::ReloadsAtOnce) {
             reload(terms);
         } else {
             fleet.raised.set(Some((terms, store.changes())));
         }
         drop(store);
-        if self.random.one_in(2) {
-            self.fail_over_after_raise(fleet, freeze_ms);
-        }
+        self.fail_over_and_freeze(fleet);
     }
 
     /// Some servers renew, and a failover forgets it, perhaps together with a raise of the limit
-    /// just before. Some servers notice, and some acquire what is free when the freeze is over.
-    fn fail_over_after_raise(&self, fleet: &Registered, freeze_ms: i64) {
-        let some_keep = || {
-            let servers = self.leasing();
-            servers.iter().filter(|_| self.random.one_in(2)).for_each(|server| self.keep(server));
-        };
-        some_keep();
+    /// just before. Some notice, and some acquire what is free when the freeze is over.
+    fn fail_over_and_freeze(&self, fleet: &Registered) {
+        self.some_keep();
         self.fail_registry_over(fleet);
-        some_keep();
-        self.pass(freeze_ms);
-        some_keep();
+        self.some_keep();
+        // A server that crashes wants another number.
+        if let Some(server) = self.leasing().first().filter(|_| !self.is_restoring_any()) {
+            self.crash(server);
+        }
+        let freeze_ms = fleet.store.borrow().fleet.longest_ms + 3 * fleet.terms.get().skew_ms;
+        self.pass(self.random.pick(&[0, freeze_ms, freeze_ms]));
+        self.some_keep();
+    }
+
+    fn some_keep(&self) {
+        self.leasing().iter().filter(|_| self.random.one_in(2)).for_each(|server| self.keep(server));
     }
 
     /// Makes a copy of a running server with its memory, as a virtual machine's snapshot does.

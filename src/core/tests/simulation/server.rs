@@ -124,6 +124,8 @@ pub struct Server {
     /// in this data directory, and those that the mark had covered when the directory was copied.
     pub seen: RefCell<Vec<Vec<Id>>>,
     pub shared: RefCell<Rc<Shared>>,
+    /// Until when it does not reach the registry, by the right time.
+    pub cut_off_until_ms: Cell<i64>,
     /// How far its clock is from the right time.
     pub offset_ms: Cell<i64>,
     /// The reading at which its clock stands still, if it does.

@@ -148,7 +148,8 @@ impl<'a> Session<'a> {
     /// `snowflake_reset_mark`.
     pub fn reset(mut self) -> Result<(), Failure> {
         self.resetting = true;
-        self.mark().reset(&self.config.drawing())
+        let drawing = draw::Session::drawing(&self)?;
+        self.mark().reset(&drawing)
     }
 
     /// Sets the sequences as a dump does, all in one transaction or each in its own. At each
@@ -278,7 +279,20 @@ impl draw::Session for Session<'_> {
     fn lease(&self, drawing: &Drawing) -> Result<(), Failure> {
         assert!(drawing.is_leased(), "typed numbers have no end");
         self.meanwhile()?;
-        Err(Failure::NoLease)
+        // The process that leases the number is told, and may renew.
+        if self.world.random.one_in(2) {
+            self.world.keep(&self.server);
+        }
+        if self.shared.gone.get() {
+            return Err(Failure::Crashed);
+        }
+        match self.shared.numbers.read(self.layout()) {
+            Some(now) if now.version() != drawing.version() || now.until_ms() > drawing.until_ms() => {
+                self.world.count("draws on");
+                Ok(())
+            }
+            _ => Err(Failure::NoLease),
+        }
     }
 
     fn terms(&self) -> Terms {
