@@ -17,7 +17,7 @@
 use crate::clock::{Clock, Wait};
 use crate::generator::{self, Generator, Limits, MarkLimits, Run};
 use crate::identity::{Drawing, LaneName};
-use crate::mark::Terms;
+use crate::mark::{Terms, end_of};
 use crate::published::Marks;
 
 /// What a draw asks of the session that it runs in. An error of any function ends the draw.
@@ -100,7 +100,7 @@ pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Resul
         let limits = Limits { max_borrow_ms, marks_ms: session.marks(known) };
         let mut drawn = generator.draw(&drawing, session, &limits, count);
         if let Err(generator::Refusal::MarkReached { lane, end_ms }) = drawn {
-            if end_ms > drawing.until_ms() {
+            if end_ms > end_of(&drawing) {
                 session.lease(&drawing)?;
                 continue;
             }

@@ -64,15 +64,22 @@
 
 use crate::clock::{ClockReference, Wait};
 use crate::generator::Generator;
-use crate::identity::{Drawing, Identity, LaneName};
+use crate::identity::{Drawing, Identity, LaneName, NO_END};
 use crate::layout::{Field, Layout};
 use crate::numbers::Numbers;
 use crate::published::{MARK_AHEAD_MS, Marks};
 
-/// Whether this build is the negative control of the crash tests, whose logged marks do not run
-/// ahead. A variable of the build's environment sets it. A cargo feature must not, because
-/// `--all-features` would then switch the guarantee off.
+/// Whether this build is the negative control: of the crash tests, with logged marks that do not run
+/// ahead, and of the fleet's tests, with published marks that do not end with the lease. A variable
+/// of the build's environment sets it. A cargo feature must not, because `--all-features` would then
+/// switch the guarantee off.
 pub const IS_CONTROL: bool = option_env!("SNOWFLAKE_ID_MARK_WITHOUT_LOOK_AHEAD").is_some();
+
+/// Returns where numbers end, in milliseconds since 1970. In the negative control, leases have no
+/// end.
+pub(crate) fn end_of(drawing: &Drawing) -> i64 {
+    if IS_CONTROL { NO_END - 1 } else { drawing.until_ms() }
+}
 
 /// Returns a mark as it is logged.
 fn logged(mark_ms: i64) -> i64 {
@@ -363,7 +370,7 @@ impl<D: Database> Mark<'_, D> {
         if !marks.is_due(lane, end_ms) {
             return Ok(()); // Another session has moved it.
         }
-        if !self.numbers.are(drawing) || published_ms >= drawing.until_ms() {
+        if !self.numbers.are(drawing) || published_ms >= end_of(drawing) {
             return Ok(()); // The next attempt has other numbers, or draws up to the end of these.
         }
         let stored = self.database.read()?;
@@ -380,7 +387,7 @@ impl<D: Database> Mark<'_, D> {
         // Goes no further than this reading of the clock permits, because the draw may have read
         // one that was wrong for a moment.
         let end_ms = end_ms.min(now_ms.saturating_add(terms.max_borrow_ms + drawing.layout().unit().ms()));
-        let mark_ms = published_ms.max(end_ms.saturating_add(MARK_AHEAD_MS)).min(drawing.until_ms());
+        let mark_ms = published_ms.max(end_ms.saturating_add(MARK_AHEAD_MS)).min(end_of(drawing));
         self.write_mark(lane, logged(mark_ms))?;
         self.flush_for(drawing)?;
         marks.publish(found, mark_ms);
@@ -448,7 +455,7 @@ impl<D: Database> Mark<'_, D> {
         if self.is_foreign(drawing, stored) {
             self.write_mark(lane.other(), begin_ms)?;
         }
-        let mark_ms = begin_ms.max(now_ms.saturating_add(MARK_AHEAD_MS).min(drawing.until_ms()));
+        let mark_ms = begin_ms.max(now_ms.saturating_add(MARK_AHEAD_MS).min(end_of(drawing)));
         self.write_mark(lane, logged(mark_ms).max(begin_ms))?;
         if stored.identity != Some(code) {
             self.database.write(Value::Identity, code)?;
@@ -457,7 +464,7 @@ impl<D: Database> Mark<'_, D> {
             self.database.write(Value::Layout, drawing.layout().fingerprint())?;
         }
         self.flush_for(drawing)?;
-        marks.publish(found, mark_ms.min(drawing.until_ms()));
+        marks.publish(found, mark_ms.min(end_of(drawing)));
         self.clocks.note(now_ms, boot_ms);
         Ok(())
     }

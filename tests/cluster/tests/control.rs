@@ -1,5 +1,6 @@
-//! The negative control: a build whose logged mark does not run ahead of the clock must fail the
-//! crash tests. Otherwise those tests prove nothing.
+//! The negative control: a build whose logged mark does not run ahead of the clock, and whose
+//! published mark does not end with the lease. It must fail the crash tests and the fleet's.
+//! Otherwise those tests prove nothing.
 //!
 //! `tools/test` makes that build (`tools/build control`) and names its `pg_config` in the
 //! environment variable `CONTROL_PG_CONFIG`. It is a separate test binary because a process knows
@@ -10,7 +11,9 @@ use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::drawing::noon;
-use cluster::{Draw, Load, Promise, Running, Server, Shutdown, faketime_library, skip, use_installation};
+use cluster::{
+    Draw, Fleet, Leases, Load, Promise, Running, Server, Shutdown, faketime_library, skip, use_installation,
+};
 
 #[test]
 fn without_a_mark_that_runs_ahead_ids_come_twice_and_the_tests_see_it() {
@@ -23,6 +26,29 @@ fn without_a_mark_that_runs_ahead_ids_come_twice_and_the_tests_see_it() {
     use_installation(pg_config);
     ids_of_an_open_transaction_come_twice();
     a_ledger_finds_what_a_crash_under_load_has_lost();
+    a_server_that_slept_draws_with_a_number_that_another_one_has();
+}
+
+/// Does what `a_server_that_slept_beyond_its_lease_draws_nothing_with_its_old_number` in `fleet.rs`
+/// does.
+fn a_server_that_slept_draws_with_a_number_that_another_one_has() {
+    let fleet = Fleet::start();
+    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_range(7, 7)").unwrap();
+    let member = || fleet.member().set("lease", "3s").start_with_extension();
+    let sleeper = member();
+    assert_eq!(sleeper.connect().wait_for_lease(), 7);
+    let other = member();
+    let load = Load::start(&sleeper, 8);
+    load.wait_for(20);
+    let paused = sleeper.pause();
+    assert_eq!(other.connect().wait_for_lease(), 7);
+    let of_other = Load::start(&other, 8);
+    of_other.wait_for(20);
+    drop(paused);
+    load.wait_for(50);
+    of_other.wait_for(50);
+    let [one, two] = [load, of_other].map(|load| load.end_with_refusals().0.seen.into_iter().collect::<BTreeSet<_>>());
+    assert!(!one.is_disjoint(&two), "the control proves nothing: no id came twice");
 }
 
 /// Does what `an_id_seen_in_an_open_transaction_is_not_drawn_again` in `mark.rs` does.

@@ -5,8 +5,8 @@
 use cluster::pages::{block, psql, settings};
 use cluster::refusal::assert_refused_as;
 use cluster::{
-    Builder, Draw, Fleet, Leases, Load, Running, Server, Shutdown, assert_unique, faketime_library, refused, skip,
-    wait_until,
+    Builder, Draw, Fleet, Leases, Load, Running, Server, Shutdown, assert_unique, faketime_library, postgres_version,
+    refused, skip, wait_until,
 };
 use postgres::Client;
 use snowflake_core::layout::Layout;
@@ -360,6 +360,50 @@ fn a_server_in_binary_upgrade_mode_leases_nothing() {
     server.try_start_again_with(&["-b"]).expect("it starts as pg_upgrade starts it");
     assert_eq!(server.connect().lease("state || pid"), "");
     assert_eq!(server.connect().lease("state"), "none");
+}
+
+/// Returns how often the server has flushed its log for ten inserts into a table, with two seconds
+/// by its clock before each, from so many seconds on, so that the mark moves for each.
+fn flushes_of_ten_inserts(server: &Server, table: &str, seconds: f64) -> i64 {
+    let flushes = if postgres_version() < 18 {
+        "SELECT wal_sync FROM pg_stat_wal"
+    } else {
+        "SELECT sum(fsyncs)::bigint FROM pg_stat_io WHERE object = 'wal'"
+    };
+    let mut session = server.connect();
+    let mut count = || {
+        session.batch_execute("SELECT pg_stat_force_next_flush()").unwrap();
+        session.ids(flushes).unwrap()[0]
+    };
+    let before = count();
+    let mut inserting = server.connect();
+    for insert in 1..=10 {
+        server.set_clock_offset(seconds + 2.0 * f64::from(insert));
+        inserting
+            .batch_execute(&format!("INSERT INTO {table} DEFAULT VALUES; SELECT pg_stat_force_next_flush()"))
+            .unwrap();
+    }
+    count() - before
+}
+
+/// A leased number needs no flushed mark, because the next life has another lease.
+#[test]
+fn an_insert_with_a_leased_number_flushes_the_log_as_often_as_one_with_bigserial() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    let fleet = Fleet::start();
+    let tables = "CREATE TABLE snowflakes (id bigint PRIMARY KEY DEFAULT snowflake_next());
+                  CREATE TABLE serials (id bigserial PRIMARY KEY);
+                  INSERT INTO snowflakes DEFAULT VALUES; INSERT INTO serials DEFAULT VALUES";
+    let [leased, typed] = [fleet.member(), Server::drawing()].map(|builder| {
+        // Nothing else writes meanwhile.
+        let server = builder.faketime().config("autovacuum", "off").start_with_extension();
+        server.connect().batch_execute(tables).unwrap();
+        [("snowflakes", 0.0), ("serials", 20.0)].map(|(table, seconds)| flushes_of_ten_inserts(&server, table, seconds))
+    });
+    assert!(typed[0] >= typed[1] + 8, "a typed number's mark is flushed: {typed:?}");
+    assert!(leased[0] <= leased[1] + 1, "{leased:?}");
 }
 
 #[test]
