@@ -66,8 +66,8 @@ pub(crate) struct Answer {
 /// A connection.
 pub(crate) struct Connection<W: Waiter> {
     conn: *mut pq::PGconn,
-    /// Where libpq puts notices. A `Box`, because libpq has its address.
-    notices: Box<RefCell<Vec<Diagnostic>>>,
+    /// Where libpq puts notices. An `Rc`, because libpq has its address, too.
+    notices: Rc<RefCell<Vec<Diagnostic>>>,
     waiter: Rc<W>,
 }
 
@@ -75,24 +75,26 @@ impl<W: Waiter> Connection<W> {
     /// Connects. Each host that the options name has the whole of `timeout`, like libpq's
     /// `connect_timeout`, which works only where libpq waits by itself.
     pub fn open(options: &Options, timeout: Duration, waiter: &Rc<W>) -> Result<Self, Error> {
-        let mut options = options.clone();
-        let mut hosts = None;
+        let (mut options, mut hosts, mut late) = (options.clone(), None, String::new());
         loop {
             let mut connection = Self::start(&options, waiter)?;
-            let Err(error) = connection.establish(timeout) else { return Ok(connection) };
-            if !matches!(error, Error::TimedOut { .. }) {
-                return Err(error);
-            }
+            let error = match connection.establish(timeout) {
+                Ok(()) => return Ok(connection),
+                Err(Error::Connect(text)) => return Err(Error::Connect(late + &text)),
+                Err(error @ Error::TimedOut { .. }) => error,
+                Err(error) => return Err(error),
+            };
             // libpq would never go on to the next host by itself.
-            let at = connection.host();
+            let (name, port) = connection.host();
             let hosts = hosts.get_or_insert_with(|| connection.hosts());
-            let Some(tried) = hosts.iter().position(|host| (&host.name, &host.port) == (&at.0, &at.1)) else {
+            let Some(tried) = hosts.iter().position(|host| (&host.name, &host.port) == (&name, &port)) else {
                 return Err(error);
             };
             hosts.remove(tried);
             if hosts.is_empty() {
                 return Err(error);
             }
+            late += &format!("connection to server at \"{name}\", port {port} timed out ");
             options = options.with_hosts(hosts);
         }
     }
@@ -112,13 +114,13 @@ impl<W: Waiter> Connection<W> {
         // owns. libpq copies them.
         let conn = unsafe { pq::PQconnectStartParams(keywords.as_ptr(), values.as_ptr(), 0) };
         // From here on, dropping it releases everything.
-        let connection = Self { conn, notices: Box::default(), waiter: Rc::clone(waiter) };
+        let connection = Self { conn, notices: Rc::default(), waiter: Rc::clone(waiter) };
         if conn.is_null() {
             return Err(Error::Connect("libpq is out of memory.".to_owned()));
         }
-        let notices: *const RefCell<Vec<Diagnostic>> = &*connection.notices;
-        // SAFETY: the box lives as long as the PGconn (see Drop), and stays where it is when the
-        // connection moves. `keep_notice` expects what is passed here.
+        let notices = Rc::as_ptr(&connection.notices);
+        // SAFETY: what the Rc holds lives as long as the PGconn (see Drop), and stays where it is
+        // when the connection moves. `keep_notice` expects what is passed here.
         unsafe { pq::PQsetNoticeReceiver(conn, Some(keep_notice), notices.cast_mut().cast()) };
         Ok(connection)
     }
@@ -308,8 +310,8 @@ impl<W: Waiter> Connection<W> {
 
 impl<W: Waiter> Drop for Connection<W> {
     fn drop(&mut self) {
-        // SAFETY: conn is null or a live PGconn, which nothing uses afterwards. The box of notices
-        // is freed after this.
+        // SAFETY: conn is null or a live PGconn, which nothing uses afterwards. The notices are
+        // freed after this.
         unsafe { pq::PQfinish(self.conn) };
         self.waiter.release_descriptor();
     }
@@ -409,8 +411,8 @@ impl Drop for OptionArray {
 
 /// Keeps a notice. libpq calls it from functions that get the `PGconn`.
 unsafe extern "C" fn keep_notice(notices: *mut c_void, result: *const pq::PGresult) {
-    // SAFETY: `start` has passed the address of a box that lives as long as the PGconn. The result
-    // is live during this call.
+    // SAFETY: `start` has passed the address of what lives as long as the PGconn. The result is
+    // live during this call.
     unsafe {
         let notices = &*notices.cast_const().cast::<RefCell<Vec<Diagnostic>>>();
         // No borrow is held while libpq runs.

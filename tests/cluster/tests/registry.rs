@@ -608,6 +608,10 @@ fn a_server_that_never_answers_is_given_up() {
     let both =
         format!("host='127.0.0.1,127.0.0.1,{socket}' port={port},{port},{} dbname=postgres user={ROLE}", server.port());
     assert!(Postgres::new(hasty(config(&both)), Poll).read(Wanted::All).is_ok());
+    // An error names those before it, too.
+    let error = Postgres::new(hasty(config(&format!("{both} user=nobody"))), Poll).read(Wanted::All).unwrap_err();
+    let text = error.detail().unwrap_or_default();
+    assert!(text.contains("timed out") && text.contains("role \"nobody\" does not exist"), "{text}");
 
     // A statement that waits for ever.
     let registry = Postgres::new(config_of(&server), Poll);
