@@ -162,6 +162,14 @@ STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_l
 CREATE FUNCTION snowflake_until(local timestamp, zone text, layout text) RETURNS bigint
 STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_local_wrapper';
 
+-- What keeps the planner from counting a kept condition twice
+
+CREATE FUNCTION snowflake_checked(condition boolean) RETURNS boolean
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_checked_wrapper';
+
+CREATE FUNCTION snowflake_checked_support(request internal) RETURNS internal
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_checked_support_wrapper';
+
 -- Administering a database's mark
 
 CREATE FUNCTION snowflake_advance(id bigint) RETURNS void
@@ -310,6 +318,7 @@ ALTER FUNCTION snowflake_from(timestamp, text, text) LEAKPROOF;
 ALTER FUNCTION snowflake_after(timestamp, text, text) LEAKPROOF;
 ALTER FUNCTION snowflake_before(timestamp, text, text) LEAKPROOF;
 ALTER FUNCTION snowflake_until(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_checked(boolean) SUPPORT snowflake_checked_support;
 
 -- These affect every session that draws in the database.
 REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, boolean), snowflake_accept_layout(),
@@ -424,6 +433,10 @@ COMMENT ON FUNCTION snowflake_before(timestamp, text, text) IS
     'the last id of the given layout whose local time in the zone can be before that, -1 if there is none';
 COMMENT ON FUNCTION snowflake_until(timestamp, text, text) IS
     'the last id of the given layout whose local time in the zone can be that or before, -1 if there is none';
+COMMENT ON FUNCTION snowflake_checked(boolean) IS
+    'its argument, which the planner expects to be true: a condition that is kept beside the bounds that it implies';
+COMMENT ON FUNCTION snowflake_checked_support(internal) IS
+    'tells the planner that snowflake_checked is true';
 COMMENT ON FUNCTION snowflake_advance(bigint) IS
     'never again draw an id at or below the given one in this database';
 COMMENT ON FUNCTION snowflake_advance(bigint, boolean) IS

@@ -50,6 +50,7 @@ ALTER FUNCTION snowflake_from(timestamp, text, text) LEAKPROOF;
 ALTER FUNCTION snowflake_after(timestamp, text, text) LEAKPROOF;
 ALTER FUNCTION snowflake_before(timestamp, text, text) LEAKPROOF;
 ALTER FUNCTION snowflake_until(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_checked(boolean) SUPPORT snowflake_checked_support;
 
 -- These affect every session that draws in the database.
 REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, boolean), snowflake_accept_layout(),
@@ -164,6 +165,10 @@ COMMENT ON FUNCTION snowflake_before(timestamp, text, text) IS
     'the last id of the given layout whose local time in the zone can be before that, -1 if there is none';
 COMMENT ON FUNCTION snowflake_until(timestamp, text, text) IS
     'the last id of the given layout whose local time in the zone can be that or before, -1 if there is none';
+COMMENT ON FUNCTION snowflake_checked(boolean) IS
+    'its argument, which the planner expects to be true: a condition that is kept beside the bounds that it implies';
+COMMENT ON FUNCTION snowflake_checked_support(internal) IS
+    'tells the planner that snowflake_checked is true';
 COMMENT ON FUNCTION snowflake_advance(bigint) IS
     'never again draw an id at or below the given one in this database';
 COMMENT ON FUNCTION snowflake_advance(bigint, boolean) IS

@@ -46,6 +46,8 @@ pub struct Functions {
     pub ranges: [pg_sys::Oid; 2],
     /// The same for an array of timestamptz.
     pub arrays: [pg_sys::Oid; 2],
+    /// `snowflake_checked`.
+    pub checked: pg_sys::Oid,
     /// Whether every role may call all of them, as after CREATE EXTENSION.
     pub public: bool,
 }
@@ -178,7 +180,7 @@ impl Functions {
     /// Those that an older version's objects lack.
     fn later(&self) -> impl Iterator<Item = pg_sys::Oid> + use<> {
         let local = self.local.into_iter().flatten();
-        self.aged.into_iter().chain(local).chain(self.ranges).chain(self.arrays)
+        self.aged.into_iter().chain(local).chain(self.ranges).chain(self.arrays).chain([self.checked])
     }
 
     /// Those that were found.
@@ -213,6 +215,7 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
         local: [[missing; 2]; 4],
         ranges: [missing; 2],
         arrays: [missing; 2],
+        checked: missing,
         public: false,
     };
     for member in members(extension).filter(|member| member.class == pg_sys::ProcedureRelationId) {
@@ -233,6 +236,7 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
             }
             ([pg_sys::TSTZRANGEOID, pg_sys::TEXTOID], _, Some(end)) => &mut functions.ranges[end],
             ([pg_sys::TIMESTAMPTZARRAYOID, pg_sys::TEXTOID], _, Some(end)) => &mut functions.arrays[end],
+            ([pg_sys::BOOLOID], ..) if name == c"snowflake_checked" => &mut functions.checked,
             ([pg_sys::INT8OID], ..) if name == c"snowflake_timestamp" => &mut functions.timestamp[0],
             ([pg_sys::INT8OID, pg_sys::TEXTOID], ..) if name == c"snowflake_timestamp" => &mut functions.timestamp[1],
             ([pg_sys::INT8OID], ..) if name == c"snowflake_parse" => &mut functions.parse[0],

@@ -380,6 +380,14 @@ fn instants(times: &Array<'_, TimestampWithTimeZone>) -> impl Iterator<Item = In
     times.iter().flatten().map(instant_or_end)
 }
 
+/// Returns its argument: a condition that is kept beside the bounds that it implies. The planner
+/// expects it to be true (`pushdown/estimate.rs`), because the bounds already say how many rows
+/// there are.
+#[pg_extern(immutable, strict, parallel_safe)]
+fn snowflake_checked(condition: bool) -> bool {
+    condition
+}
+
 /// Returns the first id that can be of a day of a zone, or of a later one.
 ///
 /// This function and the next three are for conditions on the local time of an id. Local time is

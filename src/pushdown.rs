@@ -30,13 +30,14 @@
 //! plain code must never panic, allocate in Rust, or hold a value with a destructor. The guarded
 //! functions look things up, and must never call anything that plans.
 //!
-//! `comparison.rs` takes a condition apart and replaces it, `time.rs` takes apart an id's time, and
+//! `comparison.rs` takes a condition apart and replaces it, `estimate.rs` keeps the planner from
+//! counting a kept condition twice, `time.rs` takes apart an id's time, and
 //! `nodes.rs` has what the query's trees are made of.
 
 use std::ffi::c_int;
 use std::ptr;
 
-use pgrx::pg_sys::{self, Index, List, Node, NodeTag, Oid};
+use pgrx::pg_sys::{self, Index, List, Node, NodeTag};
 
 #[cfg(feature = "pg19")]
 use pgrx::pg_sys::{build_simple_rel_hook as hook, build_simple_rel_hook_type as Hook};
@@ -44,6 +45,7 @@ use pgrx::pg_sys::{build_simple_rel_hook as hook, build_simple_rel_hook_type as 
 use pgrx::pg_sys::{get_relation_info_hook as hook, get_relation_info_hook_type as Hook};
 
 mod comparison;
+mod estimate;
 mod nodes;
 mod time;
 
@@ -72,7 +74,7 @@ pub fn init() {
 #[cfg(not(feature = "pg19"))]
 unsafe extern "C-unwind" fn relation_info(
     root: *mut pg_sys::PlannerInfo,
-    table: Oid,
+    table: pg_sys::Oid,
     inhparent: bool,
     rel: *mut pg_sys::RelOptInfo,
 ) {

@@ -399,6 +399,7 @@ unsafe fn rewrite_sides(
         // If both sides are times of ids, the planner may search either table. The comparison is
         // kept, and rewritten for the other table in its turn. But it stays as it is if the other
         // table is organized by it.
+        let mut is_for_other = false;
         if let Some(Other { table, function, functions }) = table_of(site.root, x) {
             let rel = *(*site.root).simple_rel_array.add(table as usize);
             let other = Site { rel, relid: table, is_union: false, ..*site };
@@ -409,6 +410,7 @@ unsafe fn rewrite_sides(
             }
             if rel.is_null() {
                 kept = condition;
+                is_for_other = true;
             }
         }
 
@@ -437,6 +439,17 @@ unsafe fn rewrite_sides(
             return None;
         }
 
+        // The bounds of a local time or an age say how many rows there are. Those of an array do
+        // not. A row of a function in FROM has its own estimate, and another table has not looked
+        // at its side yet.
+        let is_estimated = matches!(limit, Aged(..) | Local(..)) && row == 0 && !is_for_other;
+        let may_check = || functions.public || may_execute(functions.checked);
+        if is_estimated && !kept.is_null() && functions.checked != pg_sys::InvalidOid && may_check() {
+            let none = pg_sys::InvalidOid;
+            let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
+            let arguments = lappend(ptr::null_mut(), kept.cast());
+            kept = makeFuncExpr(functions.checked, pg_sys::BOOLOID, arguments, none, none, explicit).cast();
+        }
         let is_range = lower != pg_sys::InvalidOid && upper != pg_sys::InvalidOid;
         let is_repeated = is_range || !kept.is_null();
         let bounded = |bound: Oid, is_above: bool| {
