@@ -69,10 +69,10 @@ use crate::layout::{Field, Layout};
 use crate::numbers::Numbers;
 use crate::published::{MARK_AHEAD_MS, Marks};
 
-/// Whether this build is the negative control: of the crash tests, with logged marks that do not run
-/// ahead, and of the fleet's tests, with published marks that do not end with the lease. A variable
-/// of the build's environment sets it. A cargo feature must not, because `--all-features` would then
-/// switch the guarantee off.
+/// Whether this build is the negative control: of the crash tests, with logged marks that do not
+/// run ahead, and of the fleet's tests, with published marks that do not end with the lease. A
+/// variable of the build's environment sets it. A cargo feature must not, because `--all-features`
+/// would then switch the guarantee off.
 pub const IS_CONTROL: bool = option_env!("SNOWFLAKE_ID_MARK_WITHOUT_LOOK_AHEAD").is_some();
 
 /// Returns where numbers end, in milliseconds since 1970. In the negative control, leases have no
