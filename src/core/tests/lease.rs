@@ -20,7 +20,7 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, FIRST_LEASE_MS, Failure, Holder, Notice, Terms, Words};
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
-use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Registry, Swap, Wanted};
+use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
 
 const START_MS: i64 = 1_800_000_000_000;
 const LEASE_MS: i64 = 600_000;
@@ -79,6 +79,7 @@ impl World {
             marks,
             offset_ms: Cell::new(0),
             is_cut_off: Cell::new(false),
+            dies_in: Cell::new(u32::MAX),
             loses_answers: Cell::new(0),
             delays: Cell::new(false),
             delayed: Cell::new(None),
@@ -135,6 +136,8 @@ struct Server<'a> {
     marks: [PublishedMarks; 1],
     offset_ms: Cell<i64>,
     is_cut_off: Cell<bool>,
+    /// In how many calls its process ends.
+    dies_in: Cell<u32>,
     /// How many of the next answers are lost.
     loses_answers: Cell<u32>,
     /// Whether what is sent arrives later, and the last that was sent so.
@@ -153,6 +156,7 @@ struct NoAnswer;
 
 impl Clock for Server<'_> {
     fn now_ms(&self) -> i64 {
+        self.may_die();
         self.world.time_ms.get() + self.offset_ms.get()
     }
 }
@@ -171,15 +175,18 @@ impl lease::Server for Server<'_> {
     }
 
     fn words(&self) -> Words<'_> {
+        self.may_die();
         Words { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
     }
 
     fn nonce(&self) -> u64 {
+        self.may_die();
         self.world.nonces.set(self.world.nonces.get() + 1);
         self.world.nonces.get()
     }
 
     fn report(&self, notice: Notice) {
+        self.may_die();
         self.notices.borrow_mut().push(notice);
     }
 }
@@ -188,6 +195,7 @@ impl Registry for Server<'_> {
     type Error = NoAnswer;
 
     fn read(&self, _: Wanted) -> Result<Reading, NoAnswer> {
+        self.may_die();
         self.calls.set(self.calls.get() + 1);
         if self.is_cut_off.get() {
             return Err(NoAnswer);
@@ -213,6 +221,8 @@ impl Registry for Server<'_> {
         }
         let mut store = self.world.store.borrow_mut();
         let answer = if store.compares(swap, false) { store.write(swap.change) } else { Answer::Refused };
+        drop(store);
+        self.may_die();
         match self.loses_answers.get() {
             0 => Ok(answer),
             left => {
@@ -224,6 +234,15 @@ impl Registry for Server<'_> {
 }
 
 impl Server<'_> {
+    /// Ends the process, if it is its time: what it was doing ends here.
+    fn may_die(&self) {
+        match self.dies_in.get() {
+            0 => std::panic::resume_unwind(Box::new("the process ends")),
+            u32::MAX => {}
+            left => self.dies_in.set(left - 1),
+        }
+    }
+
     fn keep(&self) -> Result<(), Failure<NoAnswer>> {
         let mut holder = self.holder.get();
         self.calls.set(0);
@@ -931,4 +950,88 @@ fn a_lease_begins_on_a_ticks_boundary_after_an_end_that_a_person_has_typed() {
     world.pass(500);
     next.enter();
     assert!(next.draws());
+}
+
+/// The process that uses the holder ends at each of its calls in turn, and another one goes on with
+/// what it has left. (The words of the numbers are changed whole here: loom tests these.)
+#[test]
+fn a_holder_survives_the_end_of_its_process_at_any_call() {
+    type Life = fn(&mut Holder, &Server<'_>);
+    let lives: [Life; 3] = [
+        |holder, server| drop(holder.keep(server, server, &TERMS)),
+        |holder, server| drop(holder.give_back(server, server)),
+        |holder, server| holder.enter(server, &TERMS),
+    ];
+    let mut deaths = 0;
+    for (first, second) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
+        for (is_pending, dies_at) in (0..40).flat_map(|dies_at| [(false, dies_at), (true, dies_at)]) {
+            let world = World::new(2);
+            let [server, other] = [1, 2].map(|name| world.server(name));
+            server.keep().unwrap();
+            world.pass(3000);
+            if is_pending {
+                server.loses_answers.set(1);
+                assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
+            }
+            let mut holder = server.holder.get();
+            server.dies_in.set(dies_at);
+            let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lives[first](&mut holder, &server)));
+            server.dies_in.set(u32::MAX);
+            deaths += u32::from(died.is_err());
+            lives[second](&mut holder, &server);
+            world.pass(1000);
+            holder.keep(&server, &server, &TERMS).unwrap();
+            assert!(server.draws(), "{first} {second} {dies_at}: {holder:?}");
+            // What it draws with is what the registry has, and no copy of it was suspected.
+            let held = holder.held().unwrap();
+            let record = world.store.borrow().records[&held.worker];
+            assert_eq!((record.holder, record.from_ms, record.until_ms), (held.holder, held.from_ms, held.until_ms));
+            assert_eq!(server.numbers.read(&world.layout).unwrap().until_ms(), held.until_ms);
+            let is_alarm = |notice: &Notice| matches!(notice, Notice::Copied(_) | Notice::Overlapped(_));
+            assert!(!server.reported(is_alarm), "{first} {second} {dies_at}");
+            // At most one number is left locked.
+            world.pass(FIRST_LEASE_MS);
+            assert_eq!(other.keep(), Ok(()));
+        }
+    }
+    assert!(deaths > 50, "only {deaths} processes have ended early");
+}
+
+/// Whatever a person has typed into the registry, a server answers with an error or a lease within
+/// its bounds.
+#[test]
+fn no_number_in_the_registry_overflows() {
+    const NUMBERS: [i64; 9] = [i64::MIN, i64::MIN + 1, -1, 0, 1, START_MS, START_MS + 1, i64::MAX - 1, i64::MAX];
+    let fields: [fn(&mut Fleet, i64); 6] = [
+        |fleet, number| fleet.longest_ms = number,
+        |fleet, number| fleet.skew_ms = number,
+        |fleet, number| fleet.grace_ms = number,
+        |fleet, number| (fleet.horizon_ms, fleet.generation) = (number, u64::MAX),
+        |fleet, number| fleet.freeze_ms = number,
+        |fleet, number| fleet.range = Some((number, number)),
+    ];
+    let of_records: [fn(&mut Record, i64); 4] = [
+        |record, number| record.from_ms = number,
+        |record, number| record.until_ms = number,
+        |record, number| record.count = number as u64,
+        |record, number| (record.generation, record.holder) = (number as u64, 0),
+    ];
+    for number in NUMBERS {
+        for other in NUMBERS {
+            for (field, of_record) in fields.iter().flat_map(|field| of_records.map(|of_record| (field, of_record))) {
+                let world = World::new(1);
+                let [holder, newcomer] = [1, 2].map(|name| world.server(name));
+                holder.keep().unwrap();
+                world.operate(|fleet| field(fleet, number));
+                of_record(world.store.borrow_mut().records.get_mut(&0).unwrap(), other);
+                world.fail_over(world.changes());
+                for server in [&holder, &newcomer] {
+                    let _ = server.keep();
+                    let _ = server.enters_in_ms();
+                    let mut holder = server.holder.get();
+                    let _ = holder.give_back(server, server);
+                }
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! A server's numbers change while its sessions draw, load marks and compose what they have drawn.
 //!
 //! The old numbers may be drawn up to one instant, and the new ones from one instant to another.
-//! What a session has read of marks, numbers and lanes may be of different moments. Three controls
+//! What a session has read of marks, numbers and lanes may be of different moments. Four controls
 //! take a step of the change away, or do it in the wrong order, and must find an id that is not
 //! allowed.
 
@@ -11,7 +11,7 @@ use loom::sync::Arc;
 use loom::thread;
 use snowflake_core::generator::{Generator, Limits, MarkLimits, Run};
 use snowflake_core::identity::{Drawing, Identity, LaneName};
-use snowflake_core::layout::Layout;
+use snowflake_core::layout::{Field, Layout};
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 
@@ -119,8 +119,13 @@ struct Drawn(std::sync::Arc<[AtomicUsize; 4]>);
 
 impl Drawn {
     fn count(&self, server: &Server, runs: &[Option<Run>], reached_ms: i64) {
-        for run in runs {
-            let what = match run.as_ref().map(|run| server.parts(run)) {
+        let ids: Vec<_> = runs.iter().map(|run| run.as_ref().map(|run| server.parts(run))).collect();
+        self.count_ids(server, &ids, reached_ms);
+    }
+
+    fn count_ids(&self, server: &Server, ids: &[Option<Id>], reached_ms: i64) {
+        for id in ids {
+            let what = match *id {
                 None => 2,
                 Some(id) if !server.allows(id, reached_ms) => 3,
                 Some((worker, _)) => usize::from(worker == NEW),
@@ -196,24 +201,38 @@ fn new_numbers_are_drawn_only_in_their_own_span() {
     change_in_all_schedules("a mark is loaded for a later span", late, draw, Some(Server::load)).assert_all(&[1, 2]);
 }
 
-#[test]
-fn a_run_keeps_the_numbers_that_it_was_drawn_with() {
+/// Draws a run of the old number beside the change, and composes its id when the change is over,
+/// as `compose` says.
+fn compose_after_the_change(name: &str, compose: fn(&Server, &Run) -> Id) -> Drawn {
     let drawn = Drawn::default();
     let counted = drawn.clone();
-    schedules("a run is composed after the change", PREEMPTIONS, move || {
+    schedules(name, PREEMPTIONS, move || {
         let server = Server::new(Some((OLD_UNTIL_MS, OLD_UNTIL_MS + 4)), false);
-        let run = server.draw_now(5);
-        assert_eq!(run.map(|run| server.parts(&run)), Some((OLD, 5)));
         let other = thread::spawn({
             let server = server.clone();
-            move || server.change(&server.marks)
+            move || server.draw_now(5)
         });
-        let before = run.map(|run| server.parts(&run));
-        let reached_ms = other.join().unwrap();
-        assert_eq!(run.map(|run| server.parts(&run)), before);
-        counted.count(&server, &[run], reached_ms);
+        let reached_ms = server.change(&server.marks);
+        let id = other.join().unwrap().map(|run| compose(&server, &run));
+        counted.count_ids(&server, &[id], reached_ms);
     });
-    drawn.assert_all(&[0]);
+    drawn
+}
+
+#[test]
+fn a_run_keeps_the_numbers_that_it_was_drawn_with() {
+    compose_after_the_change("a run is composed after the change", Server::parts).assert_all(&[0, 2]);
+}
+
+/// A control: the id gets the number that the server has when it is composed.
+#[test]
+fn a_run_composed_with_the_numbers_of_the_moment_has_the_wrong_one() {
+    let compose: fn(&Server, &Run) -> Id = |server, run| {
+        let (_, tick) = server.parts(run);
+        let now = server.numbers.read(&server.layout).unwrap();
+        (now.identity().number(&server.layout, Field::Worker) as u32, tick)
+    };
+    compose_after_the_change("a run is composed with other numbers", compose).assert_control_fails();
 }
 
 #[test]
