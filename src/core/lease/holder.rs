@@ -139,9 +139,9 @@ impl Holder {
             return;
         };
         let span = Span { identity, from_ms: next.from_ms, until_ms: next.until_ms };
-        let Words { numbers, generator, marks } = server.words();
         // What is held and next at once is being entered.
         self.held = Some(next);
+        let Words { numbers, generator, marks } = server.words();
         numbers.enter(marks, generator, server.layout(), &span);
         self.next = None;
         server.report(Notice::Entered(next));
@@ -275,15 +275,11 @@ impl Holder {
 
     /// Puts right what a process has left that ended in the middle of a change.
     fn repair<S: Server>(&mut self, server: &S) {
-        let is_returned = |lease: &Lease| {
-            self.returned.iter().flatten().any(|noted| (noted.worker, noted.holder) == (lease.worker, lease.holder))
-        };
-        let [held, next] = [self.held, self.next].map(|lease| lease.filter(|lease| !is_returned(lease)));
         // What is held and next at once was being entered. Entering again does no harm.
-        let is_entered =
-            |held: &Lease| next.is_none_or(|next| (next.worker, next.holder) != (held.worker, held.holder));
-        self.next = next;
-        self.held = held.filter(is_entered);
+        let name = |lease: Lease| (lease.worker, lease.holder);
+        if self.held.map(name) == self.next.map(name) {
+            self.held = None;
+        }
         if self.held.is_some() && server.words().numbers.read(server.layout()).is_none() {
             // The numbers were being left. What the lanes have reached may be unknown, so the lease
             // is not entered again.

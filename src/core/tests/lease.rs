@@ -610,16 +610,17 @@ fn a_backup_from_before_a_raise_freezes_for_as_long_as_the_settings_say() {
     let world = World::new(1);
     let [holder, newcomer] = [1, 2].map(|name| world.server(name));
     let restored = world.changes();
-    world.operate(|fleet| fleet.longest_ms = 10 * LEASE_MS);
+    world.operate(|fleet| (fleet.longest_ms, fleet.skew_ms) = (10 * LEASE_MS, 10 * SKEW_MS));
     for server in [&holder, &newcomer] {
-        server.reload(10 * LEASE_MS);
+        server.terms.set(Terms { lease_ms: 10 * LEASE_MS, skew_ms: 10 * SKEW_MS, ..TERMS });
     }
+    holder.offset_ms.set(10 * SKEW_MS);
     for _ in 0..12 {
         holder.keep().unwrap();
         world.pass(1000);
     }
     let (_, _, until_ms) = holder.held().unwrap();
-    assert!(until_ms > world.time_ms.get() + LEASE_MS + 2 * SKEW_MS);
+    assert!(until_ms > world.time_ms.get() + 10 * LEASE_MS + 2 * SKEW_MS);
     world.fail_over(restored);
     let Err(Failure::Frozen { until_ms: freeze_ms }) = newcomer.keep() else { panic!("a number is free") };
     assert!(freeze_ms >= until_ms, "a lease would overlap one that is forgotten");
@@ -964,12 +965,15 @@ fn a_holder_survives_the_end_of_its_process_at_any_call() {
     ];
     let mut deaths = 0;
     for (first, second) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
-        for (is_pending, dies_at) in (0..40).flat_map(|dies_at| [(false, dies_at), (true, dies_at)]) {
+        for (renewals, dies_at) in (0..40).flat_map(|dies_at| [0, 1, 2].map(|renewals| (renewals, dies_at))) {
             let world = World::new(2);
             let [server, other] = [1, 2].map(|name| world.server(name));
-            server.keep().unwrap();
+            // It has nothing, or a lease, or a lease and a renewal without an answer.
+            if renewals > 0 {
+                server.keep().unwrap();
+            }
             world.pass(3000);
-            if is_pending {
+            if renewals > 1 {
                 server.loses_answers.set(1);
                 assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
             }
@@ -995,6 +999,56 @@ fn a_holder_survives_the_end_of_its_process_at_any_call() {
         }
     }
     assert!(deaths > 50, "only {deaths} processes have ended early");
+}
+
+/// Makes a server hold a number and have another one next, which begins in 5 seconds.
+fn lease_two_numbers(world: &World) -> Server<'_> {
+    let server = world.server(1);
+    server.keep().unwrap();
+    let held = server.held().unwrap().0;
+    world.fail_over(1);
+    let Err(Failure::Frozen { until_ms: freeze_ms }) = server.keep() else { panic!("it is not frozen") };
+    world.pass(freeze_ms - world.time_ms.get() - 5000);
+    // The registry no longer knows which number it had, so another one comes next.
+    server.keep().unwrap();
+    let holder = server.holder.get();
+    assert!(holder.held().unwrap().worker == held && holder.next().unwrap().worker != held);
+    server
+}
+
+/// The clock is then set back, so that the next process does not enter the lease.
+#[test]
+fn a_number_that_was_being_left_is_not_drawn_with_in_the_lease_of_the_next() {
+    for dies_at in 0..6 {
+        let world = World::new(32);
+        let server = lease_two_numbers(&world);
+        let before = server.numbers.read(&world.layout).unwrap();
+        world.pass(5000);
+        let mut holder = server.holder.get();
+        server.dies_in.set(dies_at);
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| holder.enter(&server, &TERMS)));
+        server.dies_in.set(u32::MAX);
+        server.offset_ms.set(-10_000);
+        holder.keep(&server, &server, &TERMS).unwrap();
+        let now = server.numbers.read(&world.layout).unwrap();
+        assert!(now.identity() != before.identity() || now.until_ms() == before.until_ms(), "{dies_at}");
+    }
+}
+
+#[test]
+fn a_give_back_of_two_numbers_that_was_cut_off_looks_like_no_copy() {
+    for dies_at in 0..12 {
+        let world = World::new(32);
+        let server = lease_two_numbers(&world);
+        let mut holder = server.holder.get();
+        server.dies_in.set(dies_at);
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| holder.give_back(&server, &server)));
+        server.dies_in.set(u32::MAX);
+        world.pass(5000);
+        holder.keep(&server, &server, &TERMS).unwrap();
+        assert!(!server.reported(|notice| matches!(notice, Notice::Copied(_) | Notice::Overlapped(_))), "{dies_at}");
+        assert!(server.draws(), "{dies_at}");
+    }
 }
 
 /// Whatever a person has typed into the registry, a server answers with an error or a lease within
