@@ -234,7 +234,7 @@ impl Holder {
         // If both are of one number, the next one has replaced the record of the one before.
         let held = self.held.filter(|held| self.next.is_none_or(|next| next.worker != held.worker));
         for lease in [held, self.next].into_iter().flatten() {
-            let ends_ms = Some(reached_ms.clamp(lease.from_ms, lease.until_ms));
+            let ends_ms = Some(reached_ms.min(lease.until_ms).max(lease.from_ms));
             let proposal = match self.proposal.filter(|proposal| proposal.worker == lease.worker) {
                 // A renewal may still arrive. With the same nonce, one of the two does.
                 Some(renewal) => Proposal { ends_ms, ..renewal },
