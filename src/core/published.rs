@@ -315,7 +315,8 @@ mod tests {
             // A second claim gives the same words, and takes nothing from them.
             assert_eq!(PublishedMarks::claim_one(&all, owner, is_gone).unwrap().version(), version);
             assert_eq!(owners()[place], owner);
-            // Its sequence was made anew: the database takes over its own place, not another one.
+            // Its sequence was dropped and made again: the database takes over its own place, not
+            // another one.
             assert!(PublishedMarks::claim_one(&all, owner + 1, is_gone).is_some());
             assert_eq!(owners()[place], owner + 1);
             assert_eq!(owners()[1 - place], if database == 7 { UNCLAIMED } else { 7 << 32 | 71 });

@@ -101,7 +101,7 @@ impl World {
         *self.store.borrow_mut() = next;
     }
 
-    /// Makes the registry what it was after its first `changes`, without a word.
+    /// Makes the registry what it was after its first `changes`, and shows nothing of it.
     fn restore(&self, changes: usize) {
         let next = self.store.borrow().prefix(changes);
         *self.store.borrow_mut() = next;
@@ -472,7 +472,7 @@ fn after_the_registry_forgot_holders_go_on_and_new_ones_wait_out_the_freeze() {
 }
 
 #[test]
-fn a_registry_that_was_restored_without_a_word_is_found_out_at_the_next_renewal() {
+fn a_registry_that_was_restored_unnoticed_is_found_out_at_the_next_renewal() {
     let world = World::new(4);
     let [holder, newcomer] = [1, 2].map(|name| world.server(name));
     for _ in 0..6 {

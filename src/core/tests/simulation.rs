@@ -2,11 +2,11 @@
 //! every step of the mark's protocol.
 //!
 //! In half of the histories the servers are a fleet that leases its numbers. Its registry is away,
-//! fails over, and is restored, at every step of the lease's protocol (`simulation/fleet.rs`).
+//! fails over, and is restored, at every step of the lease's protocol (`simulation/faults.rs`).
 //!
 //! The protocols and the generator are the real ones. The log, clocks, locks, sessions and the
 //! registry are simulated from one seed: the same seed always gives the same history.
-//! `simulation/world.rs` says what must hold ([`Guarantee`]). It also says what is done wrong on
+//! `simulation/promises.rs` says what must hold ([`Guarantee`]). It also says what is done wrong on
 //! purpose ([`Lie`]), to show that each guarantee's check can fail.
 //!
 //! `SEEDS=100000` sets how many histories of each kind are run. A failing history is printed, and
@@ -16,10 +16,20 @@
 // loom's atomics panic outside a loom model.
 #![cfg(not(loom))]
 
+#[path = "simulation/checks.rs"]
+mod checks;
+#[path = "simulation/copies.rs"]
+mod copies;
+#[path = "simulation/faults.rs"]
+mod faults;
 #[path = "simulation/fleet.rs"]
 mod fleet;
+#[path = "simulation/keeper.rs"]
+mod keeper;
 #[path = "simulation/log.rs"]
 mod log;
+#[path = "simulation/promises.rs"]
+mod promises;
 #[path = "simulation/random.rs"]
 mod random;
 #[path = "simulation/registry.rs"]
@@ -34,7 +44,8 @@ mod world;
 use std::collections::BTreeMap;
 
 use fleet::Beyond;
-use world::{Guarantee, Lie, Story, World};
+use promises::{Guarantee, Lie};
+use world::{Story, World};
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable)
@@ -109,7 +120,7 @@ const FLEET_EVENTS: [&str; 29] = [
     "older",
     "registry fails over",
     "registry fails over twice",
-    "registry is made anew",
+    "registry is lost",
     "registry is restored",
     "reloaded",
     "reset",
@@ -221,7 +232,7 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
         Lie::TornNumbers,
         Lie::OneLane,
         Lie::SameHolder,
-        Lie::AnewUnfrozen,
+        Lie::LostUnfrozen,
         Lie::ReloadsAtOnce,
         Lie::OwnLength,
     ] {
@@ -233,7 +244,7 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
 
 /// What no promise covers, to say how much it costs: `COUNT` sets the number of histories.
 #[test]
-fn a_grace_after_the_registrys_start_finds_most_of_what_it_has_forgotten_without_a_word() {
+fn a_grace_after_the_registrys_start_finds_most_of_what_it_has_forgotten() {
     let histories = number("COUNT").unwrap_or(5000);
     let broken = |beyond, guarantees: &[Guarantee]| {
         let is_broken = |seed: &u64| {

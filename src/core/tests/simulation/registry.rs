@@ -1,5 +1,5 @@
 //! A simulated registry: a log of changes on one machine, of which a standby or a backup holds a
-//! prefix. It can be away, fail over, and be restored, copied and made anew.
+//! prefix. It can be away, fail over, and be restored, copied, and made again after a loss.
 
 use std::collections::BTreeMap;
 

@@ -17,8 +17,9 @@ use snowflake_core::mark::{self, Database, Mark, Notice, Stored, Terms, Value, W
 use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
 
 use crate::log::Record;
+use crate::promises::{Guarantee, Lie};
 use crate::server::{Config, Server, Shared};
-use crate::world::{Guarantee, Lie, World};
+use crate::world::World;
 
 /// Why a statement ends without a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,168 @@
+//! Checks each id that is drawn, and each mark that is written.
+
+use snowflake_core::generator::Run;
+use snowflake_core::identity::LaneName;
+use snowflake_core::layout::Field;
+use snowflake_core::published::MARK_AHEAD_MS;
+
+use crate::fleet::{Drawer, Known};
+use crate::log::Id;
+use crate::promises::Guarantee;
+use crate::server::{Config, Server, Shared};
+use crate::session::Session;
+use crate::world::World;
+
+impl World {
+    pub fn check(&self, session: &Session<'_>, run: Run) {
+        let Session { server, shared, database, config, .. } = session;
+        let (database, layout) = (*database, &config.layout);
+        let drawing = config.drawing();
+        for id in run.ids() {
+            let parts = layout.parts(id).unwrap();
+            let end_ms = parts.created_at_ms + layout.unit().ms();
+            let code = match &self.fleet {
+                Some(fleet) if shared.leases => {
+                    let half = config.half() * i64::from(run.lane() == LaneName::Backup);
+                    let worker = parts.worker.map_or(0, i64::from) - half;
+                    Config { worker, backup: fleet.backup, ..*config }.drawing().code()
+                }
+                _ => drawing.code(),
+            };
+            let id = Id {
+                id,
+                lane: run.lane(),
+                numbers: (parts.datacenter, parts.worker),
+                layout: layout.fingerprint(),
+                identity: code,
+                end_ms,
+            };
+            self.tell(|| format!("server {} database {database} draws {id:?}", server.number));
+            self.count("drawn");
+            self.check_fleet(shared, id.id, parts.worker, parts.created_at_ms, end_ms);
+            let log = server.log.borrow();
+            let contents = &log.present[database];
+            let broken = |guarantee, what: &str| {
+                self.broken(guarantee, || {
+                    format!("{id:?} is drawn in database {database} of server {}, {what}", server.number)
+                });
+            };
+            if shared.issued.borrow().contains(&id.id) {
+                broken(Guarantee::G0, "which has drawn it since its start");
+            } else if !server.went_back.get() && server.ever_issued.borrow().contains(&id.id) {
+                broken(Guarantee::G0, "which has drawn it before its start, and its clock was not set back");
+            }
+            if !server.went_back.get() && server.predecessors_issued.borrow().contains(&id.id) {
+                broken(Guarantee::Failover, "which has taken over from a server that has drawn it");
+            }
+            if contents.rows.iter().any(|row| row.id == id.id) {
+                broken(Guarantee::G1, "which holds it");
+            }
+            if server.seen.borrow()[database].iter().any(|seen| seen.id == id.id) {
+                broken(Guarantee::G2, "which a client has seen");
+            }
+            if !shared.leases && log.durable[database].stored.marks_ms[run.lane() as usize] < end_ms {
+                broken(Guarantee::Flushed, "above the mark that is flushed");
+            }
+            if contents.stored.layout != Some(layout.fingerprint()) {
+                broken(Guarantee::Layout, "with another layout");
+            }
+            let above = |held: &[Id]| {
+                held.iter().all(|held| (held.numbers, held.layout) != (id.numbers, id.layout) || held.id < id.id)
+            };
+            if !above(&contents.rows) || !above(&server.seen.borrow()[database]) {
+                broken(Guarantee::Order, "though a greater one of the same numbers was drawn before");
+            }
+            let (advanced_ms, when) = contents.advanced;
+            if end_ms <= advanced_ms && session.began > when {
+                broken(Guarantee::Advance, "at or below what was given to snowflake_advance()");
+            }
+            shared.issued.borrow_mut().push(id.id);
+            server.ever_issued.borrow_mut().push(id.id);
+            server.seen.borrow_mut()[database].push(id);
+            if !self.random.one_in(4) {
+                shared.uncommitted.borrow_mut().push((database, id));
+            }
+        }
+    }
+
+    /// Checks that the log up to here has a mark for every row in it, because a copy may end here.
+    pub fn check_prefix(&self, server: &Server, database: usize) {
+        let log = server.log.borrow();
+        let contents = &log.present[database];
+        for lane in LaneName::ALL {
+            let mark_ms = contents.stored.marks_ms[lane as usize];
+            let rows_ms = contents.rows_end_ms[lane as usize];
+            if mark_ms < rows_ms {
+                self.broken(Guarantee::G1, || {
+                    format!("in a prefix of the log, the {lane:?} mark {mark_ms} of database {database} is below the row {rows_ms}")
+                });
+            }
+            if mark_ms < contents.advanced.0 {
+                self.broken(Guarantee::Advance, || {
+                    format!("in a prefix of the log, the {lane:?} mark {mark_ms} is below it")
+                });
+            }
+        }
+    }
+
+    /// Checks that a written mark does not run away from the clock.
+    pub fn check_bounded(&self, session: &Session<'_>, mark_ms: i64) {
+        let now_ms = session.server.now_ms(self.time_ms());
+        // A server that has the wrong layout by mistake may write what a server with the right
+        // layout has stored.
+        let unit_ms = self.layouts[0].unit().ms().max(self.layouts[1].unit().ms());
+        let bound_ms = MARK_AHEAD_MS + self.max_borrow_ms + unit_ms;
+        if self.right_clock && mark_ms - now_ms > bound_ms {
+            self.broken(Guarantee::Bounded, || {
+                format!("the mark is {} ms ahead, more than {bound_ms}", mark_ms - now_ms)
+            });
+        }
+    }
+
+    /// Checks an id for the whole fleet.
+    pub fn check_fleet(&self, shared: &Shared, id: i64, worker: Option<u32>, start_ms: i64, end_ms: i64) {
+        let Some(fleet) = &self.fleet else { return };
+        if !shared.leases {
+            fleet.typed.borrow_mut().insert(id);
+            if fleet.drawn.borrow().contains_key(&id) {
+                self.broken(Guarantee::G3, || format!("{id} was drawn with a leased number, and now with a typed one"));
+            }
+            return;
+        }
+        if fleet.typed.borrow().contains(&id) {
+            self.broken(Guarantee::G3, || format!("{id} was drawn with a typed number, and now with a leased one"));
+        }
+        let Some(worker) = worker.map(i64::from) else { return };
+        let half = fleet.layout.max_of(Field::Worker).unwrap_or(0).div_ceil(2) as i64;
+        let worker = if fleet.backup && worker >= half { worker - half } else { worker };
+        let memory = shared.memory;
+        let covers = |known: &Known| known.worker == worker && known.from_ms <= start_ms && end_ms <= known.until_ms;
+        // One of two copies notices at its next renewal of what both hold. If the registry has
+        // forgotten that lease, there is none, and both draw up to its end.
+        let is_common = shared.answers_since_copy.get() < 2
+            || end_ms <= shared.copied_until_ms.get()
+            || fleet.known.borrow().iter().any(|known| known.is_copied && covers(known));
+        let may_repeat = shared.was_copied.get() && is_common;
+        let drawer = Drawer { memory, may_repeat };
+        if let Some(other) = fleet.drawn.borrow_mut().insert(id, drawer) {
+            if other.memory != memory && (may_repeat || other.may_repeat) {
+                self.count("repeated by a copy of memory");
+            } else {
+                self.broken(Guarantee::G3, || format!("{id} was drawn before, by {other:?}, and now by {drawer:?}"));
+            }
+        }
+        let mut reached_ms = shared.reached_ms.borrow_mut();
+        reached_ms.entry(worker).and_modify(|ms| *ms = end_ms.max(*ms)).or_insert(end_ms);
+        let holders = shared.holders.borrow();
+        let permits = |known: &Known| {
+            let until_ms = if known.is_copied { known.latest_ms } else { known.until_ms };
+            known.worker == worker
+                && (known.from_ms..=until_ms).contains(&start_ms)
+                && end_ms <= until_ms
+                && (known.is_copied || holders.contains(&known.holder))
+        };
+        if !fleet.known.borrow().iter().any(permits) {
+            self.broken(Guarantee::R2, || format!("the tick {start_ms}..{end_ms} is in no lease of {worker} here"));
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The process of one server that leases its number, with its connection to the registry: what gets
+//! lost on the way, what is sent wrongly for a lie, and the ledger of what each holder knows.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use snowflake_core::clock::Clock;
+use snowflake_core::identity::LaneName;
+use snowflake_core::layout::{Field, Layout};
+use snowflake_core::lease::{self, Holder, Notice, Terms, Words};
+use snowflake_core::registry::{Answer, Change, Reading, Record, Registry, Swap, Wanted};
+
+use crate::fleet::{Known, Registered, bits};
+use crate::promises::{Guarantee, Lie};
+use crate::registry::Store;
+use crate::server::{DATACENTER, Server, Shared};
+use crate::world::World;
+
+/// Why the registry has not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoAnswer;
+
+/// The process of one server that leases its number, with its connection to the registry.
+pub struct Keeper<'a> {
+    pub world: &'a World,
+    pub fleet: &'a Registered,
+    pub server: &'a Rc<Server>,
+    pub shared: &'a Shared,
+    /// The server's settings.
+    pub terms: Terms,
+    /// How often the registry was called.
+    pub calls: Cell<u32>,
+}
+
+impl<'a> Keeper<'a> {
+    pub fn new(world: &'a World, fleet: &'a Registered, server: &'a Rc<Server>, shared: &'a Shared) -> Self {
+        Self { world, fleet, server, shared, terms: fleet.settings(&world.random), calls: Cell::new(0) }
+    }
+
+    /// Whether the call reaches the registry, and the answer the caller.
+    pub fn is_heard(&self) -> Result<(), NoAnswer> {
+        self.world.meanwhile(self.server);
+        let away_until_ms = self.fleet.away_until_ms.get().max(self.server.cut_off_until_ms.get());
+        let is_away = self.world.time_ms() < away_until_ms && !self.world.settles.get();
+        let is_lost = !self.world.settles.get() && self.world.random.one_in(16);
+        if self.shared.gone.get() || is_away || is_lost { Err(NoAnswer) } else { Ok(()) }
+    }
+
+    /// Returns the registry that this call reaches.
+    pub fn store(&self) -> &RefCell<Store> {
+        &self.fleet.store
+    }
+
+    pub fn lies(&self, lie: Lie) -> bool {
+        self.world.lies(lie)
+    }
+
+    /// Notes what the holder takes for written, and checks it.
+    pub fn note_change(&self, change: &Change) {
+        if let Change::Number { worker, record, .. } = change {
+            self.note(*worker, record);
+        }
+    }
+
+    /// Notes a lease that the holder takes for written, and checks that no other holder knows of
+    /// one that overlaps.
+    pub fn note(&self, worker: i64, record: &Record) {
+        let Record { from_ms, until_ms, holder, .. } = *record;
+        let memory = self.shared.memory;
+        self.shared.holders.borrow_mut().insert(holder);
+        let mut known = self.fleet.known.borrow_mut();
+        match known.iter_mut().find(|known| (known.worker, known.holder, known.from_ms) == (worker, holder, from_ms)) {
+            Some(known) => {
+                known.until_ms = until_ms;
+                known.latest_ms = known.latest_ms.max(until_ms);
+                // Both have proposed it when the memory was copied.
+                known.is_copied |= known.memory != memory;
+            }
+            None => {
+                let (is_entered, is_copied, latest_ms) = (false, false, until_ms);
+                known.push(Known { worker, holder, from_ms, until_ms, latest_ms, memory, is_entered, is_copied });
+            }
+        }
+        let is_copied = known.iter().any(|known| known.holder == holder && known.is_copied);
+        let overlaps = |known: &&Known| {
+            known.worker == worker
+                && !known.is_copied
+                && !is_copied
+                && known.holder != holder
+                // Two leases of one memory share its lanes.
+                && known.memory != memory
+                && known.from_ms < until_ms
+                && from_ms < known.until_ms
+                && known.from_ms < known.until_ms
+        };
+        if let Some(other) = known.iter().find(overlaps) {
+            let overlap = ([memory, other.memory], from_ms.max(other.from_ms), until_ms.min(other.until_ms));
+            self.fleet.overlaps.borrow_mut().push(overlap);
+            self.world.broken(Guarantee::R1, || format!("leases overlap: {worker} {record:?}, {other:?}"));
+        }
+    }
+}
+
+impl Clock for Keeper<'_> {
+    fn now_ms(&self) -> i64 {
+        self.world.meanwhile(self.server);
+        self.server.now_ms(self.world.time_ms())
+    }
+}
+
+impl lease::Server for Keeper<'_> {
+    fn layout(&self) -> &Layout {
+        &self.fleet.layout
+    }
+
+    fn datacenter(&self) -> Option<i64> {
+        self.fleet.layout.max_of(Field::Datacenter).map(|_| DATACENTER)
+    }
+
+    fn has_backup(&self) -> bool {
+        self.fleet.backup
+    }
+
+    fn words(&self) -> Words<'_> {
+        let Shared { numbers, generator, marks, .. } = self.shared;
+        let marks = if self.lies(Lie::TornNumbers) { &[] } else { &marks[..] };
+        Words { numbers, generator, marks }
+    }
+
+    fn nonce(&self) -> u64 {
+        bits(&self.world.random)
+    }
+
+    fn report(&self, notice: Notice) {
+        self.world.tell(|| format!("  server {} reports {notice:?}", self.server.number));
+        self.world.count(match notice {
+            Notice::Acquired(_) => "acquired",
+            Notice::Entered(_) => "entered",
+            Notice::GivenBack(_) => "given back",
+            Notice::Adopted(_) => "adopted",
+            Notice::Forgot(_) => "forgot",
+            Notice::Older(_) => "older",
+            Notice::Lost(_) => "lost",
+            Notice::Copied(_) => "copied",
+            Notice::Overlapped(_) => "overlapped",
+            Notice::ClockOff { .. } => "clock off",
+            Notice::LengthLimited { .. } => "length limited",
+            Notice::SkewLimited { .. } => "skew limited",
+        });
+        if let Notice::Entered(lease) = notice {
+            let mut known = self.fleet.known.borrow_mut();
+            known.iter_mut().filter(|known| known.holder == lease.holder).for_each(|known| known.is_entered = true);
+            self.shared.entered.set(self.shared.entered.get() + 1);
+        }
+        if matches!(notice, Notice::Copied(_) | Notice::Overlapped(_)) {
+            if !self.shared.was_copied.get() && self.fleet.beyond.is_none() {
+                self.world.broken(Guarantee::Alone, || format!("a memory that has no copy stops: {notice:?}"));
+            }
+            self.shared.memory_ends();
+        }
+    }
+}
+
+impl Registry for Keeper<'_> {
+    type Error = NoAnswer;
+
+    fn read(&self, wanted: Wanted) -> Result<Reading, NoAnswer> {
+        self.calls.set(self.calls.get() + 1);
+        self.is_heard()?;
+        let store = self.store().borrow();
+        let mut now_ms = self.world.time_ms() + store.offset_ms;
+        if self.lies(Lie::NoCap) && wanted != Wanted::All {
+            now_ms = now_ms.max(self.server.now_ms(self.world.time_ms()));
+        }
+        let mut fleet = store.fleet;
+        if self.lies(Lie::OwnLength) && fleet.longest_ms > 0 {
+            fleet.longest_ms = fleet.longest_ms.max(self.terms.longest_ms(&self.fleet.layout));
+        }
+        if self.lies(Lie::NoHorizon) {
+            fleet.horizon_ms = i64::MIN;
+        }
+        let mut records = match wanted {
+            Wanted::All => store.records.clone(),
+            Wanted::Number(worker) => store.records.get(&worker).map(|record| (worker, *record)).into_iter().collect(),
+        };
+        if self.lies(Lie::FromClock) {
+            let clock_ms = self.server.now_ms(self.world.time_ms());
+            for record in records.values_mut().filter(|record| record.until_ms <= now_ms) {
+                record.until_ms = record.until_ms.min(clock_ms);
+            }
+        }
+        let up_ms = Some(self.world.time_ms() - store.started_ms);
+        Ok(Reading { fleet, records, incarnation: store.incarnation, now_ms, up_ms })
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<Answer, NoAnswer> {
+        self.calls.set(self.calls.get() + 1);
+        let (random, fleet) = (&self.world.random, self.fleet);
+        let sent = swap;
+        let mut swap = *swap;
+        self.lie_about(&mut swap);
+        self.note_given_back(&swap);
+        self.world.message_takes_time(self.server);
+        let heard = self.is_heard();
+        if !self.world.settles.get() && random.one_in(12) && !self.shared.gone.get() {
+            fleet.late.borrow_mut().push(swap);
+            self.world.count("late");
+            if !self.lies(Lie::LostIsYes) {
+                return Err(NoAnswer);
+            }
+            self.note_change(&swap.change);
+            return Ok(Answer::Done(swap.incarnation));
+        }
+        heard?;
+        let number_alone = self.lies(Lie::NumberAlone);
+        let compares = self.store().borrow().compares(&swap, number_alone);
+        if self.lies(Lie::NotAtomic) {
+            self.world.meanwhile(self.server);
+        }
+        if !compares {
+            self.world.tell(|| "  refused".to_owned());
+            return Ok(Answer::Refused);
+        }
+        let answer = self.store().borrow_mut().write(swap.change);
+        self.world.tell(|| format!("  written: {:?}", swap.change));
+        if !self.world.settles.get() && random.one_in(12) {
+            // The standby has not confirmed it.
+            self.world.count("answer lost");
+            self.world.meanwhile(self.server);
+            if !self.lies(Lie::ReadIsYes) {
+                return Err(NoAnswer);
+            }
+            self.note_change(&swap.change);
+            return Ok(answer);
+        }
+        let mut store = self.store().borrow_mut();
+        store.synced = store.changes();
+        drop(store);
+        self.world.meanwhile(self.server);
+        if self.shared.gone.get() || !self.world.settles.get() && random.one_in(16) {
+            return Err(NoAnswer);
+        }
+        self.note_change(&swap.change);
+        // The lie compares no incarnation, neither before nor after.
+        Ok(if number_alone { Answer::Done(sent.incarnation) } else { answer })
+    }
+}
+
+impl Keeper<'_> {
+    /// Changes what is sent, for lies.
+    pub fn lie_about(&self, swap: &mut Swap) {
+        let read = self.store().borrow().fleet;
+        match &mut swap.change {
+            Change::Fleet(new) => {
+                if read.longest_ms > 0 {
+                    if new.generation != read.generation {
+                        new.freeze_ms = new.freeze_ms.saturating_sub(new.longest_ms - read.longest_ms);
+                    }
+                    new.longest_ms = read.longest_ms;
+                }
+                if new.generation != read.generation {
+                    match self.world.lie {
+                        Some(Lie::FreezeOfLength) => new.freeze_ms = new.freeze_ms.saturating_sub(2 * new.skew_ms),
+                        Some(Lie::OneSkew) => {
+                            new.freeze_ms = new.freeze_ms.saturating_sub(new.skew_ms);
+                            new.horizon_ms = new.horizon_ms.saturating_sub(new.skew_ms);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Change::Number { worker, record, .. } => {
+                let key = (*worker, record.holder, record.from_ms);
+                let gives_back = self.fleet.known.borrow().iter().any(|known| {
+                    (known.worker, known.holder, known.from_ms) == key && known.until_ms > record.until_ms
+                });
+                if self.lies(Lie::OneLane) && gives_back {
+                    let reached = self.shared.generator.reached_ms(LaneName::Primary, &self.fleet.layout);
+                    let end_ms = reached.unwrap_or(record.from_ms) + self.fleet.layout.unit().ms();
+                    record.until_ms = end_ms.clamp(record.from_ms, record.until_ms);
+                }
+            }
+        }
+    }
+
+    /// Notes that a holder never draws with leases that it has not entered and does not keep.
+    pub fn drop_others(&self, holder: &Holder) {
+        let next = holder.next().map(|lease| lease.holder);
+        let is_kept = |known: &Known| {
+            known.memory != self.shared.memory || known.is_entered || known.is_copied || Some(known.holder) == next
+        };
+        self.fleet.known.borrow_mut().retain(is_kept);
+    }
+
+    /// Notes that a holder draws nothing beyond what it gives back. Only then a record ends before
+    /// what its holder has known.
+    pub fn note_given_back(&self, swap: &Swap) {
+        let Change::Number { worker, record, .. } = swap.change else { return };
+        for known in self.fleet.known.borrow_mut().iter_mut() {
+            let is_it = (known.worker, known.holder, known.from_ms) == (worker, record.holder, record.from_ms);
+            if is_it && known.until_ms > record.until_ms {
+                let reached_ms = self.shared.reached_ms.borrow().get(&worker).copied().unwrap_or(i64::MIN);
+                if reached_ms > record.until_ms {
+                    self.world
+                        .broken(Guarantee::R2, || format!("{known:?} is given back, and was drawn up to {reached_ms}"));
+                }
+                known.until_ms = record.until_ms;
+                // A copy of its memory had the same request on its way.
+                known.is_copied |= known.memory != self.shared.memory;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Makes this memory one that has no copy.
+    pub fn memory_ends(&self) {
+        self.answers_since_copy.set(2);
+    }
+}

@@ -1,0 +1,121 @@
+//! What must hold whatever happens, and what is done wrong on purpose, to show that the checks
+//! notice it.
+
+/// A promise of the extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarantee {
+    /// One running server never issues an id twice. Nor do its successors on the same data
+    /// directory, if their clock is never set back.
+    G0,
+    /// No id is drawn that the copy holds. In every prefix of the log, the mark covers every row.
+    G1,
+    /// After a crash, no id is drawn that a client has seen. A copy draws none that its mark has
+    /// covered.
+    G2,
+    /// A standby that is promoted after its primary has died, with a clock that is not behind,
+    /// draws no id that the primary has drawn. This holds for every database, whatever the standby
+    /// had received.
+    Failover,
+    /// When an id is drawn with a typed number, a mark at or after the end of its tick has been
+    /// flushed (I3).
+    Flushed,
+    /// An id is greater than all ids with the same numbers that must not come again.
+    Order,
+    /// No id is drawn at or below one that was passed to `snowflake_advance`.
+    Advance,
+    /// An id that is passed to `snowflake_advance` lies no further ahead of the clock than the
+    /// clock may jump, unless it is forced.
+    Ahead,
+    /// The mark is reset only with another number or a leased one, and before it is in use.
+    Reset,
+    /// No id is drawn with another layout than before.
+    Layout,
+    /// With a right clock, no session is refused or waits longer than the mark runs ahead, and the
+    /// mark does not run away.
+    Bounded,
+    /// No two servers of a fleet draw the same id, nor does one draw it twice.
+    G3,
+    /// No two holders know of leases of one number that overlap.
+    R1,
+    /// An id's tick lies wholly within the lease that its server holds.
+    R2,
+    /// No server stops to draw because of another one that has its number, unless its memory was
+    /// copied.
+    Alone,
+    /// With right clocks and a registry that answers, every server has a number after a freeze.
+    Live,
+}
+
+/// What a simulation does wrong on purpose, to show that the checks notice it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lie {
+    /// A flush makes nothing durable.
+    NoFlush,
+    /// A written mark reaches the log after it is published.
+    LateLog,
+    /// A draw does not look at the mark.
+    NoLimit,
+    /// A written mark does not run ahead.
+    NoLookAhead,
+    /// The first read after a start finds no marks.
+    NothingStored,
+    /// The stored numbers always equal the server's own; for a reset, there are none.
+    NoIdentity,
+    /// The stored layout always equals the server's own.
+    NoLayout,
+    /// Each backend has its own generator.
+    OwnGenerator,
+    /// The lock keeps no session out.
+    NoLock,
+    /// No session checks what a restored dump has written.
+    NoRecheck,
+    /// What copies another server's sequences does not remember what they held before.
+    NothingRemembered,
+    /// Published marks survive a crash.
+    MarksSurvive,
+    /// A generator starts from nothing, and does not follow its predecessor.
+    NothingFollows,
+    /// A generator follows its predecessor when shared memory is created, which may be long before
+    /// a promotion.
+    FollowsAtStart,
+    /// A written mark runs too far ahead.
+    TooFarAhead,
+    /// Each advance is forced.
+    AlwaysForced,
+    /// The registry compares, and writes later.
+    NotAtomic,
+    /// A swap compares the number's record alone.
+    NumberAlone,
+    /// The registry's clock says that a number is free, and the lease begins at the server's clock.
+    FromClock,
+    /// Published marks do not end with the lease.
+    NotFolded,
+    /// A lease may end at any distance from the registry's clock.
+    NoCap,
+    /// Records of an older generation are renewed, wherever they end.
+    NoHorizon,
+    /// A freeze lasts as long as a lease, and no skew longer.
+    FreezeOfLength,
+    /// Freeze and horizon allow for one skew, although the registry's clock may change with its
+    /// machine.
+    OneSkew,
+    /// A lost answer is taken for a no.
+    LostIsNo,
+    /// A lost answer is taken for a yes.
+    LostIsYes,
+    /// What can be read, but is not durable, is taken for an answer.
+    ReadIsYes,
+    /// Numbers change, and published marks stay.
+    TornNumbers,
+    /// What is given back ends with the primary lane's tick.
+    OneLane,
+    /// The holder survives a crash, which loses the marks that were not flushed. Its lanes follow
+    /// the clock.
+    SameHolder,
+    /// A registry that was lost, and is made again, freezes nothing.
+    LostUnfrozen,
+    /// Settings ask for longer leases as soon as the fleet's limit is raised.
+    ReloadsAtOnce,
+    /// A lease is as long as its server's settings say, whatever the fleet's limit is.
+    OwnLength,
+}
