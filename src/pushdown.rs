@@ -53,6 +53,7 @@ use crate::guc;
 use crate::local::Local;
 use comparison::{rewrite_any, rewrite_operator};
 use nodes::{cells, check_stack_depth, equal, lappend, list_of, makeBoolExpr, palloc};
+use time::Found;
 
 /// The hook that was installed before ours.
 static PREVIOUS: Local<Hook> = Local::new(None);
@@ -116,11 +117,13 @@ unsafe fn rewrite_conditions(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::R
     // SAFETY: the planner fills these arrays before it looks at a table.
     unsafe {
         let relid = (*rel).relid;
-        let site = Site { root, rel, relid, is_union: false, is_below: false };
+        let mut layout = None;
+        let layout = &raw mut layout;
+        let site = Site { root, rel, relid, is_union: false, is_below: false, layout };
         if (*rel).reloptkind == pg_sys::RelOptKind::RELOPT_BASEREL {
             rewrite_join_tree(&site, (*(*root).parse).jointree.cast());
         } else {
-            rewrite_union(root, rel);
+            rewrite_union(root, rel, layout);
         }
         // The conditions of row-level security and of security barrier views.
         let range_table_entry = *(*root).simple_rte_array.add(relid as usize);
@@ -144,12 +147,14 @@ struct Site {
     /// Whether the entry is below the conditions in the join tree, on a side of it whose rows the
     /// conditions filter.
     is_below: bool,
+    /// The database's layout, once a condition has needed it.
+    layout: *mut Option<Found>,
 }
 
 /// Rewrites the conditions of a flattened UNION ALL. The planner plans its parts as children, which
 /// take over the conditions of the whole right after this hook. So the first part that is a table
 /// rewrites them for all.
-unsafe fn rewrite_union(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) {
+unsafe fn rewrite_union(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo, layout: *mut Option<Found>) {
     // SAFETY: the planner fills these arrays before it builds children, and every child has its
     // entry.
     unsafe {
@@ -162,7 +167,7 @@ unsafe fn rewrite_union(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOpt
         if (**(*root).simple_rte_array.add(relid as usize)).rtekind != pg_sys::RTEKind::RTE_SUBQUERY {
             return;
         }
-        let site = Site { root, rel, relid, is_union: true, is_below: false };
+        let site = Site { root, rel, relid, is_union: true, is_below: false, layout };
         for cell in cells((**(*root).simple_rel_array.add(relid as usize)).baserestrictinfo) {
             let condition = cell.ptr_value.cast::<pg_sys::RestrictInfo>();
             // In place, because the planner makes the conditions of the parts from this clause

@@ -428,7 +428,13 @@ unsafe fn rewrite_sides(
         // it.
         record_plan_function_dependency(site.root, function);
         let mut found = Found { layout: ptr::null_mut(), last_id: 0, stored_in: pg_sys::InvalidOid };
-        layout_argument(layout, &mut found);
+        match *site.layout {
+            Some(known) if layout.is_null() => found = known,
+            _ => layout_argument(layout, &mut found),
+        }
+        if layout.is_null() {
+            *site.layout = Some(found);
+        }
         let Found { layout, last_id, stored_in } = found;
         if stored_in != pg_sys::InvalidOid {
             // The plan must be made again when another layout is stored.

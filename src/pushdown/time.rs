@@ -241,6 +241,7 @@ unsafe extern "C-unwind" fn calls(expression: *mut Node, function: *mut c_void) 
 }
 
 /// What [`layout_argument`] finds.
+#[derive(Clone, Copy)]
 pub(super) struct Found {
     /// The argument for the bound, null if there is none.
     pub(super) layout: *mut pg_sys::Const,
