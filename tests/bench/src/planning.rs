@@ -47,8 +47,40 @@ const PUSHED: [(&str, &str); 2] = [
     ),
 ];
 
-/// Compares a server with the library and one without it, and then the pushdown switched on and
-/// off.
+/// As many conditions on the time, and on the id, joined by a word.
+const MANY: usize = 400;
+
+/// A statement with [`MANY`] conditions.
+fn many(word: &str, condition: impl Fn(usize) -> String) -> String {
+    let conditions = (0..MANY).map(condition).collect::<Vec<_>>().join(word);
+    format!("SELECT * FROM readings WHERE {conditions}")
+}
+
+/// Statements with many conditions on an id's time, and those with the same on the id.
+fn many_pushed() -> [(&'static str, [String; 2]); 2] {
+    // The same instants, among those of the table's ids.
+    let time = |n: usize| format!("'2025-01-01 00:00:{:02}.{:03}Z'", n / 60, n);
+    let ids = |n: usize| ((n / 60 * 1000 + n) as i64) << 22;
+    [
+        (
+            "planning 400 times with AND",
+            [
+                many(" AND ", |n| format!("snowflake_timestamp(id) {} {}", [">=", "<="][n % 2], time(n))),
+                many(" AND ", |n| format!("id {} {}", [">=", "<="][n % 2], ids(n))),
+            ],
+        ),
+        (
+            "planning 400 times with OR",
+            [
+                many(" OR ", |n| format!("snowflake_timestamp(id) = {}", time(n))),
+                many(" OR ", |n| format!("(id >= {} AND id <= {})", ids(n), ids(n) + 4_194_303)),
+            ],
+        ),
+    ]
+}
+
+/// Compares a server with the library and one without it, then the pushdown switched on and off,
+/// and then many conditions on the time with as many on the id.
 pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
     let servers = [servers::drawing().start_with_extension(), servers::without_library().start()];
     for server in &servers {
@@ -72,6 +104,11 @@ pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
         let on = Series::new(format!("{what}, pushdown on"), "us", on);
         figures.push(Figure::difference(&on, &Series::new("off", "us", off), Bar::AtMost(30.0)));
     }
+    for (what, [time, id]) in many_pushed() {
+        let [times, ids] = plans_of(runs, |_| Ok(servers[0].connect()), [&time, &id])?;
+        let times = Series::new(what.to_owned(), "us", times);
+        figures.push(Figure::ratio(&times, &Series::new("of the id", "us", ids), Bar::AtMost(1.2)));
+    }
     Ok(figures)
 }
 
@@ -81,9 +118,19 @@ const SESSIONS: usize = 10;
 
 /// Plans a statement in two kinds of sessions in turn.
 fn plans(runs: usize, connect: impl Fn(usize) -> Result<Client, Error>, sql: &str) -> Result<[Vec<f64>; 2], Error> {
+    plans_of(runs, connect, [sql; 2])
+}
+
+/// Plans a statement of each kind of session.
+fn plans_of(
+    runs: usize,
+    connect: impl Fn(usize) -> Result<Client, Error>,
+    statements: [&str; 2],
+) -> Result<[Vec<f64>; 2], Error> {
     let values = in_turn(runs * SESSIONS, 2, |number| {
         let mut session = connect(number)?;
-        let mut plan = || session.query_one("SELECT planning_us($1)", &[&sql]).map(|row| row.get::<_, f64>(0));
+        let mut plan =
+            || session.query_one("SELECT planning_us($1)", &[&statements[number]]).map(|row| row.get::<_, f64>(0));
         // Fills the session's caches.
         plan()?;
         plan()
