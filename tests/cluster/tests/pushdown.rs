@@ -151,6 +151,13 @@ fn a_number_that_is_no_id_of_the_layout_is_neither_returned_nor_deleted() {
             ("< 'infinity'", "100"),
             (">= '1900-01-01'::date", "100"),
             ("> 'infinity'", "0"),
+            ("= '2026-01-01 00:00:50Z'", "1"),
+            ("IN ('2026-01-01 00:00:50Z', '2026-01-01 00:00:10Z')", "2"),
+            ("<@ tstzrange('2026-01-01 00:00:10Z', '2026-01-01 00:00:20Z')", "10"),
+            ("<@ tstzrange(NULL, '2026-01-01 00:00:20Z')", "20"),
+            ("AT TIME ZONE 'UTC' < '2026-01-01 00:00:50'", "50"),
+            ("AT TIME ZONE 'UTC' >= '2026-01-01 00:00:50'", "50"),
+            ("- interval '0' >= '2026-01-01Z' AND {time} AT TIME ZONE 'UTC' <= '2026-01-01 00:00:50'", "51"),
             ("<= '2018-12-31Z'", "0"),
             // With two conditions, each of which guards the other; and by a layout of 63 bits,
             // where they do not.
