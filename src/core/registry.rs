@@ -25,6 +25,8 @@
 //! - To raise a limit, raise it in the registry, and wait until no failover can forget that. Only
 //!   then change the servers' settings. A server that used a longer lease at once would be
 //!   forgotten together with the raise, and the freeze would be too short for its lease.
+//!   What the first server has adopted can be forgotten likewise, so change no setting right after
+//!   the first start.
 //! - To lower a limit, lower the settings first, and wait for as long as the old limit.
 //! - After a restore of a backup that may have been taken before a raise, raise the limits again
 //!   before a server reaches the registry.
