@@ -125,6 +125,8 @@ impl draw::Session for Session {
         end_ms: i64,
     ) -> Result<(), Error> {
         let result = mark::of(drawing.layout(), &self.request)?.make_way(drawing, terms, known, lane, end_ms);
+        // A leased number's mark is not flushed.
+        self.request.has_moved();
         if matches!(result, Err(Error::BehindMark { .. })) {
             self.request.note_step_back();
         }

@@ -200,7 +200,7 @@ impl Database for SessionDatabase<'_> {
 
     fn flush(&self) -> Result<(), Error> {
         sequence::flush();
-        self.request.has_flushed();
+        self.request.has_moved();
         Ok(())
     }
 

@@ -177,8 +177,8 @@ impl Request {
         }
     }
 
-    /// Notes that what was written is durable.
-    pub fn has_flushed(&self) {
+    /// Notes that what was written is durable, or need not be.
+    pub fn has_moved(&self) {
         if let Some(since) = self.moves_since.take() {
             stats::count(Counter::MoveMicros, as_micros(since.elapsed()));
         }
