@@ -206,6 +206,50 @@ fn a_standby_that_is_promoted_while_its_primary_lives_draws_other_ids() {
 }
 
 #[test]
+fn a_standby_takes_no_number_while_most_are_leased_and_gets_one_at_its_promotion() {
+    let fleet = Fleet::start();
+    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_range(7, 9)").unwrap();
+    let [primary, _other] = [(); 2].map(|()| {
+        let server = fleet.member().start_with_extension();
+        server.connect().wait_for_lease();
+        server
+    });
+    let standby = primary.standby().start();
+    let mut session = standby.connect();
+    wait_until("an answer of the registry", || !session.lease("incarnation").is_empty());
+    assert_eq!(session.lease("state"), "none");
+    assert_eq!(fleet.leased().len(), 2);
+    standby.promote();
+    let mut ids = draw(&mut standby.connect(), 100);
+    assert_eq!(fleet.leased(), [7, 8, 9]);
+    ids.extend(draw(&mut primary.connect(), 100));
+    assert_unique(&ids);
+    // All are leased now.
+    let late = fleet.member().start_with_extension();
+    let mut session = late.connect();
+    wait_until("the refusal", || {
+        session.lease("last_error").starts_with("all 3 worker numbers of the fleet are leased")
+    });
+}
+
+/// A registry that accepts connections and says nothing.
+#[test]
+fn a_server_with_a_silent_registry_says_so_and_stops() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let registry = format!("host=127.0.0.1 port={} dbname=ids", silent.local_addr().unwrap().port());
+    let server = Server::builder().set("registry", &registry).start_with_extension();
+    let refusal = refused(server.connect().ids("SELECT snowflake_next()"));
+    assert_refused_as(&refusal, "58000", "this server has no worker number yet");
+    let mut session = server.connect();
+    wait_until("the error", || session.lease("last_error").contains("could not connect to the registry within 5 s"));
+    assert_eq!(
+        session.lease("registry"),
+        format!("host=127.0.0.1 port={} dbname=ids", silent.local_addr().unwrap().port())
+    );
+    server.stop(Shutdown::Fast);
+}
+
+#[test]
 fn a_server_whose_clock_is_an_hour_off_gets_no_number_and_says_why() {
     if faketime_library().is_none() {
         return skip("libfaketime is not installed");
