@@ -18,7 +18,8 @@
 --     psql -v lost=true -v lease='10 min' -v skew='1 min' -d ids -f registry.sql
 --
 -- The servers decide, and the registry compares and writes (src/core/registry.rs, src/registry).
--- These rules it also checks by itself, whatever a server asks for:
+-- These rules it also checks by itself, against mistakes. A role with the servers' password can
+-- still end another server's lease, because every server reads all records:
 --
 -- * The leases of one number never overlap: a new one begins at or after the end of the one before.
 -- * Only the holder of a lease moves its end.
@@ -152,7 +153,7 @@ CREATE TABLE snowflake_registry.fleets (
 
 COMMENT ON TABLE snowflake_registry.fleets IS 'one record for each fleet';
 COMMENT ON COLUMN snowflake_registry.fleets.name IS 'name of the fleet (snowflake_id.fleet)';
-COMMENT ON COLUMN snowflake_registry.fleets.uuid IS 'which fleet; each database notes it, and refuses another one';
+COMMENT ON COLUMN snowflake_registry.fleets.uuid IS 'which fleet; a running server refuses another one than it has first read';
 COMMENT ON COLUMN snowflake_registry.fleets.layout IS
     'fingerprint of the ids'' layout; NULL until the first server brings its own';
 COMMENT ON COLUMN snowflake_registry.fleets.backup IS
@@ -557,7 +558,7 @@ DECLARE
     new record;
 BEGIN
     SELECT * INTO new FROM snowflake_registry.begin_generation(old, lease, skew, old.generation + 1);
-    RETURN format('Generation %s of fleet "%s" has begun. Servers keep their leases. Numbers are leased again for ids from %s on.',
+    RETURN format('Generation %s of fleet "%s" has begun. Servers that hold a lease draw up to its end, and renew it if it ends after the horizon. Numbers are leased again for ids from %s on.',
         new.generation, fleet, snowflake_registry.instant(new.freeze_ms));
 END $$;
 

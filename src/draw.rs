@@ -280,7 +280,10 @@ pub fn accept_layout() -> Result<(), Error> {
 /// [`Error::OtherLayout`], [`Error::NoExtension`].
 pub fn reset_mark() -> Result<(), Error> {
     let layout = writable_layout(c"snowflake_reset_mark()")?;
-    mark::of(layout, &Request::new())?.reset(&drawing::current()?)
+    let session = Session { request: Request::new() };
+    // Waits for a lease, which the server may not have yet after the restart before this.
+    let drawing = draw::Session::drawing(&session)?;
+    mark::of(layout, &session.request)?.reset(&drawing)
 }
 
 /// Returns the running layout, where something may be written. `command` names the SQL function in

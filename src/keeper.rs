@@ -32,6 +32,10 @@ const STEP: Duration = Duration::from_secs(5);
 /// How long to wait after a failure, in milliseconds.
 const AGAIN_AFTER_MS: i64 = 1000;
 
+/// How long to wait after a failure while that is new, in milliseconds, and for how long it is.
+const AGAIN_SOON_MS: i64 = 200;
+const SOON_MS: i64 = 3000;
+
 /// How often a standby that has no number looks whether it was promoted, in milliseconds.
 const PROMOTION_IS_LOOKED_FOR_MS: i64 = 100;
 
@@ -91,7 +95,7 @@ impl<'a> Keeper<'a> {
     /// Leases a number until the process is told to end.
     fn run(&self, holder: &mut Holder) {
         self.status.change(|status| status.pid = backend::pid());
-        let mut due_ms = i64::MIN;
+        let (mut due_ms, mut was_in_recovery) = (i64::MIN, false);
         while !self.worker.is_ending() {
             if self.worker.reloads() {
                 let (config, mut registry) = (config(), self.registry.borrow_mut());
@@ -101,7 +105,10 @@ impl<'a> Keeper<'a> {
                 due_ms = i64::MIN;
             }
             let terms = guc::lease_terms();
-            if backend::boot_ms() >= due_ms {
+            let is_in_recovery = backend::is_in_recovery();
+            let is_promoted = was_in_recovery && !is_in_recovery;
+            was_in_recovery = is_in_recovery;
+            if is_promoted || backend::boot_ms() >= due_ms {
                 due_ms = backend::boot_ms().saturating_add(self.turn(holder, &terms));
             } else {
                 holder.enter(self, &terms);
@@ -110,12 +117,21 @@ impl<'a> Keeper<'a> {
             let mut wait_ms = due_ms.saturating_sub(backend::boot_ms());
             if let Some(enters_in_ms) = holder.enters_in_ms(self, &terms) {
                 wait_ms = wait_ms.min(enters_in_ms);
+            } else if is_in_recovery && holder.held().is_none() {
+                wait_ms = wait_ms.min(PROMOTION_IS_LOOKED_FOR_MS);
             }
             self.worker.sleep(Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)));
         }
-        if let Err(failure) = holder.give_back(self, self) {
-            let why = worded(&failure).message;
-            log!("snowflake_id: the worker number was not given back, and stays leased to its end: {why}");
+        match holder.give_back(self, self) {
+            Ok(()) => {}
+            Err(Failure::Away(registry::Error::Stopped)) => log!(
+                "snowflake_id: the worker number was not given back, and stays leased to its end: the registry did not \
+                 answer within two seconds"
+            ),
+            Err(failure) => {
+                let why = worded(&failure).message;
+                log!("snowflake_id: the worker number was not given back, and stays leased to its end: {why}");
+            }
         }
         self.status.change(|status| (status.pid, status.held, status.next) = (0, None, None));
     }
@@ -126,40 +142,52 @@ impl<'a> Keeper<'a> {
         let has_none = holder.held().is_none() && holder.next().is_none();
         let kept = match has_none && backend::is_in_recovery() {
             true => self.reserve(holder, terms),
-            false => holder.keep(self, self, terms).map(|()| true),
+            false => holder.keep(self, self, terms),
         };
         self.note(holder);
+        // A lease that is renewed up to the registry's clock may be over by this server's.
+        let kept = kept.and_then(|()| self.reaches_the_clock(holder, terms));
         let wait_ms = match kept {
-            Ok(true) => {
+            Ok(()) => {
                 self.succeeded();
                 holder.interval_ms(terms, self.layout)
             }
-            Ok(false) => {
-                self.succeeded();
-                return PROMOTION_IS_LOOKED_FOR_MS;
-            }
             Err(failure) => {
                 self.failed(&failure);
-                AGAIN_AFTER_MS
+                let since_ms = self.status.get().failing_since_ms.unwrap_or(i64::MAX);
+                // A registry may be starting, or this server itself, which serves as one.
+                if self.now_ms().saturating_sub(since_ms) < SOON_MS { AGAIN_SOON_MS } else { AGAIN_AFTER_MS }
             }
         };
         // Varied by a fifth, so that servers that have started together do not come together.
         wait_ms + wait_ms * (backend::random_bits() % 401) as i64 / 1000 - wait_ms / 5
     }
 
+    #[allow(clippy::result_large_err, reason = "as for `reserve`")]
+    fn reaches_the_clock(&self, holder: &Holder, terms: &lease::Terms) -> Result<(), Failed> {
+        let (now_ms, offset_ms) = (self.now_ms(), self.status.get().offset_ms.unwrap_or(0));
+        match holder.held().filter(|held| holder.next().is_none() && held.until_ms <= now_ms) {
+            Some(_) => {
+                let registry_ms = now_ms.saturating_sub(offset_ms);
+                Err(Failure::ClockOff { now_ms, registry_ms, skew_ms: terms.skew_ms })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Acquires a number on a standby that has none, if at least half of all are free: a promotion
-    /// then needs no registry. Returns whether it has done so.
+    /// then needs no registry.
     #[allow(clippy::result_large_err, reason = "the registry's error has texts, and failures are rare")]
-    fn reserve(&self, holder: &mut Holder, terms: &lease::Terms) -> Result<bool, Failed> {
+    fn reserve(&self, holder: &mut Holder, terms: &lease::Terms) -> Result<(), Failed> {
         let reading = self.read(Wanted::All).map_err(Failure::Away)?;
         if let Some((first, last)) = reading.fleet.range {
             let is_taken = |record: &Record| record.until_ms > reading.now_ms;
             let taken = reading.records.range(first..=last).filter(|(_, record)| is_taken(record)).count();
             if taken as i64 * 2 > last - first + 1 {
-                return Ok(false);
+                return Ok(());
             }
         }
-        holder.keep(self, self, terms).map(|()| true)
+        holder.keep(self, self, terms)
     }
 
     /// Notes what the holder has, for sessions and operators.
@@ -167,7 +195,8 @@ impl<'a> Keeper<'a> {
         let (held, next) = (holder.held(), holder.next());
         self.status.change(|status| {
             // The end of a lease that is over says since when there is none.
-            status.held = held.or(status.held.filter(|_| next.is_none()));
+            let is_over = |held: &lease::Lease| next.is_none() && held.until_ms <= WallClock.now_ms();
+            status.held = held.or(status.held.filter(is_over));
             status.next = next;
         });
     }
@@ -198,17 +227,23 @@ impl<'a> Keeper<'a> {
         // The first, and then once a minute, because one reason may take another's place.
         let is_due = shmem::is_due(Topic::LeaseFails, MINUTE_MS);
         if !self.worker.is_ending() && (is_new || is_due) {
-            let until = self.status.get().held.map_or("draws no ids".to_owned(), |held| match held.until_ms > now_ms {
-                true => format!("draws ids until {}", Utc(held.until_ms)),
-                false => "draws no ids".to_owned(),
-            });
+            // At a start, the registry may be starting, too.
+            let is_warning = is_due && !is_new || self.status.get().renewals > 0;
+            let consequence = match self.status.get().held.filter(|held| held.until_ms > now_ms) {
+                Some(held) => format!(
+                    "the lease of worker number {} is not renewed, and the server draws ids until {}",
+                    held.worker,
+                    Utc(held.until_ms)
+                ),
+                None => "no worker number is leased, and the server draws no ids".to_owned(),
+            };
             Report {
                 sqlstate: PgSqlErrorCode::ERRCODE_SYSTEM_ERROR,
-                message: format!("snowflake_id: the worker number is not leased, and the server {until}: {message}"),
-                detail,
+                message: format!("snowflake_id: {consequence}: {message}"),
+                detail: detail.map(sentence),
                 hint,
             }
-            .report(if is_new { PgLogLevel::WARNING } else { PgLogLevel::LOG });
+            .report(if is_warning { PgLogLevel::WARNING } else { PgLogLevel::LOG });
         }
     }
 }
@@ -318,12 +353,17 @@ fn report(notice: &Notice) {
              leased now can be used from {} on",
             Utc(fleet.freeze_ms)
         ),
-        Notice::Older(lease) => warning!(
-            "snowflake_id: the registry's record of worker number {} is older than this server's lease; the server draws \
-             ids with it until {}",
-            lease.worker,
-            Utc(lease.until_ms)
-        ),
+        // In a freeze, each turn finds it again.
+        Notice::Older(lease) => {
+            if lease.until_ms > WallClock.now_ms() && shmem::is_due(Topic::LeaseForgotten, MINUTE_MS) {
+                warning!(
+                    "snowflake_id: the registry has forgotten this server's lease of worker number {}, or a part of it; the \
+                     server draws ids with it until {}",
+                    lease.worker,
+                    Utc(lease.until_ms)
+                );
+            }
+        }
         Notice::Copied(lease) => warning!(
             "snowflake_id: a copy of this server's memory, such as a virtual machine's snapshot, has renewed the lease \
              of worker number {}; this server draws no more ids with it",
@@ -344,7 +384,8 @@ fn report(notice: &Notice) {
         ),
         Notice::ClockOff { offset_ms } => {
             if shmem::is_due(Topic::ClockOff, MINUTE_MS) {
-                warning!("snowflake_id: this server's clock is {offset_ms} ms ahead of the registry's");
+                let (distance_ms, side) = (offset_ms.abs(), if *offset_ms < 0 { "behind" } else { "ahead of" });
+                warning!("snowflake_id: this server's clock is {distance_ms} ms {side} the registry's");
             }
         }
     }
@@ -355,6 +396,17 @@ struct Worded {
     message: String,
     detail: Option<String>,
     hint: Option<String>,
+}
+
+/// Ends a text with a period.
+fn sentence(text: String) -> String {
+    if text.ends_with(['.', '!', '?']) { text } else { text + "." }
+}
+
+/// Writes a uuid as PostgreSQL does.
+fn uuid(uuid: u128) -> String {
+    let digits = format!("{uuid:032x}");
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
 }
 
 fn worded(failure: &Failed) -> Worded {
@@ -386,6 +438,12 @@ fn worded(failure: &Failed) -> Worded {
             None,
             "In the registry, call snowflake_registry.set_limits().",
         ),
+        Failure::OtherFleet { known, found } => new(
+            "the registry has another fleet than the one that this server belongs to".to_owned(),
+            Some(format!("The registry's fleet has the uuid {}, and this server's {}", uuid(*found), uuid(*known))),
+            "Check \"snowflake_id.registry\". If the registry was lost and is made again, restart the server, or give the new \
+             registry the old uuid (snowflake_registry.lost()).",
+        ),
         Failure::Closed => new(
             "the fleet is closed".to_owned(),
             None,
@@ -405,7 +463,8 @@ fn worded(failure: &Failed) -> Worded {
         Failure::Frozen { until_ms } => new(
             format!("no number can be used before {}", Utc(*until_ms)),
             Some("The registry has forgotten leases, as after a failover or a restore, which end by then".to_owned()),
-            "Wait.",
+            "Servers that hold a number draw on until then; do not restart them. With a synchronous standby that is declared \
+             by snowflake_registry.set_loses_nothing(), a failover forgets nothing.",
         ),
         Failure::Grace { left_ms } => {
             new(format!("the registry has started, and leases no number for another {left_ms} ms"), None, "Wait.")

@@ -73,6 +73,7 @@ places! {
         DatabasesRefused,
         LeaseRefused,
         LeaseFails,
+        LeaseForgotten,
         ClockOff,
     }
 }

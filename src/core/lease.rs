@@ -225,6 +225,13 @@ pub enum Failure<E> {
         /// How long it must be: ten ticks and a second, in milliseconds.
         least_ms: i64,
     },
+    /// It is another fleet than the one that this life of shared memory belongs to.
+    OtherFleet {
+        /// This life's fleet.
+        known: u128,
+        /// The fleet in the registry.
+        found: u128,
+    },
     /// The fleet is being moved to another registry.
     Closed,
     /// The clocks are too far apart to acquire a number.

@@ -82,7 +82,7 @@ impl Incarnation {
 /// The fleet's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fleet {
-    /// Which fleet. Each database notes it, and refuses another one.
+    /// Which fleet. A life of shared memory refuses another one than it has first read.
     pub uuid: u128,
     /// The layout's fingerprint, and whether each server also has a backup number. `None` until the
     /// first server adopts its own.

@@ -49,6 +49,8 @@ pub struct Holder {
     /// The changes that give back what was held, what was to be held next, and what was asked for
     /// without an answer.
     returned: [Option<Proposal>; 3],
+    /// Which fleet this life belongs to, once it has read a registry.
+    fleet: Option<u128>,
     /// How many changes were proposed.
     count: u64,
     /// The length of the lease that is proposed next, in milliseconds; 0 for the first length.
@@ -81,6 +83,7 @@ impl Holder {
             next: None,
             proposal: None,
             returned: [None; 3],
+            fleet: None,
             count: 0,
             length_ms: 0,
             longest_ms: i64::MAX,
@@ -163,6 +166,7 @@ impl Holder {
             let worker = proposal.map(|proposal| proposal.worker).or(self.kept().map(|lease| lease.worker));
             let wanted = worker.map_or(Wanted::All, Wanted::Number);
             let (mut reading, mut clocks) = read(registry, server, wanted)?;
+            self.recognize(&reading)?;
             if self.amend(registry, server, terms, &reading)? {
                 continue;
             }
@@ -182,6 +186,7 @@ impl Holder {
             if matches!(step, Step::Acquire) {
                 if wanted != Wanted::All {
                     (reading, clocks) = read(registry, server, Wanted::All)?;
+                    self.recognize(&reading)?;
                     if self.amend(registry, server, terms, &reading)? {
                         continue;
                     }
@@ -217,6 +222,7 @@ impl Holder {
         for _ in 0..MOST_ROUNDS {
             let Some(proposal) = self.first_proposal() else { return Ok(()) };
             let (reading, clocks) = read(registry, server, Wanted::Number(proposal.worker))?;
+            self.recognize(&reading)?;
             if reading.fleet.closed {
                 return Err(Failure::Closed);
             }
@@ -309,6 +315,13 @@ impl Holder {
     fn basis<'a, S: Server>(&self, server: &'a S, skew_ms: i64, reading: &'a Reading, clocks: Clocks) -> Basis<'a> {
         let skew_ms = skew_ms.min(reading.fleet.skew_ms);
         Basis { layout: server.layout(), server: self.server, length_ms: self.length_ms, skew_ms, reading, clocks }
+    }
+
+    /// Refuses another fleet than the one that this life has first read: its leases know nothing of
+    /// this holder's. Changes nothing there.
+    fn recognize<E>(&mut self, reading: &Reading) -> Result<(), Failure<E>> {
+        let (known, found) = (*self.fleet.get_or_insert(reading.fleet.uuid), reading.fleet.uuid);
+        if known == found { Ok(()) } else { Err(Failure::OtherFleet { known, found }) }
     }
 
     /// Writes the fleet's record first, where that is needed, and keeps to its limits. Returns

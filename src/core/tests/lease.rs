@@ -1089,3 +1089,24 @@ fn no_number_in_the_registry_overflows() {
         }
     }
 }
+
+/// A reload that names another registry by mistake.
+#[test]
+fn a_server_changes_nothing_in_the_registry_of_another_fleet() {
+    let world = World::new(4);
+    let server = world.server(1);
+    server.keep().unwrap();
+    let held = server.held();
+    let mut fleet = world.store.borrow().fleet;
+    fleet.uuid = 2;
+    fleet.incarnation.store += 1;
+    world.store.borrow_mut().write(Change::Fleet(fleet));
+    let before = world.changes();
+    world.pass(3000);
+    assert_eq!(server.keep(), Err(Failure::OtherFleet { known: 1, found: 2 }));
+    let mut holder = server.holder.get();
+    assert_eq!(holder.give_back(&server, &server), Err(Failure::OtherFleet { known: 1, found: 2 }));
+    assert_eq!((world.changes(), server.held()), (before, held));
+    // Another life may belong to it. It finds another store than the one of the fleet's record.
+    assert!(matches!(world.server(1).keep(), Err(Failure::Frozen { .. })));
+}

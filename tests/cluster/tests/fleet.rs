@@ -451,6 +451,27 @@ fn an_insert_with_a_leased_number_flushes_the_log_as_often_as_one_with_bigserial
 }
 
 #[test]
+fn a_server_that_is_pointed_at_another_fleet_changes_nothing_there_and_draws_on() {
+    let [fleet, stray] = [(); 2].map(|()| Fleet::start());
+    let server = fleet.member().start_with_extension();
+    let mut session = server.connect();
+    let mut ids = draw(&mut session, 100);
+    let records = "SELECT md5(string_agg(f::text, '')) FROM snowflake_registry.fleets f";
+    let before = stray.registry.connect().value(records);
+    server.set_config("snowflake_id.registry", &stray.conninfo());
+    server.reload();
+    wait_until("the refusal", || session.lease("last_error").starts_with("the registry has another fleet"));
+    ids.extend(draw(&mut session, 100));
+    assert_eq!(stray.registry.connect().value(records), before);
+    server.set_config("snowflake_id.registry", &fleet.conninfo());
+    server.reload();
+    wait_until("a renewal", || session.lease("failing_since").is_empty());
+    ids.extend(draw(&mut session, 100));
+    assert_unique(&ids);
+    assert_eq!(workers(&ids).len(), 1);
+}
+
+#[test]
 fn a_worker_that_is_told_to_end_gives_its_number_back_and_is_started_again() {
     let fleet = Fleet::start();
     let server = fleet.member().start_with_extension();
