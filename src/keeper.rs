@@ -463,12 +463,14 @@ fn worded(failure: &Failed) -> Worded {
         Failure::Frozen { until_ms } => new(
             format!("no number can be used before {}", Utc(*until_ms)),
             Some("The registry has forgotten leases, as after a failover or a restore, which end by then".to_owned()),
-            "Servers that hold a number draw on until then; do not restart them. With a synchronous standby that is declared \
-             by snowflake_registry.set_loses_nothing(), a failover forgets nothing.",
+            "Servers that hold a number draw up to the end of their leases; do not restart them before then. With a \
+             synchronous standby that is declared by snowflake_registry.set_loses_nothing(), a failover forgets nothing.",
         ),
-        Failure::Grace { left_ms } => {
-            new(format!("the registry has started, and leases no number for another {left_ms} ms"), None, "Wait.")
-        }
+        Failure::Grace { left_ms } => new(
+            format!("the registry has started, and leases no number for another {left_ms} ms"),
+            None,
+            "An operator has set this time with snowflake_registry.set_grace().",
+        ),
         Failure::Contended => new(
             "other servers have changed the registry's records at each try".to_owned(),
             None,

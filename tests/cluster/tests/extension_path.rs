@@ -26,7 +26,8 @@ fn with_the_extension_elsewhere(builder: Builder) -> Option<(Server, PathBuf)> {
         let to = elsewhere.join(to);
         fs::create_dir_all(&to).unwrap();
         for file in fs::read_dir(from).unwrap().map(Result::unwrap) {
-            if file.file_name().to_string_lossy().starts_with("snowflake_id") {
+            // The directory of that name has what a registry needs, and the extension does not.
+            if file.file_name().to_string_lossy().starts_with("snowflake_id") && file.path().is_file() {
                 fs::copy(file.path(), to.join(file.file_name())).unwrap();
             }
         }

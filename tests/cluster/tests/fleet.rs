@@ -472,6 +472,39 @@ fn a_server_that_is_pointed_at_another_fleet_changes_nothing_there_and_draws_on(
 }
 
 #[test]
+fn a_table_is_converted_and_draws_with_the_leased_number() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    let mut session = server.connect();
+    session.batch_execute("CREATE TABLE orders (id bigserial PRIMARY KEY); INSERT INTO orders DEFAULT VALUES").unwrap();
+    session.batch_execute("SELECT snowflake_convert('orders', 'id')").unwrap();
+    let ids = session.ids("INSERT INTO orders DEFAULT VALUES RETURNING id").unwrap();
+    assert_eq!(workers(&ids), [session.wait_for_lease()]);
+    assert_eq!(session.value("SELECT worker_id FROM snowflake_stat"), session.lease("worker_id"));
+}
+
+/// The way out of a mark that is far ahead needs no other number, because each start has a lease
+/// that begins after the last one.
+#[test]
+fn a_mark_that_is_far_ahead_is_reset_after_a_restart() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    let mut session = server.connect();
+    let mut ids = draw(&mut session, 10);
+    let far = "SELECT snowflake_advance(snowflake_compose(now() + interval '2 days', 0, 0), true)";
+    session.batch_execute(far).unwrap();
+    let refusal = refused(session.ids("SELECT snowflake_next()"));
+    assert_eq!(refusal.sqlstate, "58000");
+    let hint = refusal.hint.unwrap();
+    assert!(hint.contains("restart the server, and call snowflake_reset_mark() in each database"), "{hint}");
+    server.restart();
+    let mut session = server.connect();
+    session.batch_execute("SELECT snowflake_reset_mark()").unwrap();
+    ids.extend(draw(&mut session, 10));
+    assert_unique(&ids);
+}
+
+#[test]
 fn a_worker_that_is_told_to_end_gives_its_number_back_and_is_started_again() {
     let fleet = Fleet::start();
     let server = fleet.member().start_with_extension();
