@@ -447,7 +447,8 @@ fn an_insert_with_a_leased_number_flushes_the_log_as_often_as_one_with_bigserial
         [("snowflakes", 0.0), ("serials", 20.0)].map(|(table, seconds)| flushes_of_ten_inserts(&server, table, seconds))
     });
     assert!(typed[0] >= typed[1] + 8, "a typed number's mark is flushed: {typed:?}");
-    assert!(leased[0] <= leased[1] + 1, "{leased:?}");
+    // The log's writer may flush now and then by itself.
+    assert!(leased[0] <= leased[1] + 3, "{leased:?}");
 }
 
 #[test]
