@@ -288,7 +288,7 @@ pub fn places_taken() -> usize {
 /// Remembers the marks for this session's draws. Numbers that were read before are not drawn with
 /// under other marks (`core/numbers.rs`).
 fn remember(marks: Marks<'static>) -> Marks<'static> {
-    if KNOWN.replace(Some(marks)).is_none_or(|known| known.version() != marks.version()) {
+    if KNOWN.replace(Some(marks)).is_none_or(|known| !known.is_same(&marks)) {
         drawing::forget_kept();
     }
     marks

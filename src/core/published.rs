@@ -176,6 +176,11 @@ impl<'a, const WORDS: usize> View<'a, WORDS> {
         self.version
     }
 
+    /// Whether this is the same view as another one. Words of two places may have equal versions.
+    pub fn is_same(&self, other: &Self) -> bool {
+        std::ptr::eq(self.published, other.published) && self.version == other.version
+    }
+
     /// Reads a word. It is not loaded if it is [`NOT_LOADED`] or less, as it is for a view whose
     /// words have another owner by now, or were retired.
     #[inline(always)]
@@ -302,6 +307,17 @@ mod tests {
         assert!(claim(&all, ONE).is_none());
         all[0].release(OTHER);
         assert!(claim(&all, ONE).is_some());
+    }
+
+    /// A session that has found its marks in another place reads its numbers anew.
+    #[test]
+    fn views_of_two_places_are_different_though_their_versions_are_equal() {
+        let all = [PublishedMarks::new(), PublishedMarks::new()];
+        let [one, other] = [&all[0], &all[1]].map(|marks| marks.of(UNCLAIMED).unwrap());
+        assert_eq!(one.version(), other.version());
+        assert!(one.is_same(&all[0].of(UNCLAIMED).unwrap()) && !one.is_same(&other));
+        all[0].retire();
+        assert!(!one.is_same(&all[0].of(UNCLAIMED).unwrap()));
     }
 
     #[test]
