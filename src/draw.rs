@@ -77,6 +77,20 @@ struct Session {
     request: Request,
 }
 
+impl Session {
+    /// Returns what `look` finds, and waits until it does, as long as a draw waits for a lease.
+    fn with_lease<T>(&self, look: impl Fn() -> Result<Option<T>, Error>) -> Result<T, Error> {
+        loop {
+            if let Some(found) = look()? {
+                return Ok(found);
+            }
+            if !self.request.wait_for_lease() {
+                return Err(Error::NoLease(lease::why_none()));
+            }
+        }
+    }
+}
+
 impl Clock for Session {
     fn now_ms(&self) -> i64 {
         WallClock.now_ms()
@@ -91,25 +105,12 @@ impl draw::Session for Session {
     }
 
     fn drawing(&self) -> Result<Drawing, Error> {
-        loop {
-            match drawing::keep() {
-                Err(Error::NoLease(_)) if self.request.wait_for_lease() => {}
-                result => return result,
-            }
-        }
+        self.with_lease(drawing::keep)
     }
 
     fn lease(&self, before: &Drawing) -> Result<(), Error> {
-        loop {
-            let now = drawing::current().ok();
-            let is_later = |now: &Drawing| now.version() != before.version() || now.until_ms() > before.until_ms();
-            if now.as_ref().is_some_and(is_later) {
-                return Ok(());
-            }
-            if !self.request.wait_for_lease() {
-                return Err(Error::NoLease(lease::why_none()));
-            }
-        }
+        let is_later = |now: &Drawing| now.version() != before.version() || now.until_ms() > before.until_ms();
+        self.with_lease(|| Ok(drawing::read()?.filter(is_later).map(drop)))
     }
 
     fn terms(&self) -> Terms {

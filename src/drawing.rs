@@ -102,21 +102,25 @@ impl Numbers {
     }
 }
 
+/// Reads what ids are drawn with now; `None` while there is no lease.
+///
+/// # Errors
+/// [`Error::NotPreloaded`], [`Error::NotSet`] for a number that the layout needs.
+pub fn read() -> Result<Option<Drawing>, Error> {
+    let running = RUNNING.get().ok_or(Error::NotPreloaded)?;
+    match running.source {
+        Source::Typed(drawing) => Ok(Some(drawing)),
+        Source::Missing(field) => Err(Error::NotSet(field)),
+        Source::Leased { .. } => Ok(shmem::numbers().ok_or(Error::NotPreloaded)?.read(&running.layout)),
+    }
+}
+
 /// Returns what ids are drawn with now.
 ///
 /// # Errors
-/// [`Error::NotPreloaded`], [`Error::NotSet`] for a number that the layout needs,
-/// [`Error::NoLease`].
+/// As for [`read`], and [`Error::NoLease`].
 pub fn current() -> Result<Drawing, Error> {
-    let running = RUNNING.get().ok_or(Error::NotPreloaded)?;
-    match running.source {
-        Source::Typed(drawing) => Ok(drawing),
-        Source::Missing(field) => Err(Error::NotSet(field)),
-        Source::Leased { .. } => {
-            let numbers = shmem::numbers().ok_or(Error::NotPreloaded)?;
-            numbers.read(&running.layout).ok_or_else(|| Error::NoLease(lease::why_none()))
-        }
-    }
+    read()?.ok_or_else(|| Error::NoLease(lease::why_none()))
 }
 
 /// Checks that ids can be drawn once there is a lease, if numbers are leased.
@@ -130,19 +134,19 @@ pub fn check() -> Result<(), Error> {
     }
 }
 
-/// Returns what [`current`] does, for the marks that this session knows, and keeps it for the fast
+/// Returns what [`read`] does, for the marks that this session knows, and keeps it for the fast
 /// path. The marks must have been looked up before (`core/numbers.rs`).
 ///
 /// # Errors
-/// As for [`current`].
-pub fn keep() -> Result<Drawing, Error> {
-    let drawing = current()?;
+/// As for [`read`].
+pub fn keep() -> Result<Option<Drawing>, Error> {
+    let Some(drawing) = read()? else { return Ok(None) };
     if KEPT.get().is_none_or(|kept| kept.version() != drawing.version()) {
         // A session keeps its numbers until they change, which takes a restart of the registry, or
         // of the process that leases them. What it leaves behind then is about a hundred bytes.
         KEPT.set(Some(Box::leak(Box::new(drawing))));
     }
-    Ok(drawing)
+    Ok(Some(drawing))
 }
 
 /// Forgets what the fast path draws with, because the session has looked up its marks anew.
@@ -178,7 +182,7 @@ pub fn shown() -> Option<(&'static str, Numbers)> {
     let number = |value: i32| (value != NOT_SET).then_some(i64::from(value));
     let worker = match running.source {
         Source::Leased { .. } => {
-            let drawing = shmem::numbers().and_then(|numbers| numbers.read(layout));
+            let drawing = read().ok().flatten();
             drawing.map(|drawing| drawing.identity().number(layout, Field::Worker) as i64)
         }
         Source::Typed(_) | Source::Missing(_) => number(values.worker_id),

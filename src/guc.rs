@@ -3,7 +3,8 @@
 //! PostgreSQL only warns about a wrong value of a custom setting, and takes the default. A typo
 //! would then draw ids of another layout, or another server's. So `define` offers each setting its
 //! given value again, and a refusal is FATAL. An unknown name with this prefix is FATAL too. The
-//! order is layout, backup_worker, then the numbers, because each check uses the earlier values.
+//! order is layout, backup_worker, the numbers, then the registry, because each check uses the
+//! earlier values.
 //!
 //! A reload runs the same checks against the values of the next start (`values.rs`). A check hook
 //! must never panic there, because that would take the postmaster down. ALTER SYSTEM is checked

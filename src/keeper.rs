@@ -214,9 +214,8 @@ impl<'a> Keeper<'a> {
 
     fn failed(&self, failure: &Failed) {
         let Worded { message, detail, hint } = worded(failure);
-        let text =
-            [Some(&message), detail.as_ref()].into_iter().flatten().cloned().reduce(|text, more| text + ". " + &more);
-        let (line, now_ms) = (Line::new(&text.unwrap_or_default()), self.now_ms());
+        let text = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
+        let (line, now_ms) = (Line::new(&text), self.now_ms());
         let mut is_new = false;
         self.status.change(|status| {
             status.failures += 1;
