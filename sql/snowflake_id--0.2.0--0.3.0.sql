@@ -3,7 +3,7 @@
 -- Where the worker number comes from, and what is known of its lease.
 CREATE FUNCTION snowflake_lease() RETURNS TABLE (state text, worker_id integer, backup_worker_id integer, datacenter_id integer,
     lease_from timestamptz, lease_until timestamptz, next_worker_id bigint, next_from timestamptz, registry text, incarnation text,
-    last_renewal timestamptz, clock_offset_ms bigint, renewals bigint, failures bigint, last_error text, failing_since timestamptz,
+    fleet uuid, numbers bigint, free_numbers bigint, last_renewal timestamptz, clock_offset_ms bigint, renewals bigint, failures bigint, last_error text, failing_since timestamptz,
     pid integer, waits bigint, wait_time double precision, refused bigint)
 VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lease_wrapper';
 CREATE VIEW snowflake_lease AS SELECT *, lease_until - clock_timestamp() AS time_left FROM snowflake_lease();
@@ -14,6 +14,17 @@ COMMENT ON FUNCTION snowflake_lease() IS
     'where the server''s worker number comes from, and what is known of its lease; see the view of the same name';
 COMMENT ON VIEW snowflake_lease IS
     'where the server''s worker number comes from, and what is known of its lease; times in milliseconds';
+
+-- Which fleet leases numbers for ids of this database.
+CREATE SEQUENCE snowflake_mark_fleet MINVALUE 0 START 0;
+GRANT SELECT ON SEQUENCE snowflake_mark_fleet TO PUBLIC;
+COMMENT ON SEQUENCE snowflake_mark_fleet IS
+    'the first 60 bits of the uuid of the fleet that leases numbers for this database, not carried by pg_dump';
+CREATE FUNCTION snowflake_accept_fleet() RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_accept_fleet_wrapper';
+REVOKE ALL ON FUNCTION snowflake_accept_fleet() FROM PUBLIC;
+COMMENT ON FUNCTION snowflake_accept_fleet() IS
+    'let the fleet that leases the server''s number draw ids in this database, though another fleet has before';
 
 -- First and last ids for ages, ranges and arrays
 

@@ -12,8 +12,9 @@ CREATE SEQUENCE snowflake_mark_local MINVALUE 0 START 0;
 CREATE SEQUENCE snowflake_mark_backup_local MINVALUE 0 START 0;
 CREATE SEQUENCE snowflake_mark_layout MINVALUE 0 START 0;
 CREATE SEQUENCE snowflake_mark_identity MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_fleet MINVALUE 0 START 0;
 GRANT SELECT ON SEQUENCE snowflake_mark, snowflake_mark_backup, snowflake_mark_local, snowflake_mark_backup_local,
-    snowflake_mark_layout, snowflake_mark_identity TO PUBLIC;
+    snowflake_mark_layout, snowflake_mark_identity, snowflake_mark_fleet TO PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('snowflake_mark', '');
 SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_backup', '');
 SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_layout', '');
@@ -54,7 +55,7 @@ ALTER FUNCTION snowflake_checked(boolean) SUPPORT snowflake_checked_support;
 
 -- These affect every session that draws in the database.
 REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, boolean), snowflake_accept_layout(),
-    snowflake_reset_mark() FROM PUBLIC;
+    snowflake_accept_fleet(), snowflake_reset_mark() FROM PUBLIC;
 
 -- These lock tables against all other sessions for a while.
 REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snowflake_convert_columns(text[], boolean, boolean)
@@ -175,6 +176,8 @@ COMMENT ON FUNCTION snowflake_advance(bigint, boolean) IS
     'never again draw an id at or below the given one in this database; if the second argument is true, however far ahead of the clock it is';
 COMMENT ON FUNCTION snowflake_accept_layout() IS
     'take the server''s layout for this database''s, though its ids were drawn with another one';
+COMMENT ON FUNCTION snowflake_accept_fleet() IS
+    'let the fleet that leases the server''s number draw ids in this database, though another fleet has before';
 COMMENT ON FUNCTION snowflake_reset_mark() IS
     'begin anew with a new number, after the clock had been far ahead';
 COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
@@ -201,6 +204,8 @@ COMMENT ON SEQUENCE snowflake_mark_layout IS
     'fingerprint of the layout that this database''s ids were drawn with';
 COMMENT ON SEQUENCE snowflake_mark_identity IS
     'worker, datacenter and backup_worker that this database''s ids were last drawn with, in one number';
+COMMENT ON SEQUENCE snowflake_mark_fleet IS
+    'the first 60 bits of the uuid of the fleet that leases numbers for this database, not carried by pg_dump';
 COMMENT ON VIEW snowflake_stat IS
     'what the server has drawn, waited for and met since stats_reset, its last id, and its settings; times in milliseconds';
 COMMENT ON VIEW snowflake_stat_backend IS

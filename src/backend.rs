@@ -261,6 +261,12 @@ pub fn is_in_recovery() -> bool {
     unsafe { pg_sys::RecoveryInProgress() }
 }
 
+/// Whether there is a postmaster, which starts background workers: not in single-user mode.
+pub fn has_postmaster() -> bool {
+    // SAFETY: a variable that is set before any library is loaded; read by value.
+    unsafe { pg_sys::IsPostmasterEnvironment }
+}
+
 /// Whether pg_upgrade runs this server.
 pub fn is_upgrading() -> bool {
     // SAFETY: a variable that the postmaster sets before it loads any library; read by value.

@@ -84,7 +84,7 @@ impl Session {
             if let Some(found) = look()? {
                 return Ok(found);
             }
-            if !self.request.wait_for_lease() {
+            if !lease::can_lease() || !self.request.wait_for_lease() {
                 return Err(Error::NoLease(lease::why_none()));
             }
         }
@@ -274,11 +274,26 @@ pub fn accept_layout() -> Result<(), Error> {
     mark::of(layout, &Request::new())?.accept_layout(layout)
 }
 
+/// Lets the server's fleet draw ids in this database from now on.
+///
+/// # Errors
+/// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::NotLeased`], [`Error::NoLease`],
+/// [`Error::NoExtension`].
+pub fn accept_fleet() -> Result<(), Error> {
+    let layout = writable_layout(c"snowflake_accept_fleet()")?;
+    if !drawing::is_leased() {
+        return Err(Error::NotLeased);
+    }
+    let session = Session { request: Request::new() };
+    let drawing = draw::Session::drawing(&session)?;
+    mark::of(layout, &session.request)?.accept_fleet(&drawing)
+}
+
 /// Stores that nothing was drawn in this database.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::MarkInUse`], [`Error::SameNumber`],
-/// [`Error::OtherLayout`], [`Error::NoExtension`].
+/// [`Error::OtherLayout`], [`Error::OtherFleet`], [`Error::NoExtension`].
 pub fn reset_mark() -> Result<(), Error> {
     let layout = writable_layout(c"snowflake_reset_mark()")?;
     let session = Session { request: Request::new() };

@@ -14,6 +14,7 @@ use snowflake_core::clock::Utc;
 use snowflake_core::encoding::{Encoding, EncodingError};
 use snowflake_core::id::IdError;
 use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
+use snowflake_core::registry::Fleet;
 
 /// What can go wrong between SQL and the core.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +55,10 @@ pub enum Error {
     Jumped { jump_ms: i64, max_ms: i64 },
     /// The server runs with `layout`, but the database's ids were drawn with another one.
     OtherLayout { stored: i64, layout: Layout },
+    /// There is no fleet to accept, because the server's number is typed.
+    NotLeased,
+    /// This database's ids were drawn in another fleet; both as a database stores them.
+    OtherFleet { stored: i64, fleet: i64 },
     /// This database does not have the extension's sequences.
     NoExtension,
     /// This many databases already draw ids, which is the limit.
@@ -89,6 +94,8 @@ pub struct NoLease {
     pub failing: Option<(String, i64)>,
     /// Whether that process runs.
     pub has_worker: bool,
+    /// Whether it can run on this server at all: neither in single-user mode nor under pg_upgrade.
+    pub can_lease: bool,
 }
 
 /// When a clock that is behind permits the next draw.
@@ -360,6 +367,25 @@ impl Reportable for Error {
                 "Set \"snowflake_id.layout\" to that layout and restart the server, or pass the layout as an \
                  argument to read ids. To change the layout for good, call snowflake_accept_layout().",
             ),
+            Self::NotLeased => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "this server belongs to no fleet, because its worker number is set",
+            )
+            .hint("A database may be used with a worker number that is set, whatever its fleet is."),
+            Self::OtherFleet { stored, fleet } => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "this database belongs to another fleet than the one that leases the server's number",
+            )
+            .detail(format!(
+                "The uuid of the database's fleet begins with {}, and that of the server's with {}. Servers of two \
+                 fleets can draw the same ids.",
+                Fleet::beginning(*stored),
+                Fleet::beginning(*fleet)
+            ))
+            .hint(
+                "Set \"snowflake_id.registry\" and \"snowflake_id.fleet\" as on the other servers, and restart the \
+                 server. To move this database to the server's fleet for good, call snowflake_accept_fleet().",
+            ),
             Self::MarkInUse { is_leased } => {
                 Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "cannot reset a mark that is in use")
                     .detail("This database draws ids up to that mark.")
@@ -460,6 +486,9 @@ impl Reportable for NoLease {
             None if self.has_worker => report
                 .detail("The process that leases one has not had an answer from the registry yet.")
                 .hint("Check the registry, and try again."),
+            None if !self.can_lease => report
+                .detail("In single-user mode, and under pg_upgrade, no background worker leases one.")
+                .hint("Start the server as usual to draw ids."),
             None => report.detail("The background worker that leases one does not run.").hint(
                 "If the server's log says that there are too many background workers, raise \
                      \"max_worker_processes\" and restart the server.",

@@ -478,6 +478,17 @@ fn snowflake_accept_layout() {
     draw::accept_layout().or_raise();
 }
 
+/// Lets the fleet that leases this server's number draw ids in this database, if another fleet has
+/// before. (Revoked from PUBLIC.)
+///
+/// # Errors
+/// 55000 not preloaded, or a number that is not leased; 58000 without a lease; 25006 in recovery or
+/// a read-only transaction.
+#[pg_extern(volatile, strict, parallel_unsafe)]
+fn snowflake_accept_fleet() {
+    draw::accept_fleet().or_raise();
+}
+
 /// Forgets what this database has drawn, for a server that got a new number because its clock had
 /// been far ahead. (Revoked from PUBLIC.)
 ///
@@ -643,6 +654,9 @@ fn snowflake_lease() -> TableIterator<
         name!(next_from, Option<TimestampWithTimeZone>),
         name!(registry, Option<String>),
         name!(incarnation, Option<String>),
+        name!(fleet, Option<pgrx::Uuid>),
+        name!(numbers, Option<i64>),
+        name!(free_numbers, Option<i64>),
         name!(last_renewal, Option<TimestampWithTimeZone>),
         name!(clock_offset_ms, Option<i64>),
         name!(renewals, i64),
@@ -669,6 +683,9 @@ fn snowflake_lease() -> TableIterator<
         instant(status.next.map(|next| next.from_ms)),
         registry,
         status.incarnation.map(|incarnation| format!("{}/{}", incarnation.store, incarnation.timeline)),
+        status.fleet.map(|uuid| pgrx::Uuid::from_bytes(uuid.to_be_bytes())),
+        status.numbers.map(|(all, _)| all),
+        status.numbers.map(|(_, free)| free),
         instant(status.renewed_ms),
         status.offset_ms,
         status.renewals,

@@ -155,9 +155,9 @@ fn forget_what_was_made() {
 #[pg_guard]
 extern "C-unwind" fn recheck() {
     let (Some(sequences), Some(layout)) = (members::find(), drawing::layout()) else { return };
-    let all = sequences.all().map(Sequence::is_set_by_transaction);
+    let all = sequences.all().map(|sequence| sequence.is_some_and(Sequence::is_set_by_transaction));
     if all.contains(&true) {
-        let [primary, backup, _, _, sets_layout, sets_identity] = all;
+        let [primary, backup, _, _, sets_layout, sets_identity, _] = all;
         if sets_layout {
             sequences.layout.announce();
         }

@@ -14,12 +14,12 @@ use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, Notice, Words};
-use snowflake_core::registry::{Answer, Change, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::registry::{Answer, Change, Fleet, Reading, Record, Registry, Swap, Wanted};
 use snowflake_registry::{self as registry, Config, Member, Postgres};
 
 use crate::backend::{self, WallClock};
 use crate::error::{Report, known_as};
-use crate::lease::{Line, Status};
+use crate::lease::{Line, Status, can_lease};
 use crate::locked::Locked;
 use crate::shmem::{self, Topic};
 use crate::stats::MINUTE_MS;
@@ -36,14 +36,21 @@ const AGAIN_AFTER_MS: i64 = 1000;
 const AGAIN_SOON_MS: i64 = 200;
 const SOON_MS: i64 = 3000;
 
+/// How many times longer than the clock skew a lease should be, at least.
+const LEASES_PER_SKEW: i64 = 4;
+
 /// How often a standby that has no number looks whether it was promoted, in milliseconds.
 const PROMOTION_IS_LOOKED_FOR_MS: i64 = 100;
 
 /// Asks for the worker, if this server leases its number. Call it where the library is preloaded.
-/// pg_upgrade draws no ids, and runs the old server and the new one in turn.
 pub fn init() {
-    if backend::is_preloading() && drawing::is_leased() && !backend::is_upgrading() {
-        worker::register();
+    if backend::is_preloading() && drawing::is_leased() && can_lease() && !worker::register() {
+        Report::new(
+            PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+            "snowflake_id: the server will draw no ids, because no background worker can lease its worker number",
+        )
+        .hint("Raise \"max_worker_processes\" by one, and restart the server.")
+        .report(PgLogLevel::WARNING);
     }
 }
 
@@ -79,6 +86,10 @@ struct Keeper<'a> {
     registry: RefCell<Postgres<&'a Worker>>,
     /// How many nonces were made.
     nonces: Cell<u64>,
+    /// When all numbers are counted again, in milliseconds since boot.
+    counts_at_ms: Cell<i64>,
+    /// The length of leases and the skew that were found too close to each other, in milliseconds.
+    warned: Cell<Option<(i64, i64)>>,
 }
 
 impl<'a> Keeper<'a> {
@@ -89,7 +100,16 @@ impl<'a> Keeper<'a> {
         words: Words<'static>,
     ) -> Self {
         let registry = RefCell::new(Postgres::new(config(), worker));
-        Self { worker, layout, status, words, registry, nonces: Cell::new(0) }
+        Self {
+            worker,
+            layout,
+            status,
+            words,
+            registry,
+            nonces: Cell::new(0),
+            counts_at_ms: Cell::new(i64::MIN),
+            warned: Cell::new(None),
+        }
     }
 
     /// Leases a number until the process is told to end.
@@ -103,6 +123,7 @@ impl<'a> Keeper<'a> {
                     registry.set_config(config);
                 }
                 due_ms = i64::MIN;
+                self.counts_at_ms.set(i64::MIN);
             }
             let terms = guc::lease_terms();
             let is_in_recovery = backend::is_in_recovery();
@@ -150,6 +171,7 @@ impl<'a> Keeper<'a> {
         let wait_ms = match kept {
             Ok(()) => {
                 self.succeeded();
+                self.count_numbers();
                 holder.interval_ms(terms, self.layout)
             }
             Err(failure) => {
@@ -180,12 +202,10 @@ impl<'a> Keeper<'a> {
     #[allow(clippy::result_large_err, reason = "the registry's error has texts, and failures are rare")]
     fn reserve(&self, holder: &mut Holder, terms: &lease::Terms) -> Result<(), Failed> {
         let reading = self.read(Wanted::All).map_err(Failure::Away)?;
-        if let Some((first, last)) = reading.fleet.range {
-            let is_taken = |record: &Record| record.until_ms > reading.now_ms;
-            let taken = reading.records.range(first..=last).filter(|(_, record)| is_taken(record)).count();
-            if taken as i64 * 2 > last - first + 1 {
-                return Ok(());
-            }
+        if let Some((first, last)) = reading.fleet.range
+            && leased(&reading).count() as i64 * 2 > last.saturating_sub(first).saturating_add(1)
+        {
+            return Ok(());
         }
         holder.keep(self, self, terms)
     }
@@ -209,6 +229,49 @@ impl<'a> Keeper<'a> {
                 "snowflake_id: the registry leases this server's worker number again; it had not since {}",
                 Utc(since_ms)
             );
+        }
+    }
+
+    /// Counts the fleet's free numbers, once a minute. A renewal does not look at other numbers.
+    fn count_numbers(&self) {
+        if backend::boot_ms() >= self.counts_at_ms.get() {
+            self.counts_at_ms.set(backend::boot_ms().saturating_add(MINUTE_MS));
+            // A failure shows at the next renewal.
+            let _ = self.read(Wanted::All);
+        }
+    }
+
+    /// Notes how many numbers are free, if all of them were read.
+    fn note_numbers(&self, reading: &Reading) {
+        let Some((first, last)) = reading.fleet.range else { return };
+        let all = last.saturating_sub(first).saturating_add(1);
+        let taken = leased(reading).count() as i64;
+        self.status.change(|status| status.numbers = Some((all, all.saturating_sub(taken))));
+    }
+
+    /// Warns where a failover of the registry would stop the fleet, because it renews no lease that
+    /// ends within two skews.
+    fn check_terms(&self, fleet: &Fleet) {
+        let terms = guc::lease_terms();
+        let lease_ms = terms.longest_ms(self.layout).min(fleet.longest_ms);
+        let skew_ms = terms.skew_ms.min(fleet.skew_ms);
+        let is_close = fleet.longest_ms > 0 && !fleet.loses_nothing && lease_ms < LEASES_PER_SKEW * skew_ms;
+        let found = is_close.then_some((lease_ms, skew_ms));
+        if self.warned.replace(found) != found && is_close {
+            let stops_ms = lease_ms + 2 * skew_ms;
+            Report::new(
+                PgSqlErrorCode::ERRCODE_WARNING,
+                format!("snowflake_id: after a failover of the registry, this server may draw no ids for {stops_ms} ms"),
+            )
+            .detail(format!(
+                "A lease of {lease_ms} ms is not several times as long as two clock skews of {skew_ms} ms, and is not \
+                 renewed then."
+            ))
+            .hint(
+                "Raise \"snowflake_id.lease\" or lower \"snowflake_id.max_clock_skew\". Or use a synchronous standby of \
+                 the registry, and declare it by snowflake_registry.set_loses_nothing().",
+            )
+            .report(PgLogLevel::WARNING);
         }
     }
 
@@ -245,6 +308,14 @@ impl<'a> Keeper<'a> {
             .report(if is_warning { PgLogLevel::WARNING } else { PgLogLevel::LOG });
         }
     }
+}
+
+/// Returns the records of numbers that are leased now, by the registry's clock.
+fn leased(reading: &Reading) -> impl Iterator<Item = &Record> {
+    let range = reading.fleet.range.filter(|(first, last)| first <= last);
+    let range = range.map(|(first, last)| reading.records.range(first..=last));
+    let records = range.into_iter().flatten().map(|(_, record)| record);
+    records.filter(|record| record.until_ms > reading.now_ms)
 }
 
 /// Returns where the registry is, and which server this is.
@@ -307,7 +378,13 @@ impl Registry for Keeper<'_> {
 
     fn read(&self, wanted: Wanted) -> Result<Reading, registry::Error> {
         let reading = self.registry.borrow().read(wanted)?;
-        self.status.change(|status| status.incarnation = Some(reading.incarnation));
+        self.status.change(|status| {
+            (status.incarnation, status.fleet) = (Some(reading.incarnation), Some(reading.fleet.uuid));
+        });
+        if wanted == Wanted::All {
+            self.note_numbers(&reading);
+        }
+        self.check_terms(&reading.fleet);
         Ok(reading)
     }
 
@@ -440,8 +517,9 @@ fn worded(failure: &Failed) -> Worded {
         Failure::OtherFleet { known, found } => new(
             "the registry has another fleet than the one that this server belongs to".to_owned(),
             Some(format!("The registry's fleet has the uuid {}, and this server's {}", uuid(*found), uuid(*known))),
-            "Check \"snowflake_id.registry\". If the registry was lost and is made again, restart the server, or give the new \
-             registry the old uuid (snowflake_registry.lost()).",
+            "Check \"snowflake_id.registry\". If the registry was lost and is made again, give the new one the old \
+             uuid (snowflake_registry.lost()). To join the other fleet for good, restart the server, and call \
+             snowflake_accept_fleet() in each database.",
         ),
         Failure::Closed => new(
             "the fleet is closed".to_owned(),

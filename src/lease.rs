@@ -7,7 +7,7 @@ use snowflake_core::lease::Lease;
 use snowflake_core::registry::Incarnation;
 use snowflake_registry::without_secrets;
 
-use crate::backend::WallClock;
+use crate::backend::{self, WallClock};
 use crate::drawing;
 use crate::error::{Error, NoLease};
 use crate::guc;
@@ -44,6 +44,11 @@ pub struct Status {
     pub held: Option<Lease>,
     /// The lease that it draws with later.
     pub next: Option<Lease>,
+    /// The uuid of the fleet, once it is known.
+    pub fleet: Option<u128>,
+    /// How many worker numbers the fleet has, and how many of them were free when they were last
+    /// counted.
+    pub numbers: Option<(i64, i64)>,
     /// The registry's incarnation.
     pub incarnation: Option<Incarnation>,
     /// When a lease was last acquired or renewed.
@@ -67,6 +72,8 @@ impl Status {
             pid: 0,
             held: None,
             next: None,
+            fleet: None,
+            numbers: None,
             incarnation: None,
             renewed_ms: None,
             offset_ms: None,
@@ -108,11 +115,18 @@ pub fn shown() -> Result<Shown, Error> {
 /// Returns why this server has no number, or may not draw any more with it.
 pub fn why_none() -> NoLease {
     let Some(status) = shmem::status().map(|status| status.get()) else {
-        return NoLease { over_ms: None, failing: None, has_worker: false };
+        return NoLease { over_ms: None, failing: None, has_worker: false, can_lease: can_lease() };
     };
     NoLease {
         over_ms: status.held.map(|held| held.until_ms),
         failing: status.failing_since_ms.zip(status.error).map(|(since_ms, error)| (error.text(), since_ms)),
         has_worker: status.pid != 0,
+        can_lease: can_lease(),
     }
+}
+
+/// Whether a process can lease a number on this server. None runs in single-user mode. pg_upgrade
+/// draws no ids, and runs the old server and the new one in turn.
+pub fn can_lease() -> bool {
+    backend::has_postmaster() && !backend::is_upgrading()
 }

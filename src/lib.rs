@@ -25,7 +25,7 @@
 //! drawing         * what this server draws with, layout and numbers, and where they come from
 //! lease           * what this server knows of its lease, for sessions and operators
 //! shmem             shared memory: the generator, the numbers, published marks, slots
-//! members           the six sequences in which a database stores marks, layout and numbers
+//! members           the sequences in which a database stores marks, layout, numbers and fleet
 //!   |
 //! worker            the background worker's process: its start and end, how it waits
 //! slot            * what one backend has drawn and met

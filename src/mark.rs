@@ -1,7 +1,7 @@
 //! The mark in PostgreSQL: a [`Database`] for the protocol. `core/mark.rs` has the protocol, with
 //! the reasons why no id comes twice after a crash, a failover or a restore.
 //!
-//! What is stored lies in six sequences (`members.rs`, `sequence.rs`). The lock is on the primary
+//! What is stored lies in sequences (`members.rs`, `sequence.rs`). The lock is on the primary
 //! lane's sequence. Marks are published in shared memory for database and sequence. What
 //! invalidates known marks: `invalidation.rs`.
 
@@ -104,6 +104,7 @@ fn read(sequences: Sequences) -> Result<Stored, Error> {
         local_ms: both(sequences.local)?,
         layout: sequences.layout.read()?,
         identity: sequences.identity.read()?,
+        fleet: sequences.fleet.map_or(Ok(None), |fleet| fleet.read())?,
     })
 }
 
@@ -188,12 +189,13 @@ impl Database for SessionDatabase<'_> {
 
     fn write(&self, value: Value, number: i64) -> Result<(), Error> {
         let sequences = members::find().ok_or(Error::NoExtension)?;
+        let Some(sequence) = sequences.of(value) else { return Ok(()) };
         self.request.writes();
-        sequences.of(value).set(number);
+        sequence.set(number);
         match value {
             Value::Mark(_) => stats::count(Counter::MarksMoved, 1),
             Value::Layout => sequences.layout.announce(),
-            Value::Local(_) | Value::Identity => {}
+            Value::Local(_) | Value::Identity | Value::Fleet => {}
         }
         Ok(())
     }
@@ -252,6 +254,7 @@ impl From<Refusal> for Error {
                 let layout = *drawing::layout().expect("a mark exists only where the settings are defined");
                 Self::OtherLayout { stored, layout }
             }
+            Refusal::OtherFleet { stored, fleet } => Self::OtherFleet { stored, fleet },
             Refusal::InUse => Self::MarkInUse { is_leased: drawing::is_leased() },
             Refusal::SameNumber => Self::SameNumber,
             Refusal::FarAhead { id_ms, now_ms, most_ms } => Self::FarAhead { id_ms, now_ms, most_ms },

@@ -1,4 +1,4 @@
-//! The six sequences in which a database stores marks, layout and numbers: which they are.
+//! The sequences in which a database stores marks, layout, numbers and fleet: which they are.
 //!
 //! They are found as members of the extension, never by search_path. A remembered sequence needs no
 //! invalidation callback, for which a process has few places (`catalog.rs`). It is verified before
@@ -20,6 +20,8 @@ pub struct Sequences {
     pub local: [Sequence; 2],
     pub layout: Sequence,
     pub identity: Sequence,
+    /// The objects of 0.2.0 lack it, and then every fleet is taken for the right one.
+    pub fleet: Option<Sequence>,
 }
 
 impl Sequences {
@@ -29,18 +31,20 @@ impl Sequences {
         owner(self.marks[0].0)
     }
 
-    /// Returns all of them: marks, local marks, layout, numbers.
-    pub fn all(&self) -> [Sequence; 6] {
-        [self.marks[0], self.marks[1], self.local[0], self.local[1], self.layout, self.identity]
+    /// Returns all of them: marks, local marks, layout, numbers, fleet.
+    pub fn all(&self) -> [Option<Sequence>; 7] {
+        let [marks, local] = [self.marks, self.local].map(|lanes| lanes.map(Some));
+        [marks[0], marks[1], local[0], local[1], Some(self.layout), Some(self.identity), self.fleet]
     }
 
-    /// Returns the sequence of a value.
-    pub fn of(&self, value: Value) -> Sequence {
+    /// Returns the sequence of a value; `None` where older objects lack it.
+    pub fn of(&self, value: Value) -> Option<Sequence> {
         match value {
-            Value::Mark(lane) => self.marks[lane as usize],
-            Value::Local(lane) => self.local[lane as usize],
-            Value::Layout => self.layout,
-            Value::Identity => self.identity,
+            Value::Mark(lane) => Some(self.marks[lane as usize]),
+            Value::Local(lane) => Some(self.local[lane as usize]),
+            Value::Layout => Some(self.layout),
+            Value::Identity => Some(self.identity),
+            Value::Fleet => self.fleet,
         }
     }
 }
@@ -66,13 +70,14 @@ pub fn find() -> Option<Sequences> {
 
 /// Looks the sequences up among the members of the extension.
 fn find_members() -> Option<Sequences> {
-    const NAMES: [&CStr; 6] = [
+    const NAMES: [&CStr; 7] = [
         c"snowflake_mark",
         c"snowflake_mark_backup",
         c"snowflake_mark_local",
         c"snowflake_mark_backup_local",
         c"snowflake_mark_layout",
         c"snowflake_mark_identity",
+        c"snowflake_mark_fleet",
     ];
     let mut found = [None; NAMES.len()];
     for member in catalog::members(catalog::extension()?).filter(|member| member.class == pg_sys::RelationRelationId) {
@@ -88,7 +93,7 @@ fn find_members() -> Option<Sequences> {
             }
         }
     }
-    let [primary, backup, local_primary, local_backup, layout, identity] = found;
+    let [primary, backup, local_primary, local_backup, layout, identity, fleet] = found;
     let (marks, local) = ([primary?, backup?], [local_primary?, local_backup?]);
-    Some(Sequences { marks, local, layout: layout?, identity: identity? })
+    Some(Sequences { marks, local, layout: layout?, identity: identity?, fleet })
 }

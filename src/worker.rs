@@ -20,8 +20,9 @@ const STARTED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Asks the postmaster to run the worker: at once, during recovery, and on standbys too. Its entry
-/// point is `snowflake_lease_main`.
-pub fn register() {
+/// point is `snowflake_lease_main`. Returns false if there are too many background workers.
+pub fn register() -> bool {
+    let before = newest();
     BackgroundWorkerBuilder::new("snowflake_id lease")
         .set_type("snowflake_id lease")
         .set_library("snowflake_id")
@@ -30,6 +31,13 @@ pub fn register() {
         .set_start_time(BgWorkerStartTime::PostmasterStart)
         .set_restart_time(Some(STARTED_AGAIN_AFTER))
         .load();
+    newest() != before
+}
+
+/// Returns where the postmaster keeps the background worker that was registered last.
+fn newest() -> usize {
+    // SAFETY: the head of the postmaster's list, read by value while it loads libraries.
+    unsafe { pg_sys::BackgroundWorkerList.head.next as usize }
 }
 
 /// This process as the worker.

@@ -125,6 +125,7 @@ pub struct Drawing {
     layout: Layout,
     identity: Identity,
     until_ms: i64,
+    fleet: Option<i64>,
     version: u64,
 }
 
@@ -135,12 +136,12 @@ impl Drawing {
     /// As for [`Identity::new`].
     pub fn new(layout: Layout, worker: Option<i64>, datacenter: Option<i64>, backup: bool) -> Result<Self, IdError> {
         let identity = Identity::new(&layout, worker, datacenter, backup)?;
-        Ok(Self { layout, identity, until_ms: NO_END, version: 0 })
+        Ok(Self { layout, identity, until_ms: NO_END, fleet: None, version: 0 })
     }
 
     /// Puts together what [`Numbers`](crate::numbers::Numbers) hold at one moment.
-    pub(crate) fn leased(layout: Layout, identity: Identity, until_ms: i64, version: u64) -> Self {
-        Self { layout, identity, until_ms, version }
+    pub(crate) fn leased(layout: Layout, identity: Identity, until_ms: i64, fleet: i64, version: u64) -> Self {
+        Self { layout, identity, until_ms, fleet: Some(fleet), version }
     }
 
     /// Returns the layout.
@@ -164,7 +165,13 @@ impl Drawing {
 
     /// Whether the numbers are leased, and not typed into the settings.
     pub fn is_leased(&self) -> bool {
-        self.until_ms != NO_END
+        self.fleet.is_some()
+    }
+
+    /// Returns the fleet that leases the numbers ([`Fleet::code`](crate::registry::Fleet::code));
+    /// `None` for typed ones.
+    pub fn fleet(&self) -> Option<i64> {
+        self.fleet
     }
 
     /// Returns the version of the [`Numbers`](crate::numbers::Numbers) that this was read from; 0

@@ -51,6 +51,9 @@
 //! log that holds the row holds the mark. What an operator asks for is flushed all the same: an
 //! advance, a reset, another layout.
 //!
+//! Leases of two fleets know nothing of each other. So a database stores the fleet whose leases it
+//! was first drawn with ([`Drawing::fleet`]), and refuses another one until an operator accepts it.
+//!
 //! # What if another writer sets the mark?
 //!
 //! A restored dump sets it, higher or lower than it was, and a rollback does not undo that. So each
@@ -98,6 +101,10 @@ pub struct Stored {
     pub layout: Option<i64>,
     /// The numbers that the ids were last drawn with ([`Identity::code`]).
     pub identity: Option<i64>,
+    /// The fleet that leases numbers for ids of this database
+    /// ([`Fleet::code`](crate::registry::Fleet::code)), not carried by dumps; `None` until one
+    /// does.
+    pub fleet: Option<i64>,
 }
 
 impl Stored {
@@ -128,6 +135,8 @@ pub enum Value {
     Layout,
     /// The server's numbers.
     Identity,
+    /// The fleet, which dumps do not carry.
+    Fleet,
 }
 
 /// What the protocol asks of a database. An error of any function ends the session's statement, and
@@ -208,6 +217,13 @@ pub enum Refusal {
     OtherLayout {
         /// That layout's fingerprint.
         stored: i64,
+    },
+    /// The database's ids were drawn with numbers that another fleet leases.
+    OtherFleet {
+        /// That fleet ([`Fleet::code`](crate::registry::Fleet::code)).
+        stored: i64,
+        /// The fleet that leases this server's numbers.
+        fleet: i64,
     },
     /// The mark cannot be reset, because it is loaded: ids are drawn under it.
     InUse,
@@ -319,7 +335,8 @@ impl<D: Database> Mark<'_, D> {
     /// the mark that `marks` gave when the draw was refused. The caller then tries the draw again.
     ///
     /// # Errors
-    /// [`Refusal::Behind`], [`Refusal::Jumped`], [`Refusal::OtherLayout`], and the database's own.
+    /// [`Refusal::Behind`], [`Refusal::Jumped`], [`Refusal::OtherLayout`],
+    /// [`Refusal::OtherFleet`], and the database's own.
     pub fn make_way(
         &self,
         drawing: &Drawing,
@@ -463,7 +480,13 @@ impl<D: Database> Mark<'_, D> {
         if stored.layout.is_none() {
             self.database.write(Value::Layout, drawing.layout().fingerprint())?;
         }
-        self.flush_for(drawing)?;
+        match drawing.fleet().filter(|_| stored.fleet.is_none()) {
+            Some(fleet) => {
+                self.database.write(Value::Fleet, fleet)?;
+                self.database.flush()?;
+            }
+            None => self.flush_for(drawing)?,
+        }
         marks.publish(found, mark_ms.min(end_of(drawing)));
         self.clocks.note(now_ms, boot_ms);
         Ok(())
@@ -491,6 +514,7 @@ impl<D: Database> Mark<'_, D> {
         lane: LaneName,
     ) -> Result<Option<Wait>, D::Error> {
         self.require_layout(drawing.layout(), stored)?;
+        self.require_fleet(drawing, stored)?;
         let now_ms = self.database.now_ms();
         let mark = |lane| {
             let mark_ms = self.begin_ms(drawing, stored, lane);
@@ -533,9 +557,20 @@ impl<D: Database> Mark<'_, D> {
         }
     }
 
-    /// Whether the stored layout and numbers are this server's.
+    /// Refuses another fleet than the one that has leased numbers for the database's ids. A typed
+    /// number belongs to none.
+    fn require_fleet(&self, drawing: &Drawing, stored: &Stored) -> Result<(), D::Error> {
+        match stored.fleet.zip(drawing.fleet()).filter(|(stored, fleet)| stored != fleet) {
+            Some((stored, fleet)) => Err(Refusal::OtherFleet { stored, fleet }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the stored layout, numbers and fleet are this server's.
     fn is_ours(&self, drawing: &Drawing, stored: &Stored) -> bool {
-        stored.layout == Some(drawing.layout().fingerprint()) && stored.identity == Some(drawing.code())
+        stored.layout == Some(drawing.layout().fingerprint())
+            && stored.identity == Some(drawing.code())
+            && drawing.fleet().is_none_or(|fleet| stored.fleet == Some(fleet))
     }
 
     /// Checks whether another writer has set what is stored. Call it before the commit of a
@@ -602,6 +637,11 @@ impl<D: Database> Mark<'_, D> {
             if let Some(own) = own_code.filter(|own| written.identity && stored.identity != Some(*own)) {
                 self.database.write(Value::Identity, own)?;
             }
+            // Only a copy sets the fleet.
+            let fleet = written.copied_over.and_then(|before| before.fleet);
+            if let Some(own) = fleet.filter(|own| stored.fleet != Some(*own)) {
+                self.database.write(Value::Fleet, own)?;
+            }
             self.database.flush()?;
             // Even if a mark was set back: what was found may be above the lane, and rows up to
             // there were restored.
@@ -655,8 +695,8 @@ impl<D: Database> Mark<'_, D> {
     /// a lease begins where the one before has ended, whatever the mark.
     ///
     /// # Errors
-    /// [`Refusal::InUse`], [`Refusal::SameNumber`], [`Refusal::OtherLayout`], and the database's
-    /// own.
+    /// [`Refusal::InUse`], [`Refusal::SameNumber`], [`Refusal::OtherLayout`],
+    /// [`Refusal::OtherFleet`], and the database's own.
     pub fn reset(&self, drawing: &Drawing) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             if LaneName::ALL.into_iter().any(|lane| marks.mark_ms(lane).is_some()) {
@@ -664,6 +704,7 @@ impl<D: Database> Mark<'_, D> {
             }
             let stored = self.database.read()?;
             self.require_layout(drawing.layout(), &stored)?;
+            self.require_fleet(drawing, &stored)?;
             // In a layout without numbers no server has a new one, so the decision is the
             // operator's.
             let numbered =
@@ -679,6 +720,25 @@ impl<D: Database> Mark<'_, D> {
                 self.write_mark(lane, 0)?;
             }
             self.database.flush()
+        })?;
+        Ok(())
+    }
+
+    /// Lets the fleet that leases this server's numbers draw ids in the database from now on. Does
+    /// nothing for a typed number.
+    ///
+    /// # Errors
+    /// The database's own.
+    pub fn accept_fleet(&self, drawing: &Drawing) -> Result<(), D::Error> {
+        self.locked(true, |marks| {
+            if let Some(fleet) = drawing.fleet()
+                && self.database.read()?.fleet != Some(fleet)
+            {
+                self.database.write(Value::Fleet, fleet)?;
+                self.database.flush()?;
+                marks.forget();
+            }
+            Ok(())
         })?;
         Ok(())
     }

@@ -2,9 +2,10 @@
 //! draw.
 //!
 //! ```text
-//! +---------+---------+----------+    version  odd while the numbers change
-//! | version | code    | until    |    code     the numbers (Identity::code), or NO_NUMBERS
-//! +---------+---------+----------+    until    where the last tick that may be drawn ends
+//! +---------+---------+---------+---------+    version  odd while the numbers change
+//! | version | code    | until   | fleet   |    code     the numbers (Identity::code), or NO_NUMBERS
+//! +---------+---------+---------+---------+    until    where the last tick that may be drawn ends
+//!                                              fleet    which fleet leases them (Fleet::code)
 //! ```
 //!
 //! One process writes: the one that leases the numbers (`lease.rs`). All sessions read.
@@ -52,6 +53,7 @@ pub struct Numbers {
     version: AtomicU64,
     code: AtomicI64,
     until_ms: AtomicI64,
+    fleet: AtomicI64,
 }
 
 /// Numbers that a server changes to: it may draw ids with them whose ticks lie wholly between two
@@ -64,6 +66,8 @@ pub struct Span {
     pub from_ms: i64,
     /// The end of the last tick.
     pub until_ms: i64,
+    /// The fleet that leases them ([`Fleet::code`](crate::registry::Fleet::code)).
+    pub fleet: i64,
 }
 
 impl Numbers {
@@ -71,22 +75,24 @@ impl Numbers {
     /// changes them.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
-        Self { version: AtomicU64::new(0), code: AtomicI64::new(NO_NUMBERS), until_ms: AtomicI64::new(0) }
+        let zero = || AtomicI64::new(0);
+        Self { version: AtomicU64::new(0), code: AtomicI64::new(NO_NUMBERS), until_ms: zero(), fleet: zero() }
     }
 
     /// Reads the numbers. Returns `None` while there are none, and while they change.
     pub fn read(&self, layout: &Layout) -> Option<Drawing> {
-        // Acquire, three times: each pairs with the Release of its store. The values come after the
+        // Acquire, four times: each pairs with the Release of its store. The values come after the
         // version, and the version is read again after the values.
         let version = self.version.load(Ordering::Acquire);
         let (code, until_ms) = (self.code.load(Ordering::Acquire), self.until_ms.load(Ordering::Acquire));
+        let fleet = self.fleet.load(Ordering::Acquire);
         // Relaxed: ordered by the loads before it.
         let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
         if !is_whole || code == NO_NUMBERS {
             return None;
         }
         let identity = Identity::of_code(layout, code).ok()?;
-        Some(Drawing::leased(*layout, identity, until_ms, version))
+        Some(Drawing::leased(*layout, identity, until_ms, fleet, version))
     }
 
     /// Whether the numbers are those that `drawing` was read with, and are not changing. A session
@@ -106,7 +112,7 @@ impl Numbers {
 
     /// Changes to other numbers. Call it from the one process that writes here.
     pub fn enter(&self, marks: &[PublishedMarks], generator: &Generator, layout: &Layout, next: &Span) {
-        self.change(marks, Some((next.identity.code(layout), next.until_ms)), || {
+        self.change(marks, Some((next.identity.code(layout), next.until_ms, next.fleet)), || {
             LaneName::ALL.into_iter().for_each(|lane| generator.raise(lane, layout, next.from_ms));
         });
     }
@@ -119,7 +125,7 @@ impl Numbers {
         self.change(marks, None, || generator.cut_off(layout))
     }
 
-    fn change<T>(&self, marks: &[PublishedMarks], next: Option<(i64, i64)>, lanes: impl FnOnce() -> T) -> T {
+    fn change<T>(&self, marks: &[PublishedMarks], next: Option<(i64, i64, i64)>, lanes: impl FnOnce() -> T) -> T {
         // Relaxed: this process has written it.
         let odd = self.version.load(Ordering::Relaxed) | 1;
         // Release: pairs with the loads in `read` and `are`. A session that sees the marks' new
@@ -127,10 +133,11 @@ impl Numbers {
         self.version.store(odd, Ordering::Release);
         marks.iter().for_each(PublishedMarks::retire);
         let result = lanes();
-        let (code, until_ms) = next.unwrap_or((NO_NUMBERS, 0));
-        // Release, three times: pair with the loads in `read`, in the opposite order.
+        let (code, until_ms, fleet) = next.unwrap_or((NO_NUMBERS, 0, 0));
+        // Release, four times: pair with the loads in `read`, in the opposite order.
         self.code.store(code, Ordering::Release);
         self.until_ms.store(until_ms, Ordering::Release);
+        self.fleet.store(fleet, Ordering::Release);
         self.version.store(odd + 1, Ordering::Release);
         result
     }

@@ -82,7 +82,8 @@ impl Incarnation {
 /// The fleet's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fleet {
-    /// Which fleet. A life of shared memory refuses another one than it has first read.
+    /// Which fleet. A life of shared memory refuses another one than it has first read, and a
+    /// database another one than it was first drawn in ([`code`](Self::code)).
     pub uuid: u128,
     /// The layout's fingerprint, and whether each server also has a backup number. `None` until the
     /// first server adopts its own.
@@ -115,6 +116,17 @@ pub struct Fleet {
 }
 
 impl Fleet {
+    /// Packs a fleet's uuid into one integer, as a database stores it: its first 60 bits, which are
+    /// not negative. 56 of them are random.
+    pub fn code(uuid: u128) -> i64 {
+        (uuid >> 68) as i64
+    }
+
+    /// Writes a [`code`](Self::code) as the uuid begins: `1b4e28ba-2fa1-41d`.
+    pub fn beginning(code: i64) -> String {
+        format!("{:08x}-{:04x}-{:03x}", code >> 28, code >> 12 & 0xffff, code & 0xfff)
+    }
+
     /// Returns the record of the generation that begins when a registry at `now_ms` is found to
     /// have forgotten something. `longest_ms` and `skew_ms` are the settings of the server that has
     /// found it: they count where they are greater than the limits, which may be forgotten, too.

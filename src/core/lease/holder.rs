@@ -102,6 +102,11 @@ impl Holder {
         self.next
     }
 
+    /// Returns the uuid of the fleet that this life belongs to, once it has read a registry.
+    pub fn fleet(&self) -> Option<u128> {
+        self.fleet
+    }
+
     /// Returns how many changes were sent for which there is no answer yet.
     pub fn unanswered(&self) -> usize {
         self.returned.iter().chain([&self.proposal]).flatten().count()
@@ -138,10 +143,9 @@ impl Holder {
         if self.enters_in_ms(server, terms) != Some(0) {
             return;
         }
-        let Some((next, identity)) = self.next.and_then(|next| Some((next, identity(server, next.worker)?))) else {
-            return;
-        };
-        let span = Span { identity, from_ms: next.from_ms, until_ms: next.until_ms };
+        let identity = |next: Lease| Some((next, identity(server, next.worker)?, self.fleet?));
+        let Some((next, identity, uuid)) = self.next.and_then(identity) else { return };
+        let span = Span { identity, from_ms: next.from_ms, until_ms: next.until_ms, fleet: Fleet::code(uuid) };
         // What is held and next at once is being entered.
         self.held = Some(next);
         let Words { numbers, generator, marks } = server.words();

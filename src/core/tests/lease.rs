@@ -262,7 +262,7 @@ impl Server<'_> {
         self.holder.set(original.holder.get());
         let Some(lease) = self.holder.get().held() else { return };
         let identity = Identity::new(&self.world.layout, Some(lease.worker), None, false).unwrap();
-        let span = Span { identity, from_ms: lease.from_ms, until_ms: lease.until_ms };
+        let span = Span { identity, from_ms: lease.from_ms, until_ms: lease.until_ms, fleet: 0 };
         self.numbers.enter(&self.marks, &self.generator, &self.world.layout, &span);
     }
 

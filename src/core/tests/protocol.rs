@@ -58,11 +58,18 @@ struct Fake {
 
 const NOW_MS: i64 = 1_800_000_000_000;
 const OWNER: u64 = 7;
+const FLEET: i64 = 8;
 
 impl Fake {
     fn holding(marks_ms: [i64; 2], layout: &Layout, drawing: Option<&Drawing>) -> Self {
         let identity = drawing.map(Drawing::code);
-        let stored = Stored { marks_ms, local_ms: marks_ms, layout: identity.map(|_| layout.fingerprint()), identity };
+        let stored = Stored {
+            marks_ms,
+            local_ms: marks_ms,
+            layout: identity.map(|_| layout.fingerprint()),
+            identity,
+            fleet: None,
+        };
         let published = PublishedMarks::new();
         assert!(published.claim(UNCLAIMED, OWNER));
         let [now_ms, boot_ms] = [NOW_MS, 5000].map(Cell::new);
@@ -131,6 +138,7 @@ impl Database for &Fake {
             Value::Local(lane) => stored.local_ms[lane as usize] = number,
             Value::Layout => stored.layout = Some(number),
             Value::Identity => stored.identity = Some(number),
+            Value::Fleet => stored.fleet = Some(number),
         }
         self.stored.set(stored);
         self.at_write.borrow().iter().for_each(|look| look());
@@ -500,6 +508,66 @@ fn another_layout_is_refused_until_it_is_accepted() {
 }
 
 #[test]
+fn another_fleet_is_refused_until_it_is_accepted() {
+    const OTHER: i64 = FLEET + 1;
+    let mut server = Server::new("snowflake", 3, false);
+    let fake = server.fresh();
+    // The first fleet is stored durably, and once.
+    lease(&mut server, &fake, NOW_MS + 60_000);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    assert_eq!(fake.stored.get().fleet, Some(FLEET));
+    assert_eq!(fake.did().last_chunk(), Some(&[Write(Value::Fleet, FLEET), Flush]));
+    // Another one may neither draw nor reset.
+    lease_in(OTHER, &mut server, &fake, NOW_MS + 60_000);
+    let refused = || Err(Failure::Refused(mark::Refusal::OtherFleet { stored: FLEET, fleet: OTHER }));
+    assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), refused());
+    assert_eq!(server.mark(&fake).reset(&server.drawing), refused());
+    assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));
+    // A typed number belongs to none.
+    let typed = Server::new("snowflake", 3, false);
+    typed.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    typed.mark(&fake).accept_fleet(&typed.drawing).unwrap();
+    assert_eq!(fake.stored.get().fleet, Some(FLEET));
+    fake.published.forget();
+    fake.did();
+    server.mark(&fake).accept_fleet(&server.drawing).unwrap();
+    assert_eq!(fake.did(), [Write(Value::Fleet, OTHER), Flush]);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    // Nothing is left to accept.
+    fake.did();
+    server.mark(&fake).accept_fleet(&server.drawing).unwrap();
+    assert_eq!((fake.did(), fake.published_ms()[0].is_some()), (vec![], true));
+}
+
+#[test]
+fn marks_are_loaded_again_where_another_fleet_was_accepted() {
+    let mut server = Server::new("snowflake", 3, false);
+    let fake = server.fresh();
+    lease(&mut server, &fake, NOW_MS + 60_000);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    // As a superuser may do it, or another copy of the database's sequences.
+    fake.stored.set(Stored { fleet: Some(FLEET + 1), ..fake.stored.get() });
+    let end_ms = fake.published_ms()[0].unwrap() + 1;
+    server.make_way(&fake, LaneName::Primary, end_ms).unwrap();
+    assert_eq!(fake.published_ms(), [None; 2]);
+    let refused = Failure::Refused(mark::Refusal::OtherFleet { stored: FLEET + 1, fleet: FLEET });
+    assert_eq!(server.make_way(&fake, LaneName::Primary, end_ms), Err(refused));
+}
+
+#[test]
+fn a_copy_of_sequences_does_not_change_the_fleet() {
+    let mut server = Server::new("snowflake", 3, false);
+    let fake = server.fresh();
+    lease(&mut server, &fake, NOW_MS + 60_000);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    let before = fake.stored.get();
+    fake.stored.set(Stored { fleet: Some(FLEET + 1), ..before });
+    let written = Written { copied_over: Some(before), ..Written::default() };
+    server.mark(&fake).recheck(&server.layout, Some(server.drawing.identity()), &written).unwrap();
+    assert_eq!(fake.stored.get().fleet, Some(FLEET));
+}
+
+#[test]
 fn a_clock_that_jumps_ahead_moves_no_mark() {
     let mut server = Server::new("snowflake", 5, false);
     let fake = server.fresh();
@@ -642,7 +710,7 @@ fn what_was_copied_over_is_put_back() {
     let copied = |fake: &Fake, other: &Server, to_ms: i64| {
         let before = fake.stored.get();
         let (layout, identity) = (Some(other.layout.fingerprint()), Some(other.code()));
-        fake.stored.set(Stored { marks_ms: [to_ms; 2], local_ms: [to_ms; 2], layout, identity });
+        fake.stored.set(Stored { marks_ms: [to_ms; 2], local_ms: [to_ms; 2], layout, identity, fleet: None });
         let written = Written { copied_over: Some(before), marks: [true; 2], layout: true, identity: true };
         server.mark(fake).recheck(&server.layout, Some(server.drawing.identity()), &written).unwrap();
         (fake.stored.get(), fake.published_ms(), before)
@@ -782,7 +850,11 @@ fn a_layout_without_numbers_leaves_a_reset_to_the_operator() {
 
 /// Makes the server lease its numbers up to `until_ms`.
 fn lease(server: &mut Server, fake: &Fake, until_ms: i64) {
-    let span = Span { identity: *server.drawing.identity(), from_ms: NOW_MS, until_ms };
+    lease_in(FLEET, server, fake, until_ms);
+}
+
+fn lease_in(fleet: i64, server: &mut Server, fake: &Fake, until_ms: i64) {
+    let span = Span { identity: *server.drawing.identity(), from_ms: NOW_MS, until_ms, fleet };
     let marks = std::slice::from_ref(&fake.published);
     server.numbers.enter(marks, &server.generator, &server.layout, &span);
     server.drawing = server.numbers.read(&server.layout).unwrap();
@@ -820,6 +892,7 @@ fn only_what_an_operator_asks_for_is_flushed_with_leased_numbers() {
         let mut server = Server::new("snowflake", 5, true);
         let fake = Fake::holding([0; 2], &server.layout, None);
         if is_leased {
+            fake.stored.set(Stored { fleet: Some(FLEET), ..fake.stored.get() });
             lease(&mut server, &fake, NOW_MS + 60_000);
         }
         // The first draw loads the mark, and a later one moves it.

@@ -2,7 +2,8 @@
 //! every step of the mark's protocol.
 //!
 //! In half of the histories the servers are a fleet that leases its numbers. Its registry is away,
-//! fails over, and is restored, at every step of the lease's protocol (`simulation/faults.rs`).
+//! fails over, and is restored, at every step of the lease's protocol (`simulation/faults.rs`). In
+//! further histories its servers are started with the registry of another fleet now and then.
 //!
 //! The protocols and the generator are the real ones. The log, clocks, locks, sessions and the
 //! registry are simulated from one seed: the same seed always gives the same history.
@@ -158,6 +159,14 @@ fn no_id_comes_twice_whatever_happens_to_the_servers() {
     assert_holds(Story::Typed, "no_id", 100_000, &EVENTS);
 }
 
+/// What must happen often where servers are started with another fleet's registry.
+const TWO_FLEETS_EVENTS: [&str; 5] = ["drawn", "entered", "fleet accepted", "other fleet", "other registry"];
+
+#[test]
+fn no_id_of_a_fleet_comes_twice_where_servers_are_started_with_another_registry() {
+    assert_holds(Story::TwoFleets, "another_registry", 50_000, &TWO_FLEETS_EVENTS);
+}
+
 #[test]
 fn no_two_servers_draw_the_same_id_whatever_happens_to_the_fleet() {
     assert_holds(Story::Fleet(None), "no_two", 100_000, &FLEET_EVENTS);
@@ -238,6 +247,7 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
     ] {
         assert_breaks(Story::Fleet(None), lie, RULES);
     }
+    assert_breaks(Story::TwoFleets, Lie::AnyFleet, &[Guarantee::G3]);
     assert_breaks(Story::Fleet(None), Lie::LostIsNo, &[Guarantee::Alone]);
     assert_breaks(Story::Fleet(None), Lie::SameHolder, &[Guarantee::G2]);
 }

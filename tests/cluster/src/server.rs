@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -518,6 +519,24 @@ impl Server {
         }
         *postmaster = Some(child);
         Ok(())
+    }
+
+    /// Runs statements in single-user mode, in the database `postgres`, and returns what the server
+    /// prints. The server must be stopped.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it runs, or if the program cannot be run.
+    #[must_use]
+    pub fn single_user(&self, statements: &str) -> String {
+        assert!(locked(&self.postmaster).is_none(), "the server is running");
+        let mut command = Installation::get().command("postgres", &self.directory);
+        command.args(["--single", "-D"]).arg(self.data_dir()).arg("postgres").envs(self.environment.iter().copied());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("postgres can be run");
+        child.stdin.take().expect("it is piped").write_all(statements.as_bytes()).expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        [output.stdout, output.stderr].iter().map(|printed| String::from_utf8_lossy(printed)).collect()
     }
 
     /// Reads postmaster.pid as `pg_ctl --wait` does: the last line says whether connections are

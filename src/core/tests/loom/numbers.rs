@@ -28,6 +28,9 @@ const NEW: u32 = 1;
 /// Until when the old numbers may be drawn, in milliseconds, which are ticks here.
 const OLD_UNTIL_MS: i64 = 12;
 
+/// The fleet that leases them.
+const FLEET: i64 = 7;
+
 /// A server whose numbers change from [`OLD`] to [`NEW`], or to none.
 struct Server {
     layout: Layout,
@@ -47,10 +50,10 @@ impl Server {
     fn new(next_ms: Option<(i64, i64)>, backup: bool) -> Arc<Self> {
         let layout = layout(1);
         let identity = |worker: u32| Identity::new(&layout, Some(worker.into()), None, backup).unwrap();
-        let next = next_ms.map(|(from_ms, until_ms)| Span { identity: identity(NEW), from_ms, until_ms });
+        let next = next_ms.map(|(from_ms, until_ms)| Span { identity: identity(NEW), from_ms, until_ms, fleet: FLEET });
         let (generator, marks, numbers) = (Generator::new(), [PublishedMarks::new()], Numbers::new());
         assert!(marks[0].claim(UNCLAIMED, ONE));
-        let old = Span { identity: identity(OLD), from_ms: 1, until_ms: OLD_UNTIL_MS };
+        let old = Span { identity: identity(OLD), from_ms: 1, until_ms: OLD_UNTIL_MS, fleet: FLEET };
         numbers.enter(&marks, &generator, &layout, &old);
         let server = Self { layout, generator, marks, numbers, next, backup };
         let (known, drawing) = server.look().unwrap();

@@ -38,9 +38,12 @@ impl World {
             };
             self.tell(|| format!("server {} database {database} draws {id:?}", server.number));
             self.count("drawn");
-            self.check_fleet(shared, id.id, parts.worker, parts.created_at_ms, end_ms);
             let log = server.log.borrow();
             let contents = &log.present[database];
+            // Ids of two fleets may be equal.
+            let of_fleet = contents.stored.fleet.filter(|_| self.two_fleets()).unwrap_or_default();
+            let of_its_fleet = (of_fleet, id.id);
+            self.check_fleet(shared, of_its_fleet, parts.worker, parts.created_at_ms, end_ms);
             let broken = |guarantee, what: &str| {
                 self.broken(guarantee, || {
                     format!("{id:?} is drawn in database {database} of server {}, {what}", server.number)
@@ -48,10 +51,10 @@ impl World {
             };
             if shared.issued.borrow().contains(&id.id) {
                 broken(Guarantee::G0, "which has drawn it since its start");
-            } else if !server.went_back.get() && server.ever_issued.borrow().contains(&id.id) {
+            } else if !server.went_back.get() && server.ever_issued.borrow().contains(&of_its_fleet) {
                 broken(Guarantee::G0, "which has drawn it before its start, and its clock was not set back");
             }
-            if !server.went_back.get() && server.predecessors_issued.borrow().contains(&id.id) {
+            if !server.went_back.get() && server.predecessors_issued.borrow().contains(&of_its_fleet) {
                 broken(Guarantee::Failover, "which has taken over from a server that has drawn it");
             }
             if contents.rows.iter().any(|row| row.id == id.id) {
@@ -77,7 +80,7 @@ impl World {
                 broken(Guarantee::Advance, "at or below what was given to snowflake_advance()");
             }
             shared.issued.borrow_mut().push(id.id);
-            server.ever_issued.borrow_mut().push(id.id);
+            server.ever_issued.borrow_mut().push(of_its_fleet);
             server.seen.borrow_mut()[database].push(id);
             if !self.random.one_in(4) {
                 shared.uncommitted.borrow_mut().push((database, id));
@@ -119,12 +122,19 @@ impl World {
         }
     }
 
-    /// Checks an id for the whole fleet.
-    pub fn check_fleet(&self, shared: &Shared, id: i64, worker: Option<u32>, start_ms: i64, end_ms: i64) {
+    /// Checks an id, with the fleet of its database, for the whole fleet.
+    pub fn check_fleet(
+        &self,
+        shared: &Shared,
+        (of_fleet, id): (i64, i64),
+        worker: Option<u32>,
+        start_ms: i64,
+        end_ms: i64,
+    ) {
         let Some(fleet) = &self.fleet else { return };
         if !shared.leases {
             fleet.typed.borrow_mut().insert(id);
-            if fleet.drawn.borrow().contains_key(&id) {
+            if fleet.drawn.borrow().keys().any(|(_, drawn)| *drawn == id) {
                 self.broken(Guarantee::G3, || format!("{id} was drawn with a leased number, and now with a typed one"));
             }
             return;
@@ -144,7 +154,7 @@ impl World {
             || fleet.known.borrow().iter().any(|known| known.is_copied && covers(known));
         let may_repeat = shared.was_copied.get() && is_common;
         let drawer = Drawer { memory, may_repeat };
-        if let Some(other) = fleet.drawn.borrow_mut().insert(id, drawer) {
+        if let Some(other) = fleet.drawn.borrow_mut().insert((of_fleet, id), drawer) {
             if other.memory != memory && (may_repeat || other.may_repeat) {
                 self.count("repeated by a copy of memory");
             } else {

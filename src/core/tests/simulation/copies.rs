@@ -23,6 +23,7 @@ impl World {
         self.add_server(log, original.config.get(), original.offset_ms.get(), seen, None);
         let copy = self.servers.borrow().last().expect("it was added").clone();
         copy.leases.set(true);
+        copy.elsewhere.set(original.shared().elsewhere);
         *copy.shared.borrow_mut() = Rc::new(self.new_memory(&copy));
         copy
     }
@@ -40,13 +41,14 @@ impl World {
         let name = if self.fleet.is_some() && self.random.one_in(4) { 1 } else { number };
         let server = Rc::new(Server {
             leases: Cell::new(leases),
+            elsewhere: Cell::default(),
             name,
             number: number as usize,
             standby_of: RefCell::new(standby_of),
             config: Cell::new(config),
             log: RefCell::new(log),
             seen: RefCell::new(seen),
-            shared: RefCell::new(Rc::new(Shared::new(Generator::new(), false, Holder::new(0), 0))),
+            shared: RefCell::new(Rc::new(Shared::new(Generator::new(), false, false, Holder::new(0), 0))),
             cut_off_until_ms: Cell::new(i64::MIN),
             offset_ms: Cell::new(offset_ms),
             stands_at_ms: Cell::new(None),

@@ -16,7 +16,12 @@ use crate::promises::{Guarantee, Lie};
 use crate::random::Random;
 use crate::registry::{Kind, Store};
 use crate::server::{DATACENTER, Server, Shared};
+use crate::session::Session;
 use crate::world::World;
+
+/// The uuids of the fleet, and of the other one.
+const HOME: u128 = 1 << 68;
+const ELSEWHERE: u128 = 2 << 68;
 
 /// What is done to a registry beyond what the guarantee covers, to measure it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub struct Known {
     /// The latest end that it has had: what one of two copies gives back, the other still draws.
     pub latest_ms: i64,
     pub memory: u64,
+    /// Whether it is of the other fleet.
+    pub elsewhere: bool,
     /// Whether the server has begun to draw with it.
     pub is_entered: bool,
     /// Whether two copies of one memory have it: one may give it back while the other draws.
@@ -64,6 +71,8 @@ pub struct Registered {
     pub forgets: bool,
     pub beyond: Option<Beyond>,
     pub store: RefCell<Store>,
+    /// The registry of another fleet, which some servers are started with by mistake.
+    pub other: Option<RefCell<Store>>,
     /// What the primary had before the last failover, of which another standby may be promoted, and
     /// how much of it the promoted one had.
     pub failed: RefCell<Option<(Store, usize)>>,
@@ -73,8 +82,8 @@ pub struct Registered {
     pub known: RefCell<Vec<Known>>,
     /// The memories of holders whose leases were found to overlap, and where.
     pub overlaps: RefCell<Vec<([u64; 2], i64, i64)>>,
-    /// All leased ids, and who has drawn them.
-    pub drawn: RefCell<BTreeMap<i64, Drawer>>,
+    /// All leased ids with the fleet of their database, and who has drawn them.
+    pub drawn: RefCell<BTreeMap<(i64, i64), Drawer>>,
     /// Ids that were drawn with typed numbers.
     pub typed: RefCell<BTreeSet<i64>>,
 }
@@ -88,7 +97,14 @@ pub struct Drawer {
 }
 
 impl Registered {
-    pub fn new(random: &Random, layout: Layout, right_clock: bool, max_borrow_ms: i64, beyond: Option<Beyond>) -> Self {
+    pub fn new(
+        random: &Random,
+        layout: Layout,
+        right_clock: bool,
+        max_borrow_ms: i64,
+        beyond: Option<Beyond>,
+        two_fleets: bool,
+    ) -> Self {
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if beyond.is_some() { Kind::Postgres } else { kind };
         let lease_ms = random.pick(&[2000, 10_000, 60_000]);
@@ -100,7 +116,7 @@ impl Registered {
         let backup = random.one_in(2);
         let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
         let fleet = Fleet {
-            uuid: 1,
+            uuid: HOME,
             layout: None,
             range: Some(range),
             loses_nothing: kind == Kind::Synchronous || beyond == Some(Beyond::VouchedWrongly),
@@ -114,6 +130,8 @@ impl Registered {
             freeze_ms: i64::MIN,
             version: bits(random),
         };
+        let incarnation = Incarnation { store: 2, ..fleet.incarnation };
+        let elsewhere = Fleet { uuid: ELSEWHERE, incarnation, ..fleet };
         let offset_ms = if right_clock { 0 } else { random.pick(&[-skew_ms / 2, skew_ms / 2]) };
         Self {
             terms: Cell::new(terms),
@@ -127,6 +145,7 @@ impl Registered {
             forgets,
             beyond,
             store: RefCell::new(Store::new(kind, fleet, offset_ms, i64::MIN / 4)),
+            other: two_fleets.then(|| RefCell::new(Store::new(kind, elsewhere, 0, i64::MIN / 4))),
             failed: RefCell::default(),
             away_until_ms: Cell::new(i64::MIN),
             late: RefCell::default(),
@@ -232,6 +251,32 @@ impl World {
         }
         self.give_back(server);
         self.all_draw(server);
+    }
+
+    /// Whether there is another fleet.
+    pub fn two_fleets(&self) -> bool {
+        self.fleet.as_ref().is_some_and(|fleet| fleet.other.is_some())
+    }
+
+    /// A server is restarted with another registry, or with its own, or an operator accepts the
+    /// fleet that it is in.
+    pub fn go_elsewhere(&self, server: &Rc<Server>) {
+        if server.is_standby() || self.is_restoring_any() {
+            return;
+        }
+        if server.shared().elsewhere && self.random.one_in(8) {
+            let database = self.any_database(server);
+            let accepted = Session::new(self, server, database).accept_fleet();
+            self.tell(|| format!("server {} database {database}: the fleet is accepted: {accepted:?}", server.number));
+            self.count("fleet accepted");
+            return;
+        }
+        self.restart(server);
+        self.count("other registry");
+        for _ in 0..3 {
+            self.keep(server);
+            self.draw(server);
+        }
     }
 
     /// Makes a copy of a running server with its memory, as a virtual machine's snapshot does.
@@ -343,6 +388,7 @@ fn resume(fleet: &Registered, shared: &Shared, holder: &Holder) {
     let Some(held) = holder.held() else { return };
     let datacenter = fleet.layout.max_of(Field::Datacenter).map(|_| DATACENTER);
     let identity = Identity::new(&fleet.layout, Some(held.worker), datacenter, fleet.backup).unwrap();
-    let span = Span { identity, from_ms: held.from_ms, until_ms: held.until_ms };
+    let fleet_code = Fleet::code(if shared.elsewhere { ELSEWHERE } else { HOME });
+    let span = Span { identity, from_ms: held.from_ms, until_ms: held.until_ms, fleet: fleet_code };
     shared.numbers.enter(&shared.marks, &shared.generator, &fleet.layout, &span);
 }

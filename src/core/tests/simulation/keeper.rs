@@ -48,7 +48,7 @@ impl<'a> Keeper<'a> {
 
     /// Returns the registry that this call reaches.
     pub fn store(&self) -> &RefCell<Store> {
-        &self.fleet.store
+        self.fleet.other.as_ref().filter(|_| self.shared.elsewhere).unwrap_or(&self.fleet.store)
     }
 
     pub fn lies(&self, lie: Lie) -> bool {
@@ -66,7 +66,7 @@ impl<'a> Keeper<'a> {
     /// one that overlaps.
     pub fn note(&self, worker: i64, record: &Record) {
         let Record { from_ms, until_ms, holder, .. } = *record;
-        let memory = self.shared.memory;
+        let Shared { memory, elsewhere, .. } = *self.shared;
         self.shared.holders.borrow_mut().insert(holder);
         let mut known = self.fleet.known.borrow_mut();
         match known.iter_mut().find(|known| (known.worker, known.holder, known.from_ms) == (worker, holder, from_ms)) {
@@ -78,12 +78,23 @@ impl<'a> Keeper<'a> {
             }
             None => {
                 let (is_entered, is_copied, latest_ms) = (false, false, until_ms);
-                known.push(Known { worker, holder, from_ms, until_ms, latest_ms, memory, is_entered, is_copied });
+                known.push(Known {
+                    worker,
+                    holder,
+                    from_ms,
+                    until_ms,
+                    latest_ms,
+                    memory,
+                    elsewhere,
+                    is_entered,
+                    is_copied,
+                });
             }
         }
         let is_copied = known.iter().any(|known| known.holder == holder && known.is_copied);
         let overlaps = |known: &&Known| {
             known.worker == worker
+                && known.elsewhere == elsewhere
                 && !known.is_copied
                 && !is_copied
                 && known.holder != holder
@@ -202,7 +213,7 @@ impl Registry for Keeper<'_> {
         self.note_given_back(&swap);
         self.world.message_takes_time(self.server);
         let heard = self.is_heard();
-        if !self.world.settles.get() && random.one_in(12) && !self.shared.gone.get() {
+        if !self.world.settles.get() && random.one_in(12) && !self.shared.gone.get() && !self.shared.elsewhere {
             fleet.late.borrow_mut().push(swap);
             self.world.count("late");
             if !self.lies(Lie::LostIsYes) {

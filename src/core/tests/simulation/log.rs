@@ -41,7 +41,7 @@ pub struct Contents {
 
 impl Contents {
     fn new(generation: u32) -> Self {
-        let stored = Stored { marks_ms: [0; 2], local_ms: [0; 2], layout: None, identity: None };
+        let stored = Stored { marks_ms: [0; 2], local_ms: [0; 2], layout: None, identity: None, fleet: None };
         Self { stored, rows: Vec::new(), rows_end_ms: [0; 2], advanced: (0, 0), generation }
     }
 }
@@ -78,6 +78,7 @@ fn apply(databases: &mut Vec<Contents>, record: &Record) {
                 Value::Local(lane) => contents.stored.local_ms[*lane as usize] = *number,
                 Value::Layout => contents.stored.layout = Some(*number),
                 Value::Identity => contents.stored.identity = Some(*number),
+                Value::Fleet => contents.stored.fleet = Some(*number),
             }
         }
         Record::Row(database, id) => {

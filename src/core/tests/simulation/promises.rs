@@ -33,7 +33,8 @@ pub enum Guarantee {
     /// With a right clock, no session is refused or waits longer than the mark runs ahead, and the
     /// mark does not run away.
     Bounded,
-    /// No two servers of a fleet draw the same id, nor does one draw it twice.
+    /// No two servers of a fleet draw the same id, nor does one draw it twice. An id belongs to the
+    /// fleet of its database.
     G3,
     /// No two holders know of leases of one number that overlap.
     R1,
@@ -118,4 +119,6 @@ pub enum Lie {
     ReloadsAtOnce,
     /// A lease is as long as its server's settings say, whatever the fleet's limit is.
     OwnLength,
+    /// A database may be drawn in with the leases of any fleet.
+    AnyFleet,
 }

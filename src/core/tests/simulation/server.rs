@@ -56,6 +56,8 @@ pub struct Shared {
     pub numbers: Numbers,
     /// Whether its numbers are leased, and not typed.
     pub leases: bool,
+    /// Whether its registry is the other fleet's.
+    pub elsewhere: bool,
     pub holder: RefCell<Holder>,
     /// How often its numbers have changed. The marks are then loaded anew.
     pub entered: Cell<u32>,
@@ -84,9 +86,10 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(generator: Generator, leases: bool, holder: Holder, memory: u64) -> Self {
+    pub fn new(generator: Generator, leases: bool, elsewhere: bool, holder: Holder, memory: u64) -> Self {
         Self {
             leases,
+            elsewhere,
             holder: RefCell::new(holder),
             entered: Cell::new(0),
             memory,
@@ -117,6 +120,8 @@ pub struct Server {
     pub config: Cell<Config>,
     /// Whether its number is leased from the next start on.
     pub leases: Cell<bool>,
+    /// Whether its registry is the other fleet's, from the next start on.
+    pub elsewhere: Cell<bool>,
     /// A fingerprint of its host and port. A copy may have the same.
     pub name: u64,
     pub log: RefCell<Log>,
@@ -133,10 +138,10 @@ pub struct Server {
     /// The greatest reading of its clock, and whether a later reading was smaller.
     pub latest_ms: Cell<i64>,
     pub went_back: Cell<bool>,
-    /// All ids that were drawn in all its runs.
-    pub ever_issued: RefCell<Vec<i64>>,
+    /// All ids that were drawn in all its runs, each with the fleet of its database.
+    pub ever_issued: RefCell<Vec<(i64, i64)>>,
     /// All ids that were drawn by the servers that it has taken over from, which were dead by then.
-    pub predecessors_issued: RefCell<Vec<i64>>,
+    pub predecessors_issued: RefCell<Vec<(i64, i64)>>,
 }
 
 impl Server {

@@ -146,6 +146,11 @@ impl<'a> Session<'a> {
         self.mark().advance(self.layout(), &self.terms(), end_ms, force || self.world.lies(Lie::AlwaysForced))
     }
 
+    /// `snowflake_accept_fleet`.
+    pub fn accept_fleet(&self) -> Result<(), Failure> {
+        self.mark().accept_fleet(&draw::Session::drawing(self)?)
+    }
+
     /// `snowflake_reset_mark`.
     pub fn reset(mut self) -> Result<(), Failure> {
         self.resetting = true;
@@ -172,7 +177,9 @@ impl<'a> Session<'a> {
         let local = LaneName::ALL.map(|lane| (Value::Local(lane), Some(stored.local_ms[lane as usize])));
         let local = local.into_iter().filter(|_| before.is_some());
         let values = marks.into_iter().chain(local);
-        let values = values.chain([(Value::Identity, stored.identity), (Value::Layout, stored.layout)]);
+        let fleet = stored.fleet.filter(|_| before.is_some());
+        let values =
+            values.chain([(Value::Identity, stored.identity), (Value::Layout, stored.layout), (Value::Fleet, fleet)]);
         for (value, number) in values.filter_map(|(value, number)| Some((value, number?))) {
             let write = Record::Write { database: self.database, value, number, resets: false };
             self.server.log.borrow_mut().insert(write);
@@ -353,6 +360,11 @@ impl Database for &Session<'_> {
             Some(Lie::NoIdentity) => {
                 let own = self.config.drawing().code();
                 Stored { identity: (!self.resetting).then_some(own), ..stored }
+            }
+            // Nothing is taken for another fleet. What is stored stays the first one.
+            Some(Lie::AnyFleet) => {
+                let own = self.shared.numbers.read(self.layout()).and_then(|drawing| drawing.fleet());
+                Stored { fleet: stored.fleet.and(own), ..stored }
             }
             Some(Lie::NoLayout) => Stored { layout: Some(self.layout().fingerprint()), ..stored },
             _ => stored,

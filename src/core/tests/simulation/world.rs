@@ -77,6 +77,8 @@ pub enum Story {
     Typed,
     /// A fleet that leases its numbers, perhaps from a registry that does what no promise covers.
     Fleet(Option<Beyond>),
+    /// A fleet whose servers are started with another fleet's registry now and then.
+    TwoFleets,
 }
 
 const DAY_MS: i64 = 86_400_000;
@@ -89,10 +91,18 @@ impl World {
         let right_clock = random.one_in(4);
         let mut max_borrow_ms = random.pick(&[0, 5, 100, 2500]);
         let mut fleet = None;
-        if let Story::Fleet(beyond) = story {
+        if story != Story::Typed {
+            let beyond = if let Story::Fleet(beyond) = story { beyond } else { None };
             layouts = [Layout::parse(random.pick(&LEASED_LAYOUTS)).unwrap(); 2];
             max_borrow_ms = random.pick(&[0, 5, 100, 2500, 3_600_000]);
-            fleet = Some(Registered::new(&random, layouts[0], right_clock, max_borrow_ms, beyond));
+            fleet = Some(Registered::new(
+                &random,
+                layouts[0],
+                right_clock,
+                max_borrow_ms,
+                beyond,
+                story == Story::TwoFleets,
+            ));
         }
         Self {
             lie,
@@ -228,6 +238,9 @@ impl World {
         };
         type Action = fn(&World, &Rc<Server>);
         let fleet = usize::from(self.fleet.is_some());
+        if self.two_fleets() && self.random.one_in(6) {
+            return self.go_elsewhere(&server);
+        }
         if fleet == 1 && self.random.one_in(2) {
             return self.keep(&server);
         }
@@ -300,13 +313,17 @@ impl World {
                     Failure::Refused(mark::Refusal::Behind { .. }) => "behind",
                     Failure::Refused(mark::Refusal::Jumped { .. }) => "jumped",
                     Failure::Refused(mark::Refusal::OtherLayout { .. }) => "other layout",
+                    Failure::Refused(mark::Refusal::OtherFleet { .. }) => "other fleet",
                     Failure::Refused(_) => unreachable!("only a reset or an advance is refused so"),
                     Failure::Rollback => "rollback",
                     Failure::OutsideLayout => "outside the layout",
                     Failure::NoLease => "no lease",
                 });
                 let excused = [Failure::Crashed, Failure::Blocked, Failure::NoLease].contains(&failure)
-                    || matches!(failure, Failure::Refused(mark::Refusal::OtherLayout { .. }));
+                    || matches!(
+                        failure,
+                        Failure::Refused(mark::Refusal::OtherLayout { .. } | mark::Refusal::OtherFleet { .. })
+                    );
                 let is_copy = session.shared.was_copied.get() && failure == Failure::Rollback;
                 if self.right_clock && !excused && !is_copy {
                     self.broken(Guarantee::Bounded, || {
@@ -523,6 +540,9 @@ impl World {
             return; // It has died meanwhile.
         }
         server.leases.set(self.fleet.is_some() && !self.random.one_in(8));
+        if self.two_fleets() {
+            server.elsewhere.set(self.random.one_in(3));
+        }
         server.shared().gone.set(true);
         self.flush_all(server);
         server.config.set(self.any_config(server.config.get()));
@@ -535,7 +555,7 @@ impl World {
     /// Makes the shared memory of a server.
     pub fn new_memory(&self, server: &Server) -> Shared {
         let memory = if self.fleet.is_some() { bits(&self.random) } else { 0 };
-        Shared::new(Generator::new(), server.leases.get(), Holder::new(server.name), memory)
+        Shared::new(Generator::new(), server.leases.get(), server.elsewhere.get(), Holder::new(server.name), memory)
     }
 
     /// Another server of the fleet does something.
