@@ -8,9 +8,13 @@
 -- than this:
 --
 --     CREATE ROLE snowflake LOGIN;
+--     ALTER ROLE snowflake SET statement_timeout = '10s';
 --     GRANT USAGE ON SCHEMA snowflake_registry TO snowflake;
 --     GRANT EXECUTE ON FUNCTION snowflake_registry.read, snowflake_registry.swap_fleet,
 --         snowflake_registry.swap_number TO snowflake;
+--
+-- A server gives a statement up after five seconds. The timeout ends it in the registry, too, so
+-- that no session stays behind each time.
 --
 -- A registry that was lost, and is made again, must not lease a number before the forgotten leases
 -- have ended. So say how long they may have been, and how far clocks may have been apart:

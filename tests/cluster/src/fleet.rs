@@ -48,7 +48,19 @@ impl Fleet {
         std::mem::replace(&mut self.registry, registry)
     }
 
+    /// Tells an oracle all leases that the registry knows.
+    ///
+    /// # Panics
+    ///
+    /// Panics if two of them overlap.
+    #[track_caller]
+    pub fn hear_history(&self) {
+        self.history.accept_history(&mut self.registry.connect());
+    }
+
     /// Tells the oracles which lease a server draws with, and all leases that the registry knows.
+    /// Not for a server that then gives its lease back, because the first oracle never hears of
+    /// that.
     ///
     /// # Panics
     ///
@@ -56,7 +68,7 @@ impl Fleet {
     #[track_caller]
     pub fn hear(&self, server: &Server) {
         if self.registry.is_running() {
-            self.history.accept_history(&mut self.registry.connect());
+            self.hear_history();
         }
         let mut session = server.connect();
         let ms = |column: &str| format!("(extract(epoch FROM {column}) * 1000)::bigint");
