@@ -1,0 +1,160 @@
+//! Who may see and do what: ordinary roles on a member, and the servers' role in the registry
+//! (`the_members_role_can_do_no_more_than_lease` in `registry.rs` lists what it may call).
+
+use cluster::registry::{ROLE, config, now_ms};
+use cluster::{Draw, Fleet, Leases, Oracle, Server, refused, wait_until};
+use cluster::{Member, registry::Poll};
+use postgres::Client;
+use snowflake_core::lease::{Failure, Notice};
+use snowflake_core::registry::{Answer, Change, Record, Registry, Swap, Wanted};
+use snowflake_registry::Postgres;
+
+/// A password that belongs into a file, and stands in the string all the same.
+const SECRET: &str = "secret-of-the-fleet";
+
+fn execute(server: &Server, sql: &str) {
+    server.connect().batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+#[track_caller]
+fn assert_refused(session: &mut Client, sql: &str, sqlstates: &[&str]) {
+    let refusal = refused(session.simple_query(sql));
+    assert!(sqlstates.contains(&refusal.sqlstate.as_str()), "{sql}: {refusal:?}");
+}
+
+#[test]
+fn an_ordinary_role_sees_neither_the_registrys_string_nor_a_lease() {
+    let fleet = Fleet::start();
+    let registry = format!("{} password={SECRET}", fleet.conninfo());
+    let server = fleet.member().set("registry", &registry).start_with_extension();
+    server.connect().wait_for_lease();
+    execute(&server, "CREATE ROLE app LOGIN; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher");
+    let mut app = server.connect_as("app");
+    app.draw();
+    for sql in [
+        "SHOW snowflake_id.registry",
+        "SELECT current_setting('snowflake_id.registry', true)",
+        "SELECT * FROM snowflake_lease",
+        "SELECT * FROM snowflake_lease()",
+        "SELECT * FROM pg_file_settings",
+        "SELECT pg_read_file('postgresql.conf')",
+    ] {
+        assert_refused(&mut app, sql, &["42501"]);
+    }
+    assert_eq!(app.value("SELECT count(*) FROM pg_settings WHERE name = 'snowflake_id.registry'"), "0");
+
+    // A monitor sees the string without the password in the view, and all of it as a setting.
+    let mut watcher = server.connect_as("watcher");
+    assert_eq!(watcher.lease("registry LIKE '%host=%' AND registry NOT LIKE '%secret%'"), "true");
+    assert!(watcher.value("current_setting('snowflake_id.registry')").contains(SECRET));
+    // Nobody sees the name of a lease, by which it could be ended.
+    let columns = "SELECT count(*) FROM information_schema.columns \
+                   WHERE table_name = 'snowflake_lease' AND (column_name ~ 'nonce' OR column_name ~ 'holder')";
+    assert_eq!(server.connect().value(columns), "0");
+}
+
+#[test]
+fn no_error_and_no_log_line_has_the_registrys_password() {
+    let fleet = Fleet::start();
+    // libpq's words name the host and the role.
+    let registry = format!("{} user=stranger password={SECRET}", fleet.conninfo());
+    let server = fleet.member().set("registry", &registry).start_with_extension();
+    let mut session = server.connect();
+    wait_until("the refusal", || session.lease("last_error").contains("role \"stranger\" does not exist"));
+    assert!(!session.lease("row_to_json(snowflake_lease)").contains(SECRET));
+    execute(&server, "CREATE ROLE app LOGIN");
+    let refusal = refused(server.connect_as("app").try_draw());
+    assert_eq!(refusal.sqlstate, "58000");
+    assert!(!format!("{refusal:?}").contains(SECRET), "{refusal:?}");
+    assert!(!server.log().contains(SECRET));
+    // Nor does what libpq does not understand.
+    let failure = fleet.member().set("registry", &format!("pasword={SECRET}")).try_start().unwrap_err();
+    assert!(failure.log.contains("invalid connection option") && !failure.log.contains(SECRET), "{failure:?}");
+}
+
+#[test]
+fn an_ordinary_role_neither_stops_the_worker_nor_makes_it_write() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    let mut observer = server.connect();
+    observer.wait_for_lease();
+    let worker = observer.lease("pid");
+    execute(&server, "CREATE ROLE app LOGIN; CREATE ROLE sender LOGIN; GRANT pg_signal_backend TO sender");
+    let written = "SELECT sum(count) FROM snowflake_registry.numbers";
+    let before = fleet.registry.connect().value(written);
+    let (mut app, mut sender) = (server.connect_as("app"), server.connect_as("sender"));
+    for session in [&mut app, &mut sender] {
+        // PostgreSQL does not take it for a session.
+        for function in ["pg_terminate_backend", "pg_cancel_backend"] {
+            assert_eq!(session.value(&format!("SELECT {function}({worker})")), "false");
+        }
+        for (sql, sqlstate) in [
+            ("SET snowflake_id.registry = 'host=elsewhere'", "55P02"),
+            ("SET snowflake_id.fleet = 'other'", "55P02"),
+            ("SET snowflake_id.lease = '1s'", "55P02"),
+            ("SET snowflake_id.max_clock_skew = '1h'", "55P02"),
+            ("ALTER SYSTEM SET snowflake_id.lease = '1s'", "42501"),
+            ("SELECT pg_reload_conf()", "42501"),
+            ("SELECT snowflake_reset_mark()", "42501"),
+            ("SELECT snowflake_stat_reset()", "42501"),
+            ("CREATE FUNCTION run() RETURNS void LANGUAGE c AS 'snowflake_id', 'snowflake_lease_main'", "42501"),
+        ] {
+            assert_refused(session, sql, &[sqlstate]);
+        }
+    }
+    assert_eq!(observer.lease("pid"), worker);
+    assert_eq!(observer.lease("failures"), "0");
+    // Nothing was written but by the clock: draws write nothing at all.
+    app.draw_batch(1000);
+    let renewals: i64 = observer.lease("renewals").parse().unwrap();
+    let after: i64 = fleet.registry.connect().value(written).parse().unwrap();
+    assert!(after <= renewals.max(before.parse().unwrap()) + 1, "{before}, then {after}, in {renewals} renewals");
+}
+
+/// What the page says of a stolen password, and no more.
+#[test]
+fn with_the_servers_password_leases_can_be_ended_taken_and_frozen_and_no_more() {
+    let server = Server::builder().without_preload().start();
+    server.make_registry();
+    execute(&server, "SELECT snowflake_registry.set_range(7, 8)");
+    let oracle = Oracle::new();
+    let victim = Member::new(config(&server.registry_conninfo()), &oracle);
+    let lease = victim.lease();
+    let limits = "SELECT (uuid, layout, backup, first_worker, last_worker, loses_nothing, closed, longest_ms, skew_ms, \
+                  grace_ms) FROM snowflake_registry.fleets";
+    let before = server.connect().value(limits);
+
+    let thief = Postgres::new(config(&server.registry_conninfo()), Poll);
+    let reading = thief.read(Wanted::All).unwrap();
+    let old = reading.records[&lease.worker];
+    let swap = |was, record| Swap {
+        fleet: reading.fleet.version,
+        incarnation: reading.incarnation,
+        change: Change::Number { worker: lease.worker, was, record },
+    };
+    // It ends the lease, and takes the number at once.
+    let ended = Record { nonce: 1, count: old.count + 1, until_ms: old.from_ms, ..old };
+    assert_eq!(thief.swap(&swap(Some(old.nonce), ended)), Ok(Answer::Done(reading.incarnation)));
+    let now_ms = now_ms();
+    let taken = Record { holder: 1, nonce: 2, count: old.count + 2, from_ms: now_ms, until_ms: now_ms + 30_000, ..old };
+    assert_eq!(thief.swap(&swap(Some(1), taken)), Ok(Answer::Done(reading.incarnation)));
+    // The server notices at its next renewal. It draws no more with that number, and freezes the
+    // rest.
+    assert!(matches!(victim.keep(), Err(Failure::Frozen { .. })));
+    assert!(victim.has_reported(|notice| matches!(notice, Notice::Overlapped(_))));
+    assert_eq!((victim.held(), victim.draw()), (None, None));
+
+    // A freeze without an end.
+    let reading = thief.read(Wanted::All).unwrap();
+    let mut fleet = reading.fleet;
+    (fleet.generation, fleet.version) = (fleet.generation + 1, 77);
+    (fleet.horizon_ms, fleet.freeze_ms) = (i64::MAX, i64::MAX);
+    let frozen = Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change: Change::Fleet(fleet) };
+    assert_eq!(thief.swap(&frozen), Ok(Answer::Done(reading.incarnation)));
+    assert_eq!(server.connect().value(limits), before);
+
+    // What the page says to do about it: another password, and restored().
+    execute(&server, &format!("ALTER ROLE {ROLE} PASSWORD 'another'; SELECT snowflake_registry.restored()"));
+    let sane = "SELECT freeze_ms < snowflake_registry.now_ms() + 3600000 FROM snowflake_registry.fleets";
+    assert_eq!(server.connect().value(sane), "true");
+}
