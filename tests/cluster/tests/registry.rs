@@ -838,8 +838,11 @@ fn an_ordinary_role_can_own_a_registry() {
     execute(&server, "CREATE ROLE dba LOGIN");
     execute(&server, "CREATE DATABASE ids OWNER dba");
     server.make_registry_with(&["--username=dba", "--dbname=ids"]);
-    execute(&server, "CREATE ROLE snowflake LOGIN");
-    let grants = role_sql().replace("CREATE ROLE snowflake LOGIN;", "");
+    // Roles are another matter.
+    let (roles, grants): (Vec<_>, Vec<_>) =
+        role_sql().split_inclusive(';').map(str::to_owned).partition(|command| command.contains(" ROLE "));
+    execute(&server, &roles.concat());
+    let grants = grants.concat();
     server.connection().user("dba").dbname("ids").connect(postgres::NoTls).unwrap().batch_execute(&grants).unwrap();
     let member = Member::new(config(&format!("{} dbname=ids", server.registry_conninfo())), &oracle);
     member.lease();
