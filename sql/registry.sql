@@ -253,7 +253,7 @@ CREATE TABLE snowflake_registry.history (
     PRIMARY KEY (fleet, datacenter, worker, from_ms, holder)
 );
 
-COMMENT ON TABLE snowflake_registry.history IS 'one row for each lease that ever began; old rows may be deleted';
+COMMENT ON TABLE snowflake_registry.history IS 'one row for each lease that ever began, until prune() removes it';
 COMMENT ON COLUMN snowflake_registry.history.fleet IS 'name of the fleet';
 COMMENT ON COLUMN snowflake_registry.history.datacenter IS 'datacenter number, -1 in a layout without that field';
 COMMENT ON COLUMN snowflake_registry.history.worker IS 'worker number';
@@ -730,6 +730,37 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.reserve(bigint, timestamptz, integer, text) IS
     'keep a number that was set on a server from being leased for ids before an instant: the highest mark of that server''s databases';
 
+CREATE FUNCTION snowflake_registry.prune(before timestamptz, fleet text DEFAULT 'default') RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    f snowflake_registry.fleets;
+    latest_ms bigint;
+    pruned bigint;
+BEGIN
+    PERFORM snowflake_registry.begin_change(0);
+    -- Without a lock: servers go on, and a lease that ends meanwhile is not old enough.
+    SELECT * INTO f FROM snowflake_registry.fleets s WHERE s.name = prune.fleet;
+    IF NOT FOUND THEN
+        PERFORM snowflake_registry.no_fleet(fleet);
+    END IF;
+    latest_ms := snowflake_registry.now_ms() - f.longest_ms - 2 * f.skew_ms;
+    IF (before <= snowflake_registry.instant(latest_ms)) IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('leases that end before %s cannot be pruned', coalesce(before::text, 'NULL')),
+            DETAIL = format('They may still be drawn with. What has ended before %s can be pruned.',
+                snowflake_registry.instant(latest_ms)),
+            HINT = 'Give an earlier time. Keep leases for as long as you may ask which server drew an id.';
+    END IF;
+    -- The last lease of a number has no end here.
+    DELETE FROM snowflake_registry.history h
+    WHERE h.fleet = prune.fleet AND h.until_ms < ceil(extract(epoch FROM before) * 1000);
+    GET DIAGNOSTICS pruned = ROW_COUNT;
+    RETURN format('%s leases that ended before %s are pruned. %s are left.', pruned, before,
+        (SELECT count(*) FROM snowflake_registry.history h WHERE h.fleet = prune.fleet));
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.prune(timestamptz, text) IS
+    'forget leases that ended before an instant, so that drawn_by() no longer finds them; each number keeps its last one';
+
 -- For people
 
 CREATE VIEW snowflake_registry.fleet AS
@@ -773,7 +804,7 @@ FROM snowflake_registry.history h LEFT JOIN snowflake_registry.numbers n
     ON (n.fleet, n.datacenter, n.worker, n.from_ms, n.holder) = (h.fleet, h.datacenter, h.worker, h.from_ms, h.holder)
 ORDER BY h.fleet, h.datacenter, h.worker, h.from_ms;
 
-COMMENT ON VIEW snowflake_registry.leases IS 'all leases that ever began';
+COMMENT ON VIEW snowflake_registry.leases IS 'all leases that ever began, but those that prune() has removed';
 COMMENT ON COLUMN snowflake_registry.leases.fleet IS 'name of the fleet';
 COMMENT ON COLUMN snowflake_registry.leases.datacenter IS 'datacenter number, NULL in a layout without that field';
 COMMENT ON COLUMN snowflake_registry.leases.worker IS 'worker number';

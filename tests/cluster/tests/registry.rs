@@ -903,6 +903,54 @@ fn operators_set_range_and_limits() {
 }
 
 #[test]
+fn pruning_forgets_old_leases_and_keeps_the_last_one_of_each_number() {
+    let (server, oracle) = (registry(), Oracle::new());
+    execute(&server, "SELECT snowflake_registry.set_range(7, 8)");
+    for _ in 0..3 {
+        let member = Member::new(config_of(&server), &oracle);
+        member.lease();
+        member.give_back();
+    }
+    let held = Member::new(config_of(&server), &oracle).lease();
+    let mut session = server.connect();
+    let count = |session: &mut Client| session.value("SELECT count(*) FROM snowflake_registry.leases");
+    assert_eq!(count(&mut session), "4");
+    // As if three years had passed since.
+    let age = "UPDATE snowflake_registry.history SET from_ms = from_ms - 100000000000, until_ms = until_ms - 100000000000 \
+               WHERE until_ms IS NOT NULL";
+    execute(&server, age);
+    let numbers = "SELECT string_agg(n::text, ' ' ORDER BY worker) FROM snowflake_registry.numbers n";
+    let before = session.value(numbers);
+    for (before, sqlstate) in
+        [("now()", "22023"), ("now() - interval '11 min'", "22023"), ("'infinity'", "22023"), ("NULL", "22023")]
+    {
+        let refusal = refused(session.batch_execute(&format!("SELECT snowflake_registry.prune({before})")));
+        assert_eq!(refusal.sqlstate, sqlstate, "{before}: {refusal:?}");
+        assert!(refusal.hint.is_some(), "{refusal:?}");
+    }
+    assert_eq!(
+        refused(session.batch_execute("SELECT snowflake_registry.prune('-infinity', 'other')")).sqlstate,
+        "SF004"
+    );
+    let said = session.value("SELECT snowflake_registry.prune('-infinity')");
+    assert!(said.starts_with("0 leases") && said.ends_with("4 are left."), "{said}");
+    let said = session.value("SELECT snowflake_registry.prune(now() - interval '2 years')");
+    assert!(said.contains("are pruned") && said.ends_with(&format!("{} are left.", count(&mut session))), "{said}");
+    let kept = "SELECT string_agg(DISTINCT worker::text, ' ') FROM snowflake_registry.leases";
+    let used = "SELECT string_agg(worker::text, ' ' ORDER BY worker) FROM snowflake_registry.numbers";
+    assert_eq!(session.value(kept), session.value(used));
+    assert_eq!(session.value(numbers), before);
+    let drawn_by = format!(
+        "SELECT count(*) FROM snowflake_registry.drawn_by(snowflake_registry.instant({}), {})",
+        held.from_ms, held.worker
+    );
+    assert_eq!(session.value(&drawn_by), "1");
+    // The numbers are leased as before.
+    let next = Member::new(config_of(&server), &oracle).lease();
+    assert_ne!(next.worker, held.worker);
+}
+
+#[test]
 fn a_number_that_was_set_on_a_server_is_kept_until_its_ids_have_ended() {
     let (server, oracle) = (registry(), Oracle::new());
     execute(&server, "SELECT snowflake_registry.set_range(5, 5)");
