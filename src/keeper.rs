@@ -411,9 +411,10 @@ fn report(notice: &Notice) {
         Notice::Entered(_) => {}
         Notice::Adopted(fleet) => {
             let (longest_ms, skew_ms) = (fleet.longest_ms, fleet.skew_ms);
+            let (first, last) = fleet.range.unwrap_or_default();
             log!(
-                "snowflake_id: this server is the fleet's first; the registry now has its layout, all of its numbers, and \
-                 as limits leases of {longest_ms} ms and clocks {skew_ms} ms apart"
+                "snowflake_id: this server is the fleet's first; the registry now has its layout, leases numbers {first} to \
+                 {last}, and limits leases to {longest_ms} ms and clocks to {skew_ms} ms apart"
             );
         }
         Notice::GivenBack(lease) => {
