@@ -14,7 +14,7 @@ pub fn is_shown(text: &str) -> bool {
     pages().iter().any(|page| page.path != "CHANGELOG.md" && page.text.contains(text))
 }
 
-/// Returns the configuration lines of the README, each as a setting and its value.
+/// Returns the README's configuration lines for a single server, each as a setting and its value.
 ///
 /// # Panics
 ///
@@ -22,8 +22,8 @@ pub fn is_shown(text: &str) -> bool {
 #[must_use]
 #[track_caller]
 pub fn configuration() -> Vec<(&'static str, &'static str)> {
-    let lines = page("README.md").blocks.iter().find(|block| block.language == "conf").expect("the README has some");
-    settings(&lines.text)
+    let lines = page("README.md").blocks.iter().find(|block| block.language == "conf" && block.key("needs").is_none());
+    settings(&lines.expect("the README has some").text)
 }
 
 /// Reads configuration lines, each as a setting and its value.

@@ -345,7 +345,7 @@ fn a_registry_that_is_restored_from_a_backup_leases_no_number_twice() {
             restored
         } else {
             let restored = backup.alone().start();
-            restored.connect().batch_execute("SELECT snowflake_registry.restored()").unwrap();
+            restored.connect().batch_execute(block("fleet-restored")).unwrap();
             restored
         };
         let _lost = fleet.replace(restored);
@@ -600,6 +600,7 @@ fn the_examples_of_the_page_about_fleets_run() {
     registry.make_registry_with(&[]);
     psql(&registry, &[], block("fleet-role"));
     psql(&registry, &[], block("fleet-range"));
+    assert_eq!(settings(block("readme-registry")), settings(block("fleet-member")));
     // The lines name a host that does not exist.
     let mut member = Server::builder();
     for (name, value) in settings(block("fleet-member")) {
@@ -615,4 +616,7 @@ fn the_examples_of_the_page_about_fleets_run() {
     assert_eq!(alarms, "");
     let shown = psql(&registry, &["--tuples-only"], block("fleet-numbers"));
     assert!(shown.contains(&number.to_string()) && shown.contains("held"), "{shown}");
+    let drawn_by = block("fleet-drawn-by").replace("'2026-11-22 12:00:00+00', 104", &format!("now(), {number}"));
+    let shown = psql(&registry, &["--tuples-only"], &drawn_by);
+    assert!(shown.contains(&number.to_string()), "{shown}");
 }

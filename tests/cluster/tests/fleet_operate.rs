@@ -1,0 +1,244 @@
+//! A fleet in use: the statements of the page about operating one, run as a reader would, with
+//! sessions that draw all the while. No id comes twice.
+
+use std::process::Stdio;
+
+use cluster::pages::{block, psql, settings};
+use cluster::registry::ROLE;
+use cluster::{Builder, Draw, Fleet, Leases, Ledger, Load, Server, Shutdown, assert_unique, refused, wait_until};
+use snowflake_core::layout::Layout;
+
+fn execute(server: &Server, sql: &str) {
+    server.connect().batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+/// Runs a block of the page, and returns what it prints, without headings.
+#[track_caller]
+fn follow(server: &Server, sql: &str) -> String {
+    psql(server, &["--tuples-only", "--no-align"], sql)
+}
+
+/// Returns the worker numbers of what a load has seen, each once.
+fn workers(ledger: &Ledger) -> Vec<u32> {
+    let layout = Layout::parse("snowflake").unwrap();
+    let mut workers: Vec<_> = ledger.seen.iter().map(|id| layout.parts(*id).unwrap().worker.unwrap()).collect();
+    workers.sort_unstable();
+    workers.dedup();
+    workers
+}
+
+/// Restarts one server after the other with other settings, while all others draw.
+fn in_turn(servers: &[Server], loads: &mut Vec<Load>, ledger: &mut Ledger, change: impl Fn(&Server, usize)) {
+    for (turn, server) in servers.iter().enumerate() {
+        let length = server.log_length();
+        server.stop(Shutdown::Fast);
+        let own = loads.remove(turn);
+        loads.iter().for_each(|load| load.wait_for(20));
+        change(server, turn);
+        server.start_again();
+        let (seen, refusals) = own.end_with_refusals();
+        assert!(refusals.is_empty(), "{refusals:?}");
+        ledger.add(seen);
+        let load = Load::start(server, 4);
+        load.wait_for(20);
+        loads.insert(turn, load);
+        assert!(!server.log_since(length).contains("WARNING"), "{}", server.log_since(length));
+    }
+}
+
+#[test]
+fn a_fleet_moves_from_typed_numbers_to_leases_and_back_without_a_moment_without_ids() {
+    let fleet = Fleet::start();
+    let servers =
+        [1, 2, 3].map(|number: u32| Server::builder().set("worker_id", &number.to_string()).start_with_extension());
+    let mut loads: Vec<_> = servers.iter().map(|server| Load::start(server, 4)).collect();
+    loads.iter().for_each(|load| load.wait_for(20));
+    let mut ledger = Ledger::default();
+
+    // First the range, then the servers.
+    follow(&fleet.registry, block("fleet-range"));
+    let lines = settings(block("fleet-member"));
+    in_turn(&servers, &mut loads, &mut ledger, |server, _| {
+        server.unset_config("snowflake_id.worker_id");
+        for (name, value) in &lines {
+            // The lines name a host that does not exist.
+            let own = fleet.conninfo();
+            server.set_config(name, if *name == "snowflake_id.registry" { &own } else { value });
+        }
+    });
+    assert!(fleet.leased().iter().all(|number| (100..=1023).contains(number)), "{:?}", fleet.leased());
+    assert_eq!(workers(&ledger), [1, 2, 3]);
+
+    // Then the typed numbers, each with the highest mark of all that had it.
+    let mut latest = Vec::new();
+    for (number, server) in (1..).zip(&servers) {
+        let mark = follow(server, block("fleet-mark"));
+        let reserve = block("fleet-reserve");
+        assert!(reserve.contains("(5, '2026-11-22 12:00:01+00')"), "{reserve}");
+        follow(&fleet.registry, &reserve.replace("5, '2026-11-22 12:00:01+00'", &format!("{number}, '{mark}'")));
+        latest.push((number, mark));
+    }
+    follow(&fleet.registry, block("fleet-all"));
+    for (number, mark) in latest {
+        let until = format!("SELECT ends >= '{mark}' FROM snowflake_registry.fleet WHERE worker = {number}");
+        assert_eq!(fleet.registry.connect().value(&until), "true");
+    }
+    // One of them is leased again, from its mark on.
+    execute(&fleet.registry, "SELECT snowflake_registry.set_range(1, 1)");
+    let late = fleet.member().start_with_extension();
+    assert_eq!(late.connect().wait_for_lease(), 1);
+    let of_late = Load::start(&late, 4);
+    of_late.wait_for(20);
+    late.stop(Shutdown::Fast);
+    ledger.add(of_late.end_with_refusals().0);
+    follow(&fleet.registry, block("fleet-all"));
+
+    // And back: a range without the numbers that are to be typed, until no lease has one of them.
+    follow(&fleet.registry, block("fleet-leave"));
+    let leased = block("fleet-left");
+    fleet.hear_history();
+    // 1 to 3 were drawn with until now. 4 to 6 are typed now, and never were leased.
+    for row in follow(&fleet.registry, leased).lines() {
+        assert!(["1|", "2|", "3|"].iter().any(|number| row.starts_with(number)), "{row}");
+    }
+    in_turn(&servers, &mut loads, &mut ledger, |server, turn| {
+        for (name, _) in &lines {
+            if name.starts_with("snowflake_id") {
+                server.unset_config(name);
+            }
+        }
+        server.set_config("snowflake_id.worker_id", &(turn + 4).to_string());
+    });
+    assert_eq!(fleet.leased(), [] as [i64; 0]);
+    for load in loads {
+        ledger.add(load.end());
+    }
+    assert_unique(&ledger.seen);
+    let typed: Vec<_> = workers(&ledger).into_iter().filter(|number| *number < 100).collect();
+    assert_eq!(typed, [1, 2, 3, 4, 5, 6]);
+}
+
+/// Runs one of PostgreSQL's client programs against a server.
+#[track_caller]
+fn run(server: &Server, program: &str, arguments: &[&str]) -> Vec<u8> {
+    let output = server.client(program).args(arguments).stderr(Stdio::piped()).output().expect("it runs");
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+#[test]
+fn a_registry_moves_to_another_server_while_the_fleet_draws() {
+    let mut fleet = Fleet::start();
+    let servers = [(); 2].map(|()| fleet.member().start_with_extension());
+    let loads = servers.each_ref().map(|server| Load::start(server, 4));
+    loads.iter().for_each(|load| load.wait_for(20));
+    let numbers = servers.each_ref().map(|server| server.connect().lease("worker_id"));
+    follow(&fleet.registry, block("fleet-close"));
+    servers.iter().for_each(Server::reload);
+    for server in &servers {
+        let mut session = server.connect();
+        wait_until("the fleet's end", || session.lease("last_error").starts_with("the fleet is closed"));
+    }
+    let dump = run(&fleet.registry, "pg_dump", &["--schema=snowflake_registry"]);
+    // The page's pipe, in two steps.
+    let target = Server::builder().without_preload().start();
+    execute(&target, &format!("CREATE ROLE {ROLE} LOGIN"));
+    psql(&target, &[], std::str::from_utf8(&dump).unwrap());
+    let old = fleet.replace(target);
+    follow(&fleet.registry, block("fleet-open"));
+    for server in &servers {
+        server.set_config("snowflake_id.registry", &fleet.conninfo());
+        server.reload();
+        let mut session = server.connect();
+        wait_until("a renewal", || session.lease("failing_since").is_empty());
+    }
+    // The old one stays closed.
+    drop(old);
+    // Nothing is frozen.
+    let newcomer = fleet.member().start_with_extension();
+    newcomer.connect().wait_for_lease();
+    let mut ledger = Ledger::default();
+    for (load, (server, number)) in loads.into_iter().zip(servers.iter().zip(numbers)) {
+        load.wait_for(20);
+        ledger.add(load.end());
+        assert_eq!(server.connect().lease("worker_id"), number);
+    }
+    fleet.hear_history();
+}
+
+#[test]
+fn the_alarms_of_the_registry_name_what_is_short() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    server.connect().wait_for_lease();
+    assert_eq!(follow(&fleet.registry, block("fleet-alarm")), "");
+    execute(&fleet.registry, "SELECT snowflake_registry.set_range(0, 1)");
+    execute(&fleet.registry, "SELECT snowflake_registry.close()");
+    let alarm = follow(&fleet.registry, block("fleet-alarm"));
+    assert!(alarm.starts_with("default|") && alarm.contains("|t|"), "{alarm}");
+    follow(&fleet.registry, block("fleet-prune"));
+}
+
+/// Returns the page's string with which members reach a registry that is on one of two servers.
+fn either(servers: [&Server; 2]) -> String {
+    let hosts = servers.map(|server| server.data_dir().parent().unwrap().display().to_string());
+    let (name, string) = settings(block("fleet-own"))[1];
+    assert!(name == "snowflake_id.registry" && string.starts_with("host=a.example,b.example dbname=ids "), "{string}");
+    string.replace("a.example,b.example dbname=ids", &format!("'{}' dbname=postgres", hosts.join(",")))
+}
+
+/// A primary that is also the registry fails over to its standby, with and without a lease there.
+#[test]
+fn a_registry_on_a_members_own_server_fails_over_with_it() {
+    for standby_has_lease in [true, false] {
+        let terms = |builder: Builder| builder.set("lease", "20s").set("max_clock_skew", "500ms");
+        // The registry is made when the server is there.
+        let primary = terms(Server::builder()).set("registry", "host=/nonexistent").start_with_extension();
+        primary.make_registry();
+        if !standby_has_lease {
+            // More than half are taken, so that the standby leaves the rest alone.
+            let taken = "SELECT snowflake_registry.reserve(worker, now() + '1 hour') FROM generate_series(8, 9) worker";
+            execute(&primary, &format!("SELECT snowflake_registry.set_range(7, 10); {taken}"));
+        }
+        primary.set_config("snowflake_id.registry", &primary.registry_conninfo());
+        primary.reload();
+        primary.connect().wait_for_lease();
+        let mut ids = primary.connect().draw_batch(100);
+        if standby_has_lease {
+            // It asks when it can be answered.
+            let length = primary.log_length();
+            primary.restart();
+            ids.extend(primary.connect().draw_batch(100));
+            assert!(!primary.log_since(length).contains("starting up"), "{}", primary.log_since(length));
+        }
+
+        let standby = primary.standby().start();
+        let registry = either([&primary, &standby]);
+        for server in [&primary, &standby] {
+            server.set_config("snowflake_id.registry", &registry);
+            server.reload();
+        }
+        let mut session = standby.connect();
+        if standby_has_lease {
+            session.wait_for_lease();
+        } else {
+            wait_until("an answer of the registry", || !session.lease("incarnation").is_empty());
+            assert_eq!(session.lease("state"), "none");
+        }
+        standby.wait_until_replayed(&primary.flushed());
+        primary.crash();
+        standby.promote();
+        let mut session = standby.connect();
+        if standby_has_lease {
+            ids.extend(session.draw_batch(100));
+        } else {
+            wait_until("the freeze", || session.lease("last_error").starts_with("no number can be used before"));
+            assert_eq!(refused(session.ids("SELECT snowflake_next()")).sqlstate, "58000");
+            session.wait_for_lease();
+            ids.extend(session.draw_batch(100));
+        }
+        let frozen = "SELECT generation > 1 FROM snowflake_registry.fleets";
+        wait_until("another generation", || session.value(frozen) == "true");
+        assert_unique(&ids);
+    }
+}
