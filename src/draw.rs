@@ -85,7 +85,7 @@ impl Session {
                 return Ok(found);
             }
             if !lease::can_lease() || !self.request.wait_for_lease() {
-                return Err(Error::NoLease(lease::why_none()));
+                return Err(drawing::no_lease());
             }
         }
     }

@@ -17,7 +17,6 @@ use crate::backend::WallClock;
 use crate::configuration;
 use crate::error::{Error, Reportable, known_as};
 use crate::guc;
-use crate::lease;
 use crate::local::Local;
 use crate::shmem;
 use crate::values::{NOT_SET, Values};
@@ -120,7 +119,13 @@ pub fn read() -> Result<Option<Drawing>, Error> {
 /// # Errors
 /// As for [`read`], and [`Error::NoLease`].
 pub fn current() -> Result<Drawing, Error> {
-    read()?.ok_or_else(|| Error::NoLease(lease::why_none()))
+    read()?.ok_or_else(no_lease)
+}
+
+/// Returns why there are no leased numbers. Call it only where [`read`] returns `None`.
+#[cold]
+pub fn no_lease() -> Error {
+    shmem::status().map_or(Error::NotPreloaded, |status| Error::NoLease(status.get().why_none()))
 }
 
 /// Checks that ids can be drawn once there is a lease, if numbers are leased.

@@ -25,7 +25,6 @@ use crate::instant::{
     local_us_of_day, start_of_day, timestamptz, unix_ms,
 };
 use crate::layouts;
-use crate::lease;
 use crate::mark;
 use crate::record::Record;
 use crate::slot::Counter;
@@ -670,7 +669,7 @@ fn snowflake_lease() -> TableIterator<
     ),
 > {
     let server = stats::Server::read().or_raise();
-    let lease::Shown { state, status, registry } = lease::shown().or_raise();
+    let stats::OfLease { state, status, registry } = stats::OfLease::read().or_raise();
     let instant = |ms: Option<i64>| ms.map(timestamptz);
     TableIterator::once((
         state.to_owned(),

@@ -1,17 +1,12 @@
-//! What this server knows of its lease, for sessions and operators. The process that leases the
-//! number writes it (`keeper.rs`); the numbers themselves are words of their own
-//! (`core/numbers.rs`).
+//! What this server knows of its lease, for sessions and operators: a value in shared memory
+//! (`shmem.rs`). The process that leases the number writes it (`keeper.rs`). No draw may depend on
+//! it, because the numbers themselves are words of their own (`core/numbers.rs`).
 
-use snowflake_core::clock::Clock;
 use snowflake_core::lease::Lease;
 use snowflake_core::registry::Incarnation;
-use snowflake_registry::without_secrets;
 
-use crate::backend::{self, WallClock};
-use crate::drawing;
-use crate::error::{Error, NoLease};
-use crate::guc;
-use crate::shmem;
+use crate::backend;
+use crate::error::NoLease;
 
 /// A text of limited length, in shared memory.
 #[derive(Debug, Clone, Copy)]
@@ -83,45 +78,15 @@ impl Status {
             failing_since_ms: None,
         }
     }
-}
 
-/// What the view shows.
-#[derive(Debug)]
-pub struct Shown {
-    /// `typed`, `none`, `held` or `over`.
-    pub state: &'static str,
-    pub status: Status,
-    /// How to reach the registry, without secrets; `None` for typed numbers.
-    pub registry: Option<String>,
-}
-
-/// Returns what the view shows.
-///
-/// # Errors
-/// [`Error::NotPreloaded`].
-pub fn shown() -> Result<Shown, Error> {
-    let status = shmem::status().ok_or(Error::NotPreloaded)?.get();
-    if !drawing::is_leased() {
-        return Ok(Shown { state: "typed", status, registry: None });
-    }
-    let state = match (status.held, drawing::current()) {
-        (Some(held), Ok(_)) if held.until_ms > WallClock.now_ms() => "held",
-        (Some(_), _) => "over",
-        (None, _) => "none",
-    };
-    Ok(Shown { state, status, registry: Some(without_secrets(&guc::registry())) })
-}
-
-/// Returns why this server has no number, or may not draw any more with it.
-pub fn why_none() -> NoLease {
-    let Some(status) = shmem::status().map(|status| status.get()) else {
-        return NoLease { over_ms: None, failing: None, has_worker: false, can_lease: can_lease() };
-    };
-    NoLease {
-        over_ms: status.held.map(|held| held.until_ms),
-        failing: status.failing_since_ms.zip(status.error).map(|(since_ms, error)| (error.text(), since_ms)),
-        has_worker: status.pid != 0,
-        can_lease: can_lease(),
+    /// Returns why this server has no number, or may not draw any more with it.
+    pub fn why_none(&self) -> NoLease {
+        NoLease {
+            over_ms: self.held.map(|held| held.until_ms),
+            failing: self.failing_since_ms.zip(self.error).map(|(since_ms, error)| (error.text(), since_ms)),
+            has_worker: self.pid != 0,
+            can_lease: can_lease(),
+        }
     }
 }
 

@@ -23,11 +23,11 @@
 //! stats           * what the views show, and what is counted and logged of draws
 //!   |
 //! drawing         * what this server draws with, layout and numbers, and where they come from
-//! lease           * what this server knows of its lease, for sessions and operators
 //! shmem             shared memory: the generator, the numbers, published marks, slots
 //! members           the sequences in which a database stores marks, layout, numbers and fleet
 //!   |
 //! worker            the background worker's process: its start and end, how it waits
+//! lease           * what this server knows of its lease, for sessions and operators
 //! slot            * what one backend has drawn and met
 //! sequence          a logged number: read, lock, set, flush
 //! guc               the settings, and how a wrong one stops the start
@@ -45,9 +45,8 @@
 //! locked            what lies in shared memory and does not fit an atomic word
 //! local             statics that one process has for itself
 //!   |
-//! snowflake_registry  a fleet's registry in PostgreSQL, through libpq; not used by the server yet
+//! snowflake_registry  a fleet's registry in PostgreSQL, through libpq
 //!   |
-//! snowflake_registry  the registry that leases the numbers, over libpq; a crate of its own
 //! snowflake_core  * layouts, ids, the generator, the draw, the mark, the lease; knows no PostgreSQL
 //! ```
 //!

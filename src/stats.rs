@@ -10,10 +10,13 @@ use pgrx::prelude::*;
 use snowflake_core::clock::Clock;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
+use snowflake_registry::without_secrets;
 
 use crate::backend::WallClock;
 use crate::drawing::{self, Numbers};
 use crate::error::{Error, Reportable, few_places};
+use crate::guc;
+use crate::lease::Status;
 use crate::shmem::{self, Topic};
 use crate::slot::{Counter, Counts, OfBackend};
 
@@ -116,6 +119,35 @@ impl Server {
     /// Returns a count of microseconds in milliseconds, the unit of PostgreSQL's own views.
     pub fn time_ms(&self, counter: Counter) -> f64 {
         self.counts[counter as usize] as f64 / 1000.0
+    }
+}
+
+/// What is shown of the lease of this server's number.
+#[derive(Debug)]
+pub struct OfLease {
+    /// `typed`, `none`, `held` or `over`.
+    pub state: &'static str,
+    pub status: Status,
+    /// How to reach the registry, without secrets; `None` for typed numbers.
+    pub registry: Option<String>,
+}
+
+impl OfLease {
+    /// Reads what is known of the lease.
+    ///
+    /// # Errors
+    /// [`Error::NotPreloaded`].
+    pub fn read() -> Result<Self, Error> {
+        let status = shmem::status().ok_or(Error::NotPreloaded)?.get();
+        if !drawing::is_leased() {
+            return Ok(Self { state: "typed", status, registry: None });
+        }
+        let state = match (status.held, drawing::current()) {
+            (Some(held), Ok(_)) if held.until_ms > WallClock.now_ms() => "held",
+            (Some(_), _) => "over",
+            (None, _) => "none",
+        };
+        Ok(Self { state, status, registry: Some(without_secrets(&guc::registry())) })
     }
 }
 
