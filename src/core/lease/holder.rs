@@ -102,16 +102,6 @@ impl Holder {
         self.next
     }
 
-    /// Returns the uuid of the fleet that this life belongs to, once it has read a registry.
-    pub fn fleet(&self) -> Option<u128> {
-        self.fleet
-    }
-
-    /// Returns how many changes were sent for which there is no answer yet.
-    pub fn unanswered(&self) -> usize {
-        self.returned.iter().chain([&self.proposal]).flatten().count()
-    }
-
     /// Returns how long to wait until the next call of [`keep`](Self::keep), in milliseconds. The
     /// caller varies it by a fifth, so that servers that have started together do not renew
     /// together. It waits no longer than [`enters_in_ms`](Self::enters_in_ms) says.

@@ -194,7 +194,7 @@ impl lease::Server for Server<'_> {
 impl Registry for Server<'_> {
     type Error = NoAnswer;
 
-    fn read(&self, _: Wanted) -> Result<Reading, NoAnswer> {
+    fn read(&self, wanted: Wanted) -> Result<Reading, NoAnswer> {
         self.may_die();
         self.calls.set(self.calls.get() + 1);
         if self.is_cut_off.get() {
@@ -206,7 +206,10 @@ impl Registry for Server<'_> {
         let now_ms = self.world.time_ms.get() + store.offset_ms;
         self.world.pass(after_ms);
         let up_ms = Some(self.world.time_ms.get() - store.started_ms);
-        let (fleet, records, incarnation) = (store.fleet, store.records.clone(), store.incarnation);
+        let (fleet, mut records, incarnation) = (store.fleet, store.records.clone(), store.incarnation);
+        if let Wanted::Number(wanted) = wanted {
+            records.retain(|worker, _| *worker == wanted);
+        }
         Ok(Reading { fleet, records, incarnation, now_ms, up_ms })
     }
 
@@ -321,6 +324,9 @@ fn a_start_and_a_renewal_take_two_calls() {
         assert!(server.draws());
     }
     assert_ne!(one.held().unwrap().0, other.held().unwrap().0);
+    let lease = one.holder.get().held().unwrap();
+    assert_eq!(one.notices(|notice| matches!(notice, Notice::Acquired(_))), [Notice::Acquired(lease)]);
+    assert!(lease.holder >> 64 != 0 && lease.holder as u64 != 0, "half of a lease's name is not random");
     let (worker, from_ms, until_ms) = one.held().unwrap();
     assert_eq!((from_ms, until_ms), (START_MS, START_MS + FIRST_LEASE_MS));
     for times in 1..=6 {
@@ -352,6 +358,7 @@ fn nothing_is_drawn_beyond_the_lease_and_nothing_lost_when_the_registry_comes_ba
 #[test]
 fn when_all_numbers_are_leased_the_error_says_which_one_is_free_first_and_when() {
     let world = World::new(2);
+    world.operate(|fleet| fleet.range = Some((3, 4)));
     let [one, other, third] = [1, 2, 3].map(|name| world.server(name));
     one.keep().unwrap();
     world.pass(1000);
@@ -398,6 +405,26 @@ fn one_of_two_copies_of_a_memory_stops_at_its_next_renewal() {
     original.keep().unwrap();
     assert!(original.reported(|notice| matches!(notice, Notice::Copied(_))));
     assert_ne!(original.held().unwrap().0, copy.held().unwrap().0);
+}
+
+/// The registry has forgotten what each of them has written after the copy was made.
+#[test]
+fn a_copy_is_found_out_that_has_renewed_as_often() {
+    let world = World::new(3);
+    let [original, copy] = [1, 1].map(|name| world.server(name));
+    original.keep().unwrap();
+    copy.is_copy_of(&original);
+    let before = world.changes();
+    let record = || world.store.borrow().records[&original.held().unwrap().0];
+    world.pass(3000);
+    original.keep().unwrap();
+    let renewed = record();
+    world.restore(before);
+    copy.keep().unwrap();
+    assert_eq!((record().holder, record().count), (renewed.holder, renewed.count));
+    let _ = original.keep();
+    assert!(original.reported(|notice| matches!(notice, Notice::Copied(_))));
+    assert_ne!(original.held().map(|held| held.0), copy.held().map(|held| held.0));
 }
 
 #[test]
@@ -469,6 +496,53 @@ fn after_the_registry_forgot_holders_go_on_and_new_ones_wait_out_the_freeze() {
     newcomer.keep().unwrap();
     let (_, from_ms, _) = newcomer.held().unwrap();
     assert!(from_ms == freeze_ms && newcomer.draws());
+}
+
+/// The registry has lost the last renewal, and the server's clock was set back since.
+#[test]
+fn a_renewal_ends_no_earlier_than_what_the_registry_has_forgotten() {
+    let world = World::new(4);
+    let server = world.server(1);
+    for _ in 0..6 {
+        world.pass(10_000);
+        server.keep().unwrap();
+    }
+    let (worker, _, until_ms) = server.held().unwrap();
+    world.fail_over(world.changes() - 1);
+    server.offset_ms.set(-SKEW_MS);
+    server.keep().unwrap();
+    assert_eq!(world.store.borrow().records[&worker].until_ms, until_ms);
+}
+
+#[test]
+fn a_registry_that_forgets_twice_is_found_out_twice() {
+    let world = World::new(4);
+    let holder = world.server(1);
+    for generation in 1..=3 {
+        for _ in 0..6 {
+            world.pass(10_000);
+            holder.keep().unwrap();
+        }
+        let Fleet { generation: found, version, .. } = world.fleet();
+        assert_eq!(found, generation);
+        world.restore(world.changes() - 1);
+        holder.keep().unwrap();
+        // Other versions refuse what was decided before.
+        assert_ne!(world.fleet().version, version);
+    }
+}
+
+#[test]
+fn a_failover_of_a_registry_that_loses_nothing_freezes_nothing() {
+    let world = World::new(4);
+    world.operate(|fleet| fleet.loses_nothing = true);
+    let [holder, newcomer] = [1, 2].map(|name| world.server(name));
+    holder.keep().unwrap();
+    world.fail_over(world.changes());
+    newcomer.keep().unwrap();
+    assert!(newcomer.draws());
+    let Fleet { generation, incarnation, .. } = world.fleet();
+    assert_eq!((generation, incarnation.timeline), (1, 2));
 }
 
 #[test]
@@ -675,13 +749,11 @@ fn orderly_restarts_in_a_freeze_leave_a_number_for_the_next_one() {
         life.keep().unwrap();
         assert_eq!(life.holder.get().next().map(|next| next.from_ms), Some(freeze_ms));
         life.give_back();
-        assert_eq!(life.holder.get().unanswered(), 0);
         // A lease that was asked for, and whose answer was lost.
         let life = world.server(name);
         life.loses_answers.set(1);
         assert_eq!(life.keep(), Err(Failure::Away(NoAnswer)));
         life.give_back();
-        assert_eq!(life.holder.get().unanswered(), 0);
     }
     world.pass(5000);
     let last = world.server(9);
@@ -739,6 +811,36 @@ fn a_number_is_given_back_at_the_second_try() {
     server.is_cut_off.set(false);
     holder.give_back(&server, &server).unwrap();
     assert!(world.store.borrow().records[&worker].until_ms < until_ms);
+}
+
+#[test]
+fn a_give_back_that_has_arrived_is_not_sent_again() {
+    let world = World::new(2);
+    let server = world.server(7);
+    server.keep().unwrap();
+    let mut holder = server.holder.get();
+    server.loses_answers.set(1);
+    assert_eq!(holder.give_back(&server, &server), Err(Failure::Away(NoAnswer)));
+    let changes = world.changes();
+    holder.give_back(&server, &server).unwrap();
+    assert_eq!(world.changes(), changes);
+}
+
+#[test]
+fn the_next_lease_of_the_same_number_is_given_back() {
+    let world = World::new(2);
+    let server = world.server(1);
+    server.keep().unwrap();
+    // It may not renew: the registry may have forgotten who has the number next.
+    world.fail_over(world.changes());
+    let Err(Failure::Frozen { until_ms: freeze_ms }) = server.keep() else { panic!("it is not frozen") };
+    world.pass(freeze_ms - world.time_ms.get() - 5000);
+    server.keep().unwrap();
+    let holder = server.holder.get();
+    let (held, next) = (holder.held().unwrap(), holder.next().unwrap());
+    assert_eq!((held.worker, next.from_ms), (next.worker, freeze_ms));
+    server.give_back();
+    assert_eq!(world.store.borrow().records[&next.worker].until_ms, freeze_ms);
 }
 
 /// A server whose clock is two leases ahead renews after the operator has raised the limit. The
@@ -810,6 +912,23 @@ fn a_server_stops_when_another_one_has_its_number_at_the_same_time() {
     assert_eq!(world.fleet().generation, 2);
 }
 
+/// The registry shows again what it had before the later one was leased.
+#[test]
+fn a_server_stops_whose_lease_overlaps_an_earlier_one() {
+    let world = World::new(1);
+    let [one, other] = [1, 2].map(|name| world.server(name));
+    let before = world.changes();
+    one.keep().unwrap();
+    let with_one = world.store.borrow().prefix(world.changes());
+    world.restore(before);
+    world.pass(1000);
+    other.keep().unwrap();
+    world.store.replace(with_one);
+    let _ = other.keep();
+    assert!(other.reported(|notice| matches!(notice, Notice::Overlapped(_))));
+    assert!(one.draws() && !other.draws());
+}
+
 /// The renewal is written, and its answer is lost. Or it arrives after the give-back.
 #[test]
 fn a_number_is_given_back_whether_a_renewal_arrives_or_not() {
@@ -872,7 +991,6 @@ fn a_give_back_writes_no_empty_lease_over_one_that_may_be_forgotten() {
     assert_eq!(second.keep(), Err(Failure::Away(NoAnswer)));
     second.delays.set(false);
     second.give_back();
-    assert_eq!(second.holder.get().unanswered(), 0);
     assert!(world.store.borrow().records.is_empty());
     let _ = first.keep();
     assert!(first.draws());
@@ -933,6 +1051,18 @@ fn a_slow_registry_is_not_taken_for_a_wrong_clock() {
     other.takes_ms.set([0, FIRST_LEASE_MS]);
     other.terms.set(Terms { skew_ms, ..TERMS });
     assert!(matches!(other.keep(), Err(Failure::NoneFree { .. })));
+}
+
+#[test]
+fn the_last_lease_ends_with_the_layouts_time() {
+    let world = World::new(1);
+    let end_ms = world.layout.start_of_ms(world.layout.last_tick()) + 1000;
+    world.pass(end_ms - START_MS - 5000);
+    let server = world.server(1);
+    server.keep().unwrap();
+    assert_eq!(server.held().map(|held| held.2), Some(end_ms));
+    world.pass(4999);
+    assert!(server.draws());
 }
 
 #[test]
@@ -1033,6 +1163,15 @@ fn a_number_that_was_being_left_is_not_drawn_with_in_the_lease_of_the_next() {
         let now = server.numbers.read(&world.layout).unwrap();
         assert!(now.identity() != before.identity() || now.until_ms() == before.until_ms(), "{dies_at}");
     }
+}
+
+#[test]
+fn the_next_lease_of_another_number_is_given_back() {
+    let world = World::new(32);
+    let server = lease_two_numbers(&world);
+    let next = server.holder.get().next().unwrap();
+    server.give_back();
+    assert_eq!(world.store.borrow().records[&next.worker].until_ms, next.from_ms);
 }
 
 #[test]
