@@ -490,7 +490,10 @@ fn worded(failure: &Failed) -> Worded {
     let new =
         |message: String, detail: Option<String>, hint: &str| Worded { message, detail, hint: Some(hint.to_owned()) };
     match failure {
-        Failure::Away(error) => Worded { message: error.message(), detail: error.detail(), hint: error.hint() },
+        Failure::Away(error) => {
+            let registry::Report { message, detail, hint, .. } = error.report();
+            Worded { message, detail, hint }
+        }
         Failure::OtherLayout { layout, backup } => new(
             format!(
                 "the fleet has layout {} with \"backup_worker\" {}",

@@ -1,14 +1,9 @@
 //! A connection to PostgreSQL that never waits without a deadline: a small, safe part of libpq.
 //!
 //! libpq is used in its non-blocking form: it says what it waits for, and a [`Waiter`] waits.
-//! After an error a connection is of no use, and its owner drops it. All `unsafe` of this crate is
-//! here, and these facts are what it relies on:
-//!
-//! - A `PGconn` belongs to one `Connection`, which frees it when dropped, once. It is not `Send`,
-//!   because of the raw pointer.
-//! - A `PGresult` belongs to one `Answered`, which frees it when dropped, once.
-//! - A text that libpq returns lives as long as the `PGconn` or `PGresult` that it comes from. It
-//!   is copied before anything else is done with either.
+//! After an error a connection is of no use, and its owner drops it. The `unsafe` here relies on
+//! one fact: a `PGconn` belongs to one `Connection`, which frees it when dropped, once. It is not
+//! `Send`, because of the raw pointer. What else libpq gives out: `libpq.rs`.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -21,6 +16,7 @@ use pq_sys as pq;
 
 use crate::conninfo::{Host, Options};
 use crate::error::{Diagnostic, Error, Step};
+use crate::libpq::{Answered, OptionArray, copied, diagnostic_of, one_paragraph};
 
 /// What is waited for on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -261,7 +257,8 @@ impl<W: Waiter> Connection<W> {
         }
         // SAFETY: as above. libpq is not busy, so that it does not wait.
         let result = unsafe { pq::PQgetResult(self.conn) };
-        Ok((!result.is_null()).then_some(Answered(result)))
+        // SAFETY: a result that is not null is for the caller to free.
+        Ok((!result.is_null()).then(|| unsafe { Answered::new(result) }))
     }
 
     /// Waits until the socket is ready.
@@ -317,98 +314,6 @@ impl<W: Waiter> Drop for Connection<W> {
     }
 }
 
-/// A result of libpq's.
-struct Answered(*mut pq::PGresult);
-
-impl Answered {
-    fn status(&self) -> pq::ExecStatusType {
-        // SAFETY: this is a live PGresult; so in the functions below.
-        unsafe { pq::PQresultStatus(self.0) }
-    }
-
-    fn rows(&self) -> Vec<Vec<Option<String>>> {
-        // SAFETY: as above.
-        let (rows, columns) = unsafe { (pq::PQntuples(self.0), pq::PQnfields(self.0)) };
-        let value = |row, column| {
-            // SAFETY: as above, and both numbers are within its bounds. The text is copied.
-            unsafe { (pq::PQgetisnull(self.0, row, column) == 0).then(|| copied(pq::PQgetvalue(self.0, row, column))) }
-        };
-        (0..rows).map(|row| (0..columns).map(|column| value(row, column)).collect()).collect()
-    }
-
-    fn diagnostic(&self) -> Diagnostic {
-        // SAFETY: as above.
-        unsafe { diagnostic_of(self.0) }
-    }
-}
-
-impl Drop for Answered {
-    fn drop(&mut self) {
-        // SAFETY: it is a live PGresult, which nothing uses afterwards.
-        unsafe { pq::PQclear(self.0) };
-    }
-}
-
-/// An array of connection options that libpq has allocated.
-pub(crate) struct OptionArray(*mut pq::_PQconninfoOption);
-
-impl OptionArray {
-    /// # Safety
-    /// The pointer is null, or one that `PQconninfoParse` or `PQconninfo` has returned, and that
-    /// nothing else frees.
-    unsafe fn new(array: *mut pq::_PQconninfoOption) -> Self {
-        Self(array)
-    }
-
-    /// Parses a connection string or URI.
-    ///
-    /// # Errors
-    /// libpq's words.
-    pub fn parse(conninfo: &CStr) -> Result<Self, String> {
-        let mut message = ptr::null_mut();
-        // SAFETY: both arguments are valid for the call.
-        let array = unsafe { Self::new(pq::PQconninfoParse(conninfo.as_ptr(), &raw mut message)) };
-        if !array.0.is_null() {
-            return Ok(array);
-        }
-        // SAFETY: libpq has allocated the text, or left null if it is out of memory. It is copied,
-        // and then freed once.
-        let text = unsafe {
-            let text = copied(message);
-            pq::PQfreemem(message.cast());
-            text
-        };
-        Err(if text.is_empty() { "out of memory".to_owned() } else { one_paragraph(&text) })
-    }
-
-    /// Returns the options that have a value.
-    pub fn options(&self) -> Vec<(CString, CString)> {
-        let mut options = Vec::new();
-        let mut next = self.0;
-        if next.is_null() {
-            return options;
-        }
-        // SAFETY: libpq ends the array with an option without a keyword. Keywords and values are C
-        // strings, or a value is null. They are copied.
-        unsafe {
-            while !(*next).keyword.is_null() {
-                if !(*next).val.is_null() {
-                    options.push((CStr::from_ptr((*next).keyword).to_owned(), CStr::from_ptr((*next).val).to_owned()));
-                }
-                next = next.add(1);
-            }
-        }
-        options
-    }
-}
-
-impl Drop for OptionArray {
-    fn drop(&mut self) {
-        // SAFETY: see `new`. libpq ignores null.
-        unsafe { pq::PQconninfoFree(self.0) };
-    }
-}
-
 /// Keeps a notice. libpq calls it from functions that get the `PGconn`.
 unsafe extern "C" fn keep_notice(notices: *mut c_void, result: *const pq::PGresult) {
     // SAFETY: `start` has passed the address of what lives as long as the PGconn. The result is
@@ -422,44 +327,7 @@ unsafe extern "C" fn keep_notice(notices: *mut c_void, result: *const pq::PGresu
     }
 }
 
-/// # Safety
-/// `result` is a live PGresult.
-unsafe fn diagnostic_of(result: *const pq::PGresult) -> Diagnostic {
-    // The codes of postgres_ext.h.
-    let field = |code: u8| {
-        // SAFETY: as above. The text is null or a C string of the result, and copied.
-        let text = unsafe { copied(pq::PQresultErrorField(result, c_int::from(code))) };
-        (!text.is_empty()).then_some(text)
-    };
-    // SAFETY: as above.
-    let whole = || unsafe { copied(pq::PQresultErrorMessage(result)) };
-    Diagnostic {
-        severity: field(b'V').unwrap_or_default(),
-        sqlstate: field(b'C').unwrap_or_default(),
-        message: field(b'M').unwrap_or_else(whole),
-        detail: field(b'D'),
-        hint: field(b'H'),
-    }
-}
-
-/// Returns a copy of a text; an empty one for null.
-///
-/// # Safety
-/// `text` is null or a C string.
-unsafe fn copied(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: as above.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
 /// Returns a parameter as a C string, up to its first NUL, which no text of PostgreSQL can hold.
 fn c_text(text: &str) -> CString {
     CString::new(text.split('\0').next().unwrap_or_default()).expect("what has a NUL was cut off")
-}
-
-/// Returns libpq's text without the line breaks and tabs between its sentences.
-fn one_paragraph(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 
-use crate::connection::OptionArray;
+use crate::libpq::OptionArray;
 
 /// What a view may show. Everything else may hold a secret, or be of no help.
 const SHOWN: [&CStr; 6] = [c"service", c"host", c"hostaddr", c"port", c"dbname", c"user"];

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use snowflake_core::registry::{Change, Swap};
 
-use crate::postgres::VERSION;
+use crate::VERSION;
 
-/// How the registry is set up.
-const SET_UP: &str =
-    "Run \"psql -f registry.sql\" in the registry's database, as the role that is to own the registry.";
+/// What helps where the registry takes no writes.
+const NAME_ALL_SERVERS: &str = "Let \"snowflake_id.registry\" name all servers of the registry, with \
+     target_session_attrs=read-write. If this is the primary, set \"default_transaction_read_only\" to off for the role \
+     and the database.";
 
 /// What a connection is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,134 +116,136 @@ pub enum Error {
     Refused(Box<Diagnostic>),
 }
 
-impl Error {
-    /// Returns the SQLSTATE under which a server reports this.
-    pub fn sqlstate(&self) -> &str {
-        match self {
-            Self::Connect(_) => "08001",
-            Self::TimedOut { step: Step::Connect, .. } => "08001",
-            Self::TimedOut { .. } | Self::Lost { .. } => "08006",
-            Self::Stopped => "57P01",
-            Self::NoDescriptor => "53000",
-            Self::InRecovery | Self::ReadOnly => "25006",
-            Self::FsyncOff => "55000",
-            Self::NoSchema => "3F000",
-            Self::OtherVersion(_) => "55000",
-            Self::NoFleet(_) => "42704",
-            Self::NoRights(_) => "42501",
-            Self::WaitCancelled(_) => "08007",
-            Self::Garbage(_) => "08P01",
-            Self::Refused(diagnostic) if diagnostic.sqlstate.is_empty() => "58000",
-            Self::Refused(diagnostic) => &diagnostic.sqlstate,
-        }
+/// An error in the parts of a PostgreSQL error report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The SQLSTATE under which a server reports it.
+    pub sqlstate: String,
+    /// The primary message: one line, in lower case, without a period.
+    pub message: String,
+    /// The facts, in full sentences.
+    pub detail: Option<String>,
+    /// What to do about it, in full sentences.
+    pub hint: Option<String>,
+}
+
+impl Report {
+    fn new(sqlstate: &str, message: impl Into<String>) -> Self {
+        Self { sqlstate: sqlstate.to_owned(), message: message.into(), detail: None, hint: None }
     }
 
-    /// Returns the primary message: one line, in lower case, without a period.
-    pub fn message(&self) -> String {
+    fn detail(self, detail: impl Into<String>) -> Self {
+        Self { detail: Some(detail.into()), ..self }
+    }
+
+    fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl Error {
+    /// Returns the SQLSTATE of [`report`](Self::report).
+    pub fn sqlstate(&self) -> String {
+        self.report().sqlstate
+    }
+
+    /// Returns the DETAIL of [`report`](Self::report).
+    pub fn detail(&self) -> Option<String> {
+        self.report().detail
+    }
+
+    /// Returns the HINT of [`report`](Self::report).
+    pub fn hint(&self) -> Option<String> {
+        self.report().hint
+    }
+
+    /// Returns all that is said of the error.
+    pub fn report(&self) -> Report {
         match self {
-            Self::Connect(_) => "could not connect to the registry".to_owned(),
+            Self::Connect(text) => Report::new("08001", "could not connect to the registry").detail(text).hint(
+                "Check \"snowflake_id.registry\", the network, and the registry's \"pg_hba.conf\". A password belongs \
+                 into .pgpass or a service file of the user that runs this server.",
+            ),
             Self::TimedOut { step: Step::Connect, after } => {
-                format!("could not connect to the registry within {}", seconds(*after))
+                Report::new("08001", format!("could not connect to the registry within {}", seconds(*after)))
+                    .hint("Check \"snowflake_id.registry\", the network, and whether a firewall drops packets.")
             }
             Self::TimedOut { step, after } => {
-                format!("registry did not answer within {} ({step})", seconds(*after))
+                let report =
+                    Report::new("08006", format!("registry did not answer within {} ({step})", seconds(*after)));
+                if step.may_be_done() {
+                    report.detail("The change may have been made all the same, or may still be made.").hint(
+                        "If the registry has \"synchronous_standby_names\", check its standbys in \
+                         pg_stat_replication. If not, look for locks and a slow disk there.",
+                    )
+                } else {
+                    report.hint("Look for locks and load on the registry.")
+                }
             }
-            Self::Stopped => "the process is asked to end".to_owned(),
-            Self::NoDescriptor => "could not open a connection to the registry: out of file descriptors".to_owned(),
-            Self::Lost { step, .. } => format!("connection to the registry was lost ({step})"),
-            Self::InRecovery => "registry is a standby".to_owned(),
-            Self::ReadOnly => "registry is read-only".to_owned(),
-            Self::FsyncOff => "registry has \"fsync\" off".to_owned(),
-            Self::NoSchema => "registry's database has no schema \"snowflake_registry\"".to_owned(),
-            Self::OtherVersion(Some(found)) => {
-                format!("registry has version {found}, but this server needs version {VERSION}")
+            Self::Stopped => Report::new("57P01", "the process is asked to end"),
+            Self::NoDescriptor => {
+                Report::new("53000", "could not open a connection to the registry: out of file descriptors")
+                    .hint("Raise the limit of open files (ulimit -n) of this server.")
             }
-            Self::OtherVersion(None) => {
-                format!("registry has another version than {VERSION}, which this server needs")
+            Self::Lost { step, text } => {
+                let report = Report::new("08006", format!("connection to the registry was lost ({step})"));
+                if step.may_be_done() {
+                    report.detail(format!("{text}\nThe change may have been made all the same."))
+                } else {
+                    report.detail(text)
+                }
             }
-            Self::NoFleet(name) => format!("registry has no fleet \"{name}\""),
-            Self::NoRights(message) => format!("role may not use the registry: {message}"),
-            Self::WaitCancelled(notice) => format!("registry did not confirm a change: {}", notice.message),
-            Self::Garbage(what) => format!("registry's answer makes no sense: {what}"),
-            Self::Refused(diagnostic) => format!("registry reports an error: {}", diagnostic.message),
-        }
-    }
-
-    /// Returns the facts in full sentences.
-    pub fn detail(&self) -> Option<String> {
-        match self {
-            Self::Connect(text) => Some(text.clone()),
-            Self::Lost { step, text } if step.may_be_done() => {
-                Some(format!("{text}\nThe change may have been made all the same."))
-            }
-            Self::Lost { text, .. } => Some(text.clone()),
-            Self::TimedOut { step, .. } if step.may_be_done() => {
-                Some("The change may have been made all the same, or may still be made.".to_owned())
-            }
-            Self::InRecovery => Some("Only a primary can lease numbers.".to_owned()),
-            Self::FsyncOff => Some("A crash could make it forget leases, and then ids would repeat.".to_owned()),
-            Self::WaitCancelled(notice) => Some(
-                notice
-                    .detail
-                    .clone()
-                    .unwrap_or_else(|| "The change may be lost if the registry fails over.".to_owned()),
+            Self::InRecovery => Report::new("25006", "registry is a standby")
+                .detail("Only a primary can lease numbers.")
+                .hint(NAME_ALL_SERVERS),
+            Self::ReadOnly => Report::new("25006", "registry is read-only").hint(NAME_ALL_SERVERS),
+            Self::FsyncOff => Report::new("55000", "registry has \"fsync\" off")
+                .detail("A crash could make it forget leases, and then ids would repeat.")
+                .hint("Set \"fsync\" to on in the registry, and reload its configuration."),
+            Self::NoSchema => Report::new("3F000", "registry's database has no schema \"snowflake_registry\"").hint(
+                "Check the database that \"snowflake_id.registry\" names. Run \"psql -f registry.sql\" in the \
+                 registry's database, as the role that is to own the registry.",
             ),
-            Self::Refused(diagnostic) => diagnostic.detail.clone(),
-            _ => None,
-        }
-    }
-
-    /// Returns what to do about it, in full sentences.
-    pub fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::Connect(_) => {
-                "Check \"snowflake_id.registry\", the network, and the registry's \"pg_hba.conf\". A password belongs \
-                 into .pgpass or a service file of the user that runs this server."
-            }
-            Self::TimedOut { step: Step::Connect, .. } => {
-                "Check \"snowflake_id.registry\", the network, and whether a firewall drops packets."
-            }
-            Self::TimedOut { step, .. } if step.may_be_done() => {
-                "If the registry has \"synchronous_standby_names\", check its standbys in pg_stat_replication. If not, \
-                 look for locks and a slow disk there."
-            }
-            Self::TimedOut { .. } => "Look for locks and load on the registry.",
-            Self::NoDescriptor => "Raise the limit of open files (ulimit -n) of this server.",
-            Self::InRecovery | Self::ReadOnly => {
-                "Let \"snowflake_id.registry\" name all servers of the registry, with \
-                 target_session_attrs=read-write. If this is the primary, set \"default_transaction_read_only\" to off \
-                 for the role and the database."
-            }
-            Self::FsyncOff => "Set \"fsync\" to on in the registry, and reload its configuration.",
-            Self::NoSchema => {
-                return Some(format!("Check the database that \"snowflake_id.registry\" names. {SET_UP}"));
-            }
-            Self::OtherVersion(_) => {
-                "Use the same version of snowflake_id on all servers, and the registry.sql that comes with it."
-            }
-            Self::NoFleet(_) => {
+            Self::OtherVersion(found) => Report::new(
+                "55000",
+                match found {
+                    Some(found) => format!("registry has version {found}, but this server needs version {VERSION}"),
+                    None => format!("registry has another version than {VERSION}, which this server needs"),
+                },
+            )
+            .hint("Use the same version of snowflake_id on all servers, and the registry.sql that comes with it."),
+            Self::NoFleet(name) => Report::new("42704", format!("registry has no fleet \"{name}\"")).hint(
                 "Check \"snowflake_id.fleet\". In the registry, \"SELECT name FROM snowflake_registry.fleets\" lists \
-                 the fleets, and \"SELECT snowflake_registry.add_fleet('name')\" makes one."
-            }
-            Self::NoRights(_) => {
+                 the fleets, and \"SELECT snowflake_registry.add_fleet('name')\" makes one.",
+            ),
+            Self::NoRights(message) => Report::new("42501", format!("role may not use the registry: {message}")).hint(
                 "In the registry, run the GRANT commands at the head of registry.sql for the role that \
-                 \"snowflake_id.registry\" names."
+                 \"snowflake_id.registry\" names.",
+            ),
+            Self::WaitCancelled(notice) => {
+                let Diagnostic { message, detail, .. } = &**notice;
+                Report::new("08007", format!("registry did not confirm a change: {message}"))
+                    .detail(detail.as_deref().unwrap_or("The change may be lost if the registry fails over."))
+                    .hint(
+                        "Look at pg_stat_replication in the registry: a standby that \"synchronous_standby_names\" \
+                         names may be gone.",
+                    )
             }
-            Self::WaitCancelled(_) => {
-                "Look at pg_stat_replication in the registry: a standby that \"synchronous_standby_names\" names may be \
-                 gone."
+            Self::Garbage(what) => Report::new("08P01", format!("registry's answer makes no sense: {what}"))
+                .hint("Check the host and the port in \"snowflake_id.registry\"."),
+            Self::Refused(diagnostic) => {
+                let Diagnostic { sqlstate, message, detail, hint, .. } = &**diagnostic;
+                let sqlstate = if sqlstate.is_empty() { "58000" } else { sqlstate };
+                let report = Report::new(sqlstate, format!("registry reports an error: {message}"));
+                Report { detail: detail.clone(), hint: hint.clone(), ..report }
             }
-            Self::Garbage(_) => "Check the host and the port in \"snowflake_id.registry\".",
-            Self::Refused(diagnostic) => return diagnostic.hint.clone(),
-            Self::Stopped | Self::Lost { .. } => return None,
-        };
-        Some(hint.to_owned())
+        }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message())
+        f.write_str(&self.report().message)
     }
 }
 
@@ -279,13 +282,13 @@ mod tests {
             Error::Refused(Box::new(diagnostic)),
         ];
         for error in errors {
-            let message = error.message();
+            let Report { sqlstate, message, hint, .. } = error.report();
             assert!(!message.ends_with('.') && !message.contains('\n'), "{message}");
             assert!(message.starts_with(char::is_lowercase), "{message}");
-            assert_eq!(error.sqlstate().len(), 5, "{message}");
-            assert!(error.hint().is_none_or(|hint| hint.ends_with('.')), "{message}");
+            assert_eq!(sqlstate.len(), 5, "{message}");
+            assert!(hint.is_none_or(|hint| hint.ends_with('.')), "{message}");
         }
         let late = Error::TimedOut { step: Step::SwapNumber, after: Duration::from_millis(1500) };
-        assert_eq!(late.message(), "registry did not answer within 1.5 s (changing a number's record)");
+        assert_eq!(late.to_string(), "registry did not answer within 1.5 s (changing a number's record)");
     }
 }

@@ -6,9 +6,10 @@
 //! | question | file |
 //! |---|---|
 //! | What is sent, and what does an answer mean? | [`postgres`] |
-//! | What if the registry is slow, silent or gone? Where is the `unsafe`? | [`connection`] |
+//! | What if the registry is slow, silent or gone? | [`connection`] |
 //! | What can a connection string hold, and what of it may be shown? | [`conninfo`] |
 //! | What can go wrong, and what does an operator do about it? | [`error`] |
+//! | Where is the `unsafe`? | [`connection`], for connections, and `libpq.rs`, for what they give out |
 //! | What does the registry hold, and who may change it? | `sql/registry.sql` |
 //!
 //! libpq never blocks here, with three exceptions, for which it has no other way:
@@ -24,9 +25,13 @@
 pub mod connection;
 pub mod conninfo;
 pub mod error;
+mod libpq;
 pub mod postgres;
 
 pub use connection::{Interest, Stopped, Waiter};
 pub use conninfo::{check_conninfo, without_secrets};
-pub use error::{Error, Step};
+pub use error::{Error, Report, Step};
 pub use postgres::{Config, Member, Postgres};
+
+/// The version of `registry.sql` that this crate works with.
+pub const VERSION: i64 = 1;

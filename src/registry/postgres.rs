@@ -17,12 +17,10 @@ use std::time::Duration;
 
 use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
 
+use crate::VERSION;
 use crate::connection::{self, Connection, Waiter};
 use crate::conninfo::Options;
 use crate::error::{Diagnostic, Error, Step};
-
-/// The version of `registry.sql` that this crate works with.
-pub const VERSION: i64 = 1;
 
 /// How often a transaction is tried that PostgreSQL rolls back for another one's sake.
 const TRIES: u32 = 5;
