@@ -9,7 +9,7 @@
 //!   |
 //! functions       * every SQL function, one thought each
 //!   |
-//! keeper          * the background worker that leases this server's number
+//! keeper            the background worker that leases this server's number
 //! convert         * tables' columns become snowflake columns
 //! pushdown          conditions on an id's time, planned as conditions on the id
 //! utility           DISCARD, which forgets the session's last id; ALTER SYSTEM, checked as a whole
