@@ -261,6 +261,13 @@ pub fn is_in_recovery() -> bool {
     unsafe { pg_sys::RecoveryInProgress() }
 }
 
+/// Whether the server is through with what no session may see: the replay after a crash, or a
+/// standby's up to a consistent state. Never on a standby where "hot_standby" is off.
+pub fn is_consistent() -> bool {
+    // SAFETY: as for `is_in_recovery`.
+    !is_in_recovery() || unsafe { pg_sys::HotStandbyActive() }
+}
+
 /// Whether there is a postmaster, which starts background workers: not in single-user mode.
 pub fn has_postmaster() -> bool {
     // SAFETY: a variable that is set before any library is loaded; read by value.

@@ -39,8 +39,9 @@ const SOON_MS: i64 = 3000;
 /// How many times longer than the clock skew a lease should be, at least.
 const LEASES_PER_SKEW: i64 = 4;
 
-/// How often a standby that has no number looks whether it was promoted, in milliseconds.
-const PROMOTION_IS_LOOKED_FOR_MS: i64 = 100;
+/// How often a server that is starting looks whether it is consistent, and a standby that has no
+/// number whether it was promoted, in milliseconds.
+const RECOVERY_IS_LOOKED_AT_MS: i64 = 100;
 
 /// Asks for the worker, if this server leases its number. Call it where the library is preloaded.
 pub fn init() {
@@ -125,6 +126,12 @@ impl<'a> Keeper<'a> {
                 due_ms = i64::MIN;
                 self.counts_at_ms.set(i64::MIN);
             }
+            // Nothing is drawn before. A server that is itself the registry would refuse its own worker
+            // again and again, and log each time.
+            if !backend::is_consistent() {
+                self.worker.sleep(Duration::from_millis(RECOVERY_IS_LOOKED_AT_MS as u64));
+                continue;
+            }
             let terms = guc::lease_terms();
             let is_in_recovery = backend::is_in_recovery();
             let is_promoted = was_in_recovery && !is_in_recovery;
@@ -139,7 +146,7 @@ impl<'a> Keeper<'a> {
             if let Some(enters_in_ms) = holder.enters_in_ms(self, &terms) {
                 wait_ms = wait_ms.min(enters_in_ms);
             } else if is_in_recovery && holder.held().is_none() {
-                wait_ms = wait_ms.min(PROMOTION_IS_LOOKED_FOR_MS);
+                wait_ms = wait_ms.min(RECOVERY_IS_LOOKED_AT_MS);
             }
             self.worker.sleep(Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)));
         }

@@ -19,11 +19,8 @@ const STARTED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long the worker may take to end, in all. A fast stop of the server waits for it.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
-/// Asks the postmaster to run the worker as soon as the server accepts connections, on standbys
-/// too. Nothing is drawn before that. Were it earlier, a server that is itself the registry would
-/// refuse its own worker again and again, and log each time. (Where "hot_standby" is off, it runs
-/// from the promotion on.) Its entry point is `snowflake_lease_main`. Returns false if there are
-/// too many background workers.
+/// Asks the postmaster to run the worker: at once, during recovery, and on standbys too. Its entry
+/// point is `snowflake_lease_main`. Returns false if there are too many background workers.
 pub fn register() -> bool {
     let before = newest();
     BackgroundWorkerBuilder::new("snowflake_id lease")
@@ -31,7 +28,7 @@ pub fn register() -> bool {
         .set_library("snowflake_id")
         .set_function("snowflake_lease_main")
         .enable_shmem_access(None)
-        .set_start_time(BgWorkerStartTime::ConsistentState)
+        .set_start_time(BgWorkerStartTime::PostmasterStart)
         .set_restart_time(Some(STARTED_AGAIN_AFTER))
         .load();
     newest() != before
