@@ -1,7 +1,7 @@
 //! A fleet in use: the statements of the page about operating one, run as a reader would, with
 //! sessions that draw all the while. No id comes twice.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use cluster::pages::{block, psql, settings};
 use cluster::registry::ROLE;
@@ -126,6 +126,17 @@ fn run(server: &Server, program: &str, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
+/// Opens the fleet in a registry that was moved, and asserts that nothing is frozen.
+#[track_caller]
+fn open_moved(registry: &Server) {
+    // All servers of a test process have one system identifier. This one is another in life.
+    execute(registry, "UPDATE snowflake_registry.fleets SET store = store + 1");
+    follow(registry, block("fleet-open"));
+    let record = "SELECT generation || ' ' || (f.store = i.store)::text FROM snowflake_registry.fleets f, \
+                  snowflake_registry.incarnation() i";
+    assert_eq!(registry.connect().value(record), "1 true");
+}
+
 #[test]
 fn a_registry_moves_to_another_server_while_the_fleet_draws() {
     let mut fleet = Fleet::start();
@@ -145,7 +156,7 @@ fn a_registry_moves_to_another_server_while_the_fleet_draws() {
     execute(&target, &format!("CREATE ROLE {ROLE} LOGIN"));
     psql(&target, &[], std::str::from_utf8(&dump).unwrap());
     let old = fleet.replace(target);
-    follow(&fleet.registry, block("fleet-open"));
+    open_moved(&fleet.registry);
     for server in &servers {
         server.set_config("snowflake_id.registry", &fleet.conninfo());
         server.reload();
@@ -163,6 +174,69 @@ fn a_registry_moves_to_another_server_while_the_fleet_draws() {
         ledger.add(load.end());
         assert_eq!(server.connect().lease("worker_id"), number);
     }
+    assert_eq!(fleet.registry.connect().value("SELECT generation FROM snowflake_registry.fleets"), "1");
+    fleet.hear_history();
+}
+
+/// The way of a server whose restart would be missed: its standby first, and then a switchover.
+#[test]
+fn a_server_moves_in_by_way_of_its_standby() {
+    let fleet = Fleet::start();
+    follow(&fleet.registry, block("fleet-range"));
+    let primary = Server::drawing().start_with_extension();
+    let load = Load::start(&primary, 4);
+    load.wait_for(20);
+    let standby = primary.standby().start();
+    standby.unset_config("snowflake_id.worker_id");
+    standby.set_config("snowflake_id.registry", &fleet.conninfo());
+    standby.restart();
+    let reserved = standby.connect().wait_for_lease();
+    load.wait_for(20);
+    primary.stop(Shutdown::Fast);
+    let (mut ledger, _) = load.end_with_refusals();
+    standby.promote();
+    let load = Load::start(&standby, 4);
+    load.wait_for(20);
+    let of_standby = load.end();
+    assert_eq!(workers(&of_standby), [u32::try_from(reserved).unwrap()]);
+    // What clients were told is there, and what is drawn now lies above it.
+    let held = standby.connect().ids("SELECT id FROM ledger").unwrap();
+    assert!(ledger.stored.iter().all(|id| held.contains(id)));
+    ledger.add(of_standby);
+}
+
+/// `pg_upgrade` makes another system identifier, as a move does.
+#[test]
+fn a_registry_goes_through_pg_upgrade_while_the_fleet_draws() {
+    let mut fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    let load = Load::start(&server, 4);
+    load.wait_for(20);
+    let number = server.connect().lease("worker_id");
+    follow(&fleet.registry, block("fleet-close"));
+    let upgraded = Server::builder().without_preload().start();
+    fleet.registry.stop(Shutdown::Fast);
+    upgraded.stop(Shutdown::Fast);
+    let pg_config = std::env::var_os("PG_CONFIG").unwrap_or_else(|| "pg_config".into());
+    let programs = Command::new(pg_config).arg("--bindir").output().expect("there is a pg_config").stdout;
+    let programs = std::str::from_utf8(&programs).unwrap().trim_end();
+    let mut pg_upgrade = upgraded.client("pg_upgrade");
+    pg_upgrade.args(["--username=postgres", "--no-sync", "--old-bindir", programs, "--new-bindir", programs]);
+    pg_upgrade.arg("--old-datadir").arg(fleet.registry.data_dir()).arg("--new-datadir").arg(upgraded.data_dir());
+    let output = pg_upgrade.output().expect("pg_upgrade runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    upgraded.start_again();
+    let _old = fleet.replace(upgraded);
+    open_moved(&fleet.registry);
+    server.set_config("snowflake_id.registry", &fleet.conninfo());
+    server.reload();
+    let mut session = server.connect();
+    wait_until("a renewal", || session.lease("failing_since").is_empty());
+    load.wait_for(20);
+    let _ = load.end();
+    assert_eq!(session.lease("worker_id"), number);
+    fleet.member().start_with_extension().connect().wait_for_lease();
+    assert_eq!(fleet.registry.connect().value("SELECT generation FROM snowflake_registry.fleets"), "1");
     fleet.hear_history();
 }
 
