@@ -518,12 +518,45 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.locked(text) IS
     'lock a fleet''s record for a change';
 
+CREATE FUNCTION snowflake_registry.check_span(setting text, span interval, shortest interval, longest interval) RETURNS void
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF span NOT BETWEEN shortest AND longest THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s cannot be %s', setting, span),
+            DETAIL = format('It must be from %s to %s.', shortest, longest),
+            HINT = 'Give it as an interval, such as ''10 min''.';
+    END IF;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.check_span(text, interval, interval, interval) IS
+    'refuse an interval that is outside of a range';
+
+CREATE FUNCTION snowflake_registry.check_limits(lease interval, skew interval) RETURNS void
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    -- The ranges of the settings. A limit that was typed wrongly would make a freeze of years.
+    PERFORM snowflake_registry.check_span('lease', lease, '1 s', '30 d');
+    PERFORM snowflake_registry.check_span('skew', skew, '10 ms', '1 h');
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.check_limits(interval, interval) IS
+    'refuse a lease or a skew that no server''s settings can have';
+
 CREATE FUNCTION snowflake_registry.add_fleet(fleet text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM snowflake_registry.begin_change(0);
+    IF coalesce(fleet, '') = '' THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'a fleet needs a name',
+            HINT = 'Give the value of "snowflake_id.fleet" on its servers.';
+    END IF;
     INSERT INTO snowflake_registry.fleets (name, store, timeline)
-    SELECT add_fleet.fleet, i.store, i.timeline FROM snowflake_registry.incarnation() i;
+    SELECT add_fleet.fleet, i.store, i.timeline FROM snowflake_registry.incarnation() i
+    ON CONFLICT (name) DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = '42710', MESSAGE = format('fleet "%s" exists already', fleet),
+            HINT = 'Servers can use it. A registry that was lost needs snowflake_registry.lost().';
+    END IF;
     RETURN format('Fleet "%s" is there. Its first server brings layout, range and limits.', fleet);
 END $$;
 
@@ -539,6 +572,7 @@ DECLARE
     -- As Fleet::begin_generation does (src/core/registry.rs).
     new_horizon_ms bigint := snowflake_registry.now_ms() + 2 * new_skew_ms;
 BEGIN
+    PERFORM snowflake_registry.check_limits(lease, skew);
     IF new_longest_ms = 0 OR new_skew_ms = 0 THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = 'longest lease and skew of the forgotten leases are not known',
@@ -601,7 +635,8 @@ DECLARE
 BEGIN
     IF (first_worker BETWEEN 0 AND last_worker) IS NOT TRUE THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = format('range %s to %s has no numbers', first_worker, last_worker),
+            MESSAGE = format('range %s to %s has no numbers', coalesce(first_worker::text, 'NULL'),
+                coalesce(last_worker::text, 'NULL')),
             HINT = 'Give the first and the last number that may be leased, from 0 on. Numbers that are set on servers must lie outside.';
     END IF;
     UPDATE snowflake_registry.fleets f SET first_worker = set_range.first_worker, last_worker = set_range.last_worker,
@@ -620,7 +655,8 @@ DECLARE
     new_longest_ms bigint := coalesce(snowflake_registry.ms(lease), old.longest_ms);
     new_skew_ms bigint := coalesce(snowflake_registry.ms(skew), old.skew_ms);
 BEGIN
-    IF new_longest_ms < old.longest_ms OR new_skew_ms < old.skew_ms OR least(new_longest_ms, new_skew_ms) < 0 THEN
+    PERFORM snowflake_registry.check_limits(lease, skew);
+    IF new_longest_ms < old.longest_ms OR new_skew_ms < old.skew_ms THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'limits of a fleet cannot be lowered',
             DETAIL = format('The longest lease is %s ms, and clocks may be %s ms apart. Leases of that length may still run, or be forgotten at a failover.',
                 old.longest_ms, old.skew_ms),
@@ -641,6 +677,10 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
 BEGIN
+    IF loses_nothing IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'loses_nothing cannot be NULL',
+            HINT = 'Give true only where replication is synchronous, so that a failover forgets nothing. Else give false.';
+    END IF;
     UPDATE snowflake_registry.fleets f SET loses_nothing = set_loses_nothing.loses_nothing,
         version = snowflake_registry.new_version()
     WHERE f.name = set_loses_nothing.fleet;
@@ -657,6 +697,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
 BEGIN
+    PERFORM snowflake_registry.check_span('grace', coalesce(grace, '-1 s'), '0 s', '1 d');
     UPDATE snowflake_registry.fleets f SET grace_ms = snowflake_registry.ms(grace), version = snowflake_registry.new_version()
     WHERE f.name = set_grace.fleet;
     RETURN format('For %s after a start of the registry, servers renew, and none acquires a number.', grace);
@@ -702,18 +743,31 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f snowflake_registry.fleets := snowflake_registry.locked(fleet);
     old snowflake_registry.numbers;
-    until_ms bigint := ceil(extract(epoch FROM until) * 1000)::bigint;
+    until_ms bigint;
     now_ms bigint := snowflake_registry.now_ms();
     name uuid := gen_random_uuid();
 BEGIN
+    IF coalesce(worker, -1) < 0 OR coalesce(datacenter, -2) < -1 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('worker %s of datacenter %s is not a number that a server can have', coalesce(worker::text, 'NULL'),
+                coalesce(datacenter::text, 'NULL')),
+            HINT = 'Numbers begin at 0. In a layout without a datacenter field, leave the datacenter out.';
+    ELSIF isfinite(until) IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('a number cannot be kept until %s', coalesce(until::text, 'NULL')),
+            HINT = 'Give the highest mark of all databases that had the number. To keep a number for good, call snowflake_registry.set_range().';
+    END IF;
+    until_ms := ceil(extract(epoch FROM until) * 1000)::bigint;
     SELECT * INTO old FROM snowflake_registry.numbers n
     WHERE n.fleet = reserve.fleet AND n.datacenter = reserve.datacenter AND n.worker = reserve.worker FOR UPDATE;
     IF old.until_ms + f.skew_ms > now_ms THEN
         RAISE EXCEPTION USING ERRCODE = '55006', MESSAGE = format('number %s is leased', worker),
-            DETAIL = format('Its lease ends at %s.', snowflake_registry.instant(old.until_ms));
+            DETAIL = format('Its lease ends at %s.', snowflake_registry.instant(old.until_ms)),
+            HINT = 'Set a range without it, restart the server that has it, and wait until that lease has ended.';
     ELSIF until_ms < old.until_ms THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('number %s has a lease that ended later', worker),
-            DETAIL = format('It ended at %s.', snowflake_registry.instant(old.until_ms));
+            DETAIL = format('It ended at %s.', snowflake_registry.instant(old.until_ms)),
+            HINT = 'Nothing is to be done: the number is leased only for ids after that.';
     END IF;
     INSERT INTO snowflake_registry.numbers
     VALUES (fleet, datacenter, worker, name, snowflake_registry.new_version(), coalesce(old.count, 0) + 1, 0,

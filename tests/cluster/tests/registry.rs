@@ -880,7 +880,26 @@ fn operators_set_range_and_limits() {
     refuses("restored()", "22023", "are not known");
     refuses("set_range(5, 4)", "22023", "range 5 to 4 has no numbers");
     refuses("set_range(-1, 4)", "22023", "range -1 to 4");
+    refuses("set_range(NULL, 4)", "22023", "range NULL to 4");
     refuses("set_range(0, 4, 'other')", "SF004", "no fleet \"other\"");
+    refuses("set_range(0, 4, NULL)", "SF004", "no fleet");
+    // A freeze of years.
+    refuses("set_limits('1 year', NULL)", "22023", "lease cannot be 1 year");
+    refuses("set_limits(NULL, '61 min')", "22023", "skew cannot be 01:01:00");
+    refuses("set_limits('-1 s', NULL)", "22023", "lease cannot be -00:00:01");
+    refuses("restored(lease => '31 days', skew => '1 min')", "22023", "lease cannot be 31 days");
+    refuses("lost('10 min', '1 day')", "22023", "skew cannot be 1 day");
+    refuses("lost(NULL, '1 min')", "22023", "are not known");
+    refuses("set_grace('-1 s')", "22023", "grace cannot be -00:00:01");
+    refuses("set_grace(NULL)", "22023", "grace cannot be");
+    refuses("set_loses_nothing(NULL)", "22004", "cannot be NULL");
+    refuses("reserve(-1, now())", "22023", "worker -1 of datacenter -1");
+    refuses("reserve(NULL, now())", "22023", "worker NULL");
+    refuses("reserve(5, 'infinity')", "22023", "until infinity");
+    refuses("reserve(5, NULL)", "22023", "until NULL");
+    refuses("add_fleet('default')", "42710", "fleet \"default\" exists already");
+    refuses("add_fleet('')", "22023", "needs a name");
+    refuses("add_fleet(NULL)", "22023", "needs a name");
     execute(&server, "SELECT snowflake_registry.set_range(5, 6), snowflake_registry.set_limits('20 min', '2 min')");
     refuses("set_limits('19 min', NULL)", "22023", "cannot be lowered");
     refuses("set_limits(NULL, '119 s')", "22023", "cannot be lowered");
