@@ -519,7 +519,7 @@ COMMENT ON FUNCTION snowflake_registry.locked(text) IS
     'lock a fleet''s record for a change';
 
 CREATE FUNCTION snowflake_registry.check_span(setting text, span interval, shortest interval, longest interval) RETURNS void
-LANGUAGE plpgsql IMMUTABLE AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF span NOT BETWEEN shortest AND longest THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s cannot be %s', setting, span),
@@ -532,7 +532,7 @@ COMMENT ON FUNCTION snowflake_registry.check_span(text, interval, interval, inte
     'refuse an interval that is outside of a range';
 
 CREATE FUNCTION snowflake_registry.check_limits(lease interval, skew interval) RETURNS void
-LANGUAGE plpgsql IMMUTABLE AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     -- The ranges of the settings. A limit that was typed wrongly would make a freeze of years.
     PERFORM snowflake_registry.check_span('lease', lease, '1 s', '30 d');

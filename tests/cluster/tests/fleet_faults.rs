@@ -1,5 +1,5 @@
 //! What goes wrong between a server and its registry: each fault on a real member that holds a
-//! lease, on one that starts meanwhile, and on a fast stop of both.
+//! lease, on one that starts meanwhile, and on a fast stop.
 //!
 //! Whatever the fault, the same holds ([`endures`]): the member draws as long as its lease lasts;
 //! its log and `snowflake_lease` name the fault; a server that starts meanwhile is refused with
@@ -222,13 +222,12 @@ fn an_answer_that_makes_no_sense_is_not_believed() {
     );
 }
 
-/// A registry that was dropped forgets more than any failover.
 #[test]
-fn a_registry_that_was_dropped_is_named() {
+fn a_database_without_a_registry_is_named() {
     endures_in_place(
         "registry's database has no schema \"snowflake_registry\"",
-        |registry| execute(registry, "ALTER SCHEMA snowflake_registry RENAME TO gone"),
-        |registry| execute(registry, "ALTER SCHEMA gone RENAME TO snowflake_registry"),
+        |registry| execute(registry, "ALTER SCHEMA snowflake_registry RENAME TO elsewhere"),
+        |registry| execute(registry, "ALTER SCHEMA elsewhere RENAME TO snowflake_registry"),
     );
 }
 
