@@ -54,7 +54,7 @@ fn an_ordinary_role_sees_neither_the_registrys_string_nor_a_lease() {
 }
 
 #[test]
-fn no_error_and_no_log_line_has_the_registrys_password() {
+fn no_error_and_no_log_line_of_the_extension_has_the_registrys_password() {
     let fleet = Fleet::start();
     // libpq's words name the host and the role.
     let registry = format!("{} user=stranger password={SECRET}", fleet.conninfo());
@@ -67,6 +67,13 @@ fn no_error_and_no_log_line_has_the_registrys_password() {
     assert_eq!(refusal.sqlstate, "58000");
     assert!(!format!("{refusal:?}").contains(SECRET), "{refusal:?}");
     assert!(!server.log().contains(SECRET));
+    // PostgreSQL shows it itself, as the page says.
+    server.set_config("snowflake_id.registry", &format!("{registry} connect_timeout=5"));
+    server.reload();
+    let changed = "parameter \"snowflake_id.registry\" changed to ";
+    let log = server.log();
+    assert!(log.lines().filter(|line| line.contains(SECRET)).all(|line| line.contains(changed)), "{log}");
+    assert!(log.contains(SECRET), "{log}");
     // Nor does what libpq does not understand.
     let failure = fleet.member().set("registry", &format!("pasword={SECRET}")).try_start().unwrap_err();
     assert!(failure.log.contains("invalid connection option") && !failure.log.contains(SECRET), "{failure:?}");
