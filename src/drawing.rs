@@ -43,7 +43,7 @@ enum Source {
 
 /// A server's numbers as they are shown: `None` if not set, or where the layout lacks the field.
 #[derive(Debug, Clone, Copy)]
-pub struct Numbers {
+pub struct ShownNumbers {
     pub datacenter: Option<i32>,
     pub worker: Option<i32>,
     /// The number of the backup lane, if there is one.
@@ -86,7 +86,7 @@ fn source_of(layout: Layout, values: &Values) -> Source {
     }
 }
 
-impl Numbers {
+impl ShownNumbers {
     /// Returns the numbers of a server that has these, or none of the leased ones.
     fn of(layout: &Layout, worker: Option<i64>, datacenter: Option<i64>, has_backup: bool) -> Self {
         let number =
@@ -181,7 +181,7 @@ pub fn layout() -> Option<&'static Layout> {
 
 /// Returns the layout as a `layout` argument (its built-in name, or its line), and this server's
 /// numbers; `None` if the library was not preloaded.
-pub fn shown() -> Option<(&'static str, Numbers)> {
+pub fn shown() -> Option<(&'static str, ShownNumbers)> {
     let running = RUNNING.get()?;
     let (layout, values) = (&running.layout, guc::running());
     let number = |value: i32| (value != NOT_SET).then_some(i64::from(value));
@@ -192,7 +192,7 @@ pub fn shown() -> Option<(&'static str, Numbers)> {
         }
         Source::Typed(_) | Source::Missing(_) => number(values.worker_id),
     };
-    let numbers = Numbers::of(layout, worker, number(values.datacenter_id), values.backup_worker);
+    let numbers = ShownNumbers::of(layout, worker, number(values.datacenter_id), values.backup_worker);
     Some((&running.layout_text, numbers))
 }
 

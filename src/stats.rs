@@ -13,7 +13,7 @@ use snowflake_core::layout::Layout;
 use snowflake_registry::without_secrets;
 
 use crate::backend::WallClock;
-use crate::drawing::{self, Numbers};
+use crate::drawing::{self, ShownNumbers};
 use crate::error::{Error, Reportable, few_places};
 use crate::guc;
 use crate::lease::Status;
@@ -84,7 +84,7 @@ pub struct Server {
     /// The same as a `layout` argument.
     pub layout_text: &'static str,
     /// The numbers in every id of this server.
-    pub numbers: Numbers,
+    pub numbers: ShownNumbers,
     counts: Counts,
     /// When the counts were last reset, in milliseconds since 1970.
     pub reset_ms: i64,

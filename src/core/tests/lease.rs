@@ -1054,6 +1054,13 @@ fn a_slow_registry_is_not_taken_for_a_wrong_clock() {
 }
 
 #[test]
+fn numbers_that_are_left_before_an_id_is_drawn_have_reached_no_tick() {
+    let world = World::new(1);
+    let server = world.server(1);
+    assert_eq!(server.numbers.leave(&server.marks, &server.generator, &world.layout), None);
+}
+
+#[test]
 fn the_last_lease_ends_with_the_layouts_time() {
     let world = World::new(1);
     let end_ms = world.layout.start_of_ms(world.layout.last_tick()) + 1000;

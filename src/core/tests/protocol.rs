@@ -672,6 +672,13 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
         .recheck(&server.layout, Some(server.drawing.identity()), &Written { layout: false, ..ALL })
         .unwrap();
     assert_eq!(fake.did(), [Flush]);
+    let fake = server.fresh();
+    fake.stored.set(Stored { identity: None, ..fake.stored.get() });
+    server
+        .mark(&fake)
+        .recheck(&server.layout, Some(server.drawing.identity()), &Written { identity: false, ..ALL })
+        .unwrap();
+    assert_eq!(fake.did(), [Flush]);
     // If a mark was set back, the operator is told.
     let notice = Notice::SetBack { stored_ms: mark_ms - 1, mark_ms };
     let expected = vec![Report(notice), WriteOnlyMark(LaneName::Primary, mark_ms), Flush];
