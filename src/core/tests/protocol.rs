@@ -9,7 +9,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use snowflake_core::clock::{ClockReference, Wait};
+use snowflake_core::clock::{Clock, ClockReference, Wait};
+use snowflake_core::draw;
 use snowflake_core::generator::{Generator, Limits, Refusal};
 use snowflake_core::identity::{Drawing, LaneName};
 use snowflake_core::layout::Layout;
@@ -33,6 +34,8 @@ use Did::{Flush, Report, WaitFor, Write, WriteOnlyMark};
 enum Failure {
     Refused(mark::Refusal),
     DiskFull,
+    DrawRefused(draw::Refusal),
+    LeaseIsOver,
 }
 
 impl From<mark::Refusal> for Failure {
@@ -890,6 +893,72 @@ fn a_mark_ends_with_the_lease() {
     server.make_way(&fake, LaneName::Primary, UNTIL_MS - 99).unwrap();
     assert_eq!(fake.did(), [Write(PRIMARY, UNTIL_MS + 901)]);
     assert_eq!(fake.published_ms()[0], Some(UNTIL_MS + 901));
+}
+
+/// A session that draws, and does not wait for a longer lease.
+struct Session<'a> {
+    server: &'a Server,
+    fake: &'a Fake,
+}
+
+impl Clock for Session<'_> {
+    fn now_ms(&self) -> i64 {
+        self.fake.now_ms.get()
+    }
+}
+
+impl draw::Session for Session<'_> {
+    type Error = Failure;
+
+    fn known(&self) -> Result<Marks<'_>, Failure> {
+        Ok(self.fake.marks())
+    }
+
+    fn drawing(&self) -> Result<Drawing, Failure> {
+        Ok(self.server.drawing)
+    }
+
+    fn lease(&self, _: &Drawing) -> Result<(), Failure> {
+        Err(Failure::LeaseIsOver)
+    }
+
+    fn terms(&self) -> Terms {
+        self.server.terms
+    }
+
+    fn make_way(
+        &self,
+        drawing: &Drawing,
+        terms: &Terms,
+        known: Marks<'_>,
+        lane: LaneName,
+        end_ms: i64,
+    ) -> Result<(), Failure> {
+        self.server.mark(self.fake).make_way(drawing, terms, known, lane, end_ms)
+    }
+
+    fn wait(&self, wait: Wait) -> Result<(), Failure> {
+        self.fake.wait(wait)
+    }
+
+    fn refused(&self, _: &Drawing, refusal: draw::Refusal) -> Failure {
+        Failure::DrawRefused(refusal)
+    }
+}
+
+#[test]
+fn the_last_tick_of_a_lease_is_drawn_and_none_after_it() {
+    const UNTIL_MS: i64 = NOW_MS + 10_000;
+    let mut server = Server::new("snowflake", 5, false);
+    let fake = server.fresh();
+    lease(&mut server, &fake, UNTIL_MS);
+    let draw = |now_ms| {
+        fake.now_ms.set(now_ms);
+        let run = draw::draw(&Session { server: &server, fake: &fake }, &server.generator, 1)?;
+        Ok(server.layout.created_at_ms(run.last_id()).unwrap())
+    };
+    assert_eq!(draw(UNTIL_MS - 1), Ok(UNTIL_MS - 1));
+    assert_eq!(draw(UNTIL_MS), Err(Failure::LeaseIsOver));
 }
 
 #[test]
