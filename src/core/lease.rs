@@ -16,10 +16,10 @@
 //! - **R2** A server draws an id only if the id's whole tick lies in a lease that it knows to be
 //!   written. The lanes begin at `from`, and published marks end at `until` (`numbers.rs`).
 //! - **R3** A **holder** never draws the same word twice (I1): it is one life of *shared memory*.
-//!   It gives each of its leases a random name, which lies beside the words that it guards, and
-//!   which no backup and no copy of a disk carries.
+//!   It gives each of its leases a random name. The name lies beside the words that it guards, so
+//!   no backup and no copy of a disk carries it.
 //!
-//! Two equal ids would have the same number and tick, hence the same lease (R1, R2) and holder,
+//! Two equal ids would have the same number and tick, so the same lease (R1, R2) and holder,
 //! which contradicts R3. No clock, timeout or pause enters the argument: a server that sleeps for a
 //! day draws at most what is left of its own span, which no other server ever gets.
 //!
@@ -58,9 +58,9 @@
 //! # What is not noticed
 //!
 //! - A registry that forgets and shows the same incarnation, until the next renewal, which begins a
-//!   generation. A snapshot of etcd that is restored shows another one only as long as its counts
-//!   are less than those that the fleet's record in it has noted. So one that is restored twice, or
-//!   goes through elections and changes of members before a server reads it, may not show it.
+//!   generation. A restored snapshot of etcd shows another one only while its counts are less than
+//!   those noted in the fleet's record in it. So one that is restored twice, or goes through
+//!   elections and changes of members before a server reads it, may not show it.
 //! - Two registries that both take writes.
 //! - Of two standbys of the registry that are promoted one after the other, the first must have had
 //!   at least what the second has. It may have leased a number again that the second lets its old
@@ -146,7 +146,7 @@ pub trait Server: Clock {
     fn words(&self) -> Words<'_>;
 
     /// Returns a random number that no other call returns, on no server. Two copies of one memory
-    /// have the same random generator, so it also depends on the connection to the registry and on
+    /// have the same random generator. So it also depends on the connection to the registry and on
     /// the time since boot.
     fn nonce(&self) -> u64;
 

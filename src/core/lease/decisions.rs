@@ -2,8 +2,8 @@
 //! and of nothing else.
 //!
 //! Nothing here calls the registry or keeps anything: `holder.rs` does both. All that is read may
-//! have been typed by a person, so arithmetic on it saturates, and a lease begins and ends on the
-//! boundaries of ticks whatever the record says.
+//! have been typed by a person, so arithmetic on it saturates. Whatever the record says, a lease
+//! begins and ends on the boundaries of ticks.
 
 use super::{Failure, Lease, Server};
 use crate::layout::Layout;
