@@ -318,6 +318,7 @@ impl Server<'_> {
 fn a_start_and_a_renewal_take_two_calls() {
     let world = World::new(2);
     let [one, other] = [1, 2].map(|name| world.server(name));
+    assert_eq!(one.holder.get().interval_ms(&TERMS, &world.layout), FIRST_LEASE_MS / 10);
     for server in [&one, &other] {
         assert_eq!(server.keep(), Ok(()));
         assert_eq!(server.calls.get(), 2);
@@ -539,10 +540,20 @@ fn a_failover_of_a_registry_that_loses_nothing_freezes_nothing() {
     let [holder, newcomer] = [1, 2].map(|name| world.server(name));
     holder.keep().unwrap();
     world.fail_over(world.changes());
+    let before = world.fleet().version;
     newcomer.keep().unwrap();
     assert!(newcomer.draws());
-    let Fleet { generation, incarnation, .. } = world.fleet();
+    let Fleet { generation, incarnation, version, .. } = world.fleet();
     assert_eq!((generation, incarnation.timeline), (1, 2));
+    assert_ne!(version, before);
+}
+
+#[test]
+fn the_fleets_record_notes_when_a_count_of_etcd_has_doubled() {
+    let world = World::of(Kind::Etcd, "js53", false, 1);
+    world.store.borrow_mut().incarnation.counts = [4, 3];
+    world.server(1).keep().unwrap();
+    assert_eq!(world.fleet().incarnation.counts, [4, 3]);
 }
 
 #[test]
@@ -590,6 +601,8 @@ fn a_server_whose_clock_is_off_renews_and_does_not_acquire() {
     }
     assert_eq!(server.keep(), Ok(()));
     assert!(server.reported(|notice| *notice == Notice::ClockOff { offset_ms: -SKEW_MS - 1 }));
+    let record = world.store.borrow().records[&server.held().unwrap().0];
+    assert_eq!((record.renewed_ms, record.offset_ms), (START_MS, -SKEW_MS - 1));
     let (now_ms, registry_ms) = (START_MS - SKEW_MS - 1, START_MS);
     assert_eq!(other.keep(), Err(Failure::ClockOff { now_ms, registry_ms, skew_ms: SKEW_MS }));
     // A renewal with a clock that was set back ends no earlier.
