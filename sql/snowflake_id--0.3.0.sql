@@ -162,6 +162,44 @@ STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_l
 CREATE FUNCTION snowflake_until(local timestamp, zone text, layout text) RETURNS bigint
 STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_local_wrapper';
 
+-- Steps back, from a limit on what is computed from a time to a limit on that time
+
+CREATE FUNCTION snowflake_instant(ts timestamptz, after boolean) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_wrapper';
+
+CREATE FUNCTION snowflake_instant(ts date, after boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_of_day_wrapper';
+
+CREATE FUNCTION snowflake_instant(ts timestamp, after boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_of_local_wrapper';
+
+CREATE FUNCTION snowflake_local(local timestamp, after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_wrapper';
+
+CREATE FUNCTION snowflake_local(day date, after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_day_wrapper';
+
+CREATE FUNCTION snowflake_local(year numeric, after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_year_wrapper';
+
+CREATE FUNCTION snowflake_local(ts timestamptz, zone text, upper boolean) RETURNS timestamp
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_in_zone_wrapper';
+
+CREATE FUNCTION snowflake_instant(local timestamp, zone text, upper boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_in_zone_wrapper';
+
+CREATE FUNCTION snowflake_instant(local timestamp, zone interval, upper boolean) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_at_offset_wrapper';
+
+CREATE FUNCTION snowflake_ceil(local timestamp, unit text) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_ceil_wrapper';
+
+CREATE FUNCTION snowflake_minus(ts timestamptz, shift interval, upper boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_minus_wrapper';
+
+CREATE FUNCTION snowflake_plus(ts timestamptz, shift interval, upper boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_plus_wrapper';
+
 -- What keeps the planner from counting a kept condition twice
 
 CREATE FUNCTION snowflake_checked(condition boolean) RETURNS boolean
@@ -322,6 +360,18 @@ ALTER FUNCTION snowflake_from(timestamp, text, text) LEAKPROOF;
 ALTER FUNCTION snowflake_after(timestamp, text, text) LEAKPROOF;
 ALTER FUNCTION snowflake_before(timestamp, text, text) LEAKPROOF;
 ALTER FUNCTION snowflake_until(timestamp, text, text) LEAKPROOF;
+ALTER FUNCTION snowflake_instant(timestamptz, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_instant(date, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_instant(timestamp, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_local(timestamp, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_local(date, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_local(numeric, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_local(timestamptz, text, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_instant(timestamp, text, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_instant(timestamp, interval, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_ceil(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_minus(timestamptz, interval, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plus(timestamptz, interval, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_checked(boolean) SUPPORT snowflake_checked_support;
 
 -- These affect every session that draws in the database.
@@ -437,6 +487,30 @@ COMMENT ON FUNCTION snowflake_before(timestamp, text, text) IS
     'the last id of the given layout whose local time in the zone can be before that, -1 if there is none';
 COMMENT ON FUNCTION snowflake_until(timestamp, text, text) IS
     'the last id of the given layout whose local time in the zone can be that or before, -1 if there is none';
+COMMENT ON FUNCTION snowflake_instant(timestamptz, boolean) IS
+    'that time; if the second argument is true, the next one, a microsecond later';
+COMMENT ON FUNCTION snowflake_instant(date, boolean) IS
+    'the start of that day in the session''s time zone; if the second argument is true, a microsecond later';
+COMMENT ON FUNCTION snowflake_instant(timestamp, boolean) IS
+    'the time that this local one is in the session''s time zone; if the second argument is true, a microsecond later';
+COMMENT ON FUNCTION snowflake_local(timestamp, boolean) IS
+    'that local time; if the second argument is true, the next one, a microsecond later';
+COMMENT ON FUNCTION snowflake_local(date, boolean) IS
+    'the start of that day; if the second argument is true, a microsecond later';
+COMMENT ON FUNCTION snowflake_local(numeric, boolean) IS
+    'the start of the first year that is not below that number; if the second argument is true, of the first one above it';
+COMMENT ON FUNCTION snowflake_local(timestamptz, text, boolean) IS
+    'a lower or upper limit on a local time of the zone, from the same limit on the time that it is converted to';
+COMMENT ON FUNCTION snowflake_instant(timestamp, text, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the local time that the zone''s clocks show';
+COMMENT ON FUNCTION snowflake_instant(timestamp, interval, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the local time that is an interval ahead of UTC';
+COMMENT ON FUNCTION snowflake_ceil(timestamp, text) IS
+    'the first start of the unit, such as month, at that local time or later, NULL for a text that is not a unit';
+COMMENT ON FUNCTION snowflake_minus(timestamptz, interval, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the time that is an interval later';
+COMMENT ON FUNCTION snowflake_plus(timestamptz, interval, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the time that is an interval earlier';
 COMMENT ON FUNCTION snowflake_checked(boolean) IS
     'its argument, which the planner expects to be true: a condition that is kept beside the bounds that it implies';
 COMMENT ON FUNCTION snowflake_checked_support(internal) IS

@@ -46,11 +46,46 @@ pub struct Functions {
     pub ranges: [pg_sys::Oid; 2],
     /// The same for an array of timestamptz.
     pub arrays: [pg_sys::Oid; 2],
+    /// The functions that undo a step from a time to what is compared, in the order of
+    /// [`StepBack`].
+    pub steps: [pg_sys::Oid; STEPS.len()],
     /// `snowflake_checked`.
     pub checked: pg_sys::Oid,
     /// Whether every role may call all of them, as after CREATE EXTENSION.
     pub public: bool,
 }
+
+/// A function that undoes a step from a time to what is compared (`steps.rs`).
+#[derive(Debug, Clone, Copy)]
+pub enum StepBack {
+    Instant,
+    InstantOfDay,
+    InstantOfLocal,
+    Local,
+    LocalOfDay,
+    LocalOfYear,
+    LocalInZone,
+    InstantInZone,
+    InstantAtOffset,
+    Ceil,
+    Minus,
+    Plus,
+}
+
+const STEPS: [(&CStr, &[pg_sys::Oid]); 12] = [
+    (c"snowflake_instant", &[pg_sys::TIMESTAMPTZOID, pg_sys::BOOLOID]),
+    (c"snowflake_instant", &[pg_sys::DATEOID, pg_sys::BOOLOID]),
+    (c"snowflake_instant", &[pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
+    (c"snowflake_local", &[pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
+    (c"snowflake_local", &[pg_sys::DATEOID, pg_sys::BOOLOID]),
+    (c"snowflake_local", &[pg_sys::NUMERICOID, pg_sys::BOOLOID]),
+    (c"snowflake_local", &[pg_sys::TIMESTAMPTZOID, pg_sys::TEXTOID, pg_sys::BOOLOID]),
+    (c"snowflake_instant", &[pg_sys::TIMESTAMPOID, pg_sys::TEXTOID, pg_sys::BOOLOID]),
+    (c"snowflake_instant", &[pg_sys::TIMESTAMPOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
+    (c"snowflake_ceil", &[pg_sys::TIMESTAMPOID, pg_sys::TEXTOID]),
+    (c"snowflake_minus", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
+    (c"snowflake_plus", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
+];
 
 /// The functions as last found, with the hash values by which PostgreSQL reports their changes.
 static FUNCTIONS: Mutex<Option<(Functions, Vec<u32>)>> = Mutex::new(None);
@@ -180,7 +215,7 @@ impl Functions {
     /// Those that an older version's objects lack.
     fn later(&self) -> impl Iterator<Item = pg_sys::Oid> + use<> {
         let local = self.local.into_iter().flatten();
-        self.aged.into_iter().chain(local).chain(self.ranges).chain(self.arrays).chain([self.checked])
+        self.aged.into_iter().chain(local).chain(self.ranges).chain(self.arrays).chain(self.steps).chain([self.checked])
     }
 
     /// Those that were found.
@@ -215,6 +250,7 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
         local: [[missing; 2]; 4],
         ranges: [missing; 2],
         arrays: [missing; 2],
+        steps: [missing; STEPS.len()],
         checked: missing,
         public: false,
     };
@@ -222,6 +258,10 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
         let Some((name, arguments)) = signature(member.number) else { continue };
         let bound = BOUNDS.iter().position(|bound| *bound == name);
         let end = ENDS.iter().position(|end| *end == name);
+        if let Some(step) = STEPS.iter().position(|step| *step == (name, arguments.as_slice())) {
+            functions.steps[step] = member.number;
+            continue;
+        }
         let place = match (arguments.as_slice(), bound, end) {
             ([of, pg_sys::TEXTOID], Some(bound), _) => match TYPES.iter().position(|known| known == of) {
                 Some(of) => &mut functions.bounds[bound][of],

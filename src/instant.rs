@@ -38,7 +38,7 @@ pub fn instant_or_end(time: TimestampWithTimeZone) -> Instant {
 pub const SUBTRACTABLE_US: std::ops::Range<i64> = 0..1 << 62;
 
 /// The microseconds of a day.
-const DAY_US: i128 = 24 * 3600 * 1_000_000;
+pub const DAY_US: i128 = 24 * 3600 * 1_000_000;
 
 /// Stands for an infinite local time, beyond all others.
 const INFINITE_US: i128 = 1 << 100;
@@ -89,9 +89,55 @@ pub fn instant_of_us(us: i128) -> Instant {
     i64::try_from(ms).map_or(beyond, |ms| Instant { ms, later: us.rem_euclid(1000) != 0 })
 }
 
+/// Converts timestamptz to microseconds since 2000.
+pub fn us(time: TimestampWithTimeZone) -> i128 {
+    raw_us(time.into_inner())
+}
+
+fn raw_us(us: i64) -> i128 {
+    match us {
+        i64::MIN => -INFINITE_US,
+        i64::MAX => INFINITE_US,
+        finite => finite.into(),
+    }
+}
+
+/// The finite values of timestamptz and timestamp, in microseconds since 2000 (MIN_TIMESTAMP and
+/// END_TIMESTAMP in datatype/timestamp.h).
+const FINITE_US: std::ops::Range<i128> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
+
+/// Converts microseconds since 2000; what is beyond timestamptz becomes infinite.
+pub fn timestamptz_of_us(us: i128) -> TimestampWithTimeZone {
+    TimestampWithTimeZone::try_from(finite_or_end(us)).expect("the value is finite or infinite")
+}
+
+/// Converts microseconds of local time since 2000; what is beyond timestamp becomes infinite.
+pub fn timestamp_of_us(us: i128) -> Timestamp {
+    Timestamp::try_from(finite_or_end(us)).expect("the value is finite or infinite")
+}
+
+fn finite_or_end(us: i128) -> i64 {
+    let end = if us < 0 { i64::MIN } else { i64::MAX };
+    if FINITE_US.contains(&us) { i64::try_from(us).unwrap_or(end) } else { end }
+}
+
+/// Converts the start of a day in the session's time zone to microseconds since 2000.
+pub fn us_of_day(day: Date) -> i128 {
+    raw_us(raw_start_of_day(day))
+}
+
+/// Converts a local time in the session's time zone to microseconds since 2000.
+pub fn us_of_local(time: Timestamp) -> i128 {
+    raw_us(raw_local_instant(time))
+}
+
 /// Converts the start of a day in the session's time zone, as PostgreSQL compares `date` with
 /// `timestamptz`. A day beyond timestamptz is not an error: PostgreSQL returns an infinite time.
 pub fn start_of_day(day: Date) -> Instant {
+    converted(raw_start_of_day(day))
+}
+
+fn raw_start_of_day(day: Date) -> pg_sys::TimestampTz {
     // SAFETY: reads the session's time zone, and raises nothing because it has a place for the
     // overflow.
     #[cfg(not(feature = "pg19"))]
@@ -99,12 +145,16 @@ pub fn start_of_day(day: Date) -> Instant {
     // SAFETY: the same.
     #[cfg(feature = "pg19")]
     let time = unsafe { pg_sys::date2timestamptz_safe(day.into_inner(), std::ptr::from_mut(&mut overflow()).cast()) };
-    converted(time)
+    time
 }
 
 /// Converts a local time in the session's time zone, as PostgreSQL compares `timestamp` with
 /// `timestamptz`.
 pub fn local_instant(time: Timestamp) -> Instant {
+    converted(raw_local_instant(time))
+}
+
+fn raw_local_instant(time: Timestamp) -> pg_sys::TimestampTz {
     // SAFETY: as above.
     #[cfg(not(feature = "pg19"))]
     let time = unsafe { pg_sys::timestamp2timestamptz_opt_overflow(time.into_inner(), &mut 0) };
@@ -112,7 +162,7 @@ pub fn local_instant(time: Timestamp) -> Instant {
     #[cfg(feature = "pg19")]
     let time =
         unsafe { pg_sys::timestamp2timestamptz_safe(time.into_inner(), std::ptr::from_mut(&mut overflow()).cast()) };
-    converted(time)
+    time
 }
 
 /// A place where a conversion notes that it overflows.

@@ -33,6 +33,7 @@
 //! guc               the settings, and how a wrong one stops the start
 //! values            which of their values go together, now and at the next start
 //! record            an id's parts as one row
+//! steps           * what a condition on a date_trunc or the like says of the time inside
 //! zone              the instants at which a zone's clocks can show a local time
 //! instant           timestamptz, date and timestamp
 //!   |
@@ -88,6 +89,7 @@ mod sequence;
 mod shmem;
 mod slot;
 mod stats;
+mod steps;
 mod text;
 mod utility;
 mod values;

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! The same holds for `(snowflake_parse(id)).created_at`, for ranges and for ages. `IN` becomes an
-//! OR. Some conditions are only implied: those of a column of `snowflake_parse(id)` in FROM, and of
-//! an array, and those of a local time (`zone.rs`). They are added, and the original one is kept.
+//! OR. Some conditions are only implied: those of a column of `snowflake_parse(id)` in FROM, of an
+//! array, and of a local time or whatever else is computed from a time. They are added, and the
+//! original one is kept.
 //!
 //! The rewritten condition is exact for every id of the layout (`core/bounds.rs`). A bound is NULL
 //! where no id can match, and a condition treats that as false.
@@ -30,7 +31,8 @@
 //! plain code must never panic, allocate in Rust, or hold a value with a destructor. The guarded
 //! functions look things up, and must never call anything that plans.
 //!
-//! `comparison.rs` takes a condition apart and replaces it, `estimate.rs` keeps the planner from
+//! `comparison.rs` takes a condition apart and replaces it, `steps.rs` takes apart what is computed
+//! from a time, such as a `date_trunc`, `estimate.rs` keeps the planner from
 //! counting a kept condition twice, `time.rs` takes apart an id's time, and
 //! `nodes.rs` has what the query's trees are made of.
 
@@ -47,6 +49,7 @@ use pgrx::pg_sys::{get_relation_info_hook as hook, get_relation_info_hook_type a
 mod comparison;
 mod estimate;
 mod nodes;
+mod steps;
 mod time;
 
 use crate::guc;
@@ -227,6 +230,9 @@ struct Bounded {
     /// Whether the matching ids are at or above the bound. The guard then excludes numbers beyond
     /// the layout, else those below 0.
     is_above: bool,
+    /// Whether the bound can make a guard superfluous. That of a computed time of another table is
+    /// not known before a row of that table is, and may even read this table's ids first.
+    is_guarding: bool,
     /// The layout's last id.
     last_id: i64,
     /// Whether this is the second of two comparisons, of which the first has the place of the
@@ -242,7 +248,7 @@ impl Bounded {
     /// bound may do so, because a first id is at least 0 and a last one at most the layout's. So
     /// may its guard, if it is `earlier`.
     unsafe fn guards(&self, other: &Self, earlier: bool) -> bool {
-        let is_guarding = self.is_above != other.is_above || earlier;
+        let is_guarding = if self.is_above == other.is_above { earlier } else { self.is_guarding };
         let is_enough = !other.is_above || self.last_id <= other.last_id;
         // SAFETY: two expressions.
         is_guarding && is_enough && unsafe { equal(self.id.cast(), other.id.cast()) }

@@ -13,7 +13,7 @@ use snowflake_core::bounds::Instant;
 use crate::instant::{POSTGRES_EPOCH_MS, instant_of_us};
 
 /// What stands for the session's zone in place of a name.
-const SESSION: &str = "TimeZone";
+pub const SESSION: &str = "TimeZone";
 
 /// More than the greatest offset that the name of a zone can spell out, 167:59:59
 /// (timezone/localtime.c).
@@ -30,45 +30,88 @@ struct Period {
     offset_us: i128,
 }
 
-/// Returns the first instant at which the zone's clocks show `local_us` or later, in microseconds
-/// since 2000.
+/// Returns the first instant at which the zone's clocks show `local_us` or later.
 pub fn earliest(local_us: i128, zone: &str) -> Instant {
+    instant_of_us(earliest_us(local_us, zone))
+}
+
+/// Returns the same in microseconds since 2000.
+pub fn earliest_us(local_us: i128, zone: &str) -> i128 {
     let mut earliest_us = None;
-    let is_known = for_each_period(local_us, zone, |Period { start_us, end_us, offset_us }| {
+    let is_known = for_each_period(local_us, MOST_S, zone, |Period { start_us, end_us, offset_us }| {
         let at_us = start_us.max(local_us - offset_us);
         if at_us < end_us {
             earliest_us.get_or_insert(at_us);
         }
     });
-    let us = earliest_us.filter(|_| is_known);
-    instant_of_us(us.unwrap_or(local_us - micros(MOST_S)))
+    earliest_us.filter(|_| is_known).unwrap_or(local_us - micros(MOST_S))
 }
 
 /// Returns the first instant from which on the zone's clocks never show less than `local_us`.
 pub fn latest(local_us: i128, zone: &str) -> Instant {
+    instant_of_us(latest_us(local_us, zone))
+}
+
+/// Returns the same in microseconds since 2000.
+pub fn latest_us(local_us: i128, zone: &str) -> i128 {
     let mut latest_us = None;
-    let is_known = for_each_period(local_us, zone, |Period { start_us, end_us, offset_us }| {
+    let is_known = for_each_period(local_us, MOST_S, zone, |Period { start_us, end_us, offset_us }| {
         let at_us = end_us.min(local_us - offset_us);
         if at_us > start_us {
             latest_us = Some(at_us);
         }
     });
-    let us = latest_us.filter(|_| is_known);
-    instant_of_us(us.unwrap_or(local_us + micros(MOST_S)))
+    latest_us.filter(|_| is_known).unwrap_or(local_us + micros(MOST_S))
+}
+
+/// Returns the least local time that PostgreSQL can convert to the instant `us` or a later one.
+///
+/// For a local time that comes twice, or never, PostgreSQL chooses one of the offsets around it.
+pub fn least_local_us(us: i128, zone: &str) -> i128 {
+    let (mut least_us, reach_us) = (None, offset_reach_us(us, zone));
+    let is_known = for_each_period(us, 3 * MOST_S, zone, |Period { start_us, end_us, offset_us }| {
+        if us <= end_us + reach_us {
+            let local_us = us.max(start_us - reach_us) + offset_us;
+            least_us = Some(least_us.map_or(local_us, |least: i128| least.min(local_us)));
+        }
+    });
+    least_us.filter(|_| is_known).unwrap_or(us - micros(MOST_S))
+}
+
+/// Returns a local time below which all are that PostgreSQL can convert to an instant before `us`.
+pub fn greatest_local_us(us: i128, zone: &str) -> i128 {
+    let (mut greatest_us, reach_us) = (None, offset_reach_us(us, zone));
+    let is_known = for_each_period(us, 3 * MOST_S, zone, |Period { start_us, end_us, offset_us }| {
+        if us > start_us - reach_us {
+            let local_us = us.min(end_us + reach_us) + offset_us;
+            greatest_us = Some(greatest_us.map_or(local_us, |greatest: i128| greatest.max(local_us)));
+        }
+    });
+    greatest_us.filter(|_| is_known).unwrap_or(us + micros(MOST_S))
+}
+
+/// Returns how far from a period its offset can be the one that PostgreSQL chooses. It looks for
+/// transitions from a day before the local time on, which it reads as one of UTC
+/// (DetermineTimeZoneOffset in utils/adt/datetime.c).
+fn offset_reach_us(us: i128, zone: &str) -> i128 {
+    let mut greatest_us = 0;
+    for_each_period(us, 3 * MOST_S, zone, |period| greatest_us = period.offset_us.abs().max(greatest_us));
+    greatest_us + micros(24 * 3600 + 1)
 }
 
 fn micros(seconds: i64) -> i128 {
     i128::from(seconds) * 1_000_000
 }
 
-/// Calls `visit` for the periods of a zone in which its clocks can show a local time, in order.
-/// Before them they show less, and after them more. Returns `false` if the zone is not known.
-fn for_each_period(local_us: i128, zone: &str, mut visit: impl FnMut(Period)) -> bool {
-    let Some(zone) = named(zone).filter(|_| local_us.abs() < FAR_US) else { return false };
+/// Calls `visit` for the periods of a zone that are within `reach_s` of a time, in order. Within
+/// [`MOST_S`] are those in which its clocks can show a local time: before them they show less, and
+/// after them more. Returns `false` if the zone is not known.
+fn for_each_period(around_us: i128, reach_s: i64, zone: &str, mut visit: impl FnMut(Period)) -> bool {
+    let Some(zone) = named(zone).filter(|_| around_us.abs() < FAR_US) else { return false };
     let epoch_s = POSTGRES_EPOCH_MS / 1000;
     let since_2000_us = |unix_s: i64| micros(unix_s - epoch_s);
-    let local_s = local_us.div_euclid(1_000_000) as i64 + epoch_s;
-    let (mut at_s, last_s) = (local_s - MOST_S, local_s + 1 + MOST_S);
+    let around_s = around_us.div_euclid(1_000_000) as i64 + epoch_s;
+    let (mut at_s, last_s) = (around_s - reach_s, around_s + 1 + reach_s);
     loop {
         let (mut offset_s, mut next_offset_s, mut boundary_s) = (0, 0, 0);
         let (mut was_dst, mut is_dst): (c_int, c_int) = (0, 0);

@@ -126,9 +126,13 @@ impl Seldom {
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Returns the days from 1970-01-01 to a date (Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", days_from_civil).
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar, in which 1 BC is the year
+/// 0 (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil).
+///
+/// ```
+/// assert_eq!(snowflake_core::clock::days_from_civil(2000, 1, 1), 10_957);
+/// ```
+pub fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);
@@ -138,7 +142,11 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// Returns the year, month and day of a day since 1970-01-01 (same source, civil_from_days).
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
+///
+/// ```
+/// assert_eq!(snowflake_core::clock::civil_from_days(10_957), (2000, 1, 1));
+/// ```
+pub fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);

@@ -15,6 +15,7 @@ use super::nodes::{
     list_append_unique_oid, makeBoolExpr, makeConst, makeFuncExpr, number, pg_detoast_datum, pull_varnos,
     record_plan_function_dependency, set_opfuncid, set_sa_opfuncid, text,
 };
+use super::steps::Stepped;
 use super::time::{Found, Other, Time, is_organized, layout_argument, table_of, time_of};
 use super::{Bounded, Site};
 use crate::catalog::Functions;
@@ -24,7 +25,7 @@ use crate::instant::SUBTRACTABLE_US;
 pub(super) type Bounds = (Bounded, Option<Bounded>);
 
 #[derive(Clone, Copy)]
-enum Comparison {
+pub(super) enum Comparison {
     Less,
     LessOrEqual,
     Equal,
@@ -45,14 +46,16 @@ impl Comparison {
     }
 }
 
-/// A type that timestamptz can be compared with. The number is its place in [`Functions`].
+/// A type of what is compared. The number is its place in [`Functions`].
 #[derive(Clone, Copy, PartialEq)]
-enum Type {
+pub(super) enum Type {
     Timestamptz = 0,
     Date = 1,
     Timestamp = 2,
+    /// A year.
+    Numeric = 3,
 }
-use Type::{Date, Timestamp, Timestamptz};
+use Type::{Date, Numeric, Timestamp, Timestamptz};
 
 /// Returns what an operator's function compares: the comparison between the types of its two sides.
 fn operator(function: Oid) -> Option<(Type, Comparison, Type)> {
@@ -95,12 +98,14 @@ enum Limit {
     Aged(Comparison, *mut Node),
     /// A local time of a type, in a way: the local time of a zone.
     Local(Comparison, Type, *mut Node),
+    /// What is computed from it, compared in a way.
+    Computed(Stepped),
     /// A range that holds it.
     Range,
     /// An array that holds it.
     Array,
 }
-use Limit::{Aged, Array, Local, Moment, Range};
+use Limit::{Aged, Array, Computed, Local, Moment, Range};
 
 /// The functions that give the first and the last id of a condition, `InvalidOid` for none.
 struct Callees {
@@ -129,6 +134,14 @@ impl Limit {
                 let place = usize::from(of == Timestamp);
                 (compared(operator, functions.local.map(|bound| bound[place])), matches!(operator, Equal))
             }
+            Computed(Stepped { operator, .. }) => {
+                if functions.steps.contains(&none) {
+                    return None;
+                }
+                let [from, _, before, _] = functions.bounds.map(|bound| bound[Timestamptz as usize]);
+                // The limits are inclusive below, and exclusive above.
+                (compared(operator, [from, from, before, before]), matches!(operator, Equal))
+            }
             Range => (both(functions.ranges), true),
             Array => (both(functions.arrays), true),
         };
@@ -150,13 +163,22 @@ pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExp
             (arguments[0].ptr_value.cast::<Node>(), arguments[1].ptr_value.cast::<Node>())
         };
         let rewrite = |time, limit, x| rewrite_sides(site, condition.cast(), time, limit, x);
+        let computed = |expression, operator, of, with, x| {
+            let stepped = Stepped { operator, expression, of, with };
+            rewrite(stepped.time()?, Computed(stepped), x)
+        };
+        let either = |left_type, operator: Comparison, right_type| {
+            let (left, right) = sides();
+            computed(left, operator, left_type, right_type, right)
+                .or_else(|| computed(right, operator.commuted(), right_type, left_type, left))
+        };
         if let Some((left_type, operator, right_type)) = operator(function) {
             let (left, right) = sides();
             let from_left =
                 || (left_type == Timestamptz).then(|| rewrite(left, Moment(operator, right_type), right))?;
             let from_right =
                 || (right_type == Timestamptz).then(|| rewrite(right, Moment(operator.commuted(), left_type), left))?;
-            return from_left().or_else(from_right);
+            return from_left().or_else(from_right).or_else(|| either(left_type, operator, right_type));
         }
         if let Some(operator) = interval_operator(function) {
             let (left, right) = sides();
@@ -173,7 +195,12 @@ pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExp
                 let (time, zone) = local_time_of(expression)?;
                 rewrite(time, Local(operator, of, zone), x)
             };
-            return local(left, operator, right).or_else(|| local(right, operator.commuted(), left));
+            return local(left, operator, right)
+                .or_else(|| local(right, operator.commuted(), left))
+                .or_else(|| either(of, operator, of));
+        }
+        if let Some((left_type, operator, right_type)) = mixed_operator(function) {
+            return either(left_type, operator, right_type);
         }
         let (time, range) = match function.to_u32() {
             pg_sys::F_ELEM_CONTAINED_BY_RANGE => sides(),
@@ -232,6 +259,28 @@ fn local_operator(function: Oid) -> Option<(Type, Comparison)> {
         pg_sys::F_TIMESTAMP_EQ => (Timestamp, Equal),
         pg_sys::F_TIMESTAMP_GT => (Timestamp, Greater),
         pg_sys::F_TIMESTAMP_GE => (Timestamp, GreaterOrEqual),
+        _ => return None,
+    })
+}
+
+/// Returns the comparison of an operator's function between a day and a local time, or of years.
+fn mixed_operator(function: Oid) -> Option<(Type, Comparison, Type)> {
+    Some(match function.to_u32() {
+        pg_sys::F_DATE_LT_TIMESTAMP => (Date, Less, Timestamp),
+        pg_sys::F_DATE_LE_TIMESTAMP => (Date, LessOrEqual, Timestamp),
+        pg_sys::F_DATE_EQ_TIMESTAMP => (Date, Equal, Timestamp),
+        pg_sys::F_DATE_GT_TIMESTAMP => (Date, Greater, Timestamp),
+        pg_sys::F_DATE_GE_TIMESTAMP => (Date, GreaterOrEqual, Timestamp),
+        pg_sys::F_TIMESTAMP_LT_DATE => (Timestamp, Less, Date),
+        pg_sys::F_TIMESTAMP_LE_DATE => (Timestamp, LessOrEqual, Date),
+        pg_sys::F_TIMESTAMP_EQ_DATE => (Timestamp, Equal, Date),
+        pg_sys::F_TIMESTAMP_GT_DATE => (Timestamp, Greater, Date),
+        pg_sys::F_TIMESTAMP_GE_DATE => (Timestamp, GreaterOrEqual, Date),
+        pg_sys::F_NUMERIC_LT => (Numeric, Less, Numeric),
+        pg_sys::F_NUMERIC_LE => (Numeric, LessOrEqual, Numeric),
+        pg_sys::F_NUMERIC_EQ => (Numeric, Equal, Numeric),
+        pg_sys::F_NUMERIC_GT => (Numeric, Greater, Numeric),
+        pg_sys::F_NUMERIC_GE => (Numeric, GreaterOrEqual, Numeric),
         _ => return None,
     })
 }
@@ -375,7 +424,7 @@ unsafe fn rewrite_sides(
         let (second, is_exact) = match limit {
             Aged(_, age) => (age, is_subtractable(x)),
             Local(_, _, zone) => (zone, false),
-            Array => (ptr::null_mut(), false),
+            Array | Computed(_) => (ptr::null_mut(), false),
             _ => (ptr::null_mut(), true),
         };
         let is_usable = |node: *mut Node| {
@@ -387,12 +436,22 @@ unsafe fn rewrite_sides(
         if !is_usable(x) || !second.is_null() && !is_usable(second) {
             return None;
         }
+        let are_arguments = |is_so: &dyn Fn(*mut Node) -> bool| match limit {
+            Computed(stepped) => stepped.all_arguments(is_so),
+            _ => true,
+        };
+        if !are_arguments(&is_usable) {
+            return None;
+        }
         // Two tables can be joined by equal times with a hash or a merge, but not by ranges. And a
         // subquery cannot be in two places.
         let is_plain = |node: *mut Node| pull_varnos(site.root, node).is_null() && !contain_subplans(node);
-        if matches!(limit, Moment(Equal, _) | Aged(Equal, _) | Local(Equal, ..))
-            && !(is_plain(x) && (second.is_null() || is_plain(second)))
-        {
+        let is_equality = match limit {
+            Moment(operator, _) | Aged(operator, _) | Local(operator, ..) => matches!(operator, Equal),
+            Computed(Stepped { operator, .. }) => matches!(operator, Equal),
+            _ => false,
+        };
+        if is_equality && !(is_plain(x) && (second.is_null() || is_plain(second)) && are_arguments(&is_plain)) {
             return None;
         }
         let mut kept = if row == 0 && is_exact { ptr::null_mut() } else { condition };
@@ -400,10 +459,13 @@ unsafe fn rewrite_sides(
         // kept, and rewritten for the other table in its turn. But it stays as it is if the other
         // table is organized by it.
         let mut is_for_other = false;
-        if let Some(Other { table, function, functions }) = table_of(site.root, x) {
+        // What is computed from such a time is no index's expression, but may also be searched.
+        let innermost = Stepped { operator: Equal, expression: x, of: Timestamptz, with: Timestamptz }.time();
+        if let Some(Other { table, function, functions }) = table_of(site.root, innermost.unwrap_or(x)) {
             let rel = *(*site.root).simple_rel_array.add(table as usize);
             let other = Site { rel, relid: table, is_union: false, ..*site };
-            if [functions.timestamp[1], functions.parse[1]].contains(&function)
+            if innermost.is_none()
+                && [functions.timestamp[1], functions.parse[1]].contains(&function)
                 && is_organized(&other, function, &functions)
             {
                 return None;
@@ -420,7 +482,9 @@ unsafe fn rewrite_sides(
             // function must see the error of that one, not of the bound.
             (*(*site.root).glob).dependsOnRole = true;
             let may_call = |bound| bound == pg_sys::InvalidOid || may_execute(bound);
-            if !may_execute(function) || !may_call(lower) || !may_call(upper) {
+            let may_step =
+                || !matches!(limit, Computed(_)) || functions.steps.into_iter().all(|step| may_execute(step));
+            if !may_execute(function) || !may_call(lower) || !may_call(upper) || !may_step() {
                 return None;
             }
         }
@@ -445,10 +509,10 @@ unsafe fn rewrite_sides(
             return None;
         }
 
-        // The bounds of a local time or an age say how many rows there are. Those of an array do
-        // not. A row of a function in FROM has its own estimate, and another table has not looked
-        // at its side yet.
-        let is_estimated = matches!(limit, Aged(..) | Local(..)) && row == 0 && !is_for_other;
+        // The bounds of an age, or of what is computed from a time, say how many rows there are.
+        // Those of an array do not. A row of a function in FROM has its own estimate, and another
+        // table has not looked at its side yet.
+        let is_estimated = matches!(limit, Aged(..) | Local(..) | Computed(_)) && row == 0 && !is_for_other;
         let may_check = || functions.public || may_execute(functions.checked);
         if is_estimated && !kept.is_null() && functions.checked != pg_sys::InvalidOid && may_check() {
             let none = pg_sys::InvalidOid;
@@ -462,7 +526,11 @@ unsafe fn rewrite_sides(
             // What stands in two places must be two nodes.
             let copy = |node: *mut Node| copyObjectImpl(node.cast()).cast();
             let x: *mut Node = if is_repeated { copy(x) } else { x };
-            let mut arguments = lappend(ptr::null_mut(), x.cast());
+            let from = match limit {
+                Computed(stepped) => stepped.limit(&functions, x, !is_above),
+                _ => x,
+            };
+            let mut arguments = lappend(ptr::null_mut(), from.cast());
             if !second.is_null() {
                 arguments = lappend(arguments, if is_repeated { copy(second) } else { second }.cast());
             }
@@ -484,7 +552,8 @@ unsafe fn rewrite_sides(
                 true => compare(copy(id), INT8_LESS_OR_EQUAL, number(last_id)),
                 false => compare(copy(id), INT8_GREATER_OR_EQUAL, number(0)),
             };
-            Bounded { id, condition, guard, is_above, last_id, is_second: false, kept }
+            let is_guarding = !matches!(limit, Computed(_)) || pull_varnos(site.root, x).is_null();
+            Bounded { id, condition, guard, is_above, is_guarding, last_id, is_second: false, kept }
         };
         Some(if is_range {
             (bounded(lower, true), Some(Bounded { kept: ptr::null_mut(), ..bounded(upper, false) }))

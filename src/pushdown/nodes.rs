@@ -19,6 +19,7 @@ unsafe extern "C-unwind" {
     pub(super) fn equal(a: *const c_void, b: *const c_void) -> bool;
     pub(super) fn exprType(expr: *const Node) -> Oid;
     pub(super) fn lappend(list: *mut List, datum: *mut c_void) -> *mut List;
+    pub(super) fn makeBoolConst(value: bool, isnull: bool) -> *mut Node;
     pub(super) fn makeBoolExpr(kind: pg_sys::BoolExprType::Type, args: *mut List, location: c_int) -> *mut Expr;
     pub(super) fn makeConst(
         consttype: Oid,

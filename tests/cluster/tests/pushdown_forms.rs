@@ -437,6 +437,206 @@ fn a_day_reads_no_other_day_unless_clocks_change() {
     }
 }
 
+/// What is computed from a time, in the spelling of a query, with how many of the 10,000 minutes
+/// fulfil it in the zone Europe/Berlin.
+const COMPUTED: [(&str, usize); 33] = [
+    ("date_trunc('day', {t}) = '2026-01-05'", 1440),
+    ("date_trunc('day', {t}) > '2026-01-05'", 10_000 - 4 * 1440 - 1380),
+    ("date_trunc('day', {t}) <= '2026-01-01 12:00'", 1380),
+    ("date_trunc('day', {t}) < '2026-01-02'", 1380),
+    ("'2026-01-01 12:00' >= date_trunc('day', {t})", 1380),
+    ("date_trunc('hour', {t}) = '2026-01-05 12:00Z'", 60),
+    ("date_trunc('hour', {t}) = '2026-01-05 12:00:01Z' OR n = 5", 1),
+    ("date_trunc('week', {t}) >= date '2026-01-05'", 10_000 - 3 * 1440 - 1380),
+    ("date_trunc('month', {t}) >= '2026-01-02'", 0),
+    ("date_trunc('hour', {t}, 'Asia/Kathmandu') BETWEEN '2026-01-01 12:15Z' AND '2026-01-01 13:15Z'", 120),
+    ("date_trunc('day', {t} AT TIME ZONE 'America/New_York') = '2026-01-05'", 1440),
+    ("date_trunc('day', {t}::timestamp) < date '2026-01-03'", 1380 + 1440),
+    ("extract(year FROM {t}) = 2025 OR n = 5", 1),
+    ("extract(year FROM {t} AT TIME ZONE 'America/New_York') = 2025", 300),
+    ("extract(year FROM {t} AT TIME ZONE 'America/New_York') < 2025.5", 300),
+    ("extract(year FROM {t}::date) > 2025.5", 10_000),
+    ("{t} + interval '1 day' < '2026-01-03Z'", 1440),
+    ("{t} - interval '1 month' <= '2025-12-01Z'", 1),
+    ("{t} + interval '1 month' >= '2026-02-05Z'", 10_000 - 4 * 1440),
+    ("now() > {t} + interval '1 year' AND n < 50", 0),
+    ("{t} + interval '1 hour' = timestamptz '2026-01-05 13:00Z'", 1),
+    ("date_trunc('day', {t} + interval '3 hours') = '2026-01-05'", 1440),
+    ("{t} AT TIME ZONE interval '2 hours' < '2026-01-01 03:00'", 60),
+    ("({t} AT TIME ZONE interval '-09:30')::date = '2026-01-02'", 1440),
+    ("{t} AT TIME ZONE 'America/New_York' <= date '2026-01-02'", 1741),
+    ("({t} AT TIME ZONE 'America/New_York')::date >= timestamp '2026-01-07 00:00:01'", 0),
+    ("({t} AT TIME ZONE 'America/New_York')::date > timestamptz '2026-01-05 23:00Z'", 10_000 - 6 * 1440 - 300),
+    ("{t}::date = timestamp '2026-01-05'", 1440),
+    ("{t}::date < timestamptz '2026-01-01 23:00Z'", 1380),
+    ("{t}::timestamp >= timestamptz '2026-01-05 12:00Z'", 10_000 - 4 * 1440 - 720),
+    ("{t}::timestamp < date '2026-01-02'", 1380),
+    ("{t}::date::timestamptz = '2026-01-05'", 1440),
+    ("({t} AT TIME ZONE 'UTC') AT TIME ZONE 'Asia/Tokyo' < '2026-01-01Z'", 540),
+];
+
+#[test]
+fn what_is_computed_from_a_time_uses_the_key() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    session.batch_execute("SET TimeZone = 'Europe/Berlin'").unwrap();
+    for time in TIMES {
+        for (condition, count) in COMPUTED {
+            let query = format!("SELECT n FROM t WHERE {}", condition.replace("{t}", time));
+            if count == 0 {
+                assert_same_rows(&mut session, &query);
+            } else if condition.contains(" OR ") {
+                assert!(plan(&mut session, &query).contains("snowflake_from("), "{query}");
+                assert_same_rows(&mut session, &query);
+            } else {
+                added(&mut session, &query);
+            }
+            assert_eq!(rows(&mut session, &query).unwrap().len(), count, "{query}");
+        }
+    }
+    added(
+        &mut session,
+        "SELECT n FROM t, snowflake_parse(t.id) p WHERE date_trunc('day', p.created_at) = '2026-01-05'",
+    );
+    for mode in ["force_generic_plan", "force_custom_plan"] {
+        session
+            .batch_execute(&format!(
+                "SET plan_cache_mode = {mode};
+                 PREPARE truncated (timestamptz) AS SELECT n FROM t WHERE date_trunc('day', snowflake_timestamp(id)) = $1;
+                 PREPARE zoned (text, date) AS SELECT n FROM t WHERE date_trunc('day', snowflake_timestamp(id), $1) >= $2;
+                 PREPARE shifted (interval, timestamptz) AS SELECT n FROM t WHERE snowflake_timestamp(id) + $1 < $2;
+                 PREPARE year (numeric) AS SELECT n FROM t WHERE extract(year FROM snowflake_timestamp(id)) < $1"
+            ))
+            .unwrap();
+        for (execute, count) in [
+            ("truncated('2026-01-05')", 1440),
+            ("truncated('infinity')", 0),
+            ("truncated(NULL)", 0),
+            ("zoned('Asia/Tokyo', '2026-01-07')", 10_000 - 6 * 1440 - 900),
+            ("zoned('CET', '2026-01-07')", 10_000 - 6 * 1440 + 60),
+            ("shifted('1 day 1 hour', '2026-01-03Z')", 1380),
+            ("shifted('1 month', 'infinity')", 10_000),
+            ("shifted('1 month', '-infinity')", 0),
+            ("year(2026)", 0),
+            ("year('NaN')", 10_000),
+            ("year(1e100)", 10_000),
+            ("year(-1e100)", 0),
+        ] {
+            let execute = format!("EXECUTE {execute}");
+            let plan = plan(&mut session, &execute);
+            assert!(plan.contains("Index Cond: (") || count == 0, "{mode}: {execute}:\n{plan}");
+            assert_eq!(rows(&mut session, &execute).unwrap().len(), count, "{mode}: {execute}");
+        }
+        session.batch_execute("DEALLOCATE ALL").unwrap();
+    }
+}
+
+#[test]
+fn what_can_raise_an_error_of_its_own_raises_it_with_pushdown_too() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    for (condition, sqlstate) in [
+        ("date_trunc('fortnight', snowflake_timestamp(id)) > now()", "22023"),
+        ("date_trunc('quarters', snowflake_timestamp(id)) > now()", "22023"),
+        ("snowflake_timestamp(id) + interval '300000 years' < '2026-01-01Z'", "22008"),
+        ("snowflake_timestamp(id) - interval '300000 years' > '2026-01-01Z'", "22008"),
+        ("snowflake_timestamp(id) AT TIME ZONE interval '1 day' > '2027-01-01'", "22023"),
+        ("date_trunc('day', snowflake_timestamp(id), 'Nowhere') > '2026-01-02'", "22023"),
+    ] {
+        let query = format!("SELECT n FROM t WHERE {condition}");
+        assert_eq!(refused(session.simple_query(&query)).sqlstate, sqlstate, "{query}");
+        let without = without_pushdown(&mut session, |session| refused(session.simple_query(&query)).sqlstate);
+        assert_eq!(without, sqlstate, "{query}");
+    }
+    for condition in [
+        "date_trunc(n::text, snowflake_timestamp(id)) > now() AND n < 0",
+        "date_trunc('mon', snowflake_timestamp(id)) > '2026-01-02'",
+        "extract(month FROM snowflake_timestamp(id)) = 2",
+        "snowflake_timestamp(id) + n * interval '1 day' < '2026-01-02Z'",
+        "date_trunc('day', snowflake_timestamp(id)) <> '2026-01-02'",
+        "date_trunc('day', snowflake_timestamp(id)) IN ('2026-01-02', '2026-01-03')",
+    ] {
+        left_alone(&mut session, &format!("SELECT n FROM t WHERE {condition}"));
+    }
+}
+
+/// Either side of a join may be the inner one, whichever the interval is added to.
+#[test]
+fn a_join_on_times_searches_the_side_with_an_interval_too() {
+    let server =
+        Server::builder().config("enable_hashjoin", "off").config("enable_mergejoin", "off").start_with_minutes();
+    let mut session = server.connect();
+    session
+        .batch_execute("CREATE TABLE few AS SELECT * FROM t WHERE n % 2500 = 7; ANALYZE few; SET enable_material = off")
+        .unwrap();
+    for (one, other) in [("few a", "t b"), ("t b", "few a"), ("few b", "t a"), ("t a", "few b")] {
+        for interval in ["1 hour", "1 day", "1 month"] {
+            let query = format!(
+                "SELECT a.n, b.n FROM {one} JOIN {other} ON snowflake_timestamp(a.id)
+                 BETWEEN snowflake_timestamp(b.id) AND snowflake_timestamp(b.id) + interval '{interval}'"
+            );
+            let plan = plan(&mut session, &query);
+            let condition = plan.lines().find(|line| line.contains("Index Cond: ")).unwrap_or_default();
+            assert!(condition.contains("id >= ") && condition.contains("id <= "), "{query}:\n{plan}");
+            assert_same_rows(&mut session, &query);
+        }
+    }
+}
+
+/// Units that start while clocks change: each transition, with each unit and local time around it.
+#[test]
+fn units_use_the_key_whatever_the_zones_clocks_do() {
+    let server = Server::builder().config("enable_seqscan", "off").start_with_extension();
+    let mut session = server.connect();
+    let time = "snowflake_timestamp(id, 'twitter')";
+    let mut wrong_without_offsets = 0;
+    for (zone, at) in TRANSITIONS {
+        session
+            .batch_execute(&format!(
+                "SET TimeZone = '{zone}';
+                 DROP TABLE IF EXISTS z;
+                 CREATE TABLE z (id bigint PRIMARY KEY, n integer);
+                 INSERT INTO z SELECT snowflake_min('{at}'::timestamptz + n * interval '10 minutes', 'twitter'), n
+                 FROM generate_series(-300, 300) n;
+                 ANALYZE z"
+            ))
+            .unwrap();
+        for unit in ["hour", "day"] {
+            let values = rows(
+                &mut session,
+                &format!(
+                    "SELECT DISTINCT v FROM generate_series(-1, 1) n, LATERAL (VALUES
+                         (date_trunc('{unit}', '{at}'::timestamptz + n * interval '30 minutes')),
+                         ('{at}'::timestamptz + n * interval '30 minutes')) x(v)"
+                ),
+            )
+            .unwrap();
+            for value in &values {
+                for operator in ["<=", "=", ">="] {
+                    for expression in [
+                        format!("date_trunc('{unit}', {time})"),
+                        format!("date_trunc('{unit}', {time}, 'Europe/Berlin')"),
+                        format!("date_trunc('{unit}', {time} + interval '1 day')"),
+                        format!("({time} - interval '1 month')"),
+                        format!("{time}::timestamp"),
+                    ] {
+                        assert_same_rows(
+                            &mut session,
+                            &format!("SELECT n FROM z WHERE {expression} {operator} '{value}'::timestamptz"),
+                        );
+                    }
+                }
+                // What holds where clocks do not change, and would be wrong here.
+                let truncated = format!("date_trunc('{unit}', {time}) >= '{value}'");
+                let mut count =
+                    |condition: &str| session.value(&format!("SELECT count(*) FROM z WHERE {truncated}{condition}"));
+                wrong_without_offsets += u32::from(count("") != count(&format!(" AND {time} >= '{value}'")));
+            }
+        }
+    }
+    assert!(wrong_without_offsets > 0, "no transition makes a difference");
+}
+
 #[test]
 fn each_form_is_estimated_within_a_factor_of_two() {
     let server = Server::builder().start_with_minutes();
@@ -461,6 +661,17 @@ fn each_form_is_estimated_within_a_factor_of_two() {
         "WHERE snowflake_timestamp(id)::date = '2026-01-05'",
         "WHERE snowflake_timestamp(id)::date >= '2026-01-05'",
         "WHERE (snowflake_timestamp(id) AT TIME ZONE 'Europe/Berlin')::date BETWEEN '2026-01-05' AND '2026-01-06'",
+        "WHERE date_trunc('hour', snowflake_timestamp(id)) = '2026-01-05 12:00Z'",
+        "WHERE date_trunc('day', snowflake_timestamp(id)) = '2026-01-05'",
+        "WHERE date_trunc('day', snowflake_timestamp(id)) > '2026-01-05'",
+        "WHERE date_trunc('day', snowflake_timestamp(id), 'Asia/Kathmandu') = '2026-01-04 18:15Z'",
+        "WHERE date_trunc('day', snowflake_timestamp(id) AT TIME ZONE 'Asia/Tokyo') <= '2026-01-03'",
+        "WHERE extract(year FROM snowflake_timestamp(id) AT TIME ZONE 'America/New_York') = 2025",
+        "WHERE snowflake_timestamp(id) + interval '1 day' < '2026-01-03Z'",
+        "WHERE snowflake_timestamp(id) - interval '1 month' >= '2025-12-05Z'",
+        "WHERE snowflake_timestamp(id) AT TIME ZONE interval '2 hours' < '2026-01-02'",
+        "WHERE snowflake_timestamp(id)::date < timestamptz '2026-01-03Z'",
+        "WHERE snowflake_timestamp(id)::timestamp >= date '2026-01-05'",
     ] {
         let query = format!("SELECT t.n FROM t {condition}");
         let real = rows(&mut session, &query).unwrap().len() as f64;

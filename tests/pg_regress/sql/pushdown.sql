@@ -281,7 +281,8 @@ GROUP BY layout, operator ORDER BY layout COLLATE "C", operator COLLATE "C";
 -- and of that time or before.
 \pset tuples_only off
 SELECT oid::regprocedure AS function, provolatile AS volatile, proleakproof AS leakproof FROM pg_proc
-WHERE proname IN ('snowflake_from', 'snowflake_after', 'snowflake_before', 'snowflake_until', 'snowflake_lower', 'snowflake_upper') ORDER BY oid::regprocedure::text COLLATE "C";
+WHERE proname IN ('snowflake_from', 'snowflake_after', 'snowflake_before', 'snowflake_until', 'snowflake_lower', 'snowflake_upper',
+                  'snowflake_instant', 'snowflake_local', 'snowflake_ceil', 'snowflake_minus', 'snowflake_plus') ORDER BY oid::regprocedure::text COLLATE "C";
 \pset null none
 SELECT layout, t, snowflake_from(t, layout) AS "from", snowflake_after(t, layout) AS after,
        snowflake_before(t, layout) AS before, snowflake_until(t, layout) AS until
@@ -331,6 +332,33 @@ SELECT local, snowflake_timestamp(snowflake_from(local, 'America/Havana', 'twitt
        snowflake_timestamp(snowflake_before(local, 'America/Havana', 'twitter'), 'twitter') AS before,
        snowflake_timestamp(snowflake_until(local, 'America/Havana', 'twitter'), 'twitter') AS until
 FROM (VALUES (timestamp '2025-11-02 00:30'), ('2025-11-01 23:30'), ('2025-11-02 02:00'), ('2025-11-03 00:00')) v(local);
+-- Steps back. The next start of a unit, of a year, and a time or the next one.
+SELECT unit, snowflake_ceil('2026-01-01', unit) AS start, snowflake_ceil('2026-01-01 00:00:00.000001', unit) AS after, snowflake_ceil('0101-02-03 BC', unit) AS bc,
+       snowflake_ceil('infinity', unit) AS infinite, snowflake_ceil('294276-12-31 23:59:59.999999', unit) AS last
+FROM unnest('{microseconds,millisecond,second,minute,hour,day,Week,month,quarter,year,decade,century,millennium,quarters,mon}'::text[]) unit;
+SELECT year, snowflake_local(year, false) AS from, snowflake_local(year, true) AS after
+FROM unnest('{2026,2026.5,1,0,-1,-0.5,NaN,Infinity,-Infinity,1e30,-1e30}'::numeric[]) year;
+SELECT t, snowflake_instant(t, false) AS instant, snowflake_instant(t, true) AS after, snowflake_local(t AT TIME ZONE 'UTC', true) AS local
+FROM unnest('{2026-01-01Z,infinity,-infinity,294276-12-31 23:59:59.999999Z,4714-11-24Z BC}'::timestamptz[]) t;
+SELECT day, snowflake_instant(day, false) AS instant, snowflake_local(day, true) AS local
+FROM unnest('{2026-01-01,infinity,-infinity,5874897-12-31,4714-11-24 BC}'::date[]) day;
+-- Limits on the local time of an instant, and on the instant of a local time, while clocks are set
+-- back and forward.
+SELECT zone, t, snowflake_local(t, zone, false) AS lower, snowflake_local(t, zone, true) AS upper
+FROM (VALUES ('America/Havana', '2025-11-02 05:00Z'::timestamptz), ('America/Havana', '2025-11-09 05:00Z'), ('Pacific/Apia', '2011-12-30 10:00Z'),
+             ('CET', '2026-01-01Z'), ('Nowhere/Land', '2026-01-01Z'), ('UTC', 'infinity'), ('UTC', '-infinity')) v(zone, t);
+SELECT zone, snowflake_instant(timestamp '2025-11-02', zone, false) AS lower, snowflake_instant(timestamp '2025-11-02', zone, true) AS upper
+FROM unnest('{America/Havana,America/New_York,UTC,CET}'::text[]) zone;
+SELECT zone, snowflake_instant(timestamp '2026-01-01', zone, false) AS lower, snowflake_instant(timestamp '2026-01-01', zone, true) AS upper
+FROM unnest('{02:00,-09:30,00:00:01.9,1 day,1 month}'::interval[]) zone;
+-- Where a month is too short, its last day is taken, so more times can lead there.
+SET TimeZone = 'Europe/Berlin';
+SELECT t, shift, snowflake_minus(t, shift, false) AS lower, snowflake_minus(t, shift, true) AS upper, snowflake_plus(t, shift, false) AS plus
+FROM (VALUES ('2026-01-01'::timestamptz, '1 hour'::interval), ('2026-04-01', '1 day'), ('2026-03-29 12:00', '1 day'), ('2026-02-28 12:00', '1 month'),
+             ('2026-03-28 12:00', '1 month'), ('2026-03-31 12:00', '1 month'), ('2026-03-30 12:00', '-1 month'), ('2026-02-01', '1 month -1 day'),
+             ('2026-01-01', '1001 years'), ('infinity', '1 month'), ('-infinity', '1 month'), ('2026-01-01', '-178000000 years')) v(t, shift);
+SET TimeZone = 'UTC';
+SELECT snowflake_ceil(NULL, 'day'), snowflake_local(NULL::numeric, true), snowflake_minus(now(), NULL, true);
 SELECT snowflake_from(date 'infinity', 'UTC', 'js53'), snowflake_until(date '-infinity', 'UTC', 'js53'), snowflake_before(timestamp 'infinity', 'UTC', 'js53'),
        snowflake_after(date '5874897-12-31', 'UTC', 'js53'), snowflake_until(date '4713-01-01 BC', 'UTC', 'js53'), snowflake_from(current_date, 'UTC', 'twiter');
 -- A date and a timestamp are those of the session's zone.

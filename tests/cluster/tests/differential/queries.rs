@@ -4,6 +4,7 @@
 use std::fmt;
 use std::slice::from_ref as only;
 
+use super::computed::Computed;
 use super::moments::Time;
 use super::random::Random;
 use super::world::{Relation, World, Writes};
@@ -19,6 +20,16 @@ pub enum Spelling {
     BoundOneTickLate,
     /// The same, but with the other bound: wrong only if the bound is the start of a tick.
     OtherBound,
+    /// As a user writes it, with the bound that a step from the time to what is compared would
+    /// need if it changed nothing.
+    BoundOfTheTimeItself,
+}
+
+impl Spelling {
+    /// Whether a comparison with the time itself is written as one with the time.
+    pub fn is_time(self) -> bool {
+        matches!(self, Self::Time | Self::BoundOfTheTimeItself)
+    }
 }
 
 /// A relation in a FROM.
@@ -77,7 +88,7 @@ pub struct Writer<'a> {
     pub random: Random,
     pub world: &'a World,
     pub parameters: Option<Vec<(&'static str, [String; 3])>>,
-    spelling: Spelling,
+    pub spelling: Spelling,
     aliases: usize,
 }
 
@@ -180,7 +191,8 @@ impl<'a> Writer<'a> {
         let time = self.time(item);
         let alias = &item.alias;
         let moment = |writer: &mut Self| writer.moment(item, time.reader, &others);
-        match self.random.below(30) {
+        match self.random.below(34) {
+            30..=33 => self.of_computed(&time, item),
             28 | 29 => self.local(&time, item),
             25 => self.in_range(&time, item),
             26 => self.aged(&time, item),
@@ -189,13 +201,12 @@ impl<'a> Writer<'a> {
             11 | 12 => {
                 let (from, to) = (moment(self), moment(self));
                 let not = self.random.pick(&["", "", "NOT "]);
-                let between = match self.spelling {
-                    Spelling::Time => format!("{} BETWEEN {from} AND {to}", time.sql),
-                    _ => format!(
-                        "{} AND {}",
-                        self.comparison(&time, ">=", &from, false),
-                        self.comparison(&time, "<=", &to, false)
-                    ),
+                let between = if self.spelling.is_time() {
+                    format!("{} BETWEEN {from} AND {to}", time.sql)
+                } else {
+                    let [one, other] =
+                        [(">=", &from), ("<=", &to)].map(|(operator, x)| self.comparison(&time, operator, x, false));
+                    format!("{one} AND {other}")
                 };
                 format!("{not}({between})")
             }
@@ -260,13 +271,11 @@ impl<'a> Writer<'a> {
                 _ => self.near(kind, item, time.reader),
             })
             .collect::<Vec<_>>();
-        match self.spelling {
-            Spelling::Time => format!("{} IN ({})", time.sql, moments.join(", ")),
-            _ => {
-                let arms = moments.iter().map(|moment| self.comparison(time, "=", moment, false)).collect::<Vec<_>>();
-                format!("({})", arms.join(" OR "))
-            }
+        if self.spelling.is_time() {
+            return format!("{} IN ({})", time.sql, moments.join(", "));
         }
+        let arms = moments.iter().map(|moment| self.comparison(time, "=", moment, false)).collect::<Vec<_>>();
+        format!("({})", arms.join(" OR "))
     }
 
     /// A range that holds it or not, with every kind of bound.
@@ -294,7 +303,7 @@ impl<'a> Writer<'a> {
             range
         };
         let flipped = self.random.one_in(2);
-        if let (Some(id), true) = (&time.id, self.spelling != Spelling::Time) {
+        if let (Some(id), true) = (&time.id, !self.spelling.is_time()) {
             let end = |of: &str, inclusive: &str, exclusive: &str| {
                 let limit = format!("{of}({range})");
                 let [inclusive, exclusive] =
@@ -329,7 +338,7 @@ impl<'a> Writer<'a> {
         let from = if at.starts_with('$') { "timestamptz '2026-01-01Z'".to_owned() } else { at.clone() };
         let age = format!("({from} - {moment} + interval '{months} months')");
         // The time at which that age ends, if the parts of the interval add up to its length.
-        if time.id.is_some() && self.spelling != Spelling::Time && from == at {
+        if time.id.is_some() && !self.spelling.is_time() && from == at {
             let moment = format!("({moment} - interval '{} hours')", months * 720);
             let operator = match operator {
                 "<" => ">",
@@ -399,6 +408,38 @@ impl<'a> Writer<'a> {
         format!("{} = ANY ({array})", time.sql)
     }
 
+    /// Compares what is computed from a time.
+    fn of_computed(&mut self, time: &Time, item: &Item) -> String {
+        let computed = Computed::new(&time.sql, &self.random);
+        let kind = computed.kind(&self.random);
+        let x = match kind {
+            "numeric" => {
+                let near = self.near("timestamptz", item, time.reader);
+                format!("extract(year FROM {near}) + {}", self.random.pick(&["0", "0", "1", "-1", "0.5", "'NaN'"]))
+            }
+            _ if self.parameters.is_some() && self.random.one_in(2) => self.parameter(kind, item, time.reader),
+            _ if self.random.one_in(12) => format!("{kind} '{}infinity'", self.random.pick(&["", "-"])),
+            _ => self.near(kind, item, time.reader),
+        };
+        let operator = self.random.pick(&["<", "<=", "=", ">=", ">"]);
+        let flipped = self.random.one_in(4);
+        let Computed { sql, .. } = &computed;
+        let condition = match (flipped, operator) {
+            (false, _) => format!("{sql} {operator} {x}"),
+            (true, "<") => format!("{x} > {sql}"),
+            (true, "<=") => format!("{x} >= {sql}"),
+            (true, ">") => format!("{x} < {sql}"),
+            (true, ">=") => format!("{x} <= {sql}"),
+            (true, _) => format!("{x} = {sql}"),
+        };
+        match self.spelling {
+            Spelling::BoundOfTheTimeItself if kind != "numeric" => {
+                format!("({condition} AND {} {operator} {x})", time.sql)
+            }
+            _ => condition,
+        }
+    }
+
     fn random_comparison(&mut self, time: &Time, item: &Item, others: &[Item]) -> String {
         let operator = self.random.pick(&["<", "<=", ">", ">="]);
         let moment = self.moment(item, time.reader, others);
@@ -409,7 +450,7 @@ impl<'a> Writer<'a> {
     /// Compares an id's time with a moment, in the given spelling. Takes no random number, so that
     /// every spelling belongs to the same query.
     fn comparison(&self, time: &Time, operator: &str, moment: &str, flipped: bool) -> String {
-        let (Some(id), true) = (&time.id, self.spelling != Spelling::Time) else {
+        let (Some(id), true) = (&time.id, !self.spelling.is_time()) else {
             return match (flipped, operator) {
                 (false, _) => format!("{} {operator} {moment}", time.sql),
                 (true, "<") => format!("{moment} > {}", time.sql),

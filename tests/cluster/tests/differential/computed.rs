@@ -1,0 +1,104 @@
+//! What queries compute from an id's time before they compare it, in one step or several.
+
+use super::random::Random;
+
+/// Units of `date_trunc`, one of them by a name that is left alone.
+const UNITS: [&str; 14] = [
+    "microseconds",
+    "milliseconds",
+    "second",
+    "minute",
+    "hour",
+    "day",
+    "Day",
+    "week",
+    "month",
+    "quarter",
+    "year",
+    "decade",
+    "century",
+    "mon",
+];
+
+const ZONES: [&str; 7] =
+    ["UTC", "America/Havana", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia", "CET", "<+13:30>-13:30"];
+
+const SHIFTS: [&str; 9] = [
+    "1 day",
+    "1 month",
+    "-1 month",
+    "1 month -1 day 30 minutes",
+    "13 months 40 days",
+    "25 hours",
+    "-2 years -3 days",
+    "0",
+    "1 month -31 days",
+];
+
+const OFFSETS: [&str; 4] = ["2 hours", "-09:30", "00:00:01.9", "-00:00:01.9"];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Type {
+    Instant,
+    Local,
+    Day,
+    Year,
+}
+
+/// An expression that is computed from a time.
+pub struct Computed {
+    pub sql: String,
+    of: Type,
+}
+
+impl Computed {
+    /// One to three steps from a time.
+    pub fn new(time: &str, random: &Random) -> Self {
+        let mut computed = Self { sql: time.to_owned(), of: Type::Instant };
+        for _ in 0..random.pick(&[1, 1, 1, 2, 2, 3]) {
+            computed = computed.step(random);
+        }
+        computed
+    }
+
+    fn step(self, random: &Random) -> Self {
+        let Self { sql, of } = self;
+        let (unit, zone) = (random.pick(&UNITS), random.pick(&ZONES));
+        let (of, sql) = match of {
+            Type::Instant => match random.below(12) {
+                0 | 1 => (Type::Instant, format!("date_trunc('{unit}', {sql})")),
+                2 => (Type::Instant, format!("date_trunc('{unit}', {sql}, '{zone}')")),
+                3 | 4 => (Type::Instant, format!("({sql} + interval '{}')", random.pick(&SHIFTS))),
+                5 => (Type::Instant, format!("({sql} - interval '{}')", random.pick(&SHIFTS))),
+                6 => (Type::Local, format!("({sql} AT TIME ZONE interval '{}')", random.pick(&OFFSETS))),
+                7 => (Type::Local, format!("({sql} AT TIME ZONE '{zone}')")),
+                8 => (Type::Local, format!("{sql}::timestamp")),
+                9 => (Type::Day, format!("{sql}::date")),
+                10 => (Type::Year, format!("extract(year FROM {sql})")),
+                _ => (Type::Instant, format!("(interval '{}' + {sql})", random.pick(&SHIFTS))),
+            },
+            Type::Local => match random.below(6) {
+                0 | 1 => (Type::Local, format!("date_trunc('{unit}', {sql})")),
+                2 => (Type::Instant, format!("{sql}::timestamptz")),
+                3 => (Type::Instant, format!("({sql} AT TIME ZONE '{zone}')")),
+                4 => (Type::Day, format!("{sql}::date")),
+                _ => (Type::Year, format!("extract(year FROM {sql})")),
+            },
+            Type::Day => match random.below(3) {
+                0 => (Type::Local, format!("{sql}::timestamp")),
+                1 => (Type::Instant, format!("{sql}::timestamptz")),
+                _ => (Type::Year, format!("extract(year FROM {sql})")),
+            },
+            Type::Year => (of, sql),
+        };
+        Self { sql, of }
+    }
+
+    /// A type that it can be compared with.
+    pub fn kind(&self, random: &Random) -> &'static str {
+        match self.of {
+            Type::Year => "numeric",
+            _ => random.pick(&["timestamptz", "date", "timestamp"]),
+        }
+    }
+}
