@@ -286,10 +286,3 @@ pub struct Lease {
     /// The generation in which it was written last.
     generation: u64,
 }
-
-impl Lease {
-    /// Returns the generation of the fleet's record in which the lease was written last.
-    pub fn generation(&self) -> u64 {
-        self.generation
-    }
-}
