@@ -267,7 +267,7 @@ COMMENT ON COLUMN snowflake_registry.history.cluster_name IS 'cluster_name of th
 COMMENT ON COLUMN snowflake_registry.history.version IS 'version of snowflake_id on the server';
 
 -- For servers. Each call is a transaction. src/registry/postgres.rs knows the SQLSTATEs SF001 to
--- SF005.
+-- SF004. SF005 is reported as it stands: no server's own rules permit such a change.
 
 CREATE FUNCTION snowflake_registry.check_server() RETURNS void
 LANGUAGE plpgsql STABLE AS $$

@@ -17,6 +17,7 @@ mod calls;
 mod chart;
 mod clients;
 mod figure;
+mod fleet;
 mod ids;
 mod inserts;
 mod pause;
@@ -50,7 +51,7 @@ struct Group {
     measure: fn(&Arguments, usize) -> Result<Measured, Failure>,
 }
 
-const GROUPS: [Group; 9] = [
+const GROUPS: [Group; 10] = [
     Group {
         name: "calls",
         about: "snowflake_next() against nextval(), the clock, UUIDs and PL/pgSQL, 250,000 calls of each a run",
@@ -80,6 +81,12 @@ const GROUPS: [Group; 9] = [
         about: "one INSERT every three seconds",
         runs: 20,
         measure: |_, runs| Ok(pause::measure(runs)?.into()),
+    },
+    Group {
+        name: "fleet",
+        about: "leases: a failover to the first id, renewals that a registry serves, and one INSERT every three seconds",
+        runs: 9,
+        measure: |_, runs| Ok(fleet::measure(runs)?.into()),
     },
     Group {
         name: "redis",

@@ -5,6 +5,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cluster::Server;
+
 use crate::Failure;
 use crate::figure::{Bar, Figure};
 use crate::series::Series;
@@ -19,7 +21,11 @@ const TABLES: [(&str, &str); 2] = [("snowflake", "bigint DEFAULT snowflake_next(
 /// Inserts into both tables in turn, so that each waits three seconds, and neither has to flush the
 /// other's WAL. The client measures, because the server's own figures end before the commit.
 pub fn measure(runs: usize) -> Result<Vec<Figure>, Failure> {
-    let server = servers::drawing().start_with_extension();
+    measure_on(&servers::drawing().start_with_extension(), "snowflake id", runs)
+}
+
+/// Does so on a server, whose number may be typed or leased.
+pub fn measure_on(server: &Server, what: &str, runs: usize) -> Result<Vec<Figure>, Failure> {
     let mut sessions = Vec::new();
     for (table, key) in TABLES {
         let mut session = server.connect();
@@ -45,6 +51,6 @@ pub fn measure(runs: usize) -> Result<Vec<Figure>, Failure> {
         }
     }
     let [snowflake, bigserial] = values;
-    let snowflake = Series::new("an INSERT every 3 s, snowflake id", "ms", snowflake);
+    let snowflake = Series::new(format!("an INSERT every 3 s, {what}"), "ms", snowflake);
     Ok(vec![Figure::ratio(&snowflake, &Series::new("bigserial", "ms", bigserial), Bar::None)])
 }

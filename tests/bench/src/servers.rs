@@ -1,7 +1,7 @@
 //! The servers that are measured: as `initdb` leaves them, except for what would add randomness to
 //! the figures.
 
-use cluster::{Builder, Server};
+use cluster::{Builder, Fleet, Server};
 
 /// Describes a server that draws with the default layout.
 pub fn drawing() -> Builder {
@@ -11,6 +11,11 @@ pub fn drawing() -> Builder {
 /// Describes a server with another layout, one without a worker field.
 pub fn with_layout(layout: &str) -> Builder {
     steady(Server::builder().set("layout", layout))
+}
+
+/// Describes a server that leases its number from a fleet's registry.
+pub fn leasing(fleet: &Fleet) -> Builder {
+    steady(fleet.member())
 }
 
 /// Describes a server without the extension's library.

@@ -122,7 +122,7 @@ pub fn config(conninfo: &str) -> Config {
 /// A member of a fleet.
 pub struct Member<'a> {
     registry: Postgres<Poll>,
-    oracle: &'a Oracle,
+    oracle: Option<&'a Oracle>,
     terms: Cell<Terms>,
     layout: Layout,
     server: u64,
@@ -134,14 +134,15 @@ pub struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    /// Makes a member that has nothing yet. All its leases go to the oracle.
+    /// Makes a member that has nothing yet. All its leases go to the oracle, unless a benchmark has
+    /// none.
     #[must_use]
-    pub fn new(config: Config, oracle: &'a Oracle) -> Self {
+    pub fn new(config: Config, oracle: impl Into<Option<&'a Oracle>>) -> Self {
         let (server, marks) = (random(), [PublishedMarks::new()]);
         assert!(marks[0].claim(UNCLAIMED, DATABASE), "they are new");
         Self {
             registry: Postgres::new(config, Poll),
-            oracle,
+            oracle: oracle.into(),
             terms: Cell::new(TERMS),
             layout: Layout::parse("snowflake").expect("it is built in"),
             server,
@@ -309,8 +310,9 @@ impl Registry for Member<'_> {
         let answer = self.registry.swap(swap)?;
         if let (Answer::Done(incarnation), Change::Number { worker, record, .. }) = (answer, swap.change)
             && incarnation == swap.incarnation
+            && let Some(oracle) = self.oracle
         {
-            self.oracle.accept(self.registry.config().datacenter, worker, &record);
+            oracle.accept(self.registry.config().datacenter, worker, &record);
         }
         Ok(answer)
     }
