@@ -126,8 +126,8 @@ impl<'a> Keeper<'a> {
                 due_ms = i64::MIN;
                 self.counts_at_ms.set(i64::MIN);
             }
-            // Nothing is drawn before. A server that is itself the registry would refuse its own worker
-            // again and again, and log each time.
+            // Nothing is drawn before. A server that is itself the registry would refuse its own
+            // worker again and again, and log each time.
             if !backend::is_consistent() {
                 self.worker.sleep(Duration::from_millis(RECOVERY_IS_LOOKED_AT_MS as u64));
                 continue;
