@@ -283,7 +283,8 @@ fn a_registry_on_a_members_own_server_fails_over_with_it() {
             let length = primary.log_length();
             primary.restart();
             ids.extend(primary.connect().draw_batch(100));
-            assert!(!primary.log_since(length).contains("starting up"), "{}", primary.log_since(length));
+            let log = primary.log_since(length);
+            assert!(!log.contains("starting up"), "{log}");
         }
 
         let standby = primary.standby().start();
