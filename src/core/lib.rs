@@ -13,6 +13,7 @@
 //! | How do they change while sessions draw? | [`numbers`] |
 //! | Can two servers have the same numbers? | [`lease`] |
 //! | What does a fleet's registry hold? | [`registry`] |
+//! | How do many servers share one dense space of values? | [`segment`] |
 //! | Can two ids be equal? When is a draw refused? | [`generator`] |
 //! | When does a draw wait, and for what? | [`mod@draw`] |
 //! | Which ids were drawn in a span of time? | [`bounds`] |
@@ -58,4 +59,5 @@ pub mod mark;
 pub mod numbers;
 pub mod published;
 pub mod registry;
+pub mod segment;
 pub mod spelling;

@@ -10,7 +10,8 @@
 //! appear beside a new word, and [`a_clock_that_runs_forward_is_never_a_rollback`] would find it:
 //! that test guards both.
 //!
-//! How numbers change while sessions draw: `loom/numbers.rs`.
+//! How numbers change while sessions draw: `loom/numbers.rs`. How blocks of dense values do:
+//! `loom/segment.rs`.
 //!
 //! The marks' log is such a load, too. A draw that sees a published mark without what came before
 //! it finds an old log, and each test of marks asserts that it does not.
@@ -19,6 +20,8 @@
 
 #[path = "loom/numbers.rs"]
 mod numbers;
+#[path = "loom/segment.rs"]
+mod segment;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 

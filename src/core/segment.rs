@@ -1,0 +1,209 @@
+//! Segments: dense values in blocks, from one space that many servers share.
+//!
+//! A **tag** names a space of values, from one value upward. The registry hands the values out in
+//! **blocks** of consecutive values (Leaf-segment, Meituan 2017). A server keeps two blocks of each
+//! tag that its sessions use, the current one and the next, and draws from them without asking.
+//!
+//! | question | file, in `segment/` |
+//! |---|---|
+//! | What does the registry hold of a tag, and which block does it give? | `record.rs` |
+//! | How do sessions draw, and how do blocks change while they do? | `place.rs` |
+//! | Which tag is where? | `directory.rs` |
+//! | When is a block reserved, how large is it, and what is given back? | `supply.rs` |
+//!
+//! # Why no value comes twice
+//!
+//! - **S1** In the registry, the blocks of one tag never overlap: a tag's next value only grows,
+//!   and each block begins there. There is one exception: a server gives back values that it will
+//!   not draw, if no block was reserved since its own. Every change of a tag writes another nonce,
+//!   and the one who gives back compares it. The value alone could come again.
+//! - **S2** A server draws only from blocks that it knows to be written. An answer that is lost
+//!   loses the block.
+//! - **S3** A value is drawn by one compare-exchange of one word, which never holds the same twice
+//!   (`place.rs`). The block that the word points to cannot change before the word does.
+//! - **S4** Blocks lie in shared memory alone. No crash, backup or copy of a disk brings one back.
+//! - **S5** After the registry may have forgotten something, each tag jumps ahead by more than what
+//!   was forgotten (below).
+//!
+//! Two equal values of a tag would lie in one block (S1, S5), hence in one life of one server's
+//! memory (S2, S4), which contradicts S3.
+//!
+//! **On one server, values ascend in the order drawn.** The word ascends, and a block is put in
+//! place only if it lies above all blocks of the tag before. The server tells the registry up to
+//! where it has had values, so that the registry gives nothing below.
+//!
+//! # When the registry forgets
+//!
+//! Blocks do not expire, so that waiting does not help, as it does for leases (`lease.rs`). A
+//! server that has a forgotten block may never come back to tell. So in a new generation
+//! (`registry.rs`) a tag's next value jumps ahead by [`Record::jump`], when the tag is used first.
+//!
+//! Forgetting may come twice, and the second time may forget the jump. So a tag jumps once for each
+//! generation since its record was written, and at least once for each timeline of the registry. It
+//! is enough if fewer values than `jump` were given in all changes that were forgotten since the
+//! record was written; the jumps themselves do not count.
+//!
+//! Every call compares the fleet's record and the registry's incarnation with what was read, as the
+//! swaps of a lease do. So no call of before reaches a registry that has forgotten something since.
+//! A server that finds a tag below the values that it has had begins a generation itself.
+//!
+//! # What is lost
+//!
+//! | event | values lost, for each tag |
+//! |---|---|
+//! | the server crashes | what is left of two blocks at most |
+//! | an answer is lost, or the worker ends before it has put a block in place | the block |
+//! | the server stops cleanly | what is left of a block after which another server has reserved one |
+//! | that stop does not reach the registry, or a generation has begun since | what is left of two blocks at most |
+//! | the registry may have forgotten something | the jumps |
+//! | a transaction rolls back | what it has drawn, as with a sequence |
+//!
+//! # What is not noticed
+//!
+//! - A registry that forgets and shows the same incarnation, until a server asks that has had
+//!   forgotten values. Every server asks for the tags that it uses every ten seconds.
+//! - Two standbys of the registry that are promoted one after the other with the same timeline, if
+//!   the second lacks the generation that the first has begun. Both jump to the same value.
+//! - Two registries that both take writes.
+//! - A copy of a running server's memory. Both draw the same values from up to two blocks.
+
+mod directory;
+mod place;
+mod record;
+mod supply;
+
+use std::error::Error;
+use std::fmt;
+
+pub use directory::{Claimed, Directory, Full};
+pub use place::{Drawn, Found, Place, Refusal, Rest, Room, Run, State, View};
+pub use record::{Ask, GiveBack, Grant, Granted, Record, Reserve, Return, Tags};
+pub use supply::{Known, Notice, Server, Supply};
+
+/// How many tags a server can use at a time.
+pub const PLACES: usize = 256;
+
+/// The most values of a block. A tag's steps must not be greater.
+pub const LONGEST_BLOCK: u32 = 10_000_000;
+
+/// Where values end. No block reaches this value, which is the last one of a `bigint`.
+pub const END: i64 = i64::MAX;
+
+/// Consecutive values of a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// The first value.
+    pub first: i64,
+    /// How many values there are, from 1 to [`LONGEST_BLOCK`].
+    pub count: u32,
+}
+
+impl Block {
+    /// Returns the value after the last one; [`END`] for a block that would reach beyond it.
+    pub fn end(&self) -> i64 {
+        self.first.saturating_add(self.count.into())
+    }
+}
+
+/// The most bytes of a tag's name, as of any name in PostgreSQL.
+pub const TAG_BYTES: usize = 63;
+
+/// The name of a tag, from 1 to [`TAG_BYTES`] bytes of UTF-8. It has a fixed size, so that it can
+/// lie in shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag {
+    bytes: [u8; TAG_BYTES],
+    length: u8,
+}
+
+impl Tag {
+    /// Makes a name.
+    ///
+    /// # Errors
+    /// [`TagError`] if it is empty or too long.
+    pub fn new(name: &str) -> Result<Self, TagError> {
+        match name.len() {
+            0 => Err(TagError::Empty),
+            length @ 1..=TAG_BYTES => {
+                let mut bytes = [0; TAG_BYTES];
+                bytes[..length].copy_from_slice(name.as_bytes());
+                Ok(Self { bytes, length: length as u8 })
+            }
+            length => Err(TagError::TooLong { length }),
+        }
+    }
+
+    /// Returns the name.
+    pub fn as_str(&self) -> &str {
+        // It was made of a text, so it is one.
+        str::from_utf8(&self.bytes[..self.length.into()]).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.as_str())
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a text cannot be the name of a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TagError {
+    /// It is empty.
+    Empty,
+    /// It is too long.
+    TooLong {
+        /// How many bytes it has.
+        length: usize,
+    },
+}
+
+impl fmt::Display for TagError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "tag is empty"),
+            Self::TooLong { length } => write!(f, "tag has {length} bytes, but can have {TAG_BYTES} at most"),
+        }
+    }
+}
+
+impl Error for TagError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_has_one_to_63_bytes() {
+        let longest = "ä".repeat(31) + "x";
+        for name in ["x", "orders", "Größe", &longest] {
+            assert_eq!(Tag::new(name).unwrap().as_str(), name);
+        }
+        assert_eq!(Tag::new(""), Err(TagError::Empty));
+        let error = Tag::new(&"ä".repeat(32)).unwrap_err();
+        assert_eq!(error.to_string(), "tag has 64 bytes, but can have 63 at most");
+    }
+
+    #[test]
+    fn tags_are_equal_only_if_their_names_are() {
+        let names = ["a", "b", "ab", "a\u{1}"];
+        for one in names {
+            for other in names {
+                assert_eq!(Tag::new(one) == Tag::new(other), one == other);
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_ends_with_bigint() {
+        assert_eq!(Block { first: 7, count: 3 }.end(), 10);
+        assert_eq!(Block { first: END - 3, count: 3 }.end(), END);
+        assert_eq!(Block { first: END - 3, count: 30 }.end(), END);
+    }
+}

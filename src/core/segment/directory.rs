@@ -1,0 +1,113 @@
+//! Which tag is in which place. A session looks a tag up once, and keeps its view of the place.
+
+use super::{PLACES, Place, State, Tag, View};
+
+/// The tags of all places, in shared memory. The server's lock guards it: whoever uses a directory
+/// holds that lock.
+#[derive(Debug)]
+pub struct Directory {
+    tags: [Option<Tag>; PLACES],
+}
+
+/// A place that is claimed for a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claimed {
+    /// Which place.
+    pub place: usize,
+    /// Which claim of it ([`View::claim`]).
+    pub claim: u64,
+    /// The tag.
+    pub tag: Tag,
+}
+
+/// All places have tags that the registry knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full {
+    /// How many there are.
+    pub places: usize,
+}
+
+impl Directory {
+    /// Makes the directory of places that were never claimed.
+    #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
+    pub fn new() -> Self {
+        Self { tags: [None; PLACES] }
+    }
+
+    /// Returns the place of a tag, and which one it is. Claims one if the tag has none: its own if
+    /// the registry did not know the tag before, one that was never claimed, or one whose tag the
+    /// registry does not have.
+    ///
+    /// # Errors
+    /// [`Full`] if all places are in use.
+    pub fn find<'a>(&mut self, places: &'a [Place], tag: Tag) -> Result<(usize, View<'a>), Full> {
+        let is_free = |at: &usize| places[*at].state() == State::Unknown;
+        let all = 0..places.len().min(PLACES);
+        let own = all.clone().find(|at| self.tags[*at] == Some(tag));
+        if let Some(at) = own.filter(|at| !is_free(at)) {
+            return Ok((at, places[at].view()));
+        }
+        let claimed = own
+            .or_else(|| all.clone().find(|at| self.tags[*at].is_none()))
+            .or_else(|| all.clone().find(is_free))
+            .ok_or(Full { places: all.len() })?;
+        // The name comes first: should this process end here, the place is still free.
+        self.tags[claimed] = Some(tag);
+        Ok((claimed, places[claimed].claim()))
+    }
+
+    /// Returns the places that are claimed.
+    pub fn claimed(&self, places: &[Place]) -> Vec<Claimed> {
+        let places = self.tags.iter().zip(places).enumerate();
+        places
+            .filter(|(_, (_, place))| place.state() != State::Unknown)
+            .filter_map(|(at, (tag, place))| Some(Claimed { place: at, claim: place.claimed(), tag: (*tag)? }))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::{Block, Refusal};
+
+    fn tag(name: &str) -> Tag {
+        Tag::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_tag_keeps_its_place_until_the_registry_does_not_know_it() {
+        let places = [Place::new(), Place::new()];
+        let mut directory = Directory::new();
+        let (at, a) = directory.find(&places, tag("a")).unwrap();
+        let (other, b) = directory.find(&places, tag("b")).unwrap();
+        assert_eq!((at, other), (0, 1));
+        assert_eq!(directory.find(&places, tag("a")).unwrap().1.claim(), a.claim());
+        assert_eq!(directory.find(&places, tag("c")).unwrap_err(), Full { places: 2 });
+        let tags = |directory: &Directory| directory.claimed(&places).into_iter().map(|claimed| claimed.tag);
+        assert!(tags(&directory).eq([tag("a"), tag("b")]));
+
+        places[0].fill(places[0].room().unwrap(), Block { first: 1, count: 5 });
+        places[0].free();
+        assert!(tags(&directory).eq([tag("b")]));
+        let (at, c) = directory.find(&places, tag("c")).unwrap();
+        assert_eq!((at, a.draw(1), c.draw(1)), (0, Err(Refusal::Void), Err(Refusal::Empty(State::Open))));
+        assert!(tags(&directory).eq([tag("c"), tag("b")]));
+
+        // A tag that the registry did not know is asked for again, in the same place.
+        places[1].free();
+        let (at, again) = directory.find(&places, tag("b")).unwrap();
+        assert_eq!((at, b.draw(1), again.draw(1)), (1, Err(Refusal::Void), Err(Refusal::Empty(State::Open))));
+    }
+
+    /// The process ends between the two statements of a claim.
+    #[test]
+    fn a_place_that_is_half_claimed_is_free() {
+        let places = [Place::new()];
+        let mut directory = Directory::new();
+        directory.tags[0] = Some(tag("a"));
+        assert!(directory.claimed(&places).is_empty());
+        let (at, view) = directory.find(&places, tag("b")).unwrap();
+        assert_eq!((at, view.claim()), (0, 1));
+    }
+}

@@ -1,0 +1,348 @@
+//! What the registry holds of a tag, which block it gives, and the two calls through which a server
+//! uses it.
+//!
+//! The rules are here, so that every kind of registry keeps to the same ones. PostgreSQL has them
+//! in `sql/registry.sql`, because there a call is one statement.
+
+use super::{Block, END, Tag};
+use crate::registry::{Fleet, Incarnation, Registry};
+
+/// A tag's record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// A random number. A tag that is deleted and made again has another one.
+    pub id: u64,
+    /// The first value of the next block.
+    pub next: i64,
+    /// The fewest and the most values of a block, from 1 to
+    /// [`LONGEST_BLOCK`](super::LONGEST_BLOCK).
+    pub steps: (u32, u32),
+    /// How far the tag jumps ahead after the registry may have forgotten something. `None` if it
+    /// gives nothing then until an operator has set this.
+    pub jump: Option<i64>,
+    /// Another random number with each change of this record.
+    pub nonce: u64,
+    /// The fleet's generation when this was written.
+    pub generation: u64,
+    /// The registry's incarnation when this was written.
+    pub incarnation: Incarnation,
+}
+
+/// What a server asks for a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// The tag.
+    pub tag: Tag,
+    /// The [`Record::id`] that the tag had before, if the server has used it.
+    pub id: Option<u64>,
+    /// How many values the server wants; `None` if it only wants to know whether the tag is there.
+    pub step: Option<u32>,
+    /// Up to where the server has had values of the tag: after the last one. [`i64::MIN`] if it has
+    /// had none.
+    pub above: i64,
+    /// The fleet's generation when it got them.
+    pub generation: u64,
+    /// The nonce of the changed record.
+    pub nonce: u64,
+}
+
+/// The registry's answer for one tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grant {
+    /// A block is reserved.
+    Block {
+        /// The tag's [`Record::id`].
+        id: u64,
+        /// Its [`Record::steps`].
+        steps: (u32, u32),
+        /// The values.
+        block: Block,
+        /// The fleet's generation.
+        generation: u64,
+        /// How many values were skipped, because the registry may have forgotten something.
+        skipped: i64,
+    },
+    /// The tag is there. Nothing was asked for.
+    Known,
+    /// There is no such tag, or another one has its name now.
+    Unknown,
+    /// No value is left before [`END`].
+    Ended,
+    /// The registry may have forgotten something, and the tag has no [`Record::jump`].
+    NoJump,
+    /// The tag lies below what the server has had, so the registry has forgotten something.
+    Forgot,
+}
+
+/// Values that a server gives back, because it has drawn none of them and never will.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Return {
+    /// The tag.
+    pub tag: Tag,
+    /// Its [`Record::id`].
+    pub id: u64,
+    /// The nonce under which the server has reserved its last block of the tag.
+    pub was: u64,
+    /// The first of the values. They reach up to the end of that block.
+    pub first: i64,
+    /// The nonce of the changed record.
+    pub nonce: u64,
+}
+
+/// Asks for several tags, in one step. Nothing changes unless the fleet's record has this version
+/// and the registry this incarnation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserve {
+    /// The version of the fleet's record.
+    pub fleet: u64,
+    /// The registry's incarnation; see [`Swap`](crate::registry::Swap).
+    pub incarnation: Incarnation,
+    /// What is asked, for each tag once.
+    pub asks: Vec<Ask>,
+}
+
+/// Gives values of several tags back, under the same conditions as [`Reserve`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GiveBack {
+    /// The version of the fleet's record.
+    pub fleet: u64,
+    /// The registry's incarnation.
+    pub incarnation: Incarnation,
+    /// What is given back, for each tag once.
+    pub returns: Vec<Return>,
+}
+
+/// A registry's answer: what it has done is written, and durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted<T> {
+    /// The registry's incarnation afterwards.
+    pub incarnation: Incarnation,
+    /// An answer for each tag, in the order asked.
+    pub answers: Vec<T>,
+}
+
+/// A registry that has tags. As in [`Registry`], an error means only that there is no answer.
+pub trait Tags: Registry {
+    /// Reserves blocks. Returns `None`, and has done nothing, if something was not as compared, or
+    /// the fleet is closed.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, Self::Error>;
+
+    /// Takes values back. Returns for each tag whether they were taken: not if the tag has changed
+    /// since. Returns `None` as [`reserve`](Self::reserve) does.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<bool>>, Self::Error>;
+}
+
+impl Record {
+    /// Returns how often the tag has to jump ahead before it is used under this record of the
+    /// fleet.
+    ///
+    /// That is once for each generation, because a jump may be forgotten, too. If the record of a
+    /// generation was forgotten itself, the registry's timeline still tells of it.
+    pub fn jumps(&self, fleet: &Fleet) -> i64 {
+        let generations = fleet.generation.saturating_sub(self.generation);
+        let (now, then) = (fleet.incarnation, self.incarnation);
+        let timelines = if now.store == then.store { now.timeline.saturating_sub(then.timeline) } else { 0 };
+        let jumps = if generations == 0 { 0 } else { generations.max(timelines) };
+        i64::try_from(jumps).unwrap_or(i64::MAX)
+    }
+
+    /// Decides what a server gets, and returns the record that is to be written, if any. `fleet` is
+    /// the fleet's record, whose incarnation is the registry's.
+    pub fn answer(&self, ask: &Ask, fleet: &Fleet) -> (Grant, Option<Self>) {
+        if ask.id.is_some_and(|id| id != self.id) {
+            return (Grant::Unknown, None);
+        }
+        let jumps = self.jumps(fleet);
+        // If the tag has jumped since the server had its values, that was for this.
+        if jumps == 0 && self.next < ask.above && self.generation <= ask.generation {
+            return (Grant::Forgot, None);
+        }
+        let Some(step) = ask.step else { return (Grant::Known, None) };
+        let next = match (jumps, self.jump) {
+            (0, _) => self.next,
+            (_, None) => return (Grant::NoJump, None),
+            (_, Some(jump)) => self.next.saturating_add(jump.saturating_mul(jumps)),
+        };
+        let first = next.max(ask.above);
+        let (least, greatest) = self.steps;
+        let count = i64::from(step.max(least).min(greatest)).min(END.saturating_sub(first));
+        if count <= 0 {
+            return (Grant::Ended, None);
+        }
+        let block = Block { first, count: count as u32 };
+        let new = Self {
+            next: block.end(),
+            nonce: ask.nonce,
+            generation: fleet.generation,
+            incarnation: fleet.incarnation,
+            ..*self
+        };
+        let skipped = first.saturating_sub(self.next);
+        (Grant::Block { id: self.id, steps: self.steps, block, generation: fleet.generation, skipped }, Some(new))
+    }
+
+    /// Returns the record with what a server gives back, or `None` if a block was reserved, or a
+    /// generation has begun, since the server has reserved its last one.
+    pub fn take_back(&self, given: &Return, fleet: &Fleet) -> Option<Self> {
+        let is_last = (self.id, self.nonce) == (given.id, given.was) && self.generation == fleet.generation;
+        (is_last && given.first < self.next).then_some(Self { next: given.first, nonce: given.nonce, ..*self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLEET: Fleet = Fleet {
+        uuid: 1,
+        layout: None,
+        range: None,
+        loses_nothing: false,
+        closed: false,
+        longest_ms: 0,
+        skew_ms: 0,
+        grace_ms: 0,
+        incarnation: Incarnation { store: 7, timeline: 3, counts: [0; 2] },
+        generation: 5,
+        horizon_ms: 0,
+        freeze_ms: 0,
+        version: 11,
+    };
+
+    const RECORD: Record = Record {
+        id: 1,
+        next: 100,
+        steps: (10, 1000),
+        jump: Some(1_000_000),
+        nonce: 50,
+        generation: FLEET.generation,
+        incarnation: FLEET.incarnation,
+    };
+
+    fn ask(step: u32) -> Ask {
+        Ask {
+            tag: Tag::new("orders").unwrap(),
+            id: Some(1),
+            step: Some(step),
+            above: 60,
+            generation: FLEET.generation,
+            nonce: 51,
+        }
+    }
+
+    fn block(grant: Grant) -> (i64, u32, i64) {
+        let Grant::Block { block, skipped, .. } = grant else { panic!("{grant:?}") };
+        (block.first, block.count, skipped)
+    }
+
+    #[test]
+    fn a_block_has_as_many_values_as_are_asked_for_within_the_steps() {
+        for (step, count) in [(0, 10), (9, 10), (10, 10), (500, 500), (1000, 1000), (u32::MAX, 1000)] {
+            let (grant, record) = RECORD.answer(&ask(step), &FLEET);
+            assert_eq!(block(grant), (100, count, 0));
+            assert_eq!(record, Some(Record { next: 100 + i64::from(count), nonce: 51, ..RECORD }));
+        }
+        // An operator may have set these the wrong way round. The greatest counts.
+        let (grant, _) = Record { steps: (10, 5), ..RECORD }.answer(&ask(7), &FLEET);
+        assert_eq!(block(grant), (100, 5, 0));
+    }
+
+    #[test]
+    fn a_tag_jumps_once_for_each_generation_and_each_timeline() {
+        let jump = RECORD.jump.unwrap();
+        let at = |generations: u64, timelines: u64| {
+            let incarnation = Incarnation { timeline: 3 + timelines, ..FLEET.incarnation };
+            let fleet = Fleet { generation: 5 + generations, incarnation, ..FLEET };
+            let (grant, record) = RECORD.answer(&ask(10), &fleet);
+            let record = record.unwrap();
+            assert_eq!((record.generation, record.incarnation), (fleet.generation, fleet.incarnation));
+            // It does not jump again.
+            assert_eq!(block(record.answer(&ask(10), &fleet).0), (record.next, 10, 0));
+            block(grant).2 / jump
+        };
+        assert_eq!([at(1, 0), at(1, 1), at(2, 1), at(1, 2), at(3, 5)], [1, 1, 2, 2, 5]);
+        // An operator vouches that the failover has forgotten nothing: no generation has begun.
+        assert_eq!(at(0, 1), 0);
+        // The registry was moved whole to another store, where timelines begin anew.
+        let moved = Fleet { incarnation: Incarnation { store: 8, timeline: 9, counts: [0; 2] }, ..FLEET };
+        assert_eq!(RECORD.jumps(&moved), 0);
+        assert_eq!(RECORD.jumps(&Fleet { generation: 6, ..moved }), 1);
+        // Timelines of a restored registry may be less.
+        let restored = Incarnation { timeline: 1, ..FLEET.incarnation };
+        assert_eq!(RECORD.jumps(&Fleet { generation: 6, incarnation: restored, ..FLEET }), 1);
+    }
+
+    #[test]
+    fn a_tag_without_a_jump_gives_nothing_in_a_new_generation() {
+        let (record, fleet) = (Record { jump: None, ..RECORD }, Fleet { generation: 6, ..FLEET });
+        assert_eq!(record.answer(&ask(10), &fleet), (Grant::NoJump, None));
+        assert_eq!(block(record.answer(&ask(10), &FLEET).0), (100, 10, 0));
+    }
+
+    #[test]
+    fn a_tag_below_what_a_server_has_had_shows_that_the_registry_has_forgotten() {
+        let beyond = Ask { above: 101, ..ask(10) };
+        assert_eq!(RECORD.answer(&beyond, &FLEET), (Grant::Forgot, None));
+        assert_eq!(RECORD.answer(&Ask { step: None, ..beyond }, &FLEET), (Grant::Forgot, None));
+        assert_eq!(RECORD.answer(&Ask { step: None, ..ask(10) }, &FLEET), (Grant::Known, None));
+        // A generation has begun since. The tag jumps, or has done so, at least to what is known.
+        let jumped = Record { jump: Some(1), ..RECORD };
+        for above in [101, 5000] {
+            let (grant, _) = jumped.answer(&Ask { above, ..ask(10) }, &Fleet { generation: 6, ..FLEET });
+            assert_eq!(block(grant), (above, 10, above - 100));
+        }
+        let (grant, _) = RECORD.answer(&Ask { generation: 4, ..beyond }, &FLEET);
+        assert_eq!(block(grant), (101, 10, 1));
+    }
+
+    #[test]
+    fn another_tag_of_the_same_name_is_not_the_same_tag() {
+        let other = Record { id: 2, ..RECORD };
+        assert_eq!(other.answer(&ask(10), &FLEET), (Grant::Unknown, None));
+        assert_eq!(block(other.answer(&Ask { id: None, ..ask(10) }, &FLEET).0), (100, 10, 0));
+    }
+
+    #[test]
+    fn values_end_with_bigint() {
+        let near = Record { next: END - 15, ..RECORD };
+        let (grant, record) = near.answer(&ask(10), &FLEET);
+        assert_eq!(block(grant), (END - 15, 10, 0));
+        let (grant, record) = record.unwrap().answer(&ask(10), &FLEET);
+        assert_eq!(block(grant), (END - 5, 5, 0));
+        assert_eq!(record.unwrap().answer(&ask(10), &FLEET), (Grant::Ended, None));
+        // A jump beyond the end ends the tag, too.
+        let fleet = Fleet { generation: u64::MAX, ..FLEET };
+        assert_eq!(RECORD.answer(&ask(10), &fleet), (Grant::Ended, None));
+    }
+
+    #[test]
+    fn values_are_taken_back_if_nothing_has_changed_since() {
+        let (_, record) = RECORD.answer(&ask(10), &FLEET);
+        let record = record.unwrap();
+        let tag = ask(10).tag;
+        let given = Return { tag, id: 1, was: 51, first: 104, nonce: 52 };
+        let back = record.take_back(&given, &FLEET).unwrap();
+        assert_eq!((back.next, back.nonce), (104, 52));
+        // The same message arrives again.
+        assert_eq!(back.take_back(&given, &FLEET), None);
+        // Another server has reserved a block, and given all of it back.
+        let (_, other) = record.answer(&Ask { nonce: 60, ..ask(10) }, &FLEET);
+        let whole = Return { was: 60, first: record.next, nonce: 61, ..given };
+        let again = other.unwrap().take_back(&whole, &FLEET).unwrap();
+        assert_eq!((again.next, again.take_back(&given, &FLEET)), (record.next, None));
+        let others = [
+            (Return { id: 2, ..given }, FLEET),
+            (given, Fleet { generation: 6, ..FLEET }),
+            (Return { first: record.next, ..given }, FLEET),
+        ];
+        for (given, fleet) in others {
+            assert_eq!(record.take_back(&given, &fleet), None);
+        }
+    }
+}
