@@ -391,7 +391,10 @@ BEGIN
     THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = 'a server cannot change the layout, the range or the limits of a fleet';
-    ELSIF swap_fleet.generation NOT IN (old.generation, old.generation + 1)
+    -- A generation grows by the registry's timelines, as Fleet::begin_generation says
+    -- (src/core/registry.rs).
+    ELSIF swap_fleet.generation NOT IN (old.generation, old.generation + 1,
+            old.generation + CASE WHEN store = old.store THEN timeline - old.timeline ELSE 1 END)
         OR (swap_fleet.generation = old.generation
             AND (old.horizon_ms, old.freeze_ms) IS DISTINCT FROM (swap_fleet.horizon_ms, swap_fleet.freeze_ms))
     THEN
@@ -579,6 +582,11 @@ BEGIN
             HINT = 'Give the greatest values that "snowflake_id.lease" and "snowflake_id.max_clock_skew" had on any server.';
     END IF;
     freeze_ms := new_horizon_ms + new_longest_ms;
+    -- A generation that was begun on a timeline since may be forgotten.
+    SELECT CASE WHEN i.store = old.store
+        THEN greatest(begin_generation.generation, old.generation + i.timeline - old.timeline)
+        ELSE begin_generation.generation END INTO generation
+    FROM snowflake_registry.incarnation() i;
     UPDATE snowflake_registry.fleets f SET longest_ms = new_longest_ms, skew_ms = new_skew_ms, store = i.store,
         timeline = i.timeline, generation = begin_generation.generation, horizon_ms = new_horizon_ms,
         freeze_ms = begin_generation.freeze_ms, version = snowflake_registry.new_version()

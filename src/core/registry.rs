@@ -72,6 +72,13 @@ impl Incarnation {
         }
     }
 
+    /// Returns how often the store may have forgotten something between an earlier incarnation and
+    /// this one, if it has: at least once for each timeline, and once at least.
+    fn lives_since(&self, seen: &Self) -> u64 {
+        let timelines = if self.store == seen.store { self.timeline.saturating_sub(seen.timeline) } else { 0 };
+        timelines.max(1)
+    }
+
     /// Whether the counts have grown so much that the fleet's record should show it. Every change
     /// of that record makes all servers read it again, so that not every step is noted.
     fn has_grown(&self, seen: &Self) -> bool {
@@ -135,6 +142,9 @@ impl Fleet {
     /// has forgotten it (`lease.rs`). A forgotten taker of a record took one that
     /// ended at most `skew_ms` after that clock. That machine's clock may have been ahead of this
     /// one's by another `skew_ms`.
+    ///
+    /// Generations grow by the registry's timelines, because a generation that was begun on one of
+    /// them may be forgotten itself.
     pub fn begin_generation(
         &self,
         incarnation: Incarnation,
@@ -146,7 +156,7 @@ impl Fleet {
         let skew_ms = skew_ms.max(self.skew_ms);
         let horizon_ms = now_ms.saturating_add(skew_ms).saturating_add(skew_ms);
         let freeze_ms = horizon_ms.saturating_add(longest_ms.max(self.longest_ms));
-        let generation = self.generation.saturating_add(1);
+        let generation = self.generation.saturating_add(incarnation.lives_since(&self.incarnation));
         Self { incarnation, generation, horizon_ms, freeze_ms, version, ..*self }
     }
 
@@ -158,7 +168,7 @@ impl Fleet {
         let Member { longest_ms, skew_ms, .. } = *member;
         let adopted = self.adopting(member);
         let new = Self { incarnation, version, ..adopted };
-        let begin = || new.begin_generation(incarnation, now_ms, longest_ms, skew_ms, version);
+        let begin = || adopted.begin_generation(incarnation, now_ms, longest_ms, skew_ms, version);
         match incarnation.since(&self.incarnation) {
             Since::Other => Some(begin()),
             Since::Failover if !self.loses_nothing => Some(begin()),
@@ -299,6 +309,14 @@ pub trait Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_incarnation_counts_the_timelines_that_may_have_been_forgotten() {
+        let seen = Incarnation { store: 7, timeline: 3, counts: [0; 2] };
+        let lives = |timeline| Incarnation { timeline, ..seen }.lives_since(&seen);
+        assert_eq!([3, 4, 6, 1].map(lives), [1, 1, 3, 1]);
+        assert_eq!(Incarnation { store: 8, timeline: 9, ..seen }.lives_since(&seen), 1);
+    }
 
     #[test]
     fn an_incarnation_shows_what_was_forgotten() {
