@@ -48,7 +48,7 @@
 //!   |
 //! snowflake_registry  a fleet's registry in PostgreSQL, through libpq
 //!   |
-//! snowflake_core  * layouts, ids, the generator, the draw, the mark, the lease; knows no PostgreSQL
+//! snowflake_core  * layouts, ids, the generator, the mark, the lease, segments; knows no PostgreSQL
 //! ```
 //!
 //! | question | file |
@@ -56,6 +56,7 @@
 //! | Can two ids be equal? | `core/generator.rs` |
 //! | What happens in a crash? | `core/mark.rs`, and `mark.rs` for PostgreSQL's part |
 //! | Can two servers have the same numbers? | `core/lease.rs`, and `keeper.rs` for the process that runs it |
+//! | Can two servers get the same dense value? | `core/segment.rs`; not used by the server yet |
 //! | When does a draw wait, and for what? | `core/draw.rs`, and `waiting.rs` |
 //! | How many of a process's few places for callbacks are taken? | `catalog.rs`: none, or two |
 //! | Why does a condition on the time use the primary key? | `pushdown.rs` |

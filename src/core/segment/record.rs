@@ -24,8 +24,6 @@ pub struct Record {
     pub nonce: u64,
     /// The fleet's generation when this was written.
     pub generation: u64,
-    /// The registry's incarnation when this was written.
-    pub incarnation: Incarnation,
 }
 
 /// What a server asks for a tag.
@@ -140,20 +138,12 @@ pub trait Tags: Registry {
 
 impl Record {
     /// Returns how often the tag has to jump ahead before it is used under this record of the
-    /// fleet.
-    ///
-    /// That is once for each generation, because a jump may be forgotten, too. If the record of a
-    /// generation was forgotten itself, the registry's timeline still tells of it.
-    pub fn jumps(&self, fleet: &Fleet) -> i64 {
-        let generations = fleet.generation.saturating_sub(self.generation);
-        let (now, then) = (fleet.incarnation, self.incarnation);
-        let timelines = if now.store == then.store { now.timeline.saturating_sub(then.timeline) } else { 0 };
-        let jumps = if generations == 0 { 0 } else { generations.max(timelines) };
-        i64::try_from(jumps).unwrap_or(i64::MAX)
+    /// fleet: once for each generation, because a jump may be forgotten, too.
+    fn jumps(&self, fleet: &Fleet) -> i64 {
+        i64::try_from(fleet.generation.saturating_sub(self.generation)).unwrap_or(i64::MAX)
     }
 
-    /// Decides what a server gets, and returns the record that is to be written, if any. `fleet` is
-    /// the fleet's record, whose incarnation is the registry's.
+    /// Decides what a server gets, and returns the record that is to be written, if any.
     pub fn answer(&self, ask: &Ask, fleet: &Fleet) -> (Grant, Option<Self>) {
         if ask.id.is_some_and(|id| id != self.id) {
             return (Grant::Unknown, None);
@@ -176,13 +166,7 @@ impl Record {
             return (Grant::Ended, None);
         }
         let block = Block { first, count: count as u32 };
-        let new = Self {
-            next: block.end(),
-            nonce: ask.nonce,
-            generation: fleet.generation,
-            incarnation: fleet.incarnation,
-            ..*self
-        };
+        let new = Self { next: block.end(), nonce: ask.nonce, generation: fleet.generation, ..*self };
         let skipped = first.saturating_sub(self.next);
         (Grant::Block { id: self.id, steps: self.steps, block, generation: fleet.generation, skipped }, Some(new))
     }
@@ -215,15 +199,8 @@ mod tests {
         version: 11,
     };
 
-    const RECORD: Record = Record {
-        id: 1,
-        next: 100,
-        steps: (10, 1000),
-        jump: Some(1_000_000),
-        nonce: 50,
-        generation: FLEET.generation,
-        incarnation: FLEET.incarnation,
-    };
+    const RECORD: Record =
+        Record { id: 1, next: 100, steps: (10, 1000), jump: Some(1_000_000), nonce: 50, generation: FLEET.generation };
 
     fn ask(step: u32) -> Ask {
         Ask {
@@ -254,28 +231,15 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_jumps_once_for_each_generation_and_each_timeline() {
-        let jump = RECORD.jump.unwrap();
-        let at = |generations: u64, timelines: u64| {
-            let incarnation = Incarnation { timeline: 3 + timelines, ..FLEET.incarnation };
-            let fleet = Fleet { generation: 5 + generations, incarnation, ..FLEET };
+    fn a_tag_jumps_once_for_each_generation() {
+        for generations in [1, 2, 5] {
+            let fleet = Fleet { generation: FLEET.generation + generations, ..FLEET };
             let (grant, record) = RECORD.answer(&ask(10), &fleet);
-            let record = record.unwrap();
-            assert_eq!((record.generation, record.incarnation), (fleet.generation, fleet.incarnation));
+            assert_eq!(block(grant).2, generations as i64 * 1_000_000);
             // It does not jump again.
+            let record = record.unwrap();
             assert_eq!(block(record.answer(&ask(10), &fleet).0), (record.next, 10, 0));
-            block(grant).2 / jump
-        };
-        assert_eq!([at(1, 0), at(1, 1), at(2, 1), at(1, 2), at(3, 5)], [1, 1, 2, 2, 5]);
-        // An operator vouches that the failover has forgotten nothing: no generation has begun.
-        assert_eq!(at(0, 1), 0);
-        // The registry was moved whole to another store, where timelines begin anew.
-        let moved = Fleet { incarnation: Incarnation { store: 8, timeline: 9, counts: [0; 2] }, ..FLEET };
-        assert_eq!(RECORD.jumps(&moved), 0);
-        assert_eq!(RECORD.jumps(&Fleet { generation: 6, ..moved }), 1);
-        // Timelines of a restored registry may be less.
-        let restored = Incarnation { timeline: 1, ..FLEET.incarnation };
-        assert_eq!(RECORD.jumps(&Fleet { generation: 6, incarnation: restored, ..FLEET }), 1);
+        }
     }
 
     #[test]

@@ -100,8 +100,10 @@ pub struct Known {
     claim: u64,
     /// The tag's id in the registry, once a block was reserved.
     id: Option<u64>,
-    /// Up to where values were had: after the last one.
+    /// Up to where values were had: after the last one. Those that were given back do not count.
     above: i64,
+    /// The same before the last block.
+    before: i64,
     /// The fleet's generation when they were had.
     generation: u64,
     /// The nonce of the last block; `None` if there is nothing to give back.
@@ -126,6 +128,7 @@ impl Known {
             claim,
             id: None,
             above: i64::MIN,
+            before: i64::MIN,
             generation: 0,
             nonce: None,
             step: 0,
@@ -160,6 +163,7 @@ impl Known {
     /// Notes a block, before it is put in place.
     fn note(&mut self, id: u64, block: Block, steps: (u32, u32), generation: u64, nonce: u64) {
         // First up to where values are had: should the process end here, the block is lost.
+        self.before = self.above;
         self.above = block.end();
         (self.id, self.generation, self.nonce) = (Some(id), generation, Some(nonce));
         let wanted_ms = self.wanted_ms.take().unwrap_or(self.was_wanted_ms);
@@ -337,18 +341,21 @@ impl Supply {
         for Claimed { place: at, claim, tag } in server.claimed() {
             let Some((place, known)) = server.places().get(at).zip(self.known.get_mut(at)) else { continue };
             let rest = place.take_out();
-            // If no other server has reserved a block between the two, they are one.
-            let first = match (rest.current, rest.next) {
-                (Some(current), Some(next)) if current.end() == next.first => Some(current.first),
-                (_, Some(next)) => Some(next.first),
-                (current, None) => current.map(|current| current.first),
+            // What is given back, and up to where values were had without it. Two blocks without
+            // another server's values between them are one.
+            let given = match (rest.current, rest.next) {
+                (Some(current), Some(next)) if current.end() == next.first => Some((current.first, current.first)),
+                // No value of the next block is drawn. So other servers may also give back what
+                // lies immediately before it.
+                (_, Some(next)) => Some((next.first, known.before)),
+                (current, None) => current.map(|current| (current.first, current.first)),
             };
             let last = rest.next.or(rest.current);
             let is_last = known.claim == claim && last.is_some_and(|last| last.end() == known.above);
-            // Before it is sent: whatever the answer, these values are not above what was had.
+            // Before it is sent: whatever the answer, these values do not count any more.
             let nonce = known.nonce.take();
-            let (Some(first), Some(was), Some(id), true) = (first, nonce, known.id, is_last) else { continue };
-            known.above = first;
+            let (Some((first, above)), Some(was), Some(id), true) = (given, nonce, known.id, is_last) else { continue };
+            known.above = above;
             returns.push(Return { tag, id, was, first, nonce: server.nonce() });
         }
         returns

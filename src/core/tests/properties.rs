@@ -8,6 +8,7 @@
 //! | Do the texts of ids? | `encodings.rs` |
 //! | Do servers? | `draws.rs`, `js53.rs`, `identities.rs`, `first_sequences.rs` |
 //! | Does what the mark builds on? | `marks.rs` |
+//! | Do blocks of dense values? | `segments.rs` |
 //!
 //! Every run takes new values. A failing test prints the line that repeats it
 //! (`PROPTEST_RNG_SEED=...`, proptest's own variable), and writes no file. `loom.rs` tries all
@@ -46,6 +47,8 @@ mod layouts;
 mod marks;
 #[path = "properties/model.rs"]
 mod model;
+#[path = "properties/segments.rs"]
+mod segments;
 #[path = "properties/spec.rs"]
 mod spec;
 

@@ -1,0 +1,251 @@
+//! Servers that share tags. They are killed, stopped, and cut off, at every call of the registry,
+//! which is away, fails over with its tail lost, is restored, and loses answers.
+//!
+//! The places, the supply and the registry's rules are the real ones (`segment.rs`). Sessions, time
+//! and the registry's store are simulated from one seed: the same seed always gives the same
+//! history. How sessions draw at the same moment, loom tries (`loom/segment.rs`).
+//!
+//! [`Guarantee`] says what must hold, and [`Lie`] what is done wrong on purpose, to show that each
+//! check can fail. `SEEDS=100000` sets how many histories are run. A failing history is printed,
+//! and `SEED=123` prints it again. `COUNT=20000` counts how many histories each lie breaks.
+
+// loom's atomics panic outside a loom model.
+#![cfg(not(loom))]
+
+#[path = "segments/ledger.rs"]
+mod ledger;
+#[path = "segments/link.rs"]
+mod link;
+#[path = "simulation/random.rs"]
+#[allow(dead_code, reason = "the other simulation uses all of it")]
+mod random;
+#[path = "segments/store.rs"]
+mod store;
+#[path = "segments/world.rs"]
+mod world;
+
+use std::collections::BTreeMap;
+
+use world::World;
+
+/// What must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarantee {
+    /// No value of a tag is drawn twice.
+    Unique,
+    /// No block overlaps one that a server has had.
+    Apart,
+    /// A value is drawn only by a server that the registry has given it to, and for its own tag.
+    Granted,
+    /// On one server, the values of a tag ascend in the order drawn.
+    Ascending,
+    /// A crash loses what is left of two blocks of a tag at most. Blocks whose answers were lost
+    /// do not count.
+    TwoBlocks,
+    /// What is left at a clean stop is given back, except before a block that was reserved later.
+    GivenBack,
+    /// A block has as many values as the tag's steps permit.
+    Steps,
+    /// No server says that the registry has forgotten something, unless it has, and nothing shows
+    /// it.
+    Calm,
+    /// With a registry that answers, every server draws from every tag that has values.
+    Live,
+}
+
+/// What is done wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lie {
+    /// The registry decides by a record that another call changes meanwhile.
+    NotAtomic,
+    /// A call compares nothing.
+    NotCompared,
+    /// The answer's incarnation is not looked at.
+    AnyIncarnation,
+    /// A new generation does not move the tags.
+    NoJumps,
+    /// A tag jumps once, however many generations were forgotten.
+    OneJump,
+    /// A generation is one more than the one before, however many timelines there were.
+    NoTimelines,
+    /// A tag jumps by its least step.
+    ShortJump,
+    /// A lost answer is taken for a yes.
+    LostIsYes,
+    /// The registry answers before what it has written is durable.
+    NotDurable,
+    /// What is given back is compared by its end, and not by the nonce.
+    ComparedByValue,
+    /// What is given back is not compared.
+    NotComparedAtAll,
+    /// What is given back is not taken out of the places.
+    NotTakenOut,
+    /// The blocks survive a crash as they were a while before.
+    BlocksSurvive,
+    /// A session remembers its place, and not the claim.
+    NoClaim,
+    /// Tags are told apart by their names alone.
+    NoId,
+    /// A server does not tell up to where it has had values.
+    NothingAbove,
+    /// What a server has given back still counts as had.
+    ReturnsCount,
+    /// The next block is reserved again and again, and only the last one is kept.
+    Wasted,
+    /// A server that stops gives nothing back.
+    NothingBack,
+    /// Blocks are as large as a server wishes.
+    AnyStep,
+    /// A tag that cannot give values is never asked for again.
+    NeverAgain,
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
+}
+
+fn run(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> World {
+    let world = World::new(seed, is_silent, lie, tells);
+    world.run();
+    world
+}
+
+/// What must happen often in the histories, because they would otherwise show little.
+const EVENTS: [&str; 29] = [
+    "adopted",
+    "answer lost",
+    "batch",
+    "closed",
+    "crash",
+    "cut off",
+    "deleted",
+    "drawn",
+    "ended",
+    "fails over",
+    "fails over again",
+    "forgot",
+    "full",
+    "given back",
+    "gone",
+    "joined",
+    "jump set",
+    "jumped",
+    "late",
+    "made again",
+    "moved",
+    "no answer",
+    "no jump",
+    "not given back",
+    "restored",
+    "settled",
+    "stop",
+    "void",
+    "worker stops",
+];
+
+/// Runs histories, and asserts that the guarantees hold and that each of the events is frequent.
+fn assert_holds(is_silent: bool, test: &str, guarantees: &[Guarantee], events: &[&str]) {
+    let seeds = number("SEED").map_or(0..number("SEEDS").unwrap_or(10_000), |seed| seed..seed + 1);
+    let (one, histories) = (seeds.end - seeds.start == 1, seeds.end - seeds.start);
+    let mut counts = BTreeMap::new();
+    for seed in seeds {
+        let world = run(seed, is_silent, None, one);
+        let broken: Vec<_> =
+            world.broken.take().into_iter().filter(|(broken, _)| guarantees.contains(broken)).collect();
+        assert!(
+            broken.is_empty(),
+            "{broken:?}\nSEED={seed} cargo test -p snowflake_core --test segments {test} -- --nocapture"
+        );
+        for (event, times) in world.counts.take() {
+            *counts.entry(event).or_insert(0) += times;
+        }
+    }
+    let seldom: Vec<_> =
+        events.iter().filter(|event| counts.get(**event).copied().unwrap_or(0) < histories / 100).collect();
+    println!("{counts:?}");
+    assert!(one || seldom.is_empty(), "these hardly happen: {seldom:?} in {counts:?}");
+}
+
+const ALL: [Guarantee; 9] = [
+    Guarantee::Unique,
+    Guarantee::Apart,
+    Guarantee::Granted,
+    Guarantee::Ascending,
+    Guarantee::TwoBlocks,
+    Guarantee::GivenBack,
+    Guarantee::Steps,
+    Guarantee::Calm,
+    Guarantee::Live,
+];
+
+#[test]
+fn no_two_servers_get_the_same_value_of_a_tag() {
+    assert_holds(false, "no_two", &ALL, &EVENTS);
+}
+
+/// A restore that nothing shows may repeat what other servers have drawn. On one server values
+/// ascend all the same.
+#[test]
+fn values_ascend_on_a_server_whatever_the_registry_forgets() {
+    let guarantees =
+        [Guarantee::Granted, Guarantee::Ascending, Guarantee::TwoBlocks, Guarantee::Steps, Guarantee::Live];
+    assert_holds(true, "values_ascend", &guarantees, &["restored silently", "below", "forgot"]);
+}
+
+/// Asserts that a lie breaks a guarantee, and prints how soon that is seen; with `COUNT`, in how
+/// many histories.
+fn assert_breaks(is_silent: bool, lie: Lie, guarantee: Guarantee) {
+    const SEEDS: u64 = 20_000;
+    let broken = |seed: &u64| {
+        let world = run(*seed, is_silent, Some(lie), false);
+        world.broken.take().iter().any(|(broken, _)| *broken == guarantee)
+    };
+    if let Some(histories) = number("COUNT") {
+        let count = (0..histories).filter(broken).count();
+        println!("{lie:?} breaks {guarantee:?} in {count} of {histories} histories");
+        return;
+    }
+    let seed = (0..SEEDS).find(broken);
+    assert!(seed.is_some(), "{lie:?} does not break {guarantee:?} in {SEEDS} histories");
+    println!("{lie:?} breaks {guarantee:?} in history {seed:?}");
+}
+
+#[test]
+fn a_value_comes_twice_without_any_one_of_the_rules() {
+    for lie in [
+        Lie::NotAtomic,
+        Lie::NotCompared,
+        Lie::AnyIncarnation,
+        Lie::NoJumps,
+        Lie::OneJump,
+        Lie::NoTimelines,
+        Lie::ShortJump,
+        Lie::LostIsYes,
+        Lie::NotDurable,
+        Lie::ComparedByValue,
+        Lie::NotComparedAtAll,
+        Lie::NotTakenOut,
+        Lie::BlocksSurvive,
+    ] {
+        assert_breaks(false, lie, Guarantee::Unique);
+    }
+}
+
+#[test]
+fn each_other_guarantee_is_broken_by_what_breaks_it() {
+    for (lie, guarantee) in [
+        (Lie::NoClaim, Guarantee::Granted),
+        (Lie::NoId, Guarantee::Granted),
+        (Lie::Wasted, Guarantee::TwoBlocks),
+        (Lie::NothingBack, Guarantee::GivenBack),
+        (Lie::AnyStep, Guarantee::Steps),
+        (Lie::ReturnsCount, Guarantee::Calm),
+        (Lie::NeverAgain, Guarantee::Live),
+        (Lie::NotAtomic, Guarantee::Apart),
+    ] {
+        assert_breaks(false, lie, guarantee);
+    }
+    assert_breaks(true, Lie::NothingAbove, Guarantee::Live);
+}

@@ -1,0 +1,121 @@
+//! What was given and drawn, which no registry forgets, and what must hold of it.
+
+use std::collections::BTreeMap;
+
+use snowflake_core::segment::{Block, Return, Tag};
+
+use crate::Guarantee;
+
+/// What has become of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Its server has had the answer.
+    Had,
+    /// Its server may draw from it no more, and this was noticed.
+    WrittenOff,
+    /// The answer was lost.
+    Lost,
+}
+
+/// A block that the registry has given.
+#[derive(Debug, Clone, Copy)]
+pub struct Given {
+    pub life: u64,
+    pub id: u64,
+    pub block: Block,
+    pub generation: u64,
+    pub nonce: u64,
+    pub fate: Fate,
+}
+
+/// All blocks in the order given, and all values that were drawn.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    given: Vec<Given>,
+    drawn: BTreeMap<(u64, i64), u64>,
+    last: BTreeMap<(u64, u64), i64>,
+}
+
+pub type Broken = (Guarantee, String);
+
+impl Ledger {
+    pub fn give(&mut self, new: Given) -> Option<Broken> {
+        let is_over =
+            |old: &&Given| old.id == new.id && old.block.first < new.block.end() && new.block.first < old.block.end();
+        let over = self.given.iter().filter(|old| old.fate != Fate::Lost && old.block.count > 0).find(is_over).copied();
+        self.given.push(new);
+        over.filter(|_| new.fate != Fate::Lost).map(|old| (Guarantee::Apart, format!("{new:?} overlaps {old:?}")))
+    }
+
+    pub fn draw(&mut self, life: u64, id: u64, value: i64) -> Vec<Broken> {
+        let mut broken = Vec::new();
+        let is_its = |given: &Given| {
+            (given.life, given.id) == (life, id)
+                && given.fate == Fate::Had
+                && (given.block.first..given.block.end()).contains(&value)
+        };
+        if !self.given.iter().any(is_its) {
+            broken.push((Guarantee::Granted, format!("life {life} draws {value}, which it was not given")));
+        }
+        if let Some(other) = self.drawn.insert((id, value), life) {
+            broken.push((Guarantee::Unique, format!("{value} is drawn by life {life} and was drawn by {other}")));
+        }
+        let last = self.last.insert((life, id), value);
+        if let Some(last) = last.filter(|last| *last >= value) {
+            broken.push((Guarantee::Ascending, format!("life {life} draws {value} after {last}")));
+        }
+        broken
+    }
+
+    /// Values from `first` to the end of the block that was given under a nonce are back in the
+    /// registry.
+    pub fn take_back(&mut self, life: u64, given: &Return) {
+        let Some(last) = self.given.iter().position(|old| old.nonce == given.was) else { return };
+        let its = self.given[..=last].iter_mut().filter(|old| (old.life, old.id) == (life, given.id));
+        for old in its {
+            let kept = given.first.saturating_sub(old.block.first).max(0);
+            old.block.count = i64::from(old.block.count).min(kept) as u32;
+        }
+    }
+
+    /// Returns the end of the last block that a life has had.
+    pub fn end(&self, life: u64, id: u64) -> Option<i64> {
+        let its = self.given.iter().filter(|given| (given.life, given.id, given.fate) == (life, id, Fate::Had));
+        its.map(|given| given.block.end()).max()
+    }
+
+    fn undrawn(&self, given: &Given) -> Option<i64> {
+        (given.block.first..given.block.end()).find(|value| !self.drawn.contains_key(&(given.id, *value)))
+    }
+
+    /// Returns the blocks of a life of which something is left.
+    pub fn left(&self, life: u64) -> Vec<(usize, Given)> {
+        let its = self.given.iter().copied().enumerate();
+        its.filter(|(_, given)| (given.life, given.fate) == (life, Fate::Had) && self.undrawn(given).is_some())
+            .collect()
+    }
+
+    /// Whether a block of the same tag was reserved after the one at `at`, though it may have been
+    /// given back.
+    pub fn is_followed(&self, at: usize) -> bool {
+        let (given, later) = (self.given[at], &self.given[at + 1..]);
+        later.iter().any(|later| later.id == given.id && later.block.first >= given.block.end())
+    }
+
+    /// What is left of a life's blocks will not be drawn, and this is known.
+    pub fn write_off(&mut self, life: u64, id: Option<u64>) {
+        let its = self.given.iter_mut().filter(|given| given.life == life && given.fate == Fate::Had);
+        its.filter(|given| id.is_none_or(|id| id == given.id)).for_each(|given| given.fate = Fate::WrittenOff);
+    }
+
+    /// Asserts that no more than two blocks of each tag have something left.
+    pub fn crash(&self, life: u64) -> Option<Broken> {
+        let mut blocks: BTreeMap<u64, Vec<Block>> = BTreeMap::new();
+        self.left(life).into_iter().for_each(|(_, given)| blocks.entry(given.id).or_default().push(given.block));
+        let lost = blocks.into_values().find(|blocks| blocks.len() > 2)?;
+        Some((Guarantee::TwoBlocks, format!("life {life} ends, and loses {lost:?}")))
+    }
+}
+
+/// Which tag has which id in a life, as the registry has answered last.
+pub type Ids = BTreeMap<Tag, u64>;

@@ -1,0 +1,638 @@
+//! One history: what its servers, sessions and operator do, and what happens to the registry.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use snowflake_core::registry::{Fleet, Incarnation, Since};
+use snowflake_core::segment::{Directory, END, Place, Record, Refusal, State, Supply, Tag, View};
+
+use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
+use crate::link::{Link, Message};
+use crate::random::Random;
+use crate::store::{Kind, Store, Written};
+use crate::{Guarantee, Lie};
+
+/// How many places a server has. There are more tags.
+const FEW_PLACES: usize = 3;
+const TAGS: [&str; 5] = ["orders", "invoices", "tickets", "parcels", "refunds"];
+
+/// One more than the most changes that a failover forgets.
+const MOST_LOST: usize = 6;
+
+/// How deep calls of the registry may happen during others.
+const DEEPEST: u32 = 2;
+
+/// One life of a server's shared memory.
+pub struct Life {
+    pub number: u64,
+    pub places: Vec<Place>,
+    pub directory: RefCell<Directory>,
+    supply: RefCell<Box<Supply>>,
+    /// The place and claim that sessions remember for each tag.
+    views: RefCell<BTreeMap<Tag, (usize, u64)>>,
+    pub ids: RefCell<Ids>,
+    /// The greatest end of a block of each tag, given back or not, for a lie.
+    pub ends: RefCell<BTreeMap<u64, i64>>,
+    pub is_over: Cell<bool>,
+    pub cut_off_until_ms: Cell<i64>,
+    /// What was left of the blocks a while before, for a lie.
+    remembered: RefCell<Vec<Given>>,
+}
+
+impl std::fmt::Debug for Life {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "life {}", self.number)
+    }
+}
+
+impl Life {
+    fn new(number: u64) -> Rc<Self> {
+        Rc::new(Self {
+            number,
+            places: (0..FEW_PLACES).map(|_| Place::new()).collect(),
+            directory: RefCell::new(Directory::new()),
+            supply: RefCell::new(Box::new(Supply::new())),
+            views: RefCell::default(),
+            ids: RefCell::default(),
+            ends: RefCell::default(),
+            is_over: Cell::new(false),
+            cut_off_until_ms: Cell::new(i64::MIN),
+            remembered: RefCell::default(),
+        })
+    }
+}
+
+pub struct World {
+    pub random: Random,
+    pub lie: Option<Lie>,
+    /// Whether a restore does not show.
+    pub is_silent: bool,
+    tells: bool,
+    pub now_ms: Cell<i64>,
+    pub store: RefCell<Store>,
+    /// The registry before the last failover, of which another standby may be promoted.
+    failed: RefCell<Option<Store>>,
+    /// How many of the registry's changes no failover forgets.
+    kept: Cell<usize>,
+    /// The greatest generation that any registry of the history has had.
+    newest: Cell<u64>,
+    pub away_until_ms: Cell<i64>,
+    pub late: RefCell<Vec<Message>>,
+    servers: RefCell<Vec<Rc<Life>>>,
+    lives: Cell<u64>,
+    pub ledger: RefCell<Ledger>,
+    depth: Cell<u32>,
+    pub settles: Cell<bool>,
+    pub broken: RefCell<Vec<Broken>>,
+    pub counts: RefCell<BTreeMap<&'static str, u64>>,
+}
+
+impl World {
+    pub fn new(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> Self {
+        let random = Random::new(seed);
+        let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
+        let kind = if is_silent { Kind::Postgres } else { kind };
+        let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
+        let fleet = Fleet {
+            uuid: 1,
+            layout: None,
+            range: None,
+            loses_nothing: kind == Kind::Synchronous,
+            closed: false,
+            longest_ms: 0,
+            skew_ms: 0,
+            grace_ms: 0,
+            incarnation: Incarnation { store: 1, timeline: 1, counts },
+            generation: 1,
+            horizon_ms: i64::MIN,
+            freeze_ms: i64::MIN,
+            version: random.below(usize::MAX) as u64,
+        };
+        let world = Self {
+            random,
+            lie,
+            is_silent,
+            tells,
+            now_ms: Cell::new(1_000_000),
+            store: RefCell::new(Store::new(kind, fleet)),
+            failed: RefCell::default(),
+            kept: Cell::new(1),
+            newest: Cell::new(1),
+            away_until_ms: Cell::new(i64::MIN),
+            late: RefCell::default(),
+            servers: RefCell::default(),
+            lives: Cell::new(0),
+            ledger: RefCell::default(),
+            depth: Cell::new(0),
+            settles: Cell::new(false),
+            broken: RefCell::default(),
+            counts: RefCell::default(),
+        };
+        let tags = world.random.of(1..=TAGS.len() as i64) as usize;
+        TAGS[..tags].iter().for_each(|tag| world.insert(Tag::new(tag).unwrap()));
+        // A backup has the tags.
+        let mut store = world.store.borrow_mut();
+        store.synced = store.changes();
+        drop(store);
+        for _ in 0..world.random.of(1..=3) {
+            world.start();
+        }
+        world
+    }
+
+    pub fn bits(&self) -> u64 {
+        self.random.below(usize::MAX) as u64
+    }
+
+    pub fn lies(&self, lie: Lie) -> bool {
+        self.lie == Some(lie)
+    }
+
+    pub fn tell(&self, what: impl FnOnce() -> String) {
+        if self.tells {
+            println!("{}: {}", self.now_ms.get(), what());
+        }
+    }
+
+    pub fn count(&self, event: &'static str) {
+        *self.counts.borrow_mut().entry(event).or_insert(0) += 1;
+    }
+
+    pub fn broken(&self, guarantee: Guarantee, what: impl FnOnce() -> String) {
+        let what = what();
+        self.tell(|| format!("BROKEN {guarantee:?}: {what}"));
+        self.broken.borrow_mut().push((guarantee, what));
+    }
+
+    pub fn check(&self, broken: impl IntoIterator<Item = Broken>) {
+        broken.into_iter().for_each(|(guarantee, what)| self.broken(guarantee, || what));
+    }
+
+    pub fn run(&self) {
+        for _ in 0..self.random.of(20..=90) {
+            if self.lie.is_some() && !self.broken.borrow().is_empty() {
+                return;
+            }
+            self.step();
+        }
+        self.settle();
+    }
+
+    fn step(&self) {
+        type Action = fn(&World);
+        let actions: [(usize, Action); 13] = [
+            (30, Self::some_session),
+            (14, Self::some_worker),
+            (8, Self::pass),
+            (2, Self::crash),
+            (2, Self::stop),
+            (1, Self::stop_worker),
+            (3, Self::deliver),
+            (1, Self::cut_off),
+            (2, Self::fail_over),
+            (1, Self::restore),
+            (1, Self::operator),
+            (1, Self::hand_over),
+            (1, Self::remember),
+        ];
+        self.random.weighed(&actions)(self);
+    }
+
+    /// Something happens while a message to the registry is under way.
+    pub fn meanwhile(&self) {
+        if self.settles.get() || self.depth.get() >= DEEPEST || !self.random.one_in(4) {
+            return;
+        }
+        self.depth.set(self.depth.get() + 1);
+        for _ in 0..self.random.of(1..=4) {
+            self.step();
+        }
+        self.depth.set(self.depth.get() - 1);
+    }
+
+    fn start(&self) -> Rc<Life> {
+        self.lives.set(self.lives.get() + 1);
+        let life = Life::new(self.lives.get());
+        self.servers.borrow_mut().push(life.clone());
+        life
+    }
+
+    fn any_server(&self) -> Rc<Life> {
+        let servers = self.servers.borrow();
+        servers[self.random.below(servers.len())].clone()
+    }
+
+    fn any_tag(&self) -> Tag {
+        // The first tags are used more than the others.
+        let first = self.random.below(TAGS.len());
+        Tag::new(TAGS[self.random.below(first + 1)]).unwrap()
+    }
+
+    fn some_session(&self) {
+        let (life, tag) = (self.any_server(), self.any_tag());
+        for _ in 0..self.random.of(1..=6) {
+            if self.random.one_in(8) {
+                self.count("batch");
+                self.draw(&life, tag, self.random.of(2..=20) as u32);
+            } else {
+                self.draw(&life, tag, 1);
+            }
+        }
+    }
+
+    fn some_worker(&self) {
+        self.supply(&self.any_server());
+    }
+
+    /// Returns a session's view of its tag's place.
+    fn view<'a>(&self, life: &'a Life, tag: Tag) -> Option<View<'a>> {
+        let remembered = life.views.borrow().get(&tag).copied();
+        let view = match remembered {
+            Some((at, _)) if self.lies(Lie::NoClaim) => life.places[at].view(),
+            Some((at, claim)) => View::new(&life.places[at], claim),
+            None => {
+                let Ok((at, view)) = life.directory.borrow_mut().find(&life.places, tag) else {
+                    self.count("full");
+                    return None;
+                };
+                life.views.borrow_mut().insert(tag, (at, view.claim()));
+                view
+            }
+        };
+        Some(view)
+    }
+
+    /// Draws up to `count` values of a tag, as a session does. Returns whether there was one.
+    pub fn draw(&self, life: &Rc<Life>, tag: Tag, count: u32) -> bool {
+        if life.is_over.get() {
+            return false;
+        }
+        let Some(view) = self.view(life, tag) else { return false };
+        match view.draw(count) {
+            Ok(drawn) => {
+                let id = life.ids.borrow().get(&tag).copied().unwrap_or_default();
+                self.tell(|| format!("life {} draws {:?} of {tag}", life.number, drawn.run));
+                for value in drawn.run.values() {
+                    self.count("drawn");
+                    self.check(self.ledger.borrow_mut().draw(life.number, id, value));
+                }
+                if drawn.is_due && self.random.one_in(2) {
+                    self.supply(life);
+                }
+                true
+            }
+            Err(Refusal::Void | Refusal::Empty(State::Unknown)) => {
+                self.count("void");
+                life.views.borrow_mut().remove(&tag);
+                false
+            }
+            Err(Refusal::Empty(_)) => {
+                if self.random.one_in(2) {
+                    self.supply(life);
+                }
+                false
+            }
+        }
+    }
+
+    /// Runs a server's worker.
+    fn supply(&self, life: &Rc<Life>) {
+        let Ok(mut supply) = life.supply.try_borrow_mut() else { return };
+        if life.is_over.get() {
+            return;
+        }
+        let link = Link { world: self, life };
+        let supplied = supply.supply(&link, &link);
+        self.tell(|| format!("life {} reserves: {supplied:?}", life.number));
+    }
+
+    fn pass(&self) {
+        let ms = self.random.pick(&[1, 1000, 11_000, 11_000, 20 * 60_000, 40 * 60_000]);
+        self.now_ms.set(self.now_ms.get() + ms);
+    }
+
+    fn end(&self, life: &Rc<Life>) {
+        life.is_over.set(true);
+        self.servers.borrow_mut().retain(|other| !Rc::ptr_eq(other, life));
+    }
+
+    /// A server is killed, and started again.
+    fn crash(&self) {
+        let life = self.any_server();
+        self.tell(|| format!("life {} is killed", life.number));
+        self.count("crash");
+        self.check(self.ledger.borrow().crash(life.number));
+        self.end(&life);
+        let next = self.start();
+        if self.lies(Lie::BlocksSurvive) {
+            self.survive(&life, &next);
+        }
+    }
+
+    fn remember(&self) {
+        let life = self.any_server();
+        let left = self.ledger.borrow().left(life.number);
+        *life.remembered.borrow_mut() = left.into_iter().map(|(_, given)| given).collect();
+    }
+
+    /// For the lie that blocks survive a crash.
+    fn survive(&self, before: &Life, after: &Rc<Life>) {
+        for given in before.remembered.borrow().iter() {
+            let ids = before.ids.borrow();
+            let Some(tag) = ids.iter().find(|(_, id)| **id == given.id).map(|(tag, _)| *tag) else { continue };
+            let Ok((at, _)) = after.directory.borrow_mut().find(&after.places, tag) else { continue };
+            if let Some(room) = after.places[at].room() {
+                after.places[at].fill(room, given.block);
+                after.ids.borrow_mut().insert(tag, given.id);
+                for _ in 0..given.block.count {
+                    self.draw(after, tag, 1);
+                }
+            }
+        }
+    }
+
+    /// A server stops cleanly, and is started again.
+    fn stop(&self) {
+        let life = self.any_server();
+        if self.give_back(&life) {
+            self.count("stop");
+            self.end(&life);
+            self.start();
+        }
+    }
+
+    /// The worker alone is ended and started again.
+    fn stop_worker(&self) {
+        if self.give_back(&self.any_server()) {
+            self.count("worker stops");
+        }
+    }
+
+    /// Gives back what a server has left. Returns whether its worker could be stopped.
+    fn give_back(&self, life: &Rc<Life>) -> bool {
+        let Ok(mut supply) = life.supply.try_borrow_mut() else { return false };
+        let link = Link { world: self, life };
+        let given = if self.lies(Lie::NothingBack) { Ok(()) } else { supply.give_back(&link, &link) };
+        self.tell(|| format!("life {} gives back: {given:?}", life.number));
+        let (ledger, store) = (self.ledger.borrow(), self.store.borrow());
+        for (at, left) in ledger.left(life.number) {
+            let is_there = store.tags.values().any(|record| record.id == left.id);
+            let has_begun = store.fleet.generation != left.generation;
+            if given.is_ok() && is_there && !has_begun && !ledger.is_followed(at) {
+                self.broken(Guarantee::GivenBack, || format!("life {} stops with {left:?}", life.number));
+            }
+        }
+        drop((ledger, store));
+        self.ledger.borrow_mut().write_off(life.number, None);
+        true
+    }
+
+    /// A server stops, and another one draws the same tag at once.
+    fn hand_over(&self) {
+        let (life, tag) = (self.any_server(), self.any_tag());
+        (0..3).for_each(|_| _ = self.draw(&life, tag, 1));
+        self.supply(&life);
+        (0..3).for_each(|_| _ = self.draw(&life, tag, 1));
+        if self.give_back(&life) {
+            self.count("joined");
+            let other = self.any_server();
+            for _ in 0..6 {
+                self.draw(&other, tag, 4);
+                self.supply(&other);
+            }
+            self.deliver();
+            for _ in 0..6 {
+                self.draw(&life, tag, 4);
+                self.supply(&life);
+            }
+        }
+    }
+
+    /// A late message arrives.
+    fn deliver(&self) {
+        if self.now_ms.get() < self.away_until_ms.get() || self.late.borrow().is_empty() {
+            return;
+        }
+        let at = self.random.below(self.late.borrow().len());
+        let message = self.late.borrow_mut().swap_remove(at);
+        self.count("late");
+        self.tell(|| format!("arrives late: {message:?}"));
+        match message {
+            Message::Reserve(life, reserve) => _ = self.arrive(&life, &reserve, Fate::Lost, None),
+            Message::GiveBack(life, give_back, ends) => _ = self.arrive_back(&life, &give_back, &ends),
+        }
+    }
+
+    fn cut_off(&self) {
+        let until_ms = self.now_ms.get() + self.random.pick(&[1, 1000, 15_000, 3_600_000]);
+        self.count("cut off");
+        if self.random.one_in(2) {
+            self.away_until_ms.set(until_ms);
+        } else {
+            self.any_server().cut_off_until_ms.set(until_ms);
+        }
+    }
+
+    fn note_generation(&self) {
+        self.newest.set(self.newest.get().max(self.store.borrow().fleet.generation));
+    }
+
+    /// A standby of the registry is promoted: of the one there is, or of the one before.
+    fn fail_over(&self) {
+        self.note_generation();
+        if self.is_silent {
+            return;
+        }
+        let mut store = self.store.borrow_mut();
+        let again = self.failed.take().filter(|_| self.random.one_in(2));
+        let is_again = again.is_some();
+        let failed = again.unwrap_or_else(|| store.clone());
+        let changes = failed.changes();
+        let least = match failed.kind {
+            Kind::Postgres => changes.saturating_sub(self.random.below(MOST_LOST)).max(1),
+            Kind::Synchronous => failed.synced,
+            Kind::Etcd => changes,
+        };
+        // Of a registry that was just restored there is no standby yet.
+        let is_new = store.incarnation.store != store.fleet.incarnation.store
+            || store.incarnation.since(&store.fleet.incarnation) == Since::Other;
+        if is_new || is_again && failed.kind != Kind::Postgres {
+            return;
+        }
+        let least = least.max(self.kept.get()).max(failed.of_this_store());
+        let end = self.random.of(least as i64..=changes as i64) as usize;
+        let mut next = failed.prefix(end);
+        next.incarnation = store.incarnation;
+        match failed.kind {
+            Kind::Etcd => next.incarnation.counts = next.incarnation.counts.map(|count| count + 1),
+            // The standby knows the timelines of the others that were promoted.
+            _ => next.incarnation.timeline += 1,
+        }
+        self.count(if is_again { "fails over again" } else { "fails over" });
+        self.tell(|| format!("the registry fails over, and loses {} of {changes} changes", changes - end));
+        self.failed.replace(Some(failed));
+        *store = next;
+    }
+
+    /// A backup is restored: into another store, to a point in time on another timeline, as files
+    /// after which an operator begins a generation, or silently.
+    fn restore(&self) {
+        self.note_generation();
+        let mut store = self.store.borrow_mut();
+        let changes = store.changes();
+        // Not from before the tags were made.
+        let mut next =
+            store.prefix(self.random.of((TAGS.len() as i64 + 1).min(changes as i64)..=changes as i64) as usize);
+        self.tell(|| format!("the registry is restored, with {} of {changes} changes", next.changes()));
+        self.failed.take();
+        if self.is_silent {
+            self.count("restored silently");
+            *store = next;
+            return;
+        }
+        self.count("restored");
+        let known = next.fleet.generation == self.newest.get();
+        let way = self.random.below(3);
+        // Whether each generation that is forgotten has a timeline that tells of it.
+        let (forgotten, then) = (self.newest.get() - next.fleet.generation, next.fleet.incarnation);
+        let is_same = store.incarnation.store == then.store;
+        let timelines = if is_same { store.incarnation.timeline.saturating_sub(then.timeline) } else { 0 };
+        if way == 0 && next.kind == Kind::Postgres && forgotten <= timelines {
+            next.incarnation.timeline += 1;
+        } else if way == 1 && known && next.kind != Kind::Etcd {
+            next.incarnation.store += 1;
+        } else if way == 1 && known && next.fleet.incarnation.counts[1] > 0 {
+            next.incarnation.counts[1] = next.fleet.incarnation.counts[1] - 1;
+        } else {
+            // The operator knows how many generations there have been.
+            let new = next.fleet.begin_generation(next.incarnation, self.now_ms.get(), 0, 0, self.bits());
+            let generation = self.newest.get() + 1;
+            next.write(Written::Fleet(Fleet { generation, ..new }));
+            next.synced = next.changes();
+        }
+        self.kept.set(next.changes());
+        *store = next;
+        drop(store);
+        self.note_generation();
+    }
+
+    /// Makes a tag.
+    fn insert(&self, tag: Tag) {
+        let mut store = self.store.borrow_mut();
+        let least = self.random.of(1..=6) as u32;
+        let greatest = least + self.random.below(12) as u32;
+        let jump = Some(1000 * i64::from(greatest)).filter(|_| !self.random.one_in(5));
+        let record = Record {
+            id: self.bits(),
+            next: if self.random.one_in(12) { END - 40 } else { 1 },
+            steps: (least, greatest),
+            jump,
+            nonce: self.bits(),
+            generation: store.fleet.generation,
+        };
+        store.write(Written::Tag(tag, Some(record)));
+    }
+
+    fn operator(&self) {
+        type Action = fn(&World);
+        let actions: [(usize, Action); 3] = [(2, Self::change_tags), (4, Self::set_jumps), (2, Self::move_registry)];
+        // Who makes a tag in a registry that has forgotten something first begins a generation.
+        let is_settled = self.store.borrow().fleet.incarnation == self.store.borrow().incarnation;
+        if is_settled && !self.is_silent {
+            self.random.weighed(&actions)(self);
+        }
+    }
+
+    /// Deletes a tag, and perhaps makes it again; or makes one that is missing.
+    fn change_tags(&self) {
+        let tag = self.any_tag();
+        let was = self.store.borrow().tags.contains_key(&tag);
+        if was {
+            self.count("deleted");
+            self.store.borrow_mut().write(Written::Tag(tag, None));
+        }
+        if !was || self.random.one_in(2) {
+            self.count("made again");
+            self.insert(tag);
+        }
+        self.tell(|| format!("an operator deletes or makes {tag}"));
+    }
+
+    /// Sets the jumps of all tags that have none.
+    fn set_jumps(&self) {
+        let mut store = self.store.borrow_mut();
+        let none: Vec<_> = store
+            .tags
+            .iter()
+            .filter(|(_, record)| record.jump.is_none())
+            .map(|(tag, record)| (*tag, *record))
+            .collect();
+        for (tag, record) in none {
+            self.count("jump set");
+            store.write(Written::Tag(tag, Some(Record { jump: Some(1000 * i64::from(record.steps.1)), ..record })));
+        }
+    }
+
+    /// Moves the registry whole to another store: closes the fleet, moves it, opens it. If it has
+    /// failed over meanwhile, it is opened where it is.
+    fn move_registry(&self) {
+        let closed = !self.store.borrow().fleet.closed;
+        let mut store = self.store.borrow_mut();
+        let mut fleet = Fleet { closed, version: self.bits(), ..store.fleet };
+        if closed {
+            self.count("closed");
+        } else if store.fleet.incarnation == store.incarnation {
+            self.count("moved");
+            store.incarnation.store += 7;
+            fleet.incarnation = store.incarnation;
+            self.failed.take();
+        }
+        store.write(Written::Fleet(fleet));
+        store.synced = store.changes();
+    }
+
+    /// In the end the registry answers, and every server draws from every tag that has values.
+    fn settle(&self) {
+        self.settles.set(true);
+        self.away_until_ms.set(i64::MIN);
+        self.late.borrow_mut().clear();
+        if self.store.borrow().fleet.closed {
+            self.move_registry();
+        }
+        self.set_jumps();
+        let servers = self.servers.borrow().clone();
+        for life in &servers {
+            life.cut_off_until_ms.set(i64::MIN);
+        }
+        // Time for every server to look at its tags, and for what could give nothing.
+        for _ in 0..3 {
+            self.now_ms.set(self.now_ms.get() + 11_000);
+            servers.iter().for_each(|life| self.supply(life));
+        }
+        let tags: Vec<_> = self.store.borrow().tags.keys().copied().collect();
+        for life in &servers {
+            for tag in &tags {
+                self.settle_tag(life, *tag);
+            }
+        }
+    }
+
+    /// A session draws, and waits for the worker up to four times: the tag's place may be another
+    /// tag's by now, and the registry may have forgotten something.
+    fn settle_tag(&self, life: &Rc<Life>, tag: Tag) {
+        for _ in 0..5 {
+            if self.draw(life, tag, 1) {
+                self.count("settled");
+                return;
+            }
+            self.now_ms.set(self.now_ms.get() + 1000);
+            self.supply(life);
+        }
+        let is_ended = self.store.borrow().tags[&tag].next >= END - 1000 * 20;
+        let is_full = self.view(life, tag).is_none();
+        if !is_ended && !is_full {
+            self.broken(Guarantee::Live, || format!("life {} draws nothing of {tag}", life.number));
+        }
+    }
+}
