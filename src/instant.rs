@@ -82,6 +82,16 @@ pub fn instant_before(time: TimestampWithTimeZone, age: Interval) -> Option<Inst
     Some(instant_of_us(i128::from(time_us) - (days * DAY_US + i128::from(age.micros()))))
 }
 
+/// Converts the value of a timestamptz, at its full precision. The infinite values lie before and
+/// after all times that ids can hold.
+pub fn instant_of_value(us: i64) -> Instant {
+    match us {
+        i64::MIN => Instant::FIRST,
+        i64::MAX => Instant::LAST,
+        _ => instant_of_us(us.into()),
+    }
+}
+
 /// Converts microseconds since 2000.
 pub fn instant_of_us(us: i128) -> Instant {
     let ms = us.div_euclid(1000) + i128::from(POSTGRES_EPOCH_MS);

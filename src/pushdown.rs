@@ -19,7 +19,7 @@
 //! For a number that is not an id of the layout, `snowflake_timestamp` raises an error. With
 //! pushdown its row is left out instead, so that no statement deletes it by its age. The guards in
 //! brackets see to that. A guard is omitted where a condition on the other side does the same, or
-//! where no bigint lies beyond the last id.
+//! where no bigint lies beyond the last id. For an OR of such conditions it stands once beside it.
 //!
 //! This happens in `get_relation_info_hook`, or `build_simple_rel_hook` from PostgreSQL 19 on:
 //! views, CTEs, subqueries and inlined functions are merged in by then, and the conditions are
@@ -37,7 +37,7 @@
 //! `nodes.rs` has what the query's trees are made of.
 
 use std::ffi::c_int;
-use std::ptr;
+use std::{ptr, slice};
 
 use pgrx::pg_sys::{self, Index, List, Node, NodeTag};
 
@@ -54,8 +54,11 @@ mod time;
 
 use crate::guc;
 use crate::local::Local;
-use comparison::{rewrite_any, rewrite_operator};
-use nodes::{cells, check_stack_depth, equal, lappend, list_of, makeBoolExpr, palloc};
+use comparison::{Bounds, rewrite_any, rewrite_operator};
+use nodes::{
+    INT8_GREATER, INT8_GREATER_OR_EQUAL, INT8_LESS, INT8_LESS_OR_EQUAL, cells, check_stack_depth, compare,
+    copyObjectImpl, equal, lappend, list_of, makeBoolExpr, number, palloc,
+};
 use time::Found;
 
 /// The hook that was installed before ours.
@@ -122,11 +125,13 @@ unsafe fn rewrite_conditions(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::R
         let relid = (*rel).relid;
         let mut layout = None;
         let layout = &raw mut layout;
-        let site = Site { root, rel, relid, is_union: false, is_below: false, layout };
+        let mut dependency = pg_sys::InvalidOid;
+        let dependency = &raw mut dependency;
+        let site = Site { root, rel, relid, is_union: false, is_below: false, layout, dependency };
         if (*rel).reloptkind == pg_sys::RelOptKind::RELOPT_BASEREL {
             rewrite_join_tree(&site, (*(*root).parse).jointree.cast());
         } else {
-            rewrite_union(root, rel, layout);
+            rewrite_union(&site);
         }
         // The conditions of row-level security and of security barrier views.
         let range_table_entry = *(*root).simple_rte_array.add(relid as usize);
@@ -152,12 +157,15 @@ struct Site {
     is_below: bool,
     /// The database's layout, once a condition has needed it.
     layout: *mut Option<Found>,
+    /// The function that the plan was last made to depend on.
+    dependency: *mut pg_sys::Oid,
 }
 
 /// Rewrites the conditions of a flattened UNION ALL. The planner plans its parts as children, which
 /// take over the conditions of the whole right after this hook. So the first part that is a table
 /// rewrites them for all.
-unsafe fn rewrite_union(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo, layout: *mut Option<Found>) {
+unsafe fn rewrite_union(site: &Site) {
+    let Site { root, rel, .. } = *site;
     // SAFETY: the planner fills these arrays before it builds children, and every child has its
     // entry.
     unsafe {
@@ -170,7 +178,7 @@ unsafe fn rewrite_union(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOpt
         if (**(*root).simple_rte_array.add(relid as usize)).rtekind != pg_sys::RTEKind::RTE_SUBQUERY {
             return;
         }
-        let site = Site { root, rel, relid, is_union: true, is_below: false, layout };
+        let site = Site { relid, is_union: true, ..*site };
         for cell in cells((**(*root).simple_rel_array.add(relid as usize)).baserestrictinfo) {
             let condition = cell.ptr_value.cast::<pg_sys::RestrictInfo>();
             // In place, because the planner makes the conditions of the parts from this clause
@@ -219,14 +227,44 @@ unsafe fn rewrite_join_tree(site: &Site, node: *mut Node) -> bool {
     }
 }
 
+/// A condition that excludes numbers that are not ids.
+#[derive(Clone, Copy, PartialEq)]
+enum Guard {
+    /// There is nothing to exclude.
+    None,
+    NotBelow0,
+    /// The number is not above the layout's last id.
+    NotAbove(i64),
+}
+
+impl Guard {
+    /// Makes the condition, of the id that a bound is for.
+    unsafe fn condition(self, id: *mut Node, is_for_or: bool) -> *mut Node {
+        // SAFETY: a column of type bigint.
+        unsafe {
+            let id = copyObjectImpl(id.cast()).cast();
+            let (inside, beyond, end) = match self {
+                Self::NotAbove(last_id) => (INT8_LESS_OR_EQUAL, INT8_GREATER, number(last_id)),
+                _ => (INT8_GREATER_OR_EQUAL, INT8_LESS, number(0)),
+            };
+            if !is_for_or {
+                return compare(id, inside, end);
+            }
+            // PostgreSQL would add an index's condition to each arm of the OR, and plan it there.
+            let beyond = lappend(ptr::null_mut(), compare(id, beyond, end).cast());
+            makeBoolExpr(pg_sys::BoolExprType::NOT_EXPR, beyond, -1).cast()
+        }
+    }
+}
+
 /// What replaces a condition on an id's time: a comparison of the id with a bound, and what must
 /// hold beside it.
 #[derive(Clone, Copy)]
 struct Bounded {
     id: *mut Node,
     condition: *mut Node,
-    /// Excludes numbers that are not ids of the layout. Null if there is nothing to exclude.
-    guard: *mut Node,
+    /// Excludes numbers that are not ids of the layout.
+    guard: Guard,
     /// Whether the matching ids are at or above the bound. The guard then excludes numbers beyond
     /// the layout, else those below 0.
     is_above: bool,
@@ -235,6 +273,8 @@ struct Bounded {
     is_guarding: bool,
     /// The layout's last id.
     last_id: i64,
+    /// Whether the condition is an OR.
+    is_or: bool,
     /// Whether this is the second of two comparisons, of which the first has the place of the
     /// original.
     is_second: bool,
@@ -258,8 +298,8 @@ impl Bounded {
 /// Rewrites each condition of a list. Returns the same list if there is nothing to rewrite.
 /// `is_and`: all of them hold together.
 ///
-/// This function and the next are called for each level of AND and OR. They must use little stack,
-/// so that they can follow whatever PostgreSQL can nest in its own.
+/// This function, the next and `rewrite_arms` are called for each level of AND and OR. They must
+/// use little stack, so that they can follow whatever PostgreSQL can nest in its own.
 unsafe fn rewrite_all(site: &Site, conditions: *mut List, is_and: bool) -> *mut List {
     // SAFETY: conditions are a list by now, or null, wherever they are looked for.
     unsafe {
@@ -295,7 +335,20 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
                     return condition;
                 }
                 check_stack_depth();
-                let args = rewrite_all(site, (*parts).args, (*parts).boolop == pg_sys::BoolExprType::AND_EXPR);
+                let is_or = (*parts).boolop == pg_sys::BoolExprType::OR_EXPR;
+                let mut bounds = ptr::null_mut();
+                if is_or {
+                    bounds = bounds_of_all(site, (*parts).args);
+                    let one = alternatives((*parts).args, bounds, is_and, bounded);
+                    if !one.is_null() {
+                        return one;
+                    }
+                }
+                let args = if is_or {
+                    rewrite_arms(site, (*parts).args, bounds)
+                } else {
+                    rewrite_all(site, (*parts).args, true)
+                };
                 if args == (*parts).args {
                     return condition;
                 }
@@ -306,15 +359,146 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
     }
 }
 
+/// Rewrites those conditions of an OR that are operators. Returns what replaces each, or null if
+/// none is on an id's time.
 #[inline(never)]
-unsafe fn replace(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut *mut List) -> *mut Node {
-    // SAFETY: the condition is an operator; what is allocated lives as long as the planning.
+unsafe fn bounds_of_all(site: &Site, conditions: *mut List) -> *mut Option<Bounds> {
+    // SAFETY: a list of conditions; what is allocated lives as long as the planning.
     unsafe {
-        let new = match (*condition).type_ {
+        let mut all = ptr::null_mut::<Option<Bounds>>();
+        for (n, cell) in cells(conditions).iter().enumerate() {
+            let condition = cell.ptr_value.cast::<Node>();
+            let is_operator = matches!((*condition).type_, NodeTag::T_OpExpr | NodeTag::T_ScalarArrayOpExpr);
+            let Some(bounds) = (if is_operator { rewritten(site, condition) } else { None }) else { continue };
+            if all.is_null() {
+                let count = cells(conditions).len();
+                all = palloc(count * size_of::<Option<Bounds>>()).cast();
+                (0..count).for_each(|n| all.add(n).write(None));
+            }
+            all.add(n).write(Some(bounds));
+        }
+        all
+    }
+}
+
+/// Rewrites an OR of conditions that are all on the time of one id. What excludes numbers that are
+/// not ids then stands once beside the OR, and not in each of its arms. Returns null for any other
+/// OR.
+#[inline(never)]
+unsafe fn alternatives(
+    conditions: *mut List,
+    bounds: *const Option<Bounds>,
+    is_and: bool,
+    bounded: &mut *mut List,
+) -> *mut Node {
+    // SAFETY: as many bounds as conditions, or null.
+    unsafe {
+        if bounds.is_null() {
+            return ptr::null_mut();
+        }
+        let bounds = slice::from_raw_parts(bounds, cells(conditions).len());
+        let Some(Some((first, _))) = bounds.first() else { return ptr::null_mut() };
+        let is_alike = |(one, _): &Bounds| one.last_id == first.last_id && equal(one.id.cast(), first.id.cast());
+        if !bounds.iter().all(|bounds| bounds.as_ref().is_some_and(is_alike)) {
+            return ptr::null_mut();
+        }
+        let (mut arms, mut below_0, mut above_last) = (ptr::null_mut(), Guard::None, Guard::None);
+        for (one, second) in bounds.iter().flatten() {
+            // An arm without a guard needs none, so what excludes others is true for it.
+            match one.guard {
+                Guard::None => (),
+                Guard::NotBelow0 => below_0 = one.guard,
+                Guard::NotAbove(_) => above_last = one.guard,
+            }
+            let mut arm = lappend(ptr::null_mut(), one.condition.cast());
+            for other in second.iter().map(|second| second.condition).chain([one.kept]) {
+                if !other.is_null() {
+                    arm = lappend(arm, other.cast());
+                }
+            }
+            arms = lappend(arms, conjunction(arm).cast());
+        }
+        let condition = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
+        let or = Bounded {
+            condition,
+            guard: below_0,
+            is_above: false,
+            is_guarding: above_last == Guard::None,
+            is_or: true,
+            kept: ptr::null_mut(),
+            ..*first
+        };
+        if above_last == Guard::None {
+            return with_bounds((or, None), is_and, bounded);
+        }
+        let condition = above_last.condition(or.id, true);
+        with_bounds((or, Some(Bounded { condition, guard: Guard::None, is_guarding: true, ..or })), is_and, bounded)
+    }
+}
+
+/// Rewrites the arms of any other OR. Returns the same list if there is nothing to rewrite.
+unsafe fn rewrite_arms(site: &Site, conditions: *mut List, bounds: *const Option<Bounds>) -> *mut List {
+    // SAFETY: as many bounds as conditions, or null.
+    unsafe {
+        let (mut arms, mut is_changed) = (ptr::null_mut(), false);
+        for (n, cell) in cells(conditions).iter().enumerate() {
+            let old = cell.ptr_value.cast::<Node>();
+            let new = match bounds.as_ref().and_then(|_| *bounds.add(n)) {
+                Some(bounds) => with_bounds(bounds, false, &mut ptr::null_mut()),
+                None if (*old).type_ == NodeTag::T_BoolExpr => rewrite(site, old, false, &mut ptr::null_mut()),
+                None => old,
+            };
+            if new != old && !is_changed {
+                is_changed = true;
+                arms = list_of(&cells(conditions)[..n]);
+            }
+            if is_changed {
+                arms = lappend(arms, new.cast());
+            }
+        }
+        if is_changed { arms } else { conditions }
+    }
+}
+
+/// Makes one condition of several.
+unsafe fn conjunction(conditions: *mut List) -> *mut Node {
+    // SAFETY: a list of conditions, of which there is one at least.
+    unsafe {
+        match cells(conditions) {
+            [only] => only.ptr_value.cast(),
+            _ => makeBoolExpr(pg_sys::BoolExprType::AND_EXPR, conditions, -1).cast(),
+        }
+    }
+}
+
+/// Rewrites an operator's condition.
+unsafe fn rewritten(site: &Site, condition: *mut Node) -> Option<Bounds> {
+    // SAFETY: the condition is an operator.
+    unsafe {
+        match (*condition).type_ {
             NodeTag::T_OpExpr => rewrite_operator(site, condition.cast()),
             _ => rewrite_any(site, condition.cast()),
-        };
-        let Some((first, second)) = new else { return condition };
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn replace(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut *mut List) -> *mut Node {
+    // SAFETY: the condition is an operator.
+    unsafe {
+        match rewritten(site, condition) {
+            Some(bounds) => with_bounds(bounds, is_and, bounded),
+            None => condition,
+        }
+    }
+}
+
+/// Returns the condition that takes the place of the original one. With `is_and`, the caller adds
+/// what must hold beside it, from `bounded`.
+#[inline(never)]
+unsafe fn with_bounds((first, second): Bounds, is_and: bool, bounded: &mut *mut List) -> *mut Node {
+    // SAFETY: what is allocated lives as long as the planning.
+    unsafe {
         let keep = |list, one: Bounded| {
             let kept = palloc(size_of::<Bounded>()).cast::<Bounded>();
             kept.write(one);
@@ -329,11 +513,7 @@ unsafe fn replace(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
             *bounded = list;
             return first.condition;
         }
-        let all = with_companions(lappend(ptr::null_mut(), first.condition.cast()), list);
-        if (*all).length == 1 {
-            return first.condition;
-        }
-        makeBoolExpr(pg_sys::BoolExprType::AND_EXPR, all, -1).cast()
+        conjunction(with_companions(lappend(ptr::null_mut(), first.condition.cast()), list))
     }
 }
 
@@ -350,8 +530,8 @@ unsafe fn with_companions(mut conditions: *mut List, bounded: *mut List) -> *mut
             if one.is_second {
                 conditions = lappend(conditions, one.condition.cast());
             }
-            if !one.guard.is_null() && !is_guarded {
-                conditions = lappend(conditions, one.guard.cast());
+            if one.guard != Guard::None && !is_guarded {
+                conditions = lappend(conditions, one.guard.condition(one.id, one.is_or).cast());
             }
             if !one.kept.is_null() {
                 conditions = lappend(conditions, one.kept.cast());

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::ptr;
 
 use pgrx::pg_sys::{self, List, Node, NodeTag, Oid};
+use snowflake_core::layout::Layout;
 
 #[cfg(not(feature = "pg15"))]
 use super::nodes::object_aclcheck;
@@ -12,14 +13,14 @@ use super::nodes::pg_proc_aclcheck;
 use super::nodes::{
     GetUserId, INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
     contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, exprType, lappend,
-    list_append_unique_oid, makeBoolExpr, makeConst, makeFuncExpr, number, pg_detoast_datum, pull_varnos,
+    list_append_unique_oid, makeBoolExpr, makeConst, makeFuncExpr, null_number, number, pg_detoast_datum, pull_varnos,
     record_plan_function_dependency, set_opfuncid, set_sa_opfuncid, text,
 };
 use super::steps::Stepped;
 use super::time::{Found, Other, Time, is_organized, layout_argument, table_of, time_of};
-use super::{Bounded, Site};
+use super::{Bounded, Guard, Site};
 use crate::catalog::Functions;
-use crate::instant::SUBTRACTABLE_US;
+use crate::instant::{SUBTRACTABLE_US, instant_of_value};
 
 /// What replaces a condition: a comparison of the id with a bound, or two of them.
 pub(super) type Bounds = (Bounded, Option<Bounded>);
@@ -427,7 +428,11 @@ unsafe fn rewrite_sides(
             Array | Computed(_) => (ptr::null_mut(), false),
             _ => (ptr::null_mut(), true),
         };
+        let is_constant = |node: *mut Node| (*node).type_ == NodeTag::T_Const;
         let is_usable = |node: *mut Node| {
+            if is_constant(node) {
+                return true;
+            }
             // No index can be searched for a column of the same row.
             let tables = pull_varnos(site.root, node);
             let is_own = bms_is_member(site.relid as c_int, tables) || row != 0 && bms_is_member(row as c_int, tables);
@@ -445,7 +450,8 @@ unsafe fn rewrite_sides(
         }
         // Two tables can be joined by equal times with a hash or a merge, but not by ranges. And a
         // subquery cannot be in two places.
-        let is_plain = |node: *mut Node| pull_varnos(site.root, node).is_null() && !contain_subplans(node);
+        let is_plain =
+            |node: *mut Node| is_constant(node) || pull_varnos(site.root, node).is_null() && !contain_subplans(node);
         let is_equality = match limit {
             Moment(operator, _) | Aged(operator, _) | Local(operator, ..) => matches!(operator, Equal),
             Computed(Stepped { operator, .. }) => matches!(operator, Equal),
@@ -461,7 +467,8 @@ unsafe fn rewrite_sides(
         let mut is_for_other = false;
         // What is computed from such a time is no index's expression, but may also be searched.
         let innermost = Stepped { operator: Equal, expression: x, of: Timestamptz, with: Timestamptz }.time();
-        if let Some(Other { table, function, functions }) = table_of(site.root, innermost.unwrap_or(x)) {
+        let other = || if is_constant(x) { None } else { table_of(site.root, innermost.unwrap_or(x)) };
+        if let Some(Other { table, function, functions }) = other() {
             let rel = *(*site.root).simple_rel_array.add(table as usize);
             let other = Site { rel, relid: table, is_union: false, ..*site };
             if innermost.is_none()
@@ -490,8 +497,11 @@ unsafe fn rewrite_sides(
         }
         // A kept plan must notice when the function is dropped, or when a role may no longer call
         // it.
-        record_plan_function_dependency(site.root, function);
-        let mut found = Found { layout: ptr::null_mut(), last_id: 0, stored_in: pg_sys::InvalidOid };
+        if *site.dependency != function {
+            record_plan_function_dependency(site.root, function);
+            *site.dependency = function;
+        }
+        let mut found = Found { layout: ptr::null_mut(), meaning: None, stored_in: pg_sys::InvalidOid };
         match *site.layout {
             Some(known) if layout.is_null() => found = known,
             _ => layout_argument(layout, &mut found),
@@ -499,15 +509,14 @@ unsafe fn rewrite_sides(
         if layout.is_null() {
             *site.layout = Some(found);
         }
-        let Found { layout, last_id, stored_in } = found;
+        let Found { layout, meaning, stored_in } = found;
         if stored_in != pg_sys::InvalidOid {
             // The plan must be made again when another layout is stored.
             let glob = (*site.root).glob;
             (*glob).relationOids = list_append_unique_oid((*glob).relationOids, stored_in);
         }
-        if layout.is_null() {
-            return None;
-        }
+        let meaning = meaning.filter(|_| !layout.is_null())?;
+        let last_id = meaning.max_id();
 
         // The bounds of an age, or of what is computed from a time, say how many rows there are.
         // Those of an array do not. A row of a function in FROM has its own estimate, and another
@@ -525,6 +534,26 @@ unsafe fn rewrite_sides(
         let bounded = |bound: Oid, is_above: bool| {
             // What stands in two places must be two nodes.
             let copy = |node: *mut Node| copyObjectImpl(node.cast()).cast();
+            let bounded = |bound| {
+                let operator = if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL };
+                let condition = compare(if is_repeated { copy(id) } else { id }, operator, bound);
+                let guard = match is_above {
+                    // The other bound does.
+                    _ if is_range => Guard::None,
+                    true if last_id == i64::MAX => Guard::None,
+                    true => Guard::NotAbove(last_id),
+                    false => Guard::NotBelow0,
+                };
+                let is_guarding =
+                    !matches!(limit, Computed(_)) || is_constant(x) || pull_varnos(site.root, x).is_null();
+                Bounded { id, condition, guard, is_above, is_guarding, last_id, is_or: false, is_second: false, kept }
+            };
+            // The common case, without a call of the function through the executor.
+            if let Moment(operator, Timestamptz) = limit
+                && is_constant(x)
+            {
+                return bounded(constant_bound(&meaning, x.cast(), operator, is_above));
+            }
             let x: *mut Node = if is_repeated { copy(x) } else { x };
             let from = match limit {
                 Computed(stepped) => stepped.limit(&functions, x, !is_above),
@@ -543,17 +572,7 @@ unsafe fn rewrite_sides(
             if (*x).type_ == NodeTag::T_Const && (second.is_null() || (*second).type_ == NodeTag::T_Const) {
                 bound = eval_const_expressions(site.root, bound);
             }
-            let operator = if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL };
-            let condition = compare(if is_repeated { copy(id) } else { id }, operator, bound);
-            let guard = match is_above {
-                // The other bound does.
-                _ if is_range => ptr::null_mut(),
-                true if last_id == i64::MAX => ptr::null_mut(),
-                true => compare(copy(id), INT8_LESS_OR_EQUAL, number(last_id)),
-                false => compare(copy(id), INT8_GREATER_OR_EQUAL, number(0)),
-            };
-            let is_guarding = !matches!(limit, Computed(_)) || pull_varnos(site.root, x).is_null();
-            Bounded { id, condition, guard, is_above, is_guarding, last_id, is_second: false, kept }
+            bounded(bound)
         };
         Some(if is_range {
             (bounded(lower, true), Some(Bounded { kept: ptr::null_mut(), ..bounded(upper, false) }))
@@ -562,6 +581,22 @@ unsafe fn rewrite_sides(
         } else {
             (bounded(upper, false), None)
         })
+    }
+}
+
+/// Returns what the bound's function returns for a constant time.
+unsafe fn constant_bound(layout: &Layout, x: *const pg_sys::Const, operator: Comparison, is_above: bool) -> *mut Node {
+    // SAFETY: a constant of type timestamptz.
+    unsafe {
+        let instant = instant_of_value((*x).constvalue.value() as i64);
+        let id = match (operator, is_above) {
+            _ if (*x).constisnull => None,
+            (Greater, _) => layout.first_id_after(instant),
+            (_, true) => layout.first_id_from(instant),
+            (Less, _) => Some(layout.last_id_before(instant)),
+            (_, false) => Some(layout.last_id_until(instant)),
+        };
+        id.map_or_else(|| null_number(), |id| number(id))
     }
 }
 

@@ -98,16 +98,21 @@ unsafe extern "C-unwind" {
 
 pub(super) type Walker = unsafe extern "C-unwind" fn(*mut Node, *mut c_void) -> bool;
 
-/// Operators of bigint: their oids in catalog/pg_operator.dat.
-pub(super) const INT8_LESS_OR_EQUAL: u32 = 414;
-pub(super) const INT8_GREATER_OR_EQUAL: u32 = 415;
+/// An operator of bigint: its oid in catalog/pg_operator.dat, and that of its function.
+#[derive(Clone, Copy)]
+pub(super) struct Operator(u32, u32);
 
-pub(super) unsafe fn compare(id: *mut Node, operator: u32, bound: *mut Node) -> *mut Node {
+pub(super) const INT8_LESS: Operator = Operator(412, pg_sys::F_INT8LT);
+pub(super) const INT8_GREATER: Operator = Operator(413, pg_sys::F_INT8GT);
+pub(super) const INT8_LESS_OR_EQUAL: Operator = Operator(414, pg_sys::F_INT8LE);
+pub(super) const INT8_GREATER_OR_EQUAL: Operator = Operator(415, pg_sys::F_INT8GE);
+
+pub(super) unsafe fn compare(id: *mut Node, Operator(operator, function): Operator, bound: *mut Node) -> *mut Node {
     let none = pg_sys::InvalidOid;
     // SAFETY: two expressions of type bigint, and an operator of bigint.
     unsafe {
         let clause = make_opclause(operator.into(), pg_sys::BOOLOID, false, id.cast(), bound.cast(), none, none);
-        set_opfuncid(clause.cast());
+        (*clause.cast::<pg_sys::OpExpr>()).opfuncid = function.into();
         clause.cast()
     }
 }
@@ -115,6 +120,11 @@ pub(super) unsafe fn compare(id: *mut Node, operator: u32, bound: *mut Node) -> 
 pub(super) unsafe fn number(value: i64) -> *mut Node {
     // SAFETY: a bigint has eight bytes and is passed by value.
     unsafe { makeConst(pg_sys::INT8OID, -1, pg_sys::InvalidOid, 8, value.into(), false, true).cast() }
+}
+
+pub(super) unsafe fn null_number() -> *mut Node {
+    // SAFETY: as above.
+    unsafe { makeConst(pg_sys::INT8OID, -1, pg_sys::InvalidOid, 8, 0.into(), true, true).cast() }
 }
 
 pub(super) unsafe fn text(value: &CStr) -> *mut Node {

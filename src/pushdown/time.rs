@@ -8,6 +8,7 @@ use std::{ptr, slice};
 
 use pgrx::pg_sys::{self, AttrNumber, Index, Node, NodeTag, Oid};
 use pgrx::prelude::*;
+use snowflake_core::layout::Layout;
 
 use super::Site;
 use super::nodes::{
@@ -245,7 +246,7 @@ unsafe extern "C-unwind" fn calls(expression: *mut Node, function: *mut c_void) 
 pub(super) struct Found {
     /// The argument for the bound, null if there is none.
     pub(super) layout: *mut pg_sys::Const,
-    pub(super) last_id: i64,
+    pub(super) meaning: Option<Layout>,
     /// The sequence that stores the database's layout, if that is the one to use.
     pub(super) stored_in: Oid,
 }
@@ -259,7 +260,7 @@ pub(super) extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found
     match given_text {
         Some(text) => {
             let Some(Ok(layout)) = text.map(|text| layouts::named(text.as_str())) else { return };
-            *found = Found { layout: given, last_id: layout.max_id(), stored_in: pg_sys::InvalidOid };
+            *found = Found { layout: given, meaning: Some(layout), stored_in: pg_sys::InvalidOid };
         }
         None => {
             found.stored_in = members::find().map_or(pg_sys::InvalidOid, |sequences| sequences.layout.0);
@@ -269,7 +270,7 @@ pub(super) extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found
             // SAFETY: a text, of variable length, in the planner's memory.
             let argument = unsafe { makeConst(pg_sys::TEXTOID, -1, collation, -1, text, false, false) };
             found.layout = argument;
-            found.last_id = layout.max_id();
+            found.meaning = Some(layout);
         }
     }
 }

@@ -11,16 +11,16 @@ use crate::servers;
 /// between two messages of a client. A run's value is the mean, because the server reports whole
 /// microseconds.
 const PLAN: &str = "
-    CREATE FUNCTION planning_us(statement text) RETURNS double precision LANGUAGE plpgsql AS $$
+    CREATE FUNCTION planning_us(statement text, times integer) RETURNS double precision LANGUAGE plpgsql AS $$
     DECLARE
         plan json;
         sum_ms double precision := 0;
     BEGIN
-        FOR n IN 1..50 LOOP
+        FOR n IN 1..times LOOP
             EXECUTE 'EXPLAIN (SUMMARY, FORMAT JSON) ' || statement INTO plan;
             sum_ms := sum_ms + (plan->0->>'Planning Time')::double precision;
         END LOOP;
-        RETURN sum_ms * 1000 / 50;
+        RETURN sum_ms * 1000 / times;
     END $$";
 
 const TABLE: &str = "
@@ -47,34 +47,35 @@ const PUSHED: [(&str, &str); 2] = [
     ),
 ];
 
-/// As many conditions on the time, and on the id, joined by a word.
-const MANY: usize = 400;
-
-/// A statement with [`MANY`] conditions.
-fn many(word: &str, condition: impl Fn(usize) -> String) -> String {
-    let conditions = (0..MANY).map(condition).collect::<Vec<_>>().join(word);
-    format!("SELECT * FROM readings WHERE {conditions}")
-}
+/// How many conditions on the time are planned, and as many on the id.
+const MANY: [usize; 2] = [400, 4000];
 
 /// Statements with many conditions on an id's time, and those with the same on the id.
-fn many_pushed() -> [(&'static str, [String; 2]); 2] {
+fn many_pushed(count: usize) -> [(String, [String; 2]); 3] {
+    let many = |word: &str, condition: &dyn Fn(usize) -> String| {
+        let conditions = (0..count).map(condition).collect::<Vec<_>>().join(word);
+        format!("SELECT * FROM readings WHERE {conditions}")
+    };
     // The same instants, among those of the table's ids.
-    let time = |n: usize| format!("'2025-01-01 00:00:{:02}.{:03}Z'", n / 60, n);
-    let ids = |n: usize| ((n / 60 * 1000 + n) as i64) << 22;
+    let time = |n: usize| format!("'2025-01-01 00:00:{:02}.{:03}Z'", n / 1000, n % 1000);
+    let ids = |n: usize| (n as i64) << 22;
+    let side = |n: usize| [">=", "<="][n % 2];
+    let bound = |n: usize| format!("id {} {}", side(n), ids(n) + [0, 4_194_303][n % 2]);
     [
         (
-            "planning 400 times with AND",
+            format!("planning {count} times with AND"),
+            [many(" AND ", &|n| format!("snowflake_timestamp(id) {} {}", side(n), time(n))), many(" AND ", &bound)],
+        ),
+        (
+            format!("planning {count} equal times with OR"),
             [
-                many(" AND ", |n| format!("snowflake_timestamp(id) {} {}", [">=", "<="][n % 2], time(n))),
-                many(" AND ", |n| format!("id {} {}", [">=", "<="][n % 2], ids(n))),
+                many(" OR ", &|n| format!("snowflake_timestamp(id) = {}", time(n))),
+                many(" OR ", &|n| format!("(id >= {} AND id <= {})", ids(n), ids(n) + 4_194_303)),
             ],
         ),
         (
-            "planning 400 times with OR",
-            [
-                many(" OR ", |n| format!("snowflake_timestamp(id) = {}", time(n))),
-                many(" OR ", |n| format!("(id >= {} AND id <= {})", ids(n), ids(n) + 4_194_303)),
-            ],
+            format!("planning {count} times with OR"),
+            [many(" OR ", &|n| format!("snowflake_timestamp(id) {} {}", side(n), time(n))), many(" OR ", &bound)],
         ),
     ]
 }
@@ -104,9 +105,9 @@ pub fn measure(runs: usize) -> Result<Vec<Figure>, Error> {
         let on = Series::new(format!("{what}, pushdown on"), "us", on);
         figures.push(Figure::difference(&on, &Series::new("off", "us", off), Bar::AtMost(30.0)));
     }
-    for (what, [time, id]) in many_pushed() {
+    for (what, [time, id]) in MANY.into_iter().flat_map(many_pushed) {
         let [times, ids] = plans_of(runs, |_| Ok(servers[0].connect()), [&time, &id])?;
-        let times = Series::new(what.to_owned(), "us", times);
+        let times = Series::new(what, "us", times);
         figures.push(Figure::ratio(&times, &Series::new("of the id", "us", ids), Bar::AtMost(1.2)));
     }
     Ok(figures)
@@ -127,10 +128,15 @@ fn plans_of(
     connect: impl Fn(usize) -> Result<Client, Error>,
     statements: [&str; 2],
 ) -> Result<[Vec<f64>; 2], Error> {
+    // As long with a long statement as with a short one.
+    let times = (400_000 / statements[0].len() as i32).clamp(1, 50);
     let values = in_turn(runs * SESSIONS, 2, |number| {
         let mut session = connect(number)?;
-        let mut plan =
-            || session.query_one("SELECT planning_us($1)", &[&statements[number]]).map(|row| row.get::<_, f64>(0));
+        let mut plan = || {
+            session
+                .query_one("SELECT planning_us($1, $2)", &[&statements[number], &times])
+                .map(|row| row.get::<_, f64>(0))
+        };
         // Fills the session's caches.
         plan()?;
         plan()

@@ -143,6 +143,48 @@ fn equal_times_use_the_key() {
     }
 }
 
+/// What excludes numbers that are not ids stands beside an OR, where no index plans it again for
+/// each arm.
+#[test]
+fn an_or_of_times_excludes_what_is_not_an_id_once() {
+    let server = Server::builder().set("layout", "js53").start_with_minutes();
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            "CREATE TABLE mixed (id bigint PRIMARY KEY, n integer);
+             INSERT INTO mixed
+             SELECT snowflake_compose('2026-01-01Z'::timestamptz + n * interval '1 second', 1, 0, 0, 'js53'), n
+             FROM generate_series(0, 99) n;
+             INSERT INTO mixed
+             SELECT id FROM unnest('{-9223372036854775808,-1,9007199254740992,9223372036854775807}'::bigint[]) id;
+             ANALYZE mixed",
+        )
+        .unwrap();
+    let times =
+        ["snowflake_timestamp(id)", "snowflake_timestamp(id, 'js53')", "(snowflake_parse(id, 'js53')).created_at"];
+    for time in times {
+        for (condition, below_0, above_last, count) in [
+            ("{t} < '2026-01-01 00:00:10Z' OR {t} >= '2026-01-01 00:01:30Z'", 1, 1, "20"),
+            ("{t} < '2026-01-01 00:00:10Z' OR {t} <= '2026-01-01 00:00:20Z'", 1, 0, "21"),
+            ("{t} > '2026-01-01 00:01:10Z' OR {t} >= '2026-01-01 00:01:30Z'", 0, 1, "29"),
+            ("{t} = '2026-01-01 00:01:10Z' OR {t} = '2026-01-01 00:01:30Z'", 0, 0, "2"),
+            ("{t} IN ('2026-01-01 00:01:10Z', '2026-01-01 00:01:30Z') OR {t} < '2026-01-01 00:00:10Z'", 1, 0, "12"),
+            ("date_trunc('minute', {t}) = '2026-01-01Z' OR {t} < '2026-01-01 00:00:10Z'", 1, 0, "60"),
+            ("({t} < '2026-01-01 00:00:10Z' OR {t} < '2026-01-01 00:00:20Z') AND {t} >= '2026-01-01Z'", 0, 0, "20"),
+            ("{t} < now() - interval '100 years' OR {t} >= '2026-01-01 00:01:30Z'", 1, 1, "10"),
+        ] {
+            let query = format!("SELECT count(*) FROM mixed WHERE {}", condition.replace("{t}", time));
+            let plan = plan(&mut session, &query);
+            let guards = ["NOT (id < '0'::bigint)", "NOT (id > '9007199254740991'::bigint)"];
+            assert_eq!(guards.map(|guard| plan.matches(guard).count()), [below_0, above_last], "{query}:\n{plan}");
+            assert_eq!(session.value(&query), count, "{query}");
+        }
+        // An arm that says nothing of the time keeps what is not an id.
+        let condition = format!("{time} < '2026-01-01 00:00:10Z' OR {time} >= '2026-01-01 00:01:30Z' OR n IS NULL");
+        assert_eq!(session.value(&format!("SELECT count(*) FROM mixed WHERE {condition}")), "24");
+    }
+}
+
 /// These could be rewritten, but a hash join or a merge join needs the operator itself.
 #[test]
 fn equal_times_in_a_join_and_negations_are_left_alone() {
