@@ -32,8 +32,8 @@
 //! functions look things up, and must never call anything that plans.
 //!
 //! `comparison.rs` takes a condition apart and replaces it, `steps.rs` takes apart what is computed
-//! from a time, such as a `date_trunc`, `estimate.rs` keeps the planner from
-//! counting a kept condition twice, `time.rs` takes apart an id's time, and
+//! from a time, such as a `date_trunc`, and `time.rs` the time of an id. `order.rs` reads rows in
+//! the order of time. `estimate.rs` keeps the planner from counting a kept condition twice, and
 //! `nodes.rs` has what the query's trees are made of.
 
 use std::ffi::c_int;
@@ -49,6 +49,7 @@ use pgrx::pg_sys::{get_relation_info_hook as hook, get_relation_info_hook_type a
 mod comparison;
 mod estimate;
 mod nodes;
+mod order;
 mod steps;
 mod time;
 
@@ -73,6 +74,7 @@ pub fn init() {
     unsafe {
         PREVIOUS.set(hook);
         hook = Some(relation_info);
+        order::init();
     }
 }
 

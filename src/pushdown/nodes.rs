@@ -14,6 +14,7 @@ unsafe extern "C-unwind" {
     pub(super) fn check_stack_depth();
     pub(super) fn GetUserId() -> Oid;
     // nodes
+    pub(super) fn bms_equal(a: *const pg_sys::Bitmapset, b: *const pg_sys::Bitmapset) -> bool;
     pub(super) fn bms_is_member(x: c_int, a: *const pg_sys::Bitmapset) -> bool;
     pub(super) fn copyObjectImpl(from: *const c_void) -> *mut c_void;
     pub(super) fn equal(a: *const c_void, b: *const c_void) -> bool;
@@ -68,6 +69,21 @@ unsafe extern "C-unwind" {
     pub(super) fn contain_volatile_functions(clause: *mut Node) -> bool;
     pub(super) fn eval_const_expressions(root: *mut pg_sys::PlannerInfo, node: *mut Node) -> *mut Node;
     pub(super) fn pull_varnos(root: *mut pg_sys::PlannerInfo, node: *mut Node) -> *mut pg_sys::Bitmapset;
+    // optimizer/pathnode.h
+    pub(super) fn add_path(parent_rel: *mut pg_sys::RelOptInfo, new_path: *mut pg_sys::Path);
+    pub(super) fn create_index_path(
+        root: *mut pg_sys::PlannerInfo,
+        index: *mut pg_sys::IndexOptInfo,
+        indexclauses: *mut List,
+        indexorderbys: *mut List,
+        indexorderbycols: *mut List,
+        pathkeys: *mut List,
+        indexscandir: pg_sys::ScanDirection::Type,
+        indexonly: bool,
+        required_outer: pg_sys::Relids,
+        loop_count: f64,
+        partial_path: bool,
+    ) -> *mut pg_sys::IndexPath;
     // utils/array.h, fmgr.h
     pub(super) fn deconstruct_array(
         array: *mut pg_sys::ArrayType,
@@ -84,6 +100,7 @@ unsafe extern "C-unwind" {
     pub(super) fn pg_detoast_datum(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
     // utils/palloc.h
     pub(super) fn palloc(size: usize) -> *mut c_void;
+    fn palloc0(size: usize) -> *mut c_void;
     // utils/acl.h
     #[cfg(feature = "pg15")]
     pub(super) fn pg_proc_aclcheck(proc_oid: Oid, roleid: Oid, mode: pg_sys::AclMode) -> pg_sys::AclResult::Type;
@@ -133,6 +150,17 @@ pub(super) unsafe fn text(value: &CStr) -> *mut Node {
     unsafe {
         let datum = pg_sys::Datum::from(cstring_to_text(value.as_ptr()));
         makeConst(pg_sys::TEXTOID, -1, collation, -1, datum, false, false).cast()
+    }
+}
+
+/// Makes a node of a tag, whose other fields are zero.
+#[allow(non_snake_case, reason = "PostgreSQL's name")]
+pub(super) unsafe fn makeNode<T>(tag: NodeTag) -> *mut T {
+    // SAFETY: the caller names the tag of the type, which begins with it.
+    unsafe {
+        let node = palloc0(size_of::<T>()).cast::<T>();
+        (*node.cast::<Node>()).type_ = tag;
+        node
     }
 }
 

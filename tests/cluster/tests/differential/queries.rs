@@ -23,12 +23,15 @@ pub enum Spelling {
     /// As a user writes it, with the bound that a step from the time to what is compared would
     /// need if it changed nothing.
     BoundOfTheTimeItself,
+    /// As a user writes it, but in the order of ids where that of times is asked for: wrong only
+    /// where times are equal.
+    OrderOfIds,
 }
 
 impl Spelling {
     /// Whether a comparison with the time itself is written as one with the time.
     pub fn is_time(self) -> bool {
-        matches!(self, Self::Time | Self::BoundOfTheTimeItself)
+        matches!(self, Self::Time | Self::BoundOfTheTimeItself | Self::OrderOfIds)
     }
 }
 
@@ -487,7 +490,8 @@ impl<'a> Writer<'a> {
 
     /// A query, and how many columns it has (0: it cannot be part of another).
     fn select(&mut self) -> (usize, String) {
-        match self.random.below(23) {
+        match self.random.below(25) {
+            22 | 23 => self.in_order(),
             0..=4 => self.plain(),
             5..=8 => self.join(),
             9 => self.exists(),
@@ -510,6 +514,33 @@ impl<'a> Writer<'a> {
     fn plain(&mut self) -> (usize, String) {
         let a = self.item();
         (2, format!("SELECT {} FROM {a} WHERE {}", a.columns(), self.condition(only(&a), &[])))
+    }
+
+    /// The first rows in the order of time, with their places. The order is total.
+    fn in_order(&mut self) -> (usize, String) {
+        let a = self.item();
+        let mut from = a.to_string();
+        let time = self.time(&a);
+        let condition = self.condition(only(&a), &[]);
+        if self.random.one_in(3) {
+            let b = self.item();
+            from = format!("{from} JOIN {b} ON {}.n = {}.n AND {}", a.alias, b.alias, self.condition(only(&b), &[]));
+        }
+        let direction = self.random.pick(&["", "", " DESC", " DESC", " DESC NULLS LAST", " NULLS FIRST"]);
+        let second = self.random.pick(&["", " DESC"]);
+        let limit =
+            self.random.pick(&["", " LIMIT 1", " LIMIT 5", " LIMIT 20 OFFSET 3", " FETCH FIRST 5 ROWS WITH TIES"]);
+        let condition = if self.random.one_in(3) { "true".to_owned() } else { condition };
+        let first = match &time.id {
+            Some(id) if self.spelling == Spelling::OrderOfIds => id,
+            _ => &time.sql,
+        };
+        // The id, or the first column.
+        let last = if a.relation.shows_id { format!("{}.id", a.alias) } else { "1".to_owned() };
+        let keys = format!("{first}{direction}, {}.n{second}, {last}", a.alias);
+        let columns = format!("{}, {} AS time", a.columns(), time.sql);
+        let sorted = format!("SELECT {columns} FROM {from} WHERE {condition} ORDER BY {keys}{limit}");
+        (0, format!("SELECT s.*, row_number() OVER () FROM ({sorted}) s"))
     }
 
     /// A join of two or three, with conditions on its sides in ON and WHERE.
