@@ -11,7 +11,8 @@
 --     ALTER ROLE snowflake SET statement_timeout = '10s';
 --     GRANT USAGE ON SCHEMA snowflake_registry TO snowflake;
 --     GRANT EXECUTE ON FUNCTION snowflake_registry.read, snowflake_registry.swap_fleet,
---         snowflake_registry.swap_number TO snowflake;
+--         snowflake_registry.swap_number, snowflake_registry.reserve_blocks,
+--         snowflake_registry.return_blocks TO snowflake;
 --
 -- A server gives a statement up after five seconds. The timeout ends it in the registry, too, so
 -- that no session stays behind each time.
@@ -887,6 +888,167 @@ $$;
 
 COMMENT ON FUNCTION snowflake_registry.drawn_by(timestamptz, bigint, integer, text) IS
     'which server drew an id; the arguments are parts of snowflake_parse(id)';
+
+-- Tags: dense values, in blocks that servers reserve (src/core/segment.rs). An operator inserts,
+-- changes and deletes rows. The servers only call the two functions below, which decide as
+-- src/core/segment/record.rs does.
+
+CREATE TABLE snowflake_registry.tags (
+    fleet text NOT NULL DEFAULT 'default' REFERENCES snowflake_registry.fleets,
+    tag text NOT NULL CHECK (octet_length(tag) BETWEEN 1 AND 63),
+    next_value bigint NOT NULL DEFAULT 1,
+    least_step integer NOT NULL DEFAULT 1000 CHECK (least_step BETWEEN 1 AND 10000000),
+    greatest_step integer NOT NULL DEFAULT 1000000 CHECK (greatest_step BETWEEN least_step AND 10000000),
+    jump integer DEFAULT 1000 CHECK (jump >= 1),
+    description text,
+    id bigint NOT NULL DEFAULT snowflake_registry.new_version(),
+    nonce bigint NOT NULL DEFAULT snowflake_registry.new_version(),
+    generation bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (fleet, tag)
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE snowflake_registry.tags IS 'one record for each space of dense values';
+COMMENT ON COLUMN snowflake_registry.tags.fleet IS 'name of the fleet';
+COMMENT ON COLUMN snowflake_registry.tags.tag IS 'name of the tag, up to 63 bytes';
+COMMENT ON COLUMN snowflake_registry.tags.next_value IS 'first value of the next block; may be raised, and not lowered';
+COMMENT ON COLUMN snowflake_registry.tags.least_step IS 'fewest values of a block';
+COMMENT ON COLUMN snowflake_registry.tags.greatest_step IS 'most values of a block';
+COMMENT ON COLUMN snowflake_registry.tags.jump IS
+    'how many greatest steps the tag jumps ahead when the registry may have forgotten something; NULL if it gives nothing then until this or next_value is set';
+COMMENT ON COLUMN snowflake_registry.tags.description IS 'what the values are for';
+COMMENT ON COLUMN snowflake_registry.tags.id IS 'random number, which another tag of the same name does not have';
+COMMENT ON COLUMN snowflake_registry.tags.nonce IS 'another random number with each change of next_value';
+COMMENT ON COLUMN snowflake_registry.tags.generation IS 'the fleet''s generation when next_value was written';
+
+CREATE FUNCTION snowflake_registry.keep_tags() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF new.nonce <> old.nonce THEN
+            -- The functions for servers, which have looked at everything.
+            RETURN new;
+        ELSIF (new.fleet, new.tag, new.id) IS DISTINCT FROM (old.fleet, old.tag, old.id) THEN
+            RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('tag "%s" cannot be renamed', old.tag),
+                DETAIL = 'Servers have values of it under this name.',
+                HINT = 'Insert another tag, and set its next_value.';
+        ELSIF new.next_value = old.next_value THEN
+            RETURN new;
+        ELSIF new.next_value < old.next_value THEN
+            RAISE EXCEPTION USING ERRCODE = '22023',
+                MESSAGE = format('next value of tag "%s" cannot be lowered from %s to %s', old.tag, old.next_value, new.next_value),
+                DETAIL = 'Servers have had the values before it.',
+                HINT = 'To begin anew, delete the tag and insert it again, when no server uses it any more.';
+        END IF;
+    END IF;
+    SELECT f.generation INTO new.generation FROM snowflake_registry.fleets f WHERE f.name = new.fleet;
+    new.generation := coalesce(new.generation, 0);
+    new.nonce := snowflake_registry.new_version();
+    RETURN new;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.keep_tags() IS
+    'note an operator''s change of a tag, and refuse to lower its next value';
+
+CREATE TRIGGER keep_tags BEFORE INSERT OR UPDATE ON snowflake_registry.tags
+FOR EACH ROW EXECUTE FUNCTION snowflake_registry.keep_tags();
+
+CREATE FUNCTION snowflake_registry.reserve_blocks(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
+    was_timeline bigint, tags text[], ids bigint[], steps bigint[], aboves bigint[], generations bigint[], nonces bigint[])
+RETURNS TABLE (done boolean, store bigint, timeline bigint, number integer, answer text, id bigint, least_step bigint,
+    greatest_step bigint, first_value bigint, value_count bigint, generation bigint, skipped bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    f snowflake_registry.fleets;
+    t snowflake_registry.tags;
+    above bigint;
+    jumps numeric;
+    first_number numeric;
+    last_end CONSTANT numeric := 9223372036854775807;
+BEGIN
+    PERFORM snowflake_registry.begin_change(patience_ms);
+    SELECT * INTO f FROM snowflake_registry.fleets s WHERE s.name = reserve_blocks.fleet FOR SHARE;
+    IF NOT FOUND THEN
+        PERFORM snowflake_registry.no_fleet(fleet);
+    END IF;
+    SELECT i.store, i.timeline INTO store, timeline FROM snowflake_registry.incarnation() i;
+    done := f.version = was_version AND store = was_store AND timeline = was_timeline AND NOT f.closed;
+    IF NOT done THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    -- In one order, so that two servers do not wait for each other.
+    FOR number IN SELECT u.at FROM unnest(tags) WITH ORDINALITY AS u (tag, at) ORDER BY u.tag COLLATE "C" LOOP
+        answer := NULL;
+        SELECT * INTO t FROM snowflake_registry.tags s WHERE s.fleet = reserve_blocks.fleet AND s.tag = tags[number]
+        FOR UPDATE;
+        jumps := greatest(f.generation - t.generation, 0);
+        above := coalesce(aboves[number], -9223372036854775808);
+        id := t.id;
+        least_step := t.least_step;
+        greatest_step := t.greatest_step;
+        generation := f.generation;
+        IF t.id IS NULL OR ids[number] <> t.id THEN
+            answer := 'unknown';
+        ELSIF jumps = 0 AND t.next_value < above AND t.generation <= generations[number] THEN
+            answer := 'forgot';
+        ELSIF steps[number] IS NULL THEN
+            answer := 'known';
+        ELSIF jumps > 0 AND t.jump IS NULL THEN
+            answer := 'no jump';
+        ELSE
+            first_number := greatest(t.next_value + jumps * coalesce(t.jump, 0) * t.greatest_step, above);
+            value_count := least(greatest(steps[number], t.least_step), t.greatest_step, last_end - least(first_number, last_end));
+            IF value_count <= 0 THEN
+                answer := 'ended';
+            ELSE
+                answer := 'block';
+                first_value := first_number;
+                skipped := least(first_number - t.next_value, last_end);
+                UPDATE snowflake_registry.tags s SET next_value = reserve_blocks.first_value + reserve_blocks.value_count,
+                    nonce = nonces[number], generation = f.generation
+                WHERE s.fleet = t.fleet AND s.tag = t.tag;
+            END IF;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.reserve_blocks(text, bigint, bigint, bigint, bigint, text[], bigint[], bigint[],
+    bigint[], bigint[], bigint[]) IS
+    'for servers: reserve blocks of several tags, if the fleet''s record and the registry are what the server has read';
+
+CREATE FUNCTION snowflake_registry.return_blocks(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
+    was_timeline bigint, tags text[], ids bigint[], was_nonces bigint[], first_values bigint[], nonces bigint[])
+RETURNS TABLE (done boolean, store bigint, timeline bigint, number integer, taken boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    f snowflake_registry.fleets;
+BEGIN
+    PERFORM snowflake_registry.begin_change(patience_ms);
+    SELECT * INTO f FROM snowflake_registry.fleets s WHERE s.name = return_blocks.fleet FOR SHARE;
+    IF NOT FOUND THEN
+        PERFORM snowflake_registry.no_fleet(fleet);
+    END IF;
+    SELECT i.store, i.timeline INTO store, timeline FROM snowflake_registry.incarnation() i;
+    done := f.version = was_version AND store = was_store AND timeline = was_timeline AND NOT f.closed;
+    IF NOT done THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    FOR number IN SELECT u.at FROM unnest(tags) WITH ORDINALITY AS u (tag, at) ORDER BY u.tag COLLATE "C" LOOP
+        UPDATE snowflake_registry.tags s SET next_value = first_values[number], nonce = nonces[number]
+        WHERE s.fleet = return_blocks.fleet AND s.tag = tags[number] AND s.id = ids[number]
+            AND s.nonce = was_nonces[number] AND s.generation = f.generation AND first_values[number] < s.next_value
+            -- No server has more than two blocks.
+            AND s.next_value::numeric - first_values[number] <= 2 * s.greatest_step::bigint;
+        taken := FOUND;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.return_blocks(text, bigint, bigint, bigint, bigint, text[], bigint[], bigint[],
+    bigint[], bigint[]) IS
+    'for servers: give back what is left of the last block of several tags, where no block was reserved since';
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA snowflake_registry FROM PUBLIC;
 GRANT USAGE ON SCHEMA snowflake_registry TO pg_monitor;

@@ -26,6 +26,10 @@ pub enum Step {
     SwapFleet,
     /// Changing a number's record.
     SwapNumber,
+    /// Reserving blocks of tags.
+    Reserve,
+    /// Giving back what is left of them.
+    GiveBack,
 }
 
 impl Step {
@@ -39,7 +43,7 @@ impl Step {
 
     /// Whether the registry may have changed something although there is no answer.
     pub fn may_be_done(self) -> bool {
-        matches!(self, Self::SwapFleet | Self::SwapNumber)
+        matches!(self, Self::SwapFleet | Self::SwapNumber | Self::Reserve | Self::GiveBack)
     }
 }
 
@@ -50,6 +54,8 @@ impl fmt::Display for Step {
             Self::Read => "reading its records",
             Self::SwapFleet => "changing the fleet's record",
             Self::SwapNumber => "changing a number's record",
+            Self::Reserve => "reserving blocks",
+            Self::GiveBack => "giving blocks back",
         })
     }
 }

@@ -1,8 +1,8 @@
 //! The registry in PostgreSQL: what is sent, and what an answer means.
 //!
-//! Each call is one statement, in a transaction of its own: `read`, `swap_fleet` or `swap_number`
-//! of the schema `snowflake_registry`. So a transaction pooler may lie between. No statement
-//! outlives its answer, and no session has a state.
+//! Each call is one statement, in a transaction of its own: `read`, `swap_fleet`, `swap_number`,
+//! `reserve_blocks` or `return_blocks` of the schema `snowflake_registry`. So a transaction pooler
+//! may lie between. No statement outlives its answer, and no session has a state.
 //!
 //! **Only a complete answer without a notice is a yes.** PostgreSQL sends the rows before it
 //! commits. When a wait for a synchronous standby is cancelled, it commits all the same, and says
@@ -16,6 +16,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::segment::{Block, GiveBack, Grant, Granted, LONGEST_BLOCK, Reserve, Tags};
 
 use crate::VERSION;
 use crate::connection::{self, Connection, Waiter};
@@ -40,6 +41,12 @@ $8, $9, $10, $11, $12, $13, $14, $15)";
 
 const SWAP_NUMBER: &CStr = c"SELECT done, store, timeline FROM snowflake_registry.swap_number($1, $2, $3, $4, $5, $6, \
 $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
+
+const RESERVE: &CStr = c"SELECT done, store, timeline, number, answer, id, least_step, greatest_step, first_value, \
+value_count, generation, skipped FROM snowflake_registry.reserve_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+
+const GIVE_BACK: &CStr = c"SELECT done, store, timeline, number, taken \
+FROM snowflake_registry.return_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 /// Where the registry is, and which server this is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,15 +184,28 @@ impl<W: Waiter> Postgres<W> {
         self.config.datacenter.unwrap_or(NO_DATACENTER)
     }
 
-    /// What both swaps begin with: the fleet, and what is compared.
-    fn compared(&self, swap: &Swap) -> Vec<Option<String>> {
+    /// What all changes begin with: the fleet, and what is compared.
+    fn compared(&self, fleet: u64, incarnation: Incarnation) -> Vec<Option<String>> {
         vec![
             text(&self.config.fleet),
             text(self.patience().as_millis().max(1)),
-            bits(swap.fleet),
-            bits(swap.incarnation.store),
-            bits(swap.incarnation.timeline),
+            bits(fleet),
+            bits(incarnation.store),
+            bits(incarnation.timeline),
         ]
+    }
+
+    /// Runs a statement that changes something. Its answer has to be complete, and without a
+    /// notice.
+    fn change(&self, sql: &CStr, values: &[Option<String>], step: Step) -> Result<Vec<Vec<Option<String>>>, Error> {
+        let answer = self.run(sql, values, step)?;
+        match answer.notices.into_iter().find(may_be_of_a_commit) {
+            Some(notice) => {
+                self.disconnect();
+                Err(Error::WaitCancelled(Box::new(notice)))
+            }
+            None => Ok(answer.rows),
+        }
     }
 }
 
@@ -203,7 +223,7 @@ impl<W: Waiter> Registry for Postgres<W> {
     }
 
     fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
-        let mut values = self.compared(swap);
+        let mut values = self.compared(swap.fleet, swap.incarnation);
         let sql = match &swap.change {
             Change::Fleet(fleet) => {
                 values.extend([
@@ -243,12 +263,39 @@ impl<W: Waiter> Registry for Postgres<W> {
                 SWAP_NUMBER
             }
         };
-        let answer = self.run(sql, &values, Step::of(swap))?;
-        if let Some(notice) = answer.notices.into_iter().find(may_be_of_a_commit) {
-            self.disconnect();
-            return Err(Error::WaitCancelled(Box::new(notice)));
-        }
-        swapped(&answer.rows).inspect_err(|_| self.disconnect())
+        let rows = self.change(sql, &values, Step::of(swap))?;
+        swapped(&rows).inspect_err(|_| self.disconnect())
+    }
+}
+
+impl<W: Waiter> Tags for Postgres<W> {
+    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, Error> {
+        let asks = &reserve.asks;
+        let mut values = self.compared(reserve.fleet, reserve.incarnation);
+        values.extend([
+            array(asks.iter().map(|ask| Some(quoted(ask.tag.as_str())))),
+            array(asks.iter().map(|ask| ask.id.and_then(bits))),
+            array(asks.iter().map(|ask| ask.step.and_then(text))),
+            array(asks.iter().map(|ask| text(ask.above))),
+            array(asks.iter().map(|ask| bits(ask.generation))),
+            array(asks.iter().map(|ask| bits(ask.nonce))),
+        ]);
+        let rows = self.change(RESERVE, &values, Step::Reserve)?;
+        granted(&rows, asks.len(), GRANT_COLUMNS, grant).inspect_err(|_| self.disconnect())
+    }
+
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<bool>>, Error> {
+        let returns = &give_back.returns;
+        let mut values = self.compared(give_back.fleet, give_back.incarnation);
+        values.extend([
+            array(returns.iter().map(|given| Some(quoted(given.tag.as_str())))),
+            array(returns.iter().map(|given| bits(given.id))),
+            array(returns.iter().map(|given| bits(given.was))),
+            array(returns.iter().map(|given| text(given.first))),
+            array(returns.iter().map(|given| bits(given.nonce))),
+        ]);
+        let rows = self.change(GIVE_BACK, &values, Step::GiveBack)?;
+        granted(&rows, returns.len(), 1, |row| row.boolean()).inspect_err(|_| self.disconnect())
     }
 }
 
@@ -276,6 +323,17 @@ fn bits(value: u64) -> Option<String> {
 fn uuid(value: u128) -> Option<String> {
     // PostgreSQL takes one without hyphens.
     Some(format!("{value:032x}"))
+}
+
+/// Returns an array of PostgreSQL's, of texts that need no quotes or have them.
+fn array(elements: impl Iterator<Item = Option<String>>) -> Option<String> {
+    let elements: Vec<_> = elements.map(|element| element.unwrap_or_else(|| "NULL".to_owned())).collect();
+    Some(format!("{{{}}}", elements.join(",")))
+}
+
+/// Quotes a text as an element of an array.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// A row of an answer, read from the left to the right.
@@ -393,4 +451,51 @@ fn swapped(rows: &[Vec<Option<String>>]) -> Result<Answer, Error> {
     let mut row = Row::of(row, 3)?;
     let is_done = row.boolean()?;
     Ok(if is_done { Answer::Done(row.incarnation()?) } else { Answer::Refused })
+}
+
+/// Understands the answers for several tags, each of which has so many columns after the number of
+/// what was asked. If something was not as compared, there is one row, which says only that.
+fn granted<T>(
+    rows: &[Vec<Option<String>>],
+    asked: usize,
+    columns: usize,
+    read: impl Fn(&mut Row<'_>) -> Result<T, Error>,
+) -> Result<Option<Granted<T>>, Error> {
+    let garbage = || Error::Garbage(format!("{} rows for {asked} tags", rows.len()));
+    let mut answers: BTreeMap<usize, T> = BTreeMap::new();
+    let mut found = None;
+    for row in rows {
+        let mut row = Row::of(row, 4 + columns)?;
+        if !row.boolean()? {
+            return Ok(None);
+        }
+        found = Some(row.incarnation()?);
+        answers.insert(row.number()?, read(&mut row)?);
+    }
+    // The rows come in the order of the tags' names.
+    let is_whole = answers.keys().copied().eq(1..=asked) && rows.len() == asked;
+    let incarnation = found.filter(|_| is_whole).ok_or_else(garbage)?;
+    Ok(Some(Granted { incarnation, answers: answers.into_values().collect() }))
+}
+
+/// How many columns a [`Grant`] has.
+const GRANT_COLUMNS: usize = 8;
+
+fn grant(row: &mut Row<'_>) -> Result<Grant, Error> {
+    Ok(match row.text() {
+        Some("unknown") => Grant::Unknown,
+        Some("known") => Grant::Known,
+        Some("ended") => Grant::Ended,
+        Some("no jump") => Grant::NoJump,
+        Some("forgot") => Grant::Forgot,
+        Some("block") => {
+            let (id, steps) = (row.bits()?, (row.number()?, row.number()?));
+            let block = Block { first: row.number()?, count: row.number()? };
+            if !(1..=LONGEST_BLOCK).contains(&block.count) || block.first.checked_add(block.count.into()).is_none() {
+                return Err(Error::Garbage(format!("a block of {} values from {}", block.count, block.first)));
+            }
+            Grant::Block { id, steps, block, generation: row.bits()?, skipped: row.number()? }
+        }
+        other => return Err(Error::Garbage(format!("answer {}", other.unwrap_or("NULL")))),
+    })
 }

@@ -172,10 +172,13 @@ impl Record {
     }
 
     /// Returns the record with what a server gives back, or `None` if a block was reserved, or a
-    /// generation has begun, since the server has reserved its last one.
+    /// generation has begun, since the server has reserved its last one. More than two blocks are
+    /// not taken, because no server has more.
     pub fn take_back(&self, given: &Return, fleet: &Fleet) -> Option<Self> {
         let is_last = (self.id, self.nonce) == (given.id, given.was) && self.generation == fleet.generation;
-        (is_last && given.first < self.next).then_some(Self { next: given.first, nonce: given.nonce, ..*self })
+        let most = 2 * i64::from(self.steps.1);
+        let is_right = given.first < self.next && self.next.saturating_sub(given.first) <= most;
+        (is_last && is_right).then_some(Self { next: given.first, nonce: given.nonce, ..*self })
     }
 }
 
@@ -304,6 +307,7 @@ mod tests {
             (Return { id: 2, ..given }, FLEET),
             (given, Fleet { generation: 6, ..FLEET }),
             (Return { first: record.next, ..given }, FLEET),
+            (Return { first: record.next - 2001, ..given }, FLEET),
         ];
         for (given, fleet) in others {
             assert_eq!(record.take_back(&given, &fleet), None);

@@ -780,7 +780,7 @@ fn the_members_role_can_do_no_more_than_lease() {
     let (server, oracle) = (registry(), Oracle::new());
     Member::new(config_of(&server), &oracle).lease();
     let mut member = server.connect_as(ROLE);
-    let tables = ["fleets", "numbers", "history", "fleet", "leases"];
+    let tables = ["fleets", "numbers", "history", "tags", "fleet", "leases"];
     for table in tables {
         for sql in ["SELECT FROM", "DELETE FROM", "TRUNCATE"] {
             let sql = format!("{sql} snowflake_registry.{table}");
@@ -794,7 +794,7 @@ fn the_members_role_can_do_no_more_than_lease() {
                AND has_function_privilege($1, oid, 'EXECUTE') ORDER BY 1";
     let mut session = server.connect();
     let may: Vec<String> = session.query(sql, &[&ROLE]).unwrap().iter().map(|row| row.get(0)).collect();
-    assert_eq!(may, ["read", "swap_fleet", "swap_number"]);
+    assert_eq!(may, ["read", "reserve_blocks", "return_blocks", "swap_fleet", "swap_number"]);
     let may: Vec<String> = session.query(sql, &[&"pg_monitor"]).unwrap().iter().map(|row| row.get(0)).collect();
     assert_eq!(may, ["drawn_by", "instant", "now_ms", "version"]);
     // Functions that run with the owner's rights must not find anything through the caller's path.

@@ -1,0 +1,348 @@
+//! Tags in a fleet's registry: `sql/registry.sql` on real servers, through the extension's
+//! connection (`src/registry`), used by the core's supply as a server uses it. None of these needs
+//! the extension.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::thread;
+use std::time::Instant;
+
+use cluster::registry::{Poll, ROLE, config};
+use cluster::{Draw, Server, refused};
+use postgres::Client;
+use snowflake_core::lease::Failure;
+use snowflake_core::registry::{Fleet, Incarnation, Member as Brought, Registry, Wanted};
+use snowflake_core::segment::{
+    Ask, Claimed, Directory, END, GiveBack, Grant, Notice, Place, Record, Refusal, Reserve, Return, Run, State, Supply,
+    Tag, Tags,
+};
+use snowflake_registry::{Error, Postgres};
+
+fn registry() -> Server {
+    let server = Server::builder().without_preload().start();
+    server.make_registry();
+    server
+}
+
+fn execute(session: &mut Client, sql: &str) {
+    session.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+fn insert(server: &Server, tag: &str, columns: &str, values: &str) {
+    let tag = tag.replace('\'', "''");
+    let sql = format!("INSERT INTO snowflake_registry.tags (tag{columns}) VALUES ('{tag}'{values})");
+    execute(&mut server.connect(), &sql);
+}
+
+fn next_value(server: &Server, tag: &str) -> String {
+    let tag = tag.replace('\'', "''");
+    server.connect().value(&format!("SELECT next_value FROM snowflake_registry.tags WHERE tag = '{tag}'"))
+}
+
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// A server without PostgreSQL, whose one session draws from tags.
+struct Member {
+    registry: Postgres<Poll>,
+    places: [Place; 2],
+    directory: RefCell<Directory>,
+    supply: RefCell<Box<Supply>>,
+    notices: RefCell<Vec<Notice>>,
+    started: Instant,
+}
+
+impl Member {
+    fn new(conninfo: &str) -> Self {
+        Self {
+            registry: Postgres::new(config(conninfo), Poll),
+            places: [Place::new(), Place::new()],
+            directory: RefCell::new(Directory::new()),
+            supply: RefCell::new(Box::new(Supply::new())),
+            notices: RefCell::default(),
+            started: Instant::now(),
+        }
+    }
+
+    fn of(server: &Server) -> Self {
+        Self::new(&server.registry_conninfo())
+    }
+
+    fn supply(&self) -> Result<(), Failure<Error>> {
+        self.supply.borrow_mut().supply(&self.registry, self)
+    }
+
+    fn give_back(&self) -> Result<(), Failure<Error>> {
+        self.supply.borrow_mut().give_back(&self.registry, self)
+    }
+
+    /// Draws up to `count` values, after the worker has run if there is none.
+    fn draw(&self, tag: &str, count: u32) -> Result<Run, Refusal> {
+        let tag = Tag::new(tag).expect("it is a name");
+        let (_, view) = self.directory.borrow_mut().find(&self.places, tag).expect("there is a place");
+        let drawn = view.draw(count).or_else(|_| {
+            self.supply().expect("the registry answers");
+            view.draw(count)
+        });
+        drawn.map(|drawn| drawn.run)
+    }
+
+    fn has_reported(&self, is_wanted: impl Fn(&Notice) -> bool) -> bool {
+        self.notices.borrow().iter().any(is_wanted)
+    }
+}
+
+impl snowflake_core::segment::Server for Member {
+    fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    fn claimed(&self) -> Vec<Claimed> {
+        self.directory.borrow().claimed(&self.places)
+    }
+
+    fn member(&self) -> Brought {
+        Brought { layout: (1, false), range: (0, 1023), longest_ms: 600_000, skew_ms: 60_000 }
+    }
+
+    fn running_ms(&self) -> i64 {
+        i64::try_from(self.started.elapsed().as_millis()).expect("a test is not that long")
+    }
+
+    fn nonce(&self) -> u64 {
+        random()
+    }
+
+    fn report(&self, notice: Notice) {
+        self.notices.borrow_mut().push(notice);
+    }
+}
+
+fn run(first: i64, count: u32) -> Result<Run, Refusal> {
+    Ok(Run { first, count })
+}
+
+#[test]
+fn three_servers_that_share_tags_draw_different_values() {
+    const VALUES: usize = 3000;
+    let server = registry();
+    for tag in ["orders", "invoices"] {
+        insert(&server, tag, ", least_step, greatest_step", ", 5, 50");
+    }
+    let conninfo = server.registry_conninfo();
+    let all: Vec<i64> = thread::scope(|scope| {
+        let draw = || {
+            let member = Member::new(&conninfo);
+            let mut drawn = Vec::new();
+            while drawn.len() < VALUES {
+                drawn.extend(member.draw("orders", 1).expect("there are values").values());
+                // Both tags in one call, in an order that would deadlock with the other members'.
+                let _ = member.draw("invoices", 1);
+            }
+            assert!(drawn.is_sorted_by(|one, next| one < next));
+            member.give_back().expect("the registry answers");
+            drawn
+        };
+        let members = [(); 3].map(|()| scope.spawn(draw));
+        members.into_iter().flat_map(|member| member.join().expect("the member has drawn")).collect()
+    });
+    let values: BTreeSet<i64> = all.iter().copied().collect();
+    assert_eq!(values.len(), 3 * VALUES);
+    let (first, last) = (values.first().unwrap(), values.last().unwrap());
+    println!("{} values in a span of {}", values.len(), last - first + 1);
+    // Every member leaves less than two blocks unused.
+    assert!(*first == 1 && *last < 3 * (VALUES as i64 + 2 * 50), "{last}");
+}
+
+#[test]
+fn what_is_left_is_given_back_unless_another_server_has_reserved_a_block_since() {
+    let server = registry();
+    insert(&server, "orders", ", least_step, greatest_step", ", 10, 10");
+    let (one, other) = (Member::of(&server), Member::of(&server));
+    assert_eq!(one.draw("orders", 3), run(1, 3));
+    // A tenth is used, so that the next block is reserved.
+    one.supply().unwrap();
+    assert_eq!(next_value(&server, "orders"), "21");
+    one.give_back().unwrap();
+    assert_eq!(next_value(&server, "orders"), "4");
+    assert_eq!(other.draw("orders", 1), run(4, 1));
+    assert_eq!(one.draw("orders", 1), run(14, 1));
+    other.give_back().unwrap();
+    assert_eq!(next_value(&server, "orders"), "24");
+    assert!(!other.has_reported(|notice| matches!(notice, Notice::GivenBack { .. })));
+    one.give_back().unwrap();
+    assert_eq!(next_value(&server, "orders"), "15");
+}
+
+#[test]
+fn a_tag_may_have_any_name_and_one_that_is_deleted_frees_its_place() {
+    let server = registry();
+    let longest = "ä".repeat(31) + "x";
+    for tag in ["we\"ird\\{},NULL", " a 'b' ", "NULL", "", &longest] {
+        let Ok(_) = Tag::new(tag) else {
+            let sql = "INSERT INTO snowflake_registry.tags (tag) VALUES ('')";
+            assert_eq!(refused(server.connect().execute(sql, &[])).sqlstate, "23514");
+            continue;
+        };
+        // Two places, and four tags.
+        let member = Member::of(&server);
+        assert_eq!(member.draw(tag, 1), Err(Refusal::Empty(State::Unknown)));
+        insert(&server, tag, ", next_value", ", 7");
+        assert_eq!(member.draw(tag, 1), run(7, 1));
+        execute(&mut server.connect(), "DELETE FROM snowflake_registry.tags");
+        insert(&server, tag, ", next_value", ", 7");
+        // What is left is drawn, until the registry is asked the next time.
+        assert!(matches!(member.draw(tag, u32::MAX), Ok(Run { first: 8, .. })));
+        assert_eq!(member.draw(tag, 1), Err(Refusal::Empty(State::Unknown)));
+        assert!(member.has_reported(|notice| matches!(notice, Notice::Gone(_))));
+        assert_eq!(member.draw(tag, 1), run(7, 1));
+    }
+}
+
+#[test]
+fn a_tag_jumps_in_a_new_generation_or_waits_for_an_operator() {
+    let server = registry();
+    insert(&server, "orders", ", least_step, greatest_step, jump", ", 10, 20, 100");
+    insert(&server, "invoices", ", least_step, greatest_step, jump", ", 10, 20, NULL");
+    let member = Member::of(&server);
+    assert_eq!((member.draw("orders", 10), member.draw("invoices", 10)), (run(1, 10), run(1, 10)));
+    let mut session = server.connect();
+    execute(&mut session, "SELECT snowflake_registry.restored(); SELECT snowflake_registry.restored()");
+    // What the member has had is its own.
+    assert_eq!(member.draw("orders", 10), run(11, 10));
+    assert_eq!(member.draw("orders", 1), run(21 + 2 * 100 * 20, 1));
+    assert_eq!(member.draw("invoices", 1), Err(Refusal::Empty(State::NoJump)));
+    assert!(member.has_reported(|notice| matches!(notice, Notice::Jumped { skipped: 4000, .. })));
+    assert!(member.has_reported(|notice| matches!(notice, Notice::NoJump(_))));
+    execute(&mut session, "UPDATE snowflake_registry.tags SET next_value = 500 WHERE tag = 'invoices'");
+    let other = Member::of(&server);
+    assert_eq!(other.draw("invoices", 1), run(500, 1));
+}
+
+#[test]
+fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
+    let server = registry();
+    insert(&server, "orders", ", least_step, greatest_step", ", 10, 20");
+    let standby = server.standby().start();
+    let member = Member::of(&server);
+    assert_eq!(member.draw("orders", 10), run(1, 10));
+    standby.wait_until_replayed(&server.flushed());
+    let received = standby.cut_off();
+    assert_eq!(member.draw("orders", 10), run(11, 10));
+    server.crash();
+    standby.wait_until_replayed(&received);
+    standby.promote();
+    // The new primary does not know of the second block.
+    let new = Member::of(&standby);
+    assert_eq!(next_value(&standby, "orders"), "11");
+    assert_eq!(new.draw("orders", 1), run(11 + 20_000, 1));
+    assert!(new.has_reported(|notice| matches!(notice, Notice::Forgot(_))));
+}
+
+#[test]
+fn an_operator_cannot_lower_a_next_value_or_rename_a_tag() {
+    let server = registry();
+    insert(&server, "orders", "", "");
+    let mut session = server.connect();
+    let mut refuse =
+        |change: &str| refused(session.execute(&format!("UPDATE snowflake_registry.tags SET {change}"), &[])).sqlstate;
+    assert_eq!(refuse("next_value = 0"), "22023");
+    assert_eq!(refuse("tag = 'other'"), "55000");
+    assert_eq!(refuse("greatest_step = 999"), "23514");
+    assert_eq!(refuse("greatest_step = 10000001"), "23514");
+    execute(&mut server.connect(), "UPDATE snowflake_registry.tags SET description = 'x', next_value = 7");
+    // Members may do no more than call the functions.
+    let mut member = server.connect();
+    execute(&mut member, &format!("SET ROLE {ROLE}"));
+    assert_eq!(refused(member.execute("SELECT FROM snowflake_registry.tags", &[])).sqlstate, "42501");
+}
+
+#[test]
+fn the_registry_takes_back_no_more_than_a_server_can_have() {
+    let server = registry();
+    insert(&server, "orders", ", next_value, least_step, greatest_step", ", 1000, 10, 20");
+    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
+    let mut session = server.connect();
+    let mut number = |column: &str| -> i64 {
+        session.value(&format!("SELECT {column} FROM snowflake_registry.tags")).parse().unwrap()
+    };
+    let (id, was) = (number("id") as u64, number("nonce") as u64);
+    let reading = registry.read(Wanted::Number(0)).unwrap();
+    let give_back = |first, was, nonce| {
+        let returns = vec![Return { tag: Tag::new("orders").unwrap(), id, was, first, nonce }];
+        let give_back = GiveBack { fleet: reading.fleet.version, incarnation: reading.incarnation, returns };
+        registry.give_back(&give_back).unwrap().unwrap().answers[0]
+    };
+    assert!(!give_back(959, was, 1) && !give_back(1000, was, 1) && !give_back(i64::MIN, was, 1));
+    assert!(give_back(960, was, 1) && number("next_value") == 960);
+    // The same message comes again, and another one that knows an older block.
+    assert!(!give_back(960, was, 1) && !give_back(950, was, 2) && give_back(950, 1, 2));
+    assert_eq!(number("next_value"), 950);
+}
+
+/// The registry decides as the core does, whatever is asked.
+#[test]
+fn the_registry_decides_as_the_core_does() {
+    let server = registry();
+    insert(&server, "orders", "", "");
+    let mut session = server.connect();
+    execute(&mut session, "ALTER TABLE snowflake_registry.tags DISABLE TRIGGER keep_tags");
+    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
+    let tag = Tag::new("orders").unwrap();
+    let of = |choices: &[i64]| choices[(random() % choices.len() as u64) as usize];
+    let mut grants = BTreeSet::new();
+    for _ in 0..2000 {
+        let least = of(&[1, 10, 5_000_000]);
+        let greatest = least + of(&[0, 1, 5_000_000]);
+        let jump = Some(of(&[1, 1000, i32::MAX.into()])).filter(|_| !random().is_multiple_of(4));
+        let (fleet_generation, generation) = (of(&[3, 4, 9]), of(&[3, 4]));
+        let next = of(&[i64::MIN, -5, 1, 1000, END - 20, END - 1, END]);
+        let id = of(&[1, 2]);
+        execute(
+            &mut session,
+            &format!(
+                "UPDATE snowflake_registry.fleets SET generation = {fleet_generation};
+                 UPDATE snowflake_registry.tags SET next_value = {next}, least_step = {least},
+                     greatest_step = {greatest}, jump = {}, id = {id}, nonce = 5, generation = {generation}",
+                jump.map_or("NULL".to_owned(), |jump| jump.to_string()),
+            ),
+        );
+        let fleet: Fleet = registry.read(Wanted::Number(0)).unwrap().fleet;
+        let incarnation: Incarnation = fleet.incarnation;
+        let record = Record {
+            id: id as u64,
+            next,
+            steps: (least as u32, greatest as u32),
+            jump: jump.map(|jump| jump * greatest),
+            nonce: 5,
+            generation: generation as u64,
+        };
+        let ask = Ask {
+            tag,
+            id: [None, Some(1), Some(2)][(random() % 3) as usize],
+            step: Some(of(&[0, 7, 12, 6_000_000, u32::MAX.into()]) as u32).filter(|_| !random().is_multiple_of(4)),
+            above: of(&[i64::MIN, 1, 1001, END - 10, END]),
+            generation: of(&[2, 3, 4]) as u64,
+            nonce: random(),
+        };
+        let granted =
+            registry.reserve(&Reserve { fleet: fleet.version, incarnation, asks: vec![ask] }).unwrap().unwrap();
+        let (grant, new) = record.answer(&ask, &fleet);
+        assert_eq!(granted.answers, [grant], "{record:?} and {ask:?} in generation {fleet_generation}");
+        let new = new.unwrap_or(record);
+        let stored = session.value("SELECT (next_value, nonce, generation) FROM snowflake_registry.tags");
+        assert_eq!(stored, format!("({},{},{})", new.next, new.nonce.cast_signed(), new.generation), "{ask:?}");
+        grants.insert(match grant {
+            Grant::Block { skipped: 0, .. } => "block",
+            Grant::Block { .. } => "block after a jump",
+            Grant::Known => "known",
+            Grant::Unknown => "unknown",
+            Grant::Ended => "ended",
+            Grant::NoJump => "no jump",
+            Grant::Forgot => "forgot",
+        });
+    }
+    assert_eq!(grants.len(), 7, "only these were given: {grants:?}");
+}
