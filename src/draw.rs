@@ -22,6 +22,7 @@ use crate::guc;
 use crate::lease;
 use crate::local::Local;
 use crate::mark;
+use crate::members;
 use crate::shmem;
 use crate::slot::Slot;
 use crate::stats;
@@ -278,11 +279,14 @@ pub fn accept_layout() -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::NotLeased`], [`Error::NoLease`],
-/// [`Error::NoExtension`].
+/// [`Error::NoExtension`], [`Error::OldObjects`].
 pub fn accept_fleet() -> Result<(), Error> {
     let layout = writable_layout(c"snowflake_accept_fleet()")?;
     if !drawing::is_leased() {
         return Err(Error::NotLeased);
+    }
+    if members::find_with_fleet().ok_or(Error::NoExtension)?.fleet.is_none() {
+        return Err(Error::OldObjects);
     }
     let session = Session { request: Request::new() };
     let drawing = draw::Session::drawing(&session)?;

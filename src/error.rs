@@ -55,6 +55,8 @@ pub enum Error {
     Jumped { jump_ms: i64, max_ms: i64 },
     /// The server runs with `layout`, but the database's ids were drawn with another one.
     OtherLayout { stored: i64, layout: Layout },
+    /// The extension's objects in this database have no place for a fleet.
+    OldObjects,
     /// There is no fleet to accept, because the server's number is typed.
     NotLeased,
     /// This database's ids were drawn in another fleet; both as a database stores them.
@@ -367,6 +369,11 @@ impl Reportable for Error {
                 "Set \"snowflake_id.layout\" to that layout and restart the server, or pass the layout as an \
                  argument to read ids. To change the layout for good, call snowflake_accept_layout().",
             ),
+            Self::OldObjects => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "the extension's objects in this database are older than the server's library",
+            )
+            .hint("Run ALTER EXTENSION snowflake_id UPDATE."),
             Self::NotLeased => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "this server belongs to no fleet, because its worker number is set",

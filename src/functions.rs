@@ -666,6 +666,7 @@ fn snowflake_lease() -> TableIterator<
         name!(waits, i64),
         name!(wait_time, f64),
         name!(refused, i64),
+        name!(fleet_refused, i64),
     ),
 > {
     let server = stats::Server::read().or_raise();
@@ -695,6 +696,7 @@ fn snowflake_lease() -> TableIterator<
         server.count(Counter::LeaseWaits),
         server.time_ms(Counter::LeaseWaitMicros),
         server.count(Counter::LeaseRefused),
+        server.count(Counter::FleetRefused),
     ))
 }
 

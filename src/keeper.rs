@@ -376,7 +376,7 @@ impl lease::Server for Keeper<'_> {
     }
 
     fn report(&self, notice: Notice) {
-        report(&notice);
+        report(&notice, self.status.get().fleet);
     }
 }
 
@@ -409,11 +409,15 @@ impl Registry for Keeper<'_> {
 }
 
 /// Tells the operator what has happened.
-fn report(notice: &Notice) {
+fn report(notice: &Notice, fleet: Option<u128>) {
     match notice {
         Notice::Acquired(lease) => {
             let (worker, from, until) = (lease.worker, Utc(lease.from_ms), Utc(lease.until_ms));
-            log!("snowflake_id: worker number {worker} is leased, for ids from {from} to {until} and on");
+            // If the registry is lost, its fleet's uuid is needed to make it again.
+            let fleet = fleet.map(uuid).unwrap_or_default();
+            log!(
+                "snowflake_id: worker number {worker} is leased, for ids from {from} to {until} and on, in fleet {fleet}"
+            );
         }
         Notice::Entered(_) => {}
         Notice::Adopted(fleet) => {

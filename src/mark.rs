@@ -93,7 +93,7 @@ fn check_layout_now(layout: &Layout) -> Result<(), Error> {
 /// # Errors
 /// As when a sequence is read.
 pub fn stored() -> Result<Option<Stored>, Error> {
-    members::find().map(read).transpose()
+    members::find_with_fleet().map(read).transpose()
 }
 
 fn read(sequences: Sequences) -> Result<Stored, Error> {
@@ -104,7 +104,11 @@ fn read(sequences: Sequences) -> Result<Stored, Error> {
         local_ms: both(sequences.local)?,
         layout: sequences.layout.read()?,
         identity: sequences.identity.read()?,
-        fleet: sequences.fleet.map_or(Ok(None), |fleet| fleet.read())?,
+        // Objects of 0.2.0 have no place for a fleet. This server's then counts as theirs.
+        fleet: match sequences.fleet {
+            Some(fleet) => fleet.read()?,
+            None => drawing::read()?.and_then(|drawing| drawing.fleet()),
+        },
     })
 }
 
@@ -146,7 +150,7 @@ impl Database for SessionDatabase<'_> {
     type Error = Error;
 
     fn read(&self) -> Result<Stored, Error> {
-        read(members::find().ok_or(Error::NoExtension)?)
+        read(members::find_with_fleet().ok_or(Error::NoExtension)?)
     }
 
     fn marks(&self) -> Result<Option<Marks<'_>>, Error> {

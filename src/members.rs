@@ -60,10 +60,20 @@ pub fn owner(primary: pg_sys::Oid) -> u64 {
 /// The sequences as they were found last. They may be gone.
 static FOUND: Local<Option<Sequences>> = Local::new(None);
 
-/// Finds the sequences of this session's database. Returns `None` without the extension. The
-/// sequences are created and dropped together.
+/// Finds the sequences of this session's database. Returns `None` without the extension. All but
+/// the fleet's are created and dropped together.
 pub fn find() -> Option<Sequences> {
-    let found = FOUND.get().filter(|found| catalog::relation_exists(found.marks[0].0)).or_else(find_members);
+    let exists = |sequence: Sequence| catalog::relation_exists(sequence.0);
+    let is_there = |found: &Sequences| exists(found.marks[0]) && found.fleet.is_none_or(exists);
+    let found = FOUND.get().filter(is_there).or_else(find_members);
+    FOUND.set(found);
+    found
+}
+
+/// Finds them as [`find`] does, and looks for the fleet's again if it was not there before: another
+/// session may have updated the extension since.
+pub fn find_with_fleet() -> Option<Sequences> {
+    let found = find().filter(|found| found.fleet.is_some()).or_else(find_members);
     FOUND.set(found);
     found
 }

@@ -72,6 +72,7 @@ places! {
         TimeUsedUpRefused,
         DatabasesRefused,
         LeaseRefused,
+        FleetRefused,
         LeaseFails,
         LeaseForgotten,
         ClockOff,

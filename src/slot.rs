@@ -71,6 +71,7 @@ places! {
         TimeUsedUpRefused,
         DatabasesRefused,
         LeaseRefused,
+        FleetRefused,
     }
 }
 

@@ -45,6 +45,7 @@ pub fn note_refusal(error: &Error) {
         Error::OtherLayout { .. } => (Counter::LayoutRefused, Topic::LayoutRefused),
         Error::NotSet(_) => (Counter::NumberRefused, Topic::NumberRefused),
         Error::NoLease(_) => (Counter::LeaseRefused, Topic::LeaseRefused),
+        Error::OtherFleet { .. } => (Counter::FleetRefused, Topic::FleetRefused),
         Error::TimeUsedUp(_) => (Counter::TimeUsedUpRefused, Topic::TimeUsedUpRefused),
         Error::TooManyDatabases(_) => (Counter::DatabasesRefused, Topic::DatabasesRefused),
         // The caller's mistake, or no preload, without which nothing can be counted.

@@ -406,16 +406,21 @@ impl<D: Database> Mark<'_, D> {
         let end_ms = end_ms.min(now_ms.saturating_add(terms.max_borrow_ms + drawing.layout().unit().ms()));
         let mark_ms = published_ms.max(end_ms.saturating_add(MARK_AHEAD_MS)).min(end_of(drawing));
         self.write_mark(lane, logged(mark_ms))?;
-        self.flush_for(drawing)?;
+        self.flush_for(drawing, &stored)?;
         marks.publish(found, mark_ms);
         self.clocks.note(now_ms, boot_ms);
         Ok(())
     }
 
     /// Flushes what was written before ids are drawn. With leased numbers, no crash can repeat
-    /// them.
-    fn flush_for(&self, drawing: &Drawing) -> Result<(), D::Error> {
-        if drawing.is_leased() { Ok(()) } else { self.database.flush() }
+    /// them, but the fleet that leases the database's first ones is stored, and durable.
+    fn flush_for(&self, drawing: &Drawing, stored: &Stored) -> Result<(), D::Error> {
+        match drawing.fleet() {
+            Some(_) if stored.fleet.is_some() => return Ok(()),
+            Some(fleet) => self.database.write(Value::Fleet, fleet)?,
+            None => {}
+        }
+        self.database.flush()
     }
 
     /// Stores both copies of a mark.
@@ -480,13 +485,7 @@ impl<D: Database> Mark<'_, D> {
         if stored.layout.is_none() {
             self.database.write(Value::Layout, drawing.layout().fingerprint())?;
         }
-        match drawing.fleet().filter(|_| stored.fleet.is_none()) {
-            Some(fleet) => {
-                self.database.write(Value::Fleet, fleet)?;
-                self.database.flush()?;
-            }
-            None => self.flush_for(drawing)?,
-        }
+        self.flush_for(drawing, stored)?;
         marks.publish(found, mark_ms.min(end_of(drawing)));
         self.clocks.note(now_ms, boot_ms);
         Ok(())
@@ -570,7 +569,7 @@ impl<D: Database> Mark<'_, D> {
     fn is_ours(&self, drawing: &Drawing, stored: &Stored) -> bool {
         stored.layout == Some(drawing.layout().fingerprint())
             && stored.identity == Some(drawing.code())
-            && drawing.fleet().is_none_or(|fleet| stored.fleet == Some(fleet))
+            && stored.fleet.zip(drawing.fleet()).is_none_or(|(stored, fleet)| stored == fleet)
     }
 
     /// Checks whether another writer has set what is stored. Call it before the commit of a

@@ -129,9 +129,9 @@ impl Fleet {
         (uuid >> 68) as i64
     }
 
-    /// Writes a [`code`](Self::code) as the uuid begins: `1b4e28ba-2fa1-41d`.
+    /// Writes a [`code`](Self::code) as the uuid begins: `1b4e28ba-2fa1`.
     pub fn beginning(code: i64) -> String {
-        format!("{:08x}-{:04x}-{:03x}", code >> 28, code >> 12 & 0xffff, code & 0xfff)
+        format!("{:08x}-{:04x}", code >> 28, code >> 12 & 0xffff)
     }
 
     /// Returns the record of the generation that begins when a registry at `now_ms` is found to
@@ -309,6 +309,13 @@ pub trait Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_code_begins_as_the_uuid_does() {
+        let code = Fleet::code(0x0b4e_28ba_2fa1_41d2_883f_0016_d3cc_a427);
+        assert_eq!(Fleet::beginning(code), "0b4e28ba-2fa1");
+        assert_eq!((Fleet::code(u128::MAX), Fleet::code(0)), ((1 << 60) - 1, 0));
+    }
 
     #[test]
     fn an_incarnation_counts_the_timelines_that_may_have_been_forgotten() {

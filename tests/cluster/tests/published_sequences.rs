@@ -52,11 +52,11 @@ fn refresh(subscriber: &Server) {
 #[track_caller]
 fn wait_until_copied(subscriber: &Server) {
     let mut session = subscriber.connect();
-    // The six of the extension, each ready.
+    // The seven of the extension, each ready.
     let states = "SELECT srrelid::regclass, srsubstate FROM pg_subscription_rel ORDER BY 1";
     wait_until("the sequences to be copied", || {
         let states = rows(&mut session, states).unwrap();
-        states.len() == 6 && states.iter().all(|state| state.ends_with('r'))
+        states.len() == 7 && states.iter().all(|state| state.ends_with('r'))
     });
 }
 

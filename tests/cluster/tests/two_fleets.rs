@@ -3,14 +3,14 @@
 
 use cluster::pages::{block, psql};
 use cluster::refusal::assert_refused_as;
-use cluster::{Draw, Fleet, Leases, Server, Shutdown, assert_unique, refused};
+use cluster::{Draw, Fleet, Leases, Server, Shutdown, assert_unique, refused, wait_until};
 
 const DRAW: &str = "SELECT snowflake_next()";
 const ANOTHER: &str = "this database belongs to another fleet than the one that leases the server's number";
 
 /// Returns how the fleet's uuid begins, as the error says it.
 fn beginning(fleet: &Fleet) -> String {
-    fleet.registry.connect().value("SELECT left(uuid::text, 17) FROM snowflake_registry.fleets")
+    fleet.registry.connect().value("SELECT left(uuid::text, 13) FROM snowflake_registry.fleets")
 }
 
 /// Restarts the server with another fleet's registry.
@@ -38,6 +38,10 @@ fn a_database_refuses_another_fleet_until_it_is_accepted() {
     assert_eq!(refusal.detail.as_deref(), Some(expected.as_str()));
     assert!(refusal.hint.unwrap().ends_with("for good, call snowflake_accept_fleet()."));
     assert_refused_as(&refused(session.batch_execute("SELECT snowflake_reset_mark()")), "55000", ANOTHER);
+    // Each refused draw is counted, and the first one is logged.
+    assert_eq!(session.lease("fleet_refused || ' ' || refused"), "1 0");
+    assert!(server.log().contains(&format!("draws are refused: {ANOTHER}")), "{}", server.log());
+    assert_eq!(psql(&server, &["--tuples-only"], block("lease-alarm")).lines().count(), 1);
     // A database in which no lease was used yet takes the server's.
     let mut unused = server.connect_to("unused");
     unused.batch_execute("CREATE EXTENSION snowflake_id").unwrap();
@@ -85,7 +89,7 @@ fn a_standby_and_a_copy_belong_to_the_fleet_and_so_does_a_registry_made_again_wi
     server.set_config("snowflake_id.registry", &fleet.conninfo());
     server.reload();
     let mut session = server.connect();
-    cluster::wait_until("a lease from the new registry", || !fleet.leased().is_empty());
+    wait_until("a lease from the new registry", || !fleet.leased().is_empty());
     ids.extend(session.ids(DRAW).unwrap());
     assert_unique(&ids);
 }
@@ -126,4 +130,63 @@ fn a_dump_carries_no_fleet() {
     let mut restored = to.connect_to("restored");
     restored.batch_execute("INSERT INTO t DEFAULT VALUES").unwrap();
     assert_eq!(restored.value("SELECT count(*)::text FROM t"), "2");
+}
+
+/// The library may be newer than the objects of a database, for as long as an operator likes.
+#[test]
+fn a_database_that_is_not_updated_draws_as_before_and_keeps_its_fleet_once_it_is() {
+    const KEPT: &str = "SELECT is_called::text FROM snowflake_mark_fleet";
+    let fleet = Fleet::start();
+    let server = fleet.member().start();
+    let mut session = server.connect();
+    session.batch_execute("CREATE EXTENSION snowflake_id VERSION '0.2.0'").unwrap();
+    let mut ids = session.ids(DRAW).unwrap();
+    // The mark moves several times, and no draw waits for it.
+    let waits = |session: &mut postgres::Client| session.value("SELECT mark_waits::text FROM snowflake_stat");
+    let before = waits(&mut session);
+    let seconds = "SELECT extract(epoch FROM clock_timestamp())::bigint";
+    let end = session.ids(seconds).unwrap()[0] + 4;
+    while session.ids(seconds).unwrap()[0] < end {
+        ids.extend(session.ids(DRAW).unwrap());
+    }
+    assert_eq!(waits(&mut session), before);
+    let mut open = server.connect();
+    ids.extend(open.ids(DRAW).unwrap());
+    // An update that is rolled back leaves nothing behind in the session.
+    session.batch_execute("BEGIN; ALTER EXTENSION snowflake_id UPDATE").unwrap();
+    session.batch_execute("SELECT snowflake_accept_fleet()").unwrap();
+    session.batch_execute("ROLLBACK").unwrap();
+    ids.extend(session.ids(DRAW).unwrap());
+    let before = waits(&mut session);
+    session.batch_execute("ALTER EXTENSION snowflake_id UPDATE").unwrap();
+    // Sessions that are open notice the update when the mark moves next.
+    wait_until("the fleet", || {
+        ids.extend(open.ids(DRAW).unwrap());
+        session.value(KEPT) == "true"
+    });
+    assert_eq!(waits(&mut session), before);
+    assert_unique(&ids);
+}
+
+#[test]
+fn a_fleet_is_not_accepted_where_there_is_no_place_for_it() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start();
+    let mut session = server.connect();
+    session.batch_execute("CREATE EXTENSION snowflake_id VERSION '0.2.0'").unwrap();
+    session.ids(DRAW).unwrap();
+    // As an operator may do it: the function is created by hand, the sequence is not.
+    session
+        .batch_execute(
+            "CREATE FUNCTION accept() RETURNS void LANGUAGE c AS '$libdir/snowflake_id', 'snowflake_accept_fleet_wrapper'",
+        )
+        .unwrap();
+    let refusal = refused(session.batch_execute("SELECT accept()"));
+    assert_refused_as(
+        &refusal,
+        "55000",
+        "the extension's objects in this database are older than the server's library",
+    );
+    session.batch_execute("ALTER EXTENSION snowflake_id UPDATE; SELECT snowflake_accept_fleet()").unwrap();
+    assert_eq!(session.value("SELECT is_called::text FROM snowflake_mark_fleet"), "true");
 }
