@@ -1,5 +1,5 @@
 -- Makes the registry of a fleet: the records from which servers lease their worker numbers. Run it
--- once, in any database of any PostgreSQL from 13 on that all servers of the fleet reach:
+-- in any database of any PostgreSQL from 13 on that all servers of the fleet reach:
 --
 --     psql -v ON_ERROR_STOP=1 -d ids -f registry.sql
 --
@@ -13,6 +13,10 @@
 --     GRANT EXECUTE ON FUNCTION snowflake_registry.read, snowflake_registry.swap_fleet,
 --         snowflake_registry.swap_number, snowflake_registry.reserve_blocks,
 --         snowflake_registry.return_blocks TO snowflake;
+--
+-- Run it again with each new version of snowflake_id, before the servers have that version. It then
+-- replaces functions, views, comments and triggers, and adds tables. Records, the fleet's uuid and
+-- granted rights stay. New functions for servers need the GRANT again.
 --
 -- A server gives a statement up after five seconds. The timeout ends it in the registry, too, so
 -- that no session stays behind each time.
@@ -57,13 +61,17 @@ SELECT to_regnamespace('snowflake_registry') IS NOT NULL AS is_there,
     DO $$ BEGIN RAISE EXCEPTION 'nothing was made'; END $$;
 \endif
 \if :is_there
-    SELECT format('registry.sql: this database has a registry already (version %s), with the fleets %s. Nothing was changed.',
-        snowflake_registry.version(), (SELECT string_agg(quote_ident(name), ', ' ORDER BY name) FROM snowflake_registry.fleets));
+    -- Replaced by this file, it would hide which registry this is.
+    SELECT snowflake_registry.version() AS was_version, snowflake_registry.version() <> 1 AS is_other,
+        nspowner::regrole AS owner FROM pg_namespace WHERE nspname = 'snowflake_registry' \gset
+    \if :is_other
+        \warn 'registry.sql: this database has a registry of version' :was_version', and this file is for version 1. Use the file of the snowflake_id that the servers have.'
+        DO $$ BEGIN RAISE EXCEPTION 'nothing was changed'; END $$;
+    \endif
     \if :lost
         \warn 'registry.sql: "lost" is for a registry that is made anew. For one that was restored, call snowflake_registry.restored().'
         DO $$ BEGIN RAISE EXCEPTION 'nothing was changed'; END $$;
     \endif
-    \quit
 \endif
 \if :lost
     \if :{?lease}
@@ -80,12 +88,25 @@ SELECT to_regnamespace('snowflake_registry') IS NOT NULL AS is_there,
 
 BEGIN;
 
-CREATE SCHEMA snowflake_registry;
+-- That a table or a trigger is there, or not there yet, is not worth a notice.
+SET LOCAL client_min_messages = warning;
+
+\if :is_there
+    -- What is new belongs to the registry's owner, too: functions that run with other rights could
+    -- not read its tables. (regrole quotes the name.)
+    SET LOCAL ROLE :owner;
+    -- Servers see the old file or this one. They wait meanwhile, but not for a session that holds
+    -- this up. All changes lock this table first.
+    SET LOCAL lock_timeout = '3s';
+    LOCK TABLE snowflake_registry.fleets IN ACCESS EXCLUSIVE MODE;
+\else
+    CREATE SCHEMA snowflake_registry;
+\endif
 
 COMMENT ON SCHEMA snowflake_registry IS
     'registry of snowflake_id: which server may draw ids with which worker number, and for which time';
 
-CREATE FUNCTION snowflake_registry.version() RETURNS integer
+CREATE OR REPLACE FUNCTION snowflake_registry.version() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 1';
 
 COMMENT ON FUNCTION snowflake_registry.version() IS
@@ -93,13 +114,13 @@ COMMENT ON FUNCTION snowflake_registry.version() IS
 
 -- What this server is
 
-CREATE FUNCTION snowflake_registry.now_ms() RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_registry.now_ms() RETURNS bigint
 LANGUAGE sql VOLATILE AS $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
 
 COMMENT ON FUNCTION snowflake_registry.now_ms() IS
     'the registry''s clock, in milliseconds since 1970';
 
-CREATE FUNCTION snowflake_registry.incarnation(OUT store bigint, OUT timeline bigint)
+CREATE OR REPLACE FUNCTION snowflake_registry.incarnation(OUT store bigint, OUT timeline bigint)
 LANGUAGE sql VOLATILE AS $$
     SELECT s.system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint
     FROM pg_control_system() s
@@ -108,7 +129,7 @@ $$;
 COMMENT ON FUNCTION snowflake_registry.incarnation() IS
     'which life of which server this is: system identifier and timeline; a failover and a restore change it';
 
-CREATE FUNCTION snowflake_registry.new_version() RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_registry.new_version() RETURNS bigint
 LANGUAGE sql VOLATILE AS $$
     SELECT ('x' || right(replace(gen_random_uuid()::text, '-', ''), 16))::bit(64)::bigint
 $$;
@@ -116,7 +137,7 @@ $$;
 COMMENT ON FUNCTION snowflake_registry.new_version() IS
     'a random number, for a change of a fleet''s record';
 
-CREATE FUNCTION snowflake_registry.instant(ms bigint) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION snowflake_registry.instant(ms bigint) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
     -- What no calendar of PostgreSQL holds is infinitely far away.
     SELECT CASE WHEN ms < -210866803200000 THEN '-infinity' WHEN ms > 9224318015999999 THEN 'infinity'
@@ -126,7 +147,7 @@ $$;
 COMMENT ON FUNCTION snowflake_registry.instant(bigint) IS
     'milliseconds since 1970 as timestamptz';
 
-CREATE FUNCTION snowflake_registry.ms(span interval) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_registry.ms(span interval) RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$ SELECT ceil(extract(epoch FROM span) * 1000)::bigint $$;
 
 COMMENT ON FUNCTION snowflake_registry.ms(interval) IS
@@ -134,7 +155,7 @@ COMMENT ON FUNCTION snowflake_registry.ms(interval) IS
 
 -- Records
 
-CREATE TABLE snowflake_registry.fleets (
+CREATE TABLE IF NOT EXISTS snowflake_registry.fleets (
     name text PRIMARY KEY CHECK (name <> ''),
     uuid uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
     layout bigint,
@@ -185,7 +206,7 @@ COMMENT ON COLUMN snowflake_registry.fleets.freeze_ms IS
     'numbers of an older generation are leased from here on, in milliseconds since 1970';
 COMMENT ON COLUMN snowflake_registry.fleets.version IS 'another random number with each change of this record';
 
-CREATE TABLE snowflake_registry.numbers (
+CREATE TABLE IF NOT EXISTS snowflake_registry.numbers (
     fleet text NOT NULL REFERENCES snowflake_registry.fleets,
     datacenter integer NOT NULL CHECK (datacenter >= -1),
     worker bigint NOT NULL CHECK (worker >= 0),
@@ -226,7 +247,7 @@ COMMENT ON COLUMN snowflake_registry.numbers.port IS 'port of the server';
 COMMENT ON COLUMN snowflake_registry.numbers.cluster_name IS 'cluster_name of the server';
 COMMENT ON COLUMN snowflake_registry.numbers.version IS 'version of snowflake_id on the server';
 
-CREATE FUNCTION snowflake_registry.keep_numbers() RETURNS trigger
+CREATE OR REPLACE FUNCTION snowflake_registry.keep_numbers() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'records of numbers cannot be deleted',
@@ -237,10 +258,11 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.keep_numbers() IS
     'refuse to delete records of numbers';
 
+DROP TRIGGER IF EXISTS keep_numbers ON snowflake_registry.numbers;
 CREATE TRIGGER keep_numbers BEFORE DELETE OR TRUNCATE ON snowflake_registry.numbers
 EXECUTE FUNCTION snowflake_registry.keep_numbers();
 
-CREATE TABLE snowflake_registry.history (
+CREATE TABLE IF NOT EXISTS snowflake_registry.history (
     fleet text NOT NULL REFERENCES snowflake_registry.fleets,
     datacenter integer NOT NULL,
     worker bigint NOT NULL,
@@ -270,7 +292,7 @@ COMMENT ON COLUMN snowflake_registry.history.version IS 'version of snowflake_id
 -- For servers. Each call is a transaction. src/registry/postgres.rs knows the SQLSTATEs SF001 to
 -- SF004. SF005 is reported as it stands: no server's own rules permit such a change.
 
-CREATE FUNCTION snowflake_registry.check_server() RETURNS void
+CREATE OR REPLACE FUNCTION snowflake_registry.check_server() RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF pg_is_in_recovery() THEN
@@ -285,7 +307,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.check_server() IS
     'refuse a server that cannot keep what it is told: a standby, read-only, or with "fsync" off';
 
-CREATE FUNCTION snowflake_registry.begin_change(patience_ms bigint) RETURNS void
+CREATE OR REPLACE FUNCTION snowflake_registry.begin_change(patience_ms bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM snowflake_registry.check_server();
@@ -305,7 +327,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.begin_change(bigint) IS
     'prepare the transaction for a change: durable at its commit, and no endless wait for locks';
 
-CREATE FUNCTION snowflake_registry.no_fleet(fleet text) RETURNS void
+CREATE OR REPLACE FUNCTION snowflake_registry.no_fleet(fleet text) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = 'SF004', MESSAGE = format('there is no fleet "%s"', fleet),
@@ -315,7 +337,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.no_fleet(text) IS
     'raise the error that a fleet does not exist';
 
-CREATE FUNCTION snowflake_registry.begin_lease(old snowflake_registry.numbers, new snowflake_registry.numbers) RETURNS void
+CREATE OR REPLACE FUNCTION snowflake_registry.begin_lease(old snowflake_registry.numbers, new snowflake_registry.numbers) RETURNS void
 LANGUAGE sql VOLATILE AS $$
     -- The holder before may have been killed, and could not do this itself.
     UPDATE snowflake_registry.history SET until_ms = old.until_ms
@@ -328,7 +350,7 @@ $$;
 COMMENT ON FUNCTION snowflake_registry.begin_lease(snowflake_registry.numbers, snowflake_registry.numbers) IS
     'note in the history that a number''s lease has ended, and another one begins';
 
-CREATE FUNCTION snowflake_registry.read(fleet text, datacenter integer, worker bigint)
+CREATE OR REPLACE FUNCTION snowflake_registry.read(fleet text, datacenter integer, worker bigint)
 RETURNS TABLE (version integer, uuid uuid, layout bigint, backup boolean, first_worker bigint, last_worker bigint,
     loses_nothing boolean, closed boolean, longest_ms bigint, skew_ms bigint, grace_ms bigint, written_store bigint,
     written_timeline bigint, fleet_generation bigint, horizon_ms bigint, freeze_ms bigint, fleet_version bigint,
@@ -365,7 +387,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.read(text, integer, bigint) IS
     'for servers: the fleet''s record and what this registry is, then the records of a number, or of all';
 
-CREATE FUNCTION snowflake_registry.swap_fleet(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
+CREATE OR REPLACE FUNCTION snowflake_registry.swap_fleet(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
     was_timeline bigint, layout bigint, backup boolean, first_worker bigint, last_worker bigint, longest_ms bigint,
     skew_ms bigint, generation bigint, horizon_ms bigint, freeze_ms bigint, version bigint,
     OUT done boolean, OUT store bigint, OUT timeline bigint)
@@ -415,7 +437,7 @@ COMMENT ON FUNCTION snowflake_registry.swap_fleet(text, bigint, bigint, bigint, 
     bigint, bigint, bigint, bigint, bigint, bigint) IS
     'for servers: replace a fleet''s record, if it and the registry are what the server has read';
 
-CREATE FUNCTION snowflake_registry.swap_number(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
+CREATE OR REPLACE FUNCTION snowflake_registry.swap_number(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
     was_timeline bigint, datacenter integer, worker bigint, was_nonce bigint, holder uuid, nonce bigint, count bigint,
     server bigint, from_ms bigint, until_ms bigint, generation bigint, renewed_ms bigint, offset_ms bigint, host text,
     port integer, cluster_name text, version text,
@@ -506,7 +528,7 @@ COMMENT ON FUNCTION snowflake_registry.swap_number(text, bigint, bigint, bigint,
 
 -- For operators: the registry's owner. Each says what it has done.
 
-CREATE FUNCTION snowflake_registry.locked(fleet text) RETURNS snowflake_registry.fleets
+CREATE OR REPLACE FUNCTION snowflake_registry.locked(fleet text) RETURNS snowflake_registry.fleets
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     f snowflake_registry.fleets;
@@ -522,7 +544,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.locked(text) IS
     'lock a fleet''s record for a change';
 
-CREATE FUNCTION snowflake_registry.check_span(setting text, span interval, shortest interval, longest interval) RETURNS void
+CREATE OR REPLACE FUNCTION snowflake_registry.check_span(setting text, span interval, shortest interval, longest interval) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF span NOT BETWEEN shortest AND longest THEN
@@ -535,7 +557,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.check_span(text, interval, interval, interval) IS
     'refuse an interval that is outside of a range';
 
-CREATE FUNCTION snowflake_registry.check_limits(lease interval, skew interval) RETURNS void
+CREATE OR REPLACE FUNCTION snowflake_registry.check_limits(lease interval, skew interval) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     -- The ranges of the settings. A limit that was typed wrongly would make a freeze of years.
@@ -546,7 +568,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.check_limits(interval, interval) IS
     'refuse a lease or a skew that no server''s settings can have';
 
-CREATE FUNCTION snowflake_registry.add_fleet(fleet text) RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_registry.add_fleet(fleet text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM snowflake_registry.begin_change(0);
@@ -567,7 +589,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.add_fleet(text) IS
     'add a fleet, whose servers lease numbers of their own';
 
-CREATE FUNCTION snowflake_registry.begin_generation(old snowflake_registry.fleets, lease interval, skew interval,
+CREATE OR REPLACE FUNCTION snowflake_registry.begin_generation(old snowflake_registry.fleets, lease interval, skew interval,
     INOUT generation bigint, OUT freeze_ms bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -597,7 +619,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.begin_generation(snowflake_registry.fleets, interval, interval, bigint) IS
     'begin a generation: no number of an older one is leased before the forgotten leases have ended';
 
-CREATE FUNCTION snowflake_registry.restored(fleet text DEFAULT 'default', lease interval DEFAULT NULL,
+CREATE OR REPLACE FUNCTION snowflake_registry.restored(fleet text DEFAULT 'default', lease interval DEFAULT NULL,
     skew interval DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -612,7 +634,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.restored(text, interval, interval) IS
     'after a restore: begin a generation; lease and skew are the greatest settings of any server, if the backup may not know them';
 
-CREATE FUNCTION snowflake_registry.lost(lease interval, skew interval, fleet text DEFAULT 'default',
+CREATE OR REPLACE FUNCTION snowflake_registry.lost(lease interval, skew interval, fleet text DEFAULT 'default',
     uuid uuid DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -637,7 +659,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.lost(interval, interval, text, uuid) IS
     'in a registry that was lost and is made anew: lease nothing before the lost leases have ended; uuid is that of the lost fleet';
 
-CREATE FUNCTION snowflake_registry.set_range(first_worker bigint, last_worker bigint, fleet text DEFAULT 'default') RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_registry.set_range(first_worker bigint, last_worker bigint, fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
@@ -657,7 +679,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.set_range(bigint, bigint, text) IS
     'set which numbers may be leased; those that are set on servers must lie outside';
 
-CREATE FUNCTION snowflake_registry.set_limits(lease interval, skew interval, fleet text DEFAULT 'default') RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_registry.set_limits(lease interval, skew interval, fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
@@ -681,7 +703,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.set_limits(interval, interval, text) IS
     'raise how long a lease may be, and how far clocks may be apart; NULL leaves a limit as it is';
 
-CREATE FUNCTION snowflake_registry.set_loses_nothing(loses_nothing boolean, fleet text DEFAULT 'default') RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_registry.set_loses_nothing(loses_nothing boolean, fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
@@ -701,7 +723,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.set_loses_nothing(boolean, text) IS
     'vouch that a failover of the registry forgets nothing, because its replication is synchronous; or no longer';
 
-CREATE FUNCTION snowflake_registry.set_grace(grace interval, fleet text DEFAULT 'default') RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_registry.set_grace(grace interval, fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
@@ -715,7 +737,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.set_grace(interval, text) IS
     'set for how long after the registry''s start no number is acquired, so that holders show first what it has forgotten';
 
-CREATE FUNCTION snowflake_registry.close(fleet text DEFAULT 'default') RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_registry.close(fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
@@ -727,7 +749,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.close(text) IS
     'refuse every change from servers, to move the registry';
 
-CREATE FUNCTION snowflake_registry.open(fleet text DEFAULT 'default', moved boolean DEFAULT false) RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_registry.open(fleet text DEFAULT 'default', moved boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
@@ -746,7 +768,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.open(text, boolean) IS
     'end what close() has begun; moved => true says that this is the closed registry, moved whole, so that nothing is frozen';
 
-CREATE FUNCTION snowflake_registry.reserve(worker bigint, until timestamptz, datacenter integer DEFAULT -1,
+CREATE OR REPLACE FUNCTION snowflake_registry.reserve(worker bigint, until timestamptz, datacenter integer DEFAULT -1,
     fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -793,7 +815,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.reserve(bigint, timestamptz, integer, text) IS
     'keep a number that was set on a server from being leased for ids before an instant: the highest mark of that server''s databases';
 
-CREATE FUNCTION snowflake_registry.prune(before timestamptz, fleet text DEFAULT 'default') RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_registry.prune(before timestamptz, fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f snowflake_registry.fleets;
@@ -826,7 +848,7 @@ COMMENT ON FUNCTION snowflake_registry.prune(timestamptz, text) IS
 
 -- For people
 
-CREATE VIEW snowflake_registry.fleet AS
+CREATE OR REPLACE VIEW snowflake_registry.fleet AS
 SELECT n.fleet, nullif(n.datacenter, -1) AS datacenter, n.worker,
     CASE WHEN n.from_ms > c.now_ms THEN 'ahead'
         WHEN n.until_ms > c.now_ms THEN CASE WHEN n.server = 0 AND n.host = '' THEN 'reserved' ELSE 'held' END
@@ -859,7 +881,7 @@ COMMENT ON COLUMN snowflake_registry.fleet.renewed IS 'when the lease was writte
 COMMENT ON COLUMN snowflake_registry.fleet.clock_offset IS
     'how far the server''s clock was ahead of the registry''s then';
 
-CREATE VIEW snowflake_registry.leases AS
+CREATE OR REPLACE VIEW snowflake_registry.leases AS
 SELECT h.fleet, nullif(h.datacenter, -1) AS datacenter, h.worker, nullif(h.host, '') AS host, nullif(h.port, 0) AS port,
     nullif(h.cluster_name, '') AS cluster_name, nullif(h.version, '') AS version, snowflake_registry.instant(h.from_ms) AS begins,
     snowflake_registry.instant(coalesce(n.until_ms, h.until_ms)) AS ends
@@ -878,7 +900,7 @@ COMMENT ON COLUMN snowflake_registry.leases.version IS 'version of snowflake_id 
 COMMENT ON COLUMN snowflake_registry.leases.begins IS 'from when on ids may carry the number';
 COMMENT ON COLUMN snowflake_registry.leases.ends IS 'until when; NULL if the registry has forgotten it';
 
-CREATE FUNCTION snowflake_registry.drawn_by(created_at timestamptz, worker bigint, datacenter integer DEFAULT NULL,
+CREATE OR REPLACE FUNCTION snowflake_registry.drawn_by(created_at timestamptz, worker bigint, datacenter integer DEFAULT NULL,
     fleet text DEFAULT 'default') RETURNS SETOF snowflake_registry.leases
 LANGUAGE sql STABLE AS $$
     SELECT * FROM snowflake_registry.leases l
@@ -893,7 +915,7 @@ COMMENT ON FUNCTION snowflake_registry.drawn_by(timestamptz, bigint, integer, te
 -- changes and deletes rows. The servers only call the two functions below, which decide as
 -- src/core/segment/record.rs does.
 
-CREATE TABLE snowflake_registry.tags (
+CREATE TABLE IF NOT EXISTS snowflake_registry.tags (
     fleet text NOT NULL DEFAULT 'default' REFERENCES snowflake_registry.fleets,
     tag text NOT NULL CHECK (octet_length(tag) BETWEEN 1 AND 63),
     next_value bigint NOT NULL DEFAULT 1,
@@ -920,7 +942,7 @@ COMMENT ON COLUMN snowflake_registry.tags.id IS 'random number, which another ta
 COMMENT ON COLUMN snowflake_registry.tags.nonce IS 'another random number with each change of next_value';
 COMMENT ON COLUMN snowflake_registry.tags.generation IS 'the fleet''s generation when next_value was written';
 
-CREATE FUNCTION snowflake_registry.keep_tags() RETURNS trigger
+CREATE OR REPLACE FUNCTION snowflake_registry.keep_tags() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN
@@ -949,10 +971,11 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.keep_tags() IS
     'note an operator''s change of a tag, and refuse to lower its next value';
 
+DROP TRIGGER IF EXISTS keep_tags ON snowflake_registry.tags;
 CREATE TRIGGER keep_tags BEFORE INSERT OR UPDATE ON snowflake_registry.tags
 FOR EACH ROW EXECUTE FUNCTION snowflake_registry.keep_tags();
 
-CREATE FUNCTION snowflake_registry.reserve_blocks(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
+CREATE OR REPLACE FUNCTION snowflake_registry.reserve_blocks(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
     was_timeline bigint, tags text[], ids bigint[], steps bigint[], aboves bigint[], generations bigint[], nonces bigint[])
 RETURNS TABLE (done boolean, store bigint, timeline bigint, number integer, answer text, id bigint, least_step bigint,
     greatest_step bigint, first_value bigint, value_count bigint, generation bigint, skipped bigint)
@@ -1017,7 +1040,7 @@ COMMENT ON FUNCTION snowflake_registry.reserve_blocks(text, bigint, bigint, bigi
     bigint[], bigint[], bigint[]) IS
     'for servers: reserve blocks of several tags, if the fleet''s record and the registry are what the server has read';
 
-CREATE FUNCTION snowflake_registry.return_blocks(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
+CREATE OR REPLACE FUNCTION snowflake_registry.return_blocks(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
     was_timeline bigint, tags text[], ids bigint[], was_nonces bigint[], first_values bigint[], nonces bigint[])
 RETURNS TABLE (done boolean, store bigint, timeline bigint, number integer, taken boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1056,9 +1079,17 @@ GRANT SELECT ON snowflake_registry.fleet, snowflake_registry.leases TO pg_monito
 GRANT EXECUTE ON FUNCTION snowflake_registry.version(), snowflake_registry.now_ms(), snowflake_registry.instant(bigint),
     snowflake_registry.drawn_by(timestamptz, bigint, integer, text) TO pg_monitor;
 
-SELECT snowflake_registry.add_fleet('default');
+\if :is_there
+\else
+    SELECT snowflake_registry.add_fleet('default');
+\endif
 \if :lost
     SELECT snowflake_registry.lost(:'lease', :'skew');
 \endif
 
 COMMIT;
+
+\if :is_there
+    SELECT format('registry.sql: this database had a registry already (version %s), with the fleets %s. Its functions and views are those of this file now. Records and rights are as they were.',
+        snowflake_registry.version(), (SELECT string_agg(quote_ident(name), ', ' ORDER BY name) FROM snowflake_registry.fleets));
+\endif

@@ -811,15 +811,86 @@ fn the_members_role_can_do_no_more_than_lease() {
 
 // For operators
 
+/// Everything that an operator or a server has put into the registry, and what roles may do there.
+fn contents(session: &mut Client) -> Vec<String> {
+    let rights = "SELECT string_agg(proname || proowner || proacl::text, ' ' ORDER BY proname) FROM pg_proc \
+                  WHERE pronamespace = 'snowflake_registry'::regnamespace AND proname IN ('read', 'swap_fleet', 'swap_number')";
+    let records = ["fleets", "numbers", "history"]
+        .map(|table| format!("SELECT string_agg(t::text, ' ' ORDER BY t) FROM snowflake_registry.{table} t"));
+    records.iter().map(String::as_str).chain([rights]).map(|sql| session.value(sql)).collect()
+}
+
 #[test]
-fn the_file_does_no_harm_the_second_time() {
+fn the_file_brings_a_registry_up_to_date_and_keeps_what_it_holds() {
+    let (server, oracle) = (plain().start(), Oracle::new());
+    execute(&server, "CREATE ROLE dba LOGIN; GRANT CREATE ON DATABASE postgres TO dba");
+    server.make_registry_with(&["--username=dba"]);
+    execute(&server, &role_sql());
+    let member = Member::new(config_of(&server), &oracle);
+    let lease = member.lease();
+    // As an earlier build has made it.
+    execute(
+        &server,
+        "DROP FUNCTION snowflake_registry.prune, snowflake_registry.reserve_blocks, snowflake_registry.return_blocks; \
+         DROP TABLE snowflake_registry.tags; DROP FUNCTION snowflake_registry.keep_tags; \
+         DROP VIEW snowflake_registry.leases CASCADE; \
+         DROP TRIGGER keep_numbers ON snowflake_registry.numbers; \
+         CREATE OR REPLACE FUNCTION snowflake_registry.set_range(first_worker bigint, last_worker bigint, \
+             fleet text DEFAULT 'default') RETURNS text LANGUAGE sql AS 'SELECT NULL::text'; \
+         COMMENT ON TABLE snowflake_registry.history IS 'old'",
+    );
+    let mut session = server.connect();
+    let before = contents(&mut session);
+    // A superuser brings it up to date, and everything still belongs to its owner.
+    for _ in 0..2 {
+        let said = server.make_registry_with(&[]);
+        assert!(said.contains("had a registry already (version 1), with the fleets \"default\""), "{said}");
+        assert!(!said.contains("NOTICE") && !said.contains("WARNING"), "{said}");
+        assert_eq!(contents(&mut session), before);
+        let others = "SELECT count(*) FROM (SELECT relnamespace, relowner FROM pg_class \
+                      UNION ALL SELECT pronamespace, proowner FROM pg_proc) AS o (namespace, owner) \
+                      WHERE namespace = 'snowflake_registry'::regnamespace AND owner <> 'dba'::regrole";
+        assert_eq!(session.value(others), "0");
+    }
+    let count = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'snowflake_registry'::regnamespace AND proname IN \
+                 ('prune', 'reserve_blocks', 'return_blocks', 'keep_tags', 'drawn_by')";
+    assert_eq!(session.value(count), "5");
+    let trigger = "SELECT count(*) FROM pg_trigger WHERE tgname IN ('keep_tags', 'keep_numbers')";
+    assert_eq!(session.value(trigger), "2");
+    assert!(session.value("snowflake_registry.set_range(0, 1023)").contains("may be leased"));
+    assert!(!session.value("obj_description('snowflake_registry.history'::regclass)").contains("old"));
+    // New functions are not for everybody.
+    let everybody = "SELECT count(*) FROM pg_proc p, aclexplode(coalesce(proacl, acldefault('f', proowner))) a \
+                     WHERE pronamespace = 'snowflake_registry'::regnamespace AND a.grantee = 0";
+    assert_eq!(session.value(everybody), "0");
+    assert_eq!(member.lease().holder, lease.holder);
+    assert_eq!(oracle.accept_history(&mut session), 1);
+
+    let refused = |options: &[&str], words: &str| {
+        let refused = server.psql_file(&cluster::registry::registry_sql(), options);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains(words) && said.contains("nothing was changed"), "{said}");
+    };
+    refused(&["--set=lost=true"], "made anew");
+    // A file of another version leaves it alone.
+    let sql =
+        "CREATE OR REPLACE FUNCTION snowflake_registry.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2'";
+    execute(&server, sql);
+    refused(&[], "a registry of version 2, and this file is for version 1");
+    assert_eq!(session.value("snowflake_registry.version()"), "2");
+}
+
+#[test]
+fn the_file_gives_up_when_a_session_holds_it_up() {
     let server = registry();
-    let before = server.connect().value("SELECT uuid FROM snowflake_registry.fleets");
-    let said = server.make_registry_with(&[]);
-    assert!(said.contains("has a registry already (version 1)") && said.contains("Nothing was changed"), "{said}");
-    let refused = server.psql_file(&cluster::registry::registry_sql(), &["--set=lost=true"]);
-    assert!(!refused.status.success());
-    assert_eq!(server.connect().value("SELECT uuid FROM snowflake_registry.fleets"), before);
+    let mut other = server.connect();
+    let mut lock = other.transaction().unwrap();
+    lock.batch_execute("LOCK TABLE snowflake_registry.fleets IN ACCESS SHARE MODE").unwrap();
+    let refused = server.psql_file(&cluster::registry::registry_sql(), &[]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("lock timeout"), "{said}");
+    lock.rollback().unwrap();
+    server.make_registry_with(&[]);
 }
 
 #[test]
