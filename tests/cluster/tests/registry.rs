@@ -453,6 +453,9 @@ fn a_backup_that_is_restored_is_frozen_when_the_operator_says_so() {
 #[test]
 fn a_registry_that_was_lost_is_made_anew_with_a_freeze() {
     let (server, oracle) = (registry(), Oracle::new());
+    // Numbers below 100 are typed on other servers.
+    let range = "SELECT snowflake_registry.set_range(100, 1023)";
+    execute(&server, range);
     let mut member = Member::new(config_of(&server), &oracle);
     let before = member.lease();
     let uuid = server.connect().value("SELECT uuid FROM snowflake_registry.fleets");
@@ -463,14 +466,19 @@ fn a_registry_that_was_lost_is_made_anew_with_a_freeze() {
     assert_eq!(anew.connect().value("to_regnamespace('snowflake_registry')"), "NULL");
     let said = anew.make_registry_with(&["--set=lost=true", "--set=lease=10 min", "--set=skew=1 min"]);
     assert!(said.contains("made anew"), "{said}");
-    execute(&anew, &role_sql());
     // It can be the same fleet for the databases that have noted its uuid.
     execute(&anew, &format!("SELECT snowflake_registry.lost('10 min', '1 min', uuid => '{uuid}')"));
+    execute(&anew, range);
+    execute(&anew, "CREATE ROLE snowflake LOGIN");
     member.set_config(config_of(&anew));
+    // Nothing is brought or leased before the role has its rights, which it gets last.
+    member.unanswered();
+    execute(&anew, role_sql().split_once("LOGIN;").expect("the first command makes the role").1);
     let _ = member.keep();
     assert_eq!(member.held().map(|lease| lease.holder), Some(before.holder));
     let new = Member::new(config_of(&anew), &oracle);
     assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > before.until_ms));
+    assert_eq!(new.registry().read(Wanted::All).unwrap().fleet.range, Some((100, 1023)));
 }
 
 #[test]
