@@ -330,12 +330,16 @@ COMMENT ON FUNCTION snowflake_registry.begin_change(bigint) IS
 CREATE OR REPLACE FUNCTION snowflake_registry.no_fleet(fleet text) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
+    IF fleet IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'fleet is NULL',
+            HINT = 'Give the value of "snowflake_id.fleet", which is ''default'' unless it is set, or leave the argument out.';
+    END IF;
     RAISE EXCEPTION USING ERRCODE = 'SF004', MESSAGE = format('there is no fleet "%s"', fleet),
         HINT = format('Call snowflake_registry.add_fleet(%L) to make it.', fleet);
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.no_fleet(text) IS
-    'raise the error that a fleet does not exist';
+    'raise the error that a fleet does not exist, or is NULL';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.begin_lease(old snowflake_registry.numbers, new snowflake_registry.numbers) RETURNS void
 LANGUAGE sql VOLATILE AS $$
@@ -664,7 +668,11 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
 BEGIN
-    IF (first_worker BETWEEN 0 AND last_worker) IS NOT TRUE THEN
+    IF first_worker < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('range cannot begin at %s, because numbers begin at 0', first_worker),
+            HINT = 'Give the first and the last number that may be leased, from 0 on.';
+    ELSIF (first_worker <= last_worker) IS NOT TRUE THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = format('range %s to %s has no numbers', coalesce(first_worker::text, 'NULL'),
                 coalesce(last_worker::text, 'NULL')),
@@ -673,7 +681,8 @@ BEGIN
     UPDATE snowflake_registry.fleets f SET first_worker = set_range.first_worker, last_worker = set_range.last_worker,
         version = snowflake_registry.new_version()
     WHERE f.name = set_range.fleet;
-    RETURN format('Numbers %s to %s may be leased.', first_worker, last_worker);
+    RETURN format('Numbers %s to %s may be leased. Servers refuse a range with numbers beyond their layout''s: they renew nothing, and stop drawing when their leases end.',
+        first_worker, last_worker);
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.set_range(bigint, bigint, text) IS
@@ -696,12 +705,16 @@ BEGIN
     UPDATE snowflake_registry.fleets f SET longest_ms = new_longest_ms, skew_ms = new_skew_ms,
         version = snowflake_registry.new_version()
     WHERE f.name = set_limits.fleet;
-    RETURN format('Leases may be %s ms long, and clocks %s ms apart. Change the servers'' settings when no failover can forget this.',
-        new_longest_ms, new_skew_ms);
+    RETURN CASE WHEN new_longest_ms = 0 OR new_skew_ms = 0
+        THEN 'The limit is set, and the first server brings the other one. It cannot be lowered. Each freeze lasts as long as the longest lease and two skews.'
+        ELSE format('Leases may be %s long, and clocks %s apart. This cannot be lowered. Each freeze lasts %s from now on.',
+            make_interval(secs => new_longest_ms / 1000.0), make_interval(secs => new_skew_ms / 1000.0),
+            make_interval(secs => (new_longest_ms + 2 * new_skew_ms) / 1000.0)) END
+        || ' Change the servers'' settings when no failover can forget this.';
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.set_limits(interval, interval, text) IS
-    'raise how long a lease may be, and how far clocks may be apart; NULL leaves a limit as it is';
+    'raise how long a lease may be, and how far clocks may be apart, which cannot be lowered; NULL leaves a limit as it is';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.set_loses_nothing(loses_nothing boolean, fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -762,14 +775,18 @@ BEGIN
         store = CASE WHEN moved THEN i.store ELSE f.store END,
         timeline = CASE WHEN moved THEN i.timeline ELSE f.timeline END
     FROM snowflake_registry.incarnation() i WHERE f.name = open.fleet;
-    RETURN format('Fleet "%s" is open.', fleet);
+    RETURN format('Fleet "%s" is open.', fleet) || CASE WHEN moved IS TRUE THEN ''
+        ELSE ' This is right only if no server has reached a moved copy of this registry that was opened. If one has, close this one again, and use that copy.' END;
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.open(text, boolean) IS
-    'end what close() has begun; moved => true says that this is the closed registry, moved whole, so that nothing is frozen';
+    'end what close() has begun, if no server has reached an opened copy of this registry; moved => true says that this is the closed registry, moved whole, so that nothing is frozen';
+
+-- It had one argument less.
+DROP FUNCTION IF EXISTS snowflake_registry.reserve(bigint, timestamptz, integer, text);
 
 CREATE OR REPLACE FUNCTION snowflake_registry.reserve(worker bigint, until timestamptz, datacenter integer DEFAULT -1,
-    fleet text DEFAULT 'default') RETURNS text
+    fleet text DEFAULT 'default', force boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f snowflake_registry.fleets := snowflake_registry.locked(fleet);
@@ -787,6 +804,11 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = format('a number cannot be kept until %s', coalesce(until::text, 'NULL')),
             HINT = 'Give the highest mark of all databases that had the number. To keep a number for good, call snowflake_registry.set_range().';
+    ELSIF until > clock_timestamp() + interval '30 days' AND force IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('number %s would be kept until %s, more than 30 days from now', worker, until),
+            DETAIL = 'This cannot be undone.',
+            HINT = 'Check the mark that it comes from. If it is right, add force => true. To keep a number for good, call snowflake_registry.set_range().';
     END IF;
     until_ms := ceil(extract(epoch FROM until) * 1000)::bigint;
     SELECT * INTO old FROM snowflake_registry.numbers n
@@ -809,11 +831,11 @@ BEGIN
         host = excluded.host, port = excluded.port, cluster_name = excluded.cluster_name, version = excluded.version;
     PERFORM snowflake_registry.begin_lease(old, n) FROM snowflake_registry.numbers n
     WHERE n.fleet = reserve.fleet AND n.datacenter = reserve.datacenter AND n.worker = reserve.worker;
-    RETURN format('Number %s is not leased for ids before %s.', worker, until);
+    RETURN format('Number %s is reserved until %s: it is not leased for ids before that. This cannot be undone.', worker, until);
 END $$;
 
-COMMENT ON FUNCTION snowflake_registry.reserve(bigint, timestamptz, integer, text) IS
-    'keep a number that was set on a server from being leased for ids before an instant: the highest mark of that server''s databases';
+COMMENT ON FUNCTION snowflake_registry.reserve(bigint, timestamptz, integer, text, boolean) IS
+    'keep a number that was set on a server from being leased for ids before an instant, the highest mark of that server''s databases; force => true permits one more than 30 days ahead';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.prune(before timestamptz, fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -839,7 +861,8 @@ BEGIN
     DELETE FROM snowflake_registry.history h
     WHERE h.fleet = prune.fleet AND h.until_ms < ceil(extract(epoch FROM before) * 1000);
     GET DIAGNOSTICS pruned = ROW_COUNT;
-    RETURN format('%s leases that ended before %s are pruned. %s are left.', pruned, before,
+    RETURN format('Pruned leases%s: %s. Leases left: %s.',
+        CASE WHEN isfinite(before) THEN format(' that ended before %s', before) ELSE '' END, pruned,
         (SELECT count(*) FROM snowflake_registry.history h WHERE h.fleet = prune.fleet));
 END $$;
 

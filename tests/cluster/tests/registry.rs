@@ -495,7 +495,11 @@ fn a_registry_is_moved_while_it_is_closed() {
     target.restore(&dump, "postgres", &[]);
     member.set_config(config_of(&target));
     assert!(matches!(member.keep(), Err(Failure::Closed)));
-    execute(&target, "SELECT snowflake_registry.open(moved => true)");
+    let said = target.connect().value("snowflake_registry.open(moved => true)");
+    assert_eq!(said, "Fleet \"default\" is open.");
+    let said = server.connect().value("snowflake_registry.open()");
+    assert!(said.contains("only if no server has reached a moved copy"), "{said}");
+    execute(&server, "SELECT snowflake_registry.close()");
     assert_eq!(member.lease().holder, before.holder);
     Member::new(config_of(&target), &oracle).lease();
     assert_eq!(oracle.accept_history(&mut target.connect()), 2);
@@ -839,7 +843,11 @@ fn the_file_brings_a_registry_up_to_date_and_keeps_what_it_holds() {
     // As an earlier build has made it.
     execute(
         &server,
-        "DROP FUNCTION snowflake_registry.prune, snowflake_registry.reserve_blocks, snowflake_registry.return_blocks; \
+        "SET ROLE dba; \
+         DROP FUNCTION snowflake_registry.reserve; \
+         CREATE FUNCTION snowflake_registry.reserve(worker bigint, until timestamptz, datacenter integer DEFAULT -1, \
+             fleet text DEFAULT 'default') RETURNS text LANGUAGE sql AS 'SELECT NULL::text'; \
+         DROP FUNCTION snowflake_registry.prune, snowflake_registry.reserve_blocks, snowflake_registry.return_blocks; \
          DROP TABLE snowflake_registry.tags; DROP FUNCTION snowflake_registry.keep_tags; \
          DROP VIEW snowflake_registry.leases CASCADE; \
          DROP TRIGGER keep_numbers ON snowflake_registry.numbers; \
@@ -861,8 +869,8 @@ fn the_file_brings_a_registry_up_to_date_and_keeps_what_it_holds() {
         assert_eq!(session.value(others), "0");
     }
     let count = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'snowflake_registry'::regnamespace AND proname IN \
-                 ('prune', 'reserve_blocks', 'return_blocks', 'keep_tags', 'drawn_by')";
-    assert_eq!(session.value(count), "5");
+                 ('prune', 'reserve', 'reserve_blocks', 'return_blocks', 'keep_tags', 'drawn_by')";
+    assert_eq!(session.value(count), "6");
     let trigger = "SELECT count(*) FROM pg_trigger WHERE tgname IN ('keep_tags', 'keep_numbers')";
     assert_eq!(session.value(trigger), "2");
     assert!(session.value("snowflake_registry.set_range(0, 1023)").contains("may be leased"));
@@ -958,10 +966,23 @@ fn operators_set_range_and_limits() {
     };
     refuses("restored()", "22023", "are not known");
     refuses("set_range(5, 4)", "22023", "range 5 to 4 has no numbers");
-    refuses("set_range(-1, 4)", "22023", "range -1 to 4");
+    refuses("set_range(-1, 4)", "22023", "range cannot begin at -1, because numbers begin at 0");
     refuses("set_range(NULL, 4)", "22023", "range NULL to 4");
     refuses("set_range(0, 4, 'other')", "SF004", "no fleet \"other\"");
-    refuses("set_range(0, 4, NULL)", "SF004", "no fleet");
+    for call in [
+        "set_range(0, 4, NULL)",
+        "restored(NULL)",
+        "lost('10 min', '1 min', NULL)",
+        "set_limits(NULL, NULL, NULL)",
+        "set_loses_nothing(true, NULL)",
+        "set_grace('0', NULL)",
+        "close(NULL)",
+        "open(NULL)",
+        "reserve(5, now(), -1, NULL)",
+        "prune('-infinity', NULL)",
+    ] {
+        refuses(call, "22004", "fleet is NULL");
+    }
     // A freeze of years.
     refuses("set_limits('1 year', NULL)", "22023", "lease cannot be 1 year");
     refuses("set_limits(NULL, '61 min')", "22023", "skew cannot be 01:01:00");
@@ -976,13 +997,23 @@ fn operators_set_range_and_limits() {
     refuses("reserve(NULL, now())", "22023", "worker NULL");
     refuses("reserve(5, 'infinity')", "22023", "until infinity");
     refuses("reserve(5, NULL)", "22023", "until NULL");
+    // A mark in milliseconds that is taken for seconds would keep it for thousands of years.
+    refuses("reserve(5, now() + '31 days')", "22023", "more than 30 days from now");
+    refuses("reserve(5, now() + '31 days', force => NULL)", "22023", "more than 30 days from now");
     refuses("add_fleet('default')", "42710", "fleet \"default\" exists already");
     refuses("add_fleet('')", "22023", "needs a name");
     refuses("add_fleet(NULL)", "22023", "needs a name");
-    execute(&server, "SELECT snowflake_registry.set_range(5, 6), snowflake_registry.set_limits('20 min', '2 min')");
+    let mut session = server.connect();
+    let mut says = |sql: &str, words: &str| {
+        let said = session.value(&format!("snowflake_registry.{sql}"));
+        assert!(said.contains(words), "{sql}: {said}");
+    };
+    says("set_range(5, 6)", "Numbers 5 to 6 may be leased. Servers refuse a range with numbers beyond their layout's");
+    says("set_limits('20 min', NULL)", "the first server brings the other one. It cannot be lowered");
+    says("set_limits('20 min', '2 min')", "This cannot be lowered. Each freeze lasts 00:24:00 from now on.");
     refuses("set_limits('19 min', NULL)", "22023", "cannot be lowered");
     refuses("set_limits(NULL, '119 s')", "22023", "cannot be lowered");
-    execute(&server, "SELECT snowflake_registry.set_limits(NULL, '3 min')");
+    says("set_limits(NULL, '3 min')", "Leases may be 00:20:00 long, and clocks 00:03:00 apart");
     let mut numbers = [(); 2].map(|()| Member::new(config_of(&server), &oracle).lease().worker);
     numbers.sort_unstable();
     assert_eq!(numbers, [5, 6]);
@@ -1031,9 +1062,10 @@ fn pruning_forgets_old_leases_and_keeps_the_last_one_of_each_number() {
         "SF004"
     );
     let said = session.value("SELECT snowflake_registry.prune('-infinity')");
-    assert!(said.starts_with("0 leases") && said.ends_with("4 are left."), "{said}");
+    assert_eq!(said, "Pruned leases: 0. Leases left: 4.");
     let said = session.value("SELECT snowflake_registry.prune(now() - interval '2 years')");
-    assert!(said.contains("are pruned") && said.ends_with(&format!("{} are left.", count(&mut session))), "{said}");
+    assert!(said.starts_with("Pruned leases that ended before "), "{said}");
+    assert!(said.ends_with(&format!(". Leases left: {}.", count(&mut session))), "{said}");
     let kept = "SELECT string_agg(DISTINCT worker::text, ' ') FROM snowflake_registry.leases";
     let used = "SELECT string_agg(worker::text, ' ' ORDER BY worker) FROM snowflake_registry.numbers";
     assert_eq!(session.value(kept), session.value(used));
@@ -1052,6 +1084,9 @@ fn pruning_forgets_old_leases_and_keeps_the_last_one_of_each_number() {
 fn a_number_that_was_set_on_a_server_is_kept_until_its_ids_have_ended() {
     let (server, oracle) = (registry(), Oracle::new());
     execute(&server, "SELECT snowflake_registry.set_range(5, 5)");
+    let said = server.connect().value("snowflake_registry.reserve(5, '2000-01-01 00:00:00+00'::timestamptz + '1 ms')");
+    assert!(said.starts_with("Number 5 is reserved until 2000-01-01"), "{said}");
+    assert!(said.ends_with("This cannot be undone."), "{said}");
     execute(&server, "SELECT snowflake_registry.reserve(5, now() + '1 hour')");
     let member = Member::new(config_of(&server), &oracle);
     assert!(matches!(member.keep(), Err(Failure::NoneFree { numbers: 1, .. })));
@@ -1059,6 +1094,9 @@ fn a_number_that_was_set_on_a_server_is_kept_until_its_ids_have_ended() {
     assert_eq!(session.value("SELECT state FROM snowflake_registry.fleet"), "reserved");
     let error = refused(session.query("SELECT snowflake_registry.reserve(5, now() + '2 hours')", &[]));
     assert_eq!(error.sqlstate, "55006");
+    // What is far ahead needs a second word.
+    execute(&server, "SELECT snowflake_registry.reserve(9, now() + '31 days', force => true)");
+    assert_eq!(session.value("SELECT ends > now() + '30 days' FROM snowflake_registry.fleet WHERE worker = 9"), "true");
     // One whose ids have ended is leased from their end on.
     execute(
         &server,
@@ -1066,7 +1104,7 @@ fn a_number_that_was_set_on_a_server_is_kept_until_its_ids_have_ended() {
     );
     let lease = member.lease();
     assert_eq!(lease.worker, 6);
-    assert_eq!(oracle.accept_history(&mut session), 3);
+    assert_eq!(oracle.accept_history(&mut session), 5);
 }
 
 // The oracle
