@@ -873,10 +873,12 @@ COMMENT ON FUNCTION snowflake_registry.prune(timestamptz, text) IS
 
 CREATE OR REPLACE VIEW snowflake_registry.fleet AS
 SELECT n.fleet, nullif(n.datacenter, -1) AS datacenter, n.worker,
-    CASE WHEN n.from_ms > c.now_ms THEN 'ahead'
-        WHEN n.until_ms > c.now_ms THEN CASE WHEN n.server = 0 AND n.host = '' THEN 'reserved' ELSE 'held' END
-        WHEN n.generation < f.generation AND f.freeze_ms > c.now_ms THEN 'frozen'
-        ELSE 'free' END AS state,
+    CASE WHEN n.until_ms <= c.now_ms
+            THEN CASE WHEN n.generation < f.generation AND f.freeze_ms > c.now_ms THEN 'frozen' ELSE 'free' END
+        WHEN n.server = 0 AND n.host = '' THEN 'reserved'
+        ELSE CASE WHEN n.from_ms > c.now_ms THEN 'ahead' ELSE 'held' END
+            || CASE WHEN n.worker NOT BETWEEN f.first_worker AND f.last_worker THEN ', outside the range' ELSE '' END
+        END AS state,
     nullif(n.host, '') AS host, nullif(n.port, 0) AS port, nullif(n.cluster_name, '') AS cluster_name,
     nullif(n.version, '') AS version,
     snowflake_registry.instant(n.from_ms) AS begins, snowflake_registry.instant(n.until_ms) AS ends,
@@ -892,7 +894,7 @@ COMMENT ON COLUMN snowflake_registry.fleet.fleet IS 'name of the fleet';
 COMMENT ON COLUMN snowflake_registry.fleet.datacenter IS 'datacenter number, NULL in a layout without that field';
 COMMENT ON COLUMN snowflake_registry.fleet.worker IS 'worker number';
 COMMENT ON COLUMN snowflake_registry.fleet.state IS
-    'held; ahead: leased, for ids of a later time; reserved: kept from being leased; frozen: free at the end of the freeze; free';
+    'held; ahead: leased, for ids of a later time; both with ", outside the range" if set_range() has left the number out since; reserved: kept from being leased; frozen: free at the end of the freeze; free';
 COMMENT ON COLUMN snowflake_registry.fleet.host IS 'host name of the server that holds or held it';
 COMMENT ON COLUMN snowflake_registry.fleet.port IS 'port of that server';
 COMMENT ON COLUMN snowflake_registry.fleet.cluster_name IS 'cluster_name of that server';

@@ -250,6 +250,14 @@ fn the_alarms_of_the_registry_name_what_is_short() {
     execute(&fleet.registry, "SELECT snowflake_registry.close()");
     let alarm = follow(&fleet.registry, block("fleet-alarm"));
     assert!(alarm.starts_with("default|") && alarm.contains("|t|"), "{alarm}");
+    // A number that is held, and that the range has left out since.
+    execute(&fleet.registry, "SELECT snowflake_registry.open(), snowflake_registry.set_range(0, 1023)");
+    assert_eq!(follow(&fleet.registry, block("fleet-alarm")), "");
+    let number = server.connect().lease("worker_id");
+    let beyond = format!("SELECT snowflake_registry.set_range({number} + 1, {number} + 100)");
+    execute(&fleet.registry, &beyond);
+    let alarm = follow(&fleet.registry, block("fleet-alarm"));
+    assert!(alarm.contains("|100|0|1|"), "{alarm}");
     follow(&fleet.registry, block("fleet-prune"));
 }
 

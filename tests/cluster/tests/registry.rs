@@ -122,6 +122,32 @@ fn a_renewal_extends_the_lease_and_a_give_back_ends_it() {
 }
 
 #[test]
+fn a_held_number_that_the_range_leaves_out_is_shown_as_such() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let mut session = server.connect();
+    let mut states = |range: &str| {
+        execute(&server, &format!("SELECT snowflake_registry.set_range({range})"));
+        session.value("SELECT string_agg(worker || ' ' || state, ', ' ORDER BY worker) FROM snowflake_registry.fleet")
+    };
+    states("5, 5");
+    let member = Member::new(config_of(&server), &oracle);
+    member.lease();
+    assert_eq!(states("5, 5"), "5 held");
+    assert_eq!(states("6, 9"), "5 held, outside the range");
+    assert_eq!(states("0, 4"), "5 held, outside the range");
+    // It is renewed nevertheless.
+    member.lease();
+    assert_eq!(states("0, 4"), "5 held, outside the range");
+    // A lease that begins later, and a number that nobody draws with.
+    execute(&server, "UPDATE snowflake_registry.numbers SET from_ms = until_ms - 1000");
+    execute(&server, "SELECT snowflake_registry.reserve(8, now() + '1 hour')");
+    assert_eq!(states("0, 4"), "5 ahead, outside the range, 8 reserved");
+    assert_eq!(states("5, 5"), "5 ahead, 8 reserved");
+    execute(&server, "UPDATE snowflake_registry.numbers SET from_ms = 0, until_ms = 1");
+    assert_eq!(states("0, 4"), "5 free, 8 free");
+}
+
+#[test]
 fn the_history_tells_which_server_drew_an_id() {
     let (server, oracle) = (registry(), Oracle::new());
     execute(&server, "SELECT snowflake_registry.set_range(7, 7)");
