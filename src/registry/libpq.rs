@@ -144,7 +144,32 @@ pub(crate) unsafe fn copied(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Returns libpq's text without the line breaks and tabs between its sentences.
+/// Returns libpq's lines as the sentences of one paragraph.
 pub(crate) fn one_paragraph(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let mut paragraph = String::new();
+    for line in text.lines() {
+        if !paragraph.is_empty() && !paragraph.ends_with(['.', ':', '?']) {
+            paragraph.push('.');
+        }
+        for word in line.split_whitespace() {
+            if !paragraph.is_empty() {
+                paragraph.push(' ');
+            }
+            paragraph.push_str(word);
+        }
+    }
+    paragraph
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_become_sentences() {
+        let lines = "connection failed: No such file\n\tIs the server running?\nconnection failed:\n timeout\n";
+        let paragraph = "connection failed: No such file. Is the server running? connection failed: timeout";
+        assert_eq!(one_paragraph(lines), paragraph);
+        assert_eq!(one_paragraph(""), "");
+    }
 }
