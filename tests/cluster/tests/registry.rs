@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -920,6 +921,34 @@ fn the_file_brings_a_registry_up_to_date_and_keeps_what_it_holds() {
     execute(&server, sql);
     refused(&[], "a registry of version 2, and this file is for version 1");
     assert_eq!(session.value("snowflake_registry.version()"), "2");
+}
+
+#[test]
+fn the_file_runs_while_servers_renew() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let (ready, done) = (Barrier::new(5), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let renew = || {
+            let member = Member::new(config_of(&server), &oracle);
+            let first = member.lease();
+            ready.wait();
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(member.lease().holder, first.holder);
+            }
+            member.give_back();
+            member.lease();
+        };
+        let members = [(); 4].map(|()| scope.spawn(renew));
+        ready.wait();
+        let runs = [(); 5].map(|()| server.psql_file(&cluster::registry::registry_sql(), &[]));
+        // Before anything can fail, so that the members end.
+        done.store(true, Ordering::Relaxed);
+        assert!(runs.iter().all(|run| run.status.success()), "{runs:?}");
+        members.into_iter().for_each(|member| member.join().expect("the registry always answers"));
+    });
+    let mut session = server.connect();
+    assert_eq!(session.value("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"), "0");
+    assert_eq!(oracle.accept_history(&mut session), 8);
 }
 
 #[test]
