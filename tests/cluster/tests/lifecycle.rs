@@ -539,8 +539,8 @@ fn whoever_may_draw_moves_the_mark_but_only_by_drawing() {
     let mut ids = vec![owner.draw()];
     let rights = "SELECT string_agg(relname || ' ' || relacl::text, ' ' ORDER BY relname COLLATE \"C\")
                   FROM pg_class WHERE relname LIKE 'snowflake\\_mark%' AND relkind = 'S'";
-    let names =
-        ["", "_backup", "_backup_local", "_identity", "_layout", "_local"].map(|n| format!("snowflake_mark{n}"));
+    let names = ["", "_backup", "_backup_local", "_fleet", "_identity", "_layout", "_local"]
+        .map(|n| format!("snowflake_mark{n}"));
     let expected = names.each_ref().map(|name| format!("{name} {{postgres=rwU/postgres,=r/postgres}}"));
     assert_eq!(owner.value(rights), expected.join(" "));
 
