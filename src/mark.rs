@@ -104,10 +104,11 @@ fn read(sequences: Sequences) -> Result<Stored, Error> {
         local_ms: both(sequences.local)?,
         layout: sequences.layout.read()?,
         identity: sequences.identity.read()?,
-        // Objects of 0.2.0 have no place for a fleet. This server's then counts as theirs.
+        // Objects of 0.2.0 have no place for a fleet. This server's then counts as theirs, if it has
+        // numbers at all: what needs none must not fail for want of them.
         fleet: match sequences.fleet {
             Some(fleet) => fleet.read()?,
-            None => drawing::read()?.and_then(|drawing| drawing.fleet()),
+            None => drawing::read().ok().flatten().and_then(|drawing| drawing.fleet()),
         },
     })
 }
@@ -193,6 +194,7 @@ impl Database for SessionDatabase<'_> {
 
     fn write(&self, value: Value, number: i64) -> Result<(), Error> {
         let sequences = members::find().ok_or(Error::NoExtension)?;
+        // Objects of 0.2.0 have no place for a fleet.
         let Some(sequence) = sequences.of(value) else { return Ok(()) };
         self.request.writes();
         sequence.set(number);

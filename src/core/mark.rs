@@ -49,10 +49,11 @@
 //! holder, with another lease, and so with other ids (`lease.rs`). For ids that are stored (G1),
 //! the order in the log is enough: the row's record comes after the mark's, so every prefix of the
 //! log that holds the row holds the mark. What an operator asks for is flushed all the same: an
-//! advance, a reset, another layout.
+//! advance, a reset, another layout, another fleet.
 //!
 //! Leases of two fleets know nothing of each other. So a database stores the fleet whose leases it
-//! was first drawn with ([`Drawing::fleet`]), and refuses another one until an operator accepts it.
+//! was first drawn with ([`Drawing::fleet`]), durably, before the first of these ids is drawn. It
+//! refuses another fleet until an operator accepts it.
 //!
 //! # What if another writer sets the mark?
 //!
@@ -116,6 +117,11 @@ impl Stored {
     /// Returns the higher mark of the two lanes.
     fn highest_ms(&self) -> i64 {
         self.mark_ms(LaneName::Primary).max(self.mark_ms(LaneName::Backup))
+    }
+
+    /// Returns the stored fleet and the server's, if both are there and differ.
+    fn other_fleet(&self, drawing: &Drawing) -> Option<(i64, i64)> {
+        self.fleet.zip(drawing.fleet()).filter(|(stored, fleet)| stored != fleet)
     }
 
     /// Whether another writer has set a mark.
@@ -559,7 +565,7 @@ impl<D: Database> Mark<'_, D> {
     /// Refuses another fleet than the one that has leased numbers for the database's ids. A typed
     /// number belongs to none.
     fn require_fleet(&self, drawing: &Drawing, stored: &Stored) -> Result<(), D::Error> {
-        match stored.fleet.zip(drawing.fleet()).filter(|(stored, fleet)| stored != fleet) {
+        match stored.other_fleet(drawing) {
             Some((stored, fleet)) => Err(Refusal::OtherFleet { stored, fleet }.into()),
             None => Ok(()),
         }
@@ -569,7 +575,7 @@ impl<D: Database> Mark<'_, D> {
     fn is_ours(&self, drawing: &Drawing, stored: &Stored) -> bool {
         stored.layout == Some(drawing.layout().fingerprint())
             && stored.identity == Some(drawing.code())
-            && stored.fleet.zip(drawing.fleet()).is_none_or(|(stored, fleet)| stored == fleet)
+            && stored.other_fleet(drawing).is_none()
     }
 
     /// Checks whether another writer has set what is stored. Call it before the commit of a

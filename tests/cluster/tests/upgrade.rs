@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 use cluster::drawing::{HOUR_MS, noon};
 use cluster::marks::stored;
 use cluster::objects::{description, differences};
-use cluster::{Draw, Server, assert_ascending, plan};
+use cluster::{Draw, Server, assert_ascending, plan, refused};
 use postgres::Client;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -341,4 +341,17 @@ fn an_edited_script_of_a_released_version_is_noticed() {
     let release = Release::new();
     release.write("sql/snowflake_id--0.1.0--0.2.0.sql", "-- what is new in 0.2.0, and more\n");
     assert_eq!(release.complaint(), None, "what is not released may change");
+}
+
+/// What needs no number must not fail for want of one: neither an advance nor the check of what a
+/// restore has set.
+#[test]
+fn a_server_without_a_number_serves_a_database_that_is_not_updated() {
+    let server = Server::builder().start();
+    let mut session = server.connect();
+    session.batch_execute("CREATE EXTENSION snowflake_id VERSION '0.2.0'").unwrap();
+    session.batch_execute("SELECT snowflake_advance(snowflake_compose(now(), 1, 0))").unwrap();
+    session.batch_execute("SELECT setval('snowflake_mark', 1)").unwrap();
+    assert_eq!(session.value("SELECT (last_value > 1)::text FROM snowflake_mark"), "true");
+    assert_eq!(refused(session.query("SELECT snowflake_next()", &[])).sqlstate, "55000");
 }
