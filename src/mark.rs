@@ -104,8 +104,8 @@ fn read(sequences: Sequences) -> Result<Stored, Error> {
         local_ms: both(sequences.local)?,
         layout: sequences.layout.read()?,
         identity: sequences.identity.read()?,
-        // Objects of 0.2.0 have no place for a fleet. This server's then counts as theirs, if it has
-        // numbers at all: what needs none must not fail for want of them.
+        // Objects of 0.2.0 have no place for a fleet. This server's then counts as theirs, if it
+        // has numbers at all: what needs none must not fail for want of them.
         fleet: match sequences.fleet {
             Some(fleet) => fleet.read()?,
             None => drawing::read().ok().flatten().and_then(|drawing| drawing.fleet()),
