@@ -26,6 +26,28 @@ REVOKE ALL ON FUNCTION snowflake_accept_fleet() FROM PUBLIC;
 COMMENT ON FUNCTION snowflake_accept_fleet() IS
     'let the fleet that leases the server''s number draw ids in this database, though another fleet has before';
 
+-- Dense values, in blocks that the registry hands out.
+CREATE FUNCTION snowflake_segment_next(tag text) RETURNS bigint
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_next_entry';
+CREATE FUNCTION snowflake_segment_batch(tag text, count integer) RETURNS SETOF bigint
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_batch_wrapper';
+CREATE FUNCTION snowflake_segment_stat() RETURNS TABLE (tag text, state text, current_from bigint, current_left bigint,
+    next_from bigint, next_left bigint, step bigint, blocks bigint, last_block_lasted double precision, waits bigint,
+    wait_time double precision, refused bigint, last_error text, failing_since timestamptz)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_stat_wrapper';
+CREATE VIEW snowflake_segment_stat AS SELECT * FROM snowflake_segment_stat();
+REVOKE ALL ON FUNCTION snowflake_segment_stat() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_segment_stat() TO pg_monitor;
+GRANT SELECT ON snowflake_segment_stat TO pg_monitor;
+COMMENT ON FUNCTION snowflake_segment_next(text) IS
+    'draw the next value of a tag: dense, and unique across servers';
+COMMENT ON FUNCTION snowflake_segment_batch(text, integer) IS
+    'draw a number of values of a tag, ascending';
+COMMENT ON FUNCTION snowflake_segment_stat() IS
+    'the tags that this server draws from; see the view of the same name';
+COMMENT ON VIEW snowflake_segment_stat IS
+    'the tags that this server draws from, what is left of their blocks, and how long sessions have waited; times in milliseconds';
+
 -- First and last ids for ages, ranges and arrays
 
 CREATE FUNCTION snowflake_from(ts timestamptz, age interval, layout text) RETURNS bigint

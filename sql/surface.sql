@@ -77,9 +77,11 @@ REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snow
 CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
 CREATE VIEW snowflake_stat_backend AS SELECT * FROM snowflake_stat_backend();
 CREATE VIEW snowflake_lease AS SELECT *, lease_until - clock_timestamp() AS time_left FROM snowflake_lease();
-REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset(), snowflake_lease() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_lease() TO pg_monitor;
-GRANT SELECT ON snowflake_stat, snowflake_stat_backend, snowflake_lease TO pg_monitor;
+CREATE VIEW snowflake_segment_stat AS SELECT * FROM snowflake_segment_stat();
+REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset(), snowflake_lease(),
+    snowflake_segment_stat() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_lease(), snowflake_segment_stat() TO pg_monitor;
+GRANT SELECT ON snowflake_stat, snowflake_stat_backend, snowflake_lease, snowflake_segment_stat TO pg_monitor;
 
 CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
 GRANT SELECT ON snowflake_layouts TO PUBLIC;
@@ -226,6 +228,12 @@ COMMENT ON FUNCTION snowflake_stat_backend() IS
     'what each session has drawn; see the view of the same name';
 COMMENT ON FUNCTION snowflake_lease() IS
     'where the server''s worker number comes from, and what is known of its lease; see the view of the same name';
+COMMENT ON FUNCTION snowflake_segment_next(text) IS
+    'draw the next value of a tag: dense, and unique across servers';
+COMMENT ON FUNCTION snowflake_segment_batch(text, integer) IS
+    'draw a number of values of a tag, ascending';
+COMMENT ON FUNCTION snowflake_segment_stat() IS
+    'the tags that this server draws from; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_reset() IS
     'count what snowflake_stat shows from now on';
 COMMENT ON SEQUENCE snowflake_mark IS
@@ -248,5 +256,7 @@ COMMENT ON VIEW snowflake_stat_backend IS
     'the sessions that draw ids, and what each has drawn since it began';
 COMMENT ON VIEW snowflake_lease IS
     'where the server''s worker number comes from, and what is known of its lease; times in milliseconds';
+COMMENT ON VIEW snowflake_segment_stat IS
+    'the tags that this server draws from, what is left of their blocks, and how long sessions have waited; times in milliseconds';
 COMMENT ON VIEW snowflake_layouts IS
     'the built-in layouts, and one row, current, for the setting snowflake_id.layout';

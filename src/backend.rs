@@ -19,6 +19,8 @@ unsafe extern "C-unwind" {
     /// access/xact.h: the id of the top transaction, 0 if it has none. Reads a backend-local
     /// variable; raises nothing.
     fn GetTopTransactionIdIfAny() -> pg_sys::TransactionId;
+    /// storage/latch.h: wakes the process that waits on the latch. Raises nothing.
+    fn SetLatch(latch: *mut pg_sys::Latch);
 }
 
 /// Whether this backend has seen that recovery is over. Recovery does not return during a backend's
@@ -220,6 +222,37 @@ pub fn nap(event: &WaitEvent) {
         pg_sys::pg_usleep(100);
         pg_sys::my_wait_event_info.write_volatile(0);
     }
+}
+
+/// A process's latch, which lies in shared memory, at the same address in all processes. It stays
+/// there when the process has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedLatch(u64);
+
+impl SharedLatch {
+    /// Returns this process's latch. Call it in a process that has shared memory.
+    pub fn own() -> Self {
+        // SAFETY: a variable of this process, read by value; nothing is read through it.
+        Self(unsafe { pg_sys::MyLatch } as u64)
+    }
+
+    /// Returns the latch that [`bits`](Self::bits) came from; `None` for 0.
+    pub fn of_bits(bits: u64) -> Option<Self> {
+        (bits != 0).then_some(Self(bits))
+    }
+
+    /// Returns the latch as a number, for other processes.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// Wakes the process that a latch belongs to. If it has ended, another process may have its latch,
+/// and looks once more than it has to. Raises nothing.
+pub fn wake(latch: SharedLatch) {
+    // SAFETY: it is a latch in shared memory, which is never freed, or PostgreSQL's processes would
+    // not run.
+    unsafe { SetLatch(latch.0 as *mut pg_sys::Latch) };
 }
 
 /// Returns this process's id.

@@ -1,15 +1,16 @@
-//! The entry point of `snowflake_next()`, in front of pgrx's wrapper.
+//! The entry points of `snowflake_next()` and `snowflake_segment_next()`, in front of pgrx's
+//! wrappers.
 //!
 //! pgrx guards each call of a function: it saves the memory context and prepares to turn a panic
 //! into an ERROR, which takes about a tenth of the call. Almost every call needs no guard, because
 //! it can draw an id at once, without raising, waiting or allocating. All other calls go to the
 //! guarded function in `functions.rs`, which finds out again what is in the way.
 //!
-//! This file must never raise, wait or allocate. What a draw does is in `draw.rs`.
+//! This file must never raise, wait or allocate. What a draw does is in `draw.rs` and `segment.rs`.
 
 use pgrx::pg_sys;
 
-use crate::{draw, functions};
+use crate::{draw, functions, segment};
 
 /// Called by PostgreSQL for `snowflake_next()`.
 ///
@@ -25,9 +26,67 @@ pub unsafe extern "C-unwind" fn snowflake_next_entry(fcinfo: pg_sys::FunctionCal
     }
 }
 
+/// Called by PostgreSQL for `snowflake_segment_next(tag)`.
+///
+/// Where the tag is a constant, the call remembers where its values are: in `fn_extra`, which is
+/// null at first, and otherwise this function's own. It holds a number, and points nowhere.
+///
+/// # Safety
+/// Called by PostgreSQL only, in a backend, with a valid `fcinfo`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn snowflake_segment_next_entry(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: the caller's. It is null where another function calls this one without a look-up.
+    let call = unsafe { (*fcinfo).flinfo };
+    // SAFETY: a call's description belongs to this backend, and to nobody else during the call.
+    let ticket = if call.is_null() { 0 } else { unsafe { (*call).fn_extra as u64 } };
+    if let Some(value) = segment::one_at_once(ticket) {
+        return pg_sys::Datum::from(value);
+    }
+    // SAFETY: the arguments are passed on unchanged.
+    let value = unsafe { functions::snowflake_segment_next_wrapper(fcinfo) };
+    // SAFETY: as above.
+    unsafe {
+        if !call.is_null() && has_constant((*call).fn_expr) {
+            (*call).fn_extra = segment::last_ticket() as *mut std::ffi::c_void;
+        }
+    }
+    value
+}
+
+/// Whether the first argument of a call is a constant. (A parameter is not: PL/pgSQL evaluates one
+/// expression with different values of its variables.)
+///
+/// # Safety
+/// `call` is null or an expression.
+unsafe fn has_constant(call: *const pg_sys::Node) -> bool {
+    // SAFETY: the caller's. The tag of a node says what it is, and the elements of a list of
+    // arguments are nodes.
+    unsafe {
+        if call.is_null() || (*call).type_ != pg_sys::NodeTag::T_FuncExpr {
+            return false;
+        }
+        let arguments = (*call.cast::<pg_sys::FuncExpr>()).args;
+        if arguments.is_null() || (*arguments).length < 1 {
+            return false;
+        }
+        let first = (*(*arguments).elements).ptr_value.cast::<pg_sys::Node>();
+        !first.is_null() && (*first).type_ == pg_sys::NodeTag::T_Const
+    }
+}
+
+// A ticket fits a pointer.
+const _: () = assert!(size_of::<usize>() == size_of::<u64>());
+
+const V1: pg_sys::Pg_finfo_record = pg_sys::Pg_finfo_record { api_version: 1 };
+
 /// Tells PostgreSQL the calling convention of the function above, as PG_FUNCTION_INFO_V1 does in C.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_finfo_snowflake_next_entry() -> &'static pg_sys::Pg_finfo_record {
-    const V1: pg_sys::Pg_finfo_record = pg_sys::Pg_finfo_record { api_version: 1 };
+    &V1
+}
+
+/// The same for the other one.
+#[unsafe(no_mangle)]
+pub extern "C" fn pg_finfo_snowflake_segment_next_entry() -> &'static pg_sys::Pg_finfo_record {
     &V1
 }

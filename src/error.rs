@@ -15,6 +15,7 @@ use snowflake_core::encoding::{Encoding, EncodingError};
 use snowflake_core::id::IdError;
 use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
 use snowflake_core::registry::Fleet;
+use snowflake_core::segment::{TAG_BYTES, TagError};
 
 /// What can go wrong between SQL and the core.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,8 +83,35 @@ pub enum Error {
     NothingToLease(Layout),
     /// The server has no leased number now, or may not draw any more with it.
     NoLease(NoLease),
+    /// Dense values are drawn on a server without a registry.
+    NoRegistry,
+    /// A text that is not the name of a tag.
+    Tag(TagError),
+    /// The registry's fleet does not have the tag.
+    UnknownTag { tag: String, fleet: String },
+    /// The tag's values end with those of a bigint.
+    TagEnded(String),
+    /// The registry may have forgotten blocks of the tag, and the tag has no jump.
+    NoJump(String),
+    /// This many tags are in use on this server, which is the limit.
+    TooManyTags(usize),
+    /// Both blocks of a tag are used up, and no other one has come.
+    NoBlock(NoBlock),
     /// The library comes before Citus in `shared_preload_libraries`.
     BeforeCitus,
+}
+
+/// Why there is no block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoBlock {
+    pub tag: String,
+    /// What the process that reserves blocks has met last, and since when, in milliseconds since
+    /// 1970.
+    pub failing: Option<(String, i64)>,
+    /// Whether that process runs.
+    pub has_worker: bool,
+    /// Whether it can run on this server at all: neither in single-user mode nor under pg_upgrade.
+    pub can_lease: bool,
 }
 
 /// Why there is no leased number.
@@ -111,6 +139,12 @@ pub struct Again {
     pub is_never: bool,
     /// Whether the server leases its number, and so has a new one after each crash.
     pub is_leased: bool,
+}
+
+impl From<TagError> for Error {
+    fn from(error: TagError) -> Self {
+        Self::Tag(error)
+    }
 }
 
 impl From<LayoutError> for Error {
@@ -461,6 +495,48 @@ impl Reportable for Error {
             )
             .hint("Choose a layout with a worker field, or remove \"snowflake_id.registry\"."),
             Self::NoLease(why) => why.report(),
+            Self::NoRegistry => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "this server has no registry, from which the values of a tag come",
+            )
+            .hint(
+                "Set \"snowflake_id.registry\" instead of \"snowflake_id.worker_id\", and restart the server. A database \
+                 of this server can be the registry.",
+            ),
+            Self::Tag(error) => Report::new(ERRCODE_INVALID_PARAMETER_VALUE, error.to_string())
+                .hint(format!("The name of a tag has 1 to {TAG_BYTES} bytes.")),
+            Self::UnknownTag { tag, fleet } => Report::new(
+                ERRCODE_UNDEFINED_OBJECT,
+                format!("tag \"{tag}\" does not exist in the registry's fleet \"{fleet}\""),
+            )
+            .hint(format!(
+                "In the registry: INSERT INTO snowflake_registry.tags (fleet, tag) VALUES ('{}', '{}');",
+                fleet.replace('\'', "''"),
+                tag.replace('\'', "''")
+            )),
+            Self::TagEnded(tag) => Report::new(
+                ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
+                format!("tag \"{tag}\" has no values left"),
+            )
+            .detail(format!("The last value of a tag is {}.", i64::MAX - 1)),
+            Self::NoJump(tag) => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("tag \"{tag}\" gives no values until an operator has said where they go on"),
+            )
+            .detail(
+                "The registry may have forgotten values of the tag, as after a failover or a restore, and the tag's \
+                 column \"jump\" is NULL.",
+            )
+            .hint(
+                "In the registry, set the tag's next_value above all values that any server has had: UPDATE \
+                 snowflake_registry.tags SET next_value = ... WHERE tag = ...;",
+            ),
+            Self::TooManyTags(most) => Report::new(
+                ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+                format!("{most} tags are in use on this server, which is the limit"),
+            )
+            .hint("SELECT * FROM snowflake_segment_stat shows them. A tag that is deleted in the registry makes room."),
+            Self::NoBlock(why) => why.report(),
             Self::BeforeCitus => Report::new(
                 ERRCODE_WARNING,
                 "\"citus\" comes after \"snowflake_id\" in \"shared_preload_libraries\"",
@@ -497,6 +573,34 @@ impl Reportable for NoLease {
                 .detail("In single-user mode, and under pg_upgrade, no background worker leases one.")
                 .hint("Start the server as usual to draw ids."),
             None => report.detail("The background worker that leases one does not run.").hint(
+                "If the server's log says that there are too many background workers, raise \
+                     \"max_worker_processes\" and restart the server.",
+            ),
+        }
+    }
+}
+
+impl Reportable for NoBlock {
+    fn report(&self) -> Report {
+        let report =
+            Report::new(ERRCODE_SYSTEM_ERROR, format!("no values of tag \"{}\" are left on this server", self.tag));
+        match &self.failing {
+            Some((error, since_ms)) => report
+                .detail(format!("Since {}, the registry has not given any: {error}", Utc(*since_ms)))
+                .hint(
+                    "SELECT * FROM snowflake_segment_stat shows what the server knows. It goes on trying, and draws values \
+                     again as soon as it has some.",
+                ),
+            None if self.has_worker => report
+                .detail("The process that reserves them has not had an answer from the registry yet.")
+                .hint(
+                    "Check the registry, and try again. If values are drawn faster than they are reserved, raise \
+                     least_step and greatest_step of the tag in the registry.",
+                ),
+            None if !self.can_lease => report
+                .detail("In single-user mode, and under pg_upgrade, no background worker reserves them.")
+                .hint("Start the server as usual to draw values."),
+            None => report.detail("The background worker that reserves them does not run.").hint(
                 "If the server's log says that there are too many background workers, raise \
                      \"max_worker_processes\" and restart the server.",
             ),

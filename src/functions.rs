@@ -14,6 +14,7 @@ use pgrx::prelude::*;
 use snowflake_core::bounds::Instant;
 use snowflake_core::encoding::Encoding;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
+use snowflake_core::segment::Block;
 
 use crate::convert::{convert, convert_columns};
 use crate::draw;
@@ -27,8 +28,10 @@ use crate::instant::{
 use crate::layouts;
 use crate::mark;
 use crate::record::Record;
+use crate::segment;
 use crate::slot::Counter;
 use crate::stats;
+use crate::tags;
 use crate::text::Text;
 use crate::zone::{earliest, latest};
 
@@ -698,6 +701,85 @@ fn snowflake_lease() -> TableIterator<
         server.count(Counter::LeaseRefused),
         server.count(Counter::FleetRefused),
     ))
+}
+
+/// Draws the next value of a tag: dense, unique across the fleet, ascending on this server. Like
+/// `nextval`, it is not undone by a rollback, and is refused where nothing may be written. (SQL
+/// calls it through `entry.rs`, which handles the common case.)
+///
+/// # Errors
+/// 22023 not the name of a tag; 42704 no such tag in the registry; 55000 not preloaded, no
+/// registry, another fleet than the database's, or a tag that waits for an operator; 54000 too many
+/// tags; 58000 no values left and no answer from the registry; 2200H the tag's values used up;
+/// 25006 in recovery or a read-only transaction.
+#[pg_extern(
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_segment_next(tag text) RETURNS bigint
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_next_entry';
+"#
+)]
+fn snowflake_segment_next(tag: Text<'_>) -> i64 {
+    segment::one(tag.as_str()).or_raise()
+}
+
+/// Draws `count` values of a tag in ascending order. One atomic step takes all that a block has.
+///
+/// # Errors
+/// As `snowflake_segment_next`, and 22023 for a `count` below 0.
+#[pg_extern(volatile, strict, parallel_unsafe)]
+fn snowflake_segment_batch(tag: Text<'_>, count: i32) -> SetOfIterator<'static, i64> {
+    SetOfIterator::new(segment::batch(tag.as_str(), count).or_raise().map(OrRaise::or_raise))
+}
+
+/// Returns the tags that this server's sessions draw from, and what is left of their blocks. Times
+/// are in milliseconds. The view of the same name reads it, for `pg_monitor` only.
+///
+/// # Errors
+/// 55000 not preloaded.
+#[pg_extern(volatile, strict, parallel_restricted)]
+#[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
+fn snowflake_segment_stat() -> TableIterator<
+    'static,
+    (
+        name!(tag, String),
+        name!(state, String),
+        name!(current_from, Option<i64>),
+        name!(current_left, i64),
+        name!(next_from, Option<i64>),
+        name!(next_left, i64),
+        name!(step, Option<i64>),
+        name!(blocks, i64),
+        name!(last_block_lasted, Option<f64>),
+        name!(waits, i64),
+        name!(wait_time, f64),
+        name!(refused, i64),
+        name!(last_error, Option<String>),
+        name!(failing_since, Option<TimestampWithTimeZone>),
+    ),
+> {
+    let (rows, failing) = stats::tags().or_raise();
+    TableIterator::new(rows.into_iter().map(move |tags::Row { tag, state, rest, counts }| {
+        let left = |block: Option<Block>| block.map_or(0, |block| block.count.into());
+        (
+            tag.as_str().to_owned(),
+            stats::name_of(state).to_owned(),
+            rest.current.map(|block| block.first),
+            left(rest.current),
+            rest.next.map(|block| block.first),
+            left(rest.next),
+            (counts.blocks > 0).then_some(counts.step.into()),
+            counts.blocks as i64,
+            counts.lasted_ms.map(|ms| ms as f64),
+            counts.waits as i64,
+            counts.wait_micros as f64 / 1000.0,
+            counts.refused as i64,
+            failing.map(|failing| failing.error.text()),
+            failing.map(|failing| timestamptz(failing.since_ms)),
+        )
+    }))
 }
 
 /// Returns the sessions that have drawn, or waited to, since each began. The view of the same name

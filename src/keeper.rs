@@ -1,10 +1,13 @@
 //! The background worker that leases this server's worker number: it acquires a number, renews the
-//! lease, and gives the rest of it back at the end. It blocks no session.
+//! lease, and gives the rest of it back at the end. It also reserves the blocks from which sessions
+//! draw dense values (`keeper/supply.rs`). It blocks no session.
 //!
 //! The decisions are the core's (`core/lease.rs`), and the way to the registry is that of
 //! `snowflake_registry`. This file runs the one over the other, and tells operators what happens.
 //! What the lease takes effect on lies in shared memory, as does the holder itself. So the worker
 //! may end between any two statements, and the next one goes on.
+
+mod supply;
 
 use std::cell::{Cell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,12 +20,13 @@ use snowflake_core::lease::{self, Failure, Holder, Notice, Words};
 use snowflake_core::registry::{Answer, Change, Fleet, Reading, Record, Registry, Swap, Wanted};
 use snowflake_registry::{self as registry, Config, Member, Postgres};
 
-use crate::backend::{self, WallClock};
+use crate::backend::{self, SharedLatch, WallClock};
 use crate::error::{Report, known_as};
 use crate::lease::{Line, Status, can_lease};
 use crate::locked::Locked;
-use crate::shmem::{self, Topic};
+use crate::shmem::{self, Topic, Work};
 use crate::stats::MINUTE_MS;
+use crate::tags::Tags;
 use crate::worker::{self, Worker};
 use crate::{drawing, guc};
 
@@ -64,10 +68,10 @@ pub fn init() {
 pub unsafe extern "C-unwind" fn snowflake_lease_main(_argument: pg_sys::Datum) {
     // SAFETY: the caller's.
     let (worker, mut is_worker) = unsafe { Worker::begin() };
-    let places = (drawing::layout(), shmem::status(), shmem::holder(), words());
-    let (Some(layout), Some(status), Some(holder), Some(words)) = places else { return };
-    let keeper = Keeper::new(&worker, layout, status, words);
-    keeper.run(holder.of(&mut is_worker));
+    let places = (drawing::layout(), shmem::status(), shmem::work(), words(), shmem::tags());
+    let (Some(layout), Some(status), Some(work), Some(words), Some(tags)) = places else { return };
+    let keeper = Keeper::new(&worker, layout, status, words, tags);
+    keeper.run(work.of(&mut is_worker));
     worker.exit()
 }
 
@@ -84,11 +88,16 @@ struct Keeper<'a> {
     layout: &'static Layout,
     status: &'static Locked<Status>,
     words: Words<'static>,
+    tags: &'static Tags,
     registry: RefCell<Postgres<&'a Worker>>,
     /// How many nonces were made.
     nonces: Cell<u64>,
     /// When all numbers are counted again, in milliseconds since boot.
     counts_at_ms: Cell<i64>,
+    /// How often blocks, or what is known of tags, were asked for.
+    asked: Cell<u64>,
+    /// When blocks are asked for again after a failure, in milliseconds since boot.
+    supplies_at_ms: Cell<i64>,
     /// The length of leases and the skew that were found too close to each other, in milliseconds.
     warned: Cell<Option<(i64, i64)>>,
 }
@@ -99,6 +108,7 @@ impl<'a> Keeper<'a> {
         layout: &'static Layout,
         status: &'static Locked<Status>,
         words: Words<'static>,
+        tags: &'static Tags,
     ) -> Self {
         let registry = RefCell::new(Postgres::new(config(), worker));
         Self {
@@ -106,16 +116,20 @@ impl<'a> Keeper<'a> {
             layout,
             status,
             words,
+            tags,
             registry,
             nonces: Cell::new(0),
             counts_at_ms: Cell::new(i64::MIN),
+            asked: Cell::new(0),
+            supplies_at_ms: Cell::new(i64::MIN),
             warned: Cell::new(None),
         }
     }
 
     /// Leases a number until the process is told to end.
-    fn run(&self, holder: &mut Holder) {
+    fn run(&self, Work { holder, supply }: &mut Work) {
         self.status.change(|status| status.pid = backend::pid());
+        self.tags.set_worker(Some(SharedLatch::own()));
         let (mut due_ms, mut was_in_recovery) = (i64::MIN, false);
         while !self.worker.is_ending() {
             if self.worker.reloads() {
@@ -125,6 +139,7 @@ impl<'a> Keeper<'a> {
                 }
                 due_ms = i64::MIN;
                 self.counts_at_ms.set(i64::MIN);
+                self.supplies_at_ms.set(i64::MIN);
             }
             // Nothing is drawn before. A server that is itself the registry would refuse its own
             // worker again and again, and log each time.
@@ -148,6 +163,9 @@ impl<'a> Keeper<'a> {
             } else if is_in_recovery && holder.held().is_none() {
                 wait_ms = wait_ms.min(RECOVERY_IS_LOOKED_AT_MS);
             }
+            if !is_in_recovery {
+                wait_ms = wait_ms.min(self.supply(supply));
+            }
             self.worker.sleep(Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)));
         }
         match holder.give_back(self, self) {
@@ -161,6 +179,8 @@ impl<'a> Keeper<'a> {
                 log!("snowflake_id: the worker number was not given back, and stays leased to its end: {why}");
             }
         }
+        self.give_back_blocks(supply);
+        self.tags.set_worker(None);
         self.status.change(|status| (status.pid, status.held, status.next) = (0, None, None));
     }
 
@@ -388,6 +408,7 @@ impl Registry for Keeper<'_> {
         self.status.change(|status| {
             (status.incarnation, status.fleet) = (Some(reading.incarnation), Some(reading.fleet.uuid));
         });
+        self.tags.set_fleet(Fleet::code(reading.fleet.uuid));
         if wanted == Wanted::All {
             self.note_numbers(&reading);
         }

@@ -9,12 +9,13 @@
 //!   |
 //! functions       * every SQL function, one thought each
 //!   |
-//! keeper            the background worker that leases this server's number
+//! keeper            the background worker that leases this server's number and reserves blocks
 //! convert         * tables' columns become snowflake columns
 //! pushdown          conditions on an id's time, planned as conditions on the id
 //! utility           DISCARD, which forgets the session's last id; ALTER SYSTEM, checked as a whole
 //!   |
 //! draw            * drawing: checks, the fast path, what is counted
+//! segment         * drawing dense values: a tag's place, the fast path, waiting for a block
 //! layouts         * the layouts that this session uses
 //! invalidation      what makes known marks wrong: drops, restored dumps, rollbacks
 //!   |
@@ -23,10 +24,11 @@
 //! stats           * what the views show, and what is counted and logged of draws
 //!   |
 //! drawing         * what this server draws with, layout and numbers, and where they come from
-//! shmem             shared memory: the generator, the numbers, published marks, slots
+//! shmem             shared memory: the generator, the numbers, published marks, slots, tags
 //! members           the sequences in which a database stores marks, layout, numbers and fleet
 //!   |
 //! worker            the background worker's process: its start and end, how it waits
+//! tags            * the tags that sessions draw dense values from, and what is shown of them
 //! lease           * what this server knows of its lease, for sessions and operators
 //! slot            * what one backend has drawn and met
 //! sequence          a logged number: read, lock, set, flush
@@ -56,7 +58,7 @@
 //! | Can two ids be equal? | `core/generator.rs` |
 //! | What happens in a crash? | `core/mark.rs`, and `mark.rs` for PostgreSQL's part |
 //! | Can two servers have the same numbers? | `core/lease.rs`, and `keeper.rs` for the process that runs it |
-//! | Can two servers get the same dense value? | `core/segment.rs`; not used by the server yet |
+//! | Can two servers get the same dense value? | `core/segment.rs`, and `keeper/supply.rs` for the process that reserves blocks |
 //! | When does a draw wait, and for what? | `core/draw.rs`, and `waiting.rs` |
 //! | How many of a process's few places for callbacks are taken? | `catalog.rs`: none, or two |
 //! | Why does a condition on the time use the primary key? | `pushdown.rs` |
@@ -86,11 +88,13 @@ mod mark;
 mod members;
 mod pushdown;
 mod record;
+mod segment;
 mod sequence;
 mod shmem;
 mod slot;
 mod stats;
 mod steps;
+mod tags;
 mod text;
 mod utility;
 mod values;

@@ -22,20 +22,33 @@ pub struct Locked<T: Copy> {
 // address in all processes.
 unsafe impl<T: Copy + Send> Sync for Locked<T> {}
 
-/// Asks for one lock. Call it where shared memory is requested.
+/// The locks, one for each value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Lock {
+    /// What is known of the lease.
+    Lease,
+    /// Which tag has which place.
+    Tags,
+}
+
+impl Lock {
+    const COUNT: usize = 2;
+}
+
+/// Asks for the locks. Call it where shared memory is requested.
 pub fn request() {
     // SAFETY: called in PostgreSQL's shmem_request_hook, where requesting is allowed; the name is
     // copied.
-    unsafe { pg_sys::RequestNamedLWLockTranche(TRANCHE.as_ptr(), 1) };
+    unsafe { pg_sys::RequestNamedLWLockTranche(TRANCHE.as_ptr(), Lock::COUNT as i32) };
 }
 
 impl<T: Copy> Locked<T> {
-    /// Makes the value that [`request`] has asked for a lock for. Call it where shared memory is
-    /// initialized.
-    pub fn new(value: T) -> Self {
-        // SAFETY: called in PostgreSQL's shmem_startup_hook, after the request. The array has one
-        // element, in shared memory.
-        let lock = unsafe { &raw mut (*pg_sys::GetNamedLWLockTranche(TRANCHE.as_ptr())).lock };
+    /// Makes the value that this lock is for. Call it where shared memory is initialized.
+    pub fn new(lock: Lock, value: T) -> Self {
+        // SAFETY: called in PostgreSQL's shmem_startup_hook, after the request. The array has an
+        // element for each lock, in shared memory.
+        let lock = unsafe { &raw mut (*pg_sys::GetNamedLWLockTranche(TRANCHE.as_ptr()).add(lock as usize)).lock };
         Self { lock, value: UnsafeCell::new(value) }
     }
 
@@ -45,10 +58,11 @@ impl<T: Copy> Locked<T> {
         self.locked(pg_sys::LWLockMode::LW_SHARED, |value| unsafe { value.read() })
     }
 
-    /// Changes the value. `change` must be plain: it must not raise, nor wait.
-    pub fn change(&self, change: impl FnOnce(&mut T)) {
+    /// Changes the value, and returns what `change` does, which must be plain: it must not raise,
+    /// nor wait.
+    pub fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: with the lock held, no other process reads or writes.
-        self.locked(pg_sys::LWLockMode::LW_EXCLUSIVE, |value| change(unsafe { &mut *value }));
+        self.locked(pg_sys::LWLockMode::LW_EXCLUSIVE, |value| change(unsafe { &mut *value }))
     }
 
     fn locked<R>(&self, mode: pg_sys::LWLockMode::Type, work: impl FnOnce(*mut T) -> R) -> R {

@@ -113,6 +113,22 @@ fn read(sequences: Sequences) -> Result<Stored, Error> {
     })
 }
 
+/// Ensures that this session's database belongs to a fleet, from whose registry it gets dense
+/// values. The first one is stored.
+///
+/// # Errors
+/// [`Error::OtherFleet`], [`Error::NoExtension`], [`Error::NotPreloaded`].
+pub fn require_fleet(fleet: i64) -> Result<(), Error> {
+    match members::find_with_fleet().ok_or(Error::NoExtension)?.fleet {
+        Some(sequence) if sequence.read()? == Some(fleet) => Ok(()),
+        Some(_) => {
+            let layout = drawing::layout().ok_or(Error::NotPreloaded)?;
+            of(layout, &Request::new())?.adopt_fleet(fleet)
+        }
+        None => Err(Error::OldObjects),
+    }
+}
+
 /// Returns the settings that bear on the mark.
 pub fn terms() -> Terms {
     Terms {

@@ -1,7 +1,8 @@
 //! Shared memory: what all backends share, and one slot for each backend.
 //!
 //! ```text
-//! Generator | clock reference | numbers | holder | lease | unclaimed marks | counts at the last reset | topics
+//! Generator | clock reference | numbers | worker's own | lease | unclaimed marks | counts at the last reset | topics
+//! places of tags
 //! marks of each of up to max_databases databases | Slot 0 | ... | Slot MaxBackends - 1
 //! ```
 //!
@@ -22,14 +23,16 @@ use snowflake_core::generator::Generator;
 use snowflake_core::lease::Holder;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::segment::Supply;
 
 use crate::backend::{self, WallClock};
 use crate::error::Error;
 use crate::guc;
 use crate::lease::Status;
 use crate::local::Local;
-use crate::locked::{self, Locked, OfWorker};
+use crate::locked::{self, Lock, Locked, OfWorker};
 use crate::slot::{Counter, Counts, OfBackend, Slot, places};
+use crate::tags::Tags;
 
 /// What all backends share.
 #[derive(Debug)]
@@ -38,14 +41,23 @@ struct Shared {
     generator: Generator,
     clocks: ClockReference,
     numbers: Numbers,
-    /// This life of shared memory, for the process that leases the numbers.
-    holder: OfWorker<Holder>,
+    workers: OfWorker<Work>,
     lease: Locked<Status>,
     /// Marks that are never claimed or loaded, so they permit nothing.
     unclaimed: PublishedMarks,
     since: Since,
     /// One for each [`Topic`].
     topics: [Seldom; Topic::COUNT],
+    tags: Tags,
+}
+
+/// What the background worker keeps in shared memory, so that the next one goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Work {
+    /// This life of shared memory, which leases the number.
+    pub holder: Holder,
+    /// What is known of the tags.
+    pub supply: Supply,
 }
 
 /// The server's counts at the last reset. Only a backend itself may write its slot, so the slots'
@@ -76,6 +88,8 @@ places! {
         LeaseFails,
         LeaseForgotten,
         ClockOff,
+        BlockRefused,
+        SupplyFails,
     }
 }
 
@@ -118,9 +132,15 @@ pub fn numbers() -> Option<&'static Numbers> {
     Some(&shared()?.numbers)
 }
 
-/// Returns this life of shared memory as a holder of leases, or `None` without preload.
-pub fn holder() -> Option<&'static OfWorker<Holder>> {
-    Some(&shared()?.holder)
+/// Returns what the background worker keeps, or `None` without preload.
+pub fn work() -> Option<&'static OfWorker<Work>> {
+    Some(&shared()?.workers)
+}
+
+/// Returns the tags that sessions draw dense values from, or `None` without preload.
+#[inline]
+pub fn tags() -> Option<&'static Tags> {
+    Some(&shared()?.tags)
 }
 
 /// Returns what is known of the lease, or `None` without preload.
@@ -271,14 +291,15 @@ fn at_start() -> Shared {
         generator: Generator::new(),
         clocks: ClockReference::new(),
         numbers: Numbers::new(),
-        holder: OfWorker::new(Holder::new(fingerprint())),
-        lease: Locked::new(Status::new()),
+        workers: OfWorker::new(Work { holder: Holder::new(fingerprint()), supply: Supply::new() }),
+        lease: Locked::new(Lock::Lease, Status::new()),
         unclaimed: PublishedMarks::new(),
         since: Since {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             reset_ms: AtomicI64::new(WallClock.now_ms()),
         },
         topics: std::array::from_fn(|_| Seldom::new()),
+        tags: Tags::new(),
     }
 }
 

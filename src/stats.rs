@@ -10,6 +10,7 @@ use pgrx::prelude::*;
 use snowflake_core::clock::Clock;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
+use snowflake_core::segment::State;
 use snowflake_registry::without_secrets;
 
 use crate::backend::WallClock;
@@ -19,6 +20,7 @@ use crate::guc;
 use crate::lease::Status;
 use crate::shmem::{self, Topic};
 use crate::slot::{Counter, Counts, OfBackend};
+use crate::tags::{Failing, Row};
 
 /// The shortest time between two log lines about what happens often, in milliseconds.
 pub const MINUTE_MS: i64 = 60_000;
@@ -158,6 +160,24 @@ impl OfLease {
 /// [`Error::NotPreloaded`].
 pub fn backends() -> Result<impl Iterator<Item = OfBackend>, Error> {
     shmem::backends().ok_or(Error::NotPreloaded)
+}
+
+/// Returns the tags in use, and why the registry gives no blocks, if that is so.
+///
+/// # Errors
+/// [`Error::NotPreloaded`].
+pub fn tags() -> Result<(Vec<Row>, Option<Failing>), Error> {
+    Ok(shmem::tags().ok_or(Error::NotPreloaded)?.read())
+}
+
+/// Returns what the view calls the state of a tag.
+pub fn name_of(state: State) -> &'static str {
+    match state {
+        State::Open => "open",
+        State::Unknown => "unknown",
+        State::Ended => "ended",
+        State::NoJump => "stopped",
+    }
 }
 
 /// Resets the server's counts.

@@ -27,6 +27,10 @@ const LONGEST_WAIT_FOR_LEASE: Duration = Duration::from_secs(5);
 /// How often a waiting session looks for the lease, in milliseconds.
 const LEASE_IS_LOOKED_FOR_MS: i64 = 10;
 
+/// For how long a session that waits for a block looks at each millisecond, before it looks as
+/// often as for a lease. Most blocks come within a round trip to the registry.
+const BLOCK_IS_SOON: Duration = Duration::from_millis(100);
+
 /// Why a session waits, as it is counted and shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
@@ -64,6 +68,48 @@ impl Reason {
             Self::Mark => (Counter::MarkWaits, Counter::MarkWaitMicros),
             Self::Lease => (Counter::LeaseWaits, Counter::LeaseWaitMicros),
         }
+    }
+}
+
+/// A draw's wait for a block of dense values, which lasts as long as one for a lease at most.
+#[derive(Debug)]
+pub struct BlockWait(Cell<Option<Instant>>);
+
+impl BlockWait {
+    /// Prepares a wait.
+    pub const fn new() -> Self {
+        Self(Cell::new(None))
+    }
+
+    /// Begins the wait. Returns false if it has begun before.
+    pub fn begins(&self) -> bool {
+        let begins = !self.has_begun();
+        if begins {
+            self.0.set(Some(Instant::now()));
+        }
+        begins
+    }
+
+    /// Whether the draw has waited.
+    pub fn has_begun(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Returns how long it has waited, in microseconds.
+    pub fn micros(&self) -> u64 {
+        self.0.get().map_or(0, |since| as_micros(since.elapsed()))
+    }
+
+    /// Waits a little. Returns false after five seconds, in all. Check for interrupts afterwards.
+    /// Call it without any lock held.
+    pub fn wait(&self) -> bool {
+        static BLOCK: WaitEvent = WaitEvent::new(c"SnowflakeSegment");
+        let elapsed = self.0.get().map_or(Duration::ZERO, |since| since.elapsed());
+        let is_left = elapsed < LONGEST_WAIT_FOR_LEASE;
+        if is_left {
+            backend::sleep(if elapsed < BLOCK_IS_SOON { 1 } else { LEASE_IS_LOOKED_FOR_MS }, &BLOCK);
+        }
+        is_left
     }
 }
 

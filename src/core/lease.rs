@@ -72,7 +72,7 @@
 mod decisions;
 mod holder;
 
-pub use holder::Holder;
+pub use holder::{Holder, member};
 
 use crate::clock::Clock;
 use crate::generator::Generator;

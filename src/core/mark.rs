@@ -748,6 +748,22 @@ impl<D: Database> Mark<'_, D> {
         Ok(())
     }
 
+    /// Stores the fleet from whose registry the database gets dense values, if none is stored.
+    ///
+    /// # Errors
+    /// The database's own, and [`Refusal::OtherFleet`].
+    pub fn adopt_fleet(&self, fleet: i64) -> Result<(), D::Error> {
+        self.locked(true, |_| match self.database.read()?.fleet {
+            Some(stored) if stored == fleet => Ok(()),
+            Some(stored) => Err(Refusal::OtherFleet { stored, fleet }.into()),
+            None => {
+                self.database.write(Value::Fleet, fleet)?;
+                self.database.flush()
+            }
+        })?;
+        Ok(())
+    }
+
     /// Makes `layout` the database's from now on.
     ///
     /// # Errors

@@ -596,7 +596,7 @@ fn new_name<S: Server>(server: &S) -> u128 {
 }
 
 /// Returns what the server brings to its fleet.
-fn member<S: Server>(server: &S, terms: &Terms) -> Member {
+pub fn member<S: Server>(server: &S, terms: &Terms) -> Member {
     let (layout, backup) = (server.layout(), server.has_backup());
     Member {
         layout: (layout.fingerprint(), backup),

@@ -4,7 +4,7 @@ use super::{PLACES, Place, State, Tag, View};
 
 /// The tags of all places, in shared memory. The server's lock guards it: whoever uses a directory
 /// holds that lock.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Directory {
     tags: [Option<Tag>; PLACES],
 }

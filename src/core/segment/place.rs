@@ -281,6 +281,18 @@ impl Place {
         // before this one have read what they need.
         let emptied = |_| Some(join(ready, TAKEN_OUT));
         let (Ok(word) | Err(word)) = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, emptied);
+        self.left(word, ready)
+    }
+
+    /// Returns what is left, for people: while sessions draw, it may be of two moments.
+    pub fn rest(&self) -> Rest {
+        // Acquire, twice: pair with the exchanges and with the store in `fill`.
+        let word = self.word.load(Ordering::Acquire);
+        self.left(word, self.ready.load(Ordering::Acquire).min(split(word).0 + 1))
+    }
+
+    /// Returns what is left under this word, if `ready` is the last block's number.
+    fn left(&self, word: u64, ready: u64) -> Rest {
         let (number, drawn) = split(word);
         let left = |number: u64, drawn: u64| {
             let slot = self.slot(number);
@@ -476,7 +488,10 @@ mod tests {
         view.draw(2).unwrap();
         let found = view.find(1).unwrap();
         fill(&place, block(21, 5));
-        assert_eq!(place.take_out(), Rest { current: Some(block(8, 3)), next: Some(block(21, 5)) });
+        let rest = Rest { current: Some(block(8, 3)), next: Some(block(21, 5)) };
+        assert_eq!((place.rest(), place.rest()), (rest, rest));
+        assert_eq!(place.take_out(), rest);
+        assert_eq!(place.rest(), Rest { current: None, next: None });
         // What a session had found before is gone, too.
         assert_eq!(view.take(found), None);
         assert_eq!(view.draw(1), Err(Refusal::Empty(State::Open)));

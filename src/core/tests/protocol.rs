@@ -543,6 +543,19 @@ fn another_fleet_is_refused_until_it_is_accepted() {
 }
 
 #[test]
+fn a_database_adopts_the_fleet_of_its_first_dense_value_and_refuses_another() {
+    const OTHER: i64 = FLEET + 1;
+    let server = Server::new("snowflake", 3, false);
+    let fake = server.fresh();
+    server.mark(&fake).adopt_fleet(FLEET).unwrap();
+    assert_eq!(fake.did(), [Write(Value::Fleet, FLEET), Flush]);
+    server.mark(&fake).adopt_fleet(FLEET).unwrap();
+    let refused = Failure::Refused(mark::Refusal::OtherFleet { stored: FLEET, fleet: OTHER });
+    assert_eq!(server.mark(&fake).adopt_fleet(OTHER), Err(refused));
+    assert_eq!(fake.did(), []);
+}
+
+#[test]
 fn marks_are_loaded_again_where_another_fleet_was_accepted() {
     let mut server = Server::new("snowflake", 3, false);
     let fake = server.fresh();

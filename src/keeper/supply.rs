@@ -1,0 +1,158 @@
+//! The worker's part of segments: it reserves blocks of the tags that sessions draw from, and gives
+//! the rest back at the end.
+//!
+//! What is reserved, and when, the core decides (`core/segment/supply.rs`). Sessions wake the
+//! worker when a block is due. A registry that does not answer holds up the lease and the blocks
+//! alike: this process asks for both, over one connection.
+
+use pgrx::prelude::*;
+use snowflake_core::clock::{Clock, Utc};
+use snowflake_core::lease::{self, Failure};
+use snowflake_core::registry::Member;
+use snowflake_core::segment::{Claimed, GiveBack, Grant, Granted, Notice, Place, Reserve, Server, Supply, Tags};
+use snowflake_registry as registry;
+
+use super::{AGAIN_AFTER_MS, AGAIN_SOON_MS, Keeper, SOON_MS, Worded, sentence, worded};
+use crate::backend;
+use crate::error::Report;
+use crate::guc;
+use crate::lease::Line;
+use crate::shmem::{self, Topic};
+use crate::stats::MINUTE_MS;
+use crate::tags::Failing;
+
+impl Keeper<'_> {
+    /// Reserves the blocks that are due. Returns when to come again, in milliseconds from now.
+    pub(super) fn supply(&self, supply: &mut Supply) -> i64 {
+        let now_ms = backend::boot_ms();
+        if now_ms < self.supplies_at_ms.get() {
+            return self.supplies_at_ms.get() - now_ms;
+        }
+        let asked = self.asked.get();
+        let result = supply.supply(self, self);
+        if self.asked.get() != asked {
+            self.tags.show(supply);
+        }
+        match result {
+            // Another block may have become due during the call, which has used up the wake-up.
+            Ok(()) if self.asked.get() != asked => {
+                self.note_supplied();
+                0
+            }
+            Ok(()) => i64::MAX,
+            Err(failure) => {
+                let since_ms = self.note_not_supplied(&failure);
+                let is_new = self.now_ms().saturating_sub(since_ms) < SOON_MS;
+                let wait_ms = if is_new { AGAIN_SOON_MS } else { AGAIN_AFTER_MS };
+                self.supplies_at_ms.set(backend::boot_ms().saturating_add(wait_ms));
+                wait_ms
+            }
+        }
+    }
+
+    /// Gives back what is left of all blocks, as far as that is possible.
+    pub(super) fn give_back_blocks(&self, supply: &mut Supply) {
+        let has_tags = !self.tags.claimed().is_empty();
+        if let Err(failure) = supply.give_back(self, self)
+            && has_tags
+        {
+            let why = match failure {
+                Failure::Away(registry::Error::Stopped) => "the registry did not answer within two seconds".to_owned(),
+                failure => worded(&failure).message,
+            };
+            log!(
+                "snowflake_id: the values that are left of this server's blocks were not given back, and are lost: {why}"
+            );
+        }
+    }
+
+    fn note_supplied(&self) {
+        if let Some(Failing { since_ms, .. }) = self.tags.note_failing(None) {
+            log!("snowflake_id: the registry gives blocks of values again; it had not since {}", Utc(since_ms));
+        }
+    }
+
+    /// Notes and logs a failure: the first, and then once a minute. Returns since when it fails.
+    fn note_not_supplied(&self, failure: &Failure<registry::Error>) -> i64 {
+        let Worded { message, detail, hint } = worded(failure);
+        let text = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
+        let before = self.tags.failing();
+        let since_ms = before.map_or_else(|| self.now_ms(), |failing| failing.since_ms);
+        self.tags.note_failing(Some(Failing { since_ms, error: Line::new(&text) }));
+        let is_due = shmem::is_due(Topic::SupplyFails, MINUTE_MS);
+        if !self.worker.is_ending() && (before.is_none() || is_due) {
+            Report {
+                sqlstate: PgSqlErrorCode::ERRCODE_SYSTEM_ERROR,
+                message: format!(
+                    "snowflake_id: no blocks of values are reserved, and sessions draw from those that are left: {message}"
+                ),
+                detail: detail.map(sentence),
+                hint,
+            }
+            .report(PgLogLevel::WARNING);
+        }
+        since_ms
+    }
+}
+
+impl Tags for Keeper<'_> {
+    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, registry::Error> {
+        self.asked.set(self.asked.get() + 1);
+        self.registry.borrow().reserve(reserve)
+    }
+
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<bool>>, registry::Error> {
+        self.registry.borrow().give_back(give_back)
+    }
+}
+
+impl Server for Keeper<'_> {
+    fn places(&self) -> &[Place] {
+        self.tags.places()
+    }
+
+    fn claimed(&self) -> Vec<Claimed> {
+        self.tags.claimed()
+    }
+
+    fn member(&self) -> Member {
+        lease::member(self, &guc::lease_terms())
+    }
+
+    fn running_ms(&self) -> i64 {
+        backend::boot_ms()
+    }
+
+    fn nonce(&self) -> u64 {
+        lease::Server::nonce(self)
+    }
+
+    fn report(&self, notice: Notice) {
+        match notice {
+            Notice::Jumped { tag, skipped, to } => warning!(
+                "snowflake_id: tag \"{tag}\" jumps ahead by {skipped} values, to {to}, because the registry may have \
+                 forgotten values that servers have had"
+            ),
+            Notice::Gone(tag) => log!("snowflake_id: the registry does not have tag \"{tag}\" any more"),
+            Notice::Ended(tag) => warning!("snowflake_id: tag \"{tag}\" has no values left"),
+            Notice::NoJump(tag) => warning!(
+                "snowflake_id: tag \"{tag}\" gives no values, because the registry may have forgotten some, and the tag's \
+                 column \"jump\" is NULL; set its next_value in the registry"
+            ),
+            Notice::Below { tag, above } => warning!(
+                "snowflake_id: the registry has forgotten values of tag \"{tag}\", of which this server has had those \
+                 before {above}"
+            ),
+            Notice::Unusable { tag, block } => log!(
+                "snowflake_id: {} values of tag \"{tag}\", from {} on, cannot be used, and are lost",
+                block.count,
+                block.first
+            ),
+            Notice::Adopted(fleet) => lease::Server::report(self, lease::Notice::Adopted(fleet)),
+            Notice::Forgot(fleet) => lease::Server::report(self, lease::Notice::Forgot(fleet)),
+            Notice::GivenBack { tag, first } => {
+                log!("snowflake_id: the values of tag \"{tag}\" from {first} on are given back");
+            }
+        }
+    }
+}

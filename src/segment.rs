@@ -1,0 +1,210 @@
+//! Drawing dense values for SQL: finding a tag's place, the fast path, waiting for a block.
+//!
+//! Why no value comes twice: `core/segment.rs`. The background worker reserves the blocks
+//! (`keeper/supply.rs`). While a session waits for one, it must hold no lock of any kind.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+
+use parking_lot::Mutex;
+use snowflake_core::segment::{Refusal, Run, State, Tag};
+
+use crate::backend;
+use crate::drawing;
+use crate::error::{Error, NoBlock, Reportable};
+use crate::guc;
+use crate::lease;
+use crate::local::Local;
+use crate::mark;
+use crate::shmem::{self, Topic};
+use crate::stats::MINUTE_MS;
+use crate::tags::{Tags, Ticket};
+use crate::waiting::BlockWait;
+
+/// The places that this session has found. A ticket whose claim is over draws nothing.
+static FOUND: Mutex<Option<HashMap<Tag, Ticket>>> = Mutex::new(None);
+
+/// How many tags a session remembers. More than a server has at a time: some may be deleted.
+const MOST_FOUND: usize = 1024;
+
+/// The fleet that this session's database is known to belong to; -1 if none is.
+static CHECKED_FLEET: Local<i64> = Local::new(-1);
+
+/// The ticket of the last draw that succeeded; 0 if none has.
+static LAST_TICKET: Local<u64> = Local::new(0);
+
+/// Returns the ticket of this session's last draw, for [`one_at_once`]; 0 if there is none.
+pub fn last_ticket() -> u64 {
+    LAST_TICKET.get()
+}
+
+/// Draws one value of the tag that a ticket was given for, if that takes no waiting and raises
+/// nothing.
+#[inline(always)]
+pub fn one_at_once(ticket: u64) -> Option<i64> {
+    let (ticket, tags) = (Ticket::of_bits(ticket)?, shmem::tags()?);
+    if !backend::may_write() {
+        return None;
+    }
+    let drawn = tags.view(ticket).draw(1).ok()?;
+    if drawn.is_due {
+        tags.wake_worker();
+    }
+    Some(drawn.run.first)
+}
+
+/// Draws one value of a tag.
+///
+/// # Errors
+/// [`Error::NotPreloaded`], [`Error::NoRegistry`], [`Error::Tag`], [`Error::UnknownTag`],
+/// [`Error::TagEnded`], [`Error::NoJump`], [`Error::TooManyTags`], [`Error::NoBlock`],
+/// [`Error::OtherFleet`]. PostgreSQL itself raises what `nextval` refuses.
+pub fn one(tag: &str) -> Result<i64, Error> {
+    Ok(Source::find(c"snowflake_segment_next()", tag)?.draw(1)?.first)
+}
+
+/// Draws `count` values of a tag, ascending, as the iterator asks for them.
+///
+/// # Errors
+/// As for [`one`], and [`Error::NegativeCount`]. Each item can fail in the same way.
+pub fn batch(tag: &str, count: i32) -> Result<impl Iterator<Item = Result<i64, Error>> + use<>, Error> {
+    let mut left = u32::try_from(count).map_err(|_| Error::NegativeCount(count))?;
+    let source = Source::find(c"snowflake_segment_batch()", tag)?;
+    let mut run = Run { first: 0, count: 0 };
+    let mut next = move || {
+        if run.count == 0 {
+            if left == 0 {
+                return Ok(None);
+            }
+            run = source.draw(left)?;
+            left -= run.count;
+        }
+        let value = run.first;
+        run = Run { first: value.wrapping_add(1), count: run.count - 1 };
+        Ok(Some(value))
+    };
+    Ok(std::iter::from_fn(move || next().transpose()))
+}
+
+/// Where a tag's values are drawn. It is checked once per call.
+#[derive(Clone, Copy)]
+struct Source {
+    tags: &'static Tags,
+    tag: Tag,
+}
+
+impl Source {
+    /// Checks what can be checked before the first draw. `command` names the SQL function in
+    /// messages.
+    fn find(command: &'static CStr, tag: &str) -> Result<Self, Error> {
+        let tags = shmem::tags().ok_or(Error::NotPreloaded)?;
+        let tag = Tag::new(tag)?;
+        backend::require_writable(command);
+        if !drawing::is_leased() {
+            return Err(Error::NoRegistry);
+        }
+        Ok(Self { tags, tag })
+    }
+
+    /// Draws up to `count` values, at least one, and waits for them if it has to.
+    fn draw(self, count: u32) -> Result<Run, Error> {
+        let Self { tags, tag } = self;
+        let mut found = self.found().map(|ticket| (ticket, false));
+        let wait = BlockWait::new();
+        let result = loop {
+            // A place that is claimed here is asked for at the registry. One that was found before
+            // may be out of date.
+            let (ticket, is_new) = match found {
+                Some(found) => found,
+                None => (tags.find(tag).map_err(|full| Error::TooManyTags(full.places))?, true),
+            };
+            found = Some((ticket, is_new));
+            self.check_fleet()?;
+            match tags.view(ticket).draw(count) {
+                Ok(drawn) => {
+                    if drawn.is_due {
+                        tags.wake_worker();
+                    }
+                    self.remember(ticket);
+                    break Ok(drawn.run);
+                }
+                Err(Refusal::Void) => found = None,
+                Err(Refusal::Empty(State::Unknown)) if !is_new => found = None,
+                Err(Refusal::Empty(State::Unknown)) => {
+                    break Err(Error::UnknownTag { tag: tag.as_str().to_owned(), fleet: guc::fleet() });
+                }
+                Err(Refusal::Empty(state)) => {
+                    tags.wake_worker();
+                    match state {
+                        State::Ended => break Err(Error::TagEnded(tag.as_str().to_owned())),
+                        State::NoJump => break Err(Error::NoJump(tag.as_str().to_owned())),
+                        State::Open | State::Unknown => {}
+                    }
+                    if wait.begins() {
+                        tags.count(ticket, |counts| counts.waits += 1);
+                    }
+                    if !lease::can_lease() || !wait.wait() {
+                        break Err(Error::NoBlock(self.why_none()));
+                    }
+                }
+            }
+            pgrx::check_for_interrupts!();
+        };
+        if let Some((ticket, _)) = found.filter(|_| wait.has_begun() || result.is_err()) {
+            tags.count(ticket, |counts| {
+                counts.wait_micros += wait.micros();
+                counts.refused += u64::from(result.is_err());
+            });
+        }
+        result.inspect_err(note_refusal)
+    }
+
+    /// Returns the place that this session has found for the tag before.
+    fn found(&self) -> Option<Ticket> {
+        FOUND.lock().as_ref().and_then(|found| found.get(&self.tag).copied())
+    }
+
+    fn remember(&self, ticket: Ticket) {
+        LAST_TICKET.set(ticket.bits());
+        let mut found = FOUND.lock();
+        let found = found.get_or_insert_default();
+        if found.get(&self.tag) != Some(&ticket) {
+            if found.len() >= MOST_FOUND {
+                found.clear();
+            }
+            found.insert(self.tag, ticket);
+        }
+    }
+
+    /// Ensures that the session's database belongs to the fleet whose values these are. The first
+    /// value that a database draws makes it belong to it.
+    fn check_fleet(&self) -> Result<(), Error> {
+        match self.tags.fleet() {
+            Some(fleet) if fleet != CHECKED_FLEET.get() => {
+                mark::require_fleet(fleet)?;
+                CHECKED_FLEET.set(fleet);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns why there is no block.
+    fn why_none(&self) -> NoBlock {
+        NoBlock {
+            tag: self.tag.as_str().to_owned(),
+            failing: self.tags.failing().map(|failing| (failing.error.text(), failing.since_ms)),
+            has_worker: self.tags.has_worker(),
+            can_lease: lease::can_lease(),
+        }
+    }
+}
+
+/// Logs the first refusal of a minute for which an operator has to do something.
+#[cold]
+fn note_refusal(error: &Error) {
+    let is_operators = matches!(error, Error::NoBlock(_) | Error::TagEnded(_) | Error::NoJump(_));
+    if is_operators && shmem::is_due(Topic::BlockRefused, MINUTE_MS) {
+        error.report().log("draws are refused");
+    }
+}
