@@ -9,6 +9,7 @@
 //! This file must never raise, wait or allocate. What a draw does is in `draw.rs` and `segment.rs`.
 
 use pgrx::pg_sys;
+use pgrx::{varatt_is_1b, varatt_is_1b_e, varatt_is_4b_u, vardata_any, varsize_any_exhdr};
 
 use crate::{draw, functions, segment};
 
@@ -38,19 +39,38 @@ pub unsafe extern "C-unwind" fn snowflake_segment_next_entry(fcinfo: pg_sys::Fun
     // SAFETY: the caller's. It is null where another function calls this one without a look-up.
     let call = unsafe { (*fcinfo).flinfo };
     // SAFETY: a call's description belongs to this backend, and to nobody else during the call.
-    let ticket = if call.is_null() { 0 } else { unsafe { (*call).fn_extra as u64 } };
-    if let Some(value) = segment::one_at_once(ticket) {
+    let kept = if call.is_null() { 0 } else { unsafe { (*call).fn_extra as u64 } };
+    if let Some(value) = segment::one_at_once(kept) {
         return pg_sys::Datum::from(value);
     }
-    // SAFETY: the arguments are passed on unchanged.
-    let value = unsafe { functions::snowflake_segment_next_wrapper(fcinfo) };
+    // SAFETY: the function is STRICT, and its one argument is a text.
+    let name = unsafe { plain_text((*fcinfo).args.as_slice(1)[0].value) };
+    let ticket = name.map_or(0, segment::ticket_of);
     // SAFETY: as above.
     unsafe {
-        if !call.is_null() && has_constant((*call).fn_expr) {
-            (*call).fn_extra = segment::last_ticket() as *mut std::ffi::c_void;
+        if ticket != kept && !call.is_null() && has_constant((*call).fn_expr) {
+            (*call).fn_extra = ticket as *mut std::ffi::c_void;
         }
     }
-    value
+    match segment::one_at_once(ticket) {
+        Some(value) => pg_sys::Datum::from(value),
+        // SAFETY: the arguments are passed on unchanged.
+        None => unsafe { functions::snowflake_segment_next_wrapper(fcinfo) },
+    }
+}
+
+/// Returns the bytes of a text that is stored as it is; `None` for one that is compressed or stored
+/// elsewhere.
+///
+/// # Safety
+/// `text` is a text that lives as long as the result is used.
+unsafe fn plain_text<'a>(text: pg_sys::Datum) -> Option<&'a [u8]> {
+    let text = text.cast_mut_ptr::<pg_sys::varlena>();
+    // SAFETY: the caller's. The header says how long the text is.
+    unsafe {
+        let is_plain = varatt_is_4b_u(text) || varatt_is_1b(text) && !varatt_is_1b_e(text);
+        is_plain.then(|| std::slice::from_raw_parts(vardata_any(text).cast(), varsize_any_exhdr(text)))
+    }
 }
 
 /// Whether the first argument of a call is a constant. (A parameter is not: PL/pgSQL evaluates one

@@ -3,10 +3,8 @@
 //! Why no value comes twice: `core/segment.rs`. The background worker reserves the blocks
 //! (`keeper/supply.rs`). While a session waits for one, it must hold no lock of any kind.
 
-use std::collections::HashMap;
 use std::ffi::CStr;
 
-use parking_lot::Mutex;
 use snowflake_core::segment::{Refusal, Run, State, Tag};
 
 use crate::backend;
@@ -21,21 +19,28 @@ use crate::stats::MINUTE_MS;
 use crate::tags::{Tags, Ticket};
 use crate::waiting::BlockWait;
 
-/// The places that this session has found. A ticket whose claim is over draws nothing.
-static FOUND: Mutex<Option<HashMap<Tag, Ticket>>> = Mutex::new(None);
+/// How many tags a session remembers. Of two that fall on one place, the later one.
+const REMEMBERED: usize = 64;
 
-/// How many tags a session remembers. More than a server has at a time: some may be deleted.
-const MOST_FOUND: usize = 1024;
+/// The places that this session has found. A ticket whose claim is over draws nothing.
+static FOUND: [Local<Option<(Tag, Ticket)>>; REMEMBERED] = [const { Local::new(None) }; REMEMBERED];
 
 /// The fleet that this session's database is known to belong to; -1 if none is.
 static CHECKED_FLEET: Local<i64> = Local::new(-1);
 
-/// The ticket of the last draw that succeeded; 0 if none has.
-static LAST_TICKET: Local<u64> = Local::new(0);
+/// Returns the ticket of a tag that this session has drawn from before; 0 if it remembers none.
+/// Raises nothing.
+#[inline]
+pub fn ticket_of(name: &[u8]) -> u64 {
+    let found = remembered(name).get().filter(|(tag, _)| tag.as_bytes() == name);
+    found.map_or(0, |(_, ticket)| ticket.bits())
+}
 
-/// Returns the ticket of this session's last draw, for [`one_at_once`]; 0 if there is none.
-pub fn last_ticket() -> u64 {
-    LAST_TICKET.get()
+/// Returns where a tag is remembered, by a hash of its name (FNV-1a).
+#[inline]
+fn remembered(name: &[u8]) -> &'static Local<Option<(Tag, Ticket)>> {
+    let hash = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    &FOUND[name.iter().fold(0x811c_9dc5, hash) as usize % REMEMBERED]
 }
 
 /// Draws one value of the tag that a ticket was given for, if that takes no waiting and raises
@@ -161,19 +166,11 @@ impl Source {
 
     /// Returns the place that this session has found for the tag before.
     fn found(&self) -> Option<Ticket> {
-        FOUND.lock().as_ref().and_then(|found| found.get(&self.tag).copied())
+        Ticket::of_bits(ticket_of(self.tag.as_bytes()))
     }
 
     fn remember(&self, ticket: Ticket) {
-        LAST_TICKET.set(ticket.bits());
-        let mut found = FOUND.lock();
-        let found = found.get_or_insert_default();
-        if found.get(&self.tag) != Some(&ticket) {
-            if found.len() >= MOST_FOUND {
-                found.clear();
-            }
-            found.insert(self.tag, ticket);
-        }
+        remembered(self.tag.as_bytes()).set(Some((self.tag, ticket)));
     }
 
     /// Ensures that the session's database belongs to the fleet whose values these are. The first

@@ -138,7 +138,13 @@ impl Tag {
     /// Returns the name.
     pub fn as_str(&self) -> &str {
         // It was made of a text, so it is one.
-        str::from_utf8(&self.bytes[..self.length.into()]).unwrap_or_default()
+        str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+
+    /// Returns the name's bytes.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length.into()]
     }
 }
 

@@ -5,6 +5,8 @@
 //! subtracted. The layout has 22 bits of sequence, which no session uses up in a millisecond. So
 //! the figure is the call, not the wait for the clock.
 
+use cluster::Server;
+
 use crate::Failure;
 use crate::figure::{Bar, Figure, Measured};
 use crate::series::{Series, in_turn, least};
@@ -47,8 +49,7 @@ const YARDSTICKS: [(&str, &str, Bar); 6] = [
     ("time, shard and nextval() in PL/pgSQL", "next_of_shard_5()", Bar::None),
 ];
 
-/// Measures every call in each run. Each run has a new session, because the location of a backend's
-/// memory makes it a little faster or slower for its whole life.
+/// Measures every call in each run.
 pub fn measure(runs: usize) -> Result<Measured, Failure> {
     let server = servers::with_layout(LAYOUT).start_with_extension();
     let mut session = server.connect();
@@ -62,16 +63,27 @@ pub fn measure(runs: usize) -> Result<Measured, Failure> {
             .push("snowflake_next() / uuidv7(): PostgreSQL has that function from version 18 on".to_owned());
     }
 
+    let calls: Vec<_> = ["snowflake_next()"].into_iter().chain(yardsticks.iter().map(|(_, call, _)| *call)).collect();
+    let mut series = net(&server, &calls, runs)?.into_iter();
+    let mut next_series = |what: &str| Series { what: what.to_owned(), ..series.next().expect("one for each call") };
+    let next = next_series("snowflake_next()");
+    for (what, _, bar) in yardsticks {
+        measured.figures.push(Figure::ratio(&next, &next_series(what), bar));
+    }
+    Ok(measured)
+}
+
+/// Measures calls, each net, in nanoseconds. Each run has a new session, because the location of a
+/// backend's memory makes it a little faster or slower for its whole life.
+pub fn net(server: &Server, calls: &[&str], runs: usize) -> Result<Vec<Series>, Failure> {
     // Equal aggregates are computed once unless they are volatile, so the constants are not equal.
     let constants: Vec<_> = (1..=CALLS).map(|number| number.to_string()).collect();
-    let calls = ["snowflake_next()"].into_iter().chain(yardsticks.iter().map(|(_, call, _)| *call));
-    let called: Vec<_> =
-        [constants].into_iter().chain(calls.map(|call| vec![call.to_owned(); CALLS as usize])).collect();
-    let statement = |called: &Vec<String>| {
+    let called = calls.iter().map(|call| vec![(*call).to_owned(); CALLS as usize]);
+    let statement = |called: Vec<String>| {
         let counts: Vec<_> = called.iter().map(|call| format!("count({call})")).collect();
         format!("SELECT {} FROM generate_series(1, {ROWS})", counts.join(", "))
     };
-    let statements: Vec<_> = called.iter().map(statement).collect();
+    let statements: Vec<_> = [constants].into_iter().chain(called).map(statement).collect();
 
     let mut values = vec![Vec::with_capacity(runs); statements.len()];
     for _ in 0..runs {
@@ -82,11 +94,6 @@ pub fn measure(runs: usize) -> Result<Measured, Failure> {
         }
     }
     let mut series = values.into_iter().map(|values| Series::new("", "ns net", values));
-    let mut next_series = |what: &str| Series { what: what.to_owned(), ..series.next().expect("one for each call") };
-    let constant = next_series("1");
-    let next = next_series("snowflake_next()").less(&constant);
-    for (what, _, bar) in yardsticks {
-        measured.figures.push(Figure::ratio(&next, &next_series(what).less(&constant), bar));
-    }
-    Ok(measured)
+    let constant = series.next().expect("the constants come first");
+    Ok(series.map(|series| series.less(&constant)).collect())
 }

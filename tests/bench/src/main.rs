@@ -27,6 +27,7 @@ mod ratios;
 mod redis;
 mod report;
 mod saturation;
+mod segments;
 mod series;
 mod servers;
 mod session;
@@ -51,7 +52,7 @@ struct Group {
     measure: fn(&Arguments, usize) -> Result<Measured, Failure>,
 }
 
-const GROUPS: [Group; 10] = [
+const GROUPS: [Group; 11] = [
     Group {
         name: "calls",
         about: "snowflake_next() against nextval(), the clock, UUIDs and PL/pgSQL, 250,000 calls of each a run",
@@ -87,6 +88,12 @@ const GROUPS: [Group; 10] = [
         about: "leases: a failover to the first id, renewals that a registry serves, and one INSERT every three seconds",
         runs: 9,
         measure: |_, runs| Ok(fleet::measure(runs)?.into()),
+    },
+    Group {
+        name: "segments",
+        about: "snowflake_segment_next() against nextval(), and eight clients that draw against as many that ask for a constant",
+        runs: 15,
+        measure: |_, runs| segments::measure(runs),
     },
     Group {
         name: "redis",

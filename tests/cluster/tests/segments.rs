@@ -1,6 +1,7 @@
 //! Dense values on real servers: what is drawn, what is refused, and what is left after a stop. The
 //! values of a fleet under load are in `segments_fleet.rs`.
 
+use cluster::pages::{block, page, psql};
 use cluster::refusal::assert_refused_as;
 use cluster::{Draw, Fleet, Running, Server, Shutdown, assert_unique, postgres_version, refused, wait_until};
 use postgres::Client;
@@ -394,4 +395,24 @@ fn a_parallel_query_draws_in_its_leader() {
         .unwrap();
     let values = session.ids("SELECT snowflake_segment_next('t') FROM many").unwrap();
     assert_eq!(assert_unique(&values), 1000);
+}
+
+/// The statements of the page, in its order.
+#[test]
+fn the_page_about_segments_prints_what_it_says() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    let at_registry = |sql: &str| psql(&fleet.registry, &[], sql);
+    let at_server = |sql: &str| psql(&server, &[], sql);
+    at_registry(block("segment-tag"));
+    let printed = at_server(block("segment-draw"));
+    let page = page("docs/segments.md");
+    let place = page.blocks.iter().position(|block| block.key("name") == Some("segment-draw")).unwrap();
+    let rows = printed.lines().skip_while(|line| !line.contains("number")).collect::<Vec<_>>().join("\n");
+    assert_eq!(rows.trim_end(), page.blocks[place + 1].text.trim_end());
+    assert!(at_server(block("segment-gapless")).contains("    1"));
+    assert!(at_server(block("segment-alarm")).contains("(0 rows)"));
+    at_registry(block("segment-steps"));
+    at_registry(block("segment-stopped"));
+    assert_eq!(next_value(&fleet, "invoices"), 250_000);
 }
