@@ -127,6 +127,8 @@ impl Source {
             self.check_fleet()?;
             match tags.view(ticket).draw(count) {
                 Ok(drawn) => {
+                    // The fleet may have become known since, with the first block.
+                    self.check_fleet()?;
                     if drawn.is_due {
                         tags.wake_worker();
                     }
@@ -138,14 +140,17 @@ impl Source {
                 Err(Refusal::Empty(State::Unknown)) => {
                     break Err(Error::UnknownTag { tag: tag.as_str().to_owned(), fleet: guc::fleet() });
                 }
-                Err(Refusal::Empty(state)) => {
+                Err(Refusal::Empty(state @ (State::Ended | State::NoJump))) => {
+                    // It asks again, but not more often than once a second.
                     tags.wake_worker();
-                    match state {
-                        State::Ended => break Err(Error::TagEnded(tag.as_str().to_owned())),
-                        State::NoJump => break Err(Error::NoJump(tag.as_str().to_owned())),
-                        State::Open | State::Unknown => {}
-                    }
+                    let tag = tag.as_str().to_owned();
+                    break Err(if state == State::Ended { Error::TagEnded(tag) } else { Error::NoJump(tag) });
+                }
+                Err(Refusal::Empty(State::Open)) => {
+                    // Once is enough: the worker looks at all tags after each answer, and again
+                    // after a failure.
                     if wait.begins() {
+                        tags.wake_worker();
                         tags.count(ticket, |counts| counts.waits += 1);
                     }
                     if !lease::can_lease() || !wait.wait() {

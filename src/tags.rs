@@ -185,14 +185,15 @@ impl Tags {
 
     /// Returns the fleet that the values are of, once it is known: before the first block is.
     pub fn fleet(&self) -> Option<i64> {
-        // Relaxed: it is set once, and whatever a session sees of a block it checks before.
+        // Relaxed: a session that has drawn from a block has read a word that was written later.
         Some(self.fleet.load(Ordering::Relaxed)).filter(|fleet| *fleet != NO_FLEET)
     }
 
     /// Sets the fleet. The first one stays, because the worker refuses another.
     pub fn set_fleet(&self, fleet: i64) {
-        // Release: a session that finds a block, which the worker puts in place later, finds this.
-        let _ = self.fleet.compare_exchange(NO_FLEET, fleet, Ordering::Release, Ordering::Relaxed);
+        // Relaxed: the worker puts the first block in place later, with Release, and a draw from it
+        // has read that with Acquire.
+        let _ = self.fleet.compare_exchange(NO_FLEET, fleet, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Says whether this process is the worker, which [`wake_worker`](Self::wake_worker) wakes.
