@@ -1001,7 +1001,8 @@ CREATE TRIGGER keep_tags BEFORE INSERT OR UPDATE ON snowflake_registry.tags
 FOR EACH ROW EXECUTE FUNCTION snowflake_registry.keep_tags();
 
 CREATE OR REPLACE FUNCTION snowflake_registry.reserve_blocks(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
-    was_timeline bigint, tags text[], ids bigint[], steps bigint[], aboves bigint[], generations bigint[], nonces bigint[])
+    was_timeline bigint, tags text[], ids bigint[], steps bigint[], aboves bigint[], leasts bigint[], generations bigint[],
+    nonces bigint[])
 RETURNS TABLE (done boolean, store bigint, timeline bigint, number integer, answer text, id bigint, least_step bigint,
     greatest_step bigint, first_value bigint, value_count bigint, generation bigint, skipped bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1010,6 +1011,7 @@ DECLARE
     t snowflake_registry.tags;
     above bigint;
     jumps numeric;
+    known_number numeric;
     first_number numeric;
     last_end CONSTANT numeric := 9223372036854775807;
 BEGIN
@@ -1044,14 +1046,16 @@ BEGIN
         ELSIF jumps > 0 AND t.jump IS NULL THEN
             answer := 'no jump';
         ELSE
-            first_number := greatest(t.next_value + jumps * coalesce(t.jump, 0) * t.greatest_step, above);
+            known_number := greatest(t.next_value + jumps * coalesce(t.jump, 0) * t.greatest_step, above);
+            -- A wish may only raise.
+            first_number := greatest(known_number, leasts[number]);
             value_count := least(greatest(steps[number], t.least_step), t.greatest_step, last_end - least(first_number, last_end));
             IF value_count <= 0 THEN
                 answer := 'ended';
             ELSE
                 answer := 'block';
                 first_value := first_number;
-                skipped := least(first_number - t.next_value, last_end);
+                skipped := least(known_number - t.next_value, last_end);
                 UPDATE snowflake_registry.tags s SET next_value = reserve_blocks.first_value + reserve_blocks.value_count,
                     nonce = nonces[number], generation = f.generation
                 WHERE s.fleet = t.fleet AND s.tag = t.tag;
@@ -1062,8 +1066,25 @@ BEGIN
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.reserve_blocks(text, bigint, bigint, bigint, bigint, text[], bigint[], bigint[],
-    bigint[], bigint[], bigint[]) IS
+    bigint[], bigint[], bigint[], bigint[]) IS
     'for servers: reserve blocks of several tags, if the fleet''s record and the registry are what the server has read';
+
+-- It had one argument less. The servers may call the new one, too.
+DO $$
+DECLARE
+    old regprocedure := to_regprocedure('snowflake_registry.reserve_blocks(text, bigint, bigint, bigint, bigint, text[], bigint[], '
+        'bigint[], bigint[], bigint[], bigint[])');
+    server regrole;
+BEGIN
+    IF old IS NOT NULL THEN
+        FOR server IN SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
+                      WHERE p.oid = old AND a.grantee NOT IN (0, p.proowner) LOOP
+            EXECUTE format('GRANT EXECUTE ON FUNCTION snowflake_registry.reserve_blocks(text, bigint, bigint, bigint, bigint, '
+                'text[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[]) TO %s', server);
+        END LOOP;
+        EXECUTE format('DROP FUNCTION %s', old);
+    END IF;
+END $$;
 
 CREATE OR REPLACE FUNCTION snowflake_registry.return_blocks(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
     was_timeline bigint, tags text[], ids bigint[], was_nonces bigint[], first_values bigint[], nonces bigint[])

@@ -144,11 +144,12 @@ impl Tags {
     /// Returns the tags in use, and why the registry gives no blocks, if that is so.
     pub fn read(&self) -> (Vec<Row>, Option<Failing>) {
         let table = self.table.get();
-        let rows = table.directory.claimed(&self.places).into_iter().map(|Claimed { place: at, claim, tag }| {
-            let (place, counts) = (&self.places[at], table.counts[at]);
-            let counts = if counts.claim == claim { counts } else { Counts::default() };
-            Row { tag, state: place.state(), rest: place.rest(), counts }
-        });
+        let rows =
+            table.directory.claimed(&self.places).into_iter().map(|Claimed { place: at, claim, tag, .. }| {
+                let (place, counts) = (&self.places[at], table.counts[at]);
+                let counts = if counts.claim == claim { counts } else { Counts::default() };
+                Row { tag, state: place.state(), rest: place.rest(), counts }
+            });
         (rows.collect(), table.failing)
     }
 

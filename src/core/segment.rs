@@ -47,6 +47,17 @@
 //! swaps of a lease do. So no call of before reaches a registry that has forgotten something since.
 //! A server that finds a tag below the values that it has had begins a generation itself.
 //!
+//! # Taking over
+//!
+//! A column may hold values that a sequence has drawn. A session that takes them over **wishes**
+//! for values from a least one on ([`Directory::wish`]). The server sends the wish with all that it
+//! asks for, and the registry begins its block there, or above. A wish can only raise a tag's next
+//! value, so S1 holds. Blocks that servers have had before may lie below.
+//!
+//! A registry that forgets a raised value forgets more than the blocks: the tag may jump to below
+//! it. The server that has wished does not draw there as long as its memory lasts. Other servers
+//! may, so an operator looks at the next value when the registry fails over after that.
+//!
 //! # What is lost
 //!
 //! | event | values lost, for each tag |
@@ -56,6 +67,7 @@
 //! | the server stops cleanly | what is left of a block after which another server has reserved one |
 //! | that stop does not reach the registry, or a generation has begun since | what is left of two blocks at most |
 //! | the registry may have forgotten something | the jumps |
+//! | a session takes over values | what is left of two blocks at most, and what lies below its wish |
 //! | a transaction rolls back | what it has drawn, as with a sequence |
 //!
 //! # What is not noticed

@@ -43,7 +43,7 @@ const SWAP_NUMBER: &CStr = c"SELECT done, store, timeline FROM snowflake_registr
 $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
 
 const RESERVE: &CStr = c"SELECT done, store, timeline, number, answer, id, least_step, greatest_step, first_value, \
-value_count, generation, skipped FROM snowflake_registry.reserve_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+value_count, generation, skipped FROM snowflake_registry.reserve_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
 const GIVE_BACK: &CStr = c"SELECT done, store, timeline, number, taken \
 FROM snowflake_registry.return_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
@@ -277,6 +277,7 @@ impl<W: Waiter> Tags for Postgres<W> {
             array(asks.iter().map(|ask| ask.id.and_then(bits))),
             array(asks.iter().map(|ask| ask.step.and_then(text))),
             array(asks.iter().map(|ask| text(ask.above))),
+            array(asks.iter().map(|ask| text(ask.least))),
             array(asks.iter().map(|ask| bits(ask.generation))),
             array(asks.iter().map(|ask| bits(ask.nonce))),
         ]);

@@ -7,6 +7,8 @@ use super::{PLACES, Place, State, Tag, View};
 #[derive(Debug, Clone, Copy)]
 pub struct Directory {
     tags: [Option<Tag>; PLACES],
+    /// Below which no value is wanted, for each place.
+    leasts: [i64; PLACES],
 }
 
 /// A place that is claimed for a tag.
@@ -18,6 +20,8 @@ pub struct Claimed {
     pub claim: u64,
     /// The tag.
     pub tag: Tag,
+    /// Below this no value is wanted ([`Directory::wish`]).
+    pub least: i64,
 }
 
 /// All places have tags that the registry knows.
@@ -31,7 +35,7 @@ impl Directory {
     /// Makes the directory of places that were never claimed.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
-        Self { tags: [None; PLACES] }
+        Self { tags: [None; PLACES], leasts: [i64::MIN; PLACES] }
     }
 
     /// Returns the place of a tag, and which one it is. Claims one if the tag has none: its own if
@@ -53,15 +57,26 @@ impl Directory {
             .ok_or(Full { places: all.len() })?;
         // The name comes first: should this process end here, the place is still free.
         self.tags[claimed] = Some(tag);
+        self.leasts[claimed] = i64::MIN;
         Ok((claimed, places[claimed].claim()))
+    }
+
+    /// Notes that values below `least` are not wanted of a place under this claim. Blocks that are
+    /// there, or under way, may lie below. It holds as long as the claim, and is never lowered.
+    pub fn wish(&mut self, places: &[Place], at: usize, claim: u64, least: i64) {
+        if places.get(at).is_some_and(|place| place.claimed() == claim) {
+            self.leasts[at] = self.leasts[at].max(least);
+        }
     }
 
     /// Returns the places that are claimed.
     pub fn claimed(&self, places: &[Place]) -> Vec<Claimed> {
-        let places = self.tags.iter().zip(places).enumerate();
+        let places = places.iter().enumerate().take(PLACES).filter(|(_, place)| place.state() != State::Unknown);
         places
-            .filter(|(_, (_, place))| place.state() != State::Unknown)
-            .filter_map(|(at, (tag, place))| Some(Claimed { place: at, claim: place.claimed(), tag: (*tag)? }))
+            .filter_map(|(at, place)| {
+                let (claim, tag, least) = (place.claimed(), self.tags[at]?, self.leasts[at]);
+                Some(Claimed { place: at, claim, tag, least })
+            })
             .collect()
     }
 }
@@ -98,6 +113,28 @@ mod tests {
         places[1].free();
         let (at, again) = directory.find(&places, tag("b")).unwrap();
         assert_eq!((at, b.draw(1), again.draw(1)), (1, Err(Refusal::Void), Err(Refusal::Empty(State::Open))));
+    }
+
+    #[test]
+    fn a_wish_holds_for_one_claim_and_is_not_lowered() {
+        let places = [Place::new()];
+        let mut directory = Directory::new();
+        let (at, a) = directory.find(&places, tag("a")).unwrap();
+        let least = |directory: &Directory| directory.claimed(&places)[0].least;
+        assert_eq!(least(&directory), i64::MIN);
+        for (wish, then) in [(7, 7), (3, 7), (9, 9)] {
+            directory.wish(&places, at, a.claim(), wish);
+            directory.find(&places, tag("a")).unwrap();
+            assert_eq!(least(&directory), then);
+        }
+        places[0].free();
+        let (at, b) = directory.find(&places, tag("b")).unwrap();
+        // A session that does not know yet that its tag is gone.
+        directory.wish(&places, at, a.claim(), 100);
+        assert_eq!(least(&directory), i64::MIN);
+        directory.wish(&places, at, b.claim(), 5);
+        directory.wish(&places, PLACES, b.claim(), 6);
+        assert_eq!(least(&directory), 5);
     }
 
     /// The process ends between the two statements of a claim.

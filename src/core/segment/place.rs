@@ -162,6 +162,13 @@ pub struct Found {
     drawn: Drawn,
 }
 
+impl Found {
+    /// Returns the values.
+    pub fn run(&self) -> Run {
+        self.drawn.run
+    }
+}
+
 /// Room for a block in a place, to be [filled](Place::fill).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {

@@ -38,7 +38,10 @@ pub struct Ask {
     /// Up to where the server has had values of the tag: after the last one. [`i64::MIN`] if it has
     /// had none.
     pub above: i64,
-    /// The fleet's generation when it got them.
+    /// Below this the server wants no value, because a session takes over values that were drawn
+    /// elsewhere. [`i64::MIN`] if it wants any.
+    pub least: i64,
+    /// The fleet's generation when it got the values before `above`.
     pub generation: u64,
     /// The nonce of the changed record.
     pub nonce: u64,
@@ -159,7 +162,10 @@ impl Record {
             (_, None) => return (Grant::NoJump, None),
             (_, Some(jump)) => self.next.saturating_add(jump.saturating_mul(jumps)),
         };
-        let first = next.max(ask.above);
+        // Only what the registry knows and the server has had can have been forgotten.
+        let known = next.max(ask.above);
+        // A wish may only raise.
+        let first = known.max(ask.least);
         let (least, greatest) = self.steps;
         let count = i64::from(step.max(least).min(greatest)).min(END.saturating_sub(first));
         if count <= 0 {
@@ -167,7 +173,7 @@ impl Record {
         }
         let block = Block { first, count: count as u32 };
         let new = Self { next: block.end(), nonce: ask.nonce, generation: fleet.generation, ..*self };
-        let skipped = first.saturating_sub(self.next);
+        let skipped = known.saturating_sub(self.next);
         (Grant::Block { id: self.id, steps: self.steps, block, generation: fleet.generation, skipped }, Some(new))
     }
 
@@ -211,6 +217,7 @@ mod tests {
             id: Some(1),
             step: Some(step),
             above: 60,
+            least: i64::MIN,
             generation: FLEET.generation,
             nonce: 51,
         }
@@ -266,6 +273,26 @@ mod tests {
         }
         let (grant, _) = RECORD.answer(&Ask { generation: 4, ..beyond }, &FLEET);
         assert_eq!(block(grant), (101, 10, 1));
+    }
+
+    #[test]
+    fn a_wish_raises_a_tag_and_lowers_none() {
+        let wish = |least| Ask { least, ..ask(10) };
+        for least in [i64::MIN, 0, 99, 100] {
+            assert_eq!(RECORD.answer(&wish(least), &FLEET), RECORD.answer(&ask(10), &FLEET), "{least}");
+        }
+        // The registry has forgotten nothing, so nothing was skipped.
+        let (grant, record) = RECORD.answer(&wish(5000), &FLEET);
+        assert_eq!((block(grant), record.unwrap().next), ((5000, 10, 0), 5010));
+        assert_eq!(block(record.unwrap().answer(&wish(5000), &FLEET).0), (5010, 10, 0));
+        // It is not lost in a jump, and does not hide one.
+        let fleet = Fleet { generation: 6, ..FLEET };
+        assert_eq!(block(RECORD.answer(&wish(5000), &fleet).0), (1_000_100, 10, 1_000_000));
+        assert_eq!(block(RECORD.answer(&wish(2_000_000), &fleet).0), (2_000_000, 10, 1_000_000));
+        let beyond = Ask { above: 101, ..wish(5000) };
+        assert_eq!(RECORD.answer(&beyond, &FLEET), (Grant::Forgot, None));
+        assert_eq!(RECORD.answer(&Ask { step: None, ..wish(5000) }, &FLEET), (Grant::Known, None));
+        assert_eq!(RECORD.answer(&wish(END), &FLEET), (Grant::Ended, None));
     }
 
     #[test]

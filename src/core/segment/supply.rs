@@ -278,7 +278,7 @@ impl Supply {
     }
 
     fn ask<S: Server>(&mut self, server: &S, claimed: Claimed, now_ms: i64) -> Option<Ask> {
-        let Claimed { place: at, claim, tag } = claimed;
+        let Claimed { place: at, claim, tag, least } = claimed;
         let (place, known) = (server.places().get(at)?, &mut self.known[at]);
         if known.claim != claim {
             *known = Known::new(claim);
@@ -296,7 +296,7 @@ impl Supply {
         let step = asks.then_some(known.step);
         (asks || looks).then(|| {
             let Known { id, above, generation, .. } = *known;
-            Ask { tag, id, step, above, generation, nonce: server.nonce() }
+            Ask { tag, id, step, above, least, generation, nonce: server.nonce() }
         })
     }
 
@@ -338,7 +338,7 @@ impl Supply {
     /// Takes out what is left in all places. Returns what can be given back.
     fn take_out<S: Server>(&mut self, server: &S) -> Vec<Return> {
         let mut returns = Vec::new();
-        for Claimed { place: at, claim, tag } in server.claimed() {
+        for Claimed { place: at, claim, tag, .. } in server.claimed() {
             let Some((place, known)) = server.places().get(at).zip(self.known.get_mut(at)) else { continue };
             let rest = place.take_out();
             // What is given back, and up to where values were had without it. Two blocks without

@@ -49,7 +49,8 @@ pub enum Guarantee {
     /// No server says that the registry has forgotten something, unless it has, and nothing shows
     /// it.
     Calm,
-    /// With a registry that answers, every server draws from every tag that has values.
+    /// With a registry that answers, every server draws from every tag that has values, and as high
+    /// as a session wishes.
     Live,
 }
 
@@ -98,6 +99,10 @@ pub enum Lie {
     AnyStep,
     /// A tag that cannot give values is never asked for again.
     NeverAgain,
+    /// The registry begins a block where a session wishes, also below the values that it has given.
+    WishLowers,
+    /// The registry does not look at what a session wishes.
+    NoWish,
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -113,7 +118,7 @@ fn run(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> World {
 }
 
 /// What must happen often in the histories, because they would otherwise show little.
-const EVENTS: [&str; 29] = [
+const EVENTS: [&str; 30] = [
     "adopted",
     "answer lost",
     "batch",
@@ -141,6 +146,7 @@ const EVENTS: [&str; 29] = [
     "restored",
     "settled",
     "stop",
+    "taken over",
     "void",
     "worker stops",
 ];
@@ -228,6 +234,7 @@ fn a_value_comes_twice_without_any_one_of_the_rules() {
         Lie::NotComparedAtAll,
         Lie::NotTakenOut,
         Lie::BlocksSurvive,
+        Lie::WishLowers,
     ] {
         assert_breaks(false, lie, Guarantee::Unique);
     }
@@ -243,6 +250,7 @@ fn each_other_guarantee_is_broken_by_what_breaks_it() {
         (Lie::AnyStep, Guarantee::Steps),
         (Lie::ReturnsCount, Guarantee::Calm),
         (Lie::NeverAgain, Guarantee::Live),
+        (Lie::NoWish, Guarantee::Live),
         (Lie::NotAtomic, Guarantee::Apart),
     ] {
         assert_breaks(false, lie, guarantee);

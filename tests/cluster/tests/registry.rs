@@ -875,6 +875,11 @@ fn the_file_brings_a_registry_up_to_date_and_keeps_what_it_holds() {
          CREATE FUNCTION snowflake_registry.reserve(worker bigint, until timestamptz, datacenter integer DEFAULT -1, \
              fleet text DEFAULT 'default') RETURNS text LANGUAGE sql AS 'SELECT NULL::text'; \
          DROP FUNCTION snowflake_registry.prune, snowflake_registry.reserve_blocks, snowflake_registry.return_blocks; \
+         CREATE FUNCTION snowflake_registry.reserve_blocks(fleet text, patience_ms bigint, was_version bigint, \
+             was_store bigint, was_timeline bigint, tags text[], ids bigint[], steps bigint[], aboves bigint[], \
+             generations bigint[], nonces bigint[]) RETURNS TABLE (done boolean) LANGUAGE sql AS 'SELECT false'; \
+         REVOKE ALL ON FUNCTION snowflake_registry.reserve_blocks FROM PUBLIC; \
+         GRANT EXECUTE ON FUNCTION snowflake_registry.reserve_blocks TO snowflake; \
          DROP TABLE snowflake_registry.tags; DROP FUNCTION snowflake_registry.keep_tags; \
          DROP VIEW snowflake_registry.leases CASCADE; \
          DROP TRIGGER keep_numbers ON snowflake_registry.numbers; \
@@ -898,6 +903,9 @@ fn the_file_brings_a_registry_up_to_date_and_keeps_what_it_holds() {
     let count = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'snowflake_registry'::regnamespace AND proname IN \
                  ('prune', 'reserve', 'reserve_blocks', 'return_blocks', 'keep_tags', 'drawn_by')";
     assert_eq!(session.value(count), "6");
+    let may =
+        "SELECT has_function_privilege('snowflake', oid, 'EXECUTE') FROM pg_proc WHERE proname = 'reserve_blocks'";
+    assert_eq!(session.value(may), "true", "the servers may call it, as they might before");
     let trigger = "SELECT count(*) FROM pg_trigger WHERE tgname IN ('keep_tags', 'keep_numbers')";
     assert_eq!(session.value(trigger), "2");
     assert!(session.value("snowflake_registry.set_range(0, 1023)").contains("may be leased"));

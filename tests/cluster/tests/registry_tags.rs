@@ -324,6 +324,7 @@ fn the_registry_decides_as_the_core_does() {
             id: [None, Some(1), Some(2)][(random() % 3) as usize],
             step: Some(of(&[0, 7, 12, 6_000_000, u32::MAX.into()]) as u32).filter(|_| !random().is_multiple_of(4)),
             above: of(&[i64::MIN, 1, 1001, END - 10, END]),
+            least: of(&[i64::MIN, i64::MIN, 500, 2000, 9_000_000_000, END - 10, END]),
             generation: of(&[2, 3, 4]) as u64,
             nonce: random(),
         };

@@ -34,6 +34,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 0..60)
 }
 
+/// Below which a server wants no value.
+fn wishes() -> impl Strategy<Value = i64> {
+    prop_oneof![4 => Just(i64::MIN), 2 => -5_i64..100_000, 1 => any::<i64>()]
+}
+
 /// The blocks of a place: the current one, with how many values it had, and the next one.
 struct Model {
     current: Option<(Block, u32)>,
@@ -124,10 +129,10 @@ proptest! {
     }
 
     /// Several servers reserve blocks and give the rest of the last one back, late or twice, while
-    /// generations begin.
+    /// generations begin. A wish raises the next value.
     #[test]
     fn blocks_never_overlap_whatever_is_asked(
-        calls in vec((0..3_usize, any::<u32>(), 0..8_u8, any::<prop::sample::Index>()), 0..60),
+        calls in vec((0..3_usize, any::<u32>(), 0..8_u8, any::<prop::sample::Index>(), wishes()), 0..60),
         next in prop_oneof![Just(1_i64), END - 5000..END],
         greatest in 1..=LONGEST_BLOCK,
     ) {
@@ -142,7 +147,7 @@ proptest! {
         let mut record = Record { id: 1, next, steps: (least, greatest), jump, nonce: 0, generation: 1 };
         let mut held: Vec<Vec<(Block, u64)>> = vec![Vec::new(); 3];
         let mut sent: Vec<Return> = Vec::new();
-        for (nonce, (server, step, what, which)) in (1_u64..).zip(calls) {
+        for (nonce, (server, step, what, which, wish)) in (1_u64..).zip(calls) {
             match what {
                 0 => fleet.generation += 1,
                 // The last block is given back, all but its first value.
@@ -162,14 +167,15 @@ proptest! {
                 }
                 _ => {
                     let above = held[server].last().map_or(i64::MIN, |(block, _)| block.end());
-                    let ask = Ask { tag, id: Some(1), step: Some(step), above, generation: fleet.generation, nonce };
+                    let ask =
+                        Ask { tag, id: Some(1), step: Some(step), above, least: wish, generation: fleet.generation, nonce };
                     let (grant, new) = record.answer(&ask, &fleet);
                     prop_assert_eq!(new.is_some(), matches!(grant, Grant::Block { .. }));
                     match grant {
                         Grant::Block { block, .. } => {
                             let new = new.unwrap();
                             prop_assert!(block.count <= greatest && (block.count >= least || block.end() == END));
-                            prop_assert!(block.first >= above && new.next == block.end());
+                            prop_assert!(block.first >= above.max(wish).max(record.next) && new.next == block.end());
                             held[server].push((block, nonce));
                             record = new;
                         }

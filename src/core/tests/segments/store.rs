@@ -117,6 +117,10 @@ impl Store {
                 Some(Lie::ShortJump) => record.jump = record.jump.map(|_| record.steps.0.into()),
                 Some(Lie::NoId) => ask.id = ask.id.map(|_| record.id),
                 Some(Lie::NothingAbove) => ask.above = i64::MIN,
+                Some(Lie::WishLowers) if ask.least > i64::MIN => {
+                    (record.next, ask.above) = (record.next.min(ask.least), i64::MIN);
+                }
+                Some(Lie::NoWish) => ask.least = i64::MIN,
                 Some(Lie::AnyStep) => record.steps = (1, 1_000_000),
                 _ => {}
             }

@@ -181,7 +181,7 @@ impl World {
 
     fn step(&self) {
         type Action = fn(&World);
-        let actions: [(usize, Action); 13] = [
+        let actions: [(usize, Action); 14] = [
             (30, Self::some_session),
             (14, Self::some_worker),
             (8, Self::pass),
@@ -194,6 +194,7 @@ impl World {
             (1, Self::restore),
             (1, Self::operator),
             (1, Self::hand_over),
+            (1, Self::take_over),
             (1, Self::remember),
         ];
         self.random.weighed(&actions)(self);
@@ -407,6 +408,34 @@ impl World {
                 self.supply(&life);
             }
         }
+    }
+
+    /// A session takes over values that were drawn elsewhere, and wants only greater ones. These
+    /// lie a few blocks above, because a registry may forget them like blocks; or below.
+    fn take_over(&self) {
+        let (life, tag) = (self.any_server(), self.any_tag());
+        let Some(record) = self.store.borrow().tags.get(&tag).copied() else { return };
+        let above = self.random.of(-20..=3 * i64::from(record.steps.1));
+        self.raise(&life, tag, record.next.saturating_add(above).min(END - 40), 3);
+    }
+
+    /// A session draws, and throws away, until there is a value that is not below `least`. Returns
+    /// whether there was one.
+    fn raise(&self, life: &Rc<Life>, tag: Tag, least: i64, most_draws: u32) -> bool {
+        for _ in 0..most_draws {
+            let Some(view) = self.view(life, tag) else { return false };
+            let at = life.views.borrow()[&tag].0;
+            life.directory.borrow_mut().wish(&life.places, at, view.claim(), least);
+            if view.find(1).is_ok_and(|found| found.run().first >= least) {
+                self.count("taken over");
+                return true;
+            }
+            if !self.draw(life, tag, u32::MAX) {
+                self.now_ms.set(self.now_ms.get() + 1000);
+                self.supply(life);
+            }
+        }
+        false
     }
 
     /// A late message arrives.
@@ -624,15 +653,27 @@ impl World {
         for _ in 0..5 {
             if self.draw(life, tag, 1) {
                 self.count("settled");
-                return;
+                return self.settle_wish(life, tag);
             }
             self.now_ms.set(self.now_ms.get() + 1000);
             self.supply(life);
         }
-        let is_ended = self.store.borrow().tags[&tag].next >= END - 1000 * 20;
         let is_full = self.view(life, tag).is_none();
-        if !is_ended && !is_full {
+        if !self.is_ended(tag) && !is_full {
             self.broken(Guarantee::Live, || format!("life {} draws nothing of {tag}", life.number));
         }
+    }
+
+    /// A session wishes for more than a few blocks.
+    fn settle_wish(&self, life: &Rc<Life>, tag: Tag) {
+        let least = self.store.borrow().tags[&tag].next.saturating_add(200);
+        if !self.is_ended(tag) && !self.raise(life, tag, least, 8) {
+            self.broken(Guarantee::Live, || format!("life {} draws nothing of {tag} from {least} on", life.number));
+        }
+    }
+
+    /// Whether the tag has hardly any value left.
+    fn is_ended(&self, tag: Tag) -> bool {
+        self.store.borrow().tags[&tag].next >= END - 1000 * 20
     }
 }
