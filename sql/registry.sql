@@ -629,10 +629,21 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
     new record;
+    jumped bigint;
+    stopped bigint;
 BEGIN
     SELECT * INTO new FROM snowflake_registry.begin_generation(old, lease, skew, old.generation + 1);
+    -- As Record::restored does (src/core/segment/record.rs).
+    UPDATE snowflake_registry.tags t SET nonce = snowflake_registry.new_version(), generation = new.generation,
+        next_value = least(9223372036854775807, t.next_value + t.jump::numeric * t.greatest_step * (
+            greatest(new.generation - t.generation, 0) + greatest(snowflake_registry.now_ms() - t.written_ms, 0) / 1000))
+    WHERE t.fleet = restored.fleet AND t.jump IS NOT NULL;
+    GET DIAGNOSTICS jumped = ROW_COUNT;
+    SELECT count(*) INTO stopped FROM snowflake_registry.tags t WHERE t.fleet = restored.fleet AND t.jump IS NULL;
     RETURN format('Generation %s of fleet "%s" has begun. Servers that hold a lease draw up to its end, and renew it if it ends after the horizon. Numbers are leased again for ids from %s on.',
-        new.generation, fleet, snowflake_registry.instant(new.freeze_ms));
+        new.generation, fleet, snowflake_registry.instant(new.freeze_ms))
+        || CASE WHEN jumped > 0 THEN format(' %s tags have jumped ahead.', jumped) ELSE '' END
+        || CASE WHEN stopped > 0 THEN format(' %s tags give no values until you set their next_value.', stopped) ELSE '' END;
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.restored(text, interval, interval) IS
@@ -951,8 +962,12 @@ CREATE TABLE IF NOT EXISTS snowflake_registry.tags (
     id bigint NOT NULL DEFAULT snowflake_registry.new_version(),
     nonce bigint NOT NULL DEFAULT snowflake_registry.new_version(),
     generation bigint NOT NULL DEFAULT 0,
+    written_ms bigint NOT NULL DEFAULT snowflake_registry.now_ms(),
     PRIMARY KEY (fleet, tag)
 ) WITH (fillfactor = 50);
+
+-- An earlier build of this file lacks it.
+ALTER TABLE snowflake_registry.tags ADD COLUMN IF NOT EXISTS written_ms bigint NOT NULL DEFAULT snowflake_registry.now_ms();
 
 COMMENT ON TABLE snowflake_registry.tags IS 'one record for each space of dense values';
 COMMENT ON COLUMN snowflake_registry.tags.fleet IS 'name of the fleet';
@@ -961,24 +976,33 @@ COMMENT ON COLUMN snowflake_registry.tags.next_value IS 'first value of the next
 COMMENT ON COLUMN snowflake_registry.tags.least_step IS 'fewest values of a block';
 COMMENT ON COLUMN snowflake_registry.tags.greatest_step IS 'most values of a block';
 COMMENT ON COLUMN snowflake_registry.tags.jump IS
-    'how many greatest steps the tag jumps ahead when the registry may have forgotten something; NULL if it gives nothing then until this or next_value is set';
+    'how many greatest steps the tag jumps ahead when the registry may have forgotten something; NULL if it gives nothing then until next_value is set';
 COMMENT ON COLUMN snowflake_registry.tags.description IS 'what the values are for';
 COMMENT ON COLUMN snowflake_registry.tags.id IS 'random number, which another tag of the same name does not have';
 COMMENT ON COLUMN snowflake_registry.tags.nonce IS 'another random number with each change of next_value';
 COMMENT ON COLUMN snowflake_registry.tags.generation IS 'the fleet''s generation when next_value was written';
+COMMENT ON COLUMN snowflake_registry.tags.written_ms IS 'when next_value was written, in milliseconds since 1970';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.keep_tags() RETURNS trigger
 LANGUAGE plpgsql AS $$
+DECLARE
+    fleet_generation bigint := coalesce((SELECT f.generation FROM snowflake_registry.fleets f WHERE f.name = new.fleet), 0);
 BEGIN
     IF TG_OP = 'UPDATE' THEN
         IF new.nonce <> old.nonce THEN
-            -- The functions for servers, which have looked at everything.
+            -- Functions of this file, which have looked at everything.
+            new.written_ms := snowflake_registry.now_ms();
             RETURN new;
         ELSIF (new.fleet, new.tag, new.id) IS DISTINCT FROM (old.fleet, old.tag, old.id) THEN
             RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('tag "%s" cannot be renamed', old.tag),
                 DETAIL = 'Servers have values of it under this name.',
                 HINT = 'Insert another tag, and set its next_value.';
         ELSIF new.next_value = old.next_value THEN
+            IF old.jump IS NULL AND new.jump IS NOT NULL AND old.generation < fleet_generation THEN
+                RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('tag "%s" needs a next value, too', old.tag),
+                    DETAIL = 'The registry may have forgotten values of it, and it had no jump then.',
+                    HINT = 'Set next_value as well, above all values that servers have had.';
+            END IF;
             RETURN new;
         ELSIF new.next_value < old.next_value THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
@@ -987,14 +1011,14 @@ BEGIN
                 HINT = 'To begin anew, delete the tag and insert it again, when no server uses it any more.';
         END IF;
     END IF;
-    SELECT f.generation INTO new.generation FROM snowflake_registry.fleets f WHERE f.name = new.fleet;
-    new.generation := coalesce(new.generation, 0);
+    new.generation := fleet_generation;
     new.nonce := snowflake_registry.new_version();
+    new.written_ms := snowflake_registry.now_ms();
     RETURN new;
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.keep_tags() IS
-    'note an operator''s change of a tag, and refuse to lower its next value';
+    'note when a tag is written, and refuse what would give values of it twice';
 
 DROP TRIGGER IF EXISTS keep_tags ON snowflake_registry.tags;
 CREATE TRIGGER keep_tags BEFORE INSERT OR UPDATE ON snowflake_registry.tags

@@ -39,7 +39,9 @@
 //! (`registry.rs`) a tag's next value jumps ahead by [`Record::jump`], when the tag is used first.
 //!
 //! Forgetting may come twice, and the second time may forget the jump. So a tag jumps once for each
-//! generation since its record was written, and generations grow by the registry's timelines. It
+//! generation since its record was written, and generations grow by the registry's timelines. Files
+//! that are copied back have an old timeline. So after a restore, of which only an operator knows,
+//! a tag jumps once more for each second since its record was written ([`Record::restored`]). It
 //! is enough if fewer values than `jump` were given in all changes that were forgotten since the
 //! record was written; the jumps themselves do not count.
 //!
@@ -74,10 +76,10 @@
 //!
 //! - A registry that forgets and shows the same incarnation, until a server asks that has had
 //!   forgotten values. Every server asks for the tags that it uses every ten seconds.
-//! - A generation that was forgotten, if no timeline tells of it: of two standbys that were
-//!   promoted one after the other with the same timeline, or after a restore of a backup that lacks
-//!   a generation which an operator has begun. Such tags jump to the same values again, so an
-//!   operator has to set their next values.
+//! - A generation that was forgotten, if nothing tells of it: of two standbys that were promoted
+//!   one after the other with the same timeline, or of a restore before this one. Such tags jump to
+//!   the same values again, so an operator has to set their next values. (Failovers that a restore
+//!   forgets are covered: [`Record::restored`].)
 //! - Two registries that both take writes.
 //! - A copy of a running server's memory. Both draw the same values from up to two blocks.
 

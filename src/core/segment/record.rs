@@ -177,6 +177,19 @@ impl Record {
         (Grant::Block { id: self.id, steps: self.steps, block, generation: fleet.generation, skipped }, Some(new))
     }
 
+    /// Returns the record that an operator writes who says that the registry was restored, in the
+    /// generation of `fleet`, `age_ms` milliseconds after the record was written. `None` without a
+    /// [`jump`](Self::jump).
+    ///
+    /// The backup may lack generations in which the tag has jumped already, and nothing tells how
+    /// many. So the tag also jumps once for each second since. It then lies above all that was
+    /// given, if generations did not follow each other faster than that.
+    pub fn restored(&self, fleet: &Fleet, age_ms: i64, nonce: u64) -> Option<Self> {
+        let jumps = self.jumps(fleet).saturating_add(age_ms.max(0) / 1000);
+        let next = self.next.saturating_add(self.jump?.saturating_mul(jumps));
+        Some(Self { next, nonce, generation: fleet.generation, ..*self })
+    }
+
     /// Returns the record with what a server gives back, or `None` if a block was reserved, or a
     /// generation has begun, since the server has reserved its last one. More than two blocks are
     /// not taken, because no server has more.
@@ -238,6 +251,20 @@ mod tests {
         // An operator may have set these the wrong way round. The greatest counts.
         let (grant, _) = Record { steps: (10, 5), ..RECORD }.answer(&ask(7), &FLEET);
         assert_eq!(block(grant), (100, 5, 0));
+    }
+
+    #[test]
+    fn a_tag_jumps_once_for_each_second_that_a_restore_goes_back() {
+        let fleet = Fleet { generation: FLEET.generation + 1, ..FLEET };
+        for (age_ms, jumps) in [(-5, 1), (0, 1), (999, 1), (1000, 2), (3_600_000, 3601)] {
+            let record = RECORD.restored(&fleet, age_ms, 51).unwrap();
+            let next = 100 + jumps * 1_000_000;
+            assert_eq!(record, Record { next, nonce: 51, generation: fleet.generation, ..RECORD });
+            // It does not jump again.
+            assert_eq!(block(record.answer(&ask(10), &fleet).0), (next, 10, 0));
+        }
+        assert_eq!(RECORD.restored(&fleet, i64::MAX, 51).unwrap().next, END);
+        assert_eq!(Record { jump: None, ..RECORD }.restored(&fleet, 0, 51), None);
     }
 
     #[test]

@@ -103,6 +103,8 @@ pub enum Lie {
     WishLowers,
     /// The registry does not look at what a session wishes.
     NoWish,
+    /// After a restore, a tag jumps once, however old the backup is.
+    NoAge,
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -235,6 +237,7 @@ fn a_value_comes_twice_without_any_one_of_the_rules() {
         Lie::NotTakenOut,
         Lie::BlocksSurvive,
         Lie::WishLowers,
+        Lie::NoAge,
     ] {
         assert_breaks(false, lie, Guarantee::Unique);
     }

@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::thread;
 use std::time::Instant;
 
+use cluster::refusal::assert_refused_as;
 use cluster::registry::{Poll, ROLE, config};
 use cluster::{Draw, Server, refused};
 use postgres::Client;
@@ -26,7 +27,7 @@ fn registry() -> Server {
 }
 
 fn execute(session: &mut Client, sql: &str) {
-    session.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    session.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
 }
 
 fn insert(server: &Server, tag: &str, columns: &str, values: &str) {
@@ -209,16 +210,84 @@ fn a_tag_jumps_in_a_new_generation_or_waits_for_an_operator() {
     let member = Member::of(&server);
     assert_eq!((member.draw("orders", 10), member.draw("invoices", 10)), (run(1, 10), run(1, 10)));
     let mut session = server.connect();
-    execute(&mut session, "SELECT snowflake_registry.restored(); SELECT snowflake_registry.restored()");
+    let begin =
+        "UPDATE snowflake_registry.fleets SET generation = generation + 2, version = snowflake_registry.new_version()";
+    execute(&mut session, begin);
     // What the member has had is its own.
     assert_eq!(member.draw("orders", 10), run(11, 10));
     assert_eq!(member.draw("orders", 1), run(21 + 2 * 100 * 20, 1));
     assert_eq!(member.draw("invoices", 1), Err(Refusal::Empty(State::NoJump)));
     assert!(member.has_reported(|notice| matches!(notice, Notice::Jumped { skipped: 4000, .. })));
     assert!(member.has_reported(|notice| matches!(notice, Notice::NoJump(_))));
+    // A jump alone does not say where the tag goes on.
+    let jump = "UPDATE snowflake_registry.tags SET jump = 5 WHERE tag = 'invoices'";
+    let refusal = refused(session.execute(jump, &[]));
+    assert_refused_as(&refusal, "55000", "tag \"invoices\" needs a next value, too");
     execute(&mut session, "UPDATE snowflake_registry.tags SET next_value = 500 WHERE tag = 'invoices'");
     let other = Member::of(&server);
     assert_eq!(other.draw("invoices", 1), run(500, 1));
+}
+
+/// A backup lacks the failovers since, and its files have an old timeline.
+#[test]
+fn a_restore_moves_tags_beyond_what_was_given_after_a_failover() {
+    let server = registry();
+    insert(&server, "orders", ", least_step, greatest_step", ", 10, 20");
+    insert(&server, "invoices", ", least_step, greatest_step, jump", ", 10, 20, NULL");
+    assert_eq!(Member::of(&server).draw("orders", 10), run(1, 10));
+    let (backup, standby) = (server.base_backup(), server.standby().start());
+    server.crash();
+    standby.promote();
+    let after = Member::of(&standby);
+    assert_eq!(after.draw("orders", 10), run(11 + 20_000, 10));
+    standby.crash();
+    let restored = backup.alone().start();
+    let mut session = restored.connect();
+    let age =
+        "SELECT (snowflake_registry.now_ms() - written_ms) / 1000 FROM snowflake_registry.tags WHERE tag = 'orders'";
+    let age: i64 = session.value(age).parse().unwrap();
+    let reply = session.value("SELECT snowflake_registry.restored()");
+    assert!(
+        reply.ends_with(" 1 tags have jumped ahead. 1 tags give no values until you set their next_value."),
+        "{reply}"
+    );
+    let Run { first, .. } = Member::of(&restored).draw("orders", 10).unwrap();
+    assert!(first >= 11 + 20_000 * (1 + age) && (first - 11) % 20_000 == 0, "{first} after {age} s");
+    assert!(first > 11 + 20_000 + 10, "{first} is beyond what was given after the failover");
+    assert_eq!(Member::of(&restored).draw("invoices", 1), Err(Refusal::Empty(State::NoJump)));
+}
+
+/// What `restored()` writes is what the core says.
+#[test]
+fn a_restored_tag_jumps_as_the_core_says() {
+    let server = registry();
+    insert(&server, "orders", "", "");
+    let mut session = server.connect();
+    let of = |choices: &[i64]| choices[(random() % choices.len() as u64) as usize];
+    for _ in 0..100 {
+        let (next, jump) = (of(&[-5, 1, END - 20, END]), of(&[1, 1000, i32::MAX.into()]));
+        let (age_s, generation) = (of(&[0, 1, 3600, 40_000_000]), of(&[0, 1]));
+        execute(
+            &mut session,
+            &format!(
+                "SET session_replication_role = replica;
+                 UPDATE snowflake_registry.tags SET next_value = {next}, jump = {jump}, generation = {generation},
+                     written_ms = snowflake_registry.now_ms() - 1000::bigint * {age_s};
+                 SET session_replication_role = origin;
+                 UPDATE snowflake_registry.fleets SET generation = 1"
+            ),
+        );
+        execute(&mut session, "SELECT snowflake_registry.restored(lease => '1 min', skew => '1 s')");
+        let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
+        let fleet = registry.read(Wanted::Number(0)).unwrap().fleet;
+        let generation = generation as u64;
+        let jump = Some(jump * 1_000_000);
+        let record = Record { id: 1, next, steps: (1000, 1_000_000), jump, nonce: 5, generation };
+        let stored: i64 = session.value("SELECT next_value FROM snowflake_registry.tags").parse().unwrap();
+        // A second may pass between the two statements.
+        let possible = [0, 1].map(|more| record.restored(&fleet, 1000 * (age_s + more), 5).unwrap().next);
+        assert!(possible.contains(&stored), "{stored} is not in {possible:?}: {record:?}, {age_s} s");
+    }
 }
 
 #[test]

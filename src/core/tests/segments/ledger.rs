@@ -24,6 +24,8 @@ pub struct Given {
     pub id: u64,
     pub block: Block,
     pub generation: u64,
+    /// How often the registry was restored before. Generations of two restores may have one number.
+    pub restores: u64,
     pub nonce: u64,
     pub fate: Fate,
 }
@@ -39,6 +41,11 @@ pub struct Ledger {
 pub type Broken = (Guarantee, String);
 
 impl Ledger {
+    /// Returns the value after the greatest one that was given of a tag.
+    pub fn above(&self, id: u64) -> i64 {
+        self.given.iter().filter(|given| given.id == id).map(|given| given.block.end()).max().unwrap_or(i64::MIN)
+    }
+
     pub fn give(&mut self, new: Given) -> Option<Broken> {
         let is_over =
             |old: &&Given| old.id == new.id && old.block.first < new.block.end() && new.block.first < old.block.end();

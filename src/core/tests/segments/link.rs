@@ -85,7 +85,15 @@ impl World {
         let granted = store.reserve(reserve, before.unwrap_or(&now), self.lie)?;
         for (ask, grant) in reserve.asks.iter().zip(&granted.answers) {
             let Grant::Block { id, block, generation, .. } = *grant else { continue };
-            let given = Given { life: life.number, id, block, generation, nonce: ask.nonce, fate };
+            let given = Given {
+                life: life.number,
+                id,
+                block,
+                generation,
+                restores: self.restores.get(),
+                nonce: ask.nonce,
+                fate,
+            };
             self.check(self.ledger.borrow_mut().give(given));
             if fate == Fate::Had {
                 life.ids.borrow_mut().insert(ask.tag, id);
@@ -165,7 +173,15 @@ impl Tags for Link<'_> {
                 for (ask, grant) in reserve.asks.iter().zip(granted.iter().flat_map(|granted| &granted.answers)) {
                     let Grant::Block { id, block, generation, .. } = *grant else { continue };
                     let nonce = ask.nonce;
-                    let given = Given { life: life.number, id, block, generation, nonce, fate: Fate::Had };
+                    let given = Given {
+                        life: life.number,
+                        id,
+                        block,
+                        generation,
+                        restores: world.restores.get(),
+                        nonce,
+                        fate: Fate::Had,
+                    };
                     world.check(world.ledger.borrow_mut().give(given));
                     life.ids.borrow_mut().insert(ask.tag, id);
                 }

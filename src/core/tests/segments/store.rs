@@ -1,9 +1,11 @@
 //! A simulated registry: a log of changes on one machine, of which a standby or a backup holds a
 //! prefix.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Swap};
+use snowflake_core::registry::{self, Answer, Fleet, Incarnation, Swap};
 use snowflake_core::segment::{GiveBack, Grant, Granted, Record, Reserve, Tag};
 
 use crate::Lie;
@@ -26,29 +28,80 @@ pub enum Written {
     Tag(Tag, Option<Record>),
 }
 
+/// Which transaction a change belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// One of its own.
+    Alone,
+    /// An operator's, who says that the registry was restored.
+    Restored,
+    /// The same as the change before.
+    More,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    at_ms: i64,
+    part: Part,
+    written: Written,
+}
+
 /// What a registry has stored.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub kind: Kind,
-    log: Vec<Written>,
+    log: Vec<Change>,
     /// How many changes a synchronous standby has.
     pub synced: usize,
     pub fleet: Fleet,
     pub tags: BTreeMap<Tag, Record>,
+    /// When each tag was written.
+    pub written_ms: BTreeMap<Tag, i64>,
     pub incarnation: Incarnation,
+    now_ms: Rc<Cell<i64>>,
 }
 
 impl Store {
-    pub fn new(kind: Kind, fleet: Fleet) -> Self {
-        let (log, tags, incarnation) = (vec![Written::Fleet(fleet)], BTreeMap::new(), fleet.incarnation);
-        Self { kind, log, synced: 1, fleet, tags, incarnation }
+    pub fn new(kind: Kind, fleet: Fleet, now_ms: &Rc<Cell<i64>>) -> Self {
+        Self {
+            kind,
+            log: vec![Change { at_ms: now_ms.get(), part: Part::Alone, written: Written::Fleet(fleet) }],
+            synced: 1,
+            fleet,
+            tags: BTreeMap::new(),
+            written_ms: BTreeMap::new(),
+            incarnation: fleet.incarnation,
+            now_ms: Rc::clone(now_ms),
+        }
     }
 
-    pub fn write(&mut self, change: Written) {
+    pub fn write(&mut self, written: Written) {
+        self.push(Change { at_ms: self.now_ms.get(), part: Part::Alone, written });
+    }
+
+    /// Writes, in one transaction, what an operator writes who says that the registry was restored.
+    pub fn write_restored(&mut self, fleet: Fleet, tags: &[(Tag, Record)]) {
+        let at_ms = self.now_ms.get();
+        self.push(Change { at_ms, part: Part::Restored, written: Written::Fleet(fleet) });
+        for (tag, record) in tags {
+            self.push(Change { at_ms, part: Part::More, written: Written::Tag(*tag, Some(*record)) });
+        }
+    }
+
+    /// Returns how often an operator has said so.
+    pub fn restores(&self) -> usize {
+        self.log.iter().filter(|change| change.part == Part::Restored).count()
+    }
+
+    fn push(&mut self, change: Change) {
         self.log.push(change);
-        match change {
+        let Change { at_ms, written, .. } = change;
+        match written {
             Written::Fleet(fleet) => self.fleet = fleet,
-            Written::Tag(tag, Some(record)) => _ = self.tags.insert(tag, record),
+            Written::Tag(tag, Some(record)) => {
+                self.tags.insert(tag, record);
+                self.written_ms.insert(tag, at_ms);
+            }
             Written::Tag(tag, None) => _ = self.tags.remove(&tag),
         }
     }
@@ -60,18 +113,20 @@ impl Store {
     /// Returns how many changes there were when the fleet's record first told of this store. Its
     /// standbys are made after that.
     pub fn of_this_store(&self) -> usize {
-        let is_its = |written: &Written| match written {
+        let is_its = |change: &Change| match change.written {
             Written::Fleet(fleet) => fleet.incarnation.store == self.incarnation.store,
             Written::Tag(..) => false,
         };
         self.log.iter().position(is_its).map_or(self.log.len(), |at| at + 1)
     }
 
-    /// Returns a copy that lacks what comes after the first `end` changes.
+    /// Returns a copy that lacks what comes after the first `end` changes, and after the rest of
+    /// their transaction.
     pub fn prefix(&self, end: usize) -> Self {
-        let Written::Fleet(first) = self.log[0] else { unreachable!("the first change makes the fleet") };
-        let mut copy = Self::new(self.kind, first);
-        self.log[1..end].iter().for_each(|change| copy.write(*change));
+        let Written::Fleet(first) = self.log[0].written else { unreachable!("the first change makes the fleet") };
+        let end = end + self.log[end..].iter().take_while(|change| change.part == Part::More).count();
+        let mut copy = Self::new(self.kind, first, &self.now_ms);
+        self.log[1..end].iter().for_each(|change| copy.push(*change));
         copy.synced = self.synced.min(end);
         copy.incarnation = self.incarnation;
         copy
@@ -85,7 +140,7 @@ impl Store {
     }
 
     pub fn swap(&mut self, swap: &Swap, lie: Option<Lie>) -> Answer {
-        let Change::Fleet(mut fleet) = swap.change else { unreachable!("no numbers are leased") };
+        let registry::Change::Fleet(mut fleet) = swap.change else { unreachable!("no numbers are leased") };
         if lie == Some(Lie::NoTimelines) {
             fleet.generation = fleet.generation.min(self.fleet.generation + 1);
         }

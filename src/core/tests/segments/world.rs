@@ -69,7 +69,7 @@ pub struct World {
     /// Whether a restore does not show.
     pub is_silent: bool,
     tells: bool,
-    pub now_ms: Cell<i64>,
+    pub now_ms: Rc<Cell<i64>>,
     pub store: RefCell<Store>,
     /// The registry before the last failover, of which another standby may be promoted.
     failed: RefCell<Option<Store>>,
@@ -77,6 +77,10 @@ pub struct World {
     kept: Cell<usize>,
     /// The greatest generation that any registry of the history has had.
     newest: Cell<u64>,
+    /// How often the registry was restored.
+    pub restores: Cell<u64>,
+    /// How many times an operator has said so, as far as the present registry or one before knows.
+    operators: Cell<usize>,
     pub away_until_ms: Cell<i64>,
     pub late: RefCell<Vec<Message>>,
     servers: RefCell<Vec<Rc<Life>>>,
@@ -91,6 +95,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> Self {
         let random = Random::new(seed);
+        let now_ms = Rc::new(Cell::new(1_000_000));
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if is_silent { Kind::Postgres } else { kind };
         let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
@@ -114,11 +119,13 @@ impl World {
             lie,
             is_silent,
             tells,
-            now_ms: Cell::new(1_000_000),
-            store: RefCell::new(Store::new(kind, fleet)),
+            now_ms: Rc::clone(&now_ms),
+            store: RefCell::new(Store::new(kind, fleet, &now_ms)),
             failed: RefCell::default(),
             kept: Cell::new(1),
             newest: Cell::new(1),
+            restores: Cell::new(0),
+            operators: Cell::new(0),
             away_until_ms: Cell::new(i64::MIN),
             late: RefCell::default(),
             servers: RefCell::default(),
@@ -379,7 +386,7 @@ impl World {
         let (ledger, store) = (self.ledger.borrow(), self.store.borrow());
         for (at, left) in ledger.left(life.number) {
             let is_there = store.tags.values().any(|record| record.id == left.id);
-            let has_begun = store.fleet.generation != left.generation;
+            let has_begun = (store.fleet.generation, self.restores.get()) != (left.generation, left.restores);
             if given.is_ok() && is_there && !has_begun && !ledger.is_followed(at) {
                 self.broken(Guarantee::GivenBack, || format!("life {} stops with {left:?}", life.number));
             }
@@ -467,9 +474,16 @@ impl World {
         self.newest.set(self.newest.get().max(self.store.borrow().fleet.generation));
     }
 
+    /// A promotion and a restore take some seconds, so that generations do not follow each other
+    /// faster than tags jump ([`Record::restored`]).
+    fn pass_some_seconds(&self) {
+        self.now_ms.set(self.now_ms.get() + 3000);
+    }
+
     /// A standby of the registry is promoted: of the one there is, or of the one before.
     fn fail_over(&self) {
         self.note_generation();
+        self.pass_some_seconds();
         if self.is_silent {
             return;
         }
@@ -508,6 +522,7 @@ impl World {
     /// after which an operator begins a generation, or silently.
     fn restore(&self) {
         self.note_generation();
+        self.pass_some_seconds();
         let mut store = self.store.borrow_mut();
         let changes = store.changes();
         // Not from before the tags were made.
@@ -521,25 +536,36 @@ impl World {
             return;
         }
         self.count("restored");
-        let known = next.fleet.generation == self.newest.get();
+        self.restores.set(self.restores.get() + 1);
+        // What an operator has said shows in no timeline.
+        let known_restores = next.restores() == self.operators.get();
+        let known = next.fleet.generation == self.newest.get() && known_restores;
         let way = self.random.below(3);
         // Whether each generation that is forgotten has a timeline that tells of it.
         let (forgotten, then) = (self.newest.get() - next.fleet.generation, next.fleet.incarnation);
         let is_same = store.incarnation.store == then.store;
         let timelines = if is_same { store.incarnation.timeline.saturating_sub(then.timeline) } else { 0 };
-        if way == 0 && next.kind == Kind::Postgres && forgotten <= timelines {
+        if way == 0 && next.kind == Kind::Postgres && forgotten <= timelines && known_restores {
             next.incarnation.timeline += 1;
         } else if way == 1 && known && next.kind != Kind::Etcd {
             next.incarnation.store += 1;
         } else if way == 1 && known && next.fleet.incarnation.counts[1] > 0 {
             next.incarnation.counts[1] = next.fleet.incarnation.counts[1] - 1;
         } else {
-            // The operator knows how many generations there have been.
+            // The operator does not know how many generations there have been.
             let new = next.fleet.begin_generation(next.incarnation, self.now_ms.get(), 0, 0, self.bits());
-            let generation = self.newest.get() + 1;
-            next.write(Written::Fleet(Fleet { generation, ..new }));
+            let age_ms = |tag: &Tag| if self.lies(Lie::NoAge) { 0 } else { self.now_ms.get() - next.written_ms[tag] };
+            let restored = |(tag, record): (&Tag, &Record)| {
+                let restored = record.restored(&new, age_ms(tag), self.bits())?;
+                // If another restore is forgotten, the operator has to say where tags go on.
+                let least = if known_restores { i64::MIN } else { self.ledger.borrow().above(record.id) };
+                Some((*tag, Record { next: restored.next.max(least), ..restored }))
+            };
+            let tags: Vec<_> = next.tags.iter().filter_map(restored).collect();
+            next.write_restored(new, &tags);
             next.synced = next.changes();
         }
+        self.operators.set(self.operators.get().max(next.restores()));
         self.kept.set(next.changes());
         *store = next;
         drop(store);
@@ -588,7 +614,8 @@ impl World {
         self.tell(|| format!("an operator deletes or makes {tag}"));
     }
 
-    /// Sets the jumps of all tags that have none.
+    /// Sets the jumps of all tags that have none. A tag that waits for an operator also needs to be
+    /// told where it goes on.
     fn set_jumps(&self) {
         let mut store = self.store.borrow_mut();
         let none: Vec<_> = store
@@ -599,7 +626,14 @@ impl World {
             .collect();
         for (tag, record) in none {
             self.count("jump set");
-            store.write(Written::Tag(tag, Some(Record { jump: Some(1000 * i64::from(record.steps.1)), ..record })));
+            let set = Record { jump: Some(1000 * i64::from(record.steps.1)), ..record };
+            let next = set.next.max(self.ledger.borrow().above(set.id));
+            let is_stopped = set.generation < store.fleet.generation;
+            let set = match is_stopped {
+                true => Record { next, nonce: self.bits(), generation: store.fleet.generation, ..set },
+                false => set,
+            };
+            store.write(Written::Tag(tag, Some(set)));
         }
     }
 
