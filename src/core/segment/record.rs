@@ -186,7 +186,8 @@ impl Record {
     /// given, if generations did not follow each other faster than that.
     pub fn restored(&self, fleet: &Fleet, age_ms: i64, nonce: u64) -> Option<Self> {
         let jumps = self.jumps(fleet).saturating_add(age_ms.max(0) / 1000);
-        let next = self.next.saturating_add(self.jump?.saturating_mul(jumps));
+        let next = i128::from(self.next) + i128::from(self.jump?) * i128::from(jumps);
+        let next = i64::try_from(next).unwrap_or(END);
         Some(Self { next, nonce, generation: fleet.generation, ..*self })
     }
 
