@@ -61,4 +61,4 @@ pub use plans::plan;
 pub use pooler::{PgBouncer, PoolMode, has_pgbouncer};
 pub use refusal::{Refusal, refused};
 pub use registry::{Member, Oracle};
-pub use server::{Builder, Server, Shutdown, StartFailure};
+pub use server::{Builder, Paused, Server, Shutdown, StartFailure};
