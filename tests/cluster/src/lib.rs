@@ -19,6 +19,7 @@
 //! - [`patroni`]: servers that Patroni manages
 //! - [`pooler`]: PgBouncer in front of a server
 //! - [`clients`]: programs that use PostgreSQL clients as applications do
+//! - [`monitoring`]: Prometheus and its exporters, which watch servers
 //! - [`pages`]: the examples of the README and of `docs`
 //! - [`registry`]: a fleet's registry, its members, and an oracle for their leases
 //! - [`refusal`]: an error of the server, split into its parts
@@ -36,6 +37,7 @@ pub mod fleet;
 mod installation;
 pub mod ledger;
 pub mod marks;
+pub mod monitoring;
 pub mod objects;
 pub mod outcome;
 pub mod pages;

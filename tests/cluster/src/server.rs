@@ -267,7 +267,8 @@ impl Server {
     }
 
     /// Returns how other programs of PostgreSQL connect as the superuser.
-    pub(crate) fn conninfo(&self) -> String {
+    #[must_use]
+    pub fn conninfo(&self) -> String {
         format!("host='{}' port={} user=postgres dbname=postgres", self.directory.display(), self.port)
     }
 

@@ -13,10 +13,11 @@ use crate::{Block, Page, parser};
 const WORDS: usize = 25;
 
 /// The languages of blocks. A test or a check looks at each of them.
-const LANGUAGES: [&str; 10] = ["sql", "text", "conf", "console", "yaml", "python", "js", "java", "ruby", "rust"];
+const LANGUAGES: [&str; 13] =
+    ["sql", "text", "conf", "console", "sh", "yaml", "python", "js", "java", "ruby", "rust", "go", "xml"];
 
 /// The keys of blocks, each with the language that it goes with.
-const KEYS: [(&str, &str); 8] = [
+const KEYS: [(&str, &str); 9] = [
     ("sql", "name"),
     ("sql", "needs"),
     ("sql", "server"),
@@ -25,6 +26,7 @@ const KEYS: [(&str, &str); 8] = [
     ("conf", "name"),
     ("conf", "needs"),
     ("yaml", "name"),
+    ("sh", "name"),
 ];
 
 /// Returns what is wrong with the pages of the repository at `root`, each with its place.

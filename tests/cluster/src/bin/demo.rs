@@ -84,6 +84,9 @@ fn demo() -> Result<(), String> {
     if env::var_os("KEEP").is_some_and(|keep| !keep.is_empty()) {
         restart(&server)?;
         println!("\nThe server runs on. To connect:\n  {}", server.psql_command_line());
+        println!("To watch it with Prometheus (docs/monitor.md), start PostgreSQL's exporter with:");
+        println!("  DATA_SOURCE_NAME=\"{}\" \\", server.conninfo());
+        println!("    prometheus-postgres-exporter --extend.query-path=monitoring/queries.yaml");
         println!("To stop and remove it:\n  {}", server.keep());
     } else {
         println!("The server is stopped and removed. \"make demo KEEP=1\" keeps it, and tells how to connect.");
