@@ -108,6 +108,11 @@ pub enum Language {
     Node,
     /// `java FILE`, with Debian's driver.
     Java,
+    /// `java CLASS` after `javac`, with Debian's EclipseLink and driver. EclipseLink does not find
+    /// the classes of `java FILE`.
+    EclipseLink,
+    /// A program that `tools/clients` has compiled, by its name.
+    Go,
     /// `ruby FILE`, with Debian's ActiveRecord.
     Ruby,
 }
@@ -119,6 +124,8 @@ impl Language {
             Self::Python => "the libraries of tests/clients/requirements.txt",
             Self::Node => "Node with npm and the packages of tests/clients/package-lock.json",
             Self::Java => "a JDK and PostgreSQL's JDBC driver",
+            Self::EclipseLink => "a JDK, EclipseLink and PostgreSQL's JDBC driver",
+            Self::Go => "the programs that tools/clients compiles",
             Self::Ruby => "Ruby with its gems pg and activerecord",
         }
     }
@@ -133,6 +140,23 @@ impl Language {
                 let java = on_path("javac").and(on_path("java")).filter(|_| Path::new(JDBC).exists())?;
                 // Otherwise it would leave performance data in /tmp.
                 Some(vec![java.into(), "-XX:-UsePerfData".into(), "-cp".into(), JDBC.into()])
+            }
+            Self::EclipseLink => {
+                let jars = [JDBC, "/usr/share/java/eclipselink.jar", "/usr/share/java/eclipselink-jpa-2.1-spec.jar"];
+                on_path("javac").filter(|_| jars.iter().all(|jar| Path::new(jar).exists()))?;
+                let script = "javac -J-XX:-UsePerfData -proc:none -cp \"$0\" *.java && \
+                              exec java -XX:-UsePerfData -cp \"$0\" \"$@\"";
+                Some(vec!["sh".into(), "-c".into(), script.into(), (jars.join(":") + ":.").into()])
+            }
+            Self::Go => {
+                let programs = cache()?.join("clients/go");
+                let sources = fs::read_dir(Path::new(PROGRAMS).join("pgx")).expect("the programs are there");
+                for source in sources.map(|source| source.expect("it can be listed").path()) {
+                    let compiled = programs.join(source.file_name().expect("it is a file"));
+                    let is_compiled = fs::read(compiled).ok()? == fs::read(source).expect("it can be read");
+                    is_compiled.then_some(())?;
+                }
+                Some(vec!["sh".into(), "-c".into(), "exec \"$0/$1\"".into(), programs.into()])
             }
             Self::Ruby => {
                 // Debian's Ruby first, because another one on the PATH lacks Debian's packages.

@@ -12,7 +12,7 @@ use cluster::pages::{Block, pages};
 use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
 
 /// The file with what the page shows, and the language of the page's block.
-const RECIPES: [(&str, &str); 13] = [
+const RECIPES: [(&str, &str); 19] = [
     ("psycopg/recipe.py", "python"),
     ("sqlalchemy/recipe.py", "python"),
     ("django/shop/fields.py", "python"),
@@ -23,7 +23,13 @@ const RECIPES: [(&str, &str); 13] = [
     ("node-postgres/numbers.mjs", "js"),
     ("drizzle/schema.mjs", "js"),
     ("drizzle/recipe.mjs", "js"),
+    ("sequelize/recipe.mjs", "js"),
     ("jdbc/Recipe.java", "java"),
+    ("eclipselink/SnowflakeSequence.java", "java"),
+    ("eclipselink/META-INF/persistence.xml", "xml"),
+    ("eclipselink/Order.java", "java"),
+    ("eclipselink/Recipe.java", "java"),
+    ("pgx/recipe.go", "go"),
     ("activerecord/recipe.rb", "ruby"),
     ("rust/recipe.rs", "rust"),
 ];
@@ -187,6 +193,50 @@ fn drizzle_migrates_and_returns_ids_in_the_order_of_the_rows() {
         assert_eq!(printed.trim_end(), format!("[ '{} tea', '{} coffee' ]", ids[0], ids[1]));
         program.run(application, &["check.mjs", kind]);
     }
+}
+
+#[test]
+fn sequelize_gives_each_object_the_id_of_its_row_as_a_string() {
+    let Some(program) = Program::new(Language::Node, "sequelize") else { return };
+    let application = application();
+    let printed = program.run(&application, &["recipe.mjs"]);
+    assert_eq!(printed.trim_end(), json_of_orders(&application, 3));
+    program.run(&application, &["check.mjs"]);
+}
+
+/// The first rows of the table, as JSON for JavaScript.
+fn json_of_orders(application: &Application, limit: i64) -> String {
+    let sql = "SELECT format('{\"id\":\"%s\",\"item\":\"%s\"}', id, item) FROM orders ORDER BY id LIMIT $1";
+    let rows = application.connect().query(sql, &[&limit]).expect("there is the table");
+    format!("[{}]", rows.iter().map(|row| row.get(0)).collect::<Vec<String>>().join(","))
+}
+
+#[test]
+fn pgx_inserts_and_copies_rows_and_writes_ids_as_strings() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    let Some(program) = Program::new(Language::Go, "pgx") else { return };
+    let application = Application::start(Server::builder().config("snowflake_id.worker_id", "5").faketime());
+    create_orders(&application);
+    let printed = program.run(&application, &["recipe"]);
+    assert_eq!(printed.trim_end(), json_of_orders(&application, 3));
+    let items = "SELECT string_agg(item, ' ' ORDER BY id) FROM orders";
+    assert_eq!(application.connect().value(items), "tea coffee cocoa milk sugar");
+    application.server().set_clock_offset(-3600.0);
+    program.run(&application, &["refused"]);
+}
+
+#[test]
+fn eclipselink_draws_ids_before_its_inserts_and_many_at_once() {
+    let Some(program) = Program::new(Language::EclipseLink, "eclipselink") else { return };
+    let application = application();
+    create_orders(&application);
+    let printed = program.run(&application, &["Recipe"]);
+    let ids: Vec<_> = ids_of_orders(&application).iter().map(i64::to_string).collect();
+    assert_eq!(printed.lines().collect::<Vec<_>>(), ids);
+    assert_eq!(application.connect().value("SELECT drawn FROM snowflake_stat"), "50");
+    program.run(&application, &["Check"]);
 }
 
 #[test]
