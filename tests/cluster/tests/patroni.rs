@@ -141,7 +141,7 @@ fn the_pages_yaml_can_be_read() {
     }
     let blocks: Vec<_> =
         pages().iter().flat_map(|page| &page.blocks).filter(|block| block.language == "yaml").collect();
-    assert_eq!(blocks.len(), 3, "for Patroni, Kubernetes and CloudNativePG");
+    assert_eq!(blocks.len(), 4, "for Patroni, Prometheus, Kubernetes and CloudNativePG");
     for block in blocks.iter().map(|block| &block.text) {
         let mut python = Command::new("/usr/bin/python3");
         let mut python = python.args(["-c", READ]).stdin(Stdio::piped()).spawn().unwrap();
