@@ -5,7 +5,7 @@ PG_CONFIG ?= pg_config
 SKIPS ?= allowed
 export PG_CONFIG SKIPS DESTDIR
 
-.PHONY: build check setup setup-build setup-test install demo test bench chaos lint package test-package test-matrix clean help
+.PHONY: build check setup setup-build setup-test install demo test bench chaos lint package test-package test-image test-matrix clean help
 .NOTPARALLEL:
 
 build:
@@ -24,6 +24,7 @@ help:
 	@echo 'make lint      set up, and check form and documentation'
 	@echo 'make package   build a Debian package, below target/debian'
 	@echo 'make test-package   install, use, update and remove that package in a clean Debian, as root'
+	@echo 'make test-image   build the container images on a stand-in for the official one, and draw ids, as root'
 	@echo 'make test-matrix   run the tests on PostgreSQL 16 to 19, each in a Debian of its own, as root; VERSIONS=18 TESTS="crash mark" picks'
 	@echo 'make clean     remove what was built'
 	@echo
@@ -66,6 +67,10 @@ package: setup-build
 
 test-package: setup-test
 	@tools/test-package
+
+# Needs buildah, which "make setup" installs.
+test-image: setup-test
+	@tools/test-image
 
 test-matrix: setup-test
 	@tools/test-matrix $(VERSIONS) $(TESTS)
