@@ -5,11 +5,14 @@ PG_CONFIG ?= pg_config
 SKIPS ?= allowed
 export PG_CONFIG SKIPS DESTDIR
 
-.PHONY: build check setup setup-build setup-test install demo test bench chaos lint package test-package test-image test-matrix clean help
+.PHONY: build all check setup setup-build setup-test install demo test bench chaos lint package test-package test-image test-matrix clean help
 .NOTPARALLEL:
 
 build:
 	@tools/build
+
+# What PGXN's client runs.
+all: build
 
 help:
 	@echo 'make           build the extension (nothing is installed)'
