@@ -131,9 +131,14 @@ unsafe fn rewrite_conditions(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::R
         let dependency = &raw mut dependency;
         let site = Site { root, rel, relid, is_union: false, is_below: false, layout, dependency };
         if (*rel).reloptkind == pg_sys::RelOptKind::RELOPT_BASEREL {
-            rewrite_join_tree(&site, (*(*root).parse).jointree.cast());
+            let join_tree = (*(*root).parse).jointree.cast();
+            // The list has no partitions or children yet.
+            if !(*root).append_rel_list.is_null() && first_table(root, join_tree) == relid {
+                rewrite_unions(&site, join_tree);
+            }
+            rewrite_join_tree(&site, join_tree);
         } else {
-            rewrite_union(&site);
+            rewrite_part(&site);
         }
         // The conditions of row-level security and of security barrier views.
         let range_table_entry = *(*root).simple_rte_array.add(relid as usize);
@@ -163,10 +168,67 @@ struct Site {
     dependency: *mut pg_sys::Oid,
 }
 
-/// Rewrites the conditions of a flattened UNION ALL. The planner plans its parts as children, which
-/// take over the conditions of the whole right after this hook. So the first part that is a table
-/// rewrites them for all.
-unsafe fn rewrite_union(site: &Site) {
+/// Rewrites the conditions on each flattened UNION ALL of a query, as those on a table. PostgreSQL
+/// does not call the hook for these (before 19), but for the first table beside them. The parts are
+/// planned as children, later. They take over the conditions of the whole, those of joins too.
+unsafe fn rewrite_unions(site: &Site, join_tree: *mut Node) {
+    let root = site.root;
+    // SAFETY: the planner fills these arrays before it looks at a table.
+    unsafe {
+        for relid in 1..(*root).simple_rel_array_size as Index {
+            let is_part = !(*(*root).append_rel_array.add(relid as usize)).is_null();
+            if !is_part && is_union(root, relid) {
+                rewrite_join_tree(&Site { rel: ptr::null_mut(), relid, is_union: true, ..*site }, join_tree);
+            }
+        }
+    }
+}
+
+/// Returns whether a range table entry is a flattened UNION ALL.
+unsafe fn is_union(root: *mut pg_sys::PlannerInfo, relid: Index) -> bool {
+    // SAFETY: the planner has filled this array.
+    unsafe {
+        let entry = *(*root).simple_rte_array.add(relid as usize);
+        (*entry).rtekind == pg_sys::RTEKind::RTE_SUBQUERY && (*entry).inh
+    }
+}
+
+/// Returns the first table of a join tree, which is the first that the planner looks at; 0 if there
+/// is none.
+unsafe fn first_table(root: *mut pg_sys::PlannerInfo, node: *mut Node) -> Index {
+    // SAFETY: a node's type is what its tag says.
+    unsafe {
+        if node.is_null() {
+            return 0;
+        }
+        check_stack_depth();
+        match (*node).type_ {
+            NodeTag::T_RangeTblRef => {
+                let relid = (*node.cast::<pg_sys::RangeTblRef>()).rtindex as Index;
+                let entry = *(*root).simple_rte_array.add(relid as usize);
+                if (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION { relid } else { 0 }
+            }
+            NodeTag::T_FromExpr => {
+                let from = cells((*node.cast::<pg_sys::FromExpr>()).fromlist).iter();
+                let tables = from.map(|cell| first_table(root, cell.ptr_value.cast()));
+                tables.into_iter().find(|table| *table != 0).unwrap_or(0)
+            }
+            NodeTag::T_JoinExpr => {
+                let join = node.cast::<pg_sys::JoinExpr>();
+                match first_table(root, (*join).larg) {
+                    0 => first_table(root, (*join).rarg),
+                    table => table,
+                }
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Rewrites the conditions of a flattened UNION ALL in a query that has no table beside it. Its
+/// parts take over the conditions of the whole right after this hook. So the first part that is a
+/// table rewrites them for all.
+unsafe fn rewrite_part(site: &Site) {
     let Site { root, rel, .. } = *site;
     // SAFETY: the planner fills these arrays before it builds children, and every child has its
     // entry.
@@ -177,7 +239,7 @@ unsafe fn rewrite_union(site: &Site) {
         }
         let relid = (*child).parent_relid;
         // The conditions of partitions and inheritance children are rewritten with their parent's.
-        if (**(*root).simple_rte_array.add(relid as usize)).rtekind != pg_sys::RTEKind::RTE_SUBQUERY {
+        if !is_union(root, relid) || first_table(root, (*(*root).parse).jointree.cast()) != 0 {
             return;
         }
         let site = Site { relid, is_union: true, ..*site };

@@ -40,7 +40,7 @@ pub(super) unsafe fn time_of(site: &Site, expression: *mut Node) -> Option<Time>
         let (computed, tables) = with_placeholders_tables(expression);
         let (call, is_record) = match call_of(computed) {
             Some(call) => call,
-            None if site.is_union => return time_of_union(site, expression),
+            None if site.is_union => return time_of_union(site, expression).or_else(|| time_of_row(site, expression)),
             None => return time_of_row(site, expression),
         };
         let id = cells((*call).args)[0].ptr_value.cast();
@@ -210,14 +210,18 @@ pub(super) unsafe fn is_organized(site: &Site, function: Oid, functions: &Functi
                 }
             }
         }
-        let is_organized_by = |relid: Index| {
-            let entry = *(*site.root).simple_rte_array.add(relid as usize);
+        let entry_of = |relid: Index| *(*site.root).simple_rte_array.add(relid as usize);
+        let is_organized_by = |entry: *mut pg_sys::RangeTblEntry| {
             (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION && is_organized_by((*entry).relid, function, functions)
         };
         if site.is_union {
-            return union_parts(site).any(|part| is_organized_by((*part).child_relid));
+            return union_parts(site).any(|part| {
+                let entry = entry_of((*part).child_relid);
+                let tables = (*entry).subquery.as_ref().map_or(ptr::null_mut(), |subquery| subquery.rtable);
+                is_organized_by(entry) || cells(tables).iter().any(|cell| is_organized_by(cell.ptr_value.cast()))
+            });
         }
-        is_organized_by(site.relid)
+        is_organized_by(entry_of(site.relid))
     }
 }
 
@@ -296,9 +300,7 @@ unsafe fn time_of_union(site: &Site, expression: *mut Node) -> Option<Time> {
         if !is_column(expression, site.relid) || (*expression).type_ != NodeTag::T_Var || (*column).varattno <= 0 {
             return None;
         }
-        let shown_as = |part: *mut pg_sys::AppendRelInfo, column: AttrNumber| {
-            without_placeholder(cells((*part).translated_vars)[column as usize - 1].ptr_value.cast())
-        };
+        let shown_as = |part, column| shown_as(site.root, part, column);
         let first = union_parts(site).next()?;
         let (call, is_record) = call_of(shown_as(first, (*column).varattno))?;
         let (layout, functions) = layout_of(site, call, is_record)?;
@@ -315,8 +317,43 @@ unsafe fn time_of_union(site: &Site, expression: *mut Node) -> Option<Time> {
                     && equal(shown_as(part, *id_column).cast(), id.cast())
             })
         })?;
-        let id = makeVar((*column).varno, id_column, pg_sys::INT8OID, -1, pg_sys::InvalidOid, 0).cast();
-        Some(Time { id, function: (*call).funcid, layout, functions, row: 0 })
+        let id = makeVar((*column).varno, id_column, pg_sys::INT8OID, -1, pg_sys::InvalidOid, 0);
+        // The same outer joins make both NULL.
+        #[cfg(not(feature = "pg15"))]
+        {
+            (*id).varnullingrels = (*column).varnullingrels;
+        }
+        Some(Time { id: id.cast(), function: (*call).funcid, layout, functions, row: 0 })
+    }
+}
+
+/// Returns what a part of a UNION ALL shows as a column. That of a part that stays a subquery,
+/// because it has a WHERE or a join, is an expression of that subquery.
+unsafe fn shown_as(root: *mut pg_sys::PlannerInfo, part: *mut pg_sys::AppendRelInfo, column: AttrNumber) -> *mut Node {
+    // SAFETY: a node's type is what its tag says. The part has such a column, and its subquery one
+    // for each of its own.
+    unsafe {
+        let shown = without_placeholder(cells((*part).translated_vars)[column as usize - 1].ptr_value.cast());
+        let entry = *(*root).simple_rte_array.add((*part).child_relid as usize);
+        let subquery = (*entry).subquery;
+        let is_own = (*shown).type_ == NodeTag::T_Var && is_column(shown, (*part).child_relid);
+        if subquery.is_null() || !is_own || (*shown.cast::<pg_sys::Var>()).varattno < 1 {
+            return shown;
+        }
+        // With GROUPING SETS, a row can have a time without its id. And a subquery with DISTINCT ON
+        // may take over a condition on the time, but not one on the id.
+        let is_plain = (*subquery).setOperations.is_null()
+            && (*subquery).groupClause.is_null()
+            && (*subquery).groupingSets.is_null()
+            && (*subquery).distinctClause.is_null()
+            && !(*subquery).hasAggs
+            && !(*subquery).hasWindowFuncs
+            && !(*subquery).hasTargetSRFs;
+        let columns = cells((*subquery).targetList);
+        match columns.get((*shown.cast::<pg_sys::Var>()).varattno as usize - 1) {
+            Some(column) if is_plain => (*column.ptr_value.cast::<pg_sys::TargetEntry>()).expr.cast(),
+            _ => shown,
+        }
     }
 }
 

@@ -625,6 +625,100 @@ fn a_join_on_times_searches_the_side_with_an_interval_too() {
     }
 }
 
+/// The parts of a view take over the conditions of a join, and are searched for each row.
+#[test]
+fn a_join_with_a_union_all_view_searches_each_part() {
+    let server =
+        Server::builder().config("enable_hashjoin", "off").config("enable_mergejoin", "off").start_with_minutes();
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            "CREATE TABLE u (LIKE t INCLUDING ALL); INSERT INTO u SELECT id + 1, n FROM t; ANALYZE u;
+             CREATE VIEW v AS SELECT id, snowflake_timestamp(id) AS created_at, n FROM t
+                 UNION ALL SELECT id, snowflake_timestamp(id), n FROM u;
+             CREATE TABLE few AS SELECT * FROM t WHERE n % 2500 = 7; ANALYZE few;
+             CREATE TABLE events AS SELECT snowflake_timestamp(id) AS at, n FROM few; ANALYZE events;
+             SET enable_material = off",
+        )
+        .unwrap();
+    let searches_both = |session: &mut Client, query: &str| {
+        let without = without_pushdown(session, |session| plan(session, query));
+        assert!(!without.contains("Index Cond: "), "{query}:\n{without}");
+        let plan = plan(session, query);
+        let conditions = plan.lines().filter(|line| line.contains("Index Cond: ((id >= ") && line.contains("(id <= "));
+        assert_eq!(conditions.count(), 2, "{query}:\n{plan}");
+        assert_same_rows(session, query);
+    };
+    for time in ["v.created_at", "snowflake_timestamp(v.id)", "(snowflake_parse(v.id)).created_at"] {
+        for query in [
+            "SELECT e.n, v.n FROM events e JOIN v ON {t} BETWEEN e.at AND e.at + interval '3 minutes'",
+            "SELECT e.n, v.n FROM v, events e WHERE {t} BETWEEN e.at AND e.at + interval '3 minutes'",
+            "SELECT e.n, v.n FROM events e LEFT JOIN v ON {t} >= e.at AND {t} < e.at + interval '3 minutes' AND e.n > 2500",
+            "SELECT e.n, (SELECT count(*) FROM v WHERE {t} BETWEEN e.at AND e.at + interval '3 minutes') FROM events e",
+            "SELECT few.n, v.n FROM few JOIN v
+             ON {t} BETWEEN snowflake_timestamp(few.id) AND snowflake_timestamp(few.id) + interval '3 minutes'",
+            "SELECT e.n, v.n FROM events e JOIN v ON {t} >= '2026-01-07 23:57Z' AND {t} <= '2026-01-07 23:58Z'",
+        ] {
+            searches_both(&mut session, &query.replace("{t}", time));
+        }
+    }
+    searches_both(
+        &mut session,
+        "SELECT e.n, v.n FROM events e, v, snowflake_parse(v.id) p
+         WHERE p.created_at BETWEEN e.at AND e.at + interval '3 minutes'",
+    );
+    // The table is the inner side.
+    let query = "SELECT t.n, v.n FROM v JOIN t ON snowflake_timestamp(t.id)
+                 BETWEEN v.created_at AND v.created_at + interval '1 minute' WHERE v.n < 3";
+    let plan = plan(&mut session, query);
+    assert!(plan.contains("Index Cond: ((id >= ") || plan.contains("Index Cond: ((t.id >= "), "{plan}");
+    assert_same_rows(&mut session, query);
+}
+
+/// A part with a WHERE stays a subquery, which takes over the condition on the view's id.
+#[test]
+fn a_union_all_view_of_which_some_parts_have_a_where_searches_each_part() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    session.batch_execute("CREATE TABLE u (LIKE t INCLUDING ALL); INSERT INTO u SELECT id + 1, n FROM t").unwrap();
+    let parts = |session: &mut Client, view: &str| {
+        session.batch_execute(&format!("DROP VIEW IF EXISTS v; CREATE VIEW v AS {view}")).unwrap();
+        let query = "SELECT n FROM v WHERE created_at >= '2026-01-07 22:00Z'";
+        assert_same_rows(session, query);
+        plan(session, query).lines().filter(|line| line.contains("Index Cond: (id >= ")).count()
+    };
+    let [all, some] = ["", " WHERE n % 2 = 0"].map(|condition| {
+        move |table: &str| format!("SELECT id, snowflake_timestamp(id) AS created_at, n FROM {table}{condition}")
+    });
+    for (one, other) in [(all("t"), some("u")), (some("t"), all("u")), (some("t"), some("u"))] {
+        assert_eq!(parts(&mut session, &format!("{one} UNION ALL {other}")), 2, "{one} UNION ALL {other}");
+    }
+    let joined = "SELECT u.id, snowflake_timestamp(u.id), u.n FROM u JOIN t ON t.n = u.n";
+    assert_eq!(parts(&mut session, &format!("{} UNION ALL {joined}", all("t"))), 2);
+    // A row of this part can have a time without the id, so the view's time is not that of its id.
+    let grouped = "SELECT id, snowflake_timestamp(id), max(n) FROM u
+                   GROUP BY GROUPING SETS ((id), (snowflake_timestamp(id)))";
+    assert_eq!(parts(&mut session, &format!("{} UNION ALL {grouped}", all("t"))), 0);
+
+    // In a join, such a part is read as a whole, as with conditions on the id.
+    session
+        .batch_execute(&format!(
+            "DROP VIEW v; CREATE VIEW v AS {} UNION ALL {}; CREATE TABLE events AS
+             SELECT snowflake_timestamp(id) AS at FROM t WHERE n % 2500 = 7; ANALYZE events;
+             SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off",
+            all("t"),
+            some("u")
+        ))
+        .unwrap();
+    let joined = |on: &str| format!("SELECT v.n FROM events e JOIN v ON {on}");
+    let by_time = joined("v.created_at BETWEEN e.at AND e.at + interval '3 minutes'");
+    let by_id = joined(
+        "v.id >= snowflake_from(e.at, 'snowflake') AND v.id <= snowflake_until(e.at + interval '3 minutes', 'snowflake')",
+    );
+    assert_eq!(plan(&mut session, &by_time), plan(&mut session, &by_id));
+    assert_same_rows(&mut session, &by_time);
+}
+
 /// Units that start while clocks change: each transition, with each unit and local time around it.
 #[test]
 fn units_use_the_key_whatever_the_zones_clocks_do() {

@@ -1,7 +1,7 @@
 //! Values that an id's time is compared with: around the ticks, at the ends of all ranges, of every
 //! kind that a query can have.
 
-use super::queries::{Item, Writer};
+use super::queries::{Item, Spelling, Writer};
 use super::world::{literal, time_of};
 
 /// The types that an id's time can be compared with, each with the relations' column of that type.
@@ -144,7 +144,8 @@ impl Writer<'_> {
         match (relation.created_at, &id) {
             (Some(reader), None) => Time { sql: format!("{alias}.created_at"), reader, id },
             (Some(reader), _) if self.random.one_in(2) => {
-                Time { sql: format!("{alias}.created_at"), reader, id: id.filter(|_| relation.is_plain) }
+                let is_its_time = relation.is_plain || self.spelling == Spelling::BoundOfTheIdBeside;
+                Time { sql: format!("{alias}.created_at"), reader, id: id.filter(|_| is_its_time) }
             }
             (_, Some(column)) => {
                 let reader = self.world.reader(relation.of, &self.random);

@@ -20,6 +20,8 @@ pub enum Spelling {
     BoundOneTickLate,
     /// The same, but with the other bound: wrong only if the bound is the start of a tick.
     OtherBound,
+    /// The same, also for a time that is not that of the id beside it in every row.
+    BoundOfTheIdBeside,
     /// As a user writes it, with the bound that a step from the time to what is compared would
     /// need if it changed nothing.
     BoundOfTheTimeItself,
