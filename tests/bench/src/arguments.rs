@@ -1,5 +1,5 @@
 //! The command line: `bench [--runs N] [--csv FILE] [--charts DIRECTORY] [--redis DIRECTORY]
-//! [GROUP...]`.
+//! [--rows N] [GROUP...]`.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,9 @@ pub struct Arguments {
     pub charts: Option<PathBuf>,
     /// A directory with `redis-server` and `redis-benchmark`, in which a socket can be created.
     pub redis: Option<PathBuf>,
-    /// The groups that were named; none means all.
+    /// The number of rows of each table of the group `forms`.
+    pub rows: u64,
+    /// The groups that were named; none means all but those that are measured on request only.
     names: Vec<String>,
 }
 
@@ -26,13 +28,15 @@ impl Arguments {
     ///
     /// Returns what is wrong with it.
     pub fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut arguments = Self { runs: None, csv: None, charts: None, redis: None, names: Vec::new() };
+        let mut arguments =
+            Self { runs: None, csv: None, charts: None, redis: None, rows: 50_000_000, names: Vec::new() };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("\"{word}\" needs a value"));
             match word.as_str() {
-                "--runs" => arguments.runs = Some(number(&value()?)?),
+                "--runs" => arguments.runs = Some(number(&value()?, "runs")?),
                 "--csv" => arguments.csv = Some(value()?.into()),
                 "--charts" => arguments.charts = Some(value()?.into()),
+                "--rows" => arguments.rows = number(&value()?, "rows")? as u64,
                 "--redis" => arguments.redis = Some(value()?.into()),
                 name if GROUPS.iter().any(|group| group.name == name) => arguments.names.push(word),
                 _ => {
@@ -46,11 +50,13 @@ impl Arguments {
 
     /// Returns the groups to be measured, in the order of the table.
     pub fn groups(&self) -> impl Iterator<Item = &'static Group> {
-        GROUPS.iter().filter(|group| self.names.is_empty() || self.names.iter().any(|name| name == group.name))
+        GROUPS.iter().filter(|group| {
+            self.names.is_empty() && !group.is_on_request || self.names.iter().any(|name| name == group.name)
+        })
     }
 }
 
-fn number(text: &str) -> Result<usize, String> {
+fn number(text: &str, of: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| format!("\"{text}\" is not a number of runs: 1 or more"))
+    number.ok_or_else(|| format!("\"{text}\" is not a number of {of}: 1 or more"))
 }

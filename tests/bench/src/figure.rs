@@ -44,18 +44,20 @@ pub struct Measured {
     pub figures: Vec<Figure>,
     /// Figures that could not be measured here, and why.
     pub left_out: Vec<String>,
+    /// What is a table of its own, in Markdown.
+    pub tables: Vec<String>,
 }
 
 impl Measured {
     /// Notes that a figure could not be measured here, and why.
     pub fn left_out(figure: &str, why: &str) -> Self {
-        Self { figures: Vec::new(), left_out: vec![format!("{figure}: {why}")] }
+        Self { left_out: vec![format!("{figure}: {why}")], ..Self::default() }
     }
 }
 
 impl From<Vec<Figure>> for Measured {
     fn from(figures: Vec<Figure>) -> Self {
-        Self { figures, left_out: Vec::new() }
+        Self { figures, ..Self::default() }
     }
 }
 

@@ -18,6 +18,7 @@ mod chart;
 mod clients;
 mod figure;
 mod fleet;
+mod forms;
 mod ids;
 mod inserts;
 mod pause;
@@ -49,75 +50,95 @@ struct Group {
     about: &'static str,
     /// The number of runs of a full measurement.
     runs: usize,
+    /// Whether it is measured only if the command line names it.
+    is_on_request: bool,
     measure: fn(&Arguments, usize) -> Result<Measured, Failure>,
 }
 
-const GROUPS: [Group; 11] = [
+const GROUPS: [Group; 12] = [
     Group {
         name: "calls",
         about: "snowflake_next() against nextval(), the clock, UUIDs and PL/pgSQL, 250,000 calls of each a run",
         runs: 21,
+        is_on_request: false,
         measure: |_, runs| calls::measure(runs),
     },
     Group {
         name: "clients",
         about: "64 clients of pgbench that draw, against as many that ask for a constant or nextval(), three seconds of each a run",
         runs: 15,
+        is_on_request: false,
         measure: |_, runs| clients::measure(runs),
     },
     Group {
         name: "saturation",
         about: "ids per second of a generator that is used up, a second a run; and of batches",
         runs: 10,
+        is_on_request: false,
         measure: |_, runs| Ok(saturation::measure(runs)?.into()),
     },
     Group {
         name: "inserts",
         about: "a million rows into a table, by default of its primary key",
         runs: 7,
+        is_on_request: false,
         measure: |_, runs| Ok(inserts::measure(runs)?.into()),
     },
     Group {
         name: "pause",
         about: "one INSERT every three seconds",
         runs: 20,
+        is_on_request: false,
         measure: |_, runs| Ok(pause::measure(runs)?.into()),
     },
     Group {
         name: "fleet",
         about: "leases: a failover to the first id, renewals that a registry serves, and one INSERT every three seconds",
         runs: 9,
+        is_on_request: false,
         measure: |_, runs| Ok(fleet::measure(runs)?.into()),
     },
     Group {
         name: "segments",
         about: "snowflake_segment_next() against nextval(), and eight clients that draw against as many that ask for a constant",
         runs: 15,
+        is_on_request: false,
         measure: |_, runs| segments::measure(runs),
     },
     Group {
         name: "redis",
         about: "a round trip to Redis INCR against one to snowflake_next(), two seconds of each a run",
         runs: 9,
+        is_on_request: false,
         measure: |arguments, runs| redis::measure(arguments.redis.as_deref(), runs),
     },
     Group {
         name: "wal",
         about: "WAL per id at 100,000 ids per second, two seconds a run",
         runs: 5,
+        is_on_request: false,
         measure: |_, runs| Ok(wal::measure(runs)?.into()),
     },
     Group {
         name: "time",
         about: "a day's rows of 5 million in 90 days",
         runs: 41,
+        is_on_request: false,
         measure: |_, runs| Ok(time::measure(runs)?.into()),
     },
     Group {
         name: "planning",
         about: "planning with and without the library, and the pushdown, in ten sessions each a run",
         runs: 21,
+        is_on_request: false,
         measure: |_, runs| Ok(planning::measure(runs)?.into()),
+    },
+    Group {
+        name: "forms",
+        about: "each form of a condition on a time, by an id, a column and a UUID",
+        runs: 5,
+        is_on_request: true,
+        measure: |arguments, runs| forms::measure(arguments.rows, runs),
     },
 ];
 
@@ -143,16 +164,22 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let start = Instant::now();
     let machine = report::machine();
     println!("{machine} {}\n", report::load());
-    let (mut figures, mut left_out) = (Vec::new(), Vec::new());
+    let (mut figures, mut left_out, mut tables) = (Vec::new(), Vec::new(), Vec::new());
     for group in arguments.groups() {
         let (runs, group_start) = (arguments.runs.unwrap_or(group.runs), Instant::now());
         eprint!("measuring {}: {}, runs: {runs} ... ", group.name, group.about);
         let measured = (group.measure)(arguments, runs)?;
         figures.extend(measured.figures.into_iter().map(|figure| (group.name, figure)));
         left_out.extend(measured.left_out);
+        tables.extend(measured.tables);
         eprintln!("{:.0} s", group_start.elapsed().as_secs_f64());
     }
-    println!("\n{}", report::table(&figures));
+    if !figures.is_empty() {
+        println!("\n{}", report::table(&figures));
+    }
+    for table in &tables {
+        println!("{table}");
+    }
     for reason in &left_out {
         println!("Left out: {reason}.");
     }

@@ -3,10 +3,21 @@
 
 use postgres::{Client, Error, SimpleQueryMessage};
 
+/// What a statement takes.
+pub struct Use {
+    /// The time, in milliseconds.
+    pub ms: f64,
+    /// The reads of blocks, in shared buffers or from the operating system.
+    pub shared_blocks: f64,
+}
+
 /// A session that measures.
 pub trait Measure {
     /// Runs a statement and returns how long that took, in milliseconds.
     fn execution_ms(&mut self, sql: &str) -> Result<f64, Error>;
+
+    /// Runs a statement and returns how long that took, and what it read.
+    fn execution(&mut self, sql: &str) -> Result<Use, Error>;
 
     /// Runs a statement and returns how many rows its scan was estimated to return, and how many it
     /// returned.
@@ -21,6 +32,15 @@ impl Measure for Client {
         Ok(property(&analyze(self, sql)?, "Execution Time"))
     }
 
+    fn execution(&mut self, sql: &str) -> Result<Use, Error> {
+        let plan = explained(self, "BUFFERS", sql)?;
+        // The outermost node's, which include those of all others.
+        let first =
+            |name: &str| plan.find(&format!("\"{name}\": ")).map(|at| property(&plan[..end_of_line(&plan, at)], name));
+        let blocks = ["Shared Hit Blocks", "Shared Read Blocks"].map(|name| first(name).expect("it counts blocks"));
+        Ok(Use { ms: property(&plan, "Execution Time"), shared_blocks: blocks.iter().sum() })
+    }
+
     fn estimated_and_actual_rows(&mut self, sql: &str) -> Result<(f64, f64), Error> {
         let plan = analyze(self, sql)?;
         Ok((property(&plan, "Plan Rows"), property(&plan, "Actual Rows")))
@@ -31,9 +51,17 @@ impl Measure for Client {
     }
 }
 
-/// Without TIMING, which would read the clock for every row.
+fn end_of_line(text: &str, at: usize) -> usize {
+    text[at..].find('\n').map_or(text.len(), |length| at + length)
+}
+
 fn analyze(client: &mut Client, sql: &str) -> Result<String, Error> {
-    let messages = client.simple_query(&format!("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}"))?;
+    explained(client, "BUFFERS OFF", sql)
+}
+
+/// Without TIMING, which would read the clock for every row.
+fn explained(client: &mut Client, option: &str, sql: &str) -> Result<String, Error> {
+    let messages = client.simple_query(&format!("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON, {option}) {sql}"))?;
     let row = messages.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
