@@ -56,9 +56,10 @@
 //! asks for, and the registry begins its block there, or above. A wish can only raise a tag's next
 //! value, so S1 holds. Blocks that servers have had before may lie below.
 //!
-//! A registry that forgets a raised value forgets more than the blocks: the tag may jump to below
-//! it. The server that has wished does not draw there as long as its memory lasts. Other servers
-//! may, so an operator looks at the next value when the registry fails over after that.
+//! How far a wish raises the next value counts with the values that are forgotten (below). A wish
+//! that raises it by more than a jump, and is forgotten, may be followed by values below it. The
+//! server that has wished does not draw there as long as its memory lasts. Other servers may, so an
+//! operator looks at the next value when the registry fails over soon after.
 //!
 //! # What is lost
 //!

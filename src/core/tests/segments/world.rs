@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use snowflake_core::registry::{Fleet, Incarnation, Since};
-use snowflake_core::segment::{Directory, END, Place, Record, Refusal, State, Supply, Tag, View};
+use snowflake_core::segment::{Directory, END, Known, Place, Record, Refusal, State, Supply, Tag, View};
 
 use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
 use crate::link::{Link, Message};
@@ -418,26 +418,37 @@ impl World {
     }
 
     /// A session takes over values that were drawn elsewhere, and wants only greater ones. These
-    /// lie a few blocks above, because a registry may forget them like blocks; or below.
+    /// lie a few blocks above, because a registry may forget them like blocks; or below. Of a tag
+    /// that its server knows by its id: a wish for one tag would be far above another of its name.
     fn take_over(&self) {
         let (life, tag) = (self.any_server(), self.any_tag());
         let Some(record) = self.store.borrow().tags.get(&tag).copied() else { return };
+        let knows = |(at, claim): &(usize, u64)| {
+            let supply = life.supply.try_borrow();
+            supply.is_ok_and(|supply| supply.known(*at, *claim).and_then(Known::id) == Some(record.id))
+        };
+        if !life.views.borrow().get(&tag).is_some_and(knows) {
+            return;
+        }
         let above = self.random.of(-20..=3 * i64::from(record.steps.1));
-        self.raise(&life, tag, record.next.saturating_add(above).min(END - 40), 3);
+        let least = record.next.saturating_add(above).min(END - 40);
+        self.raise(&life, tag, least, 3);
     }
 
     /// A session draws, and throws away, until there is a value that is not below `least`. Returns
     /// whether there was one.
     fn raise(&self, life: &Rc<Life>, tag: Tag, least: i64, most_draws: u32) -> bool {
+        let Some(first) = self.view(life, tag) else { return false };
         for _ in 0..most_draws {
-            let Some(view) = self.view(life, tag) else { return false };
+            let Some(view) = self.view(life, tag).filter(|view| view.claim() == first.claim()) else { return false };
             let at = life.views.borrow()[&tag].0;
             life.directory.borrow_mut().wish(&life.places, at, view.claim(), least);
-            if view.find(1).is_ok_and(|found| found.run().first >= least) {
+            let below = view.find(1).map_or(1, |found| least.saturating_sub(found.run().first));
+            if below <= 0 {
                 self.count("taken over");
                 return true;
             }
-            if !self.draw(life, tag, u32::MAX) {
+            if !self.draw(life, tag, below as u32) {
                 self.now_ms.set(self.now_ms.get() + 1000);
                 self.supply(life);
             }
