@@ -39,6 +39,18 @@ CREATE VIEW snowflake_segment_stat AS SELECT * FROM snowflake_segment_stat();
 REVOKE ALL ON FUNCTION snowflake_segment_stat() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowflake_segment_stat() TO pg_monitor;
 GRANT SELECT ON snowflake_segment_stat TO pg_monitor;
+CREATE FUNCTION snowflake_segment_convert(relation regclass, attribute name, tag text, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_convert_wrapper';
+CREATE FUNCTION snowflake_segment_convert_back(relation regclass, attribute name, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_convert_back_wrapper';
+REVOKE ALL ON FUNCTION snowflake_segment_convert(regclass, name, text, boolean),
+    snowflake_segment_convert_back(regclass, name, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION snowflake_segment_convert(regclass, name, text, boolean) IS
+    'turn a serial, identity or integer column into one that draws from a tag';
+COMMENT ON FUNCTION snowflake_segment_convert_back(regclass, name, boolean) IS
+    'turn a column that draws from a tag into an identity';
 COMMENT ON FUNCTION snowflake_segment_next(text) IS
     'draw the next value of a tag: dense, and unique across servers';
 COMMENT ON FUNCTION snowflake_segment_batch(text, integer) IS

@@ -70,8 +70,8 @@ REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, bool
     snowflake_accept_fleet(), snowflake_reset_mark() FROM PUBLIC;
 
 -- These lock tables against all other sessions for a while.
-REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snowflake_convert_columns(text[], boolean, boolean)
-    FROM PUBLIC;
+REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snowflake_convert_columns(text[], boolean, boolean),
+    snowflake_segment_convert(regclass, name, text, boolean), snowflake_segment_convert_back(regclass, name, boolean) FROM PUBLIC;
 
 -- The server's counts are for its operators.
 CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
@@ -222,6 +222,10 @@ COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
     'turn a serial, identity or bigint column into one whose default is snowflake_next()';
 COMMENT ON FUNCTION snowflake_convert_columns(text[], boolean, boolean) IS
     'turn columns of any tables into such ones at once';
+COMMENT ON FUNCTION snowflake_segment_convert(regclass, name, text, boolean) IS
+    'turn a serial, identity or integer column into one that draws from a tag';
+COMMENT ON FUNCTION snowflake_segment_convert_back(regclass, name, boolean) IS
+    'turn a column that draws from a tag into an identity';
 COMMENT ON FUNCTION snowflake_stat() IS
     'what the server has drawn, waited for and met; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_backend() IS

@@ -16,7 +16,7 @@ use snowflake_core::encoding::Encoding;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use snowflake_core::segment::Block;
 
-use crate::convert::{convert, convert_columns};
+use crate::convert::{convert, convert_back, convert_columns, convert_to_tag};
 use crate::draw;
 use crate::drawing;
 use crate::error::OrRaise;
@@ -554,6 +554,54 @@ fn snowflake_convert_columns(
     let name = |text: &[u8]| CString::new(text).expect("a text holds no NUL");
     let columns: Vec<_> = columns.iter().map(|text| text.map(name)).collect();
     SetOfIterator::new(convert_columns(&columns, rewrite, dry_run).or_raise())
+}
+
+/// Turns a serial, identity or integer column into one that draws from a tag, which goes on where
+/// the column stands: above all stored values, and all that its sequences may have given. Apart
+/// from that, it does what `snowflake_convert` does. It never widens. (Revoked from PUBLIC.)
+///
+/// # Errors
+/// As `snowflake_segment_next`, and as `snowflake_convert`; 22003 a next value that does not fit
+/// into the column, or too near to the end of bigint.
+#[pg_extern(
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_segment_convert(relation regclass, attribute name, tag text, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_segment_convert(
+    relation: Oid,
+    attribute: &CStr,
+    tag: &[u8],
+    dry_run: bool,
+) -> SetOfIterator<'static, Vec<u8>> {
+    let tag = CString::new(tag).expect("a text holds no NUL");
+    SetOfIterator::new(convert_to_tag(relation, attribute, &tag, dry_run).or_raise())
+}
+
+/// Turns a column that draws from a tag into an identity, which goes on above all stored values and
+/// all that the registry has handed out. Other servers must not draw from the tag any more. A
+/// separate function, because a NULL for the tag is more often a mistake than a wish. (Revoked from
+/// PUBLIC.)
+///
+/// # Errors
+/// As `snowflake_segment_convert`; 55000 a column that does not draw from a tag.
+#[pg_extern(
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_segment_convert_back(relation regclass, attribute name, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_segment_convert_back(relation: Oid, attribute: &CStr, dry_run: bool) -> SetOfIterator<'static, Vec<u8>> {
+    SetOfIterator::new(convert_back(relation, attribute, dry_run).or_raise())
 }
 
 /// Returns what the server has counted since the last reset, its last id and its settings. Times

@@ -10,7 +10,7 @@
 //! functions       * every SQL function, one thought each
 //!   |
 //! keeper            the background worker that leases this server's number and reserves blocks
-//! convert         * tables' columns become snowflake columns
+//! convert         * tables' columns become snowflake columns, or draw from a tag
 //! pushdown          conditions on an id's time, planned as conditions on the id
 //! utility           DISCARD, which forgets the session's last id; ALTER SYSTEM, checked as a whole
 //!   |

@@ -91,6 +91,72 @@ pub fn batch(tag: &str, count: i32) -> Result<impl Iterator<Item = Result<i64, E
     Ok(std::iter::from_fn(move || next().transpose()))
 }
 
+/// Values of a tag that a session takes over: those that were drawn elsewhere lie below.
+#[derive(Clone, Copy)]
+pub struct Takeover(Source);
+
+impl Takeover {
+    /// Checks what can be checked before values are taken over. `command` names the SQL function in
+    /// messages.
+    ///
+    /// # Errors
+    /// As for [`one`], without those of waiting.
+    pub fn find(command: &'static CStr, tag: &str) -> Result<Self, Error> {
+        Source::find(command, tag).map(Self)
+    }
+
+    /// Returns the value that this server draws next, and does not draw it. Waits for a block if
+    /// there is none.
+    ///
+    /// # Errors
+    /// As for [`one`].
+    pub fn next(self) -> Result<i64, Error> {
+        let Self(source) = self;
+        source.obtain(|ticket| source.tags.view(ticket).find(1).map(|found| Some(found.run().first)))
+    }
+
+    /// Makes this server draw no value below `least` any more. Throws away what lies below in its
+    /// blocks, and raises the tag's next value in the registry. Returns the value that it draws
+    /// next, which may be greater.
+    ///
+    /// # Errors
+    /// As for [`one`].
+    pub fn raise(self, least: i64) -> Result<i64, Error> {
+        let Self(source) = self;
+        source.obtain(|ticket| {
+            // A place may have been claimed anew, so each turn wishes. It costs a lock that is not
+            // held long.
+            source.tags.wish(ticket, least);
+            let first = source.tags.view(ticket).find(1)?.run().first;
+            if first >= least {
+                return Ok(Some(first));
+            }
+            let below = u32::try_from(least.saturating_sub(first)).unwrap_or(u32::MAX);
+            source.take(ticket, below).map(|_| None)
+        })
+    }
+
+    /// Draws a value that the registry has handed out after this call began, so it lies above all
+    /// that servers have had before. Throws away what is left of this server's blocks.
+    ///
+    /// # Errors
+    /// As for [`one`].
+    pub fn fresh(self) -> Result<i64, Error> {
+        let Self(source) = self;
+        // A block may be under way when the place is first empty. The worker asks for the one after
+        // that only when it has put this one in place.
+        let (mut emptied, mut is_empty) = (0, false);
+        source.obtain(|ticket| {
+            let taken = source.take_all(ticket);
+            if !is_empty && taken.is_err() {
+                emptied += 1;
+            }
+            is_empty = taken.is_err();
+            taken.map(|run| (emptied >= 2).then_some(run.first))
+        })
+    }
+}
+
 /// Where a tag's values are drawn. It is checked once per call.
 #[derive(Clone, Copy)]
 struct Source {
@@ -113,6 +179,26 @@ impl Source {
 
     /// Draws up to `count` values, at least one, and waits for them if it has to.
     fn draw(self, count: u32) -> Result<Run, Error> {
+        self.obtain(|ticket| self.take(ticket, count).map(Some))
+    }
+
+    /// Draws up to `count` values, at least one, if that takes no waiting.
+    fn take(self, ticket: Ticket, count: u32) -> Result<Run, Refusal> {
+        let drawn = self.tags.view(ticket).draw(count)?;
+        if drawn.is_due {
+            self.tags.wake_worker();
+        }
+        Ok(drawn.run)
+    }
+
+    /// Draws what is left of a block.
+    fn take_all(self, ticket: Ticket) -> Result<Run, Refusal> {
+        self.take(ticket, u32::MAX)
+    }
+
+    /// Attempts something at the tag's place, and waits for a block whenever there is none. The
+    /// attempt returns `None` to be made again at once.
+    fn obtain<T>(self, mut attempt: impl FnMut(Ticket) -> Result<Option<T>, Refusal>) -> Result<T, Error> {
         let Self { tags, tag } = self;
         let mut found = self.found().map(|ticket| (ticket, false));
         let wait = BlockWait::new();
@@ -125,16 +211,14 @@ impl Source {
             };
             found = Some((ticket, is_new));
             self.check_fleet()?;
-            match tags.view(ticket).draw(count) {
-                Ok(drawn) => {
+            match attempt(ticket) {
+                Ok(Some(obtained)) => {
                     // The fleet may have become known since, with the first block.
                     self.check_fleet()?;
-                    if drawn.is_due {
-                        tags.wake_worker();
-                    }
                     self.remember(ticket);
-                    break Ok(drawn.run);
+                    break Ok(obtained);
                 }
+                Ok(None) => {}
                 Err(Refusal::Void) => found = None,
                 Err(Refusal::Empty(State::Unknown)) if !is_new => found = None,
                 Err(Refusal::Empty(State::Unknown)) => {

@@ -136,6 +136,11 @@ impl Tags {
         Ok(Ticket::new(place, view.claim()))
     }
 
+    /// Notes that values below `least` are not wanted of a ticket's place ([`Directory::wish`]).
+    pub fn wish(&self, ticket: Ticket, least: i64) {
+        self.table.change(|table| table.directory.wish(&self.places, ticket.place(), ticket.claim(), least));
+    }
+
     /// Returns the places that have a tag.
     pub fn claimed(&self) -> Vec<Claimed> {
         self.table.change(|table| table.directory.claimed(&self.places))

@@ -1,5 +1,5 @@
-//! Turns columns of tables into snowflake columns: finds the statements and what forbids them, and
-//! runs them. No `unsafe`.
+//! Turns columns of tables into snowflake columns, or into columns that draw from a tag, and back:
+//! finds the statements and what forbids them, and runs them. No `unsafe`.
 //!
 //! SPI reads everything from the catalogs, and every change is a plain `ALTER TABLE` or the like.
 //! The caller runs it, so PostgreSQL checks each step as if the caller had typed it. All of it is
@@ -18,6 +18,7 @@ use std::ffi::{CStr, CString};
 
 use pgrx::Spi;
 use pgrx::pg_sys::Oid;
+use snowflake_core::segment::END;
 
 use self::database::{Column, Database, given, pairs, text, value};
 use self::error::Notice;
@@ -25,10 +26,15 @@ pub use self::error::Unconvertible;
 use crate::backend;
 use crate::draw;
 use crate::layouts;
+use crate::segment::Takeover;
 use crate::text::legible;
 
 /// JavaScript represents every integer up to this one exactly: 2^53 - 1.
 const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
+
+/// The greatest value from which on a tag is made to go on. Others may use the tag, and nothing
+/// lowers it again, so it keeps a million million values.
+const LAST_START: i64 = END - 1_000_000_000_000;
 
 /// A statement about columns with their tables' partitions and children.
 macro_rules! with_family {
@@ -85,16 +91,30 @@ impl Named {
     }
 }
 
-/// A column that will hold ids, with its qualified table's name and its own name for messages.
+/// What a column's values come from afterwards.
+#[derive(Debug, Clone, Copy)]
+enum Aim<'a> {
+    /// From `snowflake_next()`. With `rewrite`, columns that are too narrow for ids are widened.
+    Ids { rewrite: bool },
+    /// From `snowflake_segment_next()`, with this tag in the database's encoding.
+    Tag(&'a CStr),
+    /// From an identity. They have come from a tag.
+    Identity,
+}
+
+/// A column that is to be converted, with its qualified table's name and its own name for messages.
 struct Target {
     column: Column,
     table_name: String,
     column_name: String,
+    type_name: String,
+    /// The greatest value that its type has.
+    limit: i64,
 }
 
 impl Target {
-    /// Finds the column, if the caller may change it and it may hold ids.
-    fn find(database: &mut Database, named: &Named) -> Result<Self, Unconvertible> {
+    /// Finds the column, if the caller may change it and its type may hold the values.
+    fn find(database: &mut Database, named: &Named, aim: Aim) -> Result<Self, Unconvertible> {
         let Named { relation, attribute } = named;
         let rows = database.ask(include_str!("target.sql"), &[(*relation).into(), attribute.as_c_str().into()]);
         let row = rows.first().ok_or(Unconvertible::NoRelation(relation.to_u32()))?;
@@ -111,16 +131,21 @@ impl Target {
             return Err(Unconvertible::NoColumn { table, column: legible(attribute.to_bytes()).into_owned() });
         };
         let column = text(row, 6).expect("a column has a name");
-        let [is_integer, is_generated] = [8, 9].map(|number| given::<bool>(row, number));
-        if !is_integer {
-            let type_name = text(row, 7).expect("a column has a type");
-            return Err(Unconvertible::Type { table, column, type_name });
+        let type_name = text(row, 7).expect("a column has a type");
+        let [is_integer, is_generated, is_domain] = [8, 9, 12].map(|number| given::<bool>(row, number));
+        if !is_integer || is_domain && matches!(aim, Aim::Identity) {
+            return Err(match aim {
+                Aim::Ids { .. } => Unconvertible::Type { table, column, type_name },
+                Aim::Tag(_) | Aim::Identity => Unconvertible::NoInteger { table, column, type_name },
+            });
         } else if is_generated {
             return Err(Unconvertible::Generated { table, column });
         } else if let Some(parent) = text(row, 10) {
             return Err(Unconvertible::Inherited { table, column, parent });
         }
-        Ok(Self { column: Column { table: *relation, number }, table_name: table, column_name: column })
+        let column_name = column;
+        let column = Column { table: *relation, number };
+        Ok(Self { column, table_name: table, column_name, type_name, limit: given(row, 11) })
     }
 }
 
@@ -222,12 +247,62 @@ struct Steps {
     sequences: Vec<CString>,
     /// The sequences that stay, with what uses them.
     kept: Vec<(String, String)>,
+    identity: Option<NewIdentity>,
     /// The columns that need a step, by their places from 1.
     places: Vec<i64>,
 }
 
+/// An identity in place of a tag.
+struct NewIdentity {
+    /// The statement, without where the identity starts.
+    statement: CString,
+    /// The tag that the column has drawn from, in the database's encoding.
+    tag: CString,
+}
+
 impl Steps {
-    fn find(database: &mut Database, columns: &[Column], refusals: &mut Refusals) -> Self {
+    fn find(database: &mut Database, targets: &[Target], aim: Aim, refusals: &mut Refusals) -> Self {
+        let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
+        let (function, argument) = match aim {
+            Aim::Ids { .. } => (c"snowflake_next", None),
+            Aim::Tag(tag) => (c"snowflake_segment_next", Some(tag)),
+            Aim::Identity => return Self::find_identity(database, targets, refusals),
+        };
+        let mut steps = Self::find_sequences(database, &columns, refusals);
+        let [rels, atts] = pairs(&columns);
+        let identities = database.ask(with_family!("drop_identity.sql"), &pairs(&columns));
+        let defaults = database.ask(with_family!("set_default.sql"), &[rels, atts, function.into(), argument.into()]);
+        for (rows, statements) in [(identities, &mut steps.identities), (defaults, &mut steps.defaults)] {
+            steps.places.extend(rows.iter().map(|row| given::<i64>(row, 2)));
+            statements.extend(rows.iter().map(|row| given::<CString>(row, 1)));
+        }
+        steps
+    }
+
+    /// Finds what makes a column that draws from a tag an identity; nothing if it is one.
+    fn find_identity(database: &mut Database, targets: &[Target], refusals: &mut Refusals) -> Self {
+        let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
+        let rows = database.ask(with_family!("set_identity.sql"), &pairs(&columns));
+        let Some(row) = rows.first() else { return Self::default() };
+        let mut steps = Self::find_sequences(database, &columns, refusals);
+        let place: i64 = given(row, 1);
+        let Target { table_name, column_name, .. } = &targets[place as usize - 1];
+        let (table, column) = (table_name.clone(), column_name.clone());
+        match value::<CString>(row, 5) {
+            Some(tag) => steps.identity = Some(NewIdentity { statement: given(row, 4), tag }),
+            None => refusals.add(Unconvertible::NoTag { table: table.clone(), column: column.clone() }),
+        }
+        if let Some(child) = text(row, 6) {
+            refusals.add(Unconvertible::Child { table, column, child });
+        }
+        steps.defaults.push(given(row, 2));
+        steps.defaults.extend(value::<CString>(row, 3));
+        steps.places.push(place);
+        steps
+    }
+
+    /// Finds what becomes of the sequences that belong to the columns.
+    fn find_sequences(database: &mut Database, columns: &[Column], refusals: &mut Refusals) -> Self {
         let (mut sequences, mut kept, mut places) = (Vec::new(), Vec::new(), Vec::new());
         for row in database.ask(with_family!("sequences.sql"), &pairs(columns)) {
             let sequence: CString = given(&row, 1);
@@ -245,18 +320,13 @@ impl Steps {
                 }
             }
         }
-        let [identities, defaults] = [with_family!("drop_identity.sql"), with_family!("set_default.sql")].map(|sql| {
-            let rows = database.ask(sql, &pairs(columns));
-            places.extend(rows.iter().map(|row| given::<i64>(row, 2)));
-            rows.iter().map(|row| given(row, 1)).collect()
-        });
-        Self { identities, defaults, sequences, kept, places }
+        Self { sequences, kept, places, ..Self::default() }
     }
 }
 
 /// What has to be done, by the present catalogs.
 struct Plan {
-    /// The columns that are not snowflake columns yet.
+    /// The columns that are not as they are to be.
     targets: Vec<Target>,
     /// What PostgreSQL will lock.
     locked: Vec<Oid>,
@@ -267,15 +337,16 @@ struct Plan {
     dependents: Dependents,
     /// The sequences that stay, with what uses them.
     kept: Vec<(String, String)>,
+    identity: Option<NewIdentity>,
 }
 
 impl Plan {
     /// Finds what has to be done, and everything that forbids it. A column that is wrong by itself
     /// is left out of the later checks.
-    fn make(database: &mut Database, columns: &[Named], rewrite: bool, dry_run: bool) -> Result<Self, Unconvertible> {
+    fn make(database: &mut Database, columns: &[Named], aim: Aim, dry_run: bool) -> Result<Self, Unconvertible> {
         let mut refusals = Refusals::default();
         let mut targets: Vec<_> =
-            columns.iter().filter_map(|named| refusals.sort(Target::find(database, named))).collect();
+            columns.iter().filter_map(|named| refusals.sort(Target::find(database, named, aim))).collect();
         let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
         let mut referring = Vec::new();
         for row in database.ask(with_family!("foreign_key.sql"), &pairs(&columns)) {
@@ -285,9 +356,13 @@ impl Plan {
         }
         targets.retain(|target| !referring.contains(&target.column));
         let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
-        let narrow = narrow(database, &columns, rewrite, &mut refusals);
+        // A tag's values fit into narrow columns, as long as they are short.
+        let narrow = match aim {
+            Aim::Ids { rewrite } => narrow(database, &columns, rewrite, &mut refusals),
+            Aim::Tag(_) | Aim::Identity => Vec::new(),
+        };
         let dependents = refusals.sort(Dependents::find(database, &narrow, dry_run)).unwrap_or_default();
-        let steps = Steps::find(database, &columns, &mut refusals);
+        let steps = Steps::find(database, &targets, aim, &mut refusals);
         // The other columns' tables need not even be locked.
         let mut place = 0;
         targets.retain(|target| {
@@ -317,11 +392,21 @@ impl Plan {
             (None, None) => CString::default(),
             (None, Some(target)) => return Err(Unconvertible::NoRelation(target.column.table.to_u32())),
         };
-        Ok(Self { targets, locked, lock, statements, dependents, kept: steps.kept })
+        Ok(Self { targets, locked, lock, statements, dependents, kept: steps.kept, identity: steps.identity })
     }
 
-    /// Checks that all stored values are below the next id, and returns that id.
-    fn check_values(&self, database: &mut Database, command: &'static CStr) -> Result<i64, Unconvertible> {
+    /// Returns where the values come from that are taken over; `None` if these are ids.
+    fn takeover(&self, command: &'static CStr, aim: Aim) -> Result<Option<Takeover>, Unconvertible> {
+        let tag = match aim {
+            Aim::Ids { .. } => None,
+            Aim::Tag(tag) => Some(tag),
+            Aim::Identity => self.identity.as_ref().map(|identity| identity.tag.as_c_str()),
+        };
+        Ok(tag.map(|tag| Takeover::find(command, &legible(tag.to_bytes()))).transpose()?)
+    }
+
+    /// Returns the greatest stored value of each column.
+    fn stored(&self, database: &mut Database) -> Vec<Option<i64>> {
         let mut stored = Vec::new();
         for target in &self.targets {
             let arguments = target.column.arguments();
@@ -329,6 +414,55 @@ impl Plan {
                 database.ask_for(include_str!("greatest.sql"), &arguments).pop().expect("the column exists");
             stored.push(database.rows(&question, &[]).first().and_then(|row| value::<i64>(row, 1)));
         }
+        stored
+    }
+
+    /// Makes the next value one above all that are stored, or that sequences may have given, and
+    /// returns it. With `dry_run`, returns what it would be.
+    fn take_over(
+        &self,
+        database: &mut Database,
+        takeover: Takeover,
+        aim: Aim,
+        dry_run: bool,
+    ) -> Result<i64, Unconvertible> {
+        let columns: Vec<_> = self.targets.iter().map(|target| target.column).collect();
+        let mut taken = self.stored(database);
+        for question in database.ask_for::<CString>(with_family!("positions.sql"), &pairs(&columns)) {
+            taken.push(database.rows(&question, &[]).first().and_then(|row| value::<i64>(row, 1)));
+        }
+        let least = taken.into_iter().flatten().max().map_or(i64::MIN, |taken| taken.saturating_add(1));
+        let check = |next: i64| match self.targets.iter().find(|target| next > target.limit) {
+            Some(target) => Err(Unconvertible::OutOfRange {
+                table: target.table_name.clone(),
+                column: target.column_name.clone(),
+                type_name: target.type_name.clone(),
+                limit: target.limit,
+                next,
+            }),
+            None => Ok(next),
+        };
+        let before = takeover.next()?;
+        check(before.max(least))?;
+        if least > LAST_START {
+            return Err(Unconvertible::TooFar { least, last: LAST_START });
+        }
+        if let Aim::Tag(tag) = aim
+            && before > 1
+            && least > 1
+        {
+            Notice::OtherBlocks { tag: &legible(tag.to_bytes()), least }.send();
+        }
+        check(match aim {
+            _ if dry_run => before.max(least),
+            Aim::Identity => takeover.fresh()?.max(least),
+            Aim::Ids { .. } | Aim::Tag(_) => takeover.raise(least)?,
+        })
+    }
+
+    /// Checks that all stored values are below the next id, and returns that id.
+    fn check_values(&self, database: &mut Database, command: &'static CStr) -> Result<i64, Unconvertible> {
+        let stored = self.stored(database);
         // After them, because a session that stores an id by hand has drawn it before.
         let next = draw::least_to_come(command)?;
         for (target, greatest) in self.targets.iter().zip(stored) {
@@ -341,9 +475,9 @@ impl Plan {
     }
 
     /// Tells the user about the consequences.
-    fn announce(&self, database: &mut Database, next: i64) -> Result<(), Unconvertible> {
-        let layout = layouts::configured()?;
-        if layout.max_id() > MAX_SAFE_INTEGER {
+    fn announce(&self, database: &mut Database, aim: Aim, next: i64) -> Result<(), Unconvertible> {
+        let layout = if matches!(aim, Aim::Ids { .. }) { Some(layouts::configured()?) } else { None };
+        if let Some(layout) = layout.filter(|layout| layout.max_id() > MAX_SAFE_INTEGER) {
             Notice::Beyond2_53(&layout).send();
         }
         if !self.dependents.objects.is_empty() {
@@ -379,7 +513,7 @@ fn with_semicolons(statements: Vec<CString>) -> Vec<Vec<u8>> {
 /// All of [`Unconvertible`]; those of [`draw::one`] as [`Unconvertible::NoIds`].
 pub fn convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) -> Result<Vec<Vec<u8>>, Unconvertible> {
     let named = Named { relation, attribute: attribute.to_owned() };
-    run(c"snowflake_convert()", |_| Ok(vec![named]), rewrite, dry_run)
+    run(c"snowflake_convert()", |_| Ok(vec![named]), Aim::Ids { rewrite }, dry_run)
 }
 
 /// The same for the columns that texts name, with one plan for all.
@@ -391,14 +525,39 @@ pub fn convert_columns(
     rewrite: bool,
     dry_run: bool,
 ) -> Result<Vec<Vec<u8>>, Unconvertible> {
-    run(c"snowflake_convert_columns()", |database| Named::find(database, columns), rewrite, dry_run)
+    run(c"snowflake_convert_columns()", |database| Named::find(database, columns), Aim::Ids { rewrite }, dry_run)
+}
+
+/// Makes a column draw from a tag, in the database's encoding, and the tag go on where the column
+/// stands.
+///
+/// # Errors
+/// All of [`Unconvertible`]; those of [`segment::one`](crate::segment::one) as
+/// [`Unconvertible::NoIds`].
+pub fn convert_to_tag(
+    relation: Oid,
+    attribute: &CStr,
+    tag: &CStr,
+    dry_run: bool,
+) -> Result<Vec<Vec<u8>>, Unconvertible> {
+    let named = Named { relation, attribute: attribute.to_owned() };
+    run(c"snowflake_segment_convert()", |_| Ok(vec![named]), Aim::Tag(tag), dry_run)
+}
+
+/// Makes a column that draws from a tag an identity, which goes on where the tag stands.
+///
+/// # Errors
+/// The same.
+pub fn convert_back(relation: Oid, attribute: &CStr, dry_run: bool) -> Result<Vec<Vec<u8>>, Unconvertible> {
+    let named = Named { relation, attribute: attribute.to_owned() };
+    run(c"snowflake_segment_convert_back()", |_| Ok(vec![named]), Aim::Identity, dry_run)
 }
 
 /// `command` is the function's name in messages.
 fn run(
     command: &'static CStr,
     find: impl FnOnce(&mut Database) -> Result<Vec<Named>, Unconvertible>,
-    rewrite: bool,
+    aim: Aim,
     dry_run: bool,
 ) -> Result<Vec<Vec<u8>>, Unconvertible> {
     backend::require_writable(command);
@@ -410,15 +569,17 @@ fn run(
             return Err(Unconvertible::Isolation(level));
         }
         let columns = find(database)?;
-        let make = |database: &mut Database| {
-            backend::with_trusted_settings(|| Plan::make(database, &columns, rewrite, dry_run))
-        };
+        let make =
+            |database: &mut Database| backend::with_trusted_settings(|| Plan::make(database, &columns, aim, dry_run));
         let mut plan = make(database)?;
         if plan.statements.is_empty() {
             return Ok(Vec::new());
         }
         // If this server cannot draw or has to wait, it finds out before it locks anything.
-        draw::least_to_come(command)?;
+        match plan.takeover(command, aim)? {
+            Some(takeover) => takeover.next()?,
+            None => draw::least_to_come(command)?,
+        };
         let mut run = Vec::new();
         while !dry_run && run.last() != Some(&plan.lock) && !plan.statements.is_empty() {
             // The LOCK statement alone could deadlock.
@@ -435,8 +596,14 @@ fn run(
             return Ok(with_semicolons(run));
         }
         backend::with_trusted_settings(|| {
-            let next = plan.check_values(database, command)?;
-            plan.announce(database, next)
+            let next = match plan.takeover(command, aim)? {
+                Some(takeover) => plan.take_over(database, takeover, aim, dry_run)?,
+                None => plan.check_values(database, command)?,
+            };
+            if let Some(NewIdentity { statement: make, .. }) = &plan.identity {
+                plan.statements.push(statement([make.to_bytes(), format!(" (START WITH {next})").as_bytes()]));
+            }
+            plan.announce(database, aim, next)
         })?;
         if dry_run {
             // Views come first because a session that reads a view locks it before its tables.

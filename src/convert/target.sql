@@ -16,7 +16,10 @@ SELECT c.oid::regclass::text::cstring,
         )
         SELECT min(p.oid::regclass::text)::cstring
         FROM up JOIN pg_class p ON p.oid = rel JOIN pg_attribute b ON b.attrelid = rel AND b.attname = a.attname
-        WHERE b.attinhcount = 0 AND a.attinhcount > 0)
+        WHERE b.attinhcount = 0 AND a.attinhcount > 0),
+       CASE CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
+           WHEN 'int2'::regtype THEN 32767 WHEN 'int4'::regtype THEN 2147483647 ELSE 9223372036854775807 END,
+       t.typtype = 'd'
 FROM pg_class c
      LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2::text::name AND a.attnum > 0 AND NOT a.attisdropped
      LEFT JOIN pg_type t ON t.oid = a.atttypid
