@@ -43,9 +43,15 @@ pub unsafe extern "C-unwind" fn snowflake_segment_next_entry(fcinfo: pg_sys::Fun
     if let Some(value) = segment::one_at_once(kept) {
         return pg_sys::Datum::from(value);
     }
-    // SAFETY: the function is STRICT, and its one argument is a text.
-    let name = unsafe { plain_text((*fcinfo).args.as_slice(1)[0].value) };
-    let ticket = name.map_or(0, segment::ticket_of);
+    // SAFETY: as above.
+    let function = if call.is_null() { pg_sys::InvalidOid } else { unsafe { (*call).fn_oid } };
+    segment::note_function(function);
+    // SAFETY: the function has one argument, a text. It is STRICT unless an operator changes that.
+    let name = unsafe {
+        let argument = (*fcinfo).args.as_slice(1)[0];
+        if argument.isnull { None } else { plain_text(argument.value) }
+    };
+    let ticket = name.map_or(0, segment::ticket_of_argument);
     // SAFETY: as above.
     unsafe {
         if ticket != kept && !call.is_null() && has_constant((*call).fn_expr) {

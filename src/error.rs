@@ -17,6 +17,8 @@ use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
 use snowflake_core::registry::Fleet;
 use snowflake_core::segment::{TAG_BYTES, TagError};
 
+use crate::text::{literal, showable};
+
 /// What can go wrong between SQL and the core.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Error {
@@ -507,21 +509,21 @@ impl Reportable for Error {
                 .hint(format!("The name of a tag has 1 to {TAG_BYTES} bytes.")),
             Self::UnknownTag { tag, fleet } => Report::new(
                 ERRCODE_UNDEFINED_OBJECT,
-                format!("tag \"{tag}\" does not exist in the registry's fleet \"{fleet}\""),
+                format!("tag \"{}\" does not exist in the registry's fleet \"{fleet}\"", showable(tag)),
             )
             .hint(format!(
-                "In the registry: INSERT INTO snowflake_registry.tags (fleet, tag) VALUES ('{}', '{}');",
-                fleet.replace('\'', "''"),
-                tag.replace('\'', "''")
+                "In the registry: INSERT INTO snowflake_registry.tags (fleet, tag) VALUES ({}, {});",
+                literal(fleet),
+                literal(tag)
             )),
             Self::TagEnded(tag) => Report::new(
                 ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
-                format!("tag \"{tag}\" has no values left"),
+                format!("tag \"{}\" has no values left", showable(tag)),
             )
             .detail(format!("The last value of a tag is {}.", i64::MAX - 1)),
             Self::NoJump(tag) => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-                format!("tag \"{tag}\" gives no values until an operator has said where they go on"),
+                format!("tag \"{}\" gives no values until an operator has said where they go on", showable(tag)),
             )
             .detail(
                 "The registry may have forgotten values of the tag, as after a failover or a restore, and the tag's \
@@ -582,8 +584,10 @@ impl Reportable for NoLease {
 
 impl Reportable for NoBlock {
     fn report(&self) -> Report {
-        let report =
-            Report::new(ERRCODE_SYSTEM_ERROR, format!("no values of tag \"{}\" are left on this server", self.tag));
+        let report = Report::new(
+            ERRCODE_SYSTEM_ERROR,
+            format!("no values of tag \"{}\" are left on this server", showable(&self.tag)),
+        );
         match &self.failing {
             Some((error, since_ms)) => report
                 .detail(format!("Since {}, the registry has not given any: {error}", Utc(*since_ms)))

@@ -32,7 +32,7 @@ use crate::segment;
 use crate::slot::Counter;
 use crate::stats;
 use crate::tags;
-use crate::text::Text;
+use crate::text::{Text, showable};
 use crate::zone::{earliest, latest};
 
 /// Draws the next id. Like `nextval`, it is not undone by a rollback, and is refused where nothing
@@ -770,7 +770,7 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segm
 "#
 )]
 fn snowflake_segment_next(tag: Text<'_>) -> i64 {
-    segment::one(tag.as_str()).or_raise()
+    segment::one(&tag.to_utf8()).or_raise()
 }
 
 /// Draws `count` values of a tag in ascending order. One atomic step takes all that a block has.
@@ -779,7 +779,7 @@ fn snowflake_segment_next(tag: Text<'_>) -> i64 {
 /// As `snowflake_segment_next`, and 22023 for a `count` below 0.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_segment_batch(tag: Text<'_>, count: i32) -> SetOfIterator<'static, i64> {
-    SetOfIterator::new(segment::batch(tag.as_str(), count).or_raise().map(OrRaise::or_raise))
+    SetOfIterator::new(segment::batch(&tag.to_utf8(), count).or_raise().map(OrRaise::or_raise))
 }
 
 /// Returns the tags that this server's sessions draw from, and what is left of their blocks. Times
@@ -812,7 +812,7 @@ fn snowflake_segment_stat() -> TableIterator<
     TableIterator::new(rows.into_iter().map(move |tags::Row { tag, state, rest, counts }| {
         let left = |block: Option<Block>| block.map_or(0, |block| block.count.into());
         (
-            tag.as_str().to_owned(),
+            showable(tag.as_str()),
             stats::name_of(state).to_owned(),
             rest.current.map(|block| block.first),
             left(rest.current),

@@ -5,6 +5,7 @@
 
 use std::ffi::CStr;
 
+use pgrx::pg_sys::{self, Oid};
 use snowflake_core::segment::{Refusal, Run, State, Tag};
 
 use crate::backend;
@@ -17,6 +18,7 @@ use crate::mark;
 use crate::shmem::{self, Topic};
 use crate::stats::MINUTE_MS;
 use crate::tags::{Tags, Ticket};
+use crate::text::is_utf8_database;
 use crate::waiting::BlockWait;
 
 /// How many tags a session remembers. Of two that fall on one place, the later one.
@@ -28,10 +30,36 @@ static FOUND: [Local<Option<(Tag, Ticket)>>; REMEMBERED] = [const { Local::new(N
 /// The fleet that this session's database is known to belong to; -1 if none is.
 static CHECKED_FLEET: Local<i64> = Local::new(-1);
 
-/// Returns the ticket of a tag that this session has drawn from before; 0 if it remembers none.
-/// Raises nothing.
+/// The function that this session has called last.
+static FUNCTION: Local<Oid> = Local::new(pg_sys::InvalidOid);
+
+/// Notes which function is called. If it is another one than before, the extension was dropped and
+/// created again, or that was rolled back: the database may not know its fleet any more. Raises
+/// nothing.
 #[inline]
-pub fn ticket_of(name: &[u8]) -> u64 {
+pub fn note_function(function: Oid) {
+    if FUNCTION.replace(function) != function {
+        forget();
+    }
+}
+
+/// Forgets what this session has found and checked.
+#[cold]
+fn forget() {
+    CHECKED_FLEET.set(-1);
+    FOUND.iter().for_each(|found| found.set(None));
+}
+
+/// Returns the ticket of a tag that this session has drawn from before; 0 if it remembers none. The
+/// name is in the database's encoding. Raises nothing.
+#[inline]
+pub fn ticket_of_argument(name: &[u8]) -> u64 {
+    if name.is_ascii() || is_utf8_database() { ticket_of(name) } else { 0 }
+}
+
+/// Returns the ticket of a tag that this session has drawn from before; 0 if it remembers none.
+#[inline]
+fn ticket_of(name: &[u8]) -> u64 {
     let found = remembered(name).get().filter(|(tag, _)| tag.as_bytes() == name);
     found.map_or(0, |(_, ticket)| ticket.bits())
 }
@@ -74,6 +102,8 @@ pub fn one(tag: &str) -> Result<i64, Error> {
 /// As for [`one`], and [`Error::NegativeCount`]. Each item can fail in the same way.
 pub fn batch(tag: &str, count: i32) -> Result<impl Iterator<Item = Result<i64, Error>> + use<>, Error> {
     let mut left = u32::try_from(count).map_err(|_| Error::NegativeCount(count))?;
+    // Another function than the one that `note_function` notes.
+    CHECKED_FLEET.set(-1);
     let source = Source::find(c"snowflake_segment_batch()", tag)?;
     let mut run = Run { first: 0, count: 0 };
     let mut next = move || {

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::ffi::{CStr, c_char};
+use std::ptr;
 
 use pgrx::FromDatum;
 use pgrx::callconv::{Arg, ArgAbi};
@@ -18,6 +20,48 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
 pub fn legible(bytes: &[u8]) -> Cow<'_, str> {
     let ascii = |byte: &u8| if byte.is_ascii() { char::from(*byte) } else { '?' };
     str::from_utf8(bytes).map_or_else(|_| Cow::Owned(bytes.iter().map(ascii).collect()), Cow::Borrowed)
+}
+
+/// Whether the session's database has the encoding UTF-8.
+pub fn is_utf8_database() -> bool {
+    // SAFETY: reads a variable that is set when a session begins.
+    unsafe { pg_sys::GetDatabaseEncoding() == pg_sys::pg_enc::PG_UTF8 as i32 }
+}
+
+/// Converts a text from the database's encoding to UTF-8. Raises 22021 for bytes that are not text.
+pub fn to_utf8(bytes: &[u8]) -> String {
+    let length = i32::try_from(bytes.len()).ok().filter(|_| !bytes.is_ascii());
+    let Some(length) = length else { return legible(bytes).into_owned() };
+    // SAFETY: reads that many bytes, and returns either the same ones or a text of its own, which
+    // ends with a zero byte. Errors are raised through pgrx's guard.
+    let converted = unsafe {
+        let given = bytes.as_ptr().cast::<c_char>();
+        let converted = pg_sys::pg_server_to_any(given, length, pg_sys::pg_enc::PG_UTF8 as i32);
+        if ptr::eq(converted, given) { bytes } else { CStr::from_ptr(converted).to_bytes() }
+    };
+    legible(converted).into_owned()
+}
+
+/// Returns a text as the session's database can show it: with question marks for characters beyond
+/// ASCII, unless the database's encoding is UTF-8.
+pub fn showable(text: &str) -> String {
+    let is_shown = |c: char| c.is_ascii() || is_utf8_database();
+    text.chars().map(|c| if is_shown(c) { c } else { '?' }).collect()
+}
+
+/// Writes a text as a literal of SQL, with escapes for what the session's database cannot show.
+pub fn literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    if showable(text) == text {
+        return format!("'{quoted}'");
+    }
+    let escaped = |c: char| match u32::from(c) {
+        _ if c == '\\' => "\\\\".to_owned(),
+        ..0x80 => c.to_string(),
+        code @ 0x80..0x1_0000 => format!("\\{code:04X}"),
+        code => format!("\\+{code:06X}"),
+    };
+    format!("U&'{}'", quoted.chars().map(escaped).collect::<String>())
 }
 
 /// An argument of type `text`.
@@ -36,13 +80,16 @@ impl<'a> Text<'a> {
         self.read.get_or_init(|| legible(self.bytes))
     }
 
+    /// Returns the text in UTF-8; see [`to_utf8`].
+    pub fn to_utf8(&self) -> String {
+        to_utf8(self.bytes)
+    }
+
     /// Returns the text's characters without copying it. In a database that is not UTF-8, every
     /// character beyond ASCII becomes U+FFFD. Only the first of them is sure to be counted right,
     /// because other encodings can look like UTF-8 with fewer characters.
     pub fn characters(&self) -> impl Iterator<Item = char> + Clone + use<'a> {
-        // SAFETY: reads a variable that is set when a session begins.
-        let is_utf8 = || unsafe { pg_sys::GetDatabaseEncoding() } == pg_sys::pg_enc::PG_UTF8 as i32;
-        let is_known = self.bytes.is_ascii() || is_utf8();
+        let is_known = self.bytes.is_ascii() || is_utf8_database();
         let known = move |c: char| if c.is_ascii() || is_known { c } else { char::REPLACEMENT_CHARACTER };
         self.bytes.utf8_chunks().flat_map(move |chunk| {
             let unknown = (!chunk.invalid().is_empty()).then_some(char::REPLACEMENT_CHARACTER);

@@ -27,7 +27,7 @@ use crate::backend;
 use crate::draw;
 use crate::layouts;
 use crate::segment::Takeover;
-use crate::text::legible;
+use crate::text::{legible, to_utf8};
 
 /// JavaScript represents every integer up to this one exactly: 2^53 - 1.
 const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
@@ -402,7 +402,7 @@ impl Plan {
             Aim::Tag(tag) => Some(tag),
             Aim::Identity => self.identity.as_ref().map(|identity| identity.tag.as_c_str()),
         };
-        Ok(tag.map(|tag| Takeover::find(command, &legible(tag.to_bytes()))).transpose()?)
+        Ok(tag.map(|tag| Takeover::find(command, &to_utf8(tag.to_bytes()))).transpose()?)
     }
 
     /// Returns the greatest stored value of each column.

@@ -39,7 +39,7 @@ impl Keeper<'_> {
                 self.note_supplied();
                 0
             }
-            Ok(()) => i64::MAX,
+            Ok(()) => supply.looks_in_ms(self).unwrap_or(i64::MAX),
             Err(failure) => {
                 let since_ms = self.note_not_supplied(&failure);
                 let is_new = self.now_ms().saturating_sub(since_ms) < SOON_MS;

@@ -215,6 +215,16 @@ impl Supply {
         self.known.get(place).filter(|known| known.claim == claim)
     }
 
+    /// Returns when the registry is next asked whether the tags are still there, in milliseconds
+    /// from now; `None` if no tag is in use. The caller calls [`supply`](Self::supply) then.
+    pub fn looks_in_ms<S: Server>(&self, server: &S) -> Option<i64> {
+        let claimed = server.claimed().into_iter();
+        let known = claimed.filter_map(|claimed| self.known(claimed.place, claimed.claim));
+        let looks_ms = |known: &Known| known.answered_ms.saturating_add(LOOKED_AT_EVERY_MS);
+        let first_ms = known.filter(|known| known.id.is_some()).map(looks_ms).min()?;
+        Some(first_ms.saturating_sub(server.running_ms()).max(0))
+    }
+
     /// Reserves the blocks that are due, all in one call, and puts them in place. From time to
     /// time, it looks whether the tags are still there.
     ///
