@@ -13,6 +13,7 @@ use std::process::Command;
 use cluster::drawing::{DAY_MS, HOUR_MS, noon};
 use cluster::monitoring::{Watch, has_prometheus, promtool, read_monitoring_file, value};
 use cluster::pages::{page, pages};
+use cluster::registry::ROLE;
 use cluster::{
     Builder, Draw, Fleet, Leases, Running, Server, Shutdown, compile_library, faketime_library, refused, skip,
     wait_until,
@@ -42,7 +43,7 @@ fn alerts() -> Vec<String> {
 /// A member of a fleet whose lease soon has its full length, and the lease is long enough to look
 /// at.
 fn member(fleet: &Fleet) -> Builder {
-    fleet.member().set("lease", "20s").set("max_clock_skew", "500ms")
+    fleet.member().set("lease", "40s").set("max_clock_skew", "500ms")
 }
 
 fn execute(server: &Server, sql: &str) {
@@ -485,6 +486,46 @@ fn a_standby_without_a_lease_raises_an_alert() {
     watch.assert_fires(&["SnowflakeFewNumbersFree", "SnowflakeStandbyWithoutLease"]);
 }
 
+#[test]
+fn a_tag_that_gives_no_values_raises_alerts() {
+    if cannot_watch() {
+        return;
+    }
+    let fleet = Fleet::start();
+    let tags = "('open', 1), ('last', 9223372036854775805)";
+    execute(&fleet.registry, &format!("INSERT INTO snowflake_registry.tags (tag, next_value) VALUES {tags}"));
+    let server = member(&fleet).start_with_extension();
+    server.connect().wait_for_lease();
+    execute(&server, "SELECT snowflake_segment_next('open')");
+    let watch = Watch::start(&[&server]);
+    watch.assert_silent();
+    // The registry has no further block of it.
+    execute(&server, "SELECT snowflake_segment_next('last')");
+    watch.assert_fires(&["SnowflakeSegmentClosed"]);
+    execute(&server, "SELECT snowflake_segment_next('last')");
+    assert_eq!(refused(server.connect().ids("SELECT snowflake_segment_next('last')")).sqlstate, "2200H");
+    watch.assert_fires(&["SnowflakeSegmentClosed", "SnowflakeSegmentRefused"]);
+}
+
+#[test]
+fn a_registry_that_gives_no_blocks_raises_alerts() {
+    if cannot_watch() {
+        return;
+    }
+    let fleet = Fleet::start();
+    execute(&fleet.registry, "INSERT INTO snowflake_registry.tags (tag) VALUES ('t')");
+    let server = member(&fleet).start_with_extension();
+    server.connect().wait_for_lease();
+    execute(&server, "SELECT snowflake_segment_next('t')");
+    let watch = Watch::start(&[&server]);
+    watch.assert_silent();
+    // Leases are renewed as before.
+    execute(&fleet.registry, &format!("REVOKE EXECUTE ON FUNCTION snowflake_registry.reserve_blocks FROM {ROLE}"));
+    // At a tenth of a block, the server wants another one.
+    execute(&server, "SELECT snowflake_segment_batch('t', 900)");
+    watch.assert_fires(&["SnowflakeSegmentRegistryAway"]);
+}
+
 /// The dashboard's queries, as Grafana sends them for all servers.
 fn queries() -> Vec<(String, String)> {
     let dashboard: Value = serde_json::from_str(&read_monitoring_file("dashboard.json")).unwrap();
@@ -507,8 +548,10 @@ fn each_query_of_the_dashboard_gives_something() {
         return;
     }
     let fleet = Fleet::start();
+    execute(&fleet.registry, "INSERT INTO snowflake_registry.tags (tag) VALUES ('t')");
     let server = member(&fleet).start_with_extension();
     server.connect().wait_for_lease();
+    execute(&server, "SELECT snowflake_segment_next('t')");
     let watch = Watch::start_with_registry(&[&server], &fleet.registry);
     watch.evaluate();
     server.connect().draw_batch(1000);
