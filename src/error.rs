@@ -480,7 +480,10 @@ impl Reportable for Error {
                 ERRCODE_INVALID_PARAMETER_VALUE,
                 format!("\"snowflake_id.registry\" is not a connection string: {why}"),
             )
-            .hint("Write it as for libpq, such as \"service=fleet\" or \"host=a,b dbname=ids user=snowflake\"."),
+            .hint(
+                "Write it as for libpq, such as \"service=fleet\" or \"host=a,b dbname=ids user=snowflake\", or as \
+                 \"etcd:http://a:2379,http://b:2379\".",
+            ),
             Self::RegistryAtStart => Report::new(
                 ERRCODE_CANT_CHANGE_RUNTIME_PARAM,
                 "a server changes between a typed and a leased number only at its start",

@@ -24,7 +24,7 @@ use snowflake_core::id::IdError;
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease;
 use snowflake_core::spelling::{distance, nearest};
-use snowflake_registry::check_conninfo;
+use snowflake_registry::check_address;
 
 use crate::backend;
 use crate::configuration::{self, Given, Place, has_prefix};
@@ -218,7 +218,7 @@ pub fn init() {
             GucRegistry::define_string_guc_with_hooks(
                 Setting::Registry.name(),
                 c"Sets the registry from which this server leases its worker number.",
-                c"A connection string or URI of libpq, such as \"service=fleet\", the same on every server of the fleet. \
+                c"A connection string or URI of libpq, such as \"service=fleet\", or etcd:URL,URL; the same on every server of the fleet. \
                   Empty means that the number is typed (\"snowflake_id.worker_id\"). Put a password into a password \
                   file or a service file.",
                 &REGISTRY,
@@ -762,7 +762,7 @@ unsafe extern "C-unwind" fn check_registry(
         let text = unsafe { (*value).as_ref().map(|text| CStr::from_ptr(text)) }.unwrap_or_default();
         if !text.is_empty() {
             let text = text.to_str().map_err(|_| Error::Registry("it is not valid UTF-8".to_owned()))?;
-            check_conninfo(text).map_err(Error::Registry)?;
+            check_address(text).map_err(Error::Registry)?;
         }
         let has_registry = !text.is_empty();
         // ALTER SYSTEM is for the next start.

@@ -18,7 +18,7 @@ use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, Notice, Words};
 use snowflake_core::registry::{Answer, Change, Fleet, Reading, Record, Registry, Swap, Wanted};
-use snowflake_registry::{self as registry, Config, Member, Postgres};
+use snowflake_registry::{self as registry, Config, Either, Member};
 
 use crate::backend::{self, SharedLatch, WallClock};
 use crate::error::{Report, known_as};
@@ -89,7 +89,7 @@ struct Keeper<'a> {
     status: &'static Locked<Status>,
     words: Words<'static>,
     tags: &'static Tags,
-    registry: RefCell<Postgres<&'a Worker>>,
+    registry: RefCell<Either<&'a Worker>>,
     /// How many nonces were made.
     nonces: Cell<u64>,
     /// When all numbers are counted again, in milliseconds since boot.
@@ -110,7 +110,7 @@ impl<'a> Keeper<'a> {
         words: Words<'static>,
         tags: &'static Tags,
     ) -> Self {
-        let registry = RefCell::new(Postgres::new(config(), worker));
+        let registry = RefCell::new(Either::new(config(), worker));
         Self {
             worker,
             layout,
@@ -135,7 +135,7 @@ impl<'a> Keeper<'a> {
             if self.worker.reloads() {
                 let (config, mut registry) = (config(), self.registry.borrow_mut());
                 if *registry.config() != config {
-                    registry.set_config(config);
+                    *registry = Either::new(config, self.worker);
                 }
                 due_ms = i64::MIN;
                 self.counts_at_ms.set(i64::MIN);
@@ -391,7 +391,7 @@ impl lease::Server for Keeper<'_> {
         let boot = std::time::Instant::now();
         // Two copies of one memory may get the same random bits, but have no common connection.
         (backend::random_bits(), backend::random_bits(), backend::pid(), self.nonces.get()).hash(&mut hasher);
-        (self.registry.borrow().backend_pid(), boot).hash(&mut hasher);
+        (self.registry.borrow().connection_id(), boot).hash(&mut hasher);
         hasher.finish()
     }
 

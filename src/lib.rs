@@ -48,7 +48,7 @@
 //! locked            what lies in shared memory and does not fit an atomic word
 //! local             statics that one process has for itself
 //!   |
-//! snowflake_registry  a fleet's registry in PostgreSQL, through libpq
+//! snowflake_registry  a fleet's registry: PostgreSQL through libpq, or etcd
 //!   |
 //! snowflake_core  * layouts, ids, the generator, the mark, the lease, segments; knows no PostgreSQL
 //! ```

@@ -11,7 +11,7 @@ use snowflake_core::clock::Clock;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
 use snowflake_core::segment::State;
-use snowflake_registry::without_secrets;
+use snowflake_registry::shown_address;
 
 use crate::backend::WallClock;
 use crate::drawing::{self, ShownNumbers};
@@ -150,7 +150,7 @@ impl OfLease {
             (Some(_), _) => "over",
             (None, _) => "none",
         };
-        Ok(Self { state, status, registry: Some(without_secrets(&guc::registry())) })
+        Ok(Self { state, status, registry: Some(shown_address(&guc::registry())) })
     }
 }
 

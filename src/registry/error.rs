@@ -9,6 +9,7 @@ use std::time::Duration;
 use snowflake_core::registry::{Change, Swap};
 
 use crate::VERSION;
+use crate::etcd::Problem;
 
 /// What helps where the registry takes no writes.
 const NAME_ALL_SERVERS: &str = "Let \"snowflake_id.registry\" name all servers of the registry, with \
@@ -120,6 +121,8 @@ pub enum Error {
     Garbage(String),
     /// Any other error that PostgreSQL reports.
     Refused(Box<Diagnostic>),
+    /// What only etcd has.
+    Etcd(Problem),
 }
 
 /// An error in the parts of a PostgreSQL error report.
@@ -136,15 +139,15 @@ pub struct Report {
 }
 
 impl Report {
-    fn new(sqlstate: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(sqlstate: &str, message: impl Into<String>) -> Self {
         Self { sqlstate: sqlstate.to_owned(), message: message.into(), detail: None, hint: None }
     }
 
-    fn detail(self, detail: impl Into<String>) -> Self {
+    pub(crate) fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..self }
     }
 
-    fn hint(self, hint: impl Into<String>) -> Self {
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 }
@@ -245,6 +248,7 @@ impl Error {
                 let report = Report::new(sqlstate, format!("registry reports an error: {message}"));
                 Report { detail: detail.clone(), hint: hint.clone(), ..report }
             }
+            Self::Etcd(problem) => problem.report(),
         }
     }
 }
@@ -257,7 +261,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-fn seconds(duration: Duration) -> String {
+pub(crate) fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }
 

@@ -1,16 +1,18 @@
-//! A fleet's registry in PostgreSQL: what `sql/registry.sql` makes, reached through libpq.
+//! A fleet's registry: in PostgreSQL, what `sql/registry.sql` makes, reached through libpq; or in
+//! etcd, plain keys, reached through its JSON gateway.
 //!
 //! The protocol is the core's (`core/lease.rs`), and so are the decisions. This crate reads, and it
 //! compares and swaps. It knows nothing of the server that it runs in, so it is tested without one.
 //!
 //! | question | file |
 //! |---|---|
-//! | What is sent, and what does an answer mean? | [`postgres`] |
-//! | What if the registry is slow, silent or gone? | [`connection`] |
+//! | Which kind is it? | [`either`] |
+//! | What is sent, and what does an answer mean? | [`postgres`], [`etcd`] |
+//! | What if the registry is slow, silent or gone? | [`connection`], and `etcd/http.rs` |
 //! | What can a connection string hold, and what of it may be shown? | [`conninfo`] |
 //! | What can go wrong, and what does an operator do about it? | [`error`] |
 //! | Where is the `unsafe`? | [`connection`], for connections, and `libpq.rs`, for what they give out |
-//! | What does the registry hold, and who may change it? | `sql/registry.sql` |
+//! | What does the registry hold, and who may change it? | `sql/registry.sql`, `etcd/record.rs` |
 //!
 //! libpq never blocks here, with three exceptions, for which it has no other way:
 //!
@@ -19,19 +21,25 @@
 //! - It reads files: the service file, `.pgpass`, certificates and keys.
 //! - It asks Kerberos for tickets, where there is a cache of them (`gssencmode=disable` prevents
 //!   it).
+//!
+//! For etcd, the first two are the only ones.
 
 #![warn(missing_docs)]
 
 pub mod connection;
 pub mod conninfo;
+pub mod either;
 pub mod error;
+pub mod etcd;
 mod libpq;
 pub mod postgres;
 
 pub use connection::{Interest, Stopped, Waiter};
 pub use conninfo::{check_conninfo, without_secrets};
+pub use either::{Either, check_address, shown_address};
 pub use error::{Error, Report, Step};
+pub use etcd::{Etcd, Problem};
 pub use postgres::{Config, Member, Postgres};
 
-/// The version of `registry.sql` that this crate works with.
+/// The version of `registry.sql`, and of the records in etcd, that this crate works with.
 pub const VERSION: i64 = 1;

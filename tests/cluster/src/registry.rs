@@ -23,7 +23,7 @@ use snowflake_core::lease::{self, Failure, Holder, Lease, Notice, Terms, Words};
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{Answer, Change, Reading, Record, Registry, Swap, Wanted};
-use snowflake_registry::{Config, Error, Interest, Postgres, Stopped, Waiter};
+use snowflake_registry::{Config, Either, Error, Interest, Stopped, Waiter};
 
 use crate::server::{Server, locked};
 
@@ -121,7 +121,7 @@ pub fn config(conninfo: &str) -> Config {
 
 /// A member of a fleet.
 pub struct Member<'a> {
-    registry: Postgres<Poll>,
+    registry: Either<Poll>,
     oracle: Option<&'a Oracle>,
     terms: Cell<Terms>,
     layout: Layout,
@@ -141,7 +141,7 @@ impl<'a> Member<'a> {
         let (server, marks) = (random(), [PublishedMarks::new()]);
         assert!(marks[0].claim(UNCLAIMED, DATABASE), "they are new");
         Self {
-            registry: Postgres::new(config, Poll),
+            registry: Either::new(config, Poll),
             oracle: oracle.into(),
             terms: Cell::new(TERMS),
             layout: Layout::parse("snowflake").expect("it is built in"),
@@ -173,13 +173,13 @@ impl<'a> Member<'a> {
 
     /// Returns its connection to the registry.
     #[must_use]
-    pub fn registry(&self) -> &Postgres<Poll> {
+    pub fn registry(&self) -> &Either<Poll> {
         &self.registry
     }
 
     /// Changes how it reaches the registry.
     pub fn set_config(&mut self, config: Config) {
-        self.registry.set_config(config);
+        self.registry = Either::new(config, Poll);
     }
 
     /// Renews or acquires.

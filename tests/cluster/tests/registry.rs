@@ -275,13 +275,13 @@ fn a_session_that_is_terminated_between_two_calls_is_replaced() {
     let (server, oracle) = (registry(), Oracle::new());
     let member = Member::new(config_of(&server), &oracle);
     let first = member.lease();
-    let pid = member.registry().backend_pid().unwrap();
+    let pid = member.registry().connection_id().unwrap();
     let mut session = server.connect();
     session.query("SELECT pg_terminate_backend($1)", &[&pid]).unwrap();
     let left = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
     wait_until("the end of the session", || session.value(&left) == "0");
     assert_eq!(member.lease().worker, first.worker);
-    assert_ne!(member.registry().backend_pid(), Some(pid));
+    assert_ne!(member.registry().connection_id(), Some(pid));
     server.restart();
     assert_eq!(member.lease().worker, first.worker);
     server.crash();

@@ -1,0 +1,481 @@
+//! The registry in etcd: what is sent, and what an answer means.
+//!
+//! Records are plain keys below a prefix, one line of text each (`etcd/record.rs`). They never
+//! belong to a lease of etcd's, which would delete them, and with them the end of the last lease of
+//! a number. Each read and each swap is one transaction of etcd's JSON gateway (`/v3/kv/txn`, from
+//! 3.4 on), which answers only with a majority of the members.
+//!
+//! ```text
+//! /snowflake_id/FLEET/fleet                        the fleet's record
+//! /snowflake_id/FLEET/numbers/DATACENTER/NUMBER    a number's record; - without a datacenter
+//! /snowflake_id/FLEET/history/DATACENTER/NUMBER/FROM_MS    each lease, from its begin on
+//! ```
+//!
+//! **A swap compares whole records.** Each change has another random number in it. A key's
+//! `mod_revision` comes again with other contents when a snapshot is restored, so that it could
+//! not tell a forgotten record from the one that was read.
+//!
+//! # The incarnation
+//!
+//! - `cluster_id`. A restored snapshot keeps it where it is restored with the same token and the
+//!   same members' addresses.
+//! - `raft_term`, and how many entries of the log changed no key: `raftAppliedIndex` less the
+//!   revision. Neither ever falls, until a snapshot is restored: its log begins anew, while the
+//!   revision goes on.
+//!
+//! A member tells the two of the last at two moments. So it is asked until it shows the same
+//! revision twice. It is asked after a transaction on the same connection, and has then applied all
+//! that was written before. A transaction cannot compare the incarnation, so a swap also reads it
+//! afterwards: the core takes a swap that shows another one for none.
+//!
+//! # The clock
+//!
+//! The header `Date` has whole seconds. The middle of its second is taken, so the offset is known
+//! within half a second, and half of the way back and forth.
+
+mod address;
+mod http;
+mod problem;
+mod record;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use snowflake_core::clock::days_from_civil;
+use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::segment::{GiveBack, Grant, Granted, Reserve, Tags};
+
+pub(crate) use address::{Address, SCHEME};
+use http::{Connection, Deadline};
+pub use problem::Problem;
+
+use crate::connection::Waiter;
+use crate::error::{Error, Step};
+use crate::postgres::Config;
+
+/// How long connecting to one address may take, so that there is time for the next one.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// How often etcd is asked for its state, until it shows the same revision twice.
+const LOOKS: u32 = 20;
+
+/// Half a second: what `Date` lacks, in the middle.
+const HALF_SECOND_MS: i64 = 500;
+
+/// A connection, and the token that goes with it.
+struct Session<W: Waiter> {
+    connection: Connection<W>,
+    token: Option<String>,
+}
+
+/// What was read last, as it stands in etcd.
+#[derive(Default)]
+struct Known {
+    fleet: Option<(Fleet, String)>,
+    numbers: BTreeMap<i64, (Record, String)>,
+}
+
+/// A registry in etcd. It connects when it is used, keeps the connection, and connects anew after
+/// an error, to the next of the addresses.
+pub struct Etcd<W: Waiter> {
+    config: Config,
+    waiter: Rc<W>,
+    session: RefCell<Option<Session<W>>>,
+    /// Which of the addresses is tried first.
+    first: Cell<usize>,
+    known: RefCell<Known>,
+}
+
+/// etcd's answer to a call.
+struct Called {
+    json: Value,
+    /// etcd's clock.
+    now_ms: Option<i64>,
+}
+
+impl<W: Waiter> Etcd<W> {
+    /// Makes a registry that is not connected yet.
+    pub fn new(config: Config, waiter: W) -> Self {
+        let (session, first, known) = Default::default();
+        Self { config, waiter: Rc::new(waiter), session, first, known }
+    }
+
+    /// Returns where the registry is, and which server this is.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns a number that two copies of a memory do not share, if there is a connection.
+    pub fn connection_id(&self) -> Option<i32> {
+        self.session.borrow().as_ref().and_then(|session| session.connection.local_port()).map(i32::from)
+    }
+
+    /// Closes the connection.
+    pub fn disconnect(&self) {
+        self.session.replace(None);
+    }
+
+    /// Runs `work` on the connection. If a kept one fails although nothing can have been changed, a
+    /// new one is tried, because etcd may have been restarted since the last call.
+    fn run<T>(&self, step: Step, work: impl Fn(&mut Session<W>, &Deadline) -> Result<T, Error>) -> Result<T, Error> {
+        let deadline = Deadline::new(step, self.config.timeout);
+        let kept = self.session.take();
+        let is_kept = kept.is_some();
+        let mut session = kept.map_or_else(|| self.connect(&deadline), Ok)?;
+        let mut done = work(&mut session, &deadline);
+        // What is refused for its token was not done.
+        let is_stale = matches!(&done, Err(Error::Etcd(Problem::Login(_))));
+        let is_lost = !step.may_be_done() && matches!(&done, Err(Error::Lost { .. }));
+        if is_kept && (is_stale || is_lost) {
+            drop(session);
+            session = self.connect(&deadline)?;
+            done = work(&mut session, &deadline);
+        }
+        let is_usable = match &done {
+            Ok(_) => true,
+            Err(Error::Etcd(problem)) => {
+                matches!(problem, Problem::NoFleet(_) | Problem::NoRights(_) | Problem::Record(..))
+            }
+            Err(_) => false,
+        };
+        if is_usable {
+            self.session.replace(Some(session));
+        } else {
+            // This member may be cut off from the others.
+            self.first.set(self.first.get().wrapping_add(1));
+        }
+        done
+    }
+
+    /// Connects to the first address that answers, and logs in.
+    fn connect(&self, deadline: &Deadline) -> Result<Session<W>, Error> {
+        let address = Address::parse(&self.config.conninfo)
+            .map_err(|why| Error::Etcd(Problem::Unreachable(format!("The address is wrong: {why}."))))?;
+        let (count, timeout) = (address.endpoints.len(), CONNECT.min(self.config.timeout));
+        let mut failure = None;
+        for tried in 0..count {
+            let number = self.first.get().wrapping_add(tried) % count;
+            match Connection::open(&address.endpoints[number], &address, timeout, &self.waiter) {
+                Ok(connection) => {
+                    self.first.set(number);
+                    let mut session = Session { connection, token: None };
+                    session.token = log_in(&mut session, &address, deadline)?;
+                    return Ok(session);
+                }
+                Err(error @ (Error::Stopped | Error::NoDescriptor | Error::Etcd(Problem::File(_)))) => {
+                    return Err(error);
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.expect("there is an address"))
+    }
+
+    fn key(&self, rest: &str) -> String {
+        let prefix = match Address::parse(&self.config.conninfo) {
+            Ok(address) => address.prefix,
+            Err(_) => String::new(),
+        };
+        format!("{prefix}{}/{rest}", address::encoded(&self.config.fleet))
+    }
+
+    fn fleet_key(&self) -> String {
+        self.key("fleet")
+    }
+
+    /// Returns below which key numbers, or their history, are.
+    fn below(&self, what: &str) -> String {
+        let datacenter = self.config.datacenter.map_or_else(|| "-".to_owned(), |datacenter| datacenter.to_string());
+        self.key(&format!("{what}/{datacenter}/"))
+    }
+
+    fn number_key(&self, worker: i64) -> String {
+        format!("{}{worker}", self.below("numbers"))
+    }
+
+    /// Reads records, and remembers how they stand in etcd.
+    fn read_in(&self, session: &mut Session<W>, wanted: Wanted, deadline: &Deadline) -> Result<Reading, Error> {
+        let fleet_key = self.fleet_key();
+        let numbers = match wanted {
+            Wanted::Number(worker) => json!({"key": base64(&self.number_key(worker))}),
+            Wanted::All => {
+                let first = self.below("numbers");
+                // The prefix ends with a slash, which a zero follows in ASCII.
+                let end = format!("{}0", first.trim_end_matches('/'));
+                json!({"key": base64(&first), "range_end": base64(&end)})
+            }
+        };
+        let body = json!({"success": [{"request_range": {"key": base64(&fleet_key)}}, {"request_range": numbers}]});
+        let called = call(session, "kv/txn", &body, deadline)?;
+        let incarnation = incarnation(session, deadline)?;
+        let found = |number: usize| pairs(&called.json["responses"][number]["response_range"]["kvs"]);
+        let Some((_, text)) = found(0)?.into_iter().next() else {
+            return Err(Error::Etcd(Problem::NoFleet(fleet_key)));
+        };
+        let wrong = |key: &str, why| Error::Etcd(Problem::Record(key.to_owned(), why));
+        let fleet = record::fleet(&text, incarnation)
+            .map_err(|why| wrong(&fleet_key, why))?
+            .map_err(|format| Error::OtherVersion(Some(format)))?;
+        let mut records = BTreeMap::new();
+        let mut known = self.known.borrow_mut();
+        known.numbers.clear();
+        for (key, text) in found(1)? {
+            let worker = key.rsplit('/').next().and_then(|worker| worker.parse().ok());
+            let worker: i64 = worker.ok_or_else(|| wrong(&key, "no number".to_owned()))?;
+            let record = record::number(&text).map_err(|why| wrong(&key, why))?;
+            records.insert(worker, record);
+            known.numbers.insert(worker, (record, text));
+        }
+        known.fleet = Some((fleet, text));
+        let now_ms = called.now_ms.ok_or_else(|| Error::Garbage("no Date".to_owned()))?;
+        Ok(Reading { fleet, records, incarnation, now_ms, up_ms: None })
+    }
+
+    /// Returns what a swap compares and writes, or `None` if something is not as compared already.
+    fn transaction(&self, swap: &Swap) -> Option<(Value, String)> {
+        let known = self.known.borrow();
+        let (fleet, fleet_text) = known.fleet.as_ref()?;
+        if fleet.version != swap.fleet || fleet.closed {
+            return None;
+        }
+        let fleet_key = self.fleet_key();
+        let mut compare = vec![is_equal(&fleet_key, fleet_text)];
+        let (puts, written) = match &swap.change {
+            Change::Fleet(fleet) => {
+                let text = record::fleet_text(fleet);
+                (vec![put(&fleet_key, &text)], text)
+            }
+            Change::Number { worker, was, record } => {
+                let key = self.number_key(*worker);
+                let old = known.numbers.get(worker);
+                if old.map(|(old, _)| old.nonce) != *was {
+                    return None;
+                }
+                compare.push(match old {
+                    Some((_, text)) => is_equal(&key, text),
+                    None => json!({"target": "VERSION", "key": base64(&key), "version": "0", "result": "EQUAL"}),
+                });
+                let text = record::number_text(record, &self.config.member);
+                let mut puts = vec![put(&key, &text)];
+                if old.is_none_or(|(old, _)| old.holder != record.holder) {
+                    let history = |from_ms: i64| format!("{}{worker}/{from_ms}", self.below("history"));
+                    // The holder before may have been killed, and could not do this itself.
+                    puts.extend(old.map(|(old, text)| put(&history(old.from_ms), text)));
+                    if old.is_none_or(|(old, _)| old.from_ms != record.from_ms) {
+                        puts.push(put(&history(record.from_ms), &text));
+                    }
+                }
+                (puts, text)
+            }
+        };
+        Some((json!({"compare": compare, "success": puts}), written))
+    }
+}
+
+impl<W: Waiter> Registry for Etcd<W> {
+    type Error = Error;
+
+    fn read(&self, wanted: Wanted) -> Result<Reading, Error> {
+        self.run(Step::Read, |session, deadline| self.read_in(session, wanted, deadline))
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
+        // What is compared may have been read long ago, or by another life of this worker.
+        if self.transaction(swap).is_none() {
+            let wanted = match swap.change {
+                Change::Fleet(_) => Wanted::All,
+                Change::Number { worker, .. } => Wanted::Number(worker),
+            };
+            self.read(wanted)?;
+        }
+        let Some((transaction, written)) = self.transaction(swap) else { return Ok(Answer::Refused) };
+        let answer = self.run(Step::of(swap), |session, deadline| {
+            let called = call(session, "kv/txn", &transaction, deadline)?;
+            match called.json["succeeded"].as_bool() {
+                Some(true) => Ok(Answer::Done(incarnation(session, deadline)?)),
+                _ => Ok(Answer::Refused),
+            }
+        })?;
+        if let Answer::Done(_) = answer {
+            let mut known = self.known.borrow_mut();
+            match swap.change {
+                Change::Fleet(fleet) => known.fleet = Some((fleet, written)),
+                Change::Number { worker, record, .. } => {
+                    known.numbers.insert(worker, (record, written));
+                }
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// Dense values need a registry in PostgreSQL.
+impl<W: Waiter> Tags for Etcd<W> {
+    fn reserve(&self, _: &Reserve) -> Result<Option<Granted<Grant>>, Error> {
+        Err(Error::Etcd(Problem::NoTags))
+    }
+
+    fn give_back(&self, _: &GiveBack) -> Result<Option<Granted<bool>>, Error> {
+        Err(Error::Etcd(Problem::NoTags))
+    }
+}
+
+/// Calls etcd's gateway.
+fn call<W: Waiter>(session: &mut Session<W>, method: &str, body: &Value, deadline: &Deadline) -> Result<Called, Error> {
+    let path = format!("/v3/{method}");
+    let body = body.to_string();
+    let (answer, is_kept) = session.connection.post(&path, session.token.as_deref(), body.as_bytes(), deadline)?;
+    let json: Result<Value, _> = serde_json::from_slice(&answer.body);
+    if answer.status != 200 {
+        let json = json.unwrap_or_default();
+        let code = json["code"].as_i64().unwrap_or_default();
+        let text = String::from_utf8_lossy(&answer.body);
+        let message = json["message"].as_str().or(json["error"].as_str()).unwrap_or(&text);
+        let error = refused(answer.status, code, message, deadline);
+        return Err(match error {
+            // etcd tells a call without a token only this.
+            Error::Etcd(Problem::NoRights(message)) if session.token.is_none() => Error::Etcd(Problem::Login(message)),
+            other => other,
+        });
+    }
+    let json = json.map_err(|error| Error::Garbage(format!("not JSON: {error}")))?;
+    if !is_kept {
+        // The next call would find it closed. No member of an etcd does this.
+        return Err(Error::Lost { step: deadline.step, text: "It was closed after an answer.".to_owned() });
+    }
+    Ok(Called { json, now_ms: answer.date.as_deref().and_then(date_ms) })
+}
+
+/// Says what an error of etcd's means. Codes are those of gRPC.
+fn refused(status: u16, code: i64, message: &str, deadline: &Deadline) -> Error {
+    let message = message.trim_start_matches("etcdserver: ").lines().next().unwrap_or_default().to_owned();
+    Error::Etcd(match code {
+        4 => Problem::TimedOut { step: deadline.step, after: deadline.after },
+        7 => Problem::NoRights(message),
+        16 => Problem::Login(message),
+        3 if ["user name is empty", "authentication failed", "auth store"].iter().any(|is| message.contains(is)) => {
+            Problem::Login(message)
+        }
+        // A certificate names a user, and the gateway does not take it for one.
+        _ if message.contains("CommonName of client") => Problem::Login(message),
+        _ => Problem::Refused(if message.is_empty() { format!("HTTP {status}") } else { message }),
+    })
+}
+
+/// Logs in, if the address has a user. Returns the token, which etcd takes for five minutes after
+/// its last use. `None` if etcd asks nobody for a password.
+fn log_in<W: Waiter>(
+    session: &mut Session<W>,
+    address: &Address,
+    deadline: &Deadline,
+) -> Result<Option<String>, Error> {
+    let password = address.password().map_err(|why| Error::Etcd(Problem::File(why)))?;
+    let (Some(user), Some(password)) = (&address.user, password) else { return Ok(None) };
+    match call(session, "auth/authenticate", &json!({"name": user, "password": password}), deadline) {
+        Ok(called) => match called.json["token"].as_str() {
+            Some(token) => Ok(Some(token.to_owned())),
+            None => Err(Error::Garbage("no token".to_owned())),
+        },
+        Err(Error::Etcd(Problem::Refused(message))) if message.contains("authentication is not enabled") => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the incarnation; see the head of the file.
+fn incarnation<W: Waiter>(session: &mut Session<W>, deadline: &Deadline) -> Result<Incarnation, Error> {
+    let mut before: Option<(u64, u64, u64)> = None;
+    for _ in 0..LOOKS {
+        let Called { json, .. } = call(session, "maintenance/status", &json!({}), deadline)?;
+        let header = &json["header"];
+        let (revision, applied) = (number(&header["revision"])?, number(&json["raftAppliedIndex"])?);
+        let term = number(&json["raftTerm"])?;
+        // The revision is read first, then the index.
+        if let Some((_, applied_before, term_before)) = before.filter(|(was, ..)| *was == revision) {
+            let counts = [term_before, u64::saturating_sub(applied_before, revision)];
+            return Ok(Incarnation { store: number(&header["cluster_id"])?, timeline: 0, counts });
+        }
+        before = Some((revision, applied, term));
+    }
+    Err(Error::Etcd(Problem::Busy))
+}
+
+/// Reads a number of 64 bits, which is a text in JSON, and left out if it is 0.
+fn number(value: &Value) -> Result<u64, Error> {
+    match value {
+        Value::Null => Ok(0),
+        Value::String(text) => text.parse().map_err(|_| Error::Garbage(format!("value {text}"))),
+        other => other.as_u64().ok_or_else(|| Error::Garbage(format!("value {other}"))),
+    }
+}
+
+/// Reads keys and values.
+fn pairs(kvs: &Value) -> Result<Vec<(String, String)>, Error> {
+    let text = |value: &Value| -> Result<String, Error> {
+        let bytes = BASE64_STANDARD.decode(value.as_str().unwrap_or_default());
+        let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        text.ok_or_else(|| Error::Garbage("a key or a value that is not UTF-8".to_owned()))
+    };
+    let pairs = kvs.as_array().map(Vec::as_slice).unwrap_or_default();
+    pairs.iter().map(|pair| Ok((text(&pair["key"])?, text(&pair["value"])?))).collect()
+}
+
+fn base64(text: &str) -> String {
+    BASE64_STANDARD.encode(text)
+}
+
+fn is_equal(key: &str, text: &str) -> Value {
+    json!({"target": "VALUE", "key": base64(key), "value": base64(text), "result": "EQUAL"})
+}
+
+fn put(key: &str, text: &str) -> Value {
+    json!({"request_put": {"key": base64(key), "value": base64(text)}})
+}
+
+/// Reads a header `Date` (RFC 9110), such as `Sun, 06 Nov 1994 08:49:37 GMT`. Returns the middle of
+/// its second, in milliseconds since 1970.
+fn date_ms(date: &str) -> Option<i64> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let mut words = date.split_ascii_whitespace().skip(1);
+    let day: i64 = words.next()?.parse().ok()?;
+    let month = words.next()?;
+    let month = MONTHS.iter().position(|name| *name == month)?;
+    let year: i64 = words.next()?.parse().ok()?;
+    let mut time = words.next()?.split(':').map(|part| part.parse::<i64>().ok());
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    let days = days_from_civil(year, month as i64 + 1, day);
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + HALF_SECOND_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_the_middle_of_its_second() {
+        assert_eq!(date_ms("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777_500));
+        assert_eq!(date_ms("Thu, 01 Jan 1970 00:00:00 GMT"), Some(500));
+        for wrong in ["", "Sun", "Sun, 06 Nov 1994", "Sun, 06 Nev 1994 08:49:37 GMT", "06 Nov 1994 08:49"] {
+            assert_eq!(date_ms(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn errors_of_etcd_are_told_apart() {
+        let deadline = Deadline::new(Step::Read, Duration::from_secs(1));
+        let problem = |code, message| match refused(400, code, message, &deadline) {
+            Error::Etcd(problem) => problem,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(problem(16, "etcdserver: invalid auth token"), Problem::Login("invalid auth token".to_owned()));
+        assert!(matches!(problem(3, "etcdserver: user name is empty"), Problem::Login(_)));
+        assert!(matches!(problem(3, "etcdserver: revision of auth store is old"), Problem::Login(_)));
+        assert!(matches!(problem(7, "etcdserver: permission denied"), Problem::NoRights(_)));
+        assert!(matches!(problem(14, "etcdserver: request timed out"), Problem::Refused(_)));
+        assert_eq!(problem(0, ""), Problem::Refused("HTTP 400".to_owned()));
+    }
+}

@@ -1,0 +1,86 @@
+//! What can go wrong with an etcd.
+
+use std::time::Duration;
+
+use crate::error::{Report, Step, seconds};
+
+/// Why an etcd has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// No connection to any of the addresses: why.
+    Unreachable(String),
+    /// A file of the string cannot be used: why.
+    File(String),
+    /// No answer in time.
+    TimedOut {
+        /// What was not answered.
+        step: Step,
+        /// After how long.
+        after: Duration,
+    },
+    /// etcd refuses the user, or the password; its message.
+    Login(String),
+    /// The user may not use the fleet's keys; etcd's message.
+    NoRights(String),
+    /// There is no such fleet: the key where its record should be.
+    NoFleet(String),
+    /// Tags are asked for, which a registry in etcd does not have.
+    NoTags,
+    /// etcd is too busy to tell which incarnation it is.
+    Busy,
+    /// A record makes no sense: its key, and what is wrong.
+    Record(String, String),
+    /// Any other error that etcd reports.
+    Refused(String),
+}
+
+impl Problem {
+    /// Returns all parts of the error report.
+    pub(crate) fn report(&self) -> Report {
+        match self {
+            Self::Unreachable(why) => Report::new("08001", "could not connect to etcd").detail(why).hint(
+                "Check the addresses in \"snowflake_id.registry\", the network, and the certificates. The name in an \
+                 address must be in etcd's certificate.",
+            ),
+            Self::File(why) => Report::new("58030", format!("could not use etcd: {why}"))
+                .hint("The user that runs this server must be able to read the files that \"snowflake_id.registry\" names."),
+            Self::TimedOut { step, after } => {
+                let report = Report::new("08006", format!("etcd did not answer within {} ({step})", seconds(*after)));
+                let report = match step.may_be_done() {
+                    true => report.detail("The change may have been made all the same, or may still be made."),
+                    false => report,
+                };
+                report.hint(
+                    "An etcd without a majority of its members does not answer. \"etcdctl endpoint status --cluster\" \
+                     shows them.",
+                )
+            }
+            // etcd's own words: "CommonName of client sending a request against gateway will be
+            // ignored".
+            Self::Login(message) if message.contains("CommonName") => Report::new("28000", "etcd refuses the certificate")
+                .detail("Its JSON gateway takes no certificate with a common name (CN) once users have to log in.")
+                .hint("Name a certificate without a common name in \"snowflake_id.registry\", such as with the subject \"/O=snowflake\"."),
+            Self::Login(message) => Report::new("28P01", format!("etcd refuses the user: {message}")).hint(
+                "Check the parameters user and password_file in \"snowflake_id.registry\". A certificate does not take \
+                 their place.",
+            ),
+            Self::NoRights(message) => Report::new("42501", format!("user may not use the registry in etcd: {message}"))
+                .hint("Grant it: \"etcdctl role grant-permission ROLE --prefix=true readwrite /snowflake_id/\"."),
+            Self::NoFleet(key) => Report::new("42704", format!("etcd has no fleet at key \"{key}\"")).hint(format!(
+                "Check \"snowflake_id.fleet\". \"registry-etcd create\" makes it, or \"etcdctl put {key} uuid=$(uuidgen)\". \
+                 If it was there before, make it with \"registry-etcd lost\"."
+            )),
+            Self::NoTags => Report::new("0A000", "registry in etcd has no tags")
+                .hint("Use a registry in PostgreSQL for dense values (snowflake_segment_next)."),
+            Self::Busy => Report::new("55000", "etcd is too busy to tell its state")
+                .detail("It takes so many writes that its log and its revision could not be read together.")
+                .hint("The server tries again. Use an etcd with less load if this persists."),
+            Self::Record(key, why) => {
+                Report::new("22P02", format!("record \"{key}\" in etcd makes no sense: {why}"))
+                    .hint("Look at it with \"etcdctl get\", and correct what was edited.")
+            }
+            Self::Refused(message) => Report::new("58000", format!("etcd reports an error: {message}"))
+                .hint("\"etcdctl endpoint health --cluster\" shows which members work."),
+        }
+    }
+}

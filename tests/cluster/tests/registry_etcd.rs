@@ -1,0 +1,296 @@
+//! The registry of a fleet in a real etcd, through the extension's connection, used by the core's
+//! holder as a server uses it, and by a server.
+//!
+//! Deadlines of a second are there to be missed. All others only keep a test from hanging.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cluster::registry::{TERMS, config};
+use cluster::{Draw, Etcd, Leases, Member, Oracle, Server, Shutdown, has_etcd, skip, wait_until};
+use nix::sys::signal::Signal;
+use snowflake_core::lease::{Failure, Notice};
+use snowflake_core::registry::{Registry, Wanted};
+use snowflake_registry::{Config, Error, Problem};
+
+const NO_ETCD: &str = "etcd and etcdctl are not installed";
+
+fn registry(members: usize) -> Etcd {
+    let etcd = Etcd::start(members);
+    etcd.make_registry();
+    etcd
+}
+
+fn problem(member: &Member<'_>) -> Problem {
+    match member.unanswered() {
+        Error::Etcd(problem) => problem,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Renews, again as long as the registry is away.
+fn keep_until_answered(member: &Member<'_>) {
+    wait_until("an answer", || match member.keep() {
+        Ok(()) => true,
+        Err(Failure::Away(_) | Failure::Contended) => false,
+        Err(other) => panic!("{other:?}"),
+    });
+}
+
+#[test]
+fn a_lease_is_acquired_renewed_and_given_back() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let (etcd, oracle) = (registry(1), Oracle::new());
+    let member = Member::new(config(&etcd.address()), &oracle);
+    let first = member.lease();
+    let renewed = member.lease();
+    assert_eq!((renewed.worker, renewed.from_ms, renewed.holder), (first.worker, first.from_ms, first.holder));
+    assert!(renewed.until_ms > first.until_ms && member.draw().is_some());
+    member.give_back();
+    assert_eq!((member.held(), member.draw()), (None, None));
+    let again = member.lease();
+    assert_eq!(again.worker, first.worker);
+    assert!(again.holder != first.holder);
+    // Each lease is in the history.
+    let history = etcd.ctl(&["get", "--prefix", "--keys-only", "/snowflake_id/default/history/"]);
+    assert_eq!(history.split_ascii_whitespace().count(), 2, "{history}");
+    assert!(etcd.fleet().contains(&format!("longest_ms={}", TERMS.lease_ms)));
+}
+
+#[test]
+fn many_that_start_at_once_get_different_numbers() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let (etcd, oracle, starters) = (registry(3), Oracle::new(), 12);
+    let start = Barrier::new(starters);
+    let numbers: BTreeSet<i64> = thread::scope(|scope| {
+        let start_one = || {
+            let member = Member::new(config(&etcd.address()), &oracle);
+            member.registry().read(Wanted::All).unwrap();
+            start.wait();
+            member.lease().worker
+        };
+        let threads: Vec<_> = (0..starters).map(|_| scope.spawn(start_one)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!((numbers.len(), oracle.count()), (starters, starters));
+}
+
+#[test]
+fn a_missing_fleet_names_the_command_that_makes_it() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let etcd = Etcd::start(1);
+    let oracle = Oracle::new();
+    let member = Member::new(config(&etcd.address()), &oracle);
+    let error = member.unanswered();
+    assert_eq!(error.sqlstate(), "42704");
+    assert!(error.hint().unwrap().contains("etcdctl put /snowflake_id/default/fleet uuid="), "{error:?}");
+    // The same connection serves once the fleet is there.
+    etcd.make_registry();
+    member.lease();
+    etcd.edit_fleet(&[("range", "many")]);
+    assert!(matches!(problem(&member), Problem::Record(..)));
+}
+
+#[test]
+fn the_fleet_goes_on_when_the_leader_is_killed_and_not_without_a_majority() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let (mut etcd, oracle) = (registry(3), Oracle::new());
+    let member = Member::new(config(&etcd.address()), &oracle);
+    let first = member.lease();
+    let before = member.registry().read(Wanted::All).unwrap();
+    let leader = etcd.leader();
+    etcd.kill_member(leader);
+    keep_until_answered(&member);
+    let renewed = member.held().unwrap();
+    assert_eq!((renewed.worker, renewed.holder), (first.worker, first.holder));
+    let after = member.registry().read(Wanted::All).unwrap();
+    // An election forgets nothing, and freezes nothing.
+    assert_eq!(after.fleet.generation, before.fleet.generation);
+    assert!(after.incarnation.counts[0] > before.incarnation.counts[0]);
+
+    let other = etcd.leader();
+    etcd.kill_member(other);
+    let hasty = Config { timeout: Duration::from_secs(1), ..config(&etcd.address()) };
+    let cut_off = Member::new(hasty, &oracle);
+    assert!(matches!(problem(&cut_off), Problem::TimedOut { .. } | Problem::Refused(_) | Problem::Unreachable(_)));
+    assert!(member.held().is_some(), "it draws on");
+    etcd.start_member(leader);
+    etcd.wait();
+    keep_until_answered(&member);
+    assert_eq!(member.held().unwrap().holder, first.holder);
+    assert!(!member.has_reported(|notice| matches!(notice, Notice::Forgot(_))));
+}
+
+#[test]
+fn a_compaction_changes_nothing() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let (etcd, oracle) = (registry(1), Oracle::new());
+    let member = Member::new(config(&etcd.address()), &oracle);
+    let first = member.lease();
+    let status = etcd.ctl(&["endpoint", "status", "--write-out=fields"]);
+    let revision = status.lines().find_map(|line| line.strip_prefix("\"Revision\" : ")).unwrap();
+    etcd.ctl(&["compact", revision]);
+    etcd.ctl(&["defrag"]);
+    assert_eq!(member.lease().holder, first.holder);
+    assert_eq!(member.registry().read(Wanted::All).unwrap().fleet.generation, 1);
+}
+
+#[test]
+fn certificates_and_passwords_are_asked_for() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let (mut etcd, oracle) = (Etcd::start_with_tls(3), Oracle::new());
+    etcd.make_registry();
+    let with_tls = etcd.address();
+    let member = Member::new(config(&with_tls), &oracle);
+    let first = member.lease();
+    let without_certificate = with_tls.split("&cert=").next().unwrap();
+    assert!(Member::new(config(without_certificate), &oracle).keep().is_err());
+    let plain = without_certificate.replace("https", "http");
+    assert!(Member::new(config(&plain), &oracle).keep().is_err());
+    // The certificate does not take the place of the user.
+    etcd.enable_passwords();
+    let refused = problem(&member);
+    assert!(matches!(refused, Problem::Login(_)), "{refused:?}");
+    let mut member = member;
+    member.set_config(config(&etcd.address()));
+    assert_eq!(member.lease().holder, first.holder);
+    // The gateway takes no certificate with a common name then.
+    let named = etcd.address().replace("client.", "named.");
+    assert_eq!(Member::new(config(&named), &oracle).unanswered().sqlstate(), "28000");
+    // Rights change the auth store's revision, and each token is older than that then.
+    etcd.ctl(&["role", "add", "another"]);
+    assert_eq!(member.lease().holder, first.holder);
+    let wrong = etcd.address().replace("user=snowflake", "user=nobody");
+    assert!(matches!(problem(&Member::new(config(&wrong), &oracle)), Problem::Login(_)));
+    etcd.ctl(&["role", "revoke-permission", "snowflake", "--prefix=true", "/snowflake_id/"]);
+    wait_until("the rights are gone", || {
+        matches!(member.keep(), Err(Failure::Away(Error::Etcd(Problem::NoRights(_)))))
+    });
+}
+
+#[test]
+fn a_restored_snapshot_begins_a_generation() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    // Another cluster, and the same one.
+    for token in ["two", "one"] {
+        let (mut etcd, oracle) = (registry(3), Oracle::new());
+        let member = Member::new(config(&etcd.address()), &oracle);
+        member.lease();
+        etcd.save("snapshot");
+        // Forgotten by the snapshot.
+        let late = Member::new(config(&etcd.address()), &oracle);
+        let forgotten = late.lease();
+        let before = member.registry().read(Wanted::All).unwrap();
+        etcd.restore("snapshot", token);
+        let after = Member::new(config(&etcd.address()), &oracle);
+        wait_until("the freeze", || match after.keep() {
+            Err(Failure::Frozen { .. }) => true,
+            Err(Failure::Away(_) | Failure::Contended) => false,
+            other => panic!("{other:?}"),
+        });
+        let reading = after.registry().read(Wanted::All).unwrap();
+        assert_eq!(reading.fleet.generation, before.fleet.generation + 1);
+        assert_eq!(reading.incarnation.store == before.incarnation.store, token == "one");
+        assert!(reading.fleet.freeze_ms > forgotten.until_ms);
+        // Its holder draws on.
+        assert!(late.draw().is_some());
+    }
+}
+
+#[test]
+fn an_operator_runs_the_registry_with_a_script() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let (etcd, oracle) = (Etcd::start(1), Oracle::new());
+    let says = |arguments: &[&str]| etcd.operate(arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+    let fails = |arguments: &[&str]| etcd.operate(arguments).expect_err("it is refused");
+    assert!(fails(&["set-range", "7", "9"]).contains("has no fleet"));
+    says(&["create"]);
+    assert!(fails(&["create"]).contains("exists already"));
+    assert!(fails(&["set-range", "9", "7"]).contains("has no numbers"));
+    assert!(fails(&["set-range", "x", "7"]).contains("not a whole number"));
+    says(&["set-range", "7", "9"]);
+    let far = (cluster::registry::now_ms() + 3_600_000).to_string();
+    says(&["reserve", "7", &far]);
+    assert!(fails(&["reserve", "7", &far]).contains("was leased before"));
+    let member = Member::new(config(&etcd.address()), &oracle);
+    let first = member.lease();
+    assert!((8..=9).contains(&first.worker), "{first:?}");
+    assert!(fails(&["set-limits", "1000", "60000"]).contains("cannot be lowered"));
+    says(&["set-limits", "700000", "60000"]);
+    assert!(etcd.fleet().contains("longest_ms=700000"));
+    says(&["close"]);
+    assert!(matches!(member.keep(), Err(Failure::Closed)));
+    says(&["open"]);
+    member.give_back();
+    member.lease();
+    assert!(says(&["show"]).contains("/snowflake_id/default/numbers/-/7\n"));
+    // The lease before the last one has ended.
+    wait_until("its end", || cluster::registry::now_ms() / 1000 > first.from_ms / 1000 + 2);
+    let now = cluster::registry::now_ms() / 1000 * 1000 - 1;
+    assert_eq!(says(&["prune", &now.to_string()]).matches("Pruned").count(), 1);
+
+    says(&["restored"]);
+    let new = Member::new(config(&etcd.address()), &oracle);
+    assert!(matches!(new.keep(), Err(Failure::Frozen { .. })));
+    assert!(etcd.fleet().contains("generation=2"), "{}", etcd.fleet());
+    // A registry that is lost is made again, as the same fleet.
+    let uuid = member.registry().read(Wanted::All).unwrap().fleet.uuid;
+    etcd.ctl(&["del", "--prefix", "/snowflake_id/"]);
+    says(&["lost", &format!("{uuid:032x}"), "700000", "60000"]);
+    let after = Member::new(config(&etcd.address()), &oracle);
+    assert!(matches!(after.keep(), Err(Failure::Frozen { .. })));
+    assert_eq!(after.registry().read(Wanted::All).unwrap().fleet.uuid, uuid);
+}
+
+#[test]
+fn a_server_leases_from_etcd_and_stops_while_it_is_silent() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let etcd = registry(3);
+    let server =
+        Server::builder().set("registry", &etcd.address()).config("dynamic_shared_memory_type", "mmap").start();
+    let mut session = server.connect();
+    session.batch_execute("CREATE EXTENSION snowflake_id").unwrap();
+    session.wait_for_lease();
+    assert!(!session.ids("SELECT snowflake_next()").unwrap().is_empty());
+    assert!(session.lease("registry").starts_with("etcd:http://127.0.0.1:"));
+    // Not one thread beside the process's own.
+    let postmaster = server.postmaster_pid();
+    let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children")).unwrap();
+    let is_worker = |pid: &&str| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains("snowflake_id lease")
+    };
+    let worker = children.split_ascii_whitespace().find(is_worker).expect("the worker runs");
+    assert_eq!(fs::read_dir(format!("/proc/{worker}/task")).unwrap().count(), 1);
+    drop(session);
+    // The kernel takes connections for a process that is stopped, and nothing answers.
+    etcd.signal(Signal::SIGSTOP);
+    let began = Instant::now();
+    server.stop(Shutdown::Fast);
+    let took = began.elapsed();
+    etcd.signal(Signal::SIGCONT);
+    assert!(server.log().contains("the worker number was not given back"), "{}", server.log());
+    // The worker has two seconds, and a step would have five. The rest is room for a busy machine.
+    assert!(took < Duration::from_millis(4500), "{took:?}");
+}
