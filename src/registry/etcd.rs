@@ -285,13 +285,19 @@ impl<W: Waiter> Registry for Etcd<W> {
     }
 
     fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
-        // What is compared may have been read long ago, or by another life of this worker.
         if self.transaction(swap).is_none() {
+            // Another number's record may have been read since.
+            let fleet = |known: &Known| known.fleet.as_ref().map(|(_, text)| text.clone());
+            let before = fleet(&self.known.borrow());
             let wanted = match swap.change {
                 Change::Fleet(_) => Wanted::All,
                 Change::Number { worker, .. } => Wanted::Number(worker),
             };
             self.read(wanted)?;
+            // An operator's edit leaves the version as it is, and the swap was decided without it.
+            if fleet(&self.known.borrow()) != before {
+                return Ok(Answer::Refused);
+            }
         }
         let Some((transaction, written)) = self.transaction(swap) else { return Ok(Answer::Refused) };
         let answer = self.run(Step::of(swap), |session, deadline| {

@@ -5,7 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::Shutdown::Both;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -212,6 +217,85 @@ fn a_restored_snapshot_begins_a_generation() {
         // Its holder draws on.
         assert!(late.draw().is_some());
     }
+}
+
+/// Forwards connections to an etcd. When armed, it closes the connection of the next swap after
+/// etcd has answered, and before the answer is passed on.
+struct Proxy {
+    port: u16,
+    is_armed: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    fn start(etcd: &Etcd) -> Self {
+        let target = etcd.address().trim_start_matches("etcd:http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, is_armed) = (listener.local_addr().unwrap().port(), Arc::new(AtomicBool::new(false)));
+        let armed = Arc::clone(&is_armed);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(&target) else { continue };
+                let (mut from_client, mut from_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let (mut to_client, mut to_server) = (client, server);
+                let (armed, cuts) = (Arc::clone(&armed), Arc::new(AtomicBool::new(false)));
+                let is_cut = Arc::clone(&cuts);
+                thread::spawn(move || {
+                    let mut part = [0; 65536];
+                    while let Ok(length @ 1..) = from_client.read(&mut part) {
+                        let is_swap = String::from_utf8_lossy(&part[..length]).contains("\"compare\"");
+                        // SeqCst: the threads' only common words, and speed does not matter.
+                        if is_swap && armed.swap(false, Ordering::SeqCst) {
+                            cuts.store(true, Ordering::SeqCst);
+                        }
+                        if to_server.write_all(&part[..length]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to_server.shutdown(Both);
+                });
+                thread::spawn(move || {
+                    let mut part = [0; 65536];
+                    while let Ok(length @ 1..) = from_server.read(&mut part) {
+                        if is_cut.load(Ordering::SeqCst) || to_client.write_all(&part[..length]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to_client.shutdown(Both);
+                });
+            }
+        });
+        Self { port, is_armed }
+    }
+}
+
+#[test]
+fn a_lost_answer_is_not_taken_for_a_no() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let (etcd, oracle) = (registry(1), Oracle::new());
+    let proxy = Proxy::start(&etcd);
+    let member = Member::new(config(&format!("etcd:http://127.0.0.1:{}", proxy.port)), &oracle);
+    let written = || etcd.ctl(&["get", "--prefix", "--print-value-only", "/snowflake_id/default/numbers/"]);
+    let first = member.lease();
+    for _ in 0..3 {
+        let (before, held) = (written(), member.held());
+        proxy.is_armed.store(true, Ordering::SeqCst);
+        let error = member.unanswered();
+        assert!(matches!(error, Error::Lost { .. }), "{error:?}");
+        assert!(error.detail().unwrap().contains("may have been made"), "{error:?}");
+        // It was written, and the member does not count on it.
+        assert_ne!(written(), before);
+        assert_eq!(member.held(), held);
+        keep_until_answered(&member);
+        let now = member.held().unwrap();
+        assert_eq!((now.worker, now.holder), (first.worker, first.holder));
+        assert!(now.until_ms > held.unwrap().until_ms && member.draw().is_some());
+    }
+    let is_alarm = |notice: &Notice| {
+        matches!(notice, Notice::Copied(_) | Notice::Overlapped(_) | Notice::Forgot(_) | Notice::Older(_))
+    };
+    assert!(!member.has_reported(is_alarm));
 }
 
 #[test]
