@@ -22,7 +22,7 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, Lease, Notice, Terms, Words};
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
-use snowflake_core::registry::{Answer, Change, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::registry::{Answer, Change, Reading, Record, Registry, Since, Swap, Wanted};
 use snowflake_registry::{Config, Either, Error, Interest, Stopped, Waiter};
 
 use crate::server::{Server, locked};
@@ -309,7 +309,8 @@ impl Registry for Member<'_> {
     fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
         let answer = self.registry.swap(swap)?;
         if let (Answer::Done(incarnation), Change::Number { worker, record, .. }) = (answer, swap.change)
-            && incarnation == swap.incarnation
+            // As the holder does: etcd's counts may have grown.
+            && incarnation.since(&swap.incarnation) == Since::Same
             && let Some(oracle) = self.oracle
         {
             oracle.accept(self.registry.config().datacenter, worker, &record);
