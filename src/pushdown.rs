@@ -53,12 +53,13 @@ mod order;
 mod steps;
 mod time;
 
+use crate::catalog::Functions;
 use crate::guc;
 use crate::local::Local;
 use comparison::{Bounds, rewrite_any, rewrite_operator};
 use nodes::{
     INT8_GREATER, INT8_GREATER_OR_EQUAL, INT8_LESS, INT8_LESS_OR_EQUAL, cells, check_stack_depth, compare,
-    copyObjectImpl, equal, lappend, list_of, makeBoolExpr, number, palloc,
+    copyObjectImpl, equal, lappend, list_of, makeBoolExpr, number, palloc, pfree,
 };
 use time::Found;
 
@@ -129,7 +130,9 @@ unsafe fn rewrite_conditions(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::R
         let layout = &raw mut layout;
         let mut dependency = pg_sys::InvalidOid;
         let dependency = &raw mut dependency;
-        let site = Site { root, rel, relid, is_union: false, is_below: false, layout, dependency };
+        let mut functions = None;
+        let functions = &raw mut functions;
+        let site = Site { root, rel, relid, is_union: false, is_below: false, functions, layout, dependency };
         if (*rel).reloptkind == pg_sys::RelOptKind::RELOPT_BASEREL {
             let join_tree = (*(*root).parse).jointree.cast();
             // The list has no partitions or children yet.
@@ -162,6 +165,8 @@ struct Site {
     /// Whether the entry is below the conditions in the join tree, on a side of it whose rows the
     /// conditions filter.
     is_below: bool,
+    /// The extension's functions, once a condition has needed them.
+    functions: *mut Option<Functions>,
     /// The database's layout, once a condition has needed it.
     layout: *mut Option<Found>,
     /// The function that the plan was last made to depend on.
@@ -298,17 +303,17 @@ enum Guard {
     None,
     NotBelow0,
     /// The number is not above the layout's last id.
-    NotAbove(i64),
+    NotAbove,
 }
 
 impl Guard {
     /// Makes the condition, of the id that a bound is for.
-    unsafe fn condition(self, id: *mut Node, is_for_or: bool) -> *mut Node {
+    unsafe fn condition(self, Bounded { id, last_id, .. }: Bounded, is_for_or: bool) -> *mut Node {
         // SAFETY: a column of type bigint.
         unsafe {
             let id = copyObjectImpl(id.cast()).cast();
             let (inside, beyond, end) = match self {
-                Self::NotAbove(last_id) => (INT8_LESS_OR_EQUAL, INT8_GREATER, number(last_id)),
+                Self::NotAbove => (INT8_LESS_OR_EQUAL, INT8_GREATER, number(last_id)),
                 _ => (INT8_GREATER_OR_EQUAL, INT8_LESS, number(0)),
             };
             if !is_for_or {
@@ -405,6 +410,7 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
                     bounds = bounds_of_all(site, (*parts).args);
                     let one = alternatives((*parts).args, bounds, is_and, bounded);
                     if !one.is_null() {
+                        pfree(bounds.cast());
                         return one;
                     }
                 }
@@ -413,6 +419,10 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
                 } else {
                     rewrite_all(site, (*parts).args, true)
                 };
+                // Thousands of arms take hundreds of kB. The planner then uses these pages again.
+                if !bounds.is_null() {
+                    pfree(bounds.cast());
+                }
                 if args == (*parts).args {
                     return condition;
                 }
@@ -472,15 +482,19 @@ unsafe fn alternatives(
             match one.guard {
                 Guard::None => (),
                 Guard::NotBelow0 => below_0 = one.guard,
-                Guard::NotAbove(_) => above_last = one.guard,
+                Guard::NotAbove => above_last = one.guard,
             }
-            let mut arm = lappend(ptr::null_mut(), one.condition.cast());
-            for other in second.iter().map(|second| second.condition).chain([one.kept]) {
-                if !other.is_null() {
-                    arm = lappend(arm, other.cast());
+            let mut arm = one.condition;
+            if second.is_some() || !one.kept.is_null() {
+                let mut parts = lappend(ptr::null_mut(), arm.cast());
+                for other in second.iter().map(|second| second.condition).chain([one.kept]) {
+                    if !other.is_null() {
+                        parts = lappend(parts, other.cast());
+                    }
                 }
+                arm = conjunction(parts);
             }
-            arms = lappend(arms, conjunction(arm).cast());
+            arms = lappend(arms, arm.cast());
         }
         let condition = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
         let or = Bounded {
@@ -495,7 +509,7 @@ unsafe fn alternatives(
         if above_last == Guard::None {
             return with_bounds((or, None), is_and, bounded);
         }
-        let condition = above_last.condition(or.id, true);
+        let condition = above_last.condition(or, true);
         with_bounds((or, Some(Bounded { condition, guard: Guard::None, is_guarding: true, ..or })), is_and, bounded)
     }
 }
@@ -595,7 +609,7 @@ unsafe fn with_companions(mut conditions: *mut List, bounded: *mut List) -> *mut
                 conditions = lappend(conditions, one.condition.cast());
             }
             if one.guard != Guard::None && !is_guarded {
-                conditions = lappend(conditions, one.guard.condition(one.id, one.is_or).cast());
+                conditions = lappend(conditions, one.guard.condition(*one, one.is_or).cast());
             }
             if !one.kept.is_null() {
                 conditions = lappend(conditions, one.kept.cast());

@@ -128,7 +128,9 @@ impl Limit {
         let both = |[lower, upper]: [Oid; 2]| Callees { lower, upper };
         let (callees, has_both) = match self {
             Moment(operator, of) => {
-                (compared(operator, functions.bounds.map(|bound| bound[of as usize])), matches!(operator, Equal))
+                let of = of as usize;
+                let [from, after, before, until] = &functions.bounds;
+                (compared(operator, [from[of], after[of], before[of], until[of]]), matches!(operator, Equal))
             }
             Aged(operator, _) => (compared(operator, functions.aged), matches!(operator, Equal)),
             Local(operator, of, _) => {
@@ -467,13 +469,13 @@ unsafe fn rewrite_sides(
         let mut is_for_other = false;
         // What is computed from such a time is no index's expression, but may also be searched.
         let innermost = Stepped { operator: Equal, expression: x, of: Timestamptz, with: Timestamptz }.time();
-        let other = || if is_constant(x) { None } else { table_of(site.root, innermost.unwrap_or(x)) };
-        if let Some(Other { table, function, functions }) = other() {
+        let other = || if is_constant(x) { None } else { table_of(site, innermost.unwrap_or(x)) };
+        if let Some(Other { table, function }) = other() {
             let rel = *(*site.root).simple_rel_array.add(table as usize);
             let other = Site { rel, relid: table, is_union: false, ..*site };
             if innermost.is_none()
                 && [functions.timestamp[1], functions.parse[1]].contains(&function)
-                && is_organized(&other, function, &functions)
+                && is_organized(&other, function, functions)
             {
                 return None;
             }
@@ -483,7 +485,7 @@ unsafe fn rewrite_sides(
             }
         }
 
-        let Callees { lower, upper } = limit.callees(&functions)?;
+        let Callees { lower, upper } = limit.callees(functions)?;
         if !functions.public {
             // The plan is then made again for another role. A role that may not call the original
             // function must see the error of that one, not of the bound.
@@ -501,21 +503,24 @@ unsafe fn rewrite_sides(
             record_plan_function_dependency(site.root, function);
             *site.dependency = function;
         }
-        let mut found = Found { layout: ptr::null_mut(), meaning: None, stored_in: pg_sys::InvalidOid };
-        match *site.layout {
-            Some(known) if layout.is_null() => found = known,
-            _ => layout_argument(layout, &mut found),
+        let mut given = None;
+        let place = if layout.is_null() { site.layout } else { &raw mut given };
+        if (*place).is_none() {
+            let mut found = Found { layout: ptr::null_mut(), meaning: None, stored_in: pg_sys::InvalidOid };
+            layout_argument(layout, &mut found);
+            place.write(Some(found));
+            if found.stored_in != pg_sys::InvalidOid {
+                // The plan must be made again when another layout is stored.
+                let glob = (*site.root).glob;
+                (*glob).relationOids = list_append_unique_oid((*glob).relationOids, found.stored_in);
+            }
         }
+        // By reference, because thousands of conditions on a table share it.
+        let Some(Found { layout, meaning: Some(meaning), .. }) = (*place).as_ref() else { return None };
+        let layout = *layout;
         if layout.is_null() {
-            *site.layout = Some(found);
+            return None;
         }
-        let Found { layout, meaning, stored_in } = found;
-        if stored_in != pg_sys::InvalidOid {
-            // The plan must be made again when another layout is stored.
-            let glob = (*site.root).glob;
-            (*glob).relationOids = list_append_unique_oid((*glob).relationOids, stored_in);
-        }
-        let meaning = meaning.filter(|_| !layout.is_null())?;
         let last_id = meaning.max_id();
 
         // The bounds of an age, or of what is computed from a time, say how many rows there are.
@@ -541,7 +546,7 @@ unsafe fn rewrite_sides(
                     // The other bound does.
                     _ if is_range => Guard::None,
                     true if last_id == i64::MAX => Guard::None,
-                    true => Guard::NotAbove(last_id),
+                    true => Guard::NotAbove,
                     false => Guard::NotBelow0,
                 };
                 let is_guarding =
@@ -552,11 +557,11 @@ unsafe fn rewrite_sides(
             if let Moment(operator, Timestamptz) = limit
                 && is_constant(x)
             {
-                return bounded(constant_bound(&meaning, x.cast(), operator, is_above));
+                return bounded(constant_bound(meaning, x.cast(), operator, is_above));
             }
             let x: *mut Node = if is_repeated { copy(x) } else { x };
             let from = match limit {
-                Computed(stepped) => stepped.limit(&functions, x, !is_above),
+                Computed(stepped) => stepped.limit(functions, x, !is_above),
                 _ => x,
             };
             let mut arguments = lappend(ptr::null_mut(), from.cast());

@@ -100,6 +100,7 @@ unsafe extern "C-unwind" {
     pub(super) fn pg_detoast_datum(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
     // utils/palloc.h
     pub(super) fn palloc(size: usize) -> *mut c_void;
+    pub(super) fn pfree(pointer: *mut c_void);
     fn palloc0(size: usize) -> *mut c_void;
     // utils/acl.h
     #[cfg(feature = "pg15")]

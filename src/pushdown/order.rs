@@ -136,6 +136,7 @@ unsafe fn id_of(
                 (false, _) => (*class).ec_members,
             }
         };
+        let mut functions = None;
         let mut layout = None;
         let mut dependency = pg_sys::InvalidOid;
         let site = Site {
@@ -144,6 +145,7 @@ unsafe fn id_of(
             relid,
             is_union: false,
             is_below: false,
+            functions: &raw mut functions,
             layout: &raw mut layout,
             dependency: &raw mut dependency,
         };

@@ -22,19 +22,19 @@ use crate::members;
 use crate::text::Text;
 
 /// An expression for an id's time, taken apart.
-pub(super) struct Time {
+pub(super) struct Time<'a> {
     pub(super) id: *mut Node,
     /// The function that reads the id.
     pub(super) function: Oid,
     /// The layout argument, null if there is none.
     pub(super) layout: *mut pg_sys::Const,
-    pub(super) functions: Functions,
+    pub(super) functions: &'a Functions,
     /// The function in FROM whose column the time is; 0 if the expression calls the function.
     pub(super) row: Index,
 }
 
 /// Takes apart an expression that is the time of an id of the site, in a layout that is known now.
-pub(super) unsafe fn time_of(site: &Site, expression: *mut Node) -> Option<Time> {
+pub(super) unsafe fn time_of(site: &Site, expression: *mut Node) -> Option<Time<'_>> {
     // SAFETY: a node's type is what its tag says.
     unsafe {
         let (computed, tables) = with_placeholders_tables(expression);
@@ -58,7 +58,7 @@ pub(super) unsafe fn time_of(site: &Site, expression: *mut Node) -> Option<Time>
 /// belongs to the table's row beside it. So the condition implies one on the id. This holds where
 /// the join tree has both below the condition. Elsewhere, a condition on the id could refer to a
 /// table that is not there yet.
-unsafe fn time_of_row(site: &Site, expression: *mut Node) -> Option<Time> {
+unsafe fn time_of_row(site: &Site, expression: *mut Node) -> Option<Time<'_>> {
     // SAFETY: a node's type is what its tag says.
     unsafe {
         if !site.is_below {
@@ -69,7 +69,7 @@ unsafe fn time_of_row(site: &Site, expression: *mut Node) -> Option<Time> {
         if !is_column(id, site.relid) {
             return None;
         }
-        let functions = known_functions((*call).funcid)?;
+        let functions = known_functions(site, (*call).funcid)?;
         let (layout, functions) = layout_of(site, call, functions.parse.contains(&(*call).funcid))?;
         let row = (*expression.cast::<pg_sys::Var>()).varno as Index;
         let id = copyObjectImpl(id.cast()).cast();
@@ -151,10 +151,10 @@ unsafe fn layout_of(
     site: &Site,
     call: *mut pg_sys::FuncExpr,
     is_record: bool,
-) -> Option<(*mut pg_sys::Const, Functions)> {
+) -> Option<(*mut pg_sys::Const, &Functions)> {
     // SAFETY: a node's type is what its tag says.
     unsafe {
-        let functions = known_functions((*call).funcid)?;
+        let functions = known_functions(site, (*call).funcid)?;
         let [plain, with_layout] = if is_record { functions.parse } else { functions.timestamp };
         if (*call).funcid == plain {
             return Some((ptr::null_mut(), functions));
@@ -164,22 +164,28 @@ unsafe fn layout_of(
         }
         let layout = cells((*call).args)[1].ptr_value.cast::<Node>();
         // An argument that may not be a layout must raise its error when it is used.
-        if (*layout).type_ != NodeTag::T_Const || is_organized(site, with_layout, &functions) {
+        if (*layout).type_ != NodeTag::T_Const || is_organized(site, with_layout, functions) {
             return None;
         }
         Some((layout.cast(), functions))
     }
 }
 
-fn known_functions(candidate: Oid) -> Option<Functions> {
-    match catalog::known_functions(candidate) {
-        Known::Yes(functions) => Some(functions),
-        Known::No => None,
-        Known::NotYet => {
+/// Returns the extension's functions, of which `candidate` may be one. Thousands of conditions on a
+/// table share one copy.
+fn known_functions(site: &Site, candidate: Oid) -> Option<&Functions> {
+    // SAFETY: it outlives the site, and is written only while nothing refers to it.
+    unsafe {
+        if (*site.functions).is_none() {
             let mut found = None;
-            find_functions(candidate, &mut found);
-            found
+            match catalog::known_functions(candidate) {
+                Known::Yes(functions) => found = Some(functions),
+                Known::No => (),
+                Known::NotYet => find_functions(candidate, &mut found),
+            }
+            site.functions.write(found);
         }
+        (*site.functions).as_ref()
     }
 }
 
@@ -293,7 +299,7 @@ unsafe fn union_parts(site: &Site) -> impl Iterator<Item = *mut pg_sys::AppendRe
 
 /// Takes apart a column of a UNION ALL that is the time of an id in each part, by one function and
 /// layout. The id must be another column of the UNION ALL.
-unsafe fn time_of_union(site: &Site, expression: *mut Node) -> Option<Time> {
+unsafe fn time_of_union(site: &Site, expression: *mut Node) -> Option<Time<'_>> {
     // SAFETY: a node's type is what its tag says. The parts have as many columns as the whole.
     unsafe {
         let column = expression.cast::<pg_sys::Var>();
@@ -362,18 +368,17 @@ pub(super) struct Other {
     pub(super) table: Index,
     /// `InvalidOid` if it is a function in FROM, which no index serves.
     pub(super) function: Oid,
-    pub(super) functions: Functions,
 }
 
 /// Takes apart an expression that is the time of any table's ids.
-pub(super) unsafe fn table_of(root: *mut pg_sys::PlannerInfo, expression: *mut Node) -> Option<Other> {
+pub(super) unsafe fn table_of(site: &Site, expression: *mut Node) -> Option<Other> {
     // SAFETY: a node's type is what its tag says. The planner has filled this array.
     unsafe {
         let (call, is_record, function) = match call_of(with_placeholders_tables(expression).0) {
             Some((call, is_record)) => (call, Some(is_record), (*call).funcid),
-            None => (call_of_row(root, expression)?, None, pg_sys::InvalidOid),
+            None => (call_of_row(site.root, expression)?, None, pg_sys::InvalidOid),
         };
-        let functions = known_functions((*call).funcid)?;
+        let functions = known_functions(site, (*call).funcid)?;
         let is_ours = match is_record {
             Some(true) => functions.parse.contains(&(*call).funcid),
             Some(false) => functions.timestamp.contains(&(*call).funcid),
@@ -385,8 +390,8 @@ pub(super) unsafe fn table_of(root: *mut pg_sys::PlannerInfo, expression: *mut N
             return None;
         }
         let table = (*var).varno as Index;
-        let entry = *(*root).simple_rte_array.add(table as usize);
+        let entry = *(*site.root).simple_rte_array.add(table as usize);
         let is_table = (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION;
-        is_table.then_some(Other { table, function, functions })
+        is_table.then_some(Other { table, function })
     }
 }
