@@ -97,7 +97,7 @@ unsafe extern "C-unwind" fn relation_info(
     }
 }
 
-/// The same, at the same point of planning. It is also called for what is not a table.
+/// The same, at the same point of planning. It is called for everything in FROM, tables or not.
 #[cfg(feature = "pg19")]
 unsafe extern "C-unwind" fn relation_info(
     root: *mut pg_sys::PlannerInfo,
@@ -109,7 +109,8 @@ unsafe extern "C-unwind" fn relation_info(
         if let Some(previous) = PREVIOUS.get() {
             previous(root, rel, range_table_entry);
         }
-        if (*range_table_entry).rtekind == pg_sys::RTEKind::RTE_RELATION {
+        let is_table = (*range_table_entry).rtekind == pg_sys::RTEKind::RTE_RELATION;
+        if is_table || !(*root).append_rel_list.is_null() {
             rewrite_conditions(root, rel);
         }
     }
@@ -136,11 +137,13 @@ unsafe fn rewrite_conditions(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::R
         if (*rel).reloptkind == pg_sys::RelOptKind::RELOPT_BASEREL {
             let join_tree = (*(*root).parse).jointree.cast();
             // The list has no partitions or children yet.
-            if !(*root).append_rel_list.is_null() && first_table(root, join_tree) == relid {
+            if !(*root).append_rel_list.is_null() && first_seen(root, join_tree) == relid {
                 rewrite_unions(&site, join_tree);
             }
-            rewrite_join_tree(&site, join_tree);
-        } else {
+            if is_table(root, relid) {
+                rewrite_join_tree(&site, join_tree);
+            }
+        } else if is_table(root, relid) {
             rewrite_part(&site);
         }
         // The conditions of row-level security and of security barrier views.
@@ -173,9 +176,8 @@ struct Site {
     dependency: *mut pg_sys::Oid,
 }
 
-/// Rewrites the conditions on each flattened UNION ALL of a query, as those on a table. PostgreSQL
-/// does not call the hook for these (before 19), but for the first table beside them. The parts are
-/// planned as children, later. They take over the conditions of the whole, those of joins too.
+/// Rewrites the conditions on each flattened UNION ALL of a query, as those on a table. Its parts
+/// are planned as children, later. They take over the conditions of the whole, those of joins too.
 unsafe fn rewrite_unions(site: &Site, join_tree: *mut Node) {
     let root = site.root;
     // SAFETY: the planner fills these arrays before it looks at a table.
@@ -189,6 +191,11 @@ unsafe fn rewrite_unions(site: &Site, join_tree: *mut Node) {
     }
 }
 
+unsafe fn is_table(root: *mut pg_sys::PlannerInfo, relid: Index) -> bool {
+    // SAFETY: the planner has filled this array.
+    unsafe { (**(*root).simple_rte_array.add(relid as usize)).rtekind == pg_sys::RTEKind::RTE_RELATION }
+}
+
 /// Returns whether a range table entry is a flattened UNION ALL.
 unsafe fn is_union(root: *mut pg_sys::PlannerInfo, relid: Index) -> bool {
     // SAFETY: the planner has filled this array.
@@ -198,9 +205,9 @@ unsafe fn is_union(root: *mut pg_sys::PlannerInfo, relid: Index) -> bool {
     }
 }
 
-/// Returns the first table of a join tree, which is the first that the planner looks at; 0 if there
-/// is none.
-unsafe fn first_table(root: *mut pg_sys::PlannerInfo, node: *mut Node) -> Index {
+/// Returns the first entry of a join tree that the hook is called for: before PostgreSQL 19, the
+/// first table. Returns 0 if there is none.
+unsafe fn first_seen(root: *mut pg_sys::PlannerInfo, node: *mut Node) -> Index {
     // SAFETY: a node's type is what its tag says.
     unsafe {
         if node.is_null() {
@@ -210,19 +217,18 @@ unsafe fn first_table(root: *mut pg_sys::PlannerInfo, node: *mut Node) -> Index 
         match (*node).type_ {
             NodeTag::T_RangeTblRef => {
                 let relid = (*node.cast::<pg_sys::RangeTblRef>()).rtindex as Index;
-                let entry = *(*root).simple_rte_array.add(relid as usize);
-                if (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION { relid } else { 0 }
+                if cfg!(feature = "pg19") || is_table(root, relid) { relid } else { 0 }
             }
             NodeTag::T_FromExpr => {
                 let from = cells((*node.cast::<pg_sys::FromExpr>()).fromlist).iter();
-                let tables = from.map(|cell| first_table(root, cell.ptr_value.cast()));
-                tables.into_iter().find(|table| *table != 0).unwrap_or(0)
+                let mut seen = from.map(|cell| first_seen(root, cell.ptr_value.cast()));
+                seen.find(|first| *first != 0).unwrap_or(0)
             }
             NodeTag::T_JoinExpr => {
                 let join = node.cast::<pg_sys::JoinExpr>();
-                match first_table(root, (*join).larg) {
-                    0 => first_table(root, (*join).rarg),
-                    table => table,
+                match first_seen(root, (*join).larg) {
+                    0 => first_seen(root, (*join).rarg),
+                    first => first,
                 }
             }
             _ => 0,
@@ -230,9 +236,10 @@ unsafe fn first_table(root: *mut pg_sys::PlannerInfo, node: *mut Node) -> Index 
     }
 }
 
-/// Rewrites the conditions of a flattened UNION ALL in a query that has no table beside it. Its
-/// parts take over the conditions of the whole right after this hook. So the first part that is a
-/// table rewrites them for all.
+/// Rewrites the conditions of a flattened UNION ALL in a query that has no table beside it, before
+/// PostgreSQL 19. Its parts take over the conditions of the whole right after this hook, so the
+/// first part that is a table rewrites them for all. Those of joins have been distributed by then,
+/// and stay as they are.
 unsafe fn rewrite_part(site: &Site) {
     let Site { root, rel, .. } = *site;
     // SAFETY: the planner fills these arrays before it builds children, and every child has its
@@ -244,7 +251,7 @@ unsafe fn rewrite_part(site: &Site) {
         }
         let relid = (*child).parent_relid;
         // The conditions of partitions and inheritance children are rewritten with their parent's.
-        if !is_union(root, relid) || first_table(root, (*(*root).parse).jointree.cast()) != 0 {
+        if !is_union(root, relid) || first_seen(root, (*(*root).parse).jointree.cast()) != 0 {
             return;
         }
         let site = Site { relid, is_union: true, ..*site };

@@ -667,6 +667,27 @@ fn a_join_with_a_union_all_view_searches_each_part() {
         "SELECT e.n, v.n FROM events e, v, snowflake_parse(v.id) p
          WHERE p.created_at BETWEEN e.at AND e.at + interval '3 minutes'",
     );
+    // Before 19, PostgreSQL first calls the library when it looks at a table. Without one beside
+    // the view, that is after it has distributed the conditions of joins.
+    let version = session.query_one("SELECT current_setting('server_version_num')::int / 10000", &[]).unwrap();
+    let is_19: bool = version.get::<_, i32>(0) >= 19;
+    for query in [
+        "SELECT v.n FROM generate_series('2026-01-03 22:00Z'::timestamptz, '2026-01-04Z', '1 hour') at
+         JOIN v ON v.created_at BETWEEN at AND at + interval '3 minutes'",
+        "SELECT v.n FROM (VALUES (timestamptz '2026-01-03 22:00Z'), ('2026-01-04Z')) e(at)
+         JOIN v ON snowflake_timestamp(v.id) BETWEEN at AND at + interval '3 minutes'",
+    ] {
+        if is_19 {
+            searches_both(&mut session, query);
+        } else {
+            left_alone(&mut session, query);
+        }
+    }
+    searches_both(
+        &mut session,
+        "SELECT l.n FROM generate_series('2026-01-03 22:00Z'::timestamptz, '2026-01-04Z', '1 hour') at,
+         LATERAL (SELECT * FROM v WHERE v.created_at BETWEEN at AND at + interval '3 minutes' OFFSET 0) l",
+    );
     // The table is the inner side.
     let query = "SELECT t.n, v.n FROM v JOIN t ON snowflake_timestamp(t.id)
                  BETWEEN v.created_at AND v.created_at + interval '1 minute' WHERE v.n < 3";
