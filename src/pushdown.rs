@@ -23,7 +23,8 @@
 //!
 //! This happens in `get_relation_info_hook`, or `build_simple_rel_hook` from PostgreSQL 19 on:
 //! views, CTEs, subqueries and inlined functions are merged in by then, and the conditions are
-//! about to be distributed. (`planner_hook` runs before that, and would also change ON CONFLICT's
+//! about to be distributed. Conditions on a flattened UNION ALL are rewritten with those on the
+//! first table beside it. (`planner_hook` runs before that, and would also change ON CONFLICT's
 //! conditions and expression indexes.)
 //!
 //! **Everything here and in `pushdown/` is plain, except for what is marked `pg_guard`.** A guard
@@ -31,10 +32,10 @@
 //! plain code must never panic, allocate in Rust, or hold a value with a destructor. The guarded
 //! functions look things up, and must never call anything that plans.
 //!
-//! `comparison.rs` takes a condition apart and replaces it, `steps.rs` takes apart what is computed
-//! from a time, such as a `date_trunc`, and `time.rs` the time of an id. `order.rs` reads rows in
-//! the order of time. `estimate.rs` keeps the planner from counting a kept condition twice, and
-//! `nodes.rs` has what the query's trees are made of.
+//! `comparison.rs` takes a condition apart and replaces it. `steps.rs` takes apart what is computed
+//! from a time, such as a `date_trunc`, and `time.rs` takes apart the time of an id. `order.rs`
+//! reads rows in the order of time. `estimate.rs` keeps the planner from counting a kept condition
+//! twice, and `nodes.rs` has what the query's trees are made of.
 
 use std::ffi::c_int;
 use std::{ptr, slice};
@@ -345,7 +346,7 @@ struct Bounded {
     /// the layout, else those below 0.
     is_above: bool,
     /// Whether the bound can make a guard superfluous. That of a computed time of another table is
-    /// not known before a row of that table is, and may even read this table's ids first.
+    /// not known before a row of that table is. PostgreSQL may read this table's ids first.
     is_guarding: bool,
     /// The layout's last id.
     last_id: i64,

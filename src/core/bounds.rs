@@ -2,14 +2,13 @@
 //!
 //! An id's time is the start of its tick, and the tick is the id's high bits. So a condition on an
 //! id's time is one comparison of the id with a bound, whatever worker and sequence are in the low
-//! bits, and an index on the ids can answer it. It is exact because ticks start at whole
-//! milliseconds.
+//! bits. An index on the ids can answer it. It is exact because ticks start at whole milliseconds.
 //!
 //! `first_id_at` is for people, and refuses what the layout cannot hold. The other functions are
-//! for the planner, and have an answer for every instant. There are four of them, instead of one
-//! that is compared in four ways, because no bigint is above the last id of 63 bits, and because
-//! PostgreSQL prunes partitions exactly only by `id >= first` and `id <= last`: it assumes that
-//! `id > last` may match between two ids.
+//! for the planner, and have an answer for every instant. One function that is compared in four
+//! ways would not do: no bigint is above the last id of 63 bits. Also, PostgreSQL prunes partitions
+//! exactly only by `id >= first` and `id <= last`. It assumes that `id > last` may match between
+//! two ids.
 
 use crate::id::IdError;
 use crate::layout::Layout;

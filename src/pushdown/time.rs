@@ -54,7 +54,7 @@ pub(super) unsafe fn time_of(site: &Site, expression: *mut Node) -> Option<Time<
 
 /// Takes apart a column of a function in FROM, as in `FROM orders o, snowflake_parse(o.id) p`.
 ///
-/// Where such a time fulfils a condition, the function's row is not made NULL by an outer join, and
+/// Where such a time fulfils a condition, no outer join makes the function's row NULL. That row
 /// belongs to the table's row beside it. So the condition implies one on the id. This holds where
 /// the join tree has both below the condition. Elsewhere, a condition on the id could refer to a
 /// table that is not there yet.
