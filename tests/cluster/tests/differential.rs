@@ -209,9 +209,16 @@ fn round(server: &Server, layout: &str, seed: u64, one: Side, others: &[Side], t
             let run = run(&mut client, &query, side.pushdown);
             (query, run)
         };
+        let side = one;
         let one = run(one);
         for (other, tally) in others.iter().zip(&mut *tallies) {
+            let is_spelt_differently = other.spelling != side.spelling;
             let other = run(*other);
+            // How the other conditions are written decides whether a division by zero is reached.
+            let divides = |(_, run): &(Query, Run)| run.rows.as_ref().is_err_and(|error| error == "22012");
+            if is_spelt_differently && (divides(&one) || divides(&other)) {
+                continue;
+            }
             if tally.count(&one.1, &other.1) && tally.reports.is_empty() {
                 tally.reports.push(report(&world, seed, statement, &settings, [&one, &other]));
             }
