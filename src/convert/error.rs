@@ -66,6 +66,8 @@ pub enum Unconvertible {
     OutOfRange { table: String, column: String, type_name: String, limit: i64, next: i64 },
     /// The tag would have to begin too near to the end of its values.
     TooFar { least: i64, last: i64 },
+    /// A column that is to draw from a tag draws ids.
+    DrawsIds { table: String, column: String },
     /// A value that is not below the next id.
     ValuesAhead { table: String, column: String, greatest: i64, next: i64 },
 }
@@ -219,6 +221,12 @@ impl Reportable for Unconvertible {
             )
             .detail(format!("The tag has to go on above all stored values, at {last} at most."))
             .hint("Give the rows with the greatest values other ones."),
+            Self::DrawsIds { table, column } => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("column \"{column}\" of table {table} draws ids from snowflake_next()"),
+            )
+            .detail("A tag would have to go on above these ids, so its values would be as long.")
+            .hint("Give the rows short numbers in another column, and convert that one."),
             Self::ValuesAhead { table, column, greatest, next } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("column \"{column}\" of table {table} holds a value that is not below the next id"),
@@ -304,12 +312,10 @@ impl Reportable for Notice<'_> {
             }
             Self::OtherBlocks { tag, least } => Report::new(
                 ERRCODE_SUCCESSFUL_COMPLETION,
-                format!("other servers may still draw values of tag \"{tag}\" below {least}"),
+                format!("other servers that have drawn from tag \"{tag}\" may still draw values below {least}"),
             )
-            .detail(
-                "The tag has given values before. A server that has drawn from it keeps up to two blocks of values.",
-            )
-            .hint("If other servers have drawn from the tag, restart them before they insert into this table."),
+            .detail("A server that has drawn from a tag keeps up to two blocks of values.")
+            .hint("If there are such servers, restart them before they insert into this table."),
             Self::SequenceKept { sequence, objects } => Report::new(
                 ERRCODE_SUCCESSFUL_COMPLETION,
                 format!("sequence {sequence} is kept because other objects use it"),

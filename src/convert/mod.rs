@@ -442,13 +442,20 @@ impl Plan {
             }),
             None => Ok(next),
         };
+        if matches!(aim, Aim::Tag(_))
+            && database.ask_for::<bool>(with_family!("draws_ids.sql"), &pairs(&columns)).contains(&true)
+        {
+            let target = self.targets.first().expect("there is a column");
+            let (table, column) = (target.table_name.clone(), target.column_name.clone());
+            return Err(Unconvertible::DrawsIds { table, column });
+        }
         let before = takeover.next()?;
         check(before.max(least))?;
         if least > LAST_START {
             return Err(Unconvertible::TooFar { least, last: LAST_START });
         }
+        // The registry does not tell which servers have blocks.
         if let Aim::Tag(tag) = aim
-            && before > 1
             && least > 1
         {
             Notice::OtherBlocks { tag: &legible(tag.to_bytes()), least }.send();

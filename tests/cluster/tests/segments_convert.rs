@@ -139,9 +139,11 @@ fn the_first_value_lies_above_the_values_and_the_sequence() {
         ("SELECT setval('s', 70000)", "", 70_001),
         ("SELECT setval('s', 70000, false)", "(2)", 70_000),
         ("ALTER SEQUENCE s START 300 RESTART", "(2)", 300),
-        ("ALTER SEQUENCE s INCREMENT 7 RESTART 40; SELECT nextval('s'), nextval('s')", "(2)", 48),
+        ("ALTER SEQUENCE s INCREMENT 7 RESTART 40; SELECT nextval('s'), nextval('s')", "(2)", 54),
         // It counts down from 0.
         ("ALTER SEQUENCE s INCREMENT -1 MINVALUE -100 MAXVALUE 0 START 0 RESTART; SELECT nextval('s')", "(-1)", 1),
+        ("ALTER SEQUENCE s INCREMENT -1 MINVALUE -100 MAXVALUE 1000 START 0 RESTART 900", "(-1)", 1001),
+        ("ALTER SEQUENCE s MAXVALUE 4000 CYCLE; SELECT setval('s', 4000), nextval('s')", "(2)", 4001),
         ("SELECT setval('s', 9223372036854775807, false); SELECT setval('s', 3)", "(3)", 4),
         // The tag is above both.
         ("", "", 1),
@@ -163,6 +165,13 @@ fn the_first_value_lies_above_the_values_and_the_sequence() {
         assert_eq!(insert(&mut session, "t"), first, "{sequence} {stored}");
         assert!(next_value(&fleet, &tag) > first);
     }
+    // Ids are much longer than a tag's values.
+    run(
+        &mut session,
+        "DROP TABLE t; CREATE TABLE t (id bigint DEFAULT snowflake_next(), n integer); INSERT INTO t (n) VALUES (0)",
+    );
+    let refusal = refused(session.batch_execute("SELECT snowflake_segment_convert('t', 'id', 'first 0')"));
+    assert_refused_as(&refusal, "55000", "column \"id\" of table public.t draws ids from snowflake_next()");
     // A tag that has given more is not lowered.
     at_registry(&fleet, "INSERT INTO snowflake_registry.tags (tag, next_value) VALUES ('high', 100000)");
     run(&mut session, "DROP TABLE t; CREATE TABLE t (id serial, n integer); INSERT INTO t VALUES (5000, 0)");
@@ -341,19 +350,23 @@ fn other_servers_go_on_above_once_their_blocks_are_used_up() {
     };
     let make = |name: &str| format!("CREATE TABLE {name} (id serial, n integer); INSERT INTO {name} VALUES (7000, 0);");
     insert_tag(&fleet, "fresh");
-    let heard = said(&format!("{} SELECT snowflake_segment_convert('a', 'id', 'fresh')", make("a")));
-    assert_eq!(heard, "");
+    let heard = said("CREATE TABLE a (id serial, n integer); SELECT snowflake_segment_convert('a', 'id', 'fresh')");
+    assert_eq!(heard, "", "an empty table takes nothing over");
+    // This server reserves a block before the other one, so that its values tell nothing.
     let other = fleet.member().start_with_extension();
+    said(&format!("{} SELECT snowflake_segment_convert('b', 'id', 't', dry_run => true)", make("b")));
     let mut session = other.connect();
-    assert_eq!(session.ids("SELECT snowflake_segment_next('t')").unwrap(), [1]);
-    let heard = said(&format!("{} SELECT snowflake_segment_convert('b', 'id', 't')", make("b")));
-    assert!(heard.contains("NOTICE:  other servers may still draw values of tag \"t\" below 7001"), "{heard}");
+    assert_eq!(session.ids("SELECT snowflake_segment_next('t')").unwrap(), [1001]);
+    let heard = said("SELECT snowflake_segment_convert('b', 'id', 't')");
+    assert!(
+        heard.contains("NOTICE:  other servers that have drawn from tag \"t\" may still draw values below 7001"),
+        "{heard}"
+    );
     assert_eq!(insert(&mut server.connect(), "b"), 7001);
-    assert_eq!(session.ids("SELECT snowflake_segment_next('t')").unwrap(), [2]);
+    assert_eq!(session.ids("SELECT snowflake_segment_next('t')").unwrap(), [1002]);
     // As the hint says.
     other.restart();
     assert!(other.connect().ids("SELECT snowflake_segment_next('t')").unwrap()[0] > 7001);
-    assert!(other.connect().ids("SELECT snowflake_segment_next('fresh')").unwrap()[0] > 7001);
 }
 
 #[test]
