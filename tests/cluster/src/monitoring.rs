@@ -148,8 +148,13 @@ impl Drop for Service {
 
 /// Starts an exporter with a file of queries, as the page says.
 fn export(server: &Server, queries: &str) -> Service {
+    export_text(server, queries, &read_monitoring_file(queries))
+}
+
+/// The same with another text of the file.
+fn export_text(server: &Server, queries: &str, text: &str) -> Service {
     let directory = scratch::new_directory();
-    fs::copy(monitoring_file(queries), directory.join(queries)).expect("the directory is writable");
+    fs::write(directory.join(queries), text).expect("the directory is writable");
     let [port] = free_ports();
     let mut exporter = command("prometheus-postgres-exporter", &directory);
     let place = server.directory().display().to_string();
@@ -228,6 +233,25 @@ impl Watch {
             exporters.push(export(server, "registry-queries.yaml"));
         }
         let prometheus = prometheus(interval, &exporters);
+        Self { prometheus, exporters }
+    }
+
+    /// Ends the exporter of a server, which does not answer from now on.
+    pub fn end_exporter(&mut self, number: usize) {
+        end(&mut self.exporters[number].process, Signal::SIGKILL);
+    }
+
+    /// Watches a server with an exporter that cannot read its file of queries. The role exists since
+    /// an earlier watch.
+    ///
+    /// # Panics
+    ///
+    /// As [`Watch::start`].
+    #[must_use]
+    #[track_caller]
+    pub fn start_with_wrong_queries(server: &Server) -> Self {
+        let exporters = vec![export_text(server, "queries.yaml", "snowflake_stat: [")];
+        let prometheus = prometheus(INTERVAL, &exporters);
         Self { prometheus, exporters }
     }
 
@@ -347,12 +371,20 @@ fn prometheus(interval: &str, exporters: &[Service]) -> Service {
     let alerts = alerts.lines().map(durations).collect::<Vec<_>>().join("\n");
     let targets: Vec<_> = exporters.iter().map(|exporter| format!("'127.0.0.1:{}'", exporter.port)).collect();
     let page = block("monitor-prometheus");
+    let global =
+        format!("global: {{scrape_interval: {interval}, scrape_timeout: {interval}, evaluation_interval: {interval}}}");
     let configuration = format!(
-        "global: {{scrape_interval: {interval}, scrape_timeout: {interval}, evaluation_interval: {interval}}}\n{}\n",
+        "{}\n",
         page.replace("/etc/prometheus/", "")
+            .replace("global: {scrape_interval: 15s}", &global)
             .replace("[db1.example:9187, db2.example:9187]", &format!("[{}]", targets.join(", ")))
     );
-    assert!(configuration.contains("rule_files: [alerts.yaml]") && !configuration.contains("db1.example"), "{page}");
+    assert!(
+        configuration.contains("rule_files: [alerts.yaml]")
+            && configuration.contains(&global)
+            && !configuration.contains("db1.example"),
+        "{page}"
+    );
     for (name, text) in [("alerts.yaml", &alerts), ("prometheus.yml", &configuration)] {
         fs::write(directory.join(name), text).expect("the directory is writable");
     }

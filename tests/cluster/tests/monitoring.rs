@@ -241,8 +241,8 @@ fn a_server_at_its_ceiling_raises_alerts() {
     server.load_first();
     let watch = Watch::start(&[&server]);
     watch.assert_silent();
-    // 4000 ids a second: these take more than a second.
-    server.connect().draw_batch(8000);
+    // 4000 ids a second: these wait for more than 3 seconds.
+    server.connect().draw_batch(20_000);
     watch.assert_fires(&["SnowflakeAtCeiling", "SnowflakeNearCeiling"]);
 }
 
@@ -335,6 +335,20 @@ fn a_server_that_cannot_be_measured_raises_an_alert() {
     watch.assert_silent();
     server.stop(Shutdown::Fast);
     watch.assert_fires(&["SnowflakeNotMeasured"]);
+}
+
+#[test]
+fn an_exporter_that_is_dead_or_without_queries_raises_an_alert() {
+    if cannot_watch() {
+        return;
+    }
+    let server = Server::drawing().start_with_extension();
+    let mut watch = Watch::start(&[&server]);
+    watch.assert_silent();
+    watch.end_exporter(0);
+    watch.assert_fires(&["SnowflakeNotMeasured"]);
+    drop(watch);
+    Watch::start_with_wrong_queries(&server).assert_fires(&["SnowflakeNotMeasured"]);
 }
 
 #[test]
