@@ -321,6 +321,15 @@ impl Watch {
         firing.map(|alert| alert["labels"]["alertname"].as_str().expect("it has a name").to_owned()).collect()
     }
 
+    /// Returns the summaries of the alerts that fire with a name.
+    #[must_use]
+    pub fn summaries(&self, name: &str) -> Vec<String> {
+        let data = self.api("alerts");
+        let alerts = data["alerts"].as_array().expect("there is a list");
+        let named = alerts.iter().filter(|alert| alert["state"] == "firing" && alert["labels"]["alertname"] == name);
+        named.map(|alert| alert["annotations"]["summary"].as_str().expect("it has a summary").to_owned()).collect()
+    }
+
     /// Waits until these alerts fire, and asserts that no others do.
     ///
     /// # Panics

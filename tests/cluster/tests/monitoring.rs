@@ -431,6 +431,8 @@ fn a_registry_that_is_closed_or_short_of_numbers_raises_alerts() {
     execute(&fleet.registry, "SELECT snowflake_registry.close()");
     server.reload();
     watch.assert_fires(&["SnowflakeFleetClosed", "SnowflakeRegistryAway"]);
+    // The page's target is of the fleet "shop" by its own label.
+    assert_eq!(watch.summaries("SnowflakeFleetClosed"), ["Fleet default is closed"]);
 }
 
 #[test]
