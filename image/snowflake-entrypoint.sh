@@ -6,13 +6,14 @@
 #   SNOWFLAKE_BACKUP_WORKER, SNOWFLAKE_FLEET
 #
 # They stand first on the command line, so that an argument of the container wins. A value that is
-# wrong ends the server's start.
+# wrong ends the server's start. Options that PostgreSQL takes only as its first are left first.
 set -euo pipefail
 
 if [ $# = 0 ] || [[ $1 = -* ]]; then
     set -- postgres "$@"
 fi
-if [ "$1" = postgres ]; then
+first='^(--(version|help|describe-config|single|boot|check)|-V|-[?])$'
+if [ "$1" = postgres ] && ! [[ ${2:-} =~ $first ]]; then
     shift
     settings=(-c shared_preload_libraries=snowflake_id)
     for name in worker_id registry datacenter_id layout backup_worker fleet; do
