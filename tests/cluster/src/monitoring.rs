@@ -241,8 +241,8 @@ impl Watch {
         end(&mut self.exporters[number].process, Signal::SIGKILL);
     }
 
-    /// Watches a server with an exporter that cannot read its file of queries. The role exists since
-    /// an earlier watch.
+    /// Watches a server with an exporter that cannot read its file of queries. The role exists
+    /// since an earlier watch.
     ///
     /// # Panics
     ///
