@@ -12,7 +12,7 @@ use std::process::Command;
 
 use cluster::drawing::{DAY_MS, HOUR_MS, noon};
 use cluster::monitoring::{Watch, has_prometheus, promtool, read_monitoring_file, value};
-use cluster::pages::{page, pages};
+use cluster::pages::{block, page, pages};
 use cluster::registry::ROLE;
 use cluster::{
     Builder, Draw, Fleet, Leases, Running, Server, Shutdown, compile_library, faketime_library, refused, skip,
@@ -540,6 +540,22 @@ fn a_registry_that_gives_no_blocks_raises_alerts() {
     // At a tenth of a block, the server wants another one.
     execute(&server, "SELECT snowflake_segment_batch('t', 900)");
     watch.assert_fires(&["SnowflakeSegmentRegistryAway"]);
+}
+
+/// The exporter's role finds the extension in a schema of its own.
+#[test]
+fn the_queries_find_an_extension_in_a_schema_of_its_own() {
+    if cannot_watch() {
+        return;
+    }
+    let server = Server::drawing().start();
+    execute(&server, "CREATE SCHEMA ids; CREATE EXTENSION snowflake_id SCHEMA ids");
+    execute(&server, block("monitor-role"));
+    let watch = Watch::start(&[&server]);
+    watch.assert_fires(&["SnowflakeNotMeasured"]);
+    execute(&server, block("monitor-schema"));
+    let watch = Watch::start(&[&server]);
+    watch.assert_fires(&[]);
 }
 
 /// The dashboard's queries, as Grafana sends them for all servers.
