@@ -87,6 +87,8 @@ fn demo() -> Result<(), String> {
         println!("To watch it with Prometheus (docs/monitor.md), start PostgreSQL's exporter with:");
         println!("  DATA_SOURCE_NAME=\"{}\" \\", server.conninfo());
         println!("    prometheus-postgres-exporter --extend.query-path=monitoring/queries.yaml");
+        println!("What it says of the ids:\n  curl --silent http://127.0.0.1:9187/metrics | grep ^snowflake");
+        println!("Prometheus reads monitoring/alerts.yaml, and Grafana imports monitoring/dashboard.json.");
         println!("To stop and remove it:\n  {}", server.keep());
     } else {
         println!("The server is stopped and removed. \"make demo KEEP=1\" keeps it, and tells how to connect.");
