@@ -23,7 +23,7 @@ help:
 	@echo 'make demo      set up, build, install, and show the extension on a throwaway server; KEEP=1 keeps the server'
 	@echo 'make test      set up, and run every test; those of clients that lack a JDK, Node or Ruby are skipped'
 	@echo 'make bench     set up, and measure the extension against what PostgreSQL offers; FIGURES="calls wal" picks, RUNS=3 shortens, PUBLISH=1 puts all into docs'
-	@echo 'make chaos     let everything happen to a fleet while sessions draw; MINUTES=480 for a night, SEED=... for the same events'
+	@echo 'make chaos     let everything happen to a fleet while sessions draw; MINUTES=480 for a night, SEED=... for the same events, REGISTRY=postgres or etcd'
 	@echo 'make lint      set up, and check form and documentation'
 	@echo 'make package   build a Debian package, below target/debian'
 	@echo 'make test-package   install, use, update and remove that package in a clean Debian, as root'
@@ -60,7 +60,7 @@ bench: setup-build
 	@tools/bench $(if $(PUBLISH),--publish) $(if $(RUNS),--runs $(RUNS)) $(FIGURES)
 
 chaos: setup-test
-	@tools/chaos $(or $(MINUTES),1) $(SEED)
+	@tools/chaos "$(MINUTES)" "$(SEED)" "$(REGISTRY)"
 
 lint: setup-build
 	@tools/lint

@@ -185,6 +185,19 @@ impl Etcd {
         }
     }
 
+    /// Sends a signal to a member.
+    pub fn signal_member(&self, number: usize, sent: Signal) {
+        if let Some(process) = &self.nodes[number].process {
+            signal(pid_of(process), sent);
+        }
+    }
+
+    /// Returns on which port of 127.0.0.1 each member listens.
+    #[must_use]
+    pub fn ports(&self) -> Vec<u16> {
+        self.nodes.iter().map(|node| node.port).collect()
+    }
+
     /// Waits until it answers.
     ///
     /// # Panics

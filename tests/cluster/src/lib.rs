@@ -9,6 +9,7 @@
 //! - [`copies`]: base backup, standby, recovery to a point, pg_rewind, dump
 //! - [`disk`]: a disk that a test can fill
 //! - [`clock`]: a clock that a test can set
+//! - [`clock_proxy`]: a proxy before an etcd, which moves the clock that etcd tells
 //! - [`drawing`]: sessions that draw, and assertions about ids
 //! - [`fleet`]: a registry, and servers that lease their worker numbers from it
 //! - [`ledger`]: a load whose clients note their ids, and what every copy of its database has to
@@ -30,6 +31,7 @@
 
 pub mod clients;
 pub mod clock;
+pub mod clock_proxy;
 pub mod copies;
 pub mod disk;
 pub mod drawing;
@@ -52,6 +54,7 @@ pub mod server;
 
 pub use clients::{Application, Language, Program};
 pub use clock::faketime_library;
+pub use clock_proxy::ClockProxy;
 pub use copies::Backup;
 pub use drawing::{Draw, Known, Running, assert_ascending, assert_unique, instant};
 pub use etcd::{Etcd, has_etcd};

@@ -1,0 +1,233 @@
+//! The fleet: members with standbys, a registry, the sessions, and what happens to the members.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+use cluster::{Builder, Draw, Paused, Server, Shutdown, wait_until};
+
+use crate::random::Random;
+use crate::registry::Registry;
+use crate::sessions::{Seen, Sessions, repeats};
+
+/// Members, and sessions for each.
+const MEMBERS: usize = 3;
+const SESSIONS: usize = 16;
+
+/// Leases are short, so that a pause is longer than one, and a freeze is over soon.
+const LEASE: &str = "5s";
+
+/// Where the clocks of members are stepped to, in seconds from the right time.
+const STEPS_OF_CLOCKS: [f64; 9] = [0.0, 0.0, 0.3, -0.3, 2.0, -2.0, 40.0, 3600.0, -3600.0];
+
+/// A member of the fleet.
+struct Member {
+    primary: Server,
+    standby: Server,
+    paused: Option<(Paused, usize)>,
+}
+
+/// Everything.
+pub struct Chaos {
+    seed: u64,
+    random: Random,
+    step: usize,
+    /// How often each event has happened.
+    events: BTreeMap<&'static str, usize>,
+    registry: Box<dyn Registry>,
+    members: Vec<Member>,
+    /// Servers that should not be: copies, and primaries that were replaced. Each with its end.
+    others: Vec<(Server, usize)>,
+    sessions: Sessions,
+}
+
+/// What happens to members: its name, and how it happens. Returns what has happened, or nothing if
+/// it cannot happen now.
+type Event = (&'static str, fn(&mut Chaos) -> Option<String>);
+
+const EVENTS: [Event; 7] = [
+    ("kill", Chaos::kill),
+    ("kill a session's process", Chaos::kill_backend),
+    ("restart", Chaos::restart),
+    ("pause", Chaos::pause),
+    ("copy", Chaos::copy),
+    ("promote", Chaos::promote),
+    ("step a clock", Chaos::step_clock),
+];
+
+impl Chaos {
+    /// Starts the members and the sessions.
+    pub fn start(registry: Box<dyn Registry>, seed: u64) -> Self {
+        let settings = |builder: Builder| {
+            builder
+                .set("registry", &registry.address())
+                .set("lease", LEASE)
+                .set("max_clock_skew", registry.skew())
+                .config("dynamic_shared_memory_type", "mmap")
+                .config("shared_buffers", "16MB")
+                .time_limit()
+                .faketime()
+        };
+        let member = || {
+            let primary = settings(Server::builder()).start_with_extension();
+            let standby = primary.standby().faketime().start();
+            Member { primary, standby, paused: None }
+        };
+        let members = (0..MEMBERS).map(|_| member()).collect();
+        let sessions = Sessions::start(MEMBERS * SESSIONS, seed, registry.has_tag());
+        let events = EVENTS.iter().map(|(name, _)| *name).chain(registry.events().iter().copied());
+        let chaos = Self {
+            seed,
+            random: Random::new(seed),
+            step: 0,
+            events: events.map(|name| (name, 0)).collect(),
+            registry,
+            members,
+            others: Vec::new(),
+            sessions,
+        };
+        chaos.connect_sessions();
+        chaos
+    }
+
+    /// One event, and what is due by now. What is tried depends on the seed and on the step alone.
+    pub fn step(&mut self, step: usize) {
+        self.step = step;
+        self.random = Random::new(self.seed ^ (step as u64) << 32);
+        self.end_what_is_due();
+        let of_registry = self.registry.events();
+        let number = self.random.below(EVENTS.len() + of_registry.len());
+        let (name, happened) = match number.checked_sub(EVENTS.len()) {
+            None => (EVENTS[number].0, EVENTS[number].1(self)),
+            Some(number) => (of_registry[number], self.registry.happen(number, step, &mut self.random)),
+        };
+        if let Some(what) = happened {
+            *self.events.entry(name).or_default() += 1;
+            println!("step {step}: {name}: {what}; {} drawn", self.sessions.drawn());
+        }
+        self.connect_sessions();
+        thread::sleep(Duration::from_millis(self.random.between(200, 1200) as u64));
+        self.sessions.check();
+    }
+
+    fn end_what_is_due(&mut self) {
+        let step = self.step;
+        for member in &mut self.members {
+            member.paused.take_if(|(_, end)| *end <= step);
+            // Some servers end by themselves: one with another clock runs for minutes at most.
+            for server in [&member.primary, &member.standby] {
+                if member.paused.is_none() && !server.is_running() {
+                    server.start_again();
+                }
+            }
+        }
+        self.others.retain(|(server, end)| *end > step && server.is_running());
+        self.registry.end_what_is_due(step);
+    }
+
+    /// Sends the sessions to the servers that run now.
+    fn connect_sessions(&self) {
+        let primaries = self.members.iter().map(|member| &member.primary);
+        let others = self.others.iter().map(|(server, _)| server);
+        let running = primaries.chain(others).filter(|server| server.is_running());
+        self.sessions.connect(running.map(Server::connection).collect());
+    }
+
+    /// Returns a member that is not paused.
+    fn awake(&mut self) -> Option<usize> {
+        let number = self.random.below(MEMBERS);
+        self.members[number].paused.is_none().then_some(number)
+    }
+
+    /// Returns the step after some more.
+    fn later(&mut self, least: usize, most: usize) -> usize {
+        self.step + self.random.between(least, most)
+    }
+
+    fn kill(&mut self) -> Option<String> {
+        let number = self.awake()?;
+        let primary = &self.members[number].primary;
+        primary.crash();
+        primary.start_again();
+        Some(format!("member {number}"))
+    }
+
+    fn kill_backend(&mut self) -> Option<String> {
+        let number = self.awake()?;
+        let primary = &self.members[number].primary;
+        primary.kill_backend(primary.connect().value("pg_backend_pid()").parse().ok()?);
+        primary.wait_until_ready();
+        Some(format!("member {number}"))
+    }
+
+    fn restart(&mut self) -> Option<String> {
+        let number = self.awake()?;
+        let how = self.random.of(&[Shutdown::Fast, Shutdown::Immediate]);
+        let primary = &self.members[number].primary;
+        primary.stop(how);
+        primary.start_again();
+        Some(format!("member {number}, {how:?}"))
+    }
+
+    fn pause(&mut self) -> Option<String> {
+        let number = self.awake()?;
+        // Some of them for longer than a lease.
+        let end = self.later(1, 12);
+        self.members[number].paused = Some((self.members[number].primary.pause(), end));
+        Some(format!("member {number}, up to step {end}"))
+    }
+
+    fn copy(&mut self) -> Option<String> {
+        let number = self.awake().filter(|_| self.others.len() < 2)?;
+        let copy = self.members[number].primary.base_backup().alone().faketime().start();
+        let end = self.later(2, 8);
+        self.others.push((copy, end));
+        Some(format!("member {number}, up to step {end}"))
+    }
+
+    /// Promotes a standby. Its primary lives on.
+    fn promote(&mut self) -> Option<String> {
+        let number = self.awake().filter(|_| self.others.len() < 2)?;
+        let end = self.later(2, 8);
+        let member = &mut self.members[number];
+        member.standby.promote();
+        let standby = member.standby.standby().faketime().start();
+        let primary = std::mem::replace(&mut member.standby, standby);
+        let old = std::mem::replace(&mut member.primary, primary);
+        self.others.push((old, end));
+        Some(format!("member {number}; the old primary lives up to step {end}"))
+    }
+
+    fn step_clock(&mut self) -> Option<String> {
+        let (number, seconds) = (self.random.below(MEMBERS), self.random.of(&STEPS_OF_CLOCKS));
+        self.members[number].primary.set_clock_offset(seconds);
+        Some(format!("member {number} to {seconds:+} s"))
+    }
+
+    /// Ends all trouble, waits until every member draws, and checks what was drawn.
+    pub fn end(mut self) {
+        self.step = usize::MAX;
+        self.end_what_is_due();
+        self.registry.mend();
+        for member in &self.members {
+            member.primary.set_clock_offset(0.0);
+        }
+        self.connect_sessions();
+        let has_tag = self.registry.has_tag();
+        for (number, member) in self.members.iter().enumerate() {
+            wait_until(&format!("member {number} to draw again"), || {
+                let draws = |sql: &str| member.primary.connect().ids(sql).is_ok();
+                draws("SELECT snowflake_next()") && (!has_tag || draws("SELECT snowflake_segment_next('t')"))
+            });
+        }
+        let refused = self.sessions.refused();
+        let Seen { ids, values } = self.sessions.end();
+        let events: Vec<_> = self.events.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        println!("{} ids, {} dense values, {refused} refused; {}", ids.len(), values.len(), events.join(", "));
+        assert!(ids.len() > 100, "only {} ids", ids.len());
+        assert!(values.len() > 100 || !has_tag, "only {} values", values.len());
+        for (what, drawn) in [("ids", ids), ("values", values)] {
+            assert_eq!(repeats(drawn), [] as [i64; 0], "{what} that came twice");
+        }
+    }
+}

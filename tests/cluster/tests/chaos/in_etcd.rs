@@ -1,0 +1,209 @@
+//! A registry in an etcd of three members: members killed and stopped, the majority lost, all of it
+//! away, restored from a snapshot, and its clock stepped by a proxy ([`ClockProxy`]).
+//!
+//! # What holds while the registry's clock is wrong
+//!
+//! - **As long as the registry forgets nothing, G3 holds, whatever its clock says.** A lease begins
+//!   at or after the end of the number's last one, and a record says where that is. So the clock is
+//!   stepped far, forward and back.
+//! - **When it forgets, its clock must not have been set back by more than the skew** from what it
+//!   told before. No lease ends later than the longest lease and a skew after a time that was
+//!   told. The freeze is reckoned from the clock at the restore, and must reach as far.
+//!
+//! So this registry is restored only when its clock is not behind what it has told
+//! ([`ClockProxy::is_behind`]). Its clock stays as it is until a server has begun the generation
+//! that the restore asks for.
+
+use cluster::{ClockProxy, Etcd, wait_until};
+use nix::sys::signal::Signal;
+
+use crate::random::Random;
+use crate::registry::Registry;
+
+/// The members of the etcd.
+const NODES: usize = 3;
+
+/// Where the registry's clock is stepped to, in seconds from the right time. Two are within the
+/// skew. After a step back from the greatest one, no restore follows for so long.
+const STEPS: [i64; 7] = [0, 0, 1, -1, 10, -10, -3600];
+
+/// The token of the etcd, unless a restore gives it another.
+const TOKEN: &str = "one";
+
+/// A snapshot has to be saved before it is restored, so this comes as often again.
+const EVENTS: [&str; 7] = [
+    "leader killed",
+    "etcd stopped",
+    "majority lost",
+    "registry away",
+    "step the registry's clock",
+    "registry restored",
+    "registry restored",
+];
+
+/// What is wrong with the etcd.
+enum Trouble {
+    Killed(Vec<usize>),
+    Stopped(Vec<usize>),
+    Unreachable,
+}
+
+/// The registry, and the proxy through which members reach it. An operator reaches etcd itself.
+pub struct InEtcd {
+    etcd: Etcd,
+    proxy: ClockProxy,
+    /// What is wrong, and up to which step.
+    trouble: Option<(Trouble, usize)>,
+    has_snapshot: bool,
+}
+
+impl InEtcd {
+    /// Starts it with an empty fleet.
+    pub fn start() -> Self {
+        let etcd = Etcd::start(NODES);
+        etcd.make_registry();
+        let proxy = ClockProxy::start(&etcd.ports());
+        Self { etcd, proxy, trouble: None, has_snapshot: false }
+    }
+
+    /// Kills the member that leads, which lets the others elect another one.
+    fn kill_leader(&mut self, step: usize, random: &mut Random) -> String {
+        let leader = self.etcd.leader();
+        self.kill(vec![leader], step + random.between(1, 4))
+    }
+
+    /// Stops a member, which is the leader as often as not.
+    fn stop_one(&mut self, step: usize, random: &mut Random) -> String {
+        let (number, is_leader, end) = (random.below(NODES), random.below(2) == 0, step + random.between(1, 4));
+        let number = if is_leader { self.etcd.leader() } else { number };
+        self.stop(vec![number], end)
+    }
+
+    fn lose_majority(&mut self, step: usize, random: &mut Random) -> String {
+        let (left, is_kill, end) = (random.below(NODES), random.below(2) == 0, step + random.between(1, 8));
+        let lost = (0..NODES).filter(|number| *number != left).collect();
+        if is_kill { self.kill(lost, end) } else { self.stop(lost, end) }
+    }
+
+    fn go_away(&mut self, step: usize, random: &mut Random) -> String {
+        let (how, end) = (random.below(3), step + random.between(1, 8));
+        let all = (0..NODES).collect();
+        match how {
+            0 => self.kill(all, end),
+            1 => self.stop(all, end),
+            _ => {
+                self.proxy.close();
+                self.trouble = Some((Trouble::Unreachable, end));
+                format!("unreachable, up to step {end}")
+            }
+        }
+    }
+
+    fn kill(&mut self, numbers: Vec<usize>, end: usize) -> String {
+        for number in &numbers {
+            self.etcd.kill_member(*number);
+        }
+        let text = format!("killed {numbers:?}, up to step {end}");
+        self.trouble = Some((Trouble::Killed(numbers), end));
+        text
+    }
+
+    fn stop(&mut self, numbers: Vec<usize>, end: usize) -> String {
+        for number in &numbers {
+            self.etcd.signal_member(*number, Signal::SIGSTOP);
+        }
+        let text = format!("stopped {numbers:?}, up to step {end}");
+        self.trouble = Some((Trouble::Stopped(numbers), end));
+        text
+    }
+
+    /// Saves a snapshot, or restores the last one, under the same token or another one. No server
+    /// reaches etcd before `registry-etcd restored`, as the page asks.
+    fn restore(&mut self, step: usize, random: &mut Random) -> Option<String> {
+        let is_another = random.below(2) == 0;
+        if !self.has_snapshot {
+            self.etcd.save("snapshot");
+            self.has_snapshot = true;
+            return Some("a snapshot is saved".to_owned());
+        }
+        if self.proxy.is_behind() {
+            return None;
+        }
+        self.proxy.close();
+        let token = if is_another { format!("step-{step}") } else { TOKEN.to_owned() };
+        self.etcd.restore("snapshot", &token);
+        self.etcd.operate(&["restored"]).expect("the snapshot has the fleet");
+        self.proxy.open();
+        self.has_snapshot = false;
+        Some(format!("from the snapshot, with {} token", if is_another { "another" } else { "the first" }))
+    }
+
+    fn step_clock(&self, random: &mut Random) -> Option<String> {
+        let seconds = random.of(&STEPS);
+        self.has_frozen().then(|| {
+            self.proxy.set_offset(seconds);
+            format!("to {seconds:+} s")
+        })
+    }
+
+    /// Returns whether a server has begun the generation that a restore asks for: it replaces what
+    /// `registry-etcd restored` has left in the fleet's record.
+    fn has_frozen(&self) -> bool {
+        self.etcd.fleet().split(' ').all(|pair| pair != "store=0")
+    }
+}
+
+impl Registry for InEtcd {
+    fn address(&self) -> String {
+        self.proxy.address()
+    }
+
+    /// Wider than with PostgreSQL, because etcd tells whole seconds only.
+    fn skew(&self) -> &'static str {
+        "2s"
+    }
+
+    fn has_tag(&self) -> bool {
+        false
+    }
+
+    fn events(&self) -> &'static [&'static str] {
+        &EVENTS
+    }
+
+    fn happen(&mut self, event: usize, step: usize, random: &mut Random) -> Option<String> {
+        if self.trouble.is_some() {
+            return None;
+        }
+        // After the last trouble, it may still have to elect a leader.
+        self.etcd.wait();
+        match event {
+            0 => Some(self.kill_leader(step, random)),
+            1 => Some(self.stop_one(step, random)),
+            2 => Some(self.lose_majority(step, random)),
+            3 => Some(self.go_away(step, random)),
+            4 => self.step_clock(random),
+            _ => self.restore(step, random),
+        }
+    }
+
+    fn end_what_is_due(&mut self, step: usize) {
+        match self.trouble.take_if(|(_, end)| *end <= step) {
+            None => {}
+            Some((Trouble::Killed(numbers), _)) => {
+                numbers.into_iter().for_each(|number| self.etcd.start_member(number));
+            }
+            Some((Trouble::Stopped(numbers), _)) => {
+                numbers.into_iter().for_each(|number| self.etcd.signal_member(number, Signal::SIGCONT));
+            }
+            Some((Trouble::Unreachable, _)) => self.proxy.open(),
+        }
+    }
+
+    fn mend(&mut self) {
+        self.end_what_is_due(usize::MAX);
+        self.etcd.wait();
+        wait_until("a freeze after the restore", || self.has_frozen());
+        self.proxy.set_offset(0);
+    }
+}

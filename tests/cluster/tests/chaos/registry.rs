@@ -1,0 +1,28 @@
+//! What chaos needs of a registry of either kind.
+
+use crate::random::Random;
+
+/// A registry, to which things happen, too.
+pub trait Registry {
+    /// Returns the setting `snowflake_id.registry` of every member.
+    fn address(&self) -> String;
+
+    /// Returns the setting `snowflake_id.max_clock_skew` of every member.
+    fn skew(&self) -> &'static str;
+
+    /// Returns whether the sessions draw dense values, too, of the tag `t`.
+    fn has_tag(&self) -> bool;
+
+    /// Returns the names of all that may happen to it.
+    fn events(&self) -> &'static [&'static str];
+
+    /// Lets one of the events happen, by its place among the names. Returns what has happened, or
+    /// nothing if it cannot happen now.
+    fn happen(&mut self, event: usize, step: usize, random: &mut Random) -> Option<String>;
+
+    /// Ends the trouble that is due by this step.
+    fn end_what_is_due(&mut self, step: usize);
+
+    /// Ends all trouble.
+    fn mend(&mut self);
+}

@@ -1,0 +1,135 @@
+//! The sessions that draw, and the ledger of what they have seen. It is outside of the servers.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use cluster::{Draw, refused};
+use postgres::{Client, Config, NoTls};
+
+use crate::random::Random;
+
+/// How long a session rests between two statements. A night's ids have to fit into memory.
+const REST: Duration = Duration::from_millis(50);
+
+/// What sessions have seen.
+#[derive(Default)]
+pub struct Seen {
+    pub ids: Vec<i64>,
+    pub values: Vec<i64>,
+}
+
+/// The sessions, and the servers to which they connect.
+pub struct Sessions {
+    places: Arc<Mutex<Vec<Config>>>,
+    drawn: Arc<AtomicUsize>,
+    refused: Arc<AtomicUsize>,
+    end: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Seen>>,
+}
+
+impl Sessions {
+    /// Starts so many sessions, which draw ids, and dense values of the tag `t` if there is one.
+    pub fn start(count: usize, seed: u64, has_tag: bool) -> Self {
+        let places = Arc::new(Mutex::new(Vec::new()));
+        let (drawn, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let end = Arc::new(AtomicBool::new(false));
+        let start = |number: usize| {
+            let (places, drawn, refused) = (Arc::clone(&places), Arc::clone(&drawn), Arc::clone(&refused));
+            let (end, random) = (Arc::clone(&end), Random::new(seed ^ (number as u64) << 40));
+            thread::spawn(move || session(&places, &drawn, &refused, &end, random, has_tag))
+        };
+        let threads = (0..count).map(start).collect();
+        Self { places, drawn, refused, end, threads }
+    }
+
+    /// Sends the sessions to these servers, as soon as each connects anew.
+    pub fn connect(&self, places: Vec<Config>) {
+        *self.places.lock().expect("no thread panics with it") = places;
+    }
+
+    /// Returns how much was drawn.
+    pub fn drawn(&self) -> usize {
+        self.drawn.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many statements were refused.
+    pub fn refused(&self) -> usize {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Fails if a session has met what it must not meet.
+    #[track_caller]
+    pub fn check(&self) {
+        assert!(self.threads.iter().all(|thread| !thread.is_finished()), "a session has ended too early");
+    }
+
+    /// Ends all sessions, and returns what they have seen.
+    pub fn end(self) -> Seen {
+        // Relaxed: nothing else depends on it.
+        self.end.store(true, Ordering::Relaxed);
+        let mut all = Seen::default();
+        for thread in self.threads {
+            let seen = thread.join().expect("a session only notes what it sees");
+            all.ids.extend(seen.ids);
+            all.values.extend(seen.values);
+        }
+        all
+    }
+}
+
+/// Draws until the end, and connects to another server when its own is gone, and sometimes anyway.
+fn session(
+    places: &Mutex<Vec<Config>>,
+    drawn: &AtomicUsize,
+    refused_draws: &AtomicUsize,
+    end: &AtomicBool,
+    mut random: Random,
+    has_tag: bool,
+) -> Seen {
+    let (mut seen, mut client): (Seen, Option<Client>) = (Seen::default(), None);
+    // Relaxed, here and below: nothing else depends on it.
+    while !end.load(Ordering::Relaxed) {
+        thread::sleep(REST);
+        let Some(session) = client.as_mut().filter(|session| !session.is_closed() && random.below(50) > 0) else {
+            let place = {
+                let places = places.lock().expect("no thread panics with it");
+                (!places.is_empty()).then(|| places[random.below(places.len())].clone())
+            };
+            client = place.and_then(|place| place.connect(NoTls).ok());
+            continue;
+        };
+        let is_value = has_tag && random.below(4) == 0;
+        let sql = match (is_value, random.below(3)) {
+            (false, 0) => "SELECT snowflake_next()",
+            (false, 1) => "SELECT snowflake_next() FROM generate_series(1, 5)",
+            (false, _) => "SELECT snowflake_batch(20)",
+            (true, 0) => "SELECT snowflake_segment_next('t')",
+            (true, 1) => "SELECT snowflake_segment_next('t') FROM generate_series(1, 5)",
+            (true, _) => "SELECT snowflake_segment_batch('t', 20)",
+        };
+        match session.ids(sql) {
+            Ok(more) => {
+                drawn.fetch_add(more.len(), Ordering::Relaxed);
+                if is_value { seen.values.extend(more) } else { seen.ids.extend(more) }
+            }
+            Err(error) if session.is_closed() || error.code().is_none() => client = None,
+            Err(error) => {
+                refused_draws.fetch_add(1, Ordering::Relaxed);
+                let refusal = refused::<()>(Err(error));
+                // No lease, no values or a wrong clock; a server that ends; a statement's end.
+                let is_expected =
+                    refusal.sqlstate == "58000" || refusal.sqlstate.starts_with("57P") || refusal.sqlstate == "57014";
+                assert!(is_expected, "{sql}: {refusal:?}");
+            }
+        }
+    }
+    seen
+}
+
+/// Returns up to ten of the numbers that are there more than once.
+pub fn repeats(mut drawn: Vec<i64>) -> Vec<i64> {
+    drawn.sort_unstable();
+    drawn.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).take(10).collect()
+}
