@@ -327,11 +327,11 @@ impl Etcd {
         self.login = Some(format!("root:{root}"));
     }
 
-    /// Returns the number of the leader.
+    /// Returns the number of the leader, once there is one.
     ///
     /// # Panics
     ///
-    /// Panics if there is none.
+    /// Panics if the members do not elect one.
     #[must_use]
     #[track_caller]
     pub fn leader(&self) -> usize {
@@ -343,7 +343,12 @@ impl Etcd {
             String::from_utf8_lossy(&output.stdout).split(", ").nth(4) == Some("true")
         };
         let is_running = |number: &usize| self.nodes[*number].process.is_some();
-        (0..self.nodes.len()).filter(is_running).find(is_leader).expect("an etcd that answers has a leader")
+        let mut leader = None;
+        wait_until("a leader", || {
+            leader = (0..self.nodes.len()).filter(is_running).find(is_leader);
+            leader.is_some()
+        });
+        leader.expect("it was found")
     }
 
     /// Saves a snapshot.

@@ -23,9 +23,10 @@ use crate::registry::Registry;
 /// The members of the etcd.
 const NODES: usize = 3;
 
-/// Where the registry's clock is stepped to, in seconds from the right time. Two are within the
-/// skew. After a step back from the greatest one, no restore follows for so long.
-const STEPS: [i64; 7] = [0, 0, 1, -1, 10, -10, -3600];
+/// Where the registry's clock is stepped to, in seconds from the right time. The first three are
+/// within the skew, and stay. The others last some steps, because little is leased meanwhile. After
+/// the step back from the greatest one, no restore follows for so long.
+const STEPS: [i64; 6] = [0, 1, -1, 10, -10, -3600];
 
 /// The token of the etcd, unless a restore gives it another.
 const TOKEN: &str = "one";
@@ -54,6 +55,8 @@ pub struct InEtcd {
     proxy: ClockProxy,
     /// What is wrong, and up to which step.
     trouble: Option<(Trouble, usize)>,
+    /// Up to which step the clock is beyond the skew.
+    wrong_clock: Option<usize>,
     has_snapshot: bool,
 }
 
@@ -63,7 +66,7 @@ impl InEtcd {
         let etcd = Etcd::start(NODES);
         etcd.make_registry();
         let proxy = ClockProxy::start(&etcd.ports());
-        Self { etcd, proxy, trouble: None, has_snapshot: false }
+        Self { etcd, proxy, trouble: None, wrong_clock: None, has_snapshot: false }
     }
 
     /// Kills the member that leads, which lets the others elect another one.
@@ -132,24 +135,31 @@ impl InEtcd {
         self.proxy.close();
         let token = if is_another { format!("step-{step}") } else { TOKEN.to_owned() };
         self.etcd.restore("snapshot", &token);
-        self.etcd.operate(&["restored"]).expect("the snapshot has the fleet");
+        // Again, if members have just elected another leader.
+        wait_until("registry-etcd restored", || self.etcd.operate(&["restored"]).is_ok());
         self.proxy.open();
         self.has_snapshot = false;
         Some(format!("from the snapshot, with {} token", if is_another { "another" } else { "the first" }))
     }
 
-    fn step_clock(&self, random: &mut Random) -> Option<String> {
-        let seconds = random.of(&STEPS);
-        self.has_frozen().then(|| {
-            self.proxy.set_offset(seconds);
-            format!("to {seconds:+} s")
+    fn step_clock(&mut self, step: usize, random: &mut Random) -> Option<String> {
+        let (seconds, end) = (random.of(&STEPS), step + random.between(1, 8));
+        if !self.has_frozen() {
+            return None;
+        }
+        self.proxy.set_offset(seconds);
+        self.wrong_clock = (seconds.abs() > 1).then_some(end);
+        Some(match self.wrong_clock {
+            None => format!("to {seconds:+} s"),
+            Some(end) => format!("to {seconds:+} s, up to step {end}"),
         })
     }
 
     /// Returns whether a server has begun the generation that a restore asks for: it replaces what
-    /// `registry-etcd restored` has left in the fleet's record.
+    /// `registry-etcd restored` has left in the fleet's record. Not while etcd does not answer.
     fn has_frozen(&self) -> bool {
-        self.etcd.fleet().split(' ').all(|pair| pair != "store=0")
+        let record = self.etcd.try_ctl(&["get", "--print-value-only", "/snowflake_id/default/fleet"]);
+        record.is_ok_and(|record| record.split_ascii_whitespace().all(|pair| pair != "store=0"))
     }
 }
 
@@ -182,7 +192,7 @@ impl Registry for InEtcd {
             1 => Some(self.stop_one(step, random)),
             2 => Some(self.lose_majority(step, random)),
             3 => Some(self.go_away(step, random)),
-            4 => self.step_clock(random),
+            4 => self.step_clock(step, random),
             _ => self.restore(step, random),
         }
     }
@@ -197,6 +207,10 @@ impl Registry for InEtcd {
                 numbers.into_iter().for_each(|number| self.etcd.signal_member(number, Signal::SIGCONT));
             }
             Some((Trouble::Unreachable, _)) => self.proxy.open(),
+        }
+        if self.wrong_clock.is_some_and(|end| end <= step) && self.trouble.is_none() && self.has_frozen() {
+            self.proxy.set_offset(0);
+            self.wrong_clock = None;
         }
     }
 
