@@ -4,15 +4,16 @@
 //! # What holds while the registry's clock is wrong
 //!
 //! - **As long as the registry forgets nothing, G3 holds, whatever its clock says.** A lease begins
-//!   at or after the end of the number's last one, and a record says where that is. So the clock is
-//!   stepped far, forward and back.
-//! - **When it forgets, its clock must not have been set back by more than the skew** from what it
-//!   told before. No lease ends later than the longest lease and a skew after a time that was
-//!   told. The freeze is reckoned from the clock at the restore, and must reach as far.
+//!   at or after the end of the number's last one, and the record says where that is. So the clock
+//!   is stepped far, forward and back. What fails is only that servers get numbers.
+//! - **When it forgets, its clock must not be behind what it has told by more than the skew.** No
+//!   lease ends later than the longest lease and a skew after a time that was told. The freeze ends
+//!   a longest lease and two skews after the clock at the restore (`src/core/registry.rs`).
 //!
 //! So this registry is restored only when its clock is not behind what it has told
-//! ([`ClockProxy::is_behind`]). Its clock stays as it is until a server has begun the generation
-//! that the restore asks for.
+//! ([`ClockProxy::is_behind`]). Its clock then stays as it is until a server has begun the
+//! generation that the restore asks for. `a_wrong_restore_of_the_registry_repeats_ids` shows what
+//! happens otherwise.
 
 use cluster::{ClockProxy, Etcd, wait_until};
 use nix::sys::signal::Signal;
