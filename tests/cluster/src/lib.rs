@@ -18,6 +18,7 @@
 //! - [`objects`]: the objects that make up the extension in a database, for comparison
 //! - [`plans`]: plans and rows, with the time pushdown and without
 //! - [`patroni`]: servers that Patroni manages
+//! - [`pods`]: containers as Kubernetes starts them
 //! - [`pooler`]: PgBouncer in front of a server
 //! - [`clients`]: programs that use PostgreSQL clients as applications do
 //! - [`monitoring`]: Prometheus and its exporters, which watch servers
@@ -46,6 +47,7 @@ pub mod outcome;
 pub mod pages;
 pub mod patroni;
 pub mod plans;
+pub mod pods;
 pub mod pooler;
 pub mod refusal;
 pub mod registry;
@@ -65,6 +67,7 @@ pub use marks::Marks;
 pub use outcome::{skip, wait_until};
 pub use patroni::{Patroni, has_patroni};
 pub use plans::plan;
+pub use pods::{Container, Pod, Volume, can_isolate};
 pub use pooler::{PgBouncer, PoolMode, has_pgbouncer};
 pub use refusal::{Refusal, refused};
 pub use registry::{Member, Oracle};

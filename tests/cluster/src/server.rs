@@ -818,7 +818,7 @@ pub(crate) fn stop_and_list(postmaster: Pid) -> Vec<Pid> {
     children_of(postmaster)
 }
 
-fn children_of(parent: Pid) -> Vec<Pid> {
+pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
     let processes = fs::read_dir("/proc").expect("there is a /proc").flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw));
     pids.filter(|&pid| matches!(stat(pid), Some((_, its_parent)) if its_parent == parent)).collect()
