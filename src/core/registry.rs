@@ -44,8 +44,8 @@ pub struct Incarnation {
     /// PostgreSQL's timeline, which a promotion changes; 0 in etcd.
     pub timeline: u64,
     /// Counts that never fall unless something is forgotten: etcd's `raft_term`, and
-    /// `raftAppliedIndex` less the revision; 0 in PostgreSQL.
-    pub counts: [u64; 2],
+    /// `raftAppliedIndex` less the revision, which is negative after a restore; 0 in PostgreSQL.
+    pub counts: [i64; 2],
 }
 
 /// What an incarnation says about what an earlier one has written.
@@ -82,7 +82,10 @@ impl Incarnation {
     /// Whether the counts have grown so much that the fleet's record should show it. Every change
     /// of that record makes all servers read it again, so that not every step is noted.
     fn has_grown(&self, seen: &Self) -> bool {
-        self.counts.iter().zip(&seen.counts).any(|(now, seen)| *now > 0 && *now >= seen.saturating_mul(2))
+        self.counts
+            .iter()
+            .zip(&seen.counts)
+            .any(|(now, seen)| now.saturating_sub(*seen) >= seen.saturating_abs().max(1))
     }
 }
 
@@ -337,6 +340,10 @@ mod tests {
         // An election forgets nothing.
         assert_eq!(Incarnation { counts: [5, 3], ..etcd }.since(&etcd), Since::Same);
         // A snapshot that was restored keeps the cluster and the term.
-        assert_eq!(Incarnation { counts: [4, 0], ..etcd }.since(&etcd), Since::Other);
+        let restored = Incarnation { counts: [4, -7], ..etcd };
+        assert_eq!(restored.since(&etcd), Since::Other);
+        // A second one shows as well.
+        assert_eq!(Incarnation { counts: [4, -37], ..etcd }.since(&restored), Since::Other);
+        assert_eq!(Incarnation { counts: [4, -1_000_000_007], ..etcd }.since(&restored), Since::Other);
     }
 }

@@ -21,7 +21,8 @@
 //!   same members' addresses.
 //! - `raft_term`, and how many entries of the log changed no key: `raftAppliedIndex` less the
 //!   revision. Neither ever falls, until a snapshot is restored: its log begins anew, while the
-//!   revision goes on.
+//!   revision goes on, or jumps ahead (`--bump-revision`). So the difference is negative from then
+//!   on, and falls further at the next restore.
 //!
 //! A member tells the two of the last at two moments. So it is asked until it shows the same
 //! revision twice. It is asked after a transaction on the same connection, and has then applied all
@@ -394,15 +395,15 @@ fn log_in<W: Waiter>(
 
 /// Reads the incarnation; see the head of the file.
 fn incarnation<W: Waiter>(session: &mut Session<W>, deadline: &Deadline) -> Result<Incarnation, Error> {
-    let mut before: Option<(u64, u64, u64)> = None;
+    let mut before: Option<(i64, i64, i64)> = None;
     for _ in 0..LOOKS {
         let Called { json, .. } = call(session, "maintenance/status", &json!({}), deadline)?;
         let header = &json["header"];
-        let (revision, applied) = (number(&header["revision"])?, number(&json["raftAppliedIndex"])?);
-        let term = number(&json["raftTerm"])?;
+        let (revision, applied) = (signed(&header["revision"])?, signed(&json["raftAppliedIndex"])?);
+        let term = signed(&json["raftTerm"])?;
         // The revision is read first, then the index.
         if let Some((_, applied_before, term_before)) = before.filter(|(was, ..)| *was == revision) {
-            let counts = [term_before, u64::saturating_sub(applied_before, revision)];
+            let counts = [term_before, applied_before - revision];
             return Ok(Incarnation { store: number(&header["cluster_id"])?, timeline: 0, counts });
         }
         before = Some((revision, applied, term));
@@ -417,6 +418,12 @@ fn number(value: &Value) -> Result<u64, Error> {
         Value::String(text) => text.parse().map_err(|_| Error::Garbage(format!("value {text}"))),
         other => other.as_u64().ok_or_else(|| Error::Garbage(format!("value {other}"))),
     }
+}
+
+/// Reads a number that is never negative, and has 63 bits at most: the difference of two fits.
+fn signed(value: &Value) -> Result<i64, Error> {
+    let number = number(value)?;
+    i64::try_from(number).map_err(|_| Error::Garbage(format!("value {number}")))
 }
 
 /// Reads keys and values.

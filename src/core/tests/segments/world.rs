@@ -560,7 +560,7 @@ impl World {
             next.incarnation.timeline += 1;
         } else if way == 1 && known && next.kind != Kind::Etcd {
             next.incarnation.store += 1;
-        } else if way == 1 && known && next.fleet.incarnation.counts[1] > 0 {
+        } else if way == 1 && known {
             next.incarnation.counts[1] = next.fleet.incarnation.counts[1] - 1;
         } else {
             // The operator does not know how many generations there have been.

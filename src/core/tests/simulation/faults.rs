@@ -127,12 +127,11 @@ impl World {
         let mut next = store.prefix(self.random.of(1..=changes as i64) as usize);
         (next.offset_ms, next.started_ms) = (self.any_offset(fleet), self.time_ms());
         let silently = matches!(fleet.beyond, Some(Beyond::RestoredSilently | Beyond::RestoredWithGrace));
-        // A second restore of etcd shows only if the backup knows that the count has grown since
-        // the first, and for PostgreSQL a synchronous standby vouches for the timeline.
-        let hides = next.kind == Kind::Synchronous || next.kind == Kind::Etcd && next.fleet.incarnation.counts[1] == 0;
-        let begins = hides || self.random.one_in(2);
+        // A synchronous standby vouches for PostgreSQL's timeline.
+        let begins = next.kind == Kind::Synchronous || self.random.one_in(2);
         if next.kind == Kind::Etcd {
-            next.incarnation.counts[1] = 0;
+            // It falls at each restore, below zero, too.
+            next.incarnation.counts[1] = next.fleet.incarnation.counts[1] - 1;
         }
         if !silently {
             // The operator knows to what the limits were raised after the backup was taken.
