@@ -18,7 +18,7 @@ use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, Notice, Words};
 use snowflake_core::registry::{Answer, Change, Fleet, Reading, Record, Registry, Swap, Wanted};
-use snowflake_registry::{self as registry, Config, Either, Member};
+use snowflake_registry::{self as registry, Config, Either, Kind, Member};
 
 use crate::backend::{self, SharedLatch, WallClock};
 use crate::error::{Report, known_as};
@@ -286,18 +286,23 @@ impl<'a> Keeper<'a> {
         let found = is_close.then_some((lease_ms, skew_ms));
         if self.warned.replace(found) != found && is_close {
             let stops_ms = lease_ms + 2 * skew_ms;
+            // A failover of etcd forgets nothing.
+            let (event, way_out) = match kind() {
+                Kind::Postgres => (
+                    "failover",
+                    " Or use a synchronous standby of the registry, and declare it by snowflake_registry.set_loses_nothing().",
+                ),
+                Kind::Etcd => ("restore", ""),
+            };
             Report::new(
                 PgSqlErrorCode::ERRCODE_WARNING,
-                format!("snowflake_id: after a failover of the registry, this server may draw no ids for {stops_ms} ms"),
+                format!("snowflake_id: after a {event} of the registry, this server may draw no ids for {stops_ms} ms"),
             )
             .detail(format!(
                 "A lease of {lease_ms} ms is not several times as long as two clock skews of {skew_ms} ms, and is not \
                  renewed then."
             ))
-            .hint(
-                "Raise \"snowflake_id.lease\" or lower \"snowflake_id.max_clock_skew\". Or use a synchronous standby of \
-                 the registry, and declare it by snowflake_registry.set_loses_nothing().",
-            )
+            .hint(format!("Raise \"snowflake_id.lease\" or lower \"snowflake_id.max_clock_skew\".{way_out}"))
             .report(PgLogLevel::WARNING);
         }
     }
@@ -429,6 +434,11 @@ impl Registry for Keeper<'_> {
     }
 }
 
+/// Returns what the registry is in.
+fn kind() -> Kind {
+    Kind::of(&guc::registry())
+}
+
 /// Tells the operator what has happened.
 fn report(notice: &Notice, fleet: Option<u128>) {
     match notice {
@@ -485,11 +495,13 @@ fn report(notice: &Notice, fleet: Option<u128>) {
         ),
         Notice::LengthLimited { wanted_ms, longest_ms } => warning!(
             "snowflake_id: \"snowflake_id.lease\" asks for leases of {wanted_ms} ms, but the registry permits {longest_ms} \
-             ms, which counts; raise it there first (snowflake_registry.set_limits())"
+             ms, which counts; raise it there first ({})",
+            kind().command("set_limits")
         ),
         Notice::SkewLimited { wanted_ms, skew_ms } => warning!(
             "snowflake_id: \"snowflake_id.max_clock_skew\" is {wanted_ms} ms, but the registry permits {skew_ms} ms, \
-             which counts; raise it there first (snowflake_registry.set_limits())"
+             which counts; raise it there first ({})",
+            kind().command("set_limits")
         ),
         Notice::ClockOff { offset_ms } => {
             if shmem::is_due(Topic::ClockOff, MINUTE_MS) {
@@ -521,6 +533,8 @@ fn uuid(uuid: u128) -> String {
 fn worded(failure: &Failed) -> Worded {
     let new =
         |message: String, detail: Option<String>, hint: &str| Worded { message, detail, hint: Some(hint.to_owned()) };
+    let kind = kind();
+    let call = |function| format!("In the registry, call {}.", kind.command(function));
     match failure {
         Failure::Away(error) => {
             let registry::Report { message, detail, hint, .. } = error.report();
@@ -543,24 +557,30 @@ fn worded(failure: &Failed) -> Worded {
         Failure::OutsideLayout { range: (first, last), numbers } => new(
             format!("the fleet's range of numbers is {first}..{last}, and the layout has 0..{}", numbers - 1),
             None,
-            "In the registry, call snowflake_registry.set_range().",
+            &call("set_range"),
         ),
         Failure::TooShort { longest_ms, least_ms } => new(
             format!("the registry permits leases of {longest_ms} ms, but the layout needs {least_ms} ms"),
             None,
-            "In the registry, call snowflake_registry.set_limits().",
+            &call("set_limits"),
         ),
         Failure::OtherFleet { known, found } => new(
             "the registry has another fleet than the one that this server belongs to".to_owned(),
             Some(format!("The registry's fleet has the uuid {}, and this server's {}", uuid(*found), uuid(*known))),
-            "Check \"snowflake_id.registry\". If the registry was lost and is made again, give the new one the old \
-             uuid (snowflake_registry.lost()). To join the other fleet for good, restart the server, and call \
-             snowflake_accept_fleet() in each database.",
+            &format!(
+                "Check \"snowflake_id.registry\". If the registry was lost and is made again, give the new one the old \
+                 uuid ({}). To join the other fleet for good, restart the server, and call snowflake_accept_fleet() in \
+                 each database.",
+                kind.command("lost")
+            ),
         ),
         Failure::Closed => new(
             "the fleet is closed".to_owned(),
             None,
-            "It is being moved to another registry. In the registry that is to be used, call snowflake_registry.open().",
+            &format!(
+                "It is being moved to another registry. In the registry that is to be used, call {}.",
+                kind.command("open")
+            ),
         ),
         Failure::ClockOff { now_ms, registry_ms, skew_ms } => new(
             format!("this server's clock and the registry's are more than {skew_ms} ms apart"),
@@ -570,14 +590,28 @@ fn worded(failure: &Failed) -> Worded {
         Failure::NoneFree { numbers, first, at_ms } => new(
             format!("all {numbers} worker numbers of the fleet are leased"),
             Some(format!("Number {first} becomes free first, at {}", Utc(*at_ms))),
-            "SELECT * FROM snowflake_registry.fleet in the registry shows which servers have them. A server that was \
-             not stopped cleanly keeps its number until its lease ends.",
+            &format!(
+                "{} in the registry shows which servers have them. A server that was not stopped cleanly keeps its \
+                 number until its lease ends.",
+                match kind {
+                    Kind::Postgres => "SELECT * FROM snowflake_registry.fleet".to_owned(),
+                    Kind::Etcd => kind.command("show"),
+                }
+            ),
         ),
         Failure::Frozen { until_ms } => new(
             format!("no number can be used before {}", Utc(*until_ms)),
             Some("The registry has forgotten leases, as after a failover or a restore, which end by then".to_owned()),
-            "Servers that hold a number draw up to the end of their leases; do not restart them before then. With a \
-             synchronous standby that is declared by snowflake_registry.set_loses_nothing(), a failover forgets nothing.",
+            &format!(
+                "Servers that hold a number draw up to the end of their leases; do not restart them before then.{}",
+                match kind {
+                    Kind::Postgres => {
+                        " With a synchronous standby that is declared by snowflake_registry.set_loses_nothing(), a \
+                         failover forgets nothing."
+                    }
+                    Kind::Etcd => "",
+                }
+            ),
         ),
         Failure::Grace { left_ms } => new(
             format!("the registry has started, and leases no number for another {left_ms} ms"),

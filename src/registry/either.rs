@@ -10,6 +10,38 @@ use crate::error::Error;
 use crate::etcd::{Address, Etcd, SCHEME};
 use crate::postgres::{Config, Postgres};
 
+/// What a registry is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Tables and functions that `registry.sql` makes.
+    Postgres,
+    /// Keys that `registry-etcd` makes.
+    Etcd,
+}
+
+impl Kind {
+    /// Returns what a string names that says where a registry is.
+    pub fn of(text: &str) -> Self {
+        if text.starts_with(SCHEME) { Self::Etcd } else { Self::Postgres }
+    }
+
+    /// Returns, as a message names it, what an operator calls there. `function` is one of
+    /// `registry.sql`; the commands of `registry-etcd` have the same names.
+    ///
+    /// ```
+    /// use snowflake_registry::Kind;
+    ///
+    /// assert_eq!(Kind::of("service=fleet").command("set_range"), "snowflake_registry.set_range()");
+    /// assert_eq!(Kind::of("etcd:http://a:2379").command("set_range"), "\"registry-etcd set-range\"");
+    /// ```
+    pub fn command(self, function: &str) -> String {
+        match self {
+            Self::Postgres => format!("snowflake_registry.{function}()"),
+            Self::Etcd => format!("\"registry-etcd {}\"", function.replace('_', "-")),
+        }
+    }
+}
+
 /// Checks a string that says where a registry is, without connecting.
 ///
 /// # Errors
@@ -23,15 +55,17 @@ use crate::postgres::{Config, Postgres};
 /// assert!(check_address("etcd:https://a:2379").is_err());
 /// ```
 pub fn check_address(text: &str) -> Result<(), String> {
-    if text.starts_with(SCHEME) { Address::parse(text).map(|_| ()) } else { conninfo::check_conninfo(text) }
+    match Kind::of(text) {
+        Kind::Etcd => Address::parse(text).map(|_| ()),
+        Kind::Postgres => conninfo::check_conninfo(text),
+    }
 }
 
 /// Returns what of such a string may be shown.
 pub fn shown_address(text: &str) -> String {
-    if text.starts_with(SCHEME) {
-        Address::parse(text).map(|address| address.shown()).unwrap_or_default()
-    } else {
-        conninfo::without_secrets(text)
+    match Kind::of(text) {
+        Kind::Etcd => Address::parse(text).map(|address| address.shown()).unwrap_or_default(),
+        Kind::Postgres => conninfo::without_secrets(text),
     }
 }
 
@@ -46,10 +80,9 @@ pub enum Either<W: Waiter> {
 impl<W: Waiter> Either<W> {
     /// Makes a registry that is not connected yet.
     pub fn new(config: Config, waiter: W) -> Self {
-        if config.conninfo.starts_with(SCHEME) {
-            Self::Etcd(Box::new(Etcd::new(config, waiter)))
-        } else {
-            Self::Postgres(Postgres::new(config, waiter))
+        match Kind::of(&config.conninfo) {
+            Kind::Etcd => Self::Etcd(Box::new(Etcd::new(config, waiter))),
+            Kind::Postgres => Self::Postgres(Postgres::new(config, waiter)),
         }
     }
 

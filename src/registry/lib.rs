@@ -36,7 +36,7 @@ pub mod postgres;
 
 pub use connection::{Interest, Stopped, Waiter};
 pub use conninfo::{check_conninfo, without_secrets};
-pub use either::{Either, check_address, shown_address};
+pub use either::{Either, Kind, check_address, shown_address};
 pub use error::{Error, Report, Step};
 pub use etcd::{Etcd, Problem};
 pub use postgres::{Config, Member, Postgres};

@@ -72,6 +72,7 @@ pub struct Etcd {
     /// What etcdctl logs in with.
     login: Option<String>,
     token: String,
+    has_short_logins: bool,
 }
 
 impl Etcd {
@@ -83,7 +84,7 @@ impl Etcd {
     #[must_use]
     #[track_caller]
     pub fn start(members: usize) -> Self {
-        Self::start_with(members, false)
+        Self::start_with(members, false, false)
     }
 
     /// Starts an etcd that takes only clients with a certificate.
@@ -94,25 +95,44 @@ impl Etcd {
     #[must_use]
     #[track_caller]
     pub fn start_with_tls(members: usize) -> Self {
-        Self::start_with(members, true)
+        Self::start_with(members, true, false)
     }
 
-    fn start_with(members: usize, has_tls: bool) -> Self {
+    /// Starts an etcd whose logins are good for a second.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not come up.
+    #[must_use]
+    #[track_caller]
+    pub fn start_with_short_logins(members: usize) -> Self {
+        Self::start_with(members, false, true)
+    }
+
+    fn start_with(members: usize, has_tls: bool, has_short_logins: bool) -> Self {
         let directory = scratch::new_directory();
         let node = || {
             let [port, peer_port] = free_ports();
             Node { directory: scratch::new_directory(), port, peer_port, process: None }
         };
         let nodes = iter::repeat_with(node).take(members).collect();
-        let mut etcd = Self { nodes, has_tls, directory, login: None, token: "one".to_owned() };
+        let mut etcd = Self { nodes, has_tls, directory, login: None, token: "one".to_owned(), has_short_logins };
         if has_tls {
             etcd.make_certificates();
+        }
+        if has_short_logins {
+            etcd.make_signing_keys();
         }
         for number in 0..members {
             etcd.start_member(number);
         }
         etcd.wait();
         etcd
+    }
+
+    /// Makes what etcd signs logins with.
+    fn make_signing_keys(&self) {
+        self.run_script("openssl genrsa -out sign.key 2048 && openssl rsa -in sign.key -pubout -out sign.pem");
     }
 
     fn make_certificates(&self) {
@@ -126,6 +146,10 @@ impl Etcd {
                 openssl x509 -req -in $name.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile $name.ext \
                     -out $name.pem
             done";
+        self.run_script(script);
+    }
+
+    fn run_script(&self, script: &str) {
         let mut sh = Installation::get().command("/bin/sh", &self.directory);
         let output = sh.args(["-c", script]).output().expect("there is a shell");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -167,6 +191,10 @@ impl Etcd {
             command.args(["--cert-file", &self.file("server.pem"), "--key-file", &self.file("server.key")]);
             command.args(["--client-cert-auth", "--trusted-ca-file", &self.file("ca.pem")]);
         }
+        if self.has_short_logins {
+            let keys = format!("pub-key={},priv-key={}", self.file("sign.pem"), self.file("sign.key"));
+            command.args(["--auth-token", &format!("jwt,{keys},sign-method=RS256,ttl=1s")]);
+        }
         let process = spawn(&mut command, &node.directory);
         self.nodes[number].process = Some(process);
     }
@@ -196,6 +224,18 @@ impl Etcd {
     #[must_use]
     pub fn ports(&self) -> Vec<u16> {
         self.nodes.iter().map(|node| node.port).collect()
+    }
+
+    /// Returns what a member has logged.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has no log.
+    #[must_use]
+    #[track_caller]
+    pub fn log(&self, number: usize) -> String {
+        let log = fs::read(self.nodes[number].directory.join("log")).expect("a member has a log");
+        String::from_utf8_lossy(&log).into_owned()
     }
 
     /// Waits until it answers.

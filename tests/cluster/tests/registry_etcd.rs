@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::Shutdown::Both;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,8 @@ use cluster::{Draw, Etcd, Leases, Member, Oracle, Server, Shutdown, has_etcd, sk
 use nix::sys::signal::Signal;
 use snowflake_core::lease::{Failure, Notice};
 use snowflake_core::registry::{Registry, Wanted};
-use snowflake_registry::{Config, Error, Problem};
+use snowflake_registry::{Config, Error, Problem, Step};
+use socket2::{Domain, Socket, Type};
 
 const NO_ETCD: &str = "etcd and etcdctl are not installed";
 
@@ -216,6 +217,16 @@ fn a_restored_snapshot_begins_a_generation() {
         assert!(reading.fleet.freeze_ms > forgotten.until_ms);
         // Its holder draws on.
         assert!(late.draw().is_some());
+        // A second restore shows, too, although it leaves cluster and term as the first one did.
+        etcd.save("second");
+        for _ in 0..10 {
+            etcd.ctl(&["put", "x", "forgotten"]);
+        }
+        etcd.restore("second", token);
+        wait_until("another generation", || {
+            let _ = after.keep();
+            after.registry().read(Wanted::All).is_ok_and(|now| now.fleet.generation == reading.fleet.generation + 1)
+        });
     }
 }
 
@@ -377,4 +388,124 @@ fn a_server_leases_from_etcd_and_stops_while_it_is_silent() {
     assert!(server.log().contains("the worker number was not given back"), "{}", server.log());
     // The worker has two seconds, and a step would have five. The rest is room for a busy machine.
     assert!(took < Duration::from_millis(4500), "{took:?}");
+}
+
+/// The functions of `registry.sql` are not there.
+#[test]
+fn what_servers_tell_names_the_commands_of_etcd() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let etcd = registry(1);
+    etcd.operate(&["set-range", "7", "7"]).unwrap();
+    let settings = || Server::builder().set("registry", &etcd.address()).config("dynamic_shared_memory_type", "mmap");
+    let holder = settings().set("lease", "3min").start_with_extension();
+    holder.connect().wait_for_lease();
+    assert!(holder.log().contains("after a restore of the registry, this server may draw no ids"), "{}", holder.log());
+    // The first server has brought the limits.
+    holder.set_config("snowflake_id.lease", "1h");
+    holder.set_config("snowflake_id.max_clock_skew", "2min");
+    holder.reload();
+    wait_until("the warnings", || {
+        holder.log().matches("raise it there first (\"registry-etcd set-limits\")").count() == 2
+    });
+    assert!(!holder.log().contains("snowflake_registry."), "{}", holder.log());
+
+    let other = settings().start_with_extension();
+    let assert_told = |hint: &str| {
+        wait_until(hint, || {
+            other.reload();
+            other.log().contains(hint)
+        });
+    };
+    assert_told("\"registry-etcd show\" in the registry shows which servers have them");
+    etcd.operate(&["close"]).unwrap();
+    assert_told("call \"registry-etcd open\"");
+    etcd.operate(&["open"]).unwrap();
+    etcd.operate(&["set-range", "2000", "3000"]).unwrap();
+    assert_told("call \"registry-etcd set-range\"");
+    etcd.operate(&["set-range", "7", "9"]).unwrap();
+    etcd.operate(&["restored"]).unwrap();
+    assert_told("do not restart them before then.");
+    assert!(!other.log().contains("snowflake_registry."), "{}", other.log());
+}
+
+/// A port to which packets are lost: nobody takes connections, and the queue for them is full.
+struct BlackHole {
+    port: u16,
+    /// What fills the queue.
+    _waiting: Vec<Socket>,
+    _listener: Socket,
+}
+
+impl BlackHole {
+    fn new() -> Self {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        listener.bind(&any.into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let port = address.as_socket().unwrap().port();
+        let mut waiting = Vec::new();
+        // Until one is not taken.
+        loop {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            let taken = socket.connect_timeout(&address, Duration::from_millis(200));
+            waiting.push(socket);
+            if taken.is_err() {
+                return Self { port, _waiting: waiting, _listener: listener };
+            }
+        }
+    }
+}
+
+#[test]
+fn an_address_whose_packets_are_lost_costs_a_second_and_one_that_is_silent_a_step() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let (etcd, oracle) = (registry(1), Oracle::new());
+    let hole = BlackHole::new();
+    // The kernel takes connections, and nothing answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (hole, silent) = (hole.port, silent.local_addr().unwrap().port());
+    let urls = etcd.address().trim_start_matches("etcd:").to_owned();
+    let member = |addresses: String| {
+        let hasty = Config { timeout: Duration::from_secs(1), ..config(&addresses) };
+        Member::new(hasty, &oracle)
+    };
+    // No failure is seen: the next address is asked within the same call.
+    let before = Member::new(config(&format!("etcd:http://127.0.0.1:{hole},{urls}")), &oracle);
+    before.lease();
+    let alone = member(format!("etcd:http://127.0.0.1:{hole}"));
+    assert!(matches!(problem(&alone), Problem::TimedOut { step: Step::Connect, .. }));
+    // What is silent may have done what it was asked for, so the call fails, and the next one goes
+    // to the next address.
+    let before = member(format!("etcd:http://127.0.0.1:{silent},{urls}"));
+    assert!(matches!(problem(&before), Problem::TimedOut { step: Step::Read, .. }));
+    before.lease();
+
+    // A server stops while it waits for a connection.
+    let address = format!("etcd:http://127.0.0.1:{hole}");
+    let server = Server::builder().set("registry", &address).config("dynamic_shared_memory_type", "mmap").start();
+    wait_until("the first failure", || server.log().contains("etcd did not answer"));
+    server.stop(Shutdown::Fast);
+}
+
+#[test]
+fn a_login_that_has_expired_is_renewed_before_anything_fails() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let (mut etcd, oracle) = (Etcd::start_with_short_logins(1), Oracle::new());
+    etcd.make_registry();
+    etcd.enable_passwords();
+    let member = Member::new(config(&etcd.address()), &oracle);
+    let first = member.lease();
+    // Each renewal has an answer, also the one for which etcd refuses the login.
+    wait_until("a login that has expired", || {
+        member.lease();
+        etcd.log(0).to_lowercase().contains("token is expired")
+    });
+    assert_eq!(member.lease().holder, first.holder);
 }
