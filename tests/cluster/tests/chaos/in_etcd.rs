@@ -19,7 +19,7 @@ use cluster::{ClockProxy, Etcd, wait_until};
 use nix::sys::signal::Signal;
 
 use crate::random::Random;
-use crate::registry::Registry;
+use crate::registry::{RANGE, Registry};
 
 /// The members of the etcd.
 const NODES: usize = 3;
@@ -66,6 +66,7 @@ impl InEtcd {
     pub fn start() -> Self {
         let etcd = Etcd::start(NODES);
         etcd.make_registry();
+        etcd.operate(&["set-range", RANGE[0], RANGE[1]]).expect("the fleet is there");
         let proxy = ClockProxy::start(&etcd.ports());
         Self { etcd, proxy, trouble: None, wrong_clock: None, has_snapshot: false }
     }

@@ -10,7 +10,7 @@ use cluster::registry::ROLE;
 use cluster::{Backup, Fleet, Server};
 
 use crate::random::Random;
-use crate::registry::Registry;
+use crate::registry::{RANGE, Registry};
 
 /// The registry. Members reach whichever server has it through a link to the socket's directory.
 pub struct InPostgres {
@@ -31,6 +31,8 @@ impl InPostgres {
         // No jump is too short: what a restore forgets is less than a million blocks.
         let tag = "INSERT INTO snowflake_registry.tags (tag, least_step, greatest_step, jump) VALUES ('t', 10, 1000, 1000000)";
         server.connect().batch_execute(tag).expect("the tag is new");
+        let range = format!("SELECT snowflake_registry.set_range({}, {})", RANGE[0], RANGE[1]);
+        server.connect().batch_execute(&range).expect("the fleet is there");
         let link = directory(&server).join("registry");
         symlink(directory(&server), &link).expect("the directory is writable");
         let standby = server.standby().start();
