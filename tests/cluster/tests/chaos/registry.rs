@@ -4,7 +4,7 @@ use crate::random::Random;
 
 /// The first and the last number that may be leased: little more than what is leased at once, so
 /// that each number is soon leased to another server.
-pub const RANGE: [&str; 2] = ["0", "15"];
+pub const RANGE: [&str; 2] = ["0", "7"];
 
 /// A registry, to which things happen, too.
 pub trait Registry {
