@@ -84,6 +84,7 @@ pub struct Builder {
     archive: bool,
     small_disk: Option<u32>,
     tcp: bool,
+    may_run_long: bool,
     environment: Vec<(&'static str, &'static str)>,
 }
 
@@ -113,6 +114,14 @@ impl Builder {
     #[must_use]
     pub fn faketime_from(mut self, time: &str) -> Self {
         self.clock = Some(time.to_owned());
+        self
+    }
+
+    /// Lets a server with a clock that can be set run for longer than five minutes. The test must
+    /// not let its clock stand still, because the server may then hang.
+    #[must_use]
+    pub fn may_run_long(mut self) -> Self {
+        self.may_run_long = true;
         self
     }
 
@@ -188,6 +197,7 @@ impl Builder {
             postmaster: Mutex::new(None),
             kept: AtomicBool::new(false),
             has_disk: self.small_disk.is_some(),
+            may_run_long: self.may_run_long,
             environment: self.environment,
         };
         let (data_dir, origin) =
@@ -234,6 +244,7 @@ pub struct Server {
     kept: AtomicBool,
     /// Whether the data directory is a mounted file system.
     has_disk: bool,
+    may_run_long: bool,
     environment: Vec<(&'static str, &'static str)>,
 }
 
@@ -250,6 +261,7 @@ impl Server {
             archive: false,
             small_disk: None,
             tcp: false,
+            may_run_long: false,
             environment: Vec::new(),
         };
         nothing.config("shared_preload_libraries", "snowflake_id")
@@ -514,7 +526,7 @@ impl Server {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        if self.faketime.load(Ordering::Relaxed) {
+        if self.faketime.load(Ordering::Relaxed) && !self.may_run_long {
             let pid = pid_of(&child);
             thread::spawn(move || end_after_minutes(pid));
         }

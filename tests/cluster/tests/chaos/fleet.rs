@@ -67,10 +67,11 @@ impl Chaos {
                 .config("shared_buffers", "16MB")
                 .time_limit()
                 .faketime()
+                .may_run_long()
         };
         let member = || {
             let primary = settings(Server::builder()).start_with_extension();
-            let standby = primary.standby().faketime().start();
+            let standby = primary.standby().faketime().may_run_long().start();
             Member { primary, standby, paused: None }
         };
         let members = (0..MEMBERS).map(|_| member()).collect();
@@ -112,13 +113,11 @@ impl Chaos {
 
     fn end_what_is_due(&mut self) {
         let step = self.step;
-        for member in &mut self.members {
+        for (number, member) in self.members.iter_mut().enumerate() {
             member.paused.take_if(|(_, end)| *end <= step);
-            // Some servers end by themselves: one with another clock runs for minutes at most.
-            for server in [&member.primary, &member.standby] {
-                if member.paused.is_none() && !server.is_running() {
-                    server.start_again();
-                }
+            if member.paused.is_none() {
+                let is_running = member.primary.is_running() && member.standby.is_running();
+                assert!(is_running, "member {number} or its standby has ended by itself");
             }
         }
         self.others.retain(|(server, end)| *end > step && server.is_running());
@@ -179,7 +178,7 @@ impl Chaos {
 
     fn copy(&mut self) -> Option<String> {
         let number = self.awake().filter(|_| self.others.len() < 2)?;
-        let copy = self.members[number].primary.base_backup().alone().faketime().start();
+        let copy = self.members[number].primary.base_backup().alone().faketime().may_run_long().start();
         let end = self.later(2, 8);
         self.others.push((copy, end));
         Some(format!("member {number}, up to step {end}"))
@@ -191,7 +190,7 @@ impl Chaos {
         let end = self.later(2, 8);
         let member = &mut self.members[number];
         member.standby.promote();
-        let standby = member.standby.standby().faketime().start();
+        let standby = member.standby.standby().faketime().may_run_long().start();
         let primary = std::mem::replace(&mut member.standby, standby);
         let old = std::mem::replace(&mut member.primary, primary);
         self.others.push((old, end));
