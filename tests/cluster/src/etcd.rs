@@ -238,6 +238,12 @@ impl Etcd {
         String::from_utf8_lossy(&log).into_owned()
     }
 
+    /// Returns the process ids of the members that run.
+    #[must_use]
+    pub fn pids(&self) -> Vec<i32> {
+        self.nodes.iter().filter_map(|node| Some(pid_of(node.process.as_ref()?).as_raw())).collect()
+    }
+
     /// Waits until it answers.
     ///
     /// # Panics

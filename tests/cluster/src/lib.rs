@@ -24,6 +24,7 @@
 //! - [`monitoring`]: Prometheus and its exporters, which watch servers
 //! - [`pages`]: the examples of the README and of `docs`
 //! - [`registry`]: a fleet's registry, its members, and an oracle for their leases
+//! - [`crowd`]: many members at once, which come as often as servers do
 //! - [`refusal`]: an error of the server, split into its parts
 //! - [`outcome`]: waiting for a condition, and reporting a test as skipped
 //! - `scratch`, `installation`: the directory of the servers, and their programs
@@ -34,6 +35,7 @@ pub mod clients;
 pub mod clock;
 pub mod clock_proxy;
 pub mod copies;
+pub mod crowd;
 pub mod disk;
 pub mod drawing;
 pub mod etcd;
@@ -58,6 +60,7 @@ pub use clients::{Application, Language, Program};
 pub use clock::faketime_library;
 pub use clock_proxy::ClockProxy;
 pub use copies::Backup;
+pub use crowd::{Crowd, Order};
 pub use drawing::{Draw, Known, Running, assert_ascending, assert_unique, instant};
 pub use etcd::{Etcd, has_etcd};
 pub use fleet::{Fleet, Leases};

@@ -43,7 +43,7 @@ pub enum PoolMode {
     Transaction,
 }
 
-/// A PgBouncer whose clients share one session of the server.
+/// A PgBouncer whose clients share one session of the server, or a few.
 #[derive(Debug)]
 pub struct PgBouncer {
     directory: PathBuf,
@@ -60,6 +60,18 @@ impl PgBouncer {
     #[must_use]
     #[track_caller]
     pub fn start(server: &Server, mode: PoolMode) -> Self {
+        Self::start_sized(server, mode, 1, 100)
+    }
+
+    /// Starts a PgBouncer whose clients, at most `clients` of them, share `sessions` sessions of
+    /// the server.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not start.
+    #[must_use]
+    #[track_caller]
+    pub fn start_sized(server: &Server, mode: PoolMode, sessions: usize, clients: usize) -> Self {
         let directory = scratch::new_directory();
         let mut program = program().expect("a test asks for has_pgbouncer() first");
         // PgBouncer's user may have no access to the home directory of the test's user.
@@ -82,7 +94,8 @@ unix_socket_dir = {directory}
 auth_type = any
 pool_mode = {mode}
 server_reset_query = DISCARD ALL
-default_pool_size = 1
+default_pool_size = {sessions}
+max_client_conn = {clients}
 ",
             server = server.directory().display(),
             server_port = server.port(),

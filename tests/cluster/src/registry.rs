@@ -119,6 +119,21 @@ pub fn config(conninfo: &str) -> Config {
     Config { conninfo, fleet, datacenter: None, member, timeout }
 }
 
+/// How often a member has called the registry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Reads of one number's record.
+    pub reads: u64,
+    /// Reads of all numbers' records.
+    pub reads_of_all: u64,
+    /// Compare-and-swaps.
+    pub swaps: u64,
+    /// How many of these the registry refused, because a record had changed.
+    pub refused: u64,
+    /// Calls without an answer.
+    pub unanswered: u64,
+}
+
 /// A member of a fleet.
 pub struct Member<'a> {
     registry: Either<Poll>,
@@ -131,6 +146,7 @@ pub struct Member<'a> {
     numbers: Numbers,
     marks: [PublishedMarks; 1],
     notices: RefCell<Vec<Notice>>,
+    calls: Cell<Calls>,
 }
 
 impl<'a> Member<'a> {
@@ -151,6 +167,7 @@ impl<'a> Member<'a> {
             numbers: Numbers::new(),
             marks,
             notices: RefCell::default(),
+            calls: Cell::default(),
         }
     }
 
@@ -159,6 +176,11 @@ impl<'a> Member<'a> {
     pub fn with_terms(self, terms: Terms) -> Self {
         self.terms.set(terms);
         self
+    }
+
+    /// Changes its settings from now on, as a reload does.
+    pub fn set_terms(&self, terms: Terms) {
+        self.terms.set(terms);
     }
 
     /// Changes the layout of its ids.
@@ -231,9 +253,39 @@ impl<'a> Member<'a> {
     /// Panics if the registry does not answer.
     #[track_caller]
     pub fn give_back(&self) {
+        self.try_give_back().expect("the registry answers");
+    }
+
+    /// Gives back what it has.
+    ///
+    /// # Errors
+    ///
+    /// What the core says.
+    pub fn try_give_back(&self) -> Result<(), Failure<Error>> {
         let mut holder = self.holder.get();
-        holder.give_back(self, self).expect("the registry answers");
+        let given_back = holder.give_back(self, self);
         self.holder.set(holder);
+        given_back
+    }
+
+    /// Begins to draw with its next lease, if the clock has reached it.
+    pub fn enter(&self) {
+        let (mut holder, terms) = (self.holder.get(), self.terms.get());
+        holder.enter(self, &terms);
+        self.holder.set(holder);
+    }
+
+    /// Returns how long a server waits from one renewal to the next, in milliseconds, before it
+    /// varies that.
+    #[must_use]
+    pub fn interval_ms(&self) -> i64 {
+        self.holder.get().interval_ms(&self.terms.get(), &self.layout)
+    }
+
+    /// Returns in how many milliseconds its next lease begins, if it has one.
+    #[must_use]
+    pub fn enters_in_ms(&self) -> Option<i64> {
+        self.holder.get().enters_in_ms(self, &self.terms.get())
     }
 
     /// Draws an id, if it has a number. A mark that does not end before the lease permits it.
@@ -258,6 +310,25 @@ impl<'a> Member<'a> {
     #[must_use]
     pub fn held(&self) -> Option<Lease> {
         self.holder.get().held()
+    }
+
+    /// Returns what it draws with, or will draw with.
+    #[must_use]
+    pub fn leased(&self) -> Option<Lease> {
+        let holder = self.holder.get();
+        holder.held().or(holder.next())
+    }
+
+    /// Returns how often it has called the registry.
+    #[must_use]
+    pub fn calls(&self) -> Calls {
+        self.calls.get()
+    }
+
+    fn count(&self, counted: impl FnOnce(&mut Calls)) {
+        let mut calls = self.calls.get();
+        counted(&mut calls);
+        self.calls.set(calls);
     }
 
     /// Returns whether such a notice was reported.
@@ -303,11 +374,25 @@ impl Registry for Member<'_> {
     type Error = Error;
 
     fn read(&self, wanted: Wanted) -> Result<Reading, Error> {
-        self.registry.read(wanted)
+        let reading = self.registry.read(wanted);
+        self.count(|calls| {
+            match wanted {
+                Wanted::Number(_) => calls.reads += 1,
+                Wanted::All => calls.reads_of_all += 1,
+            }
+            calls.unanswered += u64::from(reading.is_err());
+        });
+        reading
     }
 
     fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
-        let answer = self.registry.swap(swap)?;
+        let answer = self.registry.swap(swap);
+        self.count(|calls| {
+            calls.swaps += 1;
+            calls.refused += u64::from(matches!(answer, Ok(Answer::Refused)));
+            calls.unanswered += u64::from(answer.is_err());
+        });
+        let answer = answer?;
         if let (Answer::Done(incarnation), Change::Number { worker, record, .. }) = (answer, swap.change)
             // As the holder does: etcd's counts may have grown.
             && incarnation.since(&swap.incarnation) == Since::Same
@@ -330,7 +415,7 @@ pub fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).expect("it is not that late")
 }
 
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

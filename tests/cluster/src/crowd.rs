@@ -1,0 +1,395 @@
+//! Many members of a fleet in one process. Each has a thread and a connection of its own, so that a
+//! registry serves them as it serves as many servers.
+//!
+//! The protocol is not simulated: a [`Member`] is the core's holder over the extension's
+//! connection. When to come, and what else to ask for, is what a server's worker does
+//! (`src/keeper.rs`).
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use snowflake_core::lease::{Failure, Lease, Terms};
+use snowflake_core::registry::{Registry, Wanted};
+use snowflake_registry::{Config, Error};
+
+use crate::registry::{Calls, Member, TERMS};
+use crate::server::locked;
+
+/// The stack of a thread: there may be a thousand.
+const STACK: usize = 512 << 10;
+
+/// How often a server counts the free numbers.
+const COUNTS_AFTER: Duration = Duration::from_secs(60);
+
+/// How long a server waits after a failure; and how long while that is new, and for how long it is.
+const AGAIN_AFTER_MS: i64 = 1000;
+const AGAIN_SOON_MS: i64 = 200;
+const SOON: Duration = Duration::from_secs(3);
+
+/// What the members of a crowd do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Nothing.
+    Wait,
+    /// Acquire or renew at once, and then as often as a server does, with these settings.
+    Keep(Terms),
+    /// Acquire or renew again and again without a pause.
+    Hurry,
+    /// Stop as a server does: give back the number, disconnect, and then do nothing. The next order
+    /// begins another life.
+    Stop,
+    /// End the thread.
+    End,
+}
+
+/// What the members have done since the last order or [`Crowd::begin`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tally {
+    /// Their calls of the registry.
+    pub calls: Calls,
+    /// How often one has acquired or renewed.
+    pub kept: u64,
+    /// How often one could not, because others have changed the records at each try.
+    pub contended: u64,
+    /// How often one could not, because no number is free.
+    pub none_free: u64,
+    /// How often one could not for another reason.
+    pub failed: u64,
+}
+
+impl Tally {
+    /// Returns how many transactions the calls were.
+    #[must_use]
+    pub fn transactions(&self) -> u64 {
+        self.calls.reads + self.calls.reads_of_all + self.calls.swaps
+    }
+}
+
+/// How long it took until all members had done something.
+#[derive(Debug, Clone, Copy)]
+pub struct Took {
+    /// Until the first one had.
+    pub first: Duration,
+    /// Until the last one had.
+    pub last: Duration,
+}
+
+/// What one member shows.
+#[derive(Default)]
+struct Shown {
+    lease: Option<Lease>,
+    /// Since when it counts. What was begun earlier does not count.
+    count: u64,
+    tally: Tally,
+    /// When it first acquired, renewed or gave back since the last order.
+    done_at: Option<Instant>,
+    failure: Option<String>,
+}
+
+/// The order for all, how many there were, and how often counting has begun.
+struct Given {
+    order: Order,
+    number: u64,
+    count: u64,
+    at: Instant,
+}
+
+impl Given {
+    fn begin(&mut self, all: &[Mutex<Shown>]) {
+        (self.count, self.at) = (self.count + 1, Instant::now());
+        for shown in all {
+            let mut shown = locked(shown);
+            (shown.count, shown.tally, shown.done_at) = (self.count, Tally::default(), None);
+        }
+    }
+}
+
+struct Shared {
+    given: Mutex<Given>,
+    changes: Condvar,
+    shown: Vec<Mutex<Shown>>,
+}
+
+/// Many members. Dropping it ends them, and gives nothing back.
+pub struct Crowd {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Crowd {
+    /// Makes so many members, who wait for an order. `config` says how each reaches the registry.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there cannot be as many threads.
+    #[must_use]
+    pub fn new(members: usize, config: impl Fn(usize) -> Config) -> Self {
+        raise_open_files();
+        let given = Mutex::new(Given { order: Order::Wait, number: 0, count: 0, at: Instant::now() });
+        let shown = (0..members).map(|_| Mutex::default()).collect();
+        let shared = Arc::new(Shared { given, changes: Condvar::new(), shown });
+        let start = |number: usize| {
+            let (shared, config) = (Arc::clone(&shared), config(number));
+            let run = move || Life::new(&shared, number, config).run();
+            thread::Builder::new().stack_size(STACK).spawn(run).expect("there may be another thread")
+        };
+        let threads = (0..members).map(start).collect();
+        Self { shared, threads }
+    }
+
+    /// Gives all members an order, which they follow at once, and begins to count anew.
+    pub fn order(&self, order: Order) {
+        let mut given = locked(&self.shared.given);
+        given.begin(&self.shared.shown);
+        (given.order, given.number) = (order, given.number + 1);
+        self.shared.changes.notify_all();
+    }
+
+    /// Begins to count anew.
+    pub fn begin(&self) {
+        locked(&self.shared.given).begin(&self.shared.shown);
+    }
+
+    /// Waits until all members have acquired, renewed or given back since the last order or
+    /// [`begin`](Self::begin). `None` after `patience`; see [`failures`](Self::failures).
+    #[must_use]
+    pub fn wait(&self, patience: Duration) -> Option<Took> {
+        let from = locked(&self.shared.given).at;
+        let end = Instant::now() + patience;
+        loop {
+            let done: Option<Vec<_>> = self.shared.shown.iter().map(|shown| locked(shown).done_at).collect();
+            if let Some(done) = done {
+                let took = |at: Option<&Instant>| at.map_or(Duration::ZERO, |at| at.saturating_duration_since(from));
+                return Some(Took { first: took(done.iter().min()), last: took(done.iter().max()) });
+            }
+            if Instant::now() >= end {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Tells what the members have done together.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.shared.shown.iter().fold(Tally::default(), |all, shown| {
+            let tally = locked(shown).tally;
+            let calls = Calls {
+                reads: all.calls.reads + tally.calls.reads,
+                reads_of_all: all.calls.reads_of_all + tally.calls.reads_of_all,
+                swaps: all.calls.swaps + tally.calls.swaps,
+                refused: all.calls.refused + tally.calls.refused,
+                unanswered: all.calls.unanswered + tally.calls.unanswered,
+            };
+            Tally {
+                calls,
+                kept: all.kept + tally.kept,
+                contended: all.contended + tally.contended,
+                none_free: all.none_free + tally.none_free,
+                failed: all.failed + tally.failed,
+            }
+        })
+    }
+
+    /// Returns the numbers that the members have now. Two that had the same one would be one here.
+    #[must_use]
+    pub fn numbers(&self) -> BTreeSet<i64> {
+        self.shared.shown.iter().filter_map(|shown| Some(locked(shown).lease?.worker)).collect()
+    }
+
+    /// Returns where the last of their leases ends, in milliseconds since 1970.
+    #[must_use]
+    pub fn leased_until_ms(&self) -> i64 {
+        let ends = self.shared.shown.iter().filter_map(|shown| Some(locked(shown).lease?.until_ms));
+        ends.max().unwrap_or(i64::MIN)
+    }
+
+    /// Returns why members that have not done what was ordered could not, each reason once.
+    #[must_use]
+    pub fn failures(&self) -> BTreeSet<String> {
+        let of_one = |shown: &Mutex<Shown>| {
+            let shown = locked(shown);
+            if shown.done_at.is_none() { shown.failure.clone() } else { None }
+        };
+        self.shared.shown.iter().filter_map(of_one).collect()
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.order(Order::End);
+        for thread in self.threads.drain(..) {
+            // A member that has panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Lets this process have as many sockets open as it may.
+fn raise_open_files() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        // Without it, a large crowd fails with the reason.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// A member in its thread.
+struct Life<'a> {
+    shared: &'a Shared,
+    shown: &'a Mutex<Shown>,
+    member: Member<'static>,
+    /// Since when what it does now counts.
+    count: u64,
+    /// What of its calls was counted.
+    counted: Calls,
+    counts_at: Option<Instant>,
+    failing_since: Option<Instant>,
+}
+
+impl<'a> Life<'a> {
+    fn new(shared: &'a Shared, number: usize, config: Config) -> Self {
+        let (member, shown) = (Member::new(config, None), &shared.shown[number]);
+        Self { shared, shown, member, count: 0, counted: Calls::default(), counts_at: None, failing_since: None }
+    }
+
+    fn run(mut self) {
+        let (mut number, mut order, mut due) = (0, Order::Wait, None);
+        loop {
+            if let Some((new_number, new)) = self.new_order(number, due) {
+                (number, order) = (new_number, new);
+                due = Some(Instant::now());
+                if let Order::Keep(terms) = order {
+                    self.member.set_terms(terms);
+                }
+            }
+            due = match order {
+                Order::Wait => None,
+                Order::End => return,
+                Order::Hurry => {
+                    self.keep();
+                    Some(Instant::now())
+                }
+                Order::Keep(_) if due.is_none_or(|due| due <= Instant::now()) => Some(self.turn()),
+                Order::Keep(_) => {
+                    self.member.enter();
+                    due
+                }
+                Order::Stop => {
+                    self.stop();
+                    None
+                }
+            };
+        }
+    }
+
+    /// Waits until it is time, for the next lease or for a turn, or until there is another order.
+    fn new_order(&mut self, number: u64, due: Option<Instant>) -> Option<(u64, Order)> {
+        let enters = self.member.enters_in_ms().map(|ms| Instant::now() + millis(ms));
+        let until = due.map(|due| enters.map_or(due, |enters| enters.min(due)));
+        let mut given = locked(&self.shared.given);
+        while given.number == number {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            given = match left {
+                Some(Duration::ZERO) => {
+                    self.count = given.count;
+                    return None;
+                }
+                Some(left) => self.shared.changes.wait_timeout(given, left).expect("no member panics here").0,
+                None => self.shared.changes.wait(given).expect("no member panics here"),
+            };
+        }
+        self.count = given.count;
+        Some((given.number, given.order))
+    }
+
+    /// Acquires or renews, and returns when to come again.
+    fn turn(&mut self) -> Instant {
+        let wait_ms = if self.keep() {
+            self.failing_since = None;
+            if self.counts_at.is_none_or(|at| at <= Instant::now()) {
+                self.counts_at = Some(Instant::now() + COUNTS_AFTER);
+                // A failure shows at the next renewal.
+                let _ = self.member.read(Wanted::All);
+                self.count_calls();
+            }
+            self.member.interval_ms()
+        } else {
+            let since = *self.failing_since.get_or_insert_with(Instant::now);
+            if since.elapsed() < SOON { AGAIN_SOON_MS } else { AGAIN_AFTER_MS }
+        };
+        // Varied by a fifth.
+        let varied_ms = wait_ms + wait_ms * (crate::registry::random() % 401) as i64 / 1000 - wait_ms / 5;
+        Instant::now() + millis(varied_ms)
+    }
+
+    /// Acquires or renews. Returns whether it could.
+    fn keep(&mut self) -> bool {
+        let kept = self.member.keep();
+        let is_kept = kept.is_ok();
+        self.note(kept);
+        is_kept
+    }
+
+    fn stop(&mut self) {
+        let given_back = self.member.try_give_back();
+        self.note(given_back);
+        // It is done whatever the registry says. Its number may stay leased up to its end.
+        let mut shown = locked(self.shown);
+        if shown.count == self.count {
+            shown.done_at.get_or_insert_with(Instant::now);
+        }
+        self.member.registry().disconnect();
+        self.member.crash();
+        (self.counts_at, self.failing_since) = (None, None);
+    }
+
+    fn note(&mut self, done: Result<(), Failure<Error>>) {
+        self.count_calls();
+        let mut shown = locked(self.shown);
+        shown.lease = self.member.leased();
+        if shown.count != self.count {
+            return;
+        }
+        match done {
+            Ok(()) => {
+                shown.tally.kept += 1;
+                shown.done_at.get_or_insert_with(Instant::now);
+            }
+            Err(failure) => {
+                match failure {
+                    Failure::Contended => shown.tally.contended += 1,
+                    Failure::NoneFree { .. } => shown.tally.none_free += 1,
+                    _ => shown.tally.failed += 1,
+                }
+                shown.failure = Some(format!("{failure:?}"));
+            }
+        }
+    }
+
+    /// Counts the calls since the last time.
+    fn count_calls(&mut self) {
+        let (now, before) = (self.member.calls(), self.counted);
+        let calls = &mut locked(self.shown).tally.calls;
+        calls.reads += now.reads - before.reads;
+        calls.reads_of_all += now.reads_of_all - before.reads_of_all;
+        calls.swaps += now.swaps - before.swaps;
+        calls.refused += now.refused - before.refused;
+        calls.unanswered += now.unanswered - before.unanswered;
+        self.counted = now;
+    }
+}
+
+fn millis(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+/// Returns the settings of a member with leases of this length.
+#[must_use]
+pub fn leases_of(length: Duration) -> Terms {
+    Terms { lease_ms: i64::try_from(length.as_millis()).unwrap_or(i64::MAX), ..TERMS }
+}
