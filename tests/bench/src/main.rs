@@ -28,6 +28,7 @@ mod ratios;
 mod redis;
 mod report;
 mod saturation;
+mod scale;
 mod segments;
 mod series;
 mod servers;
@@ -55,7 +56,7 @@ struct Group {
     measure: fn(&Arguments, usize) -> Result<Measured, Failure>,
 }
 
-const GROUPS: [Group; 12] = [
+const GROUPS: [Group; 14] = [
     Group {
         name: "calls",
         about: "snowflake_next() against nextval(), the clock, UUIDs and PL/pgSQL, 250,000 calls of each a run",
@@ -139,6 +140,20 @@ const GROUPS: [Group; 12] = [
         runs: 5,
         is_on_request: true,
         measure: |arguments, runs| forms::measure(arguments.rows, runs),
+    },
+    Group {
+        name: "scale",
+        about: "a PostgreSQL that serves 10, 100 and 1,000 members, which start, renew, and come back at once",
+        runs: 1,
+        is_on_request: true,
+        measure: |_, runs| scale::measure_postgres(runs),
+    },
+    Group {
+        name: "scale-etcd",
+        about: "an etcd that serves 10, 100 and 1,000 members, which start, renew, and come back at once",
+        runs: 1,
+        is_on_request: true,
+        measure: |_, runs| scale::measure_etcd(runs),
     },
 ];
 
