@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use cluster::crowd::{Took, leases_of};
 use cluster::pooler::{PgBouncer, PoolMode, has_pgbouncer};
-use cluster::registry::{Member, TERMS, config, now_ms};
-use cluster::{Crowd, Etcd, Fleet, Order, Shutdown, has_etcd};
+use cluster::registry::{Member, ROLE, TERMS, config, now_ms};
+use cluster::{Crowd, Draw, Etcd, Fleet, Order, Shutdown, has_etcd};
 use snowflake_core::registry::{Registry, Wanted};
 
 use crate::Failure;
@@ -63,7 +63,7 @@ enum Kind {
 /// A registry that runs.
 enum Place {
     // The pooler is dropped first.
-    Postgres(Option<PgBouncer>, Box<Fleet>),
+    Postgres(Option<PgBouncer>, Box<Fleet>, String),
     Etcd(Etcd),
 }
 
@@ -75,23 +75,29 @@ impl Place {
             return Self::Etcd(etcd);
         }
         let connections = if kind == Kind::Pooled { 2 * SESSIONS } else { members + 20 };
-        let fleet = Fleet::start_with(|registry| registry.config("max_connections", &connections.to_string()));
+        let fleet = Fleet::start_with(|registry| registry.config("max_connections", &connections.to_string()).tcp());
+        // As servers connect: through TCP, where a full queue of the postmaster lets them wait.
+        let mut session = fleet.registry.connect();
+        let password = session.value("SELECT gen_random_uuid()::text");
+        session.batch_execute(&format!("ALTER ROLE {ROLE} PASSWORD '{password}'")).expect("the role is there");
+        let port = fleet.registry.port();
+        let address = format!("host=127.0.0.1 port={port} dbname=postgres user={ROLE} password={password}");
         let pooler = (kind == Kind::Pooled)
             .then(|| PgBouncer::start_sized(&fleet.registry, PoolMode::Transaction, SESSIONS, members + 20));
-        Self::Postgres(pooler, Box::new(fleet))
+        Self::Postgres(pooler, Box::new(fleet), address)
     }
 
     fn address(&self) -> String {
         match self {
-            Self::Postgres(Some(pooler), _) => pooler.conninfo(),
-            Self::Postgres(None, fleet) => fleet.conninfo(),
+            Self::Postgres(Some(pooler), ..) => pooler.conninfo(),
+            Self::Postgres(None, _, address) => address.clone(),
             Self::Etcd(etcd) => etcd.address(),
         }
     }
 
     fn take_away(&mut self) {
         match self {
-            Self::Postgres(_, fleet) => fleet.registry.stop(Shutdown::Immediate),
+            Self::Postgres(_, fleet, _) => fleet.registry.stop(Shutdown::Immediate),
             Self::Etcd(etcd) => (0..etcd.pids().len()).for_each(|number| etcd.kill_member(number)),
         }
     }
@@ -102,7 +108,7 @@ impl Place {
                 (0..nodes).for_each(|number| etcd.start_member(number));
                 etcd.wait();
             }
-            (Self::Postgres(_, fleet), _) => fleet.registry.start_again(),
+            (Self::Postgres(_, fleet, _), _) => fleet.registry.start_again(),
             _ => {}
         }
     }
@@ -111,7 +117,7 @@ impl Place {
     /// takes its time along, and while members only renew, none does.
     fn cpu_ms(&self) -> f64 {
         let own = match self {
-            Self::Postgres(_, fleet) => vec![fleet.registry.postmaster_pid()],
+            Self::Postgres(_, fleet, _) => vec![fleet.registry.postmaster_pid()],
             Self::Etcd(etcd) => etcd.pids(),
         };
         let children = own.iter().flat_map(|pid| {
@@ -124,7 +130,7 @@ impl Place {
     /// Returns the bytes of log so far, in PostgreSQL; in etcd the size of the database.
     fn bytes(&self) -> Result<f64, Failure> {
         match self {
-            Self::Postgres(_, fleet) => {
+            Self::Postgres(_, fleet, _) => {
                 let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0')::double precision";
                 Ok(fleet.registry.connect().number(sql)?)
             }
@@ -240,7 +246,7 @@ fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
             etcd.ctl(&["compact", &format!("{:.0}", status(etcd, "Revision"))]);
             lines.push("database in use, compacted", "kB", status(etcd, "DBSizeInUse") / 1e3);
         }
-        Place::Postgres(_, fleet) => {
+        Place::Postgres(_, fleet, _) => {
             let mut session = fleet.registry.connect();
             let table = "pg_total_relation_size('snowflake_registry.numbers')::double precision / 1000";
             lines.push("size of the table of numbers", "kB", session.number(&format!("SELECT {table}"))?);
@@ -341,6 +347,8 @@ fn tables(title: &str, large: &[(&str, Kind)], runs: usize) -> Result<Vec<String
     let small = [("10", 10), ("100", 100)].map(|(name, members)| (name, large[0].1, members));
     for (name, kind, members) in small.into_iter().chain(large.iter().map(|(name, kind)| (*name, *kind, 1000))) {
         columns.push((name.to_owned(), fleets(kind, members, runs)?));
+        // What was measured is of use, even if the rest fails.
+        eprintln!("\n{}", table(title, &columns)?);
     }
     Ok(vec![format!("Measured on {}. {}\n", today(), machine()), table(title, &columns)?])
 }

@@ -96,6 +96,7 @@ pool_mode = {mode}
 server_reset_query = DISCARD ALL
 default_pool_size = {sessions}
 max_client_conn = {clients}
+listen_backlog = {clients}
 ",
             server = server.directory().display(),
             server_port = server.port(),
