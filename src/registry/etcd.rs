@@ -24,10 +24,13 @@
 //!   revision goes on, or jumps ahead (`--bump-revision`). So the difference is negative from then
 //!   on, and falls further at the next restore.
 //!
-//! A member tells the two of the last at two moments. So it is asked until it shows the same
-//! revision twice. It is asked after a transaction on the same connection, and has then applied all
-//! that was written before. A transaction cannot compare the incarnation, so a swap also reads it
-//! afterwards: the core takes a swap that shows another one for none.
+//! A member tells the two of the last at two moments, and a change shows in the revision before it
+//! counts as applied. So the member is asked until it has applied all that `raftIndex` says is
+//! committed, and then shows the same revision again. Otherwise the difference could be one less
+//! than before, as if a snapshot had been restored. It is asked after a transaction on the same
+//! connection, and so knows of all that was written before. A transaction cannot compare the
+//! incarnation, so a swap also reads it afterwards: the core takes a swap that shows another one
+//! for none.
 //!
 //! # The clock
 //!
@@ -395,18 +398,18 @@ fn log_in<W: Waiter>(
 
 /// Reads the incarnation; see the head of the file.
 fn incarnation<W: Waiter>(session: &mut Session<W>, deadline: &Deadline) -> Result<Incarnation, Error> {
-    let mut before: Option<(i64, i64, i64)> = None;
+    // The revision and the counts of the look before, if all that was committed was applied.
+    let mut before: Option<(i64, [i64; 2])> = None;
     for _ in 0..LOOKS {
         let Called { json, .. } = call(session, "maintenance/status", &json!({}), deadline)?;
         let header = &json["header"];
-        let (revision, applied) = (signed(&header["revision"])?, signed(&json["raftAppliedIndex"])?);
-        let term = signed(&json["raftTerm"])?;
-        // The revision is read first, then the index.
-        if let Some((_, applied_before, term_before)) = before.filter(|(was, ..)| *was == revision) {
-            let counts = [term_before, applied_before - revision];
+        let (revision, term) = (signed(&header["revision"])?, signed(&json["raftTerm"])?);
+        if let Some((_, counts)) = before.filter(|(was, _)| *was == revision) {
             return Ok(Incarnation { store: number(&header["cluster_id"])?, timeline: 0, counts });
         }
-        before = Some((revision, applied, term));
+        // etcd reads these after the revision, in this order.
+        let (committed, applied) = (signed(&json["raftIndex"])?, signed(&json["raftAppliedIndex"])?);
+        before = (applied >= committed).then(|| (revision, [term, applied - revision]));
     }
     Err(Error::Etcd(Problem::Busy))
 }

@@ -3,10 +3,14 @@
 //! Each is the core's holder with a connection of its own ([`Crowd`]). `tools/bench scale` measures
 //! up to a thousand; here no time counts.
 
+use std::thread;
 use std::time::Duration;
 
 use cluster::registry::{TERMS, config};
-use cluster::{Crowd, Etcd, Fleet, Order, Shutdown, has_etcd, skip, wait_until};
+use cluster::{Crowd, Etcd, Fleet, Member, Order, Shutdown, has_etcd, skip, wait_until};
+use snowflake_core::lease::Failure;
+use snowflake_core::registry::{Incarnation, Registry, Since, Wanted};
+use snowflake_registry::{Error, Problem};
 
 const MEMBERS: usize = 100;
 
@@ -73,4 +77,34 @@ fn a_hundred_start_stop_and_come_back_at_once_with_etcd() {
         etcd.start_member(0);
         etcd.wait();
     });
+}
+
+/// A false fall would freeze the fleet.
+#[test]
+fn the_counts_of_a_busy_etcd_never_fall() {
+    if !has_etcd() {
+        return skip("etcd and etcdctl are not installed");
+    }
+    let etcd = Etcd::start(1);
+    etcd.make_registry();
+    let renew = || {
+        let member = Member::new(config(&etcd.address()), None);
+        let mut seen: Option<Incarnation> = None;
+        for _ in 0..30 {
+            match member.keep() {
+                Ok(()) | Err(Failure::Contended | Failure::Away(Error::Etcd(Problem::Busy))) => {}
+                Err(failure) => panic!("{failure:?}"),
+            }
+            let Ok(reading) = member.registry().read(Wanted::All) else { continue };
+            if let Some(seen) = seen {
+                assert_eq!(reading.incarnation.since(&seen), Since::Same, "{seen:?}, then {:?}", reading.incarnation);
+            }
+            seen = Some(reading.incarnation);
+        }
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..30).map(|_| scope.spawn(renew)).collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("its registry has not forgotten"));
+    });
+    assert!(etcd.fleet().contains(" generation=1 "), "no generation has begun: {}", etcd.fleet());
 }
