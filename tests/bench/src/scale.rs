@@ -134,7 +134,7 @@ impl Place {
                 let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0')::double precision";
                 Ok(fleet.registry.connect().number(sql)?)
             }
-            Self::Etcd(etcd) => Ok(status(etcd, "DBSizeInUse")),
+            Self::Etcd(etcd) => Ok(status(etcd, "dbSizeInUse")),
         }
     }
 }
@@ -152,9 +152,9 @@ fn nanoseconds(pid: i32) -> f64 {
 
 /// Returns a number of etcd's state, of the member that has most.
 fn status(etcd: &Etcd, name: &str) -> f64 {
-    let fields = etcd.ctl(&["--write-out=fields", "endpoint", "status"]);
-    let value = |line: &str| line.strip_prefix(&format!("\"{name}\" : "))?.trim().parse::<f64>().ok();
-    fields.lines().filter_map(value).fold(0.0, f64::max)
+    let json = etcd.ctl(&["--write-out=json", "endpoint", "status"]);
+    let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<f64>();
+    json.split(&format!("\"{name}\":")).skip(1).map(|rest| number(rest).expect("a number follows")).fold(0.0, f64::max)
 }
 
 /// A line of the table, for one fleet.
@@ -230,7 +230,7 @@ fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
 
     crowd.begin();
     let (bytes, revision) = match &place {
-        Place::Etcd(etcd) => (place.bytes()?, status(etcd, "Revision")),
+        Place::Etcd(etcd) => (place.bytes()?, status(etcd, "revision")),
         Place::Postgres(..) => (0.0, 0.0),
     };
     crowd.order(Order::Hurry);
@@ -240,11 +240,11 @@ fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
     crowd.order(Order::Wait);
     match &place {
         Place::Etcd(etcd) => {
-            let grown = (place.bytes()? - bytes) / (status(etcd, "Revision") - revision);
+            let grown = (place.bytes()? - bytes) / (status(etcd, "revision") - revision);
             lines.push("renewing: database of a renewal", "bytes", grown);
             lines.push("renewing: until the database has 2 GB, uncompacted", "days", QUOTA / (grown * size * 8640.0));
-            etcd.ctl(&["compact", &format!("{:.0}", status(etcd, "Revision"))]);
-            lines.push("database in use, compacted", "kB", status(etcd, "DBSizeInUse") / 1e3);
+            etcd.ctl(&["compact", &format!("{:.0}", status(etcd, "revision"))]);
+            lines.push("database in use, compacted", "kB", status(etcd, "dbSizeInUse") / 1e3);
         }
         Place::Postgres(_, fleet, _) => {
             let mut session = fleet.registry.connect();
