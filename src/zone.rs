@@ -4,7 +4,7 @@
 //! on a local time bounds the instants from outside. Their ends come from PostgreSQL's own table of
 //! transitions. Nothing here raises an error: a zone that is not known has any offset.
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::ptr;
 
 use pgrx::pg_sys;
@@ -150,11 +150,37 @@ fn named(zone: &str) -> Option<*mut pg_sys::pg_tz> {
         // SAFETY: a static of PostgreSQL's, which is set when a session begins.
         return Some(unsafe { pg_sys::session_timezone });
     }
-    if !zone.contains('/') && !["UTC", "GMT"].contains(&zone) {
+    let name = CString::new(zone).ok()?;
+    let is_utc = ["UTC", "GMT"].contains(&zone) && !is_sessions_own(&name);
+    if !zone.contains('/') && !is_utc {
         return None;
     }
-    let name = CString::new(zone).ok()?;
     // SAFETY: a string that ends with NUL; the result is null or lives as long as the process.
     let zone = unsafe { pg_sys::pg_tzset(name.as_ptr()) };
     (!zone.is_null()).then_some(zone)
+}
+
+/// Returns whether `UTC` or `GMT` has an offset of the session's zone. PostgreSQL looks for an
+/// abbreviation in that zone first from 18 on, and `SET TimeZone = 'UTC+5'` gives it another one.
+#[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
+fn is_sessions_own(abbreviation: &CStr) -> bool {
+    let (mut is_fixed, mut offset_s, mut is_dst) = (false, 0, 0);
+    // SAFETY: a string that ends with NUL, variables of the right types, and a static of
+    // PostgreSQL's, which is set when a session begins.
+    let is_known = unsafe {
+        pg_sys::pg_timezone_abbrev_is_known(
+            abbreviation.as_ptr(),
+            &raw mut is_fixed,
+            &raw mut offset_s,
+            &raw mut is_dst,
+            pg_sys::session_timezone,
+        )
+    };
+    is_known && !(is_fixed && offset_s == 0)
+}
+
+/// The same: the session's zone does not matter before PostgreSQL 18.
+#[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
+fn is_sessions_own(_: &CStr) -> bool {
+    false
 }

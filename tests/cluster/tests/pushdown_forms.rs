@@ -443,6 +443,37 @@ fn local_times_use_the_key_whatever_the_zones_clocks_do() {
     assert!(wrong_without_offsets > 0, "no transition makes a difference");
 }
 
+/// From 18 on, PostgreSQL first looks for an abbreviation in the session's zone. So `UTC` is not
+/// always the zone of that name.
+#[test]
+fn utc_is_what_the_sessions_zone_calls_so() {
+    let server = Server::builder().config("enable_seqscan", "off").start_with_extension();
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            "CREATE TABLE z (id bigint PRIMARY KEY, n integer);
+             INSERT INTO z SELECT snowflake_min('2026-01-01Z'::timestamptz + n * interval '10 minutes', 'twitter'), n
+             FROM generate_series(-300, 300) n;
+             ANALYZE z",
+        )
+        .unwrap();
+    let time = "snowflake_timestamp(id, 'twitter')";
+    for zone in ["UTC", "UTC+5", "GMT-3", "XST5UTC", "Europe/London"] {
+        session.batch_execute(&format!("SET TimeZone = '{zone}'")).unwrap();
+        for name in ["UTC", "GMT"] {
+            let midnight = format!("timestamp '2026-01-01' AT TIME ZONE '{name}'");
+            for operator in ["<", "="] {
+                for condition in [
+                    format!("({time} AT TIME ZONE '{name}')::date {operator} '2026-01-01'"),
+                    format!("date_trunc('day', {time}, '{name}') {operator} {midnight}"),
+                ] {
+                    added(&mut session, &format!("SELECT n FROM z WHERE {condition}"));
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_day_reads_no_other_day_unless_clocks_change() {
     let server = Server::builder().start_with_minutes();
