@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use snowflake_core::clock::Utc;
+
 /// Finds libfaketime. If it returns `None`, a test that needs libfaketime calls
 /// [`skip`](crate::skip).
 pub fn faketime_library() -> Option<&'static Path> {
@@ -40,6 +42,14 @@ pub(crate) fn set(directory: &Path, time: &str) {
     let new = directory.join("clock.new");
     fs::write(&new, time).expect("the server's directory is writable");
     fs::rename(new, file(directory)).expect("the server's directory is writable");
+}
+
+/// Returns an instant at which the clock stands still, in libfaketime's notation. It is given in
+/// milliseconds since 1970.
+pub(crate) fn frozen_at(instant_ms: i64) -> String {
+    // Adds half a millisecond, because libfaketime reads the fraction as floating point and rounds
+    // down.
+    Utc(instant_ms).to_string().replace('T', " ").replace('Z', "5")
 }
 
 fn file(directory: &Path) -> PathBuf {

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use postgres::{Client, Error};
-use snowflake_core::clock::{Utc, parse_instant};
+use snowflake_core::clock::parse_instant;
 use snowflake_core::layout::Layout;
 
-use crate::clock::faketime_library;
+use crate::clock::{faketime_library, frozen_at};
 use crate::outcome::{skip, wait_until};
 use crate::server::{Builder, Server};
 
@@ -33,10 +33,7 @@ impl Server {
     ///
     /// Panics if the server was not made with [`Builder::faketime`].
     pub fn freeze_clock(&self, instant_ms: i64) {
-        // Adds half a millisecond, because libfaketime reads the fraction as floating point and
-        // rounds down.
-        let instant = Utc(instant_ms).to_string().replace('T', " ").replace('Z', "5");
-        self.set_clock(&instant);
+        self.set_clock(&frozen_at(instant_ms));
     }
 
     /// Stops the server's clock at an instant like [`Server::freeze_clock`], as if the server had

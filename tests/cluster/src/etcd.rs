@@ -187,6 +187,8 @@ impl Etcd {
         command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
         command.args(["--listen-peer-urls", &node.peer_url(), "--initial-advertise-peer-urls", &node.peer_url()]);
         command.args(["--initial-cluster", &self.initial_cluster()]);
+        // The cheapest hash of passwords: on a busy machine, Patroni gives a login up otherwise.
+        command.arg("--bcrypt-cost=4");
         if self.has_tls {
             command.args(["--cert-file", &self.file("server.pem"), "--key-file", &self.file("server.key")]);
             command.args(["--client-cert-auth", "--trusted-ca-file", &self.file("ca.pem")]);
@@ -294,6 +296,7 @@ impl Etcd {
         let mut command = Installation::get().command("/bin/sh", &self.directory);
         let programs = programs().expect("a test asks for has_etcd() first").display();
         command.env("PATH", format!("{programs}:/usr/bin:/bin")).env("ETCDCTL_ENDPOINTS", self.urls());
+        command.envs(self.login.iter().map(|login| ("ETCDCTL_USER", login)));
         let output = command.arg(readable).args(arguments).output().expect("there is a shell");
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
@@ -371,6 +374,12 @@ impl Etcd {
             self.ctl(&command.split(' ').collect::<Vec<_>>());
         }
         self.login = Some(format!("root:{root}"));
+    }
+
+    /// Returns the password of etcd's root; `None` before [`Etcd::enable_passwords`].
+    #[must_use]
+    pub fn root_password(&self) -> Option<&str> {
+        Some(self.login.as_ref()?.split_once(':')?.1)
     }
 
     /// Returns the number of the leader, once there is one.

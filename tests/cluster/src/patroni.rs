@@ -1,17 +1,16 @@
 //! PostgreSQL servers that Patroni manages. Patroni stores in etcd which member is the leader.
 //!
-//! There are a real etcd, and a real Patroni for each member, which creates, starts, promotes and
-//! rewinds the member's server by itself. A test connects to the servers through Unix sockets, as
-//! to any [`Server`](crate::Server). Patroni, etcd and replication need the network. They use ports
-//! of 127.0.0.1 and a password, because write access to etcd gives control of all the servers.
+//! There are a real [`Etcd`], and a real Patroni for each member, which creates, starts, promotes
+//! and rewinds the member's server by itself. A test connects to the servers through Unix sockets,
+//! as to any [`Server`](crate::Server). Patroni, etcd and replication need the network. They use
+//! ports of 127.0.0.1 and passwords, because write access to etcd gives control of all the servers.
 //!
 //! Each process has its own directory below the scratch directory as its working directory, by
 //! which the reaper knows it.
 
 use std::env;
 use std::fs::{self, Permissions};
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -25,6 +24,7 @@ use postgres::config::TargetSessionAttrs;
 use postgres::{Client, Config, NoTls};
 
 use crate::drawing::Draw;
+use crate::etcd::{Etcd, has_etcd};
 use crate::installation::{Installation, cache};
 use crate::outcome::wait_until;
 use crate::server::{copy, end, is_gone, locked, password, pid_of, remove_shared_memory, signal, spawn, stop_and_list};
@@ -44,7 +44,6 @@ const LIMITS: &str = "{ttl: 20, loop_wait: 1, retry_timeout: 9, maximum_lag_on_f
 struct Programs {
     patroni: PathBuf,
     patronictl: PathBuf,
-    etcd: PathBuf,
     /// The directory of the Python modules, if Patroni is only unpacked.
     modules: Option<PathBuf>,
 }
@@ -58,12 +57,12 @@ impl Programs {
     fn installed() -> Option<Self> {
         let directories: Vec<PathBuf> = env::split_paths(&env::var_os("PATH")?).collect();
         let find = |name| directories.iter().map(|directory| directory.join(name)).find(|path| path.exists());
-        Some(Self { patroni: find("patroni")?, patronictl: find("patronictl")?, etcd: find("etcd")?, modules: None })
+        Some(Self { patroni: find("patroni")?, patronictl: find("patronictl")?, modules: None })
     }
 
     fn unpacked() -> Option<Self> {
         let mut root = cache()?.join("programs/usr");
-        if !["patroni", "patronictl", "etcd"].iter().all(|name| root.join("bin").join(name).exists()) {
+        if !["patroni", "patronictl"].iter().all(|name| root.join("bin").join(name).exists()) {
             return None;
         }
         // The servers' user may have no access to the home directory of the test's user.
@@ -76,7 +75,6 @@ impl Programs {
         Some(Self {
             patroni: program("patroni"),
             patronictl: program("patronictl"),
-            etcd: program("etcd"),
             modules: Some(root.join("lib/python3/dist-packages")),
         })
     }
@@ -93,7 +91,7 @@ impl Programs {
 /// [`skip`](crate::skip).
 #[must_use]
 pub fn has_patroni() -> bool {
-    Programs::get().is_some()
+    Programs::get().is_some() && has_etcd()
 }
 
 /// A cluster that Patroni manages. Its members are numbered from 0.
@@ -102,25 +100,30 @@ pub struct Patroni {
     /// Before etcd, because fields are dropped in this order, and a Patroni without its etcd would
     /// stop its server first.
     members: Vec<Member>,
-    _etcd: Etcd,
+    /// Where Patroni stores which member is the leader.
+    pub etcd: Etcd,
 }
 
 impl Patroni {
-    /// Starts a cluster with a Patroni configuration that all members share (`bootstrap:` and so
-    /// on). Returns when one member is the leader and the others stream from it. `faketime` gives
-    /// each server a clock that can be set (see [`Patroni::set_clock_offset`]). Needs
-    /// [`has_patroni`].
+    /// Starts a cluster with an etcd that asks for passwords, and a Patroni configuration that all
+    /// members share (`bootstrap:` and so on). Returns when one member is the leader and the others
+    /// stream from it. `faketime` gives each server a clock that can be set (see
+    /// [`Patroni::set_clock_offset`]). Needs [`has_patroni`].
     ///
     /// # Panics
     ///
     /// Panics if the cluster does not come up.
     #[must_use]
     #[track_caller]
-    pub fn start(members: usize, configuration: &str, faketime: bool) -> Self {
-        let etcd = Etcd::start();
-        let member = |number| Member::new(number, &etcd, configuration, faketime);
-        let cluster = Self { members: (0..members).map(member).collect(), _etcd: etcd };
-        cluster.members.iter().for_each(Member::start);
+    pub fn start(etcd: Etcd, members: usize, configuration: &str, faketime: bool) -> Self {
+        let password = password();
+        let member = |number| Member::new(number, &etcd, &password, configuration, faketime);
+        let cluster = Self { members: (0..members).map(member).collect(), etcd };
+        // One after the other, because on a busy machine each takes its time, and has a minute.
+        cluster.members[0].start();
+        assert_eq!(cluster.leader(), 0);
+        cluster.members[1..].iter().for_each(Member::start);
+        (1..members).for_each(|member| cluster.wait_until_standby(member));
         cluster.wait_until_followed_by(members - 1);
         cluster
     }
@@ -176,6 +179,20 @@ impl Patroni {
         self.members.iter().position(is_leader).expect("the leader is a member")
     }
 
+    /// Waits until a member's server runs as a standby.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that does not come.
+    #[track_caller]
+    pub fn wait_until_standby(&self, member: usize) {
+        wait_until("a standby", || {
+            // In a new session each time, because Patroni may restart the server in between.
+            let ask = |mut session: Client| session.query_one("SELECT pg_is_in_recovery()", &[]);
+            self.connection_to(member).connect(NoTls).and_then(ask).is_ok_and(|row| row.get(0))
+        });
+    }
+
     /// Waits until there is a leader from which this number of members stream.
     ///
     /// # Panics
@@ -207,6 +224,11 @@ impl Patroni {
     /// returns when they are gone.
     pub fn kill(&self, member: usize) {
         self.members[member].kill();
+    }
+
+    /// Kills a member's Patroni with SIGKILL. Its server goes on.
+    pub fn kill_patroni(&self, member: usize) {
+        self.members[member].kill_patroni();
     }
 
     /// Kills all processes of a member's server with SIGKILL, and returns when they are gone. Its
@@ -272,6 +294,18 @@ impl Patroni {
         assert!(self.members[member].faketime, "the cluster was started without faketime");
         clock::set(&self.members[member].directory, &format!("{seconds:+.6}"));
     }
+
+    /// Stops the clocks of all servers at an instant, in milliseconds since 1970.
+    ///
+    /// # Panics
+    ///
+    /// Panics like [`Patroni::set_clock_offset`].
+    pub fn freeze_clocks(&self, instant_ms: i64) {
+        for member in &self.members {
+            assert!(member.faketime, "the cluster was started without faketime");
+            clock::set(&member.directory, &clock::frozen_at(instant_ms));
+        }
+    }
 }
 
 /// One Patroni and its server.
@@ -285,7 +319,7 @@ struct Member {
 }
 
 impl Member {
-    fn new(number: usize, etcd: &Etcd, configuration: &str, faketime: bool) -> Self {
+    fn new(number: usize, etcd: &Etcd, password: &str, configuration: &str, faketime: bool) -> Self {
         let directory = scratch::new_directory();
         let [port, api_port] = free_ports();
         let member = Self { directory, port, faketime, patroni: Mutex::new(None) };
@@ -294,7 +328,7 @@ impl Member {
             "
 scope: {SCOPE}
 name: member-{number}
-etcd3: {{host: '127.0.0.1:{etcd_port}', username: root, password: '{password}'}}
+etcd3: {{host: '127.0.0.1:{etcd_port}', username: root, password: '{etcd_password}'}}
 restapi:
   listen: 127.0.0.1:{api_port}
   connect_address: 127.0.0.1:{api_port}
@@ -324,8 +358,8 @@ postgresql:
     # How long a standby waits before it asks its primary again; otherwise five seconds.
     wal_retrieve_retry_interval: 200ms
 ",
-            etcd_port = etcd.port,
-            password = etcd.password,
+            etcd_port = etcd.ports()[0],
+            etcd_password = etcd.root_password().expect("it asks for passwords"),
             bin_dir = bin_dir.display(),
             directory = member.directory.display(),
         );
@@ -390,9 +424,13 @@ postgresql:
     }
 
     fn kill(&self) {
+        self.kill_patroni();
+        self.crash();
+    }
+
+    fn kill_patroni(&self) {
         let mut patroni = locked(&self.patroni).take().expect("the member is running");
         kill_group(&mut patroni);
-        self.crash();
     }
 
     fn crash(&self) {
@@ -428,61 +466,6 @@ impl Drop for Member {
             signal(postmaster, Signal::SIGKILL);
         }
         remove_shared_memory(&self.data_dir());
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// An etcd of one node, protected by a password.
-#[derive(Debug)]
-struct Etcd {
-    directory: PathBuf,
-    port: u16,
-    /// The password of etcd's root, and of everything else in the cluster that needs one.
-    password: String,
-    process: Child,
-}
-
-impl Etcd {
-    #[track_caller]
-    fn start() -> Self {
-        let programs = Programs::get().expect("a test asks for has_patroni() first");
-        let directory = scratch::new_directory();
-        let [port, peer_port] = free_ports();
-        let [url, peer_url] = [port, peer_port].map(|port| format!("http://127.0.0.1:{port}"));
-        let mut command = programs.command(&programs.etcd, &directory);
-        command.args(["--name=etcd", "--data-dir=data"]);
-        command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
-        command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
-        command.args(["--initial-cluster", &format!("etcd={peer_url}")]);
-        let process = spawn(&mut command, &directory);
-        let etcd = Self { directory, port, password: password(), process };
-        wait_until("etcd", || etcd.post("auth/role/add", r#"{"name": "root"}"#).is_some());
-        let user = format!(r#"{{"name": "root", "password": "{}"}}"#, etcd.password);
-        let calls = [("user/add", &*user), ("user/grant", r#"{"user": "root", "role": "root"}"#), ("enable", "{}")];
-        for (what, body) in calls {
-            etcd.post(&format!("auth/{what}"), body).unwrap_or_else(|| panic!("etcd refuses {what}"));
-        }
-        etcd
-    }
-
-    /// Calls etcd's API, and returns its answer unless that is an error.
-    fn post(&self, method: &str, body: &str) -> Option<String> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
-        let (host, length) = (Ipv4Addr::LOCALHOST, body.len());
-        let head = format!("POST /v3/{method} HTTP/1.0\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n");
-        stream.write_all((head + body).as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        answer.lines().next()?.contains(" 200 ").then_some(answer)
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        kill_group(&mut self.process);
-        if thread::panicking() {
-            eprintln!("etcd's log:\n{}", log(&self.directory));
-        }
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
