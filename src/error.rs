@@ -16,8 +16,9 @@ use snowflake_core::id::IdError;
 use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
 use snowflake_core::registry::Fleet;
 use snowflake_core::segment::{TAG_BYTES, TagError};
+use snowflake_registry::Kind;
 
-use crate::text::{literal, showable};
+use crate::text::{literal, shell_word, showable};
 
 /// What can go wrong between SQL and the core.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,11 +91,11 @@ pub enum Error {
     /// A text that is not the name of a tag.
     Tag(TagError),
     /// The registry's fleet does not have the tag.
-    UnknownTag { tag: String, fleet: String },
+    UnknownTag { tag: String, fleet: String, registry: Kind },
     /// The tag's values end with those of a bigint.
     TagEnded(String),
     /// The registry may have forgotten blocks of the tag, and the tag has no jump.
-    NoJump(String),
+    NoJump { tag: String, registry: Kind },
     /// This many tags are in use on this server, which is the limit.
     TooManyTags(usize),
     /// Both blocks of a tag are used up, and no other one has come.
@@ -510,32 +511,40 @@ impl Reportable for Error {
             ),
             Self::Tag(error) => Report::new(ERRCODE_INVALID_PARAMETER_VALUE, error.to_string())
                 .hint(format!("The name of a tag has 1 to {TAG_BYTES} bytes.")),
-            Self::UnknownTag { tag, fleet } => Report::new(
+            Self::UnknownTag { tag, fleet, registry } => Report::new(
                 ERRCODE_UNDEFINED_OBJECT,
                 format!("tag \"{}\" does not exist in the registry's fleet \"{fleet}\"", showable(tag)),
             )
-            .hint(format!(
-                "In the registry: INSERT INTO snowflake_registry.tags (fleet, tag) VALUES ({}, {});",
-                literal(fleet),
-                literal(tag)
-            )),
+            .hint(match registry {
+                Kind::Postgres => format!(
+                    "In the registry: INSERT INTO snowflake_registry.tags (fleet, tag) VALUES ({}, {});",
+                    literal(fleet),
+                    literal(tag)
+                ),
+                Kind::Etcd => format!("Make it: registry-etcd -f {fleet} create-tag {}", shell_word(tag)),
+            }),
             Self::TagEnded(tag) => Report::new(
                 ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
                 format!("tag \"{}\" has no values left", showable(tag)),
             )
             .detail(format!("The last value of a tag is {}.", i64::MAX - 1)),
-            Self::NoJump(tag) => Report::new(
+            Self::NoJump { tag, registry } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("tag \"{}\" gives no values until an operator has said where they go on", showable(tag)),
             )
             .detail(
                 "The registry may have forgotten values of the tag, as after a failover or a restore, and the tag's \
-                 column \"jump\" is NULL.",
+                 \"jump\" is not set.",
             )
-            .hint(
-                "In the registry, set the tag's next_value above all values that any server has had: UPDATE \
-                 snowflake_registry.tags SET next_value = ... WHERE tag = ...;",
-            ),
+            .hint(format!(
+                "In the registry, set the tag's next_value above all values that any server has had: {}",
+                match registry {
+                    Kind::Postgres => {
+                        "UPDATE snowflake_registry.tags SET next_value = ... WHERE tag = ...;".to_owned()
+                    }
+                    Kind::Etcd => format!("registry-etcd set-tag {} next_value ...", shell_word(tag)),
+                }
+            )),
             Self::TooManyTags(most) => Report::new(
                 ERRCODE_PROGRAM_LIMIT_EXCEEDED,
                 format!("{most} tags are in use on this server, which is the limit"),

@@ -24,7 +24,7 @@ use snowflake_core::id::IdError;
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease;
 use snowflake_core::spelling::{distance, nearest};
-use snowflake_registry::check_address;
+use snowflake_registry::{Kind, check_address};
 
 use crate::backend;
 use crate::configuration::{self, Given, Place, has_prefix};
@@ -110,6 +110,11 @@ pub fn max_databases() -> usize {
 /// Returns how to reach the registry; empty if the numbers are typed.
 pub fn registry() -> String {
     REGISTRY.get().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Returns what the registry is in.
+pub fn registry_kind() -> Kind {
+    Kind::of(&registry())
 }
 
 /// Returns the fleet's name in the registry.

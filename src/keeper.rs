@@ -287,7 +287,7 @@ impl<'a> Keeper<'a> {
         if self.warned.replace(found) != found && is_close {
             let stops_ms = lease_ms + 2 * skew_ms;
             // A failover of etcd forgets nothing.
-            let (event, way_out) = match kind() {
+            let (event, way_out) = match guc::registry_kind() {
                 Kind::Postgres => (
                     "failover",
                     " Or use a synchronous standby of the registry, and declare it by snowflake_registry.set_loses_nothing().",
@@ -434,11 +434,6 @@ impl Registry for Keeper<'_> {
     }
 }
 
-/// Returns what the registry is in.
-fn kind() -> Kind {
-    Kind::of(&guc::registry())
-}
-
 /// Tells the operator what has happened.
 fn report(notice: &Notice, fleet: Option<u128>) {
     match notice {
@@ -496,12 +491,12 @@ fn report(notice: &Notice, fleet: Option<u128>) {
         Notice::LengthLimited { wanted_ms, longest_ms } => warning!(
             "snowflake_id: \"snowflake_id.lease\" asks for leases of {wanted_ms} ms, but the registry permits {longest_ms} \
              ms, which counts; raise it there first ({})",
-            kind().command("set_limits")
+            guc::registry_kind().command("set_limits")
         ),
         Notice::SkewLimited { wanted_ms, skew_ms } => warning!(
             "snowflake_id: \"snowflake_id.max_clock_skew\" is {wanted_ms} ms, but the registry permits {skew_ms} ms, \
              which counts; raise it there first ({})",
-            kind().command("set_limits")
+            guc::registry_kind().command("set_limits")
         ),
         Notice::ClockOff { offset_ms } => {
             if shmem::is_due(Topic::ClockOff, MINUTE_MS) {
@@ -533,7 +528,7 @@ fn uuid(uuid: u128) -> String {
 fn worded(failure: &Failed) -> Worded {
     let new =
         |message: String, detail: Option<String>, hint: &str| Worded { message, detail, hint: Some(hint.to_owned()) };
-    let kind = kind();
+    let kind = guc::registry_kind();
     let call = |function| format!("In the registry, call {}.", kind.command(function));
     match failure {
         Failure::Away(error) => {

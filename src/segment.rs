@@ -252,13 +252,17 @@ impl Source {
                 Err(Refusal::Void) => found = None,
                 Err(Refusal::Empty(State::Unknown)) if !is_new => found = None,
                 Err(Refusal::Empty(State::Unknown)) => {
-                    break Err(Error::UnknownTag { tag: tag.as_str().to_owned(), fleet: guc::fleet() });
+                    let (tag, fleet) = (tag.as_str().to_owned(), guc::fleet());
+                    break Err(Error::UnknownTag { tag, fleet, registry: guc::registry_kind() });
                 }
                 Err(Refusal::Empty(state @ (State::Ended | State::NoJump))) => {
                     // It asks again, but not more often than once a second.
                     tags.wake_worker();
                     let tag = tag.as_str().to_owned();
-                    break Err(if state == State::Ended { Error::TagEnded(tag) } else { Error::NoJump(tag) });
+                    break Err(match state {
+                        State::Ended => Error::TagEnded(tag),
+                        _ => Error::NoJump { tag, registry: guc::registry_kind() },
+                    });
                 }
                 Err(Refusal::Empty(State::Open)) => {
                     // Once is enough: the worker looks at all tags after each answer, and again
@@ -319,7 +323,7 @@ impl Source {
 /// Logs the first refusal of a minute for which an operator has to do something.
 #[cold]
 fn note_refusal(error: &Error) {
-    let is_operators = matches!(error, Error::NoBlock(_) | Error::TagEnded(_) | Error::NoJump(_));
+    let is_operators = matches!(error, Error::NoBlock(_) | Error::TagEnded(_) | Error::NoJump { .. });
     if is_operators && shmem::is_due(Topic::BlockRefused, MINUTE_MS) {
         error.report().log("draws are refused");
     }

@@ -64,6 +64,11 @@ pub fn literal(text: &str) -> String {
     format!("U&'{}'", quoted.chars().map(escaped).collect::<String>())
 }
 
+/// Writes a text as a word of a shell, as far as the session's database can show it.
+pub fn shell_word(text: &str) -> String {
+    format!("'{}'", showable(text).replace('\'', "'\\''"))
+}
+
 /// An argument of type `text`.
 pub struct Text<'fcx> {
     bytes: &'fcx [u8],

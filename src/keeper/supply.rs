@@ -137,7 +137,7 @@ impl Server for Keeper<'_> {
             Notice::Ended(tag) => warning!("snowflake_id: tag \"{tag}\" has no values left"),
             Notice::NoJump(tag) => warning!(
                 "snowflake_id: tag \"{tag}\" gives no values, because the registry may have forgotten some, and the tag's \
-                 column \"jump\" is NULL; set its next_value in the registry"
+                 \"jump\" is not set; set its next_value in the registry"
             ),
             Notice::Below { tag, above } => warning!(
                 "snowflake_id: the registry has forgotten values of tag \"{tag}\", of which this server has had those \

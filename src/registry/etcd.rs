@@ -9,6 +9,7 @@
 //! /snowflake_id/FLEET/fleet                        the fleet's record
 //! /snowflake_id/FLEET/numbers/DATACENTER/NUMBER    a number's record; - without a datacenter
 //! /snowflake_id/FLEET/history/DATACENTER/NUMBER/FROM_MS    each lease, from its begin on
+//! /snowflake_id/FLEET/tags/TAG                     a tag's record (`etcd/tags.rs`)
 //! ```
 //!
 //! **A swap compares whole records.** Each change has another random number in it. A key's
@@ -41,6 +42,7 @@ mod address;
 mod http;
 mod problem;
 mod record;
+mod tags;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -52,7 +54,6 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use snowflake_core::clock::days_from_civil;
 use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
-use snowflake_core::segment::{GiveBack, Grant, Granted, Reserve, Tags};
 
 pub(crate) use address::{Address, SCHEME};
 use http::{Connection, Deadline};
@@ -321,17 +322,6 @@ impl<W: Waiter> Registry for Etcd<W> {
             }
         }
         Ok(answer)
-    }
-}
-
-/// Dense values need a registry in PostgreSQL.
-impl<W: Waiter> Tags for Etcd<W> {
-    fn reserve(&self, _: &Reserve) -> Result<Option<Granted<Grant>>, Error> {
-        Err(Error::Etcd(Problem::NoTags))
-    }
-
-    fn give_back(&self, _: &GiveBack) -> Result<Option<Granted<bool>>, Error> {
-        Err(Error::Etcd(Problem::NoTags))
     }
 }
 

@@ -24,8 +24,6 @@ pub enum Problem {
     NoRights(String),
     /// There is no such fleet: the key where its record should be.
     NoFleet(String),
-    /// Tags are asked for, which a registry in etcd does not have.
-    NoTags,
     /// etcd is too busy to tell which incarnation it is.
     Busy,
     /// A record makes no sense: its key, and what is wrong.
@@ -70,8 +68,6 @@ impl Problem {
                 "Check \"snowflake_id.fleet\". \"registry-etcd create\" makes it, or \"etcdctl put {key} uuid=$(uuidgen)\". \
                  If it was there before, make it with \"registry-etcd lost\"."
             )),
-            Self::NoTags => Report::new("0A000", "registry in etcd has no tags")
-                .hint("Use a registry in PostgreSQL for dense values (snowflake_segment_next)."),
             Self::Busy => Report::new("55000", "etcd is too busy to tell its state")
                 .detail("It takes so many writes that its log and its revision could not be read together.")
                 .hint("The server tries again. Use an etcd with less load if this persists."),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use snowflake_core::registry::{Fleet, Incarnation, Record};
+use snowflake_core::segment::{self, LONGEST_BLOCK};
 
 use super::address::encoded;
 use crate::postgres::Member;
@@ -124,6 +125,47 @@ pub(crate) fn number_text(record: &Record, member: &Member) -> String {
     )
 }
 
+/// What a tag's record is when an operator has left it out, as in `registry.sql`.
+const STEPS: (u32, u32) = (1000, 1_000_000);
+const JUMP: i64 = 1000;
+
+/// Understands a tag's record. `jump` counts greatest steps, or is `none`.
+pub(crate) fn tag(text: &str) -> Result<segment::Record, Wrong> {
+    let fields = Fields::parse(text)?;
+    let step = |name: &str, default: u32| -> Result<u32, Wrong> {
+        let step = fields.number_or(name, default)?;
+        if (1..=LONGEST_BLOCK).contains(&step) { Ok(step) } else { Err(format!("{name}={step}")) }
+    };
+    let steps = (step("least_step", STEPS.0)?, step("greatest_step", STEPS.1)?);
+    let jump = match fields.0.get("jump") {
+        Some(&"none") => None,
+        _ => Some(fields.number_or("jump", JUMP)?),
+    };
+    if let Some(wrong) = jump.filter(|jump| *jump < 1) {
+        return Err(format!("jump={wrong}"));
+    }
+    Ok(segment::Record {
+        id: fields.number("id")?,
+        next: fields.number("next_value")?,
+        steps,
+        jump: jump.map(|jump| jump.saturating_mul(i64::from(steps.1))),
+        nonce: fields.number("nonce")?,
+        generation: fields.number("generation")?,
+    })
+}
+
+/// Writes what has changed in a tag's record, at a time in milliseconds since 1970. All else stays.
+pub(crate) fn tag_text(text: &str, new: &segment::Record, now_ms: i64) -> String {
+    let is_kept = |pair: &&str| {
+        let name = pair.split('=').next().unwrap_or_default();
+        !["next_value", "nonce", "generation", "written_ms"].contains(&name)
+    };
+    let mut pairs: Vec<_> = text.split_ascii_whitespace().filter(is_kept).map(str::to_owned).collect();
+    let segment::Record { next, nonce, generation, .. } = new;
+    pairs.push(format!("next_value={next} nonce={nonce} generation={generation} written_ms={now_ms}"));
+    pairs.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +180,29 @@ mod tests {
         assert_eq!(fleet("format=2 uuid=1", NOW).unwrap(), Err(2));
         for wrong in ["", "layout=1/true", "uuid=x", "uuid", "uuid=1 range=5", "uuid=1 closed=yes", "uuid=1 store=x"] {
             assert!(fleet(wrong, NOW).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_tag_is_read_and_only_what_has_changed_is_written() {
+        let text = "least_step=5 greatest_step=50 jump=3 description=a%20b id=1 next_value=-7 nonce=2 generation=4";
+        let read = tag(text).unwrap();
+        let wanted = segment::Record { id: 1, next: -7, steps: (5, 50), jump: Some(150), nonce: 2, generation: 4 };
+        assert_eq!(read, wanted);
+        let new = segment::Record { next: 43, nonce: u64::MAX, generation: 5, ..read };
+        let written = tag_text(text, &new, 9);
+        assert_eq!(tag(&written), Ok(new));
+        assert!(written.contains("description=a%20b") && written.ends_with(" written_ms=9"), "{written}");
+        assert_eq!(tag_text(&written, &new, 9), written);
+        let bare = "id=1 next_value=1 nonce=2 generation=1";
+        assert_eq!(tag(bare).map(|tag| (tag.steps, tag.jump)), Ok(((1000, 1_000_000), Some(1_000_000_000))));
+        assert_eq!(tag(&format!("{bare} jump=none")).map(|tag| tag.jump), Ok(None));
+        for wrong in ["least_step=0", "greatest_step=10000001", "jump=0", "jump=x", "next_value=9e9"] {
+            let name = wrong.split('=').next().unwrap();
+            assert!(tag(&format!("{bare} {wrong}")).unwrap_err().starts_with(name), "{wrong}");
+        }
+        for lacks in ["id=1", "next_value=1", "nonce=2", "generation=1"] {
+            assert!(tag(&bare.replace(lacks, "")).is_err(), "{lacks}");
         }
     }
 

@@ -55,6 +55,7 @@ pub mod refusal;
 pub mod registry;
 mod scratch;
 pub mod server;
+pub mod tag_member;
 
 pub use clients::{Application, Language, Program};
 pub use clock::faketime_library;
@@ -75,3 +76,4 @@ pub use pooler::{PgBouncer, PoolMode, has_pgbouncer};
 pub use refusal::{Refusal, refused};
 pub use registry::{Member, Oracle};
 pub use server::{Builder, Paused, Server, Shutdown, StartFailure};
+pub use tag_member::TagMember;

@@ -2,23 +2,19 @@
 //! connection (`src/registry`), used by the core's supply as a server uses it. None of these needs
 //! the extension.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::thread;
-use std::time::Instant;
 
 use cluster::refusal::assert_refused_as;
 use cluster::registry::{Poll, ROLE, config};
-use cluster::{Draw, Server, refused};
+use cluster::{Draw, Server, TagMember as Member, refused};
 use postgres::Client;
-use snowflake_core::lease::Failure;
-use snowflake_core::registry::{Fleet, Incarnation, Member as Brought, Registry, Wanted};
+use snowflake_core::registry::{Fleet, Incarnation, Registry, Wanted};
 use snowflake_core::segment::{
-    Ask, Claimed, Directory, END, GiveBack, Grant, Notice, Place, Record, Refusal, Reserve, Return, Run, State, Supply,
-    Tag, Tags,
+    Ask, END, GiveBack, Grant, Notice, Record, Refusal, Reserve, Return, Run, State, Tag, Tags,
 };
-use snowflake_registry::{Error, Postgres};
+use snowflake_registry::Postgres;
 
 fn registry() -> Server {
     let server = Server::builder().without_preload().start();
@@ -43,82 +39,6 @@ fn next_value(server: &Server, tag: &str) -> String {
 
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
-}
-
-/// A server without PostgreSQL, whose one session draws from tags.
-struct Member {
-    registry: Postgres<Poll>,
-    places: [Place; 2],
-    directory: RefCell<Directory>,
-    supply: RefCell<Box<Supply>>,
-    notices: RefCell<Vec<Notice>>,
-    started: Instant,
-}
-
-impl Member {
-    fn new(conninfo: &str) -> Self {
-        Self {
-            registry: Postgres::new(config(conninfo), Poll),
-            places: [Place::new(), Place::new()],
-            directory: RefCell::new(Directory::new()),
-            supply: RefCell::new(Box::new(Supply::new())),
-            notices: RefCell::default(),
-            started: Instant::now(),
-        }
-    }
-
-    fn of(server: &Server) -> Self {
-        Self::new(&server.registry_conninfo())
-    }
-
-    fn supply(&self) -> Result<(), Failure<Error>> {
-        self.supply.borrow_mut().supply(&self.registry, self)
-    }
-
-    fn give_back(&self) -> Result<(), Failure<Error>> {
-        self.supply.borrow_mut().give_back(&self.registry, self)
-    }
-
-    /// Draws up to `count` values, after the worker has run if there is none.
-    fn draw(&self, tag: &str, count: u32) -> Result<Run, Refusal> {
-        let tag = Tag::new(tag).expect("it is a name");
-        let (_, view) = self.directory.borrow_mut().find(&self.places, tag).expect("there is a place");
-        let drawn = view.draw(count).or_else(|_| {
-            self.supply().expect("the registry answers");
-            view.draw(count)
-        });
-        drawn.map(|drawn| drawn.run)
-    }
-
-    fn has_reported(&self, is_wanted: impl Fn(&Notice) -> bool) -> bool {
-        self.notices.borrow().iter().any(is_wanted)
-    }
-}
-
-impl snowflake_core::segment::Server for Member {
-    fn places(&self) -> &[Place] {
-        &self.places
-    }
-
-    fn claimed(&self) -> Vec<Claimed> {
-        self.directory.borrow().claimed(&self.places)
-    }
-
-    fn member(&self) -> Brought {
-        Brought { layout: (1, false), range: (0, 1023), longest_ms: 600_000, skew_ms: 60_000 }
-    }
-
-    fn running_ms(&self) -> i64 {
-        i64::try_from(self.started.elapsed().as_millis()).expect("a test is not that long")
-    }
-
-    fn nonce(&self) -> u64 {
-        random()
-    }
-
-    fn report(&self, notice: Notice) {
-        self.notices.borrow_mut().push(notice);
-    }
 }
 
 fn run(first: i64, count: u32) -> Result<Run, Refusal> {

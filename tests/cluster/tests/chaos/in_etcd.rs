@@ -62,11 +62,16 @@ pub struct InEtcd {
 }
 
 impl InEtcd {
-    /// Starts it with an empty fleet.
+    /// Starts it with a fleet that has the tag `t` only.
     pub fn start() -> Self {
         let etcd = Etcd::start(NODES);
         etcd.make_registry();
         etcd.operate(&["set-range", RANGE[0], RANGE[1]]).expect("the fleet is there");
+        etcd.operate(&["create-tag", "t"]).expect("the tag is new");
+        // No jump is too short: what a restore forgets is less than a million blocks.
+        for (name, value) in [("least_step", "10"), ("greatest_step", "1000"), ("jump", "1000000")] {
+            etcd.operate(&["set-tag", "t", name, value]).expect("the tag is there");
+        }
         let proxy = ClockProxy::start(&etcd.ports());
         Self { etcd, proxy, trouble: None, wrong_clock: None, has_snapshot: false }
     }
@@ -173,10 +178,6 @@ impl Registry for InEtcd {
     /// Wider than with PostgreSQL, because etcd tells whole seconds only.
     fn skew(&self) -> &'static str {
         "2s"
-    }
-
-    fn has_tag(&self) -> bool {
-        false
     }
 
     fn events(&self) -> &'static [&'static str] {

@@ -94,10 +94,6 @@ impl Registry for InPostgres {
         "500ms"
     }
 
-    fn has_tag(&self) -> bool {
-        true
-    }
-
     fn events(&self) -> &'static [&'static str] {
         &["registry away", "registry fails over", "registry restored"]
     }

@@ -14,9 +14,6 @@ pub trait Registry {
     /// Returns the setting `snowflake_id.max_clock_skew` of every member.
     fn skew(&self) -> &'static str;
 
-    /// Returns whether the sessions draw dense values, too, of the tag `t`.
-    fn has_tag(&self) -> bool;
-
     /// Returns the names of all that may happen to it.
     fn events(&self) -> &'static [&'static str];
 

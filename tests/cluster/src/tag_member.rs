@@ -1,0 +1,128 @@
+//! A member of a fleet without PostgreSQL that draws dense values: the core's supply over the
+//! extension's connection, with a registry of either kind.
+
+use std::cell::RefCell;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Instant;
+
+use snowflake_core::lease::Failure;
+use snowflake_core::registry::Member as Brought;
+use snowflake_core::segment::{Claimed, Directory, Notice, Place, Refusal, Run, Server as Draws, Supply, Tag};
+use snowflake_registry::{Either, Error};
+
+use crate::registry::{Poll, config};
+use crate::server::Server;
+
+/// Returns a random number.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// A server without PostgreSQL, whose one session draws from tags.
+pub struct TagMember {
+    registry: Either<Poll>,
+    places: [Place; 2],
+    directory: RefCell<Directory>,
+    supply: RefCell<Box<Supply>>,
+    notices: RefCell<Vec<Notice>>,
+    started: Instant,
+}
+
+impl TagMember {
+    /// Makes a member whose registry is at an address.
+    #[must_use]
+    pub fn new(address: &str) -> Self {
+        Self {
+            registry: Either::new(config(address), Poll),
+            places: [Place::new(), Place::new()],
+            directory: RefCell::new(Directory::new()),
+            supply: RefCell::new(Box::new(Supply::new())),
+            notices: RefCell::default(),
+            started: Instant::now(),
+        }
+    }
+
+    /// Makes a member whose registry is in a server.
+    #[must_use]
+    pub fn of(server: &Server) -> Self {
+        Self::new(&server.registry_conninfo())
+    }
+
+    /// Does once what the worker does.
+    ///
+    /// # Errors
+    ///
+    /// Why not everything was reserved that is due.
+    pub fn supply(&self) -> Result<(), Failure<Error>> {
+        self.supply.borrow_mut().supply(&self.registry, self)
+    }
+
+    /// Gives back what is left, as the worker does at its end.
+    ///
+    /// # Errors
+    ///
+    /// Why it was not given back.
+    pub fn give_back(&self) -> Result<(), Failure<Error>> {
+        self.supply.borrow_mut().give_back(&self.registry, self)
+    }
+
+    /// Draws up to `count` values, after the worker has run if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the registry does not answer.
+    pub fn draw(&self, tag: &str, count: u32) -> Result<Run, Refusal> {
+        let tag = Tag::new(tag).expect("it is a name");
+        let (_, view) = self.directory.borrow_mut().find(&self.places, tag).expect("there is a place");
+        let drawn = view.draw(count).or_else(|_| {
+            self.supply().expect("the registry answers");
+            view.draw(count)
+        });
+        drawn.map(|drawn| drawn.run)
+    }
+
+    /// Has a tag supplied from now on.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has no place left.
+    pub fn claim(&self, tag: &str) {
+        let tag = Tag::new(tag).expect("it is a name");
+        self.directory.borrow_mut().find(&self.places, tag).expect("there is a place");
+    }
+
+    /// Whether such a notice was reported.
+    pub fn has_reported(&self, is_wanted: impl Fn(&Notice) -> bool) -> bool {
+        self.notices.borrow().iter().any(is_wanted)
+    }
+}
+
+impl Draws for TagMember {
+    fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    fn claimed(&self) -> Vec<Claimed> {
+        self.directory.borrow().claimed(&self.places)
+    }
+
+    fn member(&self) -> Brought {
+        Brought { layout: (1, false), range: (0, 1023), longest_ms: 600_000, skew_ms: 60_000 }
+    }
+
+    fn running_ms(&self) -> i64 {
+        i64::try_from(self.started.elapsed().as_millis()).expect("a test is not that long")
+    }
+
+    fn nonce(&self) -> u64 {
+        random()
+    }
+
+    fn report(&self, notice: Notice) {
+        self.notices.borrow_mut().push(notice);
+    }
+}
