@@ -59,7 +59,7 @@ const SETTINGS: [&str; 17] = [
     "ROLE reader",
 ];
 
-const ZONES: [&str; 11] = [
+const ZONES: [&str; 12] = [
     "UTC",
     "UTC",
     "Europe/Berlin",
@@ -71,6 +71,8 @@ const ZONES: [&str; 11] = [
     "America/St_Johns",
     "Pacific/Apia",
     "<+13:30>-13:30",
+    // From PostgreSQL 18 on, AT TIME ZONE 'UTC' means five hours off UTC in it.
+    "UTC+5",
 ];
 
 /// The rows of each command of a run as text, after the plan of its first; or the SQLSTATE of its
