@@ -17,6 +17,7 @@ use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, Notice, Words};
+use snowflake_core::pace::{self, Pace};
 use snowflake_core::registry::{Answer, Change, Fleet, Reading, Record, Registry, Swap, Wanted};
 use snowflake_registry::{self as registry, Config, Either, Kind, Member};
 
@@ -32,13 +33,6 @@ use crate::{drawing, guc};
 
 /// How long one step of a call of the registry may take: connecting, or a statement.
 const STEP: Duration = Duration::from_secs(5);
-
-/// How long to wait after a failure, in milliseconds.
-const AGAIN_AFTER_MS: i64 = 1000;
-
-/// How long to wait after a failure while that is new, in milliseconds, and for how long it is.
-const AGAIN_SOON_MS: i64 = 200;
-const SOON_MS: i64 = 3000;
 
 /// How many times longer than the clock skew a lease should be, at least.
 const LEASES_PER_SKEW: i64 = 4;
@@ -92,11 +86,16 @@ struct Keeper<'a> {
     registry: RefCell<Either<&'a Worker>>,
     /// How many nonces were made.
     nonces: Cell<u64>,
+    /// When the registry is asked again after a failure.
+    pace: Cell<Pace>,
     /// When all numbers are counted again, in milliseconds since boot.
     counts_at_ms: Cell<i64>,
+    /// The numbers that are leased, if all were read in this turn.
+    taken: RefCell<Option<Vec<i64>>>,
     /// How often blocks, or what is known of tags, were asked for.
     asked: Cell<u64>,
-    /// When blocks are asked for again after a failure, in milliseconds since boot.
+    /// When blocks are asked for again after a failure: its pace, and milliseconds since boot.
+    supply_pace: Cell<Pace>,
     supplies_at_ms: Cell<i64>,
     /// The length of leases and the skew that were found too close to each other, in milliseconds.
     warned: Cell<Option<(i64, i64)>>,
@@ -119,8 +118,11 @@ impl<'a> Keeper<'a> {
             tags,
             registry,
             nonces: Cell::new(0),
+            pace: Cell::default(),
             counts_at_ms: Cell::new(i64::MIN),
+            taken: RefCell::default(),
             asked: Cell::new(0),
+            supply_pace: Cell::default(),
             supplies_at_ms: Cell::new(i64::MIN),
             warned: Cell::new(None),
         }
@@ -138,7 +140,9 @@ impl<'a> Keeper<'a> {
                     *registry = Either::new(config, self.worker);
                 }
                 due_ms = i64::MIN;
+                self.pace.take();
                 self.counts_at_ms.set(i64::MIN);
+                self.supply_pace.take();
                 self.supplies_at_ms.set(i64::MIN);
             }
             // Nothing is drawn before. A server that is itself the registry would refuse its own
@@ -187,6 +191,7 @@ impl<'a> Keeper<'a> {
     /// Renews the lease, or acquires one, as far as that can be done now. Returns when to come
     /// again, in milliseconds from now.
     fn turn(&self, holder: &mut Holder, terms: &lease::Terms) -> i64 {
+        self.taken.take();
         let has_none = holder.held().is_none() && holder.next().is_none();
         let kept = match has_none && backend::is_in_recovery() {
             true => self.reserve(holder, terms),
@@ -195,21 +200,17 @@ impl<'a> Keeper<'a> {
         self.note(holder);
         // A lease that is renewed up to the registry's clock may be over by this server's.
         let kept = kept.and_then(|()| self.reaches_the_clock(holder, terms));
-        let wait_ms = match kept {
+        match kept {
             Ok(()) => {
                 self.succeeded();
                 self.count_numbers();
-                holder.interval_ms(terms, self.layout)
+                pace::varied_ms(holder.interval_ms(terms, self.layout), backend::random_bits())
             }
             Err(failure) => {
                 self.failed(&failure);
-                let since_ms = self.status.get().failing_since_ms.unwrap_or(i64::MAX);
-                // A registry may be starting, or this server itself, which serves as one.
-                if self.now_ms().saturating_sub(since_ms) < SOON_MS { AGAIN_SOON_MS } else { AGAIN_AFTER_MS }
+                again_in_ms(&self.pace, &failure)
             }
-        };
-        // Varied by a fifth, so that servers that have started together do not come together.
-        wait_ms + wait_ms * (backend::random_bits() % 401) as i64 / 1000 - wait_ms / 5
+        }
     }
 
     #[allow(clippy::result_large_err, reason = "as for `reserve`")]
@@ -249,6 +250,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn succeeded(&self) {
+        self.pace.take();
         let mut was_failing = None;
         self.status.change(|status| was_failing = status.failing_since_ms.take());
         if let Some(since_ms) = was_failing {
@@ -259,10 +261,10 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Counts the fleet's free numbers, once a minute. A renewal does not look at other numbers.
+    /// Counts the fleet's free numbers now and then. A renewal does not look at other numbers.
     fn count_numbers(&self) {
         if backend::boot_ms() >= self.counts_at_ms.get() {
-            self.counts_at_ms.set(backend::boot_ms().saturating_add(MINUTE_MS));
+            self.counts_at_ms.set(backend::boot_ms().saturating_add(pace::counts_in_ms(0)));
             // A failure shows at the next renewal.
             let _ = self.read(Wanted::All);
         }
@@ -270,10 +272,26 @@ impl<'a> Keeper<'a> {
 
     /// Notes how many numbers are free, if all of them were read.
     fn note_numbers(&self, reading: &Reading) {
+        let taken: Vec<i64> = leased(reading).map(|(worker, _)| worker).collect();
+        let count = taken.len() as i64;
+        self.counts_at_ms.set(backend::boot_ms().saturating_add(pace::counts_in_ms(count)));
+        self.taken.replace(Some(taken));
         let Some((first, last)) = reading.fleet.range else { return };
         let all = last.saturating_sub(first).saturating_add(1);
-        let taken = leased(reading).count() as i64;
-        self.status.change(|status| status.numbers = Some((all, all.saturating_sub(taken))));
+        self.status.change(|status| status.numbers = Some((all, all.saturating_sub(count))));
+    }
+
+    /// Notes that this server has taken a number after all of them were read, so that they need not
+    /// be read again.
+    fn note_taken(&self, worker: i64) {
+        if let Some(taken) = self.taken.borrow_mut().as_mut().filter(|taken| !taken.contains(&worker)) {
+            taken.push(worker);
+            self.status.change(|status| {
+                if let Some((_, free)) = &mut status.numbers {
+                    *free = free.saturating_sub(1);
+                }
+            });
+        }
     }
 
     /// Warns where a failover of the registry would stop the fleet, because it renews no lease that
@@ -342,12 +360,24 @@ impl<'a> Keeper<'a> {
     }
 }
 
+/// Notes a failure of the registry. Returns when to ask it again, in milliseconds from now.
+fn again_in_ms(pace: &Cell<Pace>, failure: &Failed) -> i64 {
+    let failed = match failure {
+        Failure::Away(error) => error.paced_as(),
+        _ => pace::Failed::Otherwise,
+    };
+    let mut noted = pace.get();
+    let wait_ms = noted.failed(failed, backend::boot_ms(), backend::random_bits());
+    pace.set(noted);
+    wait_ms
+}
+
 /// Returns the records of numbers that are leased now, by the registry's clock.
-fn leased(reading: &Reading) -> impl Iterator<Item = &Record> {
+fn leased(reading: &Reading) -> impl Iterator<Item = (i64, &Record)> {
     let range = reading.fleet.range.filter(|(first, last)| first <= last);
     let range = range.map(|(first, last)| reading.records.range(first..=last));
-    let records = range.into_iter().flatten().map(|(_, record)| record);
-    records.filter(|record| record.until_ms > reading.now_ms)
+    let records = range.into_iter().flatten().map(|(worker, record)| (*worker, record));
+    records.filter(|(_, record)| record.until_ms > reading.now_ms)
 }
 
 /// Returns where the registry is, and which server this is.
@@ -423,8 +453,9 @@ impl Registry for Keeper<'_> {
 
     fn swap(&self, swap: &Swap) -> Result<Answer, registry::Error> {
         let answer = self.registry.borrow().swap(swap)?;
-        if let (Change::Number { record, .. }, Answer::Done(_)) = (&swap.change, answer) {
+        if let (Change::Number { worker, record, .. }, Answer::Done(_)) = (&swap.change, answer) {
             let now_ms = self.now_ms();
+            self.note_taken(*worker);
             self.status.change(|status| {
                 status.renewals += 1;
                 (status.renewed_ms, status.offset_ms) = (Some(now_ms), Some(record.offset_ms));

@@ -13,6 +13,7 @@
 //! | How do they change while sessions draw? | [`numbers`] |
 //! | Can two servers have the same numbers? | [`lease`] |
 //! | What does a fleet's registry hold? | [`registry`] |
+//! | When does a server ask the registry again? | [`pace`] |
 //! | How do many servers share one dense space of values? | [`segment`] |
 //! | Can two ids be equal? When is a draw refused? | [`generator`] |
 //! | When does a draw wait, and for what? | [`mod@draw`] |
@@ -57,6 +58,7 @@ pub mod layout;
 pub mod lease;
 pub mod mark;
 pub mod numbers;
+pub mod pace;
 pub mod published;
 pub mod registry;
 pub mod segment;

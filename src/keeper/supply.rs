@@ -12,7 +12,7 @@ use snowflake_core::registry::Member;
 use snowflake_core::segment::{Claimed, GiveBack, Grant, Granted, Notice, Place, Reserve, Server, Supply, Tags};
 use snowflake_registry as registry;
 
-use super::{AGAIN_AFTER_MS, AGAIN_SOON_MS, Keeper, SOON_MS, Worded, sentence, worded};
+use super::{Keeper, Worded, again_in_ms, sentence, worded};
 use crate::backend;
 use crate::error::Report;
 use crate::guc;
@@ -37,13 +37,13 @@ impl Keeper<'_> {
             // Another block may have become due during the call, which has used up the wake-up.
             Ok(()) if self.asked.get() != asked => {
                 self.note_supplied();
+                self.supply_pace.take();
                 0
             }
             Ok(()) => supply.looks_in_ms(self).unwrap_or(i64::MAX),
             Err(failure) => {
-                let since_ms = self.note_not_supplied(&failure);
-                let is_new = self.now_ms().saturating_sub(since_ms) < SOON_MS;
-                let wait_ms = if is_new { AGAIN_SOON_MS } else { AGAIN_AFTER_MS };
+                self.note_not_supplied(&failure);
+                let wait_ms = again_in_ms(&self.supply_pace, &failure);
                 self.supplies_at_ms.set(backend::boot_ms().saturating_add(wait_ms));
                 wait_ms
             }
@@ -72,8 +72,8 @@ impl Keeper<'_> {
         }
     }
 
-    /// Notes and logs a failure: the first, and then once a minute. Returns since when it fails.
-    fn note_not_supplied(&self, failure: &Failure<registry::Error>) -> i64 {
+    /// Notes and logs a failure: the first, and then once a minute.
+    fn note_not_supplied(&self, failure: &Failure<registry::Error>) {
         let Worded { message, detail, hint } = worded(failure);
         let text = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
         let before = self.tags.failing();
@@ -91,7 +91,6 @@ impl Keeper<'_> {
             }
             .report(PgLogLevel::WARNING);
         }
-        since_ms
     }
 }
 

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use snowflake_core::pace;
 use snowflake_core::registry::{Change, Swap};
 
 use crate::VERSION;
@@ -153,6 +154,21 @@ impl Report {
 }
 
 impl Error {
+    /// Returns how the registry has failed, for when to ask it again. It may be overloaded if it
+    /// does not answer in time, or says so.
+    pub fn paced_as(&self) -> pace::Failed {
+        match self {
+            Self::TimedOut { .. } | Self::Etcd(Problem::TimedOut { .. } | Problem::Busy) => pace::Failed::Overloaded,
+            // etcd's own words, when too many changes wait, and when one was not agreed on in time.
+            Self::Etcd(Problem::Refused(message))
+                if ["too many requests", "request timed out"].iter().any(|is| message.contains(is)) =>
+            {
+                pace::Failed::Overloaded
+            }
+            _ => pace::Failed::Otherwise,
+        }
+    }
+
     /// Returns the SQLSTATE of [`report`](Self::report).
     pub fn sqlstate(&self) -> String {
         self.report().sqlstate
@@ -268,6 +284,30 @@ pub(crate) fn seconds(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_registry_that_is_away_is_not_overloaded() {
+        let after = Duration::from_secs(5);
+        let refused = |message: &str| Error::Etcd(Problem::Refused(message.to_owned()));
+        for error in [
+            Error::TimedOut { step: Step::Connect, after },
+            Error::Etcd(Problem::TimedOut { step: Step::Read, after }),
+            Error::Etcd(Problem::Busy),
+            refused("too many requests"),
+            refused("request timed out, possibly due to previous leader failure"),
+        ] {
+            assert_eq!(error.paced_as(), pace::Failed::Overloaded, "{error}");
+        }
+        for error in [
+            Error::Connect("refused".to_owned()),
+            Error::Lost { step: Step::Read, text: "gone".to_owned() },
+            Error::ReadOnly,
+            Error::Etcd(Problem::Unreachable("refused".to_owned())),
+            refused("no leader"),
+        ] {
+            assert_eq!(error.paced_as(), pace::Failed::Otherwise, "{error}");
+        }
+    }
 
     #[test]
     fn messages_follow_the_style_guide() {

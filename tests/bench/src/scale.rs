@@ -14,6 +14,7 @@ use cluster::crowd::{Took, leases_of};
 use cluster::pooler::{PgBouncer, PoolMode, has_pgbouncer};
 use cluster::registry::{Member, ROLE, TERMS, config, now_ms};
 use cluster::{Crowd, Draw, Etcd, Fleet, Order, Shutdown, has_etcd};
+use snowflake_core::pace::counts_in_ms;
 use snowflake_core::registry::{Registry, Wanted};
 
 use crate::Failure;
@@ -37,8 +38,11 @@ const STEADY: Duration = Duration::from_secs(10);
 /// How long all renew without a pause.
 const HURRYING: Duration = Duration::from_secs(3);
 
-/// How long leases are before the registry goes away: for more than half of it, and beyond it.
+/// How long leases are before the registry goes away: for more than half of it, and beyond it. A
+/// server renews ten times as often, and a thousand of them must not be more than etcd can serve.
 const LEASE: Duration = Duration::from_secs(10);
+const LEASE_OF_MANY: Duration = Duration::from_secs(60);
+const MANY: usize = 1000;
 
 /// How long to wait until all have come back.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -185,6 +189,8 @@ impl Lines {
 /// Measures one fleet.
 fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
     let (mut place, mut lines) = (Place::start(kind, members), Lines::default());
+    // What the page advises for so many.
+    let (layout, lease) = if members < MANY { ("snowflake", LEASE) } else { ("instagram", LEASE_OF_MANY) };
     let address = place.address();
     let of_member = |number: usize| {
         let mut config = config(&address);
@@ -193,14 +199,14 @@ fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
         config
     };
     // The first server brings layout, range and limits.
-    let first = Member::new(of_member(0), None);
+    let first = Member::new(of_member(0), None).with_layout(layout);
     first.lease();
     first.give_back();
     let before = (place.cpu_ms(), Instant::now());
     thread::sleep(IDLE);
     let idle = (place.cpu_ms() - before.0) / before.1.elapsed().as_secs_f64();
 
-    let crowd = Crowd::new(members, of_member);
+    let crowd = Crowd::new(members, layout, of_member);
     let (size, cpu) = (members as f64, place.cpu_ms());
     crowd.order(Order::Keep(TERMS));
     let took = crowd.wait(PATIENCE);
@@ -238,6 +244,16 @@ fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
     let kept = crowd.tally().kept as f64;
     lines.push("renewing: at most", "/s", kept / HURRYING.as_secs_f64());
     crowd.order(Order::Wait);
+    // Until the last call has ended.
+    let mut before = crowd.tally().transactions();
+    loop {
+        thread::sleep(Duration::from_secs(1));
+        let now = crowd.tally().transactions();
+        if now == before {
+            break;
+        }
+        before = now;
+    }
     match &place {
         Place::Etcd(etcd) => {
             let grown = (place.bytes()? - bytes) / (status(etcd, "revision") - revision);
@@ -259,21 +275,22 @@ fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
         }
     }
 
-    // What each does once a minute.
+    // What each does once a minute, and more rarely in large fleets.
     let cpu = place.cpu_ms();
     for _ in 0..READS {
         first.read(Wanted::All).map_err(|error| format!("{error:?}"))?;
     }
     let count_ms = (place.cpu_ms() - cpu) / f64::from(READS);
     lines.push("counting free numbers: processor time", "ms", count_ms);
-    let share = (idle + size * (renewal_ms / 10.0 + count_ms / 60.0)) / 10.0;
-    lines.push("renewing every ten seconds, counting every minute: of one processor", "%", share);
+    let counts_in_s = counts_in_ms(members as i64) as f64 / 1e3;
+    let share = (idle + size * (renewal_ms / 10.0 + count_ms / counts_in_s)) / 10.0;
+    lines.push("renewing every ten seconds, and counting: of one processor", "%", share);
 
     crowd.order(Order::Stop);
     let took = crowd.wait(PATIENCE);
     lines.push_time("stop: until all have ended", &crowd, took.map(|took| took.last));
     lines.push("stop: numbers that were not given back", "", size - crowd.tally().kept as f64);
-    crowd.order(Order::Keep(leases_of(LEASE)));
+    crowd.order(Order::Keep(leases_of(lease)));
     let took = crowd.wait(PATIENCE);
     lines.push_time("start again: until all have their number", &crowd, took.map(|took| took.last));
     for (what, is_beyond) in [
@@ -282,7 +299,7 @@ fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
     ] {
         place.take_away();
         let (away, ends_ms) = (Instant::now(), crowd.leased_until_ms());
-        while if is_beyond { now_ms() <= ends_ms } else { away.elapsed() < LEASE * 6 / 10 } {
+        while if is_beyond { now_ms() <= ends_ms } else { away.elapsed() < lease * 6 / 10 } {
             thread::sleep(Duration::from_millis(100));
         }
         crowd.begin();
@@ -345,7 +362,7 @@ pub fn measure_etcd(runs: usize) -> Result<Measured, Failure> {
 fn tables(title: &str, large: &[(&str, Kind)], runs: usize) -> Result<Vec<String>, Failure> {
     let mut columns = Vec::new();
     let small = [("10", 10), ("100", 100)].map(|(name, members)| (name, large[0].1, members));
-    for (name, kind, members) in small.into_iter().chain(large.iter().map(|(name, kind)| (*name, *kind, 1000))) {
+    for (name, kind, members) in small.into_iter().chain(large.iter().map(|(name, kind)| (*name, *kind, MANY))) {
         columns.push((name.to_owned(), fleets(kind, members, runs)?));
         // What was measured is of use, even if the rest fails.
         eprintln!("\n{}", table(title, &columns)?);

@@ -12,22 +12,15 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use snowflake_core::lease::{Failure, Lease, Terms};
-use snowflake_core::registry::{Registry, Wanted};
+use snowflake_core::pace::{self, Pace};
+use snowflake_core::registry::{Reading, Record, Registry, Wanted};
 use snowflake_registry::{Config, Error};
 
-use crate::registry::{Calls, Member, TERMS};
+use crate::registry::{Calls, Member, TERMS, now_ms};
 use crate::server::locked;
 
 /// The stack of a thread: there may be a thousand.
 const STACK: usize = 512 << 10;
-
-/// How often a server counts the free numbers.
-const COUNTS_AFTER: Duration = Duration::from_secs(60);
-
-/// How long a server waits after a failure; and how long while that is new, and for how long it is.
-const AGAIN_AFTER_MS: i64 = 1000;
-const AGAIN_SOON_MS: i64 = 200;
-const SOON: Duration = Duration::from_secs(3);
 
 /// What the members of a crowd do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,20 +113,21 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Makes so many members, who wait for an order. `config` says how each reaches the registry.
+    /// Makes so many members of a layout, who wait for an order. `config` says how each reaches the
+    /// registry.
     ///
     /// # Panics
     ///
-    /// Panics if there cannot be as many threads.
+    /// Panics if there is no such layout, or if there cannot be as many threads.
     #[must_use]
-    pub fn new(members: usize, config: impl Fn(usize) -> Config) -> Self {
+    pub fn new(members: usize, layout: &str, config: impl Fn(usize) -> Config) -> Self {
         raise_open_files();
         let given = Mutex::new(Given { order: Order::Wait, number: 0, count: 0, at: Instant::now() });
         let shown = (0..members).map(|_| Mutex::default()).collect();
         let shared = Arc::new(Shared { given, changes: Condvar::new(), shown });
         let start = |number: usize| {
-            let (shared, config) = (Arc::clone(&shared), config(number));
-            let run = move || Life::new(&shared, number, config).run();
+            let (shared, layout, config) = (Arc::clone(&shared), layout.to_owned(), config(number));
+            let run = move || Life::new(&shared, number, &layout, config).run();
             thread::Builder::new().stack_size(STACK).spawn(run).expect("there may be another thread")
         };
         let threads = (0..members).map(start).collect();
@@ -248,13 +242,13 @@ struct Life<'a> {
     /// What of its calls was counted.
     counted: Calls,
     counts_at: Option<Instant>,
-    failing_since: Option<Instant>,
+    pace: Pace,
 }
 
 impl<'a> Life<'a> {
-    fn new(shared: &'a Shared, number: usize, config: Config) -> Self {
-        let (member, shown) = (Member::new(config, None), &shared.shown[number]);
-        Self { shared, shown, member, count: 0, counted: Calls::default(), counts_at: None, failing_since: None }
+    fn new(shared: &'a Shared, number: usize, layout: &str, config: Config) -> Self {
+        let (member, shown) = (Member::new(config, None).with_layout(layout), &shared.shown[number]);
+        Self { shared, shown, member, count: 0, counted: Calls::default(), counts_at: None, pace: Pace::default() }
     }
 
     fn run(mut self) {
@@ -271,7 +265,7 @@ impl<'a> Life<'a> {
                 Order::Wait => None,
                 Order::End => return,
                 Order::Hurry => {
-                    self.keep();
+                    let _ = self.keep();
                     Some(Instant::now())
                 }
                 Order::Keep(_) if due.is_none_or(|due| due <= Instant::now()) => Some(self.turn()),
@@ -309,30 +303,40 @@ impl<'a> Life<'a> {
 
     /// Acquires or renews, and returns when to come again.
     fn turn(&mut self) -> Instant {
-        let wait_ms = if self.keep() {
-            self.failing_since = None;
-            if self.counts_at.is_none_or(|at| at <= Instant::now()) {
-                self.counts_at = Some(Instant::now() + COUNTS_AFTER);
-                // A failure shows at the next renewal.
-                let _ = self.member.read(Wanted::All);
-                self.count_calls();
+        let read_before = self.counted.reads_of_all;
+        let wait_ms = match self.keep() {
+            Ok(()) => {
+                self.pace.succeeded();
+                if self.counted.reads_of_all > read_before {
+                    // All were read to acquire a number. The count is not known here.
+                    self.counts_at = Some(Instant::now() + millis(pace::counts_in_ms(0)));
+                } else if self.counts_at.is_none_or(|at| at <= Instant::now()) {
+                    // A failure shows at the next renewal.
+                    let read = self.member.read(Wanted::All);
+                    let leased = |reading: Reading| {
+                        let is_leased = |record: &&Record| record.until_ms > reading.now_ms;
+                        reading.records.values().filter(is_leased).count() as i64
+                    };
+                    self.counts_at = Some(Instant::now() + millis(pace::counts_in_ms(read.map_or(0, leased))));
+                    self.count_calls();
+                }
+                pace::varied_ms(self.member.interval_ms(), crate::registry::random())
             }
-            self.member.interval_ms()
-        } else {
-            let since = *self.failing_since.get_or_insert_with(Instant::now);
-            if since.elapsed() < SOON { AGAIN_SOON_MS } else { AGAIN_AFTER_MS }
+            Err(failed) => self.pace.failed(failed, now_ms(), crate::registry::random()),
         };
-        // Varied by a fifth.
-        let varied_ms = wait_ms + wait_ms * (crate::registry::random() % 401) as i64 / 1000 - wait_ms / 5;
-        Instant::now() + millis(varied_ms)
+        Instant::now() + millis(wait_ms)
     }
 
-    /// Acquires or renews. Returns whether it could.
-    fn keep(&mut self) -> bool {
+    /// Acquires or renews.
+    fn keep(&mut self) -> Result<(), pace::Failed> {
         let kept = self.member.keep();
-        let is_kept = kept.is_ok();
+        let paced = match &kept {
+            Ok(()) => Ok(()),
+            Err(Failure::Away(error)) => Err(error.paced_as()),
+            Err(_) => Err(pace::Failed::Otherwise),
+        };
         self.note(kept);
-        is_kept
+        paced
     }
 
     fn stop(&mut self) {
@@ -345,7 +349,7 @@ impl<'a> Life<'a> {
         }
         self.member.registry().disconnect();
         self.member.crash();
-        (self.counts_at, self.failing_since) = (None, None);
+        (self.counts_at, self.pace) = (None, Pace::default());
     }
 
     fn note(&mut self, done: Result<(), Failure<Error>>) {

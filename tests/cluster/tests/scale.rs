@@ -26,7 +26,7 @@ fn wait(crowd: &Crowd) {
 /// have noticed. `outage` takes it away, calls its argument, and brings it back.
 #[track_caller]
 fn come_and_go(address: &str, outage: impl FnOnce(&dyn Fn())) {
-    let crowd = Crowd::new(MEMBERS, |_| config(address));
+    let crowd = Crowd::new(MEMBERS, "snowflake", |_| config(address));
     crowd.order(Order::Keep(TERMS));
     wait(&crowd);
     let (numbers, started) = (crowd.numbers(), crowd.tally());
