@@ -1,5 +1,5 @@
 -- Conversion of tables: what is run, what is reported, and what is refused. (Behaviour on live
--- tables: tests/cluster/tests/convert.rs.)
+-- tables: tests/cluster/tests/servers/convert.rs.)
 \pset format unaligned
 \pset tuples_only on
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use cluster::registry::ROLE;
 use cluster::{Backup, Fleet, Server};
 
-use crate::random::Random;
-use crate::registry::{RANGE, Registry};
+use super::random::Random;
+use super::registry::{RANGE, Registry};
 
 /// The registry. Members reach whichever server has it through a link to the socket's directory.
 pub struct InPostgres {

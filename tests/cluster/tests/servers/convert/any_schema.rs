@@ -6,8 +6,8 @@ use std::fmt::Write;
 
 use cluster::{Draw, refused};
 
-use crate::database::assert_becomes;
-use crate::random::Random;
+use super::database::assert_becomes;
+use super::random::Random;
 
 const SEEDS: u64 = 12;
 

@@ -4,7 +4,7 @@
 use cluster::drawing::noon;
 use cluster::{Draw, Refusal, Server, refused};
 
-use crate::database::{Database, catalogs, convert, converted};
+use super::database::{Database, catalogs, convert, converted};
 
 fn all(refusal: &Refusal) -> String {
     let Refusal { sqlstate, message, detail, hint } = refusal;

@@ -58,7 +58,7 @@ fn assert_refused(server: &Server, sqlstate: &str) {
 
 #[test]
 fn a_test_raises_each_alert() {
-    let tests = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/monitoring.rs")).unwrap();
+    let tests = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers/monitoring.rs")).unwrap();
     let series = read_monitoring_file("alerts.test.yaml");
     let alerts = alerts();
     assert_eq!(alerts.iter().collect::<BTreeSet<_>>().len(), alerts.len(), "two alerts have one name");

@@ -3,7 +3,7 @@
 use cluster::plans::rows;
 use cluster::{Draw, Server, assert_unique, refused};
 
-use crate::database::{Database, assert_becomes, catalogs, convert, converted};
+use super::database::{Database, assert_becomes, catalogs, convert, converted};
 
 #[test]
 fn every_kind_of_bigint_column_becomes_one_that_draws() {

@@ -6,16 +6,12 @@
 //! test takes new seeds; `DIFFERENTIAL_SEED=123 DIFFERENTIAL_ROUNDS=1` repeats a round, and a
 //! failing statement says which.
 
-#[path = "differential/computed.rs"]
 mod computed;
-#[path = "differential/moments.rs"]
 mod moments;
-#[path = "differential/queries.rs"]
 mod queries;
 // From the simulation: the same numbers for the same seed, on every machine.
-#[path = "../../../src/core/tests/simulation/random.rs"]
+#[path = "../../../../src/core/tests/simulation/random.rs"]
 mod random;
-#[path = "differential/world.rs"]
 mod world;
 
 use std::collections::BTreeMap;

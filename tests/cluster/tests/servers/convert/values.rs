@@ -4,7 +4,7 @@
 use cluster::drawing::noon;
 use cluster::{Draw, Refusal, Running, Server, refused};
 
-use crate::database::{Database, convert, converted};
+use super::database::{Database, convert, converted};
 
 /// Asserts that a value is the reason for a refusal.
 #[track_caller]

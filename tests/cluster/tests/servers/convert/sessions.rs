@@ -7,7 +7,7 @@ use std::thread;
 use cluster::{Draw, Running, assert_unique, refused, wait_until};
 use postgres::Client;
 
-use crate::database::{Database, catalogs, convert, converted};
+use super::database::{Database, catalogs, convert, converted};
 
 const FAMILY: &str = "CREATE TABLE parent (id serial PRIMARY KEY, n integer);
     CREATE TABLE child (id serial PRIMARY KEY, parent integer NOT NULL REFERENCES parent);

@@ -2,7 +2,7 @@
 
 use cluster::{Draw, refused};
 
-use crate::database::{Database, assert_becomes, converted};
+use super::database::{Database, assert_becomes, converted};
 
 #[test]
 fn an_integer_column_is_widened_only_when_that_is_asked_for() {
@@ -186,7 +186,7 @@ fn an_integer_column_that_refers_to_a_bigint_one_is_widened_when_that_is_asked_f
     let schema = "CREATE TABLE app.t (id {bigserial -> bigint DEFAULT snowflake_next()} PRIMARY KEY);
         CREATE TABLE app.child (t {integer -> bigint} REFERENCES app.t);
         INSERT INTO app.t VALUES (1); INSERT INTO app.child VALUES (1)";
-    let database = Database::with(&crate::database::side(schema, false));
+    let database = Database::with(&super::database::side(schema, false));
     let refusal = database.refusal(&mut database.connect(), "'t', 'id'");
     assert!(refusal.hint.as_deref().is_some_and(|hint| hint.contains("rewrite => true")), "{refusal:?}");
     assert!(format!("{refusal:?}").contains("child"), "{refusal:?}");

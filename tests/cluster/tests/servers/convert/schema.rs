@@ -3,7 +3,7 @@
 
 use cluster::{Draw, Running, postgres_version, refused};
 
-use crate::database::{Database, assert_becomes, assert_same, catalogs, convert, converted, side};
+use super::database::{Database, assert_becomes, assert_same, catalogs, convert, converted, side};
 
 /// Three keys in a chain, a table between two of them, one that refers to itself, and one that only
 /// refers.

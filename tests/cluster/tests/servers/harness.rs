@@ -56,7 +56,7 @@ fn nothing_is_left_behind_when_the_test_process_is_killed() {
         thread::sleep(Duration::from_secs(600));
     }
     let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "nothing_is_left_behind_when_the_test_process_is_killed"])
+        .args(["--exact", "--nocapture", "harness::nothing_is_left_behind_when_the_test_process_is_killed"])
         .env(CHILD, "1")
         .stdout(Stdio::piped())
         .spawn()

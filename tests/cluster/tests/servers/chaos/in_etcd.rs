@@ -18,8 +18,8 @@
 use cluster::{ClockProxy, Etcd, wait_until};
 use nix::sys::signal::Signal;
 
-use crate::random::Random;
-use crate::registry::{RANGE, Registry};
+use super::random::Random;
+use super::registry::{RANGE, Registry};
 
 /// The members of the etcd.
 const NODES: usize = 3;

@@ -14,22 +14,14 @@
 //! - [`schema`]: many columns at once, and what depends on them
 //! - [`any_schema`]: random tables that refer to each other
 
-#[path = "convert/any_schema.rs"]
 mod any_schema;
-#[path = "convert/column.rs"]
 mod column;
-#[path = "convert/database.rs"]
 mod database;
 // From the simulation: the same numbers for the same seed, on every machine.
-#[path = "../../../src/core/tests/simulation/random.rs"]
+#[path = "../../../../src/core/tests/simulation/random.rs"]
 mod random;
-#[path = "convert/refusals.rs"]
 mod refusals;
-#[path = "convert/rewrite.rs"]
 mod rewrite;
-#[path = "convert/schema.rs"]
 mod schema;
-#[path = "convert/sessions.rs"]
 mod sessions;
-#[path = "convert/values.rs"]
 mod values;

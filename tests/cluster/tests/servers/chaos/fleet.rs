@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use cluster::{Builder, Draw, Paused, Server, Shutdown, wait_until};
 
-use crate::random::Random;
-use crate::registry::Registry;
-use crate::sessions::{Seen, Sessions, repeats};
+use super::random::Random;
+use super::registry::Registry;
+use super::sessions::{Seen, Sessions, repeats};
 
 /// Members, and sessions for each.
 const MEMBERS: usize = 3;

@@ -1,6 +1,6 @@
 //! What chaos needs of a registry of either kind.
 
-use crate::random::Random;
+use super::random::Random;
 
 /// The first and the last number that may be leased: little more than what is leased at once, so
 /// that each number is soon leased to another server.

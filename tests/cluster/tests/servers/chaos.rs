@@ -12,17 +12,11 @@
 //!   it
 //! - [`sessions`]: what they draw and see
 
-#[path = "chaos/fleet.rs"]
 mod fleet;
-#[path = "chaos/in_etcd.rs"]
 mod in_etcd;
-#[path = "chaos/in_postgres.rs"]
 mod in_postgres;
-#[path = "chaos/random.rs"]
 mod random;
-#[path = "chaos/registry.rs"]
 mod registry;
-#[path = "chaos/sessions.rs"]
 mod sessions;
 
 use std::cell::Cell;

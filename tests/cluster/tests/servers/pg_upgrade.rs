@@ -126,7 +126,7 @@ fn upgraded(options: &[&str], preloaded: bool) -> Server {
 
     let old_directory = server.data_dir().with_file_name("old");
     let mut child = Command::new(env::current_exe().expect("it is running"));
-    child.args(["--exact", "the_old_server", "--ignored", "--nocapture"]).env("PG_CONFIG", &old);
+    child.args(["--exact", "pg_upgrade::the_old_server", "--ignored", "--nocapture"]).env("PG_CONFIG", &old);
     let child = child.env(OLD_DIRECTORY, &old_directory).env(OLD_CHECKSUMS, checksums).output().unwrap();
     let said = String::from_utf8_lossy(&child.stdout) + String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success() && old_directory.exists(), "{said}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cluster::{Draw, refused};
 use postgres::{Client, Config, NoTls};
 
-use crate::random::Random;
+use super::random::Random;
 
 /// How long a session rests between two statements. A night's ids have to fit into memory.
 const REST: Duration = Duration::from_millis(50);

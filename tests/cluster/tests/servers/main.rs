@@ -1,0 +1,65 @@
+//! The tests that need whole servers, in one program: they share a pool of threads, the template of
+//! a data directory, and what is linked. The head of each file says what it shows.
+//!
+//! `cargo test -p cluster --test servers mark::` runs those of one file. A test belongs here unless
+//! it needs a process of its own, as `control.rs` does, which knows another installation.
+
+mod advance;
+mod batch;
+mod callbacks;
+mod chaos;
+mod clients;
+mod clock;
+mod clock_jump;
+mod concurrency;
+mod configuration;
+mod convert;
+mod crash;
+mod differential;
+mod disk_full;
+mod etcd_tags;
+mod extension_path;
+mod failover;
+mod fleet;
+mod fleet_faults;
+mod fleet_operate;
+mod fleet_security;
+mod generated_columns;
+mod harness;
+mod identity;
+mod interrupts;
+mod kubernetes;
+mod lease_limits;
+mod leaving;
+mod lifecycle;
+mod mark;
+mod monitoring;
+mod pages;
+mod partman;
+mod patroni;
+mod pg_upgrade;
+mod poolers;
+mod preload;
+mod published_sequences;
+mod pushdown;
+mod pushdown_depth;
+mod pushdown_forms;
+mod pushdown_hooks;
+mod pushdown_indexes;
+mod pushdown_lifecycle;
+mod pushdown_order;
+mod pushdown_security;
+mod registry;
+mod registry_etcd;
+mod registry_tags;
+mod regress;
+mod restore;
+mod scale;
+mod segments;
+mod segments_convert;
+mod segments_fleet;
+mod statistics;
+mod two_fleets;
+mod upgrade;
+mod waiting;
+mod writers;
