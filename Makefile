@@ -5,7 +5,7 @@ PG_CONFIG ?= pg_config
 SKIPS ?= allowed
 export PG_CONFIG SKIPS DESTDIR
 
-.PHONY: build all check setup setup-build setup-test install demo test bench chaos lint package test-package test-image test-matrix clean help
+.PHONY: build all check setup setup-build setup-test install demo test test-all bench chaos lint package test-package test-image test-matrix clean help
 .NOTPARALLEL:
 
 build:
@@ -21,7 +21,8 @@ help:
 	@echo 'make setup-build   the same, for building alone'
 	@echo 'make install   copy the built extension into PostgreSQL'
 	@echo 'make demo      set up, build, install, and show the extension on a throwaway server; KEEP=1 keeps the server'
-	@echo 'make test      set up, and run every test; those of clients that lack a JDK, Node or Ruby are skipped'
+	@echo 'make test      set up, and run every test; those of clients that lack a JDK, Node or Ruby are skipped; BUSY=1 beside other work'
+	@echo 'make test-all  what a release needs: all of .ci/run, and every test on every version of PostgreSQL; takes hours'
 	@echo 'make bench     set up, and measure the extension against what PostgreSQL offers; FIGURES="calls wal" picks, RUNS=3 shortens, PUBLISH=1 puts all into docs'
 	@echo 'make chaos     let everything happen to a fleet while sessions draw; MINUTES=480 for a night, SEED=... for the same events, REGISTRY=postgres or etcd'
 	@echo 'make lint      set up, and check form and documentation'
@@ -54,7 +55,15 @@ demo: setup-build build install
 	@KEEP='$(KEEP)' cargo run --quiet -p cluster --bin demo
 
 test: setup-test
-	@tools/test
+	@tools/test $(if $(BUSY),--busy)
+
+test-all: setup
+	@tools/check
+	@SKIPS=forbidden tools/lint
+	@SKIPS=forbidden tools/test
+	@SKIPS=forbidden tools/test-package
+	@SKIPS=forbidden tools/test-image
+	@SKIPS=forbidden tools/test-matrix
 
 bench: setup-build
 	@tools/bench $(if $(PUBLISH),--publish) $(if $(RUNS),--runs $(RUNS)) $(FIGURES)

@@ -12,6 +12,8 @@
 // loom's atomics panic outside a loom model.
 #![cfg(not(loom))]
 
+#[path = "simulation/histories.rs"]
+mod histories;
 #[path = "segments/ledger.rs"]
 mod ledger;
 #[path = "segments/link.rs"]
@@ -24,8 +26,7 @@ mod store;
 #[path = "segments/world.rs"]
 mod world;
 
-use std::collections::BTreeMap;
-
+use histories::on_all_processors;
 use world::World;
 
 /// What must hold.
@@ -157,8 +158,7 @@ const EVENTS: [&str; 30] = [
 fn assert_holds(is_silent: bool, test: &str, guarantees: &[Guarantee], events: &[&str]) {
     let seeds = number("SEED").map_or(0..number("SEEDS").unwrap_or(10_000), |seed| seed..seed + 1);
     let (one, histories) = (seeds.end - seeds.start == 1, seeds.end - seeds.start);
-    let mut counts = BTreeMap::new();
-    for seed in seeds {
+    let counts = on_all_processors(seeds, |seed| {
         let world = run(seed, is_silent, None, one);
         let broken: Vec<_> =
             world.broken.take().into_iter().filter(|(broken, _)| guarantees.contains(broken)).collect();
@@ -166,10 +166,8 @@ fn assert_holds(is_silent: bool, test: &str, guarantees: &[Guarantee], events: &
             broken.is_empty(),
             "{broken:?}\nSEED={seed} cargo test -p snowflake_core --test segments {test} -- --nocapture"
         );
-        for (event, times) in world.counts.take() {
-            *counts.entry(event).or_insert(0) += times;
-        }
-    }
+        world.counts.take()
+    });
     let seldom: Vec<_> =
         events.iter().filter(|event| counts.get(**event).copied().unwrap_or(0) < histories / 100).collect();
     println!("{counts:?}");

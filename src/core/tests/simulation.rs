@@ -25,6 +25,8 @@ mod copies;
 mod faults;
 #[path = "simulation/fleet.rs"]
 mod fleet;
+#[path = "simulation/histories.rs"]
+mod histories;
 #[path = "simulation/keeper.rs"]
 mod keeper;
 #[path = "simulation/log.rs"]
@@ -42,9 +44,8 @@ mod session;
 #[path = "simulation/world.rs"]
 mod world;
 
-use std::collections::BTreeMap;
-
 use fleet::Beyond;
+use histories::on_all_processors;
 use promises::{Guarantee, Lie};
 use world::{Story, World};
 
@@ -133,8 +134,7 @@ const FLEET_EVENTS: [&str; 29] = [
 fn assert_holds(story: Story, test: &'static str, histories: u64, events: &[&str]) {
     let one = number("SEED");
     let seeds = one.map_or(0..number("SEEDS").unwrap_or(histories), |seed| seed..seed + 1);
-    let mut counts: BTreeMap<_, u64> = BTreeMap::new();
-    for seed in seeds.clone() {
+    let counts = on_all_processors(seeds.clone(), |seed| {
         let _replay = Replay(seed, test);
         let world = run(seed, story, None, one.is_some());
         if let Some((guarantee, what)) = world.broken.borrow().first() {
@@ -143,10 +143,8 @@ fn assert_holds(story: Story, test: &'static str, histories: u64, events: &[&str
             }
             panic!("{guarantee:?}: {what}");
         }
-        for (what, count) in world.counts.take() {
-            *counts.entry(what).or_default() += count;
-        }
-    }
+        world.counts.take()
+    });
     println!("{seeds:?}: {counts:?}");
     let often = (seeds.end - seeds.start) / 50;
     let seldom = |event: &&&str| counts.get(**event).copied().unwrap_or(0) < often;

@@ -24,9 +24,10 @@ pub fn without_library() -> Builder {
 }
 
 /// No background work (autovacuum, timed checkpoints, parallel workers), no JIT, and enough memory
-/// for sorts and caches. `fsync` stays on.
+/// for sorts and caches.
 fn steady(builder: Builder) -> Builder {
     builder
+        .like_outside_of_tests()
         .config("autovacuum", "off")
         .config("checkpoint_timeout", "1h")
         .config("max_wal_size", "8GB")

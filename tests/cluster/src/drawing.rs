@@ -139,11 +139,12 @@ impl Builder {
         Some(server)
     }
 
-    /// Ends every statement after a minute, so that sessions that draw in a loop end when a test
-    /// has failed. (This does not work with a frozen clock, which PostgreSQL's timeouts follow.)
+    /// Ends every statement after five minutes, so that sessions that draw in a loop end when a
+    /// test has failed. (This does not work with a frozen clock, which PostgreSQL's timeouts
+    /// follow.)
     #[must_use]
     pub fn time_limit(self) -> Self {
-        self.config("statement_timeout", "60s")
+        self.config("statement_timeout", "300s")
     }
 }
 

@@ -37,7 +37,7 @@ impl Fleet {
     #[must_use]
     #[track_caller]
     pub fn start_with(more: impl FnOnce(Builder) -> Builder) -> Self {
-        let settings = Server::builder().without_preload().config("dynamic_shared_memory_type", "mmap");
+        let settings = Server::builder().without_preload().durable().config("dynamic_shared_memory_type", "mmap");
         let registry = more(settings).start();
         registry.make_registry();
         Self { registry, oracle: Oracle::new(), history: Oracle::new() }

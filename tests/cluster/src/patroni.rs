@@ -149,7 +149,7 @@ impl Patroni {
     ///
     /// # Panics
     ///
-    /// Panics if none does within a minute.
+    /// Panics if none does within five minutes.
     #[must_use]
     #[track_caller]
     pub fn connect(&self) -> Client {

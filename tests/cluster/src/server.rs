@@ -22,7 +22,7 @@ use postgres::{Client, NoTls};
 
 use crate::copies::Files;
 use crate::installation::{Installation, compile_library};
-use crate::outcome::{skip, wait_until};
+use crate::outcome::{PATIENCE, skip, wait_until};
 use crate::{clock, disk, patroni, scratch};
 
 /// Only names the socket. Such a server does not listen on the network, so servers with the same
@@ -58,7 +58,7 @@ impl Drop for Paused {
 
 /// A server that did not start, and what it wrote to its log in the attempt.
 pub struct StartFailure {
-    /// How the server ended; `None` if it neither came up nor ended within a minute.
+    /// How the server ended; `None` if it neither came up nor ended within five minutes.
     pub status: Option<ExitStatus>,
     /// The log of this start.
     pub log: String,
@@ -83,6 +83,7 @@ pub struct Builder {
     signal_file: Option<&'static str>,
     archive: bool,
     small_disk: Option<u32>,
+    full_segments: bool,
     tcp: bool,
     may_run_long: bool,
     environment: Vec<(&'static str, &'static str)>,
@@ -117,7 +118,7 @@ impl Builder {
         self
     }
 
-    /// Lets a server with a clock that can be set run for longer than five minutes. The test must
+    /// Lets a server with a clock that can be set run for longer than half an hour. The test must
     /// not let its clock stand still, because the server may then hang.
     #[must_use]
     pub fn may_run_long(mut self) -> Self {
@@ -134,11 +135,25 @@ impl Builder {
     }
 
     /// Puts the data directory onto a separate disk of this size, which a test can fill
-    /// ([`Server::fill_disk`]), with WAL segments of 1 MB. Needs [`disk::can_mount`].
+    /// ([`Server::fill_disk`]). Needs [`disk::can_mount`].
     #[must_use]
     pub fn small_disk(mut self, megabytes: u32) -> Self {
         self.small_disk = Some(megabytes);
         self
+    }
+
+    /// Turns `fsync` on, which a registry needs, and a test that counts what is flushed.
+    #[must_use]
+    pub fn durable(self) -> Self {
+        self.config("fsync", "on")
+    }
+
+    /// Leaves `fsync` and the size of WAL segments as `initdb` does by default, for what is
+    /// measured or shown.
+    #[must_use]
+    pub fn like_outside_of_tests(mut self) -> Self {
+        self.full_segments = true;
+        self.durable()
     }
 
     /// Lets the server also listen on a port of 127.0.0.1. A role needs a password there, because
@@ -205,10 +220,12 @@ impl Builder {
         if let Some(megabytes) = self.small_disk {
             disk::mount(&data_dir, megabytes);
             copy(&origin.join("."), &data_dir);
-            let mut resetwal = Installation::get().command("pg_resetwal", &server.directory);
-            run(resetwal.arg("--wal-segsize=1").arg(&data_dir));
         } else {
             copy(&origin, &data_dir);
+        }
+        if self.full_segments {
+            let mut resetwal = Installation::get().command("pg_resetwal", &server.directory);
+            run(resetwal.arg("--wal-segsize=16").arg(&data_dir));
         }
         if let Some(file) = self.signal_file {
             fs::write(data_dir.join(file), "").expect("the data directory is writable");
@@ -249,8 +266,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Describes a server with `snowflake_id` preloaded, `fsync` on, and everything else as
-    /// `initdb` leaves it.
+    /// Describes a server with `snowflake_id` preloaded, and everything else as `initdb` leaves it,
+    /// except for what only costs time where no machine loses its power: `fsync` is off, and WAL
+    /// segments have 1 MB. The processes of a server may end in any way, because what they have
+    /// written stays with the operating system.
     #[must_use]
     pub fn builder() -> Builder {
         let nothing = Builder {
@@ -260,11 +279,12 @@ impl Server {
             signal_file: None,
             archive: false,
             small_disk: None,
+            full_segments: false,
             tcp: false,
             may_run_long: false,
             environment: Vec::new(),
         };
-        nothing.config("shared_preload_libraries", "snowflake_id")
+        nothing.config("shared_preload_libraries", "snowflake_id").config("fsync", "off")
     }
 
     // Connections
@@ -515,7 +535,7 @@ impl Server {
         }
         let mut child = spawn(&mut command, &self.directory);
         let failure = |status| StartFailure { status, log: self.log_since(log_start) };
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + PATIENCE;
         while !self.is_ready(child.id()) {
             if let Some(status) = child.try_wait().expect("it is our child") {
                 return Err(failure(Some(status)));
@@ -568,7 +588,7 @@ impl Server {
             Shutdown::Immediate => Signal::SIGQUIT,
         };
         let mut child = locked(&self.postmaster).take().expect("the server is running");
-        assert!(end(&mut child, signal), "the server did not stop within a minute; its log:\n{}", self.log());
+        assert!(end(&mut child, signal), "the server did not stop within five minutes; its log:\n{}", self.log());
     }
 
     /// Returns whether the server is running. A server that has ended by itself then counts as
@@ -741,7 +761,12 @@ fn template() -> &'static Path {
         let directory = scratch::new_directory();
         let mut initdb = Installation::get().command("initdb", &directory);
         initdb.args(["--pgdata=data", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]);
+        // Segments are files that each start of a server copies.
+        initdb.args(["--wal-segsize=1", "--no-sync"]);
         run(&mut initdb);
+        // Leaves one segment. The others would be copied, too, and a full disk noticed only when
+        // they are used up.
+        run(Installation::get().command("pg_resetwal", &directory).arg("data"));
         let path = directory.join("data/postgresql.conf");
         let config = fs::read_to_string(&path).expect("initdb has made a configuration file");
         fs::write(&path, format!("{config}\ninclude '{CONFIG}'\n")).expect("the data directory is writable");
@@ -773,11 +798,11 @@ pub(crate) fn password() -> String {
     uuid.trim().to_owned()
 }
 
-/// Sends a signal to a child and waits for its end; after a minute it sends SIGKILL and returns
+/// Sends a signal to a child and waits for its end; after five minutes it sends SIGKILL and returns
 /// false.
 pub(crate) fn end(child: &mut Child, sent: Signal) -> bool {
     signal(pid_of(child), sent);
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         if !matches!(child.try_wait(), Ok(None)) {
             return true;
@@ -793,7 +818,7 @@ pub(crate) fn end(child: &mut Child, sent: Signal) -> bool {
 /// statement may wait for ever, and PostgreSQL's own timeouts do not work. A test that fails must
 /// not hang.
 fn end_after_minutes(postmaster: Pid) {
-    let deadline = Instant::now() + Duration::from_secs(300);
+    let deadline = Instant::now() + 6 * PATIENCE;
     // Only a child of this process: another process may have the id by now.
     while matches!(stat(postmaster), Some((_, parent)) if parent == Pid::this()) {
         if Instant::now() > deadline {

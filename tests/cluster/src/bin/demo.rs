@@ -35,7 +35,8 @@ fn demo() -> Result<(), String> {
     step.begin("Start a server of its own, in a directory of its own");
     println!("postgresql.conf:");
     println!("  shared_preload_libraries = 'snowflake_id'\n  snowflake_id.worker_id = 7\n");
-    let server = Server::builder().config("snowflake_id.worker_id", "7").try_start().map_err(why)?;
+    let server =
+        Server::builder().like_outside_of_tests().config("snowflake_id.worker_id", "7").try_start().map_err(why)?;
 
     step.begin("Create the extension, and a table whose key is a snowflake id");
     show(&server, "CREATE EXTENSION snowflake_id;")?;

@@ -17,9 +17,6 @@
 mod any_schema;
 mod column;
 mod database;
-// From the simulation: the same numbers for the same seed, on every machine.
-#[path = "../../../../src/core/tests/simulation/random.rs"]
-mod random;
 mod refusals;
 mod rewrite;
 mod schema;

@@ -9,9 +9,6 @@
 mod computed;
 mod moments;
 mod queries;
-// From the simulation: the same numbers for the same seed, on every machine.
-#[path = "../../../../src/core/tests/simulation/random.rs"]
-mod random;
 mod world;
 
 use std::collections::BTreeMap;
@@ -23,8 +20,8 @@ use std::{env, panic, thread};
 use cluster::Server;
 use postgres::{Client, SimpleQueryMessage};
 
+use crate::random::Random;
 use queries::{Query, Spelling, Writer};
-use random::Random;
 use world::World;
 
 /// The layouts of the servers: one that fills 63 bits, a narrower one, and one that has no name.

@@ -335,6 +335,7 @@ fn all_sessions_draw_as_soon_as_the_first_one_does() {
     let ledger = load.end();
     // Each flush takes a tenth of a second, so all sessions come while the first one is moving the
     // mark.
+    standby.set_config("fsync", "on");
     standby.set_config("commit_delay", "100000");
     standby.set_config("commit_siblings", "0");
     standby.reload();

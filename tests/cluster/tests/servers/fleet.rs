@@ -442,7 +442,7 @@ fn an_insert_with_a_leased_number_flushes_the_log_as_often_as_one_with_bigserial
                   INSERT INTO snowflakes DEFAULT VALUES; INSERT INTO serials DEFAULT VALUES";
     let [leased, typed] = [fleet.member(), Server::drawing()].map(|builder| {
         // Nothing else writes meanwhile.
-        let server = builder.faketime().config("autovacuum", "off").start_with_extension();
+        let server = builder.durable().faketime().config("autovacuum", "off").start_with_extension();
         server.connect().batch_execute(tables).unwrap();
         [("snowflakes", 0.0), ("serials", 20.0)].map(|(table, seconds)| flushes_of_ten_inserts(&server, table, seconds))
     });
@@ -596,7 +596,7 @@ fn a_registry_is_checked_at_the_start_at_a_reload_and_by_alter_system() {
 
 #[test]
 fn the_examples_of_the_page_about_fleets_run() {
-    let registry = Server::builder().without_preload().start();
+    let registry = Server::builder().without_preload().durable().start();
     registry.make_registry_with(&[]);
     psql(&registry, &[], block("fleet-role"));
     psql(&registry, &[], block("fleet-range"));

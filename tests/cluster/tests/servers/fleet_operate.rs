@@ -152,7 +152,7 @@ fn a_registry_moves_to_another_server_while_the_fleet_draws() {
     }
     let dump = run(&fleet.registry, "pg_dump", &["--schema=snowflake_registry"]);
     // The page's pipe, in two steps.
-    let target = Server::builder().without_preload().start();
+    let target = Server::builder().without_preload().durable().start();
     execute(&target, &format!("CREATE ROLE {ROLE} LOGIN"));
     psql(&target, &[], std::str::from_utf8(&dump).unwrap());
     let old = fleet.replace(target);
@@ -214,7 +214,7 @@ fn a_registry_goes_through_pg_upgrade_while_the_fleet_draws() {
     load.wait_for(20);
     let number = server.connect().lease("worker_id");
     follow(&fleet.registry, block("fleet-close"));
-    let upgraded = Server::builder().without_preload().start();
+    let upgraded = Server::builder().without_preload().durable().start();
     fleet.registry.stop(Shutdown::Fast);
     upgraded.stop(Shutdown::Fast);
     let pg_config = std::env::var_os("PG_CONFIG").unwrap_or_else(|| "pg_config".into());
@@ -275,7 +275,7 @@ fn a_registry_on_a_members_own_server_fails_over_with_it() {
     for standby_has_lease in [true, false] {
         let terms = |builder: Builder| builder.set("lease", "20s").set("max_clock_skew", "500ms");
         // The registry is made when the server is there.
-        let primary = terms(Server::builder()).set("registry", "host=/nonexistent").start_with_extension();
+        let primary = terms(Server::builder().durable()).set("registry", "host=/nonexistent").start_with_extension();
         primary.make_registry();
         if !standby_has_lease {
             // More than half are taken, so that the standby leaves the rest alone.

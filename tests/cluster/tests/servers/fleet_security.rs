@@ -121,7 +121,7 @@ fn an_ordinary_role_neither_stops_the_worker_nor_makes_it_write() {
 /// What the page says of a stolen password, and no more.
 #[test]
 fn with_the_servers_password_leases_can_be_ended_taken_and_frozen_and_no_more() {
-    let server = Server::builder().without_preload().start();
+    let server = Server::builder().without_preload().durable().start();
     server.make_registry();
     execute(&server, "SELECT snowflake_registry.set_range(7, 8)");
     let oracle = Oracle::new();

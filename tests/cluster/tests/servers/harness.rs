@@ -28,7 +28,7 @@ fn setting(server: &Server, name: &str) -> String {
 fn a_server_starts_and_leaves_nothing_behind() {
     let server = plain().start();
     let (pid, data_dir) = (server.postmaster_pid(), server.data_dir());
-    assert_eq!(setting(&server, "fsync"), "on");
+    assert_eq!(setting(&server, "fsync"), "off");
     assert!(process_exists(pid) && data_dir.exists());
     drop(server);
     assert!(!process_exists(pid) && !data_dir.exists());

@@ -291,7 +291,7 @@ fn a_database_with_the_oid_of_a_dropped_one_loads_its_own_mark() {
 #[test]
 fn so_many_databases_draw_and_a_dropped_one_makes_room() {
     // This test has no crash.
-    let settings = Server::drawing().config("fsync", "off").config("autovacuum", "off").config("max_wal_size", "10GB");
+    let settings = Server::drawing().config("autovacuum", "off").config("max_wal_size", "10GB");
     let server = settings.start_with_extension();
     let mut owner = server.connect();
     owner.batch_execute("CREATE DATABASE template STRATEGY file_copy IS_TEMPLATE on").unwrap();

@@ -63,3 +63,7 @@ mod two_fleets;
 mod upgrade;
 mod waiting;
 mod writers;
+
+// From the simulation: the same numbers for the same seed, on every machine.
+#[path = "../../../../src/core/tests/simulation/random.rs"]
+mod random;

@@ -294,7 +294,7 @@ fn a_slow_disk_of_the_log_raises_an_alert() {
     let leak = |path: &Path| -> &'static str { Box::leak(path.display().to_string().into_boxed_str()) };
     let environment =
         |builder: Builder| builder.environment("LD_PRELOAD", leak(&library)).environment("SLOW_SYNC", leak(&switch));
-    let server = environment(Server::drawing()).start_with_extension();
+    let server = environment(Server::drawing().durable()).start_with_extension();
     server.connect().draw();
     let watch = Watch::start(&[&server]);
     watch.assert_silent();

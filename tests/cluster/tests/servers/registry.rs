@@ -22,7 +22,7 @@ use snowflake_core::registry::{Answer, Change, Record, Registry, Swap, Wanted};
 use snowflake_registry::{Config, Error, Postgres, Step};
 
 fn plain() -> Builder {
-    Server::builder().without_preload()
+    Server::builder().without_preload().durable()
 }
 
 fn registry() -> Server {

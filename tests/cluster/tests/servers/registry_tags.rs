@@ -17,7 +17,7 @@ use snowflake_core::segment::{
 use snowflake_registry::Postgres;
 
 fn registry() -> Server {
-    let server = Server::builder().without_preload().start();
+    let server = Server::builder().without_preload().durable().start();
     server.make_registry();
     server
 }

@@ -36,7 +36,8 @@ fn the_sql_surface_is_exactly_as_expected() {
     let pgxs = pg_config("--pgxs");
     let regress = Path::new(&pgxs).parent().and_then(Path::parent).expect("pgxs.mk lies deeper").join("test/regress");
     let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pg_regress");
-    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pg_regress");
+    let output = std::env::var_os("TEST_OUTPUT").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
+    let output = output.join("pg_regress");
 
     let run = Command::new(regress.join("pg_regress"))
         .arg(format!("--bindir={}", pg_config("--bindir")))

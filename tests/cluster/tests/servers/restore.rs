@@ -393,7 +393,7 @@ fn a_dump_with_a_lower_mark_and_higher_ids_counts_too() {
 /// nothing was drawn.
 #[test]
 fn no_mark_is_lost_when_several_sessions_restore_a_dump() {
-    let server = Server::drawing().config("fsync", "off").start_with_extension();
+    let server = Server::drawing().start_with_extension();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

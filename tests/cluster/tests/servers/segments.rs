@@ -427,7 +427,7 @@ fn a_database_refuses_another_fleet() {
 /// A server whose registry is its own database.
 #[test]
 fn one_server_is_its_own_registry() {
-    let server = Server::builder().without_preload().start();
+    let server = Server::builder().without_preload().durable().start();
     server.make_registry();
     server.connect().batch_execute("INSERT INTO snowflake_registry.tags (tag) VALUES ('t')").unwrap();
     let registry = server.registry_conninfo();

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use cluster::{Draw, refused};
 
 use super::database::assert_becomes;
-use super::random::Random;
+use crate::random::Random;
 
 const SEEDS: u64 = 12;
 

@@ -17,8 +17,7 @@ static SERVERS: [LazyLock<Server>; 4] = [const { LazyLock::new(start) }; 4];
 const DATABASES_PER_SERVER: usize = 100;
 
 fn start() -> Server {
-    // Nothing here is about crashes.
-    let settings = Server::drawing().config("fsync", "off").config("wal_level", "logical").time_limit();
+    let settings = Server::drawing().config("wal_level", "logical").time_limit();
     // A conversion locks all parts of a table, and several tests run at once.
     let server = settings.config("max_locks_per_transaction", "256").start();
     server.connect().batch_execute("CREATE DATABASE prepared").unwrap();

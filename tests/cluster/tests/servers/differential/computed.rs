@@ -1,6 +1,6 @@
 //! What queries compute from an id's time before they compare it, in one step or several.
 
-use super::random::Random;
+use crate::random::Random;
 
 /// Units of `date_trunc`, one of them by a name that is left alone.
 const UNITS: [&str; 14] = [

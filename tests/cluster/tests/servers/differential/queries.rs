@@ -6,8 +6,8 @@ use std::slice::from_ref as only;
 
 use super::computed::Computed;
 use super::moments::Time;
-use super::random::Random;
 use super::world::{Relation, World, Writes};
+use crate::random::Random;
 
 /// How a comparison with an id's time is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

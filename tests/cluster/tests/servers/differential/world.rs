@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use snowflake_core::clock::{Utc, parse_instant};
 use snowflake_core::layout::{BUILT_IN, Layout};
 
-use super::random::Random;
+use crate::random::Random;
 
 /// A layout, and ids of it: around a few ticks, so that bounds fall between, on and next to them.
 pub struct Ids {
