@@ -69,6 +69,9 @@ unsafe extern "C-unwind" {
     pub(super) fn contain_volatile_functions(clause: *mut Node) -> bool;
     pub(super) fn eval_const_expressions(root: *mut pg_sys::PlannerInfo, node: *mut Node) -> *mut Node;
     pub(super) fn pull_varnos(root: *mut pg_sys::PlannerInfo, node: *mut Node) -> *mut pg_sys::Bitmapset;
+    pub(super) fn predicate_implied_by(predicate_list: *mut List, clause_list: *mut List, weak: bool) -> bool;
+    // optimizer/paths.h
+    pub(super) fn is_dummy_rel(rel: *mut pg_sys::RelOptInfo) -> bool;
     // optimizer/pathnode.h
     pub(super) fn add_path(parent_rel: *mut pg_sys::RelOptInfo, new_path: *mut pg_sys::Path);
     pub(super) fn create_index_path(

@@ -9,8 +9,12 @@
 //!
 //! A number that is not an id of the layout raises its error when its time is read. A LIMIT may be
 //! reached before that.
+//!
+//! A path that the hook adds must return no row that PostgreSQL's own paths do not. So it may only
+//! be added where PostgreSQL would look for paths of the same index itself (`is_scanned`,
+//! `is_usable`), and must carry every condition on the table (`carries_every_condition`).
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use pgrx::pg_sys::{
@@ -19,8 +23,8 @@ use pgrx::pg_sys::{
 
 use super::Site;
 use super::nodes::{
-    add_path, bms_equal, cells, contain_volatile_functions, create_index_path, is_column, lappend, makeNode,
-    set_opfuncid, without_relabeling,
+    add_path, bms_equal, cells, contain_volatile_functions, create_index_path, is_column, is_dummy_rel, lappend,
+    makeNode, predicate_implied_by, set_opfuncid, without_relabeling,
 };
 use super::time::{Time, time_of};
 use crate::guc;
@@ -54,11 +58,35 @@ unsafe extern "C-unwind" fn paths(
         if let Some(previous) = PREVIOUS.get() {
             previous(root, rel, relid, entry);
         }
-        let is_table = (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION && !(*entry).inh;
-        let is_sampled = !(*entry).tablesample.is_null();
-        if is_table && !is_sampled && !(*rel).indexlist.is_null() && (*rel).lateral_relids.is_null() {
+        if is_scanned(rel, entry) && !(*rel).indexlist.is_null() {
             add_ordered_paths(root, rel, relid);
         }
+    }
+}
+
+/// Returns whether PostgreSQL looks for scans of a relation's indexes itself
+/// (`set_plain_rel_pathlist()`). The hook is also called for relations for which it does not:
+///
+/// - What was proved empty, because a condition is false or NULL, or contradicts a constraint, and
+///   `FROM ONLY` of a partitioned table. Nothing about its indexes is prepared, least of all the
+///   conditions that a scan checks: a scan would return rows that a policy hides. Since 16, a
+///   partitioned table lists indexes that cannot be scanned.
+/// - What stands for its children. A pruned partition has no relation at all.
+/// - What is not a table of its own, a foreign table (other hooks may show indexes of one), and
+///   TABLESAMPLE, which leaves out rows that an index has.
+/// - What needs rows of another relation, by LATERAL. Such a path has parameters.
+///
+/// For UPDATE, DELETE and MERGE it is the same, and `WHERE CURRENT OF`, for which only a TID scan
+/// is right, comes with no order. Joins are not looked at: they take these paths like others, with
+/// the conditions that they add.
+unsafe fn is_scanned(rel: *mut pg_sys::RelOptInfo, entry: *const pg_sys::RangeTblEntry) -> bool {
+    let kind = |kind: u8| c_int::from(kind) as c_char;
+    // SAFETY: a relation that the planner has prepared, and its entry.
+    unsafe {
+        let is_table = (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION
+            && !(*entry).inh
+            && [kind(pg_sys::RELKIND_RELATION), kind(pg_sys::RELKIND_MATVIEW)].contains(&(*entry).relkind);
+        is_table && (*entry).tablesample.is_null() && (*rel).lateral_relids.is_null() && !is_dummy_rel(rel)
     }
 }
 
@@ -78,8 +106,7 @@ unsafe fn add_ordered_paths(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::Re
                 && *(*index).indexkeys == c_int::from((*column).varattno)
                 && (*(*index).opfamily).to_u32() == INTEGER_FAMILY
                 && (*(*index).opcintype) == pg_sys::INT8OID;
-            let is_whole = (*index).indpred.is_null() || (*index).predOK;
-            if !is_ordered_by_id || !is_whole {
+            if !is_ordered_by_id || !is_usable(rel, index) {
                 continue;
             }
             let forward = (*(*index).reverse_sort, *(*index).nulls_first);
@@ -95,9 +122,53 @@ unsafe fn add_ordered_paths(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::Re
             let clauses = conditions_on(rel, relid, index, (*column).varattno);
             let path =
                 create_index_path(root, index, clauses, none, none, keys, direction, false, none.cast(), 1.0, false);
+            if cfg!(debug_assertions) && !carries_every_condition(rel, index) {
+                fail_assertion();
+            }
             add_path(rel, path.cast());
         }
     }
+}
+
+/// Returns whether the index can be scanned in its order, has all rows that the conditions on its
+/// table leave, and the planner has decided which conditions a scan must check.
+///
+/// Both lists are the same by then, except for a partial index, which has a flag for it
+/// (`check_index_predicates()`). A second line behind `is_scanned`: elsewhere the index's list is
+/// null, and a scan would check nothing.
+unsafe fn is_usable(rel: *const pg_sys::RelOptInfo, index: *const pg_sys::IndexOptInfo) -> bool {
+    // SAFETY: an index of the relation.
+    unsafe {
+        let is_prepared = if (*index).indpred.is_null() {
+            (*index).indrestrictinfo == (*rel).baserestrictinfo
+        } else {
+            (*index).predOK
+        };
+        // An index of a partitioned table has no order.
+        is_prepared && !(*index).sortopfamily.is_null()
+    }
+}
+
+/// Returns whether a scan of the index checks every condition on its table, or has only rows that
+/// fulfil it. Too slow for each planning: builds for tests assert it before a path is added.
+unsafe fn carries_every_condition(rel: *const pg_sys::RelOptInfo, index: *const pg_sys::IndexOptInfo) -> bool {
+    // SAFETY: lists of conditions, and of what the index's rows fulfil.
+    unsafe {
+        cells((*rel).baserestrictinfo).iter().all(|cell| {
+            let condition = cell.ptr_value.cast::<pg_sys::RestrictInfo>();
+            let is_checked = cells((*index).indrestrictinfo).iter().any(|checked| checked.ptr_value == cell.ptr_value);
+            let clause = || lappend(ptr::null_mut(), (*condition).clause.cast());
+            is_checked || !(*index).indpred.is_null() && predicate_implied_by(clause(), (*index).indpred, false)
+        })
+    }
+}
+
+/// Ends the process, and with it the server's others, as an assertion of PostgreSQL does. Not by a
+/// panic, which could not pass the planner's frames.
+#[cold]
+fn fail_assertion() -> ! {
+    eprintln!("TRAP: failed assertion: a path for the order of time does not carry every condition of its table");
+    std::process::abort()
 }
 
 /// The operator families of B-trees on timestamptz and on bigint: their oids in

@@ -31,26 +31,24 @@ const STATEMENTS_PER_ROUND: u64 = 250;
 const ROUNDS: u64 = 21;
 const CONTROL_ROUNDS: u64 = 6;
 
-/// Planner settings; each statement is planned with some of them.
-const SETTINGS: [&str; 17] = [
-    "enable_seqscan = off",
-    "enable_seqscan = off",
-    "enable_indexscan = off",
-    "enable_indexonlyscan = off",
-    "enable_bitmapscan = off",
-    "enable_hashjoin = off",
-    "enable_mergejoin = off",
-    "enable_nestloop = off",
-    "enable_partition_pruning = off",
-    "enable_partitionwise_join = on",
-    "enable_partitionwise_aggregate = on",
-    "enable_memoize = off",
+/// Planner settings beside the `enable_...` of the server's version; each statement is planned with
+/// some of them.
+const SETTINGS: [&str; 10] = [
+    "constraint_exclusion = on",
     "constraint_exclusion = on",
     "constraint_exclusion = off",
     "join_collapse_limit = 1",
     "from_collapse_limit = 1",
+    "geqo_threshold = 2",
+    "cursor_tuple_fraction = 1",
+    "recursive_worktable_factor = 0.001",
+    "ROLE reader",
     "ROLE reader",
 ];
+
+/// What the planner reckons with. Where all of it is free, any two plans cost the same.
+const COSTS: [&str; 5] =
+    ["seq_page_cost", "random_page_cost", "cpu_tuple_cost", "cpu_index_tuple_cost", "cpu_operator_cost"];
 
 const ZONES: [&str; 12] = [
     "UTC",
@@ -188,17 +186,17 @@ fn compare<const N: usize>(seeds: &Range<u64>, one: Side, others: [Side; N]) -> 
 fn round(server: &Server, layout: &str, seed: u64, one: Side, others: &[Side], tallies: &mut [Tally]) {
     let world = World::new(layout, &Random::new(seed));
     let mut client = server.connect();
-    let version = client.query_one("SELECT current_setting('server_version_num')::integer", &[]).expect("it answers");
-    let parallel = if version.get::<_, i32>(0) < 160_000 { "force_parallel_mode" } else { "debug_parallel_query" };
+    let planner = Planner::of(&mut client);
     let before = "CREATE SCHEMA round; SET search_path = round, public";
     let after = "GRANT ALL ON SCHEMA round TO reader; GRANT ALL ON ALL TABLES IN SCHEMA round TO reader";
     let ddl = format!("{before}; {}; {after}", world.ddl());
     client.batch_execute(&ddl).unwrap_or_else(|error| panic!("seed {seed}: {error:?}\n{ddl}"));
     for statement in 0..STATEMENTS_PER_ROUND {
         let random = Random::new(seed.wrapping_mul(STATEMENTS_PER_ROUND).wrapping_add(statement));
-        let settings = settings(&random, parallel);
-        client.batch_execute(&format!("BEGIN; {settings}")).expect("the settings exist");
+        // First, so that a seed gives the same statements whatever settings the version has.
         let seed_of_statement = random.of(0..=i64::MAX - 1) as u64;
+        let settings = planner.settings(&random);
+        client.batch_execute(&format!("BEGIN; {settings}")).expect("the settings exist");
         let mut run = |side: Side| {
             let query = Writer::write(&world, seed_of_statement, side.spelling);
             let run = run(&mut client, &query, side.pushdown);
@@ -223,29 +221,64 @@ fn round(server: &Server, layout: &str, seed: u64, one: Side, others: &[Side], t
     client.batch_execute("SET client_min_messages = warning; DROP SCHEMA round CASCADE").expect("the schema is ours");
 }
 
-fn settings(random: &Random, parallel: &str) -> String {
-    let mut settings = format!("SET LOCAL TimeZone = '{}'", random.pick(&ZONES));
-    for setting in SETTINGS.iter().filter(|_| random.one_in(6)) {
-        write!(settings, "; SET LOCAL {setting}").expect("a string takes everything");
+/// The planner settings of a server's version.
+struct Planner {
+    /// The `enable_...`, each with the opposite of its default.
+    flipped: Vec<(String, &'static str)>,
+    parallel: &'static str,
+}
+
+impl Planner {
+    fn of(client: &mut Client) -> Self {
+        let names = "SELECT name, reset_val = 'on' FROM pg_settings WHERE name ^@ 'enable_' ORDER BY name";
+        let rows = client.query(names, &[]).expect("it answers");
+        let flipped = rows.iter().map(|row| (row.get(0), if row.get(1) { "off" } else { "on" })).collect();
+        let version = "SELECT current_setting('server_version_num')::integer";
+        let version = client.query_one(version, &[]).expect("it answers").get::<_, i32>(0);
+        let parallel = if version < 160_000 { "force_parallel_mode" } else { "debug_parallel_query" };
+        Self { flipped, parallel }
     }
-    let cache = random.pick(&["auto", "force_generic_plan", "force_generic_plan", "force_custom_plan"]);
-    write!(settings, "; SET LOCAL plan_cache_mode = {cache}").expect("a string takes everything");
-    if random.one_in(16) {
-        let free = [
-            "parallel_setup_cost",
-            "parallel_tuple_cost",
-            "min_parallel_table_scan_size",
-            "min_parallel_index_scan_size",
-        ];
-        for name in free {
-            write!(settings, "; SET LOCAL {name} = 0").expect("a string takes everything");
+
+    /// Random settings for one statement.
+    fn settings(&self, random: &Random) -> String {
+        let mut settings = format!("SET LOCAL TimeZone = '{}'", random.pick(&ZONES));
+        let mut set = |setting: &str| write!(settings, "; SET LOCAL {setting}").expect("a string takes everything");
+        for setting in SETTINGS.iter().filter(|_| random.one_in(6)) {
+            set(setting);
         }
-        let forced = random.pick(&["on", "off"]);
-        write!(settings, "; SET LOCAL {parallel} = {forced}").expect("a string takes everything");
-    } else {
-        settings += "; SET LOCAL max_parallel_workers_per_gather = 0";
+        for (name, value) in &self.flipped {
+            // Without sequential scans and sorts, indexes serve conditions and orders even on the
+            // smallest table.
+            let often = ["enable_seqscan", "enable_sort"].contains(&name.as_str());
+            if random.one_in(if often { 3 } else { 7 }) {
+                set(&format!("{name} = {value}"));
+            }
+        }
+        let cache = random.pick(&["auto", "force_generic_plan", "force_generic_plan", "force_custom_plan"]);
+        set(&format!("plan_cache_mode = {cache}"));
+        match random.below(16) {
+            0 => COSTS.iter().for_each(|cost| set(&format!("{cost} = 0"))),
+            1 => {
+                for cost in COSTS.iter().filter(|_| random.one_in(2)) {
+                    set(&format!("{cost} = {}", random.pick(&["0", "0.0001", "1000"])));
+                }
+            }
+            _ => (),
+        }
+        if random.one_in(16) {
+            let free = [
+                "parallel_setup_cost",
+                "parallel_tuple_cost",
+                "min_parallel_table_scan_size",
+                "min_parallel_index_scan_size",
+            ];
+            free.iter().for_each(|name| set(&format!("{name} = 0")));
+            set(&format!("{} = {}", self.parallel, random.pick(&["on", "off"])));
+        } else {
+            set("max_parallel_workers_per_gather = 0");
+        }
+        settings
     }
-    settings
 }
 
 /// The commands that run a statement, the first of which explains it.

@@ -177,3 +177,160 @@ fn a_condition_that_leaks_does_not_run_before_a_policy() {
         assert!(plan.contains("Filter: "), "{plan}");
     }
 }
+
+/// Settings with which the planner takes any path that is in order, whatever another one costs.
+const UNSORTED: [&str; 3] = [
+    "SET enable_sort = off",
+    "SET enable_sort = off; SET constraint_exclusion = on",
+    "SET constraint_exclusion = on; SET seq_page_cost = 0; SET random_page_cost = 0; SET cpu_tuple_cost = 0;
+     SET cpu_index_tuple_cost = 0; SET cpu_operator_cost = 0",
+];
+
+/// Conditions that no row of a family's tables fulfils. The planner proves the first without any
+/// setting, the others with `constraint_exclusion`, or from a later version on.
+const NEVER: [&str; 13] = [
+    "NULL",
+    "false",
+    "1 = 2",
+    "NULL AND n > 5",
+    "id = NULL",
+    "id IN (NULL, NULL)",
+    "id IS NULL",
+    "id IS NULL AND n > 5",
+    "id < 0",
+    "n > 5 AND n < 3",
+    "snowflake_timestamp(id) > NULL",
+    "snowflake_timestamp(id) IS NULL AND id IS NULL",
+    "n IS NULL AND n = 7",
+];
+
+/// Statements that create relations of all kinds with the rows of `t`.
+const FAMILIES: &str = "
+    CREATE TABLE checked (id bigint PRIMARY KEY CHECK (id >= 0), n integer NOT NULL);
+    CREATE TABLE parts (LIKE checked INCLUDING ALL) PARTITION BY HASH (id);
+    CREATE TABLE parts_0 PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+    CREATE TABLE parts_1 PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER 1) PARTITION BY RANGE (id);
+    CREATE TABLE parts_2 PARTITION OF parts_1 DEFAULT;
+    CREATE TABLE parent (LIKE checked INCLUDING ALL);
+    CREATE TABLE child (PRIMARY KEY (id)) INHERITS (parent);
+    CREATE TABLE partial (LIKE checked INCLUDING CONSTRAINTS); CREATE INDEX ON partial (id) WHERE n >= 0;
+    INSERT INTO checked TABLE t; INSERT INTO parts TABLE t; INSERT INTO child TABLE t; INSERT INTO partial TABLE t;
+    CREATE MATERIALIZED VIEW kept AS TABLE t; CREATE INDEX ON kept (id);
+    CREATE VIEW barrier WITH (security_barrier) AS SELECT * FROM checked WHERE n < 9000;
+    CREATE VIEW all_of_them AS SELECT * FROM checked UNION ALL SELECT * FROM parts UNION ALL SELECT * FROM barrier;
+    ANALYZE";
+
+/// No row may come from a relation that is proved empty. PostgreSQL calls the hook for it, but has
+/// not prepared what a scan of its indexes must check.
+#[test]
+fn nothing_is_read_where_no_row_can_fulfil_the_condition() {
+    let server = Server::builder().start_with_minutes();
+    server.connect().batch_execute(FAMILIES).unwrap();
+    for settings in UNSORTED {
+        let mut session = server.connect();
+        session.batch_execute(settings).unwrap();
+        for table in ["t", "checked", "parts", "parent", "partial", "kept", "barrier", "all_of_them"] {
+            for condition in NEVER {
+                let time = TIMES[condition.len() % TIMES.len()];
+                for query in [
+                    "SELECT n FROM {from} ORDER BY {t}",
+                    "SELECT n FROM {from} ORDER BY {t} DESC LIMIT 5",
+                    "SELECT n FROM (SELECT * FROM {from} ORDER BY {t} LIMIT 5) s JOIN t USING (n)",
+                    "SELECT n, row_number() OVER (ORDER BY {t}) FROM {from}",
+                    "SELECT DISTINCT ON ({t}) n FROM {from}",
+                    "SELECT n FROM (SELECT id, n FROM t WHERE n < 5) one JOIN LATERAL
+                     (SELECT n AS other FROM {from} AND n <> one.n ORDER BY {t} LIMIT 5) two ON true",
+                    "SELECT n FROM t LEFT JOIN (SELECT n AS other FROM {from} ORDER BY {t} LIMIT 5) s ON n = other
+                     WHERE other IS NOT NULL",
+                ] {
+                    let query = query.replace("{t}", time).replace("{from}", &format!("{table} WHERE ({condition})"));
+                    assert_eq!(rows(&mut session, &query).unwrap(), [""; 0], "{settings}: {query}");
+                }
+                for time in IMMUTABLE_TIMES {
+                    let query = format!("SELECT min({time}), max({time}) FROM {table} WHERE {condition}");
+                    assert_eq!(rows(&mut session, &query).unwrap(), ["NULL|NULL"], "{settings}: {query}");
+                }
+                let is_table = !["kept", "barrier", "all_of_them"].contains(&table);
+                for change in ["DELETE FROM {table}", "UPDATE {table} SET n = n + 1"].iter().filter(|_| is_table) {
+                    let first = format!("SELECT id FROM {table} WHERE {condition} ORDER BY {time} LIMIT 10");
+                    let statement = format!("{} WHERE id IN ({first})", change.replace("{table}", table));
+                    assert_eq!(session.execute(&statement, &[]).unwrap(), 0, "{settings}: {statement}");
+                }
+            }
+        }
+        // The settings do what they are for.
+        ordered(&mut session, "SELECT n FROM checked ORDER BY snowflake_timestamp(id)");
+    }
+}
+
+/// A plan for all values of a parameter checks it when it runs; one for a value that no row fulfils
+/// reads nothing.
+#[test]
+fn a_parameter_that_excludes_all_rows_excludes_them_in_every_plan() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    session.batch_execute("SET enable_sort = off").unwrap();
+    for query in [
+        "SELECT n FROM t WHERE $1 ORDER BY snowflake_timestamp(id)",
+        "SELECT n FROM t WHERE $1 AND snowflake_timestamp(id) < '2026-01-02Z' ORDER BY snowflake_timestamp(id) LIMIT 7",
+    ] {
+        session.batch_execute(&format!("PREPARE q(boolean) AS {query}")).unwrap();
+        for mode in ["force_custom_plan", "force_generic_plan"] {
+            session.batch_execute(&format!("SET plan_cache_mode = {mode}")).unwrap();
+            for value in ["NULL", "false"] {
+                assert_eq!(rows(&mut session, &format!("EXECUTE q({value})")).unwrap(), [""; 0], "{mode}: {query}");
+            }
+            assert!(rows(&mut session, "EXECUTE q(true)").unwrap().len() >= 7, "{mode}: {query}");
+        }
+        session.batch_execute("DEALLOCATE q; RESET plan_cache_mode").unwrap();
+    }
+}
+
+/// From PostgreSQL 16 on, the planner lists a partitioned table's own indexes, which have no rows
+/// and no order.
+#[test]
+fn a_partitioned_table_without_its_partitions_has_no_rows() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    session.batch_execute(FAMILIES).unwrap();
+    session.batch_execute("CREATE TABLE bare (id bigint PRIMARY KEY, n integer) PARTITION BY RANGE (id)").unwrap();
+    for settings in UNSORTED {
+        session.batch_execute(settings).unwrap();
+        for from in ["ONLY parts", "ONLY parts_1", "ONLY parts WHERE n > 5", "bare", "bare WHERE id > 5", "ONLY parent"]
+        {
+            for order in ["", " DESC LIMIT 5"] {
+                let query = format!("SELECT n FROM {from} ORDER BY snowflake_timestamp(id){order}");
+                assert_eq!(rows(&mut session, &query).unwrap(), [""; 0], "{settings}: {query}");
+            }
+        }
+    }
+}
+
+/// TABLESAMPLE leaves out rows that an index has.
+#[test]
+fn a_sample_and_a_lateral_subquery_have_the_rows_that_they_have_without_pushdown() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    session.batch_execute(FAMILIES).unwrap();
+    for settings in UNSORTED {
+        session.batch_execute(settings).unwrap();
+        for table in ["t", "parts", "parent", "kept"] {
+            for query in [
+                "SELECT n FROM {table} TABLESAMPLE BERNOULLI (10) REPEATABLE (7) ORDER BY {t}",
+                "SELECT one.n, two.n FROM checked one, LATERAL
+                 (SELECT * FROM {table} WHERE n < one.n ORDER BY {t} DESC LIMIT 3) two WHERE one.n < 20 ORDER BY 1, 2",
+                "SELECT a.n FROM {table} a, LATERAL (SELECT a.n AS m OFFSET 0) b WHERE m < 50 ORDER BY {t}",
+                "SELECT n FROM {table} WHERE n % 7 = 3 AND id > 5 ORDER BY {t} FOR UPDATE",
+            ] {
+                if table == "kept" && query.contains("FOR UPDATE") {
+                    continue;
+                }
+                let id = if query.contains(" a,") { "(a.id" } else { "(id" };
+                assert_same_order(
+                    &mut session,
+                    &query.replace("{table}", table).replace("{t}", &TIMES[0].replace("(id", id)),
+                );
+            }
+        }
+    }
+}

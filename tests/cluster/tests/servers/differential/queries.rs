@@ -174,7 +174,51 @@ impl<'a> Writer<'a> {
 
     /// A condition on items, which may refer to others.
     fn condition(&mut self, items: &[Item], outer: &[Item]) -> String {
-        self.nested(items, outer, 2)
+        let condition = self.nested(items, outer, 2);
+        match self.random.below(30) {
+            0 => self.folded(items),
+            1 => format!("{condition} AND {}", self.folded(items)),
+            _ => condition,
+        }
+    }
+
+    /// A condition that the planner may find to be false or NULL for all rows, or for those of some
+    /// partitions: by itself, by a constraint, or with the value of a parameter. It then does not
+    /// prepare the relation as others, nor read it.
+    fn folded(&mut self, items: &[Item]) -> String {
+        let at = self.random.below(items.len());
+        let (item, n) = (&items[at], self.random.below(10));
+        let (alias, time) = (&item.alias, self.time(item).sql);
+        let id = if item.relation.shows_id { format!("{alias}.id") } else { format!("{alias}.n") };
+        match self.random.below(20) {
+            0 if self.parameters.is_some() => {
+                let values = ["false", "NULL", "true"].map(str::to_owned);
+                self.parameter_of("boolean", values)
+            }
+            0 => "NULL::boolean".to_owned(),
+            1..=3 => "NULL".to_owned(),
+            4 | 5 => "false".to_owned(),
+            6 => "1 = 2".to_owned(),
+            7 => "NOT true".to_owned(),
+            8 => "(SELECT false)".to_owned(),
+            9 => "now() < '2000-01-01'".to_owned(),
+            // Of a key it is not NULL, and of some tables a constraint says that it is not below 0.
+            10..=13 => format!("{id} IS NULL"),
+            14 | 15 => format!("{id} < 0"),
+            16 => format!("{id} = NULL"),
+            17 => format!("{time} < NULL"),
+            18 => format!("{time} > timestamptz '2026-01-01Z' AND {time} < timestamptz '2025-01-01Z'"),
+            _ => format!("({alias}.n > {n} AND {alias}.n < {n})"),
+        }
+    }
+
+    /// The condition of a statement that asks for the first rows.
+    fn condition_of_first(&mut self, item: &Item) -> String {
+        match self.random.below(12) {
+            0..=2 => "true".to_owned(),
+            3..=6 => self.folded(only(item)),
+            _ => self.condition(only(item), &[]),
+        }
     }
 
     fn nested(&mut self, items: &[Item], outer: &[Item], depth: usize) -> String {
@@ -492,8 +536,8 @@ impl<'a> Writer<'a> {
 
     /// A query, and how many columns it has (0: it cannot be part of another).
     fn select(&mut self) -> (usize, String) {
-        match self.random.below(25) {
-            22 | 23 => self.in_order(),
+        match self.random.below(27) {
+            22..=25 => self.in_order(),
             0..=4 => self.plain(),
             5..=8 => self.join(),
             9 => self.exists(),
@@ -518,31 +562,48 @@ impl<'a> Writer<'a> {
         (2, format!("SELECT {} FROM {a} WHERE {}", a.columns(), self.condition(only(&a), &[])))
     }
 
-    /// The first rows in the order of time, with their places. The order is total.
+    /// The first rows in the order of time. If the order is total, with their places.
     fn in_order(&mut self) -> (usize, String) {
         let a = self.item();
         let mut from = a.to_string();
+        if a.parsed.is_none() && a.relation.writes != Writes::No {
+            match self.random.below(12) {
+                0 | 1 => from = format!("ONLY {from}"),
+                2 => from += " TABLESAMPLE BERNOULLI (70) REPEATABLE (7)",
+                _ => (),
+            }
+        }
         let time = self.time(&a);
-        let condition = self.condition(only(&a), &[]);
+        let condition = self.condition_of_first(&a);
         if self.random.one_in(3) {
             let b = self.item();
             from = format!("{from} JOIN {b} ON {}.n = {}.n AND {}", a.alias, b.alias, self.condition(only(&b), &[]));
         }
         let direction = self.random.pick(&["", "", " DESC", " DESC", " DESC NULLS LAST", " NULLS FIRST"]);
         let second = self.random.pick(&["", " DESC"]);
-        let limit =
-            self.random.pick(&["", " LIMIT 1", " LIMIT 5", " LIMIT 20 OFFSET 3", " FETCH FIRST 5 ROWS WITH TIES"]);
-        let condition = if self.random.one_in(3) { "true".to_owned() } else { condition };
-        let first = match &time.id {
-            Some(id) if self.spelling == Spelling::OrderOfIds => id,
-            _ => &time.sql,
+        let is_total = !self.random.one_in(3);
+        let limit = if is_total {
+            self.random.pick(&["", " LIMIT 1", " LIMIT 5", " LIMIT 20 OFFSET 3", " FETCH FIRST 5 ROWS WITH TIES"])
+        } else {
+            self.random.pick(&["", " FETCH FIRST 5 ROWS WITH TIES"])
         };
+        let columns = format!("{}, {} AS time", a.columns(), time.sql);
+        let first = self.key_of_order(&time);
+        if !is_total {
+            return (0, format!("SELECT {columns} FROM {from} WHERE {condition} ORDER BY {first}{direction}{limit}"));
+        }
         // The id, or the first column.
         let last = if a.relation.shows_id { format!("{}.id", a.alias) } else { "1".to_owned() };
         let keys = format!("{first}{direction}, {}.n{second}, {last}", a.alias);
-        let columns = format!("{}, {} AS time", a.columns(), time.sql);
         let sorted = format!("SELECT {columns} FROM {from} WHERE {condition} ORDER BY {keys}{limit}");
         (0, format!("SELECT s.*, row_number() OVER () FROM ({sorted}) s"))
+    }
+
+    fn key_of_order(&self, time: &Time) -> String {
+        match &time.id {
+            Some(id) if self.spelling == Spelling::OrderOfIds => id.clone(),
+            _ => time.sql.clone(),
+        }
     }
 
     /// A join of two or three, with conditions on its sides in ON and WHERE.
@@ -710,8 +771,9 @@ impl<'a> Writer<'a> {
         let is_upsert = self.random.one_in(8);
         let a = self.item_of(|relation| relation.writes == Writes::Key || relation.writes == Writes::Yes && !is_upsert);
         let b = self.item();
-        let sql = match self.random.below(6) {
+        let sql = match self.random.below(8) {
             _ if is_upsert => self.upsert(&a, &b),
+            6 | 7 => self.change_first(&a),
             0 => self.update(&a),
             1 => self.update_from(&a, &b),
             2 => self.delete(&a),
@@ -735,6 +797,26 @@ impl<'a> Writer<'a> {
 
     fn delete(&mut self, a: &Item) -> String {
         format!("DELETE FROM {a} WHERE {} RETURNING {}", self.condition(only(a), &[]), a.columns())
+    }
+
+    /// Deletes or updates the first rows in the order of time.
+    fn change_first(&mut self, a: &Item) -> String {
+        let b = self.item_of(|relation| relation.name == a.relation.name);
+        let time = self.time(&b);
+        let condition = self.condition_of_first(&b);
+        let (keys, direction) = (self.key_of_order(&time), self.random.pick(&["", " DESC"]));
+        let limit = if self.random.one_in(2) {
+            format!("{direction}, {0}.n, {0}.id LIMIT 10", b.alias)
+        } else {
+            format!("{direction} FETCH FIRST 5 ROWS WITH TIES")
+        };
+        let first = format!("SELECT {}.id FROM {b} WHERE {condition} ORDER BY {keys}{limit}", b.alias);
+        let (alias, columns) = (&a.alias, a.columns());
+        if self.random.one_in(2) {
+            format!("DELETE FROM {a} WHERE {alias}.id IN ({first}) RETURNING {columns}")
+        } else {
+            format!("UPDATE {a} SET n = {alias}.n + 100 WHERE {alias}.id IN ({first}) RETURNING {columns}")
+        }
     }
 
     fn delete_using(&mut self, a: &Item, b: &Item) -> String {

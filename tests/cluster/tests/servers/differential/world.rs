@@ -91,6 +91,16 @@ const TABLES: [&str; 20] = [
      CREATE POLICY old ON {t} USING (snowflake_timestamp(id, '{layout}') <= timestamptz '{middle_time}')",
 ];
 
+/// What policies show of a table to a role that is not its owner.
+const POLICIES: [&str; 6] = [
+    "n < 7",
+    "n < 7",
+    "snowflake_timestamp(id, '{layout}') <= timestamptz '{middle_time}'",
+    "id IS NOT NULL",
+    "id >= 0 AND n IS NOT NULL",
+    "false",
+];
+
 /// Views of one or two relations that show an id.
 const VIEWS: [&str; 15] = [
     "CREATE VIEW {t} AS SELECT * FROM {one}",
@@ -219,8 +229,16 @@ impl World {
         let hash =
             (0..3).map(|at| part(at, &format!("FOR VALUES WITH (MODULUS 3, REMAINDER {at})"))).collect::<String>();
         let middle_time = Utc(layout.created_at_ms(bounds[1]).expect("an id of the layout")).to_string();
-        let mut ddl = TABLES[kind]
-            .replace("{rest}", "n integer, ts timestamptz, d date, w timestamp")
+        let constraint = if random.one_in(3) { ", CHECK (id >= 0)" } else { "" };
+        let mut ddl = TABLES[kind].to_owned();
+        if !ddl.contains("POLICY") && random.one_in(4) {
+            ddl += &format!(
+                "; ALTER TABLE {{t}} ENABLE ROW LEVEL SECURITY; CREATE POLICY shown ON {{t}} USING ({})",
+                random.pick(&POLICIES)
+            );
+        }
+        let mut ddl = ddl
+            .replace("{rest}", &format!("n integer, ts timestamptz, d date, w timestamp{constraint}"))
             .replace("{range}", &range)
             .replace("{hash}", &hash)
             .replace("{middle_time}", &middle_time)
@@ -265,7 +283,15 @@ impl World {
         let (others_max, own_max) = (self.ids[1 - of].layout.max_id(), self.ids[of].layout.max_id());
         let another_reader = if others_max >= own_max { 1 - reader } else { reader };
         let another = time_of("id", &self.ids[another_reader].text, another_reader == 0, random);
+        // A view's policies are those of its owner, who sees all rows, or those of its user.
+        let options = random.weighed(&[
+            (6, ""),
+            (1, " WITH (security_barrier)"),
+            (2, " WITH (security_invoker)"),
+            (2, " WITH (security_barrier, security_invoker)"),
+        ]);
         let ddl = kind
+            .replace("{t} AS", &format!("{{t}}{options} AS"))
             .replace("{t}", &name)
             .replace("{one}", &one.name)
             .replace("{two}", &two.name)
