@@ -195,7 +195,9 @@ fn narrow(database: &mut Database, columns: &[Column], rewrite: bool, refusals: 
             }
         }
     }
-    if !rewrite && !narrow.is_empty() {
+    // There are none if all are inherited from one that cannot be widened. That is refused already,
+    // and a rewrite would not help.
+    if !rewrite && !labels.is_empty() {
         refusals.add(Unconvertible::TooNarrow(labels.join("\n")));
     }
     for row in database.ask(include_str!("two_parents.sql"), &pairs(&narrow)) {

@@ -82,6 +82,8 @@ SELECT refusal($$SELECT snowflake_convert('c_1', 'id', true)$$);
 SELECT refusal($$SELECT snowflake_convert(4294967295, 'id', true)$$);
 CREATE TABLE parts (id integer PRIMARY KEY) PARTITION BY RANGE (id);
 SELECT refusal($$SELECT snowflake_convert('parts', 'id', true)$$);
+CREATE TABLE parts_1 PARTITION OF parts DEFAULT;
+SELECT refusal($$SELECT snowflake_convert('parts', 'id')$$);
 CREATE TABLE reds (id integer PRIMARY KEY, parent integer REFERENCES reds, rest integer);
 CREATE VIEW tops AS SELECT id FROM reds WHERE parent IS NULL;
 CREATE PUBLICATION columns_of_reds FOR TABLE reds (id, rest);

@@ -216,6 +216,34 @@ fn a_column_whose_type_is_fixed_is_refused_and_its_table_named() {
     }
 }
 
+/// With or without `rewrite`: no rewrite widens a partition key.
+#[test]
+fn a_partitioned_table_whose_key_is_too_narrow_is_refused_for_that_reason_alone() {
+    for (partitions, key) in [
+        ("PARTITION BY RANGE (id); CREATE TABLE t1 PARTITION OF t DEFAULT", "table app.t "),
+        (
+            "PARTITION BY LIST (id); CREATE TABLE t1 PARTITION OF t DEFAULT PARTITION BY LIST (id);
+             CREATE TABLE t2 PARTITION OF t1 DEFAULT",
+            "table app.t ",
+        ),
+        (
+            "PARTITION BY LIST (id); CREATE TABLE t1 PARTITION OF t FOR VALUES IN (1); CREATE TABLE t2 PARTITION OF t DEFAULT",
+            "table app.t ",
+        ),
+    ] {
+        let database = Database::with(&format!("CREATE TABLE t (id serial PRIMARY KEY) {partitions}"));
+        let mut session = database.connect();
+        for call in ["'t', 'id'", "'t', 'id', true"] {
+            let refusal = database.refusal(&mut session, call);
+            assert_eq!(refusal.sqlstate, "42P16", "{partitions} {call}: {refusal:?}");
+            assert!(all(&refusal).contains(key), "{partitions} {call}: {refusal:?}");
+            assert!(!all(&refusal).contains("To be widened"), "{partitions} {call}: {refusal:?}");
+            let hint = refusal.hint.as_deref().unwrap_or_default();
+            assert!(hint.starts_with("Create a new table"), "{partitions} {call}: {refusal:?}");
+        }
+    }
+}
+
 #[test]
 fn only_a_table_of_ones_own_kind_can_be_converted() {
     let database = Database::with(
