@@ -123,6 +123,15 @@ pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Resul
                 if session.drawing()?.version() != drawing.version() {
                     continue;
                 }
+                // So can numbers that were entered. Nothing is drawn with them before a mark is
+                // loaded.
+                let is_unused = |lane: &LaneName| known.mark_ms(*lane).is_none();
+                let lanes = if drawing.identity().has_backup() { &LaneName::ALL[..] } else { &[LaneName::Primary] };
+                let is_in_the_next_tick = wait_ms <= drawing.layout().unit().ms();
+                if drawing.is_leased() && is_in_the_next_tick && lanes.iter().any(is_unused) {
+                    session.wait(Wait::UsedUp { wait_ms })?;
+                    continue;
+                }
                 if !terms.wait_for_clock {
                     return Err(session.refused(&drawing, Refusal::Rollback { behind_ms, wait_ms }));
                 }

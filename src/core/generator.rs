@@ -280,6 +280,16 @@ impl Lane {
         self.0.fetch_max(last_word(layout, tick), Ordering::Release);
     }
 
+    /// Counts as drawn the rest of the tick that the lane is in, and makes every draw that is under
+    /// way fail. A lane at the end of its tick goes to the first sequence of the next one: if it
+    /// stayed, a draw that has read it would succeed later.
+    fn end_tick(&self, layout: &Layout) {
+        let ended = |word: u64| (word + 1).max(word | layout.sequence.max());
+        // Release: pairs with the load in `draw_below`, as every write of the word does. Relaxed: a
+        // failure's value is only compared again.
+        let _ = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(ended(word)));
+    }
+
     /// Draws `count` consecutive ids: the whole run or nothing. All bounds hold for the run's last
     /// id.
     ///
@@ -462,6 +472,17 @@ impl Generator {
         let words = self.lanes.each_ref().map(|lane| lane.0.fetch_add(1, Ordering::Release));
         let reached = words.into_iter().max().filter(|word| *word > 0)?;
         Some(layout.start_of_ms(reached >> layout.sequence.bits) + layout.unit().ms())
+    }
+
+    /// Begins a tick in both lanes for other numbers, the one of `from_ms` (since 1970) or a later
+    /// one (`numbers.rs`). Every id that is drawn from now on is in a later tick of its lane than
+    /// all before, and so it is greater, whatever the numbers. Makes every draw that is under way
+    /// fail.
+    pub fn begin(&self, layout: &Layout, from_ms: i64) {
+        for lane in &self.lanes {
+            lane.end_tick(layout);
+            lane.raise(layout, from_ms);
+        }
     }
 
     /// Returns the start of the tick that a lane has reached, in milliseconds since 1970. `None` if

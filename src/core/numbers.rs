@@ -18,28 +18,41 @@
 //!
 //! 1. The version becomes odd.
 //! 2. Every database's marks are retired: they get another version, and are forgotten.
-//! 3. The lanes: if the server enters a lease, they are raised to its first tick. If it leaves one,
-//!    to give the rest of it back, each gets another word.
+//! 3. The lanes: if the server enters a lease, each begins in the tick after its last id, or in the
+//!    lease's first tick if that is later. If the server leaves a lease, to give the rest of it
+//!    back, each lane gets another word.
 //! 4. The new numbers and their end are stored, or that there are none. The version becomes even.
 //!
 //! | a session that | cannot draw too much, because |
 //! |---|---|
 //! | looks up its marks after step 2 | it reads the numbers after that, and finds the version odd, or the new numbers |
 //! | looks up its marks before step 2, and reads the new numbers | its view is void |
-//! | has read the mark of the old numbers before step 2 | that mark ends where they end |
-//! | the same, where they are left | its compare-exchange comes before step 3, or fails |
+//! | has read the mark of the old numbers before step 2 | that mark ends where they end, and its compare-exchange comes before step 3, or fails |
 //! | publishes a mark for the old numbers | it exchanges what it found before it looked at the numbers, and fails if that was retired |
 //!
 //! So the one that leaves numbers knows, after step 3, the last tick in which they can have been
-//! drawn. One that enters others need not know: the old ones are drawn only within their own lease.
-//! A run keeps the bits that it was drawn with ([`Run`](crate::generator::Run)).
+//! drawn. A run keeps the bits that it was drawn with ([`Run`](crate::generator::Run)).
+//!
+//! # The order of the ids
+//!
+//! Of two ids of one tick, the one with the lower number is less, whatever their sequences. So in a
+//! lane, the new numbers are drawn in later ticks than the old ones. Then a server's ids ascend
+//! through a change of numbers, in all of its databases.
+//!
+//! The databases' marks do not see to that. They keep the ids of *one* database ascending, whatever
+//! the numbers, and through crashes, restarts and promotions: its first draw with other numbers is
+//! above its stored mark (`mark.rs`). But a database that has not drawn lately has a low mark.
+//!
+//! The first draw may have to wait for a tick. A lane whose last tick was used up lies in the next
+//! one, which may be ahead of the clock. That is not a rollback, so the first draw waits
+//! (`draw.rs`).
 //!
 //! [`View::get`]: crate::published::View::get
 //! Orderings: the table in `generator.rs`.
 
 use crate::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::generator::Generator;
-use crate::identity::{Drawing, Identity, LaneName};
+use crate::identity::{Drawing, Identity};
 use crate::layout::Layout;
 use crate::published::PublishedMarks;
 
@@ -113,7 +126,7 @@ impl Numbers {
     /// Changes to other numbers. Call it from the one process that writes here.
     pub fn enter(&self, marks: &[PublishedMarks], generator: &Generator, layout: &Layout, next: &Span) {
         self.change(marks, Some((next.identity.code(layout), next.until_ms, next.fleet)), || {
-            LaneName::ALL.into_iter().for_each(|lane| generator.raise(lane, layout, next.from_ms));
+            generator.begin(layout, next.from_ms);
         });
     }
 

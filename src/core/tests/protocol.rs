@@ -1038,3 +1038,68 @@ fn a_mark_is_not_published_for_numbers_that_have_changed_meanwhile() {
         server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     }
 }
+
+/// Draws ids of both lanes in a database until all that the clock and `max_borrow` permit are
+/// drawn, or just `count`. Returns the greatest id of each lane; -1 if it has drawn none.
+fn draw_up(server: &Server, fake: &Fake, count: u32) -> [i64; 2] {
+    let mut greatest = [-1; 2];
+    let mut left = count;
+    while left > 0 {
+        let limits = Limits { max_borrow_ms: server.terms.max_borrow_ms, marks_ms: fake.marks().whole() };
+        match server.generator.draw(&server.drawing, &|| fake.now_ms.get(), &limits, 1) {
+            Ok(run) => {
+                greatest[run.lane() as usize] = run.last_id();
+                left -= 1;
+            }
+            Err(Refusal::MarkReached { lane, end_ms }) => server.make_way(fake, lane, end_ms).unwrap(),
+            Err(Refusal::UsedUp { .. }) => break,
+            Err(refusal) => panic!("{refusal:?}"),
+        }
+    }
+    greatest
+}
+
+/// The mark keeps the ids of one database ascending. Those of all databases of a server do, too.
+#[test]
+fn ids_of_another_database_ascend_through_a_change_to_a_lower_number_within_a_tick() {
+    const UNTIL_MS: i64 = NOW_MS + 60_000;
+    for (layout, backup) in [
+        ("time:32 worker:5 sequence:5 unit:1s epoch:2019-01-01T00:00:00Z", false),
+        ("time:32 worker:5 sequence:5 unit:1s epoch:2019-01-01T00:00:00Z", true),
+        ("time:39 worker:5 sequence:4 unit:10ms epoch:2025-01-01T00:00:00Z", false),
+        ("time:41 worker:5 sequence:1 unit:1ms epoch:2025-01-01T00:00:00Z", false),
+        ("js53", false),
+        ("js53", true),
+    ] {
+        for (max_borrow_ms, count) in
+            [0, 5, 100, 2500].into_iter().flat_map(|borrow| [1, u32::MAX].map(|n| (borrow, n)))
+        {
+            let what = format!("{layout}, backup: {backup}, max_borrow {max_borrow_ms} ms, {count} ids");
+            let mut server = Server::new(layout, 9, backup);
+            server.terms.max_borrow_ms = max_borrow_ms;
+            let [one, other] = [(); 2].map(|()| Fake::holding([0; 2], &server.layout, None));
+            lease(&mut server, &one, UNTIL_MS);
+            for fake in [&one, &other] {
+                fake.now_ms.set(NOW_MS + 300);
+            }
+            let before = draw_up(&server, &one, count);
+            let lower = Server::new(layout, 3, backup).drawing;
+            server.drawing = lower;
+            lease(&mut server, &one, UNTIL_MS);
+            // The other database holds nothing, so no mark raises its lanes.
+            let session = Session { server: &server, fake: &other };
+            let mut after = [None; 2];
+            for _ in 0..40 {
+                let run = draw::draw(&session, &server.generator, 1).unwrap_or_else(|why| panic!("{what}: {why:?}"));
+                after[run.lane() as usize].get_or_insert(run.last_id());
+            }
+            for (before, after) in before.into_iter().zip(after) {
+                assert!(after.is_none_or(|after| after > before), "{what}: {before}, {after:?}");
+            }
+            assert!(after[0].is_some() || backup, "{what}");
+            let waits = other.did();
+            let is_expected = |did: &Did| !matches!(did, WaitFor(Wait::Rollback { .. }));
+            assert!(waits.iter().all(is_expected), "{what}: {waits:?}");
+        }
+    }
+}

@@ -248,6 +248,8 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
     assert_breaks(Story::TwoFleets, Lie::AnyFleet, &[Guarantee::G3]);
     assert_breaks(Story::Fleet(None), Lie::LostIsNo, &[Guarantee::Alone]);
     assert_breaks(Story::Fleet(None), Lie::SameHolder, &[Guarantee::G2]);
+    assert_breaks(Story::Fleet(None), Lie::OwnGenerator, &[Guarantee::Ascending]);
+    assert_breaks(Story::Fleet(None), Lie::SameTick, &[Guarantee::Ascending]);
 }
 
 /// What no promise covers, to say how much it costs: `COUNT` sets the number of histories.

@@ -1,9 +1,9 @@
 //! A server's numbers change while its sessions draw, load marks and compose what they have drawn.
 //!
 //! The old numbers may be drawn up to one instant, and the new ones from one instant to another.
-//! What a session has read of marks, numbers and lanes may be of different moments. Four controls
+//! What a session has read of marks, numbers and lanes may be of different moments. Six controls
 //! take a step of the change away, or do it in the wrong order, and must find an id that is not
-//! allowed.
+//! allowed, or one out of order.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -296,4 +296,64 @@ fn a_mark_found_after_the_numbers_is_published_for_the_wrong_ones() {
     };
     let draw: fn(&Server) -> Option<Run> = |server| server.draw_now(10);
     change_in_all_schedules("a mark found after the numbers", (3, 6), draw, Some(load)).assert_control_fails();
+}
+
+/// Changes from the old numbers to the new ones within a tick, beside a session that draws, and
+/// draws afterwards. `before` ids of the old numbers are drawn first, of two that a tick has. An id
+/// of the new numbers that is not in a later tick than all of the old ones counts as not allowed.
+fn change_within_a_tick(name: &'static str, before: usize, change: fn(&Server)) -> Drawn {
+    let drawn = Drawn::default();
+    let counted = drawn.clone();
+    schedules(name, PREEMPTIONS, move || {
+        let server = Server::new(Some((3, OLD_UNTIL_MS + 4)), false);
+        let first: Vec<_> = (0..before).map(|_| server.draw_now(5)).collect();
+        let other = thread::spawn({
+            let server = server.clone();
+            move || server.draw_now(6)
+        });
+        change(&server);
+        server.load();
+        let last = [5, 6].map(|now_ms| server.draw_now(now_ms));
+        let runs = first.into_iter().chain([other.join().unwrap()]).chain(last).flatten();
+        let ids: Vec<Id> = runs.map(|run| server.parts(&run)).collect();
+        let old = ids.iter().filter(|(worker, _)| *worker == OLD).map(|(_, tick)| *tick).max();
+        counted.0[2].fetch_add(1, SeqCst);
+        for (worker, tick) in ids {
+            let what = if worker == NEW && Some(tick) <= old { 3 } else { usize::from(worker == NEW) };
+            counted.0[what].fetch_add(1, SeqCst);
+        }
+    });
+    drawn
+}
+
+#[test]
+fn new_numbers_are_drawn_in_later_ticks_than_the_old_ones() {
+    for before in 0..=2 {
+        let change: fn(&Server) = |server| _ = server.change(&server.marks);
+        change_within_a_tick("numbers change within a tick", before, change).assert_all(&[0, 1, 2]);
+    }
+}
+
+/// A control: the lanes stay in the tick of the last id.
+#[test]
+fn numbers_that_change_without_the_lanes_are_drawn_in_the_tick_of_the_old_ones() {
+    let change: fn(&Server) = |server| {
+        server.numbers.enter(&server.marks, &Generator::new(), &server.layout, &server.next.unwrap());
+    };
+    change_within_a_tick("lanes that stay", 1, change).assert_control_fails();
+}
+
+/// A control: the lanes are raised to the end of the tick that was read of them. So a lane at the
+/// end of its tick stays there, and a draw that has read it succeeds.
+#[test]
+fn a_lane_that_is_raised_to_the_end_of_its_tick_may_be_drawn_from_with_the_old_numbers() {
+    let change: fn(&Server) = |server| {
+        let Server { layout, generator, marks, numbers, .. } = server;
+        let others = Generator::new();
+        numbers.leave(marks, &others, layout);
+        let reached_ms = generator.reached_ms(LaneName::Primary, layout).unwrap();
+        generator.raise(LaneName::Primary, layout, reached_ms + 1);
+        numbers.enter(marks, &others, layout, &server.next.unwrap());
+    };
+    change_within_a_tick("a lane raised to the end of its tick", 2, change).assert_control_fails();
 }

@@ -17,6 +17,8 @@ impl World {
         let Session { server, shared, database, config, .. } = session;
         let (database, layout) = (*database, &config.layout);
         let drawing = config.drawing();
+        let leased = self.fleet.as_ref().filter(|_| shared.leases);
+        let has_backup = leased.map_or(config.backup, |fleet| fleet.backup);
         for id in run.ids() {
             let parts = layout.parts(id).unwrap();
             let end_ms = parts.created_at_ms + layout.unit().ms();
@@ -79,6 +81,9 @@ impl World {
             if end_ms <= advanced_ms && session.began > when {
                 broken(Guarantee::Advance, "at or below what was given to snowflake_advance()");
             }
+            if !has_backup && self.greatest_before(session) >= Some(id.id) {
+                broken(Guarantee::Ascending, "though a greater one was drawn before this draw began");
+            }
             shared.issued.borrow_mut().push(id.id);
             server.ever_issued.borrow_mut().push(of_its_fleet);
             server.seen.borrow_mut()[database].push(id);
@@ -86,6 +91,17 @@ impl World {
                 shared.uncommitted.borrow_mut().push((database, id));
             }
         }
+        let mut greatest = shared.greatest.borrow_mut();
+        let so_far = greatest.last().map(|(_, id)| *id);
+        greatest.extend(so_far.max(Some(run.last_id())).map(|id| (self.event(), id)));
+    }
+
+    /// Returns the greatest id of this life of shared memory whose draw had returned before the
+    /// session began.
+    fn greatest_before(&self, session: &Session<'_>) -> Option<i64> {
+        let greatest = session.shared.greatest.borrow();
+        let before = greatest.partition_point(|(returned, _)| *returned < session.began);
+        before.checked_sub(1).map(|last| greatest[last].1)
     }
 
     /// Checks that the log up to here has a mark for every row in it, because a copy may end here.

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use snowflake_core::clock::Clock;
+use snowflake_core::generator::Generator;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease::{self, Holder, Notice, Terms, Words};
@@ -30,11 +31,14 @@ pub struct Keeper<'a> {
     pub terms: Terms,
     /// How often the registry was called.
     pub calls: Cell<u32>,
+    /// Lanes that no session draws from, for the lie that the others stay in the last id's tick.
+    others: Generator,
 }
 
 impl<'a> Keeper<'a> {
     pub fn new(world: &'a World, fleet: &'a Registered, server: &'a Rc<Server>, shared: &'a Shared) -> Self {
-        Self { world, fleet, server, shared, terms: fleet.settings(&world.random), calls: Cell::new(0) }
+        let terms = fleet.settings(&world.random);
+        Self { world, fleet, server, shared, terms, calls: Cell::new(0), others: Generator::new() }
     }
 
     /// Whether the call reaches the registry, and the answer the caller.
@@ -135,6 +139,9 @@ impl lease::Server for Keeper<'_> {
     fn words(&self) -> Words<'_> {
         let Shared { numbers, generator, marks, .. } = self.shared;
         let marks = if self.lies(Lie::TornNumbers) { &[] } else { &marks[..] };
+        // What is given back still ends where the lanes are.
+        let enters = numbers.read(&self.fleet.layout).is_none();
+        let generator = if self.lies(Lie::SameTick) && enters { &self.others } else { generator };
         Words { numbers, generator, marks }
     }
 

@@ -21,6 +21,9 @@ pub enum Guarantee {
     Flushed,
     /// An id is greater than all ids with the same numbers that must not come again.
     Order,
+    /// While a server without backup workers runs, an id is greater than every one whose draw had
+    /// returned before its own began, whatever the databases and the numbers.
+    Ascending,
     /// No id is drawn at or below one that was passed to `snowflake_advance`.
     Advance,
     /// An id that is passed to `snowflake_advance` lies no further ahead of the clock than the
@@ -108,6 +111,8 @@ pub enum Lie {
     ReadIsYes,
     /// Numbers change, and published marks stay.
     TornNumbers,
+    /// Numbers change, and the lanes stay in the tick of the last id.
+    SameTick,
     /// What is given back ends with the primary lane's tick.
     OneLane,
     /// The holder survives a crash, which loses the marks that were not flushed. Its lanes follow

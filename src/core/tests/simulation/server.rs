@@ -81,6 +81,8 @@ pub struct Shared {
     pub gone: Cell<bool>,
     /// All ids that were drawn.
     pub issued: RefCell<Vec<i64>>,
+    /// The greatest id after each draw, and when that draw returned, in events.
+    pub greatest: RefCell<Vec<(u64, i64)>>,
     /// Ids that are not yet committed, each in its database.
     pub uncommitted: RefCell<Vec<(usize, Id)>>,
 }
@@ -106,6 +108,7 @@ impl Shared {
             advanced: Cell::new(0),
             gone: Cell::new(false),
             issued: RefCell::default(),
+            greatest: RefCell::default(),
             uncommitted: RefCell::default(),
         }
     }
