@@ -35,13 +35,16 @@ fn part(recipe: &'static str, from: &str, to: &str) -> &'static str {
 
 #[test]
 fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
-    for partitions in ["", "PARTITION BY RANGE (id); CREATE TABLE part PARTITION OF tickets DEFAULT"] {
+    let nested = "PARTITION BY RANGE (id); CREATE TABLE half PARTITION OF tickets DEFAULT PARTITION BY RANGE (id);
+        CREATE TABLE part PARTITION OF half DEFAULT";
+    for partitions in ["", "PARTITION BY RANGE (id); CREATE TABLE part PARTITION OF tickets DEFAULT", nested] {
         let server = Server::drawing().time_limit().start_with_extension();
         let table = "CREATE TABLE tickets (id bigint PRIMARY KEY DEFAULT snowflake_next(), title text)";
         server.connect().batch_execute(&format!("{table} {partitions}")).unwrap();
         // Relaxed: nothing else depends on it.
         let left = AtomicBool::new(false);
-        let insert = "INSERT INTO tickets (title) VALUES ('tea'), ('coffee') RETURNING id";
+        let insert = |into: &str| format!("INSERT INTO {into} (title) VALUES ('tea'), ('coffee') RETURNING id");
+        let into_part = if partitions.is_empty() { "tickets" } else { "part" };
         let ids = at_once(&server, 4, |session, mut client| {
             if session == 0 {
                 wait_until("the others", || client.value("SELECT count(*) > 200 FROM tickets") == "true");
@@ -51,11 +54,13 @@ fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
                 left.store(true, Ordering::Relaxed);
                 return Vec::new();
             }
+            // Rows may also be inserted into a partition directly.
+            let insert = insert(if session == 1 { into_part } else { "tickets" });
             let mut ids = Vec::new();
             while !left.load(Ordering::Relaxed) {
-                ids.extend(client.ids(insert).unwrap());
+                ids.extend(client.ids(&insert).unwrap());
             }
-            (0..50).for_each(|_| ids.extend(client.ids(insert).unwrap()));
+            (0..50).for_each(|_| ids.extend(client.ids(&insert).unwrap()));
             ids
         });
         ids.iter().for_each(|ids| assert_ascending(ids));
@@ -68,6 +73,32 @@ fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
         assert_eq!(counted[299] - counted[0], 299);
         assert_eq!(server.connect().ids("SELECT id FROM tickets ORDER BY id").unwrap(), all);
     }
+}
+
+/// Before PostgreSQL 17, the recipe's last statement is for new partitions, too, and changes nothing
+/// where it was run before. Later, a new partition inherits the identity.
+#[test]
+fn a_new_partition_gets_a_default_from_the_recipes_last_statement() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    let table =
+        "CREATE TABLE tickets (id bigint PRIMARY KEY DEFAULT snowflake_next(), title text) PARTITION BY RANGE (id);
+         CREATE TABLE part PARTITION OF tickets FOR VALUES FROM (0) TO (9000000000000000000)";
+    session.batch_execute(table).unwrap();
+    session.batch_execute(recipe(SEQUENCE)).unwrap();
+    let last = session.ids("INSERT INTO part (title) VALUES ('tea') RETURNING id").unwrap();
+    let defaults =
+        "SELECT coalesce(string_agg(concat_ws(' ', adrelid::regclass, pg_get_expr(adbin, adrelid)), ', ' ORDER BY adrelid), '')
+                    FROM pg_attrdef";
+    let before = session.value(defaults);
+    let last_statement = format!("DO {}", part(recipe(SEQUENCE), "\nDO ", "\nCOMMIT;"));
+    session.batch_execute(&last_statement).unwrap();
+    assert_eq!(session.value(defaults), before);
+    session.batch_execute("ALTER TABLE tickets DETACH PARTITION part; DROP TABLE part").unwrap();
+    session.batch_execute("CREATE TABLE other PARTITION OF tickets DEFAULT").unwrap();
+    session.batch_execute(&last_statement).unwrap();
+    let next = session.ids("INSERT INTO other (title) VALUES ('tea') RETURNING id").unwrap();
+    assert_eq!(next, [last[0] + 1]);
 }
 
 /// A server with the page's table.
