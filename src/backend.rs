@@ -288,6 +288,19 @@ pub fn cluster_name() -> String {
         .unwrap_or_default()
 }
 
+/// Whether this session's user may see what monitoring shows: a superuser, or a member of
+/// `pg_monitor`. Both the role of SET ROLE and the current one must be, because they differ in a
+/// function with SECURITY DEFINER, and either may read an error. Call it in a transaction.
+pub fn may_monitor() -> bool {
+    // SAFETY: both functions read a static of this process. `has_privs_of_role` reads the catalog,
+    // which the caller's transaction permits.
+    unsafe {
+        [pg_sys::GetUserId(), pg_sys::GetOuterUserId()]
+            .into_iter()
+            .all(|role| pg_sys::has_privs_of_role(role, pg_sys::Oid::from(pg_sys::ROLE_PG_MONITOR)))
+    }
+}
+
 /// Whether the server is in recovery: a standby, or after a crash.
 pub fn is_in_recovery() -> bool {
     // SAFETY: looks at shared memory, which a process with a PGPROC may do at any time.

@@ -104,13 +104,23 @@ pub enum Error {
     BeforeCitus,
 }
 
+/// What a process has met last at the registry, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fails {
+    /// In milliseconds since 1970.
+    pub since_ms: i64,
+    /// As far as the session's user may see it.
+    pub shown: String,
+    /// All of it.
+    pub logged: String,
+}
+
 /// Why there is no block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoBlock {
     pub tag: String,
-    /// What the process that reserves blocks has met last, and since when, in milliseconds since
-    /// 1970.
-    pub failing: Option<(String, i64)>,
+    /// What the process that reserves blocks has met last.
+    pub failing: Option<Fails>,
     /// Whether that process runs.
     pub has_worker: bool,
     /// Whether it can run on this server at all: neither in single-user mode nor under pg_upgrade.
@@ -122,9 +132,9 @@ pub struct NoBlock {
 pub struct NoLease {
     /// The end of the lease that is over, in milliseconds since 1970; `None` if there was none.
     pub over_ms: Option<i64>,
-    /// What the process that leases the number has met last, and since when, in milliseconds since
-    /// 1970. `None` if it has met nothing, or was not started.
-    pub failing: Option<(String, i64)>,
+    /// What the process that leases the number has met last. `None` if it has met nothing, or was
+    /// not started.
+    pub failing: Option<Fails>,
     /// Whether that process runs.
     pub has_worker: bool,
     /// Whether it can run on this server at all: neither in single-user mode nor under pg_upgrade.
@@ -185,18 +195,25 @@ pub struct Report {
     pub message: String,
     /// Facts in full sentences.
     pub detail: Option<String>,
+    /// The DETAIL of [`log`](Self::log), where the log may say more than the session's user sees.
+    pub logged: Option<String>,
     /// What to do about it, in full sentences.
     pub hint: Option<String>,
 }
 
 impl Report {
     pub fn new(sqlstate: PgSqlErrorCode, message: impl Into<String>) -> Self {
-        Self { sqlstate, message: message.into(), detail: None, hint: None }
+        Self { sqlstate, message: message.into(), detail: None, logged: None, hint: None }
     }
 
     /// The same with a DETAIL.
     pub fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..self }
+    }
+
+    /// The same with a DETAIL about what fails, which the log has in full.
+    fn failing(self, fails: &Fails, detail: impl Fn(&str) -> String) -> Self {
+        Self { detail: Some(detail(&fails.shown)), logged: Some(detail(&fails.logged)), ..self }
     }
 
     /// The same with a HINT.
@@ -216,10 +233,12 @@ impl Report {
         report.report(level);
     }
 
-    /// Writes it to the server's log, with its consequence in front of the message.
+    /// Writes it to the server's log, with its consequence in front of the message. A session that
+    /// sets `client_min_messages` to `log` does not get it.
     pub fn log(self, consequence: &str) {
         let message = format!("snowflake_id: {consequence}: {}", self.message);
-        Self { message, ..self }.report(PgLogLevel::LOG);
+        let detail = self.logged.clone().or(self.detail);
+        Self { message, detail, ..self }.report(PgLogLevel::LOG_SERVER_ONLY);
     }
 }
 
@@ -574,12 +593,12 @@ impl Reportable for NoLease {
             },
         );
         match &self.failing {
-            Some((error, since_ms)) => {
-                report.detail(format!("Since {}, the registry has not leased one: {error}", Utc(*since_ms))).hint(
+            Some(fails) => report
+                .failing(fails, |why| format!("Since {}, the registry has not leased one: {why}", Utc(fails.since_ms)))
+                .hint(
                     "SELECT * FROM snowflake_lease shows what the server knows. It goes on trying, and draws ids again \
                      as soon as it has a number.",
-                )
-            }
+                ),
             None if self.has_worker => report
                 .detail("The process that leases one has not had an answer from the registry yet.")
                 .hint("Check the registry, and try again."),
@@ -601,8 +620,8 @@ impl Reportable for NoBlock {
             format!("no values of tag \"{}\" are left on this server", showable(&self.tag)),
         );
         match &self.failing {
-            Some((error, since_ms)) => report
-                .detail(format!("Since {}, the registry has not given any: {error}", Utc(*since_ms)))
+            Some(fails) => report
+                .failing(fails, |why| format!("Since {}, the registry has not given any: {why}", Utc(fails.since_ms)))
                 .hint(
                     "SELECT * FROM snowflake_segment_stat shows what the server knows. It goes on trying, and draws values \
                      again as soon as it has some.",

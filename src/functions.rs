@@ -741,7 +741,7 @@ fn snowflake_lease() -> TableIterator<
         status.offset_ms,
         status.renewals,
         status.failures,
-        status.error.map(|error| error.text()),
+        status.error.map(|reason| reason.whole.text()),
         instant(status.failing_since_ms),
         Some(status.pid).filter(|pid| *pid != 0),
         server.count(Counter::LeaseWaits),
@@ -824,7 +824,7 @@ fn snowflake_segment_stat() -> TableIterator<
             counts.waits as i64,
             counts.wait_micros as f64 / 1000.0,
             counts.refused as i64,
-            failing.map(|failing| failing.error.text()),
+            failing.map(|failing| failing.error.whole.text()),
             failing.map(|failing| timestamptz(failing.since_ms)),
         )
     }))

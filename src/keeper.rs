@@ -23,7 +23,7 @@ use snowflake_registry::{self as registry, Config, Either, Kind, Member};
 
 use crate::backend::{self, SharedLatch, WallClock};
 use crate::error::{Report, known_as};
-use crate::lease::{Line, Status, can_lease};
+use crate::lease::{Line, Reason, Status, can_lease};
 use crate::locked::Locked;
 use crate::shmem::{self, Topic, Work};
 use crate::stats::MINUTE_MS;
@@ -326,15 +326,14 @@ impl<'a> Keeper<'a> {
     }
 
     fn failed(&self, failure: &Failed) {
-        let Worded { message, detail, hint } = worded(failure);
-        let text = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
-        let (line, now_ms) = (Line::new(&text), self.now_ms());
+        let worded = worded(failure);
+        let (reason, now_ms) = (worded.reason(), self.now_ms());
         let mut is_new = false;
         self.status.change(|status| {
             status.failures += 1;
             is_new = status.failing_since_ms.is_none();
             status.failing_since_ms.get_or_insert(now_ms);
-            status.error = Some(line);
+            status.error = Some(reason);
         });
         // The first, and then once a minute, because one reason may take another's place.
         let is_due = shmem::is_due(Topic::LeaseFails, MINUTE_MS);
@@ -349,13 +348,8 @@ impl<'a> Keeper<'a> {
                 ),
                 None => "no worker number is leased, and the server draws no ids".to_owned(),
             };
-            Report {
-                sqlstate: PgSqlErrorCode::ERRCODE_SYSTEM_ERROR,
-                message: format!("snowflake_id: {consequence}: {message}"),
-                detail: detail.map(sentence),
-                hint,
-            }
-            .report(if is_warning { PgLogLevel::WARNING } else { PgLogLevel::LOG });
+            let level = if is_warning { PgLogLevel::WARNING } else { PgLogLevel::LOG };
+            worded.report(&consequence).report(level);
         }
     }
 }
@@ -540,9 +534,27 @@ fn report(notice: &Notice, fleet: Option<u128>) {
 
 /// A failure in words.
 struct Worded {
+    /// What every role may see of it.
+    open: String,
     message: String,
     detail: Option<String>,
     hint: Option<String>,
+}
+
+impl Worded {
+    /// Returns what is kept of it for sessions and operators.
+    fn reason(&self) -> Reason {
+        let Self { open, message, detail, .. } = self;
+        let whole = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
+        Reason { whole: Line::new(&whole), open: Line::new(open) }
+    }
+
+    /// Returns a report for the server's log, with the consequence in front of the message.
+    fn report(self, consequence: &str) -> Report {
+        let message = format!("snowflake_id: {consequence}: {}", self.message);
+        let report = Report::new(PgSqlErrorCode::ERRCODE_SYSTEM_ERROR, message);
+        Report { detail: self.detail.map(sentence), hint: self.hint, ..report }
+    }
 }
 
 /// Ends a text with a period.
@@ -557,14 +569,17 @@ fn uuid(uuid: u128) -> String {
 }
 
 fn worded(failure: &Failed) -> Worded {
-    let new =
-        |message: String, detail: Option<String>, hint: &str| Worded { message, detail, hint: Some(hint.to_owned()) };
+    // The core's facts do not say how to reach the registry.
+    let new = |message: String, detail: Option<String>, hint: &str| {
+        let open = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
+        Worded { open, message, detail, hint: Some(hint.to_owned()) }
+    };
     let kind = guc::registry_kind();
     let call = |function| format!("In the registry, call {}.", kind.command(function));
     match failure {
         Failure::Away(error) => {
-            let registry::Report { message, detail, hint, .. } = error.report();
-            Worded { message, detail, hint }
+            let registry::Report { open, message, detail, hint, .. } = error.report();
+            Worded { open, message, detail, hint }
         }
         Failure::OtherLayout { layout, backup } => new(
             format!(

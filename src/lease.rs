@@ -6,7 +6,7 @@ use snowflake_core::lease::Lease;
 use snowflake_core::registry::Incarnation;
 
 use crate::backend;
-use crate::error::NoLease;
+use crate::error::{Fails, NoLease};
 
 /// A text of limited length, in shared memory.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +28,15 @@ impl Line {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes[..self.length]).into_owned()
     }
+}
+
+/// Why the registry has not given what it was asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Reason {
+    /// For operators. It may say where the registry is, and how it is reached.
+    pub whole: Line,
+    /// For every role.
+    pub open: Line,
 }
 
 /// What the process that leases the number has found out. Instants are milliseconds since 1970.
@@ -55,7 +64,7 @@ pub struct Status {
     /// How often that failed.
     pub failures: i64,
     /// The last failure.
-    pub error: Option<Line>,
+    pub error: Option<Reason>,
     /// Since when it fails; `None` while it does not.
     pub failing_since_ms: Option<i64>,
 }
@@ -83,10 +92,19 @@ impl Status {
     pub fn why_none(&self) -> NoLease {
         NoLease {
             over_ms: self.held.map(|held| held.until_ms),
-            failing: self.failing_since_ms.zip(self.error).map(|(since_ms, error)| (error.text(), since_ms)),
+            failing: self.failing_since_ms.zip(self.error).map(|(since_ms, reason)| Fails::new(since_ms, reason)),
             has_worker: self.pid != 0,
             can_lease: can_lease(),
         }
+    }
+}
+
+impl Fails {
+    /// Makes what an error says of it to this session's user, and to the server's log.
+    pub fn new(since_ms: i64, reason: Reason) -> Self {
+        let (whole, open) = (reason.whole.text(), reason.open.text());
+        let shown = if backend::may_monitor() { whole.clone() } else { open };
+        Self { since_ms, shown, logged: whole }
     }
 }
 

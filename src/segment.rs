@@ -10,7 +10,7 @@ use snowflake_core::segment::{Refusal, Run, State, Tag};
 
 use crate::backend;
 use crate::drawing;
-use crate::error::{Error, NoBlock, Reportable};
+use crate::error::{Error, Fails, NoBlock, Reportable};
 use crate::guc;
 use crate::lease;
 use crate::local::Local;
@@ -313,7 +313,7 @@ impl Source {
     fn why_none(&self) -> NoBlock {
         NoBlock {
             tag: self.tag.as_str().to_owned(),
-            failing: self.tags.failing().map(|failing| (failing.error.text(), failing.since_ms)),
+            failing: self.tags.failing().map(|failing| Fails::new(failing.since_ms, failing.error)),
             has_worker: self.tags.has_worker(),
             can_lease: lease::can_lease(),
         }

@@ -9,7 +9,7 @@ use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
 use snowflake_core::segment::{Claimed, Directory, Full, PLACES, Place, Rest, State, Supply, Tag, View};
 
 use crate::backend::{self, SharedLatch};
-use crate::lease::Line;
+use crate::lease::Reason;
 use crate::locked::{Lock, Locked};
 
 /// What all sessions and the worker share.
@@ -38,7 +38,7 @@ struct Table {
 #[derive(Debug, Clone, Copy)]
 pub struct Failing {
     pub since_ms: i64,
-    pub error: Line,
+    pub error: Reason,
 }
 
 /// What is shown of a place's tag.

@@ -12,11 +12,9 @@ use snowflake_core::registry::Member;
 use snowflake_core::segment::{Claimed, GiveBack, Grant, Granted, Notice, Place, Reserve, Server, Supply, Tags};
 use snowflake_registry as registry;
 
-use super::{Keeper, Worded, again_in_ms, sentence, worded};
+use super::{Keeper, again_in_ms, worded};
 use crate::backend;
-use crate::error::Report;
 use crate::guc;
-use crate::lease::Line;
 use crate::shmem::{self, Topic};
 use crate::stats::MINUTE_MS;
 use crate::tags::Failing;
@@ -74,22 +72,16 @@ impl Keeper<'_> {
 
     /// Notes and logs a failure: the first, and then once a minute.
     fn note_not_supplied(&self, failure: &Failure<registry::Error>) {
-        let Worded { message, detail, hint } = worded(failure);
-        let text = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
+        let worded = worded(failure);
+        let error = worded.reason();
         let before = self.tags.failing();
         let since_ms = before.map_or_else(|| self.now_ms(), |failing| failing.since_ms);
-        self.tags.note_failing(Some(Failing { since_ms, error: Line::new(&text) }));
+        self.tags.note_failing(Some(Failing { since_ms, error }));
         let is_due = shmem::is_due(Topic::SupplyFails, MINUTE_MS);
         if !self.worker.is_ending() && (before.is_none() || is_due) {
-            Report {
-                sqlstate: PgSqlErrorCode::ERRCODE_SYSTEM_ERROR,
-                message: format!(
-                    "snowflake_id: no blocks of values are reserved, and sessions draw from those that are left: {message}"
-                ),
-                detail: detail.map(sentence),
-                hint,
-            }
-            .report(PgLogLevel::WARNING);
+            worded
+                .report("no blocks of values are reserved, and sessions draw from those that are left")
+                .report(PgLogLevel::WARNING);
         }
     }
 }

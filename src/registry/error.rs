@@ -131,6 +131,9 @@ pub enum Error {
 pub struct Report {
     /// The SQLSTATE under which a server reports it.
     pub sqlstate: String,
+    /// The message without words from elsewhere: libpq, the registry and the system name hosts,
+    /// users and files. Every role may see it.
+    pub open: String,
     /// The primary message: one line, in lower case, without a period.
     pub message: String,
     /// The facts, in full sentences.
@@ -140,8 +143,15 @@ pub struct Report {
 }
 
 impl Report {
+    /// Makes a report. The message has no words from elsewhere: [`quoting`](Self::quoting).
     pub(crate) fn new(sqlstate: &str, message: impl Into<String>) -> Self {
-        Self { sqlstate: sqlstate.to_owned(), message: message.into(), detail: None, hint: None }
+        let message = message.into();
+        Self { sqlstate: sqlstate.to_owned(), open: message.clone(), message, detail: None, hint: None }
+    }
+
+    /// Appends words from elsewhere to the message.
+    pub(crate) fn quoting(self, words: &str) -> Self {
+        Self { message: format!("{}: {words}", self.message), ..self }
     }
 
     pub(crate) fn detail(self, detail: impl Into<String>) -> Self {
@@ -243,25 +253,27 @@ impl Error {
                 "Check \"snowflake_id.fleet\". In the registry, \"SELECT name FROM snowflake_registry.fleets\" lists \
                  the fleets, and \"SELECT snowflake_registry.add_fleet('name')\" makes one.",
             ),
-            Self::NoRights(message) => Report::new("42501", format!("role may not use the registry: {message}")).hint(
+            Self::NoRights(message) => Report::new("42501", "role may not use the registry").quoting(message).hint(
                 "In the registry, run the GRANT commands at the head of registry.sql for the role that \
                  \"snowflake_id.registry\" names.",
             ),
             Self::WaitCancelled(notice) => {
                 let Diagnostic { message, detail, .. } = &**notice;
-                Report::new("08007", format!("registry did not confirm a change: {message}"))
+                Report::new("08007", "registry did not confirm a change")
+                    .quoting(message)
                     .detail(detail.as_deref().unwrap_or("The change may be lost if the registry fails over."))
                     .hint(
                         "Look at pg_stat_replication in the registry: a standby that \"synchronous_standby_names\" \
                          names may be gone.",
                     )
             }
-            Self::Garbage(what) => Report::new("08P01", format!("registry's answer makes no sense: {what}"))
+            Self::Garbage(what) => Report::new("08P01", "registry's answer makes no sense")
+                .quoting(what)
                 .hint("Check the host and the port in \"snowflake_id.registry\"."),
             Self::Refused(diagnostic) => {
                 let Diagnostic { sqlstate, message, detail, hint, .. } = &**diagnostic;
                 let sqlstate = if sqlstate.is_empty() { "58000" } else { sqlstate };
-                let report = Report::new(sqlstate, format!("registry reports an error: {message}"));
+                let report = Report::new(sqlstate, "registry reports an error").quoting(message);
                 Report { detail: detail.clone(), hint: hint.clone(), ..report }
             }
             Self::Etcd(problem) => problem.report(),
@@ -306,6 +318,32 @@ mod tests {
             refused("no leader"),
         ] {
             assert_eq!(error.paced_as(), pace::Failed::Otherwise, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_every_role_may_see_has_no_words_from_elsewhere() {
+        let words = || "db.example 5432 snowflake /var/lib/.pgpass".to_owned();
+        let diagnostic = Diagnostic { message: words(), detail: Some(words()), ..Diagnostic::default() };
+        for error in [
+            Error::Connect(words()),
+            Error::Lost { step: Step::Read, text: words() },
+            Error::NoRights(words()),
+            Error::WaitCancelled(Box::new(diagnostic.clone())),
+            Error::Garbage(words()),
+            Error::Refused(Box::new(diagnostic)),
+            Error::Etcd(Problem::Unreachable(words())),
+            Error::Etcd(Problem::File(words())),
+            Error::Etcd(Problem::Login(words())),
+            Error::Etcd(Problem::Login(format!("CommonName {}", words()))),
+            Error::Etcd(Problem::NoRights(words())),
+            Error::Etcd(Problem::NoFleet(words())),
+            Error::Etcd(Problem::Record(words(), words())),
+            Error::Etcd(Problem::Refused(words())),
+        ] {
+            let Report { open, message, .. } = error.report();
+            assert!(!open.contains("example"), "{open}");
+            assert!(message.starts_with(&open) && !open.is_empty(), "{message}");
         }
     }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// What a string for etcd begins with.
 pub(crate) const SCHEME: &str = "etcd:";
 
-const PARAMETERS: &str = "cacert, cert, key, user, password_file and prefix";
+const PARAMETERS: &str = "cacert, cert, key, user, password_file, prefix";
 
 /// Under which key all records are, unless the string has another `prefix`.
 const PREFIX: &str = "/snowflake_id/";
@@ -31,8 +31,10 @@ impl Endpoint {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    fn parse(url: &str) -> Result<Self, String> {
-        let wrong = |why: &str| format!("etcd's address \"{url}\" {why}, as in \"https://etcd.example:2379\"");
+    /// Understands one address. A refusal names it by its number, from 1: a wrong one may hold a
+    /// password.
+    fn parse(number: usize, url: &str) -> Result<Self, String> {
+        let wrong = |why: &str| format!("etcd's address {number} {why}, as in \"https://etcd.example:2379\"");
         let (has_tls, rest) = match url.split_once("://") {
             Some(("https", rest)) => (true, rest),
             Some(("http", rest)) => (false, rest),
@@ -70,12 +72,14 @@ impl Address {
     pub fn parse(text: &str) -> Result<Self, String> {
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| format!("it must begin with \"{SCHEME}\""))?;
         let (urls, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let endpoints = urls.split(',').map(|url| Endpoint::parse(url.trim())).collect::<Result<Vec<_>, _>>()?;
+        let endpoints = (1..).zip(urls.split(',')).map(|(number, url)| Endpoint::parse(number, url.trim()));
+        let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
         let (mut cacert, mut cert, mut key, mut user, mut password_file) = (None, None, None, None, None);
         let mut prefix = PREFIX.to_owned();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or_else(|| format!("parameter \"{pair}\" has no value"))?;
-            let value = decoded(value).ok_or_else(|| format!("parameter \"{name}\" has a wrong % in its value"))?;
+        // By its number: what is not understood may be a part of a password.
+        for (number, pair) in (1..).zip(query.split('&').filter(|pair| !pair.is_empty())) {
+            let (name, value) = pair.split_once('=').ok_or_else(|| format!("parameter {number} has no value"))?;
+            let value = decoded(value).ok_or_else(|| format!("parameter {number} has a wrong % in its value"))?;
             match name {
                 "cacert" => cacert = Some(absolute(name, value)?),
                 "cert" => cert = Some(absolute(name, value)?),
@@ -90,7 +94,7 @@ impl Address {
                             .to_owned(),
                     );
                 }
-                _ => return Err(format!("etcd's address has no parameter \"{name}\"; there are {PARAMETERS}")),
+                _ => return Err(format!("parameter {number} is none of etcd's: {PARAMETERS}")),
             }
         }
         if endpoints.iter().any(|endpoint| endpoint.has_tls) && cacert.is_none() {
@@ -198,13 +202,33 @@ mod tests {
             ("etcd:http://a:1?user=x", "belong together"),
             ("etcd:http://a:1?cert=/x", "belong together"),
             ("etcd:http://a:1?password=x", "could be seen"),
-            ("etcd:http://a:1?pasword=x", "no parameter \"pasword\""),
+            ("etcd:http://a:1?user=x&pasword=x", "parameter 2 is none of etcd's"),
             ("etcd:http://a:1?user", "has no value"),
             ("etcd:http://a:1?user=%4", "wrong %"),
             ("etcd:https://a:1?cacert=ca.pem", "absolute"),
         ] {
             let error = Address::parse(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_word_of_a_wrong_address_is_repeated() {
+        for text in [
+            "etcd:s3cret",
+            "etcd:http:/u:s3cret@a:1",
+            "etcd:http://a:1,u:s3cret@b:1",
+            "etcd:http://u:s3cret@a:1",
+            "etcd:http://a:s3cret",
+            "etcd:http://a:1?s3cret",
+            "etcd:http://a:1?s3cret=x",
+            "etcd:http://a:1?user=s3cret%4",
+            "etcd:http://a:1?s3cret=%4",
+            "etcd:http://a:1?user=x&password=s3cret",
+            "etcd:http://a:1?user=x&password_file=s3cret",
+        ] {
+            let error = Address::parse(text).unwrap_err();
+            assert!(!error.contains("s3cret"), "{text}: {error}");
         }
     }
 }

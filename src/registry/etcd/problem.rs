@@ -40,7 +40,8 @@ impl Problem {
                 "Check the addresses in \"snowflake_id.registry\", the network, and the certificates. The name in an \
                  address must be in etcd's certificate.",
             ),
-            Self::File(why) => Report::new("58030", format!("could not use etcd: {why}"))
+            Self::File(why) => Report::new("58030", "could not use etcd")
+                .quoting(why)
                 .hint("The user that runs this server must be able to read the files that \"snowflake_id.registry\" names."),
             Self::TimedOut { step, after } => {
                 let report = Report::new("08006", format!("etcd did not answer within {} ({step})", seconds(*after)));
@@ -58,13 +59,14 @@ impl Problem {
             Self::Login(message) if message.contains("CommonName") => Report::new("28000", "etcd refuses the certificate")
                 .detail("Its JSON gateway takes no certificate with a common name (CN) once users have to log in.")
                 .hint("Name a certificate without a common name in \"snowflake_id.registry\", such as with the subject \"/O=snowflake\"."),
-            Self::Login(message) => Report::new("28P01", format!("etcd refuses the user: {message}")).hint(
+            Self::Login(message) => Report::new("28P01", "etcd refuses the user").quoting(message).hint(
                 "Check the parameters user and password_file in \"snowflake_id.registry\". A certificate does not take \
                  their place.",
             ),
-            Self::NoRights(message) => Report::new("42501", format!("user may not use the registry in etcd: {message}"))
+            Self::NoRights(message) => Report::new("42501", "user may not use the registry in etcd")
+                .quoting(message)
                 .hint("Grant it: \"etcdctl role grant-permission ROLE --prefix=true readwrite /snowflake_id/\"."),
-            Self::NoFleet(key) => Report::new("42704", format!("etcd has no fleet at key \"{key}\"")).hint(format!(
+            Self::NoFleet(key) => Report::new("42704", "etcd has no record of the fleet").quoting(&format!("no key \"{key}\"")).hint(format!(
                 "Check \"snowflake_id.fleet\". \"registry-etcd create\" makes it, or \"etcdctl put {key} uuid=$(uuidgen)\". \
                  If it was there before, make it with \"registry-etcd lost\"."
             )),
@@ -72,10 +74,12 @@ impl Problem {
                 .detail("It takes so many writes that its log and its revision could not be read together.")
                 .hint("The server tries again. Use an etcd with less load if this persists."),
             Self::Record(key, why) => {
-                Report::new("22P02", format!("record \"{key}\" in etcd makes no sense: {why}"))
+                Report::new("22P02", "record in etcd makes no sense")
+                    .quoting(&format!("\"{key}\": {why}"))
                     .hint("Look at it with \"etcdctl get\", and correct what was edited.")
             }
-            Self::Refused(message) => Report::new("58000", format!("etcd reports an error: {message}"))
+            Self::Refused(message) => Report::new("58000", "etcd reports an error")
+                .quoting(message)
                 .hint("\"etcdctl endpoint health --cluster\" shows which members work."),
         }
     }

@@ -554,7 +554,8 @@ fn a_registry_is_checked_at_the_start_at_a_reload_and_by_alter_system() {
         "{log}"
     );
     let log = start(&[("registry", "hots=a")]);
-    let expected = "FATAL:  \"snowflake_id.registry\" is not a connection string: invalid connection option \"hots\"";
+    let expected =
+        "FATAL:  \"snowflake_id.registry\" is not a connection string: invalid connection option at character 1";
     assert!(log.contains(expected), "{log}");
     let layout = "time:41 sequence:22 unit:1ms epoch:2025-01-01T00:00:00Z";
     let log = start(&[("layout", layout), ("registry", "service=fleet")]);

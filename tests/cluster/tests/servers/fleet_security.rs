@@ -1,10 +1,12 @@
 //! Who may see and do what: ordinary roles on a member, and the servers' role in the registry
 //! (`the_members_role_can_do_no_more_than_lease` in `registry.rs` lists what it may call).
 
+use std::sync::{Arc, Mutex};
+
 use cluster::registry::{ROLE, config, now_ms};
-use cluster::{Draw, Fleet, Leases, Oracle, Server, refused, wait_until};
+use cluster::{Builder, Draw, Fleet, Leases, Oracle, Server, refused, wait_until};
 use cluster::{Member, registry::Poll};
-use postgres::Client;
+use postgres::{Client, NoTls};
 use snowflake_core::lease::{Failure, Notice};
 use snowflake_core::registry::{Answer, Change, Record, Registry, Swap, Wanted};
 use snowflake_registry::Postgres;
@@ -74,9 +76,93 @@ fn no_error_and_no_log_line_of_the_extension_has_the_registrys_password() {
     let log = server.log();
     assert!(log.lines().filter(|line| line.contains(SECRET)).all(|line| line.contains(changed)), "{log}");
     assert!(log.contains(SECRET), "{log}");
-    // Nor does what libpq does not understand.
-    let failure = fleet.member().set("registry", &format!("pasword={SECRET}")).try_start().unwrap_err();
-    assert!(failure.log.contains("invalid connection option") && !failure.log.contains(SECRET), "{failure:?}");
+    // Nor does what libpq does not understand: it would repeat the words of a password with a space.
+    for (wrong, why) in [
+        (format!("pasword={SECRET}"), "invalid connection option at character 1"),
+        (format!("password=my {SECRET}"), "missing \"=\" after the word at character 13"),
+        (format!("postgresql://u:%{SECRET}@h/d"), "wrong percent code at character 16"),
+    ] {
+        let failure = fleet.member().set("registry", &wrong).try_start().unwrap_err();
+        assert!(failure.log.contains(why) && !failure.log.contains(SECRET), "{failure:?}");
+    }
+}
+
+/// Where the registry is, and how it is reached, is for operators.
+#[test]
+fn an_ordinary_role_does_not_see_how_to_reach_the_registry() {
+    let fleet = Fleet::start_with(Builder::tcp);
+    let port = fleet.registry.port().to_string();
+    let passfile = fleet.registry.connect().value("SELECT current_setting('data_directory') || '/pgpass'");
+    // libpq names the host, the port, the role and this file.
+    let write = format!("COPY (SELECT '*:*:*:*:wrong') TO PROGRAM 'umask 077; cat > {passfile}'");
+    execute(&fleet.registry, &write);
+    let registry = format!("host=127.0.0.1 port={port} user=stranger dbname=postgres passfile={passfile}");
+    let server = fleet.member().set("registry", &registry).start_with_extension();
+    execute(
+        &server,
+        "CREATE ROLE app LOGIN; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher; GRANT watcher TO app;
+         CREATE FUNCTION definer() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT snowflake_next()';
+         ALTER FUNCTION definer() OWNER TO watcher; ALTER ROLE app NOINHERIT",
+    );
+    let secrets = ["127.0.0.1", &*port, "stranger", &*passfile];
+    let has = |said: &str| secrets.map(|secret| said.contains(secret));
+    let mut session = server.connect();
+    let ways = ["SELECT snowflake_next()", "SELECT snowflake_segment_next('invoices')"];
+    let refusal = |session: &mut Client, sql: &str| {
+        let refusal = refused(session.simple_query(sql));
+        assert_eq!(refusal.sqlstate, "58000", "{refusal:?}");
+        format!("{refusal:?}")
+    };
+    for sql in ways {
+        // The superuser sees all of it, once both the lease and the blocks are known to fail.
+        wait_until("the reason", || has(&refusal(&mut session, sql)) == [true; 4]);
+    }
+    assert_eq!(has(&refusal(&mut server.connect_as("watcher"), ways[0])), [true; 4]);
+    assert_eq!(has(&session.lease("last_error")), [true; 4]);
+
+    // A role that asks for the server's log lines does not get them.
+    let heard = Arc::new(Mutex::new(String::new()));
+    let ear = Arc::clone(&heard);
+    let mut connection = server.connection();
+    connection.user("app").notice_callback(move |notice| *ear.lock().unwrap() += &format!("{notice:?}\n"));
+    let mut app = connection.connect(NoTls).unwrap();
+    app.batch_execute("SET client_min_messages = debug5").unwrap();
+    for sql in ways.into_iter().chain(["SELECT definer()"]) {
+        let said = refusal(&mut app, sql);
+        assert_eq!(has(&said), [false; 4], "{said}");
+        assert!(said.contains("could not connect to the registry"), "{said}");
+    }
+    let heard = heard.lock().unwrap().clone();
+    assert_eq!(has(&heard), [false; 4], "{heard}");
+    // In the role of a monitor, it is one.
+    app.batch_execute("SET ROLE watcher").unwrap();
+    assert_eq!(has(&refusal(&mut app, ways[0])), [true; 4]);
+    // A superuser in the role is not.
+    session.batch_execute("ALTER ROLE app INHERIT; REVOKE watcher FROM app; SET ROLE app").unwrap();
+    assert_eq!(has(&refusal(&mut session, ways[0])), [false; 4]);
+    // The log has all of it, for each kind of draw.
+    for line in ["the server draws no ids: could not connect", "no blocks of values are reserved"] {
+        let log = server.log();
+        let at = log.find(line).unwrap_or_else(|| panic!("no \"{line}\" in\n{log}"));
+        assert_eq!(has(&log[at..]), [true; 4]);
+    }
+}
+
+/// A session's own line about a refusal says to the log what it keeps from an ordinary role.
+#[test]
+fn the_log_line_of_a_refused_draw_has_the_whole_reason() {
+    let fleet = Fleet::start();
+    let registry = format!("{} user=stranger", fleet.conninfo());
+    let server = fleet.member().set("registry", &registry).start_with_extension();
+    let mut session = server.connect();
+    wait_until("the refusal", || session.lease("last_error").contains("stranger"));
+    execute(&server, "CREATE ROLE app LOGIN");
+    let refusal = refused(server.connect_as("app").try_draw());
+    assert!(!format!("{refusal:?}").contains("stranger"), "{refusal:?}");
+    let log = server.log();
+    let line = log.split("draws are refused: ").nth(1).unwrap_or_else(|| panic!("{log}"));
+    let detail = line.lines().nth(1).unwrap_or_default();
+    assert!(detail.contains("DETAIL:") && detail.contains("role \"stranger\" does not exist"), "{line}");
 }
 
 #[test]
