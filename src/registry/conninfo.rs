@@ -1,6 +1,10 @@
 //! Connection strings and URIs of libpq: whether one is right, and what of it may be shown.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use crate::libpq::OptionArray;
 
@@ -68,6 +72,27 @@ impl Options {
         self
     }
 
+    /// Keeps libpq from a password file that it does not use because others may read it. It would
+    /// write a warning to the log at each try. Returns what to say instead if the connection fails.
+    pub fn without_ignored_passfile(mut self) -> (Self, Option<String>) {
+        if self.get(c"password").is_some_and(|password| !password.is_empty()) {
+            return (self, None);
+        }
+        let completed = Self(OptionArray::completed(self.iter()).options());
+        let named = completed.get(c"passfile").filter(|path| !path.is_empty());
+        let path = match named {
+            Some(path) => PathBuf::from(OsStr::from_bytes(path.to_bytes())),
+            None => env::home_dir().unwrap_or_default().join(".pgpass"),
+        };
+        let note = ignored_passfile(&path);
+        if note.is_some() {
+            // The last value counts. There is no file below a file.
+            self.0.retain(|(keyword, _)| keyword.as_c_str() != c"passfile");
+            self.0.push((c"passfile".to_owned(), c"/dev/null/".to_owned()));
+        }
+        (self, note)
+    }
+
     /// Replaces the hosts.
     pub fn with_hosts(&self, hosts: &[Host]) -> Self {
         let mut options = self.clone();
@@ -94,7 +119,8 @@ impl Options {
 }
 
 /// Says what is wrong with a string that libpq refuses. libpq's own words repeat what they are
-/// about, and a password with a space or a `%` is then shown in part. Characters are counted from 1.
+/// about, and a password with a space or a `%` is then shown in part. Characters are counted from
+/// 1.
 fn explained(conninfo: &CStr) -> String {
     let text = conninfo.to_string_lossy();
     let is_uri = ["postgresql://", "postgres://"].iter().any(|scheme| text.starts_with(scheme));
@@ -168,6 +194,19 @@ fn wrong_in_uri(text: &str) -> Option<String> {
 /// Whether libpq has an option of this name.
 fn is_keyword(word: &str) -> bool {
     CString::new(format!("{word}=''")).is_ok_and(|option| OptionArray::parse(&option).is_ok())
+}
+
+/// Says why libpq does not use a password file, if it is there and libpq would warn of it.
+fn ignored_passfile(path: &Path) -> Option<String> {
+    let file = fs::metadata(path).ok()?;
+    let shown = path.display();
+    if !file.is_file() {
+        return Some(format!("Password file \"{shown}\" is not used, because it is not a plain file."));
+    }
+    let mode = file.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then(|| {
+        format!("Password file \"{shown}\" is not used, because its mode is {mode:04o}; run chmod 0600 on it.")
+    })
 }
 
 /// One of the hosts that a connection string names.
@@ -279,6 +318,31 @@ mod tests {
                 assert_eq!(wrong_in_options(&text).is_some(), refused, "{text:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_password_file_that_others_may_read_is_kept_from_libpq() {
+        let path = env::temp_dir().join(format!("snowflake_registry-pgpass-{}", std::process::id()));
+        fs::write(&path, "*:*:*:*:word").unwrap();
+        let conninfo = format!("host=a sslmode=disable passfile='{}'", path.display());
+        let passfile = |mode, conninfo: &str| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let (options, note) = Options::parse(conninfo).unwrap().without_ignored_passfile();
+            assert_eq!(options.get(c"sslmode"), Some(c"disable"));
+            (options.get(c"passfile").unwrap().to_owned(), note)
+        };
+        let own = CString::new(path.as_os_str().as_bytes()).unwrap();
+        assert_eq!(passfile(0o600, &conninfo), (own.clone(), None));
+        // With a password in the string, libpq does not look at it.
+        assert_eq!(passfile(0o644, &format!("{conninfo} password=word")), (own, None));
+        let (other, note) = passfile(0o644, &conninfo);
+        assert!(note.unwrap().ends_with("because its mode is 0644; run chmod 0600 on it."));
+        assert!(fs::metadata(OsStr::from_bytes(other.to_bytes())).is_err());
+        fs::remove_file(&path).unwrap();
+        // What a service file and the environment say is found, too: here that there is no service.
+        let completed = OptionArray::completed([(c"host", c"a"), (c"passfile", c"/x")].into_iter());
+        let completed = Options(completed.options());
+        assert_eq!((completed.get(c"host"), completed.get(c"passfile")), (Some(c"a"), Some(c"/x")));
     }
 
     #[test]

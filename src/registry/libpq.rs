@@ -8,7 +8,7 @@
 //!   else is done with that.
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::ptr;
+use std::{iter, ptr};
 
 use pq_sys as pq;
 
@@ -82,6 +82,27 @@ impl OptionArray {
             text
         };
         Err(if text.is_empty() { "out of memory".to_owned() } else { one_paragraph(&text) })
+    }
+
+    /// Adds what libpq takes from a service file and the environment to options, which are keywords
+    /// and values. Does not connect, and looks into no password file.
+    pub fn completed<'a>(options: impl Iterator<Item = (&'a CStr, &'a CStr)>) -> Self {
+        // With a password, libpq needs no password file. With this mode, it refuses to connect.
+        let own = [(c"password", c"none"), (c"sslmode", c"none")];
+        let is_own = |keyword: &CStr| own.iter().any(|(name, _)| *name == keyword);
+        let options = options.filter(|(keyword, _)| !is_own(keyword)).chain(own);
+        let ends = iter::once((ptr::null(), ptr::null()));
+        let (keywords, values): (Vec<*const c_char>, Vec<*const c_char>) =
+            options.map(|(keyword, value)| (keyword.as_ptr(), value.as_ptr())).chain(ends).unzip();
+        // SAFETY: both arrays end with a null pointer, and hold as many C strings, which live as
+        // long as the caller's options. libpq copies them, and accepts a null PGconn below. What
+        // `PQconninfo` returns is independent of the PGconn, which nothing uses afterwards.
+        unsafe {
+            let conn = pq::PQconnectStartParams(keywords.as_ptr(), values.as_ptr(), 0);
+            let array = Self::new(pq::PQconninfo(conn));
+            pq::PQfinish(conn);
+            array
+        }
     }
 
     /// Returns the options that have a value.

@@ -132,7 +132,11 @@ impl<W: Waiter> Postgres<W> {
         let is_kept = kept.is_some();
         let connect = || {
             let options = Options::parse(&self.config.conninfo).map_err(Error::Connect)?;
-            Connection::open(&options.with_defaults(), timeout, &self.waiter)
+            let (options, note) = options.with_defaults().without_ignored_passfile();
+            Connection::open(&options, timeout, &self.waiter).map_err(|error| match (error, note) {
+                (Error::Connect(text), Some(note)) => Error::Connect(format!("{}. {note}", text.trim_end_matches('.'))),
+                (error, _) => error,
+            })
         };
         let mut connection = kept.map_or_else(connect, Ok)?;
         let mut answer = connection.run(sql, values, step, timeout);
