@@ -2,9 +2,10 @@
 
 -- Where the worker number comes from, and what is known of its lease.
 CREATE FUNCTION snowflake_lease() RETURNS TABLE (state text, worker_id integer, backup_worker_id integer, datacenter_id integer,
-    lease_from timestamptz, lease_until timestamptz, next_worker_id bigint, next_from timestamptz, registry text, incarnation text,
-    fleet uuid, numbers bigint, free_numbers bigint, last_renewal timestamptz, clock_offset_ms bigint, renewals bigint, failures bigint, last_error text, failing_since timestamptz,
-    pid integer, waits bigint, wait_time double precision, refused bigint, fleet_refused bigint)
+    lease_from timestamptz, lease_until timestamptz, next_worker_id bigint, next_from timestamptz,
+    gap_from timestamptz, gap_until timestamptz, registry text, incarnation text,
+    fleet uuid, numbers bigint, free_numbers bigint, last_renewal timestamptz, clock_offset_ms bigint, renewals bigint, failures bigint,
+    last_error text, last_error_time timestamptz, failing_since timestamptz, pid integer, waits bigint, wait_time double precision, refused bigint, fleet_refused bigint)
 VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lease_wrapper';
 CREATE VIEW snowflake_lease AS SELECT *, lease_until - clock_timestamp() AS time_left FROM snowflake_lease();
 REVOKE ALL ON FUNCTION snowflake_lease() FROM PUBLIC;

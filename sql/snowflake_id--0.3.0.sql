@@ -280,9 +280,10 @@ CREATE FUNCTION snowflake_stat() RETURNS TABLE (
 VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_wrapper';
 
 CREATE FUNCTION snowflake_lease() RETURNS TABLE (state text, worker_id integer, backup_worker_id integer, datacenter_id integer,
-    lease_from timestamptz, lease_until timestamptz, next_worker_id bigint, next_from timestamptz, registry text, incarnation text,
-    fleet uuid, numbers bigint, free_numbers bigint, last_renewal timestamptz, clock_offset_ms bigint, renewals bigint, failures bigint, last_error text, failing_since timestamptz,
-    pid integer, waits bigint, wait_time double precision, refused bigint, fleet_refused bigint)
+    lease_from timestamptz, lease_until timestamptz, next_worker_id bigint, next_from timestamptz,
+    gap_from timestamptz, gap_until timestamptz, registry text, incarnation text,
+    fleet uuid, numbers bigint, free_numbers bigint, last_renewal timestamptz, clock_offset_ms bigint, renewals bigint, failures bigint,
+    last_error text, last_error_time timestamptz, failing_since timestamptz, pid integer, waits bigint, wait_time double precision, refused bigint, fleet_refused bigint)
 VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lease_wrapper';
 
 CREATE FUNCTION snowflake_segment_next(tag text) RETURNS bigint

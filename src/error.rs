@@ -132,6 +132,8 @@ pub struct NoBlock {
 pub struct NoLease {
     /// The end of the lease that is over, in milliseconds since 1970; `None` if there was none.
     pub over_ms: Option<i64>,
+    /// Before which instant no number can be used, in milliseconds since 1970, if that is known.
+    pub gap_until_ms: Option<i64>,
     /// What the process that leases the number has met last. `None` if it has met nothing, or was
     /// not started.
     pub failing: Option<Fails>,
@@ -592,6 +594,18 @@ impl Reportable for NoLease {
                 None => "this server has no worker number yet".to_owned(),
             },
         );
+        if let Some(until_ms) = self.gap_until_ms {
+            return report
+                .detail(format!(
+                    "No number can be used before {}: the registry may have forgotten leases, as after a failover or a \
+                     restore, which end by then.",
+                    Utc(until_ms)
+                ))
+                .hint(
+                    "Ids go on then by themselves; a restart does not help. To draw ids before, give this server a \
+                     configured number outside of the fleet's range (\"snowflake_id.worker_id\").",
+                );
+        }
         match &self.failing {
             Some(fails) => report
                 .failing(fails, |why| format!("Since {}, the registry has not leased one: {why}", Utc(fails.since_ms)))

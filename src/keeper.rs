@@ -99,6 +99,20 @@ struct Keeper<'a> {
     supplies_at_ms: Cell<i64>,
     /// The length of leases and the skew that were found too close to each other, in milliseconds.
     warned: Cell<Option<(i64, i64)>>,
+    /// What was said last of why no lease is renewed; `None` while that does not fail.
+    said: Cell<Option<Said>>,
+    /// Whether the server was promoted, and has not generated ids since.
+    is_promoted: Cell<bool>,
+}
+
+/// What the log says of a failure, as far as a change of it is worth a line of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Said {
+    /// A hash of the reason, without what changes each time.
+    reason: u64,
+    gap: Option<(i64, i64)>,
+    /// Whether the server still has a lease.
+    has_lease: bool,
 }
 
 impl<'a> Keeper<'a> {
@@ -125,6 +139,8 @@ impl<'a> Keeper<'a> {
             supply_pace: Cell::default(),
             supplies_at_ms: Cell::new(i64::MIN),
             warned: Cell::new(None),
+            said: Cell::new(None),
+            is_promoted: Cell::new(false),
         }
     }
 
@@ -155,11 +171,17 @@ impl<'a> Keeper<'a> {
             let is_in_recovery = backend::is_in_recovery();
             let is_promoted = was_in_recovery && !is_in_recovery;
             was_in_recovery = is_in_recovery;
+            self.is_promoted.set(!is_in_recovery && (is_promoted || self.is_promoted.get()));
             if is_promoted || backend::boot_ms() >= due_ms {
                 due_ms = backend::boot_ms().saturating_add(self.turn(holder, &terms));
             } else {
+                let held = holder.held();
                 holder.enter(self, &terms);
                 self.note(holder);
+                if holder.held() != held {
+                    // Renew it, and see that nothing fails any more.
+                    due_ms = i64::MIN;
+                }
             }
             let mut wait_ms = due_ms.saturating_sub(backend::boot_ms());
             if let Some(enters_in_ms) = holder.enters_in_ms(self, &terms) {
@@ -185,7 +207,7 @@ impl<'a> Keeper<'a> {
         }
         self.give_back_blocks(supply);
         self.tags.set_worker(None);
-        self.status.change(|status| (status.pid, status.held, status.next) = (0, None, None));
+        self.status.change(|status| (status.pid, status.held, status.next, status.gap) = (0, None, None, None));
     }
 
     /// Renews the lease, or acquires one, as far as that can be done now. Returns when to come
@@ -202,7 +224,11 @@ impl<'a> Keeper<'a> {
         let kept = kept.and_then(|()| self.reaches_the_clock(holder, terms));
         match kept {
             Ok(()) => {
-                self.succeeded();
+                // It may have renewed the next lease only.
+                match self.status.get().gap {
+                    Some(gap) => self.lacks(holder, gap),
+                    None => self.succeeded(),
+                }
                 self.count_numbers();
                 pace::varied_ms(holder.interval_ms(terms, self.layout), backend::random_bits())
             }
@@ -238,21 +264,53 @@ impl<'a> Keeper<'a> {
         holder.keep(self, self, terms)
     }
 
-    /// Notes what the holder has, for sessions and operators.
+    /// Notes what the holder has, for sessions and operators, and tells when ids go on.
     fn note(&self, holder: &Holder) {
-        let (held, next) = (holder.held(), holder.next());
+        let (held, next, now_ms) = (holder.held(), holder.next(), self.now_ms());
+        let is_primary = !backend::is_in_recovery();
+        let in_use = held.filter(|held| held.until_ms > now_ms);
+        let mut goes_on = None;
         self.status.change(|status| {
+            let had = status.held.map(|held| held.until_ms.min(now_ms));
             // The end of a lease that is over says since when there is none.
-            let is_over = |held: &lease::Lease| next.is_none() && held.until_ms <= WallClock.now_ms();
+            let is_over = |held: &lease::Lease| next.is_none() && held.until_ms <= now_ms;
             status.held = held.or(status.held.filter(is_over));
             status.next = next;
+            // What the registry has said of a freeze may be over while it is away.
+            status.gap = holder.gap().filter(|gap| gap.until_ms > now_ms).map(|gap| {
+                let since_ms = status.gap.map(|(from_ms, _)| from_ms).or(had).unwrap_or(now_ms);
+                (gap.from_ms.unwrap_or(since_ms), gap.until_ms)
+            });
+            match in_use {
+                // It may have stopped and gone on since the last look.
+                Some(_) => {
+                    let stopped_ms = had.filter(|had_ms| is_primary && *had_ms < now_ms);
+                    goes_on = status.stopped_ms.take().or(stopped_ms);
+                }
+                None if is_primary => status.stopped_ms = status.stopped_ms.or(had),
+                None => status.stopped_ms = None,
+            }
         });
+        let Some(held) = in_use else { return };
+        let worker = held.worker;
+        if self.is_promoted.take() {
+            log!("snowflake_id: this server was promoted, and generates ids with worker number {worker}");
+        } else if let Some(since_ms) = goes_on {
+            log!(
+                "snowflake_id: this server generates ids again, with worker number {worker}; it had not since {}",
+                Utc(since_ms)
+            );
+        }
     }
 
     fn succeeded(&self) {
         self.pace.take();
+        self.said.take();
         let mut was_failing = None;
-        self.status.change(|status| was_failing = status.failing_since_ms.take());
+        self.status.change(|status| {
+            was_failing = status.failing_since_ms.take();
+            (status.error, status.failed_ms) = (None, None);
+        });
         if let Some(since_ms) = was_failing {
             log!(
                 "snowflake_id: the registry leases this server's worker number again; it had not since {}",
@@ -326,32 +384,93 @@ impl<'a> Keeper<'a> {
     }
 
     fn failed(&self, failure: &Failed) {
-        let worded = worded(failure);
-        let (reason, now_ms) = (worded.reason(), self.now_ms());
+        self.status.change(|status| status.failures += 1);
+        let mut worded = worded(failure);
+        let has_lease = self.lease_in_use().is_some() && !backend::is_in_recovery();
+        // These ask for a restart, or say themselves when not to.
+        let is_other = matches!(
+            failure,
+            Failure::OtherLayout { .. } | Failure::OtherFleet { .. } | Failure::Frozen { .. } | Failure::Closed
+        );
+        if has_lease && !is_other {
+            let hint = worded.hint.unwrap_or_default();
+            worded.hint = Some(format!("Do not restart this server, because it would have no number then. {hint}"));
+        }
+        self.fails(worded, reason(failure));
+    }
+
+    /// Notes that the registry answers, and that the lease is not renewed all the same: another one
+    /// begins too late.
+    fn lacks(&self, holder: &Holder, gap: (i64, i64)) {
+        self.pace.take();
+        let until = Utc(gap.1);
+        let message = match (holder.held(), holder.next()) {
+            (Some(held), Some(next)) => format!(
+                "the lease of worker number {} ends at {} and is not renewed, and that of number {} begins at {until}",
+                held.worker,
+                Utc(held.until_ms),
+                next.worker
+            ),
+            (None, Some(next)) => format!("the lease of worker number {} begins at {until}", next.worker),
+            (_, None) => format!("no number can be used before {until}"),
+        };
+        self.fails(Worded::of_gap(message), 0);
+    }
+
+    /// Returns the lease that the server can draw with now.
+    fn lease_in_use(&self) -> Option<lease::Lease> {
+        self.status.get().held.filter(|held| held.until_ms > self.now_ms())
+    }
+
+    /// Notes and logs that the lease is not renewed.
+    fn fails(&self, worded: Worded, reason: u64) {
+        let (noted, now_ms) = (worded.reason(), self.now_ms());
         let mut is_new = false;
         self.status.change(|status| {
-            status.failures += 1;
             is_new = status.failing_since_ms.is_none();
             status.failing_since_ms.get_or_insert(now_ms);
-            status.error = Some(reason);
+            (status.error, status.failed_ms) = (Some(noted), Some(now_ms));
         });
-        // The first, and then once a minute, because one reason may take another's place.
+        let status = self.status.get();
+        let lease = self.lease_in_use();
+        let said = Said { reason, gap: status.gap, has_lease: lease.is_some() };
+        let before = self.said.replace(Some(said));
+        let is_grave = before.is_none_or(|before| said.gap.is_some() && said.gap != before.gap);
+        // The first, a change, and then once a minute.
         let is_due = shmem::is_due(Topic::LeaseFails, MINUTE_MS);
-        if !self.worker.is_ending() && (is_new || is_due) {
-            // At a start, the registry may be starting, too.
-            let is_warning = is_due && !is_new || self.status.get().renewals > 0;
-            let consequence = match self.status.get().held.filter(|held| held.until_ms > now_ms) {
-                Some(held) => format!(
-                    "the lease of worker number {} is not renewed, and the server draws ids until {}",
-                    held.worker,
-                    Utc(held.until_ms)
-                ),
-                None => "no worker number is leased, and the server draws no ids".to_owned(),
-            };
-            let level = if is_warning { PgLogLevel::WARNING } else { PgLogLevel::LOG };
-            worded.report(&consequence).report(level);
+        let is_changed = before != Some(said) && !is_new && shmem::is_due(Topic::LeaseReason, MINUTE_MS);
+        if self.worker.is_ending() || !(is_new || is_grave || is_due || is_changed) {
+            return;
         }
+        let is_standby = backend::is_in_recovery();
+        let consequence = match (status.gap, lease) {
+            (Some((from_ms, until_ms)), _) => {
+                let generates = if is_standby { "would generate no ids if promoted," } else { "generates no ids" };
+                format!("this server {generates} from {} to {}", Utc(from_ms), Utc(until_ms))
+            }
+            (None, Some(held)) => format!(
+                "the lease of worker number {} is not renewed, and the server draws ids until {}",
+                held.worker,
+                Utc(held.until_ms)
+            ),
+            (None, None) => "no worker number is leased, and the server draws no ids".to_owned(),
+        };
+        // A standby draws nothing. At its start, the registry may be starting, too.
+        let is_calm = is_standby && is_new && status.renewals == 0;
+        worded.report(&consequence).report(if is_calm { PgLogLevel::LOG } else { PgLogLevel::WARNING });
     }
+}
+
+/// Returns a hash of a failure, by which a change of it is noticed: without the instants and
+/// figures that another try changes.
+fn reason(failure: &Failed) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    std::mem::discriminant(failure).hash(&mut hasher);
+    if let Failure::Away(error) = failure {
+        let registry::Report { message, detail, .. } = error.report();
+        (message, detail).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// Notes a failure of the registry. Returns when to ask it again, in milliseconds from now.
@@ -525,11 +644,32 @@ fn report(notice: &Notice, fleet: Option<u128>) {
         ),
         Notice::ClockOff { offset_ms } => {
             if shmem::is_due(Topic::ClockOff, MINUTE_MS) {
-                let (distance_ms, side) = (offset_ms.abs(), if *offset_ms < 0 { "behind" } else { "ahead of" });
-                warning!("snowflake_id: this server's clock is {distance_ms} ms {side} the registry's");
+                clock_is_off(*offset_ms).report(PgLogLevel::WARNING);
             }
         }
     }
+}
+
+/// Returns the warning that the clocks are further apart than is allowed for.
+fn clock_is_off(offset_ms: i64) -> Report {
+    let (distance_ms, side) = (offset_ms.abs(), if offset_ms < 0 { "behind" } else { "ahead of" });
+    let report = Report::new(
+        PgSqlErrorCode::ERRCODE_WARNING,
+        format!("snowflake_id: this server's clock is {distance_ms} ms {side} the registry's"),
+    );
+    let check =
+        "Check the time synchronization of both. If several servers report this, the registry's clock is wrong.";
+    if offset_ms <= guc::max_borrow_ms() {
+        return report.hint(check);
+    }
+    report
+        .detail(format!(
+            "Ids carry this clock's times. If this clock is wrong, draws will wait or be refused once it is right, for \
+             about {distance_ms} ms, until it has passed the time of the last id."
+        ))
+        .hint(format!(
+            "{check} To avoid that, let the time synchronization slow this clock down instead of setting it back."
+        ))
 }
 
 /// A failure in words.
@@ -542,6 +682,15 @@ struct Worded {
 }
 
 impl Worded {
+    /// Words a gap between two leases, which the message names.
+    fn of_gap(message: String) -> Self {
+        let open = message.clone();
+        let hint = "Do not restart this server while it draws ids. After the gap they go on by themselves. To draw ids \
+                    meanwhile, give it a configured number outside of the fleet's range (\"snowflake_id.worker_id\").";
+        let detail = "The registry may have forgotten leases, as after a failover or a restore, which end by then";
+        Self { open, message, detail: Some(detail.to_owned()), hint: Some(hint.to_owned()) }
+    }
+
     /// Returns what is kept of it for sessions and operators.
     fn reason(&self) -> Reason {
         let Self { open, message, detail, .. } = self;
@@ -619,7 +768,9 @@ fn worded(failure: &Failed) -> Worded {
             "the fleet is closed".to_owned(),
             None,
             &format!(
-                "It is being moved to another registry. In the registry that is to be used, call {}.",
+                "If the fleet has moved, correct this server's \"snowflake_id.registry\", and reload; do not restart it. \
+                 If it is being moved now, wait. Only if the move is given up, call {} here: called in a registry that was left, it lets \
+                 two servers draw the same ids.",
                 kind.command("open")
             ),
         ),

@@ -48,6 +48,10 @@ pub struct Status {
     pub held: Option<Lease>,
     /// The lease that it draws with later.
     pub next: Option<Lease>,
+    /// From when until when it draws nothing, as far as is known.
+    pub gap: Option<(i64, i64)>,
+    /// Since when a primary that has drawn has no lease.
+    pub stopped_ms: Option<i64>,
     /// The uuid of the fleet, once it is known.
     pub fleet: Option<u128>,
     /// How many worker numbers the fleet has, and how many of them were free when they were last
@@ -63,8 +67,9 @@ pub struct Status {
     pub renewals: i64,
     /// How often that failed.
     pub failures: i64,
-    /// The last failure.
+    /// Why it fails, and when it failed last; `None` while it does not.
     pub error: Option<Reason>,
+    pub failed_ms: Option<i64>,
     /// Since when it fails; `None` while it does not.
     pub failing_since_ms: Option<i64>,
 }
@@ -76,6 +81,8 @@ impl Status {
             pid: 0,
             held: None,
             next: None,
+            gap: None,
+            stopped_ms: None,
             fleet: None,
             numbers: None,
             incarnation: None,
@@ -84,6 +91,7 @@ impl Status {
             renewals: 0,
             failures: 0,
             error: None,
+            failed_ms: None,
             failing_since_ms: None,
         }
     }
@@ -92,6 +100,7 @@ impl Status {
     pub fn why_none(&self) -> NoLease {
         NoLease {
             over_ms: self.held.map(|held| held.until_ms),
+            gap_until_ms: self.gap.map(|(_, until_ms)| until_ms),
             failing: self.failing_since_ms.zip(self.error).map(|(since_ms, reason)| Fails::new(since_ms, reason)),
             has_worker: self.pid != 0,
             can_lease: can_lease(),

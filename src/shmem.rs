@@ -86,6 +86,7 @@ places! {
         LeaseRefused,
         FleetRefused,
         LeaseFails,
+        LeaseReason,
         LeaseForgotten,
         ClockOff,
         BlockRefused,

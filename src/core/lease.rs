@@ -268,6 +268,15 @@ pub enum Failure<E> {
     Contended,
 }
 
+/// A time in which a server draws nothing, because its lease ends before it can use another number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// Where the lease ends; `None` if there is none, or none any more.
+    pub from_ms: Option<i64>,
+    /// The first instant at which a number can be used.
+    pub until_ms: i64,
+}
+
 /// A lease that this holder knows to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {

@@ -7,7 +7,7 @@
 //! stay leased up to its end.
 
 use super::decisions::{Basis, Clocks, Found, given_back};
-use super::{Failure, Lease, Notice, Server, Terms, Words, least_ms};
+use super::{Failure, Gap, Lease, Notice, Server, Terms, Words, least_ms};
 use crate::identity::Identity;
 use crate::layout::{Field, Layout};
 use crate::numbers::Span;
@@ -62,6 +62,8 @@ pub struct Holder {
     limited: [Option<(i64, i64)>; 2],
     /// Where the last tick ended when a lease was last left. Both lanes lie before it.
     left_ms: i64,
+    /// Before which instant no number can be used, if the registry has said so last.
+    frozen_ms: Option<i64>,
 }
 
 /// What to do about a number.
@@ -89,6 +91,7 @@ impl Holder {
             longest_ms: i64::MAX,
             limited: [None; 2],
             left_ms: i64::MIN,
+            frozen_ms: None,
         }
     }
 
@@ -100,6 +103,16 @@ impl Holder {
     /// Returns the lease that it draws with later.
     pub fn next(&self) -> Option<Lease> {
         self.next
+    }
+
+    /// Returns the time in which the server will draw nothing, or draws nothing now, as far as is
+    /// known: what is held is not renewed, and ends before anything else begins. That
+    /// [`keep`](Self::keep) succeeds does not exclude it, because it may have renewed the next
+    /// lease only.
+    pub fn gap(&self) -> Option<Gap> {
+        let until_ms = self.next.map(|next| next.from_ms).or(self.frozen_ms)?;
+        let from_ms = self.held.map(|held| held.until_ms);
+        from_ms.is_none_or(|from_ms| from_ms < until_ms).then_some(Gap { from_ms, until_ms })
     }
 
     /// Returns how long to wait until the next call of [`keep`](Self::keep), in milliseconds. The
@@ -144,11 +157,28 @@ impl Holder {
         server.report(Notice::Entered(next));
     }
 
-    /// Renews what is held, or acquires a number, as far as that can be done now.
+    /// Renews what is held, or acquires a number, as far as that can be done now. What is acquired
+    /// may begin later than what is held ends: [`gap`](Self::gap).
     ///
     /// # Errors
     /// [`Failure`]. What is held may be drawn with all the same.
     pub fn keep<R: Registry, S: Server>(
+        &mut self,
+        registry: &R,
+        server: &S,
+        terms: &Terms,
+    ) -> Result<(), Failure<R::Error>> {
+        let kept = self.renew_or_acquire(registry, server, terms);
+        self.frozen_ms = match &kept {
+            Err(Failure::Frozen { until_ms }) => Some(*until_ms),
+            // What it has said last is still true.
+            Err(Failure::Away(_)) => self.frozen_ms,
+            _ => None,
+        };
+        kept
+    }
+
+    fn renew_or_acquire<R: Registry, S: Server>(
         &mut self,
         registry: &R,
         server: &S,

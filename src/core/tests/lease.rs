@@ -17,7 +17,7 @@ use snowflake_core::clock::Clock;
 use snowflake_core::generator::{Generator, Limits};
 use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, FIRST_LEASE_MS, Failure, Holder, Notice, Terms, Words};
+use snowflake_core::lease::{self, FIRST_LEASE_MS, Failure, Gap, Holder, Notice, Terms, Words};
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
@@ -750,6 +750,60 @@ fn a_lease_that_begins_at_the_end_of_a_freeze_is_entered_at_once() {
     world.pass(1000);
     again.enter();
     assert!(again.draws());
+}
+
+/// The registry has forgotten a lease altogether, so it is not renewed, and the next one begins
+/// after the freeze. All calls succeed meanwhile.
+#[test]
+fn a_lease_that_ends_before_the_next_one_begins_leaves_a_gap_that_is_known_before() {
+    let world = World::new(4);
+    let [server, newcomer] = [1, 2].map(|name| world.server(name));
+    let gap = |server: &Server| server.holder.get().gap();
+    let changes = world.changes();
+    for _ in 0..6 {
+        server.keep().unwrap();
+        assert_eq!(gap(&server), None);
+        world.pass(10_000);
+    }
+    let (_, _, until_ms) = server.held().unwrap();
+    world.restore(changes);
+    // No number can be used before the end of the freeze, which is known at once.
+    let freeze_ms = world.time_ms.get() + LEASE_MS + 2 * SKEW_MS;
+    let known = Some(Gap { from_ms: Some(until_ms), until_ms: freeze_ms });
+    assert!(until_ms < freeze_ms);
+    assert_eq!((server.keep(), gap(&server)), (Err(Failure::Frozen { until_ms: freeze_ms }), known));
+    // It is known while the registry is away, too.
+    server.is_cut_off.set(true);
+    assert_eq!((server.keep(), gap(&server)), (Err(Failure::Away(NoAnswer)), known));
+    server.is_cut_off.set(false);
+    // For a server that has nothing, it has begun.
+    assert_eq!(newcomer.keep(), Err(Failure::Frozen { until_ms: freeze_ms }));
+    assert_eq!(gap(&newcomer), Some(Gap { from_ms: None, until_ms: freeze_ms }));
+    // From here on, a lease would end after the freeze.
+    world.pass(2 * SKEW_MS + 1000);
+    while world.time_ms.get() < freeze_ms {
+        assert_eq!((server.keep(), gap(&server)), (Ok(()), known));
+        assert_eq!(server.draws(), world.time_ms.get() < until_ms);
+        world.pass(10_000);
+    }
+    server.keep().unwrap();
+    assert_eq!(gap(&server), None);
+    assert!(server.draws());
+}
+
+#[test]
+fn a_next_lease_that_begins_in_time_leaves_no_gap() {
+    let world = World::new(2);
+    let server = world.server(1);
+    server.keep().unwrap();
+    let (worker, _, until_ms) = server.held().unwrap();
+    world.operate(|fleet| {
+        (fleet.generation, fleet.horizon_ms, fleet.freeze_ms) = (fleet.generation + 1, until_ms, until_ms - 5000);
+    });
+    server.keep().unwrap();
+    let holder = server.holder.get();
+    assert!(holder.held().unwrap().worker == worker && holder.next().unwrap().from_ms == until_ms - 5000);
+    assert_eq!(holder.gap(), None);
 }
 
 #[test]

@@ -99,6 +99,33 @@ impl Fleet {
         Server::builder().set("registry", &self.conninfo()).config("dynamic_shared_memory_type", "mmap").time_limit()
     }
 
+    /// Lets a server renew its lease until it is as long as the settings of 10 minutes say.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that takes a minute.
+    #[track_caller]
+    pub fn lengthen_the_lease(&self, server: &Server) {
+        let mut session = server.connect();
+        wait_until("a lease of full length", || {
+            // It renews at once.
+            server.reload();
+            session.lease("lease_until - last_renewal > interval '9 min'") == "true"
+        });
+    }
+
+    /// Makes the registry what it is after the restore of a backup from before all leases.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the registry does not answer.
+    #[track_caller]
+    pub fn forget_leases(&self) {
+        let sql = "SET session_replication_role = replica; DELETE FROM snowflake_registry.numbers;
+                   SET session_replication_role = origin; SELECT snowflake_registry.restored()";
+        self.registry.connect().batch_execute(sql).expect("the registry's owner may do that");
+    }
+
     /// Returns the numbers that are leased now, by the registry's clock.
     ///
     /// # Panics

@@ -137,6 +137,69 @@ fn a_server_draws_without_its_registry_until_its_lease_ends() {
     assert!(server.log().contains("the registry leases this server's worker number again"));
 }
 
+/// A restore has forgotten a server's lease, so that is not renewed, and the next one begins after
+/// the freeze. Nothing may look well meanwhile, although each call of the registry succeeds.
+#[test]
+fn a_gap_between_two_leases_is_told_before_it_begins_and_when_it_is_over() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    const UTC: &str = "'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'";
+    let fleet = Fleet::start_with(Builder::faketime);
+    let server = fleet.member().faketime().start_with_extension();
+    let mut session = server.connect();
+    let first = session.wait_for_lease();
+    let mut ids = draw(&mut session, 10);
+    fleet.lengthen_the_lease(&server);
+    fleet.forget_leases();
+    wait_until("the gap", || !session.lease("gap_until").is_empty());
+    let freeze =
+        fleet.registry.connect().value("SELECT snowflake_registry.instant(freeze_ms) FROM snowflake_registry.fleets");
+    assert_eq!(session.lease(&format!("gap_from = lease_until AND gap_until = '{freeze}'")), "true");
+    let gap = session.lease("gap_from || ' ' || gap_until");
+    let mut utc = |column: &str| session.lease(&format!("to_char({column} AT TIME ZONE 'UTC', {UTC})"));
+    let (from, until) = (utc("gap_from"), utc("gap_until"));
+    let warning = format!("WARNING:  snowflake_id: this server generates no ids from {from} to {until}: ");
+    wait_until(&warning, || server.log().contains(&warning));
+
+    // From two skews on, it has a number for the time after the freeze.
+    let set_clocks = |seconds| [&fleet.registry, &server].map(|server| server.set_clock_offset(seconds));
+    set_clocks(150.0);
+    wait_until("the next lease", || {
+        server.reload();
+        !session.lease("next_worker_id").is_empty()
+    });
+    let error = format!("the lease of worker number {first} ends at {from} and is not renewed, and that of number ");
+    wait_until(&error, || session.lease("last_error").starts_with(&error));
+    assert_eq!(session.lease("state"), "held");
+    assert_eq!(session.lease("gap_from || ' ' || gap_until"), gap);
+    assert_ne!(session.lease("failing_since"), "");
+    assert_eq!(session.lease("last_error_time >= failing_since"), "true");
+    let again = "the registry leases this server's worker number again";
+    assert!(!server.log().contains(again), "{}", server.log());
+    ids.extend(draw(&mut session, 10));
+
+    set_clocks(605.0);
+    let refusal = refused(session.ids("SELECT snowflake_next()"));
+    assert_refused_as(&refusal, "58000", &format!("the lease of this server's worker number ended at {from}"));
+    let detail = refusal.detail.unwrap();
+    assert!(detail.starts_with(&format!("No number can be used before {until}: ")), "{detail}");
+    assert_ne!(session.lease("failing_since"), "");
+
+    set_clocks(730.0);
+    server.reload();
+    let next = session.wait_for_lease();
+    assert_ne!(next, first);
+    ids.extend(draw(&mut session, 10));
+    assert_unique(&ids);
+    for line in [again, &format!("this server generates ids again, with worker number {next}; it had not since {from}")]
+    {
+        wait_until(line, || server.log().contains(line));
+    }
+    let nothing = "num_nulls(failing_since, last_error, last_error_time, gap_from, gap_until)";
+    assert_eq!(session.lease(nothing), "5");
+}
+
 /// A server sleeps for longer than its lease, while another one takes its number and draws. When it
 /// wakes, its sessions are in the middle of their statements.
 #[test]
@@ -201,6 +264,8 @@ fn a_standby_that_is_promoted_while_its_primary_lives_draws_other_ids() {
     [&primary, &standby].into_iter().for_each(|server| fleet.hear(server));
     let of_standby = of_standby.end();
     assert_eq!(workers(&of_standby.seen), [reserved]);
+    let line = format!("this server was promoted, and generates ids with worker number {reserved}");
+    wait_until(&line, || standby.log().contains(&line));
     let mut ledger = load.end();
     ledger.add(of_standby);
 }
@@ -267,6 +332,13 @@ fn a_server_whose_clock_is_an_hour_off_gets_no_number_and_says_why() {
     server.set_clock_offset(3600.0);
     let refusal = refused(server.connect().ids("SELECT snowflake_next()"));
     assert_eq!(refusal.sqlstate, "58000");
+    for words in [
+        "ms ahead of the registry's",
+        "DETAIL:  Ids carry this clock's times. If this clock is wrong, draws will wait or be refused once it is right, ",
+        "HINT:  Check the time synchronization of both.",
+    ] {
+        wait_until(words, || server.log().contains(words));
+    }
     server.set_clock_offset(0.0);
     let mut session = server.connect();
     session.wait_for_lease();

@@ -66,7 +66,7 @@ fn refused_newcomer(member: Builder, words: &str) -> Server {
     assert_eq!((session.lease("state"), session.lease("worker_id")), ("none".to_owned(), String::new()));
     assert_ne!(session.lease("failing_since"), "");
     let log = server.log();
-    let line = "snowflake_id: no worker number is leased, and the server draws no ids: ";
+    let line = "WARNING:  snowflake_id: no worker number is leased, and the server draws no ids: ";
     assert!(log.contains(line) && log.contains(words), "{log}");
     server
 }
@@ -118,6 +118,8 @@ fn endures(fleet: &Fleet, words: &str, breaks: impl FnOnce() -> String, mend: im
         "WARNING:  snowflake_id: the lease of worker number {number} is not renewed, and the server draws ids until "
     );
     assert!(log.contains(&line) && log.contains(words), "{log}");
+    // Above all, what makes it worse.
+    assert!(log.contains("HINT:  Do not restart this server, because it would have no number then. "), "{log}");
 
     let newcomer = refused_newcomer(log_in_utc(fleet.member()).set("registry", &broken), words);
     stop_in_time(&server);
@@ -143,6 +145,46 @@ fn endures(fleet: &Fleet, words: &str, breaks: impl FnOnce() -> String, mend: im
     assert_unique(&ids);
     ledger.check_held(&mut server.connect(), cluster::Promise::Seen);
     assert!(newcomer.log().contains("the registry leases this server's worker number again"));
+}
+
+/// Another reason is logged when it comes, and not with the line of the next minute.
+#[test]
+fn a_reason_that_changes_is_logged_at_its_first_failure() {
+    let fleet = Fleet::start();
+    let server = fleet.member().set("registry", "host=/nonexistent").start_with_extension();
+    let mut session = server.connect();
+    fault_of(&mut session, "No such file or directory");
+    let length = server.log_length();
+    server.set_config("snowflake_id.registry", &format!("{} user=stranger", fleet.conninfo()));
+    server.reload();
+    fault_of(&mut session, "role \"stranger\" does not exist");
+    // The line of that failure comes before the next one is counted.
+    let failures: i64 = session.lease("failures").parse().unwrap();
+    wait_until("another failure", || {
+        server.reload();
+        session.lease("failures").parse::<i64>().unwrap() > failures
+    });
+    let log = server.log_since(length);
+    assert!(log.contains("WARNING:") && log.contains("role \"stranger\" does not exist"), "{log}");
+    // The same reason again is not worth a line.
+    assert_eq!(log.matches("the server draws no ids").count(), 1, "{log}");
+}
+
+/// libpq writes a line into the log each time that it finds such a file.
+#[test]
+fn a_password_file_that_others_may_read_does_not_fill_the_log() {
+    let fleet = Fleet::start_with(Builder::tcp);
+    let passfile = fleet.registry.connect().value("SELECT current_setting('data_directory') || '/pgpass'");
+    let write = format!("COPY (SELECT '*:*:*:*:wrong') TO PROGRAM 'umask 022; cat > {passfile}'");
+    execute(&fleet.registry, &write);
+    let port = fleet.registry.port();
+    let registry = format!("host=127.0.0.1 port={port} dbname=postgres user={ROLE} passfile={passfile}");
+    let server = fleet.member().set("registry", &registry).start_with_extension();
+    let mut session = server.connect();
+    fault_of(&mut session, "no password supplied");
+    let error = fault_of(&mut session, "is not used, because its mode is 0644; run chmod 0600 on it.");
+    assert!(error.contains(&passfile), "{error}");
+    assert!(!server.log().contains("group or world access"), "{}", server.log());
 }
 
 /// As [`endures`], for a fault that is in the registry itself.

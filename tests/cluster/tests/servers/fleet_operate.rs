@@ -149,6 +149,10 @@ fn a_registry_moves_to_another_server_while_the_fleet_draws() {
     for server in &servers {
         let mut session = server.connect();
         wait_until("the fleet's end", || session.lease("last_error").starts_with("the fleet is closed"));
+        // What a server needs that is left behind, before anything that makes it worse.
+        let hint = "HINT:  If the fleet has moved, correct this server's \"snowflake_id.registry\", and reload; do not \
+                    restart it. ";
+        wait_until(hint, || server.log().contains(hint));
     }
     let dump = run(&fleet.registry, "pg_dump", &["--schema=snowflake_registry"]);
     // The page's pipe, in two steps.

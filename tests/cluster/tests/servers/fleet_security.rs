@@ -76,7 +76,7 @@ fn no_error_and_no_log_line_of_the_extension_has_the_registrys_password() {
     let log = server.log();
     assert!(log.lines().filter(|line| line.contains(SECRET)).all(|line| line.contains(changed)), "{log}");
     assert!(log.contains(SECRET), "{log}");
-    // Nor does what libpq does not understand: it would repeat the words of a password with a space.
+    // Nor does what libpq does not understand: it would repeat words of a password with a space.
     for (wrong, why) in [
         (format!("pasword={SECRET}"), "invalid connection option at character 1"),
         (format!("password=my {SECRET}"), "missing \"=\" after the word at character 13"),

@@ -404,7 +404,22 @@ fn a_freeze_raises_alerts_on_a_server_that_waits_for_its_end() {
     execute(&fleet.registry, "SELECT snowflake_registry.restored()");
     let late = member();
     let watch = Watch::start_with_registry(&[&late], &fleet.registry);
-    watch.assert_fires(&["SnowflakeFleetFrozen", "SnowflakeNoLease", "SnowflakeWaitsForFreeze"]);
+    watch.assert_fires(&["SnowflakeFleetFrozen", "SnowflakeGap", "SnowflakeNoLease", "SnowflakeWaitsForFreeze"]);
+}
+
+#[test]
+fn a_lease_that_ends_before_the_next_one_begins_raises_an_alert_before() {
+    if cannot_watch() {
+        return;
+    }
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    server.connect().wait_for_lease();
+    fleet.lengthen_the_lease(&server);
+    fleet.forget_leases();
+    wait_until("the gap", || !server.connect().lease("gap_until").is_empty());
+    let watch = Watch::start_with_registry(&[&server], &fleet.registry);
+    watch.assert_fires(&["SnowflakeFleetFrozen", "SnowflakeGap"]);
 }
 
 #[test]
