@@ -9,9 +9,15 @@ use snowflake_core::bounds::Instant;
 pub const POSTGRES_EPOCH_MS: i64 = 946_684_800_000;
 
 /// Converts milliseconds since 1970 to timestamptz. `Layout::parse` keeps a layout's instants
-/// within its range.
+/// within its range. What lies beyond, as a registry's number may, is infinite.
 pub fn timestamptz(ms: i64) -> TimestampWithTimeZone {
-    TimestampWithTimeZone::try_from((ms - POSTGRES_EPOCH_MS) * 1000).expect("a layout's instants fit timestamptz")
+    let us = ms.checked_sub(POSTGRES_EPOCH_MS).and_then(|ms| ms.checked_mul(1000));
+    let time = us.and_then(|us| TimestampWithTimeZone::try_from(us).ok());
+    time.unwrap_or_else(if ms < 0 {
+        TimestampWithTimeZone::negative_infinity
+    } else {
+        TimestampWithTimeZone::positive_infinity
+    })
 }
 
 /// Converts timestamptz to milliseconds since 1970, rounded down; `None` if it is infinite. (Not to

@@ -358,10 +358,11 @@ impl<'a> Keeper<'a> {
         let terms = guc::lease_terms();
         let lease_ms = terms.longest_ms(self.layout).min(fleet.longest_ms);
         let skew_ms = terms.skew_ms.min(fleet.skew_ms);
-        let is_close = fleet.longest_ms > 0 && !fleet.loses_nothing && lease_ms < LEASES_PER_SKEW * skew_ms;
+        let is_close =
+            fleet.longest_ms > 0 && !fleet.loses_nothing && lease_ms < LEASES_PER_SKEW.saturating_mul(skew_ms);
         let found = is_close.then_some((lease_ms, skew_ms));
         if self.warned.replace(found) != found && is_close {
-            let stops_ms = lease_ms + 2 * skew_ms;
+            let stops_ms = lease_ms.saturating_add(skew_ms.saturating_mul(2));
             // A failover of etcd forgets nothing.
             let (event, way_out) = match guc::registry_kind() {
                 Kind::Postgres => (

@@ -120,6 +120,11 @@ impl Block {
     pub fn end(&self) -> i64 {
         self.first.saturating_add(self.count.into())
     }
+
+    /// Whether there can be such a block, whatever a registry says.
+    pub fn is_possible(&self) -> bool {
+        (1..=LONGEST_BLOCK).contains(&self.count) && self.first.checked_add(self.count.into()).is_some()
+    }
 }
 
 /// The most bytes of a tag's name, as of any name in PostgreSQL.

@@ -16,7 +16,7 @@ use pq_sys as pq;
 
 use crate::conninfo::{Host, Options};
 use crate::error::{Diagnostic, Error, Step};
-use crate::libpq::{Answered, OptionArray, copied, diagnostic_of, one_paragraph};
+use crate::libpq::{Answered, OptionArray, Rows, copied, diagnostic_of, one_paragraph};
 
 /// What is waited for on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +55,12 @@ pub trait Waiter {
 /// The rows of an answer, as texts, and the notices that came with it.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
-    pub rows: Vec<Vec<Option<String>>>,
+    pub rows: Rows,
     pub notices: Vec<Diagnostic>,
 }
+
+/// How many notices may come with an answer.
+const MOST_NOTICES: usize = 100;
 
 /// A connection.
 pub(crate) struct Connection<W: Waiter> {
@@ -162,14 +165,19 @@ impl<W: Waiter> Connection<W> {
         let deadline = Instant::now() + timeout;
         self.notices.borrow_mut().clear();
         self.send(sql, values, step)?;
+        // Otherwise libpq would keep all rows before it gives out the first one.
+        // SAFETY: conn is a live PGconn, which has just been sent a statement.
+        if unsafe { pq::PQsetSingleRowMode(self.conn) } != 1 {
+            return Err(self.lost(step));
+        }
         self.flush(step, deadline, timeout)?;
         let (mut answer, mut failure, mut answers) = (Answer::default(), None, 0);
         while let Some(answered) = self.next(step, deadline, timeout)? {
+            self.check_notices()?;
             match answered.status() {
-                pq::ExecStatusType::PGRES_TUPLES_OK => {
-                    answers += 1;
-                    answer.rows = answered.rows();
-                }
+                pq::ExecStatusType::PGRES_SINGLE_TUPLE => answered.add_rows(&mut answer.rows)?,
+                // It comes behind the rows, and has none.
+                pq::ExecStatusType::PGRES_TUPLES_OK if answers == 0 => answers = 1,
                 pq::ExecStatusType::PGRES_FATAL_ERROR => {
                     let diagnostic = answered.diagnostic();
                     // The first one says why. What may follow is that the connection is closed.
@@ -196,7 +204,7 @@ impl<W: Waiter> Connection<W> {
             return Err(Error::Garbage("a transaction is left open".to_owned()));
         }
         if answers != 1 {
-            return Err(Error::Garbage(format!("{answers} results for one statement")));
+            return Err(Error::Garbage("no result for a statement".to_owned()));
         }
         answer.notices = self.notices.take();
         Ok(answer)
@@ -247,8 +255,10 @@ impl<W: Waiter> Connection<W> {
         // SAFETY: conn is a live PGconn; so below.
         while unsafe { pq::PQisBusy(self.conn) } == 1 {
             self.wait(Interest::Read, deadline, step, timeout)?;
+            self.check_notices()?;
             // SAFETY: as above.
             let is_read = unsafe { pq::PQconsumeInput(self.conn) } == 1;
+            self.drop_notifications();
             // What the server said before it closed the connection is still to be understood.
             // SAFETY: as above.
             if !is_read && unsafe { pq::PQisBusy(self.conn) } == 1 {
@@ -259,6 +269,26 @@ impl<W: Waiter> Connection<W> {
         let result = unsafe { pq::PQgetResult(self.conn) };
         // SAFETY: a result that is not null is for the caller to free.
         Ok((!result.is_null()).then(|| unsafe { Answered::new(result) }))
+    }
+
+    /// Refuses an answer that comes with more notices than are kept. One of the others may say that
+    /// a commit is not what it should be.
+    fn check_notices(&self) -> Result<(), Error> {
+        let is_full = self.notices.borrow().len() > MOST_NOTICES;
+        if is_full { Err(Error::TooLong { most: MOST_NOTICES, of_what: "notices" }) } else { Ok(()) }
+    }
+
+    /// Frees notifications (NOTIFY), which this session has not asked for. libpq keeps them.
+    fn drop_notifications(&self) {
+        loop {
+            // SAFETY: conn is a live PGconn.
+            let notification = unsafe { pq::PQnotifies(self.conn) };
+            if notification.is_null() {
+                return;
+            }
+            // SAFETY: libpq has allocated it, and leaves it to the caller to free.
+            unsafe { pq::PQfreemem(notification.cast()) };
+        }
     }
 
     /// Waits until the socket is ready.
@@ -321,7 +351,9 @@ unsafe extern "C" fn keep_notice(notices: *mut c_void, result: *const pq::PGresu
     unsafe {
         let notices = &*notices.cast_const().cast::<RefCell<Vec<Diagnostic>>>();
         // No borrow is held while libpq runs.
-        if let Ok(mut notices) = notices.try_borrow_mut() {
+        if let Ok(mut notices) = notices.try_borrow_mut()
+            && notices.len() <= MOST_NOTICES
+        {
             notices.push(diagnostic_of(result));
         }
     }

@@ -120,6 +120,22 @@ pub enum Error {
     WaitCancelled(Box<Diagnostic>),
     /// The answer is not one of a registry.
     Garbage(String),
+    /// The answer has more than this process reads.
+    TooLong {
+        /// How many it reads.
+        most: usize,
+        /// Of what: rows, bytes.
+        of_what: &'static str,
+    },
+    /// A number in the fleet's record, or the registry's clock, is not what it can be.
+    OutOfRange {
+        /// The number's name.
+        name: &'static str,
+        /// Its value.
+        value: i64,
+        /// The greatest that it can have; the least is 0.
+        most: i64,
+    },
     /// Any other error that PostgreSQL reports.
     Refused(Box<Diagnostic>),
     /// What only etcd has.
@@ -169,6 +185,8 @@ impl Error {
     pub fn paced_as(&self) -> pace::Failed {
         match self {
             Self::TimedOut { .. } | Self::Etcd(Problem::TimedOut { .. } | Problem::Busy) => pace::Failed::Overloaded,
+            // It would send as much again each second.
+            Self::TooLong { .. } => pace::Failed::Overloaded,
             // etcd's own words, when too many changes wait, and when one was not agreed on in time.
             Self::Etcd(Problem::Refused(message))
                 if ["too many requests", "request timed out"].iter().any(|is| message.contains(is)) =>
@@ -270,6 +288,19 @@ impl Error {
             Self::Garbage(what) => Report::new("08P01", "registry's answer makes no sense")
                 .quoting(what)
                 .hint("Check the host and the port in \"snowflake_id.registry\"."),
+            Self::TooLong { most, of_what } => {
+                Report::new("54000", format!("registry's answer is too long: more than {most} {of_what}")).hint(
+                    "Check what answers at the host and the port in \"snowflake_id.registry\": a proxy, or another \
+                     program. A fleet with so many records needs a registry for each part of it.",
+                )
+            }
+            Self::OutOfRange { name, value, most } => {
+                let report = Report::new("22003", format!("registry has a number out of range: {name} is {value}"));
+                report.detail(format!("It must be from 0 to {most} (milliseconds).")).hint(match *name {
+                    "now_ms" => "Set the clock of the registry's server, and look at its time synchronization.",
+                    _ => "Correct it in the registry, in the fleet's record.",
+                })
+            }
             Self::Refused(diagnostic) => {
                 let Diagnostic { sqlstate, message, detail, hint, .. } = &**diagnostic;
                 let sqlstate = if sqlstate.is_empty() { "58000" } else { sqlstate };
@@ -289,6 +320,14 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The most bytes of another program's text that an error repeats, so that no error grows with it.
+const LONGEST_TEXT: usize = 1000;
+
+/// Returns the beginning of such a text.
+pub(crate) fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_TEXT)]
+}
+
 pub(crate) fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }
@@ -305,6 +344,7 @@ mod tests {
             Error::TimedOut { step: Step::Connect, after },
             Error::Etcd(Problem::TimedOut { step: Step::Read, after }),
             Error::Etcd(Problem::Busy),
+            Error::TooLong { most: 10, of_what: "rows" },
             refused("too many requests"),
             refused("request timed out, possibly due to previous leader failure"),
         ] {
@@ -367,6 +407,8 @@ mod tests {
             Error::NoRights("permission denied".to_owned()),
             Error::WaitCancelled(Box::new(diagnostic.clone())),
             Error::Garbage("3 columns".to_owned()),
+            Error::TooLong { most: 10, of_what: "bytes" },
+            Error::OutOfRange { name: "skew_ms", value: -1, most: 5 },
             Error::Refused(Box::new(diagnostic)),
         ];
         for error in errors {

@@ -39,6 +39,7 @@
 //! within half a second, and half of the way back and forth.
 
 mod address;
+mod answer;
 mod http;
 mod problem;
 mod record;
@@ -51,17 +52,20 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snowflake_core::clock::days_from_civil;
 use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
 
 pub(crate) use address::{Address, SCHEME};
+use answer::{Login, Pair, Status, Transaction};
 use http::{Connection, Deadline};
 pub use problem::Problem;
 
 use crate::connection::Waiter;
-use crate::error::{Error, Step};
+use crate::error::{Error, Step, beginning};
 use crate::postgres::Config;
+use crate::reading;
 
 /// How long connecting to one address may take, so that there is time for the next one.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -96,11 +100,22 @@ pub struct Etcd<W: Waiter> {
     known: RefCell<Known>,
 }
 
+/// The longest error of etcd's that is read, in bytes.
+const LONGEST_ERROR: usize = 64 << 10;
+
 /// etcd's answer to a call.
-struct Called {
-    json: Value,
-    /// etcd's clock.
-    now_ms: Option<i64>,
+struct Called<T> {
+    answer: T,
+    /// The header `Date`.
+    date: Option<String>,
+}
+
+impl<T> Called<T> {
+    /// Returns etcd's clock.
+    fn now_ms(&self) -> Result<i64, Error> {
+        let date = self.date.as_deref().ok_or_else(|| Error::Garbage("no Date".to_owned()))?;
+        date_ms(date).ok_or_else(|| Error::Garbage(format!("Date \"{}\"", beginning(date))))
+    }
 }
 
 impl<W: Waiter> Etcd<W> {
@@ -216,10 +231,12 @@ impl<W: Waiter> Etcd<W> {
             }
         };
         let body = json!({"success": [{"request_range": {"key": base64(&fleet_key)}}, {"request_range": numbers}]});
-        let called = call(session, "kv/txn", &body, deadline)?;
+        let called: Called<Transaction> = call(session, "kv/txn", &body, deadline)?;
+        let now_ms = called.now_ms()?;
         let incarnation = incarnation(session, deadline)?;
-        let found = |number: usize| pairs(&called.json["responses"][number]["response_range"]["kvs"]);
-        let Some((_, text)) = found(0)?.into_iter().next() else {
+        let mut found = called.answer.pairs()?.into_iter();
+        let mut next = || found.next().unwrap_or_default();
+        let Some(Pair { value: text, .. }) = next().into_iter().next() else {
             return Err(Error::Etcd(Problem::NoFleet(fleet_key)));
         };
         let wrong = |key: &str, why| Error::Etcd(Problem::Record(key.to_owned(), why));
@@ -229,7 +246,7 @@ impl<W: Waiter> Etcd<W> {
         let mut records = BTreeMap::new();
         let mut known = self.known.borrow_mut();
         known.numbers.clear();
-        for (key, text) in found(1)? {
+        for Pair { key, value: text } in next() {
             let worker = key.rsplit('/').next().and_then(|worker| worker.parse().ok());
             let worker: i64 = worker.ok_or_else(|| wrong(&key, "no number".to_owned()))?;
             let record = record::number(&text).map_err(|why| wrong(&key, why))?;
@@ -237,8 +254,7 @@ impl<W: Waiter> Etcd<W> {
             known.numbers.insert(worker, (record, text));
         }
         known.fleet = Some((fleet, text));
-        let now_ms = called.now_ms.ok_or_else(|| Error::Garbage("no Date".to_owned()))?;
-        Ok(Reading { fleet, records, incarnation, now_ms, up_ms: None })
+        reading::checked(Reading { fleet, records, incarnation, now_ms, up_ms: None })
     }
 
     /// Returns what a swap compares and writes, or `None` if something is not as compared already.
@@ -306,11 +322,8 @@ impl<W: Waiter> Registry for Etcd<W> {
         }
         let Some((transaction, written)) = self.transaction(swap) else { return Ok(Answer::Refused) };
         let answer = self.run(Step::of(swap), |session, deadline| {
-            let called = call(session, "kv/txn", &transaction, deadline)?;
-            match called.json["succeeded"].as_bool() {
-                Some(true) => Ok(Answer::Done(incarnation(session, deadline)?)),
-                _ => Ok(Answer::Refused),
-            }
+            let Called::<Transaction> { answer, .. } = call(session, "kv/txn", &transaction, deadline)?;
+            if answer.succeeded { Ok(Answer::Done(incarnation(session, deadline)?)) } else { Ok(Answer::Refused) }
         })?;
         if let Answer::Done(_) = answer {
             let mut known = self.known.borrow_mut();
@@ -326,34 +339,38 @@ impl<W: Waiter> Registry for Etcd<W> {
 }
 
 /// Calls etcd's gateway.
-fn call<W: Waiter>(session: &mut Session<W>, method: &str, body: &Value, deadline: &Deadline) -> Result<Called, Error> {
+fn call<W: Waiter, T: DeserializeOwned>(
+    session: &mut Session<W>,
+    method: &str,
+    body: &Value,
+    deadline: &Deadline,
+) -> Result<Called<T>, Error> {
     let path = format!("/v3/{method}");
     let body = body.to_string();
     let (answer, is_kept) = session.connection.post(&path, session.token.as_deref(), body.as_bytes(), deadline)?;
-    let json: Result<Value, _> = serde_json::from_slice(&answer.body);
     if answer.status != 200 {
-        let json = json.unwrap_or_default();
-        let code = json["code"].as_i64().unwrap_or_default();
-        let text = String::from_utf8_lossy(&answer.body);
-        let message = json["message"].as_str().or(json["error"].as_str()).unwrap_or(&text);
-        let error = refused(answer.status, code, message, deadline);
+        let error = refused(answer.status, &answer.body[..answer.body.len().min(LONGEST_ERROR)], deadline);
         return Err(match error {
             // etcd tells a call without a token only this.
             Error::Etcd(Problem::NoRights(message)) if session.token.is_none() => Error::Etcd(Problem::Login(message)),
             other => other,
         });
     }
-    let json = json.map_err(|error| Error::Garbage(format!("not JSON: {error}")))?;
+    let json = serde_json::from_slice(&answer.body).map_err(|error| Error::Garbage(answer::wrong(&error)))?;
     if !is_kept {
         // The next call would find it closed. No member of an etcd does this.
         return Err(Error::Lost { step: deadline.step, text: "It was closed after an answer.".to_owned() });
     }
-    Ok(Called { json, now_ms: answer.date.as_deref().and_then(date_ms) })
+    Ok(Called { answer: json, date: answer.date })
 }
 
 /// Says what an error of etcd's means. Codes are those of gRPC.
-fn refused(status: u16, code: i64, message: &str, deadline: &Deadline) -> Error {
-    let message = message.trim_start_matches("etcdserver: ").lines().next().unwrap_or_default().to_owned();
+fn refused(status: u16, body: &[u8], deadline: &Deadline) -> Error {
+    let json: Value = serde_json::from_slice(body).unwrap_or_default();
+    let (code, text) = (json["code"].as_i64().unwrap_or_default(), String::from_utf8_lossy(body));
+    let message = json["message"].as_str().or(json["error"].as_str()).unwrap_or(&text);
+    let message = message.trim_start_matches("etcdserver: ").lines().next().unwrap_or_default();
+    let message = beginning(message).to_owned();
     Error::Etcd(match code {
         4 => Problem::TimedOut { step: deadline.step, after: deadline.after },
         7 => Problem::NoRights(message),
@@ -377,10 +394,8 @@ fn log_in<W: Waiter>(
     let password = address.password().map_err(|why| Error::Etcd(Problem::File(why)))?;
     let (Some(user), Some(password)) = (&address.user, password) else { return Ok(None) };
     match call(session, "auth/authenticate", &json!({"name": user, "password": password}), deadline) {
-        Ok(called) => match called.json["token"].as_str() {
-            Some(token) => Ok(Some(token.to_owned())),
-            None => Err(Error::Garbage("no token".to_owned())),
-        },
+        Ok(Called::<Login> { answer: Login { token: Some(token) }, .. }) => Ok(Some(token)),
+        Ok(_) => Err(Error::Garbage("no token".to_owned())),
         Err(Error::Etcd(Problem::Refused(message))) if message.contains("authentication is not enabled") => Ok(None),
         Err(error) => Err(error),
     }
@@ -391,43 +406,16 @@ fn incarnation<W: Waiter>(session: &mut Session<W>, deadline: &Deadline) -> Resu
     // The revision and the counts of the look before, if all that was committed was applied.
     let mut before: Option<(i64, [i64; 2])> = None;
     for _ in 0..LOOKS {
-        let Called { json, .. } = call(session, "maintenance/status", &json!({}), deadline)?;
-        let header = &json["header"];
-        let (revision, term) = (signed(&header["revision"])?, signed(&json["raftTerm"])?);
+        let Called::<Status> { answer, .. } = call(session, "maintenance/status", &json!({}), deadline)?;
+        let (revision, term) = (answer.header.revision.signed()?, answer.term.signed()?);
         if let Some((_, counts)) = before.filter(|(was, _)| *was == revision) {
-            return Ok(Incarnation { store: number(&header["cluster_id"])?, timeline: 0, counts });
+            return Ok(Incarnation { store: answer.header.cluster_id.0, timeline: 0, counts });
         }
         // etcd reads these after the revision, in this order.
-        let (committed, applied) = (signed(&json["raftIndex"])?, signed(&json["raftAppliedIndex"])?);
+        let (committed, applied) = (answer.committed.signed()?, answer.applied.signed()?);
         before = (applied >= committed).then(|| (revision, [term, applied - revision]));
     }
     Err(Error::Etcd(Problem::Busy))
-}
-
-/// Reads a number of 64 bits, which is a text in JSON, and left out if it is 0.
-fn number(value: &Value) -> Result<u64, Error> {
-    match value {
-        Value::Null => Ok(0),
-        Value::String(text) => text.parse().map_err(|_| Error::Garbage(format!("value {text}"))),
-        other => other.as_u64().ok_or_else(|| Error::Garbage(format!("value {other}"))),
-    }
-}
-
-/// Reads a number that is never negative, and has 63 bits at most: the difference of two fits.
-fn signed(value: &Value) -> Result<i64, Error> {
-    let number = number(value)?;
-    i64::try_from(number).map_err(|_| Error::Garbage(format!("value {number}")))
-}
-
-/// Reads keys and values.
-fn pairs(kvs: &Value) -> Result<Vec<(String, String)>, Error> {
-    let text = |value: &Value| -> Result<String, Error> {
-        let bytes = BASE64_STANDARD.decode(value.as_str().unwrap_or_default());
-        let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        text.ok_or_else(|| Error::Garbage("a key or a value that is not UTF-8".to_owned()))
-    };
-    let pairs = kvs.as_array().map(Vec::as_slice).unwrap_or_default();
-    pairs.iter().map(|pair| Ok((text(&pair["key"])?, text(&pair["value"])?))).collect()
 }
 
 fn base64(text: &str) -> String {
@@ -443,16 +431,24 @@ fn put(key: &str, text: &str) -> Value {
 }
 
 /// Reads a header `Date` (RFC 9110), such as `Sun, 06 Nov 1994 08:49:37 GMT`. Returns the middle of
-/// its second, in milliseconds since 1970.
+/// its second, in milliseconds since 1970; `None` before that year, and if it is not a date.
 fn date_ms(date: &str) -> Option<i64> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    // The years have four digits, and all other numbers two. So all that follows fits.
+    let number = |text: &str, digits: usize, from: i64, to: i64| {
+        let is_number = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = is_number.then(|| text.parse().ok()).flatten();
+        number.filter(|number| (from..=to).contains(number))
+    };
     let mut words = date.split_ascii_whitespace().skip(1);
-    let day: i64 = words.next()?.parse().ok()?;
+    let day = number(words.next()?, 2, 1, 31)?;
     let month = words.next()?;
     let month = MONTHS.iter().position(|name| *name == month)?;
-    let year: i64 = words.next()?.parse().ok()?;
-    let mut time = words.next()?.split(':').map(|part| part.parse::<i64>().ok());
-    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    let year = number(words.next()?, 4, 1970, 9999)?;
+    let mut time = words.next()?.split(':');
+    let mut part = |to| number(time.next()?, 2, 0, to);
+    // A leap second is the sixtieth.
+    let (hour, minute, second) = (part(23)?, part(59)?, part(60)?);
     let days = days_from_civil(year, month as i64 + 1, day);
     Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + HALF_SECOND_MS)
 }
@@ -465,23 +461,50 @@ mod tests {
     fn a_date_is_the_middle_of_its_second() {
         assert_eq!(date_ms("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777_500));
         assert_eq!(date_ms("Thu, 01 Jan 1970 00:00:00 GMT"), Some(500));
-        for wrong in ["", "Sun", "Sun, 06 Nov 1994", "Sun, 06 Nev 1994 08:49:37 GMT", "06 Nov 1994 08:49"] {
+        assert_eq!(date_ms("Fri, 31 Dec 9999 23:59:60 GMT"), Some(253_402_300_800_500));
+        for wrong in [
+            "",
+            "Sun",
+            "Sun, 06 Nov 1994",
+            "Sun, 06 Nev 1994 08:49:37 GMT",
+            "06 Nov 1994 08:49",
+            "Sun, 06 Nov 1000000000000000000 08:49:37 GMT",
+            "Sun, 06 Nov 1969 08:49:37 GMT",
+            "Sun, 06 Nov -994 08:49:37 GMT",
+            "Sun, 06 Nov +994 08:49:37 GMT",
+            "Sun, 9223372036854775807 Nov 1994 08:49:37 GMT",
+            "Sun, -9223372036854775808 Nov 1994 08:49:37 GMT",
+            "Sun, 32 Nov 1994 08:49:37 GMT",
+            "Sun, 00 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 24:49:37 GMT",
+            "Sun, 06 Nov 1994 9223372036854775807:49:37 GMT",
+            "Sun, 06 Nov 1994 08:60:37 GMT",
+            "Sun, 06 Nov 1994 08:49:61 GMT",
+            "Sun, 06 Nov 1994 08:49 GMT",
+        ] {
             assert_eq!(date_ms(wrong), None, "{wrong}");
+            let called = Called { answer: (), date: Some(wrong.to_owned()) };
+            assert_eq!(called.now_ms(), Err(Error::Garbage(format!("Date \"{wrong}\""))));
         }
     }
 
     #[test]
     fn errors_of_etcd_are_told_apart() {
         let deadline = Deadline::new(Step::Read, Duration::from_secs(1));
-        let problem = |code, message| match refused(400, code, message, &deadline) {
+        let of = |body: &str| match refused(400, body.as_bytes(), &deadline) {
             Error::Etcd(problem) => problem,
             other => panic!("{other:?}"),
         };
+        let problem = |code: i64, message: &str| of(&json!({"code": code, "message": message}).to_string());
         assert_eq!(problem(16, "etcdserver: invalid auth token"), Problem::Login("invalid auth token".to_owned()));
         assert!(matches!(problem(3, "etcdserver: user name is empty"), Problem::Login(_)));
         assert!(matches!(problem(3, "etcdserver: revision of auth store is old"), Problem::Login(_)));
         assert!(matches!(problem(7, "etcdserver: permission denied"), Problem::NoRights(_)));
         assert!(matches!(problem(14, "etcdserver: request timed out"), Problem::Refused(_)));
         assert_eq!(problem(0, ""), Problem::Refused("HTTP 400".to_owned()));
+        // etcd 3.3 calls it so, and a proxy may answer in its own words.
+        assert_eq!(of("{\"error\": \"x\"}"), Problem::Refused("x".to_owned()));
+        assert_eq!(of("no\nway"), Problem::Refused("no".to_owned()));
+        assert_eq!(of(&"ä".repeat(5000)), Problem::Refused("ä".repeat(500)));
     }
 }

@@ -9,6 +9,7 @@
 //! | Which kind is it? | [`either`] |
 //! | What is sent, and what does an answer mean? | [`postgres`], [`etcd`] |
 //! | What if the registry is slow, silent or gone? | [`connection`], and `etcd/http.rs` |
+//! | How long may an answer be, and which numbers may it have? | `MOST_RECORDS`, `etcd/answer.rs`, `reading.rs` |
 //! | What can a connection string hold, and what of it may be shown? | [`conninfo`] |
 //! | What can go wrong, and what does an operator do about it? | [`error`] |
 //! | Where is the `unsafe`? | [`connection`], for connections, and `libpq.rs`, for what they give out |
@@ -33,6 +34,7 @@ pub mod error;
 pub mod etcd;
 mod libpq;
 pub mod postgres;
+mod reading;
 
 pub use connection::{Interest, Stopped, Waiter};
 pub use conninfo::{check_conninfo, without_secrets};
@@ -43,3 +45,7 @@ pub use postgres::{Config, Member, Postgres};
 
 /// The version of `registry.sql`, and of the records in etcd, that this crate works with.
 pub const VERSION: i64 = 1;
+
+/// How many records one answer of a registry may have. A server holds all of them in memory at a
+/// time, and a layout has 65,536 numbers, if it is not made for more servers than there are.
+pub(crate) const MOST_RECORDS: usize = 1 << 17;

@@ -6,13 +6,86 @@
 //!   frees what it has when dropped, once.
 //! - A text that libpq returns lives as long as what it comes from. It is copied before anything
 //!   else is done with that.
+//!
+//! What is copied is bounded, whatever the other end sends: each message, and all rows of an answer
+//! together ([`Rows`]). libpq itself holds one message at a time, which may have a gigabyte.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::{iter, ptr};
 
 use pq_sys as pq;
 
-use crate::error::Diagnostic;
+use crate::MOST_RECORDS;
+use crate::error::{Diagnostic, Error};
+
+/// How many rows an answer may have: the fleet's, and one for each record.
+const MOST_ROWS: usize = MOST_RECORDS + 1;
+
+/// How many bytes the texts of an answer's rows may have together.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The most columns of a row.
+const MOST_COLUMNS: usize = 100;
+
+/// How many bytes of a message are copied. One may name many hosts.
+const LONGEST_MESSAGE: usize = 4000;
+
+/// The rows of an answer, as texts, one behind the other.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Rows {
+    texts: String,
+    /// Where each value lies in `texts`; `None` for NULL.
+    values: Vec<Option<(u32, u32)>>,
+    /// Where each row ends in `values`.
+    ends: Vec<u32>,
+}
+
+impl Rows {
+    /// Returns how many rows there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns the values of each row.
+    pub fn iter(&self) -> impl Iterator<Item = Vec<Option<&str>>> {
+        let begins = [0].into_iter().chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, end)| {
+            let values = &self.values[begin as usize..*end as usize];
+            values.iter().map(|value| value.map(|(from, to)| &self.texts[from as usize..to as usize])).collect()
+        })
+    }
+
+    /// Adds a row.
+    pub fn push<'a>(&mut self, row: impl Iterator<Item = Option<&'a [u8]>>) -> Result<(), Error> {
+        let too_long = |most, of_what| Err(Error::TooLong { most, of_what });
+        if self.ends.len() == MOST_ROWS {
+            return too_long(MOST_ROWS, "rows");
+        }
+        for (column, value) in row.enumerate() {
+            if column == MOST_COLUMNS {
+                return too_long(MOST_COLUMNS, "columns");
+            }
+            let from = self.texts.len();
+            if let Some(value) = value {
+                if value.len() > MOST_BYTES.saturating_sub(from) {
+                    return too_long(MOST_BYTES, "bytes");
+                }
+                // One that is not UTF-8 becomes longer.
+                self.texts.push_str(&String::from_utf8_lossy(value));
+                if self.texts.len() > MOST_BYTES {
+                    return too_long(MOST_BYTES, "bytes");
+                }
+            }
+            self.values.push(value.map(|_| (from as u32, self.texts.len() as u32)));
+        }
+        self.ends.push(self.values.len() as u32);
+        Ok(())
+    }
+}
+
+// What is counted above fits the places.
+const _: () = assert!(MOST_BYTES < 1 << 32);
+const _: () = assert!(MOST_ROWS * MOST_COLUMNS < 1 << 32);
 
 /// A result of libpq's.
 pub(crate) struct Answered(*mut pq::PGresult);
@@ -29,14 +102,20 @@ impl Answered {
         unsafe { pq::PQresultStatus(self.0) }
     }
 
-    pub fn rows(&self) -> Vec<Vec<Option<String>>> {
+    /// Adds this result's rows to those of an answer.
+    pub fn add_rows(&self, rows: &mut Rows) -> Result<(), Error> {
         // SAFETY: as above.
-        let (rows, columns) = unsafe { (pq::PQntuples(self.0), pq::PQnfields(self.0)) };
+        let (count, columns) = unsafe { (pq::PQntuples(self.0), pq::PQnfields(self.0)) };
         let value = |row, column| {
-            // SAFETY: as above, and both numbers are within its bounds. The text is copied.
-            unsafe { (pq::PQgetisnull(self.0, row, column) == 0).then(|| copied(pq::PQgetvalue(self.0, row, column))) }
+            // SAFETY: as above, and both numbers are within its bounds. The value has that many
+            // bytes, and lives as long as the result.
+            unsafe {
+                let length = usize::try_from(pq::PQgetlength(self.0, row, column)).unwrap_or(0);
+                let value = pq::PQgetvalue(self.0, row, column).cast::<u8>();
+                (pq::PQgetisnull(self.0, row, column) == 0).then(|| std::slice::from_raw_parts(value, length))
+            }
         };
-        (0..rows).map(|row| (0..columns).map(|column| value(row, column)).collect()).collect()
+        (0..count).try_for_each(|row| rows.push((0..columns).map(|column| value(row, column))))
     }
 
     pub fn diagnostic(&self) -> Diagnostic {
@@ -153,7 +232,7 @@ pub(crate) unsafe fn diagnostic_of(result: *const pq::PGresult) -> Diagnostic {
     }
 }
 
-/// Returns a copy of a text; an empty one for null.
+/// Returns a copy of a text, or of the beginning of a long one; an empty one for null.
 ///
 /// # Safety
 /// `text` is null or a C string.
@@ -162,7 +241,10 @@ pub(crate) unsafe fn copied(text: *const c_char) -> String {
         return String::new();
     }
     // SAFETY: as above.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+    // A few bytes more, so that no character at the end is cut.
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_MESSAGE + 4)]);
+    text[..text.floor_char_boundary(LONGEST_MESSAGE)].to_owned()
 }
 
 /// Returns libpq's lines as the sentences of one paragraph.
@@ -185,6 +267,50 @@ pub(crate) fn one_paragraph(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn push(rows: &mut Rows, row: &[Option<&[u8]>]) -> Result<(), Error> {
+        rows.push(row.iter().copied())
+    }
+
+    #[test]
+    fn rows_are_read_as_they_were_added() {
+        let mut rows = Rows::default();
+        push(&mut rows, &[Some(b"a"), None, Some(b"")]).unwrap();
+        push(&mut rows, &[]).unwrap();
+        push(&mut rows, &["ä".as_bytes().into(), Some(b"\xff")]).unwrap();
+        let read: Vec<_> = rows.iter().collect();
+        assert_eq!(read, [vec![Some("a"), None, Some("")], vec![], vec![Some("ä"), Some("\u{fffd}")]]);
+        assert_eq!(rows.len(), 3);
+    }
+
+    #[test]
+    fn rows_are_bounded() {
+        let too_long = |most, of_what| Err(Error::TooLong { most, of_what });
+        let mut rows = Rows::default();
+        for _ in 0..MOST_ROWS {
+            push(&mut rows, &[]).unwrap();
+        }
+        assert_eq!(push(&mut rows, &[]), too_long(MOST_ROWS, "rows"));
+        let mut rows = Rows::default();
+        push(&mut rows, &[None; MOST_COLUMNS]).unwrap();
+        assert_eq!(push(&mut rows, &[None; MOST_COLUMNS + 1]), too_long(MOST_COLUMNS, "columns"));
+        // What is not UTF-8 takes three bytes.
+        for (byte, count) in [(b'x', 2), (0xff, 1)] {
+            let (half, mut rows) = (vec![byte; MOST_BYTES / 2], Rows::default());
+            let pushed: Vec<_> = (0..=count).map(|_| push(&mut rows, &[Some(&half)])).collect();
+            assert_eq!(pushed.last(), Some(&too_long(MOST_BYTES, "bytes")));
+            assert_eq!(pushed.iter().filter(|pushed| pushed.is_ok()).count(), if byte == b'x' { 2 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn a_long_message_is_cut() {
+        for (sent, copy) in [("ä".repeat(20_000), "ä".repeat(2000)), ("x".repeat(3999), "x".repeat(3999))] {
+            let text = CString::new(sent).unwrap();
+            // SAFETY: a C string.
+            assert_eq!(unsafe { copied(text.as_ptr()) }, copy);
+        }
+    }
 
     #[test]
     fn lines_become_sentences() {

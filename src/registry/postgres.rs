@@ -16,12 +16,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
-use snowflake_core::segment::{Block, GiveBack, Grant, Granted, LONGEST_BLOCK, Reserve, Tags};
+use snowflake_core::segment::{Block, GiveBack, Grant, Granted, Reserve, Tags};
 
 use crate::VERSION;
 use crate::connection::{self, Connection, Waiter};
 use crate::conninfo::Options;
-use crate::error::{Diagnostic, Error, Step};
+use crate::error::{Diagnostic, Error, Step, beginning};
+use crate::libpq::Rows;
+use crate::reading;
 
 /// How often a transaction is tried that PostgreSQL rolls back for another one's sake.
 const TRIES: u32 = 5;
@@ -201,7 +203,7 @@ impl<W: Waiter> Postgres<W> {
 
     /// Runs a statement that changes something. Its answer has to be complete, and without a
     /// notice.
-    fn change(&self, sql: &CStr, values: &[Option<String>], step: Step) -> Result<Vec<Vec<Option<String>>>, Error> {
+    fn change(&self, sql: &CStr, values: &[Option<String>], step: Step) -> Result<Rows, Error> {
         let answer = self.run(sql, values, step)?;
         match answer.notices.into_iter().find(may_be_of_a_commit) {
             Some(notice) => {
@@ -223,7 +225,7 @@ impl<W: Waiter> Registry for Postgres<W> {
         };
         let values = [text(&self.config.fleet), text(self.datacenter()), number];
         let answer = self.run(READ, &values, Step::Read)?;
-        reading(&answer.rows).inspect_err(|_| self.disconnect())
+        understood(&answer.rows).and_then(reading::checked).inspect_err(|_| self.disconnect())
     }
 
     fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
@@ -342,10 +344,10 @@ fn quoted(text: &str) -> String {
 }
 
 /// A row of an answer, read from the left to the right.
-struct Row<'a>(std::slice::Iter<'a, Option<String>>);
+struct Row<'a>(std::slice::Iter<'a, Option<&'a str>>);
 
 impl<'a> Row<'a> {
-    fn of(row: &'a [Option<String>], columns: usize) -> Result<Self, Error> {
+    fn of(row: &'a [Option<&'a str>], columns: usize) -> Result<Self, Error> {
         if row.len() != columns {
             return Err(Error::Garbage(format!("{} columns instead of {columns}", row.len())));
         }
@@ -353,12 +355,12 @@ impl<'a> Row<'a> {
     }
 
     fn text(&mut self) -> Option<&'a str> {
-        self.0.next().expect("the number of columns was checked").as_deref()
+        *self.0.next().expect("the number of columns was checked")
     }
 
     fn parsed<T>(&mut self, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Error> {
         let text = self.text();
-        text.and_then(parse).ok_or_else(|| Error::Garbage(format!("value {}", text.unwrap_or("NULL"))))
+        text.and_then(parse).ok_or_else(|| Error::Garbage(format!("value {}", text.map_or("NULL", beginning))))
     }
 
     fn number<T: FromStr>(&mut self) -> Result<T, Error> {
@@ -405,9 +407,10 @@ const NUMBER_COLUMNS: usize = 10;
 
 /// Understands the answer of `read`: a row of the fleet, and one for each number. Each has NULL in
 /// the columns of the other kind.
-fn reading(rows: &[Vec<Option<String>>]) -> Result<Reading, Error> {
-    let (first, numbers) = rows.split_first().ok_or_else(|| Error::Garbage("no row".to_owned()))?;
-    let mut row = Row::of(first, FLEET_COLUMNS + NUMBER_COLUMNS)?;
+fn understood(rows: &Rows) -> Result<Reading, Error> {
+    let mut numbers = rows.iter();
+    let first = numbers.next().ok_or_else(|| Error::Garbage("no row".to_owned()))?;
+    let mut row = Row::of(&first, FLEET_COLUMNS + NUMBER_COLUMNS)?;
     let version: i64 = row.number()?;
     if version != VERSION {
         return Err(Error::OtherVersion(Some(version)));
@@ -431,7 +434,7 @@ fn reading(rows: &[Vec<Option<String>>]) -> Result<Reading, Error> {
     let (now_ms, up_ms) = (row.number()?, Some(row.number()?));
     let mut records = BTreeMap::new();
     for number in numbers {
-        Row::of(number, FLEET_COLUMNS + NUMBER_COLUMNS)?;
+        Row::of(&number, FLEET_COLUMNS + NUMBER_COLUMNS)?;
         let mut row = Row::of(&number[FLEET_COLUMNS..], NUMBER_COLUMNS)?;
         let worker = row.number()?;
         let record = Record {
@@ -451,9 +454,10 @@ fn reading(rows: &[Vec<Option<String>>]) -> Result<Reading, Error> {
 }
 
 /// Understands the answer of a swap.
-fn swapped(rows: &[Vec<Option<String>>]) -> Result<Answer, Error> {
-    let [row] = rows else { return Err(Error::Garbage(format!("{} rows", rows.len()))) };
-    let mut row = Row::of(row, 3)?;
+fn swapped(rows: &Rows) -> Result<Answer, Error> {
+    let garbage = || Error::Garbage(format!("{} rows", rows.len()));
+    let row = rows.iter().next().filter(|_| rows.len() == 1).ok_or_else(garbage)?;
+    let mut row = Row::of(&row, 3)?;
     let is_done = row.boolean()?;
     Ok(if is_done { Answer::Done(row.incarnation()?) } else { Answer::Refused })
 }
@@ -461,7 +465,7 @@ fn swapped(rows: &[Vec<Option<String>>]) -> Result<Answer, Error> {
 /// Understands the answers for several tags, each of which has so many columns after the number of
 /// what was asked. If something was not as compared, there is one row, which says only that.
 fn granted<T>(
-    rows: &[Vec<Option<String>>],
+    rows: &Rows,
     asked: usize,
     columns: usize,
     read: impl Fn(&mut Row<'_>) -> Result<T, Error>,
@@ -469,8 +473,8 @@ fn granted<T>(
     let garbage = || Error::Garbage(format!("{} rows for {asked} tags", rows.len()));
     let mut answers: BTreeMap<usize, T> = BTreeMap::new();
     let mut found = None;
-    for row in rows {
-        let mut row = Row::of(row, 4 + columns)?;
+    for row in rows.iter() {
+        let mut row = Row::of(&row, 4 + columns)?;
         if !row.boolean()? {
             return Ok(None);
         }
@@ -496,11 +500,118 @@ fn grant(row: &mut Row<'_>) -> Result<Grant, Error> {
         Some("block") => {
             let (id, steps) = (row.bits()?, (row.number()?, row.number()?));
             let block = Block { first: row.number()?, count: row.number()? };
-            if !(1..=LONGEST_BLOCK).contains(&block.count) || block.first.checked_add(block.count.into()).is_none() {
+            if !block.is_possible() {
                 return Err(Error::Garbage(format!("a block of {} values from {}", block.count, block.first)));
             }
             Grant::Block { id, steps, block, generation: row.bits()?, skipped: row.number()? }
         }
-        other => return Err(Error::Garbage(format!("answer {}", other.unwrap_or("NULL")))),
+        other => return Err(Error::Garbage(format!("answer {}", other.map_or("NULL", beginning)))),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The least and the greatest numbers, and what no number is.
+    const ODD: [&str; 9] = [
+        "-9223372036854775808",
+        "-1",
+        "0",
+        "9223372036854775807",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "1e9",
+        "",
+        "99999999999999999999999999999999999999999",
+    ];
+
+    const FLEET: [&str; FLEET_COLUMNS] = [
+        "1",
+        "1b4e28ba-2fa1-41d2-883f-0016d3cca427",
+        "5",
+        "t",
+        "0",
+        "9",
+        "f",
+        "f",
+        "600000",
+        "60000",
+        "0",
+        "7",
+        "3",
+        "1",
+        "5",
+        "6",
+        "8",
+        "7",
+        "3",
+        "1700000000000",
+        "100",
+    ];
+
+    const NUMBER: [&str; NUMBER_COLUMNS] =
+        ["4", "1b4e28ba-2fa1-41d2-883f-0016d3cca427", "1", "2", "3", "1700000000000", "1700000001000", "1", "5", "0"];
+
+    fn rows(values: &[Vec<Option<&str>>]) -> Rows {
+        let mut rows = Rows::default();
+        for row in values {
+            rows.push(row.iter().map(|value| value.map(str::as_bytes))).unwrap();
+        }
+        rows
+    }
+
+    fn read(fleet: &[&str], number: &[&str]) -> Result<Reading, Error> {
+        let first = fleet.iter().copied().map(Some).chain([None; NUMBER_COLUMNS]).collect();
+        let second = [None; FLEET_COLUMNS].into_iter().chain(number.iter().copied().map(Some)).collect();
+        understood(&rows(&[first, second])).and_then(reading::checked)
+    }
+
+    #[test]
+    fn no_number_in_a_reading_is_beyond_its_range_or_panics() {
+        assert_eq!(read(&FLEET, &NUMBER).unwrap().records.len(), 1);
+        for odd in ODD {
+            for column in 0..FLEET_COLUMNS {
+                let mut fleet = FLEET;
+                fleet[column] = odd;
+                if let Ok(read) = read(&fleet, &NUMBER) {
+                    let Fleet { longest_ms, skew_ms, grace_ms, .. } = read.fleet;
+                    let all = [read.now_ms, longest_ms, skew_ms, grace_ms];
+                    assert!(all.iter().all(|ms| (0..1 << 50).contains(ms)), "column {column}: {odd}");
+                }
+            }
+            for column in 0..NUMBER_COLUMNS {
+                let mut number = NUMBER;
+                number[column] = odd;
+                let _ = read(&FLEET, &number);
+            }
+        }
+        let mut fleet = FLEET;
+        fleet[9] = "-1";
+        assert!(matches!(read(&fleet, &NUMBER), Err(Error::OutOfRange { name: "skew_ms", value: -1, .. })));
+        fleet = FLEET;
+        fleet[19] = "9223372036854775807";
+        assert!(matches!(read(&fleet, &NUMBER), Err(Error::OutOfRange { name: "now_ms", value: i64::MAX, .. })));
+    }
+
+    #[test]
+    fn no_number_in_a_block_panics() {
+        let block = ["t", "7", "3", "1", "block", "1", "10", "1000", "100", "10", "1", "0"];
+        let granted_of = |block: &[&str]| {
+            let row = block.iter().copied().map(Some).collect();
+            granted(&rows(&[row]), 1, GRANT_COLUMNS, grant)
+        };
+        assert!(matches!(granted_of(&block), Ok(Some(granted)) if granted.answers.len() == 1));
+        for odd in ODD {
+            for column in 0..block.len() {
+                let mut block = block;
+                block[column] = odd;
+                if let Ok(Some(granted)) = granted_of(&block)
+                    && let [Grant::Block { block, .. }] = granted.answers[..]
+                {
+                    assert!(block.first.checked_add(block.count.into()).is_some_and(|end| end > block.first));
+                }
+            }
+        }
+    }
 }

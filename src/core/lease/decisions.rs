@@ -177,7 +177,7 @@ impl Basis<'_> {
         let Some((worker, record, _, new)) =
             of_used.chain(of_unused).min_by_key(|(_, _, rank, new)| (new.from_ms, *rank))
         else {
-            let numbers = last - first + 1;
+            let numbers = last.saturating_sub(first).saturating_add(1);
             let soonest = used().min_by_key(|(_, record)| record.until_ms);
             let (first, at_ms) = soonest.map_or((first, i64::MAX), |(worker, record)| (worker, record.until_ms));
             return Err(Failure::NoneFree { numbers, first, at_ms });
@@ -192,7 +192,7 @@ impl Basis<'_> {
     /// them would take a thousand rounds.)
     fn any_unused(&self, random: u64, first: i64, last: i64) -> Option<i64> {
         let used = self.reading.records.range(first..=last);
-        let unused = last - first + 1 - used.clone().count() as i64;
+        let unused = last.saturating_sub(first).saturating_add(1).saturating_sub(used.clone().count() as i64);
         if unused <= 0 {
             return None;
         }

@@ -323,7 +323,8 @@ impl Supply {
         };
         match grant {
             Grant::Block { id, steps, block, generation, skipped } => {
-                let is_right = known.id.is_none_or(|known| known == id) && block.first >= known.above;
+                let is_same = known.id.is_none_or(|known| known == id);
+                let is_right = is_same && block.is_possible() && block.first >= known.above;
                 // No claim ends while a block is reserved: only this process frees a place.
                 let room = place.room().filter(|_| is_right && place.claimed() == known.claim);
                 let Some(room) = room else { return server.report(Notice::Unusable { tag, block }) };

@@ -9,6 +9,7 @@
 //! | Do servers? | `draws.rs`, `js53.rs`, `identities.rs`, `first_sequences.rs` |
 //! | Does what the mark builds on? | `marks.rs` |
 //! | Do blocks of dense values? | `segments.rs` |
+//! | What if a registry has numbers that nobody expects? | `extremes.rs` |
 //!
 //! Every run takes new values. A failing test prints the line that repeats it
 //! (`PROPTEST_RNG_SEED=...`, proptest's own variable), and writes no file. `loom.rs` tries all
@@ -31,6 +32,8 @@ mod bounds;
 mod draws;
 #[path = "properties/encodings.rs"]
 mod encodings;
+#[path = "properties/extremes.rs"]
+mod extremes;
 #[path = "properties/first_sequences.rs"]
 mod first_sequences;
 #[path = "properties/identities.rs"]

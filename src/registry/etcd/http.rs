@@ -1,8 +1,10 @@
 //! A connection to a member of an etcd that never waits without a deadline: TCP, TLS and HTTP/1.1.
 //!
 //! The three have no socket of their own (`ureq_proto`, `rustls`) or do not block (`socket2`), and
-//! a [`Waiter`] waits. Nothing here starts a thread. Only a host's name is looked up by the system,
-//! which cannot be told to stop (see the head of the crate).
+//! a [`Waiter`] waits. It is asked before every read and write, also where the socket is ready: a
+//! peer that sends without a pause must not keep the process from its deadline or its end. Nothing
+//! here starts a thread. Only a host's name is looked up by the system, which cannot be told to
+//! stop (see the head of the crate).
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -25,8 +27,15 @@ use super::problem::Problem;
 use crate::connection::{Interest, Stopped, Waiter};
 use crate::error::{Error, Step};
 
-/// The longest answer, in bytes: the records of all numbers of the largest layout, and some more.
+/// The longest answer, in bytes, with its head and what separates its chunks: the records of 65,536
+/// numbers, and some more.
 const LONGEST: usize = 64 << 20;
+
+/// The longest head of an answer or of a chunk, in bytes.
+const LONGEST_HEAD: usize = 64 << 10;
+
+/// How many informational answers, such as `100 Continue`, may come before an answer.
+const MOST_INFORMATIONAL: usize = 10;
 
 /// The longest head of a request, in bytes.
 const HEAD: usize = 4096;
@@ -164,13 +173,25 @@ impl<W: Waiter> Connection<W> {
         let Some(mut call) = call.proceed() else { return Err(Error::Garbage("a request was cut".to_owned())) };
 
         let mut input = std::mem::take(&mut self.rest);
+        let (mut received, mut informational) = (0, 0);
         let response = loop {
             let (taken, response) = call.try_response(&input, false).map_err(|error| garbage(&error))?;
             input.drain(..taken);
             if let Some(response) = response {
                 break response;
             }
-            if !self.receive(&mut input, deadline)? {
+            if taken > 0 {
+                // What follows an informational answer may be here already.
+                informational += 1;
+                if informational > MOST_INFORMATIONAL {
+                    return Err(too_long(MOST_INFORMATIONAL, "informational answers"));
+                }
+                continue;
+            }
+            if input.len() > LONGEST_HEAD {
+                return Err(too_long(LONGEST_HEAD, "bytes in a head"));
+            }
+            if !self.receive(&mut input, &mut received, deadline)? {
                 return Err(deadline.lost("etcd closed the connection."));
             }
         };
@@ -184,8 +205,10 @@ impl<W: Waiter> Connection<W> {
                     let (taken, given) = call.read(&input, &mut part).map_err(|error| garbage(&error))?;
                     input.drain(..taken);
                     whole.extend_from_slice(&part[..given]);
-                    if whole.len() > LONGEST {
-                        return Err(Error::Garbage(format!("more than {LONGEST} bytes")));
+                    // Heads, and what separates chunks and follows them.
+                    let other = received.saturating_sub(whole.len() + input.len());
+                    if other > 2 * LONGEST_HEAD + whole.len() / 8 {
+                        return Err(too_long(2 * LONGEST_HEAD + whole.len() / 8, "bytes beside its body"));
                     }
                     let is_by_length = !matches!(call.body_mode(), ureq_proto::BodyMode::CloseDelimited);
                     if call.can_proceed() && (is_by_length || !is_open) {
@@ -195,7 +218,10 @@ impl<W: Waiter> Connection<W> {
                         if !is_open {
                             return Err(deadline.lost("etcd closed the connection."));
                         }
-                        is_open = self.receive(&mut input, deadline)?;
+                        if input.len() > LONGEST_HEAD {
+                            return Err(too_long(LONGEST_HEAD, "bytes in a chunk's head"));
+                        }
+                        is_open = self.receive(&mut input, &mut received, deadline)?;
                     }
                 }
                 match call.proceed() {
@@ -224,13 +250,10 @@ impl<W: Waiter> Connection<W> {
         while !bytes.is_empty() {
             let written = match &mut self.tls {
                 Some(tls) => tls.writer().write(bytes).map_err(|error| deadline.lost(error))?,
-                None => match (&self.socket).write(bytes) {
-                    Ok(written) => written,
-                    Err(error) => {
-                        self.blocked(error, Interest::Write, deadline)?;
-                        0
-                    }
-                },
+                None => {
+                    wait(&self.socket, Interest::Write, &*self.waiter, deadline)?;
+                    not_ready((&self.socket).write(bytes)).map_err(|error| deadline.lost(error))?.unwrap_or(0)
+                }
             };
             bytes = &bytes[written..];
             self.flush(deadline)?;
@@ -241,32 +264,33 @@ impl<W: Waiter> Connection<W> {
     /// Sends what TLS has to send.
     fn flush(&mut self, deadline: &Deadline) -> Result<(), Error> {
         while let Some(tls) = self.tls.as_mut().filter(|tls| tls.wants_write()) {
-            if let Err(error) = tls.write_tls(&mut &self.socket) {
-                self.blocked(error, Interest::Write, deadline)?;
-            }
+            wait(&self.socket, Interest::Write, &*self.waiter, deadline)?;
+            not_ready(tls.write_tls(&mut &self.socket)).map_err(|error| deadline.lost(error))?;
         }
         Ok(())
     }
 
-    /// Receives something. Returns false at the end of the connection.
-    fn receive(&mut self, input: &mut Vec<u8>, deadline: &Deadline) -> Result<bool, Error> {
+    /// Receives something, and counts it. Returns false at the end of the connection.
+    fn receive(&mut self, input: &mut Vec<u8>, received: &mut usize, deadline: &Deadline) -> Result<bool, Error> {
         let mut part = [0; 16 << 10];
         loop {
-            let received = match &mut self.tls {
+            let read = match &mut self.tls {
                 Some(tls) => tls.reader().read(&mut part),
-                None => (&self.socket).read(&mut part),
+                None => {
+                    wait(&self.socket, Interest::Read, &*self.waiter, deadline)?;
+                    (&self.socket).read(&mut part)
+                }
             };
-            match received {
-                Ok(length) => {
-                    input.extend_from_slice(&part[..length]);
-                    return Ok(length > 0);
+            if let Some(length) = not_ready(read).map_err(|error| deadline.lost(error))? {
+                *received += length;
+                if *received > LONGEST {
+                    return Err(too_long(LONGEST, "bytes"));
                 }
-                Err(error) if self.tls.is_some() && error.kind() == io::ErrorKind::WouldBlock => {
-                    if !self.receive_tls(deadline)? {
-                        return Ok(false);
-                    }
-                }
-                Err(error) => self.blocked(error, Interest::Read, deadline)?,
+                input.extend_from_slice(&part[..length]);
+                return Ok(length > 0);
+            }
+            if self.tls.is_some() && !self.receive_tls(deadline)? {
+                return Ok(false);
             }
         }
     }
@@ -274,24 +298,26 @@ impl<W: Waiter> Connection<W> {
     /// Receives something of TLS. Returns false at the end of the connection.
     fn receive_tls(&mut self, deadline: &Deadline) -> Result<bool, Error> {
         loop {
+            wait(&self.socket, Interest::Read, &*self.waiter, deadline)?;
             let Some(tls) = &mut self.tls else { return Ok(false) };
-            match tls.read_tls(&mut &self.socket) {
-                Ok(length) => {
-                    tls.process_new_packets().map_err(|error| deadline.lost(error))?;
-                    return Ok(length > 0);
-                }
-                Err(error) => self.blocked(error, Interest::Read, deadline)?,
+            if let Some(length) = not_ready(tls.read_tls(&mut &self.socket)).map_err(|error| deadline.lost(error))? {
+                tls.process_new_packets().map_err(|error| deadline.lost(error))?;
+                return Ok(length > 0);
             }
         }
     }
+}
 
-    /// Waits if the socket is not ready. Any other error is one.
-    fn blocked(&self, error: io::Error, interest: Interest, deadline: &Deadline) -> Result<(), Error> {
-        match error.kind() {
-            io::ErrorKind::WouldBlock => wait(&self.socket, interest, &*self.waiter, deadline),
-            io::ErrorKind::Interrupted => Ok(()),
-            _ => Err(deadline.lost(error)),
-        }
+fn too_long(most: usize, of_what: &'static str) -> Error {
+    Error::TooLong { most, of_what }
+}
+
+/// Returns what a read or a write has done; `None` if it could do nothing yet.
+fn not_ready(done: io::Result<usize>) -> io::Result<Option<usize>> {
+    match done {
+        Ok(length) => Ok(Some(length)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -352,4 +378,155 @@ fn tls(endpoint: &Endpoint, address: &Address) -> Result<(Arc<ClientConfig>, Ser
     let name = ServerName::try_from(endpoint.host.clone())
         .map_err(|error| Error::Etcd(Problem::Unreachable(format!("\"{}\": {error}.", endpoint.host))))?;
     Ok((Arc::new(config), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::{BufRead, BufReader};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::BorrowedFd;
+    use std::thread;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+    use crate::etcd::SCHEME;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// Waits with `poll`, and counts.
+    #[derive(Default)]
+    struct Counting {
+        reads: Cell<usize>,
+        /// After how many reads the process is asked to end.
+        ends_after: Option<usize>,
+    }
+
+    impl Waiter for Counting {
+        fn wait(&self, socket: BorrowedFd<'_>, interest: Interest, timeout: Duration) -> Result<bool, Stopped> {
+            let flags = if interest == Interest::Write { PollFlags::POLLOUT } else { PollFlags::POLLIN };
+            self.reads.set(self.reads.get() + usize::from(interest == Interest::Read));
+            if self.ends_after.is_some_and(|reads| self.reads.get() > reads) {
+                return Err(Stopped);
+            }
+            let timeout = PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX);
+            Ok(poll(&mut [PollFd::new(socket, flags)], timeout).is_ok_and(|ready| ready > 0))
+        }
+    }
+
+    /// Listens on a port of 127.0.0.1 for one connection. Reads the head of a request, and then
+    /// does `answer` until that fails.
+    fn peer(answer: impl Fn(&mut TcpStream) -> io::Result<()> + Send + 'static) -> Address {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            let has_head = lines.any(|line| line.is_empty());
+            while has_head && answer(&mut stream).is_ok() {}
+        });
+        Address::parse(&format!("{SCHEME}http://127.0.0.1:{port}")).unwrap()
+    }
+
+    /// Sends a text first, and then another one without end.
+    fn endless(first: &str, then: &str) -> Address {
+        let (first, then) = (Cell::new(first.to_owned()), then.repeat(10_000 / then.len()));
+        peer(move |stream| {
+            stream.write_all(first.take().as_bytes())?;
+            stream.write_all(then.as_bytes())
+        })
+    }
+
+    /// Answers once, and then says nothing more.
+    fn silent_after(answer: String) -> Address {
+        peer(move |stream| {
+            stream.write_all(answer.as_bytes())?;
+            stream.read_exact(&mut [0; 1000])
+        })
+    }
+
+    fn open(address: &Address, waiter: Counting) -> (Connection<Counting>, Rc<Counting>) {
+        let waiter = Rc::new(waiter);
+        (Connection::open(&address.endpoints[0], address, LONG, &waiter).unwrap(), waiter)
+    }
+
+    fn post(connection: &mut Connection<Counting>, deadline: &Deadline) -> Result<Answer, Error> {
+        connection.post("/v3/kv/txn", None, b"{}", deadline).map(|(answer, _)| answer)
+    }
+
+    fn answer_of(address: &Address) -> Result<Answer, Error> {
+        let (mut connection, _) = open(address, Counting::default());
+        post(&mut connection, &Deadline::new(Step::Read, LONG))
+    }
+
+    const HEAD_OF_CHUNKS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+    /// Without limits, none of these calls would ever end: the socket is never empty.
+    #[test]
+    fn an_answer_without_an_end_is_given_up() {
+        let cases = [
+            ("a header", "HTTP/1.1 200 OK\r\nX: ", "x", "bytes in a head"),
+            ("no line at all", "", "\r\n", "bytes in a head"),
+            ("informational answers", "", "HTTP/1.1 100 Continue\r\n\r\n", "informational answers"),
+            ("others", "", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", "informational answers"),
+            ("chunks of a byte", HEAD_OF_CHUNKS, "1\r\nx\r\n", "bytes beside its body"),
+            ("the extension of a chunk", HEAD_OF_CHUNKS, "1;xxxxxxxx", "bytes in a chunk's head"),
+            ("one chunk", &format!("{HEAD_OF_CHUNKS}ffffffffffffffff\r\n"), "x", "bytes"),
+            ("trailers", &format!("{HEAD_OF_CHUNKS}0\r\n"), "x: y\r\n", "bytes beside its body"),
+            ("a length", "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\n", "x", "bytes"),
+            ("no length", "HTTP/1.0 200 OK\r\n\r\n", "x", "bytes"),
+            ("an error", "HTTP/1.1 500 No\r\n\r\n", "x", "bytes"),
+        ];
+        for (name, first, then, what) in cases {
+            match answer_of(&endless(first, then)) {
+                Err(Error::TooLong { of_what, .. }) => assert_eq!(of_what, what, "{name}"),
+                other => panic!("{name}: {:?}", other.map(|answer| answer.body.len())),
+            }
+        }
+        // The library has limits of its own for these.
+        for (name, first, then) in [
+            ("headers", "HTTP/1.1 200 OK\r\n", "X: y\r\n"),
+            ("the number of a chunk", HEAD_OF_CHUNKS, "00000000000000000000000\r\n"),
+        ] {
+            let error = answer_of(&endless(first, then)).map(|answer| answer.body.len()).unwrap_err();
+            assert!(matches!(error, Error::Garbage(_)), "{name}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_found_behind_informational_ones_that_came_with_it() {
+        let informational = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n";
+        let answer = format!("{informational}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+        assert_eq!(answer_of(&silent_after(answer)).unwrap().body, b"hi");
+    }
+
+    /// The socket is always ready, so the process would not look at its signals otherwise.
+    #[test]
+    fn a_process_that_is_asked_to_end_does_not_read_on() {
+        let address = endless("HTTP/1.1 200 OK\r\n\r\n", "x");
+        let (mut connection, waiter) = open(&address, Counting { ends_after: Some(3), ..Counting::default() });
+        let error = post(&mut connection, &Deadline::new(Step::Read, LONG)).map(|answer| answer.body.len());
+        assert_eq!((error, waiter.reads.get()), (Err(Error::Stopped), 4));
+    }
+
+    #[test]
+    fn no_read_comes_without_a_look_at_deadline_and_signals() {
+        let length = 1 << 20;
+        let body = "x".repeat(length);
+        let address = silent_after(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"));
+        let (mut connection, waiter) = open(&address, Counting::default());
+        assert_eq!(post(&mut connection, &Deadline::new(Step::Read, LONG)).unwrap().body.len(), length);
+        // A read takes 16 kB.
+        assert!(waiter.reads.get() >= length / (16 << 10), "{}", waiter.reads.get());
+    }
+
+    #[test]
+    fn a_call_whose_time_is_over_neither_sends_nor_reads() {
+        let address = endless("HTTP/1.1 200 OK\r\n\r\n", "x");
+        let (mut connection, waiter) = open(&address, Counting::default());
+        let error = post(&mut connection, &Deadline::new(Step::Read, Duration::ZERO)).map(|answer| answer.body.len());
+        assert!(matches!(error, Err(Error::Etcd(Problem::TimedOut { .. }))), "{error:?}");
+        assert_eq!(waiter.reads.get(), 0);
+    }
 }

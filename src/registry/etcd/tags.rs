@@ -9,10 +9,12 @@ use serde_json::json;
 use snowflake_core::registry::Fleet;
 use snowflake_core::segment::{GiveBack, Grant, Granted, Record, Reserve, Tag, Tags};
 
+use super::answer::{Pair, Transaction};
 use super::problem::Problem;
-use super::{Etcd, address, base64, call, incarnation, is_equal, pairs, put, record};
+use super::{Called, Etcd, address, base64, call, incarnation, is_equal, put, record};
 use crate::connection::Waiter;
 use crate::error::{Error, Step};
+use crate::reading;
 
 /// How often a call is tried again because another server has changed a tag meanwhile.
 const TRIES: u32 = 20;
@@ -44,24 +46,23 @@ impl<W: Waiter> Etcd<W> {
         let ranges: Vec<_> = ranges.map(|key| json!({"request_range": {"key": base64(key)}})).collect();
         let body = json!({"success": ranges});
         self.run(Step::Read, |session, deadline| {
-            let called = call(session, "kv/txn", &body, deadline)?;
+            let called: Called<Transaction> = call(session, "kv/txn", &body, deadline)?;
+            let now_ms = called.now_ms()?;
             let incarnation = incarnation(session, deadline)?;
-            let found = |number: usize| -> Result<Option<String>, Error> {
-                let pairs = pairs(&called.json["responses"][number]["response_range"]["kvs"])?;
-                Ok(pairs.into_iter().next().map(|(_, text)| text))
-            };
+            let mut found = called.answer.pairs()?.into_iter();
+            let mut next = || found.next().and_then(|pairs| pairs.into_iter().next()).map(|Pair { value, .. }| value);
             let wrong = |key: &str, why| Error::Etcd(Problem::Record(key.to_owned(), why));
-            let fleet_text = found(0)?.ok_or_else(|| Error::Etcd(Problem::NoFleet(fleet_key.clone())))?;
+            let fleet_text = next().ok_or_else(|| Error::Etcd(Problem::NoFleet(fleet_key.clone())))?;
             let fleet = record::fleet(&fleet_text, incarnation)
                 .map_err(|why| wrong(&fleet_key, why))?
                 .map_err(|format| Error::OtherVersion(Some(format)))?;
-            let tag = |(number, key): (usize, &String)| -> Result<Option<(Record, String)>, Error> {
-                let Some(text) = found(number + 1)? else { return Ok(None) };
+            reading::check(&fleet, now_ms)?;
+            let tag = |key: &String| -> Result<Option<(Record, String)>, Error> {
+                let Some(text) = next() else { return Ok(None) };
                 let record = record::tag(&text).map_err(|why| wrong(key, why))?;
                 Ok(Some((record, text)))
             };
-            let tags = keys.iter().enumerate().map(tag).collect::<Result<_, _>>()?;
-            let now_ms = called.now_ms.ok_or_else(|| Error::Garbage("no Date".to_owned()))?;
+            let tags = keys.iter().map(tag).collect::<Result<_, _>>()?;
             Ok(Read { fleet, fleet_text, tags, now_ms })
         })
     }
@@ -93,9 +94,8 @@ impl<W: Waiter> Etcd<W> {
             }
             let transaction = json!({"compare": compare, "success": puts});
             let done = self.run(step, |session, deadline| {
-                let called = call(session, "kv/txn", &transaction, deadline)?;
-                let is_done = called.json["succeeded"].as_bool() == Some(true);
-                is_done.then(|| incarnation(session, deadline)).transpose()
+                let Called::<Transaction> { answer, .. } = call(session, "kv/txn", &transaction, deadline)?;
+                answer.succeeded.then(|| incarnation(session, deadline)).transpose()
             })?;
             if let Some(incarnation) = done {
                 return Ok(Some(Granted { incarnation, answers }));

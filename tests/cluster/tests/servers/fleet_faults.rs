@@ -13,6 +13,7 @@
 //! | a standby, read-only, `fsync` off, no rights, another version | here | `a_standby_is_refused`, `what_a_registry_lacks_is_named` |
 //! | another layout, another `backup_worker`, no number left | here, for a server that starts | `the_first_server_brings_what_the_fleet_does_not_know_yet` |
 //! | a minute per answer | here | `a_server_that_never_answers_is_given_up` |
+//! | a number that is out of range | here, and `registry_etcd.rs` | `an_answer_with_more_rows_than_a_fleet_has_is_given_up` for too many |
 //! | garbage, in an answer and instead of one | here | `a_server_that_answers_garbage_to_a_statement_is_not_believed` |
 //! | ends in the middle of a commit | here | `a_swap_that_is_terminated_before_its_commit_is_not_done` |
 //! | waits for a synchronous standby that is gone | here | `a_synchronous_standby_that_is_gone_means_no_answer_and_leaves_one_session_behind` |
@@ -262,6 +263,21 @@ fn an_answer_that_makes_no_sense_is_not_believed() {
         |registry| set_version(registry, "NULL::integer"),
         |registry| set_version(registry, "1"),
     );
+}
+
+/// The registry's own checks prevent these, unless a person drops them.
+#[test]
+fn a_number_that_is_out_of_range_is_named() {
+    let set = |registry: &Server, value: &str| {
+        execute(registry, "ALTER TABLE snowflake_registry.fleets DROP CONSTRAINT IF EXISTS fleets_skew_ms_check");
+        execute(registry, &format!("UPDATE snowflake_registry.fleets SET skew_ms = {value}"));
+    };
+    let mend = |registry: &Server| {
+        set(registry, "60000");
+        execute(registry, "ALTER TABLE snowflake_registry.fleets ADD CHECK (skew_ms >= 0)");
+    };
+    let words = "registry has a number out of range: skew_ms is -9223372036854775808";
+    endures_in_place(words, |registry| set(registry, "-9223372036854775808"), mend);
 }
 
 #[test]

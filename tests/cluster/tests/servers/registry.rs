@@ -638,6 +638,60 @@ fn a_server_that_answers_garbage_to_a_statement_is_not_believed() {
 }
 
 #[test]
+fn an_answer_with_more_rows_than_a_fleet_has_is_given_up() {
+    let server = registry();
+    let insert = |first: i64, last: i64| {
+        let sql = format!(
+            "INSERT INTO snowflake_registry.numbers (fleet, datacenter, worker, holder, nonce, count, server, from_ms, \
+             until_ms, generation, renewed_ms, offset_ms, host, port, cluster_name, version) \
+             SELECT 'default', -1, n, gen_random_uuid(), 1, 1, 1, 0, 1, 1, 0, 0, 'h', 1, '', '' \
+             FROM generate_series({first}, {last}) n"
+        );
+        execute(&server, &sql);
+    };
+    let registry = Postgres::new(config_of(&server), Poll);
+    let too_long = |most, of_what| Err(Error::TooLong { most, of_what });
+    insert(1, 131_072);
+    assert_eq!(registry.read(Wanted::All).unwrap().records.len(), 131_072);
+    insert(131_073, 131_073);
+    assert_eq!(registry.read(Wanted::All), too_long(131_073, "rows"));
+    assert_eq!(registry.read(Wanted::Number(7)).unwrap().records.len(), 1);
+
+    // One of them could say that a commit is not what it should be.
+    let notices = |count: u32| {
+        let body = format!("BEGIN FOR i IN 1..{count} LOOP RAISE NOTICE '%', repeat('x', 1000); END LOOP; END");
+        execute(
+            &server,
+            &format!(
+                "CREATE OR REPLACE FUNCTION snowflake_registry.check_server() RETURNS void LANGUAGE plpgsql AS $${body}$$"
+            ),
+        );
+    };
+    notices(100);
+    assert!(registry.read(Wanted::Number(7)).is_ok());
+    notices(101);
+    assert_eq!(registry.read(Wanted::Number(7)), too_long(100, "notices"));
+    notices(0);
+    assert!(registry.read(Wanted::Number(7)).is_ok());
+
+    // One value is enough, too.
+    execute(
+        &server,
+        "DROP FUNCTION snowflake_registry.read(text, integer, bigint); \
+         CREATE FUNCTION snowflake_registry.read(text, integer, bigint, OUT version integer, OUT uuid text, OUT layout text, \
+         OUT backup text, OUT first_worker text, OUT last_worker text, OUT loses_nothing text, OUT closed text, \
+         OUT longest_ms text, OUT skew_ms text, OUT grace_ms text, OUT written_store text, OUT written_timeline text, \
+         OUT fleet_generation text, OUT horizon_ms text, OUT freeze_ms text, OUT fleet_version text, OUT store text, \
+         OUT timeline text, OUT now_ms text, OUT up_ms text, OUT number text, OUT holder text, OUT nonce text, \
+         OUT count text, OUT server text, OUT from_ms text, OUT until_ms text, OUT generation text, OUT renewed_ms text, \
+         OUT offset_ms text) LANGUAGE sql SECURITY DEFINER \
+         AS $$ SELECT 1, repeat('x', 100000000), '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', \
+         '', '', '', '', '', '', '', '', '', '' $$",
+    );
+    assert_eq!(registry.read(Wanted::Number(7)), too_long(64 << 20, "bytes"));
+}
+
+#[test]
 fn a_server_that_never_answers_is_given_up() {
     let port = listener(|mut stream| while stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {});
     let silent = format!("host=127.0.0.1 port={port}");

@@ -8,9 +8,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::Shutdown::Both;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -231,10 +230,11 @@ fn a_restored_snapshot_begins_a_generation() {
 }
 
 /// Forwards connections to an etcd. When armed, it closes the connection of the next swap after
-/// etcd has answered, and before the answer is passed on.
+/// etcd has answered, and before the answer is passed on. It can tell another date.
 struct Proxy {
     port: u16,
     is_armed: Arc<AtomicBool>,
+    date: Arc<Mutex<Option<&'static str>>>,
 }
 
 impl Proxy {
@@ -242,14 +242,15 @@ impl Proxy {
         let target = etcd.address().trim_start_matches("etcd:http://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (port, is_armed) = (listener.local_addr().unwrap().port(), Arc::new(AtomicBool::new(false)));
-        let armed = Arc::clone(&is_armed);
+        let (armed, date) = (Arc::clone(&is_armed), Arc::new(Mutex::new(None)));
+        let told = Arc::clone(&date);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(&target) else { continue };
                 let (mut from_client, mut from_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 let (mut to_client, mut to_server) = (client, server);
                 let (armed, cuts) = (Arc::clone(&armed), Arc::new(AtomicBool::new(false)));
-                let is_cut = Arc::clone(&cuts);
+                let (is_cut, told) = (Arc::clone(&cuts), Arc::clone(&told));
                 thread::spawn(move || {
                     let mut part = [0; 65536];
                     while let Ok(length @ 1..) = from_client.read(&mut part) {
@@ -267,7 +268,11 @@ impl Proxy {
                 thread::spawn(move || {
                     let mut part = [0; 65536];
                     while let Ok(length @ 1..) = from_server.read(&mut part) {
-                        if is_cut.load(Ordering::SeqCst) || to_client.write_all(&part[..length]).is_err() {
+                        let mut text = String::from_utf8_lossy(&part[..length]).into_owned();
+                        if let Some(date) = *told.lock().unwrap() {
+                            text = text.replace("\r\nDate: ", &format!("\r\nDate: {date}\r\nX-Date: "));
+                        }
+                        if is_cut.load(Ordering::SeqCst) || to_client.write_all(text.as_bytes()).is_err() {
                             break;
                         }
                     }
@@ -275,7 +280,7 @@ impl Proxy {
                 });
             }
         });
-        Self { port, is_armed }
+        Self { port, is_armed, date }
     }
 }
 
@@ -307,6 +312,126 @@ fn a_lost_answer_is_not_taken_for_a_no() {
         matches!(notice, Notice::Copied(_) | Notice::Overlapped(_) | Notice::Forgot(_) | Notice::Older(_))
     };
     assert!(!member.has_reported(is_alarm));
+}
+
+/// A worker that panics is started again each second, and says each time where it was.
+#[track_caller]
+fn assert_no_panic(server: &Server) {
+    let log = server.log();
+    assert!(!log.contains("panicked") && !log.contains("overflow"), "{log}");
+}
+
+#[test]
+fn a_date_that_is_none_is_refused_and_the_worker_stays() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let etcd = registry(1);
+    let proxy = Proxy::start(&etcd);
+    let address = format!("etcd:http://127.0.0.1:{}", proxy.port);
+    let server = Server::builder().set("registry", &address).start_with_extension();
+    let mut session = server.connect();
+    session.wait_for_lease();
+    let pid = session.lease("pid");
+    for date in [
+        "Sun, 06 Nov 9223372036854775807 08:49:37 GMT",
+        "Sun, 06 Nov 1000000000000000000 08:49:37 GMT",
+        "Sun, 9223372036854775807 Nov 1994 08:49:37 GMT",
+        "Sun, 06 Nov 1994 9223372036854775807:9223372036854775807:9223372036854775807 GMT",
+        "Sun, 06 Nov -9223372036854775808 08:49:37 GMT",
+    ] {
+        *proxy.date.lock().unwrap() = Some(date);
+        server.reload();
+        wait_until(date, || session.lease("last_error").contains(&format!("Date \"{date}\"")));
+        assert_eq!((session.lease("state"), session.lease("pid")), ("held".to_owned(), pid.clone()));
+    }
+    *proxy.date.lock().unwrap() = None;
+    wait_until("a renewal", || session.lease("failing_since").is_empty());
+    assert_eq!(session.lease("pid"), pid);
+    assert_no_panic(&server);
+}
+
+#[test]
+fn numbers_in_etcd_that_are_out_of_range_are_refused_or_bounded_and_the_worker_stays() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let etcd = registry(1);
+    let server = Server::builder().set("registry", &etcd.address()).start_with_extension();
+    let mut session = server.connect();
+    session.wait_for_lease();
+    let pid = session.lease("pid");
+    let usual = etcd.fleet();
+    for (name, value) in [
+        ("skew_ms", "-9223372036854775808"),
+        ("skew_ms", "-1"),
+        ("longest_ms", "9223372036854775807"),
+        ("longest_ms", "-5"),
+    ] {
+        etcd.edit_fleet(&[(name, value)]);
+        server.reload();
+        let words = format!("registry has a number out of range: {name} is {value}");
+        wait_until(&words, || session.lease("last_error").contains(&words));
+        etcd.ctl(&["put", "/snowflake_id/default/fleet", &usual]);
+    }
+    // The end of this server's own lease.
+    server.reload();
+    wait_until("a renewal", || session.lease("failing_since").is_empty());
+    let key = format!("/snowflake_id/default/numbers/-/{}", session.lease("worker_id"));
+    let record = etcd.ctl(&["get", "--print-value-only", &key]);
+    let edited = record.split_ascii_whitespace().map(|pair| match pair.split_once('=') {
+        Some(("until_ms", _)) => "until_ms=9223372036854775807".to_owned(),
+        _ => pair.to_owned(),
+    });
+    etcd.ctl(&["put", &key, &edited.collect::<Vec<_>>().join(" ")]);
+    server.reload();
+    wait_until("a renewal", || {
+        session.lease("failing_since").is_empty() && session.lease("lease_until").starts_with("9999-12-31")
+    });
+    for value in ["9223372036854775807", "-9223372036854775808"] {
+        for name in ["generation", "horizon_ms", "freeze_ms", "term", "unseen"] {
+            // These are not refused: the arithmetic takes any number, and the server draws on.
+            etcd.edit_fleet(&[(name, if name == "generation" { "18446744073709551615" } else { value })]);
+            server.reload();
+            assert!(!session.ids("SELECT snowflake_next()").unwrap().is_empty());
+            etcd.ctl(&["put", "/snowflake_id/default/fleet", &usual]);
+        }
+    }
+    assert_eq!((session.lease("pid"), session.ids("SELECT snowflake_next()").unwrap().len()), (pid, 1));
+    assert_no_panic(&server);
+}
+
+/// Takes connections on a port of 127.0.0.1, and sends the text to each, again and again, without a
+/// pause.
+fn endless(text: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let text = text.repeat(10_000);
+    thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let text = text.clone();
+            thread::spawn(move || while client.write_all(text.as_bytes()).is_ok() {});
+        }
+    });
+    port
+}
+
+/// Without limits, the worker would never look at its deadline, nor at the signal that ends it.
+#[test]
+fn an_etcd_that_sends_without_a_pause_is_given_up_and_holds_up_no_stop() {
+    for (text, why) in [
+        ("HTTP/1.1 100 Continue\r\n\r\n", "more than 10 informational answers"),
+        ("x", "makes no sense"),
+        ("\r\n", "more than 65536 bytes in a head"),
+    ] {
+        let port = endless(text);
+        let server = Server::builder().set("registry", &format!("etcd:http://127.0.0.1:{port}")).start_with_extension();
+        let mut session = server.connect();
+        wait_until(why, || session.lease("last_error").contains(why));
+        assert_no_panic(&server);
+        drop(session);
+        server.stop(Shutdown::Fast);
+    }
 }
 
 #[test]

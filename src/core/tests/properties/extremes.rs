@@ -1,0 +1,317 @@
+//! A registry may say anything: a person has edited it, or its clock is wrong. Whatever numbers it
+//! has, a server neither panics nor overflows, and goes on when they are right again.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use snowflake_core::clock::{Clock, Utc};
+use snowflake_core::generator::{Generator, Limits};
+use snowflake_core::identity::LaneName;
+use snowflake_core::layout::Layout;
+use snowflake_core::lease::{self, Failure, Holder, Notice, Terms, Words};
+use snowflake_core::numbers::Numbers;
+use snowflake_core::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Member, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::segment::{self, Claimed, GiveBack, Grant, Granted, Place, Reserve, Supply, Tag, Tags};
+
+use super::for_all;
+
+const NOW_MS: i64 = 1_800_000_000_000;
+const TERMS: Terms = Terms { lease_ms: 600_000, skew_ms: 60_000, max_borrow_ms: 100 };
+
+/// A server and its registry, which answers at once.
+struct World {
+    layout: Layout,
+    now_ms: Cell<i64>,
+    registry_ms: Cell<i64>,
+    up_ms: Cell<i64>,
+    incarnation: Cell<Incarnation>,
+    fleet: Cell<Fleet>,
+    records: RefCell<BTreeMap<i64, Record>>,
+    tag: Cell<segment::Record>,
+    nonces: Cell<u64>,
+    generator: Generator,
+    numbers: Numbers,
+    marks: [PublishedMarks; 1],
+    places: Vec<Place>,
+    directory: RefCell<segment::Directory>,
+}
+
+impl World {
+    fn new(layout: &str) -> Self {
+        let (layout, marks) = (Layout::parse(layout).unwrap(), [PublishedMarks::new()]);
+        assert!(marks[0].claim(UNCLAIMED, 1));
+        let incarnation = Incarnation { store: 1, timeline: 1, counts: [0; 2] };
+        let fleet = Fleet {
+            uuid: 1,
+            layout: Some((layout.fingerprint(), false)),
+            range: Some((0, 3)),
+            loses_nothing: false,
+            closed: false,
+            longest_ms: TERMS.lease_ms,
+            skew_ms: TERMS.skew_ms,
+            grace_ms: 0,
+            incarnation,
+            generation: 1,
+            horizon_ms: i64::MIN,
+            freeze_ms: i64::MIN,
+            version: 1,
+        };
+        let tag = segment::Record { id: 1, next: 1, steps: (10, 100), jump: Some(1000), nonce: 1, generation: 1 };
+        Self {
+            layout,
+            now_ms: Cell::new(NOW_MS),
+            registry_ms: Cell::new(NOW_MS),
+            up_ms: Cell::new(1_000_000),
+            incarnation: Cell::new(incarnation),
+            fleet: Cell::new(fleet),
+            records: RefCell::default(),
+            tag: Cell::new(tag),
+            nonces: Cell::new(100),
+            generator: Generator::new(),
+            numbers: Numbers::new(),
+            marks,
+            places: (0..segment::PLACES).map(|_| Place::new()).collect(),
+            directory: RefCell::new(segment::Directory::new()),
+        }
+    }
+
+    fn next(&self) -> u64 {
+        self.nonces.set(self.nonces.get() + 1);
+        self.nonces.get()
+    }
+
+    /// Makes all numbers of the registry right again, but what is in a number's record.
+    fn is_mended(&self) {
+        let right = Self::new("snowflake");
+        let Fleet { generation, .. } = self.fleet.get();
+        self.fleet.set(Fleet {
+            layout: Some((self.layout.fingerprint(), false)),
+            version: self.next(),
+            ..right.fleet.get()
+        });
+        self.tag.set(segment::Record { generation, ..right.tag.get() });
+        self.incarnation.set(right.incarnation.get());
+        (self.registry_ms.set(NOW_MS), self.up_ms.set(1_000_000)).0
+    }
+
+    /// Gives one of all numbers this value.
+    fn edit(&self, which: usize, value: i64) {
+        let (mut fleet, mut tag, mut incarnation) = (self.fleet.get(), self.tag.get(), self.incarnation.get());
+        let mut records = self.records.borrow_mut();
+        let nth = value.unsigned_abs() as usize % records.len().max(1);
+        let mut record = records.values_mut().nth(nth);
+        match (which, &mut record) {
+            (0, _) => self.registry_ms.set(value),
+            (1, _) => self.up_ms.set(value),
+            (2, _) => fleet.longest_ms = value,
+            (3, _) => fleet.skew_ms = value,
+            (4, _) => fleet.grace_ms = value,
+            (5, _) => fleet.horizon_ms = value,
+            (6, _) => fleet.freeze_ms = value,
+            (7, _) => fleet.generation = value as u64,
+            (8, _) => fleet.range = Some((value, fleet.range.map_or(0, |(_, last)| last))),
+            (9, _) => fleet.range = Some((fleet.range.map_or(0, |(first, _)| first), value)),
+            (10, _) => fleet.incarnation.timeline = value as u64,
+            (11, _) => fleet.incarnation.counts = [value, !value],
+            (12, _) => incarnation.timeline = value as u64,
+            (13, _) => incarnation.counts = [!value, value],
+            (14, _) => tag.next = value,
+            (15, _) => tag.jump = Some(value),
+            (16, _) => tag.generation = value as u64,
+            (17, _) => tag.steps = (value as u32, (value >> 32) as u32),
+            (18, Some(record)) => record.from_ms = value,
+            (19, Some(record)) => record.until_ms = value,
+            (20, Some(record)) => record.count = value as u64,
+            (21, Some(record)) => record.generation = value as u64,
+            (22, Some(record)) => (record.renewed_ms, record.offset_ms) = (value, value),
+            (23, _) => self.now_ms.set(NOW_MS.saturating_add(value)),
+            (24, _) => fleet.layout = None,
+            (25, _) => fleet.range = None,
+            _ => {}
+        }
+        fleet.version = self.next();
+        self.fleet.set(fleet);
+        self.tag.set(tag);
+        self.incarnation.set(incarnation);
+    }
+
+    fn draw(&self) -> Option<i64> {
+        let drawing = self.numbers.read(&self.layout)?;
+        let marks = self.marks[0].of(1).unwrap();
+        for lane in LaneName::ALL {
+            marks.publish(marks.find(lane), drawing.until_ms());
+        }
+        let limits = Limits { max_borrow_ms: TERMS.max_borrow_ms, marks_ms: marks.whole() };
+        self.generator.draw(&drawing, self, &limits, 1).ok().map(|run| run.last_id())
+    }
+}
+
+impl Clock for World {
+    fn now_ms(&self) -> i64 {
+        self.now_ms.get()
+    }
+}
+
+impl lease::Server for World {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn datacenter(&self) -> Option<i64> {
+        None
+    }
+
+    fn has_backup(&self) -> bool {
+        false
+    }
+
+    fn words(&self) -> Words<'_> {
+        Words { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
+    }
+
+    fn nonce(&self) -> u64 {
+        self.next()
+    }
+
+    fn report(&self, notice: Notice) {
+        if let Notice::Acquired(lease) | Notice::Older(lease) | Notice::Lost(lease) | Notice::GivenBack(lease) = notice
+        {
+            let _ = (Utc(lease.from_ms).to_string(), Utc(lease.until_ms).to_string());
+        }
+    }
+}
+
+impl segment::Server for World {
+    fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    fn claimed(&self) -> Vec<Claimed> {
+        self.directory.borrow().claimed(&self.places)
+    }
+
+    fn member(&self) -> Member {
+        lease::member(self, &TERMS)
+    }
+
+    fn running_ms(&self) -> i64 {
+        self.now_ms.get()
+    }
+
+    fn nonce(&self) -> u64 {
+        self.next()
+    }
+
+    fn report(&self, _: segment::Notice) {}
+}
+
+impl Registry for World {
+    type Error = ();
+
+    fn read(&self, wanted: Wanted) -> Result<Reading, ()> {
+        let mut records = self.records.borrow().clone();
+        if let Wanted::Number(number) = wanted {
+            records.retain(|worker, _| *worker == number);
+        }
+        let (fleet, incarnation, now_ms) = (self.fleet.get(), self.incarnation.get(), self.registry_ms.get());
+        Ok(Reading { fleet, records, incarnation, now_ms, up_ms: Some(self.up_ms.get()) })
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<Answer, ()> {
+        if swap.fleet != self.fleet.get().version {
+            return Ok(Answer::Refused);
+        }
+        match swap.change {
+            Change::Fleet(fleet) => self.fleet.set(fleet),
+            Change::Number { worker, was, record } => {
+                let mut records = self.records.borrow_mut();
+                if records.get(&worker).map(|record| record.nonce) != was {
+                    return Ok(Answer::Refused);
+                }
+                records.insert(worker, record);
+            }
+        }
+        Ok(Answer::Done(self.incarnation.get()))
+    }
+}
+
+impl Tags for World {
+    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, ()> {
+        let fleet = self.fleet.get();
+        let answer = |ask| {
+            let (grant, new) = self.tag.get().answer(ask, &fleet);
+            self.tag.set(new.unwrap_or(self.tag.get()));
+            grant
+        };
+        let is_right = reserve.fleet == fleet.version && !fleet.closed;
+        let answers =
+            || Granted { incarnation: self.incarnation.get(), answers: reserve.asks.iter().map(answer).collect() };
+        Ok(is_right.then(answers))
+    }
+
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<bool>>, ()> {
+        let fleet = self.fleet.get();
+        let answer = |given| {
+            let new = self.tag.get().take_back(given, &fleet);
+            self.tag.set(new.unwrap_or(self.tag.get()));
+            new.is_some()
+        };
+        let answers = give_back.returns.iter().map(answer).collect();
+        Ok((give_back.fleet == fleet.version).then_some(Granted { incarnation: self.incarnation.get(), answers }))
+    }
+}
+
+/// Numbers at the ends of all types, around zero, and around now.
+fn extreme() -> impl Strategy<Value = i64> {
+    let ends =
+        [i64::MIN, i64::MIN + 1, i64::MAX, i64::MAX - 1, i64::MAX / 2, i32::MAX.into(), u32::MAX.into(), -1, 0, 1];
+    prop_oneof![
+        proptest::sample::select(ends.to_vec()),
+        NOW_MS - 1_000_000..NOW_MS + 1_000_000,
+        any::<i64>(),
+        (0..63_u32, -1..=1_i64).prop_map(|(bits, off)| (1 << bits) + off),
+    ]
+}
+
+#[test]
+fn no_number_in_a_registry_makes_a_server_panic() {
+    let edits = vec((0..30_usize, extreme(), 0..8_u8), 1..20);
+    let layouts = proptest::sample::select(vec!["snowflake", "js53", "sonyflake", "baidu"]);
+    for_all(2000, (layouts, edits), |(layout, edits)| {
+        let (world, tag) = (World::new(layout), Tag::new("orders").unwrap());
+        let (mut holder, mut supply) = (Holder::new(7), Supply::new());
+        let _ = holder.keep(&world, &world, &TERMS);
+        for (which, value, then) in edits {
+            world.edit(which, value);
+            let failure = match then {
+                0 => holder.give_back(&world, &world).err(),
+                1 => supply.give_back(&world, &world).err(),
+                2..=4 => {
+                    let (place, view) = world.directory.borrow_mut().find(&world.places, tag).unwrap();
+                    world.directory.borrow_mut().wish(&world.places, place, view.claim(), value);
+                    let kept = supply.supply(&world, &world).err();
+                    let _ = (view.draw(1), view.draw(u32::MAX), supply.looks_in_ms(&world));
+                    kept
+                }
+                _ => holder.keep(&world, &world, &TERMS).err(),
+            };
+            if let Some(Failure::NoneFree { at_ms, .. } | Failure::Frozen { until_ms: at_ms }) = failure {
+                let _ = Utc(at_ms).to_string();
+            }
+            holder.enter(&world, &TERMS);
+            let _ = (holder.enters_in_ms(&world, &TERMS), world.draw());
+            prop_assert!(holder.interval_ms(&TERMS, &world.layout) >= 0);
+        }
+        // A generation beyond all others stays: a person has to put that right, too.
+        world.is_mended();
+        world.now_ms.set(NOW_MS);
+        for _ in 0..3 {
+            let _ = holder.keep(&world, &world, &TERMS);
+            let _ = supply.supply(&world, &world);
+        }
+        Ok(())
+    });
+}
