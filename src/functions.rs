@@ -35,6 +35,9 @@ use crate::tags;
 use crate::text::{Text, showable};
 use crate::zone::{earliest, latest};
 
+/// The end of the year 9999, in milliseconds since 1970.
+const YEAR_9999_MS: i64 = 253_402_300_799_999;
+
 /// Draws the next id. Like `nextval`, it is not undone by a rollback, and is refused where nothing
 /// may be written. (SQL calls it through `entry.rs`, which handles the common case.)
 ///
@@ -106,7 +109,7 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@
 "#
 )]
 fn snowflake_parse_with(id: i64, layout: Text<'_>) -> Record {
-    Record(layouts::named(layout.as_str()).or_raise().parts(id).or_raise())
+    Record(layouts::of(&layout).or_raise().parts(id).or_raise())
 }
 
 /// Returns the time of an id: the start of its tick.
@@ -121,7 +124,7 @@ fn snowflake_timestamp(id: i64) -> TimestampWithTimeZone {
 /// Returns the time of an id of the given layout.
 #[pg_extern(name = "snowflake_timestamp", immutable, strict, parallel_safe)]
 fn snowflake_timestamp_with(id: i64, layout: Text<'_>) -> TimestampWithTimeZone {
-    timestamptz(layouts::named(layout.as_str()).or_raise().created_at_ms(id).or_raise())
+    timestamptz(layouts::of(&layout).or_raise().created_at_ms(id).or_raise())
 }
 
 /// Formats an id for people, always in UTC: `2026-11-20T09:28:48.220Z #17 @(3,5)`, the datacenter
@@ -137,7 +140,7 @@ fn snowflake_format(id: i64) -> String {
 /// Formats an id of the given layout for people.
 #[pg_extern(name = "snowflake_format", immutable, strict, parallel_safe)]
 fn snowflake_format_with(id: i64, layout: Text<'_>) -> String {
-    layouts::named(layout.as_str()).or_raise().parts(id).or_raise().to_string()
+    layouts::of(&layout).or_raise().parts(id).or_raise().to_string()
 }
 
 /// Composes an id from its parts, for back-filling. The time is rounded down to a tick.
@@ -170,7 +173,7 @@ fn snowflake_compose_with(
     datacenter_id: i32,
     layout: Text<'_>,
 ) -> i64 {
-    compose(&layouts::named(layout.as_str()).or_raise(), created_at, worker_id, sequence, Some(datacenter_id))
+    compose(&layouts::of(&layout).or_raise(), created_at, worker_id, sequence, Some(datacenter_id))
 }
 
 fn compose(
@@ -222,7 +225,7 @@ fn snowflake_min(ts: TimestampWithTimeZone) -> i64 {
 /// As above, and 22023 for a text that is not a layout.
 #[pg_extern(name = "snowflake_min", immutable, strict, parallel_safe)]
 fn snowflake_min_with(ts: TimestampWithTimeZone, layout: Text<'_>) -> i64 {
-    layouts::named(layout.as_str()).or_raise().first_id_at(instant(ts)).or_raise()
+    layouts::of(&layout).or_raise().first_id_at(instant(ts)).or_raise()
 }
 
 /// Returns the first id whose time is the given one or later.
@@ -444,7 +447,7 @@ fn snowflake_until_local(local: Timestamp, zone: Text<'_>, layout: Text<'_>) -> 
 }
 
 fn bound(layout: Text<'_>, id: impl FnOnce(Layout) -> Option<i64>) -> Option<i64> {
-    layouts::named(layout.as_str()).ok().and_then(id)
+    layouts::of(&layout).ok().and_then(id)
 }
 
 /// Stops this database from drawing any id at or below `id`: after an import, or on a logical
@@ -551,9 +554,7 @@ fn snowflake_convert_columns(
     rewrite: bool,
     dry_run: bool,
 ) -> SetOfIterator<'static, Vec<u8>> {
-    let name = |text: &[u8]| CString::new(text).expect("a text holds no NUL");
-    let columns: Vec<_> = columns.iter().map(|text| text.map(name)).collect();
-    SetOfIterator::new(convert_columns(&columns, rewrite, dry_run).or_raise())
+    SetOfIterator::new(convert_columns(columns.iter(), rewrite, dry_run).or_raise())
 }
 
 /// Turns a serial, identity or integer column into one that draws from a tag, which goes on where
@@ -579,6 +580,7 @@ fn snowflake_segment_convert(
     tag: &[u8],
     dry_run: bool,
 ) -> SetOfIterator<'static, Vec<u8>> {
+    segment::check_length(tag).or_raise();
     let tag = CString::new(tag).expect("a text holds no NUL");
     SetOfIterator::new(convert_to_tag(relation, attribute, &tag, dry_run).or_raise())
 }
@@ -725,7 +727,8 @@ fn snowflake_lease() -> TableIterator<
 > {
     let server = stats::Server::read().or_raise();
     let stats::OfLease { state, status, registry } = stats::OfLease::read().or_raise();
-    let instant = |ms: Option<i64>| ms.map(timestamptz);
+    // Whatever a registry's record says: the view subtracts instants.
+    let instant = |ms: Option<i64>| ms.map(|ms| timestamptz(ms.clamp(0, YEAR_9999_MS)));
     TableIterator::once((
         state.to_owned(),
         server.numbers.worker,
@@ -776,7 +779,7 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segm
 "#
 )]
 fn snowflake_segment_next(tag: Text<'_>) -> i64 {
-    segment::one(&tag.to_utf8()).or_raise()
+    segment::one(tag.as_bytes()).or_raise()
 }
 
 /// Draws `count` values of a tag in ascending order. One atomic step takes all that a block has.
@@ -785,7 +788,7 @@ fn snowflake_segment_next(tag: Text<'_>) -> i64 {
 /// As `snowflake_segment_next`, and 22023 for a `count` below 0.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_segment_batch(tag: Text<'_>, count: i32) -> SetOfIterator<'static, i64> {
-    SetOfIterator::new(segment::batch(&tag.to_utf8(), count).or_raise().map(OrRaise::or_raise))
+    SetOfIterator::new(segment::batch(tag.as_bytes(), count).or_raise().map(OrRaise::or_raise))
 }
 
 /// Returns the tags that this server's sessions draw from, and what is left of their blocks. Times
@@ -921,7 +924,7 @@ fn snowflake_layout_fields_with(
     'static,
     (name!(field, String), name!(bits, i32), name!(shift, i32), name!(minimum, i64), name!(maximum, i64)),
 > {
-    TableIterator::new(fields(&layouts::named(layout.as_str()).or_raise()))
+    TableIterator::new(fields(&layouts::of(&layout).or_raise()))
 }
 
 /// Rows of `snowflake_layout_fields`. Widths are at most 62 bits, so all numbers fit.

@@ -30,6 +30,7 @@ use crate::backend;
 use crate::configuration::{self, Given, Place, has_prefix};
 use crate::error::{Error, Report, Reportable};
 use crate::local::Local;
+use crate::text::{beginning, legible};
 use crate::values::{DEFAULT_LAYOUT, NOT_SET, Next, Setting, Values, is_rounded, number as as_number};
 
 /// What to do when the clock is behind the last id by more than can be borrowed.
@@ -171,7 +172,7 @@ pub fn init() {
         let given = given(LAYOUT_NAME);
         define_layout(GucContext::Sighup);
         if let Some(text) = given {
-            GIVEN_LAYOUT.get_or_init(|| text.to_string_lossy().into_owned());
+            GIVEN_LAYOUT.get_or_init(|| legible(text.to_bytes()).into_owned());
         }
         return;
     }
@@ -388,12 +389,12 @@ fn define_number(
 }
 
 /// Returns what the configuration file or the command line gave for a setting that is not defined
-/// yet.
+/// yet, or the beginning of that: any role may have set the name to a long text.
 fn given(name: &CStr) -> Option<CString> {
-    // SAFETY: the postmaster, or a session, reads its own settings; the text is copied at once.
+    // SAFETY: a session reads its own settings; the text is copied at once.
     unsafe {
         let value = pg_sys::GetConfigOption(name.as_ptr(), true, false);
-        (!value.is_null()).then(|| CStr::from_ptr(value).to_owned())
+        (!value.is_null()).then(|| CString::new(beginning(CStr::from_ptr(value).to_bytes())).unwrap_or_default())
     }
 }
 
@@ -742,7 +743,7 @@ unsafe extern "C-unwind" fn check_layout(
     checked(Setting::Layout, move || {
         // SAFETY: PostgreSQL hands check hooks a pointer to the new value, a text or null.
         let text = unsafe { (*value).as_ref().map(|text| CStr::from_ptr(text)) };
-        let layout = Layout::parse(&text.unwrap_or_default().to_string_lossy())?;
+        let layout = Layout::parse(&legible(beginning(text.unwrap_or_default().to_bytes())))?;
         check_change(Setting::Layout, |values| values.layout = Some(layout))
     })
 }

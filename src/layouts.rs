@@ -1,12 +1,13 @@
 //! The layouts that this session uses: the setting's, and those named in `layout` arguments.
 
 use parking_lot::Mutex;
-use snowflake_core::layout::Layout;
+use snowflake_core::layout::{Layout, LayoutError, MAX_TEXT};
 
 use crate::drawing;
 use crate::error::Error;
 use crate::guc;
 use crate::mark;
+use crate::text::Text;
 
 /// The layout texts that this session has used, with their meaning, because a query names its
 /// layout once per row.
@@ -40,11 +41,22 @@ pub fn configured() -> Result<Layout, Error> {
     }
 }
 
+/// The layout that an argument names or spells out.
+///
+/// # Errors
+/// [`Error::Layout`].
+pub fn of(argument: &Text<'_>) -> Result<Layout, Error> {
+    match argument.length() {
+        bytes if bytes > MAX_TEXT => Err(LayoutError::TooLong { bytes }.into()),
+        _ => named(argument.as_str()),
+    }
+}
+
 /// The layout that a text names or spells out.
 ///
 /// # Errors
 /// [`Error::Layout`].
-pub fn named(text: &str) -> Result<Layout, Error> {
+fn named(text: &str) -> Result<Layout, Error> {
     let mut parsed = PARSED.lock();
     if let Some((_, layout)) = parsed.iter().find(|(known, _)| known == text) {
         return Ok(*layout);

@@ -47,6 +47,7 @@
 //! text              text of any encoding
 //! locked            what lies in shared memory and does not fit an atomic word
 //! local             statics that one process has for itself
+//! allocator         what happens if Rust gets no memory
 //!   |
 //! snowflake_registry  a fleet's registry: PostgreSQL through libpq, or etcd
 //!   |
@@ -66,6 +67,7 @@
 
 use pgrx::prelude::*;
 
+mod allocator;
 mod backend;
 mod backtrace;
 mod catalog;

@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 
 use pgrx::pg_sys::{self, Oid};
-use snowflake_core::segment::{Refusal, Run, State, Tag};
+use snowflake_core::segment::{Refusal, Run, State, TAG_BYTES, Tag, TagError};
 
 use crate::backend;
 use crate::drawing;
@@ -18,7 +18,7 @@ use crate::mark;
 use crate::shmem::{self, Topic};
 use crate::stats::MINUTE_MS;
 use crate::tags::{Tags, Ticket};
-use crate::text::is_utf8_database;
+use crate::text::{is_utf8_database, to_utf8};
 use crate::waiting::BlockWait;
 
 /// How many tags a session remembers. Of two that fall on one place, the later one.
@@ -86,25 +86,39 @@ pub fn one_at_once(ticket: u64) -> Option<i64> {
     Some(drawn.run.first)
 }
 
-/// Draws one value of a tag.
+/// Checks that a text, in the database's encoding, is not much too long for a tag's name, before it
+/// is copied. In UTF-8 it has a quarter of its bytes at least, so that it is too long there, too.
+///
+/// # Errors
+/// [`Error::Tag`].
+pub fn check_length(name: &[u8]) -> Result<(), Error> {
+    match name.len() {
+        length if length > 4 * TAG_BYTES => Err(TagError::TooLong { length }.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Draws one value of a tag, whose name is in the database's encoding.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NoRegistry`], [`Error::Tag`], [`Error::UnknownTag`],
 /// [`Error::TagEnded`], [`Error::NoJump`], [`Error::TooManyTags`], [`Error::NoBlock`],
 /// [`Error::OtherFleet`]. PostgreSQL itself raises what `nextval` refuses.
-pub fn one(tag: &str) -> Result<i64, Error> {
-    Ok(Source::find(c"snowflake_segment_next()", tag)?.draw(1)?.first)
+pub fn one(tag: &[u8]) -> Result<i64, Error> {
+    check_length(tag)?;
+    Ok(Source::find(c"snowflake_segment_next()", &to_utf8(tag))?.draw(1)?.first)
 }
 
 /// Draws `count` values of a tag, ascending, as the iterator asks for them.
 ///
 /// # Errors
 /// As for [`one`], and [`Error::NegativeCount`]. Each item can fail in the same way.
-pub fn batch(tag: &str, count: i32) -> Result<impl Iterator<Item = Result<i64, Error>> + use<>, Error> {
+pub fn batch(tag: &[u8], count: i32) -> Result<impl Iterator<Item = Result<i64, Error>> + use<>, Error> {
     let mut left = u32::try_from(count).map_err(|_| Error::NegativeCount(count))?;
     // Another function than the one that `note_function` notes.
     CHECKED_FLEET.set(-1);
-    let source = Source::find(c"snowflake_segment_batch()", tag)?;
+    check_length(tag)?;
+    let source = Source::find(c"snowflake_segment_batch()", &to_utf8(tag))?;
     let mut run = Run { first: 0, count: 0 };
     let mut next = move || {
         if run.count == 0 {

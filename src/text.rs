@@ -16,6 +16,24 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
 };
 
+/// More bytes than any argument has that means something: a layout has [`MAX_TEXT`] at most, the
+/// name of a zone 255 (TZ_STRLEN_MAX in PostgreSQL's pgtime.h).
+///
+/// [`MAX_TEXT`]: snowflake_core::layout::MAX_TEXT
+pub const LONGEST: usize = 1000;
+
+/// Returns a text, or the beginning of a long one, which means nothing then. A character of UTF-8
+/// is not cut.
+pub fn beginning(bytes: &[u8]) -> &[u8] {
+    match bytes.get(..LONGEST + 1) {
+        Some(longer) => {
+            let is_first = |end: &usize| longer[*end] & 0b1100_0000 != 0b1000_0000;
+            &longer[..(LONGEST - 3..=LONGEST).rev().find(is_first).unwrap_or(LONGEST)]
+        }
+        None => bytes,
+    }
+}
+
 /// Reads a text as UTF-8. If it is not UTF-8, each byte beyond ASCII becomes a question mark.
 pub fn legible(bytes: &[u8]) -> Cow<'_, str> {
     let ascii = |byte: &u8| if byte.is_ascii() { char::from(*byte) } else { '?' };
@@ -29,6 +47,7 @@ pub fn is_utf8_database() -> bool {
 }
 
 /// Converts a text from the database's encoding to UTF-8. Raises 22021 for bytes that are not text.
+/// It copies the text, so its length must be known.
 pub fn to_utf8(bytes: &[u8]) -> String {
     let length = i32::try_from(bytes.len()).ok().filter(|_| !bytes.is_ascii());
     let Some(length) = length else { return legible(bytes).into_owned() };
@@ -80,14 +99,19 @@ impl<'a> Text<'a> {
         Self { bytes, read: OnceCell::new() }
     }
 
-    /// Returns the text, with question marks for what is not UTF-8.
+    /// Returns the text, or its [`beginning`], with question marks for what is not UTF-8.
     pub fn as_str(&self) -> &str {
-        self.read.get_or_init(|| legible(self.bytes))
+        self.read.get_or_init(|| legible(beginning(self.bytes)))
     }
 
-    /// Returns the text in UTF-8; see [`to_utf8`].
-    pub fn to_utf8(&self) -> String {
-        to_utf8(self.bytes)
+    /// Returns how many bytes the whole text has, in the database's encoding.
+    pub fn length(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns the whole text, in the database's encoding.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     /// Returns the text's characters without copying it. In a database that is not UTF-8, every

@@ -19,6 +19,8 @@ pub enum Unconvertible {
     Null,
     /// A text that is not a column with its table, or has too many parts.
     Name(String),
+    /// More columns are named than one call takes.
+    TooMany(usize),
     /// No relation has that name.
     Unknown(String),
     /// No relation has that OID.
@@ -91,6 +93,10 @@ impl Reportable for Unconvertible {
             Self::Name(name) => {
                 Report::new(ERRCODE_INVALID_PARAMETER_VALUE, format!("\"{name}\" does not name a column of a table"))
                     .hint("Write table.column or schema.table.column, and quote each part where SQL requires it.")
+            }
+            Self::TooMany(most) => {
+                Report::new(ERRCODE_PROGRAM_LIMIT_EXCEEDED, format!("more than {most} columns are named"))
+                    .hint("Convert them in several calls.")
             }
             Self::Unknown(name) => Report::new(ERRCODE_UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")),
             Self::NoRelation(number) => {

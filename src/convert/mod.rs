@@ -27,7 +27,7 @@ use crate::backend;
 use crate::draw;
 use crate::layouts;
 use crate::segment::Takeover;
-use crate::text::{legible, to_utf8};
+use crate::text::{LONGEST, beginning, legible, to_utf8};
 
 /// JavaScript represents every integer up to this one exactly: 2^53 - 1.
 const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
@@ -35,6 +35,9 @@ const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
 /// The greatest value from which on a tag is made to go on. Others may use the tag, and nothing
 /// lowers it again, so it keeps a million million values.
 const LAST_START: i64 = END - 1_000_000_000_000;
+
+/// The most columns that one call converts. A person names them, and each takes memory.
+const MOST_COLUMNS: usize = 10_000;
 
 /// A statement about columns with their tables' partitions and children.
 macro_rules! with_family {
@@ -70,15 +73,26 @@ pub struct Named {
 impl Named {
     /// Finds the columns that texts name as `schema.table.column` or, by the search_path,
     /// `table.column`. Returns each once.
-    fn find(database: &mut Database, texts: &[Option<CString>]) -> Result<Vec<Self>, Unconvertible> {
+    fn find<'a>(
+        database: &mut Database,
+        texts: impl Iterator<Item = Option<&'a [u8]>>,
+    ) -> Result<Vec<Self>, Unconvertible> {
         let mut columns = Vec::new();
-        for name in texts {
-            let name = name.as_ref().ok_or(Unconvertible::Null)?;
+        for (number, text) in texts.enumerate() {
+            if number == MOST_COLUMNS {
+                return Err(Unconvertible::TooMany(MOST_COLUMNS));
+            }
+            let text = text.ok_or(Unconvertible::Null)?;
+            let not_a_name = || Unconvertible::Name(legible(beginning(text)).into_owned());
+            if text.len() > LONGEST {
+                return Err(not_a_name());
+            }
+            let name = CString::new(text).expect("a text holds no NUL");
             let parts =
                 backend::with_trusted_settings(|| database.ask(include_str!("name.sql"), &[name.as_c_str().into()]));
             let [table, attribute]: [CString; 2] = match given::<i32>(&parts[0], 1) {
                 2 | 3 => [2, 3].map(|number| given(&parts[0], number)),
-                _ => return Err(Unconvertible::Name(legible(name.to_bytes()).into_owned())),
+                _ => return Err(not_a_name()),
             };
             let relation = database.ask_for(REGCLASS, &[table.as_c_str().into()]).pop();
             let relation = relation.ok_or_else(|| Unconvertible::Unknown(legible(table.to_bytes()).into_owned()))?;
@@ -529,8 +543,8 @@ pub fn convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) ->
 ///
 /// # Errors
 /// The same.
-pub fn convert_columns(
-    columns: &[Option<CString>],
+pub fn convert_columns<'a>(
+    columns: impl Iterator<Item = Option<&'a [u8]>>,
     rewrite: bool,
     dry_run: bool,
 ) -> Result<Vec<Vec<u8>>, Unconvertible> {

@@ -269,7 +269,7 @@ pub(super) extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found
     // An argument that is not a layout, or not the database's, raises its error when it is used.
     match given_text {
         Some(text) => {
-            let Some(Ok(layout)) = text.map(|text| layouts::named(text.as_str())) else { return };
+            let Some(Ok(layout)) = text.map(|text| layouts::of(&text)) else { return };
             *found = Found { layout: given, meaning: Some(layout), stored_in: pg_sys::InvalidOid };
         }
         None => {

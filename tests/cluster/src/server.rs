@@ -667,6 +667,23 @@ impl Server {
         signal(pid, Signal::SIGTERM);
     }
 
+    /// Gives a session's process so many bytes of address space more than it has, as `ulimit -v`
+    /// does.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process is gone.
+    #[track_caller]
+    pub fn limit_memory(&self, pid: i32, more: usize) {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the session's process runs");
+        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("a process has a size");
+        let size: usize = size.trim().trim_end_matches(" kB").parse().expect("the size is a number");
+        // The servers' user may do this, and root in a container may not.
+        let mut sh = Installation::get().command("/bin/sh", &self.directory);
+        let script = format!("prlimit --pid {pid} --as={}:unlimited", size * 1024 + more);
+        run(sh.args(["-c", &script]));
+    }
+
     /// Waits until the server accepts connections.
     pub fn wait_until_ready(&self) {
         wait_until("the server to accept connections", || self.connection().connect(NoTls).is_ok());

@@ -33,6 +33,7 @@ mod lease_limits;
 mod leaving;
 mod lifecycle;
 mod mark;
+mod memory;
 mod monitoring;
 mod pages;
 mod partman;
