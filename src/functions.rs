@@ -853,7 +853,8 @@ fn snowflake_stat_backend()
     )
 }
 
-/// Resets the counts of `snowflake_stat`, but not its last id or the counts of sessions. (Revoked
+/// Resets the counts of `snowflake_stat`, but not its last id or the counts of sessions; and those
+/// of draws from tags that waited or were refused. (Revoked
 /// from PUBLIC.)
 ///
 /// # Errors

@@ -180,10 +180,12 @@ pub fn name_of(state: State) -> &'static str {
     }
 }
 
-/// Resets the server's counts.
+/// Resets the server's counts, and those of sessions that waited for a tag's block.
 ///
 /// # Errors
 /// [`Error::NotPreloaded`].
 pub fn reset() -> Result<(), Error> {
-    shmem::reset_counts(WallClock.now_ms()).ok_or(Error::NotPreloaded)
+    shmem::reset_counts(WallClock.now_ms()).ok_or(Error::NotPreloaded)?;
+    shmem::tags().ok_or(Error::NotPreloaded)?.reset_counts();
+    Ok(())
 }

@@ -177,6 +177,15 @@ impl Tags {
         });
     }
 
+    /// Resets how often sessions have waited, and how often they were refused.
+    pub fn reset_counts(&self) {
+        self.table.change(|table| {
+            for counts in &mut table.counts {
+                (counts.waits, counts.wait_micros, counts.refused) = (0, 0, 0);
+            }
+        });
+    }
+
     /// Shows what the worker knows of all tags in use.
     pub fn show(&self, supply: &Supply) {
         self.table.change(|table| {

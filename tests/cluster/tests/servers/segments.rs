@@ -238,6 +238,9 @@ fn a_server_draws_without_its_registry_until_its_blocks_end() {
     assert!(refusal.detail.unwrap().contains("could not connect to the registry"));
     assert_eq!(stat(&mut session, "t", "(current_left, next_left, refused)"), "(0,0,1)");
     assert!(stat(&mut session, "t", "last_error").starts_with("could not connect to the registry"));
+    // The alarm does not wait for a minute.
+    let alarm = || psql(&server, &[], block("segment-alarm"));
+    assert!(alarm().contains("(1 row)"), "{}", alarm());
     // A tag that was never drawn here is refused alike.
     let refusal = refused(session.batch_execute("SELECT snowflake_segment_next('another')"));
     assert_refused_as(&refusal, "58000", "no values of tag \"another\" are left on this server");
@@ -255,6 +258,8 @@ fn a_server_draws_without_its_registry_until_its_blocks_end() {
     assert_eq!(drawn, (1..=drawn.len() as i64).collect::<Vec<_>>());
     wait_until("no error", || stat(&mut session, "t", "last_error").is_empty());
     assert!(server.log().contains("the registry gives blocks of values again"));
+    session.batch_execute("SELECT snowflake_stat_reset()").unwrap();
+    assert!(alarm().contains("(0 rows)"), "{}", alarm());
 }
 
 #[test]
