@@ -68,19 +68,20 @@ pub fn showable(text: &str) -> String {
     text.chars().map(|c| if is_shown(c) { c } else { '?' }).collect()
 }
 
-/// Writes a text as a literal of SQL, with escapes for what the session's database cannot show.
+/// Writes a text as a literal of SQL, which means the same whatever `standard_conforming_strings`
+/// says, with escapes for what the session's database cannot show.
 pub fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
-    if showable(text) == text {
+    if showable(text) == text && !text.contains('\\') {
         return format!("'{quoted}'");
     }
     let escaped = |c: char| match u32::from(c) {
         _ if c == '\\' => "\\\\".to_owned(),
-        ..0x80 => c.to_string(),
-        code @ 0x80..0x1_0000 => format!("\\{code:04X}"),
-        code => format!("\\+{code:06X}"),
+        _ if c.is_ascii() || is_utf8_database() => c.to_string(),
+        code @ ..0x1_0000 => format!("\\u{code:04X}"),
+        code => format!("\\U{code:08X}"),
     };
-    format!("U&'{}'", quoted.chars().map(escaped).collect::<String>())
+    format!("E'{}'", quoted.chars().map(escaped).collect::<String>())
 }
 
 /// Writes a text as a word of a shell, as far as the session's database can show it.

@@ -8,7 +8,9 @@ WITH RECURSIVE named_column AS (SELECT * FROM unnest($1, $2) WITH ORDINALITY AS 
 ),
      family AS (
     SELECT place, root, rel, a.attnum, a.attname, a.attidentity, c.relispartition, d.oid AS def,
-           pg_get_expr(d.adbin, d.adrelid) AS expression,
+           -- As with standard_conforming_strings, which doubles no backslash (chr(92)).
+           CASE WHEN current_setting('standard_conforming_strings')::boolean THEN pg_get_expr(d.adbin, d.adrelid)
+                ELSE replace(pg_get_expr(d.adbin, d.adrelid), repeat(chr(92), 2), chr(92)) END AS expression,
            (SELECT format('%I.%I', nspname, c.relname) FROM pg_namespace n WHERE n.oid = c.relnamespace) AS name
     FROM named_column JOIN tree USING (place, root)
          JOIN pg_attribute named ON named.attrelid = root AND named.attnum = att

@@ -31,5 +31,5 @@ WITH RECURSIVE narrow AS (SELECT * FROM unnest($1, $2) AS narrow (rel, att)),
        -- A function that uses the type in its body or in a default, whose trees then name it. (The
        -- arguments and the result alone add a dependency, too, from PostgreSQL 19 on the same one.)
        OR d.classid = 'pg_proc'::regclass
-          AND (SELECT concat(proargdefaults, prosqlbody) ~ format(' %s\M', m.type) FROM pg_proc WHERE oid = d.objid)
+          AND (SELECT concat(proargdefaults, prosqlbody) ~ format(E' %s\\M', m.type) FROM pg_proc WHERE oid = d.objid)
 )

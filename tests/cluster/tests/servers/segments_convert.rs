@@ -126,6 +126,31 @@ fn every_kind_of_column_goes_on_where_it_stands() {
     }
 }
 
+/// Where a backslash escapes in plain strings, PostgreSQL doubles it in a default that it shows.
+#[test]
+fn a_tag_with_a_backslash_is_the_same_one_whatever_strings_mean() {
+    let (fleet, server) = start();
+    let mut session = server.connect();
+    for (number, tag) in [r"a\b", r"\", r"\\n", r"c\'d", "it's"].into_iter().enumerate() {
+        insert_tag(&fleet, tag);
+        for setting in ["off", "on"] {
+            let table = format!("t{number}{setting}");
+            run(&mut session, &format!("CREATE TABLE {table} (id serial PRIMARY KEY, n integer)"));
+            run(&mut session, &format!("SET standard_conforming_strings = {setting}"));
+            let convert = format!("snowflake_segment_convert('{table}', 'id', $tag${tag}$tag$)");
+            assert_ne!(call(&mut session, &convert).unwrap(), [] as [&str; 0]);
+            insert(&mut session, &table);
+            assert_eq!(call(&mut session, &convert).unwrap(), [] as [&str; 0], "{tag} with {setting}");
+            let statements = convert_back(&mut session, &table);
+            assert!(statements.last().unwrap().contains("AS IDENTITY (START WITH "), "{tag}: {statements:?}");
+        }
+    }
+    run(&mut session, "SET standard_conforming_strings = off");
+    let refusal = refused(session.query(r"SELECT snowflake_segment_next(E'no\\t\'ag')", &[]));
+    let hint = r"In the registry: INSERT INTO snowflake_registry.tags (fleet, tag) VALUES ('default', E'no\\t''ag');";
+    assert_eq!(refusal.hint.as_deref(), Some(hint));
+}
+
 #[test]
 fn the_first_value_lies_above_the_values_and_the_sequence() {
     let (fleet, server) = start();
