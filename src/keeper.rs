@@ -780,12 +780,19 @@ fn worded(failure: &Failed) -> Worded {
             Some(format!("This server's clock says {}, and the registry's {}", Utc(*now_ms), Utc(*registry_ms))),
             "Check the time synchronization of both. If several servers report this, the registry's clock is wrong.",
         ),
-        Failure::NoneFree { numbers, first, at_ms } => new(
+        Failure::NoneFree { numbers, living, first } => new(
             format!("all {numbers} worker numbers of the fleet are leased"),
-            Some(format!("Number {first} becomes free first, at {}", Utc(*at_ms))),
+            Some(match first {
+                Some((first, at_ms)) => format!(
+                    "Running servers renew {living} of them. Of the others, number {first} becomes free first, at {}",
+                    Utc(*at_ms)
+                ),
+                None => "Running servers renew all of them, so the range is too small for the fleet".to_owned(),
+            }),
             &format!(
-                "{} in the registry shows which servers have them. A server that was not stopped cleanly keeps its \
-                 number until its lease ends.",
+                "Widen the range with {}, or stop servers that are not needed: a clean stop gives the number back. {} \
+                 in the registry shows which servers have them.",
+                kind.command("set_range"),
                 match kind {
                     Kind::Postgres => "SELECT * FROM snowflake_registry.fleet".to_owned(),
                     Kind::Etcd => kind.command("show"),

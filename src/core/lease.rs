@@ -248,10 +248,10 @@ pub enum Failure<E> {
     NoneFree {
         /// How many there are.
         numbers: i64,
-        /// The number that becomes free first.
-        first: i64,
-        /// When its lease ends.
-        at_ms: i64,
+        /// How many of them a server holds that has renewed its lease lately.
+        living: i64,
+        /// Of the others, the number that becomes free first, and when its lease ends.
+        first: Option<(i64, i64)>,
     },
     /// The registry has forgotten something, so that no number can be used before this instant.
     Frozen {

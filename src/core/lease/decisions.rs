@@ -5,6 +5,7 @@
 //! have been typed by a person, so arithmetic on it saturates. Whatever the record says, a lease
 //! begins and ends on the boundaries of ticks.
 
+use super::holder::RENEWED_EVERY_MS;
 use super::{Failure, Lease, Server};
 use crate::layout::Layout;
 use crate::registry::{Reading, Record, Since};
@@ -177,10 +178,18 @@ impl Basis<'_> {
         let Some((worker, record, _, new)) =
             of_used.chain(of_unused).min_by_key(|(_, _, rank, new)| (new.from_ms, *rank))
         else {
-            let numbers = last.saturating_sub(first).saturating_add(1);
-            let soonest = used().min_by_key(|(_, record)| record.until_ms);
-            let (first, at_ms) = soonest.map_or((first, i64::MAX), |(worker, record)| (worker, record.until_ms));
-            return Err(Failure::NoneFree { numbers, first, at_ms });
+            // The end of a lease that is renewed moves on for ever, so that it tells nothing.
+            let lives = |record: &Record| {
+                record.renewed_ms.saturating_add(2 * RENEWED_EVERY_MS) > self.reading.now_ms && record.server != 0
+            };
+            let living = used().filter(|(_, record)| lives(record)).count() as i64;
+            let others = used().filter(|(_, record)| !lives(record));
+            let first_free = others.map(|(worker, record)| (worker, record.until_ms)).min_by_key(|(_, at_ms)| *at_ms);
+            return Err(Failure::NoneFree {
+                numbers: last.saturating_sub(first).saturating_add(1),
+                living,
+                first: first_free,
+            });
         };
         if new.until_ms <= new.from_ms {
             return Err(Failure::Frozen { until_ms: new.from_ms });

@@ -14,7 +14,7 @@ use crate::numbers::Span;
 use crate::registry::{Answer, Change, Fleet, Member, Reading, Record, Registry, Since, Swap, Wanted};
 
 /// The longest time between two renewals, in milliseconds.
-const RENEWED_EVERY_MS: i64 = 10_000;
+pub(super) const RENEWED_EVERY_MS: i64 = 10_000;
 
 /// How often one call asks the registry again after a refusal, before it leaves the rest to the
 /// next call.

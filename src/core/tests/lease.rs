@@ -357,7 +357,7 @@ fn nothing_is_drawn_beyond_the_lease_and_nothing_lost_when_the_registry_comes_ba
 }
 
 #[test]
-fn when_all_numbers_are_leased_the_error_says_which_one_is_free_first_and_when() {
+fn when_all_numbers_are_leased_the_error_says_which_one_is_free_first_unless_it_is_renewed() {
     let world = World::new(2);
     world.operate(|fleet| fleet.range = Some((3, 4)));
     let [one, other, third] = [1, 2, 3].map(|name| world.server(name));
@@ -365,8 +365,12 @@ fn when_all_numbers_are_leased_the_error_says_which_one_is_free_first_and_when()
     world.pass(1000);
     other.keep().unwrap();
     let (first, _, at_ms) = one.held().unwrap();
-    assert_eq!(third.keep(), Err(Failure::NoneFree { numbers: 2, first, at_ms }));
-    world.pass(FIRST_LEASE_MS - 1000);
+    assert_eq!(third.keep(), Err(Failure::NoneFree { numbers: 2, living: 2, first: None }));
+    // The one is gone, and the other goes on.
+    world.pass(21_000);
+    other.keep().unwrap();
+    assert_eq!(third.keep(), Err(Failure::NoneFree { numbers: 2, living: 1, first: Some((first, at_ms)) }));
+    world.pass(FIRST_LEASE_MS - 22_000);
     assert_eq!((third.keep(), third.held().map(|held| held.0)), (Ok(()), Some(first)));
     // The one that was away finds that its number is gone, and takes another one when there is one.
     assert!(matches!(one.keep(), Err(Failure::NoneFree { .. })));

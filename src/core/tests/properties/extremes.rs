@@ -298,7 +298,9 @@ fn no_number_in_a_registry_makes_a_server_panic() {
                 }
                 _ => holder.keep(&world, &world, &TERMS).err(),
             };
-            if let Some(Failure::NoneFree { at_ms, .. } | Failure::Frozen { until_ms: at_ms }) = failure {
+            if let Some(Failure::NoneFree { first: Some((_, at_ms)), .. } | Failure::Frozen { until_ms: at_ms }) =
+                failure
+            {
                 let _ = Utc(at_ms).to_string();
             }
             holder.enter(&world, &TERMS);

@@ -201,7 +201,7 @@ fn each_datacenter_has_its_own_numbers() {
         let member = Member::new(config.clone(), &oracle).with_layout("twitter");
         assert_eq!(member.lease().worker, 3);
         let second = Member::new(config, &oracle).with_layout("twitter");
-        assert!(matches!(second.keep(), Err(Failure::NoneFree { numbers: 1, first: 3, .. })));
+        assert!(matches!(second.keep(), Err(Failure::NoneFree { numbers: 1, living: 1, first: None })));
         let found = "SELECT d.host FROM snowflake_registry.fleet n, \
                      snowflake_registry.drawn_by(n.begins, n.worker, n.datacenter) d WHERE n.datacenter = $1";
         let datacenter = i32::try_from(datacenter).unwrap();
