@@ -623,31 +623,51 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.begin_generation(snowflake_registry.fleets, interval, interval, bigint) IS
     'begin a generation: no number of an older one is leased before the forgotten leases have ended';
 
+-- It had one argument less.
+DROP FUNCTION IF EXISTS snowflake_registry.restored(text, interval, interval);
+
 CREATE OR REPLACE FUNCTION snowflake_registry.restored(fleet text DEFAULT 'default', lease interval DEFAULT NULL,
-    skew interval DEFAULT NULL) RETURNS text
+    skew interval DEFAULT NULL, dry_run boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
     new record;
-    jumped bigint;
-    stopped bigint;
+    jumped text;
+    stopped text;
 BEGIN
-    SELECT * INTO new FROM snowflake_registry.begin_generation(old, lease, skew, old.generation + 1);
-    -- As Record::restored does (src/core/segment/record.rs).
-    UPDATE snowflake_registry.tags t SET nonce = snowflake_registry.new_version(), generation = new.generation,
-        next_value = least(9223372036854775807, t.next_value + t.jump::numeric * t.greatest_step * (
-            greatest(new.generation - t.generation, 0) + greatest(snowflake_registry.now_ms() - t.written_ms, 0) / 1000))
-    WHERE t.fleet = restored.fleet AND t.jump IS NOT NULL;
-    GET DIAGNOSTICS jumped = ROW_COUNT;
-    SELECT count(*) INTO stopped FROM snowflake_registry.tags t WHERE t.fleet = restored.fleet AND t.jump IS NULL;
+    BEGIN
+        SELECT * INTO new FROM snowflake_registry.begin_generation(old, lease, skew, old.generation + 1);
+        -- As Record::restored does (src/core/segment/record.rs).
+        WITH jump AS (
+            SELECT t.tag, t.next_value AS was, least(9223372036854775807, t.next_value + t.jump::numeric * t.greatest_step * (
+                greatest(new.generation - t.generation, 0) + greatest(snowflake_registry.now_ms() - t.written_ms, 0) / 1000))::bigint AS becomes
+            FROM snowflake_registry.tags t WHERE t.fleet = restored.fleet AND t.jump IS NOT NULL
+        ), written AS (
+            UPDATE snowflake_registry.tags t SET nonce = snowflake_registry.new_version(), generation = new.generation,
+                next_value = j.becomes
+            FROM jump j WHERE t.fleet = restored.fleet AND t.tag = j.tag
+        )
+        SELECT string_agg(format('"%s" from %s to %s', j.tag, j.was, j.becomes), ', ' ORDER BY j.tag) INTO jumped FROM jump j;
+        SELECT string_agg(format('"%s" at %s', t.tag, t.next_value), ', ' ORDER BY t.tag) INTO stopped
+        FROM snowflake_registry.tags t WHERE t.fleet = restored.fleet AND t.jump IS NULL;
+        IF dry_run THEN
+            RAISE EXCEPTION USING ERRCODE = 'SF006', MESSAGE = 'dry run';
+        END IF;
+    EXCEPTION WHEN SQLSTATE 'SF006' THEN
+        -- What this block has written is undone. The variables stay.
+        RETURN format('Nothing was changed. Without dry_run, numbers are leased again for ids from %s on.',
+                snowflake_registry.instant(new.freeze_ms))
+            || coalesce(' These tags jump ahead: ' || jumped || '. To choose the next_value of one yourself, set its jump to NULL first.', '')
+            || coalesce(' These tags give no values until you set their next_value: ' || stopped || '.', '');
+    END;
     RETURN format('Generation %s of fleet "%s" has begun. Servers that hold a lease draw up to its end, and renew it if it ends after the horizon. Numbers are leased again for ids from %s on.',
-        new.generation, fleet, snowflake_registry.instant(new.freeze_ms))
-        || CASE WHEN jumped > 0 THEN format(' %s tags have jumped ahead.', jumped) ELSE '' END
-        || CASE WHEN stopped > 0 THEN format(' %s tags give no values until you set their next_value.', stopped) ELSE '' END;
+            new.generation, fleet, snowflake_registry.instant(new.freeze_ms))
+        || coalesce(' These tags have jumped ahead: ' || jumped || '.', '')
+        || coalesce(' These tags give no values until you set their next_value: ' || stopped || '.', '');
 END $$;
 
-COMMENT ON FUNCTION snowflake_registry.restored(text, interval, interval) IS
-    'after a restore: begin a generation; lease and skew are the greatest settings of any server, if the backup may not know them';
+COMMENT ON FUNCTION snowflake_registry.restored(text, interval, interval, boolean) IS
+    'after a restore: begin a generation; lease and skew are the greatest settings of any server, if the backup may not know them; dry_run => true only says what would be done';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.lost(lease interval, skew interval, fleet text DEFAULT 'default',
     uuid uuid DEFAULT NULL) RETURNS text
@@ -957,7 +977,7 @@ CREATE TABLE IF NOT EXISTS snowflake_registry.tags (
     next_value bigint NOT NULL DEFAULT 1,
     least_step integer NOT NULL DEFAULT 1000 CHECK (least_step BETWEEN 1 AND 10000000),
     greatest_step integer NOT NULL DEFAULT 1000000 CHECK (greatest_step BETWEEN least_step AND 10000000),
-    jump integer DEFAULT 1000 CHECK (jump >= 1),
+    jump integer CHECK (jump >= 1),
     description text,
     id bigint NOT NULL DEFAULT snowflake_registry.new_version(),
     nonce bigint NOT NULL DEFAULT snowflake_registry.new_version(),
@@ -966,7 +986,9 @@ CREATE TABLE IF NOT EXISTS snowflake_registry.tags (
     PRIMARY KEY (fleet, tag)
 ) WITH (fillfactor = 50);
 
--- An earlier build of this file lacks it.
+-- An earlier build of this file had a default, so that every tag jumped.
+ALTER TABLE snowflake_registry.tags ALTER COLUMN jump DROP DEFAULT;
+-- And it lacks this.
 ALTER TABLE snowflake_registry.tags ADD COLUMN IF NOT EXISTS written_ms bigint NOT NULL DEFAULT snowflake_registry.now_ms();
 
 COMMENT ON TABLE snowflake_registry.tags IS 'one record for each space of dense values';
@@ -976,7 +998,7 @@ COMMENT ON COLUMN snowflake_registry.tags.next_value IS 'first value of the next
 COMMENT ON COLUMN snowflake_registry.tags.least_step IS 'fewest values of a block';
 COMMENT ON COLUMN snowflake_registry.tags.greatest_step IS 'most values of a block';
 COMMENT ON COLUMN snowflake_registry.tags.jump IS
-    'how many greatest steps the tag jumps ahead when the registry may have forgotten something; NULL if it gives nothing then until next_value is set';
+    'how many greatest steps the tag jumps ahead when the registry may have forgotten something: more than it can forget; NULL if the tag gives nothing then until next_value is set';
 COMMENT ON COLUMN snowflake_registry.tags.description IS 'what the values are for';
 COMMENT ON COLUMN snowflake_registry.tags.id IS 'random number, which another tag of the same name does not have';
 COMMENT ON COLUMN snowflake_registry.tags.nonce IS 'another random number with each change of next_value';
@@ -1065,10 +1087,13 @@ BEGIN
             answer := 'unknown';
         ELSIF jumps = 0 AND t.next_value < above AND t.generation <= generations[number] THEN
             answer := 'forgot';
-        ELSIF steps[number] IS NULL THEN
-            answer := 'known';
         ELSIF jumps > 0 AND t.jump IS NULL THEN
             answer := 'no jump';
+            -- What the server has had, so that the operator cannot set less.
+            UPDATE snowflake_registry.tags s SET next_value = above, nonce = nonces[number]
+            WHERE s.fleet = t.fleet AND s.tag = t.tag AND above > s.next_value;
+        ELSIF steps[number] IS NULL THEN
+            answer := 'known';
         ELSE
             known_number := greatest(t.next_value + jumps * coalesce(t.jump, 0) * t.greatest_step, above);
             -- A wish may only raise.

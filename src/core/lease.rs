@@ -294,4 +294,6 @@ pub struct Lease {
     count: u64,
     /// The generation in which it was written last.
     generation: u64,
+    /// Where that generation's freeze ends.
+    freeze_ms: i64,
 }

@@ -36,7 +36,13 @@
 //!
 //! Blocks do not expire, so that waiting does not help, as it does for leases (`lease.rs`). A
 //! server that has a forgotten block may never come back to tell. So in a new generation
-//! (`registry.rs`) a tag's next value jumps ahead by [`Record::jump`], when the tag is used first.
+//! (`registry.rs`) a tag gives nothing until an operator has set its next value. If the operator
+//! has said how far, it jumps ahead by [`Record::jump`] instead, when it is used first.
+//!
+//! While a tag gives nothing, every server that uses it tells up to where it has had values. The
+//! registry raises the next value to that. So the operator has to know only of servers that are
+//! gone. There is no jump unless one is set, because no jump is enough for all that can be
+//! forgotten: the simulation breaks ten greatest steps (`Lie::TenSteps`).
 //!
 //! Forgetting may come twice, and the second time may forget the jump. So a tag jumps once for each
 //! generation since its record was written, and generations grow by the registry's timelines. Files
@@ -69,7 +75,7 @@
 //! | an answer is lost, or the worker ends before it has put a block in place | the block |
 //! | the server stops cleanly | what is left of a block after which another server has reserved one |
 //! | that stop does not reach the registry, or a generation has begun since | what is left of two blocks at most |
-//! | the registry may have forgotten something | the jumps |
+//! | the registry may have forgotten something, and the tag has a jump | the jumps |
 //! | a session takes over values | what is left of two blocks at most, and what lies below its wish |
 //! | a transaction rolls back | what it has drawn, as with a sequence |
 //!

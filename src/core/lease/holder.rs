@@ -528,7 +528,10 @@ impl Holder {
         lease: Lease,
     ) -> Result<bool, Failure<R::Error>> {
         let Reading { fleet, incarnation, now_ms, .. } = reading;
-        if fleet.generation > lease.generation {
+        // Two generations may have one number: the one in which the lease was written, and one that
+        // an operator has begun after a restore that lacks that one. The later one has the later
+        // freeze, which also covers the lease.
+        if fleet.generation > lease.generation || fleet.freeze_ms > lease.freeze_ms {
             return Ok(false);
         }
         let Member { longest_ms, skew_ms, .. } = member(server, terms);
@@ -575,7 +578,8 @@ impl Holder {
             Answer::Done(_) | Answer::Refused => return Ok(false),
         }
         let Record { from_ms, until_ms, generation, .. } = record;
-        let lease = Lease { worker, from_ms, until_ms, holder, nonce, count, generation };
+        let freeze_ms = reading.fleet.freeze_ms;
+        let lease = Lease { worker, from_ms, until_ms, holder, nonce, count, generation, freeze_ms };
         if ends_ms.is_some() {
             self.replace(proposal, None);
             server.report(Notice::GivenBack(lease));

@@ -156,12 +156,17 @@ impl Record {
         if jumps == 0 && self.next < ask.above && self.generation <= ask.generation {
             return (Grant::Forgot, None);
         }
-        let Some(step) = ask.step else { return (Grant::Known, None) };
         let next = match (jumps, self.jump) {
             (0, _) => self.next,
-            (_, None) => return (Grant::NoJump, None),
+            // Also if nothing is asked for: an operator should know before the blocks are used up.
+            // What the server has had is noted, so that the operator cannot set less.
+            (_, None) => {
+                let told = Self { next: ask.above, nonce: ask.nonce, ..*self };
+                return (Grant::NoJump, Some(told).filter(|told| told.next > self.next));
+            }
             (_, Some(jump)) => self.next.saturating_add(jump.saturating_mul(jumps)),
         };
+        let Some(step) = ask.step else { return (Grant::Known, None) };
         // Only what the registry knows and the server has had can have been forgotten.
         let known = next.max(ask.above);
         // A wish may only raise.
@@ -179,11 +184,12 @@ impl Record {
 
     /// Returns the record that an operator writes who says that the registry was restored, in the
     /// generation of `fleet`, `age_ms` milliseconds after the record was written. `None` without a
-    /// [`jump`](Self::jump).
+    /// [`jump`](Self::jump): the tag then gives nothing until an operator sets its next value.
     ///
     /// The backup may lack generations in which the tag has jumped already, and nothing tells how
     /// many. So the tag also jumps once for each second since. It then lies above all that was
-    /// given, if generations did not follow each other faster than that.
+    /// given, if generations did not follow each other faster than that, and if fewer values than a
+    /// jump were given in each second that had none.
     pub fn restored(&self, fleet: &Fleet, age_ms: i64, nonce: u64) -> Option<Self> {
         let jumps = self.jumps(fleet).saturating_add(age_ms.max(0) / 1000);
         let next = i128::from(self.next) + i128::from(self.jump?) * i128::from(jumps);
@@ -266,6 +272,9 @@ mod tests {
         }
         assert_eq!(RECORD.restored(&fleet, i64::MAX, 51).unwrap().next, END);
         assert_eq!(Record { jump: None, ..RECORD }.restored(&fleet, 0, 51), None);
+        // It was not used since the generation before.
+        let old = Record { generation: FLEET.generation - 2, ..RECORD };
+        assert_eq!(old.restored(&fleet, 0, 51).unwrap().next, 100 + 3 * 1_000_000);
     }
 
     #[test]
@@ -284,6 +293,10 @@ mod tests {
     fn a_tag_without_a_jump_gives_nothing_in_a_new_generation() {
         let (record, fleet) = (Record { jump: None, ..RECORD }, Fleet { generation: 6, ..FLEET });
         assert_eq!(record.answer(&ask(10), &fleet), (Grant::NoJump, None));
+        let look = Ask { step: None, above: 130, ..ask(10) };
+        let told = Record { next: 130, nonce: look.nonce, ..record };
+        assert_eq!(record.answer(&look, &fleet), (Grant::NoJump, Some(told)));
+        assert_eq!(told.answer(&look, &fleet), (Grant::NoJump, None));
         assert_eq!(block(record.answer(&ask(10), &FLEET).0), (100, 10, 0));
     }
 

@@ -334,6 +334,8 @@ impl Supply {
                     server.report(Notice::Jumped { tag, skipped, to: block.first });
                 }
             }
+            // An operator has said where it goes on.
+            Grant::Known if place.state() == State::NoJump => place.tell(State::Open),
             Grant::Known | Grant::Forgot => {}
             Grant::Unknown => {
                 place.free();

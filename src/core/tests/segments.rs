@@ -50,6 +50,9 @@ pub enum Guarantee {
     /// No server says that the registry has forgotten something, unless it has, and nothing shows
     /// it.
     Calm,
+    /// A tag without a jump stops once when the registry may have forgotten something: not again
+    /// after an operator has said where it goes on.
+    Once,
     /// With a registry that answers, every server draws from every tag that has values, and as high
     /// as a session wishes.
     Live,
@@ -106,6 +109,10 @@ pub enum Lie {
     NoWish,
     /// After a restore, a tag jumps once, however old the backup is.
     NoAge,
+    /// Servers tell generations apart by their numbers alone.
+    ByNumber,
+    /// An operator sets a jump that is less than what the registry forgets: ten greatest steps.
+    TenSteps,
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -121,7 +128,7 @@ fn run(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> World {
 }
 
 /// What must happen often in the histories, because they would otherwise show little.
-const EVENTS: [&str; 30] = [
+const EVENTS: [&str; 32] = [
     "adopted",
     "answer lost",
     "batch",
@@ -141,6 +148,8 @@ const EVENTS: [&str; 30] = [
     "jump set",
     "jumped",
     "late",
+    "lease forgotten",
+    "leased",
     "made again",
     "moved",
     "no answer",
@@ -174,7 +183,7 @@ fn assert_holds(is_silent: bool, test: &str, guarantees: &[Guarantee], events: &
     assert!(one || seldom.is_empty(), "these hardly happen: {seldom:?} in {counts:?}");
 }
 
-const ALL: [Guarantee; 9] = [
+const ALL: [Guarantee; 10] = [
     Guarantee::Unique,
     Guarantee::Apart,
     Guarantee::Granted,
@@ -183,6 +192,7 @@ const ALL: [Guarantee; 9] = [
     Guarantee::GivenBack,
     Guarantee::Steps,
     Guarantee::Calm,
+    Guarantee::Once,
     Guarantee::Live,
 ];
 
@@ -236,6 +246,7 @@ fn a_value_comes_twice_without_any_one_of_the_rules() {
         Lie::BlocksSurvive,
         Lie::WishLowers,
         Lie::NoAge,
+        Lie::TenSteps,
     ] {
         assert_breaks(false, lie, Guarantee::Unique);
     }
@@ -250,6 +261,7 @@ fn each_other_guarantee_is_broken_by_what_breaks_it() {
         (Lie::NothingBack, Guarantee::GivenBack),
         (Lie::AnyStep, Guarantee::Steps),
         (Lie::ReturnsCount, Guarantee::Calm),
+        (Lie::ByNumber, Guarantee::Once),
         (Lie::NeverAgain, Guarantee::Live),
         (Lie::NoWish, Guarantee::Live),
         (Lie::NotAtomic, Guarantee::Apart),

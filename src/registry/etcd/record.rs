@@ -127,7 +127,6 @@ pub(crate) fn number_text(record: &Record, member: &Member) -> String {
 
 /// What a tag's record is when an operator has left it out, as in `registry.sql`.
 const STEPS: (u32, u32) = (1000, 1_000_000);
-const JUMP: i64 = 1000;
 
 /// Understands a tag's record. `jump` counts greatest steps, or is `none`.
 pub(crate) fn tag(text: &str) -> Result<segment::Record, Wrong> {
@@ -138,8 +137,8 @@ pub(crate) fn tag(text: &str) -> Result<segment::Record, Wrong> {
     };
     let steps = (step("least_step", STEPS.0)?, step("greatest_step", STEPS.1)?);
     let jump = match fields.0.get("jump") {
-        Some(&"none") => None,
-        _ => Some(fields.number_or("jump", JUMP)?),
+        None | Some(&"none") => None,
+        Some(_) => Some(fields.number::<i64>("jump")?),
     };
     if let Some(wrong) = jump.filter(|jump| *jump < 1) {
         return Err(format!("jump={wrong}"));
@@ -195,8 +194,9 @@ mod tests {
         assert!(written.contains("description=a%20b") && written.ends_with(" written_ms=9"), "{written}");
         assert_eq!(tag_text(&written, &new, 9), written);
         let bare = "id=1 next_value=1 nonce=2 generation=1";
-        assert_eq!(tag(bare).map(|tag| (tag.steps, tag.jump)), Ok(((1000, 1_000_000), Some(1_000_000_000))));
+        assert_eq!(tag(bare).map(|tag| (tag.steps, tag.jump)), Ok(((1000, 1_000_000), None)));
         assert_eq!(tag(&format!("{bare} jump=none")).map(|tag| tag.jump), Ok(None));
+        assert_eq!(tag(&format!("{bare} jump=7")).map(|tag| tag.jump), Ok(Some(7_000_000)));
         for wrong in ["least_step=0", "greatest_step=10000001", "jump=0", "jump=x", "next_value=9e9"] {
             let name = wrong.split('=').next().unwrap();
             assert!(tag(&format!("{bare} {wrong}")).unwrap_err().starts_with(name), "{wrong}");

@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use snowflake_core::registry::{Answer, Incarnation, Member, Reading, Registry, Since, Swap, Wanted};
+use snowflake_core::clock::Clock;
+use snowflake_core::layout::Layout;
+use snowflake_core::lease::{self, Terms, Words};
+use snowflake_core::registry::{Answer, Fleet, Incarnation, Member, Reading, Registry, Since, Swap, Wanted};
 use snowflake_core::segment::{
     Block, Claimed, GiveBack, Grant, Granted, Notice, Place, Record, Reserve, Server, State, Tag, Tags,
 };
@@ -123,14 +126,21 @@ impl World {
 impl Registry for Link<'_> {
     type Error = NoAnswer;
 
-    fn read(&self, _: Wanted) -> Result<Reading, NoAnswer> {
+    fn read(&self, wanted: Wanted) -> Result<Reading, NoAnswer> {
         if self.way()? != Way::Through {
             return self.answer_lost();
         }
         let store = self.world.store.borrow();
+        // All begin at the same time.
+        let freeze_ms = if self.world.lies(Lie::ByNumber) { i64::MIN } else { store.fleet.freeze_ms };
         Ok(Reading {
-            fleet: store.fleet,
-            records: BTreeMap::new(),
+            fleet: Fleet { freeze_ms, ..store.fleet },
+            records: match wanted {
+                Wanted::Number(worker) => store.numbers.range(worker..=worker),
+                Wanted::All => store.numbers.range(..),
+            }
+            .map(|(worker, record)| (*worker, *record))
+            .collect(),
             incarnation: store.incarnation,
             now_ms: self.world.now_ms.get(),
             up_ms: None,
@@ -260,6 +270,51 @@ impl Link<'_> {
     }
 }
 
+/// The settings for leases.
+pub const TERMS: Terms = Terms { lease_ms: 600_000, skew_ms: 60_000, max_borrow_ms: 100 };
+
+/// The same server, which also leases its worker number.
+pub struct Keeper<'a>(pub &'a Link<'a>);
+
+impl Clock for Keeper<'_> {
+    fn now_ms(&self) -> i64 {
+        self.0.world.now_ms.get()
+    }
+}
+
+impl lease::Server for Keeper<'_> {
+    fn layout(&self) -> &Layout {
+        &self.0.world.layout
+    }
+
+    fn datacenter(&self) -> Option<i64> {
+        None
+    }
+
+    fn has_backup(&self) -> bool {
+        false
+    }
+
+    fn words(&self) -> Words<'_> {
+        let Life { numbers, generator, .. } = &**self.0.life;
+        Words { numbers, generator, marks: &[] }
+    }
+
+    fn nonce(&self) -> u64 {
+        self.0.world.bits()
+    }
+
+    fn report(&self, notice: lease::Notice) {
+        let Link { world, life } = self.0;
+        world.tell(|| format!("  life {} reports {notice:?}", life.number));
+        match notice {
+            lease::Notice::Acquired(_) => world.count("leased"),
+            lease::Notice::Older(_) => world.count("lease forgotten"),
+            _ => {}
+        }
+    }
+}
+
 impl Server for Link<'_> {
     fn places(&self) -> &[Place] {
         &self.life.places
@@ -274,7 +329,7 @@ impl Server for Link<'_> {
     }
 
     fn member(&self) -> Member {
-        Member { layout: (1, false), range: (0, 1023), longest_ms: 600_000, skew_ms: 60_000 }
+        lease::member(&Keeper(self), &TERMS)
     }
 
     fn running_ms(&self) -> i64 {
@@ -296,7 +351,10 @@ impl Server for Link<'_> {
                 "gone"
             }
             Notice::Ended(_) => "ended",
-            Notice::NoJump(_) => "no jump",
+            Notice::NoJump(tag) => {
+                world.stopped(tag);
+                "no jump"
+            }
             Notice::Below { .. } => {
                 if !world.is_silent {
                     world.broken(Guarantee::Calm, || format!("life {} reports {notice:?}", life.number));

@@ -26,6 +26,7 @@ pub enum Kind {
 pub enum Written {
     Fleet(Fleet),
     Tag(Tag, Option<Record>),
+    Number(i64, registry::Record),
 }
 
 /// Which transaction a change belongs to.
@@ -55,6 +56,8 @@ pub struct Store {
     pub synced: usize,
     pub fleet: Fleet,
     pub tags: BTreeMap<Tag, Record>,
+    /// The leases.
+    pub numbers: BTreeMap<i64, registry::Record>,
     /// When each tag was written.
     pub written_ms: BTreeMap<Tag, i64>,
     pub incarnation: Incarnation,
@@ -69,6 +72,7 @@ impl Store {
             synced: 1,
             fleet,
             tags: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             written_ms: BTreeMap::new(),
             incarnation: fleet.incarnation,
             now_ms: Rc::clone(now_ms),
@@ -103,6 +107,7 @@ impl Store {
                 self.written_ms.insert(tag, at_ms);
             }
             Written::Tag(tag, None) => _ = self.tags.remove(&tag),
+            Written::Number(worker, record) => _ = self.numbers.insert(worker, record),
         }
     }
 
@@ -115,7 +120,7 @@ impl Store {
     pub fn of_this_store(&self) -> usize {
         let is_its = |change: &Change| match change.written {
             Written::Fleet(fleet) => fleet.incarnation.store == self.incarnation.store,
-            Written::Tag(..) => false,
+            Written::Tag(..) | Written::Number(..) => false,
         };
         self.log.iter().position(is_its).map_or(self.log.len(), |at| at + 1)
     }
@@ -140,14 +145,23 @@ impl Store {
     }
 
     pub fn swap(&mut self, swap: &Swap, lie: Option<Lie>) -> Answer {
-        let registry::Change::Fleet(mut fleet) = swap.change else { unreachable!("no numbers are leased") };
-        if lie == Some(Lie::NoTimelines) {
-            fleet.generation = fleet.generation.min(self.fleet.generation + 1);
-        }
         if !self.compares(swap.fleet, swap.incarnation, None) {
             return Answer::Refused;
         }
-        self.write(Written::Fleet(fleet));
+        self.write(match swap.change {
+            registry::Change::Fleet(mut fleet) => {
+                if lie == Some(Lie::NoTimelines) {
+                    fleet.generation = fleet.generation.min(self.fleet.generation + 1);
+                }
+                Written::Fleet(fleet)
+            }
+            registry::Change::Number { worker, was, record } => {
+                if self.numbers.get(&worker).map(|record| record.nonce) != was {
+                    return Answer::Refused;
+                }
+                Written::Number(worker, record)
+            }
+        });
         Answer::Done(self.incarnation)
     }
 

@@ -4,11 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use snowflake_core::generator::Generator;
+use snowflake_core::layout::Layout;
+use snowflake_core::lease::Holder;
+use snowflake_core::numbers::Numbers;
 use snowflake_core::registry::{Fleet, Incarnation, Since};
 use snowflake_core::segment::{Directory, END, Known, Place, Record, Refusal, State, Supply, Tag, View};
 
 use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
-use crate::link::{Link, Message};
+use crate::link::{Keeper, Link, Message, TERMS};
 use crate::random::Random;
 use crate::store::{Kind, Store, Written};
 use crate::{Guarantee, Lie};
@@ -29,6 +33,9 @@ pub struct Life {
     pub places: Vec<Place>,
     pub directory: RefCell<Directory>,
     supply: RefCell<Box<Supply>>,
+    holder: RefCell<Holder>,
+    pub numbers: Numbers,
+    pub generator: Generator,
     /// The place and claim that sessions remember for each tag.
     views: RefCell<BTreeMap<Tag, (usize, u64)>>,
     pub ids: RefCell<Ids>,
@@ -53,6 +60,9 @@ impl Life {
             places: (0..FEW_PLACES).map(|_| Place::new()).collect(),
             directory: RefCell::new(Directory::new()),
             supply: RefCell::new(Box::new(Supply::new())),
+            holder: RefCell::new(Holder::new(number)),
+            numbers: Numbers::new(),
+            generator: Generator::new(),
             views: RefCell::default(),
             ids: RefCell::default(),
             ends: RefCell::default(),
@@ -69,6 +79,7 @@ pub struct World {
     /// Whether a restore does not show.
     pub is_silent: bool,
     tells: bool,
+    pub layout: Layout,
     pub now_ms: Rc<Cell<i64>>,
     pub store: RefCell<Store>,
     /// The registry before the last failover, of which another standby may be promoted.
@@ -79,6 +90,10 @@ pub struct World {
     newest: Cell<u64>,
     /// How often the registry was restored.
     pub restores: Cell<u64>,
+    /// How often the registry may have forgotten something.
+    losses: Cell<u64>,
+    /// How often it had when an operator said last where a tag without a jump goes on.
+    said: RefCell<BTreeMap<u64, u64>>,
     /// How many times an operator has said so, as far as the present registry or one before knows.
     operators: Cell<usize>,
     pub away_until_ms: Cell<i64>,
@@ -119,12 +134,16 @@ impl World {
             lie,
             is_silent,
             tells,
+            layout: Layout::parse("time:41 worker:10 sequence:12 unit:1ms epoch:1970-01-01T00:00:00Z")
+                .expect("a layout"),
             now_ms: Rc::clone(&now_ms),
             store: RefCell::new(Store::new(kind, fleet, &now_ms)),
             failed: RefCell::default(),
             kept: Cell::new(1),
             newest: Cell::new(1),
             restores: Cell::new(0),
+            losses: Cell::new(0),
+            said: RefCell::default(),
             operators: Cell::new(0),
             away_until_ms: Cell::new(i64::MIN),
             late: RefCell::default(),
@@ -188,9 +207,10 @@ impl World {
 
     fn step(&self) {
         type Action = fn(&World);
-        let actions: [(usize, Action); 14] = [
+        let actions: [(usize, Action); 15] = [
             (30, Self::some_session),
             (14, Self::some_worker),
+            (6, Self::some_keeper),
             (8, Self::pass),
             (2, Self::crash),
             (2, Self::stop),
@@ -251,6 +271,35 @@ impl World {
 
     fn some_worker(&self) {
         self.supply(&self.any_server());
+    }
+
+    fn some_keeper(&self) {
+        self.keep(&self.any_server());
+    }
+
+    /// Renews a server's lease, or acquires one.
+    fn keep(&self, life: &Rc<Life>) {
+        let Ok(mut holder) = life.holder.try_borrow_mut() else { return };
+        if life.is_over.get() {
+            return;
+        }
+        let link = Link { world: self, life };
+        let kept = holder.keep(&link, &Keeper(&link), &TERMS);
+        self.tell(|| format!("life {} keeps its lease: {kept:?}", life.number));
+    }
+
+    /// A tag without a jump gives no values until an operator says where it goes on. That is
+    /// wrong if one has, and the registry has forgotten nothing since.
+    pub fn stopped(&self, tag: Tag) {
+        let store = self.store.borrow();
+        let id = store.tags.get(&tag).map_or(0, |record| record.id);
+        if self.said.borrow().get(&id) == Some(&self.losses.get()) {
+            self.broken(Guarantee::Once, || format!("{tag} stops again in generation {}", store.fleet.generation));
+        }
+    }
+
+    fn lose(&self) {
+        self.losses.set(self.losses.get() + 1);
     }
 
     /// Returns a session's view of its tag's place.
@@ -527,6 +576,7 @@ impl World {
         self.tell(|| format!("the registry fails over, and loses {} of {changes} changes", changes - end));
         self.failed.replace(Some(failed));
         *store = next;
+        self.lose();
     }
 
     /// A backup is restored: into another store, to a point in time on another timeline, as files
@@ -541,6 +591,7 @@ impl World {
             store.prefix(self.random.of((TAGS.len() as i64 + 1).min(changes as i64)..=changes as i64) as usize);
         self.tell(|| format!("the registry is restored, with {} of {changes} changes", next.changes()));
         self.failed.take();
+        self.lose();
         if self.is_silent {
             self.count("restored silently");
             *store = next;
@@ -588,7 +639,7 @@ impl World {
         let mut store = self.store.borrow_mut();
         let least = self.random.of(1..=6) as u32;
         let greatest = least + self.random.below(12) as u32;
-        let jump = Some(1000 * i64::from(greatest)).filter(|_| !self.random.one_in(5));
+        let jump = Some(self.jump(greatest)).filter(|_| !self.random.one_in(5));
         let record = Record {
             id: self.bits(),
             next: if self.random.one_in(12) { END - 40 } else { 1 },
@@ -598,6 +649,12 @@ impl World {
             generation: store.fleet.generation,
         };
         store.write(Written::Tag(tag, Some(record)));
+    }
+
+    /// Returns a jump that is greater than what the registry forgets.
+    fn jump(&self, greatest: u32) -> i64 {
+        let steps = if self.lies(Lie::TenSteps) { 10 } else { 1000 };
+        steps * i64::from(greatest)
     }
 
     fn operator(&self) {
@@ -625,8 +682,8 @@ impl World {
         self.tell(|| format!("an operator deletes or makes {tag}"));
     }
 
-    /// Sets the jumps of all tags that have none. A tag that waits for an operator also needs to be
-    /// told where it goes on.
+    /// Sets the jumps of all tags that have none. A tag that waits for an operator needs to be told
+    /// where it goes on, and may stay without a jump.
     fn set_jumps(&self) {
         let mut store = self.store.borrow_mut();
         let none: Vec<_> = store
@@ -637,9 +694,14 @@ impl World {
             .collect();
         for (tag, record) in none {
             self.count("jump set");
-            let set = Record { jump: Some(1000 * i64::from(record.steps.1)), ..record };
+            let is_stopped = record.generation < store.fleet.generation;
+            let stays = is_stopped && !self.settles.get() && self.random.one_in(2);
+            let jump = if stays { None } else { Some(self.jump(record.steps.1)) };
+            let set = Record { jump, ..record };
             let next = set.next.max(self.ledger.borrow().above(set.id));
-            let is_stopped = set.generation < store.fleet.generation;
+            if is_stopped {
+                self.said.borrow_mut().insert(set.id, self.losses.get());
+            }
             let set = match is_stopped {
                 true => Record { next, nonce: self.bits(), generation: store.fleet.generation, ..set },
                 false => set,
@@ -682,6 +744,7 @@ impl World {
         // Time for every server to look at its tags, and for what could give nothing.
         for _ in 0..3 {
             self.now_ms.set(self.now_ms.get() + 11_000);
+            servers.iter().for_each(|life| self.keep(life));
             servers.iter().for_each(|life| self.supply(life));
         }
         let tags: Vec<_> = self.store.borrow().tags.keys().copied().collect();

@@ -139,6 +139,8 @@ fn a_tag_jumps_in_a_new_generation_or_waits_for_an_operator() {
     assert_eq!(member.draw("invoices", 1), Err(Refusal::Empty(State::NoJump)));
     assert!(member.has_reported(|notice| matches!(notice, Notice::Jumped { skipped: 4000, .. })));
     assert!(member.has_reported(|notice| matches!(notice, Notice::NoJump(_))));
+    // The registry lacks nothing here. If it did, it would know by now what this server has had.
+    assert_eq!(next_value(&server, "invoices"), "11");
     // A jump alone does not say where the tag goes on.
     let jump = "UPDATE snowflake_registry.tags SET jump = 5 WHERE tag = 'invoices'";
     let refusal = refused(session.execute(jump, &[]));
@@ -152,8 +154,8 @@ fn a_tag_jumps_in_a_new_generation_or_waits_for_an_operator() {
 #[test]
 fn a_restore_moves_tags_beyond_what_was_given_after_a_failover() {
     let server = registry();
-    insert(&server, "orders", ", least_step, greatest_step", ", 10, 20");
-    insert(&server, "invoices", ", least_step, greatest_step, jump", ", 10, 20, NULL");
+    insert(&server, "orders", ", least_step, greatest_step, jump", ", 10, 20, 1000");
+    insert(&server, "invoices", ", least_step, greatest_step", ", 10, 20");
     assert_eq!(Member::of(&server).draw("orders", 10), run(1, 10));
     let (backup, standby) = (server.base_backup(), server.standby().start());
     server.crash();
@@ -166,9 +168,24 @@ fn a_restore_moves_tags_beyond_what_was_given_after_a_failover() {
     let age =
         "SELECT (snowflake_registry.now_ms() - written_ms) / 1000 FROM snowflake_registry.tags WHERE tag = 'orders'";
     let age: i64 = session.value(age).parse().unwrap();
-    let reply = session.value("SELECT snowflake_registry.restored()");
+    let records = "SELECT concat((SELECT f FROM snowflake_registry.fleets f), \
+                   (SELECT string_agg(t::text, '') FROM snowflake_registry.tags t))";
+    let before = session.value(records);
+    let dry = session.value("SELECT snowflake_registry.restored(dry_run => true)");
     assert!(
-        reply.ends_with(" 1 tags have jumped ahead. 1 tags give no values until you set their next_value."),
+        dry.starts_with("Nothing was changed.")
+            && dry.contains(" These tags jump ahead: \"orders\" from 11 to ")
+            && dry.ends_with(" These tags give no values until you set their next_value: \"invoices\" at 1."),
+        "{dry}"
+    );
+    assert_eq!(session.value(records), before);
+    let reply = session.value("SELECT snowflake_registry.restored()");
+    let to = next_value(&restored, "orders");
+    assert!(
+        reply.ends_with(&format!(
+            " These tags have jumped ahead: \"orders\" from 11 to {to}. \
+             These tags give no values until you set their next_value: \"invoices\" at 1."
+        )),
         "{reply}"
     );
     let Run { first, .. } = Member::of(&restored).draw("orders", 10).unwrap();
@@ -213,13 +230,14 @@ fn a_restored_tag_jumps_as_the_core_says() {
 #[test]
 fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
     let server = registry();
-    insert(&server, "orders", ", least_step, greatest_step", ", 10, 20");
+    insert(&server, "orders", ", least_step, greatest_step, jump", ", 10, 20, 1000");
+    insert(&server, "invoices", ", least_step, greatest_step", ", 10, 20");
     let standby = server.standby().start();
-    let member = Member::of(&server);
-    assert_eq!(member.draw("orders", 10), run(1, 10));
+    let (member, other) = (Member::of(&server), Member::of(&server));
+    assert_eq!((member.draw("orders", 10), other.draw("invoices", 10)), (run(1, 10), run(1, 10)));
     standby.wait_until_replayed(&server.flushed());
     let received = standby.cut_off();
-    assert_eq!(member.draw("orders", 10), run(11, 10));
+    assert_eq!((member.draw("orders", 10), other.draw("invoices", 10)), (run(11, 10), run(11, 10)));
     server.crash();
     standby.wait_until_replayed(&received);
     standby.promote();
@@ -228,6 +246,33 @@ fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
     assert_eq!(next_value(&standby, "orders"), "11");
     assert_eq!(new.draw("orders", 1), run(11 + 20_000, 1));
     assert!(new.has_reported(|notice| matches!(notice, Notice::Forgot(_))));
+    // Without a jump, a tag gives nothing. The registry learns from the server what it has had.
+    assert_eq!(new.draw("invoices", 1), Err(Refusal::Empty(State::NoJump)));
+    assert_eq!(next_value(&standby, "invoices"), "11");
+    let registry = Postgres::new(config(&standby.registry_conninfo()), Poll);
+    let reading = registry.read(Wanted::Number(0)).unwrap();
+    let id: i64 =
+        standby.connect().value("SELECT id FROM snowflake_registry.tags WHERE tag = 'invoices'").parse().unwrap();
+    let look = Ask {
+        tag: Tag::new("invoices").unwrap(),
+        id: Some(id as u64),
+        step: None,
+        above: 21,
+        least: i64::MIN,
+        generation: 1,
+        nonce: random(),
+    };
+    let asks = Reserve { fleet: reading.fleet.version, incarnation: reading.incarnation, asks: vec![look] };
+    assert_eq!(registry.reserve(&asks).unwrap().unwrap().answers, [Grant::NoJump]);
+    let mut session = standby.connect();
+    let lower = "UPDATE snowflake_registry.tags SET next_value = 15 WHERE tag = 'invoices'";
+    assert_refused_as(
+        &refused(session.execute(lower, &[])),
+        "22023",
+        "next value of tag \"invoices\" cannot be lowered from 21 to 15",
+    );
+    execute(&mut session, "UPDATE snowflake_registry.tags SET next_value = next_value + 1 WHERE tag = 'invoices'");
+    assert_eq!(Member::of(&standby).draw("invoices", 1), run(22, 1));
 }
 
 #[test]

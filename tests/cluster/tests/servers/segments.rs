@@ -386,12 +386,16 @@ fn values_end_with_bigint() {
 #[test]
 fn a_tag_without_a_jump_stops_when_the_registry_forgets() {
     let (fleet, server) = start();
-    insert(&fleet, "u", ", jump", ", NULL");
+    insert(&fleet, "u", "", "");
+    at_registry(&fleet, "UPDATE snowflake_registry.tags SET jump = 1000 WHERE tag = 't'");
     let mut session = server.connect();
     draw(&mut session, "t", 150);
     draw(&mut session, "u", 1);
     wait_until("the next block", || stat(&mut session, "t", "next_left") == "1000");
     at_registry(&fleet, "SELECT snowflake_registry.restored()");
+    // An operator knows before the values are used up.
+    wait_until("the alarm", || stat(&mut session, "u", "state") == "stopped");
+    assert_eq!(stat(&mut session, "u", "current_left"), "999");
     // What the server has it may draw.
     assert_eq!(draw(&mut session, "t", 1850).last(), Some(&2000));
     let refusal = loop {
@@ -485,5 +489,7 @@ fn the_page_about_segments_prints_what_it_says() {
     assert!(at_server(block("segment-alarm")).contains("(0 rows)"));
     at_registry(block("segment-steps"));
     at_registry(block("segment-stopped"));
-    assert_eq!(next_value(&fleet, "invoices"), 250_000);
+    assert_eq!(next_value(&fleet, "invoices"), 250_001);
+    at_registry(block("segment-jump"));
+    assert!(at_registry(block("segment-dry-run")).contains("until you set their next_value: \"invoices\" at 250001."));
 }

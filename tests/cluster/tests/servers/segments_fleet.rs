@@ -122,7 +122,7 @@ fn count_repeats(values: &[i64]) -> usize {
 fn three_servers_share_a_tag_through_every_failure() {
     let fleet = Fleet::start();
     // Small blocks, so that many are reserved.
-    make_tag(&fleet, ", least_step, greatest_step", ", 50, 500");
+    make_tag(&fleet, ", least_step, greatest_step, jump", ", 50, 500, 1000");
     let standby = fleet.registry.standby().start();
     let conninfo = conninfo(&fleet.registry, &standby);
     let servers = [(); 3].map(|()| fleet.member().set("registry", &conninfo).start_with_extension());
