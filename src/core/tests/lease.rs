@@ -577,6 +577,41 @@ fn a_registry_that_was_restored_unnoticed_is_found_out_at_the_next_renewal() {
     assert!(holder.draws());
 }
 
+/// Its number is that of the generation that the backup lacks.
+#[test]
+fn a_generation_that_an_operator_has_begun_is_enough_for_a_lease_of_one_that_is_forgotten() {
+    let world = World::new(4);
+    let server = world.server(1);
+    // A long lease, which is renewed after a failover.
+    for _ in 0..8 {
+        server.keep().unwrap();
+        world.pass(10_000);
+    }
+    let backup = world.changes();
+    world.fail_over(backup);
+    server.keep().unwrap();
+    let (forgotten, lease) = (world.fleet(), server.held());
+    assert!(forgotten.generation == 2 && lease.is_some());
+    world.pass(60_000);
+    world.restore(backup);
+    let (incarnation, now_ms) = (world.store.borrow().incarnation, world.time_ms.get());
+    world.operate(|fleet| *fleet = fleet.begin_generation(incarnation, now_ms, 0, 0, 0));
+    let begun = world.fleet();
+    assert!(begun.generation == forgotten.generation && begun.freeze_ms > forgotten.freeze_ms);
+    let _ = server.keep();
+    assert!(server.reported(|notice| matches!(notice, Notice::Older(_))));
+    assert_eq!(world.fleet().generation, begun.generation);
+    // What was forgotten in it begins another one.
+    let before = world.changes();
+    world.pass(begun.freeze_ms - world.time_ms.get());
+    server.keep().unwrap();
+    world.pass(10_000);
+    server.keep().unwrap();
+    world.restore(before);
+    let _ = server.keep();
+    assert_eq!(world.fleet().generation, begun.generation + 1);
+}
+
 #[test]
 fn a_freeze_allows_for_a_registry_that_was_ahead_and_a_server_ahead_of_that() {
     // A directed history: only one in thousands of random ones needs the second skew.
