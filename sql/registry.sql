@@ -398,6 +398,10 @@ CREATE OR REPLACE FUNCTION snowflake_registry.swap_fleet(fleet text, patience_ms
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets;
+    now_ms bigint := snowflake_registry.now_ms();
+    -- As check_limits() has them.
+    most_lease_ms CONSTANT bigint := 2592000000;
+    most_skew_ms CONSTANT bigint := 3600000;
 BEGIN
     PERFORM snowflake_registry.begin_change(patience_ms);
     SELECT * INTO old FROM snowflake_registry.fleets f WHERE f.name = swap_fleet.fleet FOR UPDATE;
@@ -405,7 +409,8 @@ BEGIN
         PERFORM snowflake_registry.no_fleet(fleet);
     END IF;
     SELECT i.store, i.timeline INTO store, timeline FROM snowflake_registry.incarnation() i;
-    done := old.version = was_version AND store = was_store AND timeline = was_timeline AND NOT old.closed;
+    -- NULL is not what was read.
+    done := (old.version = was_version AND store = was_store AND timeline = was_timeline AND NOT old.closed) IS TRUE;
     IF NOT done THEN
         RETURN;
     END IF;
@@ -428,6 +433,16 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = format('generation %s cannot follow generation %s with that horizon and that freeze',
             swap_fleet.generation, old.generation);
+    -- The longest that settings can be. Limits and freezes beyond them would last for ever.
+    ELSIF swap_fleet.longest_ms NOT BETWEEN 0 AND most_lease_ms OR swap_fleet.skew_ms NOT BETWEEN 0 AND most_skew_ms
+        OR (swap_fleet.freeze_ms <> old.freeze_ms OR swap_fleet.horizon_ms <> old.horizon_ms)
+            AND (swap_fleet.freeze_ms > now_ms + most_lease_ms + 2 * most_skew_ms
+                OR swap_fleet.horizon_ms > now_ms + 2 * most_skew_ms)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = 'limits or freeze of a fleet cannot be that long',
+            DETAIL = format('A lease of %s ms, clocks that are %s ms apart, a horizon at %s and a freeze until %s were asked for.',
+                swap_fleet.longest_ms, swap_fleet.skew_ms, snowflake_registry.instant(swap_fleet.horizon_ms),
+                snowflake_registry.instant(swap_fleet.freeze_ms));
     END IF;
     UPDATE snowflake_registry.fleets f SET layout = swap_fleet.layout, backup = swap_fleet.backup,
         first_worker = swap_fleet.first_worker, last_worker = swap_fleet.last_worker,
@@ -451,6 +466,8 @@ DECLARE
     f snowflake_registry.fleets;
     old snowflake_registry.numbers;
     is_new boolean;
+    now_ms bigint;
+    latest_ms bigint;
 BEGIN
     PERFORM snowflake_registry.begin_change(patience_ms);
     SELECT * INTO f FROM snowflake_registry.fleets s WHERE s.name = swap_number.fleet FOR SHARE;
@@ -458,7 +475,7 @@ BEGIN
         PERFORM snowflake_registry.no_fleet(fleet);
     END IF;
     SELECT i.store, i.timeline INTO store, timeline FROM snowflake_registry.incarnation() i;
-    done := f.version = was_version AND store = was_store AND timeline = was_timeline AND NOT f.closed;
+    done := (f.version = was_version AND store = was_store AND timeline = was_timeline AND NOT f.closed) IS TRUE;
     IF NOT done THEN
         RETURN;
     END IF;
@@ -470,6 +487,15 @@ BEGIN
         RETURN;
     END IF;
 
+    now_ms := snowflake_registry.now_ms();
+    -- The skew counts twice, because the registry may have moved to a server whose clock is behind.
+    latest_ms := now_ms + f.longest_ms + 2 * f.skew_ms;
+    -- What only people read. A clock may be off by any time, which the views must be able to show.
+    offset_ms := greatest(least(offset_ms, 1000000000000000), -1000000000000000);
+    host := left(host, 255);
+    cluster_name := left(cluster_name, 255);
+    version := left(version, 255);
+
     -- What every server keeps to by itself, too.
     is_new := old.holder IS DISTINCT FROM swap_number.holder;
     IF is_new AND from_ms < old.until_ms THEN
@@ -480,10 +506,14 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = format('a lease of number %s cannot begin %s ms before the end of the freeze',
             worker, f.freeze_ms - from_ms);
-    ELSIF is_new AND worker NOT BETWEEN f.first_worker AND f.last_worker THEN
+    ELSIF is_new AND (worker BETWEEN f.first_worker AND f.last_worker) IS NOT TRUE THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = format('number %s cannot be leased, because the range is %s to %s',
-            worker, f.first_worker, f.last_worker);
+            worker, coalesce(f.first_worker::text, 'NULL'), coalesce(f.last_worker::text, 'NULL'));
+    ELSIF server = 0 THEN
+        -- This, and no host, is how reserve() keeps a number.
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('a lease of number %s must have the fingerprint of a server', worker);
     ELSIF generation <> f.generation AND (is_new OR until_ms > old.until_ms OR generation <> old.generation) THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = format('a lease of number %s cannot be of generation %s, because the fleet has generation %s',
@@ -494,15 +524,20 @@ BEGIN
     ELSIF NOT is_new AND until_ms > old.until_ms AND old.generation <> f.generation AND old.until_ms <= f.horizon_ms THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = format('a lease of number %s that may have changed hands cannot be renewed', worker);
-    -- The skew counts twice, because the registry may have moved to a server whose clock is behind.
-    -- A lease that is empty, because it is given back before it begins, may lie after a freeze.
-    ELSIF until_ms > from_ms AND until_ms > greatest(old.until_ms, snowflake_registry.now_ms() + f.longest_ms + 2 * f.skew_ms) THEN
+    ELSIF from_ms < -210866803200000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = format('a lease of number %s cannot begin at %s ms', worker, from_ms);
+    -- A lease that is empty, because it is given back before it begins, may lie after a freeze, in
+    -- the tick that begins then. A tick is a second at most. Otherwise a number could be taken away
+    -- for ever.
+    ELSIF until_ms > greatest(old.until_ms, latest_ms, CASE WHEN until_ms <= from_ms THEN f.freeze_ms + 1000 END) THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = format('a lease of number %s cannot end that late', worker),
             DETAIL = format('It would end at %s. The fleet''s longest lease is %s ms, and its clocks may be %s ms apart.',
                 snowflake_registry.instant(until_ms), f.longest_ms, f.skew_ms);
-    ELSIF count <= old.count THEN
+    -- A count that grows by one a millisecond leaves room for the next one, whatever it is.
+    ELSIF count NOT BETWEEN coalesce(old.count, 0) + 1 AND now_ms THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
-            MESSAGE = format('count of number %s cannot go from %s to %s', worker, old.count, count);
+            MESSAGE = format('count of number %s cannot go from %s to %s', worker, coalesce(old.count, 0), count),
+            DETAIL = format('It must be greater, and at most %s.', now_ms);
     END IF;
 
     IF old.nonce IS NULL THEN
@@ -623,6 +658,28 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.begin_generation(snowflake_registry.fleets, interval, interval, bigint) IS
     'begin a generation: no number of an older one is leased before the forgotten leases have ended';
 
+CREATE OR REPLACE FUNCTION snowflake_registry.cut_leases(fleet text, latest_ms bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    n snowflake_registry.numbers;
+BEGIN
+    -- What reserve() keeps is an operator's.
+    FOR n IN SELECT * FROM snowflake_registry.numbers s
+             WHERE s.fleet = cut_leases.fleet AND s.until_ms > latest_ms AND NOT (s.server = 0 AND s.host = '') LOOP
+        RAISE WARNING USING MESSAGE = format('number %s was leased until %s, and becomes free at %s now', n.worker,
+                snowflake_registry.instant(n.until_ms), snowflake_registry.instant(latest_ms)),
+            DETAIL = format('No lease of fleet "%s" may end that late.', fleet);
+        UPDATE snowflake_registry.history h SET from_ms = least(h.from_ms, latest_ms)
+        WHERE (h.fleet, h.datacenter, h.worker, h.from_ms, h.holder) = (n.fleet, n.datacenter, n.worker, n.from_ms, n.holder);
+        -- The nonce stays, so that a server that lives recognizes its lease.
+        UPDATE snowflake_registry.numbers s SET from_ms = least(s.from_ms, latest_ms), until_ms = latest_ms
+        WHERE (s.fleet, s.datacenter, s.worker) = (n.fleet, n.datacenter, n.worker);
+    END LOOP;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.cut_leases(text, bigint) IS
+    'end leases that end later than any may; the freeze of the new generation outlasts all others';
+
 -- It had one argument less.
 DROP FUNCTION IF EXISTS snowflake_registry.restored(text, interval, interval);
 
@@ -637,6 +694,7 @@ DECLARE
 BEGIN
     BEGIN
         SELECT * INTO new FROM snowflake_registry.begin_generation(old, lease, skew, old.generation + 1);
+        PERFORM snowflake_registry.cut_leases(fleet, new.freeze_ms);
         -- As Record::restored does (src/core/segment/record.rs).
         WITH jump AS (
             SELECT t.tag, t.next_value AS was, least(9223372036854775807, t.next_value + t.jump::numeric * t.greatest_step * (
@@ -913,9 +971,9 @@ SELECT n.fleet, nullif(n.datacenter, -1) AS datacenter, n.worker,
     nullif(n.host, '') AS host, nullif(n.port, 0) AS port, nullif(n.cluster_name, '') AS cluster_name,
     nullif(n.version, '') AS version,
     snowflake_registry.instant(n.from_ms) AS begins, snowflake_registry.instant(n.until_ms) AS ends,
-    make_interval(secs => greatest(n.until_ms - greatest(n.from_ms, c.now_ms), 0) / 1000.0) AS remaining,
+    make_interval(secs => least(greatest(n.until_ms::numeric - greatest(n.from_ms, c.now_ms), 0), 1e15) / 1000.0) AS remaining,
     snowflake_registry.instant(n.renewed_ms) AS renewed,
-    make_interval(secs => n.offset_ms / 1000.0) AS clock_offset
+    make_interval(secs => greatest(least(n.offset_ms, 1e15), -1e15) / 1000.0) AS clock_offset
 FROM snowflake_registry.numbers n JOIN snowflake_registry.fleets f ON f.name = n.fleet
     CROSS JOIN snowflake_registry.now_ms() AS c (now_ms)
 ORDER BY n.fleet, n.datacenter, n.worker;
@@ -1067,7 +1125,7 @@ BEGIN
         PERFORM snowflake_registry.no_fleet(fleet);
     END IF;
     SELECT i.store, i.timeline INTO store, timeline FROM snowflake_registry.incarnation() i;
-    done := f.version = was_version AND store = was_store AND timeline = was_timeline AND NOT f.closed;
+    done := (f.version = was_version AND store = was_store AND timeline = was_timeline AND NOT f.closed) IS TRUE;
     IF NOT done THEN
         RETURN NEXT;
         RETURN;
@@ -1148,7 +1206,7 @@ BEGIN
         PERFORM snowflake_registry.no_fleet(fleet);
     END IF;
     SELECT i.store, i.timeline INTO store, timeline FROM snowflake_registry.incarnation() i;
-    done := f.version = was_version AND store = was_store AND timeline = was_timeline AND NOT f.closed;
+    done := (f.version = was_version AND store = was_store AND timeline = was_timeline AND NOT f.closed) IS TRUE;
     IF NOT done THEN
         RETURN NEXT;
         RETURN;

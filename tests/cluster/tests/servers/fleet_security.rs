@@ -8,8 +8,8 @@ use cluster::{Builder, Draw, Fleet, Leases, Oracle, Server, refused, wait_until}
 use cluster::{Member, registry::Poll};
 use postgres::{Client, NoTls};
 use snowflake_core::lease::{Failure, Notice};
-use snowflake_core::registry::{Answer, Change, Record, Registry, Swap, Wanted};
-use snowflake_registry::Postgres;
+use snowflake_core::registry::{Answer, Change, Reading, Record, Registry, Swap, Wanted};
+use snowflake_registry::{Error, Postgres};
 
 /// A password that belongs into a file, and stands in the string all the same.
 const SECRET: &str = "secret-of-the-fleet";
@@ -237,17 +237,210 @@ fn with_the_servers_password_leases_can_be_ended_taken_and_frozen_and_no_more() 
     assert!(victim.has_reported(|notice| matches!(notice, Notice::Overlapped(_))));
     assert_eq!((victim.held(), victim.draw()), (None, None));
 
-    // A freeze without an end.
+    // The longest freeze is that of the longest lease that settings can ask for.
     let reading = thief.read(Wanted::All).unwrap();
-    let mut fleet = reading.fleet;
-    (fleet.generation, fleet.version) = (fleet.generation + 1, 77);
-    (fleet.horizon_ms, fleet.freeze_ms) = (i64::MAX, i64::MAX);
-    let frozen = Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change: Change::Fleet(fleet) };
-    assert_eq!(thief.swap(&frozen), Ok(Answer::Done(reading.incarnation)));
+    let freeze = |horizon_ms: i64, freeze_ms: i64| {
+        let mut fleet = reading.fleet;
+        (fleet.generation, fleet.version) = (fleet.generation + 1, 77);
+        (fleet.horizon_ms, fleet.freeze_ms) = (horizon_ms, freeze_ms);
+        thief.swap(&Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change: Change::Fleet(fleet) })
+    };
+    let (hour_ms, month_ms) = (3_600_000, 30 * 86_400_000);
+    for (horizon_ms, freeze_ms) in
+        [(i64::MAX, i64::MAX), (now_ms, i64::MAX), (i64::MAX, now_ms), (now_ms, now_ms + month_ms + 3 * hour_ms)]
+    {
+        assert!(refusal(freeze(horizon_ms, freeze_ms)).contains("cannot be that long"), "{horizon_ms} {freeze_ms}");
+    }
+    assert_eq!(freeze(now_ms, now_ms + month_ms + 2 * hour_ms), Ok(Answer::Done(reading.incarnation)));
     assert_eq!(server.connect().value(limits), before);
 
     // What the page says to do about it: another password, and restored().
     execute(&server, &format!("ALTER ROLE {ROLE} PASSWORD 'another'; SELECT snowflake_registry.restored()"));
     let sane = "SELECT freeze_ms < snowflake_registry.now_ms() + 3600000 FROM snowflake_registry.fleets";
     assert_eq!(server.connect().value(sane), "true");
+}
+
+/// Returns why the registry refuses what no server asks for.
+#[track_caller]
+fn refusal(answer: Result<Answer, Error>) -> String {
+    match answer {
+        Err(Error::Refused(diagnostic)) if diagnostic.sqlstate == "SF005" => diagnostic.message,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A registry with these numbers, and the connection of a thief of the servers' password.
+fn stolen(range: &str) -> (Server, Postgres<Poll>) {
+    let server = Server::builder().without_preload().start();
+    server.make_registry();
+    execute(&server, &format!("SELECT snowflake_registry.set_range({range})"));
+    let thief = Postgres::new(config(&server.registry_conninfo()), Poll);
+    (server, thief)
+}
+
+/// The first lease of a number by a thief.
+fn first_lease(reading: &Reading) -> Record {
+    let now_ms = reading.now_ms;
+    let generation = reading.fleet.generation;
+    Record {
+        holder: 1,
+        nonce: 1,
+        count: 1,
+        server: 1,
+        from_ms: now_ms,
+        until_ms: now_ms + 1000,
+        generation,
+        renewed_ms: now_ms,
+        offset_ms: 0,
+    }
+}
+
+/// Neither a free number, nor one that a server holds.
+#[test]
+fn with_the_servers_password_no_number_is_taken_away_for_ever() {
+    let (server, thief) = stolen("7, 8");
+    let oracle = Oracle::new();
+    let victim = Member::new(config(&server.registry_conninfo()), &oracle);
+    let held = victim.lease().worker;
+    let free = 15 - held;
+    let reading = thief.read(Wanted::All).unwrap();
+    let old = reading.records[&held];
+    let swap = |worker, was, record| {
+        let change = Change::Number { worker, was, record };
+        thief.swap(&Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change })
+    };
+    let new = first_lease(&reading);
+    let renewed = Record { nonce: 1, count: old.count + 1, ..old };
+    let empty = |ms: i64, record: Record| Record { from_ms: ms, until_ms: ms, ..record };
+    let latest_ms = reading.now_ms + reading.fleet.longest_ms + 2 * reading.fleet.skew_ms;
+    let hour_ms = 3_600_000;
+    for (record, words) in [
+        (empty(i64::MAX, new), "cannot end that late"),
+        (empty(latest_ms + hour_ms, new), "cannot end that late"),
+        (Record { until_ms: i64::MAX, ..new }, "cannot end that late"),
+        (Record { from_ms: i64::MIN, ..new }, "cannot begin at"),
+        // It would not be told from a number that an operator keeps.
+        (Record { server: 0, ..new }, "fingerprint of a server"),
+        // As a bigint, the first one is -1. The others leave none after them.
+        (Record { count: u64::MAX, ..new }, "count of number"),
+        (Record { count: 0, ..new }, "count of number"),
+        (Record { count: i64::MAX as u64, ..new }, "count of number"),
+        (Record { count: (reading.now_ms + hour_ms) as u64, ..new }, "count of number"),
+    ] {
+        assert!(refusal(swap(free, None, record)).contains(words), "{record:?}");
+    }
+    for (record, words) in [
+        (Record { until_ms: i64::MAX, ..renewed }, "cannot end that late"),
+        (Record { holder: 1, ..empty(i64::MAX, renewed) }, "cannot end that late"),
+        (Record { count: u64::MAX, ..renewed }, "count of number"),
+        (Record { count: i64::MAX as u64, ..renewed }, "count of number"),
+    ] {
+        assert!(refusal(swap(held, Some(old.nonce), record)).contains(words), "{record:?}");
+    }
+    // The most that is let through does not last.
+    let most = Record { count: reading.now_ms as u64, until_ms: new.from_ms, ..new };
+    assert_eq!(swap(free, None, most), Ok(Answer::Done(reading.incarnation)));
+    assert_eq!(Member::new(config(&server.registry_conninfo()), &oracle).lease().worker, free);
+    victim.lease();
+}
+
+/// A range that no server has brought yet lets nothing through, and NULL is equal to nothing.
+#[test]
+fn with_the_servers_password_nothing_is_leased_or_reserved_without_a_comparison() {
+    let server = Server::builder().without_preload().start();
+    server.make_registry();
+    let thief = Postgres::new(config(&server.registry_conninfo()), Poll);
+    let reading = thief.read(Wanted::All).unwrap();
+    let change = Change::Number { worker: 5000, was: None, record: first_lease(&reading) };
+    let swap = Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change };
+    assert!(refusal(thief.swap(&swap)).contains("the range is NULL to NULL"));
+    execute(&server, "INSERT INTO snowflake_registry.tags (tag) VALUES ('orders')");
+    let mut session = server.connect_as(ROLE);
+    for call in [
+        "reserve_blocks('default', 0, NULL, NULL, NULL, '{orders}', '{NULL}', '{1}', '{1}', '{1}', '{1}', '{1}')",
+        "return_blocks('default', 0, NULL, NULL, NULL, '{orders}', '{1}', '{1}', '{1}', '{1}')",
+        "swap_number('default', 0, NULL, NULL, NULL, -1, 1, NULL, gen_random_uuid(), 1, 1, 1, 0, 0, 1, 0, 0, '', 0, '', '')",
+        "swap_fleet('default', 0, NULL, NULL, NULL, 1, true, 0, 5000, 1, 1, 1, 0, 0, 1)",
+    ] {
+        assert_eq!(session.value(&format!("SELECT done FROM snowflake_registry.{call}")), "false", "{call}");
+    }
+    assert_eq!(server.connect().value("SELECT next_value FROM snowflake_registry.tags"), "1");
+}
+
+#[test]
+fn with_the_servers_password_the_operators_views_and_queries_cannot_be_broken() {
+    let (server, thief) = stolen("7, 8");
+    let oracle = Oracle::new();
+    Member::new(config(&server.registry_conninfo()), &oracle).lease();
+    let queries = [
+        "SELECT count(f) FROM snowflake_registry.fleet f",
+        "SELECT count(l) FROM snowflake_registry.leases l",
+        // The form of the alarm queries of the page and of `monitoring`.
+        "SELECT max(abs(n.offset_ms)) < 1e16 FROM snowflake_registry.numbers n",
+    ];
+    let mut count = 1;
+    for extreme in [i64::MIN, i64::MAX] {
+        let reading = thief.read(Wanted::All).unwrap();
+        for worker in [7, 8] {
+            let was = reading.records.get(&worker).map(|record| record.nonce);
+            count += 10;
+            let lease = Record { offset_ms: extreme, renewed_ms: extreme, count, nonce: count, ..first_lease(&reading) };
+            let kept = reading.records.get(&worker).map_or(lease, |old| {
+                let Record { holder, from_ms, until_ms, .. } = *old;
+                Record { holder, from_ms, until_ms, ..lease }
+            });
+            let change = Change::Number { worker, was, record: kept };
+            let swap = Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change };
+            assert_eq!(thief.swap(&swap), Ok(Answer::Done(reading.incarnation)));
+        }
+        for query in queries {
+            let shown = server.connect().value(query);
+            assert!(["2", "true"].contains(&shown.as_str()), "{extreme}: {query}: {shown}");
+        }
+    }
+    // Nor by what an earlier build let through.
+    for (from, until) in [("1", i64::MAX.to_string()), ("(-9223372036854775808)", "(-9223372036854775808)".to_owned())] {
+        let damage = format!(
+            "UPDATE snowflake_registry.numbers SET from_ms = {from}, until_ms = {until}, offset_ms = {until} WHERE worker = 7"
+        );
+        execute(&server, &damage);
+        assert_eq!(server.connect().value(queries[0]), "2");
+    }
+}
+
+/// What was written before the registry had these rules, or by a role that could write its tables.
+#[test]
+fn a_restored_registry_cuts_leases_that_end_later_than_any_may() {
+    let (server, _) = stolen("7, 9");
+    let oracle = Oracle::new();
+    let living = Member::new(config(&server.registry_conninfo()), &oracle);
+    let lease = living.lease();
+    let others: Vec<i64> = (7..=9).filter(|worker| *worker != lease.worker).collect();
+    let far = i64::MAX;
+    execute(
+        &server,
+        &format!(
+            "INSERT INTO snowflake_registry.numbers SELECT 'default', -1, {}, gen_random_uuid(), 1, 1, 5, {far}, {far}, 1, 0, 0, 'x', 1, '', '';
+             INSERT INTO snowflake_registry.history SELECT fleet, datacenter, worker, from_ms, NULL, holder, host, port, '', ''
+                 FROM snowflake_registry.numbers WHERE host = 'x';
+             SELECT snowflake_registry.reserve({}, now() + '40 days', force => true)",
+            others[0], others[1]
+        ),
+    );
+    let kept = format!("SELECT until_ms FROM snowflake_registry.numbers WHERE worker = {}", others[1]);
+    let reserved = server.connect().value(&kept);
+    execute(&server, "SELECT snowflake_registry.restored()");
+    let mut session = server.connect();
+    let ends = format!(
+        "SELECT (from_ms, until_ms) = (freeze_ms, freeze_ms) FROM snowflake_registry.numbers, snowflake_registry.fleets \
+         WHERE worker = {}",
+        others[0]
+    );
+    assert_eq!(session.value(&ends), "true");
+    assert_eq!(session.value(&kept), reserved, "an operator keeps it");
+    let shown = format!("SELECT count(*) FROM snowflake_registry.leases WHERE worker = {} AND isfinite(ends)", others[0]);
+    assert_eq!(session.value(&shown), "1");
+    // A server that lives draws on.
+    let _ = living.keep();
+    assert_eq!((living.held().map(|held| held.holder), living.draw().is_some()), (Some(lease.holder), true));
 }

@@ -787,7 +787,8 @@ fn a_swap_changes_nothing_unless_everything_is_as_it_was_read() {
     // Every number has its bits.
     let extreme = Record {
         nonce: u64::MAX,
-        count: u64::MAX >> 1,
+        // The greatest that leaves room for the next one.
+        count: before.now_ms as u64,
         server: 1 << 63,
         holder: 7,
         offset_ms: -5,
@@ -858,11 +859,13 @@ fn the_registry_refuses_what_no_member_may_ask_for() {
         assert!(matches!(&error, Error::Refused(diagnostic) if diagnostic.sqlstate == "SF005"), "{error:?}");
     }
     assert_eq!(registry.read(Wanted::Number(worker)).unwrap().records, [(worker, old)].into());
-    // A lease that begins after a long freeze, and is given back before that.
-    let late_ms = known.freeze_ms + 36_000_000;
-    let empty = Record { generation: 2, from_ms: late_ms, until_ms: late_ms, ..new };
-    let swap = Swap { change: Change::Number { worker: free, was: None, record: empty }, ..frozen };
-    assert_eq!(registry.swap(&swap), Ok(Answer::Done(frozen.incarnation)));
+    // A lease that begins in the first tick after a freeze, and is given back before that.
+    let empty = |ms| {
+        let record = Record { generation: 2, from_ms: ms, until_ms: ms, ..new };
+        registry.swap(&Swap { change: Change::Number { worker: free, was: None, record }, ..frozen })
+    };
+    assert!(empty(known.freeze_ms + 1001).unwrap_err().to_string().contains("cannot end that late"));
+    assert_eq!(empty(known.freeze_ms + 1000), Ok(Answer::Done(frozen.incarnation)));
     let given_back = Record { holder: old.holder, until_ms: old.until_ms - 1, ..new };
     let swap = Swap { change: Change::Number { worker, was, record: given_back }, ..frozen };
     assert_eq!(registry.swap(&swap), Ok(Answer::Done(frozen.incarnation)));
