@@ -1041,13 +1041,15 @@ CREATE TABLE IF NOT EXISTS snowflake_registry.tags (
     nonce bigint NOT NULL DEFAULT snowflake_registry.new_version(),
     generation bigint NOT NULL DEFAULT 0,
     written_ms bigint NOT NULL DEFAULT snowflake_registry.now_ms(),
+    returnable_from bigint NOT NULL DEFAULT 9223372036854775807,
     PRIMARY KEY (fleet, tag)
 ) WITH (fillfactor = 50);
 
 -- An earlier build of this file had a default, so that every tag jumped.
 ALTER TABLE snowflake_registry.tags ALTER COLUMN jump DROP DEFAULT;
--- And it lacks this.
-ALTER TABLE snowflake_registry.tags ADD COLUMN IF NOT EXISTS written_ms bigint NOT NULL DEFAULT snowflake_registry.now_ms();
+-- And it lacks these.
+ALTER TABLE snowflake_registry.tags ADD COLUMN IF NOT EXISTS written_ms bigint NOT NULL DEFAULT snowflake_registry.now_ms(),
+    ADD COLUMN IF NOT EXISTS returnable_from bigint NOT NULL DEFAULT 9223372036854775807;
 
 COMMENT ON TABLE snowflake_registry.tags IS 'one record for each space of dense values';
 COMMENT ON COLUMN snowflake_registry.tags.fleet IS 'name of the fleet';
@@ -1062,6 +1064,8 @@ COMMENT ON COLUMN snowflake_registry.tags.id IS 'random number, which another ta
 COMMENT ON COLUMN snowflake_registry.tags.nonce IS 'another random number with each change of next_value';
 COMMENT ON COLUMN snowflake_registry.tags.generation IS 'the fleet''s generation when next_value was written';
 COMMENT ON COLUMN snowflake_registry.tags.written_ms IS 'when next_value was written, in milliseconds since 1970';
+COMMENT ON COLUMN snowflake_registry.tags.returnable_from IS
+    'from where on values may be given back: the first of the blocks that the last server has reserved one after the other';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.keep_tags() RETURNS trigger
 LANGUAGE plpgsql AS $$
@@ -1106,7 +1110,7 @@ FOR EACH ROW EXECUTE FUNCTION snowflake_registry.keep_tags();
 
 CREATE OR REPLACE FUNCTION snowflake_registry.reserve_blocks(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
     was_timeline bigint, tags text[], ids bigint[], steps bigint[], aboves bigint[], leasts bigint[], generations bigint[],
-    nonces bigint[])
+    nonces bigint[], was_nonces bigint[])
 RETURNS TABLE (done boolean, store bigint, timeline bigint, number integer, answer text, id bigint, least_step bigint,
     greatest_step bigint, first_value bigint, value_count bigint, generation bigint, skipped bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1115,6 +1119,7 @@ DECLARE
     t snowflake_registry.tags;
     above bigint;
     jumps numeric;
+    next_number numeric;
     known_number numeric;
     first_number numeric;
     last_end CONSTANT numeric := 9223372036854775807;
@@ -1153,18 +1158,25 @@ BEGIN
         ELSIF steps[number] IS NULL THEN
             answer := 'known';
         ELSE
-            known_number := greatest(t.next_value + jumps * coalesce(t.jump, 0) * t.greatest_step, above);
+            next_number := least(t.next_value + jumps * coalesce(t.jump, 0) * t.greatest_step, last_end);
+            known_number := greatest(next_number, above);
             -- A wish may only raise.
             first_number := greatest(known_number, leasts[number]);
             value_count := least(greatest(steps[number], t.least_step), t.greatest_step, last_end - least(first_number, last_end));
-            IF value_count <= 0 THEN
+            IF first_number > least(next_number + 10000000000, last_end) THEN
+                -- Otherwise one call could use up the tag for ever.
+                answer := 'too far';
+            ELSIF value_count <= 0 THEN
                 answer := 'ended';
             ELSE
                 answer := 'block';
                 first_value := first_number;
                 skipped := least(known_number - t.next_value, last_end);
                 UPDATE snowflake_registry.tags s SET next_value = reserve_blocks.first_value + reserve_blocks.value_count,
-                    nonce = nonces[number], generation = f.generation
+                    nonce = nonces[number], generation = f.generation,
+                    -- A server that knows the last block's nonce has reserved it.
+                    returnable_from = CASE WHEN t.nonce = was_nonces[number] AND first_number = t.next_value
+                        THEN least(t.returnable_from, reserve_blocks.first_value) ELSE reserve_blocks.first_value END
                 WHERE s.fleet = t.fleet AND s.tag = t.tag;
             END IF;
         END IF;
@@ -1173,29 +1185,23 @@ BEGIN
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.reserve_blocks(text, bigint, bigint, bigint, bigint, text[], bigint[], bigint[],
-    bigint[], bigint[], bigint[], bigint[]) IS
+    bigint[], bigint[], bigint[], bigint[], bigint[]) IS
     'for servers: reserve blocks of several tags, if the fleet''s record and the registry are what the server has read';
 
--- It had one argument less. The servers may call the new one, too.
+-- What it answers was another type.
 DO $$
 DECLARE
-    old regprocedure := to_regprocedure('snowflake_registry.reserve_blocks(text, bigint, bigint, bigint, bigint, text[], bigint[], '
-        'bigint[], bigint[], bigint[], bigint[])');
-    server regrole;
+    old regprocedure := to_regprocedure('snowflake_registry.return_blocks(text, bigint, bigint, bigint, bigint, text[], bigint[], '
+        'bigint[], bigint[], bigint[])');
 BEGIN
-    IF old IS NOT NULL THEN
-        FOR server IN SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
-                      WHERE p.oid = old AND a.grantee NOT IN (0, p.proowner) LOOP
-            EXECUTE format('GRANT EXECUTE ON FUNCTION snowflake_registry.reserve_blocks(text, bigint, bigint, bigint, bigint, '
-                'text[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[]) TO %s', server);
-        END LOOP;
-        EXECUTE format('DROP FUNCTION %s', old);
+    IF pg_get_function_result(old) LIKE '% taken boolean)' THEN
+        EXECUTE format('ALTER FUNCTION %s RENAME TO old_return_blocks', old);
     END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION snowflake_registry.return_blocks(fleet text, patience_ms bigint, was_version bigint, was_store bigint,
     was_timeline bigint, tags text[], ids bigint[], was_nonces bigint[], first_values bigint[], nonces bigint[])
-RETURNS TABLE (done boolean, store bigint, timeline bigint, number integer, taken boolean)
+RETURNS TABLE (done boolean, store bigint, timeline bigint, number integer, taken_from bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f snowflake_registry.fleets;
@@ -1212,12 +1218,16 @@ BEGIN
         RETURN;
     END IF;
     FOR number IN SELECT u.at FROM unnest(tags) WITH ORDINALITY AS u (tag, at) ORDER BY u.tag COLLATE "C" LOOP
-        UPDATE snowflake_registry.tags s SET next_value = first_values[number], nonce = nonces[number]
+        taken_from := NULL;
+        UPDATE snowflake_registry.tags s SET next_value = greatest(first_values[number], s.returnable_from),
+            nonce = nonces[number], returnable_from = 9223372036854775807
         WHERE s.fleet = return_blocks.fleet AND s.tag = tags[number] AND s.id = ids[number]
-            AND s.nonce = was_nonces[number] AND s.generation = f.generation AND first_values[number] < s.next_value
+            AND s.nonce = was_nonces[number] AND s.generation = f.generation
+            -- What lies before the server's own blocks, other servers have drawn.
+            AND greatest(first_values[number], s.returnable_from) < s.next_value
             -- No server has more than two blocks.
-            AND s.next_value::numeric - first_values[number] <= 2 * s.greatest_step::bigint;
-        taken := FOUND;
+            AND s.next_value::numeric - first_values[number] <= 2 * s.greatest_step::bigint
+        RETURNING s.next_value INTO taken_from;
         RETURN NEXT;
     END LOOP;
 END $$;
@@ -1225,6 +1235,22 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.return_blocks(text, bigint, bigint, bigint, bigint, text[], bigint[], bigint[],
     bigint[], bigint[]) IS
     'for servers: give back what is left of the last block of several tags, where no block was reserved since';
+
+-- Functions for servers that had other arguments or answers. The servers may call the new ones, too.
+DO $$
+DECLARE
+    old record;
+    server regrole;
+BEGIN
+    FOR old IN SELECT p.oid, p.proowner, p.proacl, replace(p.proname, 'old_', '') AS name FROM pg_proc p
+               WHERE p.pronamespace = 'snowflake_registry'::regnamespace
+                   AND (p.proname = 'reserve_blocks' AND p.pronargs < 13 OR p.proname = 'old_return_blocks') LOOP
+        EXECUTE format('DROP FUNCTION %s', old.oid::regprocedure);
+        FOR server IN SELECT a.grantee FROM aclexplode(old.proacl) a WHERE a.grantee NOT IN (0, old.proowner) LOOP
+            EXECUTE format('GRANT EXECUTE ON FUNCTION snowflake_registry.%I TO %s', old.name, server);
+        END LOOP;
+    END LOOP;
+END $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA snowflake_registry FROM PUBLIC;
 GRANT USAGE ON SCHEMA snowflake_registry TO pg_monitor;

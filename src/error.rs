@@ -15,7 +15,7 @@ use snowflake_core::encoding::{Encoding, EncodingError};
 use snowflake_core::id::IdError;
 use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
 use snowflake_core::registry::Fleet;
-use snowflake_core::segment::{TAG_BYTES, TagError};
+use snowflake_core::segment::{FARTHEST, TAG_BYTES, TagError};
 use snowflake_registry::Kind;
 
 use crate::text::{literal, shell_word, showable};
@@ -96,6 +96,8 @@ pub enum Error {
     TagEnded(String),
     /// The registry may have forgotten blocks of the tag, and the tag has no jump.
     NoJump { tag: String, registry: Kind },
+    /// What the server has had of a tag, or is to take over, lies too far above its next value.
+    TagTooFar { tag: String, registry: Kind },
     /// This many tags are in use on this server, which is the limit.
     TooManyTags(usize),
     /// Both blocks of a tag are used up, and no other one has come.
@@ -559,6 +561,23 @@ impl Reportable for Error {
             )
             .hint(format!(
                 "In the registry, set the tag's next_value above all values that any server has had: {}",
+                match registry {
+                    Kind::Postgres => {
+                        "UPDATE snowflake_registry.tags SET next_value = ... WHERE tag = ...;".to_owned()
+                    }
+                    Kind::Etcd => format!("registry-etcd set-tag {} next_value ...", shell_word(tag)),
+                }
+            )),
+            Self::TagTooFar { tag, registry } => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("tag \"{}\" cannot be raised that far by a server", showable(tag)),
+            )
+            .detail(format!(
+                "Values that this server has had, or is to take over, lie more than {FARTHEST} above the tag's next value \
+                 in the registry."
+            ))
+            .hint(format!(
+                "If the values are right, set the tag's next_value in the registry above them: {}",
                 match registry {
                     Kind::Postgres => {
                         "UPDATE snowflake_registry.tags SET next_value = ... WHERE tag = ...;".to_owned()

@@ -102,8 +102,8 @@ pub fn check_length(name: &[u8]) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NoRegistry`], [`Error::Tag`], [`Error::UnknownTag`],
-/// [`Error::TagEnded`], [`Error::NoJump`], [`Error::TooManyTags`], [`Error::NoBlock`],
-/// [`Error::OtherFleet`]. PostgreSQL itself raises what `nextval` refuses.
+/// [`Error::TagEnded`], [`Error::NoJump`], [`Error::TagTooFar`], [`Error::TooManyTags`],
+/// [`Error::NoBlock`], [`Error::OtherFleet`]. PostgreSQL itself raises what `nextval` refuses.
 pub fn one(tag: &[u8]) -> Result<i64, Error> {
     check_length(tag)?;
     Ok(Source::find(c"snowflake_segment_next()", &to_utf8(tag))?.draw(1)?.first)
@@ -269,12 +269,13 @@ impl Source {
                     let (tag, fleet) = (tag.as_str().to_owned(), guc::fleet());
                     break Err(Error::UnknownTag { tag, fleet, registry: guc::registry_kind() });
                 }
-                Err(Refusal::Empty(state @ (State::Ended | State::NoJump))) => {
+                Err(Refusal::Empty(state @ (State::Ended | State::NoJump | State::TooFar))) => {
                     // It asks again, but not more often than once a second.
                     tags.wake_worker();
                     let tag = tag.as_str().to_owned();
                     break Err(match state {
                         State::Ended => Error::TagEnded(tag),
+                        State::TooFar => Error::TagTooFar { tag, registry: guc::registry_kind() },
                         _ => Error::NoJump { tag, registry: guc::registry_kind() },
                     });
                 }
@@ -337,7 +338,8 @@ impl Source {
 /// Logs the first refusal of a minute for which an operator has to do something.
 #[cold]
 fn note_refusal(error: &Error) {
-    let is_operators = matches!(error, Error::NoBlock(_) | Error::TagEnded(_) | Error::NoJump { .. });
+    let is_operators =
+        matches!(error, Error::NoBlock(_) | Error::TagEnded(_) | Error::NoJump { .. } | Error::TagTooFar { .. });
     if is_operators && shmem::is_due(Topic::BlockRefused, MINUTE_MS) {
         error.report().log("draws are refused");
     }

@@ -176,7 +176,7 @@ pub fn name_of(state: State) -> &'static str {
         State::Open => "open",
         State::Unknown => "unknown",
         State::Ended => "ended",
-        State::NoJump => "stopped",
+        State::NoJump | State::TooFar => "stopped",
     }
 }
 

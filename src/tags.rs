@@ -141,6 +141,11 @@ impl Tags {
         self.table.change(|table| table.directory.wish(&self.places, ticket.place(), ticket.claim(), least));
     }
 
+    /// Forgets a wish ([`Directory::unwish`]).
+    pub fn unwish(&self, place: usize, claim: u64, least: i64) {
+        self.table.change(|table| table.directory.unwish(&self.places, place, claim, least));
+    }
+
     /// Returns the places that have a tag.
     pub fn claimed(&self) -> Vec<Claimed> {
         self.table.change(|table| table.directory.claimed(&self.places))

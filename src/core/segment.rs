@@ -67,6 +67,15 @@
 //! server that has wished does not draw there as long as its memory lasts. Other servers may, so an
 //! operator looks at the next value when the registry fails over soon after.
 //!
+//! # What the registry does not believe
+//!
+//! A server may be in error, or its password stolen. Two rules keep that from spoiling a tag:
+//!
+//! - A call raises the next value by [`FARTHEST`] at most, so that it cannot use up the tag. An
+//!   operator raises it further. A wish that was refused is dropped ([`Directory::unwish`]).
+//! - A server gives back values of its own blocks only. It proves that a block follows its own by
+//!   the nonce of that one ([`Ask::was`]), which no other server knows.
+//!
 //! # What is lost
 //!
 //! | event | values lost, for each tag |
@@ -108,6 +117,10 @@ pub const PLACES: usize = 256;
 
 /// The most values of a block. A tag's steps must not be greater.
 pub const LONGEST_BLOCK: u32 = 10_000_000;
+
+/// How far one call of a server can raise a tag's next value: a thousand of the longest blocks. An
+/// operator can raise it further.
+pub const FARTHEST: i64 = 1000 * LONGEST_BLOCK as i64;
 
 /// Where values end. No block reaches this value, which is the last one of a `bigint`.
 pub const END: i64 = i64::MAX;

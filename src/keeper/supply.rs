@@ -9,7 +9,9 @@ use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::lease::{self, Failure};
 use snowflake_core::registry::Member;
-use snowflake_core::segment::{Claimed, GiveBack, Grant, Granted, Notice, Place, Reserve, Server, Supply, Tags};
+use snowflake_core::segment::{
+    Claimed, FARTHEST, GiveBack, Grant, Granted, Notice, Place, Reserve, Server, Supply, Tags,
+};
 use snowflake_registry as registry;
 
 use super::{Keeper, again_in_ms, worded};
@@ -92,7 +94,7 @@ impl Tags for Keeper<'_> {
         self.registry.borrow().reserve(reserve)
     }
 
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<bool>>, registry::Error> {
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, registry::Error> {
         self.registry.borrow().give_back(give_back)
     }
 }
@@ -104,6 +106,10 @@ impl Server for Keeper<'_> {
 
     fn claimed(&self) -> Vec<Claimed> {
         self.tags.claimed()
+    }
+
+    fn unwish(&self, place: usize, claim: u64, least: i64) {
+        self.tags.unwish(place, claim, least);
     }
 
     fn member(&self) -> Member {
@@ -129,6 +135,10 @@ impl Server for Keeper<'_> {
             Notice::NoJump(tag) => warning!(
                 "snowflake_id: tag \"{tag}\" gives no values, because the registry may have forgotten some, and the tag's \
                  \"jump\" is not set; set its next_value in the registry"
+            ),
+            Notice::TooFar { tag, from } => warning!(
+                "snowflake_id: tag \"{tag}\" gives no values, because this server wants them from {from} on, more than \
+                 {FARTHEST} above the tag's next value; set its next_value in the registry"
             ),
             Notice::Below { tag, above } => warning!(
                 "snowflake_id: the registry has forgotten values of tag \"{tag}\", of which this server has had those \

@@ -137,7 +137,7 @@ impl<W: Waiter> Tags for Either<W> {
         }
     }
 
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<bool>>, Error> {
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, Error> {
         match self {
             Self::Postgres(registry) => registry.give_back(give_back),
             Self::Etcd(registry) => registry.give_back(give_back),

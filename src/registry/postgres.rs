@@ -45,9 +45,9 @@ const SWAP_NUMBER: &CStr = c"SELECT done, store, timeline FROM snowflake_registr
 $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
 
 const RESERVE: &CStr = c"SELECT done, store, timeline, number, answer, id, least_step, greatest_step, first_value, \
-value_count, generation, skipped FROM snowflake_registry.reserve_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+value_count, generation, skipped FROM snowflake_registry.reserve_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
 
-const GIVE_BACK: &CStr = c"SELECT done, store, timeline, number, taken \
+const GIVE_BACK: &CStr = c"SELECT done, store, timeline, number, taken_from \
 FROM snowflake_registry.return_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 /// Where the registry is, and which server this is.
@@ -286,12 +286,13 @@ impl<W: Waiter> Tags for Postgres<W> {
             array(asks.iter().map(|ask| text(ask.least))),
             array(asks.iter().map(|ask| bits(ask.generation))),
             array(asks.iter().map(|ask| bits(ask.nonce))),
+            array(asks.iter().map(|ask| ask.was.and_then(bits))),
         ]);
         let rows = self.change(RESERVE, &values, Step::Reserve)?;
         granted(&rows, asks.len(), GRANT_COLUMNS, grant).inspect_err(|_| self.disconnect())
     }
 
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<bool>>, Error> {
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, Error> {
         let returns = &give_back.returns;
         let mut values = self.compared(give_back.fleet, give_back.incarnation);
         values.extend([
@@ -302,7 +303,7 @@ impl<W: Waiter> Tags for Postgres<W> {
             array(returns.iter().map(|given| bits(given.nonce))),
         ]);
         let rows = self.change(GIVE_BACK, &values, Step::GiveBack)?;
-        granted(&rows, returns.len(), 1, |row| row.boolean()).inspect_err(|_| self.disconnect())
+        granted(&rows, returns.len(), 1, |row| row.maybe_number()).inspect_err(|_| self.disconnect())
     }
 }
 
@@ -365,6 +366,16 @@ impl<'a> Row<'a> {
 
     fn number<T: FromStr>(&mut self) -> Result<T, Error> {
         self.parsed(|text| text.parse().ok())
+    }
+
+    fn maybe_number(&mut self) -> Result<Option<i64>, Error> {
+        match self.0.as_slice() {
+            [None, ..] => {
+                self.0.next();
+                Ok(None)
+            }
+            _ => self.number().map(Some),
+        }
     }
 
     fn bits(&mut self) -> Result<u64, Error> {
@@ -496,6 +507,7 @@ fn grant(row: &mut Row<'_>) -> Result<Grant, Error> {
         Some("known") => Grant::Known,
         Some("ended") => Grant::Ended,
         Some("no jump") => Grant::NoJump,
+        Some("too far") => Grant::TooFar,
         Some("forgot") => Grant::Forgot,
         Some("block") => {
             let (id, steps) = (row.bits()?, (row.number()?, row.number()?));

@@ -109,10 +109,13 @@ pub enum State {
     /// The registry may have forgotten blocks of the tag, and an operator must say how far it has
     /// to jump ahead.
     NoJump,
+    /// What the server has had, or a session wishes, lies further above the tag's next value than
+    /// [`FARTHEST`](super::FARTHEST). An operator must raise that.
+    TooFar,
 }
 
 impl State {
-    const ALL: [Self; 4] = [Self::Open, Self::Unknown, Self::Ended, Self::NoJump];
+    const ALL: [Self; 5] = [Self::Open, Self::Unknown, Self::Ended, Self::NoJump, Self::TooFar];
 
     fn of(code: u64) -> Self {
         Self::ALL.into_iter().find(|state| *state as u64 == code).unwrap_or(Self::Open)

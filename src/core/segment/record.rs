@@ -4,7 +4,7 @@
 //! The rules are here, so that every kind of registry keeps to the same ones. PostgreSQL has them
 //! in `sql/registry.sql`, because there a call is one statement.
 
-use super::{Block, END, Tag};
+use super::{Block, END, FARTHEST, Tag};
 use crate::registry::{Fleet, Incarnation, Registry};
 
 /// A tag's record.
@@ -24,6 +24,9 @@ pub struct Record {
     pub nonce: u64,
     /// The fleet's generation when this was written.
     pub generation: u64,
+    /// From where on values may be given back: the first value of the blocks that the last server
+    /// has reserved one after the other. [`END`] if none may be.
+    pub returnable: i64,
 }
 
 /// What a server asks for a tag.
@@ -43,6 +46,9 @@ pub struct Ask {
     pub least: i64,
     /// The fleet's generation when it got the values before `above`.
     pub generation: u64,
+    /// The nonce under which the server has reserved its last block of the tag, if it could give that
+    /// back. Only that server knows it.
+    pub was: Option<u64>,
     /// The nonce of the changed record.
     pub nonce: u64,
 }
@@ -73,6 +79,8 @@ pub enum Grant {
     NoJump,
     /// The tag lies below what the server has had, so the registry has forgotten something.
     Forgot,
+    /// What the server has had, or wishes, lies further above the tag than [`FARTHEST`].
+    TooFar,
 }
 
 /// Values that a server gives back, because it has drawn none of them and never will.
@@ -131,12 +139,12 @@ pub trait Tags: Registry {
     /// The registry's, if there is no answer.
     fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, Self::Error>;
 
-    /// Takes values back. Returns for each tag whether they were taken: not if the tag has changed
-    /// since. Returns `None` as [`reserve`](Self::reserve) does.
+    /// Takes values back. Returns for each tag from which value on: from none, if the tag has
+    /// changed since. Returns `None` as [`reserve`](Self::reserve) does.
     ///
     /// # Errors
     /// The registry's, if there is no answer.
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<bool>>, Self::Error>;
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, Self::Error>;
 }
 
 impl Record {
@@ -171,13 +179,20 @@ impl Record {
         let known = next.max(ask.above);
         // A wish may only raise.
         let first = known.max(ask.least);
+        // Otherwise one call could use up the tag for ever.
+        if first > next.saturating_add(FARTHEST) {
+            return (Grant::TooFar, None);
+        }
         let (least, greatest) = self.steps;
         let count = i64::from(step.max(least).min(greatest)).min(END.saturating_sub(first));
         if count <= 0 {
             return (Grant::Ended, None);
         }
         let block = Block { first, count: count as u32 };
-        let new = Self { next: block.end(), nonce: ask.nonce, generation: fleet.generation, ..*self };
+        // Whoever knows the last block's nonce has reserved it.
+        let follows = ask.was == Some(self.nonce) && first == self.next;
+        let returnable = if follows { self.returnable.min(first) } else { first };
+        let new = Self { next: block.end(), nonce: ask.nonce, generation: fleet.generation, returnable, ..*self };
         let skipped = known.saturating_sub(self.next);
         (Grant::Block { id: self.id, steps: self.steps, block, generation: fleet.generation, skipped }, Some(new))
     }
@@ -199,12 +214,14 @@ impl Record {
 
     /// Returns the record with what a server gives back, or `None` if a block was reserved, or a
     /// generation has begun, since the server has reserved its last one. More than two blocks are
-    /// not taken, because no server has more.
+    /// not taken, because no server has more. Values of blocks before another server's are not
+    /// taken either.
     pub fn take_back(&self, given: &Return, fleet: &Fleet) -> Option<Self> {
         let is_last = (self.id, self.nonce) == (given.id, given.was) && self.generation == fleet.generation;
         let most = 2 * i64::from(self.steps.1);
-        let is_right = given.first < self.next && self.next.saturating_sub(given.first) <= most;
-        (is_last && is_right).then_some(Self { next: given.first, nonce: given.nonce, ..*self })
+        let next = given.first.max(self.returnable);
+        let is_right = next < self.next && self.next.saturating_sub(given.first) <= most;
+        (is_last && is_right).then_some(Self { next, nonce: given.nonce, returnable: END, ..*self })
     }
 }
 
@@ -228,8 +245,15 @@ mod tests {
         version: 11,
     };
 
-    const RECORD: Record =
-        Record { id: 1, next: 100, steps: (10, 1000), jump: Some(1_000_000), nonce: 50, generation: FLEET.generation };
+    const RECORD: Record = Record {
+        id: 1,
+        next: 100,
+        steps: (10, 1000),
+        jump: Some(1_000_000),
+        nonce: 50,
+        generation: FLEET.generation,
+        returnable: END,
+    };
 
     fn ask(step: u32) -> Ask {
         Ask {
@@ -239,6 +263,7 @@ mod tests {
             above: 60,
             least: i64::MIN,
             generation: FLEET.generation,
+            was: None,
             nonce: 51,
         }
     }
@@ -253,7 +278,7 @@ mod tests {
         for (step, count) in [(0, 10), (9, 10), (10, 10), (500, 500), (1000, 1000), (u32::MAX, 1000)] {
             let (grant, record) = RECORD.answer(&ask(step), &FLEET);
             assert_eq!(block(grant), (100, count, 0));
-            assert_eq!(record, Some(Record { next: 100 + i64::from(count), nonce: 51, ..RECORD }));
+            assert_eq!(record, Some(Record { next: 100 + i64::from(count), nonce: 51, returnable: 100, ..RECORD }));
         }
         // An operator may have set these the wrong way round. The greatest counts.
         let (grant, _) = Record { steps: (10, 5), ..RECORD }.answer(&ask(7), &FLEET);
@@ -333,7 +358,47 @@ mod tests {
         let beyond = Ask { above: 101, ..wish(5000) };
         assert_eq!(RECORD.answer(&beyond, &FLEET), (Grant::Forgot, None));
         assert_eq!(RECORD.answer(&Ask { step: None, ..wish(5000) }, &FLEET), (Grant::Known, None));
-        assert_eq!(RECORD.answer(&wish(END), &FLEET), (Grant::Ended, None));
+    }
+
+    #[test]
+    fn one_call_does_not_use_up_a_tag() {
+        let wish = |least| Ask { least, ..ask(10) };
+        assert_eq!(block(RECORD.answer(&wish(100 + FARTHEST), &FLEET).0).0, 100 + FARTHEST);
+        for far in [101 + FARTHEST, END - 1, END] {
+            assert_eq!(RECORD.answer(&wish(far), &FLEET), (Grant::TooFar, None));
+            // A server that says that it has had them, before a generation that the tag knows of.
+            let had = Ask { above: far, generation: 4, ..ask(10) };
+            assert_eq!(RECORD.answer(&had, &FLEET), (Grant::TooFar, None));
+        }
+        // A jump is the operator's, and counts from there.
+        let fleet = Fleet { generation: 6, ..FLEET };
+        assert_eq!(block(RECORD.answer(&wish(1_000_100 + FARTHEST), &fleet).0).0, 1_000_100 + FARTHEST);
+        assert_eq!(RECORD.answer(&wish(1_000_101 + FARTHEST), &fleet), (Grant::TooFar, None));
+    }
+
+    #[test]
+    fn only_a_servers_own_blocks_are_taken_back() {
+        // Another server has drawn from the values before 100.
+        let (_, mine) = RECORD.answer(&ask(10), &FLEET);
+        let give = |record: Record, first| {
+            let given = Return { tag: ask(10).tag, id: 1, was: record.nonce, first, nonce: 90 };
+            record.take_back(&given, &FLEET).map(|record| record.next)
+        };
+        assert_eq!((give(mine.unwrap(), 100), give(mine.unwrap(), 50)), (Some(100), Some(100)));
+        // The next block follows its own, for it knows that one's nonce.
+        let second = Ask { was: Some(51), nonce: 52, above: 110, ..ask(10) };
+        let (_, both) = mine.unwrap().answer(&second, &FLEET);
+        assert_eq!((give(both.unwrap(), 104), give(both.unwrap(), 50)), (Some(104), Some(100)));
+        // It does not know that of another one, nor does a block follow that lies further above.
+        for other in [Ask { was: Some(50), ..second }, Ask { was: None, ..second }, Ask { least: 111, ..second }] {
+            let (grant, record) = mine.unwrap().answer(&other, &FLEET);
+            let first = block(grant).0;
+            assert_eq!(give(record.unwrap(), 104), Some(first), "{other:?}");
+        }
+        // Once they are back, nothing more is.
+        let given = Return { tag: ask(10).tag, id: 1, was: 51, first: 105, nonce: 90 };
+        let back = mine.unwrap().take_back(&given, &FLEET).unwrap();
+        assert_eq!((back.next, give(back, 100)), (105, None));
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub trait Server {
     /// takes the directory's lock, and gives it back.
     fn claimed(&self) -> Vec<Claimed>;
 
+    /// Forgets a wish ([`Directory::unwish`](super::Directory::unwish)).
+    fn unwish(&self, place: usize, claim: u64, least: i64);
+
     /// Returns what the server brings to its fleet.
     fn member(&self) -> Member;
 
@@ -66,6 +69,14 @@ pub enum Notice {
     Ended(Tag),
     /// The registry may have forgotten something, and the tag has no jump. Reported once.
     NoJump(Tag),
+    /// What this server has had, or a session wishes, lies too far above the tag's next value.
+    /// Reported once.
+    TooFar {
+        /// The tag.
+        tag: Tag,
+        /// The value from which on the server wants values.
+        from: i64,
+    },
     /// The registry gives values below those that the server has had.
     Below {
         /// The tag.
@@ -272,8 +283,10 @@ impl Supply {
             let give_back = GiveBack { fleet: seen.version, incarnation: seen.incarnation, returns: returns.clone() };
             let answer = registry.give_back(&give_back).map_err(Failure::Away)?;
             let Some(taken) = self.as_seen(seen, answer) else { continue };
-            for (given, _) in returns.iter().zip(taken).filter(|(_, taken)| *taken) {
-                server.report(Notice::GivenBack { tag: given.tag, first: given.first });
+            for (given, first) in returns.iter().zip(taken) {
+                if let Some(first) = first {
+                    server.report(Notice::GivenBack { tag: given.tag, first });
+                }
             }
             return Ok(());
         }
@@ -299,14 +312,14 @@ impl Supply {
             known.wanted_ms.get_or_insert(now_ms);
         }
         let asks = match place.state() {
-            State::Ended | State::NoJump => is_due && since_ms >= AGAIN_AFTER_MS,
+            State::Ended | State::NoJump | State::TooFar => is_due && since_ms >= AGAIN_AFTER_MS,
             _ => is_due,
         };
         let looks = known.id.is_some() && since_ms >= LOOKED_AT_EVERY_MS;
         let step = asks.then_some(known.step);
         (asks || looks).then(|| {
-            let Known { id, above, generation, .. } = *known;
-            Ask { tag, id, step, above, least, generation, nonce: server.nonce() }
+            let Known { id, above, generation, nonce: was, .. } = *known;
+            Ask { tag, id, step, above, least, generation, was, nonce: server.nonce() }
         })
     }
 
@@ -345,6 +358,10 @@ impl Supply {
             }
             Grant::Ended => tell(State::Ended, Notice::Ended(tag)),
             Grant::NoJump => tell(State::NoJump, Notice::NoJump(tag)),
+            Grant::TooFar => {
+                tell(State::TooFar, Notice::TooFar { tag, from: ask.least.max(ask.above) });
+                server.unwish(at, known.claim, ask.least);
+            }
         }
     }
 

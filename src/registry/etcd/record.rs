@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use snowflake_core::registry::{Fleet, Incarnation, Record};
-use snowflake_core::segment::{self, LONGEST_BLOCK};
+use snowflake_core::segment::{self, END, LONGEST_BLOCK};
 
 use super::address::encoded;
 use crate::postgres::Member;
@@ -150,6 +150,7 @@ pub(crate) fn tag(text: &str) -> Result<segment::Record, Wrong> {
         jump: jump.map(|jump| jump.saturating_mul(i64::from(steps.1))),
         nonce: fields.number("nonce")?,
         generation: fields.number("generation")?,
+        returnable: fields.number_or("returnable_from", END)?,
     })
 }
 
@@ -157,11 +158,13 @@ pub(crate) fn tag(text: &str) -> Result<segment::Record, Wrong> {
 pub(crate) fn tag_text(text: &str, new: &segment::Record, now_ms: i64) -> String {
     let is_kept = |pair: &&str| {
         let name = pair.split('=').next().unwrap_or_default();
-        !["next_value", "nonce", "generation", "written_ms"].contains(&name)
+        !["next_value", "nonce", "generation", "written_ms", "returnable_from"].contains(&name)
     };
     let mut pairs: Vec<_> = text.split_ascii_whitespace().filter(is_kept).map(str::to_owned).collect();
-    let segment::Record { next, nonce, generation, .. } = new;
-    pairs.push(format!("next_value={next} nonce={nonce} generation={generation} written_ms={now_ms}"));
+    let segment::Record { next, nonce, generation, returnable, .. } = new;
+    pairs.push(format!(
+        "next_value={next} nonce={nonce} generation={generation} returnable_from={returnable} written_ms={now_ms}"
+    ));
     pairs.join(" ")
 }
 
@@ -186,9 +189,17 @@ mod tests {
     fn a_tag_is_read_and_only_what_has_changed_is_written() {
         let text = "least_step=5 greatest_step=50 jump=3 description=a%20b id=1 next_value=-7 nonce=2 generation=4";
         let read = tag(text).unwrap();
-        let wanted = segment::Record { id: 1, next: -7, steps: (5, 50), jump: Some(150), nonce: 2, generation: 4 };
+        let wanted = segment::Record {
+            id: 1,
+            next: -7,
+            steps: (5, 50),
+            jump: Some(150),
+            nonce: 2,
+            generation: 4,
+            returnable: END,
+        };
         assert_eq!(read, wanted);
-        let new = segment::Record { next: 43, nonce: u64::MAX, generation: 5, ..read };
+        let new = segment::Record { next: 43, nonce: u64::MAX, generation: 5, returnable: -7, ..read };
         let written = tag_text(text, &new, 9);
         assert_eq!(tag(&written), Ok(new));
         assert!(written.contains("description=a%20b") && written.ends_with(" written_ms=9"), "{written}");

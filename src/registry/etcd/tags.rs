@@ -143,7 +143,7 @@ impl<W: Waiter> Tags for Etcd<W> {
         )
     }
 
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<bool>>, Error> {
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, Error> {
         self.change_all(
             Step::GiveBack,
             give_back.fleet,
@@ -151,7 +151,7 @@ impl<W: Waiter> Tags for Etcd<W> {
             |given| given.tag,
             |given, record, fleet| {
                 let new = record.and_then(|record| record.take_back(given, fleet));
-                (new.is_some(), new)
+                (new.map(|new| new.next), new)
             },
         )
     }

@@ -110,6 +110,10 @@ impl Draws for TagMember {
         self.directory.borrow().claimed(&self.places)
     }
 
+    fn unwish(&self, place: usize, claim: u64, least: i64) {
+        self.directory.borrow_mut().unwish(&self.places, place, claim, least);
+    }
+
     fn member(&self) -> Brought {
         Brought { layout: (1, false), range: (0, 1023), longest_ms: 600_000, skew_ms: 60_000 }
     }

@@ -59,7 +59,15 @@ impl World {
             freeze_ms: i64::MIN,
             version: 1,
         };
-        let tag = segment::Record { id: 1, next: 1, steps: (10, 100), jump: Some(1000), nonce: 1, generation: 1 };
+        let tag = segment::Record {
+            id: 1,
+            next: 1,
+            steps: (10, 100),
+            jump: Some(1000),
+            nonce: 1,
+            generation: 1,
+            returnable: segment::END,
+        };
         Self {
             layout,
             now_ms: Cell::new(NOW_MS),
@@ -121,6 +129,7 @@ impl World {
             (14, _) => tag.next = value,
             (15, _) => tag.jump = Some(value),
             (16, _) => tag.generation = value as u64,
+            (26, _) => tag.returnable = value,
             (17, _) => tag.steps = (value as u32, (value >> 32) as u32),
             (18, Some(record)) => record.from_ms = value,
             (19, Some(record)) => record.until_ms = value,
@@ -205,6 +214,10 @@ impl segment::Server for World {
         self.next()
     }
 
+    fn unwish(&self, place: usize, claim: u64, least: i64) {
+        self.directory.borrow_mut().unwish(&self.places, place, claim, least);
+    }
+
     fn report(&self, _: segment::Notice) {}
 }
 
@@ -252,12 +265,12 @@ impl Tags for World {
         Ok(is_right.then(answers))
     }
 
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<bool>>, ()> {
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, ()> {
         let fleet = self.fleet.get();
         let answer = |given| {
             let new = self.tag.get().take_back(given, &fleet);
             self.tag.set(new.unwrap_or(self.tag.get()));
-            new.is_some()
+            new.map(|new| new.next)
         };
         let answers = give_back.returns.iter().map(answer).collect();
         Ok((give_back.fleet == fleet.version).then_some(Granted { incarnation: self.incarnation.get(), answers }))

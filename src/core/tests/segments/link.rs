@@ -9,7 +9,7 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Terms, Words};
 use snowflake_core::registry::{Answer, Fleet, Incarnation, Member, Reading, Registry, Since, Swap, Wanted};
 use snowflake_core::segment::{
-    Block, Claimed, GiveBack, Grant, Granted, Notice, Place, Record, Reserve, Server, State, Tag, Tags,
+    Block, Claimed, GiveBack, Grant, Granted, Notice, Place, Record, Reserve, Return, Server, State, Tag, Tags,
 };
 
 use crate::ledger::{Fate, Given};
@@ -110,11 +110,11 @@ impl World {
         Some(granted)
     }
 
-    pub fn arrive_back(&self, life: &Rc<Life>, give_back: &GiveBack, ends: &[i64]) -> Option<Granted<bool>> {
+    pub fn arrive_back(&self, life: &Rc<Life>, give_back: &GiveBack, ends: &[i64]) -> Option<Granted<Option<i64>>> {
         let granted = self.store.borrow_mut().give_back(give_back, ends, self.lie)?;
         for (given, taken) in give_back.returns.iter().zip(&granted.answers) {
-            if *taken {
-                self.ledger.borrow_mut().take_back(life.number, given);
+            if let Some(first) = *taken {
+                self.ledger.borrow_mut().take_back(life.number, &Return { first, ..*given });
             } else {
                 self.count("not given back");
             }
@@ -223,7 +223,7 @@ impl Tags for Link<'_> {
         }))
     }
 
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<bool>>, NoAnswer> {
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, NoAnswer> {
         let Self { world, life } = self;
         let ends: Vec<_> = {
             let ledger = world.ledger.borrow();
@@ -328,6 +328,10 @@ impl Server for Link<'_> {
         claimed
     }
 
+    fn unwish(&self, place: usize, claim: u64, least: i64) {
+        self.life.directory.borrow_mut().unwish(&self.life.places, place, claim, least);
+    }
+
     fn member(&self) -> Member {
         lease::member(&Keeper(self), &TERMS)
     }
@@ -355,6 +359,7 @@ impl Server for Link<'_> {
                 world.stopped(tag);
                 "no jump"
             }
+            Notice::TooFar { .. } => "too far",
             Notice::Below { .. } => {
                 if !world.is_silent {
                     world.broken(Guarantee::Calm, || format!("life {} reports {notice:?}", life.number));

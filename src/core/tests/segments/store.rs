@@ -205,12 +205,12 @@ impl Store {
     }
 
     /// Takes back what ends at `ends`, which only lies look at.
-    pub fn give_back(&mut self, give_back: &GiveBack, ends: &[i64], lie: Option<Lie>) -> Option<Granted<bool>> {
+    pub fn give_back(&mut self, give_back: &GiveBack, ends: &[i64], lie: Option<Lie>) -> Option<Granted<Option<i64>>> {
         if !self.compares(give_back.fleet, give_back.incarnation, lie) {
             return None;
         }
         let answers = give_back.returns.iter().zip(ends).map(|(given, end)| {
-            let Some(record) = self.tags.get(&given.tag).copied() else { return false };
+            let record = self.tags.get(&given.tag).copied()?;
             let mut given = *given;
             match lie {
                 Some(Lie::ComparedByValue) if *end == record.next => given.was = record.nonce,
@@ -221,7 +221,7 @@ impl Store {
             if new.is_some() {
                 self.write(Written::Tag(given.tag, new));
             }
-            new.is_some()
+            new.map(|new| new.next)
         });
         let answers = answers.collect();
         Some(Granted { incarnation: self.incarnation, answers })

@@ -647,6 +647,7 @@ impl World {
             jump,
             nonce: self.bits(),
             generation: store.fleet.generation,
+            returnable: END,
         };
         store.write(Written::Tag(tag, Some(record)));
     }

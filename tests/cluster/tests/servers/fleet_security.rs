@@ -243,7 +243,11 @@ fn with_the_servers_password_leases_can_be_ended_taken_and_frozen_and_no_more() 
         let mut fleet = reading.fleet;
         (fleet.generation, fleet.version) = (fleet.generation + 1, 77);
         (fleet.horizon_ms, fleet.freeze_ms) = (horizon_ms, freeze_ms);
-        thief.swap(&Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change: Change::Fleet(fleet) })
+        thief.swap(&Swap {
+            fleet: reading.fleet.version,
+            incarnation: reading.incarnation,
+            change: Change::Fleet(fleet),
+        })
     };
     let (hour_ms, month_ms) = (3_600_000, 30 * 86_400_000);
     for (horizon_ms, freeze_ms) in
@@ -384,7 +388,8 @@ fn with_the_servers_password_the_operators_views_and_queries_cannot_be_broken() 
         for worker in [7, 8] {
             let was = reading.records.get(&worker).map(|record| record.nonce);
             count += 10;
-            let lease = Record { offset_ms: extreme, renewed_ms: extreme, count, nonce: count, ..first_lease(&reading) };
+            let lease =
+                Record { offset_ms: extreme, renewed_ms: extreme, count, nonce: count, ..first_lease(&reading) };
             let kept = reading.records.get(&worker).map_or(lease, |old| {
                 let Record { holder, from_ms, until_ms, .. } = *old;
                 Record { holder, from_ms, until_ms, ..lease }
@@ -399,7 +404,8 @@ fn with_the_servers_password_the_operators_views_and_queries_cannot_be_broken() 
         }
     }
     // Nor by what an earlier build let through.
-    for (from, until) in [("1", i64::MAX.to_string()), ("(-9223372036854775808)", "(-9223372036854775808)".to_owned())] {
+    for (from, until) in [("1", i64::MAX.to_string()), ("(-9223372036854775808)", "(-9223372036854775808)".to_owned())]
+    {
         let damage = format!(
             "UPDATE snowflake_registry.numbers SET from_ms = {from}, until_ms = {until}, offset_ms = {until} WHERE worker = 7"
         );
@@ -438,7 +444,8 @@ fn a_restored_registry_cuts_leases_that_end_later_than_any_may() {
     );
     assert_eq!(session.value(&ends), "true");
     assert_eq!(session.value(&kept), reserved, "an operator keeps it");
-    let shown = format!("SELECT count(*) FROM snowflake_registry.leases WHERE worker = {} AND isfinite(ends)", others[0]);
+    let shown =
+        format!("SELECT count(*) FROM snowflake_registry.leases WHERE worker = {} AND isfinite(ends)", others[0]);
     assert_eq!(session.value(&shown), "1");
     // A server that lives draws on.
     let _ = living.keep();

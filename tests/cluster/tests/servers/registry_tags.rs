@@ -12,7 +12,7 @@ use cluster::{Draw, Server, TagMember as Member, refused};
 use postgres::Client;
 use snowflake_core::registry::{Fleet, Incarnation, Registry, Wanted};
 use snowflake_core::segment::{
-    Ask, END, GiveBack, Grant, Notice, Record, Refusal, Reserve, Return, Run, State, Tag, Tags,
+    Ask, END, FARTHEST, GiveBack, Grant, Notice, Record, Refusal, Reserve, Return, Run, State, Tag, Tags,
 };
 use snowflake_registry::Postgres;
 
@@ -219,7 +219,7 @@ fn a_restored_tag_jumps_as_the_core_says() {
         let fleet = registry.read(Wanted::Number(0)).unwrap().fleet;
         let generation = generation as u64;
         let jump = Some(jump * 1_000_000);
-        let record = Record { id: 1, next, steps: (1000, 1_000_000), jump, nonce: 5, generation };
+        let record = Record { id: 1, next, steps: (1000, 1_000_000), jump, nonce: 5, generation, returnable: END };
         let stored: i64 = session.value("SELECT next_value FROM snowflake_registry.tags").parse().unwrap();
         // A second may pass between the two statements.
         let possible = [0, 1].map(|more| record.restored(&fleet, 1000 * (age_s + more), 5).unwrap().next);
@@ -260,6 +260,7 @@ fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
         above: 21,
         least: i64::MIN,
         generation: 1,
+        was: None,
         nonce: random(),
     };
     let asks = Reserve { fleet: reading.fleet.version, incarnation: reading.incarnation, asks: vec![look] };
@@ -309,11 +310,83 @@ fn the_registry_takes_back_no_more_than_a_server_can_have() {
         let give_back = GiveBack { fleet: reading.fleet.version, incarnation: reading.incarnation, returns };
         registry.give_back(&give_back).unwrap().unwrap().answers[0]
     };
-    assert!(!give_back(959, was, 1) && !give_back(1000, was, 1) && !give_back(i64::MIN, was, 1));
-    assert!(give_back(960, was, 1) && number("next_value") == 960);
-    // The same message comes again, and another one that knows an older block.
-    assert!(!give_back(960, was, 1) && !give_back(950, was, 2) && give_back(950, 1, 2));
-    assert_eq!(number("next_value"), 950);
+    // What lies before a tag's first block is no server's.
+    assert_eq!([999, 1000, i64::MIN].map(|first| give_back(first, was, 1)), [None; 3]);
+    // A server's first block, and two that follow.
+    let reserve = |above, was, nonce| {
+        let tag = Tag::new("orders").unwrap();
+        let (least, generation) = (i64::MIN, reading.fleet.generation);
+        let ask = Ask { tag, id: Some(id), step: Some(20), above, least, generation, was, nonce };
+        let reserve = Reserve { fleet: reading.fleet.version, incarnation: reading.incarnation, asks: vec![ask] };
+        match registry.reserve(&reserve).unwrap().unwrap().answers[0] {
+            Grant::Block { block, .. } => block.first,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!([reserve(0, None, 11), reserve(1020, Some(11), 12), reserve(1040, Some(12), 13)], [1000, 1020, 1040]);
+    // More than two blocks.
+    assert_eq!([1019, i64::MIN].map(|first| give_back(first, 13, 1)), [None; 2]);
+    assert_eq!((give_back(1025, 13, 14), number("next_value")), (Some(1025), 1025));
+    // The same message comes again, and another one that knows an older block, or what it has given
+    // back.
+    assert_eq!([(1025, 13), (1020, 12), (1020, 14)].map(|(first, was)| give_back(first, was, 15)), [None; 3]);
+    assert_eq!(number("next_value"), 1025);
+}
+
+/// The values 1 to 3 are drawn, and the thief of the servers' password sells them again.
+#[test]
+fn values_that_another_member_has_drawn_cannot_be_given_back() {
+    let server = registry();
+    insert(&server, "orders", ", least_step, greatest_step", ", 3, 10");
+    let (one, other) = (Member::of(&server), Member::of(&server));
+    assert_eq!(one.draw("orders", 3), run(1, 3));
+    assert_eq!(next_value(&server, "orders"), "4");
+    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
+    let reading = registry.read(Wanted::Number(0)).unwrap();
+    let (fleet, incarnation, generation) = (reading.fleet.version, reading.incarnation, reading.fleet.generation);
+    let tag = Tag::new("orders").unwrap();
+    let mut session = server.connect();
+    // It reserves a block by itself, and says in each way that its own goes back further. It cannot
+    // read the last nonce, so it guesses.
+    for (nonce, was, above) in [(101, None, i64::MIN), (102, Some(101), 4), (103, Some(0), i64::MIN)] {
+        let before: i64 = next_value(&server, "orders").parse().unwrap();
+        let ask = Ask { tag, id: None, step: Some(3), above, least: i64::MIN, generation, was, nonce };
+        let granted = registry.reserve(&Reserve { fleet, incarnation, asks: vec![ask] }).unwrap().unwrap();
+        let Grant::Block { id, .. } = granted.answers[0] else { panic!("{granted:?}") };
+        for first in [1, i64::MIN] {
+            let returns = vec![Return { tag, id, was: nonce, first, nonce: nonce + 1000 }];
+            let give_back = GiveBack { fleet, incarnation, returns };
+            let answer = registry.give_back(&give_back).unwrap().unwrap().answers[0];
+            assert!(answer.is_none_or(|first| first >= 4), "{answer:?}");
+        }
+        let after: i64 = next_value(&server, "orders").parse().unwrap();
+        assert!((4..=before + 3).contains(&after), "{after} after {before}");
+        // As if it went on from there.
+        execute(&mut session, "UPDATE snowflake_registry.tags SET next_value = next_value + 3");
+    }
+    assert!(other.draw("orders", 3).is_ok_and(|run| run.first >= 4));
+}
+
+#[test]
+fn one_call_with_the_servers_password_does_not_use_up_a_tag() {
+    let server = registry();
+    insert(&server, "orders", ", jump", ", NULL");
+    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
+    let reading = registry.read(Wanted::Number(0)).unwrap();
+    let ask = |step, above, least, generation| {
+        let tag = Tag::new("orders").unwrap();
+        let asks = vec![Ask { tag, id: None, step: Some(step), above, least, generation, was: None, nonce: 1 }];
+        let reserve = Reserve { fleet: reading.fleet.version, incarnation: reading.incarnation, asks };
+        registry.reserve(&reserve).unwrap().unwrap().answers[0]
+    };
+    execute(&mut server.connect(), "UPDATE snowflake_registry.tags SET generation = 1");
+    for far in [2 + FARTHEST, END - 1, END] {
+        assert_eq!(ask(1, i64::MIN, far, 1), Grant::TooFar);
+        assert_eq!(ask(1, far, i64::MIN, 0), Grant::TooFar);
+    }
+    assert_eq!(next_value(&server, "orders"), "1");
+    assert!(matches!(ask(u32::MAX, i64::MIN, 1, 1), Grant::Block { block, .. } if block.first == 1));
+    assert_eq!(next_value(&server, "orders"), "1000001");
 }
 
 /// The registry decides as the core does, whatever is asked.
@@ -326,7 +399,7 @@ fn the_registry_decides_as_the_core_does() {
     let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
     let tag = Tag::new("orders").unwrap();
     let of = |choices: &[i64]| choices[(random() % choices.len() as u64) as usize];
-    let mut grants = BTreeSet::new();
+    let (mut grants, mut returned) = (BTreeSet::new(), BTreeSet::new());
     for _ in 0..2000 {
         let least = of(&[1, 10, 5_000_000]);
         let greatest = least + of(&[0, 1, 5_000_000]);
@@ -334,12 +407,14 @@ fn the_registry_decides_as_the_core_does() {
         let (fleet_generation, generation) = (of(&[3, 4, 9]), of(&[3, 4]));
         let next = of(&[i64::MIN, -5, 1, 1000, END - 20, END - 1, END]);
         let id = of(&[1, 2]);
+        let returnable = of(&[i64::MIN, -5, 990, END]);
         execute(
             &mut session,
             &format!(
                 "UPDATE snowflake_registry.fleets SET generation = {fleet_generation};
                  UPDATE snowflake_registry.tags SET next_value = {next}, least_step = {least},
-                     greatest_step = {greatest}, jump = {}, id = {id}, nonce = 5, generation = {generation}",
+                     greatest_step = {greatest}, jump = {}, id = {id}, nonce = 5, generation = {generation},
+                     returnable_from = {returnable}",
                 jump.map_or("NULL".to_owned(), |jump| jump.to_string()),
             ),
         );
@@ -352,6 +427,7 @@ fn the_registry_decides_as_the_core_does() {
             jump: jump.map(|jump| jump * greatest),
             nonce: 5,
             generation: generation as u64,
+            returnable,
         };
         let ask = Ask {
             tag,
@@ -360,6 +436,7 @@ fn the_registry_decides_as_the_core_does() {
             above: of(&[i64::MIN, 1, 1001, END - 10, END]),
             least: of(&[i64::MIN, i64::MIN, 500, 2000, 9_000_000_000, END - 10, END]),
             generation: of(&[2, 3, 4]) as u64,
+            was: [None, Some(5), Some(6)][(random() % 3) as usize],
             nonce: random(),
         };
         let granted =
@@ -367,8 +444,26 @@ fn the_registry_decides_as_the_core_does() {
         let (grant, new) = record.answer(&ask, &fleet);
         assert_eq!(granted.answers, [grant], "{record:?} and {ask:?} in generation {fleet_generation}");
         let new = new.unwrap_or(record);
-        let stored = session.value("SELECT (next_value, nonce, generation) FROM snowflake_registry.tags");
-        assert_eq!(stored, format!("({},{},{})", new.next, new.nonce.cast_signed(), new.generation), "{ask:?}");
+        let stored =
+            session.value("SELECT (next_value, nonce, generation, returnable_from) FROM snowflake_registry.tags");
+        let Record { next, nonce, generation, returnable, .. } = new;
+        assert_eq!(stored, format!("({next},{},{generation},{returnable})", nonce.cast_signed()), "{ask:?}");
+        // What is given back then.
+        let given = Return {
+            tag,
+            id: new.id,
+            was: [nonce, 6][(random() % 2) as usize],
+            first: next.saturating_sub(of(&[0, 1, 5, 12, 3_000_000, i64::MAX])),
+            nonce: random(),
+        };
+        let give_back = GiveBack { fleet: fleet.version, incarnation, returns: vec![given] };
+        let taken = registry.give_back(&give_back).unwrap().unwrap();
+        let back = new.take_back(&given, &fleet);
+        assert_eq!(taken.answers, [back.map(|back| back.next)], "{new:?} and {given:?}");
+        let Record { next, nonce, returnable, .. } = back.unwrap_or(new);
+        let stored = session.value("SELECT (next_value, nonce, returnable_from) FROM snowflake_registry.tags");
+        assert_eq!(stored, format!("({next},{},{returnable})", nonce.cast_signed()), "{given:?}");
+        returned.insert(back.is_some());
         grants.insert(match grant {
             Grant::Block { skipped: 0, .. } => "block",
             Grant::Block { .. } => "block after a jump",
@@ -377,7 +472,9 @@ fn the_registry_decides_as_the_core_does() {
             Grant::Ended => "ended",
             Grant::NoJump => "no jump",
             Grant::Forgot => "forgot",
+            Grant::TooFar => "too far",
         });
     }
-    assert_eq!(grants.len(), 7, "only these were given: {grants:?}");
+    assert_eq!(grants.len(), 8, "only these were given: {grants:?}");
+    assert_eq!(returned.len(), 2);
 }
