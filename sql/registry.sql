@@ -16,7 +16,15 @@
 --
 -- Run it again with each new version of snowflake_id, before the servers have that version. It then
 -- replaces functions, views, comments and triggers, and adds tables. Records, the fleet's uuid and
--- granted rights stay. New functions for servers need the GRANT again.
+-- granted rights stay. It says what it has changed, and which GRANT a role of servers lacks.
+--
+-- The schema's owner runs it. Another role, such as a superuser, has to name the owner, which it then
+-- becomes. Otherwise a role that may create a schema could leave one here that takes over the role
+-- that runs this:
+--
+--     psql -v ON_ERROR_STOP=1 -v owner=dba -d ids -f registry.sql
+--
+-- With -v owner=... a new registry belongs to that role, too.
 --
 -- A server gives a statement up after five seconds. The timeout ends it in the registry, too, so
 -- that no session stays behind each time.
@@ -42,6 +50,9 @@
 
 \set ON_ERROR_STOP on
 \set QUIET on
+-- Before anything else: the database's owner may have set another path, on which functions and
+-- operators take the place of PostgreSQL's own.
+SET search_path = pg_catalog, pg_temp;
 \pset format unaligned
 \pset tuples_only on
 
@@ -60,10 +71,26 @@ SELECT to_regnamespace('snowflake_registry') IS NOT NULL AS is_there,
     \warn 'registry.sql: "fsync" is off here, so a crash could make a registry forget leases. Set it to on first.'
     DO $$ BEGIN RAISE EXCEPTION 'nothing was made'; END $$;
 \endif
+\if :{?owner}
+\else
+    SELECT current_user AS owner \gset
+\endif
 \if :is_there
-    -- Replaced by this file, it would hide which registry this is.
-    SELECT snowflake_registry.version() AS was_version, snowflake_registry.version() <> 1 AS is_other,
-        nspowner::regrole AS owner FROM pg_namespace WHERE nspname = 'snowflake_registry' \gset
+    -- Nothing in the schema is called, or read as a table, as long as its owner may be another role
+    -- than the one that is expected. Not even as that role: a function can RESET ROLE. So the version
+    -- is what the function's source says. (Replaced by this file, it would hide which registry this
+    -- is.)
+    SELECT n.nspowner <> coalesce(to_regrole(quote_ident(:'owner')), 0) AS is_of_other, n.nspowner::regrole AS real_owner
+    FROM pg_namespace n WHERE n.nspname = 'snowflake_registry' \gset
+    \if :is_of_other
+        \warn 'registry.sql: schema snowflake_registry belongs to role' :real_owner', and not to' :owner'.'
+        \warn 'If you trust that role with the registry, run this file as that role, or add -v owner=...'
+        DO $$ BEGIN RAISE EXCEPTION 'nothing was changed'; END $$;
+    \endif
+    SELECT coalesce(max(substring(p.prosrc FROM '^\s*SELECT ([0-9]{1,9})\s*$')), 'unknown') AS was_version,
+        coalesce(max(p.prosrc), '') <> 'SELECT 1' AS is_other
+    FROM pg_proc p
+    WHERE p.pronamespace = to_regnamespace('snowflake_registry') AND p.proname = 'version' AND p.pronargs = 0 \gset
     \if :is_other
         \warn 'registry.sql: this database has a registry of version' :was_version', and this file is for version 1. Use the file of the snowflake_id that the servers have.'
         DO $$ BEGIN RAISE EXCEPTION 'nothing was changed'; END $$;
@@ -86,6 +113,9 @@ SELECT to_regnamespace('snowflake_registry') IS NOT NULL AS is_there,
     \endif
 \endif
 
+-- What the schema has, each object with all that makes it: a query, so that it is asked twice.
+\set contents '(SELECT coalesce(json_object_agg(o.name, o.value), ''{}'') FROM (SELECT format(''function %s(%s)'', p.proname, pg_get_function_identity_arguments(p.oid)), concat(pg_get_functiondef(p.oid), obj_description(p.oid, ''pg_proc'')) FROM pg_proc p WHERE p.pronamespace = to_regnamespace(''snowflake_registry'') AND p.prokind = ''f'' UNION ALL SELECT format(''%s %s'', CASE c.relkind WHEN ''v'' THEN ''view'' ELSE ''table'' END, c.relname), concat(CASE c.relkind WHEN ''v'' THEN pg_get_viewdef(c.oid) END, obj_description(c.oid, ''pg_class''), (SELECT string_agg(concat(a.attname, a.atttypid, a.attnotnull, pg_get_expr(d.adbin, d.adrelid), col_description(a.attrelid, a.attnum)), '' '' ORDER BY a.attnum) FROM pg_attribute a LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) = (a.attrelid, a.attnum) WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), (SELECT string_agg(pg_get_triggerdef(t.oid), '' '' ORDER BY t.tgname) FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)) FROM pg_class c WHERE c.relnamespace = to_regnamespace(''snowflake_registry'') AND c.relkind IN (''r'', ''v'')) AS o (name, value))'
+
 BEGIN;
 
 -- That a table or a trigger is there, or not there yet, is not worth a notice.
@@ -93,14 +123,18 @@ SET LOCAL client_min_messages = warning;
 
 \if :is_there
     -- What is new belongs to the registry's owner, too: functions that run with other rights could
-    -- not read its tables. (regrole quotes the name.)
-    SET LOCAL ROLE :owner;
+    -- not read its tables. It stays so up to the end. And where this reads a table, no policy runs.
+    SET LOCAL ROLE :"owner";
+    SET LOCAL row_security = off;
     -- Servers see the old file or this one. They wait meanwhile, but not for a session that holds
     -- this up. All changes lock this table first.
     SET LOCAL lock_timeout = '3s';
     LOCK TABLE snowflake_registry.fleets IN ACCESS EXCLUSIVE MODE;
+    -- What there was, to say what this has changed.
+    SELECT :contents AS was \gset
 \else
-    CREATE SCHEMA snowflake_registry;
+    CREATE SCHEMA snowflake_registry AUTHORIZATION :"owner";
+    SET LOCAL ROLE :"owner";
 \endif
 
 COMMENT ON SCHEMA snowflake_registry IS
@@ -1266,9 +1300,44 @@ GRANT EXECUTE ON FUNCTION snowflake_registry.version(), snowflake_registry.now_m
     SELECT snowflake_registry.lost(:'lease', :'skew');
 \endif
 
+\if :is_there
+    -- Before the end, because all of this is still the owner's. :'was' is what there was.
+    SELECT coalesce(string_agg(n.name, ', ' ORDER BY n.name) FILTER (WHERE w.name IS NULL), '') AS new,
+        coalesce(string_agg(n.name, ', ' ORDER BY n.name) FILTER (WHERE w.value <> n.value), '') AS changed,
+        coalesce(string_agg(w.name, ', ' ORDER BY w.name) FILTER (WHERE n.name IS NULL), '') AS gone
+    FROM json_each_text(:'was') AS w (name, value) FULL JOIN json_each_text(:contents) AS n (name, value) ON n.name = w.name \gset
+    SELECT coalesce((SELECT string_agg(quote_ident(name), ', ' ORDER BY name) FROM snowflake_registry.fleets), 'none') AS fleets,
+        :'new' <> '' AS has_new, :'changed' <> '' AS has_changed, :'gone' <> '' AS has_gone,
+        concat(:'new', :'changed', :'gone') = '' AS is_same \gset
+    -- A role that may read is one of servers.
+    SELECT coalesce(string_agg(format('GRANT EXECUTE ON FUNCTION snowflake_registry.%I TO %s;', p.proname, g.role), E'\n    '
+            ORDER BY g.role::text, p.proname), '') AS grants, count(*) > 0 AS lacks_grants
+    FROM (SELECT a.grantee::regrole FROM pg_proc r, aclexplode(r.proacl) a
+          WHERE r.oid = to_regprocedure('snowflake_registry.read(text, integer, bigint)') AND a.grantee NOT IN (0, r.proowner)) AS g (role),
+        pg_proc p
+    WHERE p.pronamespace = to_regnamespace('snowflake_registry')
+        AND p.proname IN ('swap_fleet', 'swap_number', 'reserve_blocks', 'return_blocks')
+        AND NOT has_function_privilege(g.role, p.oid, 'EXECUTE') \gset
+\endif
+
 COMMIT;
 
 \if :is_there
-    SELECT format('registry.sql: this database had a registry already (version %s), with the fleets %s. Its functions and views are those of this file now. Records and rights are as they were.',
-        snowflake_registry.version(), (SELECT string_agg(quote_ident(name), ', ' ORDER BY name) FROM snowflake_registry.fleets));
+    \echo registry.sql: this database had a registry already (version :was_version), with the fleets :fleets. Records and rights are as they were.
+    \if :is_same
+        \echo 'Nothing has changed.'
+    \endif
+    \if :has_new
+        \echo New: :new
+    \endif
+    \if :has_changed
+        \echo Changed: :changed
+    \endif
+    \if :has_gone
+        \echo Gone: :gone
+    \endif
+    \if :lacks_grants
+        \echo Roles of servers lack rights. Run:
+        \echo '   ' :grants
+    \endif
 \endif

@@ -947,10 +947,22 @@ fn the_file_brings_a_registry_up_to_date_and_keeps_what_it_holds() {
     let mut session = server.connect();
     let before = contents(&mut session);
     // A superuser brings it up to date, and everything still belongs to its owner.
-    for _ in 0..2 {
-        let said = server.make_registry_with(&[]);
+    for again in [false, true] {
+        let said = server.make_registry_with(&["--set=owner=dba"]);
         assert!(said.contains("had a registry already (version 1), with the fleets \"default\""), "{said}");
         assert!(!said.contains("NOTICE") && !said.contains("WARNING"), "{said}");
+        // It tells what it has changed, and what is left to do.
+        for (line, parts) in [
+            ("New: ", ["function keep_tags()", "function prune(", "table tags", "view leases"]),
+            ("Changed: ", ["function set_range(", "table history", "table numbers", ""]),
+            ("Gone: ", ["function reserve(", "function reserve_blocks(", "generations bigint[], nonces bigint[]", ""]),
+        ] {
+            let found = said.lines().find(|found| found.starts_with(line)).unwrap_or_default();
+            assert!(parts.iter().all(|part| found.contains(part)) != again, "{line}: {said}");
+        }
+        assert_eq!(said.contains("Nothing has changed."), again, "{said}");
+        assert!(said.contains("GRANT EXECUTE ON FUNCTION snowflake_registry.return_blocks TO snowflake;"), "{said}");
+        assert!(!said.contains("snowflake_registry.reserve_blocks TO snowflake"), "{said}");
         assert_eq!(contents(&mut session), before);
         let others = "SELECT count(*) FROM (SELECT relnamespace, relowner FROM pg_class \
                       UNION ALL SELECT pronamespace, proowner FROM pg_proc) AS o (namespace, owner) \
@@ -979,13 +991,93 @@ fn the_file_brings_a_registry_up_to_date_and_keeps_what_it_holds() {
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && said.contains(words) && said.contains("nothing was changed"), "{said}");
     };
-    refused(&["--set=lost=true"], "made anew");
+    refused(&[], "schema snowflake_registry belongs to role dba, and not to postgres");
+    refused(&["--set=owner=nobody"], "belongs to role dba, and not to nobody");
+    refused(&["--set=owner=dba", "--set=lost=true"], "made anew");
     // A file of another version leaves it alone.
     let sql =
         "CREATE OR REPLACE FUNCTION snowflake_registry.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2'";
     execute(&server, sql);
-    refused(&[], "a registry of version 2, and this file is for version 1");
+    refused(&["--set=owner=dba"], "a registry of version 2, and this file is for version 1");
     assert_eq!(session.value("snowflake_registry.version()"), "2");
+}
+
+/// A role that may create a schema waits for a superuser to run the file.
+#[test]
+fn a_schema_that_is_there_does_not_take_over_the_role_that_runs_the_file() {
+    let take_over = |name: &str, returns: &str, value: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION {name} RETURNS {returns} LANGUAGE plpgsql AS $$ BEGIN
+                 RESET ROLE; ALTER ROLE mallory SUPERUSER; RETURN {value};
+             EXCEPTION WHEN insufficient_privilege THEN RETURN {value}; END $$;"
+        )
+    };
+    let version = take_over("snowflake_registry.version()", "integer", "1");
+    let allow = take_over("snowflake_registry.allow()", "boolean", "true");
+    let traps = [
+        // Functions that the file calls, or that take PostgreSQL's place.
+        format!("CREATE SCHEMA snowflake_registry; {version} CREATE TABLE snowflake_registry.fleets (name text)"),
+        format!(
+            "CREATE SCHEMA evil; ALTER DATABASE ids SET search_path = evil, pg_catalog; {}",
+            ["current_setting(text)", "quote_ident(text)", "to_regnamespace(text)"]
+                .map(|name| take_over(&format!("evil.{name}"), "text", "'on'"))
+                .concat()
+        ),
+        // A registry with traps in it: a function, a policy, a check, a view.
+        format!("REGISTRY; {version}"),
+        format!(
+            "REGISTRY; {allow} ALTER TABLE snowflake_registry.fleets ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; \
+             CREATE POLICY trap ON snowflake_registry.fleets USING (snowflake_registry.allow())"
+        ),
+        format!(
+            "REGISTRY; INSERT INTO snowflake_registry.tags (tag) VALUES ('a'); {allow} \
+             ALTER TABLE snowflake_registry.tags DROP written_ms, DROP returnable_from, \
+             ADD CHECK (snowflake_registry.allow()) NOT VALID"
+        ),
+        format!(
+            "REGISTRY; {allow} ALTER TABLE snowflake_registry.fleets RENAME TO others; \
+             CREATE VIEW snowflake_registry.fleets AS SELECT * FROM snowflake_registry.others WHERE snowflake_registry.allow()"
+        ),
+    ];
+    for trap in traps {
+        let server = plain().start();
+        execute(&server, "CREATE ROLE mallory LOGIN");
+        execute(&server, "CREATE DATABASE ids OWNER mallory");
+        let mut mallory = server.connection().user("mallory").dbname("ids").connect(postgres::NoTls).unwrap();
+        let trap = match trap.strip_prefix("REGISTRY;") {
+            Some(trap) => {
+                server.make_registry_with(&["--username=mallory", "--dbname=ids"]);
+                trap
+            }
+            None => &trap,
+        };
+        mallory.batch_execute(trap).unwrap_or_else(|error| panic!("{trap}: {error:?}"));
+        let is_there = mallory.value("to_regnamespace('snowflake_registry') IS NOT NULL") == "true";
+        for options in [&["--dbname=ids"][..], &["--dbname=ids", "--set=owner=mallory"]] {
+            let run = server.psql_file(&cluster::registry::registry_sql(), options);
+            let said = String::from_utf8_lossy(&run.stderr).into_owned();
+            let is_super = "SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'";
+            assert_eq!(server.connect().value(is_super), "false", "{trap}: {said}");
+            let is_refused = said.contains("belongs to role mallory, and not to postgres");
+            assert_eq!(is_refused, is_there && options.len() == 1, "{trap}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_new_registry_belongs_to_the_role_that_is_named() {
+    let server = plain().start();
+    execute(&server, "CREATE ROLE \"the dba\"; GRANT CREATE ON DATABASE postgres TO \"the dba\"");
+    server.make_registry_with(&["--set=owner=the dba"]);
+    execute(&server, &role_sql());
+    let owners = "SELECT string_agg(DISTINCT o::regrole::text, ' ') FROM (SELECT nspowner FROM pg_namespace \
+                  WHERE nspname = 'snowflake_registry' UNION ALL SELECT proowner FROM pg_proc \
+                  WHERE pronamespace = 'snowflake_registry'::regnamespace UNION ALL SELECT relowner FROM pg_class \
+                  WHERE relnamespace = 'snowflake_registry'::regnamespace) AS s (o)";
+    assert_eq!(server.connect().value(owners), "\"the dba\"");
+    let oracle = Oracle::new();
+    Member::new(config_of(&server), &oracle).lease();
+    assert!(server.make_registry_with(&["--set=owner=the dba"]).contains("Nothing has changed."));
 }
 
 #[test]
