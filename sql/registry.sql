@@ -18,9 +18,9 @@
 -- replaces functions, views, comments and triggers, and adds tables. Records, the fleet's uuid and
 -- granted rights stay. It says what it has changed, and which GRANT a role of servers lacks.
 --
--- The schema's owner runs it. Another role, such as a superuser, has to name the owner, which it then
--- becomes. Otherwise a role that may create a schema could leave one here that takes over the role
--- that runs this:
+-- The schema's owner runs it. Another role, such as a superuser, has to name the owner, which it
+-- then becomes. Otherwise a role that may create a schema could leave one here that takes over the
+-- role that runs this:
 --
 --     psql -v ON_ERROR_STOP=1 -v owner=dba -d ids -f registry.sql
 --
@@ -76,10 +76,9 @@ SELECT to_regnamespace('snowflake_registry') IS NOT NULL AS is_there,
     SELECT current_user AS owner \gset
 \endif
 \if :is_there
-    -- Nothing in the schema is called, or read as a table, as long as its owner may be another role
-    -- than the one that is expected. Not even as that role: a function can RESET ROLE. So the version
-    -- is what the function's source says. (Replaced by this file, it would hide which registry this
-    -- is.)
+    -- Nothing in the schema is called, not even as its owner: a function can RESET ROLE. So the
+    -- version is what the function's source says. (Replaced by this file, it would hide which
+    -- registry this is.)
     SELECT n.nspowner <> coalesce(to_regrole(quote_ident(:'owner')), 0) AS is_of_other, n.nspowner::regrole AS real_owner
     FROM pg_namespace n WHERE n.nspname = 'snowflake_registry' \gset
     \if :is_of_other
@@ -113,7 +112,7 @@ SELECT to_regnamespace('snowflake_registry') IS NOT NULL AS is_there,
     \endif
 \endif
 
--- What the schema has, each object with all that makes it: a query, so that it is asked twice.
+-- What the schema has, each object with all that makes it. A query, because it is asked twice.
 \set contents '(SELECT coalesce(json_object_agg(o.name, o.value), ''{}'') FROM (SELECT format(''function %s(%s)'', p.proname, pg_get_function_identity_arguments(p.oid)), concat(pg_get_functiondef(p.oid), obj_description(p.oid, ''pg_proc'')) FROM pg_proc p WHERE p.pronamespace = to_regnamespace(''snowflake_registry'') AND p.prokind = ''f'' UNION ALL SELECT format(''%s %s'', CASE c.relkind WHEN ''v'' THEN ''view'' ELSE ''table'' END, c.relname), concat(CASE c.relkind WHEN ''v'' THEN pg_get_viewdef(c.oid) END, obj_description(c.oid, ''pg_class''), (SELECT string_agg(concat(a.attname, a.atttypid, a.attnotnull, pg_get_expr(d.adbin, d.adrelid), col_description(a.attrelid, a.attnum)), '' '' ORDER BY a.attnum) FROM pg_attribute a LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) = (a.attrelid, a.attnum) WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), (SELECT string_agg(pg_get_triggerdef(t.oid), '' '' ORDER BY t.tgname) FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)) FROM pg_class c WHERE c.relnamespace = to_regnamespace(''snowflake_registry'') AND c.relkind IN (''r'', ''v'')) AS o (name, value))'
 
 BEGIN;
@@ -786,10 +785,32 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.lost(interval, interval, text, uuid) IS
     'in a registry that was lost and is made anew: lease nothing before the lost leases have ended; uuid is that of the lost fleet';
 
+CREATE OR REPLACE FUNCTION snowflake_registry.layout_numbers(layout bigint, backup boolean) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    -- What the line of a built-in layout means never changes. (BUILT_IN in src/core/layout.rs)
+    SELECT CASE layout
+            WHEN 659112385214155961 THEN 1024       -- snowflake
+            WHEN 7366546996939299186 THEN 32        -- twitter, in each datacenter
+            WHEN 8876148683603590667 THEN 32        -- js53
+            WHEN 6716042574934541900 THEN 4194304   -- baidu
+            WHEN 903937532760564967 THEN 1024       -- leaf
+            WHEN 7478322222171316616 THEN 32        -- discord, in each datacenter
+            WHEN 5163230396149121768 THEN 8192      -- instagram
+            WHEN 3545235968293553177 THEN 1         -- mastodon
+            WHEN 3129586852765729314 THEN 65536     -- sonyflake
+            WHEN 8438707181393898272 THEN 1024      -- cosid
+            WHEN 4107238148521907482 THEN 1024      -- pgedge
+        END / CASE WHEN backup THEN 2 ELSE 1 END
+$$;
+
+COMMENT ON FUNCTION snowflake_registry.layout_numbers(bigint, boolean) IS
+    'how many numbers a built-in layout with this fingerprint has for servers; NULL for any other layout';
+
 CREATE OR REPLACE FUNCTION snowflake_registry.set_range(first_worker bigint, last_worker bigint, fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
+    numbers bigint := snowflake_registry.layout_numbers(old.layout, old.backup);
 BEGIN
     IF first_worker < 0 THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
@@ -800,12 +821,19 @@ BEGIN
             MESSAGE = format('range %s to %s has no numbers', coalesce(first_worker::text, 'NULL'),
                 coalesce(last_worker::text, 'NULL')),
             HINT = 'Give the first and the last number that may be leased, from 0 on. Numbers that are set on servers must lie outside.';
+    ELSIF last_worker >= numbers THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('range %s to %s has numbers that the layout does not have', first_worker, last_worker),
+            DETAIL = format('The fleet''s layout has the numbers 0 to %s. Servers would renew nothing, and stop drawing when their leases end.', numbers - 1),
+            HINT = 'Give numbers of the layout.';
     END IF;
     UPDATE snowflake_registry.fleets f SET first_worker = set_range.first_worker, last_worker = set_range.last_worker,
         version = snowflake_registry.new_version()
     WHERE f.name = set_range.fleet;
-    RETURN format('Numbers %s to %s may be leased. Servers refuse a range with numbers beyond their layout''s: they renew nothing, and stop drawing when their leases end.',
-        first_worker, last_worker);
+    RETURN format('Numbers %s to %s may be leased.', first_worker, last_worker)
+        || CASE WHEN numbers IS NULL
+            THEN ' Servers refuse a range with numbers beyond their layout''s: they renew nothing, and stop drawing when their leases end.'
+            ELSE '' END;
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.set_range(bigint, bigint, text) IS
@@ -885,7 +913,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.close(text) IS
     'refuse every change from servers, to move the registry';
 
-CREATE OR REPLACE FUNCTION snowflake_registry.open(fleet text DEFAULT 'default', moved boolean DEFAULT false) RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_registry.open(fleet text DEFAULT 'default', moved boolean DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
@@ -893,17 +921,48 @@ BEGIN
     IF moved AND NOT old.closed THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('fleet "%s" is not closed', fleet),
             HINT = 'A registry is moved while it is closed. If it was restored, call snowflake_registry.restored().';
+    ELSIF old.closed AND moved IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('fleet "%s" is closed for a move', fleet),
+            DETAIL = 'If servers have reached a moved copy of this registry, and this one is opened, both lease the same numbers, and ids come twice.',
+            HINT = 'In the registry that was moved to, call open(moved => true). To give up the move, and only if no server has reached an opened copy, call open(moved => false) in the old one.';
     END IF;
     UPDATE snowflake_registry.fleets f SET closed = false, version = snowflake_registry.new_version(),
         store = CASE WHEN moved THEN i.store ELSE f.store END,
         timeline = CASE WHEN moved THEN i.timeline ELSE f.timeline END
     FROM snowflake_registry.incarnation() i WHERE f.name = open.fleet;
-    RETURN format('Fleet "%s" is open.', fleet) || CASE WHEN moved IS TRUE THEN ''
+    RETURN format('Fleet "%s" is open.', fleet) || CASE WHEN moved IS TRUE OR NOT old.closed THEN ''
         ELSE ' This is right only if no server has reached a moved copy of this registry that was opened. If one has, close this one again, and use that copy.' END;
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.open(text, boolean) IS
-    'end what close() has begun, if no server has reached an opened copy of this registry; moved => true says that this is the closed registry, moved whole, so that nothing is frozen';
+    'end what close() has begun; moved => true says that this is the closed registry, moved whole, so that nothing is frozen; moved => false gives up the move, if no server has reached an opened copy';
+
+CREATE OR REPLACE FUNCTION snowflake_registry.reset_settings(fleet text DEFAULT 'default') RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old snowflake_registry.fleets := snowflake_registry.locked(fleet);
+    -- Clocks may be apart by the skew, and the registry's own may have been.
+    latest_ms bigint := (SELECT max(n.until_ms) FROM snowflake_registry.numbers n
+        WHERE n.fleet = reset_settings.fleet AND NOT (n.server = 0 AND n.host = '')) + 2 * old.skew_ms;
+    is_whole boolean := (old.first_worker, old.last_worker)
+        = (0, snowflake_registry.layout_numbers(old.layout, old.backup) - 1);
+BEGIN
+    IF latest_ms > snowflake_registry.now_ms() THEN
+        RAISE EXCEPTION USING ERRCODE = '55006', MESSAGE = format('servers of fleet "%s" may still draw ids', fleet),
+            DETAIL = format('The last lease, and what clocks may be apart, end at %s.', snowflake_registry.instant(latest_ms)),
+            HINT = 'Stop all servers of the fleet cleanly, so that they give their numbers back, wait until then, and call this again.';
+    END IF;
+    UPDATE snowflake_registry.fleets f SET layout = NULL, backup = NULL, longest_ms = 0, skew_ms = 0,
+        first_worker = CASE WHEN is_whole THEN NULL ELSE f.first_worker END,
+        last_worker = CASE WHEN is_whole THEN NULL ELSE f.last_worker END, version = snowflake_registry.new_version()
+    WHERE f.name = reset_settings.fleet;
+    RETURN format('The next server brings layout, backup_worker and limits to fleet "%s".', fleet)
+        || CASE WHEN is_whole OR old.first_worker IS NULL THEN ' It brings the range, too.'
+            ELSE format(' The range stays %s to %s.', old.first_worker, old.last_worker) END;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.reset_settings(text) IS
+    'forget what the first server has brought: layout, backup_worker, limits, and the range if it was all of the layout; for a fleet that draws nothing';
 
 -- It had one argument less.
 DROP FUNCTION IF EXISTS snowflake_registry.reserve(bigint, timestamptz, integer, text);
@@ -917,12 +976,17 @@ DECLARE
     until_ms bigint;
     now_ms bigint := snowflake_registry.now_ms();
     name uuid := gen_random_uuid();
+    numbers bigint := snowflake_registry.layout_numbers(f.layout, f.backup);
 BEGIN
     IF coalesce(worker, -1) < 0 OR coalesce(datacenter, -2) < -1 THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = format('worker %s of datacenter %s is not a number that a server can have', coalesce(worker::text, 'NULL'),
                 coalesce(datacenter::text, 'NULL')),
             HINT = 'Numbers begin at 0. In a layout without a datacenter field, leave the datacenter out.';
+    ELSIF worker >= numbers THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('the layout has no number %s', worker),
+            DETAIL = format('The fleet''s layout has the numbers 0 to %s.', numbers - 1),
+            HINT = 'Give the number that was set on a server. With "backup_worker", that is the one below the half of all.';
     ELSIF isfinite(until) IS NOT TRUE THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = format('a number cannot be kept until %s', coalesce(until::text, 'NULL')),
@@ -1270,7 +1334,7 @@ COMMENT ON FUNCTION snowflake_registry.return_blocks(text, bigint, bigint, bigin
     bigint[], bigint[]) IS
     'for servers: give back what is left of the last block of several tags, where no block was reserved since';
 
--- Functions for servers that had other arguments or answers. The servers may call the new ones, too.
+-- Functions for servers that had other arguments or answers. The servers may call the new ones.
 DO $$
 DECLARE
     old record;

@@ -62,16 +62,16 @@ impl Directory {
     }
 
     /// Notes that values below `least` are not wanted of a place under this claim. Blocks that are
-    /// there, or under way, may lie below. It holds as long as the claim, and is not lowered, but may
-    /// be [forgotten](Self::unwish).
+    /// there, or under way, may lie below. It holds as long as the claim, and is not lowered, but
+    /// may be [forgotten](Self::unwish).
     pub fn wish(&mut self, places: &[Place], at: usize, claim: u64, least: i64) {
         if places.get(at).is_some_and(|place| place.claimed() == claim) {
             self.leasts[at] = self.leasts[at].max(least);
         }
     }
 
-    /// Forgets a wish that the registry has refused, so that others can draw. A greater one that was
-    /// made since stays.
+    /// Forgets a wish that the registry has refused, so that others can draw. A greater one that
+    /// was made since stays.
     pub fn unwish(&mut self, places: &[Place], at: usize, claim: u64, least: i64) {
         if places.get(at).is_some_and(|place| place.claimed() == claim) && self.leasts[at] == least {
             self.leasts[at] = i64::MIN;

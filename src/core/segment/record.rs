@@ -46,8 +46,8 @@ pub struct Ask {
     pub least: i64,
     /// The fleet's generation when it got the values before `above`.
     pub generation: u64,
-    /// The nonce under which the server has reserved its last block of the tag, if it could give that
-    /// back. Only that server knows it.
+    /// The nonce under which the server has reserved its last block of the tag, if it could give
+    /// that back. Only that server knows it.
     pub was: Option<u64>,
     /// The nonce of the changed record.
     pub nonce: u64,

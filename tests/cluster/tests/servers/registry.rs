@@ -12,11 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use cluster::pages::block;
 use cluster::pooler::{PgBouncer, PoolMode, has_pgbouncer};
 use cluster::registry::{Poll, ROLE, TERMS, config, now_ms, role_sql};
 use cluster::{Builder, Draw, Member, Oracle, Server, refused, skip, wait_until};
 use postgres::Client;
-use snowflake_core::layout::Layout;
+use snowflake_core::identity::Identity;
+use snowflake_core::layout::{BUILT_IN, Layout};
 use snowflake_core::lease::{Failure, Notice, Terms};
 use snowflake_core::registry::{Answer, Change, Record, Registry, Swap, Wanted};
 use snowflake_registry::{Config, Error, Postgres, Step};
@@ -524,7 +526,11 @@ fn a_registry_is_moved_while_it_is_closed() {
     assert!(matches!(member.keep(), Err(Failure::Closed)));
     let said = target.connect().value("snowflake_registry.open(moved => true)");
     assert_eq!(said, "Fleet \"default\" is open.");
-    let said = server.connect().value("snowflake_registry.open()");
+    // The old one needs a word more.
+    let error = refused(server.connect().query("SELECT snowflake_registry.open()", &[]));
+    assert!(error.sqlstate == "22004" && error.message.contains("is closed for a move"), "{error:?}");
+    assert!(error.hint.as_deref().is_some_and(|hint| hint.contains("open(moved => false)")), "{error:?}");
+    let said = server.connect().value("snowflake_registry.open(moved => false)");
     assert!(said.contains("only if no server has reached a moved copy"), "{said}");
     execute(&server, "SELECT snowflake_registry.close()");
     assert_eq!(member.lease().holder, before.holder);
@@ -1190,6 +1196,7 @@ fn operators_set_range_and_limits() {
         "set_grace('0', NULL)",
         "close(NULL)",
         "open(NULL)",
+        "reset_settings(NULL)",
         "reserve(5, now(), -1, NULL)",
         "prune('-infinity', NULL)",
     ] {
@@ -1241,6 +1248,64 @@ fn operators_set_range_and_limits() {
     let fleet = third.registry().read(Wanted::All).unwrap().fleet;
     assert_eq!((fleet.longest_ms, fleet.skew_ms), (1_200_000, 180_000));
     refuses("lost('1 min', '1 min')", "55000", "has leases");
+}
+
+/// The registry knows the numbers of built-in layouts by their fingerprints, as the core does.
+#[test]
+fn a_number_that_the_layout_does_not_have_is_neither_leased_nor_kept() {
+    let server = registry();
+    let mut session = server.connect();
+    let mut set = |layout: &str, backup: bool| {
+        let set = format!("UPDATE snowflake_registry.fleets SET layout = {layout}, backup = {backup}");
+        session.batch_execute(&set).unwrap();
+        session.value("SELECT snowflake_registry.layout_numbers(layout, backup) FROM snowflake_registry.fleets")
+    };
+    let mut calls = server.connect();
+    for (name, line) in BUILT_IN {
+        let layout = Layout::parse(line).unwrap();
+        for backup in [false, true] {
+            let Ok(numbers) = Identity::worker_numbers(&layout, backup) else { continue };
+            assert_eq!(set(&layout.fingerprint().to_string(), backup), numbers.to_string(), "{name} {backup}");
+            for (call, words) in [
+                (format!("set_range(0, {numbers})"), "has numbers that the layout does not have"),
+                (format!("reserve({numbers}, now())"), "the layout has no number"),
+            ] {
+                let error = refused(calls.query(&format!("SELECT snowflake_registry.{call}"), &[]));
+                assert!(error.sqlstate == "22023" && error.message.contains(words), "{call}: {error:?}");
+                let detail = error.detail.unwrap_or_default();
+                assert!(detail.contains(&format!("has the numbers 0 to {}.", numbers - 1)), "{detail}");
+            }
+            let said = calls.value(&format!("snowflake_registry.set_range(0, {})", numbers - 1));
+            assert_eq!(said, format!("Numbers 0 to {} may be leased.", numbers - 1));
+        }
+    }
+    // Of another layout only the servers know it.
+    assert_eq!(set("5", false), "NULL");
+    assert!(calls.value("snowflake_registry.set_range(0, 2000)").contains("Servers refuse a range"));
+}
+
+#[test]
+fn a_fleet_whose_first_server_has_brought_the_wrong_settings_gets_others() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let hasty = Terms { skew_ms: 500, ..TERMS };
+    let wrong = Member::new(config_of(&server), &oracle).with_layout("js53").with_terms(hasty);
+    wrong.lease();
+    let right = Member::new(config_of(&server), &oracle);
+    assert!(matches!(right.keep(), Err(Failure::OtherLayout { .. })));
+    let reset = block("fleet-reset");
+    let mut session = server.connect();
+    let error = refused(session.query(reset, &[]));
+    assert!(error.sqlstate == "55006" && error.message.contains("may still draw ids"), "{error:?}");
+    wrong.give_back();
+    wait_until("the end of what clocks may be apart", || session.batch_execute(reset).is_ok());
+    right.lease();
+    let fleet = right.registry().read(Wanted::All).unwrap().fleet;
+    assert_eq!((fleet.range, fleet.longest_ms, fleet.skew_ms), (Some((0, 1023)), TERMS.lease_ms, TERMS.skew_ms));
+    assert!(matches!(wrong.keep(), Err(Failure::OtherLayout { .. })));
+    // A range that an operator has set stays.
+    execute(&server, "SELECT snowflake_registry.set_range(16, 1023)");
+    execute(&server, "UPDATE snowflake_registry.numbers SET from_ms = 0, until_ms = 1");
+    assert!(session.value("snowflake_registry.reset_settings()").ends_with(" The range stays 16 to 1023."));
 }
 
 #[test]

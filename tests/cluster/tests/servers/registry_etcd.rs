@@ -459,7 +459,8 @@ fn an_operator_runs_the_registry_with_a_script() {
     assert!(etcd.fleet().contains("longest_ms=700000"));
     says(&["close"]);
     assert!(matches!(member.keep(), Err(Failure::Closed)));
-    says(&["open"]);
+    assert!(fails(&["open"]).contains("open not-moved"));
+    says(&["open", "not-moved"]);
     member.give_back();
     member.lease();
     assert!(says(&["show"]).contains("/snowflake_id/default/numbers/-/7\n"));
@@ -541,8 +542,14 @@ fn what_servers_tell_names_the_commands_of_etcd() {
     assert_told("\"registry-etcd show\" in the registry shows which servers have them");
     etcd.operate(&["close"]).unwrap();
     assert_told("call \"registry-etcd open\"");
-    etcd.operate(&["open"]).unwrap();
-    etcd.operate(&["set-range", "2000", "3000"]).unwrap();
+    etcd.operate(&["open", "not-moved"]).unwrap();
+    let refused = etcd.operate(&["set-range", "0", "1024"]).unwrap_err();
+    assert!(refused.contains("it has 0 to 1023"), "{refused}");
+    let refused = etcd.operate(&["reserve", "1024", "1"]).unwrap_err();
+    assert!(refused.contains("the layout has no number 1024"), "{refused}");
+    let refused = etcd.operate(&["reset-settings"]).unwrap_err();
+    assert!(refused.contains("may still draw ids"), "{refused}");
+    etcd.edit_fleet(&[("range", "2000-3000")]);
     assert_told("call \"registry-etcd set-range\"");
     // In this order, or the server gets a number in between.
     etcd.operate(&["restored"]).unwrap();
