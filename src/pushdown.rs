@@ -27,6 +27,22 @@
 //! first table beside it. (`planner_hook` runs before that, and would also change ON CONFLICT's
 //! conditions and expression indexes.)
 //!
+//! **The hooks are also called for what PostgreSQL skips itself**: a relation that it proves empty
+//! (`IS_DUMMY_REL`), a partitioned table by itself, a table of which CLUSTER and CREATE INDEX only
+//! ask for an estimate, without a statement. What is done here holds for all of them. It only
+//! changes conditions, before they are distributed, or before the parts of a UNION ALL take them
+//! over:
+//!
+//! - A condition stays in the list where it stood, so it keeps its place among outer joins and its
+//!   security level, and what is added stands beside it in the same list. PostgreSQL hands the
+//!   lists to whatever path it makes: of parts, partial, parallel, parameterized, in any join
+//!   order. It also makes a child's conditions from them, and may prove that it is empty.
+//! - What it proves by the rewritten condition holds for the original one, except for numbers that
+//!   are not ids.
+//! - An estimate (`estimate.rs`) changes which path is chosen, never what one returns.
+//!
+//! `order.rs` alone adds paths, and says which relations it must leave alone.
+//!
 //! **Everything here and in `pushdown/` is plain, except for what is marked `pg_guard`.** A guard
 //! around calls into PostgreSQL would lose an error's context and the stack of a deep query. So
 //! plain code must never panic, allocate in Rust, or hold a value with a destructor. The guarded

@@ -69,8 +69,8 @@ unsafe extern "C-unwind" fn paths(
 ///
 /// - What was proved empty, because a condition is false or NULL, or contradicts a constraint, and
 ///   `FROM ONLY` of a partitioned table. Nothing about its indexes is prepared, least of all the
-///   conditions that a scan checks: a scan would return rows that a policy hides. Since 16, a
-///   partitioned table lists indexes that cannot be scanned.
+///   conditions that a scan checks: a scan would return rows that a policy hides. From PostgreSQL
+///   16 on, a partitioned table lists indexes of its own, whose order is a null pointer.
 /// - What stands for its children. A pruned partition has no relation at all.
 /// - What is not a table of its own, a foreign table (other hooks may show indexes of one), and
 ///   TABLESAMPLE, which leaves out rows that an index has.

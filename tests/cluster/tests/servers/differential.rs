@@ -209,7 +209,13 @@ fn round(server: &Server, layout: &str, seed: u64, one: Side, others: &[Side], t
             let other = run(*other);
             // How the other conditions are written decides whether a division by zero is reached.
             let divides = |(_, run): &(Query, Run)| run.rows.as_ref().is_err_and(|error| error == "22012");
-            if is_spelt_differently && (divides(&one) || divides(&other)) {
+            // From 17 on, PostgreSQL takes NULL <@ 'empty' for false where the planner knows the
+            // range, and for NULL elsewhere.
+            let negates_range = |(query, _): &(Query, Run)| {
+                let sql = format!("{} {:?}", query.sql, query.parameters);
+                sql.contains("NOT ") && sql.contains("tstzrange")
+            };
+            if is_spelt_differently && (divides(&one) || divides(&other) || negates_range(&other)) {
                 continue;
             }
             if tally.count(&one.1, &other.1) && tally.reports.is_empty() {
