@@ -275,7 +275,7 @@ fn refusal(answer: Result<Answer, Error>) -> String {
 
 /// A registry with these numbers, and the connection of a thief of the servers' password.
 fn stolen(range: &str) -> (Server, Postgres<Poll>) {
-    let server = Server::builder().without_preload().start();
+    let server = Server::builder().without_preload().durable().start();
     server.make_registry();
     execute(&server, &format!("SELECT snowflake_registry.set_range({range})"));
     let thief = Postgres::new(config(&server.registry_conninfo()), Poll);
@@ -351,7 +351,7 @@ fn with_the_servers_password_no_number_is_taken_away_for_ever() {
 /// A range that no server has brought yet lets nothing through, and NULL is equal to nothing.
 #[test]
 fn with_the_servers_password_nothing_is_leased_or_reserved_without_a_comparison() {
-    let server = Server::builder().without_preload().start();
+    let server = Server::builder().without_preload().durable().start();
     server.make_registry();
     let thief = Postgres::new(config(&server.registry_conninfo()), Poll);
     let reading = thief.read(Wanted::All).unwrap();
@@ -361,7 +361,7 @@ fn with_the_servers_password_nothing_is_leased_or_reserved_without_a_comparison(
     execute(&server, "INSERT INTO snowflake_registry.tags (tag) VALUES ('orders')");
     let mut session = server.connect_as(ROLE);
     for call in [
-        "reserve_blocks('default', 0, NULL, NULL, NULL, '{orders}', '{NULL}', '{1}', '{1}', '{1}', '{1}', '{1}')",
+        "reserve_blocks('default', 0, NULL, NULL, NULL, '{orders}', '{NULL}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}')",
         "return_blocks('default', 0, NULL, NULL, NULL, '{orders}', '{1}', '{1}', '{1}', '{1}')",
         "swap_number('default', 0, NULL, NULL, NULL, -1, 1, NULL, gen_random_uuid(), 1, 1, 1, 0, 0, 1, 0, 0, '', 0, '', '')",
         "swap_fleet('default', 0, NULL, NULL, NULL, 1, true, 0, 5000, 1, 1, 1, 0, 0, 1)",

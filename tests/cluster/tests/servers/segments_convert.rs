@@ -471,3 +471,23 @@ fn wrong_calls_are_refused_and_change_nothing() {
     let refusal = refused(call(&mut session, convert_it));
     assert_refused_as(&refusal, "55000", "this server has no registry, from which the values of a tag come");
 }
+
+/// A wild value does not use up the tag, nor keep others from it.
+#[test]
+fn a_column_whose_values_lie_too_far_above_a_tag_waits_for_an_operator() {
+    let (fleet, server) = start();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE wild (id bigserial PRIMARY KEY, n int); INSERT INTO wild VALUES (9000000000000000000, 0)",
+    );
+    let far = "snowflake_segment_convert('wild', 'id', 't')";
+    let refusal = refused(call(&mut session, far));
+    assert_refused_as(&refusal, "55000", "tag \"t\" cannot be raised that far by a server");
+    assert!(refusal.hint.as_deref().is_some_and(|hint| hint.contains("set the tag's next_value")), "{refusal:?}");
+    assert!(next_value(&fleet, "t") < 10_000_000);
+    wait_until("values as before", || session.ids("SELECT snowflake_segment_next('t')").is_ok());
+    at_registry(&fleet, "UPDATE snowflake_registry.tags SET next_value = 9000000000000000001 WHERE tag = 't'");
+    convert(&mut session, "wild", "t");
+    assert!(insert(&mut session, "wild") > 9_000_000_000_000_000_000);
+}
