@@ -157,8 +157,18 @@ fn the_log_line_of_a_refused_draw_has_the_whole_reason() {
     let mut session = server.connect();
     wait_until("the refusal", || session.lease("last_error").contains("stranger"));
     execute(&server, "CREATE ROLE app LOGIN");
-    let refusal = refused(server.connect_as("app").try_draw());
+    // It is the first refusal, which is logged, and the session asks for log lines.
+    let heard = Arc::new(Mutex::new(String::new()));
+    let ear = Arc::clone(&heard);
+    let mut connection = server.connection();
+    connection.user("app").notice_callback(move |notice| *ear.lock().unwrap() += &format!("{notice:?}\n"));
+    let mut app = connection.connect(NoTls).unwrap();
+    app.batch_execute("SET client_min_messages = log").unwrap();
+    let refusal = refused(app.try_draw());
     assert!(!format!("{refusal:?}").contains("stranger"), "{refusal:?}");
+    drop(app);
+    let heard = heard.lock().unwrap().clone();
+    assert!(!heard.contains("stranger"), "{heard}");
     let log = server.log();
     let line = log.split("draws are refused: ").nth(1).unwrap_or_else(|| panic!("{log}"));
     let detail = line.lines().nth(1).unwrap_or_default();
