@@ -772,7 +772,10 @@ fn worded(failure: &Failed) -> Worded {
                 "If the fleet has moved, correct this server's \"snowflake_id.registry\", and reload; do not restart it. \
                  If it is being moved now, wait. Only if the move is given up, call {} here: called in a registry that was left, it lets \
                  two servers draw the same ids.",
-                kind.command("open")
+                match kind {
+                    Kind::Postgres => "snowflake_registry.open(moved => false)",
+                    Kind::Etcd => "\"registry-etcd open not-moved\"",
+                }
             ),
         ),
         Failure::ClockOff { now_ms, registry_ms, skew_ms } => new(

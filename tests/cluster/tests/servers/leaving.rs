@@ -75,7 +75,7 @@ fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
     }
 }
 
-/// Before PostgreSQL 17, the recipe's last statement is for new partitions, too, and changes nothing
+/// Before PostgreSQL 17, the recipe's last statement also serves new partitions. It changes nothing
 /// where it was run before. Later, a new partition inherits the identity.
 #[test]
 fn a_new_partition_gets_a_default_from_the_recipes_last_statement() {

@@ -541,7 +541,7 @@ fn what_servers_tell_names_the_commands_of_etcd() {
     };
     assert_told("\"registry-etcd show\" in the registry shows which servers have them");
     etcd.operate(&["close"]).unwrap();
-    assert_told("call \"registry-etcd open\"");
+    assert_told("call \"registry-etcd open not-moved\"");
     etcd.operate(&["open", "not-moved"]).unwrap();
     let refused = etcd.operate(&["set-range", "0", "1024"]).unwrap_err();
     assert!(refused.contains("it has 0 to 1023"), "{refused}");
