@@ -122,7 +122,7 @@ impl Registry {
     /// Starts it, with a method of authentication for the role. Returns `None` without TLS.
     #[track_caller]
     fn start(method: &str) -> Option<Self> {
-        let server = Server::builder().without_preload().tcp().start();
+        let server = Server::builder().without_preload().durable().tcp().start();
         let mut session = server.connect();
         if session.value("current_setting('ssl_library')").is_empty() {
             skip("PostgreSQL was built without TLS");
