@@ -131,9 +131,11 @@ fn every_kind_of_column_goes_on_where_it_stands() {
 fn a_tag_with_a_backslash_is_the_same_one_whatever_strings_mean() {
     let (fleet, server) = start();
     let mut session = server.connect();
+    // PostgreSQL 19 knows no other strings than standard ones.
+    let settings = if postgres_version() < 19 { &["off", "on"][..] } else { &["on"] };
     for (number, tag) in [r"a\b", r"\", r"\\n", r"c\'d", "it's"].into_iter().enumerate() {
         insert_tag(&fleet, tag);
-        for setting in ["off", "on"] {
+        for setting in settings {
             let table = format!("t{number}{setting}");
             run(&mut session, &format!("CREATE TABLE {table} (id serial PRIMARY KEY, n integer)"));
             run(&mut session, &format!("SET standard_conforming_strings = {setting}"));
@@ -145,7 +147,7 @@ fn a_tag_with_a_backslash_is_the_same_one_whatever_strings_mean() {
             assert!(statements.last().unwrap().contains("AS IDENTITY (START WITH "), "{tag}: {statements:?}");
         }
     }
-    run(&mut session, "SET standard_conforming_strings = off");
+    run(&mut session, &format!("SET standard_conforming_strings = {}", settings[0]));
     let refusal = refused(session.query(r"SELECT snowflake_segment_next(E'no\\t\'ag')", &[]));
     let hint = r"In the registry: INSERT INTO snowflake_registry.tags (fleet, tag) VALUES ('default', E'no\\t''ag');";
     assert_eq!(refusal.hint.as_deref(), Some(hint));
