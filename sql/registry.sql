@@ -476,6 +476,14 @@ BEGIN
             DETAIL = format('A lease of %s ms, clocks that are %s ms apart, a horizon at %s and a freeze until %s were asked for.',
                 swap_fleet.longest_ms, swap_fleet.skew_ms, snowflake_registry.instant(swap_fleet.horizon_ms),
                 snowflake_registry.instant(swap_fleet.freeze_ms));
+    -- A server has read the clock before. A freeze that ends too early would not cover leases that
+    -- may be forgotten.
+    ELSIF swap_fleet.generation <> old.generation AND (swap_fleet.horizon_ms < now_ms - 60000 + 2 * swap_fleet.skew_ms
+        OR swap_fleet.freeze_ms::numeric - swap_fleet.horizon_ms < swap_fleet.longest_ms)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('generation %s cannot begin with a freeze until %s', swap_fleet.generation,
+                snowflake_registry.instant(swap_fleet.freeze_ms));
     END IF;
     UPDATE snowflake_registry.fleets f SET layout = swap_fleet.layout, backup = swap_fleet.backup,
         first_worker = swap_fleet.first_worker, last_worker = swap_fleet.last_worker,
@@ -543,6 +551,10 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = format('number %s cannot be leased, because the range is %s to %s',
             worker, coalesce(f.first_worker::text, 'NULL'), coalesce(f.last_worker::text, 'NULL'));
+    ELSIF old.server = 0 AND old.host = '' AND old.until_ms > now_ms AND (NOT is_new OR until_ms <= from_ms) THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('number %s is kept until %s', worker, snowflake_registry.instant(old.until_ms)),
+            DETAIL = 'An operator has kept it with reserve(). A lease may only follow.';
     ELSIF server = 0 THEN
         -- This, and no host, is how reserve() keeps a number.
         RAISE EXCEPTION USING ERRCODE = 'SF005',
@@ -567,10 +579,10 @@ BEGIN
             DETAIL = format('It would end at %s. The fleet''s longest lease is %s ms, and its clocks may be %s ms apart.',
                 snowflake_registry.instant(until_ms), f.longest_ms, f.skew_ms);
     -- A count that grows by one a millisecond leaves room for the next one, whatever it is.
-    ELSIF count NOT BETWEEN coalesce(old.count, 0) + 1 AND now_ms THEN
+    ELSIF count NOT BETWEEN coalesce(old.count, 0) + 1 AND greatest(now_ms, coalesce(old.count, 0) + 1) THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = format('count of number %s cannot go from %s to %s', worker, coalesce(old.count, 0), count),
-            DETAIL = format('It must be greater, and at most %s.', now_ms);
+            DETAIL = format('It must be greater, and at most %s.', greatest(now_ms, coalesce(old.count, 0) + 1));
     END IF;
 
     IF old.nonce IS NULL THEN
@@ -691,7 +703,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.begin_generation(snowflake_registry.fleets, interval, interval, bigint) IS
     'begin a generation: no number of an older one is leased before the forgotten leases have ended';
 
-CREATE OR REPLACE FUNCTION snowflake_registry.cut_leases(fleet text, latest_ms bigint) RETURNS void
+CREATE OR REPLACE FUNCTION snowflake_registry.cut_leases(fleet text, latest_ms bigint, dry_run boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     n snowflake_registry.numbers;
@@ -699,8 +711,9 @@ BEGIN
     -- What reserve() keeps is an operator's.
     FOR n IN SELECT * FROM snowflake_registry.numbers s
              WHERE s.fleet = cut_leases.fleet AND s.until_ms > latest_ms AND NOT (s.server = 0 AND s.host = '') LOOP
-        RAISE WARNING USING MESSAGE = format('number %s was leased until %s, and becomes free at %s now', n.worker,
-                snowflake_registry.instant(n.until_ms), snowflake_registry.instant(latest_ms)),
+        RAISE WARNING USING MESSAGE = format(CASE WHEN dry_run IS NOT FALSE THEN 'number %s is leased until %s, and would become free at %s'
+                ELSE 'number %s was leased until %s, and becomes free at %s now' END,
+                n.worker, snowflake_registry.instant(n.until_ms), snowflake_registry.instant(latest_ms)),
             DETAIL = format('No lease of fleet "%s" may end that late.', fleet);
         UPDATE snowflake_registry.history h SET from_ms = least(h.from_ms, latest_ms)
         WHERE (h.fleet, h.datacenter, h.worker, h.from_ms, h.holder) = (n.fleet, n.datacenter, n.worker, n.from_ms, n.holder);
@@ -710,7 +723,7 @@ BEGIN
     END LOOP;
 END $$;
 
-COMMENT ON FUNCTION snowflake_registry.cut_leases(text, bigint) IS
+COMMENT ON FUNCTION snowflake_registry.cut_leases(text, bigint, boolean) IS
     'end leases that end later than any may; the freeze of the new generation outlasts all others';
 
 -- It had one argument less.
@@ -727,7 +740,7 @@ DECLARE
 BEGIN
     BEGIN
         SELECT * INTO new FROM snowflake_registry.begin_generation(old, lease, skew, old.generation + 1);
-        PERFORM snowflake_registry.cut_leases(fleet, new.freeze_ms);
+        PERFORM snowflake_registry.cut_leases(fleet, new.freeze_ms, dry_run);
         -- As Record::restored does (src/core/segment/record.rs).
         WITH jump AS (
             SELECT t.tag, t.next_value AS was, least(9223372036854775807, t.next_value + t.jump::numeric * t.greatest_step * (
@@ -741,7 +754,7 @@ BEGIN
         SELECT string_agg(format('"%s" from %s to %s', j.tag, j.was, j.becomes), ', ' ORDER BY j.tag) INTO jumped FROM jump j;
         SELECT string_agg(format('"%s" at %s', t.tag, t.next_value), ', ' ORDER BY t.tag) INTO stopped
         FROM snowflake_registry.tags t WHERE t.fleet = restored.fleet AND t.jump IS NULL;
-        IF dry_run THEN
+        IF dry_run IS NOT FALSE THEN
             RAISE EXCEPTION USING ERRCODE = 'SF006', MESSAGE = 'dry run';
         END IF;
     EXCEPTION WHEN SQLSTATE 'SF006' THEN
@@ -1146,8 +1159,11 @@ CREATE TABLE IF NOT EXISTS snowflake_registry.tags (
 -- An earlier build of this file had a default, so that every tag jumped.
 ALTER TABLE snowflake_registry.tags ALTER COLUMN jump DROP DEFAULT;
 -- And it lacks these.
-ALTER TABLE snowflake_registry.tags ADD COLUMN IF NOT EXISTS written_ms bigint NOT NULL DEFAULT snowflake_registry.now_ms(),
+SELECT (extract(epoch FROM now()) * 1000)::bigint AS added_ms \gset
+-- A default that is a function would rewrite the table, and run what its constraints call.
+ALTER TABLE snowflake_registry.tags ADD COLUMN IF NOT EXISTS written_ms bigint NOT NULL DEFAULT :added_ms,
     ADD COLUMN IF NOT EXISTS returnable_from bigint NOT NULL DEFAULT 9223372036854775807;
+ALTER TABLE snowflake_registry.tags ALTER COLUMN written_ms SET DEFAULT snowflake_registry.now_ms();
 
 COMMENT ON TABLE snowflake_registry.tags IS 'one record for each space of dense values';
 COMMENT ON COLUMN snowflake_registry.tags.fleet IS 'name of the fleet';
@@ -1233,11 +1249,19 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
+    -- Each tag once, because a call is bounded by what it may do with one.
+    IF cardinality(tags) > 1000 OR cardinality(tags) > (SELECT count(DISTINCT u.tag) FROM unnest(tags) AS u (tag)) THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = 'a call can ask for 1000 tags, and for each of them once';
+    END IF;
     -- In one order, so that two servers do not wait for each other.
     FOR number IN SELECT u.at FROM unnest(tags) WITH ORDINALITY AS u (tag, at) ORDER BY u.tag COLLATE "C" LOOP
         answer := NULL;
         SELECT * INTO t FROM snowflake_registry.tags s WHERE s.fleet = reserve_blocks.fleet AND s.tag = tags[number]
         FOR UPDATE;
+        -- The trigger knows by another nonce that it is this function that writes.
+        IF nonces[number] IS NULL OR nonces[number] = t.nonce THEN
+            RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = format('tag "%s" needs a new nonce', tags[number]);
+        END IF;
         jumps := greatest(f.generation - t.generation, 0);
         above := coalesce(aboves[number], -9223372036854775808);
         id := t.id;
@@ -1251,7 +1275,9 @@ BEGIN
         ELSIF jumps > 0 AND t.jump IS NULL THEN
             answer := 'no jump';
             -- What the server has had, so that the operator cannot set less.
-            UPDATE snowflake_registry.tags s SET next_value = above, nonce = nonces[number]
+            -- As much as one call may raise a tag; the next look adds to it.
+            UPDATE snowflake_registry.tags s SET next_value = least(above, s.next_value::numeric + 10000000000),
+                nonce = nonces[number]
             WHERE s.fleet = t.fleet AND s.tag = t.tag AND above > s.next_value;
         ELSIF steps[number] IS NULL THEN
             answer := 'known';
@@ -1317,6 +1343,9 @@ BEGIN
     END IF;
     FOR number IN SELECT u.at FROM unnest(tags) WITH ORDINALITY AS u (tag, at) ORDER BY u.tag COLLATE "C" LOOP
         taken_from := NULL;
+        IF nonces[number] IS NULL OR nonces[number] = was_nonces[number] THEN
+            RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = format('tag "%s" needs a new nonce', tags[number]);
+        END IF;
         UPDATE snowflake_registry.tags s SET next_value = greatest(first_values[number], s.returnable_from),
             nonce = nonces[number], returnable_from = 9223372036854775807
         WHERE s.fleet = return_blocks.fleet AND s.tag = tags[number] AND s.id = ids[number]
@@ -1370,8 +1399,8 @@ GRANT EXECUTE ON FUNCTION snowflake_registry.version(), snowflake_registry.now_m
         coalesce(string_agg(n.name, ', ' ORDER BY n.name) FILTER (WHERE w.value <> n.value), '') AS changed,
         coalesce(string_agg(w.name, ', ' ORDER BY w.name) FILTER (WHERE n.name IS NULL), '') AS gone
     FROM json_each_text(:'was') AS w (name, value) FULL JOIN json_each_text(:contents) AS n (name, value) ON n.name = w.name \gset
-    SELECT coalesce((SELECT string_agg(quote_ident(name), ', ' ORDER BY name) FROM snowflake_registry.fleets), 'none') AS fleets,
-        :'new' <> '' AS has_new, :'changed' <> '' AS has_changed, :'gone' <> '' AS has_gone,
+    -- No row is read: a table that was found may have columns of types whose casts another role made.
+    SELECT :'new' <> '' AS has_new, :'changed' <> '' AS has_changed, :'gone' <> '' AS has_gone,
         concat(:'new', :'changed', :'gone') = '' AS is_same \gset
     -- A role that may read is one of servers.
     SELECT coalesce(string_agg(format('GRANT EXECUTE ON FUNCTION snowflake_registry.%I TO %s;', p.proname, g.role), E'\n    '
@@ -1387,7 +1416,7 @@ GRANT EXECUTE ON FUNCTION snowflake_registry.version(), snowflake_registry.now_m
 COMMIT;
 
 \if :is_there
-    \echo registry.sql: this database had a registry already (version :was_version), with the fleets :fleets. Records and rights are as they were.
+    \echo registry.sql: this database had a registry already (version :was_version). Records and rights are as they were.
     \if :is_same
         \echo 'Nothing has changed.'
     \endif

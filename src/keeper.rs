@@ -436,7 +436,11 @@ impl<'a> Keeper<'a> {
         let lease = self.lease_in_use();
         let said = Said { reason, gap: status.gap, has_lease: lease.is_some() };
         let before = self.said.replace(Some(said));
-        let is_grave = before.is_none_or(|before| said.gap.is_some() && said.gap != before.gap);
+        // A gap that was not known, or the end of the lease, which must not wait for the minute.
+        let is_grave = before.is_none_or(|before| {
+            said.gap.is_some() && said.gap != before.gap
+                || before.has_lease && !said.has_lease && !backend::is_in_recovery()
+        });
         // The first, a change, and then once a minute.
         let is_due = shmem::is_due(Topic::LeaseFails, MINUTE_MS);
         let is_changed = before != Some(said) && !is_new && shmem::is_due(Topic::LeaseReason, MINUTE_MS);

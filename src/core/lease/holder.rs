@@ -171,9 +171,9 @@ impl Holder {
         let kept = self.renew_or_acquire(registry, server, terms);
         self.frozen_ms = match &kept {
             Err(Failure::Frozen { until_ms }) => Some(*until_ms),
+            Ok(()) | Err(Failure::OtherFleet { .. }) => None,
             // What it has said last is still true.
-            Err(Failure::Away(_)) => self.frozen_ms,
-            _ => None,
+            Err(_) => self.frozen_ms,
         };
         kept
     }
@@ -530,8 +530,9 @@ impl Holder {
         let Reading { fleet, incarnation, now_ms, .. } = reading;
         // Two generations may have one number: the one in which the lease was written, and one that
         // an operator has begun after a restore that lacks that one. The later one has the later
-        // freeze, which also covers the lease.
-        if fleet.generation > lease.generation || fleet.freeze_ms > lease.freeze_ms {
+        // freeze, which also covers the lease, unless a shorter one was begun wrongly.
+        let is_covered = fleet.freeze_ms > lease.freeze_ms && fleet.freeze_ms >= lease.until_ms;
+        if fleet.generation > lease.generation || is_covered {
             return Ok(false);
         }
         let Member { longest_ms, skew_ms, .. } = member(server, terms);

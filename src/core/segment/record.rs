@@ -169,7 +169,9 @@ impl Record {
             // Also if nothing is asked for: an operator should know before the blocks are used up.
             // What the server has had is noted, so that the operator cannot set less.
             (_, None) => {
-                let told = Self { next: ask.above, nonce: ask.nonce, ..*self };
+                // As much as one call may raise a tag; the next look adds to it.
+                let next = ask.above.min(self.next.saturating_add(FARTHEST));
+                let told = Self { next, nonce: ask.nonce, ..*self };
                 return (Grant::NoJump, Some(told).filter(|told| told.next > self.next));
             }
             (_, Some(jump)) => self.next.saturating_add(jump.saturating_mul(jumps)),

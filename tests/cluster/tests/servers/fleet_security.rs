@@ -8,7 +8,7 @@ use cluster::{Builder, Draw, Fleet, Leases, Oracle, Server, refused, wait_until}
 use cluster::{Member, registry::Poll};
 use postgres::{Client, NoTls};
 use snowflake_core::lease::{Failure, Notice};
-use snowflake_core::registry::{Answer, Change, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::registry::{Answer, Change, Fleet as FleetRecord, Reading, Record, Registry, Swap, Wanted};
 use snowflake_registry::{Error, Postgres};
 
 /// A password that belongs into a file, and stands in the string all the same.
@@ -265,7 +265,8 @@ fn with_the_servers_password_leases_can_be_ended_taken_and_frozen_and_no_more() 
     {
         assert!(refusal(freeze(horizon_ms, freeze_ms)).contains("cannot be that long"), "{horizon_ms} {freeze_ms}");
     }
-    assert_eq!(freeze(now_ms, now_ms + month_ms + 2 * hour_ms), Ok(Answer::Done(reading.incarnation)));
+    let horizon_ms = reading.now_ms + 2 * reading.fleet.skew_ms;
+    assert_eq!(freeze(horizon_ms, now_ms + month_ms + 2 * hour_ms), Ok(Answer::Done(reading.incarnation)));
     assert_eq!(server.connect().value(limits), before);
 
     // What the page says to do about it: another password, and restored().
@@ -356,6 +357,39 @@ fn with_the_servers_password_no_number_is_taken_away_for_ever() {
     assert_eq!(swap(free, None, most), Ok(Answer::Done(reading.incarnation)));
     assert_eq!(Member::new(config(&server.registry_conninfo()), &oracle).lease().worker, free);
     victim.lease();
+}
+
+/// What `reserve()` keeps is not ended, and a freeze covers what may be forgotten.
+#[test]
+fn with_the_servers_password_an_operators_number_stays_kept_and_no_freeze_is_cut_short() {
+    let (server, thief) = stolen("7, 8");
+    Member::new(config(&server.registry_conninfo()), &Oracle::new()).lease();
+    // Of another number than the member's, whichever it has.
+    let free = if thief.read(Wanted::All).unwrap().records.contains_key(&7) { 8 } else { 7 };
+    execute(&server, &format!("SELECT snowflake_registry.reserve({free}, now() + '10 days')"));
+    let reading = thief.read(Wanted::All).unwrap();
+    let kept = reading.records[&free];
+    let swap = |change| thief.swap(&Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change });
+    let empty = Record { from_ms: kept.until_ms, ..kept };
+    for record in [
+        Record { server: 1, nonce: 1, count: kept.count + 1, until_ms: kept.from_ms, ..kept },
+        Record { holder: 1, server: 1, nonce: 1, count: kept.count + 1, generation: reading.fleet.generation, ..empty },
+    ] {
+        let change = Change::Number { worker: free, was: Some(kept.nonce), record };
+        assert!(refusal(swap(change)).contains("is kept until"), "{record:?}");
+    }
+
+    let begun = reading.fleet.begin_generation(reading.incarnation, reading.now_ms, 0, 0, 99);
+    let begun = FleetRecord { generation: reading.fleet.generation + 1, ..begun };
+    for (horizon_ms, freeze_ms) in [
+        (i64::MIN, i64::MIN),
+        (begun.horizon_ms, begun.horizon_ms),
+        (begun.horizon_ms - 120_000, begun.freeze_ms - 120_000),
+    ] {
+        let refused = refusal(swap(Change::Fleet(FleetRecord { horizon_ms, freeze_ms, ..begun })));
+        assert!(refused.contains("cannot begin with a freeze until"), "{refused}");
+    }
+    assert_eq!(swap(Change::Fleet(begun)), Ok(Answer::Done(reading.incarnation)));
 }
 
 /// A range that no server has brought yet lets nothing through, and NULL is equal to nothing.

@@ -8,7 +8,7 @@ use std::thread;
 
 use cluster::refusal::assert_refused_as;
 use cluster::registry::{Poll, ROLE, config};
-use cluster::{Draw, Server, TagMember as Member, refused};
+use cluster::{Draw, Server, TagMember as Member, refused, wait_until};
 use postgres::Client;
 use snowflake_core::registry::{Fleet, Incarnation, Registry, Wanted};
 use snowflake_core::segment::{
@@ -167,6 +167,8 @@ fn a_restore_moves_tags_beyond_what_was_given_after_a_failover() {
     let mut session = restored.connect();
     let age =
         "SELECT (snowflake_registry.now_ms() - written_ms) / 1000 FROM snowflake_registry.tags WHERE tag = 'orders'";
+    // Generations may not follow each other faster than once a second.
+    wait_until("a second since the tag was written", || session.value(age) != "0");
     let age: i64 = session.value(age).parse().unwrap();
     let records = "SELECT concat((SELECT f FROM snowflake_registry.fleets f), \
                    (SELECT string_agg(t::text, '') FROM snowflake_registry.tags t))";
@@ -387,6 +389,40 @@ fn one_call_with_the_servers_password_does_not_use_up_a_tag() {
     assert_eq!(next_value(&server, "orders"), "1");
     assert!(matches!(ask(u32::MAX, i64::MIN, 1, 1), Grant::Block { block, .. } if block.first == 1));
     assert_eq!(next_value(&server, "orders"), "1000001");
+}
+
+/// A tag that waits for an operator is raised by no more, and only an operator lets it go on.
+#[test]
+fn with_the_servers_password_a_stopped_tag_is_neither_used_up_nor_opened() {
+    let server = registry();
+    insert(&server, "orders", "", "");
+    let mut session = server.connect();
+    execute(&mut session, "UPDATE snowflake_registry.fleets SET generation = generation + 1");
+    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
+    let reading = registry.read(Wanted::Number(0)).unwrap();
+    let ask = |nonce| {
+        let tag = Tag::new("orders").unwrap();
+        let asks =
+            vec![Ask { tag, id: None, step: Some(1), above: END, least: i64::MIN, generation: 1, was: None, nonce }];
+        let reserve = Reserve { fleet: reading.fleet.version, incarnation: reading.incarnation, asks };
+        registry.reserve(&reserve).unwrap().unwrap().answers[0]
+    };
+    assert_eq!((ask(7), next_value(&server, "orders")), (Grant::NoJump, (1 + FARTHEST).to_string()));
+    let mut refuse = |tags: &str, nonces: &str| {
+        let call = format!(
+            "SELECT FROM snowflake_registry.fleets f, snowflake_registry.incarnation() i, \
+                 snowflake_registry.reserve_blocks(f.name, 0, f.version, i.store, i.timeline, {tags}, '{{NULL,NULL}}', '{{1,1}}', \
+                 '{{2,2}}', '{{1,1}}', '{{1,1}}', {nonces}, '{{NULL,NULL}}')"
+        );
+        let refusal = refused(session.query(&call, &[]));
+        assert_eq!(refusal.sqlstate, "SF005", "{refusal:?}");
+        refusal.message
+    };
+    // By these the trigger would take the call for an operator's UPDATE.
+    assert_eq!(refuse("'{orders}'", "'{NULL}'"), "tag \"orders\" needs a new nonce");
+    assert_eq!(refuse("'{orders}'", "'{7}'"), "tag \"orders\" needs a new nonce");
+    assert!(refuse("'{orders,orders}'", "'{8,9}'").contains("for each of them once"));
+    assert_eq!(ask(8), Grant::NoJump);
 }
 
 /// The registry decides as the core does, whatever is asked.
