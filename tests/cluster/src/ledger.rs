@@ -128,6 +128,12 @@ impl Load {
         self.sessions.iter().any(|session| session.thread.is_finished())
     }
 
+    /// Returns whether all sessions have ended because they lost their connection.
+    #[must_use]
+    pub fn are_all_over(&self) -> bool {
+        self.sessions.iter().all(|session| session.thread.is_finished())
+    }
+
     /// Ends the sessions, unless they have lost their server already, and returns what they have
     /// noted.
     ///

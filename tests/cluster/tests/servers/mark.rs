@@ -196,7 +196,7 @@ fn what_sessions_drew_is_not_drawn_again_after_the_kill_of_a_backend() {
         server.kill_backend(server.connect().value(of_the_load).parse().unwrap());
         // Only now, because a session that is still to be terminated would be refused for the
         // clock.
-        wait_until("the load to be thrown out", || load.is_over());
+        wait_until("the load to be thrown out", || load.are_all_over());
         server.set_clock_offset(0.0);
         server.wait_until_ready();
         ledger.add(load.end());
