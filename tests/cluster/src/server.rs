@@ -153,7 +153,8 @@ impl Builder {
     #[must_use]
     pub fn like_outside_of_tests(mut self) -> Self {
         self.full_segments = true;
-        self.durable()
+        // What initdb writes for segments of 16 MB.
+        self.durable().config("min_wal_size", "80MB").config("max_wal_size", "1GB")
     }
 
     /// Lets the server also listen on a port of 127.0.0.1. A role needs a password there, because
