@@ -1399,7 +1399,8 @@ GRANT EXECUTE ON FUNCTION snowflake_registry.version(), snowflake_registry.now_m
         coalesce(string_agg(n.name, ', ' ORDER BY n.name) FILTER (WHERE w.value <> n.value), '') AS changed,
         coalesce(string_agg(w.name, ', ' ORDER BY w.name) FILTER (WHERE n.name IS NULL), '') AS gone
     FROM json_each_text(:'was') AS w (name, value) FULL JOIN json_each_text(:contents) AS n (name, value) ON n.name = w.name \gset
-    -- No row is read: a table that was found may have columns of types whose casts another role made.
+    -- No row is read: a table that was found may have columns of types whose casts another role has
+    -- made.
     SELECT :'new' <> '' AS has_new, :'changed' <> '' AS has_changed, :'gone' <> '' AS has_gone,
         concat(:'new', :'changed', :'gone') = '' AS is_same \gset
     -- A role that may read is one of servers.
