@@ -4,6 +4,8 @@
 //! sessions, and recovers. PostgreSQL's own memory raises an ERROR instead, which no allocation in
 //! Rust can do: it must not unwind. A process that ends by FATAL gives back its locks, and rolls
 //! its transaction back. In the background worker's case the postmaster starts another one.
+//! The postmaster itself, in which libraries are loaded and settings are checked at a reload, ends
+//! as it does where PostgreSQL gets no memory there.
 //!
 //! This is the second line. No text of a user's is copied before its length is known (`text.rs`),
 //! and no answer of a registry is longer than `snowflake_registry` permits.

@@ -62,7 +62,8 @@ pub struct Holder {
     limited: [Option<(i64, i64)>; 2],
     /// Where the last tick ended when a lease was last left. Both lanes lie before it.
     left_ms: i64,
-    /// Before which instant no number can be used, if the registry has said so last.
+    /// Before which instant no number can be used, if the registry has said so since the lease was
+    /// renewed or acquired last.
     frozen_ms: Option<i64>,
 }
 
