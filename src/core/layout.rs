@@ -168,13 +168,16 @@ pub struct Layout {
     pub(crate) sequence: Bits,
     unit: Unit,
     epoch_ms: i64,
+    /// Kept, because each look at a stored mark compares it.
+    fingerprint: i64,
 }
 
 impl Layout {
     /// Reads a built-in name, or a line of the grammar.
     ///
     /// # Errors
-    /// [`LayoutError`], which names the offending word. Never panics; allocates only for that word.
+    /// [`LayoutError`], which names the offending word. Never panics; allocates no more than a few
+    /// copies of a line.
     ///
     /// ```
     /// use snowflake_core::layout::Layout;
@@ -240,6 +243,7 @@ impl Layout {
             sequence: Bits::default(),
             unit: unit.unwrap_or(Unit::Ms1),
             epoch_ms: epoch_ms.unwrap_or(0),
+            fingerprint: 0,
         };
         let mut shift = bits;
         for (field, bits) in fields.into_iter().flatten() {
@@ -265,6 +269,8 @@ impl Layout {
         if end_ms > i128::from(TIMESTAMPTZ_END_MS) {
             return Err(LayoutError::EndsTooLate { bits: layout.time.bits });
         }
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        layout.fingerprint = (layout.to_string().bytes().fold(0xCBF2_9CE4_8422_2325, step) >> 1) as i64;
         Ok(layout)
     }
 
@@ -295,8 +301,7 @@ impl Layout {
     /// the sign. The text is the canonical one, so a layout has one fingerprint however it was
     /// written.
     pub fn fingerprint(&self) -> i64 {
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-        (self.to_string().bytes().fold(0xCBF2_9CE4_8422_2325, step) >> 1) as i64
+        self.fingerprint
     }
 
     /// The name of the built-in layout with this fingerprint.

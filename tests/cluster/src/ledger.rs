@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use postgres::{Client, Error, NoTls};
 use snowflake_core::layout::{Field, Layout};
@@ -22,6 +23,12 @@ use crate::outcome::wait_until;
 use crate::refusal::{Refusal, refused};
 use crate::scratch;
 use crate::server::Server;
+
+/// After so many turns a session rests between two, as a client does that has something else to do.
+/// Stories that begin with a crash see it at full speed, and long ones leave the processors to
+/// other tests.
+const HURRIED_TURNS: usize = 200;
+const REST: Duration = Duration::from_millis(5);
 
 /// In which lanes each worker number (`None`: the layout has no worker) was drawn: 0 is the primary
 /// lane, 1 the backup lane.
@@ -218,6 +225,9 @@ fn run(mut client: Client, number: usize, mut notes: Notes, end: &AtomicBool) ->
             }
             refusals.push(refused::<()>(Err(error)));
             let _ = client.batch_execute("ROLLBACK");
+        }
+        if turn - number >= HURRIED_TURNS {
+            thread::sleep(REST);
         }
     }
     refusals

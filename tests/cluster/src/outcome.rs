@@ -9,9 +9,13 @@ use std::time::{Duration, Instant};
 
 /// Long, because the machine may be busy; only a test that fails waits to the end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
-const POLL: Duration = Duration::from_millis(10);
 
-/// Waits until `condition` holds, and checks it a hundred times a second.
+/// How long to wait between two checks: first this, and an eighth of the wait so far from then on,
+/// because a check may cost a new session.
+const LEAST_PAUSE: Duration = Duration::from_millis(10);
+const MOST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Waits until `condition` holds, and checks it ten to a hundred times a second.
 ///
 /// # Panics
 ///
@@ -21,7 +25,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < PATIENCE, "waited five minutes in vain for {what}");
-        thread::sleep(POLL);
+        thread::sleep((start.elapsed() / 8).clamp(LEAST_PAUSE, MOST_PAUSE));
     }
 }
 

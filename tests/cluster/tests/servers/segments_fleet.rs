@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use cluster::registry::ROLE;
 use cluster::{Draw, Fleet, Server, Shutdown, assert_ascending, refused, wait_until};
@@ -12,6 +13,9 @@ use postgres::{Client, NoTls};
 
 /// Sessions on each server.
 const SESSIONS: usize = 8;
+
+/// How long a session rests between two statements, and before it tries to connect again.
+const REST: Duration = Duration::from_millis(2);
 
 /// Sessions of one server that draw until they are told to end. They connect again when their
 /// server is gone.
@@ -36,6 +40,7 @@ impl Load {
                 while !end.load(Ordering::Relaxed) {
                     let Some(session) = client.as_mut() else {
                         client = connection.connect(NoTls).ok();
+                        thread::sleep(REST);
                         continue;
                     };
                     match draw(session, values.len() + number) {
@@ -47,6 +52,7 @@ impl Load {
                         }
                     }
                     drawn[number].store(values.len(), Ordering::Relaxed);
+                    thread::sleep(REST);
                 }
                 values
             })
