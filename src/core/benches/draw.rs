@@ -1,7 +1,7 @@
 //! Measures the core without PostgreSQL: drawing from one lane with one, two and four threads, and
 //! what statements do for each row, reading and writing ids and layouts.
 //!
-//! Run `cargo bench -p snowflake_core`; add a word of a benchmark's name behind `--` to run only
+//! Run `cargo bench -p core_bench`; add a word of a benchmark's name behind `--` to run only
 //! that. The clock stands still, so the figures show the core alone. The sequence is so wide that
 //! no millisecond is used up.
 
