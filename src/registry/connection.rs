@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use pq_sys as pq;
 
 use crate::conninfo::{Host, Options};
-use crate::error::{Diagnostic, Error, Step};
+use crate::error::{Diagnostic, Error};
 use crate::libpq::{Answered, OptionArray, Rows, copied, diagnostic_of, one_paragraph};
+use crate::step::Step;
 
 /// What is waited for on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

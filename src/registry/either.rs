@@ -4,11 +4,12 @@
 use snowflake_core::registry::{Answer, Reading, Registry, Swap, Wanted};
 use snowflake_core::segment::{GiveBack, Grant, Granted, Reserve, Tags};
 
+use crate::config::Config;
 use crate::connection::Waiter;
 use crate::conninfo;
 use crate::error::Error;
 use crate::etcd::{Address, Etcd, SCHEME};
-use crate::postgres::{Config, Postgres};
+use crate::postgres::Postgres;
 
 /// What a registry is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,60 +7,16 @@ use std::fmt;
 use std::time::Duration;
 
 use snowflake_core::pace;
-use snowflake_core::registry::{Change, Swap};
 
 use crate::VERSION;
-use crate::etcd::Problem;
+use crate::problem::Problem;
+use crate::report::{Report, seconds};
+use crate::step::Step;
 
 /// What helps where the registry takes no writes.
 const NAME_ALL_SERVERS: &str = "Let \"snowflake_id.registry\" name all servers of the registry, with \
      target_session_attrs=read-write. If this is the primary, set \"default_transaction_read_only\" to off for the role \
      and the database.";
-
-/// What a connection is asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Connecting, to each of the hosts that the string names.
-    Connect,
-    /// Reading records.
-    Read,
-    /// Changing the fleet's record.
-    SwapFleet,
-    /// Changing a number's record.
-    SwapNumber,
-    /// Reserving blocks of tags.
-    Reserve,
-    /// Giving back what is left of them.
-    GiveBack,
-}
-
-impl Step {
-    /// Returns what a swap changes.
-    pub(crate) fn of(swap: &Swap) -> Self {
-        match swap.change {
-            Change::Fleet(_) => Self::SwapFleet,
-            Change::Number { .. } => Self::SwapNumber,
-        }
-    }
-
-    /// Whether the registry may have changed something although there is no answer.
-    pub fn may_be_done(self) -> bool {
-        matches!(self, Self::SwapFleet | Self::SwapNumber | Self::Reserve | Self::GiveBack)
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connect => "connecting",
-            Self::Read => "reading its records",
-            Self::SwapFleet => "changing the fleet's record",
-            Self::SwapNumber => "changing a number's record",
-            Self::Reserve => "reserving blocks",
-            Self::GiveBack => "giving blocks back",
-        })
-    }
-}
 
 /// An error or a notice as PostgreSQL has sent it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -140,43 +96,6 @@ pub enum Error {
     Refused(Box<Diagnostic>),
     /// What only etcd has.
     Etcd(Problem),
-}
-
-/// An error in the parts of a PostgreSQL error report.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// The SQLSTATE under which a server reports it.
-    pub sqlstate: String,
-    /// The message without words from elsewhere: libpq, the registry and the system name hosts,
-    /// users and files. Every role may see it.
-    pub open: String,
-    /// The primary message: one line, in lower case, without a period.
-    pub message: String,
-    /// The facts, in full sentences.
-    pub detail: Option<String>,
-    /// What to do about it, in full sentences.
-    pub hint: Option<String>,
-}
-
-impl Report {
-    /// Makes a report. The message has no words from elsewhere: [`quoting`](Self::quoting).
-    pub(crate) fn new(sqlstate: &str, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Self { sqlstate: sqlstate.to_owned(), open: message.clone(), message, detail: None, hint: None }
-    }
-
-    /// Appends words from elsewhere to the message.
-    pub(crate) fn quoting(self, words: &str) -> Self {
-        Self { message: format!("{}: {words}", self.message), ..self }
-    }
-
-    pub(crate) fn detail(self, detail: impl Into<String>) -> Self {
-        Self { detail: Some(detail.into()), ..self }
-    }
-
-    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
-        Self { hint: Some(hint.into()), ..self }
-    }
 }
 
 impl Error {
@@ -319,18 +238,6 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-/// The most bytes of another program's text that an error repeats, so that no error grows with it.
-const LONGEST_TEXT: usize = 1000;
-
-/// Returns the beginning of such a text.
-pub(crate) fn beginning(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_TEXT)]
-}
-
-pub(crate) fn seconds(duration: Duration) -> String {
-    format!("{} s", duration.as_secs_f64())
-}
 
 #[cfg(test)]
 mod tests {

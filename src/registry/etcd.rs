@@ -41,7 +41,6 @@
 mod address;
 mod answer;
 mod http;
-mod problem;
 mod record;
 mod tags;
 
@@ -60,12 +59,14 @@ use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Reco
 pub(crate) use address::{Address, SCHEME};
 use answer::{Login, Pair, Status, Transaction};
 use http::{Connection, Deadline};
-pub use problem::Problem;
 
+use crate::config::Config;
 use crate::connection::Waiter;
-use crate::error::{Error, Step, beginning};
-use crate::postgres::Config;
+use crate::error::Error;
+use crate::problem::Problem;
 use crate::reading;
+use crate::report::beginning;
+use crate::step::Step;
 
 /// How long connecting to one address may take, so that there is time for the next one.
 const CONNECT: Duration = Duration::from_secs(1);

@@ -11,7 +11,8 @@
 //! | What if the registry is slow, silent or gone? | [`connection`], and `etcd/http.rs` |
 //! | How long may an answer be, and which numbers may it have? | `MOST_RECORDS`, `etcd/answer.rs`, `reading.rs` |
 //! | What can a connection string hold, and what of it may be shown? | [`conninfo`] |
-//! | What can go wrong, and what does an operator do about it? | [`error`] |
+//! | Where is it, and which server asks? | [`config`] |
+//! | What can go wrong, and what does an operator do about it? | [`error`], and [`problem`] for etcd |
 //! | Where is the `unsafe`? | [`connection`], for connections, and `libpq.rs`, for what they give out |
 //! | What does the registry hold, and who may change it? | `sql/registry.sql`, `etcd/record.rs` |
 //!
@@ -27,6 +28,7 @@
 
 #![warn(missing_docs)]
 
+pub mod config;
 pub mod connection;
 pub mod conninfo;
 pub mod either;
@@ -34,14 +36,21 @@ pub mod error;
 pub mod etcd;
 mod libpq;
 pub mod postgres;
+pub mod problem;
 mod reading;
+pub mod report;
+pub mod step;
 
+pub use config::{Config, Member};
 pub use connection::{Interest, Stopped, Waiter};
 pub use conninfo::{check_conninfo, without_secrets};
 pub use either::{Either, Kind, check_address, shown_address};
-pub use error::{Error, Report, Step};
-pub use etcd::{Etcd, Problem};
-pub use postgres::{Config, Member, Postgres};
+pub use error::Error;
+pub use etcd::Etcd;
+pub use postgres::Postgres;
+pub use problem::Problem;
+pub use report::Report;
+pub use step::Step;
 
 /// The version of `registry.sql`, and of the records in etcd, that this crate works with.
 pub const VERSION: i64 = 1;

@@ -19,11 +19,14 @@ use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Reco
 use snowflake_core::segment::{Block, GiveBack, Grant, Granted, Reserve, Tags};
 
 use crate::VERSION;
+use crate::config::{Config, Member};
 use crate::connection::{self, Connection, Waiter};
 use crate::conninfo::Options;
-use crate::error::{Diagnostic, Error, Step, beginning};
+use crate::error::{Diagnostic, Error};
 use crate::libpq::Rows;
 use crate::reading;
+use crate::report::beginning;
+use crate::step::Step;
 
 /// How often a transaction is tried that PostgreSQL rolls back for another one's sake.
 const TRIES: u32 = 5;
@@ -49,34 +52,6 @@ value_count, generation, skipped FROM snowflake_registry.reserve_blocks($1, $2, 
 
 const GIVE_BACK: &CStr = c"SELECT done, store, timeline, number, taken_from \
 FROM snowflake_registry.return_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-
-/// Where the registry is, and which server this is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
-    /// A connection string or URI of libpq's.
-    pub conninfo: String,
-    /// The fleet's name.
-    pub fleet: String,
-    /// The datacenter, where the layout has that field. Numbers are leased in each of its own.
-    pub datacenter: Option<i64>,
-    /// What operators know this server by.
-    pub member: Member,
-    /// How long each step may take: connecting to one host, and each statement.
-    pub timeout: Duration,
-}
-
-/// What operators know a server by. The registry shows it, and decides nothing by it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Member {
-    /// The name of the host.
-    pub host: String,
-    /// The port of the server.
-    pub port: u16,
-    /// `cluster_name`.
-    pub cluster_name: String,
-    /// The extension's version.
-    pub version: String,
-}
 
 /// A registry in PostgreSQL. It connects when it is used, keeps the connection, and connects anew
 /// after an error.

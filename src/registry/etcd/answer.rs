@@ -10,7 +10,8 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::MOST_RECORDS;
-use crate::error::{Error, beginning};
+use crate::error::Error;
+use crate::report::beginning;
 
 /// The answer of `kv/txn`.
 #[derive(Debug, Default, Deserialize)]

@@ -23,9 +23,10 @@ use ureq_proto::client::{Call, RecvResponseResult, SendRequestResult};
 use ureq_proto::http::{Request, header};
 
 use super::address::{Address, Endpoint, unreadable};
-use super::problem::Problem;
 use crate::connection::{Interest, Stopped, Waiter};
-use crate::error::{Error, Step};
+use crate::error::Error;
+use crate::problem::Problem;
+use crate::step::Step;
 
 /// The longest answer, in bytes, with its head and what separates its chunks: the records of 65,536
 /// numbers, and some more.

@@ -8,7 +8,7 @@ use snowflake_core::registry::{Fleet, Incarnation, Record};
 use snowflake_core::segment::{self, END, LONGEST_BLOCK};
 
 use super::address::encoded;
-use crate::postgres::Member;
+use crate::config::Member;
 
 /// A record's values by their names.
 pub(crate) struct Fields<'a>(BTreeMap<&'a str, &'a str>);

@@ -10,11 +10,12 @@ use snowflake_core::registry::Fleet;
 use snowflake_core::segment::{GiveBack, Grant, Granted, Record, Reserve, Tag, Tags};
 
 use super::answer::{Pair, Transaction};
-use super::problem::Problem;
 use super::{Called, Etcd, address, base64, call, incarnation, is_equal, put, record};
 use crate::connection::Waiter;
-use crate::error::{Error, Step};
+use crate::error::Error;
+use crate::problem::Problem;
 use crate::reading;
+use crate::step::Step;
 
 /// How often a call is tried again because another server has changed a tag meanwhile.
 const TRIES: u32 = 20;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error::{Report, Step, seconds};
+use crate::report::{Report, seconds};
+use crate::step::Step;
 
 /// Why an etcd has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,52 @@
+//! The form of an error report, as PostgreSQL has it, and what of other programs' words it takes.
+
+use std::time::Duration;
+
+/// An error in the parts of a PostgreSQL error report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The SQLSTATE under which a server reports it.
+    pub sqlstate: String,
+    /// The message without words from elsewhere: libpq, the registry and the system name hosts,
+    /// users and files. Every role may see it.
+    pub open: String,
+    /// The primary message: one line, in lower case, without a period.
+    pub message: String,
+    /// The facts, in full sentences.
+    pub detail: Option<String>,
+    /// What to do about it, in full sentences.
+    pub hint: Option<String>,
+}
+
+impl Report {
+    /// Makes a report. The message has no words from elsewhere: [`quoting`](Self::quoting).
+    pub(crate) fn new(sqlstate: &str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { sqlstate: sqlstate.to_owned(), open: message.clone(), message, detail: None, hint: None }
+    }
+
+    /// Appends words from elsewhere to the message.
+    pub(crate) fn quoting(self, words: &str) -> Self {
+        Self { message: format!("{}: {words}", self.message), ..self }
+    }
+
+    pub(crate) fn detail(self, detail: impl Into<String>) -> Self {
+        Self { detail: Some(detail.into()), ..self }
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+/// The most bytes of another program's text that an error repeats, so that no error grows with it.
+const LONGEST_TEXT: usize = 1000;
+
+/// Returns the beginning of such a text.
+pub(crate) fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_TEXT)]
+}
+
+pub(crate) fn seconds(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f64())
+}

@@ -1,0 +1,50 @@
+//! What a registry is asked to do, for errors.
+
+use std::fmt;
+
+use snowflake_core::registry::{Change, Swap};
+
+/// What a connection is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Connecting, to each of the hosts that the string names.
+    Connect,
+    /// Reading records.
+    Read,
+    /// Changing the fleet's record.
+    SwapFleet,
+    /// Changing a number's record.
+    SwapNumber,
+    /// Reserving blocks of tags.
+    Reserve,
+    /// Giving back what is left of them.
+    GiveBack,
+}
+
+impl Step {
+    /// Returns what a swap changes.
+    pub(crate) fn of(swap: &Swap) -> Self {
+        match swap.change {
+            Change::Fleet(_) => Self::SwapFleet,
+            Change::Number { .. } => Self::SwapNumber,
+        }
+    }
+
+    /// Whether the registry may have changed something although there is no answer.
+    pub fn may_be_done(self) -> bool {
+        matches!(self, Self::SwapFleet | Self::SwapNumber | Self::Reserve | Self::GiveBack)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "connecting",
+            Self::Read => "reading its records",
+            Self::SwapFleet => "changing the fleet's record",
+            Self::SwapNumber => "changing a number's record",
+            Self::Reserve => "reserving blocks",
+            Self::GiveBack => "giving blocks back",
+        })
+    }
+}
