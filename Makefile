@@ -22,7 +22,7 @@ help:
 	@echo 'make install   copy the built extension into PostgreSQL'
 	@echo 'make demo      set up, build, install, and show the extension on a throwaway server; KEEP=1 keeps the server'
 	@echo 'make test      set up, and run every test; those of clients that lack a JDK, Node or Ruby are skipped; BUSY=1 beside other work'
-	@echo 'make test-all  what a release needs: all of .ci/run, and every test on every version of PostgreSQL; takes hours'
+	@echo 'make test-all  what a release needs: all of .ci/run, every test on every version of PostgreSQL, and Miri; takes hours'
 	@echo 'make bench     set up, and measure the extension against what PostgreSQL offers; FIGURES="calls wal" picks, RUNS=3 shortens, PUBLISH=1 puts all into docs'
 	@echo 'make chaos     let everything happen to a fleet while sessions draw; MINUTES=480 for a night, SEED=... for the same events, REGISTRY=postgres or etcd'
 	@echo 'make lint      set up, and check form and documentation'
@@ -59,6 +59,7 @@ test: setup-test
 
 test-all: setup
 	@tools/check
+	@SKIPS=forbidden tools/miri
 	@SKIPS=forbidden tools/lint
 	@SKIPS=forbidden tools/test
 	@SKIPS=forbidden tools/test-package

@@ -50,6 +50,7 @@
 //! allocator         what happens if Rust gets no memory
 //!   |
 //! snowflake_registry  a fleet's registry: PostgreSQL through libpq, or etcd
+//! snowflake_region    where the parts of the shared memory lie
 //!   |
 //! snowflake_core  * layouts, ids, the generator, the mark, the lease, segments; knows no PostgreSQL
 //! ```

@@ -6,14 +6,13 @@
 //! marks of each of up to max_databases databases | Slot 0 | ... | Slot MaxBackends - 1
 //! ```
 //!
-//! Generator and marks are atomic words (`core/generator.rs`, `core/published.rs`). A session must
-//! publish marks only while it holds a lock on their sequence (`mark.rs`). A slot has one writer,
-//! its backend (`slot.rs`). Nothing here is ever freed; after a crash of a backend, the postmaster
-//! makes it anew.
+//! `region/lib.rs` computes where each part lies, and has tests of its own. Generator and marks are
+//! atomic words (`core/generator.rs`, `core/published.rs`). A session must publish marks only while
+//! it holds a lock on their sequence (`mark.rs`). A slot has one writer, its backend (`slot.rs`).
+//! Nothing here is ever freed; after a crash of a backend, the postmaster makes it anew.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::mem::size_of;
-use std::ptr;
+use std::ptr::NonNull;
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -24,6 +23,7 @@ use snowflake_core::lease::Holder;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::segment::Supply;
+use snowflake_region::Region;
 
 use crate::backend::{self, WallClock};
 use crate::error::Error;
@@ -94,26 +94,24 @@ places! {
     }
 }
 
-/// The start of the shared memory; `None` without preload. The postmaster sets it, and its children
-/// inherit it.
-static START: Local<Option<&'static Shared>> = Local::new(None);
+/// What all backends share, the marks of each database, and the slot of each backend.
+type Memory = Region<Shared, PublishedMarks, Slot>;
+
+/// The shared memory; `None` without preload. The postmaster sets it, and its children inherit it.
+static MEMORY: Local<Option<Memory>> = Local::new(None);
 
 /// This backend's slot, `None` until it draws. Children of the postmaster start with `None`.
 static SLOT: Local<Option<&'static Slot>> = Local::new(None);
 
-// ShmemInitStruct aligns to PG_CACHE_LINE_SIZE. The marks of databases follow `Shared`, and the
-// slots follow them.
-const _: () = assert!(
-    align_of::<Shared>() <= 128
-        && size_of::<Shared>().is_multiple_of(align_of::<PublishedMarks>())
-        && size_of::<PublishedMarks>().is_multiple_of(align_of::<Slot>())
-        // As the description of `max_databases` says.
-        && size_of::<PublishedMarks>() == 64
-);
+// ShmemInitStruct aligns to PG_CACHE_LINE_SIZE.
+const _: () = assert!(Memory::ALIGN <= 128);
+
+// As the description of `max_databases` says.
+const _: () = assert!(size_of::<PublishedMarks>() == 64);
 
 #[inline]
 fn shared() -> Option<&'static Shared> {
-    START.get()
+    Some(MEMORY.get()?.header())
 }
 
 /// Returns the generator, or `None` without preload.
@@ -151,24 +149,13 @@ pub fn status() -> Option<&'static Locked<Status>> {
 
 /// Returns the marks of all databases, or `None` without preload.
 pub fn marks() -> Option<&'static [PublishedMarks]> {
-    let first = first_marks(ptr::from_ref(shared()?));
-    // SAFETY: `startup` initialized this many marks behind `Shared`. They are only ever used
-    // through shared references to atomics.
-    Some(unsafe { std::slice::from_raw_parts(first, guc::max_databases()) })
+    Some(MEMORY.get()?.firsts())
 }
 
 /// Returns the published marks that belong to a database, or once did. They are taken from the
 /// front.
 pub fn marks_in_use() -> impl Iterator<Item = &'static PublishedMarks> {
     marks().unwrap_or_default().iter().take_while(|marks| marks.owner() != UNCLAIMED)
-}
-
-fn first_marks(shared: *const Shared) -> *const PublishedMarks {
-    shared.wrapping_add(1).cast()
-}
-
-fn first_slot(shared: *const Shared) -> *const Slot {
-    first_marks(shared).wrapping_add(guc::max_databases()).cast()
 }
 
 /// Returns marks that permit nothing, or `None` without preload.
@@ -178,10 +165,7 @@ pub fn unclaimed_marks() -> Option<&'static PublishedMarks> {
 
 /// Returns the slots of all backends, or `None` without preload.
 fn slots() -> Option<&'static [Slot]> {
-    let first = first_slot(ptr::from_ref(shared()?));
-    // SAFETY: `startup` initialized MaxBackends slots behind the marks. They are only ever used
-    // through shared references to atomics.
-    Some(unsafe { std::slice::from_raw_parts(first, backend::max_backends()) })
+    Some(MEMORY.get()?.seconds())
 }
 
 /// Returns what the server has counted since the last reset, and when that was, in milliseconds
@@ -278,10 +262,9 @@ pub fn init() {
     }
 }
 
-fn size() -> usize {
-    size_of::<Shared>()
-        + guc::max_databases() * size_of::<PublishedMarks>()
-        + backend::max_backends() * size_of::<Slot>()
+/// Returns how many databases have marks, and how many backends have slots.
+fn elements() -> (usize, usize) {
+    (guc::max_databases(), backend::max_backends())
 }
 
 /// Makes what all backends share. What was drawn before is lost with the words. The first draw
@@ -319,7 +302,7 @@ unsafe extern "C-unwind" fn request() {
         if let Some(previous) = PREVIOUS_REQUEST.get() {
             previous();
         }
-        pg_sys::RequestAddinShmemSpace(size());
+        pg_sys::RequestAddinShmemSpace(Memory::size(elements()));
         locked::request();
     }
 }
@@ -328,23 +311,17 @@ unsafe extern "C-unwind" fn request() {
 unsafe extern "C-unwind" fn startup() {
     // SAFETY: called by the postmaster as PostgreSQL's shmem_startup_hook, at the start and after
     // each crash of a backend. It has no child then, and children are forked and never run this, so
-    // no lock is needed. The memory is large enough, aligned to PG_CACHE_LINE_SIZE (128), and not
-    // referred to yet. It is never freed while a process lives that uses `START`: the postmaster
-    // replaces `START` here before it forks again, and processes that detach draw nothing.
+    // no lock is needed. The memory is as large as asked for, aligned to PG_CACHE_LINE_SIZE (128),
+    // and not referred to yet. It is never freed while a process lives that uses `MEMORY`: the
+    // postmaster replaces `MEMORY` here before it forks again, and processes that detach draw
+    // nothing.
     unsafe {
         if let Some(previous) = PREVIOUS_STARTUP.get() {
             previous();
         }
-        let mut found = false;
-        let start = pg_sys::ShmemInitStruct(c"snowflake_id".as_ptr(), size(), &raw mut found).cast::<Shared>();
-        start.write(at_start());
-        let (marks, slots) = (first_marks(start).cast_mut(), first_slot(start).cast_mut());
-        for number in 0..guc::max_databases() {
-            marks.add(number).write(PublishedMarks::new());
-        }
-        for number in 0..backend::max_backends() {
-            slots.add(number).write(Slot::new());
-        }
-        START.set(Some(&*start));
+        let (elements, mut found) = (elements(), false);
+        let start = pg_sys::ShmemInitStruct(c"snowflake_id".as_ptr(), Memory::size(elements), &raw mut found);
+        let start = NonNull::new(start.cast()).expect("PostgreSQL raises an error where there is no memory");
+        MEMORY.set(Some(Memory::begin(start, elements, at_start(), PublishedMarks::new, Slot::new)));
     }
 }
