@@ -7,7 +7,7 @@
 //! reports that it may have changed.
 
 use std::collections::HashSet;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::ptr;
 
 use parking_lot::Mutex;
@@ -256,6 +256,7 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
     };
     for member in members(extension).filter(|member| member.class == pg_sys::ProcedureRelationId) {
         let Some((name, arguments)) = signature(member.number) else { continue };
+        let name = name.as_c_str();
         let bound = BOUNDS.iter().position(|bound| *bound == name);
         let end = ENDS.iter().position(|end| *end == name);
         if let Some(step) = STEPS.iter().position(|step| *step == (name, arguments.as_slice())) {
@@ -290,9 +291,9 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
 }
 
 /// Returns a function's name and the types of its arguments.
-fn signature(function: pg_sys::Oid) -> Option<(&'static CStr, Vec<pg_sys::Oid>)> {
-    // SAFETY: both return palloc'd copies, which live at least as long as the planning; the result
-    // is dropped before. The types are as many as returned. A dropped function has no name.
+fn signature(function: pg_sys::Oid) -> Option<(CString, Vec<pg_sys::Oid>)> {
+    // SAFETY: both return copies in the current memory context, which is not reset before they are
+    // copied here. The types are as many as returned. A dropped function has no name.
     unsafe {
         let name = pg_sys::get_func_name(function);
         if name.is_null() {
@@ -301,7 +302,7 @@ fn signature(function: pg_sys::Oid) -> Option<(&'static CStr, Vec<pg_sys::Oid>)>
         let (mut types, mut count) = (ptr::null_mut(), 0);
         pg_sys::get_func_signature(function, &raw mut types, &raw mut count);
         let types = if count > 0 { std::slice::from_raw_parts(types, count as usize).to_vec() } else { Vec::new() };
-        Some((CStr::from_ptr(name), types))
+        Some((CStr::from_ptr(name).to_owned(), types))
     }
 }
 
