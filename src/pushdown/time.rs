@@ -173,8 +173,9 @@ unsafe fn layout_of(
 
 /// Returns the extension's functions, of which `candidate` may be one. Thousands of conditions on a
 /// table share one copy.
-fn known_functions(site: &Site, candidate: Oid) -> Option<&Functions> {
-    // SAFETY: it outlives the site, and is written only while nothing refers to it.
+unsafe fn known_functions(site: &Site, candidate: Oid) -> Option<&Functions> {
+    // SAFETY: `rewrite_conditions` has the place on its frame, and hands it to sites that end
+    // before. It is written only while it holds `None`, so nothing refers to what is in it.
     unsafe {
         if (*site.functions).is_none() {
             let mut found = None;
@@ -262,9 +263,12 @@ pub(super) struct Found {
 }
 
 /// Finds the layout for a bound: the given one, or the database's.
+///
+/// # Safety
+/// `given` is null, or a constant of type text.
 #[pg_guard]
-pub(super) extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut Found) {
-    // SAFETY: null, or a constant of type text.
+pub(super) unsafe extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut Found) {
+    // SAFETY: the caller's.
     let given_text = unsafe { given.as_ref().map(|given| Text::from_datum(given.constvalue, given.constisnull)) };
     // An argument that is not a layout, or not the database's, raises its error when it is used.
     match given_text {
