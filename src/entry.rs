@@ -8,6 +8,8 @@
 //!
 //! This file must never raise, wait or allocate. What a draw does is in `draw.rs` and `segment.rs`.
 
+use std::ptr;
+
 use pgrx::pg_sys;
 use pgrx::{varatt_is_1b, varatt_is_1b_e, varatt_is_4b_u, vardata_any, varsize_any_exhdr};
 
@@ -30,7 +32,10 @@ pub unsafe extern "C-unwind" fn snowflake_next_entry(fcinfo: pg_sys::FunctionCal
 /// Called by PostgreSQL for `snowflake_segment_next(tag)`.
 ///
 /// Where the tag is a constant, the call remembers where its values are: in `fn_extra`, which is
-/// null at first, and otherwise this function's own. It holds a number, and points nowhere.
+/// null at first, and otherwise this function's own. It holds a number, and points nowhere, which
+/// costs no allocation for a call that is made once. PostgreSQL leaves `fn_extra` to the function,
+/// and pgrx uses it only in functions that return rows
+/// (`a_call_that_waits_keeps_the_number_of_its_place` in `segments.rs`).
 ///
 /// # Safety
 /// Called by PostgreSQL only, in a backend, with a valid `fcinfo`.
@@ -39,7 +44,7 @@ pub unsafe extern "C-unwind" fn snowflake_segment_next_entry(fcinfo: pg_sys::Fun
     // SAFETY: the caller's. It is null where another function calls this one without a look-up.
     let call = unsafe { (*fcinfo).flinfo };
     // SAFETY: a call's description belongs to this backend, and to nobody else during the call.
-    let kept = if call.is_null() { 0 } else { unsafe { (*call).fn_extra as u64 } };
+    let kept = if call.is_null() { 0 } else { unsafe { (*call).fn_extra.addr() as u64 } };
     if let Some(value) = segment::one_at_once(kept) {
         return pg_sys::Datum::from(value);
     }
@@ -55,14 +60,28 @@ pub unsafe extern "C-unwind" fn snowflake_segment_next_entry(fcinfo: pg_sys::Fun
     // SAFETY: as above.
     unsafe {
         if ticket != kept && !call.is_null() && has_constant((*call).fn_expr) {
-            (*call).fn_extra = ticket as *mut std::ffi::c_void;
+            (*call).fn_extra = ptr::without_provenance_mut(ticket as usize);
         }
     }
     match segment::one_at_once(ticket) {
         Some(value) => pg_sys::Datum::from(value),
         // SAFETY: the arguments are passed on unchanged.
-        None => unsafe { functions::snowflake_segment_next_wrapper(fcinfo) },
+        None => unsafe { leave_to_guarded(fcinfo) },
     }
+}
+
+/// Calls the guarded function. In what tests load, asserts that it leaves `fn_extra` as it is.
+///
+/// # Safety
+/// As above.
+unsafe fn leave_to_guarded(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: the caller's.
+    let number = || unsafe { (*fcinfo).flinfo.as_ref().map(|call| call.fn_extra.addr()) };
+    let before = number();
+    // SAFETY: as above.
+    let value = unsafe { functions::snowflake_segment_next_wrapper(fcinfo) };
+    debug_assert_eq!(number(), before, "pgrx has changed what a call keeps");
+    value
 }
 
 /// Returns the bytes of a text that is stored as it is; `None` for one that is compressed or stored

@@ -91,6 +91,27 @@ fn a_call_with_different_tags_draws_from_each() {
     }
 }
 
+/// A call keeps where its values are as a number in `fn_extra` (`src/entry.rs`). In a new server it
+/// is below every address that a process can map, so the server would end if anything took it for a
+/// pointer. The library asserts, as tests load it, that pgrx's wrapper leaves it as it is.
+#[test]
+fn a_call_that_waits_keeps_the_number_of_its_place() {
+    let fleet = Fleet::start();
+    insert(&fleet, "t", ", least_step, greatest_step", ", 1, 1");
+    let server = fleet.member().start_with_extension();
+    let mut session = server.connect();
+    // Each block has one value, so the guarded function waits for most values. The first call of
+    // the session keeps nothing yet.
+    assert_eq!(draw(&mut session, "t", 300), (1..=300).collect::<Vec<_>>());
+    let waits = |session: &mut Client| stat(session, "t", "waits").parse::<u64>().expect("a number");
+    let before = waits(&mut session);
+    assert!(before >= 2, "{before}");
+    // PostgreSQL keeps what it needs for such a function in a description of its own.
+    session.batch_execute("ALTER FUNCTION snowflake_segment_next(text) SECURITY DEFINER SET work_mem = '1MB'").unwrap();
+    assert_eq!(draw(&mut session, "t", 300), (301..=600).collect::<Vec<_>>());
+    assert!(waits(&mut session) >= before + 2);
+}
+
 #[test]
 fn wrong_calls_are_refused() {
     let (fleet, server) = start();
