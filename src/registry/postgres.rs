@@ -72,12 +72,6 @@ impl<W: Waiter> Postgres<W> {
         &self.config
     }
 
-    /// Changes that. The next call connects anew.
-    pub fn set_config(&mut self, config: Config) {
-        self.disconnect();
-        self.config = config;
-    }
-
     /// Returns the process id of the session in the registry, if there is one. Two copies of a
     /// memory have different ones, because they share no connection.
     pub fn backend_pid(&self) -> Option<i32> {
