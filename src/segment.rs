@@ -6,6 +6,7 @@
 use std::ffi::CStr;
 
 use pgrx::pg_sys::{self, Oid};
+use snowflake_core::fnv::fnv1a;
 use snowflake_core::segment::{Refusal, Run, State, TAG_BYTES, Tag, TagError};
 
 use crate::backend;
@@ -64,11 +65,10 @@ fn ticket_of(name: &[u8]) -> u64 {
     found.map_or(0, |(_, ticket)| ticket.bits())
 }
 
-/// Returns where a tag is remembered, by a hash of its name (FNV-1a).
+/// Returns where a tag is remembered, by a hash of its name.
 #[inline]
 fn remembered(name: &[u8]) -> &'static Local<Option<(Tag, Ticket)>> {
-    let hash = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    &FOUND[name.iter().fold(0x811c_9dc5, hash) as usize % REMEMBERED]
+    &FOUND[fnv1a(name) as usize % REMEMBERED]
 }
 
 /// Draws one value of the tag that a ticket was given for, if that takes no waiting and raises

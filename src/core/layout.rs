@@ -16,6 +16,7 @@
 use std::fmt;
 
 use crate::clock::{InstantError, Utc, parse_instant};
+use crate::fnv::fnv1a;
 use crate::spelling::quoted;
 
 /// The longest layout text, in bytes. The longest meaningful one has about 100.
@@ -269,8 +270,7 @@ impl Layout {
         if end_ms > i128::from(TIMESTAMPTZ_END_MS) {
             return Err(LayoutError::EndsTooLate { bits: layout.time.bits });
         }
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-        layout.fingerprint = (layout.to_string().bytes().fold(0xCBF2_9CE4_8422_2325, step) >> 1) as i64;
+        layout.fingerprint = (fnv1a(layout.to_string().as_bytes()) >> 1) as i64;
         Ok(layout)
     }
 
@@ -297,9 +297,8 @@ impl Layout {
         BUILT_IN.iter().find(|(_, line)| Self::parse_line(line).as_ref() == Ok(self)).map(|(name, _)| *name)
     }
 
-    /// A number that stands for the layout: FNV-1a (Fowler, Noll, Vo; 64 bits) of its text, without
-    /// the sign. The text is the canonical one, so a layout has one fingerprint however it was
-    /// written.
+    /// A number that stands for the layout: the [FNV-1a](fnv1a) of its text, without the sign. The
+    /// text is the canonical one, so a layout has one fingerprint however it was written.
     pub fn fingerprint(&self) -> i64 {
         self.fingerprint
     }

@@ -22,6 +22,7 @@
 //! | How far may a database draw, and how do its sessions know? | [`published`] |
 //! | Which atomics are there? | [`atomic`] |
 //! | Where does the time come from? How is an instant written? | [`clock`] |
+//! | Which number stands for a text? | [`fnv`] |
 //! | Which word did a user mean, and how much of it does an error repeat? | [`spelling`] |
 //!
 //! Each error is in the file that raises it: variants that hold facts, and for each one line of
@@ -51,6 +52,7 @@ pub mod bounds;
 pub mod clock;
 pub mod draw;
 pub mod encoding;
+pub mod fnv;
 pub mod generator;
 pub mod id;
 pub mod identity;
