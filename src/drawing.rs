@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 
 use pgrx::prelude::*;
-use snowflake_core::clock::{Clock, Utc};
+use snowflake_core::clock::{Clock, DAY_MS, Utc};
 use snowflake_core::id::IdError;
 use snowflake_core::identity::{Drawing, Identity};
 use snowflake_core::layout::{Field, Layout};
@@ -261,7 +261,7 @@ fn announce(running: &Running, values: &Values) {
 
 /// Returns the warning for the last year of a layout's time.
 pub fn last_year(layout: &Layout) -> Option<String> {
-    const YEAR_MS: i64 = 365 * 86_400_000;
+    const YEAR_MS: i64 = 365 * DAY_MS;
     let end_ms = layout.last_instant_ms();
     let is_last = end_ms.saturating_sub(WallClock.now_ms()) < YEAR_MS;
     is_last.then(|| {

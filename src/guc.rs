@@ -20,6 +20,7 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use snowflake_core::clock::DAY_MS;
 use snowflake_core::id::IdError;
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease;
@@ -48,8 +49,6 @@ pub enum OnRollback {
 /// them.
 const LONGEST_BORROW_MS: i32 = 3_600_000;
 
-const DAY_MS: i32 = 86_400_000;
-
 /// Thirty days.
 const LONGEST_LEASE_S: i32 = 30 * 86_400;
 
@@ -67,7 +66,7 @@ static DATACENTER_ID: GucSetting<i32> = GucSetting::<i32>::new(NOT_SET);
 static BACKUP_WORKER: GucSetting<bool> = GucSetting::<bool>::new(false);
 static ON_ROLLBACK: GucSetting<OnRollback> = GucSetting::<OnRollback>::new(OnRollback::Error);
 static MAX_BORROW: GucSetting<i32> = GucSetting::<i32>::new(100);
-static MAX_CLOCK_JUMP: GucSetting<i32> = GucSetting::<i32>::new(DAY_MS);
+static MAX_CLOCK_JUMP: GucSetting<i32> = GucSetting::<i32>::new(DAY_MS as i32);
 static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(128);
 static REGISTRY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static FLEET: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"default"));

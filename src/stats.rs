@@ -7,7 +7,7 @@
 //! must be logged at most once a minute.
 
 use pgrx::prelude::*;
-use snowflake_core::clock::Clock;
+use snowflake_core::clock::{Clock, DAY_MS};
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
 use snowflake_core::segment::State;
@@ -24,7 +24,6 @@ use crate::tags::{Failing, Row};
 
 /// The shortest time between two log lines about what happens often, in milliseconds.
 pub const MINUTE_MS: i64 = 60_000;
-const DAY_MS: i64 = 86_400_000;
 
 /// Counts something, if this backend has a slot.
 pub fn count(counter: Counter, number: u64) {

@@ -124,7 +124,8 @@ impl Seldom {
     }
 }
 
-const DAY_MS: i64 = 86_400_000;
+/// A day, in milliseconds.
+pub const DAY_MS: i64 = 86_400_000;
 
 /// Returns the days from 1970-01-01 to a date of the Gregorian calendar, in which 1 BC is the year
 /// 0 (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil).

@@ -66,7 +66,7 @@
 //! Logical replication can copy all sequences of another server, and then sets both. The process
 //! that copies notes before what they held, and puts it back when its transaction commits.
 
-use crate::clock::{ClockReference, Wait};
+use crate::clock::{ClockReference, DAY_MS, Wait};
 use crate::generator::Generator;
 use crate::identity::{Drawing, Identity, LaneName, NO_END};
 use crate::layout::{Field, Layout};
@@ -283,7 +283,6 @@ impl Terms {
     /// is bounded even where the clock may jump any distance, because a mark cannot be lowered. One
     /// that is too high stops the database until the clock has passed it.
     fn max_advance_ms(&self) -> i64 {
-        const DAY_MS: i64 = 86_400_000;
         if self.max_clock_jump_ms > 0 { self.max_clock_jump_ms } else { DAY_MS }
     }
 }

@@ -6,7 +6,8 @@
 //! registry would stay as busy as it is, and answer none of them. So after each such failure a
 //! server waits for a longer time, and each server for another one.
 
-/// How long to wait after a failure, in milliseconds.
+/// How long to wait after a failure, and until a tag that can give nothing is asked for again, in
+/// milliseconds.
 pub const AGAIN_AFTER_MS: i64 = 1000;
 
 /// How long to wait while a failure is new, and for how long it is new, in milliseconds. A registry
@@ -17,6 +18,10 @@ const SOON_MS: i64 = 3000;
 /// How long to wait at most, in milliseconds, if the registry does not answer in time. A server
 /// gives a call up after five seconds. So about a quarter of a fleet asks at once.
 pub const LONGEST_MS: i64 = 32_000;
+
+/// How often one call asks the registry again after a refusal, before it leaves the rest to the
+/// next call.
+pub(crate) const MOST_ROUNDS: u32 = 8;
 
 /// How often all numbers are counted, in milliseconds: once a minute, and more rarely where more
 /// than a hundred are leased. The registry then sends each server a hundred records a minute.

@@ -11,14 +11,11 @@ use super::{Failure, Gap, Lease, Notice, Server, Terms, Words, least_ms};
 use crate::identity::Identity;
 use crate::layout::{Field, Layout};
 use crate::numbers::Span;
+use crate::pace::MOST_ROUNDS;
 use crate::registry::{Answer, Change, Fleet, Member, Reading, Record, Registry, Since, Swap, Wanted};
 
 /// The longest time between two renewals, in milliseconds.
 pub(super) const RENEWED_EVERY_MS: i64 = 10_000;
-
-/// How often one call asks the registry again after a refusal, before it leaves the rest to the
-/// next call.
-const MOST_ROUNDS: u32 = 8;
 
 /// A change of a number's record for which there is no answer yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

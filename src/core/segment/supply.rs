@@ -7,6 +7,7 @@
 
 use super::{Ask, Block, Claimed, GiveBack, Grant, Granted, PLACES, Place, Reserve, Return, State, Tag, Tags};
 use crate::lease::Failure;
+use crate::pace::{AGAIN_AFTER_MS, MOST_ROUNDS};
 use crate::registry::{Answer, Change, Fleet, Incarnation, Member, Reading, Since, Swap, Wanted};
 
 /// How long a block should last, in milliseconds (Leaf). A tag's step doubles if a block lasted
@@ -16,13 +17,6 @@ const LASTS_MS: (i64, i64) = (15 * 60_000, 30 * 60_000);
 /// How often the registry is asked whether a tag is still there, and still above what this server
 /// has had, in milliseconds.
 const LOOKED_AT_EVERY_MS: i64 = 10_000;
-
-/// After how long a tag that can give nothing is asked for again, in milliseconds.
-const AGAIN_AFTER_MS: i64 = 1000;
-
-/// How often one call asks the registry again after a refusal, before it leaves the rest to the
-/// next call.
-const MOST_ROUNDS: u32 = 8;
 
 /// The server that draws from blocks.
 pub trait Server {

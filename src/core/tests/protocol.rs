@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use snowflake_core::clock::{Clock, ClockReference, Wait};
+use snowflake_core::clock::{Clock, ClockReference, DAY_MS, Wait};
 use snowflake_core::draw;
 use snowflake_core::generator::{Generator, Limits, Refusal};
 use snowflake_core::identity::{Drawing, LaneName};
@@ -202,7 +202,7 @@ struct Server {
 /// predecessor.
 fn generator_that_has_followed(layout: &Layout) -> Rc<Generator> {
     let generator = Generator::new();
-    generator.follow(layout, NOW_MS - 86_400_000, 0);
+    generator.follow(layout, NOW_MS - DAY_MS, 0);
     Rc::new(generator)
 }
 
@@ -319,11 +319,11 @@ fn a_reading_that_was_wrong_for_a_moment_does_not_move_the_mark_far() {
     let server = Server::new("snowflake", 5, false);
     let fake = server.fresh();
     fake.now_ms.set(NOW_MS + 2000);
-    server.make_way(&fake, LaneName::Primary, NOW_MS + 86_400_000).unwrap();
+    server.make_way(&fake, LaneName::Primary, NOW_MS + DAY_MS).unwrap();
     assert_eq!(fake.published_ms()[0], Some(NOW_MS + 2000 + 100 + 1 + 1000));
     // Nor does a clock that was set back move the mark back.
-    fake.now_ms.set(NOW_MS - 86_400_000);
-    server.make_way(&fake, LaneName::Primary, NOW_MS + 86_400_000).unwrap();
+    fake.now_ms.set(NOW_MS - DAY_MS);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + DAY_MS).unwrap();
     assert_eq!(fake.published_ms()[0], Some(NOW_MS + 2000 + 100 + 1 + 1000));
 }
 
@@ -353,7 +353,7 @@ fn a_mark_that_is_not_durable_is_not_published() {
 #[test]
 fn after_a_start_a_lane_begins_above_its_mark() {
     let server = Server::new("snowflake", 5, false);
-    for ahead_ms in [-86_400_000, 0, 100, 101, 500, 1101] {
+    for ahead_ms in [-DAY_MS, 0, 100, 101, 500, 1101] {
         let generator = generator_that_has_followed(&server.layout);
         let server = Server { generator, clocks: ClockReference::new(), numbers: Numbers::new(), ..server };
         let fake = Fake::holding([NOW_MS + ahead_ms, 0], &server.layout, Some(&server.drawing));
@@ -801,7 +801,6 @@ fn no_id_at_or_below_one_that_was_advanced_to_is_drawn() {
 
 #[test]
 fn an_advance_further_ahead_than_the_clock_may_jump_is_refused_unless_it_is_forced() {
-    const DAY_MS: i64 = 86_400_000;
     for (layout, unit_ms) in [("snowflake", 1), ("js53", 1000)] {
         for (max_clock_jump_ms, most_ms) in [(60_000, 60_000), (0, DAY_MS), (10 * DAY_MS, 10 * DAY_MS)] {
             let mut server = Server::new(layout, 5, true);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use postgres::{Client, Error};
+pub use snowflake_core::clock::DAY_MS;
 use snowflake_core::clock::parse_instant;
 use snowflake_core::layout::Layout;
 
@@ -156,9 +157,6 @@ pub fn instant(text: &str) -> i64 {
 
 /// An hour in milliseconds.
 pub const HOUR_MS: i64 = 3_600_000;
-
-/// A day in milliseconds.
-pub const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// An instant at which tests freeze the clock, in milliseconds since 1970: 2026-06-01 12:00 UTC.
 #[must_use]

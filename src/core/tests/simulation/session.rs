@@ -47,7 +47,7 @@ impl From<mark::Refusal> for Failure {
 }
 
 /// More looks at its marks than any draw takes: up to two in each round.
-const MOST_ROUNDS: u32 = 2000;
+const MOST_LOOKS: u32 = 2000;
 
 /// A session, for one statement.
 pub struct Session<'a> {
@@ -270,7 +270,7 @@ impl draw::Session for Session<'_> {
             return Err(Failure::Crashed);
         }
         self.rounds.set(self.rounds.get() + 1);
-        if self.rounds.get() > MOST_ROUNDS {
+        if self.rounds.get() > MOST_LOOKS {
             self.world.broken(Guarantee::Bounded, || "a session goes round in circles".to_owned());
             return Err(Failure::Cancelled);
         }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use snowflake_core::clock::DAY_MS;
 use snowflake_core::generator::Generator;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::{Field, Layout};
@@ -80,8 +81,6 @@ pub enum Story {
     /// A fleet whose servers are started with another fleet's registry now and then.
     TwoFleets,
 }
-
-const DAY_MS: i64 = 86_400_000;
 
 impl World {
     /// Returns the world of a seed. With `tells`, it reports what happens.
