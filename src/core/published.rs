@@ -166,12 +166,14 @@ pub struct View<'a, const WORDS: usize> {
 }
 
 impl<'a, const WORDS: usize> View<'a, WORDS> {
-    /// Makes a view of `published` under a [`version`](Self::version).
+    /// Makes a view of `published` under a `version`.
+    #[cfg(loom)]
     pub fn new(published: &'a Published<WORDS>, version: u64) -> Self {
         Self { published, version }
     }
 
-    /// Returns the version, for [`new`](Self::new).
+    /// Returns the version, which another thread needs to make the same view.
+    #[cfg(loom)]
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -314,7 +316,7 @@ mod tests {
     fn views_of_two_places_are_different_though_their_versions_are_equal() {
         let all = [PublishedMarks::new(), PublishedMarks::new()];
         let [one, other] = [&all[0], &all[1]].map(|marks| marks.of(UNCLAIMED).unwrap());
-        assert_eq!(one.version(), other.version());
+        assert_eq!(one.version, other.version);
         assert!(one.is_same(&all[0].of(UNCLAIMED).unwrap()) && !one.is_same(&other));
         all[0].retire();
         assert!(!one.is_same(&all[0].of(UNCLAIMED).unwrap()));
@@ -327,9 +329,9 @@ mod tests {
         let owners = || [all[0].owner(), all[1].owner()];
         for (database, place) in [(7, 0), (8, 1)] {
             let owner = database << 32 | 70;
-            let version = PublishedMarks::claim_one(&all, owner, is_gone).unwrap().version();
+            let version = PublishedMarks::claim_one(&all, owner, is_gone).unwrap().version;
             // A second claim gives the same words, and takes nothing from them.
-            assert_eq!(PublishedMarks::claim_one(&all, owner, is_gone).unwrap().version(), version);
+            assert_eq!(PublishedMarks::claim_one(&all, owner, is_gone).unwrap().version, version);
             assert_eq!(owners()[place], owner);
             // Its sequence was dropped and made again: the database takes over its own place, not
             // another one.
