@@ -159,7 +159,7 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_check
 CREATE FUNCTION snowflake_checked_support(request internal) RETURNS internal
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_checked_support_wrapper';
 
--- As the other bounds (sql/surface.sql).
+-- As the other bounds (sql/snowflake_id--0.3.0.sql).
 ALTER FUNCTION snowflake_from(timestamptz, interval, text) LEAKPROOF;
 ALTER FUNCTION snowflake_after(timestamptz, interval, text) LEAKPROOF;
 ALTER FUNCTION snowflake_before(timestamptz, interval, text) LEAKPROOF;

@@ -327,9 +327,8 @@ CREATE FUNCTION snowflake_layout_fields(layout text)
     RETURNS TABLE (field text, bits integer, shift integer, minimum bigint, maximum bigint)
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_layout_fields_with_wrapper';
 
--- What Rust cannot declare: sequences, views, grants, and a comment on every object. The install
--- script, sql/snowflake_id--VERSION.sql, ends with this part, word for word. src/lib.rs takes it
--- from sql/surface.sql into the script that is generated for comparison. tools/build compares both.
+-- What Rust cannot declare: sequences, views, grants, and a comment on every object. build.rs takes
+-- all from this line on into the script that cargo-pgrx generates.
 
 -- The mark: what this database stores about the ids drawn in it (src/core/mark.rs). Every role may
 -- read these sequences, because pg_dump carries them also for a database owner who is not a

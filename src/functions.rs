@@ -4,7 +4,7 @@
 //! Forms without a `layout` argument read the setting `snowflake_id.layout` and are STABLE. Forms
 //! with one, and those that need none, are IMMUTABLE, so generated columns, indexes and partition
 //! bounds can use them. All are STRICT, and PARALLEL SAFE unless noted otherwise. SQL does not see
-//! the doc comments below: `sql/surface.sql` has a COMMENT ON for each function.
+//! the doc comments below: the install script has a COMMENT ON for each function.
 
 use std::ffi::{CStr, CString};
 

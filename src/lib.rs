@@ -107,8 +107,8 @@ mod zone;
 
 ::pgrx::pg_module_magic!(name, version);
 
-// What Rust cannot say: sequences, views, grants, and a comment on every object.
-pgrx::extension_sql_file!("../sql/surface.sql", name = "surface", finalize);
+// What Rust cannot say: sequences, views, grants, and a comment on every object (build.rs).
+include!(concat!(env!("OUT_DIR"), "/surface.rs"));
 
 /// Called by PostgreSQL when it loads the library: by the postmaster when preloaded, else by a
 /// session.
