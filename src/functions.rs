@@ -561,6 +561,10 @@ fn snowflake_convert_columns(
 /// the column stands: above all stored values, and all that its sequences may have given. Apart
 /// from that, it does what `snowflake_convert` does. It never widens. (Revoked from PUBLIC.)
 ///
+/// A function of its own, because a form of `snowflake_convert` with a tag would change what calls
+/// mean: the untyped `'true'` in `snowflake_convert('t', 'id', 'true')` would name a tag, and
+/// `GRANT EXECUTE ON FUNCTION snowflake_convert` would not be unique.
+///
 /// # Errors
 /// As `snowflake_segment_next`, and as `snowflake_convert`; 22003 a next value that does not fit
 /// into the column, or too near to the end of bigint.

@@ -46,6 +46,13 @@ macro_rules! with_family {
     };
 }
 
+/// The same, beside the functions of the extension that a default may call.
+macro_rules! with_ours {
+    ($file:literal) => {
+        concat!(include_str!("family.sql"), include_str!("ours.sql"), include_str!($file))
+    };
+}
+
 /// A statement about the objects that prevent a new type.
 macro_rules! with_found {
     ($file:literal) => {
@@ -287,7 +294,7 @@ impl Steps {
         let mut steps = Self::find_sequences(database, &columns, refusals);
         let [rels, atts] = pairs(&columns);
         let identities = database.ask(with_family!("drop_identity.sql"), &pairs(&columns));
-        let defaults = database.ask(with_family!("set_default.sql"), &[rels, atts, function.into(), argument.into()]);
+        let defaults = database.ask(with_ours!("set_default.sql"), &[rels, atts, function.into(), argument.into()]);
         for (rows, statements) in [(identities, &mut steps.identities), (defaults, &mut steps.defaults)] {
             steps.places.extend(rows.iter().map(|row| given::<i64>(row, 2)));
             statements.extend(rows.iter().map(|row| given::<CString>(row, 1)));
@@ -298,7 +305,7 @@ impl Steps {
     /// Finds what makes a column that draws from a tag an identity; nothing if it is one.
     fn find_identity(database: &mut Database, targets: &[Target], refusals: &mut Refusals) -> Self {
         let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
-        let rows = database.ask(with_family!("set_identity.sql"), &pairs(&columns));
+        let rows = database.ask(with_ours!("set_identity.sql"), &pairs(&columns));
         let Some(row) = rows.first() else { return Self::default() };
         let mut steps = Self::find_sequences(database, &columns, refusals);
         let place: i64 = given(row, 1);
@@ -459,7 +466,7 @@ impl Plan {
             None => Ok(next),
         };
         if matches!(aim, Aim::Tag(_))
-            && database.ask_for::<bool>(with_family!("draws_ids.sql"), &pairs(&columns)).contains(&true)
+            && database.ask_for::<bool>(with_ours!("draws_ids.sql"), &pairs(&columns)).contains(&true)
         {
             let target = self.targets.first().expect("there is a column");
             let (table, column) = (target.table_name.clone(), target.column_name.clone());
@@ -535,8 +542,7 @@ fn with_semicolons(statements: Vec<CString>) -> Vec<Vec<u8>> {
 /// # Errors
 /// All of [`Unconvertible`]; those of [`draw::one`] as [`Unconvertible::NoIds`].
 pub fn convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) -> Result<Vec<Vec<u8>>, Unconvertible> {
-    let named = Named { relation, attribute: attribute.to_owned() };
-    run(c"snowflake_convert()", |_| Ok(vec![named]), Aim::Ids { rewrite }, dry_run)
+    run_for_one(c"snowflake_convert()", relation, attribute, Aim::Ids { rewrite }, dry_run)
 }
 
 /// The same for the columns that texts name, with one plan for all.
@@ -563,8 +569,7 @@ pub fn convert_to_tag(
     tag: &CStr,
     dry_run: bool,
 ) -> Result<Vec<Vec<u8>>, Unconvertible> {
-    let named = Named { relation, attribute: attribute.to_owned() };
-    run(c"snowflake_segment_convert()", |_| Ok(vec![named]), Aim::Tag(tag), dry_run)
+    run_for_one(c"snowflake_segment_convert()", relation, attribute, Aim::Tag(tag), dry_run)
 }
 
 /// Makes a column that draws from a tag an identity, which goes on where the tag stands.
@@ -572,8 +577,18 @@ pub fn convert_to_tag(
 /// # Errors
 /// The same.
 pub fn convert_back(relation: Oid, attribute: &CStr, dry_run: bool) -> Result<Vec<Vec<u8>>, Unconvertible> {
+    run_for_one(c"snowflake_segment_convert_back()", relation, attribute, Aim::Identity, dry_run)
+}
+
+fn run_for_one(
+    command: &'static CStr,
+    relation: Oid,
+    attribute: &CStr,
+    aim: Aim,
+    dry_run: bool,
+) -> Result<Vec<Vec<u8>>, Unconvertible> {
     let named = Named { relation, attribute: attribute.to_owned() };
-    run(c"snowflake_segment_convert_back()", |_| Ok(vec![named]), Aim::Identity, dry_run)
+    run(command, |_| Ok(vec![named]), aim, dry_run)
 }
 
 /// `command` is the function's name in messages.

@@ -4,12 +4,9 @@
 SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %I.%I(%s)', name, attname, nspname, proname,
               quote_literal($4::text))::cstring,
        place
-FROM family f, pg_proc p
-     JOIN pg_namespace s ON s.oid = p.pronamespace
-     JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_extension'::regclass
-     JOIN pg_extension e ON e.oid = d.refobjid
-WHERE rel = root AND e.extname = 'snowflake_id' AND d.deptype = 'e' AND p.proname = $3::text::name
+FROM family f, ours
+WHERE rel = root AND proname = $3::text::name
       AND EXISTS (SELECT FROM family
                   WHERE place = f.place
-                        AND expression IS DISTINCT FROM format('%s(%s)', p.oid::regproc, '''' || replace($4::text, '''', '''''') || '''::text'))
+                        AND expression IS DISTINCT FROM format('%s%s)', head, '''' || replace($4::text, '''', '''''') || '''::text'))
 ORDER BY place

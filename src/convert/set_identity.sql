@@ -1,12 +1,7 @@
 -- For each column that is not an identity: the statements that come before it is made one, and the
 -- one that does so; the tag that its default draws from; and a child that would not inherit the
 -- identity.
-,    draw AS (
-    SELECT p.oid::regproc || '(''' AS head, '''::text)' AS tail
-    FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
-         JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
-    WHERE e.extname = 'snowflake_id' AND p.proname = 'snowflake_segment_next'
-)
+,    call AS (SELECT head || '''' AS head, '''::text)' AS tail FROM ours WHERE proname = 'snowflake_segment_next')
 SELECT place,
        format('ALTER TABLE %s ALTER COLUMN %I DROP DEFAULT', name, f.attname)::cstring,
        CASE WHEN NOT attnotnull THEN format('ALTER TABLE %s ALTER COLUMN %I SET NOT NULL', name, f.attname)::cstring END,
@@ -15,6 +10,6 @@ SELECT place,
             THEN replace(substr(expression, length(head) + 1, length(expression) - length(head) - length(tail)),
                          '''''', '''')::cstring END,
        (SELECT min(rel::regclass::text)::cstring FROM family c WHERE c.place = f.place AND c.rel <> root AND NOT c.relispartition)
-FROM family f JOIN pg_attribute a ON a.attrelid = rel AND a.attnum = f.attnum, draw
+FROM family f JOIN pg_attribute a ON a.attrelid = rel AND a.attnum = f.attnum, call
 WHERE rel = root AND f.attidentity = ''
 ORDER BY place
