@@ -37,27 +37,21 @@ pub struct Functions {
     /// `snowflake_from`, `_after`, `_before` and `_until`, each for a timestamptz, a date and a
     /// timestamp.
     pub bounds: [[pg_sys::Oid; 3]; 4],
-    /// The same four for a timestamptz and an age. `InvalidOid`, like those below, where an older
-    /// version's objects are installed.
-    pub aged: [pg_sys::Oid; 4],
-    /// The same four for a local time of a zone: a date and a timestamp.
-    pub local: [[pg_sys::Oid; 2]; 4],
-    /// `snowflake_lower` and `_upper` for a tstzrange.
-    pub ranges: [pg_sys::Oid; 2],
-    /// The same for an array of timestamptz.
-    pub arrays: [pg_sys::Oid; 2],
-    /// The functions that undo a step from a time to what is compared, in the order of
-    /// [`StepBack`].
-    pub steps: [pg_sys::Oid; STEPS.len()],
-    /// `snowflake_checked`.
+    /// Those of the schema `snowflake_plan` that make a limit on a time, in the order of
+    /// [`LimitFunction`]. `InvalidOid`, like `checked`, where an older version's objects are
+    /// installed.
+    pub limits: [pg_sys::Oid; LIMITS.len()],
+    /// `snowflake_plan.checked`.
     pub checked: pg_sys::Oid,
-    /// Whether every role may call all of them, as after CREATE EXTENSION.
+    /// Whether every role may call all of them, as after CREATE EXTENSION. The rights on their
+    /// schemas do not matter: PostgreSQL asks for USAGE where a name is looked up, and a plan has
+    /// oids.
     pub public: bool,
 }
 
-/// A function that undoes a step from a time to what is compared (`steps.rs`).
+/// A function that makes a limit on an id's time from what a condition compares (`steps.rs`).
 #[derive(Debug, Clone, Copy)]
-pub enum StepBack {
+pub enum LimitFunction {
     Instant,
     InstantOfDay,
     InstantOfLocal,
@@ -70,21 +64,35 @@ pub enum StepBack {
     Ceil,
     Minus,
     Plus,
+    Ago,
+    LowerOfRange,
+    UpperOfRange,
+    LowerOfArray,
+    UpperOfArray,
 }
 
-const STEPS: [(&CStr, &[pg_sys::Oid]); 12] = [
-    (c"snowflake_instant", &[pg_sys::TIMESTAMPTZOID, pg_sys::BOOLOID]),
-    (c"snowflake_instant", &[pg_sys::DATEOID, pg_sys::BOOLOID]),
-    (c"snowflake_instant", &[pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
-    (c"snowflake_local", &[pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
-    (c"snowflake_local", &[pg_sys::DATEOID, pg_sys::BOOLOID]),
-    (c"snowflake_local", &[pg_sys::NUMERICOID, pg_sys::BOOLOID]),
-    (c"snowflake_local", &[pg_sys::TIMESTAMPTZOID, pg_sys::TEXTOID, pg_sys::BOOLOID]),
-    (c"snowflake_instant", &[pg_sys::TIMESTAMPOID, pg_sys::TEXTOID, pg_sys::BOOLOID]),
-    (c"snowflake_instant", &[pg_sys::TIMESTAMPOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
-    (c"snowflake_ceil", &[pg_sys::TIMESTAMPOID, pg_sys::TEXTOID]),
-    (c"snowflake_minus", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
-    (c"snowflake_plus", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
+/// The extension's own schema, whose functions only plans and views call. Their names are short,
+/// and mean nothing elsewhere: `lower` is also one of PostgreSQL's.
+const PLAN_SCHEMA: &CStr = c"snowflake_plan";
+
+const LIMITS: [(&CStr, &[pg_sys::Oid]); 17] = [
+    (c"instant", &[pg_sys::TIMESTAMPTZOID, pg_sys::BOOLOID]),
+    (c"instant", &[pg_sys::DATEOID, pg_sys::BOOLOID]),
+    (c"instant", &[pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
+    (c"local", &[pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
+    (c"local", &[pg_sys::DATEOID, pg_sys::BOOLOID]),
+    (c"local", &[pg_sys::NUMERICOID, pg_sys::BOOLOID]),
+    (c"local", &[pg_sys::TIMESTAMPTZOID, pg_sys::TEXTOID, pg_sys::BOOLOID]),
+    (c"instant", &[pg_sys::TIMESTAMPOID, pg_sys::TEXTOID, pg_sys::BOOLOID]),
+    (c"instant", &[pg_sys::TIMESTAMPOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
+    (c"ceil", &[pg_sys::TIMESTAMPOID, pg_sys::TEXTOID]),
+    (c"minus", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
+    (c"plus", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
+    (c"ago", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
+    (c"lower", &[pg_sys::TSTZRANGEOID]),
+    (c"upper", &[pg_sys::TSTZRANGEOID]),
+    (c"lower", &[pg_sys::TIMESTAMPTZARRAYOID]),
+    (c"upper", &[pg_sys::TIMESTAMPTZARRAYOID]),
 ];
 
 /// The functions as last found, with the hash values by which PostgreSQL reports their changes.
@@ -214,8 +222,7 @@ impl Functions {
 
     /// Those that an older version's objects lack.
     fn later(&self) -> impl Iterator<Item = pg_sys::Oid> + use<> {
-        let local = self.local.into_iter().flatten();
-        self.aged.into_iter().chain(local).chain(self.ranges).chain(self.arrays).chain(self.steps).chain([self.checked])
+        self.limits.into_iter().chain([self.checked])
     }
 
     /// Those that were found.
@@ -239,49 +246,39 @@ impl Functions {
 
 fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
     const BOUNDS: [&CStr; 4] = [c"snowflake_from", c"snowflake_after", c"snowflake_before", c"snowflake_until"];
-    const ENDS: [&CStr; 2] = [c"snowflake_lower", c"snowflake_upper"];
     const TYPES: [pg_sys::Oid; 3] = [pg_sys::TIMESTAMPTZOID, pg_sys::DATEOID, pg_sys::TIMESTAMPOID];
     let missing = pg_sys::InvalidOid;
     let mut functions = Functions {
         timestamp: [missing; 2],
         parse: [missing; 2],
         bounds: [[missing; 3]; 4],
-        aged: [missing; 4],
-        local: [[missing; 2]; 4],
-        ranges: [missing; 2],
-        arrays: [missing; 2],
-        steps: [missing; STEPS.len()],
+        limits: [missing; LIMITS.len()],
         checked: missing,
         public: false,
     };
+    // SAFETY: looks up a row of a catalog. Errors are raised through pgrx's guard.
+    let plan_schema = unsafe { pg_sys::get_namespace_oid(PLAN_SCHEMA.as_ptr(), true) };
     for member in members(extension).filter(|member| member.class == pg_sys::ProcedureRelationId) {
         let Some((name, arguments)) = signature(member.number) else { continue };
         let name = name.as_c_str();
-        let bound = BOUNDS.iter().position(|bound| *bound == name);
-        let end = ENDS.iter().position(|end| *end == name);
-        if let Some(step) = STEPS.iter().position(|step| *step == (name, arguments.as_slice())) {
-            functions.steps[step] = member.number;
+        // SAFETY: as above.
+        let is_for_plans = unsafe { pg_sys::get_func_namespace(member.number) } == plan_schema;
+        let limit = LIMITS.iter().position(|limit| *limit == (name, arguments.as_slice()));
+        if let Some(limit) = limit.filter(|_| is_for_plans) {
+            functions.limits[limit] = member.number;
             continue;
         }
-        let place = match (arguments.as_slice(), bound, end) {
-            ([of, pg_sys::TEXTOID], Some(bound), _) => match TYPES.iter().position(|known| known == of) {
+        let bound = BOUNDS.iter().position(|bound| *bound == name);
+        let place = match (arguments.as_slice(), bound) {
+            ([of, pg_sys::TEXTOID], Some(bound)) => match TYPES.iter().position(|known| known == of) {
                 Some(of) => &mut functions.bounds[bound][of],
                 None => continue,
             },
-            ([pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::TEXTOID], Some(bound), _) => {
-                &mut functions.aged[bound]
-            }
-            ([pg_sys::DATEOID, pg_sys::TEXTOID, pg_sys::TEXTOID], Some(bound), _) => &mut functions.local[bound][0],
-            ([pg_sys::TIMESTAMPOID, pg_sys::TEXTOID, pg_sys::TEXTOID], Some(bound), _) => {
-                &mut functions.local[bound][1]
-            }
-            ([pg_sys::TSTZRANGEOID, pg_sys::TEXTOID], _, Some(end)) => &mut functions.ranges[end],
-            ([pg_sys::TIMESTAMPTZARRAYOID, pg_sys::TEXTOID], _, Some(end)) => &mut functions.arrays[end],
-            ([pg_sys::BOOLOID], ..) if name == c"snowflake_checked" => &mut functions.checked,
-            ([pg_sys::INT8OID], ..) if name == c"snowflake_timestamp" => &mut functions.timestamp[0],
-            ([pg_sys::INT8OID, pg_sys::TEXTOID], ..) if name == c"snowflake_timestamp" => &mut functions.timestamp[1],
-            ([pg_sys::INT8OID], ..) if name == c"snowflake_parse" => &mut functions.parse[0],
-            ([pg_sys::INT8OID, pg_sys::TEXTOID], ..) if name == c"snowflake_parse" => &mut functions.parse[1],
+            ([pg_sys::BOOLOID], _) if is_for_plans && name == c"checked" => &mut functions.checked,
+            ([pg_sys::INT8OID], _) if name == c"snowflake_timestamp" => &mut functions.timestamp[0],
+            ([pg_sys::INT8OID, pg_sys::TEXTOID], _) if name == c"snowflake_timestamp" => &mut functions.timestamp[1],
+            ([pg_sys::INT8OID], _) if name == c"snowflake_parse" => &mut functions.parse[0],
+            ([pg_sys::INT8OID, pg_sys::TEXTOID], _) if name == c"snowflake_parse" => &mut functions.parse[1],
             _ => continue,
         };
         *place = member.number;

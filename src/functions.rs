@@ -1,5 +1,6 @@
-//! Every SQL function: what its arguments mean, and which errors it raises. Each does one thing,
-//! without `unsafe`.
+//! Every SQL function for users: what its arguments mean, and which errors it raises. Each does one
+//! thing, without `unsafe`. What only plans and views call is in the schema `snowflake_plan`:
+//! `steps.rs`, and two functions here that views read.
 //!
 //! Forms without a `layout` argument read the setting `snowflake_id.layout` and are STABLE. Forms
 //! with one, and those that need none, are IMMUTABLE, so generated columns, indexes and partition
@@ -8,10 +9,8 @@
 
 use std::ffi::{CStr, CString};
 
-use pgrx::datum::RangeBound;
 use pgrx::pg_sys::Oid;
 use pgrx::prelude::*;
-use snowflake_core::bounds::Instant;
 use snowflake_core::encoding::Encoding;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use snowflake_core::segment::Block;
@@ -21,10 +20,7 @@ use crate::draw;
 use crate::drawing;
 use crate::error::OrRaise;
 use crate::guc;
-use crate::instant::{
-    instant, instant_before, instant_or_end, local_instant, local_us, local_us_after, local_us_after_day,
-    local_us_of_day, start_of_day, timestamptz, unix_ms,
-};
+use crate::instant::{instant, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
 use crate::layouts;
 use crate::mark;
 use crate::record::Record;
@@ -33,7 +29,6 @@ use crate::slot::Counter;
 use crate::stats;
 use crate::tags;
 use crate::text::{Text, showable};
-use crate::zone::{earliest, latest};
 
 /// The end of the year 9999, in milliseconds since 1970.
 const YEAR_9999_MS: i64 = 253_402_300_799_999;
@@ -305,147 +300,6 @@ fn snowflake_until_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
     bound(layout, |layout| Some(layout.last_id_until(local_instant(ts))))
 }
 
-/// Returns the first id whose time is at or after the one that is `age` before the given one. The
-/// age has days of 24 hours and months of 30 days, as when PostgreSQL compares intervals.
-///
-/// This function and the next three are for conditions on the age of an id, `now() -
-/// snowflake_timestamp(id)`. They bound nothing where PostgreSQL may raise an error about such a
-/// difference: for infinite times, and for those outside the years 2000 to 148137.
-#[pg_extern(name = "snowflake_from", immutable, strict, parallel_safe)]
-fn snowflake_from_aged(ts: TimestampWithTimeZone, age: Interval, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| instant_before(ts, age).map_or(Some(0), |instant| layout.first_id_from(instant)))
-}
-
-/// Returns the first id whose time is after the one that is `age` before the given one.
-#[pg_extern(name = "snowflake_after", immutable, strict, parallel_safe)]
-fn snowflake_after_aged(ts: TimestampWithTimeZone, age: Interval, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| instant_before(ts, age).map_or(Some(0), |instant| layout.first_id_after(instant)))
-}
-
-/// Returns the last id whose time is before the one that is `age` before the given one, or -1 if
-/// there is none.
-#[pg_extern(name = "snowflake_before", immutable, strict, parallel_safe)]
-fn snowflake_before_aged(ts: TimestampWithTimeZone, age: Interval, layout: Text<'_>) -> Option<i64> {
-    let last =
-        |layout: Layout| instant_before(ts, age).map_or(layout.max_id(), |instant| layout.last_id_before(instant));
-    bound(layout, |layout| Some(last(layout)))
-}
-
-/// Returns the last id whose time is at or before the one that is `age` before the given one, or -1
-/// if there is none.
-#[pg_extern(name = "snowflake_until", immutable, strict, parallel_safe)]
-fn snowflake_until_aged(ts: TimestampWithTimeZone, age: Interval, layout: Text<'_>) -> Option<i64> {
-    let last =
-        |layout: Layout| instant_before(ts, age).map_or(layout.max_id(), |instant| layout.last_id_until(instant));
-    bound(layout, |layout| Some(last(layout)))
-}
-
-/// Returns the first id that can have a time in a range. NULL if there is none, as for an empty
-/// range.
-///
-/// The ids whose time is in the range are those from here to `snowflake_upper`.
-#[pg_extern(immutable, strict, parallel_safe)]
-fn snowflake_lower(during: Range<TimestampWithTimeZone>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| match during.lower()? {
-        RangeBound::Infinite => Some(0),
-        RangeBound::Inclusive(ts) => layout.first_id_from(instant_or_end(*ts)),
-        RangeBound::Exclusive(ts) => layout.first_id_after(instant_or_end(*ts)),
-    })
-}
-
-/// Returns the last id that can have a time in a range; -1 if there is none, and NULL for an empty
-/// range.
-#[pg_extern(immutable, strict, parallel_safe)]
-fn snowflake_upper(during: Range<TimestampWithTimeZone>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| {
-        Some(match during.upper()? {
-            RangeBound::Infinite => layout.max_id(),
-            RangeBound::Inclusive(ts) => layout.last_id_until(instant_or_end(*ts)),
-            RangeBound::Exclusive(ts) => layout.last_id_before(instant_or_end(*ts)),
-        })
-    })
-}
-
-/// Returns the first id whose time is the least of an array or later. NULL if there is none, or no
-/// time in the array.
-#[pg_extern(name = "snowflake_lower", immutable, strict, parallel_safe)]
-fn snowflake_lower_of_array(times: Array<'_, TimestampWithTimeZone>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| layout.first_id_from(instants(&times).min()?))
-}
-
-/// Returns the last id whose time is the greatest of an array or before, -1 if there is none. NULL
-/// if no time is in the array.
-#[pg_extern(name = "snowflake_upper", immutable, strict, parallel_safe)]
-fn snowflake_upper_of_array(times: Array<'_, TimestampWithTimeZone>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| instants(&times).max().map(|greatest| layout.last_id_until(greatest)))
-}
-
-/// The times of an array, without NULLs.
-fn instants(times: &Array<'_, TimestampWithTimeZone>) -> impl Iterator<Item = Instant> {
-    times.iter().flatten().map(instant_or_end)
-}
-
-/// Returns its argument: a condition that is kept beside the bounds that it implies. The planner
-/// expects it to be true (`pushdown/estimate.rs`), because the bounds already say how many rows
-/// there are.
-#[pg_extern(immutable, strict, parallel_safe)]
-fn snowflake_checked(condition: bool) -> bool {
-    condition
-}
-
-/// Returns the first id that can be of a day of a zone, or of a later one.
-///
-/// This function and the next three are for conditions on the local time of an id. Local time is
-/// set back, so they bound the ids from outside (`zone.rs`). A zone is named with a slash, as in
-/// `Europe/Berlin`, or is `UTC`. `TimeZone` is the session's. For other names, any offset is
-/// possible.
-#[pg_extern(name = "snowflake_from", stable, strict, parallel_safe)]
-fn snowflake_from_day_of_zone(day: Date, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| layout.first_id_from(earliest(local_us_of_day(day), zone.as_str())))
-}
-
-/// Returns the first id that can be of a later day than one of a zone.
-#[pg_extern(name = "snowflake_after", stable, strict, parallel_safe)]
-fn snowflake_after_day_of_zone(day: Date, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| layout.first_id_from(earliest(local_us_after_day(day), zone.as_str())))
-}
-
-/// Returns the last id that can be of an earlier day than one of a zone, or -1 if there is none.
-#[pg_extern(name = "snowflake_before", stable, strict, parallel_safe)]
-fn snowflake_before_day_of_zone(day: Date, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| Some(layout.last_id_before(latest(local_us_of_day(day), zone.as_str()))))
-}
-
-/// Returns the last id that can be of a day of a zone, or of an earlier one; -1 if there is none.
-#[pg_extern(name = "snowflake_until", stable, strict, parallel_safe)]
-fn snowflake_until_day_of_zone(day: Date, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| Some(layout.last_id_before(latest(local_us_after_day(day), zone.as_str()))))
-}
-
-/// Returns the first id whose local time can be the given one or later.
-#[pg_extern(name = "snowflake_from", stable, strict, parallel_safe)]
-fn snowflake_from_local(local: Timestamp, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| layout.first_id_from(earliest(local_us(local), zone.as_str())))
-}
-
-/// Returns the first id whose local time can be after the given one.
-#[pg_extern(name = "snowflake_after", stable, strict, parallel_safe)]
-fn snowflake_after_local(local: Timestamp, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| layout.first_id_from(earliest(local_us_after(local), zone.as_str())))
-}
-
-/// Returns the last id whose local time can be before the given one, or -1 if there is none.
-#[pg_extern(name = "snowflake_before", stable, strict, parallel_safe)]
-fn snowflake_before_local(local: Timestamp, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| Some(layout.last_id_before(latest(local_us(local), zone.as_str()))))
-}
-
-/// Returns the last id whose local time can be the given one or before, or -1 if there is none.
-#[pg_extern(name = "snowflake_until", stable, strict, parallel_safe)]
-fn snowflake_until_local(local: Timestamp, zone: Text<'_>, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| Some(layout.last_id_before(latest(local_us_after(local), zone.as_str()))))
-}
-
 fn bound(layout: Text<'_>, id: impl FnOnce(Layout) -> Option<i64>) -> Option<i64> {
     layouts::of(&layout).ok().and_then(id)
 }
@@ -690,12 +544,12 @@ fn snowflake_stat() -> TableIterator<
 }
 
 /// Returns where the server's number comes from, and what is known of its lease: one row, on
-/// standbys too. Times are in milliseconds. The view of the same name reads it, for `pg_monitor`
+/// standbys too. Times are in milliseconds. The view `snowflake_lease` reads it, for `pg_monitor`
 /// only.
 ///
 /// # Errors
 /// 55000 not preloaded.
-#[pg_extern(volatile, strict, parallel_restricted)]
+#[pg_extern(name = "lease", schema = "snowflake_plan", volatile, strict, parallel_restricted)]
 #[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
 fn snowflake_lease() -> TableIterator<
     'static,
@@ -796,11 +650,11 @@ fn snowflake_segment_batch(tag: Text<'_>, count: i32) -> SetOfIterator<'static, 
 }
 
 /// Returns the tags that this server's sessions draw from, and what is left of their blocks. Times
-/// are in milliseconds. The view of the same name reads it, for `pg_monitor` only.
+/// are in milliseconds. The view `snowflake_segment_stat` reads it, for `pg_monitor` only.
 ///
 /// # Errors
 /// 55000 not preloaded.
-#[pg_extern(volatile, strict, parallel_restricted)]
+#[pg_extern(name = "segment_stat", schema = "snowflake_plan", volatile, strict, parallel_restricted)]
 #[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
 fn snowflake_segment_stat() -> TableIterator<
     'static,

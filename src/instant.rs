@@ -71,21 +71,16 @@ pub fn local_us(time: Timestamp) -> i128 {
     if time.is_finite() { us.into() } else { INFINITE_US * i128::from(us.signum()) }
 }
 
-/// Converts the next local time.
-pub fn local_us_after(time: Timestamp) -> i128 {
-    local_us(time) + 1
-}
-
-/// Converts the time that is `age` before another one. Days have 24 hours and months have 30 days,
-/// as when PostgreSQL compares intervals. `None` if PostgreSQL may raise an error where it
-/// subtracts another time from `time`.
-pub fn instant_before(time: TimestampWithTimeZone, age: Interval) -> Option<Instant> {
+/// Converts the time that is `age` before another one to microseconds since 2000. Days have 24
+/// hours and months have 30 days, as when PostgreSQL compares intervals. `None` if PostgreSQL may
+/// raise an error where it subtracts another time from `time`.
+pub fn us_before(time: TimestampWithTimeZone, age: Interval) -> Option<i128> {
     let time_us = time.into_inner();
     if !time.is_finite() || !SUBTRACTABLE_US.contains(&time_us) {
         return None;
     }
     let days = i128::from(age.months()) * 30 + i128::from(age.days());
-    Some(instant_of_us(i128::from(time_us) - (days * DAY_US + i128::from(age.micros()))))
+    Some(i128::from(time_us) - (days * DAY_US + i128::from(age.micros())))
 }
 
 /// Converts the value of a timestamptz, at its full precision. The infinite values lie before and
@@ -99,7 +94,7 @@ pub fn instant_of_value(us: i64) -> Instant {
 }
 
 /// Converts microseconds since 2000.
-pub fn instant_of_us(us: i128) -> Instant {
+fn instant_of_us(us: i128) -> Instant {
     let ms = us.div_euclid(1000) + i128::from(POSTGRES_EPOCH_MS);
     let beyond = if ms < 0 { Instant::FIRST } else { Instant::LAST };
     i64::try_from(ms).map_or(beyond, |ms| Instant { ms, later: us.rem_euclid(1000) != 0 })

@@ -7,7 +7,7 @@
 //! ```text
 //! entry             the short way into snowflake_next
 //!   |
-//! functions       * every SQL function, one thought each
+//! functions       * every SQL function for users, one thought each
 //!   |
 //! keeper            the background worker that leases this server's number and reserves blocks
 //! convert         * tables' columns become snowflake columns, or draw from a tag
@@ -35,7 +35,7 @@
 //! guc               the settings, and how a wrong one stops the start
 //! values            which of their values go together, now and at the next start
 //! record            an id's parts as one row
-//! steps           * what a condition on a date_trunc or the like says of the time inside
+//! steps           * what a condition on a date_trunc, an age or a range says of the time inside
 //! zone              the instants at which a zone's clocks can show a local time
 //! instant           timestamptz, date and timestamp
 //!   |

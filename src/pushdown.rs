@@ -8,10 +8,13 @@
 //! snowflake_timestamp(id) =  X    id >= snowflake_from(X, layout) AND id <= snowflake_until(X, layout)
 //! ```
 //!
-//! The same holds for `(snowflake_parse(id)).created_at`, for ranges and for ages. `IN` becomes an
-//! OR. Some conditions are only implied: those of a column of `snowflake_parse(id)` in FROM, of an
-//! array, and of a local time or whatever else is computed from a time. They are added, and the
-//! original one is kept.
+//! The same holds for `(snowflake_parse(id)).created_at`, for ranges and for ages. The bound is
+//! always one of these four. Functions of the schema `snowflake_plan` (`steps.rs`) stand inside it
+//! where `X` is not a time itself, as in `snowflake_from(snowflake_plan.lower(X), layout)`.
+//!
+//! `IN` becomes an OR. Some conditions are only implied: those of a column of `snowflake_parse(id)`
+//! in FROM, of an array, and of a local time or whatever else is computed from a time. They are
+//! added, and the original one is kept.
 //!
 //! The rewritten condition is exact for every id of the layout (`core/bounds.rs`). A bound is NULL
 //! where no id can match, and a condition treats that as false.

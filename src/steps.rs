@@ -1,60 +1,68 @@
-//! Steps back: from a limit on what is computed from a time to a limit on that time.
+//! Limits on a time: from what a condition compares to a limit on the time of an id.
 //!
 //! A condition such as `date_trunc('month', t) >= x` compares what comes out of a few steps: `t` is
 //! shown by a zone's clocks, cut to its month, and made an instant again. Each step is monotone, or
-//! nearly so. The functions here undo one step: they return a limit on what went in, so that every
-//! time that fulfils the condition is within it. The planner (`pushdown/steps.rs`) puts them into
-//! each other, and at last into `snowflake_from` or `snowflake_before`.
+//! nearly so. Most functions here undo one step: they return a limit on what went in, so that every
+//! time that fulfils the condition is within it. Others take a limit from an age, a range or an
+//! array. The planner (`pushdown/steps.rs`) puts them into each other, and at last into
+//! `snowflake_from` or another of these four bounds.
 //!
 //! There are two kinds of limits: lower ones, which are inclusive, and `upper` ones, which are
 //! exclusive. So one function, the next start of a unit, serves both. Like all bounds, these
-//! functions raise nothing. What is beyond timestamptz is infinite.
+//! functions raise nothing. What is beyond timestamptz is infinite. They are in the schema
+//! `snowflake_plan`, because no statement but a plan calls them.
 
+use pgrx::datum::RangeBound;
 use pgrx::prelude::*;
 use snowflake_core::clock::{civil_from_days, days_from_civil};
 
 use crate::instant::{
-    DAY_US, local_us, local_us_of_day, timestamp_of_us, timestamptz_of_us, us, us_of_day, us_of_local,
+    DAY_US, local_us, local_us_after_day, local_us_of_day, timestamp_of_us, timestamptz_of_us, us, us_before,
+    us_of_day, us_of_local,
 };
 use crate::text::Text;
 use crate::zone::{SESSION, earliest_us, greatest_local_us, latest_us, least_local_us};
+
+/// The schema of what only plans and views call. The install script has its rights and its comment.
+#[pg_schema]
+mod snowflake_plan {}
 
 /// The days from 1970 to 2000.
 const POSTGRES_EPOCH_DAYS: i64 = 10_957;
 
 /// Returns a time, or with `after` the next one, a microsecond later.
-#[pg_extern(immutable, strict, parallel_safe)]
+#[pg_extern(name = "instant", schema = "snowflake_plan", immutable, strict, parallel_safe)]
 fn snowflake_instant(ts: TimestampWithTimeZone, after: bool) -> TimestampWithTimeZone {
     timestamptz_of_us(us(ts) + i128::from(after))
 }
 
 /// Returns the start of a day in the session's time zone, or with `after` the next time.
-#[pg_extern(name = "snowflake_instant", stable, strict, parallel_safe)]
+#[pg_extern(name = "instant", schema = "snowflake_plan", stable, strict, parallel_safe)]
 fn snowflake_instant_of_day(ts: Date, after: bool) -> TimestampWithTimeZone {
     timestamptz_of_us(us_of_day(ts) + i128::from(after))
 }
 
 /// Returns the time that a local one is in the session's time zone, or with `after` the next time.
-#[pg_extern(name = "snowflake_instant", stable, strict, parallel_safe)]
+#[pg_extern(name = "instant", schema = "snowflake_plan", stable, strict, parallel_safe)]
 fn snowflake_instant_of_local(ts: Timestamp, after: bool) -> TimestampWithTimeZone {
     timestamptz_of_us(us_of_local(ts) + i128::from(after))
 }
 
 /// Returns a local time, or with `after` the next one, a microsecond later.
-#[pg_extern(immutable, strict, parallel_safe)]
+#[pg_extern(name = "local", schema = "snowflake_plan", immutable, strict, parallel_safe)]
 fn snowflake_local(local: Timestamp, after: bool) -> Timestamp {
     timestamp_of_us(local_us(local) + i128::from(after))
 }
 
-/// Returns the start of a day, or with `after` the next local time.
-#[pg_extern(name = "snowflake_local", immutable, strict, parallel_safe)]
+/// Returns the start of a day, or with `after` of the next one.
+#[pg_extern(name = "local", schema = "snowflake_plan", immutable, strict, parallel_safe)]
 fn snowflake_local_of_day(day: Date, after: bool) -> Timestamp {
-    timestamp_of_us(local_us_of_day(day) + i128::from(after))
+    timestamp_of_us(if after { local_us_after_day(day) } else { local_us_of_day(day) })
 }
 
 /// Returns the start of a year as `extract` counts them, without a year 0: of the first one that is
 /// not below the given number, or with `after` of the first one that is above it.
-#[pg_extern(name = "snowflake_local", immutable, strict, parallel_safe)]
+#[pg_extern(name = "local", schema = "snowflake_plan", immutable, strict, parallel_safe)]
 fn snowflake_local_of_year(year: AnyNumeric, after: bool) -> Timestamp {
     // Whole numbers by now, so that an f64 has them exactly, as far as there are years.
     let whole = if after { year.floor() } else { year.ceil() };
@@ -65,20 +73,20 @@ fn snowflake_local_of_year(year: AnyNumeric, after: bool) -> Timestamp {
 }
 
 /// Returns a limit on the local time from a limit on the instant that it is in a zone.
-#[pg_extern(name = "snowflake_local", stable, strict, parallel_safe)]
+#[pg_extern(name = "local", schema = "snowflake_plan", stable, strict, parallel_safe)]
 fn snowflake_local_in_zone(ts: TimestampWithTimeZone, zone: Text<'_>, upper: bool) -> Timestamp {
     timestamp_of_us(to_local_us(us(ts), zone.as_str(), upper))
 }
 
 /// Returns a limit on the instant from a limit on the local time of a zone.
-#[pg_extern(name = "snowflake_instant", stable, strict, parallel_safe)]
+#[pg_extern(name = "instant", schema = "snowflake_plan", stable, strict, parallel_safe)]
 fn snowflake_instant_in_zone(local: Timestamp, zone: Text<'_>, upper: bool) -> TimestampWithTimeZone {
     timestamptz_of_us(to_instant_us(local_us(local), zone.as_str(), upper))
 }
 
 /// Returns a limit on the instant from a limit on the local time that is an interval ahead of UTC.
 /// PostgreSQL refuses an interval with days or months, so nothing is bounded then.
-#[pg_extern(name = "snowflake_instant", immutable, strict, parallel_safe)]
+#[pg_extern(name = "instant", schema = "snowflake_plan", immutable, strict, parallel_safe)]
 fn snowflake_instant_at_offset(local: Timestamp, zone: Interval, upper: bool) -> TimestampWithTimeZone {
     // PostgreSQL cuts it to seconds.
     let offset_us = i128::from(zone.micros() / 1_000_000 * 1_000_000);
@@ -88,22 +96,65 @@ fn snowflake_instant_at_offset(local: Timestamp, zone: Interval, upper: bool) ->
 
 /// Returns the first start of a unit, such as `month`, at a local time or later. NULL for a text
 /// that is not a unit.
-#[pg_extern(immutable, strict, parallel_safe)]
+#[pg_extern(name = "ceil", schema = "snowflake_plan", immutable, strict, parallel_safe)]
 fn snowflake_ceil(local: Timestamp, unit: Text<'_>) -> Option<Timestamp> {
     Unit::named(unit.as_str()).map(|unit| timestamp_of_us(unit.ceil_us(local_us(local))))
 }
 
 /// Returns a limit on a time from a limit on the time that is an interval after it, in the
 /// session's time zone.
-#[pg_extern(stable, strict, parallel_safe)]
+#[pg_extern(name = "minus", schema = "snowflake_plan", stable, strict, parallel_safe)]
 fn snowflake_minus(ts: TimestampWithTimeZone, shift: Interval, upper: bool) -> TimestampWithTimeZone {
     timestamptz_of_us(shifted_back_us(us(ts), &shift, 1, upper))
 }
 
 /// Returns a limit on a time from a limit on the time that is an interval before it.
-#[pg_extern(stable, strict, parallel_safe)]
+#[pg_extern(name = "plus", schema = "snowflake_plan", stable, strict, parallel_safe)]
 fn snowflake_plus(ts: TimestampWithTimeZone, shift: Interval, upper: bool) -> TimestampWithTimeZone {
     timestamptz_of_us(shifted_back_us(us(ts), &shift, -1, upper))
+}
+
+/// Returns the time that is `age` before another one. The age has days of 24 hours and months of 30
+/// days, as when PostgreSQL compares intervals.
+///
+/// It is for conditions on the age of an id, `now() - snowflake_timestamp(id)`. It is a limit that
+/// excludes nothing where PostgreSQL may raise an error about such a difference: for infinite
+/// times, and for those outside the years 2000 to 148137.
+#[pg_extern(name = "ago", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_ago(ts: TimestampWithTimeZone, age: Interval, upper: bool) -> TimestampWithTimeZone {
+    timestamptz_of_us(us_before(ts, age).unwrap_or_else(|| unbounded_us(upper)))
+}
+
+/// Returns the first time of a range. NULL if the range is empty.
+#[pg_extern(name = "lower", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_lower(during: Range<TimestampWithTimeZone>) -> Option<TimestampWithTimeZone> {
+    Some(timestamptz_of_us(match during.lower()? {
+        RangeBound::Infinite => unbounded_us(false),
+        RangeBound::Inclusive(ts) => us(*ts),
+        RangeBound::Exclusive(ts) => us(*ts) + 1,
+    }))
+}
+
+/// Returns the first time after a range. NULL if the range is empty.
+#[pg_extern(name = "upper", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_upper(during: Range<TimestampWithTimeZone>) -> Option<TimestampWithTimeZone> {
+    Some(timestamptz_of_us(match during.upper()? {
+        RangeBound::Infinite => unbounded_us(true),
+        RangeBound::Inclusive(ts) => us(*ts) + 1,
+        RangeBound::Exclusive(ts) => us(*ts),
+    }))
+}
+
+/// Returns the least time of an array. NULL if no time is in it.
+#[pg_extern(name = "lower", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_lower_of_array(times: Array<'_, TimestampWithTimeZone>) -> Option<TimestampWithTimeZone> {
+    times.iter().flatten().map(us).min().map(timestamptz_of_us)
+}
+
+/// Returns the first time after the greatest of an array. NULL if no time is in it.
+#[pg_extern(name = "upper", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_upper_of_array(times: Array<'_, TimestampWithTimeZone>) -> Option<TimestampWithTimeZone> {
+    times.iter().flatten().map(us).max().map(|greatest_us| timestamptz_of_us(greatest_us + 1))
 }
 
 fn to_local_us(us: i128, zone: &str, upper: bool) -> i128 {

@@ -8,9 +8,8 @@ use std::ffi::{CStr, CString, c_int};
 use std::ptr;
 
 use pgrx::pg_sys;
-use snowflake_core::bounds::Instant;
 
-use crate::instant::{POSTGRES_EPOCH_MS, instant_of_us};
+use crate::instant::POSTGRES_EPOCH_MS;
 
 /// What stands for the session's zone in place of a name.
 pub const SESSION: &str = "TimeZone";
@@ -30,12 +29,8 @@ struct Period {
     offset_us: i128,
 }
 
-/// Returns the first instant at which the zone's clocks show `local_us` or later.
-pub fn earliest(local_us: i128, zone: &str) -> Instant {
-    instant_of_us(earliest_us(local_us, zone))
-}
-
-/// Returns the same in microseconds since 2000.
+/// Returns the first instant at which the zone's clocks show `local_us` or later, in microseconds
+/// since 2000.
 pub fn earliest_us(local_us: i128, zone: &str) -> i128 {
     let mut earliest_us = None;
     let is_known = for_each_period(local_us, MOST_S, zone, |Period { start_us, end_us, offset_us }| {
@@ -47,12 +42,8 @@ pub fn earliest_us(local_us: i128, zone: &str) -> i128 {
     earliest_us.filter(|_| is_known).unwrap_or(local_us - micros(MOST_S))
 }
 
-/// Returns the first instant from which on the zone's clocks never show less than `local_us`.
-pub fn latest(local_us: i128, zone: &str) -> Instant {
-    instant_of_us(latest_us(local_us, zone))
-}
-
-/// Returns the same in microseconds since 2000.
+/// Returns the first instant from which on the zone's clocks never show less than `local_us`, in
+/// microseconds since 2000.
 pub fn latest_us(local_us: i128, zone: &str) -> i128 {
     let mut latest_us = None;
     let is_known = for_each_period(local_us, MOST_S, zone, |Period { start_us, end_us, offset_us }| {

@@ -13,13 +13,13 @@ use super::nodes::pg_proc_aclcheck;
 use super::nodes::{
     GetUserId, INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
     contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, exprType, lappend,
-    list_append_unique_oid, makeBoolExpr, makeConst, makeFuncExpr, null_number, number, pg_detoast_datum, pull_varnos,
-    record_plan_function_dependency, set_opfuncid, set_sa_opfuncid, text,
+    list_append_unique_oid, makeBoolConst, makeBoolExpr, makeConst, makeFuncExpr, null_number, number,
+    pg_detoast_datum, pull_varnos, record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
 };
-use super::steps::Stepped;
+use super::steps::{Stepped, call};
 use super::time::{Found, Other, Time, is_organized, layout_argument, table_of, time_of};
 use super::{Bounded, Guard, Site};
-use crate::catalog::Functions;
+use crate::catalog::{Functions, LimitFunction};
 use crate::instant::{SUBTRACTABLE_US, instant_of_value};
 
 /// What replaces a condition: a comparison of the id with a bound, or two of them.
@@ -95,10 +95,8 @@ fn operator(function: Oid) -> Option<(Type, Comparison, Type)> {
 enum Limit {
     /// A moment of a type, in a way.
     Moment(Comparison, Type),
-    /// The moment that is an age before another, in a way: the age is the interval.
+    /// The moment that is an age before another one, in a way: the age is the interval.
     Aged(Comparison, *mut Node),
-    /// A local time of a type, in a way: the local time of a zone.
-    Local(Comparison, Type, *mut Node),
     /// What is computed from it, compared in a way.
     Computed(Stepped),
     /// A range that holds it.
@@ -106,7 +104,7 @@ enum Limit {
     /// An array that holds it.
     Array,
 }
-use Limit::{Aged, Array, Computed, Local, Moment, Range};
+use Limit::{Aged, Array, Computed, Moment, Range};
 
 /// The functions that give the first and the last id of a condition, `InvalidOid` for none.
 struct Callees {
@@ -115,42 +113,49 @@ struct Callees {
 }
 
 impl Limit {
-    /// Returns the functions, unless one is missing because the objects are an older version's.
+    /// Returns the functions, unless another one is missing because the objects are an older
+    /// version's.
     fn callees(self, functions: &Functions) -> Option<Callees> {
         let none = pg_sys::InvalidOid;
-        let compared = |operator, [from, after, before, until]: [Oid; 4]| match operator {
-            Less => Callees { lower: none, upper: before },
-            LessOrEqual => Callees { lower: none, upper: until },
-            Equal => Callees { lower: from, upper: until },
-            Greater => Callees { lower: after, upper: none },
-            GreaterOrEqual => Callees { lower: from, upper: none },
+        if !matches!(self, Moment(..)) && functions.limits.contains(&none) {
+            return None;
+        }
+        let of = if let Moment(_, of) = self { of } else { Timestamptz };
+        let [from, after, before, until] = functions.bounds.map(|bound| bound[of as usize]);
+        let (lower, upper) = match self {
+            Moment(operator, _) | Aged(operator, _) => match operator {
+                Less => (none, before),
+                LessOrEqual => (none, until),
+                Equal => (from, until),
+                Greater => (after, none),
+                GreaterOrEqual => (from, none),
+            },
+            // The limits are inclusive below, and exclusive above.
+            Computed(Stepped { operator, .. }) => match operator {
+                Less | LessOrEqual => (none, before),
+                Equal => (from, before),
+                Greater | GreaterOrEqual => (from, none),
+            },
+            Range | Array => (from, before),
         };
-        let both = |[lower, upper]: [Oid; 2]| Callees { lower, upper };
-        let (callees, has_both) = match self {
-            Moment(operator, of) => {
-                let of = of as usize;
-                let [from, after, before, until] = &functions.bounds;
-                (compared(operator, [from[of], after[of], before[of], until[of]]), matches!(operator, Equal))
-            }
-            Aged(operator, _) => (compared(operator, functions.aged), matches!(operator, Equal)),
-            Local(operator, of, _) => {
-                let place = usize::from(of == Timestamp);
-                (compared(operator, functions.local.map(|bound| bound[place])), matches!(operator, Equal))
-            }
-            Computed(Stepped { operator, .. }) => {
-                if functions.steps.contains(&none) {
-                    return None;
-                }
-                let [from, _, before, _] = functions.bounds.map(|bound| bound[Timestamptz as usize]);
-                // The limits are inclusive below, and exclusive above.
-                (compared(operator, [from, from, before, before]), matches!(operator, Equal))
-            }
-            Range => (both(functions.ranges), true),
-            Array => (both(functions.arrays), true),
-        };
-        let (is_lower, is_upper) = (callees.lower != none, callees.upper != none);
-        let is_found = if has_both { is_lower && is_upper } else { is_lower || is_upper };
-        is_found.then_some(callees)
+        Some(Callees { lower, upper })
+    }
+
+    /// Makes the limit on the time, from what is compared with it and the age, if there is one.
+    unsafe fn on_time(self, functions: &Functions, x: *mut Node, age: *mut Node, is_upper: bool) -> *mut Node {
+        // SAFETY: nodes of the query's tree, which may be changed.
+        unsafe {
+            let (function, second, third) = match self {
+                Moment(..) => return x,
+                Computed(stepped) => return stepped.limit(functions, x, is_upper),
+                Aged(..) => (LimitFunction::Ago, age, makeBoolConst(is_upper, false)),
+                Range if is_upper => (LimitFunction::UpperOfRange, ptr::null_mut(), ptr::null_mut()),
+                Range => (LimitFunction::LowerOfRange, ptr::null_mut(), ptr::null_mut()),
+                Array if is_upper => (LimitFunction::UpperOfArray, ptr::null_mut(), ptr::null_mut()),
+                Array => (LimitFunction::LowerOfArray, ptr::null_mut(), ptr::null_mut()),
+            };
+            call(functions, function, [x, second, third])
+        }
     }
 }
 
@@ -192,17 +197,7 @@ pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExp
             };
             return aged(left, operator, right).or_else(|| aged(right, operator.commuted(), left));
         }
-        if let Some((of, operator)) = local_operator(function) {
-            let (left, right) = sides();
-            let local = |expression, operator, x| {
-                let (time, zone) = local_time_of(expression)?;
-                rewrite(time, Local(operator, of, zone), x)
-            };
-            return local(left, operator, right)
-                .or_else(|| local(right, operator.commuted(), left))
-                .or_else(|| either(of, operator, of));
-        }
-        if let Some((left_type, operator, right_type)) = mixed_operator(function) {
+        if let Some((left_type, operator, right_type)) = local_operator(function) {
             return either(left_type, operator, right_type);
         }
         let (time, range) = match function.to_u32() {
@@ -249,26 +244,19 @@ unsafe fn difference_of(expression: *mut Node) -> Option<(*mut Node, *mut Node)>
     }
 }
 
-/// Returns what an operator's function compares two local times for, and of which type.
-fn local_operator(function: Oid) -> Option<(Type, Comparison)> {
+/// Returns what an operator's function compares, between days, local times and years.
+fn local_operator(function: Oid) -> Option<(Type, Comparison, Type)> {
     Some(match function.to_u32() {
-        pg_sys::F_DATE_LT => (Date, Less),
-        pg_sys::F_DATE_LE => (Date, LessOrEqual),
-        pg_sys::F_DATE_EQ => (Date, Equal),
-        pg_sys::F_DATE_GT => (Date, Greater),
-        pg_sys::F_DATE_GE => (Date, GreaterOrEqual),
-        pg_sys::F_TIMESTAMP_LT => (Timestamp, Less),
-        pg_sys::F_TIMESTAMP_LE => (Timestamp, LessOrEqual),
-        pg_sys::F_TIMESTAMP_EQ => (Timestamp, Equal),
-        pg_sys::F_TIMESTAMP_GT => (Timestamp, Greater),
-        pg_sys::F_TIMESTAMP_GE => (Timestamp, GreaterOrEqual),
-        _ => return None,
-    })
-}
-
-/// Returns the comparison of an operator's function between a day and a local time, or of years.
-fn mixed_operator(function: Oid) -> Option<(Type, Comparison, Type)> {
-    Some(match function.to_u32() {
+        pg_sys::F_DATE_LT => (Date, Less, Date),
+        pg_sys::F_DATE_LE => (Date, LessOrEqual, Date),
+        pg_sys::F_DATE_EQ => (Date, Equal, Date),
+        pg_sys::F_DATE_GT => (Date, Greater, Date),
+        pg_sys::F_DATE_GE => (Date, GreaterOrEqual, Date),
+        pg_sys::F_TIMESTAMP_LT => (Timestamp, Less, Timestamp),
+        pg_sys::F_TIMESTAMP_LE => (Timestamp, LessOrEqual, Timestamp),
+        pg_sys::F_TIMESTAMP_EQ => (Timestamp, Equal, Timestamp),
+        pg_sys::F_TIMESTAMP_GT => (Timestamp, Greater, Timestamp),
+        pg_sys::F_TIMESTAMP_GE => (Timestamp, GreaterOrEqual, Timestamp),
         pg_sys::F_DATE_LT_TIMESTAMP => (Date, Less, Timestamp),
         pg_sys::F_DATE_LE_TIMESTAMP => (Date, LessOrEqual, Timestamp),
         pg_sys::F_DATE_EQ_TIMESTAMP => (Date, Equal, Timestamp),
@@ -286,24 +274,6 @@ fn mixed_operator(function: Oid) -> Option<(Type, Comparison, Type)> {
         pg_sys::F_NUMERIC_GE => (Numeric, GreaterOrEqual, Numeric),
         _ => return None,
     })
-}
-
-/// Returns the time and the zone of an expression that is a local time, or its day.
-unsafe fn local_time_of(expression: *mut Node) -> Option<(*mut Node, *mut Node)> {
-    // SAFETY: a node's type is what its tag says. These functions have as many arguments.
-    unsafe {
-        if (*expression).type_ != NodeTag::T_FuncExpr {
-            return None;
-        }
-        let call = expression.cast::<pg_sys::FuncExpr>();
-        let argument = |at: usize| cells((*call).args)[at].ptr_value.cast::<Node>();
-        match (*call).funcid.to_u32() {
-            pg_sys::F_DATE_TIMESTAMPTZ | pg_sys::F_TIMESTAMP_TIMESTAMPTZ => Some((argument(0), text(c"TimeZone"))),
-            pg_sys::F_TIMEZONE_TEXT_TIMESTAMPTZ => Some((argument(1), argument(0))),
-            pg_sys::F_DATE_TIMESTAMP => local_time_of(argument(0)),
-            _ => None,
-        }
-    }
 }
 
 /// Returns whether PostgreSQL surely raises no error where it subtracts an id's time from `x`: for
@@ -424,9 +394,8 @@ unsafe fn rewrite_sides(
     // SAFETY: nodes of the query's tree, made and used as the planner does.
     unsafe {
         let Time { id, function, layout, functions, row } = time_of(site, time)?;
-        let (second, is_exact) = match limit {
+        let (age, is_exact) = match limit {
             Aged(_, age) => (age, is_subtractable(x)),
-            Local(_, _, zone) => (zone, false),
             Array | Computed(_) => (ptr::null_mut(), false),
             _ => (ptr::null_mut(), true),
         };
@@ -440,7 +409,7 @@ unsafe fn rewrite_sides(
             let is_own = bms_is_member(site.relid as c_int, tables) || row != 0 && bms_is_member(row as c_int, tables);
             !is_own && !contain_volatile_functions(node)
         };
-        if !is_usable(x) || !second.is_null() && !is_usable(second) {
+        if !is_usable(x) || !age.is_null() && !is_usable(age) {
             return None;
         }
         let are_arguments = |is_so: &dyn Fn(*mut Node) -> bool| match limit {
@@ -455,11 +424,12 @@ unsafe fn rewrite_sides(
         let is_plain =
             |node: *mut Node| is_constant(node) || pull_varnos(site.root, node).is_null() && !contain_subplans(node);
         let is_equality = match limit {
-            Moment(operator, _) | Aged(operator, _) | Local(operator, ..) => matches!(operator, Equal),
-            Computed(Stepped { operator, .. }) => matches!(operator, Equal),
+            Moment(operator, _) | Aged(operator, _) | Computed(Stepped { operator, .. }) => {
+                matches!(operator, Equal)
+            }
             _ => false,
         };
-        if is_equality && !(is_plain(x) && (second.is_null() || is_plain(second)) && are_arguments(&is_plain)) {
+        if is_equality && !(is_plain(x) && (age.is_null() || is_plain(age)) && are_arguments(&is_plain)) {
             return None;
         }
         let mut kept = if row == 0 && is_exact { ptr::null_mut() } else { condition };
@@ -491,9 +461,9 @@ unsafe fn rewrite_sides(
             // function must see the error of that one, not of the bound.
             (*(*site.root).glob).dependsOnRole = true;
             let may_call = |bound| bound == pg_sys::InvalidOid || may_execute(bound);
-            let may_step =
-                || !matches!(limit, Computed(_)) || functions.steps.into_iter().all(|step| may_execute(step));
-            if !may_execute(function) || !may_call(lower) || !may_call(upper) || !may_step() {
+            let may_limit =
+                || matches!(limit, Moment(..)) || functions.limits.into_iter().all(|limit| may_execute(limit));
+            if !may_execute(function) || !may_call(lower) || !may_call(upper) || !may_limit() {
                 return None;
             }
         }
@@ -526,7 +496,7 @@ unsafe fn rewrite_sides(
         // The bounds of an age, or of what is computed from a time, say how many rows there are.
         // Those of an array do not. A row of a function in FROM has its own estimate, and another
         // table has not looked at its side yet.
-        let is_estimated = matches!(limit, Aged(..) | Local(..) | Computed(_)) && row == 0 && !is_for_other;
+        let is_estimated = matches!(limit, Aged(..) | Computed(_)) && row == 0 && !is_for_other;
         let may_check = || functions.public || may_execute(functions.checked);
         if is_estimated && !kept.is_null() && functions.checked != pg_sys::InvalidOid && may_check() {
             let none = pg_sys::InvalidOid;
@@ -560,21 +530,15 @@ unsafe fn rewrite_sides(
                 return bounded(constant_bound(meaning, x.cast(), operator, is_above));
             }
             let x: *mut Node = if is_repeated { copy(x) } else { x };
-            let from = match limit {
-                Computed(stepped) => stepped.limit(functions, x, !is_above),
-                _ => x,
-            };
-            let mut arguments = lappend(ptr::null_mut(), from.cast());
-            if !second.is_null() {
-                arguments = lappend(arguments, if is_repeated { copy(second) } else { second }.cast());
-            }
-            arguments = lappend(arguments, layout.cast());
+            let age = if is_repeated && !age.is_null() { copy(age) } else { age };
+            let time = limit.on_time(functions, x, age, !is_above);
+            let arguments = lappend(lappend(ptr::null_mut(), time.cast()), layout.cast());
             let none = pg_sys::InvalidOid;
             let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
             let mut bound: *mut Node =
                 makeFuncExpr(bound, pg_sys::INT8OID, arguments, none, pg_sys::DEFAULT_COLLATION_OID, explicit).cast();
             // Everything else has been simplified by now.
-            if (*x).type_ == NodeTag::T_Const && (second.is_null() || (*second).type_ == NodeTag::T_Const) {
+            if is_constant(x) && (age.is_null() || is_constant(age)) {
                 bound = eval_const_expressions(site.root, bound);
             }
             bounded(bound)

@@ -1,18 +1,29 @@
 //! How many rows the planner expects where a condition is kept beside the bounds that it implies.
 //!
-//! The bounds already say how many. The kept condition is an argument of `snowflake_checked()`, and
-//! this function tells the planner that it holds. Else it would count twice.
+//! The bounds already say how many. The kept condition is an argument of
+//! `snowflake_plan.checked()`, and this file tells the planner that it holds. Else it would count
+//! twice.
 
 use pgrx::datum::Internal;
 use pgrx::pg_sys::{self, Node, NodeTag};
 use pgrx::prelude::*;
 
-/// Answers what the planner asks about `snowflake_checked()`: it is true. Called by the planner
-/// only.
-#[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_checked_support(request internal) RETURNS internal
+/// Returns its argument: a condition that is kept beside the bounds that it implies. The planner
+/// expects it to be true, because the bounds already say how many rows there are.
+#[pg_extern(name = "checked", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_checked(condition: bool) -> bool {
+    condition
+}
+
+/// Answers what the planner asks about `snowflake_plan.checked()`: it is true. Called by the
+/// planner only.
+#[pg_extern(
+    schema = "snowflake_plan",
+    sql = r#"
+CREATE FUNCTION snowflake_plan.checked_support(request internal) RETURNS internal
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
-"#)]
+"#
+)]
 fn snowflake_checked_support(request: Internal) -> Internal {
     let request = request.unwrap().expect("the function is strict");
     let node = request.cast_mut_ptr::<Node>();

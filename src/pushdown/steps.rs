@@ -1,24 +1,25 @@
 //! Takes apart what a condition compares, if it is computed from an id's time in steps:
 //! `date_trunc`, `extract(year FROM ...)`, casts, `AT TIME ZONE`, and `+` and `-` with an interval.
 //!
-//! Each step is undone by functions of the extension (`steps.rs`), from the outside in. What is
-//! left is a limit on the time itself. The original condition is kept, because clocks are set back.
+//! Each step is undone by functions of the schema `snowflake_plan` (`steps.rs`), from the outside
+//! in. What is left is a limit on the time itself. The original condition is kept, because clocks
+//! are set back.
 
-use std::ptr;
+use std::{mem, ptr};
 
 use pgrx::pg_sys::{self, Node, NodeTag};
 use pgrx::prelude::*;
 
 use super::comparison::{Comparison, Type};
 use super::nodes::{cells, copyObjectImpl, lappend, makeBoolConst, makeFuncExpr, set_opfuncid, text};
-use crate::catalog::{Functions, StepBack};
+use crate::catalog::{Functions, LimitFunction};
 use crate::steps::Unit;
 use crate::text::Text;
 
 /// A function that undoes a part of a step, with its second argument; null if it has none.
 #[derive(Clone, Copy)]
 pub(super) struct Undo {
-    function: StepBack,
+    function: LimitFunction,
     argument: *mut Node,
 }
 
@@ -81,30 +82,38 @@ impl Stepped {
                 _ => false,
             };
             let is_instant = self.of == Type::Timestamptz || self.with == Type::Timestamptz;
-            let started = match (is_instant, self.with) {
-                (true, Type::Date) => StepBack::InstantOfDay,
-                (true, Type::Timestamp) => StepBack::InstantOfLocal,
-                (true, _) => StepBack::Instant,
-                (false, Type::Date) => StepBack::LocalOfDay,
-                (false, Type::Numeric) => StepBack::LocalOfYear,
-                (false, _) => StepBack::Local,
+            let mut started = match (is_instant, self.with) {
+                (true, Type::Date) => LimitFunction::InstantOfDay,
+                (true, Type::Timestamp) => LimitFunction::InstantOfLocal,
+                (true, _) => LimitFunction::Instant,
+                (false, Type::Date) => LimitFunction::LocalOfDay,
+                (false, Type::Numeric) => LimitFunction::LocalOfYear,
+                (false, _) => LimitFunction::Local,
             };
             let call = |function, arguments| call(functions, function, arguments);
             let flag = |value| makeBoolConst(value, false);
+            let is_day = self.of == Type::Date && self.with == Type::Date;
             let mut limit = x;
-            if is_after || !matches!(started, StepBack::Instant | StepBack::Local) {
+            if matches!(started, LimitFunction::LocalOfDay) && !is_day {
+                // The start of the day is compared with a local time.
+                limit = call(started, [limit, flag(false), ptr::null_mut()]);
+                started = LimitFunction::Local;
+            }
+            if is_after || !matches!(started, LimitFunction::Instant | LimitFunction::Local) {
                 limit = call(started, [limit, flag(is_after), ptr::null_mut()]);
             }
             if is_instant && self.of != Type::Timestamptz {
                 // PostgreSQL converts what it compares with a timestamptz.
-                limit = call(StepBack::LocalInZone, [limit, text(c"TimeZone"), flag(is_upper)]);
+                limit = call(LimitFunction::LocalInZone, [limit, text(c"TimeZone"), flag(is_upper)]);
             }
+            // Undoing a cast to a day begins with the next start of one. Between days it is that.
+            let mut superfluous = usize::from(is_day);
             let mut expression = self.expression;
             while let Some(step) = step_of(expression) {
-                for Undo { function, argument } in step.undo.into_iter().flatten() {
+                for Undo { function, argument } in step.undo.into_iter().flatten().skip(mem::take(&mut superfluous)) {
                     // What stands in two places must be two nodes.
                     let argument = copyObjectImpl(argument.cast()).cast();
-                    let last = if matches!(function, StepBack::Ceil) { ptr::null_mut() } else { flag(is_upper) };
+                    let last = if matches!(function, LimitFunction::Ceil) { ptr::null_mut() } else { flag(is_upper) };
                     limit = call(function, [limit, argument, last]);
                 }
                 expression = step.inner;
@@ -114,17 +123,16 @@ impl Stepped {
     }
 }
 
-unsafe fn call(functions: &Functions, function: StepBack, arguments: [*mut Node; 3]) -> *mut Node {
+/// Makes a call of a function that makes a limit. Its arguments end with the first null.
+pub(super) unsafe fn call(functions: &Functions, function: LimitFunction, arguments: [*mut Node; 3]) -> *mut Node {
     let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
     let result = match function {
-        StepBack::Instant
-        | StepBack::InstantOfDay
-        | StepBack::InstantOfLocal
-        | StepBack::InstantInZone
-        | StepBack::InstantAtOffset
-        | StepBack::Minus
-        | StepBack::Plus => pg_sys::TIMESTAMPTZOID,
-        _ => pg_sys::TIMESTAMPOID,
+        LimitFunction::Local
+        | LimitFunction::LocalOfDay
+        | LimitFunction::LocalOfYear
+        | LimitFunction::LocalInZone
+        | LimitFunction::Ceil => pg_sys::TIMESTAMPOID,
+        _ => pg_sys::TIMESTAMPTZOID,
     };
     // SAFETY: expressions of the types that the function takes.
     unsafe {
@@ -133,7 +141,7 @@ unsafe fn call(functions: &Functions, function: StepBack, arguments: [*mut Node;
             list = lappend(list, argument.cast());
         }
         let (none, collation) = (pg_sys::InvalidOid, pg_sys::DEFAULT_COLLATION_OID);
-        makeFuncExpr(functions.steps[function as usize], result, list, none, collation, explicit).cast()
+        makeFuncExpr(functions.limits[function as usize], result, list, none, collation, explicit).cast()
     }
 }
 
@@ -155,9 +163,9 @@ pub(super) unsafe fn step_of(expression: *mut Node) -> Option<Step> {
         };
         let argument = |at: usize| cells(arguments)[at].ptr_value.cast::<Node>();
         let session = || text(c"TimeZone");
-        let to_local = |zone| Some(Undo { function: StepBack::LocalInZone, argument: zone });
-        let to_instant = |zone| Some(Undo { function: StepBack::InstantInZone, argument: zone });
-        let ceil = |unit| Some(Undo { function: StepBack::Ceil, argument: unit });
+        let to_local = |zone| Some(Undo { function: LimitFunction::LocalInZone, argument: zone });
+        let to_instant = |zone| Some(Undo { function: LimitFunction::InstantInZone, argument: zone });
+        let ceil = |unit| Some(Undo { function: LimitFunction::Ceil, argument: unit });
         let (inner, undo) = match function.to_u32() {
             pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMPTZ if is_unit(argument(0)) => {
                 (argument(1), [to_local(session()), ceil(argument(0)), to_instant(session())])
@@ -177,7 +185,7 @@ pub(super) unsafe fn step_of(expression: *mut Node) -> Option<Step> {
             pg_sys::F_TIMESTAMP_TIMESTAMPTZ => (argument(0), [to_instant(session()), None, None]),
             pg_sys::F_TIMEZONE_TEXT_TIMESTAMPTZ => (argument(1), [to_instant(argument(0)), None, None]),
             pg_sys::F_TIMEZONE_INTERVAL_TIMESTAMPTZ => {
-                let undo = Undo { function: StepBack::InstantAtOffset, argument: argument(0) };
+                let undo = Undo { function: LimitFunction::InstantAtOffset, argument: argument(0) };
                 (argument(1), [Some(undo), None, None])
             }
             pg_sys::F_DATE_TIMESTAMPTZ => (argument(0), [ceil(text(c"day")), to_instant(session()), None]),
@@ -188,10 +196,10 @@ pub(super) unsafe fn step_of(expression: *mut Node) -> Option<Step> {
             }
             pg_sys::F_TIMEZONE_TEXT_TIMESTAMP => (argument(1), [to_local(argument(0)), None, None]),
             pg_sys::F_TIMESTAMPTZ_PL_INTERVAL => {
-                (argument(0), [Some(Undo { function: StepBack::Minus, argument: argument(1) }), None, None])
+                (argument(0), [Some(Undo { function: LimitFunction::Minus, argument: argument(1) }), None, None])
             }
             pg_sys::F_TIMESTAMPTZ_MI_INTERVAL => {
-                (argument(0), [Some(Undo { function: StepBack::Plus, argument: argument(1) }), None, None])
+                (argument(0), [Some(Undo { function: LimitFunction::Plus, argument: argument(1) }), None, None])
             }
             _ => return None,
         };

@@ -49,6 +49,12 @@ pub fn description(server: &Server, database: &str, session: &mut Client) -> Vec
         ),
         format!(
             "WITH {members}
+             SELECT 'schema', n.nspname, n.nspowner::regrole, {}
+             FROM pg_namespace n JOIN member m ON m.classid = 'pg_namespace'::regclass AND m.objid = n.oid",
+            acl("n.nspacl")
+        ),
+        format!(
+            "WITH {members}
              SELECT 'function', p.proowner::regrole, {}, pg_get_functiondef(p.oid)
              FROM pg_proc p JOIN member m ON m.classid = 'pg_proc'::regclass AND m.objid = p.oid
              ORDER BY p.oid::regprocedure::text",

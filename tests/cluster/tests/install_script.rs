@@ -96,6 +96,7 @@ fn the_comparison_notices_what_an_install_script_can_get_wrong() {
         ("'draw a number of ids, ascending'", "'draw ids'".to_owned()),
         ("REVOKE ALL ON FUNCTION snowflake_advance(bigint), ", "REVOKE ALL ON FUNCTION ".to_owned()),
         ("GRANT SELECT ON snowflake_layouts TO PUBLIC;\n", String::new()),
+        ("GRANT USAGE ON SCHEMA snowflake_plan TO PUBLIC;\n", String::new()),
         ("SELECT pg_catalog.pg_extension_config_dump('snowflake_mark', '');\n", String::new()),
         (
             "CREATE SEQUENCE snowflake_mark_local MINVALUE 0",

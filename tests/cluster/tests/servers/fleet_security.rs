@@ -37,7 +37,7 @@ fn an_ordinary_role_sees_neither_the_registrys_string_nor_a_lease() {
         "SHOW snowflake_id.registry",
         "SELECT current_setting('snowflake_id.registry', true)",
         "SELECT * FROM snowflake_lease",
-        "SELECT * FROM snowflake_lease()",
+        "SELECT * FROM snowflake_plan.lease()",
         "SELECT * FROM pg_file_settings",
         "SELECT pg_read_file('postgresql.conf')",
     ] {

@@ -39,6 +39,7 @@ mod pages;
 mod partman;
 mod patroni;
 mod pg_upgrade;
+mod plan_schema;
 mod poolers;
 mod preload;
 mod published_sequences;

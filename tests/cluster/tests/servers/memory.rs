@@ -14,7 +14,7 @@ fn pid(session: &mut Client) -> i32 {
 }
 
 /// Every argument of type text, with the SQLSTATE that a text of any length gets; empty for NULL.
-const CALLS: [(&str, &str); 15] = [
+const CALLS: [(&str, &str); 16] = [
     ("snowflake_min(now(), t)", "22023"),
     ("snowflake_parse(1, t)", "22023"),
     ("snowflake_timestamp(1, t)", "22023"),
@@ -25,8 +25,9 @@ const CALLS: [(&str, &str); 15] = [
     ("snowflake_decode(t, 'base32')", "22023"),
     ("snowflake_decode('1', t)", "22023"),
     ("snowflake_from(now(), t)", ""),
-    ("snowflake_from(date '2026-01-01', t, 'snowflake')", ""),
-    ("snowflake_until(timestamp '2026-01-01', t, 'snowflake')", ""),
+    ("snowflake_plan.instant(timestamp '2026-01-01', t, true)", ""),
+    ("snowflake_plan.local(now(), t, true)", ""),
+    ("snowflake_plan.ceil(timestamp '2026-01-01', t)", ""),
     ("snowflake_segment_next(t)", "22023"),
     ("(SELECT count(*) FROM snowflake_segment_batch(t, 1))", "22023"),
     ("(SELECT count(*) FROM snowflake_segment_convert('x', 'id', t))", "22023"),

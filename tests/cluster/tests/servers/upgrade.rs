@@ -68,6 +68,7 @@ fn a_released_version_that_is_updated_is_what_a_new_installation_is() {
             "carried by dumps|",
             "object|function|",
             "rights at first|",
+            "schema|",
             "function|",
             "relation|",
             "column|",
@@ -123,6 +124,10 @@ fn the_comparison_notices_what_an_upgrade_script_can_forget() {
         "CREATE FUNCTION more() RETURNS int LANGUAGE sql AS 'SELECT 1'; ALTER EXTENSION snowflake_id ADD FUNCTION more()",
         "UPDATE pg_extension SET extconfig = extconfig[2:], extcondition = extcondition[2:] WHERE extname = 'snowflake_id'",
         "DELETE FROM pg_init_privs WHERE objoid = 'snowflake_mark'::regclass",
+        "REVOKE USAGE ON SCHEMA snowflake_plan FROM PUBLIC",
+        "ALTER SCHEMA snowflake_plan OWNER TO other",
+        "COMMENT ON SCHEMA snowflake_plan IS NULL",
+        "ALTER FUNCTION snowflake_plan.ceil(timestamp, text) SET SCHEMA public",
     ];
     session.batch_execute("CREATE ROLE other").unwrap();
     for change in changes {
