@@ -206,9 +206,15 @@ CREATE TABLE IF NOT EXISTS snowflake_registry.fleets (
     horizon_ms bigint NOT NULL DEFAULT -9223372036854775808,
     freeze_ms bigint NOT NULL DEFAULT -9223372036854775808,
     version bigint NOT NULL DEFAULT snowflake_registry.new_version(),
+    lease_ms bigint NOT NULL DEFAULT 0,
+    clock_skew_ms bigint NOT NULL DEFAULT 0,
     CHECK ((layout IS NULL) = (backup IS NULL)),
     CHECK ((first_worker IS NULL) = (last_worker IS NULL))
 ) WITH (fillfactor = 50);
+
+-- An earlier build of this file lacks these.
+ALTER TABLE snowflake_registry.fleets ADD COLUMN IF NOT EXISTS lease_ms bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS clock_skew_ms bigint NOT NULL DEFAULT 0;
 
 COMMENT ON TABLE snowflake_registry.fleets IS 'one record for each fleet';
 COMMENT ON COLUMN snowflake_registry.fleets.name IS 'name of the fleet (snowflake_id.fleet)';
@@ -225,9 +231,9 @@ COMMENT ON COLUMN snowflake_registry.fleets.loses_nothing IS
 COMMENT ON COLUMN snowflake_registry.fleets.closed IS
     'whether nothing is leased or renewed, because the registry is being moved';
 COMMENT ON COLUMN snowflake_registry.fleets.longest_ms IS
-    'longest lease, in milliseconds; 0 until the first server brings its own setting';
+    'longest that a lease may be, in milliseconds; 0 until the first server writes ten minutes';
 COMMENT ON COLUMN snowflake_registry.fleets.skew_ms IS
-    'how far clocks may be apart, in milliseconds; 0 until the first server brings its own setting';
+    'how far clocks may be apart at most, in milliseconds; 0 until the first server writes a minute';
 COMMENT ON COLUMN snowflake_registry.fleets.grace_ms IS
     'for how long after the registry''s start no number is acquired, in milliseconds';
 COMMENT ON COLUMN snowflake_registry.fleets.store IS 'system identifier of the registry when this record was written';
@@ -238,6 +244,10 @@ COMMENT ON COLUMN snowflake_registry.fleets.horizon_ms IS
 COMMENT ON COLUMN snowflake_registry.fleets.freeze_ms IS
     'numbers of an older generation are leased from here on, in milliseconds since 1970';
 COMMENT ON COLUMN snowflake_registry.fleets.version IS 'another random number with each change of this record';
+COMMENT ON COLUMN snowflake_registry.fleets.lease_ms IS
+    'how long leases are, in milliseconds, up to longest_ms; 0 for ten minutes';
+COMMENT ON COLUMN snowflake_registry.fleets.clock_skew_ms IS
+    'how far clocks may be apart now, in milliseconds, up to skew_ms; 0 for a minute';
 
 CREATE TABLE IF NOT EXISTS snowflake_registry.numbers (
     fleet text NOT NULL REFERENCES snowflake_registry.fleets,
@@ -387,9 +397,20 @@ $$;
 COMMENT ON FUNCTION snowflake_registry.begin_lease(snowflake_registry.numbers, snowflake_registry.numbers) IS
     'note in the history that a number''s lease has ended, and another one begins';
 
+-- What it answers was another type.
+DO $$
+DECLARE
+    old regprocedure := to_regprocedure('snowflake_registry.read(text, integer, bigint)');
+BEGIN
+    IF pg_get_function_result(old) NOT LIKE '% clock_skew_ms bigint,%' THEN
+        EXECUTE format('ALTER FUNCTION %s RENAME TO old_read', old);
+    END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION snowflake_registry.read(fleet text, datacenter integer, worker bigint)
 RETURNS TABLE (version integer, uuid uuid, layout bigint, backup boolean, first_worker bigint, last_worker bigint,
-    loses_nothing boolean, closed boolean, longest_ms bigint, skew_ms bigint, grace_ms bigint, written_store bigint,
+    loses_nothing boolean, closed boolean, longest_ms bigint, skew_ms bigint, lease_ms bigint, clock_skew_ms bigint,
+    grace_ms bigint, written_store bigint,
     written_timeline bigint, fleet_generation bigint, horizon_ms bigint, freeze_ms bigint, fleet_version bigint,
     store bigint, timeline bigint, now_ms bigint, up_ms bigint,
     number bigint, holder uuid, nonce bigint, count bigint, server bigint, from_ms bigint, until_ms bigint,
@@ -400,7 +421,7 @@ BEGIN
     PERFORM snowflake_registry.check_server();
     RETURN QUERY
         SELECT snowflake_registry.version(), f.uuid, f.layout, f.backup, f.first_worker, f.last_worker,
-            f.loses_nothing, f.closed, f.longest_ms, f.skew_ms, f.grace_ms, f.store,
+            f.loses_nothing, f.closed, f.longest_ms, f.skew_ms, f.lease_ms, f.clock_skew_ms, f.grace_ms, f.store,
             f.timeline, f.generation, f.horizon_ms, f.freeze_ms, f.version,
             i.store, i.timeline, snowflake_registry.now_ms(),
             snowflake_registry.ms(clock_timestamp() - pg_postmaster_start_time()),
@@ -412,8 +433,8 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT NULL::integer, NULL::uuid, NULL::bigint, NULL::boolean, NULL::bigint, NULL::bigint,
-            NULL::boolean, NULL::boolean, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
-            NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+            NULL::boolean, NULL::boolean, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+            NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
             NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
             n.worker, n.holder, n.nonce, n.count, n.server, n.from_ms, n.until_ms,
             n.generation, n.renewed_ms, n.offset_ms
@@ -466,7 +487,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = format('generation %s cannot follow generation %s with that horizon and that freeze',
             swap_fleet.generation, old.generation);
-    -- The longest that settings can be. Limits and freezes beyond them would last for ever.
+    -- The longest that an operator can set. Limits and freezes beyond them would last for ever.
     ELSIF swap_fleet.longest_ms NOT BETWEEN 0 AND most_lease_ms OR swap_fleet.skew_ms NOT BETWEEN 0 AND most_skew_ms
         OR (swap_fleet.freeze_ms <> old.freeze_ms OR swap_fleet.horizon_ms <> old.horizon_ms)
             AND (swap_fleet.freeze_ms > now_ms + most_lease_ms + 2 * most_skew_ms
@@ -644,13 +665,13 @@ COMMENT ON FUNCTION snowflake_registry.check_span(text, interval, interval, inte
 CREATE OR REPLACE FUNCTION snowflake_registry.check_limits(lease interval, skew interval) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    -- The ranges of the settings. A limit that was typed wrongly would make a freeze of years.
+    -- A limit that was typed wrongly would make a freeze of years.
     PERFORM snowflake_registry.check_span('lease', lease, '1 s', '30 d');
     PERFORM snowflake_registry.check_span('skew', skew, '10 ms', '1 h');
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.check_limits(interval, interval) IS
-    'refuse a lease or a skew that no server''s settings can have';
+    'refuse a lease or a skew that no fleet can have';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.add_fleet(fleet text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -667,11 +688,28 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '42710', MESSAGE = format('fleet "%s" exists already', fleet),
             HINT = 'Servers can use it. A registry that was lost needs snowflake_registry.lost().';
     END IF;
-    RETURN format('Fleet "%s" is there. Its first server brings layout, range and limits.', fleet);
+    RETURN format('Fleet "%s" is there. Its first server brings layout and range.', fleet);
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.add_fleet(text) IS
     'add a fleet, whose servers lease numbers of their own';
+
+CREATE OR REPLACE FUNCTION snowflake_registry.with_limits(INOUT f snowflake_registry.fleets, longest_ms bigint, skew_ms bigint)
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    -- As DEFAULT_LEASE_MS and DEFAULT_SKEW_MS have them (src/core/registry.rs).
+    default_lease_ms CONSTANT bigint := 600000;
+    default_skew_ms CONSTANT bigint := 60000;
+BEGIN
+    -- What is used stays what it was: a raise that a failover can forget must not be used.
+    f.lease_ms := least(coalesce(nullif(f.lease_ms, 0), default_lease_ms), coalesce(nullif(f.longest_ms, 0), default_lease_ms));
+    f.clock_skew_ms := least(coalesce(nullif(f.clock_skew_ms, 0), default_skew_ms), coalesce(nullif(f.skew_ms, 0), default_skew_ms));
+    f.longest_ms := with_limits.longest_ms;
+    f.skew_ms := with_limits.skew_ms;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.with_limits(snowflake_registry.fleets, bigint, bigint) IS
+    'a fleet''s record with other limits; how long leases are, and how far clocks may be apart now, is not raised with them';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.begin_generation(old snowflake_registry.fleets, lease interval, skew interval,
     INOUT generation bigint, OUT freeze_ms bigint)
@@ -679,6 +717,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     new_longest_ms bigint := greatest(old.longest_ms, snowflake_registry.ms(lease));
     new_skew_ms bigint := greatest(old.skew_ms, snowflake_registry.ms(skew));
+    used snowflake_registry.fleets := snowflake_registry.with_limits(old, new_longest_ms, new_skew_ms);
     -- As Fleet::begin_generation does (src/core/registry.rs).
     new_horizon_ms bigint := snowflake_registry.now_ms() + 2 * new_skew_ms;
 BEGIN
@@ -686,7 +725,7 @@ BEGIN
     IF new_longest_ms = 0 OR new_skew_ms = 0 THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = 'longest lease and skew of the forgotten leases are not known',
-            HINT = 'Give the greatest values that "snowflake_id.lease" and "snowflake_id.max_clock_skew" had on any server.';
+            HINT = 'Give the greatest limits that were set for the fleet with snowflake_registry.set_limits(). Unless you set any, they were 10 min and 1 min.';
     END IF;
     freeze_ms := new_horizon_ms + new_longest_ms;
     -- A generation that was begun on a timeline since may be forgotten.
@@ -694,7 +733,8 @@ BEGIN
         THEN greatest(begin_generation.generation, old.generation + i.timeline - old.timeline)
         ELSE begin_generation.generation END INTO generation
     FROM snowflake_registry.incarnation() i;
-    UPDATE snowflake_registry.fleets f SET longest_ms = new_longest_ms, skew_ms = new_skew_ms, store = i.store,
+    UPDATE snowflake_registry.fleets f SET longest_ms = new_longest_ms, skew_ms = new_skew_ms, lease_ms = used.lease_ms,
+        clock_skew_ms = used.clock_skew_ms, store = i.store,
         timeline = i.timeline, generation = begin_generation.generation, horizon_ms = new_horizon_ms,
         freeze_ms = begin_generation.freeze_ms, version = snowflake_registry.new_version()
     FROM snowflake_registry.incarnation() i WHERE f.name = old.name;
@@ -771,7 +811,7 @@ BEGIN
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.restored(text, interval, interval, boolean) IS
-    'after a restore: begin a generation; lease and skew are the greatest settings of any server, if the backup may not know them; dry_run => true only says what would be done';
+    'after a restore: begin a generation; lease and skew are the greatest limits that were set, if the backup may not know them; dry_run => true only says what would be done';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.lost(lease interval, skew interval, fleet text DEFAULT 'default',
     uuid uuid DEFAULT NULL) RETURNS text
@@ -858,27 +898,63 @@ DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
     new_longest_ms bigint := coalesce(snowflake_registry.ms(lease), old.longest_ms);
     new_skew_ms bigint := coalesce(snowflake_registry.ms(skew), old.skew_ms);
+    used snowflake_registry.fleets := snowflake_registry.with_limits(old, new_longest_ms, new_skew_ms);
 BEGIN
     PERFORM snowflake_registry.check_limits(lease, skew);
-    IF new_longest_ms < old.longest_ms OR new_skew_ms < old.skew_ms THEN
+    -- What the first server has written may be forgotten.
+    IF NOT EXISTS (SELECT FROM snowflake_registry.incarnation() i WHERE (i.store, i.timeline) = (old.store, old.timeline)) THEN
+        -- As DEFAULT_LEASE_MS and DEFAULT_SKEW_MS have them (src/core/registry.rs).
+        old.longest_ms := coalesce(nullif(old.longest_ms, 0), 600000);
+        old.skew_ms := coalesce(nullif(old.skew_ms, 0), 60000);
+    END IF;
+    IF lease IS NOT NULL AND new_longest_ms < old.longest_ms OR skew IS NOT NULL AND new_skew_ms < old.skew_ms THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'limits of a fleet cannot be lowered',
             DETAIL = format('The longest lease is %s ms, and clocks may be %s ms apart. Leases of that length may still run, or be forgotten at a failover.',
                 old.longest_ms, old.skew_ms),
-            HINT = 'Lower "snowflake_id.lease" and "snowflake_id.max_clock_skew" on the servers instead.';
+            HINT = 'Call snowflake_registry.set_lease() instead, which servers follow at their next renewal.';
     END IF;
-    UPDATE snowflake_registry.fleets f SET longest_ms = new_longest_ms, skew_ms = new_skew_ms,
-        version = snowflake_registry.new_version()
+    UPDATE snowflake_registry.fleets f SET longest_ms = new_longest_ms, skew_ms = new_skew_ms, lease_ms = used.lease_ms,
+        clock_skew_ms = used.clock_skew_ms, version = snowflake_registry.new_version()
     WHERE f.name = set_limits.fleet;
     RETURN CASE WHEN new_longest_ms = 0 OR new_skew_ms = 0
         THEN 'The limit is set, and the first server brings the other one. It cannot be lowered. Each freeze lasts as long as the longest lease and two skews.'
         ELSE format('Leases may be %s long, and clocks %s apart. This cannot be lowered. Each freeze lasts %s from now on.',
             make_interval(secs => new_longest_ms / 1000.0), make_interval(secs => new_skew_ms / 1000.0),
             make_interval(secs => (new_longest_ms + 2 * new_skew_ms) / 1000.0)) END
-        || ' Change the servers'' settings when no failover can forget this.';
+        || CASE WHEN used.lease_ms < new_longest_ms OR used.clock_skew_ms < new_skew_ms
+            THEN ' Call set_lease() to use what is permitted now, when no failover can forget this.' ELSE '' END;
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.set_limits(interval, interval, text) IS
     'raise how long a lease may be, and how far clocks may be apart, which cannot be lowered; NULL leaves a limit as it is';
+
+CREATE OR REPLACE FUNCTION snowflake_registry.set_lease(lease interval, skew interval, fleet text DEFAULT 'default') RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old snowflake_registry.fleets := snowflake_registry.locked(fleet);
+    -- As DEFAULT_LEASE_MS and DEFAULT_SKEW_MS have them (src/core/registry.rs).
+    longest_ms bigint := coalesce(nullif(old.longest_ms, 0), 600000);
+    most_skew_ms bigint := coalesce(nullif(old.skew_ms, 0), 60000);
+    new_lease_ms bigint := coalesce(snowflake_registry.ms(lease), old.lease_ms);
+    new_skew_ms bigint := coalesce(snowflake_registry.ms(skew), old.clock_skew_ms);
+BEGIN
+    PERFORM snowflake_registry.check_limits(lease, skew);
+    IF snowflake_registry.ms(lease) > longest_ms OR snowflake_registry.ms(skew) > most_skew_ms THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'leases and clock skew cannot be beyond the fleet''s limits',
+            DETAIL = format('Leases may be %s long, and clocks %s apart.', make_interval(secs => longest_ms / 1000.0),
+                make_interval(secs => most_skew_ms / 1000.0)),
+            HINT = 'Raise the limits first with snowflake_registry.set_limits(), and call this when no failover of the registry can forget that. A longer lease that is forgotten together with its limit would be leased again too early.';
+    END IF;
+    UPDATE snowflake_registry.fleets f SET lease_ms = new_lease_ms, clock_skew_ms = new_skew_ms,
+        version = snowflake_registry.new_version()
+    WHERE f.name = set_lease.fleet;
+    RETURN format('Leases are %s long, and clocks may be %s apart, from each server''s next renewal on.',
+        make_interval(secs => least(coalesce(nullif(new_lease_ms, 0), 600000), longest_ms) / 1000.0),
+        make_interval(secs => least(coalesce(nullif(new_skew_ms, 0), 60000), most_skew_ms) / 1000.0));
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.set_lease(interval, interval, text) IS
+    'set how long leases are, and how far clocks may be apart, up to the fleet''s limits; NULL leaves one as it is';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.set_loses_nothing(loses_nothing boolean, fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -965,17 +1041,18 @@ BEGIN
             DETAIL = format('The last lease, and what clocks may be apart, end at %s.', snowflake_registry.instant(latest_ms)),
             HINT = 'Stop all servers of the fleet cleanly, so that they give their numbers back, wait until then, and call this again.';
     END IF;
-    UPDATE snowflake_registry.fleets f SET layout = NULL, backup = NULL, longest_ms = 0, skew_ms = 0,
+    UPDATE snowflake_registry.fleets f SET layout = NULL, backup = NULL, longest_ms = 0, skew_ms = 0, lease_ms = 0,
+        clock_skew_ms = 0,
         first_worker = CASE WHEN is_whole THEN NULL ELSE f.first_worker END,
         last_worker = CASE WHEN is_whole THEN NULL ELSE f.last_worker END, version = snowflake_registry.new_version()
     WHERE f.name = reset_settings.fleet;
-    RETURN format('The next server brings layout, backup_worker and limits to fleet "%s".', fleet)
+    RETURN format('The next server brings layout and backup_worker to fleet "%s". Limits and leases are as for a new fleet.', fleet)
         || CASE WHEN is_whole OR old.first_worker IS NULL THEN ' It brings the range, too.'
             ELSE format(' The range stays %s to %s.', old.first_worker, old.last_worker) END;
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.reset_settings(text) IS
-    'forget what the first server has brought: layout, backup_worker, limits, and the range if it was all of the layout; for a fleet that draws nothing';
+    'forget what the first server has brought: layout, backup_worker, and the range if it was all of the layout; also limits and what set_lease() has set; for a fleet that draws nothing';
 
 -- It had one argument less.
 DROP FUNCTION IF EXISTS snowflake_registry.reserve(bigint, timestamptz, integer, text);
@@ -1371,7 +1448,7 @@ DECLARE
 BEGIN
     FOR old IN SELECT p.oid, p.proowner, p.proacl, replace(p.proname, 'old_', '') AS name FROM pg_proc p
                WHERE p.pronamespace = 'snowflake_registry'::regnamespace
-                   AND (p.proname = 'reserve_blocks' AND p.pronargs < 13 OR p.proname = 'old_return_blocks') LOOP
+                   AND (p.proname = 'reserve_blocks' AND p.pronargs < 13 OR p.proname IN ('old_read', 'old_return_blocks')) LOOP
         EXECUTE format('DROP FUNCTION %s', old.oid::regprocedure);
         FOR server IN SELECT a.grantee FROM aclexplode(old.proacl) a WHERE a.grantee NOT IN (0, old.proowner) LOOP
             EXECUTE format('GRANT EXECUTE ON FUNCTION snowflake_registry.%I TO %s', old.name, server);

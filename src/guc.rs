@@ -49,9 +49,6 @@ pub enum OnRollback {
 /// them.
 const LONGEST_BORROW_MS: i32 = 3_600_000;
 
-/// Thirty days.
-const LONGEST_LEASE_S: i32 = 30 * 86_400;
-
 /// The most databases. Their marks take 4 MB of shared memory.
 const MOST_DATABASES: i32 = 65_536;
 
@@ -70,8 +67,6 @@ static MAX_CLOCK_JUMP: GucSetting<i32> = GucSetting::<i32>::new(DAY_MS as i32);
 static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(128);
 static REGISTRY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static FLEET: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"default"));
-static LEASE: GucSetting<i32> = GucSetting::<i32>::new(600);
-static MAX_CLOCK_SKEW: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 static ENABLE_TIME_PUSHDOWN: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// The value of `MAX_BORROW` for the hot path, because `MAX_BORROW.get()` also checks that the
@@ -122,13 +117,9 @@ pub fn fleet() -> String {
     FLEET.get().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Returns the settings that bear on leases.
+/// Returns the settings that bear on this server's leases.
 pub fn lease_terms() -> lease::Terms {
-    lease::Terms {
-        lease_ms: i64::from(LEASE.get()) * 1000,
-        skew_ms: MAX_CLOCK_SKEW.get().into(),
-        max_borrow_ms: max_borrow_ms(),
-    }
+    lease::Terms { max_borrow_ms: max_borrow_ms() }
 }
 
 /// Whether conditions on an id's time are planned as conditions on the id.
@@ -244,30 +235,6 @@ pub fn init() {
             &FLEET,
             GucContext::Postmaster,
             GucFlags::default(),
-        );
-    });
-    define(c"snowflake_id.lease", || {
-        GucRegistry::define_int_guc(
-            c"snowflake_id.lease",
-            c"Sets how long a leased worker number can be used without the registry.",
-            c"The lease is renewed all the time. The registry's own limit counts where it is less.",
-            &LEASE,
-            1,
-            LONGEST_LEASE_S,
-            GucContext::Sighup,
-            GucFlags::UNIT_S,
-        );
-    });
-    define(c"snowflake_id.max_clock_skew", || {
-        GucRegistry::define_int_guc(
-            c"snowflake_id.max_clock_skew",
-            c"Sets how far the clocks of the fleet's servers and of its registry may be apart.",
-            c"A server whose clock is further off acquires no number. The registry's own limit counts where it is less.",
-            &MAX_CLOCK_SKEW,
-            10,
-            LONGEST_BORROW_MS,
-            GucContext::Sighup,
-            GucFlags::UNIT_MS,
         );
     });
     define(c"snowflake_id.on_rollback", || {

@@ -18,7 +18,7 @@ use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, Notice, Words};
 use snowflake_core::pace::{self, Pace};
-use snowflake_core::registry::{Answer, Change, Fleet, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::registry::{Answer, Change, Fleet, Limits, Reading, Record, Registry, Swap, Wanted};
 use snowflake_registry::{self as registry, Config, Either, Kind, Member};
 
 use crate::backend::{self, SharedLatch, WallClock};
@@ -97,6 +97,10 @@ struct Keeper<'a> {
     /// When blocks are asked for again after a failure: its pace, and milliseconds since boot.
     supply_pace: Cell<Pace>,
     supplies_at_ms: Cell<i64>,
+    /// The greatest limits that the fleet's record has had, and how far clocks may be apart, in
+    /// milliseconds.
+    limits: Cell<Limits>,
+    skew_ms: Cell<i64>,
     /// The length of leases and the skew that were found too close to each other, in milliseconds.
     warned: Cell<Option<(i64, i64)>>,
     /// What was said last of why no lease is renewed; `None` while that does not fail.
@@ -138,6 +142,8 @@ impl<'a> Keeper<'a> {
             asked: Cell::new(0),
             supply_pace: Cell::default(),
             supplies_at_ms: Cell::new(i64::MIN),
+            limits: Cell::default(),
+            skew_ms: Cell::new(0),
             warned: Cell::new(None),
             said: Cell::new(None),
             is_promoted: Cell::new(false),
@@ -221,7 +227,7 @@ impl<'a> Keeper<'a> {
         };
         self.note(holder);
         // A lease that is renewed up to the registry's clock may be over by this server's.
-        let kept = kept.and_then(|()| self.reaches_the_clock(holder, terms));
+        let kept = kept.and_then(|()| self.reaches_the_clock(holder));
         match kept {
             Ok(()) => {
                 // It may have renewed the next lease only.
@@ -240,12 +246,12 @@ impl<'a> Keeper<'a> {
     }
 
     #[allow(clippy::result_large_err, reason = "as for `reserve`")]
-    fn reaches_the_clock(&self, holder: &Holder, terms: &lease::Terms) -> Result<(), Failed> {
+    fn reaches_the_clock(&self, holder: &Holder) -> Result<(), Failed> {
         let (now_ms, offset_ms) = (self.now_ms(), self.status.get().offset_ms.unwrap_or(0));
         match holder.held().filter(|held| holder.next().is_none() && held.until_ms <= now_ms) {
             Some(_) => {
                 let registry_ms = now_ms.saturating_sub(offset_ms);
-                Err(Failure::ClockOff { now_ms, registry_ms, skew_ms: terms.skew_ms })
+                Err(Failure::ClockOff { now_ms, registry_ms, skew_ms: self.skew_ms.get() })
             }
             None => Ok(()),
         }
@@ -355,16 +361,16 @@ impl<'a> Keeper<'a> {
     /// Warns where a failover of the registry would stop the fleet, because it renews no lease that
     /// ends within two skews.
     fn check_terms(&self, fleet: &Fleet) {
-        let terms = guc::lease_terms();
-        let lease_ms = terms.longest_ms(self.layout).min(fleet.longest_ms);
-        let skew_ms = terms.skew_ms.min(fleet.skew_ms);
+        let lease_ms = fleet.used_lease_ms();
+        let skew_ms = fleet.used_skew_ms();
         let is_close =
             fleet.longest_ms > 0 && !fleet.loses_nothing && lease_ms < LEASES_PER_SKEW.saturating_mul(skew_ms);
         let found = is_close.then_some((lease_ms, skew_ms));
         if self.warned.replace(found) != found && is_close {
             let stops_ms = lease_ms.saturating_add(skew_ms.saturating_mul(2));
             // A failover of etcd forgets nothing.
-            let (event, way_out) = match guc::registry_kind() {
+            let kind = guc::registry_kind();
+            let (event, way_out) = match kind {
                 Kind::Postgres => (
                     "failover",
                     " Or use a synchronous standby of the registry, and declare it by snowflake_registry.set_loses_nothing().",
@@ -379,7 +385,10 @@ impl<'a> Keeper<'a> {
                 "A lease of {lease_ms} ms is not several times as long as two clock skews of {skew_ms} ms, and is not \
                  renewed then."
             ))
-            .hint(format!("Raise \"snowflake_id.lease\" or lower \"snowflake_id.max_clock_skew\".{way_out}"))
+            .hint(format!(
+                "Make leases longer, or let clocks be less apart: in the registry, call {}.{way_out}",
+                kind.command("set_lease")
+            ))
             .report(PgLogLevel::WARNING);
         }
     }
@@ -565,6 +574,8 @@ impl Registry for Keeper<'_> {
         if wanted == Wanted::All {
             self.note_numbers(&reading);
         }
+        self.limits.set(self.limits.get().noting(&reading.fleet));
+        self.skew_ms.set(reading.fleet.used_skew_ms());
         self.check_terms(&reading.fleet);
         Ok(reading)
     }
@@ -636,16 +647,6 @@ fn report(notice: &Notice, fleet: Option<u128>) {
             "snowflake_id: another server has leased worker number {} for times of this server's lease; this server \
              draws no more ids with it",
             lease.worker
-        ),
-        Notice::LengthLimited { wanted_ms, longest_ms } => warning!(
-            "snowflake_id: \"snowflake_id.lease\" asks for leases of {wanted_ms} ms, but the registry permits {longest_ms} \
-             ms, which counts; raise it there first ({})",
-            guc::registry_kind().command("set_limits")
-        ),
-        Notice::SkewLimited { wanted_ms, skew_ms } => warning!(
-            "snowflake_id: \"snowflake_id.max_clock_skew\" is {wanted_ms} ms, but the registry permits {skew_ms} ms, \
-             which counts; raise it there first ({})",
-            guc::registry_kind().command("set_limits")
         ),
         Notice::ClockOff { offset_ms } => {
             if shmem::is_due(Topic::ClockOff, MINUTE_MS) {
@@ -754,10 +755,10 @@ fn worded(failure: &Failed) -> Worded {
             None,
             &call("set_range"),
         ),
-        Failure::TooShort { longest_ms, least_ms } => new(
-            format!("the registry permits leases of {longest_ms} ms, but the layout needs {least_ms} ms"),
+        Failure::TooShort { lease_ms, least_ms } => new(
+            format!("the fleet's leases are {lease_ms} ms long, but the layout needs {least_ms} ms"),
             None,
-            &call("set_limits"),
+            &call("set_lease"),
         ),
         Failure::OtherFleet { known, found } => new(
             "the registry has another fleet than the one that this server belongs to".to_owned(),

@@ -44,8 +44,8 @@
 //! |---|---|
 //! | a lease begins at or after the `until` that the record shows | a clock that is behind, or two servers that start at once |
 //! | a swap compares the number's record, the fleet's record and the registry's incarnation | a decision on what the registry has forgotten since, by a message that arrives late |
-//! | a lease is at most as long from the server's clock as the fleet's limit and the settings permit, and this clock counts as at most the skew ahead of the registry's | a forgotten lease that outlasts the freeze |
-//! | these two limits are the fleet's, and only an operator raises them | a longer lease that is forgotten together with the raise, so that the freeze is too short |
+//! | a lease is at most as long from the server's clock as the limit in the fleet's record, and this clock counts as at most the skew ahead of the registry's | a forgotten lease that outlasts the freeze |
+//! | an operator raises a limit first, and uses it when no failover can forget the raise | a longer lease that is forgotten together with the raise, so that the freeze is too short |
 //! | a number is free if its record ends before that clock | a taker that the horizon does not allow for |
 //! | in a new generation, leases of older records begin after the freeze | a lease that overlaps a forgotten one |
 //! | a record of an older generation is renewed only beyond the horizon | a number that another server has taken in what was forgotten |
@@ -85,33 +85,26 @@ use crate::registry::Fleet;
 /// again and again does not lock all numbers of a small layout.
 pub const FIRST_LEASE_MS: i64 = 30_000;
 
-/// The settings that bear on leases, the same on all servers of a fleet. The fleet's record limits
-/// the first two (`registry.rs`).
+/// The settings of a server that bear on its leases. How long these are, and how far clocks may be
+/// apart, is the fleet's (`registry.rs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// How long a lease is, in milliseconds; at least [`least_ms`](Self::least_ms) is asked for.
-    pub lease_ms: i64,
-    /// How far this server's clock may be from the registry's, in milliseconds.
-    pub skew_ms: i64,
     /// How far ids may run ahead of the clock, in milliseconds.
     pub max_borrow_ms: i64,
 }
 
 impl Terms {
-    /// Returns the shortest lease that these settings ask for: ten ticks, a second, and what is
-    /// borrowed.
+    /// Returns the shortest lease with which all of that can be borrowed: ten ticks, a second, and
+    /// what is borrowed.
     pub fn least_ms(&self, layout: &Layout) -> i64 {
         least_ms(layout).saturating_add(self.max_borrow_ms)
     }
 
-    /// Returns the length of a lease that was renewed often enough, if the fleet permits it.
-    pub fn longest_ms(&self, layout: &Layout) -> i64 {
-        self.lease_ms.max(self.least_ms(layout))
-    }
-
-    /// Returns the length of the first lease of a life, if the fleet permits it.
-    pub fn first_ms(&self, layout: &Layout) -> i64 {
-        FIRST_LEASE_MS.min(self.lease_ms).max(self.least_ms(layout))
+    /// Returns the length of the first lease of a life, where the fleet's leases are `lease_ms`
+    /// long. Never more than that, however far ids may run ahead: a limit that was raised would be
+    /// used at once.
+    pub fn first_ms(&self, lease_ms: i64, layout: &Layout) -> i64 {
+        FIRST_LEASE_MS.max(self.least_ms(layout)).min(lease_ms)
     }
 }
 
@@ -180,22 +173,6 @@ pub enum Notice {
         /// How far this server's clock is ahead of the registry's, in milliseconds.
         offset_ms: i64,
     },
-    /// The settings ask for longer leases than the fleet permits. Leases are as long as it permits.
-    /// Reported once for each change of one of the two.
-    LengthLimited {
-        /// How long a lease the settings ask for, in milliseconds.
-        wanted_ms: i64,
-        /// How long a lease may be ([`Fleet::longest_ms`]), in milliseconds.
-        longest_ms: i64,
-    },
-    /// The settings allow clocks to be further apart than the fleet does. What the fleet allows
-    /// counts. Reported once for each change of one of the two.
-    SkewLimited {
-        /// How far the settings let clocks be apart, in milliseconds.
-        wanted_ms: i64,
-        /// How far they may be apart ([`Fleet::skew_ms`]), in milliseconds.
-        skew_ms: i64,
-    },
 }
 
 /// Why there is no lease, or no longer one. The server draws on while it has one.
@@ -217,11 +194,10 @@ pub enum Failure<E> {
         /// How many numbers the layout has for servers, from 0.
         numbers: i64,
     },
-    /// The fleet permits no lease that is long enough for the layout. An operator has to raise
-    /// [`Fleet::longest_ms`].
+    /// The fleet's leases are too short for the layout. An operator has to make them longer.
     TooShort {
-        /// How long a lease may be, in milliseconds.
-        longest_ms: i64,
+        /// How long a lease is ([`Fleet::used_lease_ms`]), in milliseconds.
+        lease_ms: i64,
         /// How long it must be: ten ticks and a second, in milliseconds.
         least_ms: i64,
     },
@@ -240,8 +216,8 @@ pub enum Failure<E> {
         now_ms: i64,
         /// What the registry's clock says.
         registry_ms: i64,
-        /// How far apart they may be, in milliseconds: the lesser of the setting and the fleet's.
-        /// Half of the time that the call has taken does not count.
+        /// How far apart they may be, in milliseconds. Half of the time that the call has taken
+        /// does not count.
         skew_ms: i64,
     },
     /// All numbers are leased.

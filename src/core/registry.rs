@@ -17,23 +17,39 @@
 //! # Limits
 //!
 //! The freeze must be as long as the longest lease that can have been forgotten. So the fleet's
-//! record limits how long leases are ([`Fleet::longest_ms`]) and how far clocks are apart
-//! ([`Fleet::skew_ms`]), and no server goes beyond, whatever its settings say. The first server
-//! adopts its own settings as limits, while nothing is leased. Later on only an operator changes
-//! them:
+//! record has two pairs of values, and servers have no settings of their own:
 //!
-//! - To raise a limit, raise it in the registry, and wait until no failover can forget that. Only
-//!   then change the servers' settings. A server that used a longer lease at once would be
-//!   forgotten together with the raise, and the freeze would be too short for its lease.
-//!   What the first server has adopted can be forgotten likewise, so change no setting right after
-//!   the first start.
-//! - To lower a limit, lower the settings first, and wait for as long as the old limit.
+//! - **limits**, with which a freeze counts: how long a lease may be ([`Fleet::longest_ms`]) and
+//!   how far clocks may be apart ([`Fleet::skew_ms`]). They are only raised, while leases exist.
+//! - **what is used**: how long leases are ([`Fleet::lease_ms`]) and how far clocks are apart
+//!   ([`Fleet::clock_skew_ms`]). It counts up to the limits, from the next renewal on.
+//!
+//! A swap compares the version of the fleet's record, so that no lease is longer than the limits of
+//! the record under which it is written. The first server writes the same limits as any other would
+//! ([`DEFAULT_LEASE_MS`], [`DEFAULT_SKEW_MS`]). If that is forgotten together with leases, the next
+//! server writes them again, and freezes for long enough. Later on only an operator changes them:
+//!
+//! - To raise a limit, raise it, and wait until no failover can forget that. Only then use it. A
+//!   longer lease that is written before can be forgotten together with the raise, and the freeze
+//!   would be too short for it.
+//! - To lower what is used needs no order: a freeze may be longer than it must.
+//! - To lower a limit, lower what is used first, and wait for as long as the old limit.
 //! - After a restore of a backup that may have been taken before a raise, raise the limits again
-//!   before a server reaches the registry.
+//!   before a server reaches the registry. A server that runs knows the greatest limits that it has
+//!   read, and freezes for these ([`Limits`]).
 //!
 //! Instants are milliseconds since 1970.
 
 use std::collections::BTreeMap;
+
+use crate::clock::DAY_MS;
+
+/// How long a lease is, and may be, in milliseconds, unless an operator sets something else.
+pub const DEFAULT_LEASE_MS: i64 = 600_000;
+
+/// How far two clocks of a fleet may be apart, in milliseconds, unless an operator sets something
+/// else.
+pub const DEFAULT_SKEW_MS: i64 = 60_000;
 
 /// Which life of which store a registry is. A registry that has forgotten something nearly always
 /// shows another one.
@@ -106,11 +122,17 @@ pub struct Fleet {
     /// Whether nothing may be leased, because the registry is being moved.
     pub closed: bool,
     /// How long a lease may be, in milliseconds; see [Limits](self#limits). 0 until the first
-    /// server adopts its own setting.
+    /// server writes [`DEFAULT_LEASE_MS`].
     pub longest_ms: i64,
     /// How far two clocks of the fleet may be apart, in milliseconds; see [Limits](self#limits). 0
-    /// until the first server adopts its own setting.
+    /// until the first server writes [`DEFAULT_SKEW_MS`].
     pub skew_ms: i64,
+    /// How long leases are to be, in milliseconds; 0 for [`DEFAULT_LEASE_MS`]. Never written by
+    /// servers. What counts is [`used_lease_ms`](Self::used_lease_ms).
+    pub lease_ms: i64,
+    /// How far clocks are taken to be apart, in milliseconds; 0 for [`DEFAULT_SKEW_MS`]. Never
+    /// written by servers. What counts is [`used_skew_ms`](Self::used_skew_ms).
+    pub clock_skew_ms: i64,
     /// For how long after the registry's start no number is acquired, in milliseconds.
     pub grace_ms: i64,
     /// The incarnation under which this was written.
@@ -137,9 +159,21 @@ impl Fleet {
         format!("{:08x}-{:04x}", code >> 28, code >> 12 & 0xffff)
     }
 
+    /// Returns how long leases are, in milliseconds: what an operator has set, or the default, but
+    /// never more than the limit.
+    pub fn used_lease_ms(&self) -> i64 {
+        used(self.lease_ms, DEFAULT_LEASE_MS, self.longest_ms)
+    }
+
+    /// Returns how far clocks are taken to be apart, in milliseconds: what an operator has set, or
+    /// the default, but never more than the limit.
+    pub fn used_skew_ms(&self) -> i64 {
+        used(self.clock_skew_ms, DEFAULT_SKEW_MS, self.skew_ms)
+    }
+
     /// Returns the record of the generation that begins when a registry at `now_ms` is found to
-    /// have forgotten something. `longest_ms` and `skew_ms` are the settings of the server that has
-    /// found it: they count where they are greater than the limits, which may be forgotten, too.
+    /// have forgotten something. `known` are limits that it had before: they count where they are
+    /// greater than the record's, which may be forgotten, too.
     ///
     /// A forgotten lease ends at most `longest_ms + skew_ms` after the clock of the machine that
     /// has forgotten it (`lease.rs`). A forgotten taker of a record took one that
@@ -148,17 +182,10 @@ impl Fleet {
     ///
     /// Generations grow by the registry's timelines, because a generation that was begun on one of
     /// them may be forgotten itself.
-    pub fn begin_generation(
-        &self,
-        incarnation: Incarnation,
-        now_ms: i64,
-        longest_ms: i64,
-        skew_ms: i64,
-        version: u64,
-    ) -> Self {
-        let skew_ms = skew_ms.max(self.skew_ms);
+    pub fn begin_generation(&self, incarnation: Incarnation, now_ms: i64, known: Limits, version: u64) -> Self {
+        let Limits { longest_ms, skew_ms } = known.and(self);
         let horizon_ms = now_ms.saturating_add(skew_ms).saturating_add(skew_ms);
-        let freeze_ms = horizon_ms.saturating_add(longest_ms.max(self.longest_ms));
+        let freeze_ms = horizon_ms.saturating_add(longest_ms);
         let generation = self.generation.saturating_add(incarnation.lives_since(&self.incarnation));
         Self { incarnation, generation, horizon_ms, freeze_ms, version, ..*self }
     }
@@ -168,10 +195,9 @@ impl Fleet {
     /// incarnation.
     pub fn amended(&self, reading: &Reading, member: &Member, version: u64) -> Option<Self> {
         let Reading { incarnation, now_ms, .. } = *reading;
-        let Member { longest_ms, skew_ms, .. } = *member;
         let adopted = self.adopting(member);
         let new = Self { incarnation, version, ..adopted };
-        let begin = || adopted.begin_generation(incarnation, now_ms, longest_ms, skew_ms, version);
+        let begin = || adopted.begin_generation(incarnation, now_ms, member.limits, version);
         match incarnation.since(&self.incarnation) {
             Since::Other => Some(begin()),
             Since::Failover if !self.loses_nothing => Some(begin()),
@@ -180,16 +206,52 @@ impl Fleet {
         }
     }
 
-    /// Returns the record with everything from `member` that no server has brought before.
+    /// Returns the record with everything from `member` that no server has brought before, and with
+    /// limits.
     fn adopting(&self, member: &Member) -> Self {
-        let limit = |limit_ms: i64, own_ms: i64| if limit_ms > 0 { limit_ms } else { own_ms };
+        let limit = |limit_ms: i64, default_ms: i64| if limit_ms > 0 { limit_ms } else { default_ms };
         Self {
             layout: self.layout.or(Some(member.layout)),
             range: self.range.or(Some(member.range)),
-            longest_ms: limit(self.longest_ms, member.longest_ms),
-            skew_ms: limit(self.skew_ms, member.skew_ms),
+            longest_ms: limit(self.longest_ms, DEFAULT_LEASE_MS),
+            skew_ms: limit(self.skew_ms, DEFAULT_SKEW_MS),
             ..*self
         }
+    }
+}
+
+fn used(set_ms: i64, default_ms: i64, limit_ms: i64) -> i64 {
+    let wanted_ms = if set_ms > 0 { set_ms } else { default_ms };
+    wanted_ms.min(limit_ms)
+}
+
+/// The longest lease that an operator can set: 30 days.
+const MOST_LEASE_MS: i64 = 30 * DAY_MS;
+
+/// The farthest apart that an operator can set clocks to be: an hour.
+const MOST_SKEW_MS: i64 = 3_600_000;
+
+/// The greatest [limits](self#limits) that a server has read in its fleet's record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// How long leases can have been, in milliseconds.
+    pub longest_ms: i64,
+    /// How far clocks can have been apart, in milliseconds.
+    pub skew_ms: i64,
+}
+
+impl Limits {
+    /// Returns the greater of these and the record's.
+    fn and(self, fleet: &Fleet) -> Self {
+        Self { longest_ms: self.longest_ms.max(fleet.longest_ms), skew_ms: self.skew_ms.max(fleet.skew_ms) }
+    }
+
+    /// Returns these with the record's noted. A number that a person has typed wrongly, beyond what
+    /// can be set, must not freeze the fleet for as long as this server runs.
+    #[must_use]
+    pub fn noting(self, fleet: &Fleet) -> Self {
+        let Self { longest_ms, skew_ms } = self.and(fleet);
+        Self { longest_ms: longest_ms.min(MOST_LEASE_MS), skew_ms: skew_ms.min(MOST_SKEW_MS) }
     }
 }
 
@@ -200,10 +262,9 @@ pub struct Member {
     pub layout: (i64, bool),
     /// The first and the last number that its layout has for servers.
     pub range: (i64, i64),
-    /// How long its settings let a lease be, in milliseconds.
-    pub longest_ms: i64,
-    /// How far its settings let two clocks be apart, in milliseconds.
-    pub skew_ms: i64,
+    /// The greatest limits that it has read. It does not bring them: they may belong to what a
+    /// registry has forgotten.
+    pub limits: Limits,
 }
 
 /// A number's record: its last lease.
@@ -326,6 +387,53 @@ mod tests {
         let lives = |timeline| Incarnation { timeline, ..seen }.lives_since(&seen);
         assert_eq!([3, 4, 6, 1].map(lives), [1, 1, 3, 1]);
         assert_eq!(Incarnation { store: 8, timeline: 9, ..seen }.lives_since(&seen), 1);
+    }
+
+    const FLEET: Fleet = Fleet {
+        uuid: 1,
+        layout: None,
+        range: None,
+        loses_nothing: false,
+        closed: false,
+        longest_ms: 7000,
+        skew_ms: 50,
+        lease_ms: 0,
+        clock_skew_ms: 0,
+        grace_ms: 0,
+        incarnation: Incarnation { store: 7, timeline: 3, counts: [0; 2] },
+        generation: 1,
+        horizon_ms: i64::MIN,
+        freeze_ms: i64::MIN,
+        version: 1,
+    };
+
+    #[test]
+    fn what_is_used_is_what_was_set_up_to_the_limits() {
+        let used = |fleet: Fleet| (fleet.used_lease_ms(), fleet.used_skew_ms());
+        assert_eq!(used(FLEET), (7000, 50));
+        assert_eq!(used(Fleet { lease_ms: 6999, clock_skew_ms: 49, ..FLEET }), (6999, 49));
+        assert_eq!(used(Fleet { lease_ms: 7001, clock_skew_ms: 51, ..FLEET }), (7000, 50));
+        let wide = Fleet { longest_ms: i64::MAX, skew_ms: i64::MAX, ..FLEET };
+        for unset in [0, -1, i64::MIN] {
+            let fleet = Fleet { lease_ms: unset, clock_skew_ms: unset, ..wide };
+            assert_eq!(used(fleet), (DEFAULT_LEASE_MS, DEFAULT_SKEW_MS));
+        }
+    }
+
+    #[test]
+    fn a_freeze_counts_with_the_greatest_limits_that_are_known() {
+        let freeze = |longest_ms, skew_ms| {
+            let new = FLEET.begin_generation(FLEET.incarnation, 1000, Limits { longest_ms, skew_ms }, 2);
+            (new.horizon_ms, new.freeze_ms, new.longest_ms, new.skew_ms)
+        };
+        assert_eq!(freeze(0, 0), (1100, 8100, 7000, 50));
+        assert_eq!(freeze(6999, 49), (1100, 8100, 7000, 50));
+        assert_eq!(freeze(9000, 60), (1120, 10_120, 7000, 50));
+        let noted =
+            |longest_ms, skew_ms| Limits::default().noting(&Fleet { longest_ms, skew_ms, ..FLEET }).noting(&FLEET);
+        assert_eq!(noted(1, 1), Limits { longest_ms: 7000, skew_ms: 50 });
+        assert_eq!(noted(9000, 60), Limits { longest_ms: 9000, skew_ms: 60 });
+        assert_eq!(noted(i64::MAX, i64::MAX), Limits { longest_ms: MOST_LEASE_MS, skew_ms: MOST_SKEW_MS });
     }
 
     #[test]

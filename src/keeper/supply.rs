@@ -16,7 +16,6 @@ use snowflake_registry as registry;
 
 use super::{Keeper, again_in_ms, worded};
 use crate::backend;
-use crate::guc;
 use crate::shmem::{self, Topic};
 use crate::stats::MINUTE_MS;
 use crate::tags::Failing;
@@ -113,7 +112,7 @@ impl Server for Keeper<'_> {
     }
 
     fn member(&self) -> Member {
-        lease::member(self, &guc::lease_terms())
+        lease::member(self, self.limits.get())
     }
 
     fn running_ms(&self) -> i64 {

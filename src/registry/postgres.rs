@@ -36,8 +36,8 @@ const NO_DATACENTER: i64 = -1;
 
 const READ: &CStr =
     c"SELECT version, uuid, layout, backup, first_worker, last_worker, loses_nothing, closed, longest_ms, \
-skew_ms, grace_ms, written_store, written_timeline, fleet_generation, horizon_ms, freeze_ms, fleet_version, store, \
-timeline, now_ms, up_ms, number, holder, nonce, count, server, from_ms, until_ms, generation, renewed_ms, offset_ms \
+skew_ms, lease_ms, clock_skew_ms, grace_ms, written_store, written_timeline, fleet_generation, horizon_ms, freeze_ms, \
+fleet_version, store, timeline, now_ms, up_ms, number, holder, nonce, count, server, from_ms, until_ms, generation, renewed_ms, offset_ms \
 FROM snowflake_registry.read($1, $2, $3)";
 
 const SWAP_FLEET: &CStr =
@@ -382,7 +382,7 @@ impl<'a> Row<'a> {
 }
 
 /// How many columns `READ` has: the fleet's and the registry's, and a number's.
-const FLEET_COLUMNS: usize = 21;
+const FLEET_COLUMNS: usize = 23;
 const NUMBER_COLUMNS: usize = 10;
 
 /// Understands the answer of `read`: a row of the fleet, and one for each number. Each has NULL in
@@ -403,6 +403,8 @@ fn understood(rows: &Rows) -> Result<Reading, Error> {
         closed: row.boolean()?,
         longest_ms: row.number()?,
         skew_ms: row.number()?,
+        lease_ms: row.number()?,
+        clock_skew_ms: row.number()?,
         grace_ms: row.number()?,
         incarnation: row.incarnation()?,
         generation: row.bits()?,
@@ -518,6 +520,8 @@ mod tests {
         "f",
         "600000",
         "60000",
+        "300000",
+        "1000",
         "0",
         "7",
         "3",
@@ -556,8 +560,8 @@ mod tests {
                 let mut fleet = FLEET;
                 fleet[column] = odd;
                 if let Ok(read) = read(&fleet, &NUMBER) {
-                    let Fleet { longest_ms, skew_ms, grace_ms, .. } = read.fleet;
-                    let all = [read.now_ms, longest_ms, skew_ms, grace_ms];
+                    let Fleet { longest_ms, skew_ms, lease_ms, clock_skew_ms, grace_ms, .. } = read.fleet;
+                    let all = [read.now_ms, longest_ms, skew_ms, lease_ms, clock_skew_ms, grace_ms];
                     assert!(all.iter().all(|ms| (0..1 << 50).contains(ms)), "column {column}: {odd}");
                 }
             }
@@ -571,7 +575,7 @@ mod tests {
         fleet[9] = "-1";
         assert!(matches!(read(&fleet, &NUMBER), Err(Error::OutOfRange { name: "skew_ms", value: -1, .. })));
         fleet = FLEET;
-        fleet[19] = "9223372036854775807";
+        fleet[21] = "9223372036854775807";
         assert!(matches!(read(&fleet, &NUMBER), Err(Error::OutOfRange { name: "now_ms", value: i64::MAX, .. })));
     }
 

@@ -126,9 +126,8 @@ impl Basis<'_> {
     }
 
     /// Returns where a lease ends that is written now. Without the bound on the clock, a server
-    /// whose clock is far ahead would have a lease that outlasts every freeze. The bound comes from
-    /// the settings where they are less than the fleet's limits: a raise of these may still be
-    /// forgotten.
+    /// whose clock is far ahead would have a lease that outlasts every freeze. The bound is what
+    /// the fleet uses, which may be less than its limit: a raise of that may still be forgotten.
     fn end_ms(&self) -> i64 {
         tick_before(self.layout, self.now_ms().saturating_add(self.length_ms))
     }

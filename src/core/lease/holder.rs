@@ -12,7 +12,9 @@ use crate::identity::Identity;
 use crate::layout::{Field, Layout};
 use crate::numbers::Span;
 use crate::pace::MOST_ROUNDS;
-use crate::registry::{Answer, Change, Fleet, Member, Reading, Record, Registry, Since, Swap, Wanted};
+use crate::registry::{
+    Answer, Change, DEFAULT_LEASE_MS, Fleet, Limits, Member, Reading, Record, Registry, Since, Swap, Wanted,
+};
 
 /// The longest time between two renewals, in milliseconds.
 pub(super) const RENEWED_EVERY_MS: i64 = 10_000;
@@ -52,11 +54,10 @@ pub struct Holder {
     count: u64,
     /// The length of the lease that is proposed next, in milliseconds; 0 for the first length.
     length_ms: i64,
-    /// How long a lease may be, as the fleet's record said last, in milliseconds.
-    longest_ms: i64,
-    /// What was reported last about settings beyond the fleet's limits: each setting, and its
-    /// limit.
-    limited: [Option<(i64, i64)>; 2],
+    /// How long leases are, as the fleet's record said last, in milliseconds.
+    lease_ms: i64,
+    /// The greatest limits that the fleet's record has had.
+    limits: Limits,
     /// Where the last tick ended when a lease was last left. Both lanes lie before it.
     left_ms: i64,
     /// Before which instant no number can be used, if the registry has said so since the lease was
@@ -86,8 +87,8 @@ impl Holder {
             fleet: None,
             count: 0,
             length_ms: 0,
-            longest_ms: i64::MAX,
-            limited: [None; 2],
+            lease_ms: DEFAULT_LEASE_MS,
+            limits: Limits::default(),
             left_ms: i64::MIN,
             frozen_ms: None,
         }
@@ -135,7 +136,7 @@ impl Holder {
     }
 
     fn length(&self, terms: &Terms, layout: &Layout) -> i64 {
-        self.length_ms.max(terms.first_ms(layout)).min(terms.longest_ms(layout)).min(self.longest_ms)
+        self.length_ms.max(terms.first_ms(self.lease_ms, layout)).min(self.lease_ms)
     }
 
     /// Begins to draw with the next lease, if the clock has reached it. Needs no registry.
@@ -192,7 +193,7 @@ impl Holder {
             if self.amend(registry, server, terms, &reading)? {
                 continue;
             }
-            let basis = self.basis(server, terms.skew_ms, &reading, clocks);
+            let basis = self.basis(server, &reading, clocks);
             let mut step = proposal.map_or(Step::Again, |proposal| self.answered(server, &basis, proposal));
             if matches!(step, Step::Again) && self.first_proposal().is_none() {
                 // By the same reading: what is read next may have forgotten why the proposal was
@@ -200,7 +201,7 @@ impl Holder {
                 step = match self.kept() {
                     None => Step::Acquire,
                     Some(lease) if worker == Some(lease.worker) => {
-                        self.renew(registry, server, terms, &reading, clocks, lease)?
+                        self.renew(registry, server, &reading, clocks, lease)?
                     }
                     Some(_) => Step::Again,
                 };
@@ -213,7 +214,7 @@ impl Holder {
                         continue;
                     }
                 }
-                let basis = self.basis(server, terms.skew_ms, &reading, clocks);
+                let basis = self.basis(server, &reading, clocks);
                 let (worker, record, new) = basis.choose(server)?;
                 let replaced = record.map(|record| (record.nonce, record.count));
                 let proposal = self.new_proposal(server, worker, new_name(server), replaced, None);
@@ -248,7 +249,7 @@ impl Holder {
             if reading.fleet.closed {
                 return Err(Failure::Closed);
             }
-            let basis = self.basis(server, i64::MAX, &reading, clocks);
+            let basis = Basis { skew_ms: reading.fleet.skew_ms, ..self.basis(server, &reading, clocks) };
             if let Step::Propose(proposal, record) = self.answered(server, &basis, proposal) {
                 self.propose(registry, server, &reading, proposal, record)?;
             }
@@ -334,8 +335,8 @@ impl Holder {
         [self.held, self.next].into_iter().flatten().filter(move |lease| lease.worker == worker)
     }
 
-    fn basis<'a, S: Server>(&self, server: &'a S, skew_ms: i64, reading: &'a Reading, clocks: Clocks) -> Basis<'a> {
-        let skew_ms = skew_ms.min(reading.fleet.skew_ms);
+    fn basis<'a, S: Server>(&self, server: &'a S, reading: &'a Reading, clocks: Clocks) -> Basis<'a> {
+        let skew_ms = reading.fleet.used_skew_ms();
         Basis { layout: server.layout(), server: self.server, length_ms: self.length_ms, skew_ms, reading, clocks }
     }
 
@@ -346,8 +347,8 @@ impl Holder {
         if known == found { Ok(()) } else { Err(Failure::OtherFleet { known, found }) }
     }
 
-    /// Writes the fleet's record first, where that is needed, and keeps to its limits. Returns
-    /// whether to read again.
+    /// Writes the fleet's record first, where that is needed, and keeps to what it says of leases.
+    /// Returns whether to read again.
     fn amend<R: Registry, S: Server>(
         &mut self,
         registry: &R,
@@ -356,7 +357,7 @@ impl Holder {
         reading: &Reading,
     ) -> Result<bool, Failure<R::Error>> {
         let fleet = &reading.fleet;
-        let member = member(server, terms);
+        let member = member(server, self.limits);
         if let Some((layout, backup)) = fleet.layout.filter(|layout| *layout != member.layout) {
             return Err(Failure::OtherLayout { layout, backup });
         }
@@ -371,31 +372,14 @@ impl Holder {
             self.write_fleet(registry, server, reading, new)?;
             return Ok(true);
         }
-        let least_ms = least_ms(server.layout());
-        if fleet.longest_ms < least_ms {
-            return Err(Failure::TooShort { longest_ms: fleet.longest_ms, least_ms });
+        let (lease_ms, least_ms) = (fleet.used_lease_ms(), least_ms(server.layout()));
+        if lease_ms < least_ms {
+            return Err(Failure::TooShort { lease_ms, least_ms });
         }
-        self.longest_ms = fleet.longest_ms;
+        self.lease_ms = lease_ms;
+        self.limits = self.limits.noting(fleet);
         self.length_ms = self.length(terms, server.layout());
-        self.report_limits(server, &member, fleet);
         Ok(false)
-    }
-
-    /// Reports settings beyond the fleet's limits, once for each change of one of them.
-    fn report_limits<S: Server>(&mut self, server: &S, member: &Member, fleet: &Fleet) {
-        let Member { longest_ms: wanted_ms, skew_ms: wanted_skew_ms, .. } = *member;
-        let Fleet { longest_ms, skew_ms, .. } = *fleet;
-        let notices = [
-            (wanted_ms, longest_ms, Notice::LengthLimited { wanted_ms, longest_ms }),
-            (wanted_skew_ms, skew_ms, Notice::SkewLimited { wanted_ms: wanted_skew_ms, skew_ms }),
-        ];
-        for (reported, (wanted, limit, notice)) in self.limited.iter_mut().zip(notices) {
-            let beyond = (wanted > limit).then_some((wanted, limit));
-            if beyond.is_some() && beyond != *reported {
-                server.report(notice);
-            }
-            *reported = beyond;
-        }
     }
 
     fn write_fleet<R: Registry, S: Server>(
@@ -467,7 +451,6 @@ impl Holder {
         &mut self,
         registry: &R,
         server: &S,
-        terms: &Terms,
         reading: &Reading,
         clocks: Clocks,
         lease: Lease,
@@ -476,7 +459,7 @@ impl Holder {
             Found::Known(record) => Some(record),
             Found::Older(record) => {
                 server.report(Notice::Older(lease));
-                if self.begin_generation(registry, server, terms, reading, lease)? {
+                if self.begin_generation(registry, server, reading, lease)? {
                     return Ok(Step::Again);
                 }
                 record
@@ -495,12 +478,12 @@ impl Holder {
                     server.report(Notice::Copied(lease));
                 } else {
                     server.report(Notice::Overlapped(lease));
-                    self.begin_generation(registry, server, terms, reading, lease)?;
+                    self.begin_generation(registry, server, reading, lease)?;
                 }
                 return Ok(Step::Again);
             }
         };
-        let basis = self.basis(server, terms.skew_ms, reading, clocks);
+        let basis = self.basis(server, reading, clocks);
         if clocks.are_off(basis.skew_ms) {
             server.report(Notice::ClockOff { offset_ms: clocks.offset_ms });
         }
@@ -521,7 +504,6 @@ impl Holder {
         &self,
         registry: &R,
         server: &S,
-        terms: &Terms,
         reading: &Reading,
         lease: Lease,
     ) -> Result<bool, Failure<R::Error>> {
@@ -533,8 +515,7 @@ impl Holder {
         if fleet.generation > lease.generation || is_covered {
             return Ok(false);
         }
-        let Member { longest_ms, skew_ms, .. } = member(server, terms);
-        let new = fleet.begin_generation(*incarnation, *now_ms, longest_ms, skew_ms, server.nonce());
+        let new = fleet.begin_generation(*incarnation, *now_ms, self.limits, server.nonce());
         self.write_fleet(registry, server, reading, new)?;
         Ok(true)
     }
@@ -628,14 +609,13 @@ fn new_name<S: Server>(server: &S) -> u128 {
     u128::from(server.nonce()) << 64 | u128::from(server.nonce())
 }
 
-/// Returns what the server brings to its fleet.
-pub fn member<S: Server>(server: &S, terms: &Terms) -> Member {
+/// Returns what the server brings to its fleet, and the greatest limits that it has read.
+pub fn member<S: Server>(server: &S, limits: Limits) -> Member {
     let (layout, backup) = (server.layout(), server.has_backup());
     Member {
         layout: (layout.fingerprint(), backup),
         range: (0, Identity::worker_numbers(layout, backup).unwrap_or(0) - 1),
-        longest_ms: terms.longest_ms(layout),
-        skew_ms: terms.skew_ms,
+        limits,
     }
 }
 

@@ -239,6 +239,8 @@ mod tests {
         closed: false,
         longest_ms: 0,
         skew_ms: 0,
+        lease_ms: 0,
+        clock_skew_ms: 0,
         grace_ms: 0,
         incarnation: Incarnation { store: 7, timeline: 3, counts: [0; 2] },
         generation: 5,

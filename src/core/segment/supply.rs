@@ -422,9 +422,8 @@ impl Supply {
         if reading.fleet.generation > generation {
             return Ok(());
         }
-        let Member { longest_ms, skew_ms, .. } = server.member();
         let Reading { fleet, incarnation, now_ms, .. } = &reading;
-        let new = fleet.begin_generation(*incarnation, *now_ms, longest_ms, skew_ms, server.nonce());
+        let new = fleet.begin_generation(*incarnation, *now_ms, server.member().limits, server.nonce());
         write_fleet(registry, server, &reading, new)
     }
 

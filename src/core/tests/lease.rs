@@ -14,18 +14,18 @@ use std::cell::{Cell, RefCell};
 
 use registry::{Kind, Store};
 use snowflake_core::clock::Clock;
-use snowflake_core::generator::{Generator, Limits};
+use snowflake_core::generator::{self, Generator};
 use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, FIRST_LEASE_MS, Failure, Gap, Holder, Notice, Terms, Words};
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
-use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Limits, Reading, Record, Registry, Swap, Wanted};
 
 const START_MS: i64 = 1_800_000_000_000;
 const LEASE_MS: i64 = 600_000;
 const SKEW_MS: i64 = 60_000;
-const TERMS: Terms = Terms { lease_ms: LEASE_MS, skew_ms: SKEW_MS, max_borrow_ms: 0 };
+const TERMS: Terms = Terms { max_borrow_ms: 0 };
 
 /// Ten ticks and a second, in the layout of these tests.
 const LEAST_MS: i64 = 11_000;
@@ -56,6 +56,8 @@ impl World {
             closed: false,
             longest_ms: LEASE_MS,
             skew_ms: SKEW_MS,
+            lease_ms: 0,
+            clock_skew_ms: 0,
             grace_ms: 0,
             incarnation,
             generation: 1,
@@ -285,7 +287,7 @@ impl Server<'_> {
         for lane in LaneName::ALL {
             assert!(marks.publish(marks.find(lane), drawing.until_ms()));
         }
-        let limits = Limits { max_borrow_ms: self.terms.get().max_borrow_ms, marks_ms: marks.whole() };
+        let limits = generator::Limits { max_borrow_ms: self.terms.get().max_borrow_ms, marks_ms: marks.whole() };
         self.generator.draw(&drawing, self, &limits, 1).ok().map(|run| run.last_id())
     }
 
@@ -297,11 +299,6 @@ impl Server<'_> {
 
     fn enters_in_ms(&self) -> Option<i64> {
         self.holder.get().enters_in_ms(self, &self.terms.get())
-    }
-
-    /// Sets how long a lease the settings ask for.
-    fn reload(&self, lease_ms: i64) {
-        self.terms.set(Terms { lease_ms, ..TERMS });
     }
 
     /// Returns the notices since the last call, of one kind.
@@ -595,7 +592,7 @@ fn a_generation_that_an_operator_has_begun_is_enough_for_a_lease_of_one_that_is_
     world.pass(60_000);
     world.restore(backup);
     let (incarnation, now_ms) = (world.store.borrow().incarnation, world.time_ms.get());
-    world.operate(|fleet| *fleet = fleet.begin_generation(incarnation, now_ms, 0, 0, 0));
+    world.operate(|fleet| *fleet = fleet.begin_generation(incarnation, now_ms, Limits::default(), 0));
     let begun = world.fleet();
     assert!(begun.generation == forgotten.generation && begun.freeze_ms > forgotten.freeze_ms);
     let _ = server.keep();
@@ -664,13 +661,15 @@ fn a_fleet_of_another_layout_a_closed_one_and_a_wrong_range_are_refused() {
     assert_eq!(change(|fleet| fleet.range = Some((-1, 3))), outside((-1, 3)));
     assert_eq!(change(|fleet| fleet.range = Some((3, 2))), outside((3, 2)));
     assert_eq!(change(|fleet| fleet.grace_ms = 5000), Err(Failure::Grace { left_ms: 5000 }));
-    let too_short = Failure::TooShort { longest_ms: LEAST_MS - 1, least_ms: LEAST_MS };
-    assert_eq!(change(|fleet| fleet.longest_ms = LEAST_MS - 1), Err(too_short));
+    let too_short = || Failure::TooShort { lease_ms: LEAST_MS - 1, least_ms: LEAST_MS };
+    assert_eq!(change(|fleet| fleet.longest_ms = LEAST_MS - 1), Err(too_short()));
     assert_eq!(change(|fleet| fleet.longest_ms = LEAST_MS), Ok(()));
+    assert_eq!(change(|fleet| fleet.lease_ms = LEAST_MS - 1), Err(too_short()));
+    assert_eq!(change(|fleet| fleet.lease_ms = LEAST_MS), Ok(()));
 }
 
 #[test]
-fn a_fleet_adopts_layout_range_and_limits_of_its_first_server() {
+fn a_fleet_gets_layout_and_range_of_its_first_server_and_limits_that_any_server_brings() {
     let world = World::new(4);
     world.operate(|fleet| (fleet.layout, fleet.range, fleet.longest_ms, fleet.skew_ms) = (None, None, 0, 0));
     // One whose layout has not the numbers of the range is not the first.
@@ -679,7 +678,8 @@ fn a_fleet_adopts_layout_range_and_limits_of_its_first_server() {
     assert_eq!(world.fleet().layout, None);
     world.operate(|fleet| fleet.range = None);
     let [first, second] = [1, 2].map(|name| world.server(name));
-    second.reload(2 * LEASE_MS);
+    // What it borrows lengthens the leases that it asks for, and no limit.
+    first.terms.set(Terms { max_borrow_ms: 2 * LEASE_MS });
     assert_eq!((first.keep(), first.calls.get()), (Ok(()), 4));
     let Fleet { layout, range, longest_ms, skew_ms, generation, .. } = world.fleet();
     assert_eq!((layout, range), (Some((world.layout.fingerprint(), false)), Some((0, 31))));
@@ -688,13 +688,53 @@ fn a_fleet_adopts_layout_range_and_limits_of_its_first_server() {
     // The second one changes nothing.
     assert_eq!((second.keep(), second.calls.get()), (Ok(()), 2));
     assert_eq!(world.fleet().longest_ms, LEASE_MS);
+    // An operator may set one limit, or both, before the first server starts.
+    for (longest_ms, skew_ms, adopted) in [
+        (20_000, 0, (20_000, SKEW_MS)),
+        (0, 1000, (LEASE_MS, 1000)),
+        (2 * LEASE_MS, 2 * SKEW_MS, (2 * LEASE_MS, 2 * SKEW_MS)),
+    ] {
+        let world = World::new(4);
+        world.operate(|fleet| (fleet.layout, fleet.longest_ms, fleet.skew_ms) = (None, longest_ms, skew_ms));
+        world.server(1).keep().unwrap();
+        let fleet = world.fleet();
+        assert_eq!((fleet.longest_ms, fleet.skew_ms), adopted);
+        // What is used is the default up to the limit.
+        let used = (LEASE_MS.min(adopted.0), SKEW_MS.min(adopted.1));
+        assert_eq!((fleet.used_lease_ms(), fleet.used_skew_ms()), used);
+    }
+}
+
+/// The first server's start is forgotten. The next one brings the same limits, so that the freeze
+/// is as long as the forgotten lease. It is not if an operator sets a lower limit before: the
+/// registry refuses that.
+#[test]
+fn what_the_first_server_has_brought_may_be_forgotten() {
+    for lowered_ms in [None, Some(20_000)] {
+        let world = World::new(1);
+        world.operate(|fleet| (fleet.layout, fleet.longest_ms, fleet.skew_ms) = (None, 0, 0));
+        let made = world.changes();
+        let [first, second] = [1, 2].map(|name| world.server(name));
+        first.terms.set(Terms { max_borrow_ms: 2 * LEASE_MS });
+        first.offset_ms.set(SKEW_MS);
+        for _ in 0..6 {
+            first.keep().unwrap();
+        }
+        let (_, _, until_ms) = first.held().unwrap();
+        assert_eq!(until_ms, world.time_ms.get() + SKEW_MS + LEASE_MS);
+        world.fail_over(made);
+        if let Some(longest_ms) = lowered_ms {
+            world.operate(|fleet| fleet.longest_ms = longest_ms);
+        }
+        let Err(Failure::Frozen { until_ms: freeze_ms }) = second.keep() else { panic!("a number is free") };
+        assert_eq!(freeze_ms >= until_ms, lowered_ms.is_none(), "a lease would overlap one that is forgotten");
+    }
 }
 
 #[test]
-fn the_fleets_limit_counts_and_each_change_of_it_is_reported_once() {
+fn what_an_operator_sets_counts_from_the_next_renewal_on_and_up_to_the_limits() {
     let world = World::new(2);
     let server = world.server(1);
-    let is_limited = |notice: &Notice| matches!(notice, Notice::LengthLimited { .. } | Notice::SkewLimited { .. });
     let renew = |times: u32| {
         (0..times).for_each(|_| {
             world.pass(10_000);
@@ -704,52 +744,77 @@ fn the_fleets_limit_counts_and_each_change_of_it_is_reported_once() {
     };
     server.keep().unwrap();
     assert_eq!(renew(8), LEASE_MS);
-    assert_eq!(server.notices(is_limited), []);
-    server.reload(2 * LEASE_MS);
+    // Beyond the limit it does not count, and a limit alone does not either.
+    world.operate(|fleet| fleet.lease_ms = 2 * LEASE_MS);
     assert_eq!(renew(4), LEASE_MS);
-    let limited = |longest_ms| vec![Notice::LengthLimited { wanted_ms: 2 * LEASE_MS, longest_ms }];
-    assert_eq!(server.notices(is_limited), limited(LEASE_MS));
     world.operate(|fleet| fleet.longest_ms = 3 * LEASE_MS / 2);
     assert_eq!(renew(4), 3 * LEASE_MS / 2);
-    assert_eq!(server.notices(is_limited), limited(3 * LEASE_MS / 2));
     world.operate(|fleet| fleet.longest_ms = 4 * LEASE_MS);
     assert_eq!(renew(4), 2 * LEASE_MS);
-    assert_eq!(server.notices(is_limited), []);
-    // A skew beyond the fleet's does not count either.
-    server.terms.set(Terms { skew_ms: 2 * SKEW_MS, ..TERMS });
-    server.offset_ms.set(-SKEW_MS - 1);
-    renew(2);
-    assert_eq!(server.notices(is_limited), [Notice::SkewLimited { wanted_ms: 2 * SKEW_MS, skew_ms: SKEW_MS }]);
-    let other = world.server(2);
-    other.terms.set(server.terms.get());
-    other.offset_ms.set(server.offset_ms.get());
-    assert!(matches!(other.keep(), Err(Failure::ClockOff { skew_ms: SKEW_MS, .. })));
-    // One that is less does.
-    other.terms.set(Terms { skew_ms: 1000, ..TERMS });
-    other.offset_ms.set(-1001);
-    assert!(matches!(other.keep(), Err(Failure::ClockOff { skew_ms: 1000, .. })));
+    // What is lowered counts at the next renewal, which does not shorten the lease itself.
+    let (_, _, until_ms) = server.held().unwrap();
+    world.operate(|fleet| fleet.lease_ms = LEASE_MS / 10);
+    renew(1);
+    assert_eq!(server.held().unwrap().2, until_ms);
+    assert_eq!(server.holder.get().interval_ms(&TERMS, &world.layout), LEASE_MS / 100);
+    world.pass(until_ms - world.time_ms.get() - LEASE_MS / 20);
+    assert_eq!(renew(1), LEASE_MS / 10);
+    // Likewise the skew.
+    let off_by = |offset_ms| {
+        let other = world.server(2);
+        other.offset_ms.set(offset_ms);
+        other.keep()
+    };
+    world.operate(|fleet| fleet.clock_skew_ms = 2 * SKEW_MS);
+    assert!(matches!(off_by(-SKEW_MS - 1), Err(Failure::ClockOff { skew_ms: SKEW_MS, .. })));
+    world.operate(|fleet| (fleet.skew_ms, fleet.clock_skew_ms) = (2 * SKEW_MS, 0));
+    assert!(matches!(off_by(-SKEW_MS - 1), Err(Failure::ClockOff { skew_ms: SKEW_MS, .. })));
+    world.operate(|fleet| fleet.clock_skew_ms = 1000);
+    assert!(matches!(off_by(-1001), Err(Failure::ClockOff { skew_ms: 1000, .. })));
+    world.operate(|fleet| fleet.clock_skew_ms = 2 * SKEW_MS);
+    assert_eq!(off_by(-SKEW_MS - 1), Ok(()));
 }
 
-/// The operator does not raise the limit again after the restore.
+/// A limit that was just raised may be forgotten.
 #[test]
-fn a_backup_from_before_a_raise_freezes_for_as_long_as_the_settings_say() {
+fn what_is_borrowed_lengthens_no_lease_beyond_what_the_fleet_uses() {
     let world = World::new(1);
-    let [holder, newcomer] = [1, 2].map(|name| world.server(name));
-    let restored = world.changes();
-    world.operate(|fleet| (fleet.longest_ms, fleet.skew_ms) = (10 * LEASE_MS, 10 * SKEW_MS));
-    for server in [&holder, &newcomer] {
-        server.terms.set(Terms { lease_ms: 10 * LEASE_MS, skew_ms: 10 * SKEW_MS, ..TERMS });
+    world.operate(|fleet| fleet.longest_ms = 10 * LEASE_MS);
+    let server = world.server(1);
+    server.terms.set(Terms { max_borrow_ms: 2 * LEASE_MS });
+    server.keep().unwrap();
+    assert_eq!(server.held().unwrap().2, START_MS + LEASE_MS);
+    world.operate(|fleet| fleet.lease_ms = 4 * LEASE_MS);
+    server.keep().unwrap();
+    assert_eq!(server.held().unwrap().2, START_MS + LEAST_MS + 2 * LEASE_MS);
+}
+
+/// The operator does not raise the limit again after the restore. A server that has read it knows
+/// it, and one that has just started does not.
+#[test]
+fn a_backup_from_before_a_raise_freezes_for_as_long_as_a_running_server_has_read() {
+    for runs in [true, false] {
+        let world = World::new(1);
+        let [holder, newcomer] = [1, 2].map(|name| world.server(name));
+        let restored = world.changes();
+        world.operate(|fleet| {
+            (fleet.longest_ms, fleet.skew_ms) = (10 * LEASE_MS, 10 * SKEW_MS);
+            (fleet.lease_ms, fleet.clock_skew_ms) = (10 * LEASE_MS, 10 * SKEW_MS);
+        });
+        holder.offset_ms.set(10 * SKEW_MS);
+        for _ in 0..12 {
+            holder.keep().unwrap();
+            world.pass(1000);
+        }
+        let (_, _, until_ms) = holder.held().unwrap();
+        assert!(until_ms > world.time_ms.get() + 10 * LEASE_MS + 2 * SKEW_MS);
+        if runs {
+            assert!(matches!(newcomer.keep(), Err(Failure::NoneFree { .. })));
+        }
+        world.fail_over(restored);
+        let Err(Failure::Frozen { until_ms: freeze_ms }) = newcomer.keep() else { panic!("a number is free") };
+        assert_eq!(freeze_ms >= until_ms, runs, "a lease would overlap one that is forgotten");
     }
-    holder.offset_ms.set(10 * SKEW_MS);
-    for _ in 0..12 {
-        holder.keep().unwrap();
-        world.pass(1000);
-    }
-    let (_, _, until_ms) = holder.held().unwrap();
-    assert!(until_ms > world.time_ms.get() + 10 * LEASE_MS + 2 * SKEW_MS);
-    world.fail_over(restored);
-    let Err(Failure::Frozen { until_ms: freeze_ms }) = newcomer.keep() else { panic!("a number is free") };
-    assert!(freeze_ms >= until_ms, "a lease would overlap one that is forgotten");
 }
 
 /// Makes a registry forget something, so that two numbers that were leased are frozen. Returns when
@@ -1110,7 +1175,7 @@ fn what_is_given_back_ends_with_the_later_lanes_tick() {
         let world = World::of(Kind::Postgres, LAYOUT, true, 1);
         let [one, other] = [1, 2].map(|name| {
             let server = world.server(name);
-            server.terms.set(Terms { max_borrow_ms: 1, ..TERMS });
+            server.terms.set(Terms { max_borrow_ms: 1 });
             server
         });
         one.keep().unwrap();
@@ -1139,7 +1204,7 @@ fn a_slow_registry_is_not_taken_for_a_wrong_clock() {
         let keeps = |offset_ms| {
             let world = World::new(1);
             let server = world.server(1);
-            server.terms.set(Terms { skew_ms, ..TERMS });
+            world.operate(|fleet| fleet.clock_skew_ms = skew_ms);
             server.takes_ms.set(takes_ms);
             server.offset_ms.set(offset_ms);
             server.keep()
@@ -1155,7 +1220,7 @@ fn a_slow_registry_is_not_taken_for_a_wrong_clock() {
     let [one, other] = [1, 2].map(|name| world.server(name));
     one.keep().unwrap();
     other.takes_ms.set([0, FIRST_LEASE_MS]);
-    other.terms.set(Terms { skew_ms, ..TERMS });
+    world.operate(|fleet| fleet.clock_skew_ms = skew_ms);
     assert!(matches!(other.keep(), Err(Failure::NoneFree { .. })));
 }
 
@@ -1308,9 +1373,11 @@ fn a_give_back_of_two_numbers_that_was_cut_off_looks_like_no_copy() {
 #[test]
 fn no_number_in_the_registry_overflows() {
     const NUMBERS: [i64; 9] = [i64::MIN, i64::MIN + 1, -1, 0, 1, START_MS, START_MS + 1, i64::MAX - 1, i64::MAX];
-    let fields: [fn(&mut Fleet, i64); 6] = [
+    let fields: [fn(&mut Fleet, i64); 8] = [
         |fleet, number| fleet.longest_ms = number,
         |fleet, number| fleet.skew_ms = number,
+        |fleet, number| fleet.lease_ms = number,
+        |fleet, number| fleet.clock_skew_ms = number,
         |fleet, number| fleet.grace_ms = number,
         |fleet, number| (fleet.horizon_ms, fleet.generation) = (number, u64::MAX),
         |fleet, number| fleet.freeze_ms = number,

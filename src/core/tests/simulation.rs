@@ -113,6 +113,7 @@ const FLEET_EVENTS: [&str; 29] = [
     "gives back",
     "kept",
     "late",
+    "lease set",
     "limit raised",
     "lost",
     "memory copied",
@@ -124,7 +125,6 @@ const FLEET_EVENTS: [&str; 29] = [
     "registry fails over twice",
     "registry is lost",
     "registry is restored",
-    "reloaded",
     "reset",
     "server cut off",
     "settled",
@@ -240,8 +240,11 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
         Lie::OneLane,
         Lie::SameHolder,
         Lie::LostUnfrozen,
-        Lie::ReloadsAtOnce,
-        Lie::OwnLength,
+        Lie::UsedAtOnce,
+        Lie::RaisesBoth,
+        Lie::BorrowLengthens,
+        Lie::BeyondLimit,
+        Lie::BringsOther,
     ] {
         assert_breaks(Story::Fleet(None), lie, RULES);
     }

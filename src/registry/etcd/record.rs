@@ -76,6 +76,8 @@ pub(crate) fn fleet(text: &str, now: Incarnation) -> Result<Result<Fleet, i64>, 
         closed: fields.number_or("closed", false)?,
         longest_ms: fields.number_or("longest_ms", 0)?,
         skew_ms: fields.number_or("skew_ms", 0)?,
+        lease_ms: fields.number_or("lease_ms", 0)?,
+        clock_skew_ms: fields.number_or("clock_skew_ms", 0)?,
         incarnation,
         generation: fields.number_or("generation", 1)?,
         horizon_ms: fields.number_or("horizon_ms", i64::MIN)?,
@@ -86,13 +88,14 @@ pub(crate) fn fleet(text: &str, now: Incarnation) -> Result<Result<Fleet, i64>, 
 
 /// Writes the fleet's record.
 pub(crate) fn fleet_text(fleet: &Fleet) -> String {
-    let Fleet { uuid, closed, longest_ms, skew_ms, generation, horizon_ms, freeze_ms, version, .. } = fleet;
+    let Fleet { uuid, closed, longest_ms, skew_ms, lease_ms, clock_skew_ms, .. } = fleet;
+    let Fleet { generation, horizon_ms, freeze_ms, version, .. } = fleet;
     let Incarnation { store, counts: [term, unseen], .. } = fleet.incarnation;
     let layout = fleet.layout.map(|(layout, backup)| format!(" layout={layout}/{backup}")).unwrap_or_default();
     let range = fleet.range.map(|(first, last)| format!(" range={first}-{last}")).unwrap_or_default();
     format!(
         "format={FORMAT} uuid={uuid:032x}{layout}{range} closed={closed} longest_ms={longest_ms} skew_ms={skew_ms} \
-         store={store} term={term} unseen={unseen} generation={generation} horizon_ms={horizon_ms} \
+         lease_ms={lease_ms} clock_skew_ms={clock_skew_ms} store={store} term={term} unseen={unseen} generation={generation} horizon_ms={horizon_ms} \
          freeze_ms={freeze_ms} version={version}"
     )
 }
@@ -227,6 +230,8 @@ mod tests {
             closed: true,
             longest_ms: 1,
             skew_ms: 2,
+            lease_ms: 3,
+            clock_skew_ms: 4,
             grace_ms: 0,
             incarnation: Incarnation { store: u64::MAX, ..NOW },
             generation: 3,

@@ -10,9 +10,9 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::crowd::{Took, leases_of};
+use cluster::crowd::Took;
 use cluster::pooler::{PgBouncer, PoolMode, has_pgbouncer};
-use cluster::registry::{Member, ROLE, TERMS, config, now_ms};
+use cluster::registry::{Member, ROLE, config, now_ms};
 use cluster::{Crowd, Draw, Etcd, Fleet, Order, Shutdown, has_etcd};
 use snowflake_core::pace::counts_in_ms;
 use snowflake_core::registry::{Registry, Wanted};
@@ -96,6 +96,20 @@ impl Place {
             Self::Postgres(Some(pooler), ..) => pooler.conninfo(),
             Self::Postgres(None, _, address) => address.clone(),
             Self::Etcd(etcd) => etcd.address(),
+        }
+    }
+
+    /// Sets how long leases are.
+    fn set_lease(&self, lease: Duration) {
+        let ms = lease.as_millis();
+        match self {
+            Self::Postgres(_, fleet, _) => {
+                let sql = format!("SELECT snowflake_registry.set_lease('{ms} ms', NULL)");
+                fleet.registry.connect().batch_execute(&sql).expect("it is below the limit");
+            }
+            Self::Etcd(etcd) => {
+                etcd.operate(&["set-lease", &ms.to_string(), "60000"]).expect("it is below the limit");
+            }
         }
     }
 
@@ -198,7 +212,7 @@ fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
         config.member.host = format!("db-{number:04}.example.com");
         config
     };
-    // The first server brings layout, range and limits.
+    // The first server brings layout and range.
     let first = Member::new(of_member(0), None).with_layout(layout);
     first.lease();
     first.give_back();
@@ -208,7 +222,7 @@ fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
 
     let crowd = Crowd::new(members, layout, of_member);
     let (size, cpu) = (members as f64, place.cpu_ms());
-    crowd.order(Order::Keep(TERMS));
+    crowd.order(Order::Keep);
     let took = crowd.wait(PATIENCE);
     let (tally, distinct) = (crowd.tally(), crowd.numbers().len());
     lines.push_time("start: until all have a number", &crowd, took.map(|took| took.last));
@@ -290,7 +304,8 @@ fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
     let took = crowd.wait(PATIENCE);
     lines.push_time("stop: until all have ended", &crowd, took.map(|took| took.last));
     lines.push("stop: numbers that were not given back", "", size - crowd.tally().kept as f64);
-    crowd.order(Order::Keep(leases_of(lease)));
+    place.set_lease(lease);
+    crowd.order(Order::Keep);
     let took = crowd.wait(PATIENCE);
     lines.push_time("start again: until all have their number", &crowd, took.map(|took| took.last));
     for (what, is_beyond) in [

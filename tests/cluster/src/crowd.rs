@@ -11,12 +11,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use snowflake_core::lease::{Failure, Lease, Terms};
+use snowflake_core::lease::{Failure, Lease};
 use snowflake_core::pace::{self, Pace};
 use snowflake_core::registry::{Reading, Record, Registry, Wanted};
 use snowflake_registry::{Config, Error};
 
-use crate::registry::{Calls, Member, TERMS, now_ms};
+use crate::registry::{Calls, Member, now_ms};
 use crate::server::locked;
 
 /// The stack of a thread: there may be a thousand.
@@ -27,8 +27,8 @@ const STACK: usize = 512 << 10;
 pub enum Order {
     /// Nothing.
     Wait,
-    /// Acquire or renew at once, and then as often as a server does, with these settings.
-    Keep(Terms),
+    /// Acquire or renew at once, and then as often as a server does.
+    Keep,
     /// Acquire or renew again and again without a pause.
     Hurry,
     /// Stop as a server does: give back the number, disconnect, and then do nothing. The next order
@@ -257,9 +257,6 @@ impl<'a> Life<'a> {
             if let Some((new_number, new)) = self.new_order(number, due) {
                 (number, order) = (new_number, new);
                 due = Some(Instant::now());
-                if let Order::Keep(terms) = order {
-                    self.member.set_terms(terms);
-                }
             }
             due = match order {
                 Order::Wait => None,
@@ -268,8 +265,8 @@ impl<'a> Life<'a> {
                     let _ = self.keep();
                     Some(Instant::now())
                 }
-                Order::Keep(_) if due.is_none_or(|due| due <= Instant::now()) => Some(self.turn()),
-                Order::Keep(_) => {
+                Order::Keep if due.is_none_or(|due| due <= Instant::now()) => Some(self.turn()),
+                Order::Keep => {
                     self.member.enter();
                     due
                 }
@@ -390,10 +387,4 @@ impl<'a> Life<'a> {
 
 fn millis(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
-}
-
-/// Returns the settings of a member with leases of this length.
-#[must_use]
-pub fn leases_of(length: Duration) -> Terms {
-    Terms { lease_ms: i64::try_from(length.as_millis()).unwrap_or(i64::MAX), ..TERMS }
 }

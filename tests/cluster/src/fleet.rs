@@ -43,6 +43,18 @@ impl Fleet {
         Self { registry, oracle: Oracle::new(), history: Oracle::new() }
     }
 
+    /// Limits how long leases are, and how far clocks may be apart, before the first server starts.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that is refused.
+    #[must_use]
+    #[track_caller]
+    pub fn limited<'a>(self, lease: &str, skew: impl Into<Option<&'a str>>) -> Self {
+        self.registry.limit_leases(lease, skew);
+        self
+    }
+
     /// Replaces the server that has the registry, and returns the one before.
     pub fn replace(&mut self, registry: Server) -> Server {
         std::mem::replace(&mut self.registry, registry)
@@ -99,7 +111,7 @@ impl Fleet {
         Server::builder().set("registry", &self.conninfo()).config("dynamic_shared_memory_type", "mmap").time_limit()
     }
 
-    /// Lets a server renew its lease until it is as long as the settings of 10 minutes say.
+    /// Lets a server renew its lease until it is as long as the default of 10 minutes.
     ///
     /// # Panics
     ///

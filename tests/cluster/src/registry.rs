@@ -28,7 +28,7 @@ use snowflake_registry::{Config, Either, Error, Interest, Stopped, Waiter};
 use crate::server::{Server, locked};
 
 /// The settings of every member, unless a test changes them: the extension's defaults.
-pub const TERMS: Terms = Terms { lease_ms: 600_000, skew_ms: 60_000, max_borrow_ms: 100 };
+pub const TERMS: Terms = Terms { max_borrow_ms: 100 };
 
 /// The only database of a member.
 const DATABASE: u64 = 1;
@@ -79,6 +79,18 @@ impl Server {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
         String::from_utf8_lossy(&output.stdout).into_owned() + &said
+    }
+
+    /// Limits how long the fleet's leases are, and how far clocks may be apart, before its first
+    /// server starts.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that is refused.
+    #[track_caller]
+    pub fn limit_leases<'a>(&self, lease: &str, skew: impl Into<Option<&'a str>>) {
+        let sql = "SELECT snowflake_registry.set_limits($1::text::interval, $2::text::interval)";
+        self.connect().query(sql, &[&lease, &skew.into()]).expect("no server has started");
     }
 
     /// Returns the string with which members connect.
@@ -176,11 +188,6 @@ impl<'a> Member<'a> {
     pub fn with_terms(self, terms: Terms) -> Self {
         self.terms.set(terms);
         self
-    }
-
-    /// Changes its settings from now on, as a reload does.
-    pub fn set_terms(&self, terms: Terms) {
-        self.terms.set(terms);
     }
 
     /// Changes the layout of its ids.

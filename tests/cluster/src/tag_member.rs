@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Instant;
 
 use snowflake_core::lease::Failure;
-use snowflake_core::registry::Member as Brought;
+use snowflake_core::registry::{Limits, Member as Brought};
 use snowflake_core::segment::{Claimed, Directory, Notice, Place, Refusal, Run, Server as Draws, Supply, Tag};
 use snowflake_registry::{Either, Error};
 
@@ -115,7 +115,7 @@ impl Draws for TagMember {
     }
 
     fn member(&self) -> Brought {
-        Brought { layout: (1, false), range: (0, 1023), longest_ms: 600_000, skew_ms: 60_000 }
+        Brought { layout: (1, false), range: (0, 1023), limits: Limits::default() }
     }
 
     fn running_ms(&self) -> i64 {

@@ -32,9 +32,9 @@ fn without_a_mark_that_runs_ahead_ids_come_twice_and_the_tests_see_it() {
 /// Does what `a_server_that_slept_beyond_its_lease_draws_nothing_with_its_old_number` in `fleet.rs`
 /// does.
 fn a_server_that_slept_draws_with_a_number_that_another_one_has() {
-    let fleet = Fleet::start();
+    let fleet = Fleet::start().limited("3s", None);
     fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_range(7, 7)").unwrap();
-    let member = || fleet.member().set("lease", "3s").start_with_extension();
+    let member = || fleet.member().start_with_extension();
     let sleeper = member();
     assert_eq!(sleeper.connect().wait_for_lease(), 7);
     let other = member();

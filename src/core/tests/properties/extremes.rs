@@ -13,13 +13,16 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, Notice, Terms, Words};
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
-use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Member, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::registry::{
+    self, Answer, Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, Member, Reading, Record, Registry,
+    Swap, Wanted,
+};
 use snowflake_core::segment::{self, Claimed, GiveBack, Grant, Granted, Place, Reserve, Supply, Tag, Tags};
 
 use super::for_all;
 
 const NOW_MS: i64 = 1_800_000_000_000;
-const TERMS: Terms = Terms { lease_ms: 600_000, skew_ms: 60_000, max_borrow_ms: 100 };
+const TERMS: Terms = Terms { max_borrow_ms: 100 };
 
 /// A server and its registry, which answers at once.
 struct World {
@@ -50,8 +53,10 @@ impl World {
             range: Some((0, 3)),
             loses_nothing: false,
             closed: false,
-            longest_ms: TERMS.lease_ms,
-            skew_ms: TERMS.skew_ms,
+            longest_ms: DEFAULT_LEASE_MS,
+            skew_ms: DEFAULT_SKEW_MS,
+            lease_ms: 0,
+            clock_skew_ms: 0,
             grace_ms: 0,
             incarnation,
             generation: 1,
@@ -130,6 +135,8 @@ impl World {
             (15, _) => tag.jump = Some(value),
             (16, _) => tag.generation = value as u64,
             (26, _) => tag.returnable = value,
+            (27, _) => fleet.lease_ms = value,
+            (28, _) => fleet.clock_skew_ms = value,
             (17, _) => tag.steps = (value as u32, (value >> 32) as u32),
             (18, Some(record)) => record.from_ms = value,
             (19, Some(record)) => record.until_ms = value,
@@ -203,7 +210,7 @@ impl segment::Server for World {
     }
 
     fn member(&self) -> Member {
-        lease::member(self, &TERMS)
+        lease::member(self, registry::Limits::default())
     }
 
     fn running_ms(&self) -> i64 {

@@ -140,7 +140,7 @@ proptest! {
         let incarnation = Incarnation { store: 7, timeline: 1, counts: [0; 2] };
         let mut fleet = Fleet {
             uuid: 1, layout: None, range: None, loses_nothing: false, closed: false, longest_ms: 0, skew_ms: 0,
-            grace_ms: 0, incarnation, generation: 1, horizon_ms: 0, freeze_ms: 0, version: 1,
+            lease_ms: 0, clock_skew_ms: 0, grace_ms: 0, incarnation, generation: 1, horizon_ms: 0, freeze_ms: 0, version: 1,
         };
         let least = greatest.div_ceil(3);
         let jump = Some(i64::from(greatest) * 1000);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use snowflake_core::clock::Clock;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Terms, Words};
-use snowflake_core::registry::{Answer, Fleet, Incarnation, Member, Reading, Registry, Since, Swap, Wanted};
+use snowflake_core::registry::{Answer, Fleet, Incarnation, Limits, Member, Reading, Registry, Since, Swap, Wanted};
 use snowflake_core::segment::{
     Block, Claimed, GiveBack, Grant, Granted, Notice, Place, Record, Reserve, Return, Server, State, Tag, Tags,
 };
@@ -271,7 +271,7 @@ impl Link<'_> {
 }
 
 /// The settings for leases.
-pub const TERMS: Terms = Terms { lease_ms: 600_000, skew_ms: 60_000, max_borrow_ms: 100 };
+pub const TERMS: Terms = Terms { max_borrow_ms: 100 };
 
 /// The same server, which also leases its worker number.
 pub struct Keeper<'a>(pub &'a Link<'a>);
@@ -333,7 +333,7 @@ impl Server for Link<'_> {
     }
 
     fn member(&self) -> Member {
-        lease::member(&Keeper(self), &TERMS)
+        lease::member(&Keeper(self), Limits::default())
     }
 
     fn running_ms(&self) -> i64 {

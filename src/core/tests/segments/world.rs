@@ -8,7 +8,7 @@ use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::Holder;
 use snowflake_core::numbers::Numbers;
-use snowflake_core::registry::{Fleet, Incarnation, Since};
+use snowflake_core::registry::{Fleet, Incarnation, Limits, Since};
 use snowflake_core::segment::{Directory, END, Known, Place, Record, Refusal, State, Supply, Tag, View};
 
 use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
@@ -122,6 +122,8 @@ impl World {
             closed: false,
             longest_ms: 0,
             skew_ms: 0,
+            lease_ms: 0,
+            clock_skew_ms: 0,
             grace_ms: 0,
             incarnation: Incarnation { store: 1, timeline: 1, counts },
             generation: 1,
@@ -615,7 +617,7 @@ impl World {
             next.incarnation.counts[1] = next.fleet.incarnation.counts[1] - 1;
         } else {
             // The operator does not know how many generations there have been.
-            let new = next.fleet.begin_generation(next.incarnation, self.now_ms.get(), 0, 0, self.bits());
+            let new = next.fleet.begin_generation(next.incarnation, self.now_ms.get(), Limits::default(), self.bits());
             let age_ms = |tag: &Tag| if self.lies(Lie::NoAge) { 0 } else { self.now_ms.get() - next.written_ms[tag] };
             let restored = |(tag, record): (&Tag, &Record)| {
                 let restored = record.restored(&new, age_ms(tag), self.bits())?;

@@ -2,10 +2,9 @@
 
 use std::rc::Rc;
 
-use snowflake_core::lease::Terms;
-use snowflake_core::registry::{Change, Fleet, Incarnation, Since};
+use snowflake_core::registry::{Change, DEFAULT_LEASE_MS, Fleet, Incarnation, Limits, Since};
 
-use crate::fleet::{Beyond, Registered, bits, timer_ms};
+use crate::fleet::{Beyond, Registered, bits, raised, timer_ms};
 use crate::promises::Lie;
 use crate::registry::{Kind, Store};
 use crate::server::Server;
@@ -27,7 +26,7 @@ impl World {
             (4, Self::fail_registry_over),
             (1, Self::restore_registry),
             (1, Self::lose_registry),
-            (6, Self::change_terms),
+            (6, Self::change_lease),
         ];
         self.random.weighed(&actions)(self, fleet);
     }
@@ -73,7 +72,7 @@ impl World {
 
     /// Returns how far the clock of another machine of the registry is off.
     pub fn any_offset(&self, fleet: &Registered) -> i64 {
-        let half_ms = fleet.terms.get().skew_ms / 2;
+        let half_ms = fleet.skew_ms / 2;
         if self.right_clock { 0 } else { self.random.pick(&[-half_ms, half_ms]) }
     }
 
@@ -139,7 +138,7 @@ impl World {
             known.version = bits(&self.random);
             if begins {
                 let now_ms = self.time_ms() + next.offset_ms;
-                known = known.begin_generation(next.incarnation, now_ms, 0, 0, known.version);
+                known = known.begin_generation(next.incarnation, now_ms, Limits::default(), known.version);
             } else if next.kind != Kind::Etcd {
                 next.incarnation.store += 1;
             }
@@ -160,7 +159,7 @@ impl World {
     /// Lets the time pass in which every server turns to the registry once, in any order.
     pub fn timers_fire(&self, fleet: &Registered) {
         let mut servers = self.leasing();
-        let step_ms = timer_ms(&fleet.terms.get(), &fleet.layout) / (servers.len() as i64 + 1);
+        let step_ms = timer_ms(&fleet.terms, fleet.lease_ms.get(), &fleet.layout) / (servers.len() as i64 + 1);
         while !servers.is_empty() {
             self.pass(step_ms);
             self.keep(&servers.swap_remove(self.random.below(servers.len())));
@@ -179,7 +178,7 @@ impl World {
         let now_ms = self.time_ms() + offset_ms;
         // The operator says how long leases were, which the registry has forgotten, too.
         let new = Fleet { generation: 0, ..fleet.with_limits(&was) };
-        let mut new = new.begin_generation(incarnation, now_ms, 0, 0, bits(&self.random));
+        let mut new = new.begin_generation(incarnation, now_ms, Limits::default(), bits(&self.random));
         if self.lies(Lie::LostUnfrozen) {
             (new.freeze_ms, new.horizon_ms) = (i64::MIN, i64::MIN);
         }
@@ -191,52 +190,63 @@ impl World {
     }
 
     /// The operator changes the length of leases: first the fleet's limit, if that is less, and
-    /// the settings only when no failover can forget it.
-    pub fn change_terms(&self, fleet: &Registered) {
+    /// what is used only when no failover can forget it.
+    pub fn change_lease(&self, fleet: &Registered) {
         let mut store = fleet.store.borrow_mut();
         if fleet.beyond.is_some() || self.time_ms() < fleet.away_until_ms.get() {
             return;
         }
-        // The operator first sees to it that all standbys have what the fleet has adopted, which is
-        // its second change, and that none of them is left over from before a failover.
-        if fleet.failed.borrow().is_some() || store.changes() < 2 {
+        // The operator first sees to it that no standby is left over from before a failover.
+        if fleet.failed.borrow().is_some() {
             fleet.failed.borrow_mut().take_if(|_| self.random.one_in(2));
             return;
         }
-        fleet.kept.set(fleet.kept.get().max(2));
-        let reload = |terms| {
-            self.count("reloaded");
-            fleet.before.set(fleet.terms.get());
-            fleet.terms.set(terms);
+        let write = |store: &mut Store, new: Fleet| {
+            store.write(Change::Fleet(Fleet { version: bits(&self.random), ..new }));
+            store.synced = store.changes();
         };
-        if let Some((terms, changes)) = fleet.raised.get() {
-            if store.fleet.longest_ms < terms.longest_ms(&fleet.layout) {
+        let set = |store: &mut Store, lease_ms: i64| {
+            self.tell(|| format!("leases are to be {lease_ms} ms long"));
+            self.count("lease set");
+            let new = Fleet { lease_ms, ..store.fleet };
+            write(store, new);
+            fleet.lease_ms.set(lease_ms);
+        };
+        if let Some((lease_ms, changes)) = fleet.raised.get() {
+            if store.fleet.longest_ms < lease_ms {
                 self.tell(|| "a failover has forgotten the raise".to_owned());
                 self.count("raise forgotten");
                 fleet.raised.set(None);
             } else if store.changes() >= changes + MOST_LOST {
-                self.tell(|| format!("settings are reloaded: {terms:?}"));
                 fleet.kept.set(changes);
-                reload(terms);
+                set(&mut store, lease_ms);
                 fleet.raised.set(None);
             }
             return;
         }
-        let terms = Terms { lease_ms: self.random.pick(&[2000, 10_000, 60_000]), ..fleet.terms.get() };
-        let longest_ms = terms.longest_ms(&fleet.layout);
-        if longest_ms <= store.fleet.longest_ms || self.lies(Lie::OwnLength) {
-            return reload(terms);
+        let lease_ms = self.random.pick(&[2000, 10_000, 60_000, 2 * DEFAULT_LEASE_MS]);
+        let lease_ms = lease_ms.max(fleet.terms.least_ms(&fleet.layout));
+        let is_unknown = store.fleet.longest_ms == 0;
+        // Below the default, a limit is set only while no server has one, and none was forgotten.
+        let is_forgotten = store.incarnation.since(&store.fleet.incarnation) != Since::Same;
+        if is_unknown && is_forgotten && lease_ms < DEFAULT_LEASE_MS {
+            return;
         }
-        self.tell(|| format!("the fleet's limit is raised to {longest_ms} ms"));
-        self.count("limit raised");
-        let new = Fleet { longest_ms, version: bits(&self.random), ..store.fleet };
-        store.write(Change::Fleet(new));
-        store.synced = store.changes();
-        fleet.longest_ms.set(longest_ms.max(fleet.longest_ms.get()));
-        if self.lies(Lie::ReloadsAtOnce) {
-            reload(terms);
+        if !is_unknown && lease_ms <= store.fleet.longest_ms || self.lies(Lie::BeyondLimit) {
+            return set(&mut store, lease_ms);
+        }
+        self.tell(|| format!("the fleet's limit is raised to {lease_ms} ms"));
+        self.count(if is_unknown { "limit set" } else { "limit raised" });
+        let new = match self.lies(Lie::RaisesBoth) {
+            true => Fleet { longest_ms: lease_ms, ..store.fleet },
+            false => raised(&store.fleet, lease_ms, store.fleet.skew_ms),
+        };
+        write(&mut store, new);
+        fleet.longest_ms.set(lease_ms.max(fleet.longest_ms.get()));
+        if self.lies(Lie::UsedAtOnce) {
+            set(&mut store, lease_ms);
         } else {
-            fleet.raised.set(Some((terms, store.changes())));
+            fleet.raised.set(Some((lease_ms, store.changes())));
         }
         drop(store);
         self.fail_over_and_freeze(fleet);
@@ -252,7 +262,8 @@ impl World {
         if let Some(server) = self.leasing().first().filter(|_| !self.is_restoring_any()) {
             self.crash(server);
         }
-        let freeze_ms = fleet.store.borrow().fleet.longest_ms + 3 * fleet.terms.get().skew_ms;
+        let record = fleet.store.borrow().fleet;
+        let freeze_ms = record.longest_ms + 3 * record.skew_ms;
         self.pass(self.random.pick(&[0, freeze_ms, freeze_ms]));
         self.some_keep();
     }

@@ -9,7 +9,7 @@ use snowflake_core::identity::{Identity, LaneName, NO_END};
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease::{self, Holder, Terms};
 use snowflake_core::numbers::Span;
-use snowflake_core::registry::{Fleet, Incarnation, Swap};
+use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, Swap};
 
 use crate::keeper::{Keeper, NoAnswer};
 use crate::promises::{Guarantee, Lie};
@@ -54,14 +54,18 @@ pub struct Known {
 
 /// The fleet of a history.
 pub struct Registered {
-    /// The servers' settings, and those of servers that were not reloaded since the last change.
-    pub terms: Cell<Terms>,
-    pub before: Cell<Terms>,
-    /// The longest lease that the operator has let the fleet have.
+    /// The servers' settings.
+    pub terms: Terms,
+    /// How long leases are, as the operator has set it last.
+    pub lease_ms: Cell<i64>,
+    /// How far clocks are apart.
+    pub skew_ms: i64,
+    /// The greatest limits that the fleet's record has had.
     pub longest_ms: Cell<i64>,
-    /// Settings that wait until no failover can forget that the fleet's limit was raised, and how
-    /// many changes the registry had then.
-    pub raised: Cell<Option<(Terms, usize)>>,
+    pub most_skew_ms: i64,
+    /// The length of leases that waits until no failover can forget that the fleet's limit was
+    /// raised, and how many changes the registry had then.
+    pub raised: Cell<Option<(i64, usize)>>,
     /// How many of the registry's changes no failover forgets.
     pub kept: Cell<usize>,
     pub layout: Layout,
@@ -107,9 +111,18 @@ impl Registered {
     ) -> Self {
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if beyond.is_some() { Kind::Postgres } else { kind };
-        let lease_ms = random.pick(&[2000, 10_000, 60_000]);
         let skew_ms = random.pick(&[200, 1000, 5000]);
-        let terms = Terms { lease_ms, skew_ms, max_borrow_ms };
+        let terms = Terms { max_borrow_ms };
+        let lease_ms = random.pick(&[2000, 10_000, 60_000]).max(terms.least_ms(&layout));
+        // The operator sets limits when the fleet is made, or leaves them to the first server.
+        let limits = match beyond.is_some() || !random.one_in(4) {
+            true => (lease_ms, skew_ms),
+            false => (0, 0),
+        };
+        let lease_ms = if limits.0 > 0 { lease_ms } else { lease_ms.min(DEFAULT_LEASE_MS) };
+        // What is used is the default up to the limits, or what the operator sets.
+        let set = if limits.0 > 0 && random.one_in(2) { (0, 0) } else { (lease_ms, skew_ms) };
+        let lease_ms = if set.0 == 0 { lease_ms.min(DEFAULT_LEASE_MS) } else { lease_ms };
         let first = if layout.max_of(Field::Worker).is_some_and(|max| max >= 31) { 12 } else { 0 };
         let range = (first, first + random.of(0..=2));
         let forgets = beyond.is_some() || random.one_in(2);
@@ -121,9 +134,11 @@ impl Registered {
             range: Some(range),
             loses_nothing: kind == Kind::Synchronous || beyond == Some(Beyond::VouchedWrongly),
             closed: false,
-            longest_ms: 0,
-            skew_ms: 0,
-            grace_ms: if beyond == Some(Beyond::RestoredWithGrace) { timer_ms(&terms, &layout) } else { 0 },
+            longest_ms: limits.0,
+            skew_ms: limits.1,
+            lease_ms: set.0,
+            clock_skew_ms: set.1,
+            grace_ms: if beyond == Some(Beyond::RestoredWithGrace) { timer_ms(&terms, lease_ms, &layout) } else { 0 },
             incarnation: Incarnation { store: 1, timeline: 1, counts },
             generation: 1,
             horizon_ms: i64::MIN,
@@ -134,9 +149,11 @@ impl Registered {
         let elsewhere = Fleet { uuid: ELSEWHERE, incarnation, ..fleet };
         let offset_ms = if right_clock { 0 } else { random.pick(&[-skew_ms / 2, skew_ms / 2]) };
         Self {
-            terms: Cell::new(terms),
-            before: Cell::new(terms),
-            longest_ms: Cell::new(terms.longest_ms(&layout)),
+            terms,
+            lease_ms: Cell::new(lease_ms),
+            skew_ms,
+            longest_ms: Cell::new(if limits.0 > 0 { limits.0 } else { DEFAULT_LEASE_MS }),
+            most_skew_ms: if limits.1 > 0 { limits.1 } else { DEFAULT_SKEW_MS },
             raised: Cell::new(None),
             kept: Cell::new(1),
             layout,
@@ -156,28 +173,36 @@ impl Registered {
         }
     }
 
-    /// Returns the settings of one server, which may not be reloaded yet.
-    pub fn settings(&self, random: &Random) -> Terms {
-        if random.one_in(2) { self.before.get() } else { self.terms.get() }
-    }
-
     /// Returns a restored record of the fleet with the limits that the operator knows.
     pub fn with_limits(&self, fleet: &Fleet) -> Fleet {
-        Fleet { longest_ms: self.longest_ms.get(), skew_ms: self.terms.get().skew_ms, ..*fleet }
+        raised(fleet, self.longest_ms.get(), self.most_skew_ms)
     }
 
     /// Returns how far a server's clock is off: mostly so little that it may acquire a number, and
     /// seldom by more than a lease.
     pub fn any_offset_ms(&self, random: &Random) -> i64 {
-        let half_ms = self.terms.get().skew_ms / 2;
+        let half_ms = self.skew_ms / 2;
         let little_ms = random.of(-half_ms..=half_ms);
         random.weighed(&[(3, -half_ms), (3, half_ms), (3, 3 * half_ms), (3, little_ms), (2, 4 * self.length_ms())])
     }
 
     /// Returns the length of a lease, for how long to let pass.
     pub fn length_ms(&self) -> i64 {
-        self.terms.get().first_ms(&self.layout)
+        self.terms.first_ms(self.lease_ms.get(), &self.layout)
     }
+}
+
+/// Returns the fleet's record with other limits, as an operator writes it: what is used stays what
+/// it was (`with_limits` of `registry.sql`).
+pub fn raised(fleet: &Fleet, longest_ms: i64, skew_ms: i64) -> Fleet {
+    let known = |limit_ms: i64, default_ms: i64| if limit_ms > 0 { limit_ms } else { default_ms };
+    let known = Fleet {
+        longest_ms: known(fleet.longest_ms, DEFAULT_LEASE_MS),
+        skew_ms: known(fleet.skew_ms, DEFAULT_SKEW_MS),
+        ..*fleet
+    };
+    let (lease_ms, clock_skew_ms) = (known.used_lease_ms(), known.used_skew_ms());
+    Fleet { longest_ms, skew_ms, lease_ms, clock_skew_ms, ..*fleet }
 }
 
 /// Returns a random number that no other call is expected to return.
@@ -343,8 +368,6 @@ impl World {
         let Some(fleet) = self.fleet.as_ref().filter(|_| self.right_clock && self.lie.is_none()) else { return };
         self.settles.set(true);
         fleet.late.borrow_mut().clear();
-        let terms = fleet.terms.get();
-        let longest_ms = terms.longest_ms(&fleet.layout).max(fleet.store.borrow().fleet.longest_ms);
         // A generation may begin only now, and dead holders keep their numbers until their ends.
         self.pass(fleet.away_until_ms.get().saturating_sub(self.time_ms()).max(0));
         let servers = self.leasing();
@@ -353,7 +376,7 @@ impl World {
         for server in servers.iter().chain(&servers) {
             self.keep(server);
         }
-        self.pass(longest_ms * 2 + 4 * terms.skew_ms + 1000);
+        self.pass(fleet.longest_ms.get() * 2 + 4 * fleet.most_skew_ms + 1000);
         let free = (fleet.range.1 - fleet.range.0 + 1) as usize;
         for server in servers.iter().take(free) {
             let shared = server.shared();
@@ -378,9 +401,9 @@ impl World {
 /// it.
 const MOST_CALLS: u32 = 8;
 
-/// The longest time between two renewals, and a fifth more.
-pub fn timer_ms(terms: &Terms, layout: &Layout) -> i64 {
-    Holder::new(0).interval_ms(terms, layout) * 6 / 5
+/// The longest time between two renewals of leases that have their first length, and a fifth more.
+pub fn timer_ms(terms: &Terms, lease_ms: i64, layout: &Layout) -> i64 {
+    (terms.first_ms(lease_ms, layout) / 10).min(10_000) * 6 / 5
 }
 
 /// Draws with what the holder holds.

@@ -37,8 +37,7 @@ pub struct Keeper<'a> {
 
 impl<'a> Keeper<'a> {
     pub fn new(world: &'a World, fleet: &'a Registered, server: &'a Rc<Server>, shared: &'a Shared) -> Self {
-        let terms = fleet.settings(&world.random);
-        Self { world, fleet, server, shared, terms, calls: Cell::new(0), others: Generator::new() }
+        Self { world, fleet, server, shared, terms: fleet.terms, calls: Cell::new(0), others: Generator::new() }
     }
 
     /// Whether the call reaches the registry, and the answer the caller.
@@ -162,8 +161,6 @@ impl lease::Server for Keeper<'_> {
             Notice::Copied(_) => "copied",
             Notice::Overlapped(_) => "overlapped",
             Notice::ClockOff { .. } => "clock off",
-            Notice::LengthLimited { .. } => "length limited",
-            Notice::SkewLimited { .. } => "skew limited",
         });
         if let Notice::Entered(lease) = notice {
             let mut known = self.fleet.known.borrow_mut();
@@ -191,8 +188,11 @@ impl Registry for Keeper<'_> {
             now_ms = now_ms.max(self.server.now_ms(self.world.time_ms()));
         }
         let mut fleet = store.fleet;
-        if self.lies(Lie::OwnLength) && fleet.longest_ms > 0 {
-            fleet.longest_ms = fleet.longest_ms.max(self.terms.longest_ms(&self.fleet.layout));
+        if self.lies(Lie::BeyondLimit) && fleet.longest_ms > 0 {
+            fleet.longest_ms = fleet.longest_ms.max(fleet.lease_ms);
+        }
+        if self.lies(Lie::BorrowLengthens) && fleet.longest_ms > 0 {
+            fleet.lease_ms = fleet.used_lease_ms().max(self.terms.least_ms(&self.fleet.layout));
         }
         if self.lies(Lie::NoHorizon) {
             fleet.horizon_ms = i64::MIN;
@@ -275,6 +275,12 @@ impl Keeper<'_> {
                         new.freeze_ms = new.freeze_ms.saturating_sub(new.longest_ms - read.longest_ms);
                     }
                     new.longest_ms = read.longest_ms;
+                } else if self.lies(Lie::BringsOther) {
+                    let other_ms = self.world.random.pick(&[12_000, 600_000]);
+                    if new.generation != read.generation {
+                        new.freeze_ms = new.freeze_ms.saturating_sub(new.longest_ms - other_ms);
+                    }
+                    new.longest_ms = other_ms;
                 }
                 if new.generation != read.generation {
                     match self.world.lie {

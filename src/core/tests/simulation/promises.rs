@@ -120,10 +120,16 @@ pub enum Lie {
     SameHolder,
     /// A registry that was lost, and is made again, freezes nothing.
     LostUnfrozen,
-    /// Settings ask for longer leases as soon as the fleet's limit is raised.
-    ReloadsAtOnce,
-    /// A lease is as long as its server's settings say, whatever the fleet's limit is.
-    OwnLength,
+    /// Leases are longer as soon as the fleet's limit is raised.
+    UsedAtOnce,
+    /// A raise of the limit raises what is used, where nothing was set.
+    RaisesBoth,
+    /// What a server borrows lengthens its leases, up to the fleet's limit.
+    BorrowLengthens,
+    /// A lease is as long as an operator has set, whatever the fleet's limit is.
+    BeyondLimit,
+    /// The first server brings a limit of its own.
+    BringsOther,
     /// A database may be drawn in with the leases of any fleet.
     AnyFleet,
 }

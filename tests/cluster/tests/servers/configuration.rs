@@ -770,10 +770,8 @@ snowflake_id.datacenter_id integer postmaster -1 -1 2147483647
 snowflake_id.enable_time_pushdown bool user on
 snowflake_id.fleet string postmaster default
 snowflake_id.layout string postmaster snowflake
-snowflake_id.lease integer sighup 600 s 1 2592000
 snowflake_id.max_borrow integer sighup 100 ms 0 3600000
 snowflake_id.max_clock_jump integer sighup 86400000 ms 0 2147483647
-snowflake_id.max_clock_skew integer sighup 60000 ms 10 3600000
 snowflake_id.max_databases integer postmaster 128 1 65536
 snowflake_id.on_rollback enum sighup error {error,wait}
 snowflake_id.registry string sighup 
@@ -792,10 +790,8 @@ snowflake_id.datacenter_id -1 t
 snowflake_id.enable_time_pushdown on f
 snowflake_id.fleet default f
 snowflake_id.layout snowflake t
-snowflake_id.lease 600 f
 snowflake_id.max_borrow 1000 f
 snowflake_id.max_clock_jump 3600000 f
-snowflake_id.max_clock_skew 60000 f
 snowflake_id.max_databases 128 f
 snowflake_id.on_rollback error f
 snowflake_id.registry  f
@@ -808,10 +804,8 @@ snowflake_id.datacenter_id 0 f
 snowflake_id.enable_time_pushdown on f
 snowflake_id.fleet default f
 snowflake_id.layout twitter f
-snowflake_id.lease 600 f
 snowflake_id.max_borrow 1000 f
 snowflake_id.max_clock_jump 3600000 f
-snowflake_id.max_clock_skew 60000 f
 snowflake_id.max_databases 128 f
 snowflake_id.on_rollback error f
 snowflake_id.registry  f
@@ -826,7 +820,7 @@ snowflake_id.worker_id 6 f";
 }
 
 /// Every setting that affects uniqueness, with a valid value.
-const VALID: [(&str, &str); 11] = [
+const VALID: [(&str, &str); 9] = [
     ("layout", "leaf"),
     ("worker_id", "6"),
     ("datacenter_id", "0"),
@@ -836,8 +830,6 @@ const VALID: [(&str, &str); 11] = [
     ("max_clock_jump", "0"),
     ("registry", "service=other"),
     ("fleet", "other"),
-    ("lease", "1min"),
-    ("max_clock_skew", "1s"),
 ];
 
 #[test]
@@ -866,9 +858,7 @@ fn no_session_can_change_a_setting() {
         for (setting, value) in VALID {
             let name = format!("snowflake_id.{setting}");
             let reason = match setting {
-                "on_rollback" | "max_borrow" | "max_clock_jump" | "registry" | "lease" | "max_clock_skew" => {
-                    "cannot be changed now"
-                }
+                "on_rollback" | "max_borrow" | "max_clock_jump" | "registry" => "cannot be changed now",
                 _ => "cannot be changed without restarting the server",
             };
             for attempt in [

@@ -24,9 +24,9 @@ fn draw(session: &mut Client, count: u32) -> Vec<i64> {
     session.ids(&format!("SELECT snowflake_next() FROM generate_series(1, {count})")).expect("ids are drawn")
 }
 
-/// Members whose leases are so short that a test can wait for their end.
-fn short(fleet: &Fleet) -> Builder {
-    fleet.member().set("lease", "3s")
+/// A fleet whose leases are so short that a test can wait for their end.
+fn short_fleet() -> Fleet {
+    Fleet::start().limited("3s", None)
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn after_a_crash_and_after_a_backends_crash_the_server_has_another_number_at_onc
 
 #[test]
 fn a_server_draws_without_its_registry_until_its_lease_ends() {
-    let fleet = Fleet::start();
-    let server = short(&fleet).start_with_extension();
+    let fleet = short_fleet();
+    let server = fleet.member().start_with_extension();
     let mut session = server.connect();
     draw(&mut session, 10);
     fleet.registry.crash();
@@ -204,11 +204,11 @@ fn a_gap_between_two_leases_is_told_before_it_begins_and_when_it_is_over() {
 /// wakes, its sessions are in the middle of their statements.
 #[test]
 fn a_server_that_slept_beyond_its_lease_draws_nothing_with_its_old_number() {
-    let fleet = Fleet::start();
+    let fleet = short_fleet();
     fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_range(7, 7)").unwrap();
-    let sleeper = short(&fleet).start_with_extension();
+    let sleeper = fleet.member().start_with_extension();
     assert_eq!(sleeper.connect().wait_for_lease(), 7);
-    let other = short(&fleet).start_with_extension();
+    let other = fleet.member().start_with_extension();
     let loads = Load::start(&sleeper, 16);
     loads.wait_for(20);
     let paused = sleeper.pause();
@@ -349,20 +349,19 @@ fn a_server_whose_clock_is_an_hour_off_gets_no_number_and_says_why() {
 /// The registry's standby takes over, and lacks the leases of a server that goes on.
 #[test]
 fn a_registry_that_fails_over_with_its_tail_lost_leases_no_number_twice() {
-    let mut fleet = Fleet::start();
+    let mut fleet = Fleet::start().limited("10s", "200ms");
     let standby = fleet.registry.standby().start();
-    let member = |fleet: &Fleet| fleet.member().set("lease", "10s").set("max_clock_skew", "200ms");
-    let first = member(&fleet).start_with_extension();
+    let first = fleet.member().start_with_extension();
     let mut ids = draw(&mut first.connect(), 100);
     let received = standby.cut_off();
     // These leases are forgotten.
-    let second = member(&fleet).start_with_extension();
+    let second = fleet.member().start_with_extension();
     ids.extend(draw(&mut second.connect(), 100));
     standby.wait_until_replayed(&received);
     fleet.registry.crash();
     standby.promote();
     let _ = fleet.replace(standby);
-    let third = member(&fleet).start_with_extension();
+    let third = fleet.member().start_with_extension();
     for server in [&first, &second] {
         server.set_config("snowflake_id.registry", &fleet.conninfo());
         server.reload();
@@ -398,15 +397,14 @@ fn assert_after_the_freeze(fleet: &Fleet, server: &Server) {
 #[test]
 fn a_registry_that_is_restored_from_a_backup_leases_no_number_twice() {
     for with_recovery in [true, false] {
-        let mut fleet = Fleet::start_with(Builder::archive);
-        let member = |fleet: &Fleet| fleet.member().set("lease", "10s").set("max_clock_skew", "200ms");
-        let first = member(&fleet).start_with_extension();
+        let mut fleet = Fleet::start_with(Builder::archive).limited("10s", "200ms");
+        let first = fleet.member().start_with_extension();
         let mut ids = draw(&mut first.connect(), 100);
         fleet.hear(&first);
         let backup = fleet.registry.base_backup();
         let point = fleet.registry.flushed();
         // What the backup does not have.
-        let second = member(&fleet).start_with_extension();
+        let second = fleet.member().start_with_extension();
         ids.extend(draw(&mut second.connect(), 100));
         fleet.hear(&second);
         fleet.registry.archive_now();
@@ -425,7 +423,7 @@ fn a_registry_that_is_restored_from_a_backup_leases_no_number_twice() {
             server.set_config("snowflake_id.registry", &fleet.conninfo());
             server.reload();
         }
-        let third = member(&fleet).start_with_extension();
+        let third = fleet.member().start_with_extension();
         assert_after_the_freeze(&fleet, &third);
         // They have numbers, or get one when the freeze is over.
         for server in [&first, &second, &third] {
@@ -441,8 +439,8 @@ fn a_registry_that_is_restored_from_a_backup_leases_no_number_twice() {
 /// Three servers with 16 sessions each, while servers and the registry are killed and come back.
 #[test]
 fn servers_and_registry_are_killed_under_load_and_no_id_comes_twice() {
-    let fleet = Fleet::start();
-    let servers = [(); 3].map(|()| short(&fleet).start_with_extension());
+    let fleet = short_fleet();
+    let servers = [(); 3].map(|()| fleet.member().start_with_extension());
     let mut all = Vec::new();
     let mut loads: Vec<_> = servers.iter().map(|server| Load::start(server, 16)).collect();
     for killed in 0..3 {
@@ -632,8 +630,14 @@ fn a_registry_is_checked_at_the_start_at_a_reload_and_by_alter_system() {
     let layout = "time:41 sequence:22 unit:1ms epoch:2025-01-01T00:00:00Z";
     let log = start(&[("layout", layout), ("registry", "service=fleet")]);
     assert!(log.contains("has no worker number that a registry could lease"), "{log}");
-    let log = start(&[("registry", "service=fleet"), ("lease", "0")]);
-    assert!(log.contains("0 s is outside the valid range for parameter \"snowflake_id.lease\""), "{log}");
+    // How long leases are is the fleet's, and not a server's.
+    for setting in ["lease", "max_clock_skew"] {
+        let log = start(&[("registry", "service=fleet"), (setting, "1min")]);
+        assert!(
+            log.contains(&format!("FATAL:  unrecognized configuration parameter \"snowflake_id.{setting}\"")),
+            "{log}"
+        );
+    }
 
     let fleet = Fleet::start();
     let server = fleet.member().start_with_extension();

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use cluster::pages::{block, psql, settings};
 use cluster::registry::ROLE;
-use cluster::{Builder, Draw, Fleet, Leases, Ledger, Load, Server, Shutdown, assert_unique, refused, wait_until};
+use cluster::{Draw, Fleet, Leases, Ledger, Load, Server, Shutdown, assert_unique, refused, wait_until};
 use snowflake_core::layout::Layout;
 
 fn execute(server: &Server, sql: &str) {
@@ -279,10 +279,10 @@ fn either(servers: [&Server; 2]) -> String {
 #[test]
 fn a_registry_on_a_members_own_server_fails_over_with_it() {
     for standby_has_lease in [true, false] {
-        let terms = |builder: Builder| builder.set("lease", "20s").set("max_clock_skew", "500ms");
         // The registry is made when the server is there.
-        let primary = terms(Server::builder().durable()).set("registry", "host=/nonexistent").start_with_extension();
+        let primary = Server::builder().durable().set("registry", "host=/nonexistent").start_with_extension();
         primary.make_registry();
+        primary.limit_leases("20s", "500ms");
         if !standby_has_lease {
             // More than half are taken, so that the standby leaves the rest alone.
             let taken = "SELECT snowflake_registry.reserve(worker, now() + '1 hour') FROM generate_series(8, 9) worker";

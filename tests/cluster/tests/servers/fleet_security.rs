@@ -8,7 +8,7 @@ use cluster::{Builder, Draw, Fleet, Leases, Oracle, Server, refused, wait_until}
 use cluster::{Member, registry::Poll};
 use postgres::{Client, NoTls};
 use snowflake_core::lease::{Failure, Notice};
-use snowflake_core::registry::{Answer, Change, Fleet as FleetRecord, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::registry::{Answer, Change, Fleet as FleetRecord, Limits, Reading, Record, Registry, Swap, Wanted};
 use snowflake_registry::{Error, Postgres};
 
 /// A password that belongs into a file, and stands in the string all the same.
@@ -194,9 +194,8 @@ fn an_ordinary_role_neither_stops_the_worker_nor_makes_it_write() {
         for (sql, sqlstate) in [
             ("SET snowflake_id.registry = 'host=elsewhere'", "55P02"),
             ("SET snowflake_id.fleet = 'other'", "55P02"),
-            ("SET snowflake_id.lease = '1s'", "55P02"),
-            ("SET snowflake_id.max_clock_skew = '1h'", "55P02"),
-            ("ALTER SYSTEM SET snowflake_id.lease = '1s'", "42501"),
+            ("SET snowflake_id.max_borrow = '1s'", "55P02"),
+            ("ALTER SYSTEM SET snowflake_id.max_borrow = '1s'", "42501"),
             ("SELECT pg_reload_conf()", "42501"),
             ("SELECT snowflake_reset_mark()", "42501"),
             ("SELECT snowflake_stat_reset()", "42501"),
@@ -224,7 +223,7 @@ fn with_the_servers_password_leases_can_be_ended_taken_and_frozen_and_no_more() 
     let victim = Member::new(config(&server.registry_conninfo()), &oracle);
     let lease = victim.lease();
     let limits = "SELECT (uuid, layout, backup, first_worker, last_worker, loses_nothing, closed, longest_ms, skew_ms, \
-                  grace_ms) FROM snowflake_registry.fleets";
+                  lease_ms, clock_skew_ms, grace_ms) FROM snowflake_registry.fleets";
     let before = server.connect().value(limits);
 
     let thief = Postgres::new(config(&server.registry_conninfo()), Poll);
@@ -379,7 +378,7 @@ fn with_the_servers_password_an_operators_number_stays_kept_and_no_freeze_is_cut
         assert!(refusal(swap(change)).contains("is kept until"), "{record:?}");
     }
 
-    let begun = reading.fleet.begin_generation(reading.incarnation, reading.now_ms, 0, 0, 99);
+    let begun = reading.fleet.begin_generation(reading.incarnation, reading.now_ms, Limits::default(), 99);
     let begun = FleetRecord { generation: reading.fleet.generation + 1, ..begun };
     for (horizon_ms, freeze_ms) in [
         (i64::MIN, i64::MIN),

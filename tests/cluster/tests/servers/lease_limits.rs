@@ -50,8 +50,8 @@ fn a_server_without_a_place_for_the_worker_warns_at_its_start() {
 #[test]
 fn a_lease_that_is_short_beside_the_clock_skew_is_warned_of() {
     const WARNING: &str = "after a failover of the registry, this server may draw no ids for";
-    let fleet = Fleet::start();
-    let server = fleet.member().set("lease", "3min").start_with_extension();
+    let fleet = Fleet::start().limited("3min", None);
+    let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
     assert!(server.log().contains("this server may draw no ids for 300000 ms"), "{}", server.log());
     assert!(server.log().contains("A lease of 180000 ms is not several times as long as two clock skews of 60000 ms"));
@@ -59,13 +59,14 @@ fn a_lease_that_is_short_beside_the_clock_skew_is_warned_of() {
     assert_eq!(server.log().matches(WARNING).count(), 1);
     // Not where the skew is small, and not where the operator says that a failover forgets nothing.
     let length = server.log_length();
-    server.set_config("snowflake_id.max_clock_skew", "10s");
+    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_lease(NULL, '10s')").unwrap();
     server.reload();
     let renewals = server.connect().lease("renewals");
     wait_until("a renewal", || server.connect().lease("renewals") != renewals);
     assert!(!server.log_since(length).contains(WARNING));
     fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_loses_nothing(true)").unwrap();
-    let other = fleet.member().set("lease", "3min").start_with_extension();
+    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_lease(NULL, '1min')").unwrap();
+    let other = fleet.member().start_with_extension();
     other.connect().wait_for_lease();
     assert!(!other.log().contains(WARNING), "{}", other.log());
 }

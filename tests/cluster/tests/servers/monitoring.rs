@@ -40,10 +40,9 @@ fn alerts() -> Vec<String> {
     rules.lines().filter_map(|line| line.trim_start().strip_prefix("- alert: ")).map(str::to_owned).collect()
 }
 
-/// A member of a fleet whose lease soon has its full length, and the lease is long enough to look
-/// at.
-fn member(fleet: &Fleet) -> Builder {
-    fleet.member().set("lease", "40s").set("max_clock_skew", "500ms")
+/// A fleet whose leases soon have their full length, and are long enough to look at.
+fn short_fleet() -> Fleet {
+    Fleet::start().limited("40s", "500ms")
 }
 
 fn execute(server: &Server, sql: &str) {
@@ -356,8 +355,8 @@ fn a_registry_that_goes_away_raises_alerts_until_no_ids_are_drawn() {
     if cannot_watch() {
         return;
     }
-    let fleet = Fleet::start();
-    let server = member(&fleet).start_with_extension();
+    let fleet = short_fleet();
+    let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
     server.connect().draw();
     let watch = Watch::start(&[&server]);
@@ -375,9 +374,9 @@ fn a_registry_that_fails_over_raises_an_alert() {
     if cannot_watch() {
         return;
     }
-    let mut fleet = Fleet::start();
+    let mut fleet = short_fleet();
     let standby = fleet.registry.standby().start();
-    let server = member(&fleet).start_with_extension();
+    let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
     standby.wait_until_replayed(&fleet.registry.flushed());
     let watch = Watch::start(&[&server]);
@@ -398,8 +397,8 @@ fn a_freeze_raises_alerts_on_a_server_that_waits_for_its_end() {
     }
     // A server leases a number for the time after a freeze of 31 seconds, as soon as a first lease
     // of 30 seconds would end after it.
-    let fleet = Fleet::start();
-    let member = || fleet.member().set("lease", "30s").set("max_clock_skew", "500ms").start_with_extension();
+    let fleet = Fleet::start().limited("30s", "500ms");
+    let member = || fleet.member().start_with_extension();
     member().connect().wait_for_lease();
     execute(&fleet.registry, "SELECT snowflake_registry.restored()");
     let late = member();
@@ -427,8 +426,8 @@ fn a_registry_that_is_closed_or_short_of_numbers_raises_alerts() {
     if cannot_watch() {
         return;
     }
-    let fleet = Fleet::start();
-    let server = member(&fleet).start_with_extension();
+    let fleet = short_fleet();
+    let server = fleet.member().start_with_extension();
     let number = server.connect().wait_for_lease();
     server.connect().draw();
     let watch = Watch::start_with_registry(&[&server], &fleet.registry);
@@ -458,8 +457,8 @@ fn a_clock_off_the_registrys_raises_alerts() {
     if faketime_library().is_none() {
         return skip("libfaketime is not installed");
     }
-    let fleet = Fleet::start();
-    let server = member(&fleet).set("max_clock_skew", "5s").faketime().start_with_extension();
+    let fleet = Fleet::start().limited("40s", "5s");
+    let server = fleet.member().faketime().start_with_extension();
     server.connect().wait_for_lease();
     server.connect().draw();
     let watch = Watch::start_with_registry(&[&server], &fleet.registry);
@@ -485,8 +484,8 @@ fn a_server_with_the_registry_of_another_fleet_raises_an_alert() {
     if cannot_watch() {
         return;
     }
-    let [home, elsewhere] = [(); 2].map(|()| Fleet::start());
-    let server = member(&home).start_with_extension();
+    let [home, elsewhere] = [(); 2].map(|()| short_fleet());
+    let server = home.member().start_with_extension();
     server.connect().wait_for_lease();
     server.connect().draw();
     server.set_config("snowflake_id.registry", &elsewhere.conninfo());
@@ -503,14 +502,14 @@ fn a_standby_without_a_lease_raises_an_alert() {
     if cannot_watch() {
         return;
     }
-    let fleet = Fleet::start();
+    let fleet = short_fleet();
     execute(&fleet.registry, "SELECT snowflake_registry.set_range(5, 6)");
-    let primary = member(&fleet).start_with_extension();
+    let primary = fleet.member().start_with_extension();
     primary.connect().wait_for_lease();
     let watch = Watch::start(&[&primary]);
     watch.assert_silent();
     // Less than half of the numbers is free once another server has one.
-    let other = member(&fleet).start_with_extension();
+    let other = fleet.member().start_with_extension();
     other.connect().wait_for_lease();
     let standby = primary.standby().start();
     let watch = Watch::start(&[&standby]);
@@ -522,10 +521,10 @@ fn a_tag_that_gives_no_values_raises_alerts() {
     if cannot_watch() {
         return;
     }
-    let fleet = Fleet::start();
+    let fleet = short_fleet();
     let tags = "('open', 1), ('last', 9223372036854775805)";
     execute(&fleet.registry, &format!("INSERT INTO snowflake_registry.tags (tag, next_value) VALUES {tags}"));
-    let server = member(&fleet).start_with_extension();
+    let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
     execute(&server, "SELECT snowflake_segment_next('open')");
     let watch = Watch::start(&[&server]);
@@ -543,9 +542,9 @@ fn a_registry_that_gives_no_blocks_raises_alerts() {
     if cannot_watch() {
         return;
     }
-    let fleet = Fleet::start();
+    let fleet = short_fleet();
     execute(&fleet.registry, "INSERT INTO snowflake_registry.tags (tag) VALUES ('t')");
-    let server = member(&fleet).start_with_extension();
+    let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
     execute(&server, "SELECT snowflake_segment_next('t')");
     let watch = Watch::start(&[&server]);
@@ -594,9 +593,9 @@ fn each_query_of_the_dashboard_gives_something() {
     if cannot_watch() {
         return;
     }
-    let fleet = Fleet::start();
+    let fleet = short_fleet();
     execute(&fleet.registry, "INSERT INTO snowflake_registry.tags (tag) VALUES ('t')");
-    let server = member(&fleet).start_with_extension();
+    let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
     execute(&server, "SELECT snowflake_segment_next('t')");
     let watch = Watch::start_with_registry(&[&server], &fleet.registry);

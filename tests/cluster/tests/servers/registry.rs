@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use cluster::pages::block;
 use cluster::pooler::{PgBouncer, PoolMode, has_pgbouncer};
-use cluster::registry::{Poll, ROLE, TERMS, config, now_ms, role_sql};
+use cluster::registry::{Poll, ROLE, config, now_ms, role_sql};
 use cluster::{Builder, Draw, Member, Oracle, Server, refused, skip, wait_until};
 use postgres::Client;
 use snowflake_core::identity::Identity;
 use snowflake_core::layout::{BUILT_IN, Layout};
 use snowflake_core::lease::{Failure, Notice, Terms};
-use snowflake_core::registry::{Answer, Change, Record, Registry, Swap, Wanted};
+use snowflake_core::registry::{Answer, Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Record, Registry, Swap, Wanted};
 use snowflake_registry::{Config, Error, Postgres, Step};
 
 fn plain() -> Builder {
@@ -184,10 +184,10 @@ fn the_first_server_brings_what_the_fleet_does_not_know_yet() {
     let fleet = first.registry().read(Wanted::All).unwrap().fleet;
     let fingerprint = Layout::parse("snowflake").unwrap().fingerprint();
     assert_eq!((fleet.layout, fleet.range), (Some((fingerprint, false)), Some((0, 1023))));
-    assert_eq!((fleet.longest_ms, fleet.skew_ms), (TERMS.lease_ms, TERMS.skew_ms));
+    assert_eq!((fleet.longest_ms, fleet.skew_ms), (DEFAULT_LEASE_MS, DEFAULT_SKEW_MS));
     assert_eq!(fleet.uuid, before.uuid);
     // Those that come later take it as it is.
-    let longer = Terms { lease_ms: 2 * TERMS.lease_ms, ..TERMS };
+    let longer = Terms { max_borrow_ms: 2 * DEFAULT_LEASE_MS };
     Member::new(config_of(&server), &oracle).with_terms(longer).lease();
     assert_eq!(first.registry().read(Wanted::All).unwrap().fleet, fleet);
     let other = Member::new(config_of(&server), &oracle).with_layout("js53");
@@ -686,13 +686,13 @@ fn an_answer_with_more_rows_than_a_fleet_has_is_given_up() {
         "DROP FUNCTION snowflake_registry.read(text, integer, bigint); \
          CREATE FUNCTION snowflake_registry.read(text, integer, bigint, OUT version integer, OUT uuid text, OUT layout text, \
          OUT backup text, OUT first_worker text, OUT last_worker text, OUT loses_nothing text, OUT closed text, \
-         OUT longest_ms text, OUT skew_ms text, OUT grace_ms text, OUT written_store text, OUT written_timeline text, \
+         OUT longest_ms text, OUT skew_ms text, OUT lease_ms text, OUT clock_skew_ms text, OUT grace_ms text, OUT written_store text, OUT written_timeline text, \
          OUT fleet_generation text, OUT horizon_ms text, OUT freeze_ms text, OUT fleet_version text, OUT store text, \
          OUT timeline text, OUT now_ms text, OUT up_ms text, OUT number text, OUT holder text, OUT nonce text, \
          OUT count text, OUT server text, OUT from_ms text, OUT until_ms text, OUT generation text, OUT renewed_ms text, \
          OUT offset_ms text) LANGUAGE sql SECURITY DEFINER \
          AS $$ SELECT 1, repeat('x', 100000000), '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', \
-         '', '', '', '', '', '', '', '', '', '' $$",
+         '', '', '', '', '', '', '', '', '', '', '', '' $$",
     );
     assert_eq!(registry.read(Wanted::Number(7)), too_long(64 << 20, "bytes"));
 }
@@ -1202,6 +1202,7 @@ fn operators_set_range_and_limits() {
         "restored(NULL)",
         "lost('10 min', '1 min', NULL)",
         "set_limits(NULL, NULL, NULL)",
+        "set_lease(NULL, NULL, NULL)",
         "set_loses_nothing(true, NULL)",
         "set_grace('0', NULL)",
         "close(NULL)",
@@ -1216,6 +1217,11 @@ fn operators_set_range_and_limits() {
     refuses("set_limits('1 year', NULL)", "22023", "lease cannot be 1 year");
     refuses("set_limits(NULL, '61 min')", "22023", "skew cannot be 01:01:00");
     refuses("set_limits('-1 s', NULL)", "22023", "lease cannot be -00:00:01");
+    refuses("set_lease('999 ms', NULL)", "22023", "lease cannot be 00:00:00.999");
+    refuses("set_lease(NULL, '9 ms')", "22023", "skew cannot be 00:00:00.009");
+    // Nothing is permitted yet but the defaults.
+    refuses("set_lease('601 s', NULL)", "22023", "cannot be beyond the fleet's limits");
+    refuses("set_lease(NULL, '61 s')", "22023", "cannot be beyond the fleet's limits");
     refuses("restored(lease => '31 days', skew => '1 min')", "22023", "lease cannot be 31 days");
     refuses("lost('10 min', '1 day')", "22023", "skew cannot be 1 day");
     refuses("lost(NULL, '1 min')", "22023", "are not known");
@@ -1243,6 +1249,10 @@ fn operators_set_range_and_limits() {
     refuses("set_limits('19 min', NULL)", "22023", "cannot be lowered");
     refuses("set_limits(NULL, '119 s')", "22023", "cannot be lowered");
     says("set_limits(NULL, '3 min')", "Leases may be 00:20:00 long, and clocks 00:03:00 apart");
+    says("set_lease('1 min', NULL)", "Leases are 00:01:00 long, and clocks may be 00:01:00 apart");
+    refuses("set_lease('1201 s', NULL)", "22023", "cannot be beyond the fleet's limits");
+    refuses("set_lease(NULL, '181 s')", "22023", "cannot be beyond the fleet's limits");
+    says("set_lease('20 min', '3 min')", "Leases are 00:20:00 long, and clocks may be 00:03:00 apart");
     let mut numbers = [(); 2].map(|()| Member::new(config_of(&server), &oracle).lease().worker);
     numbers.sort_unstable();
     assert_eq!(numbers, [5, 6]);
@@ -1257,7 +1267,40 @@ fn operators_set_range_and_limits() {
     assert!(matches!(third.keep(), Err(Failure::NoneFree { numbers: 2, .. })));
     let fleet = third.registry().read(Wanted::All).unwrap().fleet;
     assert_eq!((fleet.longest_ms, fleet.skew_ms), (1_200_000, 180_000));
+    assert_eq!((fleet.used_lease_ms(), fleet.used_skew_ms()), (1_200_000, 180_000));
     refuses("lost('1 min', '1 min')", "55000", "has leases");
+}
+
+/// A raise can be forgotten. So can what the first server has written.
+#[test]
+fn a_raised_limit_is_not_used_and_a_forgotten_one_is_not_lowered() {
+    let (server, oracle) = (registry(), Oracle::new());
+    let of = || Member::new(config_of(&server), &oracle).registry().read(Wanted::All).unwrap().fleet;
+    let set = |call: &str| execute(&server, &format!("SELECT snowflake_registry.{call}"));
+    let used = || (of().used_lease_ms(), of().used_skew_ms());
+    // Below the defaults, what is used follows, because no server has started.
+    set("set_limits('3 s', '1 s')");
+    assert_eq!(used(), (3000, 1000));
+    set("set_limits('1 h', '2 min')");
+    assert_eq!(used(), (3000, 1000));
+    set("restored(lease => '2 h', skew => '3 min')");
+    assert_eq!((of().longest_ms, of().skew_ms, used()), (7_200_000, 180_000, (3000, 1000)));
+    set("set_lease('2 h', NULL)");
+    assert_eq!(used(), (7_200_000, 1000));
+    set("reset_settings()");
+    assert_eq!((of().longest_ms, of().skew_ms, of().lease_ms, of().clock_skew_ms), (0, 0, 0, 0));
+    execute(&server, block("fleet-limits"));
+    assert_eq!((of().longest_ms, of().skew_ms, used()), (3_600_000, 60_000, (DEFAULT_LEASE_MS, DEFAULT_SKEW_MS)));
+    execute(&server, block("fleet-lease"));
+    assert_eq!(used(), (120_000, 10_000));
+    // The registry is another one now, and may lack what the first server has brought.
+    set("reset_settings()");
+    execute(&server, "UPDATE snowflake_registry.fleets SET timeline = timeline - 1");
+    for call in ["set_limits('599 s', NULL)", "set_limits(NULL, '59 s')"] {
+        let error = refused(server.connect().query(&format!("SELECT snowflake_registry.{call}"), &[]));
+        assert_eq!((error.sqlstate.as_str(), error.message.as_str()), ("22023", "limits of a fleet cannot be lowered"));
+    }
+    set("set_limits('10 min', '1 min')");
 }
 
 /// The registry knows the numbers of built-in layouts by their fingerprints, as the core does.
@@ -1297,8 +1340,8 @@ fn a_number_that_the_layout_does_not_have_is_neither_leased_nor_kept() {
 #[test]
 fn a_fleet_whose_first_server_has_brought_the_wrong_settings_gets_others() {
     let (server, oracle) = (registry(), Oracle::new());
-    let hasty = Terms { skew_ms: 500, ..TERMS };
-    let wrong = Member::new(config_of(&server), &oracle).with_layout("js53").with_terms(hasty);
+    server.limit_leases("20 min", "500 ms");
+    let wrong = Member::new(config_of(&server), &oracle).with_layout("js53");
     wrong.lease();
     let right = Member::new(config_of(&server), &oracle);
     assert!(matches!(right.keep(), Err(Failure::OtherLayout { .. })));
@@ -1310,7 +1353,7 @@ fn a_fleet_whose_first_server_has_brought_the_wrong_settings_gets_others() {
     wait_until("the end of what clocks may be apart", || session.batch_execute(reset).is_ok());
     right.lease();
     let fleet = right.registry().read(Wanted::All).unwrap().fleet;
-    assert_eq!((fleet.range, fleet.longest_ms, fleet.skew_ms), (Some((0, 1023)), TERMS.lease_ms, TERMS.skew_ms));
+    assert_eq!((fleet.range, fleet.longest_ms, fleet.skew_ms), (Some((0, 1023)), DEFAULT_LEASE_MS, DEFAULT_SKEW_MS));
     assert!(matches!(wrong.keep(), Err(Failure::OtherLayout { .. })));
     // A range that an operator has set stays.
     execute(&server, "SELECT snowflake_registry.set_range(16, 1023)");

@@ -13,11 +13,11 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use cluster::registry::{TERMS, config};
+use cluster::registry::config;
 use cluster::{Draw, Etcd, Leases, Member, Oracle, Server, Shutdown, has_etcd, skip, wait_until};
 use nix::sys::signal::Signal;
 use snowflake_core::lease::{Failure, Notice};
-use snowflake_core::registry::{Registry, Wanted};
+use snowflake_core::registry::{DEFAULT_LEASE_MS, Registry, Wanted};
 use snowflake_registry::{Config, Error, Problem, Step};
 use socket2::{Domain, Socket, Type};
 
@@ -64,7 +64,7 @@ fn a_lease_is_acquired_renewed_and_given_back() {
     // Each lease is in the history.
     let history = etcd.ctl(&["get", "--prefix", "--keys-only", "/snowflake_id/default/history/"]);
     assert_eq!(history.split_ascii_whitespace().count(), 2, "{history}");
-    assert!(etcd.fleet().contains(&format!("longest_ms={}", TERMS.lease_ms)));
+    assert!(etcd.fleet().contains(&format!("longest_ms={DEFAULT_LEASE_MS}")));
 }
 
 #[test]
@@ -367,6 +367,8 @@ fn numbers_in_etcd_that_are_out_of_range_are_refused_or_bounded_and_the_worker_s
         ("skew_ms", "-1"),
         ("longest_ms", "9223372036854775807"),
         ("longest_ms", "-5"),
+        ("lease_ms", "-1"),
+        ("clock_skew_ms", "9223372036854775807"),
     ] {
         etcd.edit_fleet(&[(name, value)]);
         server.reload();
@@ -455,8 +457,25 @@ fn an_operator_runs_the_registry_with_a_script() {
     let first = member.lease();
     assert!((8..=9).contains(&first.worker), "{first:?}");
     assert!(fails(&["set-limits", "1000", "60000"]).contains("cannot be lowered"));
+    for (lease, skew) in [("999", "60000"), ("700000", "9"), ("2592000001", "60000"), ("700000", "3600001")] {
+        let range = if lease == "700000" { "clocks may be from 10 ms" } else { "a lease is from 1000 ms" };
+        for command in ["set-limits", "set-lease"] {
+            assert!(fails(&[command, lease, skew]).contains(range), "{command} {lease} {skew}");
+        }
+    }
+    assert!(fails(&["set-lease", "700000", "60000"]).contains("raise that first"));
     says(&["set-limits", "700000", "60000"]);
-    assert!(etcd.fleet().contains("longest_ms=700000"));
+    // What is used is not raised with it.
+    let limited = etcd.fleet();
+    assert!(
+        limited.contains("longest_ms=700000") && limited.contains("lease_ms=600000 clock_skew_ms=60000"),
+        "{limited}"
+    );
+    says(&["set-lease", "700000", "1000"]);
+    let fleet = member.registry().read(Wanted::All).unwrap().fleet;
+    assert_eq!((fleet.used_lease_ms(), fleet.used_skew_ms(), fleet.skew_ms), (700_000, 1000, 60_000));
+    member.lease();
+    assert_eq!(member.registry().read(Wanted::All).unwrap().fleet, fleet);
     says(&["close"]);
     assert!(matches!(member.keep(), Err(Failure::Closed)));
     assert!(fails(&["open"]).contains("open not-moved"));
@@ -521,16 +540,11 @@ fn what_servers_tell_names_the_commands_of_etcd() {
     let etcd = registry(1);
     etcd.operate(&["set-range", "7", "7"]).unwrap();
     let settings = || Server::builder().set("registry", &etcd.address()).config("dynamic_shared_memory_type", "mmap");
-    let holder = settings().set("lease", "3min").start_with_extension();
+    etcd.operate(&["set-limits", "180000", "60000"]).unwrap();
+    let holder = settings().start_with_extension();
     holder.connect().wait_for_lease();
     assert!(holder.log().contains("after a restore of the registry, this server may draw no ids"), "{}", holder.log());
-    // The first server has brought the limits.
-    holder.set_config("snowflake_id.lease", "1h");
-    holder.set_config("snowflake_id.max_clock_skew", "2min");
-    holder.reload();
-    wait_until("the warnings", || {
-        holder.log().matches("raise it there first (\"registry-etcd set-limits\")").count() == 2
-    });
+    assert!(holder.log().contains("in the registry, call \"registry-etcd set-lease\"."), "{}", holder.log());
     assert!(!holder.log().contains("snowflake_registry."), "{}", holder.log());
 
     let other = settings().start_with_extension();

@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::Duration;
 
-use cluster::registry::{TERMS, config};
+use cluster::registry::config;
 use cluster::{Crowd, Etcd, Fleet, Member, Order, Shutdown, has_etcd, skip, wait_until};
 use snowflake_core::lease::Failure;
 use snowflake_core::registry::{Incarnation, Registry, Since, Wanted};
@@ -27,7 +27,7 @@ fn wait(crowd: &Crowd) {
 #[track_caller]
 fn come_and_go(address: &str, outage: impl FnOnce(&dyn Fn())) {
     let crowd = Crowd::new(MEMBERS, "snowflake", |_| config(address));
-    crowd.order(Order::Keep(TERMS));
+    crowd.order(Order::Keep);
     wait(&crowd);
     let (numbers, started) = (crowd.numbers(), crowd.tally());
     assert_eq!(numbers.len(), MEMBERS, "{started:?}");
@@ -38,12 +38,12 @@ fn come_and_go(address: &str, outage: impl FnOnce(&dyn Fn())) {
     wait(&crowd);
     assert!(crowd.numbers().is_empty());
     assert_eq!(crowd.tally().kept, MEMBERS as u64, "all have given back: {:?}", crowd.tally());
-    crowd.order(Order::Keep(TERMS));
+    crowd.order(Order::Keep);
     wait(&crowd);
     assert_eq!(crowd.numbers(), numbers, "each has its own number again");
 
     outage(&|| {
-        crowd.order(Order::Keep(TERMS));
+        crowd.order(Order::Keep);
         wait_until("a failure of each", || crowd.tally().failed >= MEMBERS as u64);
         crowd.begin();
     });

@@ -65,8 +65,8 @@ fn a_database_refuses_another_fleet_until_it_is_accepted() {
 /// The servers of a fleet share its databases' ids through replication and backups, and go on.
 #[test]
 fn a_standby_and_a_copy_belong_to_the_fleet_and_so_does_a_registry_made_again_with_its_uuid() {
-    let mut fleet = Fleet::start();
-    let server = fleet.member().set("lease", "3s").set("max_clock_skew", "1s").start_with_extension();
+    let mut fleet = Fleet::start().limited("3s", "1s");
+    let server = fleet.member().start_with_extension();
     let mut ids = server.connect().ids(DRAW).unwrap();
     let standby = server.standby().start();
     let copy = server.base_backup().alone().start();

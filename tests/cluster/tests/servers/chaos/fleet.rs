@@ -14,9 +14,6 @@ use super::sessions::{Seen, Sessions, repeats};
 const MEMBERS: usize = 3;
 const SESSIONS: usize = 16;
 
-/// Leases are short, so that a pause is longer than one, and a freeze is over soon.
-const LEASE: &str = "5s";
-
 /// Where the clocks of members are stepped to, in seconds from the right time.
 const STEPS_OF_CLOCKS: [f64; 9] = [0.0, 0.0, 0.3, -0.3, 2.0, -2.0, 40.0, 3600.0, -3600.0];
 
@@ -61,8 +58,6 @@ impl Chaos {
         let settings = |builder: Builder| {
             builder
                 .set("registry", &registry.address())
-                .set("lease", LEASE)
-                .set("max_clock_skew", registry.skew())
                 .config("dynamic_shared_memory_type", "mmap")
                 .config("shared_buffers", "16MB")
                 .time_limit()

@@ -19,7 +19,7 @@ use cluster::{ClockProxy, Etcd, wait_until};
 use nix::sys::signal::Signal;
 
 use super::random::Random;
-use super::registry::{RANGE, Registry};
+use super::registry::{LEASE_MS, RANGE, Registry};
 
 /// The members of the etcd.
 const NODES: usize = 3;
@@ -67,6 +67,7 @@ impl InEtcd {
         let etcd = Etcd::start(NODES);
         etcd.make_registry();
         etcd.operate(&["set-range", RANGE[0], RANGE[1]]).expect("the fleet is there");
+        etcd.operate(&["set-limits", LEASE_MS, "2000"]).expect("no server has started");
         etcd.operate(&["create-tag", "t"]).expect("the tag is new");
         // No jump is too short: what a restore forgets is less than a million blocks.
         for (name, value) in [("least_step", "10"), ("greatest_step", "1000"), ("jump", "1000000")] {
@@ -176,10 +177,6 @@ impl Registry for InEtcd {
     }
 
     /// Wider than with PostgreSQL, because etcd tells whole seconds only.
-    fn skew(&self) -> &'static str {
-        "2s"
-    }
-
     fn events(&self) -> &'static [&'static str] {
         &EVENTS
     }

@@ -10,7 +10,7 @@ use cluster::registry::ROLE;
 use cluster::{Backup, Fleet, Server};
 
 use super::random::Random;
-use super::registry::{RANGE, Registry};
+use super::registry::{LEASE_MS, RANGE, Registry};
 
 /// The registry. Members reach whichever server has it through a link to the socket's directory.
 pub struct InPostgres {
@@ -33,6 +33,7 @@ impl InPostgres {
         server.connect().batch_execute(tag).expect("the tag is new");
         let range = format!("SELECT snowflake_registry.set_range({}, {})", RANGE[0], RANGE[1]);
         server.connect().batch_execute(&range).expect("the fleet is there");
+        server.limit_leases(&format!("{LEASE_MS} ms"), "500 ms");
         let link = directory(&server).join("registry");
         symlink(directory(&server), &link).expect("the directory is writable");
         let standby = server.standby().start();
@@ -88,10 +89,6 @@ impl InPostgres {
 impl Registry for InPostgres {
     fn address(&self) -> String {
         format!("host='{}' user={ROLE} dbname=postgres", self.link.display())
-    }
-
-    fn skew(&self) -> &'static str {
-        "500ms"
     }
 
     fn events(&self) -> &'static [&'static str] {

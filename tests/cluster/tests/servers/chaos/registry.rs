@@ -6,13 +6,14 @@ use super::random::Random;
 /// that each number is soon leased to another server.
 pub const RANGE: [&str; 2] = ["0", "7"];
 
+/// How long leases are, in milliseconds: so short that a pause is longer than one, and a freeze is
+/// over soon.
+pub const LEASE_MS: &str = "5000";
+
 /// A registry, to which things happen, too.
 pub trait Registry {
     /// Returns the setting `snowflake_id.registry` of every member.
     fn address(&self) -> String;
-
-    /// Returns the setting `snowflake_id.max_clock_skew` of every member.
-    fn skew(&self) -> &'static str;
 
     /// Returns the names of all that may happen to it.
     fn events(&self) -> &'static [&'static str];
