@@ -161,17 +161,17 @@ unsafe extern "C-unwind" fn table_changed(_: pg_sys::Datum, _cache: c_int, _hash
 
 /// Returns what is remembered of the extension's functions, of which `candidate` may be one. Raises
 /// nothing.
-pub fn known_functions(candidate: pg_sys::Oid) -> Known {
+pub fn known_functions(candidate: pg_sys::Oid) -> KnownFunctions {
     match FUNCTIONS.lock().as_ref() {
-        Some((functions, _)) => Known::Yes(*functions),
-        None if STRANGER.get() == candidate => Known::No,
-        None => Known::NotYet,
+        Some((functions, _)) => KnownFunctions::Yes(*functions),
+        None if STRANGER.get() == candidate => KnownFunctions::No,
+        None => KnownFunctions::NotYet,
     }
 }
 
 /// Whether the extension's functions are known.
 #[derive(Debug, Clone, Copy)]
-pub enum Known {
+pub enum KnownFunctions {
     /// They are known.
     Yes(Functions),
     /// The candidate is not one of them.

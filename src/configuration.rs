@@ -20,12 +20,12 @@ const AUTO: &CStr = c"postgresql.auto.conf";
 pub struct Given {
     pub name: String,
     pub value: CString,
-    pub place: Place,
+    pub place: SettingPlace,
 }
 
 /// The place where a value was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum SettingPlace {
     File {
         path: String,
         line: i32,
@@ -34,7 +34,7 @@ pub enum Place {
     CommandLine,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for SettingPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             // PostgreSQL's wording for pg_hba.conf.
@@ -44,7 +44,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-impl Place {
+impl SettingPlace {
     /// Returns whether it is the file that ALTER SYSTEM writes.
     pub fn is_auto(&self) -> bool {
         matches!(self, Self::File { path, .. } if path.as_bytes().ends_with(AUTO.to_bytes()))
@@ -108,8 +108,8 @@ pub fn unknown() -> Vec<Given> {
         let value = *setting.__bindgen_anon_1._string.variable;
         // PostgreSQL notes a file that has the name even where the command line overrides it.
         let place = match setting.sourcefile {
-            path if path.is_null() || setting.source != pg_sys::GucSource::PGC_S_FILE => Place::CommandLine,
-            path => Place::File { path: text(path), line: setting.sourceline },
+            path if path.is_null() || setting.source != pg_sys::GucSource::PGC_S_FILE => SettingPlace::CommandLine,
+            path => SettingPlace::File { path: text(path), line: setting.sourceline },
         };
         (!value.is_null()).then(|| Given { name: text(setting.name), value: CStr::from_ptr(value).to_owned(), place })
     };
@@ -164,7 +164,7 @@ pub fn in_files(prefix: &str) -> Option<Vec<Given>> {
                     found.push(Given {
                         name: text(line.name),
                         value: CStr::from_ptr(line.value).to_owned(),
-                        place: Place::File { path: text(line.filename), line: line.sourceline },
+                        place: SettingPlace::File { path: text(line.filename), line: line.sourceline },
                     });
                 }
                 next = line.next;

@@ -8,11 +8,11 @@ use std::ffi::CStr;
 
 use snowflake_core::bounds::Instant;
 use snowflake_core::clock::{Clock, Wait};
-use snowflake_core::draw::{self, Refusal};
-use snowflake_core::generator::{Generator, Limits, Run, longest_run};
-use snowflake_core::identity::{Drawing, LaneName};
+use snowflake_core::draw::{self, DrawRefusal};
+use snowflake_core::generator::{Generator, IdRun, Limits, longest_run};
+use snowflake_core::identity::{IdStamp, LaneName};
 use snowflake_core::layout::Layout;
-use snowflake_core::mark::Terms;
+use snowflake_core::mark::MarkTerms;
 use snowflake_core::published::Marks;
 
 use crate::backend::{self, WallClock};
@@ -30,12 +30,12 @@ use crate::waiting::Request;
 
 /// Where ids are drawn from and counted. It is found and checked once per call.
 #[derive(Clone, Copy)]
-struct Source {
+struct IdSource {
     generator: &'static Generator,
     slot: &'static Slot,
 }
 
-impl Source {
+impl IdSource {
     /// Checks what can be checked before the first draw. `command` names the SQL function in
     /// messages.
     fn find(command: &'static CStr) -> Result<Self, Error> {
@@ -56,13 +56,13 @@ impl Source {
     }
 
     /// Draws a run of `count` ids, waiting as long as the policy says.
-    fn draw(self, count: u32) -> Result<Run, Error> {
-        draw::draw(&Session { request: Request::new() }, self.generator, count)
+    fn draw(self, count: u32) -> Result<IdRun, Error> {
+        draw::draw(&BackendSession { request: Request::new() }, self.generator, count)
     }
 
     /// Counts a run of one, notes its id in the slot, and returns it.
     #[inline(always)]
-    fn note(self, run: &Run) -> i64 {
+    fn note(self, run: &IdRun) -> i64 {
         let id = run.last_id();
         self.slot.note_run(run, 1);
         match run.lane() {
@@ -74,11 +74,11 @@ impl Source {
 }
 
 /// This backend, as one draw sees it.
-struct Session {
+struct BackendSession {
     request: Request,
 }
 
-impl Session {
+impl BackendSession {
     /// Returns what `look` finds, and waits until it does, as long as a draw waits for a lease.
     fn with_lease<T>(&self, look: impl Fn() -> Result<Option<T>, Error>) -> Result<T, Error> {
         loop {
@@ -92,36 +92,36 @@ impl Session {
     }
 }
 
-impl Clock for Session {
+impl Clock for BackendSession {
     fn now_ms(&self) -> i64 {
         WallClock.now_ms()
     }
 }
 
-impl draw::Session for Session {
+impl draw::DrawingSession for BackendSession {
     type Error = Error;
 
     fn known(&self) -> Result<Marks<'_>, Error> {
         mark::known_or_none()
     }
 
-    fn drawing(&self) -> Result<Drawing, Error> {
+    fn drawing(&self) -> Result<IdStamp, Error> {
         self.with_lease(drawing::keep)
     }
 
-    fn lease(&self, before: &Drawing) -> Result<(), Error> {
-        let is_later = |now: &Drawing| now.version() != before.version() || now.until_ms() > before.until_ms();
+    fn lease(&self, before: &IdStamp) -> Result<(), Error> {
+        let is_later = |now: &IdStamp| now.version() != before.version() || now.until_ms() > before.until_ms();
         self.with_lease(|| Ok(drawing::read()?.filter(is_later).map(drop)))
     }
 
-    fn terms(&self) -> Terms {
+    fn terms(&self) -> MarkTerms {
         mark::terms()
     }
 
     fn make_way(
         &self,
-        drawing: &Drawing,
-        terms: &Terms,
+        drawing: &IdStamp,
+        terms: &MarkTerms,
         known: Marks<'_>,
         lane: LaneName,
         end_ms: i64,
@@ -141,19 +141,19 @@ impl draw::Session for Session {
         Ok(())
     }
 
-    fn refused(&self, drawing: &Drawing, refusal: Refusal) -> Error {
+    fn refused(&self, drawing: &IdStamp, refusal: DrawRefusal) -> Error {
         let layout = *drawing.layout();
         match refusal {
-            Refusal::BeforeEpoch { now_ms } => {
+            DrawRefusal::BeforeEpoch { now_ms } => {
                 self.request.note_step_back();
                 Error::ClockBeforeEpoch { now_ms, layout }
             }
-            Refusal::TimeUsedUp => Error::TimeUsedUp(layout),
-            Refusal::Rollback { behind_ms, wait_ms } => {
+            DrawRefusal::TimeUsedUp => Error::TimeUsedUp(layout),
+            DrawRefusal::ClockStepBack { behind_ms, wait_ms } => {
                 self.request.note_step_back();
                 let at_ms = WallClock.now_ms().saturating_add(wait_ms);
                 let again = Again { at_ms, in_ms: wait_ms, is_never: false, is_leased: drawing.is_leased() };
-                Error::Rollback { behind_ms, max_borrow_ms: guc::max_borrow_ms(), again }
+                Error::ClockStepBack { behind_ms, max_borrow_ms: guc::max_borrow_ms(), again }
             }
         }
     }
@@ -163,12 +163,12 @@ impl draw::Session for Session {
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::NoLease`], [`Error::ClockBeforeEpoch`],
-/// [`Error::TimeUsedUp`], [`Error::Rollback`], and those of
+/// [`Error::TimeUsedUp`], [`Error::ClockStepBack`], and those of
 /// [`Mark::make_way`](snowflake_core::mark::Mark::make_way), as [`Error`] words them. PostgreSQL
 /// itself raises what `nextval` refuses.
 pub fn one() -> Result<i64, Error> {
     let draw = || {
-        let source = Source::find(c"snowflake_next()")?;
+        let source = IdSource::find(c"snowflake_next()")?;
         Ok(source.note(&source.draw(1)?))
     };
     draw().inspect_err(stats::note_refusal)
@@ -181,7 +181,7 @@ pub fn one() -> Result<i64, Error> {
 /// As for [`one`].
 pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
     let draw = || {
-        let run = Source::find(command)?.draw(1)?;
+        let run = IdSource::find(command)?.draw(1)?;
         Ok((drawing::layout().ok_or(Error::NotPreloaded)?, run))
     };
     let (layout, run) = draw().inspect_err(stats::note_refusal)?;
@@ -200,7 +200,7 @@ pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
 /// gets out.
 #[inline(always)]
 pub fn one_at_once() -> Option<i64> {
-    let (source, marks, drawing) = (Source::known()?, mark::known()?, drawing::kept()?);
+    let (source, marks, drawing) = (IdSource::known()?, mark::known()?, drawing::kept()?);
     let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms: marks };
     Some(source.note(&source.generator.draw(drawing, &WallClock, &limits, 1).ok()?))
 }
@@ -210,7 +210,7 @@ pub fn one_at_once() -> Option<i64> {
 /// # Errors
 /// As for [`one`], and [`Error::NegativeCount`]. Each item can fail in the same way.
 pub fn batch(count: i32) -> Result<impl Iterator<Item = Result<i64, Error>>, Error> {
-    let source = Source::find(c"snowflake_batch()").inspect_err(stats::note_refusal)?;
+    let source = IdSource::find(c"snowflake_batch()").inspect_err(stats::note_refusal)?;
     let longest = longest_run(drawing::layout().ok_or(Error::NotPreloaded)?);
     let mut left = u32::try_from(count).map_err(|_| Error::NegativeCount(count))?;
     let mut ids = None;
@@ -288,8 +288,8 @@ pub fn accept_fleet() -> Result<(), Error> {
     if members::find_with_fleet().ok_or(Error::NoExtension)?.fleet.is_none() {
         return Err(Error::OldObjects);
     }
-    let session = Session { request: Request::new() };
-    let drawing = draw::Session::drawing(&session)?;
+    let session = BackendSession { request: Request::new() };
+    let drawing = draw::DrawingSession::drawing(&session)?;
     mark::of(layout, &session.request)?.accept_fleet(&drawing)
 }
 
@@ -300,9 +300,9 @@ pub fn accept_fleet() -> Result<(), Error> {
 /// [`Error::OtherLayout`], [`Error::OtherFleet`], [`Error::NoExtension`].
 pub fn reset_mark() -> Result<(), Error> {
     let layout = writable_layout(c"snowflake_reset_mark()")?;
-    let session = Session { request: Request::new() };
+    let session = BackendSession { request: Request::new() };
     // Waits for a lease, which the server may not have yet after the restart before this.
-    let drawing = draw::Session::drawing(&session)?;
+    let drawing = draw::DrawingSession::drawing(&session)?;
     mark::of(layout, &session.request)?.reset(&drawing)
 }
 

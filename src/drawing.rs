@@ -1,7 +1,7 @@
 //! What this server draws with: the layout, which comes from the settings, and the numbers, which
 //! come from the settings or are leased from a registry. This file is the only owner of both.
 //!
-//! Other files get a [`Drawing`] by value, or borrow it for the length of a call. They must not
+//! Other files get a [`IdStamp`] by value, or borrow it for the length of a call. They must not
 //! keep it, because leased numbers change while the server runs (`core/numbers.rs`).
 
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, DAY_MS, Utc};
 use snowflake_core::id::IdError;
-use snowflake_core::identity::{Drawing, Identity};
+use snowflake_core::identity::{IdStamp, Identity};
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::mark::IS_CONTROL;
 
@@ -27,14 +27,14 @@ struct Running {
     layout: Layout,
     /// The layout as an argument: its built-in name, or its line.
     layout_text: String,
-    source: Source,
+    source: NumberSource,
 }
 
 /// Where the numbers come from.
 #[derive(Debug)]
-enum Source {
+enum NumberSource {
     /// The settings.
-    Typed(Drawing),
+    Typed(IdStamp),
     /// The settings, but this field's number is not set.
     Missing(Field),
     /// A registry leases the worker number. The rest comes from the settings.
@@ -55,7 +55,7 @@ static RUNNING: OnceLock<Running> = OnceLock::new();
 
 /// What this session's fast path draws with. Typed numbers are here from the server's start. Leased
 /// ones belong to the marks that the session knows ([`keep`]).
-static KEPT: Local<Option<&'static Drawing>> = Local::new(None);
+static KEPT: Local<Option<&'static IdStamp>> = Local::new(None);
 
 /// Takes the settings, which are defined by now, and logs what ids this server will draw.
 pub fn init() {
@@ -63,25 +63,25 @@ pub fn init() {
     let Some(layout) = values.layout else { return };
     let source = source_of(layout, &values);
     let running = RUNNING.get_or_init(|| Running { layout, layout_text: known_as(&layout), source });
-    if let Source::Typed(drawing) = &running.source {
+    if let NumberSource::Typed(drawing) = &running.source {
         KEPT.set(Some(drawing));
     }
     announce(running, &values);
 }
 
 /// Puts the settings together. The checks have passed, so only a number can be missing.
-fn source_of(layout: Layout, values: &Values) -> Source {
+fn source_of(layout: Layout, values: &Values) -> NumberSource {
     let number = |value: i32| (value != NOT_SET).then_some(i64::from(value));
     let datacenter = number(values.datacenter_id);
     if values.has_registry {
         return match (layout.max_of(Field::Datacenter), datacenter) {
-            (Some(_), None) => Source::Missing(Field::Datacenter),
-            _ => Source::Leased { datacenter },
+            (Some(_), None) => NumberSource::Missing(Field::Datacenter),
+            _ => NumberSource::Leased { datacenter },
         };
     }
-    match Drawing::new(layout, number(values.worker_id), datacenter, values.backup_worker) {
-        Ok(drawing) => Source::Typed(drawing),
-        Err(IdError::PartMissing(field)) => Source::Missing(field),
+    match IdStamp::new(layout, number(values.worker_id), datacenter, values.backup_worker) {
+        Ok(drawing) => NumberSource::Typed(drawing),
+        Err(IdError::PartMissing(field)) => NumberSource::Missing(field),
         Err(error) => unreachable!("the check hooks let pass: {error}"),
     }
 }
@@ -105,12 +105,12 @@ impl ShownNumbers {
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NotSet`] for a number that the layout needs.
-pub fn read() -> Result<Option<Drawing>, Error> {
+pub fn read() -> Result<Option<IdStamp>, Error> {
     let running = RUNNING.get().ok_or(Error::NotPreloaded)?;
     match running.source {
-        Source::Typed(drawing) => Ok(Some(drawing)),
-        Source::Missing(field) => Err(Error::NotSet(field)),
-        Source::Leased { .. } => Ok(shmem::numbers().ok_or(Error::NotPreloaded)?.read(&running.layout)),
+        NumberSource::Typed(drawing) => Ok(Some(drawing)),
+        NumberSource::Missing(field) => Err(Error::NotSet(field)),
+        NumberSource::Leased { .. } => Ok(shmem::numbers().ok_or(Error::NotPreloaded)?.read(&running.layout)),
     }
 }
 
@@ -118,7 +118,7 @@ pub fn read() -> Result<Option<Drawing>, Error> {
 ///
 /// # Errors
 /// As for [`read`], and [`Error::NoLease`].
-pub fn current() -> Result<Drawing, Error> {
+pub fn current() -> Result<IdStamp, Error> {
     read()?.ok_or_else(no_lease)
 }
 
@@ -134,8 +134,8 @@ pub fn no_lease() -> Error {
 /// [`Error::NotPreloaded`], [`Error::NotSet`].
 pub fn check() -> Result<(), Error> {
     match RUNNING.get().ok_or(Error::NotPreloaded)?.source {
-        Source::Missing(field) => Err(Error::NotSet(field)),
-        Source::Typed(_) | Source::Leased { .. } => Ok(()),
+        NumberSource::Missing(field) => Err(Error::NotSet(field)),
+        NumberSource::Typed(_) | NumberSource::Leased { .. } => Ok(()),
     }
 }
 
@@ -144,7 +144,7 @@ pub fn check() -> Result<(), Error> {
 ///
 /// # Errors
 /// As for [`read`].
-pub fn keep() -> Result<Option<Drawing>, Error> {
+pub fn keep() -> Result<Option<IdStamp>, Error> {
     let Some(drawing) = read()? else { return Ok(None) };
     if KEPT.get().is_none_or(|kept| kept.version() != drawing.version()) {
         // A session keeps its numbers until they change, which takes a restart of the registry, or
@@ -163,13 +163,13 @@ pub fn forget_kept() {
 
 /// Returns what the fast path draws with; `None` if the session has to look it up.
 #[inline(always)]
-pub fn kept() -> Option<&'static Drawing> {
+pub fn kept() -> Option<&'static IdStamp> {
     KEPT.get()
 }
 
 /// Whether the worker number is leased from a registry.
 pub fn is_leased() -> bool {
-    RUNNING.get().is_some_and(|running| matches!(running.source, Source::Leased { .. }))
+    RUNNING.get().is_some_and(|running| matches!(running.source, NumberSource::Leased { .. }))
 }
 
 /// Returns the layout of new ids, and of decoding without an argument; `None` if the library was
@@ -186,11 +186,11 @@ pub fn shown() -> Option<(&'static str, ShownNumbers)> {
     let (layout, values) = (&running.layout, guc::running());
     let number = |value: i32| (value != NOT_SET).then_some(i64::from(value));
     let worker = match running.source {
-        Source::Leased { .. } => {
+        NumberSource::Leased { .. } => {
             let drawing = read().ok().flatten();
             drawing.map(|drawing| drawing.identity().number(layout, Field::Worker) as i64)
         }
-        Source::Typed(_) | Source::Missing(_) => number(values.worker_id),
+        NumberSource::Typed(_) | NumberSource::Missing(_) => number(values.worker_id),
     };
     let numbers = ShownNumbers::of(layout, worker, number(values.datacenter_id), values.backup_worker);
     Some((&running.layout_text, numbers))
@@ -199,8 +199,8 @@ pub fn shown() -> Option<(&'static str, ShownNumbers)> {
 /// Returns the datacenter that the settings give, for a layout that has that field.
 pub fn datacenter() -> Option<i64> {
     match RUNNING.get()?.source {
-        Source::Leased { datacenter } => datacenter,
-        Source::Typed(_) | Source::Missing(_) => None,
+        NumberSource::Leased { datacenter } => datacenter,
+        NumberSource::Typed(_) | NumberSource::Missing(_) => None,
     }
 }
 
@@ -238,7 +238,7 @@ fn announce(running: &Running, values: &Values) {
             "this is a test build of snowflake_id without crash protection: ids repeat after a crash; do not use it"
         );
     }
-    if let Source::Missing(field) = source {
+    if let NumberSource::Missing(field) = source {
         Error::NotSet(*field).report().report(PgLogLevel::WARNING);
     }
     let now_ms = WallClock.now_ms();

@@ -45,7 +45,7 @@ pub enum Error {
     /// The clock is past the layout's last instant.
     TimeUsedUp(Layout),
     /// The clock is behind the last id by more than can be borrowed, and the policy is `error`.
-    Rollback { behind_ms: i64, max_borrow_ms: i64, again: Again },
+    ClockStepBack { behind_ms: i64, max_borrow_ms: i64, again: Again },
     /// The clock is so far behind the mark that it must have been set back, and the policy is
     /// `error`.
     BehindMark { behind_ms: i64, mark_ms: i64, again: Again },
@@ -374,7 +374,7 @@ impl Reportable for Error {
                 "Check the server's clock. If it is right, choose another layout for new ids; old ids can still be \
                  read.",
             ),
-            Self::Rollback { behind_ms, max_borrow_ms, again } => {
+            Self::ClockStepBack { behind_ms, max_borrow_ms, again } => {
                 Report::new(ERRCODE_SYSTEM_ERROR, format!("clock is {behind_ms} ms behind the last id"))
                     .detail(format!(
                         "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\"). \

@@ -23,7 +23,7 @@ use crate::guc;
 use crate::instant::{instant, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
 use crate::layouts;
 use crate::mark;
-use crate::record::Record;
+use crate::record::PartsRow;
 use crate::segment;
 use crate::slot::Counter;
 use crate::stats;
@@ -85,8 +85,8 @@ CREATE FUNCTION snowflake_parse(id bigint, OUT created_at timestamptz, OUT datac
 STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
 "#
 )]
-fn snowflake_parse(id: i64) -> Record {
-    Record(layouts::current().or_raise().parts(id).or_raise())
+fn snowflake_parse(id: i64) -> PartsRow {
+    PartsRow(layouts::current().or_raise().parts(id).or_raise())
 }
 
 /// Decodes an id of the given layout.
@@ -103,8 +103,8 @@ CREATE FUNCTION snowflake_parse(id bigint, layout text, OUT created_at timestamp
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
 "#
 )]
-fn snowflake_parse_with(id: i64, layout: Text<'_>) -> Record {
-    Record(layouts::of(&layout).or_raise().parts(id).or_raise())
+fn snowflake_parse_with(id: i64, layout: Text<'_>) -> PartsRow {
+    PartsRow(layouts::of(&layout).or_raise().parts(id).or_raise())
 }
 
 /// Returns the time of an id: the start of its tick.
@@ -507,8 +507,8 @@ fn snowflake_stat() -> TableIterator<
         name!(stats_reset, TimestampWithTimeZone),
     ),
 > {
-    let server = stats::Server::read().or_raise();
-    let stats::Server { layout, layout_text, numbers, .. } = server;
+    let server = stats::ServerFigures::read().or_raise();
+    let stats::ServerFigures { layout, layout_text, numbers, .. } = server;
     TableIterator::once((
         server.count(Counter::Drawn),
         server.count(Counter::DrawnBackup),
@@ -583,7 +583,7 @@ fn snowflake_lease() -> TableIterator<
         name!(fleet_refused, i64),
     ),
 > {
-    let server = stats::Server::read().or_raise();
+    let server = stats::ServerFigures::read().or_raise();
     let stats::OfLease { state, status, registry } = stats::OfLease::read().or_raise();
     // Whatever a registry's record says: the view subtracts instants.
     let instant = |ms: Option<i64>| ms.map(|ms| timestamptz(ms.clamp(0, YEAR_9999_MS)));
@@ -676,7 +676,7 @@ fn snowflake_segment_stat() -> TableIterator<
     ),
 > {
     let (rows, failing) = stats::tags().or_raise();
-    TableIterator::new(rows.into_iter().map(move |tags::Row { tag, state, rest, counts }| {
+    TableIterator::new(rows.into_iter().map(move |tags::TagRow { tag, state, rest, counts }| {
         let left = |block: Option<Block>| block.map_or(0, |block| block.count.into());
         (
             showable(tag.as_str()),

@@ -28,7 +28,7 @@ use snowflake_core::spelling::{distance, nearest};
 use snowflake_registry::{Kind, check_address};
 
 use crate::backend;
-use crate::configuration::{self, Given, Place, has_prefix};
+use crate::configuration::{self, Given, SettingPlace, has_prefix};
 use crate::error::{Error, Report, Reportable};
 use crate::local::Local;
 use crate::text::{beginning, legible};
@@ -118,8 +118,8 @@ pub fn fleet() -> String {
 }
 
 /// Returns the settings that bear on this server's leases.
-pub fn lease_terms() -> lease::Terms {
-    lease::Terms { max_borrow_ms: max_borrow_ms() }
+pub fn lease_terms() -> lease::LeaseTerms {
+    lease::LeaseTerms { max_borrow_ms: max_borrow_ms() }
 }
 
 /// Whether conditions on an id's time are planned as conditions on the id.
@@ -167,7 +167,8 @@ pub fn init() {
         return;
     }
 
-    let of_command_line = |given: Given| Setting::named(&given.name).filter(|_| given.place == Place::CommandLine);
+    let of_command_line =
+        |given: Given| Setting::named(&given.name).filter(|_| given.place == SettingPlace::CommandLine);
     OF_COMMAND_LINE.get_or_init(|| configuration::unknown().into_iter().filter_map(of_command_line).collect());
 
     define(LAYOUT_NAME, || define_layout(GucContext::Postmaster));
@@ -437,12 +438,12 @@ fn check_unknown_names() {
 }
 
 /// Why a value is refused, and what to do.
-struct Refusal {
+struct SettingRefusal {
     error: Error,
     hint: Option<String>,
 }
 
-impl<E: Into<Error>> From<E> for Refusal {
+impl<E: Into<Error>> From<E> for SettingRefusal {
     fn from(error: E) -> Self {
         let error = error.into();
         Self { hint: error.report().hint, error }
@@ -451,7 +452,7 @@ impl<E: Into<Error>> From<E> for Refusal {
 
 /// Runs a check, and tells PostgreSQL why a value is refused. Never unwinds into PostgreSQL,
 /// because during a reload that would take the postmaster down.
-fn checked(setting: Setting, check: impl FnOnce() -> Result<(), Refusal> + std::panic::UnwindSafe) -> bool {
+fn checked(setting: Setting, check: impl FnOnce() -> Result<(), SettingRefusal> + std::panic::UnwindSafe) -> bool {
     catch_unwind(move || match check() {
         Ok(()) => true,
         Err(refused) => {
@@ -477,7 +478,7 @@ fn detail(setting: Setting) -> String {
 
 /// Sets what PostgreSQL reports for a refused value: the message, the setting in the DETAIL, and a
 /// HINT.
-fn explain(setting: Setting, refused: Refusal) {
+fn explain(setting: Setting, refused: SettingRefusal) {
     let copy = |text: String| {
         CString::new(text).map_or(ptr::null_mut(), |text| {
             // SAFETY: copies into PostgreSQL's current memory context, as GUC_check_errmsg() does.
@@ -510,12 +511,12 @@ fn next_start() -> Option<Next> {
 /// Checks a new value of a setting against the others: at the start, against those that are defined
 /// already; later, against those of the next start. Every process calls it at each reload, so
 /// nothing is read for a value that does not change.
-fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), Refusal> {
+fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), SettingRefusal> {
     let running = running();
     let mut values = running;
     change(&mut values);
     if !ALL_DEFINED.get() {
-        return values.check(setting).map_err(|error| Refusal { hint: hint_at_start(&values, &error), error });
+        return values.check(setting).map_err(|error| SettingRefusal { hint: hint_at_start(&values, &error), error });
     }
     if !values.differs(&running, setting) {
         return Ok(());
@@ -551,7 +552,7 @@ fn check_all<'a>(
     changed: Setting,
     values: &Values,
     next: Option<&Next>,
-) -> Result<(), Refusal> {
+) -> Result<(), SettingRefusal> {
     settings.try_for_each(|other| {
         values.check(*other).map_err(|error| {
             let hint = if *other == changed {
@@ -559,7 +560,7 @@ fn check_all<'a>(
             } else {
                 hint_by_other(*other, values, next)
             };
-            Refusal { error, hint: Some(hint) }
+            SettingRefusal { error, hint: Some(hint) }
         })
     })
 }
@@ -638,13 +639,13 @@ pub unsafe extern "C-unwind" fn check_alter_system(statement: *mut pg_sys::Alter
             (refused, format!("The server would not start without {what} in postgresql.auto.conf."))
         }),
     };
-    if let Err((Refusal { error, hint }, detail)) = result {
+    if let Err((SettingRefusal { error, hint }, detail)) = result {
         Report { detail: Some(detail), hint, ..error.report() }.report(PgLogLevel::ERROR);
     }
 }
 
 /// Checks a value that ALTER SYSTEM is about to write.
-fn check_written(setting: Setting, value: &CStr) -> Result<(), Refusal> {
+fn check_written(setting: Setting, value: &CStr) -> Result<(), SettingRefusal> {
     if setting.is_number() && is_rounded(value) {
         return Err(not_whole(setting.name(), value).into());
     }
@@ -655,14 +656,16 @@ fn check_written(setting: Setting, value: &CStr) -> Result<(), Refusal> {
 
 /// Checks what is left when ALTER SYSTEM has removed a value, or all. A setting that is wrong
 /// before the removal does not prevent it.
-fn check_removed(setting: Option<Setting>) -> Result<(), Refusal> {
+fn check_removed(setting: Option<Setting>) -> Result<(), SettingRefusal> {
     let Some(next) = next_start() else { return Ok(()) };
     let before = next.values();
     let next = next.without(setting);
     let values = next.values();
     let concerned = setting.map_or(&Setting::ALL[..], Setting::concerns);
     concerned.iter().filter(|other| before.check(**other).is_ok()).try_for_each(|other| {
-        values.check(*other).map_err(|error| Refusal { error, hint: Some(hint_by_other(*other, &values, Some(&next))) })
+        values
+            .check(*other)
+            .map_err(|error| SettingRefusal { error, hint: Some(hint_by_other(*other, &values, Some(&next))) })
     })
 }
 

@@ -12,7 +12,7 @@ use std::ptr;
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
-use snowflake_core::identity::Drawing;
+use snowflake_core::identity::IdStamp;
 use snowflake_core::mark::{Stored, Written};
 use snowflake_core::published::Published;
 
@@ -164,7 +164,7 @@ extern "C-unwind" fn recheck() {
         let copied_over = COPIED_OVER.get();
         let written = Written { copied_over, marks: [primary, backup], layout: sets_layout, identity: sets_identity };
         let drawing = drawing::current().ok();
-        let identity = drawing.as_ref().map(Drawing::identity);
+        let identity = drawing.as_ref().map(IdStamp::identity);
         mark::of(layout, &Request::new()).and_then(|mark| mark.recheck(layout, identity, &written)).or_raise();
     }
 }

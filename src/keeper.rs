@@ -16,14 +16,14 @@ use std::time::Duration;
 use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Failure, Holder, Notice, Words};
+use snowflake_core::lease::{self, Failure, Holder, LeaseNotice, SharedWords};
 use snowflake_core::pace::{self, Pace};
-use snowflake_core::registry::{Answer, Change, Fleet, Limits, Reading, Record, Registry, Swap, Wanted};
-use snowflake_registry::{self as registry, Config, Either, Kind, Member};
+use snowflake_core::registry::{Change, Fleet, FleetLimits, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted};
+use snowflake_registry::{self as registry, Config, Either, Kind, MemberName};
 
 use crate::backend::{self, SharedLatch, WallClock};
 use crate::error::{Report, known_as};
-use crate::lease::{Line, Reason, Status, can_lease};
+use crate::lease::{FailureReason, LeaseStatus, Line, can_lease};
 use crate::locked::Locked;
 use crate::shmem::{self, Topic, Work};
 use crate::stats::MINUTE_MS;
@@ -69,19 +69,19 @@ pub unsafe extern "C-unwind" fn snowflake_lease_main(_argument: pg_sys::Datum) {
     worker.exit()
 }
 
-fn words() -> Option<Words<'static>> {
-    Some(Words { numbers: shmem::numbers()?, generator: shmem::generator()?, marks: shmem::marks()? })
+fn words() -> Option<SharedWords<'static>> {
+    Some(SharedWords { numbers: shmem::numbers()?, generator: shmem::generator()?, marks: shmem::marks()? })
 }
 
 /// Why there is no lease.
-type Failed = Failure<registry::Error>;
+type RegistryFailure = Failure<registry::RegistryError>;
 
 /// This server, for the core, and its connection to the registry.
 struct Keeper<'a> {
     worker: &'a Worker,
     layout: &'static Layout,
-    status: &'static Locked<Status>,
-    words: Words<'static>,
+    status: &'static Locked<LeaseStatus>,
+    words: SharedWords<'static>,
     tags: &'static Tags,
     registry: RefCell<Either<&'a Worker>>,
     /// How many nonces were made.
@@ -99,7 +99,7 @@ struct Keeper<'a> {
     supplies_at_ms: Cell<i64>,
     /// The greatest limits that the fleet's record has had, and how far clocks may be apart, in
     /// milliseconds.
-    limits: Cell<Limits>,
+    limits: Cell<FleetLimits>,
     skew_ms: Cell<i64>,
     /// The length of leases and the skew that were found too close to each other, in milliseconds.
     warned: Cell<Option<(i64, i64)>>,
@@ -123,8 +123,8 @@ impl<'a> Keeper<'a> {
     fn new(
         worker: &'a Worker,
         layout: &'static Layout,
-        status: &'static Locked<Status>,
-        words: Words<'static>,
+        status: &'static Locked<LeaseStatus>,
+        words: SharedWords<'static>,
         tags: &'static Tags,
     ) -> Self {
         let registry = RefCell::new(Either::new(config(), worker));
@@ -202,7 +202,7 @@ impl<'a> Keeper<'a> {
         }
         match holder.give_back(self, self) {
             Ok(()) => {}
-            Err(Failure::Away(registry::Error::Stopped)) => log!(
+            Err(Failure::Away(registry::RegistryError::Stopped)) => log!(
                 "snowflake_id: the worker number was not given back, and stays leased to its end: the registry did not \
                  answer within two seconds"
             ),
@@ -218,7 +218,7 @@ impl<'a> Keeper<'a> {
 
     /// Renews the lease, or acquires one, as far as that can be done now. Returns when to come
     /// again, in milliseconds from now.
-    fn turn(&self, holder: &mut Holder, terms: &lease::Terms) -> i64 {
+    fn turn(&self, holder: &mut Holder, terms: &lease::LeaseTerms) -> i64 {
         self.taken.take();
         let has_none = holder.held().is_none() && holder.next().is_none();
         let kept = match has_none && backend::is_in_recovery() {
@@ -246,7 +246,7 @@ impl<'a> Keeper<'a> {
     }
 
     #[allow(clippy::result_large_err, reason = "as for `reserve`")]
-    fn reaches_the_clock(&self, holder: &Holder) -> Result<(), Failed> {
+    fn reaches_the_clock(&self, holder: &Holder) -> Result<(), RegistryFailure> {
         let (now_ms, offset_ms) = (self.now_ms(), self.status.get().offset_ms.unwrap_or(0));
         match holder.held().filter(|held| holder.next().is_none() && held.until_ms <= now_ms) {
             Some(_) => {
@@ -260,7 +260,7 @@ impl<'a> Keeper<'a> {
     /// Acquires a number on a standby that has none, if at least half of all are free: a promotion
     /// then needs no registry.
     #[allow(clippy::result_large_err, reason = "the registry's error has texts, and failures are rare")]
-    fn reserve(&self, holder: &mut Holder, terms: &lease::Terms) -> Result<(), Failed> {
+    fn reserve(&self, holder: &mut Holder, terms: &lease::LeaseTerms) -> Result<(), RegistryFailure> {
         let reading = self.read(Wanted::All).map_err(Failure::Away)?;
         if let Some((first, last)) = reading.fleet.range
             && leased(&reading).count() as i64 * 2 > last.saturating_sub(first).saturating_add(1)
@@ -393,7 +393,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    fn failed(&self, failure: &Failed) {
+    fn failed(&self, failure: &RegistryFailure) {
         self.status.change(|status| status.failures += 1);
         let mut worded = worded(failure);
         let has_lease = self.lease_in_use().is_some() && !backend::is_in_recovery();
@@ -477,21 +477,21 @@ impl<'a> Keeper<'a> {
 
 /// Returns a hash of a failure, by which a change of it is noticed: without the instants and
 /// figures that another try changes.
-fn reason(failure: &Failed) -> u64 {
+fn reason(failure: &RegistryFailure) -> u64 {
     let mut hasher = DefaultHasher::new();
     std::mem::discriminant(failure).hash(&mut hasher);
     if let Failure::Away(error) = failure {
-        let registry::Report { message, detail, .. } = error.report();
+        let registry::RegistryReport { message, detail, .. } = error.report();
         (message, detail).hash(&mut hasher);
     }
     hasher.finish()
 }
 
 /// Notes a failure of the registry. Returns when to ask it again, in milliseconds from now.
-fn again_in_ms(pace: &Cell<Pace>, failure: &Failed) -> i64 {
+fn again_in_ms(pace: &Cell<Pace>, failure: &RegistryFailure) -> i64 {
     let failed = match failure {
         Failure::Away(error) => error.paced_as(),
-        _ => pace::Failed::Otherwise,
+        _ => pace::AttemptFailure::Otherwise,
     };
     let mut noted = pace.get();
     let wait_ms = noted.failed(failed, backend::boot_ms(), backend::random_bits());
@@ -500,7 +500,7 @@ fn again_in_ms(pace: &Cell<Pace>, failure: &Failed) -> i64 {
 }
 
 /// Returns the records of numbers that are leased now, by the registry's clock.
-fn leased(reading: &Reading) -> impl Iterator<Item = (i64, &Record)> {
+fn leased(reading: &Reading) -> impl Iterator<Item = (i64, &NumberRecord)> {
     let range = reading.fleet.range.filter(|(first, last)| first <= last);
     let range = range.map(|(first, last)| reading.records.range(first..=last));
     let records = range.into_iter().flatten().map(|(worker, record)| (*worker, record));
@@ -514,7 +514,7 @@ fn config() -> Config {
         conninfo: guc::registry(),
         fleet: guc::fleet(),
         datacenter: drawing::datacenter(),
-        member: Member {
+        member: MemberName {
             host,
             port,
             cluster_name: backend::cluster_name(),
@@ -530,7 +530,7 @@ impl Clock for Keeper<'_> {
     }
 }
 
-impl lease::Server for Keeper<'_> {
+impl lease::LeasingServer for Keeper<'_> {
     fn layout(&self) -> &Layout {
         self.layout
     }
@@ -543,7 +543,7 @@ impl lease::Server for Keeper<'_> {
         drawing::has_backup()
     }
 
-    fn words(&self) -> Words<'_> {
+    fn words(&self) -> SharedWords<'_> {
         self.words
     }
 
@@ -557,15 +557,15 @@ impl lease::Server for Keeper<'_> {
         hasher.finish()
     }
 
-    fn report(&self, notice: Notice) {
+    fn report(&self, notice: LeaseNotice) {
         report(&notice, self.status.get().fleet);
     }
 }
 
 impl Registry for Keeper<'_> {
-    type Error = registry::Error;
+    type Error = registry::RegistryError;
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, registry::Error> {
+    fn read(&self, wanted: Wanted) -> Result<Reading, registry::RegistryError> {
         let reading = self.registry.borrow().read(wanted)?;
         self.status.change(|status| {
             (status.incarnation, status.fleet) = (Some(reading.incarnation), Some(reading.fleet.uuid));
@@ -580,9 +580,9 @@ impl Registry for Keeper<'_> {
         Ok(reading)
     }
 
-    fn swap(&self, swap: &Swap) -> Result<Answer, registry::Error> {
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, registry::RegistryError> {
         let answer = self.registry.borrow().swap(swap)?;
-        if let (Change::Number { worker, record, .. }, Answer::Done(_)) = (&swap.change, answer) {
+        if let (Change::Number { worker, record, .. }, SwapAnswer::Done(_)) = (&swap.change, answer) {
             let now_ms = self.now_ms();
             self.note_taken(*worker);
             self.status.change(|status| {
@@ -595,9 +595,9 @@ impl Registry for Keeper<'_> {
 }
 
 /// Tells the operator what has happened.
-fn report(notice: &Notice, fleet: Option<u128>) {
+fn report(notice: &LeaseNotice, fleet: Option<u128>) {
     match notice {
-        Notice::Acquired(lease) => {
+        LeaseNotice::Acquired(lease) => {
             let (worker, from, until) = (lease.worker, Utc(lease.from_ms), Utc(lease.until_ms));
             // If the registry is lost, its fleet's uuid is needed to make it again.
             let fleet = fleet.map(uuid).unwrap_or_default();
@@ -605,8 +605,8 @@ fn report(notice: &Notice, fleet: Option<u128>) {
                 "snowflake_id: worker number {worker} is leased, for ids from {from} to {until} and on, in fleet {fleet}"
             );
         }
-        Notice::Entered(_) => {}
-        Notice::Adopted(fleet) => {
+        LeaseNotice::Entered(_) => {}
+        LeaseNotice::Adopted(fleet) => {
             let (longest_ms, skew_ms) = (fleet.longest_ms, fleet.skew_ms);
             let (first, last) = fleet.range.unwrap_or_default();
             log!(
@@ -614,21 +614,21 @@ fn report(notice: &Notice, fleet: Option<u128>) {
                  {last}, and limits leases to {longest_ms} ms and clocks to {skew_ms} ms apart"
             );
         }
-        Notice::GivenBack(lease) => {
+        LeaseNotice::GivenBack(lease) => {
             let (worker, until) = (lease.worker, Utc(lease.until_ms));
             log!("snowflake_id: worker number {worker} is given back, for ids from {until} on");
         }
-        Notice::Lost(lease) => {
+        LeaseNotice::Lost(lease) => {
             let (worker, until) = (lease.worker, Utc(lease.until_ms));
             log!("snowflake_id: the lease of worker number {worker} ended at {until}, and another server has it now");
         }
-        Notice::Forgot(fleet) => warning!(
+        LeaseNotice::Forgot(fleet) => warning!(
             "snowflake_id: the registry has forgotten leases, as after a failover or a restore; numbers that are not \
              leased now can be used from {} on",
             Utc(fleet.freeze_ms)
         ),
         // In a freeze, each turn finds it again.
-        Notice::Older(lease) => {
+        LeaseNotice::Older(lease) => {
             if lease.until_ms > WallClock.now_ms() && shmem::is_due(Topic::LeaseForgotten, MINUTE_MS) {
                 warning!(
                     "snowflake_id: the registry has forgotten this server's lease of worker number {}, or a part of it; the \
@@ -638,17 +638,17 @@ fn report(notice: &Notice, fleet: Option<u128>) {
                 );
             }
         }
-        Notice::Copied(lease) => warning!(
+        LeaseNotice::Copied(lease) => warning!(
             "snowflake_id: a copy of this server's memory, such as a virtual machine's snapshot, has renewed the lease \
              of worker number {}; this server draws no more ids with it",
             lease.worker
         ),
-        Notice::Overlapped(lease) => warning!(
+        LeaseNotice::Overlapped(lease) => warning!(
             "snowflake_id: another server has leased worker number {} for times of this server's lease; this server \
              draws no more ids with it",
             lease.worker
         ),
-        Notice::ClockOff { offset_ms } => {
+        LeaseNotice::ClockOff { offset_ms } => {
             if shmem::is_due(Topic::ClockOff, MINUTE_MS) {
                 clock_is_off(*offset_ms).report(PgLogLevel::WARNING);
             }
@@ -698,10 +698,10 @@ impl Worded {
     }
 
     /// Returns what is kept of it for sessions and operators.
-    fn reason(&self) -> Reason {
+    fn reason(&self) -> FailureReason {
         let Self { open, message, detail, .. } = self;
         let whole = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
-        Reason { whole: Line::new(&whole), open: Line::new(open) }
+        FailureReason { whole: Line::new(&whole), open: Line::new(open) }
     }
 
     /// Returns a report for the server's log, with the consequence in front of the message.
@@ -723,7 +723,7 @@ fn uuid(uuid: u128) -> String {
     [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
 }
 
-fn worded(failure: &Failed) -> Worded {
+fn worded(failure: &RegistryFailure) -> Worded {
     // The core's facts do not say how to reach the registry.
     let new = |message: String, detail: Option<String>, hint: &str| {
         let open = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
@@ -733,7 +733,7 @@ fn worded(failure: &Failed) -> Worded {
     let call = |function| format!("In the registry, call {}.", kind.command(function));
     match failure {
         Failure::Away(error) => {
-            let registry::Report { open, message, detail, hint, .. } = error.report();
+            let registry::RegistryReport { open, message, detail, hint, .. } = error.report();
             Worded { open, message, detail, hint }
         }
         Failure::OtherLayout { layout, backup } => new(

@@ -32,7 +32,7 @@ impl Line {
 
 /// Why the registry has not given what it was asked for.
 #[derive(Debug, Clone, Copy)]
-pub struct Reason {
+pub struct FailureReason {
     /// For operators. It may say where the registry is, and how it is reached.
     pub whole: Line,
     /// For every role.
@@ -41,7 +41,7 @@ pub struct Reason {
 
 /// What the process that leases the number has found out. Instants are milliseconds since 1970.
 #[derive(Debug, Clone, Copy)]
-pub struct Status {
+pub struct LeaseStatus {
     /// Its process id; 0 while it does not run.
     pub pid: i32,
     /// The lease that the server draws with, or drew with last.
@@ -68,13 +68,13 @@ pub struct Status {
     /// How often that failed.
     pub failures: i64,
     /// Why it fails, and when it failed last; `None` while it does not.
-    pub error: Option<Reason>,
+    pub error: Option<FailureReason>,
     pub failed_ms: Option<i64>,
     /// Since when it fails; `None` while it does not.
     pub failing_since_ms: Option<i64>,
 }
 
-impl Status {
+impl LeaseStatus {
     /// Returns the status of a server that has just started.
     pub fn new() -> Self {
         Self {
@@ -110,7 +110,7 @@ impl Status {
 
 impl Fails {
     /// Makes what an error says of it to this session's user, and to the server's log.
-    pub fn new(since_ms: i64, reason: Reason) -> Self {
+    pub fn new(since_ms: i64, reason: FailureReason) -> Self {
         let (whole, open) = (reason.whole.text(), reason.open.text());
         let shown = if backend::may_monitor() { whole.clone() } else { open };
         Self { since_ms, shown, logged: whole }

@@ -1,6 +1,6 @@
 //! Values in shared memory that do not fit into an atomic word: [`Locked`] ones, which are read and
 //! written seldom, under one of PostgreSQL's lightweight locks; and those of one process
-//! ([`OfWorker`]).
+//! ([`WorkerCell`]).
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
@@ -79,16 +79,16 @@ impl<T: Copy> Locked<T> {
 /// A value that lies in shared memory to outlive its process, and that only this process touches:
 /// the background worker, of which PostgreSQL runs one at a time.
 #[derive(Debug)]
-pub struct OfWorker<T: Copy>(UnsafeCell<T>);
+pub struct WorkerCell<T: Copy>(UnsafeCell<T>);
 
 // SAFETY: only one process touches the value, and it has one thread.
-unsafe impl<T: Copy + Send> Sync for OfWorker<T> {}
+unsafe impl<T: Copy + Send> Sync for WorkerCell<T> {}
 
 /// What a background worker needs to touch such values.
 #[derive(Debug)]
-pub struct IsWorker(());
+pub struct WorkerToken(());
 
-impl IsWorker {
+impl WorkerToken {
     /// Says that this process is the background worker.
     ///
     /// # Safety
@@ -98,14 +98,14 @@ impl IsWorker {
     }
 }
 
-impl<T: Copy> OfWorker<T> {
+impl<T: Copy> WorkerCell<T> {
     /// Begins with `value`.
     pub fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }
 
     /// Lends the value to the worker.
-    pub fn of<'a>(&'a self, _: &'a mut IsWorker) -> &'a mut T {
+    pub fn of<'a>(&'a self, _: &'a mut WorkerToken) -> &'a mut T {
         // SAFETY: the only token of the only process is lent for as long as the value is.
         unsafe { &mut *self.0.get() }
     }

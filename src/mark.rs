@@ -1,4 +1,4 @@
-//! The mark in PostgreSQL: a [`Database`] for the protocol. `core/mark.rs` has the protocol, with
+//! The mark in PostgreSQL: a [`MarkedDatabase`] for the protocol. `core/mark.rs` has the protocol, with
 //! the reasons why no id comes twice after a crash, a failover or a restore.
 //!
 //! What is stored lies in sequences (`members.rs`, `sequence.rs`). The lock is on the primary
@@ -11,7 +11,7 @@ use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc, Wait};
 use snowflake_core::identity::Identity;
 use snowflake_core::layout::{Field, Layout};
-use snowflake_core::mark::{Database, Mark, Notice, Refusal, Stored, Terms, Value};
+use snowflake_core::mark::{Mark, MarkNotice, MarkRefusal, MarkTerms, MarkedDatabase, Stored, StoredNumber};
 use snowflake_core::published::{Marks, Published, UNCLAIMED};
 
 use crate::backend::{self, WallClock};
@@ -130,8 +130,8 @@ pub fn require_fleet(fleet: i64) -> Result<(), Error> {
 }
 
 /// Returns the settings that bear on the mark.
-pub fn terms() -> Terms {
-    Terms {
+pub fn terms() -> MarkTerms {
+    MarkTerms {
         max_borrow_ms: guc::max_borrow_ms(),
         max_clock_jump_ms: guc::max_clock_jump_ms(),
         wait_for_clock: guc::on_rollback() == OnRollback::Wait,
@@ -145,7 +145,7 @@ pub fn terms() -> Terms {
 pub fn of<'a>(
     layout: &'a Layout,
     request: &'a Request,
-) -> Result<Mark<'static, impl Database<Error = Error> + 'a>, Error> {
+) -> Result<Mark<'static, impl MarkedDatabase<Error = Error> + 'a>, Error> {
     let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
     let clocks = shmem::clocks().ok_or(Error::NotPreloaded)?;
     let numbers = shmem::numbers().ok_or(Error::NotPreloaded)?;
@@ -163,7 +163,7 @@ struct SessionDatabase<'a> {
     request: &'a Request,
 }
 
-impl Database for SessionDatabase<'_> {
+impl MarkedDatabase for SessionDatabase<'_> {
     type Error = Error;
 
     fn read(&self) -> Result<Stored, Error> {
@@ -208,16 +208,16 @@ impl Database for SessionDatabase<'_> {
         self.locked.get().iter().for_each(|sequence| sequence.unlock());
     }
 
-    fn write(&self, value: Value, number: i64) -> Result<(), Error> {
+    fn write(&self, value: StoredNumber, number: i64) -> Result<(), Error> {
         let sequences = members::find().ok_or(Error::NoExtension)?;
         // Objects of 0.2.0 have no place for a fleet.
         let Some(sequence) = sequences.of(value) else { return Ok(()) };
         self.request.writes();
         sequence.set(number);
         match value {
-            Value::Mark(_) => stats::count(Counter::MarksMoved, 1),
-            Value::Layout => sequences.layout.announce(),
-            Value::Local(_) | Value::Identity | Value::Fleet => {}
+            StoredNumber::Mark(_) => stats::count(Counter::MarksMoved, 1),
+            StoredNumber::Layout => sequences.layout.announce(),
+            StoredNumber::Local(_) | StoredNumber::Identity | StoredNumber::Fleet => {}
         }
         Ok(())
     }
@@ -241,16 +241,16 @@ impl Database for SessionDatabase<'_> {
         Ok(())
     }
 
-    fn report(&self, notice: Notice) {
+    fn report(&self, notice: MarkNotice) {
         match notice {
-            Notice::OtherIdentity { stored, mark_ms } => {
+            MarkNotice::OtherIdentity { stored, mark_ms } => {
                 let numbers = |identity: &Identity| numbers(self.layout, identity);
                 let old = Identity::of_code(self.layout, stored).as_ref().map_or("other numbers".into(), numbers);
                 let new = drawing::current().map_or_else(|_| String::new(), |drawing| numbers(drawing.identity()));
                 let begin = Utc(mark_ms);
                 log!("snowflake_id: this database's ids were drawn with {old}; ids with {new} begin after {begin}");
             }
-            Notice::SetBack { stored_ms, mark_ms } => {
+            MarkNotice::SetBack { stored_ms, mark_ms } => {
                 let (stored, mark) = (Utc(stored_ms), Utc(mark_ms));
                 warning!(
                     "snowflake_id: the mark of this database was set back to {stored}; the server has raised it \
@@ -261,25 +261,25 @@ impl Database for SessionDatabase<'_> {
     }
 }
 
-impl From<Refusal> for Error {
-    fn from(refused: Refusal) -> Self {
+impl From<MarkRefusal> for Error {
+    fn from(refused: MarkRefusal) -> Self {
         match refused {
-            Refusal::Behind { behind_ms, mark_ms } => {
+            MarkRefusal::Behind { behind_ms, mark_ms } => {
                 let max_borrow_ms = guc::max_borrow_ms();
                 let is_never = drawing::layout().is_some_and(|layout| mark_ms > layout.last_instant_ms());
                 let (at_ms, in_ms) = (mark_ms - max_borrow_ms, behind_ms - max_borrow_ms);
                 let again = Again { at_ms, in_ms, is_never, is_leased: drawing::is_leased() };
                 Self::BehindMark { behind_ms, mark_ms, again }
             }
-            Refusal::Jumped { jump_ms } => Self::Jumped { jump_ms, max_ms: guc::max_clock_jump_ms() },
-            Refusal::OtherLayout { stored } => {
+            MarkRefusal::Jumped { jump_ms } => Self::Jumped { jump_ms, max_ms: guc::max_clock_jump_ms() },
+            MarkRefusal::OtherLayout { stored } => {
                 let layout = *drawing::layout().expect("a mark exists only where the settings are defined");
                 Self::OtherLayout { stored, layout }
             }
-            Refusal::OtherFleet { stored, fleet } => Self::OtherFleet { stored, fleet },
-            Refusal::InUse => Self::MarkInUse { is_leased: drawing::is_leased() },
-            Refusal::SameNumber => Self::SameNumber,
-            Refusal::FarAhead { id_ms, now_ms, most_ms } => Self::FarAhead { id_ms, now_ms, most_ms },
+            MarkRefusal::OtherFleet { stored, fleet } => Self::OtherFleet { stored, fleet },
+            MarkRefusal::InUse => Self::MarkInUse { is_leased: drawing::is_leased() },
+            MarkRefusal::SameNumber => Self::SameNumber,
+            MarkRefusal::FarAhead { id_ms, now_ms, most_ms } => Self::FarAhead { id_ms, now_ms, most_ms },
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 
 use pgrx::pg_sys;
-use snowflake_core::mark::Value;
+use snowflake_core::mark::StoredNumber;
 
 use crate::catalog;
 use crate::local::Local;
@@ -38,13 +38,13 @@ impl Sequences {
     }
 
     /// Returns the sequence of a value; `None` where older objects lack it.
-    pub fn of(&self, value: Value) -> Option<Sequence> {
+    pub fn of(&self, value: StoredNumber) -> Option<Sequence> {
         match value {
-            Value::Mark(lane) => Some(self.marks[lane as usize]),
-            Value::Local(lane) => Some(self.local[lane as usize]),
-            Value::Layout => Some(self.layout),
-            Value::Identity => Some(self.identity),
-            Value::Fleet => self.fleet,
+            StoredNumber::Mark(lane) => Some(self.marks[lane as usize]),
+            StoredNumber::Local(lane) => Some(self.local[lane as usize]),
+            StoredNumber::Layout => Some(self.layout),
+            StoredNumber::Identity => Some(self.identity),
+            StoredNumber::Fleet => self.fleet,
         }
     }
 }

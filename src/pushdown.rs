@@ -81,7 +81,7 @@ use nodes::{
     INT8_GREATER, INT8_GREATER_OR_EQUAL, INT8_LESS, INT8_LESS_OR_EQUAL, cells, check_stack_depth, compare,
     copyObjectImpl, equal, lappend, list_of, makeBoolExpr, number, palloc, pfree,
 };
-use time::Found;
+use time::FoundLayout;
 
 /// The hook that was installed before ours.
 static PREVIOUS: Local<Hook> = Local::new(None);
@@ -191,7 +191,7 @@ struct Site {
     /// The extension's functions, once a condition has needed them.
     functions: *mut Option<Functions>,
     /// The database's layout, once a condition has needed it.
-    layout: *mut Option<Found>,
+    layout: *mut Option<FoundLayout>,
     /// The function that the plan was last made to depend on.
     dependency: *mut pg_sys::Oid,
 }
@@ -335,7 +335,7 @@ enum Guard {
 
 impl Guard {
     /// Makes the condition, of the id that a bound is for.
-    unsafe fn condition(self, Bounded { id, last_id, .. }: Bounded, is_for_or: bool) -> *mut Node {
+    unsafe fn condition(self, BoundedCondition { id, last_id, .. }: BoundedCondition, is_for_or: bool) -> *mut Node {
         // SAFETY: a column of type bigint.
         unsafe {
             let id = copyObjectImpl(id.cast()).cast();
@@ -356,7 +356,7 @@ impl Guard {
 /// What replaces a condition on an id's time: a comparison of the id with a bound, and what must
 /// hold beside it.
 #[derive(Clone, Copy)]
-struct Bounded {
+struct BoundedCondition {
     id: *mut Node,
     condition: *mut Node,
     /// Excludes numbers that are not ids of the layout.
@@ -379,7 +379,7 @@ struct Bounded {
     kept: *mut Node,
 }
 
-impl Bounded {
+impl BoundedCondition {
     /// Returns whether this condition makes the guard of `other` superfluous, where both hold. Its
     /// bound may do so, because a first id is at least 0 and a last one at most the layout's. So
     /// may its guard, if it is `earlier`.
@@ -524,7 +524,7 @@ unsafe fn alternatives(
             arms = lappend(arms, arm.cast());
         }
         let condition = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
-        let or = Bounded {
+        let or = BoundedCondition {
             condition,
             guard: below_0,
             is_above: false,
@@ -537,7 +537,11 @@ unsafe fn alternatives(
             return with_bounds((or, None), is_and, bounded);
         }
         let condition = above_last.condition(or, true);
-        with_bounds((or, Some(Bounded { condition, guard: Guard::None, is_guarding: true, ..or })), is_and, bounded)
+        with_bounds(
+            (or, Some(BoundedCondition { condition, guard: Guard::None, is_guarding: true, ..or })),
+            is_and,
+            bounded,
+        )
     }
 }
 
@@ -604,15 +608,15 @@ unsafe fn replace(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
 unsafe fn with_bounds((first, second): Bounds, is_and: bool, bounded: &mut *mut List) -> *mut Node {
     // SAFETY: what is allocated lives as long as the planning.
     unsafe {
-        let keep = |list, one: Bounded| {
-            let kept = palloc(size_of::<Bounded>()).cast::<Bounded>();
+        let keep = |list, one: BoundedCondition| {
+            let kept = palloc(size_of::<BoundedCondition>()).cast::<BoundedCondition>();
             kept.write(one);
             lappend(list, kept.cast())
         };
         let mut list = if is_and { *bounded } else { ptr::null_mut() };
         list = keep(list, first);
         if let Some(second) = second {
-            list = keep(list, Bounded { is_second: true, ..second });
+            list = keep(list, BoundedCondition { is_second: true, ..second });
         }
         if is_and {
             *bounded = list;
@@ -629,9 +633,9 @@ unsafe fn with_companions(mut conditions: *mut List, bounded: *mut List) -> *mut
     // SAFETY: the second list holds pointers to `Bounded`.
     unsafe {
         for (n, cell) in cells(bounded).iter().enumerate() {
-            let one = &*cell.ptr_value.cast::<Bounded>();
+            let one = &*cell.ptr_value.cast::<BoundedCondition>();
             let mut others = cells(bounded).iter().enumerate();
-            let is_guarded = others.any(|(m, by)| (*by.ptr_value.cast::<Bounded>()).guards(one, m < n));
+            let is_guarded = others.any(|(m, by)| (*by.ptr_value.cast::<BoundedCondition>()).guards(one, m < n));
             if one.is_second {
                 conditions = lappend(conditions, one.condition.cast());
             }

@@ -16,10 +16,10 @@ use snowflake_core::id::Parts;
 use crate::instant::timestamptz;
 
 /// The parts of an id, as SQL gets them.
-pub struct Record(pub Parts);
+pub struct PartsRow(pub Parts);
 
 // SAFETY: box_into returns a composite datum of the function's own result type.
-unsafe impl BoxRet for Record {
+unsafe impl BoxRet for PartsRow {
     unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
         let Parts { tick, created_at_ms, datacenter, worker, sequence } = self.0;
         // Widths are at most 31 bits, ticks at most 62: all fit.
@@ -70,7 +70,7 @@ unsafe fn row_descriptor(fcinfo: &FcInfo<'_>) -> pg_sys::TupleDesc {
 
 // SAFETY: not used, because the functions that return a Record declare their OUT parameters in SQL
 // (`sql = ...`).
-unsafe impl SqlTranslatable for Record {
+unsafe impl SqlTranslatable for PartsRow {
     const TYPE_IDENT: &'static str = pgrx::pgrx_resolved_type!(Record);
     const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
     const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> = Err(ArgumentError::NotValidAsArgument("Record"));

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 
 use pgrx::pg_sys::{self, Oid};
 use snowflake_core::fnv::fnv1a;
-use snowflake_core::segment::{Refusal, Run, State, TAG_BYTES, Tag, TagError};
+use snowflake_core::segment::{PlaceRefusal, State, TAG_BYTES, Tag, TagError, ValueRun};
 
 use crate::backend;
 use crate::drawing;
@@ -106,7 +106,7 @@ pub fn check_length(name: &[u8]) -> Result<(), Error> {
 /// [`Error::NoBlock`], [`Error::OtherFleet`]. PostgreSQL itself raises what `nextval` refuses.
 pub fn one(tag: &[u8]) -> Result<i64, Error> {
     check_length(tag)?;
-    Ok(Source::find(c"snowflake_segment_next()", &to_utf8(tag))?.draw(1)?.first)
+    Ok(TagSource::find(c"snowflake_segment_next()", &to_utf8(tag))?.draw(1)?.first)
 }
 
 /// Draws `count` values of a tag, ascending, as the iterator asks for them.
@@ -118,8 +118,8 @@ pub fn batch(tag: &[u8], count: i32) -> Result<impl Iterator<Item = Result<i64, 
     // Another function than the one that `note_function` notes.
     CHECKED_FLEET.set(-1);
     check_length(tag)?;
-    let source = Source::find(c"snowflake_segment_batch()", &to_utf8(tag))?;
-    let mut run = Run { first: 0, count: 0 };
+    let source = TagSource::find(c"snowflake_segment_batch()", &to_utf8(tag))?;
+    let mut run = ValueRun { first: 0, count: 0 };
     let mut next = move || {
         if run.count == 0 {
             if left == 0 {
@@ -129,7 +129,7 @@ pub fn batch(tag: &[u8], count: i32) -> Result<impl Iterator<Item = Result<i64, 
             left -= run.count;
         }
         let value = run.first;
-        run = Run { first: value.wrapping_add(1), count: run.count - 1 };
+        run = ValueRun { first: value.wrapping_add(1), count: run.count - 1 };
         Ok(Some(value))
     };
     Ok(std::iter::from_fn(move || next().transpose()))
@@ -137,7 +137,7 @@ pub fn batch(tag: &[u8], count: i32) -> Result<impl Iterator<Item = Result<i64, 
 
 /// Values of a tag that a session takes over: those that were drawn elsewhere lie below.
 #[derive(Clone, Copy)]
-pub struct Takeover(Source);
+pub struct Takeover(TagSource);
 
 impl Takeover {
     /// Checks what can be checked before values are taken over. `command` names the SQL function in
@@ -146,7 +146,7 @@ impl Takeover {
     /// # Errors
     /// As for [`one`], without those of waiting.
     pub fn find(command: &'static CStr, tag: &str) -> Result<Self, Error> {
-        Source::find(command, tag).map(Self)
+        TagSource::find(command, tag).map(Self)
     }
 
     /// Returns the value that this server draws next, and does not draw it. Waits for a block if
@@ -203,12 +203,12 @@ impl Takeover {
 
 /// Where a tag's values are drawn. It is checked once per call.
 #[derive(Clone, Copy)]
-struct Source {
+struct TagSource {
     tags: &'static Tags,
     tag: Tag,
 }
 
-impl Source {
+impl TagSource {
     /// Checks what can be checked before the first draw. `command` names the SQL function in
     /// messages.
     fn find(command: &'static CStr, tag: &str) -> Result<Self, Error> {
@@ -222,12 +222,12 @@ impl Source {
     }
 
     /// Draws up to `count` values, at least one, and waits for them if it has to.
-    fn draw(self, count: u32) -> Result<Run, Error> {
+    fn draw(self, count: u32) -> Result<ValueRun, Error> {
         self.obtain(|ticket| self.take(ticket, count).map(Some))
     }
 
     /// Draws up to `count` values, at least one, if that takes no waiting.
-    fn take(self, ticket: Ticket, count: u32) -> Result<Run, Refusal> {
+    fn take(self, ticket: Ticket, count: u32) -> Result<ValueRun, PlaceRefusal> {
         let drawn = self.tags.view(ticket).draw(count)?;
         if drawn.is_due {
             self.tags.wake_worker();
@@ -236,13 +236,13 @@ impl Source {
     }
 
     /// Draws what is left of a block.
-    fn take_all(self, ticket: Ticket) -> Result<Run, Refusal> {
+    fn take_all(self, ticket: Ticket) -> Result<ValueRun, PlaceRefusal> {
         self.take(ticket, u32::MAX)
     }
 
     /// Attempts something at the tag's place, and waits for a block whenever there is none. The
     /// attempt returns `None` to be made again at once.
-    fn obtain<T>(self, mut attempt: impl FnMut(Ticket) -> Result<Option<T>, Refusal>) -> Result<T, Error> {
+    fn obtain<T>(self, mut attempt: impl FnMut(Ticket) -> Result<Option<T>, PlaceRefusal>) -> Result<T, Error> {
         let Self { tags, tag } = self;
         let mut found = self.found().map(|ticket| (ticket, false));
         let wait = BlockWait::new();
@@ -263,13 +263,13 @@ impl Source {
                     break Ok(obtained);
                 }
                 Ok(None) => {}
-                Err(Refusal::Void) => found = None,
-                Err(Refusal::Empty(State::Unknown)) if !is_new => found = None,
-                Err(Refusal::Empty(State::Unknown)) => {
+                Err(PlaceRefusal::Void) => found = None,
+                Err(PlaceRefusal::Empty(State::Unknown)) if !is_new => found = None,
+                Err(PlaceRefusal::Empty(State::Unknown)) => {
                     let (tag, fleet) = (tag.as_str().to_owned(), guc::fleet());
                     break Err(Error::UnknownTag { tag, fleet, registry: guc::registry_kind() });
                 }
-                Err(Refusal::Empty(state @ (State::Ended | State::NoJump | State::TooFar))) => {
+                Err(PlaceRefusal::Empty(state @ (State::Ended | State::NoJump | State::TooFar))) => {
                     // It asks again, but not more often than once a second.
                     tags.wake_worker();
                     let tag = tag.as_str().to_owned();
@@ -279,7 +279,7 @@ impl Source {
                         _ => Error::NoJump { tag, registry: guc::registry_kind() },
                     });
                 }
-                Err(Refusal::Empty(State::Open)) => {
+                Err(PlaceRefusal::Empty(State::Open)) => {
                     // Once is enough: the worker looks at all tags after each answer, and again
                     // after a failure.
                     if wait.begins() {

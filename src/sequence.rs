@@ -22,7 +22,7 @@ const LOCK: pg_sys::LOCKMODE = pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKM
 
 /// commands/sequence.h: the one row of a sequence.
 #[repr(C)]
-struct Row {
+struct SequenceRow {
     last_value: i64,
     log_count: i64,
     is_called: bool,
@@ -57,7 +57,7 @@ impl Sequence {
             let page = pg_sys::BufferGetPage(buffer);
             let first_item = (*page.cast::<pg_sys::PageHeaderData>()).pd_linp.as_ptr();
             let tuple = page.add((*first_item).lp_off() as usize).cast::<pg_sys::HeapTupleHeaderData>();
-            let row = tuple.cast::<u8>().add((*tuple).t_hoff.into()).cast::<Row>();
+            let row = tuple.cast::<u8>().add((*tuple).t_hoff.into()).cast::<SequenceRow>();
             let value = (*row).is_called.then(|| (*row).last_value);
             pg_sys::UnlockReleaseBuffer(buffer);
             pg_sys::relation_close(relation, pg_sys::AccessShareLock as _);

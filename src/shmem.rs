@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
-use snowflake_core::clock::{Clock, ClockReference, Seldom};
+use snowflake_core::clock::{Clock, ClockReference, RateLimit};
 use snowflake_core::generator::Generator;
 use snowflake_core::lease::Holder;
 use snowflake_core::numbers::Numbers;
@@ -28,10 +28,10 @@ use snowflake_region::Region;
 use crate::backend::{self, WallClock};
 use crate::error::Error;
 use crate::guc;
-use crate::lease::Status;
+use crate::lease::LeaseStatus;
 use crate::local::Local;
-use crate::locked::{self, Lock, Locked, OfWorker};
-use crate::slot::{Counter, Counts, OfBackend, Slot, places};
+use crate::locked::{self, Lock, Locked, WorkerCell};
+use crate::slot::{Counter, DrawCounts, OfBackend, Slot, places};
 use crate::tags::Tags;
 
 /// What all backends share.
@@ -41,13 +41,13 @@ struct Shared {
     generator: Generator,
     clocks: ClockReference,
     numbers: Numbers,
-    workers: OfWorker<Work>,
-    lease: Locked<Status>,
+    workers: WorkerCell<Work>,
+    lease: Locked<LeaseStatus>,
     /// Marks that are never claimed or loaded, so they permit nothing.
     unclaimed: PublishedMarks,
-    since: Since,
+    since: CountsAtReset,
     /// One for each [`Topic`].
-    topics: [Seldom; Topic::COUNT],
+    topics: [RateLimit; Topic::COUNT],
     tags: Tags,
 }
 
@@ -63,7 +63,7 @@ pub struct Work {
 /// The server's counts at the last reset. Only a backend itself may write its slot, so the slots'
 /// counts go on, and these are subtracted.
 #[derive(Debug)]
-struct Since {
+struct CountsAtReset {
     counts: [AtomicU64; Counter::COUNT],
     /// The time of the last reset, in milliseconds since 1970.
     reset_ms: AtomicI64,
@@ -132,7 +132,7 @@ pub fn numbers() -> Option<&'static Numbers> {
 }
 
 /// Returns what the background worker keeps, or `None` without preload.
-pub fn work() -> Option<&'static OfWorker<Work>> {
+pub fn work() -> Option<&'static WorkerCell<Work>> {
     Some(&shared()?.workers)
 }
 
@@ -143,7 +143,7 @@ pub fn tags() -> Option<&'static Tags> {
 }
 
 /// Returns what is known of the lease, or `None` without preload.
-pub fn status() -> Option<&'static Locked<Status>> {
+pub fn status() -> Option<&'static Locked<LeaseStatus>> {
     Some(&shared()?.lease)
 }
 
@@ -170,11 +170,11 @@ fn slots() -> Option<&'static [Slot]> {
 
 /// Returns what the server has counted since the last reset, and when that was, in milliseconds
 /// since 1970; `None` without preload. While backends draw, one count may be later than another.
-pub fn counts() -> Option<(Counts, i64)> {
+pub fn counts() -> Option<(DrawCounts, i64)> {
     let (since, slots) = (&shared()?.since, slots()?);
     // Acquire: pairs with the Release in `reset_counts`. Counts only grow, and those read after
     // this are not older than those that the reset has read.
-    let before: Counts = std::array::from_fn(|counter| since.counts[counter].load(Ordering::Acquire));
+    let before: DrawCounts = std::array::from_fn(|counter| since.counts[counter].load(Ordering::Acquire));
     let counts = Counter::ALL.map(|counter| sum(slots, counter).wrapping_sub(before[counter as usize]));
     // Relaxed: as in `reset_counts`.
     Some((counts, since.reset_ms.load(Ordering::Relaxed)))
@@ -275,14 +275,14 @@ fn at_start() -> Shared {
         generator: Generator::new(),
         clocks: ClockReference::new(),
         numbers: Numbers::new(),
-        workers: OfWorker::new(Work { holder: Holder::new(fingerprint()), supply: Supply::new() }),
-        lease: Locked::new(Lock::Lease, Status::new()),
+        workers: WorkerCell::new(Work { holder: Holder::new(fingerprint()), supply: Supply::new() }),
+        lease: Locked::new(Lock::Lease, LeaseStatus::new()),
         unclaimed: PublishedMarks::new(),
-        since: Since {
+        since: CountsAtReset {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             reset_ms: AtomicI64::new(WallClock.now_ms()),
         },
-        topics: std::array::from_fn(|_| Seldom::new()),
+        topics: std::array::from_fn(|_| RateLimit::new()),
         tags: Tags::new(),
     }
 }

@@ -8,7 +8,7 @@
 use std::mem::offset_of;
 
 use snowflake_core::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
-use snowflake_core::generator::Run;
+use snowflake_core::generator::IdRun;
 use snowflake_core::identity::LaneName;
 
 use crate::backend;
@@ -51,7 +51,7 @@ places! {
         /// of the flush.
         MarksMoved,
         MoveMicros,
-        /// Draws that had to wait, by reason ([`Reason`](crate::waiting::Reason)), and how long
+        /// Draws that had to wait, by reason ([`Reason`](crate::waiting::WaitReason)), and how long
         /// they waited, in microseconds.
         UsedUpWaits,
         ClockWaits,
@@ -76,7 +76,7 @@ places! {
 }
 
 /// One number for each [`Counter`].
-pub type Counts = [u64; Counter::COUNT];
+pub type DrawCounts = [u64; Counter::COUNT];
 
 /// What one backend has drawn and met, on cache lines of its own.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl Slot {
 
     /// Counts `count` ids that were drawn.
     #[inline]
-    pub fn note_run(&self, run: &Run, count: u64) {
+    pub fn note_run(&self, run: &IdRun, count: u64) {
         self.add(Counter::Drawn, count);
         if run.lane() == LaneName::Backup {
             self.add(Counter::DrawnBackup, count);

@@ -17,10 +17,10 @@ use crate::backend::WallClock;
 use crate::drawing::{self, ShownNumbers};
 use crate::error::{Error, Reportable, few_places};
 use crate::guc;
-use crate::lease::Status;
+use crate::lease::LeaseStatus;
 use crate::shmem::{self, Topic};
-use crate::slot::{Counter, Counts, OfBackend};
-use crate::tags::{Failing, Row};
+use crate::slot::{Counter, DrawCounts, OfBackend};
+use crate::tags::{Failing, TagRow};
 
 /// The shortest time between two log lines about what happens often, in milliseconds.
 pub const MINUTE_MS: i64 = 60_000;
@@ -38,7 +38,7 @@ pub fn count(counter: Counter, number: u64) {
 #[cold]
 pub fn note_refusal(error: &Error) {
     let (counter, topic) = match error {
-        Error::Rollback { .. } | Error::ClockBeforeEpoch { .. } => {
+        Error::ClockStepBack { .. } | Error::ClockBeforeEpoch { .. } => {
             (Counter::ClockStepsBackRefused, Topic::ClockStepBackRefused)
         }
         Error::Jumped { .. } => (Counter::ClockJumpsRefused, Topic::ClockJumpRefused),
@@ -80,14 +80,14 @@ pub fn warn_of_few_places(taken: usize, all: usize) {
 
 /// The server's figures.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerFigures {
     /// The layout that ids are drawn with.
     pub layout: &'static Layout,
     /// The same as a `layout` argument.
     pub layout_text: &'static str,
     /// The numbers in every id of this server.
     pub numbers: ShownNumbers,
-    counts: Counts,
+    counts: DrawCounts,
     /// When the counts were last reset, in milliseconds since 1970.
     pub reset_ms: i64,
     /// The greatest id drawn since the start, and its time in milliseconds since 1970.
@@ -96,7 +96,7 @@ pub struct Server {
     pub ahead_ms: i64,
 }
 
-impl Server {
+impl ServerFigures {
     /// Reads the server's figures.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl Server {
 pub struct OfLease {
     /// `typed`, `none`, `held` or `over`.
     pub state: &'static str,
-    pub status: Status,
+    pub status: LeaseStatus,
     /// How to reach the registry, without secrets; `None` for typed numbers.
     pub registry: Option<String>,
 }
@@ -165,7 +165,7 @@ pub fn backends() -> Result<impl Iterator<Item = OfBackend>, Error> {
 ///
 /// # Errors
 /// [`Error::NotPreloaded`].
-pub fn tags() -> Result<(Vec<Row>, Option<Failing>), Error> {
+pub fn tags() -> Result<(Vec<TagRow>, Option<Failing>), Error> {
     Ok(shmem::tags().ok_or(Error::NotPreloaded)?.read())
 }
 

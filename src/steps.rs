@@ -98,7 +98,7 @@ fn snowflake_instant_at_offset(local: Timestamp, zone: Interval, upper: bool) ->
 /// that is not a unit.
 #[pg_extern(name = "ceil", schema = "snowflake_plan", immutable, strict, parallel_safe)]
 fn snowflake_ceil(local: Timestamp, unit: Text<'_>) -> Option<Timestamp> {
-    Unit::named(unit.as_str()).map(|unit| timestamp_of_us(unit.ceil_us(local_us(local))))
+    TruncUnit::named(unit.as_str()).map(|unit| timestamp_of_us(unit.ceil_us(local_us(local))))
 }
 
 /// Returns a limit on a time from a limit on the time that is an interval after it, in the
@@ -234,14 +234,14 @@ fn start_of_month_us(month: i64) -> i128 {
 
 /// What `date_trunc` cuts to.
 #[derive(Clone, Copy)]
-pub enum Unit {
+pub enum TruncUnit {
     /// A unit of so many microseconds, of which one starts so many after 2000.
     Even(i128, i128),
     /// A unit of so many months, of which one starts at a month that is counted from the year 0.
     Months(i64, i64),
 }
 
-impl Unit {
+impl TruncUnit {
     /// Returns the unit of a name. `None` for abbreviations and for what is not a unit.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {

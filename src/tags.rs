@@ -6,10 +6,10 @@
 //! lies behind the lock says which tag has which place, and is for operators.
 
 use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
-use snowflake_core::segment::{Claimed, Directory, Full, PLACES, Place, Rest, State, Supply, Tag, View};
+use snowflake_core::segment::{Claimed, Directory, Full, PLACES, Place, PlaceView, Rest, State, Supply, Tag};
 
 use crate::backend::{self, SharedLatch};
-use crate::lease::Reason;
+use crate::lease::FailureReason;
 use crate::locked::{Lock, Locked};
 
 /// What all sessions and the worker share.
@@ -30,7 +30,7 @@ const NO_FLEET: i64 = -1;
 #[derive(Debug, Clone, Copy)]
 struct Table {
     directory: Directory,
-    counts: [Counts; PLACES],
+    counts: [TagCounts; PLACES],
     failing: Option<Failing>,
 }
 
@@ -38,12 +38,12 @@ struct Table {
 #[derive(Debug, Clone, Copy)]
 pub struct Failing {
     pub since_ms: i64,
-    pub error: Reason,
+    pub error: FailureReason,
 }
 
 /// What is shown of a place's tag.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Counts {
+pub struct TagCounts {
     /// Which claim of the place this is about.
     claim: u64,
     /// How many values the next block will have, as far as one was reserved.
@@ -61,11 +61,11 @@ pub struct Counts {
 
 /// A tag in use.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct TagRow {
     pub tag: Tag,
     pub state: State,
     pub rest: Rest,
-    pub counts: Counts,
+    pub counts: TagCounts,
 }
 
 /// A place under a claim, in one word, which is never 0.
@@ -107,7 +107,7 @@ impl Ticket {
 impl Tags {
     /// Makes places without tags. Call it where shared memory is initialized.
     pub fn new() -> Self {
-        let table = Table { directory: Directory::new(), counts: [Counts::default(); PLACES], failing: None };
+        let table = Table { directory: Directory::new(), counts: [TagCounts::default(); PLACES], failing: None };
         Self {
             places: std::array::from_fn(|_| Place::new()),
             table: Locked::new(Lock::Tags, table),
@@ -123,8 +123,8 @@ impl Tags {
 
     /// Returns a view of a ticket's place.
     #[inline(always)]
-    pub fn view(&self, ticket: Ticket) -> View<'_> {
-        View::new(&self.places[ticket.place()], ticket.claim())
+    pub fn view(&self, ticket: Ticket) -> PlaceView<'_> {
+        PlaceView::new(&self.places[ticket.place()], ticket.claim())
     }
 
     /// Returns the place of a tag, and claims one if it has none.
@@ -152,13 +152,13 @@ impl Tags {
     }
 
     /// Returns the tags in use, and why the registry gives no blocks, if that is so.
-    pub fn read(&self) -> (Vec<Row>, Option<Failing>) {
+    pub fn read(&self) -> (Vec<TagRow>, Option<Failing>) {
         let table = self.table.get();
         let rows =
             table.directory.claimed(&self.places).into_iter().map(|Claimed { place: at, claim, tag, .. }| {
                 let (place, counts) = (&self.places[at], table.counts[at]);
-                let counts = if counts.claim == claim { counts } else { Counts::default() };
-                Row { tag, state: place.state(), rest: place.rest(), counts }
+                let counts = if counts.claim == claim { counts } else { TagCounts::default() };
+                TagRow { tag, state: place.state(), rest: place.rest(), counts }
             });
         (rows.collect(), table.failing)
     }
@@ -174,7 +174,7 @@ impl Tags {
     }
 
     /// Changes the counts of a ticket's place, unless another tag has it now.
-    pub fn count(&self, ticket: Ticket, change: impl FnOnce(&mut Counts)) {
+    pub fn count(&self, ticket: Ticket, change: impl FnOnce(&mut TagCounts)) {
         self.table.change(|table| {
             if self.places[ticket.place()].claimed() == ticket.claim() {
                 change(table.counts_of(ticket.place(), ticket.claim()));
@@ -239,10 +239,10 @@ impl Tags {
 
 impl Table {
     /// Returns the counts of a place, from 0 for a new claim.
-    fn counts_of(&mut self, place: usize, claim: u64) -> &mut Counts {
+    fn counts_of(&mut self, place: usize, claim: u64) -> &mut TagCounts {
         let counts = &mut self.counts[place];
         if counts.claim != claim {
-            *counts = Counts { claim, ..Counts::default() };
+            *counts = TagCounts { claim, ..TagCounts::default() };
         }
         counts
     }

@@ -13,7 +13,7 @@ use snowflake_core::id::IdError;
 use snowflake_core::identity::Identity;
 use snowflake_core::layout::{Field, Layout};
 
-use crate::configuration::{Given, Place, in_files};
+use crate::configuration::{Given, SettingPlace, in_files};
 use crate::error::Error;
 
 /// The value of a number that is not set. A default of 0 would duplicate ids, because every server
@@ -228,9 +228,9 @@ impl Next {
     }
 
     /// Returns where the value of a setting was given, if anywhere.
-    pub fn place(&self, setting: Setting) -> Option<Place> {
+    pub fn place(&self, setting: Setting) -> Option<SettingPlace> {
         if self.of_command_line.contains(&setting) {
-            return Some(Place::CommandLine);
+            return Some(SettingPlace::CommandLine);
         }
         self.given(setting).map(|given| given.place.clone())
     }

@@ -33,7 +33,7 @@ const BLOCK_IS_SOON: Duration = Duration::from_millis(100);
 
 /// Why a session waits, as it is counted and shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum WaitReason {
     /// All ids that the clock and `max_borrow` permit are drawn.
     UsedUp,
     /// The clock was set back, or is a little behind what was borrowed.
@@ -45,7 +45,7 @@ pub enum Reason {
     Lease,
 }
 
-impl Reason {
+impl WaitReason {
     /// Returns its event in pg_stat_activity.
     fn event(self) -> &'static WaitEvent {
         static USED_UP: WaitEvent = WaitEvent::new(c"SnowflakeUsedUp");
@@ -117,7 +117,7 @@ impl BlockWait {
 /// however often it looks again.
 #[derive(Debug)]
 pub struct Request {
-    waits: Cell<Option<Reason>>,
+    waits: Cell<Option<WaitReason>>,
     has_step_back: Cell<bool>,
     /// When the wait for a lease began.
     waits_for_lease: Cell<Option<Instant>>,
@@ -140,19 +140,21 @@ impl Request {
     /// and statement_timeout. Call it without any lock held.
     pub fn wait(&self, wait: Wait) {
         let reason = match wait {
-            Wait::UsedUp { .. } if shmem::has_drawn() => Reason::UsedUp,
-            Wait::Borrowed { .. } => Reason::Clock,
-            Wait::Rollback { behind_ms, wait_ms } => {
+            Wait::UsedUp { .. } if shmem::has_drawn() => WaitReason::UsedUp,
+            Wait::Borrowed { .. } => WaitReason::Clock,
+            Wait::ClockStepBack { behind_ms, wait_ms } => {
                 self.note_wait_for_clock(behind_ms, wait_ms);
-                Reason::Clock
+                WaitReason::Clock
             }
             // The last second of a wait for a clock that was set back looks like the wait after a
             // start.
-            Wait::Start { .. } | Wait::UsedUp { .. } if self.waits.get() == Some(Reason::Clock) => Reason::Clock,
-            Wait::Start { .. } | Wait::UsedUp { .. } => Reason::Mark,
+            Wait::Start { .. } | Wait::UsedUp { .. } if self.waits.get() == Some(WaitReason::Clock) => {
+                WaitReason::Clock
+            }
+            Wait::Start { .. } | Wait::UsedUp { .. } => WaitReason::Mark,
         };
         let is_first = self.begin(reason);
-        if is_first && reason == Reason::UsedUp && shmem::is_due(Topic::UsedUp, MINUTE_MS) {
+        if is_first && reason == WaitReason::UsedUp && shmem::is_due(Topic::UsedUp, MINUTE_MS) {
             let max_borrow_ms = guc::max_borrow_ms();
             log!("snowflake_id: all ids up to {max_borrow_ms} ms ahead of the clock are drawn; draws wait");
         }
@@ -173,13 +175,13 @@ impl Request {
         if since.elapsed() >= LONGEST_WAIT_FOR_LEASE {
             return false;
         }
-        self.begin(Reason::Lease);
-        self.sleep(Reason::Lease, || backend::sleep(LEASE_IS_LOOKED_FOR_MS, Reason::Lease.event()));
+        self.begin(WaitReason::Lease);
+        self.sleep(WaitReason::Lease, || backend::sleep(LEASE_IS_LOOKED_FOR_MS, WaitReason::Lease.event()));
         true
     }
 
     /// Counts a wait at its beginning, so that a waiting session shows. Returns whether it begins.
-    fn begin(&self, reason: Reason) -> bool {
+    fn begin(&self, reason: WaitReason) -> bool {
         let is_first = self.waits.replace(Some(reason)) != Some(reason);
         if is_first {
             stats::count(reason.counters().0, 1);
@@ -187,7 +189,7 @@ impl Request {
         is_first
     }
 
-    fn sleep(&self, reason: Reason, sleep: impl FnOnce()) {
+    fn sleep(&self, reason: WaitReason, sleep: impl FnOnce()) {
         let start = Instant::now();
         sleep();
         stats::count(reason.counters().1, as_micros(start.elapsed()));

@@ -11,7 +11,7 @@ use pgrx::pg_sys;
 use snowflake_registry::{Interest, Stopped, Waiter};
 
 use crate::backend::WaitEvent;
-use crate::locked::IsWorker;
+use crate::locked::WorkerToken;
 
 /// How long the postmaster waits until it starts the worker again.
 const STARTED_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ impl Worker {
     ///
     /// # Safety
     /// Call it once, in a background worker that PostgreSQL has just started.
-    pub unsafe fn begin() -> (Self, IsWorker) {
+    pub unsafe fn begin() -> (Self, WorkerToken) {
         static IDLE: WaitEvent = WaitEvent::new(c"SnowflakeRegistry");
         BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
         // A look-up of a name cannot be interrupted, and takes ten seconds by default if a name
@@ -61,7 +61,7 @@ impl Worker {
         // SAFETY: the process has one thread, and is the worker.
         let is_worker = unsafe {
             std::env::set_var("RES_OPTIONS", "timeout:1 attempts:1");
-            IsWorker::new()
+            WorkerToken::new()
         };
         (Self { ends: Cell::new(None), event: &IDLE }, is_worker)
     }

@@ -14,9 +14,9 @@ use crate::text::legible;
 /// A query's arguments.
 pub type Arguments<'a> = &'a [DatumWithOid<'a>];
 
-pub struct Database<'a, 'conn>(pub &'a mut SpiClient<'conn>);
+pub struct SpiDatabase<'a, 'conn>(pub &'a mut SpiClient<'conn>);
 
-impl<'conn> Database<'_, 'conn> {
+impl<'conn> SpiDatabase<'_, 'conn> {
     /// Asks for rows. It uses `update`, though it changes nothing, because `select` would see only
     /// what existed when the statement began, before it waited for a lock.
     pub fn rows(&mut self, sql: &CStr, arguments: Arguments) -> Vec<SpiHeapTupleData<'conn>> {

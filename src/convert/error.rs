@@ -272,7 +272,7 @@ fn all_of(reasons: &[Unconvertible]) -> Report {
 
 /// What to tell the user about a column that becomes a snowflake column.
 #[derive(Debug)]
-pub enum Notice<'a> {
+pub enum ConversionNotice<'a> {
     /// Ids of the layout exceed 2^53.
     Beyond2_53(&'a Layout),
     /// No partition of the table accepts the next id.
@@ -285,7 +285,7 @@ pub enum Notice<'a> {
     SequenceKept { sequence: &'a str, objects: &'a str },
 }
 
-impl Notice<'_> {
+impl ConversionNotice<'_> {
     /// Sends the message: a WARNING, or a NOTICE.
     pub fn send(&self) {
         let report = self.report();
@@ -294,7 +294,7 @@ impl Notice<'_> {
     }
 }
 
-impl Reportable for Notice<'_> {
+impl Reportable for ConversionNotice<'_> {
     fn report(&self) -> Report {
         match self {
             Self::Beyond2_53(layout) => {

@@ -20,8 +20,8 @@ use pgrx::Spi;
 use pgrx::pg_sys::Oid;
 use snowflake_core::segment::END;
 
-use self::database::{Column, Database, given, pairs, text, value};
-use self::error::Notice;
+use self::database::{Column, SpiDatabase, given, pairs, text, value};
+use self::error::ConversionNotice;
 pub use self::error::Unconvertible;
 use crate::backend;
 use crate::draw;
@@ -72,16 +72,16 @@ const REGCLASS: &str = "SELECT pg_catalog.to_regclass($1::pg_catalog.text)::pg_c
 /// A column as the caller names it. The table is given by its OID, which stays the same while the
 /// call waits for locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedColumn {
     pub relation: Oid,
     pub attribute: CString,
 }
 
-impl Named {
+impl NamedColumn {
     /// Finds the columns that texts name as `schema.table.column` or, by the search_path,
     /// `table.column`. Returns each once.
     fn find<'a>(
-        database: &mut Database,
+        database: &mut SpiDatabase,
         texts: impl Iterator<Item = Option<&'a [u8]>>,
     ) -> Result<Vec<Self>, Unconvertible> {
         let mut columns = Vec::new();
@@ -135,8 +135,8 @@ struct Target {
 
 impl Target {
     /// Finds the column, if the caller may change it and its type may hold the values.
-    fn find(database: &mut Database, named: &Named, aim: Aim) -> Result<Self, Unconvertible> {
-        let Named { relation, attribute } = named;
+    fn find(database: &mut SpiDatabase, named: &NamedColumn, aim: Aim) -> Result<Self, Unconvertible> {
+        let NamedColumn { relation, attribute } = named;
         let rows = database.ask(include_str!("target.sql"), &[(*relation).into(), attribute.as_c_str().into()]);
         let row = rows.first().ok_or(Unconvertible::NoRelation(relation.to_u32()))?;
         let table = text(row, 1).expect("a relation has a name");
@@ -196,7 +196,7 @@ impl Refusals {
 }
 
 /// Finds the columns that have to become bigint, and which of them cannot.
-fn narrow(database: &mut Database, columns: &[Column], rewrite: bool, refusals: &mut Refusals) -> Vec<Column> {
+fn narrow(database: &mut SpiDatabase, columns: &[Column], rewrite: bool, refusals: &mut Refusals) -> Vec<Column> {
     let mut narrow = Vec::new();
     let mut labels = Vec::new();
     for row in database.ask(include_str!("narrow.sql"), &pairs(columns)) {
@@ -241,7 +241,7 @@ struct Dependents {
 impl Dependents {
     /// Finds the dependent objects. Any is an error, unless a dry run asks for the statements and
     /// all of them can be written.
-    fn find(database: &mut Database, narrow: &[Column], dry_run: bool) -> Result<Self, Unconvertible> {
+    fn find(database: &mut SpiDatabase, narrow: &[Column], dry_run: bool) -> Result<Self, Unconvertible> {
         let rows = database.ask(with_found!("dependents.sql"), &pairs(narrow));
         let Some(objects) = rows.first().and_then(|row| text(row, 1)) else { return Ok(Self::default()) };
         let mut found = Self { objects, ..Self::default() };
@@ -284,7 +284,7 @@ struct NewIdentity {
 }
 
 impl Steps {
-    fn find(database: &mut Database, targets: &[Target], aim: Aim, refusals: &mut Refusals) -> Self {
+    fn find(database: &mut SpiDatabase, targets: &[Target], aim: Aim, refusals: &mut Refusals) -> Self {
         let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
         let (function, argument) = match aim {
             Aim::Ids { .. } => (c"snowflake_next", None),
@@ -303,7 +303,7 @@ impl Steps {
     }
 
     /// Finds what makes a column that draws from a tag an identity; nothing if it is one.
-    fn find_identity(database: &mut Database, targets: &[Target], refusals: &mut Refusals) -> Self {
+    fn find_identity(database: &mut SpiDatabase, targets: &[Target], refusals: &mut Refusals) -> Self {
         let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
         let rows = database.ask(with_ours!("set_identity.sql"), &pairs(&columns));
         let Some(row) = rows.first() else { return Self::default() };
@@ -325,7 +325,7 @@ impl Steps {
     }
 
     /// Finds what becomes of the sequences that belong to the columns.
-    fn find_sequences(database: &mut Database, columns: &[Column], refusals: &mut Refusals) -> Self {
+    fn find_sequences(database: &mut SpiDatabase, columns: &[Column], refusals: &mut Refusals) -> Self {
         let (mut sequences, mut kept, mut places) = (Vec::new(), Vec::new(), Vec::new());
         for row in database.ask(with_family!("sequences.sql"), &pairs(columns)) {
             let sequence: CString = given(&row, 1);
@@ -366,7 +366,12 @@ struct Plan {
 impl Plan {
     /// Finds what has to be done, and everything that forbids it. A column that is wrong by itself
     /// is left out of the later checks.
-    fn make(database: &mut Database, columns: &[Named], aim: Aim, dry_run: bool) -> Result<Self, Unconvertible> {
+    fn make(
+        database: &mut SpiDatabase,
+        columns: &[NamedColumn],
+        aim: Aim,
+        dry_run: bool,
+    ) -> Result<Self, Unconvertible> {
         let mut refusals = Refusals::default();
         let mut targets: Vec<_> =
             columns.iter().filter_map(|named| refusals.sort(Target::find(database, named, aim))).collect();
@@ -429,7 +434,7 @@ impl Plan {
     }
 
     /// Returns the greatest stored value of each column.
-    fn stored(&self, database: &mut Database) -> Vec<Option<i64>> {
+    fn stored(&self, database: &mut SpiDatabase) -> Vec<Option<i64>> {
         let mut stored = Vec::new();
         for target in &self.targets {
             let arguments = target.column.arguments();
@@ -444,7 +449,7 @@ impl Plan {
     /// returns it. With `dry_run`, returns what it would be.
     fn take_over(
         &self,
-        database: &mut Database,
+        database: &mut SpiDatabase,
         takeover: Takeover,
         aim: Aim,
         dry_run: bool,
@@ -481,7 +486,7 @@ impl Plan {
         if let Aim::Tag(tag) = aim
             && least > 1
         {
-            Notice::OtherBlocks { tag: &legible(tag.to_bytes()), least }.send();
+            ConversionNotice::OtherBlocks { tag: &legible(tag.to_bytes()), least }.send();
         }
         check(match aim {
             _ if dry_run => before.max(least),
@@ -491,7 +496,7 @@ impl Plan {
     }
 
     /// Checks that all stored values are below the next id, and returns that id.
-    fn check_values(&self, database: &mut Database, command: &'static CStr) -> Result<i64, Unconvertible> {
+    fn check_values(&self, database: &mut SpiDatabase, command: &'static CStr) -> Result<i64, Unconvertible> {
         let stored = self.stored(database);
         // After them, because a session that stores an id by hand has drawn it before.
         let next = draw::least_to_come(command)?;
@@ -505,23 +510,23 @@ impl Plan {
     }
 
     /// Tells the user about the consequences.
-    fn announce(&self, database: &mut Database, aim: Aim, next: i64) -> Result<(), Unconvertible> {
+    fn announce(&self, database: &mut SpiDatabase, aim: Aim, next: i64) -> Result<(), Unconvertible> {
         let layout = if matches!(aim, Aim::Ids { .. }) { Some(layouts::configured()?) } else { None };
         if let Some(layout) = layout.filter(|layout| layout.max_id() > MAX_SAFE_INTEGER) {
-            Notice::Beyond2_53(&layout).send();
+            ConversionNotice::Beyond2_53(&layout).send();
         }
         if !self.dependents.objects.is_empty() {
-            Notice::Dependents(&self.dependents.objects).send();
+            ConversionNotice::Dependents(&self.dependents.objects).send();
         }
         for Target { column, table_name, .. } in &self.targets {
             let arguments = [column.table.into(), column.number.into(), next.into()];
             let question: Option<CString> = database.ask_for(include_str!("no_partition.sql"), &arguments).pop();
             if question.is_some_and(|question| given(&database.rows(&question, &[])[0], 1)) {
-                Notice::NoPartition { table: table_name, next }.send();
+                ConversionNotice::NoPartition { table: table_name, next }.send();
             }
         }
         for (sequence, objects) in &self.kept {
-            Notice::SequenceKept { sequence, objects }.send();
+            ConversionNotice::SequenceKept { sequence, objects }.send();
         }
         Ok(())
     }
@@ -554,7 +559,7 @@ pub fn convert_columns<'a>(
     rewrite: bool,
     dry_run: bool,
 ) -> Result<Vec<Vec<u8>>, Unconvertible> {
-    run(c"snowflake_convert_columns()", |database| Named::find(database, columns), Aim::Ids { rewrite }, dry_run)
+    run(c"snowflake_convert_columns()", |database| NamedColumn::find(database, columns), Aim::Ids { rewrite }, dry_run)
 }
 
 /// Makes a column draw from a tag, in the database's encoding, and the tag go on where the column
@@ -587,28 +592,29 @@ fn run_for_one(
     aim: Aim,
     dry_run: bool,
 ) -> Result<Vec<Vec<u8>>, Unconvertible> {
-    let named = Named { relation, attribute: attribute.to_owned() };
+    let named = NamedColumn { relation, attribute: attribute.to_owned() };
     run(command, |_| Ok(vec![named]), aim, dry_run)
 }
 
 /// `command` is the function's name in messages.
 fn run(
     command: &'static CStr,
-    find: impl FnOnce(&mut Database) -> Result<Vec<Named>, Unconvertible>,
+    find: impl FnOnce(&mut SpiDatabase) -> Result<Vec<NamedColumn>, Unconvertible>,
     aim: Aim,
     dry_run: bool,
 ) -> Result<Vec<Vec<u8>>, Unconvertible> {
     backend::require_writable(command);
     Spi::connect_mut(|client| {
-        let database = &mut Database(client);
+        let database = &mut SpiDatabase(client);
         let isolation = backend::with_trusted_settings(|| database.ask(ISOLATION, &[]));
         let isolation = isolation.first().and_then(|row| text(row, 1));
         if let Some(level) = isolation {
             return Err(Unconvertible::Isolation(level));
         }
         let columns = find(database)?;
-        let make =
-            |database: &mut Database| backend::with_trusted_settings(|| Plan::make(database, &columns, aim, dry_run));
+        let make = |database: &mut SpiDatabase| {
+            backend::with_trusted_settings(|| Plan::make(database, &columns, aim, dry_run))
+        };
         let mut plan = make(database)?;
         if plan.statements.is_empty() {
             return Ok(Vec::new());

@@ -40,7 +40,7 @@ pub enum Wait {
         wait_ms: i64,
     },
     /// The clock was set back.
-    Rollback {
+    ClockStepBack {
         /// How far the clock has to go, in milliseconds.
         wait_ms: i64,
         /// How far the clock is behind the last id, or the mark, in milliseconds.
@@ -60,7 +60,7 @@ impl Wait {
         match self {
             Self::UsedUp { wait_ms }
             | Self::Borrowed { wait_ms }
-            | Self::Rollback { wait_ms, .. }
+            | Self::ClockStepBack { wait_ms, .. }
             | Self::Start { wait_ms } => wait_ms,
         }
     }
@@ -102,9 +102,9 @@ impl ClockReference {
 /// Lets an event happen at most once per interval on the whole server, whichever session asks
 /// first.
 #[derive(Debug)]
-pub struct Seldom(AtomicI64);
+pub struct RateLimit(AtomicI64);
 
-impl Seldom {
+impl RateLimit {
     const NEVER: i64 = i64::MIN;
 
     /// Makes one whose event has not happened yet.
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn an_event_is_due_once_per_interval() {
-        let seldom = Seldom::new();
+        let seldom = RateLimit::new();
         let happens: Vec<_> = [5, 5, 6, 64, 65, 66, 124, 125, 1000].map(|now_ms| seldom.is_due(now_ms, 60)).to_vec();
         assert_eq!(happens, [true, false, false, false, true, false, false, true, true]);
     }

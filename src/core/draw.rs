@@ -9,19 +9,19 @@
 //!   '-- the clock was set back --> wait, or refuse, as the operator chose
 //! ```
 //!
-//! In the extension, a [`Session`] is a PostgreSQL backend (`src/draw.rs`), with a fast path for a
+//! In the extension, a [`DrawingSession`] is a PostgreSQL backend (`src/draw.rs`), with a fast path for a
 //! lane that serves at once. In `tests/simulation`, it is a simulated one. Each round reads anew
 //! whatever may have changed while the session waited (clock, marks, numbers), so that nothing
 //! rests on how long a wait took.
 
 use crate::clock::{Clock, Wait};
-use crate::generator::{self, Generator, Limits, MarkLimits, Run};
-use crate::identity::{Drawing, LaneName};
-use crate::mark::{Terms, end_of};
+use crate::generator::{self, Generator, IdRun, Limits, MarkLimits};
+use crate::identity::{IdStamp, LaneName};
+use crate::mark::{MarkTerms, end_of};
 use crate::published::Marks;
 
 /// What a draw asks of the session that it runs in. An error of any function ends the draw.
-pub trait Session: Clock {
+pub trait DrawingSession: Clock {
     /// What can go wrong.
     type Error;
 
@@ -35,14 +35,14 @@ pub trait Session: Clock {
     /// may keep the two together, and this must read them anew.
     ///
     /// [`Numbers`]: crate::numbers::Numbers
-    fn drawing(&self) -> Result<Drawing, Self::Error>;
+    fn drawing(&self) -> Result<IdStamp, Self::Error>;
 
     /// Waits until the server may draw later ticks than these numbers' last one, holding nothing;
     /// or ends the draw.
-    fn lease(&self, drawing: &Drawing) -> Result<(), Self::Error>;
+    fn lease(&self, drawing: &IdStamp) -> Result<(), Self::Error>;
 
     /// Returns the settings that bear on the draw.
-    fn terms(&self) -> Terms;
+    fn terms(&self) -> MarkTerms;
 
     /// Returns the limits that a draw reads at each attempt. A simulation lets other sessions run
     /// before each reading.
@@ -53,8 +53,8 @@ pub trait Session: Clock {
     /// Moves or loads the mark; see [`Mark::make_way`](crate::mark::Mark::make_way).
     fn make_way(
         &self,
-        drawing: &Drawing,
-        terms: &Terms,
+        drawing: &IdStamp,
+        terms: &MarkTerms,
         known: Marks<'_>,
         lane: LaneName,
         end_ms: i64,
@@ -64,12 +64,12 @@ pub trait Session: Clock {
     fn wait(&self, wait: Wait) -> Result<(), Self::Error>;
 
     /// Makes the error for a draw that is refused.
-    fn refused(&self, drawing: &Drawing, refusal: Refusal) -> Self::Error;
+    fn refused(&self, drawing: &IdStamp, refusal: DrawRefusal) -> Self::Error;
 }
 
 /// Why a draw ends without an id, unless the session or the mark has a reason of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum DrawRefusal {
     /// The clock is before the layout's epoch.
     BeforeEpoch {
         /// What the clock says, in milliseconds since 1970.
@@ -78,7 +78,7 @@ pub enum Refusal {
     /// The layout's last tick is over, or has too few ids left for the run.
     TimeUsedUp,
     /// The clock was set back, and the operator chose not to wait.
-    Rollback {
+    ClockStepBack {
         /// How far the clock is behind the last id, in milliseconds.
         behind_ms: i64,
         /// How long the clock has to run until a lane serves, in milliseconds.
@@ -90,8 +90,8 @@ pub enum Refusal {
 /// needed, and waits for as long as the terms say.
 ///
 /// # Errors
-/// [`Refusal`], as the session words it, and the session's own.
-pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Result<Run, S::Error> {
+/// [`DrawRefusal`], as the session words it, and the session's own.
+pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -> Result<IdRun, S::Error> {
     loop {
         let mut known = session.known()?;
         let mut drawing = session.drawing()?;
@@ -99,7 +99,7 @@ pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Resul
         let max_borrow_ms = terms.max_borrow_ms;
         let limits = Limits { max_borrow_ms, marks_ms: session.marks(known) };
         let mut drawn = generator.draw(&drawing, session, &limits, count);
-        if let Err(generator::Refusal::MarkReached { lane, end_ms }) = drawn {
+        if let Err(generator::ServerRefusal::MarkReached { lane, end_ms }) = drawn {
             if end_ms > end_of(&drawing) {
                 session.lease(&drawing)?;
                 continue;
@@ -114,10 +114,10 @@ pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Resul
         let wait = match drawn {
             Ok(run) => return Ok(run),
             // Another session has moved the mark, a dump was restored, or the numbers have changed.
-            Err(generator::Refusal::MarkReached { .. }) => continue,
-            Err(generator::Refusal::UsedUp { wait_ms }) => Wait::UsedUp { wait_ms },
-            Err(generator::Refusal::Behind { wait_ms }) => Wait::Borrowed { wait_ms },
-            Err(generator::Refusal::Rollback { behind_ms, wait_ms }) => {
+            Err(generator::ServerRefusal::MarkReached { .. }) => continue,
+            Err(generator::ServerRefusal::UsedUp { wait_ms }) => Wait::UsedUp { wait_ms },
+            Err(generator::ServerRefusal::Behind { wait_ms }) => Wait::Borrowed { wait_ms },
+            Err(generator::ServerRefusal::ClockStepBack { behind_ms, wait_ms }) => {
                 // Numbers that were given back leave a lane a tick further, which is not a
                 // rollback.
                 if session.drawing()?.version() != drawing.version() {
@@ -133,14 +133,14 @@ pub fn draw<S: Session>(session: &S, generator: &Generator, count: u32) -> Resul
                     continue;
                 }
                 if !terms.wait_for_clock {
-                    return Err(session.refused(&drawing, Refusal::Rollback { behind_ms, wait_ms }));
+                    return Err(session.refused(&drawing, DrawRefusal::ClockStepBack { behind_ms, wait_ms }));
                 }
-                Wait::Rollback { wait_ms, behind_ms }
+                Wait::ClockStepBack { wait_ms, behind_ms }
             }
-            Err(generator::Refusal::BeforeEpoch { now_ms }) => {
-                return Err(session.refused(&drawing, Refusal::BeforeEpoch { now_ms }));
+            Err(generator::ServerRefusal::BeforeEpoch { now_ms }) => {
+                return Err(session.refused(&drawing, DrawRefusal::BeforeEpoch { now_ms }));
             }
-            Err(generator::Refusal::TimeUsedUp) => return Err(session.refused(&drawing, Refusal::TimeUsedUp)),
+            Err(generator::ServerRefusal::TimeUsedUp) => return Err(session.refused(&drawing, DrawRefusal::TimeUsedUp)),
         };
         session.wait(wait)?;
     }

@@ -222,7 +222,7 @@ impl fmt::Display for EncodingError {
             Self::UnknownName(name) => write!(f, "unknown encoding \"{name}\""),
             Self::Id(id) => write!(f, "id {id} is outside the range 0..{}", i64::MAX),
             Self::Character { encoding, character, position } => {
-                write!(f, "{} at position {position} is not a {} symbol", Named(*character), encoding.name())
+                write!(f, "{} at position {position} is not a {} symbol", NamedCharacter(*character), encoding.name())
             }
             Self::Length { encoding, symbols, text, position } => {
                 let (name, length) = (encoding.name(), encoding.length());
@@ -242,9 +242,9 @@ impl fmt::Display for EncodingError {
 impl std::error::Error for EncodingError {}
 
 /// A character itself if it is visible on its own, else its code point.
-struct Named(char);
+struct NamedCharacter(char);
 
-impl fmt::Display for Named {
+impl fmt::Display for NamedCharacter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(character) = *self;
         let is_visible = character.escape_debug().len() == 1 || matches!(character, '\'' | '"' | '\\');

@@ -82,7 +82,7 @@
 
 use crate::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::clock::Clock;
-use crate::identity::{Drawing, LaneName};
+use crate::identity::{IdStamp, LaneName};
 use crate::layout::Layout;
 
 /// A mark that limits nothing, in milliseconds since 1970.
@@ -93,7 +93,7 @@ pub const NO_MARK: i64 = i64::MAX;
 /// A run carries what it was reserved with, and composes its ids from that. So it keeps its numbers
 /// even if the server gets others before the ids are composed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct IdRun {
     layout: Layout,
     /// The datacenter and worker bits of the lane, in place.
     fixed: u64,
@@ -103,7 +103,7 @@ pub struct Run {
     borrowed: u64,
 }
 
-impl Run {
+impl IdRun {
     /// Returns the lane that served.
     #[inline]
     pub fn lane(&self) -> LaneName {
@@ -194,7 +194,7 @@ pub enum LaneRefusal {
 
 /// Why no lane serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ServerRefusal {
     /// The clock is before the layout's epoch.
     BeforeEpoch {
         /// What the clock says, in milliseconds since 1970.
@@ -215,7 +215,7 @@ pub enum Refusal {
         wait_ms: i64,
     },
     /// The clock was set back. The operator chooses what follows.
-    Rollback {
+    ClockStepBack {
         /// How far the clock is behind the last id, in milliseconds.
         behind_ms: i64,
         /// How long the clock has to run until a lane serves, in milliseconds.
@@ -318,7 +318,7 @@ impl Lane {
         allowance_ms: i64,
         mark_ms: impl Fn() -> i64,
         count: u32,
-    ) -> Result<Words, LaneRefusal> {
+    ) -> Result<LaneSpan, LaneRefusal> {
         loop {
             // Acquire: pairs with the Release below, and keeps the clock reading after the load
             // (I2).
@@ -337,7 +337,7 @@ impl Lane {
 
 /// What a draw takes from a lane.
 #[derive(Clone, Copy)]
-struct Words {
+struct LaneSpan {
     first: u64,
     last: u64,
     /// How many of them are in ticks after the clock's.
@@ -358,7 +358,7 @@ fn next_run(
     allowance_ms: i64,
     mark_ms: &impl Fn() -> i64,
     count: u32,
-) -> Result<Words, LaneRefusal> {
+) -> Result<LaneSpan, LaneRefusal> {
     let sequence_bits = layout.sequence.bits;
     let (first, last) = (word + 1, word + u64::from(count));
     let tick = last >> sequence_bits;
@@ -367,7 +367,7 @@ fn next_run(
     // Otherwise the whole way would skip to the tick's first sequence.
     let follows = first >= (tick << sequence_bits) + first_sequence(layout, tick);
     if (start_ms..end_ms).contains(&now_ms) && follows && tick <= layout.last_tick() && end_ms <= mark_ms() {
-        return Ok(Words { first, last, borrowed: 0 });
+        return Ok(LaneSpan { first, last, borrowed: 0 });
     }
     next_run_in_full(layout, word, now_ms, allowance_ms, mark_ms(), count)
 }
@@ -381,7 +381,7 @@ fn next_run_in_full(
     allowance_ms: i64,
     mark_ms: i64,
     count: u32,
-) -> Result<Words, LaneRefusal> {
+) -> Result<LaneSpan, LaneRefusal> {
     let sequence_bits = layout.sequence.bits;
     let Ok(now) = u64::try_from(layout.tick_at(now_ms)) else {
         return Err(LaneRefusal::BeforeEpoch { now_ms });
@@ -416,7 +416,7 @@ fn next_run_in_full(
     // Ids of ticks after the clock's are borrowed. There are none if `now` is the layout's last
     // tick.
     let borrowed_from = (now + 1) << sequence_bits;
-    Ok(Words { first, last, borrowed: (last + 1).saturating_sub(borrowed_from.max(first)) })
+    Ok(LaneSpan { first, last, borrowed: (last + 1).saturating_sub(borrowed_from.max(first)) })
 }
 
 /// What all backends share of a server's ids: its lanes. It lives as long as shared memory.
@@ -506,25 +506,25 @@ impl Generator {
     /// then the backup, then the backup, borrowing.
     ///
     /// # Errors
-    /// [`Refusal`], of the lane that would serve soonest.
+    /// [`ServerRefusal`], of the lane that would serve soonest.
     #[inline(always)]
     pub fn draw<C: Clock, M: MarkLimits>(
         &self,
-        drawing: &Drawing,
+        drawing: &IdStamp,
         clock: &C,
         limits: &Limits<M>,
         count: u32,
-    ) -> Result<Run, Refusal> {
+    ) -> Result<IdRun, ServerRefusal> {
         let (layout, identity) = (drawing.layout(), drawing.identity());
         debug_assert!((1..=longest_run(layout)).contains(&count) && limits.max_borrow_ms >= 0);
-        let (lane, Words { first, last, borrowed }) = if identity.has_backup() {
+        let (lane, LaneSpan { first, last, borrowed }) = if identity.has_backup() {
             self.draw_with_backup(layout, clock, limits, count)
         } else {
             self.draw_from(LaneName::Primary, layout, clock, limits.max_borrow_ms, limits, count)
         }?;
         // Assembled here, where the run is never in memory. A callee would return it through
         // memory.
-        Ok(Run { layout: *layout, fixed: identity.fixed(lane), lane, first, last, borrowed })
+        Ok(IdRun { layout: *layout, fixed: identity.fixed(lane), lane, first, last, borrowed })
     }
 
     /// Tries the lanes in the order for backup workers. Not inlined, so that the common case
@@ -536,7 +536,7 @@ impl Generator {
         clock: &C,
         limits: &Limits<M>,
         count: u32,
-    ) -> Result<(LaneName, Words), Refusal> {
+    ) -> Result<(LaneName, LaneSpan), ServerRefusal> {
         let attempts = [(LaneName::Primary, 0), (LaneName::Backup, 0), (LaneName::Backup, limits.max_borrow_ms)];
         let mut soonest = None;
         for (lane, allowance_ms) in attempts {
@@ -544,13 +544,13 @@ impl Generator {
                 Ok(words) => return Ok(words),
                 // The next lane must not serve instead: moving the mark takes too little time to be
                 // worth an id out of order.
-                Err(refusal @ Refusal::MarkReached { .. }) => return Err(refusal),
+                Err(refusal @ ServerRefusal::MarkReached { .. }) => return Err(refusal),
                 Err(refusal) => {
-                    soonest = soonest.into_iter().chain([refusal]).min_by_key(Refusal::wait_ms_or_never);
+                    soonest = soonest.into_iter().chain([refusal]).min_by_key(ServerRefusal::wait_ms_or_never);
                 }
             }
         }
-        Err(soonest.unwrap_or(Refusal::TimeUsedUp))
+        Err(soonest.unwrap_or(ServerRefusal::TimeUsedUp))
     }
 
     #[inline(always)]
@@ -562,7 +562,7 @@ impl Generator {
         allowance_ms: i64,
         limits: &Limits<M>,
         count: u32,
-    ) -> Result<(LaneName, Words), Refusal> {
+    ) -> Result<(LaneName, LaneSpan), ServerRefusal> {
         let mark_ms = || limits.marks_ms.limit_ms(lane);
         match self.lanes[lane as usize].draw_below(layout, clock, allowance_ms, mark_ms, count) {
             Ok(words) => Ok((lane, words)),
@@ -575,22 +575,22 @@ impl LaneRefusal {
     /// Distinguishes a rollback from a clock that is behind only by what a saturated generator has
     /// borrowed.
     #[cold]
-    fn judged(self, lane: LaneName, max_borrow_ms: i64) -> Refusal {
+    fn judged(self, lane: LaneName, max_borrow_ms: i64) -> ServerRefusal {
         match self {
-            Self::BeforeEpoch { now_ms } => Refusal::BeforeEpoch { now_ms },
-            Self::TimeUsedUp => Refusal::TimeUsedUp,
-            Self::UsedUp { wait_ms } => Refusal::UsedUp { wait_ms },
-            Self::Behind { wait_ms, .. } if wait_ms <= max_borrow_ms => Refusal::Behind { wait_ms },
-            Self::Behind { behind_ms, wait_ms } => Refusal::Rollback { behind_ms, wait_ms },
-            Self::MarkReached { end_ms } => Refusal::MarkReached { lane, end_ms },
+            Self::BeforeEpoch { now_ms } => ServerRefusal::BeforeEpoch { now_ms },
+            Self::TimeUsedUp => ServerRefusal::TimeUsedUp,
+            Self::UsedUp { wait_ms } => ServerRefusal::UsedUp { wait_ms },
+            Self::Behind { wait_ms, .. } if wait_ms <= max_borrow_ms => ServerRefusal::Behind { wait_ms },
+            Self::Behind { behind_ms, wait_ms } => ServerRefusal::ClockStepBack { behind_ms, wait_ms },
+            Self::MarkReached { end_ms } => ServerRefusal::MarkReached { lane, end_ms },
         }
     }
 }
 
-impl Refusal {
+impl ServerRefusal {
     fn wait_ms_or_never(&self) -> i64 {
         match self {
-            Self::UsedUp { wait_ms } | Self::Behind { wait_ms } | Self::Rollback { wait_ms, .. } => *wait_ms,
+            Self::UsedUp { wait_ms } | Self::Behind { wait_ms } | Self::ClockStepBack { wait_ms, .. } => *wait_ms,
             Self::BeforeEpoch { .. } | Self::TimeUsedUp | Self::MarkReached { .. } => i64::MAX,
         }
     }
@@ -602,7 +602,7 @@ mod tests {
 
     /// Draws the longest possible runs until the lanes refuse, and returns the last id of each
     /// lane.
-    fn exhaust(generator: &Generator, drawing: &Drawing, now_ms: i64, max_borrow_ms: i64) -> [i64; 2] {
+    fn exhaust(generator: &Generator, drawing: &IdStamp, now_ms: i64, max_borrow_ms: i64) -> [i64; 2] {
         let limits = Limits { max_borrow_ms, marks_ms: [NO_MARK; 2] };
         let mut last = [-1; 2];
         for count in [longest_run(drawing.layout()), 1] {
@@ -640,7 +640,7 @@ mod tests {
         let now_ms = 1_800_000_000_123;
         for (name, backup) in [("snowflake", false), ("js53", false), ("js53", true), ("sonyflake", true)] {
             let layout = Layout::parse(name).unwrap();
-            let drawing = Drawing::new(layout, Some(3), None, backup).unwrap();
+            let drawing = IdStamp::new(layout, Some(3), None, backup).unwrap();
             for max_borrow_ms in [0, 100, 2500] {
                 let before = exhaust(&Generator::new(), &drawing, now_ms, max_borrow_ms);
                 let following = following(&layout, now_ms, max_borrow_ms);
@@ -661,7 +661,7 @@ mod tests {
     #[test]
     fn a_generator_can_follow_at_any_time() {
         let layout = Layout::parse("js53").unwrap();
-        let drawing = Drawing::new(layout, Some(3), None, false).unwrap();
+        let drawing = IdStamp::new(layout, Some(3), None, false).unwrap();
         let draw = |generator: &Generator, now_ms| {
             let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
             generator.draw(&drawing, &|| now_ms, &limits, 1)
@@ -671,7 +671,7 @@ mod tests {
         }
         for at_the_end in [layout.last_instant_ms(), layout.last_instant_ms() + 1000, i64::MAX] {
             let refusal = draw(&following(&layout, at_the_end, 1000), layout.last_instant_ms());
-            assert_eq!(refusal, Err(Refusal::TimeUsedUp));
+            assert_eq!(refusal, Err(ServerRefusal::TimeUsedUp));
         }
     }
 }

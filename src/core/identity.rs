@@ -2,14 +2,14 @@
 //! code in which a database stores these numbers.
 //!
 //! `identity` is the word in code; people read "number". Nothing here is atomic or changes: a
-//! server that gets other numbers gets another [`Identity`], and with it another [`Drawing`]. Where
+//! server that gets other numbers gets another [`Identity`], and with it another [`IdStamp`]. Where
 //! the present one stands, and how it changes while sessions draw: `numbers.rs`.
 
 use crate::id::IdError;
 use crate::layout::{Field, Layout};
 
 /// Which of a server's two lanes. It is as wide as a word, because a byte within
-/// [`Run`](crate::generator::Run) made copying a run stall for some nanoseconds.
+/// [`Run`](crate::generator::IdRun) made copying a run stall for some nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum LaneName {
@@ -121,7 +121,7 @@ pub const NO_END: i64 = i64::MAX;
 /// may be drawn with. They are one value, so that numbers are never composed with another layout or
 /// drawn beyond their own end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drawing {
+pub struct IdStamp {
     layout: Layout,
     identity: Identity,
     until_ms: i64,
@@ -129,7 +129,7 @@ pub struct Drawing {
     version: u64,
 }
 
-impl Drawing {
+impl IdStamp {
     /// Checks a server's numbers against its layout. They never end and never change.
     ///
     /// # Errors

@@ -88,12 +88,12 @@ pub const FIRST_LEASE_MS: i64 = 30_000;
 /// The settings of a server that bear on its leases. How long these are, and how far clocks may be
 /// apart, is the fleet's (`registry.rs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct LeaseTerms {
     /// How far ids may run ahead of the clock, in milliseconds.
     pub max_borrow_ms: i64,
 }
 
-impl Terms {
+impl LeaseTerms {
     /// Returns the shortest lease with which all of that can be borrowed: ten ticks, a second, and
     /// what is borrowed.
     pub fn least_ms(&self, layout: &Layout) -> i64 {
@@ -115,7 +115,7 @@ fn least_ms(layout: &Layout) -> i64 {
 
 /// What a lease takes effect on: the words that a server's sessions share.
 #[derive(Debug, Clone, Copy)]
-pub struct Words<'a> {
+pub struct SharedWords<'a> {
     /// The numbers.
     pub numbers: &'a Numbers,
     /// The lanes.
@@ -125,7 +125,7 @@ pub struct Words<'a> {
 }
 
 /// The server that leases a number.
-pub trait Server: Clock {
+pub trait LeasingServer: Clock {
     /// Returns the layout of the server's ids.
     fn layout(&self) -> &Layout;
 
@@ -136,7 +136,7 @@ pub trait Server: Clock {
     fn has_backup(&self) -> bool;
 
     /// Returns the words that its sessions share.
-    fn words(&self) -> Words<'_>;
+    fn words(&self) -> SharedWords<'_>;
 
     /// Returns a random number that no other call returns, on no server. Two copies of one memory
     /// have the same random generator. So it also depends on the connection to the registry and on
@@ -144,12 +144,12 @@ pub trait Server: Clock {
     fn nonce(&self) -> u64;
 
     /// Reports what has happened to the operator.
-    fn report(&self, notice: Notice);
+    fn report(&self, notice: LeaseNotice);
 }
 
 /// What the operator should know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
+pub enum LeaseNotice {
     /// A number was acquired.
     Acquired(Lease),
     /// The server draws with a number from now on.

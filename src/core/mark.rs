@@ -5,7 +5,7 @@
 //! second while ids are drawn, and not at all otherwise.
 //!
 //! This file is the protocol, from "the mark is reached" to "drawing may go on". It runs over a
-//! [`Database`] that stores, logs, locks and waits. In the extension, that is PostgreSQL's
+//! [`MarkedDatabase`] that stores, logs, locks and waits. In the extension, that is PostgreSQL's
 //! sequences (`src/mark.rs`). In `tests/simulation.rs`, it is a simulated log that is crashed,
 //! promoted and copied at every step.
 //!
@@ -39,7 +39,7 @@
 //!
 //! # Leased numbers
 //!
-//! Leased numbers end ([`Drawing::until_ms`]), and no id may be drawn beyond their end, however far
+//! Leased numbers end ([`IdStamp::until_ms`]), and no id may be drawn beyond their end, however far
 //! the mark could go. So what is published is the lesser of the two: a draw compares with one word.
 //! A session that has written a mark publishes it only if the numbers have not changed since it
 //! began. The mark keeps the ids of each database ascending, whatever the numbers.
@@ -52,7 +52,7 @@
 //! advance, a reset, another layout, another fleet.
 //!
 //! Leases of two fleets know nothing of each other. So a database stores the fleet whose leases it
-//! was first drawn with ([`Drawing::fleet`]), durably, before the first of these ids is drawn. It
+//! was first drawn with ([`IdStamp::fleet`]), durably, before the first of these ids is drawn. It
 //! refuses another fleet until an operator accepts it.
 //!
 //! # What if another writer sets the mark?
@@ -68,7 +68,7 @@
 
 use crate::clock::{ClockReference, DAY_MS, Wait};
 use crate::generator::Generator;
-use crate::identity::{Drawing, Identity, LaneName, NO_END};
+use crate::identity::{IdStamp, Identity, LaneName, NO_END};
 use crate::layout::{Field, Layout};
 use crate::numbers::Numbers;
 use crate::published::{MARK_AHEAD_MS, Marks};
@@ -81,7 +81,7 @@ pub const IS_CONTROL: bool = option_env!("SNOWFLAKE_ID_MARK_WITHOUT_LOOK_AHEAD")
 
 /// Returns where numbers end, in milliseconds since 1970. In the negative control, leases have no
 /// end.
-pub(crate) fn end_of(drawing: &Drawing) -> i64 {
+pub(crate) fn end_of(drawing: &IdStamp) -> i64 {
     if IS_CONTROL { NO_END - 1 } else { drawing.until_ms() }
 }
 
@@ -120,7 +120,7 @@ impl Stored {
     }
 
     /// Returns the stored fleet and the server's, if both are there and differ.
-    fn other_fleet(&self, drawing: &Drawing) -> Option<(i64, i64)> {
+    fn other_fleet(&self, drawing: &IdStamp) -> Option<(i64, i64)> {
         self.fleet.zip(drawing.fleet()).filter(|(stored, fleet)| stored != fleet)
     }
 
@@ -132,7 +132,7 @@ impl Stored {
 
 /// One of the numbers that a database stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Value {
+pub enum StoredNumber {
     /// A lane's mark.
     Mark(LaneName),
     /// A lane's local mark, which dumps do not carry.
@@ -147,9 +147,9 @@ pub enum Value {
 
 /// What the protocol asks of a database. An error of any function ends the session's statement, and
 /// with it the session's lock.
-pub trait Database {
+pub trait MarkedDatabase {
     /// What can go wrong.
-    type Error: From<Refusal>;
+    type Error: From<MarkRefusal>;
 
     /// Reads what is stored, whether it is logged or not. Leaves no lock behind.
     fn read(&self) -> Result<Stored, Self::Error>;
@@ -169,7 +169,7 @@ pub trait Database {
     fn unlock(&self);
 
     /// Stores a number, and logs it.
-    fn write(&self, value: Value, number: i64) -> Result<(), Self::Error>;
+    fn write(&self, value: StoredNumber, number: i64) -> Result<(), Self::Error>;
 
     /// Returns when all that this session has written is durable.
     fn flush(&self) -> Result<(), Self::Error>;
@@ -184,7 +184,7 @@ pub trait Database {
     fn wait(&self, wait: Wait) -> Result<(), Self::Error>;
 
     /// Reports a notice to the operator.
-    fn report(&self, notice: Notice);
+    fn report(&self, notice: MarkNotice);
 }
 
 /// What a transaction has set outside the protocol, as a restored dump does.
@@ -205,7 +205,7 @@ pub struct Written {
 /// Why no ids may be drawn under the mark, or why it stays as it is. Instants are milliseconds
 /// since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum MarkRefusal {
     /// The clock is so far behind the mark that it must have been set back since, and the policy is
     /// not to wait.
     Behind {
@@ -249,7 +249,7 @@ pub enum Refusal {
 
 /// What the operator should know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
+pub enum MarkNotice {
     /// The numbers have changed since the last id was drawn: every lane begins above the highest
     /// mark.
     OtherIdentity {
@@ -269,7 +269,7 @@ pub enum Notice {
 
 /// The settings that bear on the mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct MarkTerms {
     /// How far ids may run ahead of the clock, in milliseconds.
     pub max_borrow_ms: i64,
     /// The farthest that the clock may jump, in milliseconds; 0 for any distance.
@@ -278,7 +278,7 @@ pub struct Terms {
     pub wait_for_clock: bool,
 }
 
-impl Terms {
+impl MarkTerms {
     /// Returns how far ahead of the clock a mark may be advanced without force, in milliseconds. It
     /// is bounded even where the clock may jump any distance, because a mark cannot be lowered. One
     /// that is too high stops the database until the clock has passed it.
@@ -335,17 +335,17 @@ pub struct Mark<'a, D> {
     pub numbers: &'a Numbers,
 }
 
-impl<D: Database> Mark<'_, D> {
+impl<D: MarkedDatabase> Mark<'_, D> {
     /// Makes it possible to draw ids from `lane` whose tick ends at `end_ms`, or at least ids up to
     /// the mark that `marks` gave when the draw was refused. The caller then tries the draw again.
     ///
     /// # Errors
-    /// [`Refusal::Behind`], [`Refusal::Jumped`], [`Refusal::OtherLayout`],
-    /// [`Refusal::OtherFleet`], and the database's own.
+    /// [`MarkRefusal::Behind`], [`MarkRefusal::Jumped`], [`MarkRefusal::OtherLayout`],
+    /// [`MarkRefusal::OtherFleet`], and the database's own.
     pub fn make_way(
         &self,
-        drawing: &Drawing,
-        terms: &Terms,
+        drawing: &IdStamp,
+        terms: &MarkTerms,
         marks: Marks<'_>,
         lane: LaneName,
         end_ms: i64,
@@ -379,8 +379,8 @@ impl<D: Database> Mark<'_, D> {
     /// Moves the mark ahead of `end_ms`. The caller holds the lock.
     fn extend(
         &self,
-        drawing: &Drawing,
-        terms: &Terms,
+        drawing: &IdStamp,
+        terms: &MarkTerms,
         marks: Marks<'_>,
         lane: LaneName,
         end_ms: i64,
@@ -403,7 +403,7 @@ impl<D: Database> Mark<'_, D> {
             return Ok(());
         }
         if stored_ms < logged(published_ms) {
-            self.database.report(Notice::SetBack { stored_ms, mark_ms: published_ms });
+            self.database.report(MarkNotice::SetBack { stored_ms, mark_ms: published_ms });
         }
         let (now_ms, boot_ms) = self.read_clocks(terms)?;
         // Goes no further than this reading of the clock permits, because the draw may have read
@@ -419,10 +419,10 @@ impl<D: Database> Mark<'_, D> {
 
     /// Flushes what was written before ids are drawn. With leased numbers, no crash can repeat
     /// them, but the fleet that leases the database's first ones is stored, and durable.
-    fn flush_for(&self, drawing: &Drawing, stored: &Stored) -> Result<(), D::Error> {
+    fn flush_for(&self, drawing: &IdStamp, stored: &Stored) -> Result<(), D::Error> {
         match drawing.fleet() {
             Some(_) if stored.fleet.is_some() => return Ok(()),
-            Some(fleet) => self.database.write(Value::Fleet, fleet)?,
+            Some(fleet) => self.database.write(StoredNumber::Fleet, fleet)?,
             None => {}
         }
         self.database.flush()
@@ -430,14 +430,14 @@ impl<D: Database> Mark<'_, D> {
 
     /// Stores both copies of a mark.
     fn write_mark(&self, lane: LaneName, mark_ms: i64) -> Result<(), D::Error> {
-        self.database.write(Value::Local(lane), mark_ms)?;
-        self.database.write(Value::Mark(lane), mark_ms)
+        self.database.write(StoredNumber::Local(lane), mark_ms)?;
+        self.database.write(StoredNumber::Mark(lane), mark_ms)
     }
 
     /// Begins to draw from `lane` above what is stored, at the first use after a start or a
     /// promotion. Reads with the lock held, so that no session waits for a mark that another one is
     /// just logging. Waits without the lock.
-    fn load(&self, drawing: &Drawing, terms: &Terms, lane: LaneName) -> Result<(), D::Error> {
+    fn load(&self, drawing: &IdStamp, terms: &MarkTerms, lane: LaneName) -> Result<(), D::Error> {
         loop {
             let wait = self.locked(true, |marks| {
                 if marks.mark_ms(lane).is_some() || !self.numbers.are(drawing) {
@@ -459,7 +459,7 @@ impl<D: Database> Mark<'_, D> {
 
     /// Raises the lane to what is stored, and publishes a mark for drawing. The caller holds the
     /// lock.
-    fn enter(&self, drawing: &Drawing, terms: &Terms, stored: &Stored, lane: LaneName) -> Result<(), D::Error> {
+    fn enter(&self, drawing: &IdStamp, terms: &MarkTerms, stored: &Stored, lane: LaneName) -> Result<(), D::Error> {
         let (now_ms, boot_ms) = self.read_clocks(terms)?;
         let marks = self.database.claim()?;
         let found = marks.find(lane);
@@ -475,7 +475,7 @@ impl<D: Database> Mark<'_, D> {
         self.generator.raise(lane, drawing.layout(), begin_ms);
         // Leased numbers change by themselves.
         if let Some(old) = stored.identity.filter(|old| *old != code && !drawing.is_leased()) {
-            self.database.report(Notice::OtherIdentity { stored: old, mark_ms: begin_ms });
+            self.database.report(MarkNotice::OtherIdentity { stored: old, mark_ms: begin_ms });
         }
         // The marks are written before the numbers. A crash in between leaves the old numbers, so
         // nothing is lost.
@@ -485,10 +485,10 @@ impl<D: Database> Mark<'_, D> {
         let mark_ms = begin_ms.max(now_ms.saturating_add(MARK_AHEAD_MS).min(end_of(drawing)));
         self.write_mark(lane, logged(mark_ms).max(begin_ms))?;
         if stored.identity != Some(code) {
-            self.database.write(Value::Identity, code)?;
+            self.database.write(StoredNumber::Identity, code)?;
         }
         if stored.layout.is_none() {
-            self.database.write(Value::Layout, drawing.layout().fingerprint())?;
+            self.database.write(StoredNumber::Layout, drawing.layout().fingerprint())?;
         }
         self.flush_for(drawing, stored)?;
         marks.publish(found, mark_ms.min(end_of(drawing)));
@@ -498,13 +498,13 @@ impl<D: Database> Mark<'_, D> {
 
     /// Returns where a lane has to begin: above its mark, or above the highest mark if that may
     /// concern this lane too.
-    fn begin_ms(&self, drawing: &Drawing, stored: &Stored, lane: LaneName) -> i64 {
+    fn begin_ms(&self, drawing: &IdStamp, stored: &Stored, lane: LaneName) -> i64 {
         if self.is_foreign(drawing, stored) { stored.highest_ms() } else { stored.mark_ms(lane) }
     }
 
     /// Whether a lane's mark may concern the other lane: the numbers have changed, or another
     /// writer has set the marks, perhaps with other numbers.
-    fn is_foreign(&self, drawing: &Drawing, stored: &Stored) -> bool {
+    fn is_foreign(&self, drawing: &IdStamp, stored: &Stored) -> bool {
         let code = drawing.code();
         stored.is_touched() || stored.identity.is_some_and(|stored| stored != code)
     }
@@ -512,8 +512,8 @@ impl<D: Database> Mark<'_, D> {
     /// Returns what to wait for before a lane can be loaded; `None` for nothing.
     fn wait(
         &self,
-        drawing: &Drawing,
-        terms: &Terms,
+        drawing: &IdStamp,
+        terms: &MarkTerms,
         stored: &Stored,
         lane: LaneName,
     ) -> Result<Option<Wait>, D::Error> {
@@ -533,22 +533,22 @@ impl<D: Database> Mark<'_, D> {
             // The lane is not raised, so that this server's other databases, which share it, can
             // draw.
             (Distance::Far { wait_ms }, mark_ms) if terms.wait_for_clock => {
-                Ok(Some(Wait::Rollback { wait_ms, behind_ms: mark_ms.saturating_sub(now_ms) }))
+                Ok(Some(Wait::ClockStepBack { wait_ms, behind_ms: mark_ms.saturating_sub(now_ms) }))
             }
             (Distance::Far { .. }, mark_ms) => {
                 // If both lanes are far behind, the one that serves first counts.
                 let mark_ms = if drawing.identity().has_backup() { mark_ms.min(mark(lane.other()).1) } else { mark_ms };
-                Err(Refusal::Behind { behind_ms: mark_ms.saturating_sub(now_ms), mark_ms }.into())
+                Err(MarkRefusal::Behind { behind_ms: mark_ms.saturating_sub(now_ms), mark_ms }.into())
             }
         }
     }
 
     /// Reads both clocks, and refuses a clock that has jumped too far.
-    fn read_clocks(&self, terms: &Terms) -> Result<(i64, i64), D::Error> {
+    fn read_clocks(&self, terms: &MarkTerms) -> Result<(i64, i64), D::Error> {
         let (now_ms, boot_ms) = (self.database.now_ms(), self.database.boot_ms());
         let jump_ms = self.clocks.jump_ms(now_ms, boot_ms);
         if terms.max_clock_jump_ms > 0 && jump_ms > terms.max_clock_jump_ms {
-            return Err(Refusal::Jumped { jump_ms }.into());
+            return Err(MarkRefusal::Jumped { jump_ms }.into());
         }
         Ok((now_ms, boot_ms))
     }
@@ -556,22 +556,22 @@ impl<D: Database> Mark<'_, D> {
     /// Refuses a layout other than the one that the database's ids were drawn with.
     fn require_layout(&self, layout: &Layout, stored: &Stored) -> Result<(), D::Error> {
         match stored.layout.filter(|stored| *stored != layout.fingerprint()) {
-            Some(stored) => Err(Refusal::OtherLayout { stored }.into()),
+            Some(stored) => Err(MarkRefusal::OtherLayout { stored }.into()),
             None => Ok(()),
         }
     }
 
     /// Refuses another fleet than the one that has leased numbers for the database's ids. A typed
     /// number belongs to none.
-    fn require_fleet(&self, drawing: &Drawing, stored: &Stored) -> Result<(), D::Error> {
+    fn require_fleet(&self, drawing: &IdStamp, stored: &Stored) -> Result<(), D::Error> {
         match stored.other_fleet(drawing) {
-            Some((stored, fleet)) => Err(Refusal::OtherFleet { stored, fleet }.into()),
+            Some((stored, fleet)) => Err(MarkRefusal::OtherFleet { stored, fleet }.into()),
             None => Ok(()),
         }
     }
 
     /// Whether the stored layout, numbers and fleet are this server's.
-    fn is_ours(&self, drawing: &Drawing, stored: &Stored) -> bool {
+    fn is_ours(&self, drawing: &IdStamp, stored: &Stored) -> bool {
         stored.layout == Some(drawing.layout().fingerprint())
             && stored.identity == Some(drawing.code())
             && stored.other_fleet(drawing).is_none()
@@ -617,14 +617,14 @@ impl<D: Database> Mark<'_, D> {
             for lane in LaneName::ALL {
                 let (stored_ms, local_ms) = (stored.marks_ms[lane as usize], stored.local_ms[lane as usize]);
                 if local_ms < mark_ms {
-                    self.database.write(Value::Local(lane), mark_ms)?;
+                    self.database.write(StoredNumber::Local(lane), mark_ms)?;
                 }
                 if stored_ms < mark_ms && written.marks[lane as usize] {
                     // No report while a dump is restored into a new database, value by value.
                     if stored_ms < local_ms && marks.mark_ms(lane).is_some() {
-                        self.database.report(Notice::SetBack { stored_ms, mark_ms });
+                        self.database.report(MarkNotice::SetBack { stored_ms, mark_ms });
                     }
-                    self.database.write(Value::Mark(lane), mark_ms)?;
+                    self.database.write(StoredNumber::Mark(lane), mark_ms)?;
                 }
             }
             // A dump of a database in which nothing was drawn sets neither, but ids that were drawn
@@ -635,16 +635,16 @@ impl<D: Database> Mark<'_, D> {
             let own_layout =
                 layout_before.or_else(|| (stored.layout.is_none() && mark_ms > 0).then(|| layout.fingerprint()));
             if let Some(own) = own_layout.filter(|own| written.layout && stored.layout != Some(*own)) {
-                self.database.write(Value::Layout, own)?;
+                self.database.write(StoredNumber::Layout, own)?;
             }
             let own_code = code_before.or(code.filter(|_| stored.identity.is_none() && mark_ms > 0));
             if let Some(own) = own_code.filter(|own| written.identity && stored.identity != Some(*own)) {
-                self.database.write(Value::Identity, own)?;
+                self.database.write(StoredNumber::Identity, own)?;
             }
             // Only a copy sets the fleet.
             let fleet = written.copied_over.and_then(|before| before.fleet);
             if let Some(own) = fleet.filter(|own| stored.fleet != Some(*own)) {
-                self.database.write(Value::Fleet, own)?;
+                self.database.write(StoredNumber::Fleet, own)?;
             }
             self.database.flush()?;
             // Even if a mark was set back: what was found may be above the lane, and rows up to
@@ -659,19 +659,19 @@ impl<D: Database> Mark<'_, D> {
     /// `end_ms`. With `force`, `end_ms` may lie any distance ahead of the clock.
     ///
     /// # Errors
-    /// [`Refusal::OtherLayout`], [`Refusal::FarAhead`] unless forced, and the database's own.
-    pub fn advance(&self, layout: &Layout, terms: &Terms, end_ms: i64, force: bool) -> Result<(), D::Error> {
+    /// [`MarkRefusal::OtherLayout`], [`MarkRefusal::FarAhead`] unless forced, and the database's own.
+    pub fn advance(&self, layout: &Layout, terms: &MarkTerms, end_ms: i64, force: bool) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             let stored = self.database.read()?;
             self.require_layout(layout, &stored)?;
             let now_ms = self.database.now_ms();
             let (id_ms, most_ms) = (end_ms - layout.unit().ms(), terms.max_advance_ms());
             if !force && id_ms.saturating_sub(now_ms) > most_ms {
-                return Err(Refusal::FarAhead { id_ms, now_ms, most_ms }.into());
+                return Err(MarkRefusal::FarAhead { id_ms, now_ms, most_ms }.into());
             }
             if stored.layout.is_none() {
                 // This layout has read `end_ms` from an id.
-                self.database.write(Value::Layout, layout.fingerprint())?;
+                self.database.write(StoredNumber::Layout, layout.fingerprint())?;
             }
             let reachable = end_ms <= now_ms.saturating_add(terms.max_borrow_ms);
             let mut as_published = true;
@@ -699,12 +699,12 @@ impl<D: Database> Mark<'_, D> {
     /// a lease begins where the one before has ended, whatever the mark.
     ///
     /// # Errors
-    /// [`Refusal::InUse`], [`Refusal::SameNumber`], [`Refusal::OtherLayout`],
-    /// [`Refusal::OtherFleet`], and the database's own.
-    pub fn reset(&self, drawing: &Drawing) -> Result<(), D::Error> {
+    /// [`MarkRefusal::InUse`], [`MarkRefusal::SameNumber`], [`MarkRefusal::OtherLayout`],
+    /// [`MarkRefusal::OtherFleet`], and the database's own.
+    pub fn reset(&self, drawing: &IdStamp) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             if LaneName::ALL.into_iter().any(|lane| marks.mark_ms(lane).is_some()) {
-                return Err(Refusal::InUse.into());
+                return Err(MarkRefusal::InUse.into());
             }
             let stored = self.database.read()?;
             self.require_layout(drawing.layout(), &stored)?;
@@ -716,10 +716,10 @@ impl<D: Database> Mark<'_, D> {
             let old = stored.identity.and_then(|code| Identity::of_code(drawing.layout(), code).ok());
             let overlaps = old.is_some_and(|old| old.overlaps(drawing.identity()));
             if numbered && overlaps && !drawing.is_leased() {
-                return Err(Refusal::SameNumber.into());
+                return Err(MarkRefusal::SameNumber.into());
             }
             // The numbers are written first: if a crash leaves only these, the marks still hold.
-            self.database.write(Value::Identity, drawing.code())?;
+            self.database.write(StoredNumber::Identity, drawing.code())?;
             for lane in LaneName::ALL {
                 self.write_mark(lane, 0)?;
             }
@@ -733,12 +733,12 @@ impl<D: Database> Mark<'_, D> {
     ///
     /// # Errors
     /// The database's own.
-    pub fn accept_fleet(&self, drawing: &Drawing) -> Result<(), D::Error> {
+    pub fn accept_fleet(&self, drawing: &IdStamp) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             if let Some(fleet) = drawing.fleet()
                 && self.database.read()?.fleet != Some(fleet)
             {
-                self.database.write(Value::Fleet, fleet)?;
+                self.database.write(StoredNumber::Fleet, fleet)?;
                 self.database.flush()?;
                 marks.forget();
             }
@@ -750,13 +750,13 @@ impl<D: Database> Mark<'_, D> {
     /// Stores the fleet from whose registry the database gets dense values, if none is stored.
     ///
     /// # Errors
-    /// The database's own, and [`Refusal::OtherFleet`].
+    /// The database's own, and [`MarkRefusal::OtherFleet`].
     pub fn adopt_fleet(&self, fleet: i64) -> Result<(), D::Error> {
         self.locked(true, |_| match self.database.read()?.fleet {
             Some(stored) if stored == fleet => Ok(()),
-            Some(stored) => Err(Refusal::OtherFleet { stored, fleet }.into()),
+            Some(stored) => Err(MarkRefusal::OtherFleet { stored, fleet }.into()),
             None => {
-                self.database.write(Value::Fleet, fleet)?;
+                self.database.write(StoredNumber::Fleet, fleet)?;
                 self.database.flush()
             }
         })?;
@@ -770,7 +770,7 @@ impl<D: Database> Mark<'_, D> {
     pub fn accept_layout(&self, layout: &Layout) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             if self.database.read()?.layout != Some(layout.fingerprint()) {
-                self.database.write(Value::Layout, layout.fingerprint())?;
+                self.database.write(StoredNumber::Layout, layout.fingerprint())?;
                 self.database.flush()?;
                 marks.forget();
             }

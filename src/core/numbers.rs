@@ -31,7 +31,7 @@
 //! | publishes a mark for the old numbers | it exchanges what it found before it looked at the numbers, and fails if that was retired |
 //!
 //! So the one that leaves numbers knows, after step 3, the last tick in which they can have been
-//! drawn. A run keeps the bits that it was drawn with ([`Run`](crate::generator::Run)).
+//! drawn. A run keeps the bits that it was drawn with ([`Run`](crate::generator::IdRun)).
 //!
 //! # The order of the ids
 //!
@@ -47,12 +47,12 @@
 //! one, which may be ahead of the clock. That is not a rollback, so the first draw waits
 //! (`draw.rs`).
 //!
-//! [`View::get`]: crate::published::View::get
+//! [`View::get`]: crate::published::PublishedView::get
 //! Orderings: the table in `generator.rs`.
 
 use crate::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::generator::Generator;
-use crate::identity::{Drawing, Identity};
+use crate::identity::{IdStamp, Identity};
 use crate::layout::Layout;
 use crate::published::PublishedMarks;
 
@@ -93,7 +93,7 @@ impl Numbers {
     }
 
     /// Reads the numbers. Returns `None` while there are none, and while they change.
-    pub fn read(&self, layout: &Layout) -> Option<Drawing> {
+    pub fn read(&self, layout: &Layout) -> Option<IdStamp> {
         // Acquire, four times: each pairs with the Release of its store. The values come after the
         // version, and the version is read again after the values.
         let version = self.version.load(Ordering::Acquire);
@@ -105,12 +105,12 @@ impl Numbers {
             return None;
         }
         let identity = Identity::of_code(layout, code).ok()?;
-        Some(Drawing::leased(*layout, identity, until_ms, fleet, version))
+        Some(IdStamp::leased(*layout, identity, until_ms, fleet, version))
     }
 
     /// Whether the numbers are those that `drawing` was read with, and are not changing. A session
     /// that is to publish a mark asks this after it has looked at the published one.
-    pub fn are(&self, drawing: &Drawing) -> bool {
+    pub fn are(&self, drawing: &IdStamp) -> bool {
         // Acquire: pairs with the Release in `change`. The published mark was read before.
         self.version.load(Ordering::Acquire) == drawing.version()
     }

@@ -30,7 +30,7 @@ const COUNTED_PER_NUMBER_MS: i64 = 600;
 
 /// How a registry has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failed {
+pub enum AttemptFailure {
     /// It did not answer in time, or said that it has too much to do.
     Overloaded,
     /// Anything else: it is away, refuses, or has nothing to give.
@@ -56,9 +56,9 @@ impl Pace {
     /// Notes a failure. Returns how long to wait now, in milliseconds: 160 to 240 while failures
     /// are new, then 800 to 1200, and 1000 to 32,000 if the registry is overloaded. `now_ms` is of
     /// a clock that is not set back. `random` has random bits.
-    pub fn failed(&mut self, failed: Failed, now_ms: i64, random: u64) -> i64 {
+    pub fn failed(&mut self, failed: AttemptFailure, now_ms: i64, random: u64) -> i64 {
         let since_ms = *self.failing_since_ms.get_or_insert(now_ms);
-        if failed == Failed::Overloaded {
+        if failed == AttemptFailure::Overloaded {
             self.longest_ms = (self.longest_ms * 2).clamp(2 * AGAIN_AFTER_MS, LONGEST_MS);
             let beyond_ms = (self.longest_ms - AGAIN_AFTER_MS) as u64;
             return AGAIN_AFTER_MS + (random % (beyond_ms + 1)) as i64;

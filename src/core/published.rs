@@ -74,11 +74,11 @@ impl<const WORDS: usize> Published<WORDS> {
     }
 
     /// Returns the words as `owner` may use them, if it is the owner.
-    pub fn of(&self, owner: u64) -> Option<View<'_, WORDS>> {
+    pub fn of(&self, owner: u64) -> Option<PublishedView<'_, WORDS>> {
         // Acquire: pairs with the Release in `claim`, and comes before the owner. If the owner
         // changes in between, so does the version, and this view permits nothing.
         let version = self.version.load(Ordering::Acquire);
-        (self.owner() == owner).then_some(View { published: self, version })
+        (self.owner() == owner).then_some(PublishedView { published: self, version })
     }
 
     /// Claims words among `all` for `owner`: its own, those of its database, unclaimed ones, or
@@ -89,7 +89,7 @@ impl<const WORDS: usize> Published<WORDS> {
     /// compare-exchanged.
     ///
     /// The high 32 bits of an owner are its database's number.
-    pub fn claim_one(all: &[Self], owner: u64, is_gone: impl Fn(u32) -> bool) -> Option<View<'_, WORDS>> {
+    pub fn claim_one(all: &[Self], owner: u64, is_gone: impl Fn(u32) -> bool) -> Option<PublishedView<'_, WORDS>> {
         let database = |owner: u64| (owner >> 32) as u32;
         let claim = |wanted: &dyn Fn(u64) -> bool| {
             let candidates = all.iter().map(|words| (words, words.owner()));
@@ -160,12 +160,12 @@ impl<const WORDS: usize> Published<WORDS> {
 /// A session's view of published words: which they are, and the version under which they are its
 /// own.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a, const WORDS: usize> {
+pub struct PublishedView<'a, const WORDS: usize> {
     published: &'a Published<WORDS>,
     version: u64,
 }
 
-impl<'a, const WORDS: usize> View<'a, WORDS> {
+impl<'a, const WORDS: usize> PublishedView<'a, WORDS> {
     /// Makes a view of `published` under a `version`.
     #[cfg(loom)]
     pub fn new(published: &'a Published<WORDS>, version: u64) -> Self {
@@ -209,7 +209,7 @@ impl<'a, const WORDS: usize> View<'a, WORDS> {
 }
 
 /// A session's view of its database's marks.
-pub type Marks<'a> = View<'a, 2>;
+pub type Marks<'a> = PublishedView<'a, 2>;
 
 impl<'a> Marks<'a> {
     /// The limits of a draw that is to go up to the mark itself, and not only to where the mark
@@ -224,8 +224,8 @@ impl<'a> Marks<'a> {
     }
 
     /// Reads what is published for a lane, to be replaced by [`publish`](Self::publish).
-    pub fn find(&self, lane: LaneName) -> Found {
-        Found { word: self.limit_ms(lane), lane }
+    pub fn find(&self, lane: LaneName) -> FoundMark {
+        FoundMark { word: self.limit_ms(lane), lane }
     }
 
     /// Whether a draw whose tick ends at `end_ms` should move the mark early, or must move it.
@@ -236,7 +236,7 @@ impl<'a> Marks<'a> {
     /// Publishes a mark that is written, and durable where it has to be, in the place of what was
     /// found. Does nothing, and returns false, if that was forgotten or retired since. Call it with
     /// the database's lock held.
-    pub fn publish(&self, found: Found, mark_ms: i64) -> bool {
+    pub fn publish(&self, found: FoundMark, mark_ms: i64) -> bool {
         // After this, a session that reads the word also sees the mark's log record, and the lane
         // raised to what was loaded.
         self.set(found.lane as usize, found.word, mark_ms - EARLY_MS)
@@ -245,12 +245,12 @@ impl<'a> Marks<'a> {
 
 /// What a session has found published for a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundMark {
     word: i64,
     lane: LaneName,
 }
 
-impl Found {
+impl FoundMark {
     /// Returns the mark, or `None` if it has to be loaded.
     pub fn mark_ms(&self) -> Option<i64> {
         (self.word > NOT_LOADED).then(|| self.word + EARLY_MS)

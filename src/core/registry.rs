@@ -1,7 +1,7 @@
 //! The registry of a fleet: its records, and the two calls through which a server uses it.
 //!
 //! A registry is a store that all servers of a fleet reach. It holds one record for the fleet
-//! ([`Fleet`]) and one for each number that was ever leased ([`Record`]); none is ever deleted. It
+//! ([`Fleet`]) and one for each number that was ever leased ([`NumberRecord`]); none is ever deleted. It
 //! must know nothing of the protocol (`lease.rs`): it reads, and it changes one record if nothing
 //! has changed since.
 //!
@@ -66,7 +66,7 @@ pub struct Incarnation {
 
 /// What an incarnation says about what an earlier one has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Since {
+pub enum SinceIncarnation {
     /// It is all there.
     Same,
     /// A standby of the store was promoted. The last changes may be forgotten, unless the standby
@@ -78,13 +78,13 @@ pub enum Since {
 
 impl Incarnation {
     /// Compares with the incarnation that was seen before.
-    pub fn since(&self, seen: &Self) -> Since {
+    pub fn since(&self, seen: &Self) -> SinceIncarnation {
         if self.store != seen.store || self.counts.iter().zip(&seen.counts).any(|(now, seen)| now < seen) {
-            Since::Other
+            SinceIncarnation::Other
         } else if self.timeline != seen.timeline {
-            Since::Failover
+            SinceIncarnation::Failover
         } else {
-            Since::Same
+            SinceIncarnation::Same
         }
     }
 
@@ -182,8 +182,8 @@ impl Fleet {
     ///
     /// Generations grow by the registry's timelines, because a generation that was begun on one of
     /// them may be forgotten itself.
-    pub fn begin_generation(&self, incarnation: Incarnation, now_ms: i64, known: Limits, version: u64) -> Self {
-        let Limits { longest_ms, skew_ms } = known.and(self);
+    pub fn begin_generation(&self, incarnation: Incarnation, now_ms: i64, known: FleetLimits, version: u64) -> Self {
+        let FleetLimits { longest_ms, skew_ms } = known.and(self);
         let horizon_ms = now_ms.saturating_add(skew_ms).saturating_add(skew_ms);
         let freeze_ms = horizon_ms.saturating_add(longest_ms);
         let generation = self.generation.saturating_add(incarnation.lives_since(&self.incarnation));
@@ -193,22 +193,22 @@ impl Fleet {
     /// Returns the record with what `member` has found out, if it has to be written before anything
     /// else: what the fleet adopts from its first server, a new generation, the registry's
     /// incarnation.
-    pub fn amended(&self, reading: &Reading, member: &Member, version: u64) -> Option<Self> {
+    pub fn amended(&self, reading: &Reading, member: &MemberTerms, version: u64) -> Option<Self> {
         let Reading { incarnation, now_ms, .. } = *reading;
         let adopted = self.adopting(member);
         let new = Self { incarnation, version, ..adopted };
         let begin = || adopted.begin_generation(incarnation, now_ms, member.limits, version);
         match incarnation.since(&self.incarnation) {
-            Since::Other => Some(begin()),
-            Since::Failover if !self.loses_nothing => Some(begin()),
-            Since::Failover => Some(new),
-            Since::Same => (adopted != *self || incarnation.has_grown(&self.incarnation)).then_some(new),
+            SinceIncarnation::Other => Some(begin()),
+            SinceIncarnation::Failover if !self.loses_nothing => Some(begin()),
+            SinceIncarnation::Failover => Some(new),
+            SinceIncarnation::Same => (adopted != *self || incarnation.has_grown(&self.incarnation)).then_some(new),
         }
     }
 
     /// Returns the record with everything from `member` that no server has brought before, and with
     /// limits.
-    fn adopting(&self, member: &Member) -> Self {
+    fn adopting(&self, member: &MemberTerms) -> Self {
         let limit = |limit_ms: i64, default_ms: i64| if limit_ms > 0 { limit_ms } else { default_ms };
         Self {
             layout: self.layout.or(Some(member.layout)),
@@ -233,14 +233,14 @@ const MOST_SKEW_MS: i64 = 3_600_000;
 
 /// The greatest [limits](self#limits) that a server has read in its fleet's record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct FleetLimits {
     /// How long leases can have been, in milliseconds.
     pub longest_ms: i64,
     /// How far clocks can have been apart, in milliseconds.
     pub skew_ms: i64,
 }
 
-impl Limits {
+impl FleetLimits {
     /// Returns the greater of these and the record's.
     fn and(self, fleet: &Fleet) -> Self {
         Self { longest_ms: self.longest_ms.max(fleet.longest_ms), skew_ms: self.skew_ms.max(fleet.skew_ms) }
@@ -257,19 +257,19 @@ impl Limits {
 
 /// What a server brings to its fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Member {
+pub struct MemberTerms {
     /// Its layout's fingerprint, and whether it has a backup number.
     pub layout: (i64, bool),
     /// The first and the last number that its layout has for servers.
     pub range: (i64, i64),
     /// The greatest limits that it has read. It does not bring them: they may belong to what a
     /// registry has forgotten.
-    pub limits: Limits,
+    pub limits: FleetLimits,
 }
 
 /// A number's record: its last lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
+pub struct NumberRecord {
     /// The random name that its holder, a life of shared memory, has given to the lease.
     pub holder: u128,
     /// Another random number with each change of this record.
@@ -306,7 +306,7 @@ pub struct Reading {
     /// The fleet's record.
     pub fleet: Fleet,
     /// The numbers' records that are wanted and exist.
-    pub records: BTreeMap<i64, Record>,
+    pub records: BTreeMap<i64, NumberRecord>,
     /// The registry's incarnation.
     pub incarnation: Incarnation,
     /// The registry's clock.
@@ -340,13 +340,13 @@ pub enum Change {
         /// The nonce of the record that is replaced.
         was: Option<u64>,
         /// The new record.
-        record: Record,
+        record: NumberRecord,
     },
 }
 
 /// A registry's answer to a [`Swap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum SwapAnswer {
     /// It is written, and durable. The registry's incarnation was this one afterwards.
     Done(Incarnation),
     /// Something was not as compared, so nothing is written.
@@ -367,7 +367,7 @@ pub trait Registry {
     fn read(&self, wanted: Wanted) -> Result<Reading, Self::Error>;
 
     /// Compares and swaps, in one step.
-    fn swap(&self, swap: &Swap) -> Result<Answer, Self::Error>;
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, Self::Error>;
 }
 
 #[cfg(test)]
@@ -423,35 +423,35 @@ mod tests {
     #[test]
     fn a_freeze_counts_with_the_greatest_limits_that_are_known() {
         let freeze = |longest_ms, skew_ms| {
-            let new = FLEET.begin_generation(FLEET.incarnation, 1000, Limits { longest_ms, skew_ms }, 2);
+            let new = FLEET.begin_generation(FLEET.incarnation, 1000, FleetLimits { longest_ms, skew_ms }, 2);
             (new.horizon_ms, new.freeze_ms, new.longest_ms, new.skew_ms)
         };
         assert_eq!(freeze(0, 0), (1100, 8100, 7000, 50));
         assert_eq!(freeze(6999, 49), (1100, 8100, 7000, 50));
         assert_eq!(freeze(9000, 60), (1120, 10_120, 7000, 50));
         let noted =
-            |longest_ms, skew_ms| Limits::default().noting(&Fleet { longest_ms, skew_ms, ..FLEET }).noting(&FLEET);
-        assert_eq!(noted(1, 1), Limits { longest_ms: 7000, skew_ms: 50 });
-        assert_eq!(noted(9000, 60), Limits { longest_ms: 9000, skew_ms: 60 });
-        assert_eq!(noted(i64::MAX, i64::MAX), Limits { longest_ms: MOST_LEASE_MS, skew_ms: MOST_SKEW_MS });
+            |longest_ms, skew_ms| FleetLimits::default().noting(&Fleet { longest_ms, skew_ms, ..FLEET }).noting(&FLEET);
+        assert_eq!(noted(1, 1), FleetLimits { longest_ms: 7000, skew_ms: 50 });
+        assert_eq!(noted(9000, 60), FleetLimits { longest_ms: 9000, skew_ms: 60 });
+        assert_eq!(noted(i64::MAX, i64::MAX), FleetLimits { longest_ms: MOST_LEASE_MS, skew_ms: MOST_SKEW_MS });
     }
 
     #[test]
     fn an_incarnation_shows_what_was_forgotten() {
         let postgres = Incarnation { store: 7, timeline: 3, counts: [0; 2] };
-        assert_eq!(postgres.since(&postgres), Since::Same);
-        assert_eq!(Incarnation { timeline: 4, ..postgres }.since(&postgres), Since::Failover);
+        assert_eq!(postgres.since(&postgres), SinceIncarnation::Same);
+        assert_eq!(Incarnation { timeline: 4, ..postgres }.since(&postgres), SinceIncarnation::Failover);
         // A restore to a point in time may choose a timeline that is less.
-        assert_eq!(Incarnation { timeline: 2, ..postgres }.since(&postgres), Since::Failover);
-        assert_eq!(Incarnation { store: 8, ..postgres }.since(&postgres), Since::Other);
+        assert_eq!(Incarnation { timeline: 2, ..postgres }.since(&postgres), SinceIncarnation::Failover);
+        assert_eq!(Incarnation { store: 8, ..postgres }.since(&postgres), SinceIncarnation::Other);
         let etcd = Incarnation { store: 7, timeline: 0, counts: [4, 3] };
         // An election forgets nothing.
-        assert_eq!(Incarnation { counts: [5, 3], ..etcd }.since(&etcd), Since::Same);
+        assert_eq!(Incarnation { counts: [5, 3], ..etcd }.since(&etcd), SinceIncarnation::Same);
         // A snapshot that was restored keeps the cluster and the term.
         let restored = Incarnation { counts: [4, -7], ..etcd };
-        assert_eq!(restored.since(&etcd), Since::Other);
+        assert_eq!(restored.since(&etcd), SinceIncarnation::Other);
         // A second one shows as well.
-        assert_eq!(Incarnation { counts: [4, -37], ..etcd }.since(&restored), Since::Other);
-        assert_eq!(Incarnation { counts: [4, -1_000_000_007], ..etcd }.since(&restored), Since::Other);
+        assert_eq!(Incarnation { counts: [4, -37], ..etcd }.since(&restored), SinceIncarnation::Other);
+        assert_eq!(Incarnation { counts: [4, -1_000_000_007], ..etcd }.since(&restored), SinceIncarnation::Other);
     }
 }

@@ -37,7 +37,7 @@
 //! Blocks do not expire, so that waiting does not help, as it does for leases (`lease.rs`). A
 //! server that has a forgotten block may never come back to tell. So in a new generation
 //! (`registry.rs`) a tag gives nothing until an operator has set its next value. If the operator
-//! has said how far, it jumps ahead by [`Record::jump`] instead, when it is used first.
+//! has said how far, it jumps ahead by [`TagRecord::jump`] instead, when it is used first.
 //!
 //! While a tag gives nothing, every server that uses it tells up to where it has had values. The
 //! registry raises the next value to that. So the operator has to know only of servers that are
@@ -47,7 +47,7 @@
 //! Forgetting may come twice, and the second time may forget the jump. So a tag jumps once for each
 //! generation since its record was written, and generations grow by the registry's timelines. Files
 //! that are copied back have an old timeline. So after a restore, of which only an operator knows,
-//! a tag jumps once more for each second since its record was written ([`Record::restored`]). It
+//! a tag jumps once more for each second since its record was written ([`TagRecord::restored`]). It
 //! is enough if fewer values than `jump` were given in all changes that were forgotten since the
 //! record was written; the jumps themselves do not count.
 //!
@@ -95,7 +95,7 @@
 //! - A generation that was forgotten, if nothing tells of it: of two standbys that were promoted
 //!   one after the other with the same timeline, or of a restore before this one. Such tags jump to
 //!   the same values again, so an operator has to set their next values. (Failovers that a restore
-//!   forgets are covered: [`Record::restored`].)
+//!   forgets are covered: [`TagRecord::restored`].)
 //! - Two registries that both take writes.
 //! - A copy of a running server's memory. Both draw the same values from up to two blocks.
 
@@ -108,9 +108,9 @@ use std::error::Error;
 use std::fmt;
 
 pub use directory::{Claimed, Directory, Full};
-pub use place::{Drawn, Found, Place, Refusal, Rest, Room, Run, State, View};
-pub use record::{Ask, GiveBack, Grant, Granted, Record, Reserve, Return, Tags};
-pub use supply::{Known, Notice, Server, Supply};
+pub use place::{Drawn, FoundValues, Place, PlaceRefusal, PlaceView, Rest, Room, State, ValueRun};
+pub use record::{Ask, GiveBack, Grant, Granted, Reserve, Return, TagRecord, TagRegistry};
+pub use supply::{KnownTag, SuppliedServer, Supply, SupplyNotice};
 
 /// How many tags a server can use at a time.
 pub const PLACES: usize = 256;

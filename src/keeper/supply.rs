@@ -8,9 +8,9 @@
 use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::lease::{self, Failure};
-use snowflake_core::registry::Member;
+use snowflake_core::registry::MemberTerms;
 use snowflake_core::segment::{
-    Claimed, FARTHEST, GiveBack, Grant, Granted, Notice, Place, Reserve, Server, Supply, Tags,
+    Claimed, FARTHEST, GiveBack, Grant, Granted, Place, Reserve, SuppliedServer, Supply, SupplyNotice, TagRegistry,
 };
 use snowflake_registry as registry;
 
@@ -56,7 +56,9 @@ impl Keeper<'_> {
             && has_tags
         {
             let why = match failure {
-                Failure::Away(registry::Error::Stopped) => "the registry did not answer within two seconds".to_owned(),
+                Failure::Away(registry::RegistryError::Stopped) => {
+                    "the registry did not answer within two seconds".to_owned()
+                }
                 failure => worded(&failure).message,
             };
             log!(
@@ -72,7 +74,7 @@ impl Keeper<'_> {
     }
 
     /// Notes and logs a failure: the first, and then once a minute.
-    fn note_not_supplied(&self, failure: &Failure<registry::Error>) {
+    fn note_not_supplied(&self, failure: &Failure<registry::RegistryError>) {
         let worded = worded(failure);
         let error = worded.reason();
         let before = self.tags.failing();
@@ -87,18 +89,18 @@ impl Keeper<'_> {
     }
 }
 
-impl Tags for Keeper<'_> {
-    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, registry::Error> {
+impl TagRegistry for Keeper<'_> {
+    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, registry::RegistryError> {
         self.asked.set(self.asked.get() + 1);
         self.registry.borrow().reserve(reserve)
     }
 
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, registry::Error> {
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, registry::RegistryError> {
         self.registry.borrow().give_back(give_back)
     }
 }
 
-impl Server for Keeper<'_> {
+impl SuppliedServer for Keeper<'_> {
     fn places(&self) -> &[Place] {
         self.tags.places()
     }
@@ -111,7 +113,7 @@ impl Server for Keeper<'_> {
         self.tags.unwish(place, claim, least);
     }
 
-    fn member(&self) -> Member {
+    fn member(&self) -> MemberTerms {
         lease::member(self, self.limits.get())
     }
 
@@ -120,37 +122,37 @@ impl Server for Keeper<'_> {
     }
 
     fn nonce(&self) -> u64 {
-        lease::Server::nonce(self)
+        lease::LeasingServer::nonce(self)
     }
 
-    fn report(&self, notice: Notice) {
+    fn report(&self, notice: SupplyNotice) {
         match notice {
-            Notice::Jumped { tag, skipped, to } => warning!(
+            SupplyNotice::Jumped { tag, skipped, to } => warning!(
                 "snowflake_id: tag \"{tag}\" jumps ahead by {skipped} values, to {to}, because the registry may have \
                  forgotten values that servers have had"
             ),
-            Notice::Gone(tag) => log!("snowflake_id: the registry does not have tag \"{tag}\" any more"),
-            Notice::Ended(tag) => warning!("snowflake_id: tag \"{tag}\" has no values left"),
-            Notice::NoJump(tag) => warning!(
+            SupplyNotice::Gone(tag) => log!("snowflake_id: the registry does not have tag \"{tag}\" any more"),
+            SupplyNotice::Ended(tag) => warning!("snowflake_id: tag \"{tag}\" has no values left"),
+            SupplyNotice::NoJump(tag) => warning!(
                 "snowflake_id: tag \"{tag}\" gives no values, because the registry may have forgotten some, and the tag's \
                  \"jump\" is not set; set its next_value in the registry"
             ),
-            Notice::TooFar { tag, from } => warning!(
+            SupplyNotice::TooFar { tag, from } => warning!(
                 "snowflake_id: tag \"{tag}\" gives no values, because this server wants them from {from} on, more than \
                  {FARTHEST} above the tag's next value; set its next_value in the registry"
             ),
-            Notice::Below { tag, above } => warning!(
+            SupplyNotice::Below { tag, above } => warning!(
                 "snowflake_id: the registry has forgotten values of tag \"{tag}\", of which this server has had those \
                  before {above}"
             ),
-            Notice::Unusable { tag, block } => log!(
+            SupplyNotice::Unusable { tag, block } => log!(
                 "snowflake_id: {} values of tag \"{tag}\", from {} on, cannot be used, and are lost",
                 block.count,
                 block.first
             ),
-            Notice::Adopted(fleet) => lease::Server::report(self, lease::Notice::Adopted(fleet)),
-            Notice::Forgot(fleet) => lease::Server::report(self, lease::Notice::Forgot(fleet)),
-            Notice::GivenBack { tag, first } => {
+            SupplyNotice::Adopted(fleet) => lease::LeasingServer::report(self, lease::LeaseNotice::Adopted(fleet)),
+            SupplyNotice::Forgot(fleet) => lease::LeasingServer::report(self, lease::LeaseNotice::Forgot(fleet)),
+            SupplyNotice::GivenBack { tag, first } => {
                 log!("snowflake_id: the values of tag \"{tag}\" from {first} on are given back");
             }
         }

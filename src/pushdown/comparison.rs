@@ -17,13 +17,13 @@ use super::nodes::{
     pg_detoast_datum, pull_varnos, record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
 };
 use super::steps::{Stepped, call};
-use super::time::{Found, Other, Time, is_organized, layout_argument, table_of, time_of};
-use super::{Bounded, Guard, Site};
+use super::time::{FoundLayout, Other, Time, is_organized, layout_argument, table_of, time_of};
+use super::{BoundedCondition, Guard, Site};
 use crate::catalog::{Functions, LimitFunction};
 use crate::instant::{SUBTRACTABLE_US, instant_of_value};
 
 /// What replaces a condition: a comparison of the id with a bound, or two of them.
-pub(super) type Bounds = (Bounded, Option<Bounded>);
+pub(super) type Bounds = (BoundedCondition, Option<BoundedCondition>);
 
 #[derive(Clone, Copy)]
 pub(super) enum Comparison {
@@ -335,7 +335,7 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
         let first = first?;
         let condition = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
         // Each arm has two bounds, so the whole excludes what is not an id, on either side.
-        Some((Bounded { condition, ..first }, None))
+        Some((BoundedCondition { condition, ..first }, None))
     }
 }
 
@@ -476,7 +476,7 @@ unsafe fn rewrite_sides(
         let mut given = None;
         let place = if layout.is_null() { site.layout } else { &raw mut given };
         if (*place).is_none() {
-            let mut found = Found { layout: ptr::null_mut(), meaning: None, stored_in: pg_sys::InvalidOid };
+            let mut found = FoundLayout { layout: ptr::null_mut(), meaning: None, stored_in: pg_sys::InvalidOid };
             layout_argument(layout, &mut found);
             place.write(Some(found));
             if found.stored_in != pg_sys::InvalidOid {
@@ -486,7 +486,7 @@ unsafe fn rewrite_sides(
             }
         }
         // By reference, because thousands of conditions on a table share it.
-        let Some(Found { layout, meaning: Some(meaning), .. }) = (*place).as_ref() else { return None };
+        let Some(FoundLayout { layout, meaning: Some(meaning), .. }) = (*place).as_ref() else { return None };
         let layout = *layout;
         if layout.is_null() {
             return None;
@@ -521,7 +521,17 @@ unsafe fn rewrite_sides(
                 };
                 let is_guarding =
                     !matches!(limit, Computed(_)) || is_constant(x) || pull_varnos(site.root, x).is_null();
-                Bounded { id, condition, guard, is_above, is_guarding, last_id, is_or: false, is_second: false, kept }
+                BoundedCondition {
+                    id,
+                    condition,
+                    guard,
+                    is_above,
+                    is_guarding,
+                    last_id,
+                    is_or: false,
+                    is_second: false,
+                    kept,
+                }
             };
             // The common case, without a call of the function through the executor.
             if let Moment(operator, Timestamptz) = limit
@@ -544,7 +554,7 @@ unsafe fn rewrite_sides(
             bounded(bound)
         };
         Some(if is_range {
-            (bounded(lower, true), Some(Bounded { kept: ptr::null_mut(), ..bounded(upper, false) }))
+            (bounded(lower, true), Some(BoundedCondition { kept: ptr::null_mut(), ..bounded(upper, false) }))
         } else if upper == pg_sys::InvalidOid {
             (bounded(lower, true), None)
         } else {

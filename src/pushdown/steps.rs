@@ -13,7 +13,7 @@ use pgrx::prelude::*;
 use super::comparison::{Comparison, Type};
 use super::nodes::{cells, copyObjectImpl, lappend, makeBoolConst, makeFuncExpr, set_opfuncid, text};
 use crate::catalog::{Functions, LimitFunction};
-use crate::steps::Unit;
+use crate::steps::TruncUnit;
 use crate::text::Text;
 
 /// A function that undoes a part of a step, with its second argument; null if it has none.
@@ -25,7 +25,7 @@ pub(super) struct Undo {
 
 /// A step, taken apart.
 #[derive(Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct TimeStep {
     /// What it is computed from.
     pub(super) inner: *mut Node,
     /// What undoes it, in this order.
@@ -146,7 +146,7 @@ pub(super) unsafe fn call(functions: &Functions, function: LimitFunction, argume
 }
 
 /// Takes a step apart. `None` if the expression is not one.
-pub(super) unsafe fn step_of(expression: *mut Node) -> Option<Step> {
+pub(super) unsafe fn step_of(expression: *mut Node) -> Option<TimeStep> {
     // SAFETY: a node's type is what its tag says. These functions have as many arguments.
     unsafe {
         let (function, arguments) = match (*expression).type_ {
@@ -203,7 +203,7 @@ pub(super) unsafe fn step_of(expression: *mut Node) -> Option<Step> {
             }
             _ => return None,
         };
-        Some(Step { inner, undo })
+        Some(TimeStep { inner, undo })
     }
 }
 
@@ -222,5 +222,5 @@ unsafe fn is_year(node: *mut Node) -> bool {
 unsafe extern "C-unwind" fn is_known_unit(constant: *mut pg_sys::Const, is_year: bool) -> bool {
     // SAFETY: a constant of type text.
     let text = unsafe { Text::from_datum((*constant).constvalue, (*constant).constisnull) };
-    text.is_some_and(|text| if is_year { text.as_str() == "year" } else { Unit::named(text.as_str()).is_some() })
+    text.is_some_and(|text| if is_year { text.as_str() == "year" } else { TruncUnit::named(text.as_str()).is_some() })
 }

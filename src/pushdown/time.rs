@@ -15,7 +15,7 @@ use super::nodes::{
     bms_is_member, cells, copyObjectImpl, equal, expression_tree_walker, is_column, makeConst, makeVar,
     without_placeholder, without_relabeling,
 };
-use crate::catalog::{self, Functions, Known};
+use crate::catalog::{self, Functions, KnownFunctions};
 use crate::drawing;
 use crate::layouts;
 use crate::members;
@@ -180,9 +180,9 @@ unsafe fn known_functions(site: &Site, candidate: Oid) -> Option<&Functions> {
         if (*site.functions).is_none() {
             let mut found = None;
             match catalog::known_functions(candidate) {
-                Known::Yes(functions) => found = Some(functions),
-                Known::No => (),
-                Known::NotYet => find_functions(candidate, &mut found),
+                KnownFunctions::Yes(functions) => found = Some(functions),
+                KnownFunctions::No => (),
+                KnownFunctions::NotYet => find_functions(candidate, &mut found),
             }
             site.functions.write(found);
         }
@@ -254,7 +254,7 @@ unsafe extern "C-unwind" fn calls(expression: *mut Node, function: *mut c_void) 
 
 /// What [`layout_argument`] finds.
 #[derive(Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct FoundLayout {
     /// The argument for the bound, null if there is none.
     pub(super) layout: *mut pg_sys::Const,
     pub(super) meaning: Option<Layout>,
@@ -267,14 +267,14 @@ pub(super) struct Found {
 /// # Safety
 /// `given` is null, or a constant of type text.
 #[pg_guard]
-pub(super) unsafe extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut Found) {
+pub(super) unsafe extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut FoundLayout) {
     // SAFETY: the caller's.
     let given_text = unsafe { given.as_ref().map(|given| Text::from_datum(given.constvalue, given.constisnull)) };
     // An argument that is not a layout, or not the database's, raises its error when it is used.
     match given_text {
         Some(text) => {
             let Some(Ok(layout)) = text.map(|text| layouts::of(&text)) else { return };
-            *found = Found { layout: given, meaning: Some(layout), stored_in: pg_sys::InvalidOid };
+            *found = FoundLayout { layout: given, meaning: Some(layout), stored_in: pg_sys::InvalidOid };
         }
         None => {
             found.stored_in = members::find().map_or(pg_sys::InvalidOid, |sequences| sequences.layout.0);

@@ -12,14 +12,14 @@ pub struct Config {
     /// The datacenter, where the layout has that field. Numbers are leased in each of its own.
     pub datacenter: Option<i64>,
     /// What operators know this server by.
-    pub member: Member,
+    pub member: MemberName,
     /// How long each step may take: connecting to one host, and each statement.
     pub timeout: Duration,
 }
 
 /// What operators know a server by. The registry shows it, and decides nothing by it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Member {
+pub struct MemberName {
     /// The name of the host.
     pub host: String,
     /// The port of the server.

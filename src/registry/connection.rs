@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use pq_sys as pq;
 
 use crate::conninfo::{Host, Options};
-use crate::error::{Diagnostic, Error};
+use crate::error::{Diagnostic, RegistryError};
 use crate::libpq::{Answered, OptionArray, Rows, copied, diagnostic_of, one_paragraph};
-use crate::step::Step;
+use crate::step::RegistryStep;
 
 /// What is waited for on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub trait Waiter {
 
 /// The rows of an answer, as texts, and the notices that came with it.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct StatementAnswer {
     pub rows: Rows,
     pub notices: Vec<Diagnostic>,
 }
@@ -64,24 +64,24 @@ pub(crate) struct Answer {
 const MOST_NOTICES: usize = 100;
 
 /// A connection.
-pub(crate) struct Connection<W: Waiter> {
+pub(crate) struct PostgresConnection<W: Waiter> {
     conn: *mut pq::PGconn,
     /// Where libpq puts notices. An `Rc`, because libpq has its address, too.
     notices: Rc<RefCell<Vec<Diagnostic>>>,
     waiter: Rc<W>,
 }
 
-impl<W: Waiter> Connection<W> {
+impl<W: Waiter> PostgresConnection<W> {
     /// Connects. Each host that the options name has the whole of `timeout`, like libpq's
     /// `connect_timeout`, which works only where libpq waits by itself.
-    pub fn open(options: &Options, timeout: Duration, waiter: &Rc<W>) -> Result<Self, Error> {
+    pub fn open(options: &Options, timeout: Duration, waiter: &Rc<W>) -> Result<Self, RegistryError> {
         let (mut options, mut hosts, mut late) = (options.clone(), None, String::new());
         loop {
             let mut connection = Self::start(&options, waiter)?;
             let error = match connection.establish(timeout) {
                 Ok(()) => return Ok(connection),
-                Err(Error::Connect(text)) => return Err(Error::Connect(late + &text)),
-                Err(error @ Error::TimedOut { .. }) => error,
+                Err(RegistryError::Connect(text)) => return Err(RegistryError::Connect(late + &text)),
+                Err(error @ RegistryError::TimedOut { .. }) => error,
                 Err(error) => return Err(error),
             };
             // libpq would never go on to the next host by itself.
@@ -99,9 +99,9 @@ impl<W: Waiter> Connection<W> {
         }
     }
 
-    fn start(options: &Options, waiter: &Rc<W>) -> Result<Self, Error> {
+    fn start(options: &Options, waiter: &Rc<W>) -> Result<Self, RegistryError> {
         if !waiter.acquire_descriptor() {
-            return Err(Error::NoDescriptor);
+            return Err(RegistryError::NoDescriptor);
         }
         let (keywords, values): (Vec<_>, Vec<_>) =
             options.iter().map(|(keyword, value)| (keyword.as_ptr(), value.as_ptr())).unzip();
@@ -116,7 +116,7 @@ impl<W: Waiter> Connection<W> {
         // From here on, dropping it releases everything.
         let connection = Self { conn, notices: Rc::default(), waiter: Rc::clone(waiter) };
         if conn.is_null() {
-            return Err(Error::Connect("libpq is out of memory.".to_owned()));
+            return Err(RegistryError::Connect("libpq is out of memory.".to_owned()));
         }
         let notices = Rc::as_ptr(&connection.notices);
         // SAFETY: what the Rc holds lives as long as the PGconn (see Drop), and stays where it is
@@ -125,21 +125,21 @@ impl<W: Waiter> Connection<W> {
         Ok(connection)
     }
 
-    fn establish(&mut self, timeout: Duration) -> Result<(), Error> {
+    fn establish(&mut self, timeout: Duration) -> Result<(), RegistryError> {
         let (mut at, mut deadline) = (self.host(), Instant::now() + timeout);
         // SAFETY: conn is a live PGconn; so in the functions below.
         if unsafe { pq::PQstatus(self.conn) } == pq::ConnStatusType::CONNECTION_BAD {
-            return Err(Error::Connect(self.error_text()));
+            return Err(RegistryError::Connect(self.error_text()));
         }
         let mut interest = Interest::Write;
         loop {
-            self.wait(interest, deadline, Step::Connect, timeout)?;
+            self.wait(interest, deadline, RegistryStep::Connect, timeout)?;
             // SAFETY: as above.
             interest = match unsafe { pq::PQconnectPoll(self.conn) } {
                 pq::PostgresPollingStatusType::PGRES_POLLING_OK => break,
                 pq::PostgresPollingStatusType::PGRES_POLLING_READING => Interest::Read,
                 pq::PostgresPollingStatusType::PGRES_POLLING_WRITING => Interest::Write,
-                _ => return Err(Error::Connect(self.error_text())),
+                _ => return Err(RegistryError::Connect(self.error_text())),
             };
             let now_at = self.host();
             if now_at != at {
@@ -148,7 +148,7 @@ impl<W: Waiter> Connection<W> {
         }
         // SAFETY: as above.
         if unsafe { pq::PQsetnonblocking(self.conn, 1) } != 0 {
-            return Err(Error::Connect(self.error_text()));
+            return Err(RegistryError::Connect(self.error_text()));
         }
         Ok(())
     }
@@ -160,9 +160,9 @@ impl<W: Waiter> Connection<W> {
         &mut self,
         sql: &CStr,
         values: &[Option<String>],
-        step: Step,
+        step: RegistryStep,
         timeout: Duration,
-    ) -> Result<Answer, Error> {
+    ) -> Result<StatementAnswer, RegistryError> {
         let deadline = Instant::now() + timeout;
         self.notices.borrow_mut().clear();
         self.send(sql, values, step)?;
@@ -172,7 +172,7 @@ impl<W: Waiter> Connection<W> {
             return Err(self.lost(step));
         }
         self.flush(step, deadline, timeout)?;
-        let (mut answer, mut failure, mut answers) = (Answer::default(), None, 0);
+        let (mut answer, mut failure, mut answers) = (StatementAnswer::default(), None, 0);
         while let Some(answered) = self.next(step, deadline, timeout)? {
             self.check_notices()?;
             match answered.status() {
@@ -184,13 +184,13 @@ impl<W: Waiter> Connection<W> {
                     // The first one says why. What may follow is that the connection is closed.
                     let has_ended = matches!(diagnostic.severity.as_str(), "" | "FATAL" | "PANIC");
                     failure.get_or_insert(if has_ended {
-                        Error::Lost { step, text: one_paragraph(&diagnostic.message) }
+                        RegistryError::Lost { step, text: one_paragraph(&diagnostic.message) }
                     } else {
-                        Error::Refused(Box::new(diagnostic))
+                        RegistryError::Refused(Box::new(diagnostic))
                     });
                 }
                 // COPY would have no end.
-                status => return Err(Error::Garbage(format!("result of kind {status:?}"))),
+                status => return Err(RegistryError::Garbage(format!("result of kind {status:?}"))),
             }
         }
         if let Some(failure) = failure {
@@ -202,10 +202,10 @@ impl<W: Waiter> Connection<W> {
         }
         // SAFETY: as above.
         if unsafe { pq::PQtransactionStatus(self.conn) } != pq::PGTransactionStatusType::PQTRANS_IDLE {
-            return Err(Error::Garbage("a transaction is left open".to_owned()));
+            return Err(RegistryError::Garbage("a transaction is left open".to_owned()));
         }
         if answers != 1 {
-            return Err(Error::Garbage("no result for a statement".to_owned()));
+            return Err(RegistryError::Garbage("no result for a statement".to_owned()));
         }
         answer.notices = self.notices.take();
         Ok(answer)
@@ -217,7 +217,7 @@ impl<W: Waiter> Connection<W> {
         unsafe { pq::PQbackendPID(self.conn) }
     }
 
-    fn send(&mut self, sql: &CStr, values: &[Option<String>], step: Step) -> Result<(), Error> {
+    fn send(&mut self, sql: &CStr, values: &[Option<String>], step: RegistryStep) -> Result<(), RegistryError> {
         let texts: Vec<Option<CString>> = values.iter().map(|value| value.as_deref().map(c_text)).collect();
         let pointers: Vec<*const c_char> =
             texts.iter().map(|text| text.as_ref().map_or(ptr::null(), |text| text.as_ptr())).collect();
@@ -239,7 +239,7 @@ impl<W: Waiter> Connection<W> {
         if sent == 1 { Ok(()) } else { Err(self.lost(step)) }
     }
 
-    fn flush(&mut self, step: Step, deadline: Instant, timeout: Duration) -> Result<(), Error> {
+    fn flush(&mut self, step: RegistryStep, deadline: Instant, timeout: Duration) -> Result<(), RegistryError> {
         // SAFETY: conn is a live PGconn; so below.
         while unsafe { pq::PQflush(self.conn) } == 1 {
             self.wait(Interest::ReadOrWrite, deadline, step, timeout)?;
@@ -252,7 +252,12 @@ impl<W: Waiter> Connection<W> {
     }
 
     /// Waits for the next result; `None` if the statement is over.
-    fn next(&mut self, step: Step, deadline: Instant, timeout: Duration) -> Result<Option<Answered>, Error> {
+    fn next(
+        &mut self,
+        step: RegistryStep,
+        deadline: Instant,
+        timeout: Duration,
+    ) -> Result<Option<Answered>, RegistryError> {
         // SAFETY: conn is a live PGconn; so below.
         while unsafe { pq::PQisBusy(self.conn) } == 1 {
             self.wait(Interest::Read, deadline, step, timeout)?;
@@ -274,9 +279,9 @@ impl<W: Waiter> Connection<W> {
 
     /// Refuses an answer that comes with more notices than are kept. One of the others may say that
     /// a commit is not what it should be.
-    fn check_notices(&self) -> Result<(), Error> {
+    fn check_notices(&self) -> Result<(), RegistryError> {
         let is_full = self.notices.borrow().len() > MOST_NOTICES;
-        if is_full { Err(Error::TooLong { most: MOST_NOTICES, of_what: "notices" }) } else { Ok(()) }
+        if is_full { Err(RegistryError::TooLong { most: MOST_NOTICES, of_what: "notices" }) } else { Ok(()) }
     }
 
     /// Frees notifications (NOTIFY), which this session has not asked for. libpq keeps them.
@@ -293,7 +298,13 @@ impl<W: Waiter> Connection<W> {
     }
 
     /// Waits until the socket is ready.
-    fn wait(&self, interest: Interest, deadline: Instant, step: Step, timeout: Duration) -> Result<(), Error> {
+    fn wait(
+        &self,
+        interest: Interest,
+        deadline: Instant,
+        step: RegistryStep,
+        timeout: Duration,
+    ) -> Result<(), RegistryError> {
         loop {
             // SAFETY: conn is a live PGconn.
             let socket: RawFd = unsafe { pq::PQsocket(self.conn) };
@@ -302,11 +313,11 @@ impl<W: Waiter> Connection<W> {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Error::TimedOut { step, after: timeout });
+                return Err(RegistryError::TimedOut { step, after: timeout });
             }
             // SAFETY: the socket is open, because libpq closes it only when it is called.
             let socket = unsafe { BorrowedFd::borrow_raw(socket) };
-            if self.waiter.wait(socket, interest, left).map_err(|Stopped| Error::Stopped)? {
+            if self.waiter.wait(socket, interest, left).map_err(|Stopped| RegistryError::Stopped)? {
                 return Ok(());
             }
         }
@@ -326,8 +337,8 @@ impl<W: Waiter> Connection<W> {
         Host::list(&array.options())
     }
 
-    fn lost(&self, step: Step) -> Error {
-        Error::Lost { step, text: self.error_text() }
+    fn lost(&self, step: RegistryStep) -> RegistryError {
+        RegistryError::Lost { step, text: self.error_text() }
     }
 
     fn error_text(&self) -> String {
@@ -336,7 +347,7 @@ impl<W: Waiter> Connection<W> {
     }
 }
 
-impl<W: Waiter> Drop for Connection<W> {
+impl<W: Waiter> Drop for PostgresConnection<W> {
     fn drop(&mut self) {
         // SAFETY: conn is null or a live PGconn, which nothing uses afterwards. The notices are
         // freed after this.

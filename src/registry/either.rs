@@ -1,13 +1,13 @@
 //! A registry of either kind. The string says which one: one that begins with `etcd:` names an
 //! etcd, and any other one is libpq's.
 
-use snowflake_core::registry::{Answer, Reading, Registry, Swap, Wanted};
-use snowflake_core::segment::{GiveBack, Grant, Granted, Reserve, Tags};
+use snowflake_core::registry::{Reading, Registry, Swap, SwapAnswer, Wanted};
+use snowflake_core::segment::{GiveBack, Grant, Granted, Reserve, TagRegistry};
 
 use crate::config::Config;
 use crate::connection::Waiter;
 use crate::conninfo;
-use crate::error::Error;
+use crate::error::RegistryError;
 use crate::etcd::{Address, Etcd, SCHEME};
 use crate::postgres::Postgres;
 
@@ -113,16 +113,16 @@ impl<W: Waiter> Either<W> {
 }
 
 impl<W: Waiter> Registry for Either<W> {
-    type Error = Error;
+    type Error = RegistryError;
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, Error> {
+    fn read(&self, wanted: Wanted) -> Result<Reading, RegistryError> {
         match self {
             Self::Postgres(registry) => registry.read(wanted),
             Self::Etcd(registry) => registry.read(wanted),
         }
     }
 
-    fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, RegistryError> {
         match self {
             Self::Postgres(registry) => registry.swap(swap),
             Self::Etcd(registry) => registry.swap(swap),
@@ -130,15 +130,15 @@ impl<W: Waiter> Registry for Either<W> {
     }
 }
 
-impl<W: Waiter> Tags for Either<W> {
-    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, Error> {
+impl<W: Waiter> TagRegistry for Either<W> {
+    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, RegistryError> {
         match self {
             Self::Postgres(registry) => registry.reserve(reserve),
             Self::Etcd(registry) => registry.reserve(reserve),
         }
     }
 
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, Error> {
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, RegistryError> {
         match self {
             Self::Postgres(registry) => registry.give_back(give_back),
             Self::Etcd(registry) => registry.give_back(give_back),

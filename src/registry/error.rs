@@ -10,8 +10,8 @@ use snowflake_core::pace;
 
 use crate::VERSION;
 use crate::problem::Problem;
-use crate::report::{Report, seconds};
-use crate::step::Step;
+use crate::report::{RegistryReport, seconds};
+use crate::step::RegistryStep;
 
 /// What helps where the registry takes no writes.
 const NAME_ALL_SERVERS: &str = "Let \"snowflake_id.registry\" name all servers of the registry, with \
@@ -36,13 +36,13 @@ pub struct Diagnostic {
 
 /// Why there is no answer. After a swap, it may have been done all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Error {
+pub enum RegistryError {
     /// No connection; libpq says why.
     Connect(String),
     /// No answer in time.
     TimedOut {
         /// What was not answered.
-        step: Step,
+        step: RegistryStep,
         /// After how long.
         after: Duration,
     },
@@ -53,7 +53,7 @@ pub enum Error {
     /// The connection broke; libpq says why.
     Lost {
         /// Meanwhile.
-        step: Step,
+        step: RegistryStep,
         /// libpq's words.
         text: String,
     },
@@ -98,21 +98,23 @@ pub enum Error {
     Etcd(Problem),
 }
 
-impl Error {
+impl RegistryError {
     /// Returns how the registry has failed, for when to ask it again. It may be overloaded if it
     /// does not answer in time, or says so.
-    pub fn paced_as(&self) -> pace::Failed {
+    pub fn paced_as(&self) -> pace::AttemptFailure {
         match self {
-            Self::TimedOut { .. } | Self::Etcd(Problem::TimedOut { .. } | Problem::Busy) => pace::Failed::Overloaded,
+            Self::TimedOut { .. } | Self::Etcd(Problem::TimedOut { .. } | Problem::Busy) => {
+                pace::AttemptFailure::Overloaded
+            }
             // It would send as much again each second.
-            Self::TooLong { .. } => pace::Failed::Overloaded,
+            Self::TooLong { .. } => pace::AttemptFailure::Overloaded,
             // etcd's own words, when too many changes wait, and when one was not agreed on in time.
             Self::Etcd(Problem::Refused(message))
                 if ["too many requests", "request timed out"].iter().any(|is| message.contains(is)) =>
             {
-                pace::Failed::Overloaded
+                pace::AttemptFailure::Overloaded
             }
-            _ => pace::Failed::Otherwise,
+            _ => pace::AttemptFailure::Otherwise,
         }
     }
 
@@ -132,19 +134,21 @@ impl Error {
     }
 
     /// Returns all that is said of the error.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> RegistryReport {
         match self {
-            Self::Connect(text) => Report::new("08001", "could not connect to the registry").detail(text).hint(
+            Self::Connect(text) => RegistryReport::new("08001", "could not connect to the registry").detail(text).hint(
                 "Check \"snowflake_id.registry\", the network, and the registry's \"pg_hba.conf\". A password belongs \
                  into .pgpass or a service file of the user that runs this server.",
             ),
-            Self::TimedOut { step: Step::Connect, after } => {
-                Report::new("08001", format!("could not connect to the registry within {}", seconds(*after)))
+            Self::TimedOut { step: RegistryStep::Connect, after } => {
+                RegistryReport::new("08001", format!("could not connect to the registry within {}", seconds(*after)))
                     .hint("Check \"snowflake_id.registry\", the network, and whether a firewall drops packets.")
             }
             Self::TimedOut { step, after } => {
-                let report =
-                    Report::new("08006", format!("registry did not answer within {} ({step})", seconds(*after)));
+                let report = RegistryReport::new(
+                    "08006",
+                    format!("registry did not answer within {} ({step})", seconds(*after)),
+                );
                 if step.may_be_done() {
                     report.detail("The change may have been made all the same, or may still be made.").hint(
                         "If the registry has \"synchronous_standby_names\", check its standbys in \
@@ -154,31 +158,32 @@ impl Error {
                     report.hint("Look for locks and load on the registry.")
                 }
             }
-            Self::Stopped => Report::new("57P01", "the process is asked to end"),
+            Self::Stopped => RegistryReport::new("57P01", "the process is asked to end"),
             Self::NoDescriptor => {
-                Report::new("53000", "could not open a connection to the registry: out of file descriptors")
+                RegistryReport::new("53000", "could not open a connection to the registry: out of file descriptors")
                     .hint("Raise the limit of open files (ulimit -n) of this server.")
             }
             Self::Lost { step, text } => {
-                let report = Report::new("08006", format!("connection to the registry was lost ({step})"));
+                let report = RegistryReport::new("08006", format!("connection to the registry was lost ({step})"));
                 if step.may_be_done() {
                     report.detail(format!("{text}\nThe change may have been made all the same."))
                 } else {
                     report.detail(text)
                 }
             }
-            Self::InRecovery => Report::new("25006", "registry is a standby")
+            Self::InRecovery => RegistryReport::new("25006", "registry is a standby")
                 .detail("Only a primary can lease numbers.")
                 .hint(NAME_ALL_SERVERS),
-            Self::ReadOnly => Report::new("25006", "registry is read-only").hint(NAME_ALL_SERVERS),
-            Self::FsyncOff => Report::new("55000", "registry has \"fsync\" off")
+            Self::ReadOnly => RegistryReport::new("25006", "registry is read-only").hint(NAME_ALL_SERVERS),
+            Self::FsyncOff => RegistryReport::new("55000", "registry has \"fsync\" off")
                 .detail("A crash could make it forget leases, and then ids would repeat.")
                 .hint("Set \"fsync\" to on in the registry, and reload its configuration."),
-            Self::NoSchema => Report::new("3F000", "registry's database has no schema \"snowflake_registry\"").hint(
-                "Check the database that \"snowflake_id.registry\" names. Run \"psql -f registry.sql\" in the \
+            Self::NoSchema => RegistryReport::new("3F000", "registry's database has no schema \"snowflake_registry\"")
+                .hint(
+                    "Check the database that \"snowflake_id.registry\" names. Run \"psql -f registry.sql\" in the \
                  registry's database, as the role that is to own the registry.",
-            ),
-            Self::OtherVersion(found) => Report::new(
+                ),
+            Self::OtherVersion(found) => RegistryReport::new(
                 "55000",
                 match found {
                     Some(found) => format!("registry has version {found}, but this server needs version {VERSION}"),
@@ -186,17 +191,19 @@ impl Error {
                 },
             )
             .hint("Use the same version of snowflake_id on all servers, and the registry.sql that comes with it."),
-            Self::NoFleet(name) => Report::new("42704", format!("registry has no fleet \"{name}\"")).hint(
+            Self::NoFleet(name) => RegistryReport::new("42704", format!("registry has no fleet \"{name}\"")).hint(
                 "Check \"snowflake_id.fleet\". In the registry, \"SELECT name FROM snowflake_registry.fleets\" lists \
                  the fleets, and \"SELECT snowflake_registry.add_fleet('name')\" makes one.",
             ),
-            Self::NoRights(message) => Report::new("42501", "role may not use the registry").quoting(message).hint(
-                "In the registry, run the GRANT commands at the head of registry.sql for the role that \
+            Self::NoRights(message) => {
+                RegistryReport::new("42501", "role may not use the registry").quoting(message).hint(
+                    "In the registry, run the GRANT commands at the head of registry.sql for the role that \
                  \"snowflake_id.registry\" names.",
-            ),
+                )
+            }
             Self::WaitCancelled(notice) => {
                 let Diagnostic { message, detail, .. } = &**notice;
-                Report::new("08007", "registry did not confirm a change")
+                RegistryReport::new("08007", "registry did not confirm a change")
                     .quoting(message)
                     .detail(detail.as_deref().unwrap_or("The change may be lost if the registry fails over."))
                     .hint(
@@ -204,17 +211,18 @@ impl Error {
                          names may be gone.",
                     )
             }
-            Self::Garbage(what) => Report::new("08P01", "registry's answer makes no sense")
+            Self::Garbage(what) => RegistryReport::new("08P01", "registry's answer makes no sense")
                 .quoting(what)
                 .hint("Check the host and the port in \"snowflake_id.registry\"."),
             Self::TooLong { most, of_what } => {
-                Report::new("54000", format!("registry's answer is too long: more than {most} {of_what}")).hint(
+                RegistryReport::new("54000", format!("registry's answer is too long: more than {most} {of_what}")).hint(
                     "Check what answers at the host and the port in \"snowflake_id.registry\": a proxy, or another \
                      program. A fleet with so many records needs a registry for each part of it.",
                 )
             }
             Self::OutOfRange { name, value, most } => {
-                let report = Report::new("22003", format!("registry has a number out of range: {name} is {value}"));
+                let report =
+                    RegistryReport::new("22003", format!("registry has a number out of range: {name} is {value}"));
                 report.detail(format!("It must be from 0 to {most} (milliseconds).")).hint(match *name {
                     "now_ms" => "Set the clock of the registry's server, and look at its time synchronization.",
                     _ => "Correct it in the registry, in the fleet's record.",
@@ -223,21 +231,21 @@ impl Error {
             Self::Refused(diagnostic) => {
                 let Diagnostic { sqlstate, message, detail, hint, .. } = &**diagnostic;
                 let sqlstate = if sqlstate.is_empty() { "58000" } else { sqlstate };
-                let report = Report::new(sqlstate, "registry reports an error").quoting(message);
-                Report { detail: detail.clone(), hint: hint.clone(), ..report }
+                let report = RegistryReport::new(sqlstate, "registry reports an error").quoting(message);
+                RegistryReport { detail: detail.clone(), hint: hint.clone(), ..report }
             }
             Self::Etcd(problem) => problem.report(),
         }
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for RegistryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.report().message)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for RegistryError {}
 
 #[cfg(test)]
 mod tests {
@@ -246,25 +254,25 @@ mod tests {
     #[test]
     fn a_registry_that_is_away_is_not_overloaded() {
         let after = Duration::from_secs(5);
-        let refused = |message: &str| Error::Etcd(Problem::Refused(message.to_owned()));
+        let refused = |message: &str| RegistryError::Etcd(Problem::Refused(message.to_owned()));
         for error in [
-            Error::TimedOut { step: Step::Connect, after },
-            Error::Etcd(Problem::TimedOut { step: Step::Read, after }),
-            Error::Etcd(Problem::Busy),
-            Error::TooLong { most: 10, of_what: "rows" },
+            RegistryError::TimedOut { step: RegistryStep::Connect, after },
+            RegistryError::Etcd(Problem::TimedOut { step: RegistryStep::Read, after }),
+            RegistryError::Etcd(Problem::Busy),
+            RegistryError::TooLong { most: 10, of_what: "rows" },
             refused("too many requests"),
             refused("request timed out, possibly due to previous leader failure"),
         ] {
-            assert_eq!(error.paced_as(), pace::Failed::Overloaded, "{error}");
+            assert_eq!(error.paced_as(), pace::AttemptFailure::Overloaded, "{error}");
         }
         for error in [
-            Error::Connect("refused".to_owned()),
-            Error::Lost { step: Step::Read, text: "gone".to_owned() },
-            Error::ReadOnly,
-            Error::Etcd(Problem::Unreachable("refused".to_owned())),
+            RegistryError::Connect("refused".to_owned()),
+            RegistryError::Lost { step: RegistryStep::Read, text: "gone".to_owned() },
+            RegistryError::ReadOnly,
+            RegistryError::Etcd(Problem::Unreachable("refused".to_owned())),
             refused("no leader"),
         ] {
-            assert_eq!(error.paced_as(), pace::Failed::Otherwise, "{error}");
+            assert_eq!(error.paced_as(), pace::AttemptFailure::Otherwise, "{error}");
         }
     }
 
@@ -273,22 +281,22 @@ mod tests {
         let words = || "db.example 5432 snowflake /var/lib/.pgpass".to_owned();
         let diagnostic = Diagnostic { message: words(), detail: Some(words()), ..Diagnostic::default() };
         for error in [
-            Error::Connect(words()),
-            Error::Lost { step: Step::Read, text: words() },
-            Error::NoRights(words()),
-            Error::WaitCancelled(Box::new(diagnostic.clone())),
-            Error::Garbage(words()),
-            Error::Refused(Box::new(diagnostic)),
-            Error::Etcd(Problem::Unreachable(words())),
-            Error::Etcd(Problem::File(words())),
-            Error::Etcd(Problem::Login(words())),
-            Error::Etcd(Problem::Login(format!("CommonName {}", words()))),
-            Error::Etcd(Problem::NoRights(words())),
-            Error::Etcd(Problem::NoFleet(words())),
-            Error::Etcd(Problem::Record(words(), words())),
-            Error::Etcd(Problem::Refused(words())),
+            RegistryError::Connect(words()),
+            RegistryError::Lost { step: RegistryStep::Read, text: words() },
+            RegistryError::NoRights(words()),
+            RegistryError::WaitCancelled(Box::new(diagnostic.clone())),
+            RegistryError::Garbage(words()),
+            RegistryError::Refused(Box::new(diagnostic)),
+            RegistryError::Etcd(Problem::Unreachable(words())),
+            RegistryError::Etcd(Problem::File(words())),
+            RegistryError::Etcd(Problem::Login(words())),
+            RegistryError::Etcd(Problem::Login(format!("CommonName {}", words()))),
+            RegistryError::Etcd(Problem::NoRights(words())),
+            RegistryError::Etcd(Problem::NoFleet(words())),
+            RegistryError::Etcd(Problem::Record(words(), words())),
+            RegistryError::Etcd(Problem::Refused(words())),
         ] {
-            let Report { open, message, .. } = error.report();
+            let RegistryReport { open, message, .. } = error.report();
             assert!(!open.contains("example"), "{open}");
             assert!(message.starts_with(&open) && !open.is_empty(), "{message}");
         }
@@ -298,34 +306,34 @@ mod tests {
     fn messages_follow_the_style_guide() {
         let diagnostic = Diagnostic { message: "out of memory".to_owned(), ..Diagnostic::default() };
         let errors = [
-            Error::Connect("refused".to_owned()),
-            Error::TimedOut { step: Step::Connect, after: Duration::from_secs(5) },
-            Error::TimedOut { step: Step::SwapNumber, after: Duration::from_millis(1500) },
-            Error::Stopped,
-            Error::NoDescriptor,
-            Error::Lost { step: Step::Read, text: "gone".to_owned() },
-            Error::InRecovery,
-            Error::ReadOnly,
-            Error::FsyncOff,
-            Error::NoSchema,
-            Error::OtherVersion(Some(2)),
-            Error::OtherVersion(None),
-            Error::NoFleet("other".to_owned()),
-            Error::NoRights("permission denied".to_owned()),
-            Error::WaitCancelled(Box::new(diagnostic.clone())),
-            Error::Garbage("3 columns".to_owned()),
-            Error::TooLong { most: 10, of_what: "bytes" },
-            Error::OutOfRange { name: "skew_ms", value: -1, most: 5 },
-            Error::Refused(Box::new(diagnostic)),
+            RegistryError::Connect("refused".to_owned()),
+            RegistryError::TimedOut { step: RegistryStep::Connect, after: Duration::from_secs(5) },
+            RegistryError::TimedOut { step: RegistryStep::SwapNumber, after: Duration::from_millis(1500) },
+            RegistryError::Stopped,
+            RegistryError::NoDescriptor,
+            RegistryError::Lost { step: RegistryStep::Read, text: "gone".to_owned() },
+            RegistryError::InRecovery,
+            RegistryError::ReadOnly,
+            RegistryError::FsyncOff,
+            RegistryError::NoSchema,
+            RegistryError::OtherVersion(Some(2)),
+            RegistryError::OtherVersion(None),
+            RegistryError::NoFleet("other".to_owned()),
+            RegistryError::NoRights("permission denied".to_owned()),
+            RegistryError::WaitCancelled(Box::new(diagnostic.clone())),
+            RegistryError::Garbage("3 columns".to_owned()),
+            RegistryError::TooLong { most: 10, of_what: "bytes" },
+            RegistryError::OutOfRange { name: "skew_ms", value: -1, most: 5 },
+            RegistryError::Refused(Box::new(diagnostic)),
         ];
         for error in errors {
-            let Report { sqlstate, message, hint, .. } = error.report();
+            let RegistryReport { sqlstate, message, hint, .. } = error.report();
             assert!(!message.ends_with('.') && !message.contains('\n'), "{message}");
             assert!(message.starts_with(char::is_lowercase), "{message}");
             assert_eq!(sqlstate.len(), 5, "{message}");
             assert!(hint.is_none_or(|hint| hint.ends_with('.')), "{message}");
         }
-        let late = Error::TimedOut { step: Step::SwapNumber, after: Duration::from_millis(1500) };
+        let late = RegistryError::TimedOut { step: RegistryStep::SwapNumber, after: Duration::from_millis(1500) };
         assert_eq!(late.to_string(), "registry did not answer within 1.5 s (changing a number's record)");
     }
 }

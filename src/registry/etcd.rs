@@ -54,19 +54,19 @@ use base64::prelude::BASE64_STANDARD;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snowflake_core::clock::days_from_civil;
-use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::registry::{Change, Fleet, Incarnation, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted};
 
 pub(crate) use address::{Address, SCHEME};
-use answer::{Login, Pair, Status, Transaction};
-use http::{Connection, Deadline};
+use answer::{EtcdStatus, Login, Pair, Transaction};
+use http::{Deadline, HttpConnection};
 
 use crate::config::Config;
 use crate::connection::Waiter;
-use crate::error::Error;
+use crate::error::RegistryError;
 use crate::problem::Problem;
 use crate::reading;
 use crate::report::beginning;
-use crate::step::Step;
+use crate::step::RegistryStep;
 
 /// How long connecting to one address may take, so that there is time for the next one.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -78,16 +78,16 @@ const LOOKS: u32 = 20;
 const HALF_SECOND_MS: i64 = 500;
 
 /// A connection, and the token that goes with it.
-struct Session<W: Waiter> {
-    connection: Connection<W>,
+struct EtcdSession<W: Waiter> {
+    connection: HttpConnection<W>,
     token: Option<String>,
 }
 
 /// What was read last, as it stands in etcd.
 #[derive(Default)]
-struct Known {
+struct LastRead {
     fleet: Option<(Fleet, String)>,
-    numbers: BTreeMap<i64, (Record, String)>,
+    numbers: BTreeMap<i64, (NumberRecord, String)>,
 }
 
 /// A registry in etcd. It connects when it is used, keeps the connection, and connects anew after
@@ -95,10 +95,10 @@ struct Known {
 pub struct Etcd<W: Waiter> {
     config: Config,
     waiter: Rc<W>,
-    session: RefCell<Option<Session<W>>>,
+    session: RefCell<Option<EtcdSession<W>>>,
     /// Which of the addresses is tried first.
     first: Cell<usize>,
-    known: RefCell<Known>,
+    known: RefCell<LastRead>,
 }
 
 /// The longest error of etcd's that is read, in bytes.
@@ -113,9 +113,9 @@ struct Called<T> {
 
 impl<T> Called<T> {
     /// Returns etcd's clock.
-    fn now_ms(&self) -> Result<i64, Error> {
-        let date = self.date.as_deref().ok_or_else(|| Error::Garbage("no Date".to_owned()))?;
-        date_ms(date).ok_or_else(|| Error::Garbage(format!("Date \"{}\"", beginning(date))))
+    fn now_ms(&self) -> Result<i64, RegistryError> {
+        let date = self.date.as_deref().ok_or_else(|| RegistryError::Garbage("no Date".to_owned()))?;
+        date_ms(date).ok_or_else(|| RegistryError::Garbage(format!("Date \"{}\"", beginning(date))))
     }
 }
 
@@ -143,15 +143,19 @@ impl<W: Waiter> Etcd<W> {
 
     /// Runs `work` on the connection. If a kept one fails although nothing can have been changed, a
     /// new one is tried, because etcd may have been restarted since the last call.
-    fn run<T>(&self, step: Step, work: impl Fn(&mut Session<W>, &Deadline) -> Result<T, Error>) -> Result<T, Error> {
+    fn run<T>(
+        &self,
+        step: RegistryStep,
+        work: impl Fn(&mut EtcdSession<W>, &Deadline) -> Result<T, RegistryError>,
+    ) -> Result<T, RegistryError> {
         let deadline = Deadline::new(step, self.config.timeout);
         let kept = self.session.take();
         let is_kept = kept.is_some();
         let mut session = kept.map_or_else(|| self.connect(&deadline), Ok)?;
         let mut done = work(&mut session, &deadline);
         // What is refused for its token was not done.
-        let is_stale = matches!(&done, Err(Error::Etcd(Problem::Login(_))));
-        let is_lost = !step.may_be_done() && matches!(&done, Err(Error::Lost { .. }));
+        let is_stale = matches!(&done, Err(RegistryError::Etcd(Problem::Login(_))));
+        let is_lost = !step.may_be_done() && matches!(&done, Err(RegistryError::Lost { .. }));
         if is_kept && (is_stale || is_lost) {
             drop(session);
             session = self.connect(&deadline)?;
@@ -159,7 +163,7 @@ impl<W: Waiter> Etcd<W> {
         }
         let is_usable = match &done {
             Ok(_) => true,
-            Err(Error::Etcd(problem)) => {
+            Err(RegistryError::Etcd(problem)) => {
                 matches!(problem, Problem::NoFleet(_) | Problem::NoRights(_) | Problem::Record(..))
             }
             Err(_) => false,
@@ -174,21 +178,25 @@ impl<W: Waiter> Etcd<W> {
     }
 
     /// Connects to the first address that answers, and logs in.
-    fn connect(&self, deadline: &Deadline) -> Result<Session<W>, Error> {
+    fn connect(&self, deadline: &Deadline) -> Result<EtcdSession<W>, RegistryError> {
         let address = Address::parse(&self.config.conninfo)
-            .map_err(|why| Error::Etcd(Problem::Unreachable(format!("The address is wrong: {why}."))))?;
+            .map_err(|why| RegistryError::Etcd(Problem::Unreachable(format!("The address is wrong: {why}."))))?;
         let (count, timeout) = (address.endpoints.len(), CONNECT.min(self.config.timeout));
         let mut failure = None;
         for tried in 0..count {
             let number = self.first.get().wrapping_add(tried) % count;
-            match Connection::open(&address.endpoints[number], &address, timeout, &self.waiter) {
+            match HttpConnection::open(&address.endpoints[number], &address, timeout, &self.waiter) {
                 Ok(connection) => {
                     self.first.set(number);
-                    let mut session = Session { connection, token: None };
+                    let mut session = EtcdSession { connection, token: None };
                     session.token = log_in(&mut session, &address, deadline)?;
                     return Ok(session);
                 }
-                Err(error @ (Error::Stopped | Error::NoDescriptor | Error::Etcd(Problem::File(_)))) => {
+                Err(
+                    error @ (RegistryError::Stopped
+                    | RegistryError::NoDescriptor
+                    | RegistryError::Etcd(Problem::File(_))),
+                ) => {
                     return Err(error);
                 }
                 Err(error) => failure = Some(error),
@@ -220,7 +228,12 @@ impl<W: Waiter> Etcd<W> {
     }
 
     /// Reads records, and remembers how they stand in etcd.
-    fn read_in(&self, session: &mut Session<W>, wanted: Wanted, deadline: &Deadline) -> Result<Reading, Error> {
+    fn read_in(
+        &self,
+        session: &mut EtcdSession<W>,
+        wanted: Wanted,
+        deadline: &Deadline,
+    ) -> Result<Reading, RegistryError> {
         let fleet_key = self.fleet_key();
         let numbers = match wanted {
             Wanted::Number(worker) => json!({"key": base64(&self.number_key(worker))}),
@@ -238,12 +251,12 @@ impl<W: Waiter> Etcd<W> {
         let mut found = called.answer.pairs()?.into_iter();
         let mut next = || found.next().unwrap_or_default();
         let Some(Pair { value: text, .. }) = next().into_iter().next() else {
-            return Err(Error::Etcd(Problem::NoFleet(fleet_key)));
+            return Err(RegistryError::Etcd(Problem::NoFleet(fleet_key)));
         };
-        let wrong = |key: &str, why| Error::Etcd(Problem::Record(key.to_owned(), why));
+        let wrong = |key: &str, why| RegistryError::Etcd(Problem::Record(key.to_owned(), why));
         let fleet = record::fleet(&text, incarnation)
             .map_err(|why| wrong(&fleet_key, why))?
-            .map_err(|format| Error::OtherVersion(Some(format)))?;
+            .map_err(|format| RegistryError::OtherVersion(Some(format)))?;
         let mut records = BTreeMap::new();
         let mut known = self.known.borrow_mut();
         known.numbers.clear();
@@ -300,16 +313,16 @@ impl<W: Waiter> Etcd<W> {
 }
 
 impl<W: Waiter> Registry for Etcd<W> {
-    type Error = Error;
+    type Error = RegistryError;
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, Error> {
-        self.run(Step::Read, |session, deadline| self.read_in(session, wanted, deadline))
+    fn read(&self, wanted: Wanted) -> Result<Reading, RegistryError> {
+        self.run(RegistryStep::Read, |session, deadline| self.read_in(session, wanted, deadline))
     }
 
-    fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, RegistryError> {
         if self.transaction(swap).is_none() {
             // Another number's record may have been read since.
-            let fleet = |known: &Known| known.fleet.as_ref().map(|(_, text)| text.clone());
+            let fleet = |known: &LastRead| known.fleet.as_ref().map(|(_, text)| text.clone());
             let before = fleet(&self.known.borrow());
             let wanted = match swap.change {
                 Change::Fleet(_) => Wanted::All,
@@ -318,15 +331,19 @@ impl<W: Waiter> Registry for Etcd<W> {
             self.read(wanted)?;
             // An operator's edit leaves the version as it is, and the swap was decided without it.
             if fleet(&self.known.borrow()) != before {
-                return Ok(Answer::Refused);
+                return Ok(SwapAnswer::Refused);
             }
         }
-        let Some((transaction, written)) = self.transaction(swap) else { return Ok(Answer::Refused) };
-        let answer = self.run(Step::of(swap), |session, deadline| {
+        let Some((transaction, written)) = self.transaction(swap) else { return Ok(SwapAnswer::Refused) };
+        let answer = self.run(RegistryStep::of(swap), |session, deadline| {
             let Called::<Transaction> { answer, .. } = call(session, "kv/txn", &transaction, deadline)?;
-            if answer.succeeded { Ok(Answer::Done(incarnation(session, deadline)?)) } else { Ok(Answer::Refused) }
+            if answer.succeeded {
+                Ok(SwapAnswer::Done(incarnation(session, deadline)?))
+            } else {
+                Ok(SwapAnswer::Refused)
+            }
         })?;
-        if let Answer::Done(_) = answer {
+        if let SwapAnswer::Done(_) = answer {
             let mut known = self.known.borrow_mut();
             match swap.change {
                 Change::Fleet(fleet) => known.fleet = Some((fleet, written)),
@@ -341,11 +358,11 @@ impl<W: Waiter> Registry for Etcd<W> {
 
 /// Calls etcd's gateway.
 fn call<W: Waiter, T: DeserializeOwned>(
-    session: &mut Session<W>,
+    session: &mut EtcdSession<W>,
     method: &str,
     body: &Value,
     deadline: &Deadline,
-) -> Result<Called<T>, Error> {
+) -> Result<Called<T>, RegistryError> {
     let path = format!("/v3/{method}");
     let body = body.to_string();
     let (answer, is_kept) = session.connection.post(&path, session.token.as_deref(), body.as_bytes(), deadline)?;
@@ -353,26 +370,28 @@ fn call<W: Waiter, T: DeserializeOwned>(
         let error = refused(answer.status, &answer.body[..answer.body.len().min(LONGEST_ERROR)], deadline);
         return Err(match error {
             // etcd tells a call without a token only this.
-            Error::Etcd(Problem::NoRights(message)) if session.token.is_none() => Error::Etcd(Problem::Login(message)),
+            RegistryError::Etcd(Problem::NoRights(message)) if session.token.is_none() => {
+                RegistryError::Etcd(Problem::Login(message))
+            }
             other => other,
         });
     }
-    let json = serde_json::from_slice(&answer.body).map_err(|error| Error::Garbage(answer::wrong(&error)))?;
+    let json = serde_json::from_slice(&answer.body).map_err(|error| RegistryError::Garbage(answer::wrong(&error)))?;
     if !is_kept {
         // The next call would find it closed. No member of an etcd does this.
-        return Err(Error::Lost { step: deadline.step, text: "It was closed after an answer.".to_owned() });
+        return Err(RegistryError::Lost { step: deadline.step, text: "It was closed after an answer.".to_owned() });
     }
     Ok(Called { answer: json, date: answer.date })
 }
 
 /// Says what an error of etcd's means. Codes are those of gRPC.
-fn refused(status: u16, body: &[u8], deadline: &Deadline) -> Error {
+fn refused(status: u16, body: &[u8], deadline: &Deadline) -> RegistryError {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     let (code, text) = (json["code"].as_i64().unwrap_or_default(), String::from_utf8_lossy(body));
     let message = json["message"].as_str().or(json["error"].as_str()).unwrap_or(&text);
     let message = message.trim_start_matches("etcdserver: ").lines().next().unwrap_or_default();
     let message = beginning(message).to_owned();
-    Error::Etcd(match code {
+    RegistryError::Etcd(match code {
         4 => Problem::TimedOut { step: deadline.step, after: deadline.after },
         7 => Problem::NoRights(message),
         16 => Problem::Login(message),
@@ -388,26 +407,28 @@ fn refused(status: u16, body: &[u8], deadline: &Deadline) -> Error {
 /// Logs in, if the address has a user. Returns the token, which etcd takes for five minutes after
 /// its last use. `None` if etcd asks nobody for a password.
 fn log_in<W: Waiter>(
-    session: &mut Session<W>,
+    session: &mut EtcdSession<W>,
     address: &Address,
     deadline: &Deadline,
-) -> Result<Option<String>, Error> {
-    let password = address.password().map_err(|why| Error::Etcd(Problem::File(why)))?;
+) -> Result<Option<String>, RegistryError> {
+    let password = address.password().map_err(|why| RegistryError::Etcd(Problem::File(why)))?;
     let (Some(user), Some(password)) = (&address.user, password) else { return Ok(None) };
     match call(session, "auth/authenticate", &json!({"name": user, "password": password}), deadline) {
         Ok(Called::<Login> { answer: Login { token: Some(token) }, .. }) => Ok(Some(token)),
-        Ok(_) => Err(Error::Garbage("no token".to_owned())),
-        Err(Error::Etcd(Problem::Refused(message))) if message.contains("authentication is not enabled") => Ok(None),
+        Ok(_) => Err(RegistryError::Garbage("no token".to_owned())),
+        Err(RegistryError::Etcd(Problem::Refused(message))) if message.contains("authentication is not enabled") => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
 
 /// Reads the incarnation; see the head of the file.
-fn incarnation<W: Waiter>(session: &mut Session<W>, deadline: &Deadline) -> Result<Incarnation, Error> {
+fn incarnation<W: Waiter>(session: &mut EtcdSession<W>, deadline: &Deadline) -> Result<Incarnation, RegistryError> {
     // The revision and the counts of the look before, if all that was committed was applied.
     let mut before: Option<(i64, [i64; 2])> = None;
     for _ in 0..LOOKS {
-        let Called::<Status> { answer, .. } = call(session, "maintenance/status", &json!({}), deadline)?;
+        let Called::<EtcdStatus> { answer, .. } = call(session, "maintenance/status", &json!({}), deadline)?;
         let (revision, term) = (answer.header.revision.signed()?, answer.term.signed()?);
         if let Some((_, counts)) = before.filter(|(was, _)| *was == revision) {
             return Ok(Incarnation { store: answer.header.cluster_id.0, timeline: 0, counts });
@@ -416,7 +437,7 @@ fn incarnation<W: Waiter>(session: &mut Session<W>, deadline: &Deadline) -> Resu
         let (committed, applied) = (answer.committed.signed()?, answer.applied.signed()?);
         before = (applied >= committed).then(|| (revision, [term, applied - revision]));
     }
-    Err(Error::Etcd(Problem::Busy))
+    Err(RegistryError::Etcd(Problem::Busy))
 }
 
 fn base64(text: &str) -> String {
@@ -485,15 +506,15 @@ mod tests {
         ] {
             assert_eq!(date_ms(wrong), None, "{wrong}");
             let called = Called { answer: (), date: Some(wrong.to_owned()) };
-            assert_eq!(called.now_ms(), Err(Error::Garbage(format!("Date \"{wrong}\""))));
+            assert_eq!(called.now_ms(), Err(RegistryError::Garbage(format!("Date \"{wrong}\""))));
         }
     }
 
     #[test]
     fn errors_of_etcd_are_told_apart() {
-        let deadline = Deadline::new(Step::Read, Duration::from_secs(1));
+        let deadline = Deadline::new(RegistryStep::Read, Duration::from_secs(1));
         let of = |body: &str| match refused(400, body.as_bytes(), &deadline) {
-            Error::Etcd(problem) => problem,
+            RegistryError::Etcd(problem) => problem,
             other => panic!("{other:?}"),
         };
         let problem = |code: i64, message: &str| of(&json!({"code": code, "message": message}).to_string());

@@ -41,16 +41,16 @@ mod reading;
 pub mod report;
 pub mod step;
 
-pub use config::{Config, Member};
+pub use config::{Config, MemberName};
 pub use connection::{Interest, Stopped, Waiter};
 pub use conninfo::{check_conninfo, without_secrets};
 pub use either::{Either, Kind, check_address, shown_address};
-pub use error::Error;
+pub use error::RegistryError;
 pub use etcd::Etcd;
 pub use postgres::Postgres;
 pub use problem::Problem;
-pub use report::Report;
-pub use step::Step;
+pub use report::RegistryReport;
+pub use step::RegistryStep;
 
 /// The version of `registry.sql`, and of the records in etcd, that this crate works with.
 pub const VERSION: i64 = 1;

@@ -16,7 +16,7 @@ use std::{iter, ptr};
 use pq_sys as pq;
 
 use crate::MOST_RECORDS;
-use crate::error::{Diagnostic, Error};
+use crate::error::{Diagnostic, RegistryError};
 
 /// How many rows an answer may have: the fleet's, and one for each record.
 const MOST_ROWS: usize = MOST_RECORDS + 1;
@@ -56,8 +56,8 @@ impl Rows {
     }
 
     /// Adds a row.
-    pub fn push<'a>(&mut self, row: impl Iterator<Item = Option<&'a [u8]>>) -> Result<(), Error> {
-        let too_long = |most, of_what| Err(Error::TooLong { most, of_what });
+    pub fn push<'a>(&mut self, row: impl Iterator<Item = Option<&'a [u8]>>) -> Result<(), RegistryError> {
+        let too_long = |most, of_what| Err(RegistryError::TooLong { most, of_what });
         if self.ends.len() == MOST_ROWS {
             return too_long(MOST_ROWS, "rows");
         }
@@ -103,7 +103,7 @@ impl Answered {
     }
 
     /// Adds this result's rows to those of an answer.
-    pub fn add_rows(&self, rows: &mut Rows) -> Result<(), Error> {
+    pub fn add_rows(&self, rows: &mut Rows) -> Result<(), RegistryError> {
         // SAFETY: as above.
         let (count, columns) = unsafe { (pq::PQntuples(self.0), pq::PQnfields(self.0)) };
         let value = |row, column| {
@@ -268,7 +268,7 @@ pub(crate) fn one_paragraph(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn push(rows: &mut Rows, row: &[Option<&[u8]>]) -> Result<(), Error> {
+    fn push(rows: &mut Rows, row: &[Option<&[u8]>]) -> Result<(), RegistryError> {
         rows.push(row.iter().copied())
     }
 
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn rows_are_bounded() {
-        let too_long = |most, of_what| Err(Error::TooLong { most, of_what });
+        let too_long = |most, of_what| Err(RegistryError::TooLong { most, of_what });
         let mut rows = Rows::default();
         for _ in 0..MOST_ROWS {
             push(&mut rows, &[]).unwrap();

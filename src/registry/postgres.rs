@@ -15,18 +15,18 @@ use std::rc::Rc;
 use std::str::FromStr;
 use std::time::Duration;
 
-use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Reading, Record, Registry, Swap, Wanted};
-use snowflake_core::segment::{Block, GiveBack, Grant, Granted, Reserve, Tags};
+use snowflake_core::registry::{Change, Fleet, Incarnation, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted};
+use snowflake_core::segment::{Block, GiveBack, Grant, Granted, Reserve, TagRegistry};
 
 use crate::VERSION;
-use crate::config::{Config, Member};
-use crate::connection::{self, Connection, Waiter};
+use crate::config::{Config, MemberName};
+use crate::connection::{self, PostgresConnection, Waiter};
 use crate::conninfo::Options;
-use crate::error::{Diagnostic, Error};
+use crate::error::{Diagnostic, RegistryError};
 use crate::libpq::Rows;
 use crate::reading;
 use crate::report::beginning;
-use crate::step::Step;
+use crate::step::RegistryStep;
 
 /// How often a transaction is tried that PostgreSQL rolls back for another one's sake.
 const TRIES: u32 = 5;
@@ -58,7 +58,7 @@ FROM snowflake_registry.return_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 pub struct Postgres<W: Waiter> {
     config: Config,
     waiter: Rc<W>,
-    connection: RefCell<Option<Connection<W>>>,
+    connection: RefCell<Option<PostgresConnection<W>>>,
 }
 
 impl<W: Waiter> Postgres<W> {
@@ -75,7 +75,7 @@ impl<W: Waiter> Postgres<W> {
     /// Returns the process id of the session in the registry, if there is one. Two copies of a
     /// memory have different ones, because they share no connection.
     pub fn backend_pid(&self) -> Option<i32> {
-        self.connection.borrow().as_ref().map(Connection::backend_pid)
+        self.connection.borrow().as_ref().map(PostgresConnection::backend_pid)
     }
 
     /// Closes the connection.
@@ -84,12 +84,17 @@ impl<W: Waiter> Postgres<W> {
     }
 
     /// Runs a statement, again if PostgreSQL has rolled it back for another one's sake.
-    fn run(&self, sql: &CStr, values: &[Option<String>], step: Step) -> Result<connection::Answer, Error> {
+    fn run(
+        &self,
+        sql: &CStr,
+        values: &[Option<String>],
+        step: RegistryStep,
+    ) -> Result<connection::StatementAnswer, RegistryError> {
         let mut tries = 0;
         loop {
             tries += 1;
             match self.run_once(sql, values, step) {
-                Err(Error::Refused(diagnostic)) if is_transient(&diagnostic) && tries < TRIES => {}
+                Err(RegistryError::Refused(diagnostic)) if is_transient(&diagnostic) && tries < TRIES => {}
                 answer => return answer.map_err(|error| self.explain(error, step)),
             }
         }
@@ -97,29 +102,36 @@ impl<W: Waiter> Postgres<W> {
 
     /// Runs a statement. The connection is kept only if there is an answer, or if the transaction
     /// was rolled back.
-    fn run_once(&self, sql: &CStr, values: &[Option<String>], step: Step) -> Result<connection::Answer, Error> {
+    fn run_once(
+        &self,
+        sql: &CStr,
+        values: &[Option<String>],
+        step: RegistryStep,
+    ) -> Result<connection::StatementAnswer, RegistryError> {
         let timeout = self.config.timeout;
         let kept = self.connection.take();
         let is_kept = kept.is_some();
         let connect = || {
-            let options = Options::parse(&self.config.conninfo).map_err(Error::Connect)?;
+            let options = Options::parse(&self.config.conninfo).map_err(RegistryError::Connect)?;
             let (options, note) = options.with_defaults().without_ignored_passfile();
-            Connection::open(&options, timeout, &self.waiter).map_err(|error| match (error, note) {
-                (Error::Connect(text), Some(note)) => Error::Connect(format!("{}. {note}", text.trim_end_matches('.'))),
+            PostgresConnection::open(&options, timeout, &self.waiter).map_err(|error| match (error, note) {
+                (RegistryError::Connect(text), Some(note)) => {
+                    RegistryError::Connect(format!("{}. {note}", text.trim_end_matches('.')))
+                }
                 (error, _) => error,
             })
         };
         let mut connection = kept.map_or_else(connect, Ok)?;
         let mut answer = connection.run(sql, values, step, timeout);
         // The registry may have been restarted since the last call. To read twice does no harm.
-        if is_kept && !step.may_be_done() && matches!(answer, Err(Error::Lost { .. })) {
+        if is_kept && !step.may_be_done() && matches!(answer, Err(RegistryError::Lost { .. })) {
             drop(connection);
             connection = connect()?;
             answer = connection.run(sql, values, step, timeout);
         }
         let is_usable = match &answer {
             Ok(_) => true,
-            Err(Error::Refused(diagnostic)) => is_transient(diagnostic),
+            Err(RegistryError::Refused(diagnostic)) => is_transient(diagnostic),
             Err(_) => false,
         };
         if is_usable {
@@ -129,23 +141,23 @@ impl<W: Waiter> Postgres<W> {
     }
 
     /// Says what an error means in a registry.
-    fn explain(&self, error: Error, step: Step) -> Error {
-        let Error::Refused(diagnostic) = error else { return error };
+    fn explain(&self, error: RegistryError, step: RegistryStep) -> RegistryError {
+        let RegistryError::Refused(diagnostic) = error else { return error };
         match diagnostic.sqlstate.as_str() {
             // Raised by registry.sql.
-            "SF001" => Error::InRecovery,
-            "SF002" => Error::ReadOnly,
-            "SF003" => Error::FsyncOff,
-            "SF004" => Error::NoFleet(self.config.fleet.clone()),
+            "SF001" => RegistryError::InRecovery,
+            "SF002" => RegistryError::ReadOnly,
+            "SF003" => RegistryError::FsyncOff,
+            "SF004" => RegistryError::NoFleet(self.config.fleet.clone()),
             // What only a primary may do, before registry.sql could look.
-            "25006" => Error::ReadOnly,
-            "3F000" => Error::NoSchema,
-            "42501" => Error::NoRights(diagnostic.message),
+            "25006" => RegistryError::ReadOnly,
+            "3F000" => RegistryError::NoSchema,
+            "42501" => RegistryError::NoRights(diagnostic.message),
             // A wait for a lock.
-            "55P03" => Error::TimedOut { step, after: self.patience() },
+            "55P03" => RegistryError::TimedOut { step, after: self.patience() },
             // A function, a column or a table that is missing.
-            "42883" | "42703" | "42P01" => Error::OtherVersion(None),
-            _ => Error::Refused(diagnostic),
+            "42883" | "42703" | "42P01" => RegistryError::OtherVersion(None),
+            _ => RegistryError::Refused(diagnostic),
         }
     }
 
@@ -172,12 +184,12 @@ impl<W: Waiter> Postgres<W> {
 
     /// Runs a statement that changes something. Its answer has to be complete, and without a
     /// notice.
-    fn change(&self, sql: &CStr, values: &[Option<String>], step: Step) -> Result<Rows, Error> {
+    fn change(&self, sql: &CStr, values: &[Option<String>], step: RegistryStep) -> Result<Rows, RegistryError> {
         let answer = self.run(sql, values, step)?;
         match answer.notices.into_iter().find(may_be_of_a_commit) {
             Some(notice) => {
                 self.disconnect();
-                Err(Error::WaitCancelled(Box::new(notice)))
+                Err(RegistryError::WaitCancelled(Box::new(notice)))
             }
             None => Ok(answer.rows),
         }
@@ -185,19 +197,19 @@ impl<W: Waiter> Postgres<W> {
 }
 
 impl<W: Waiter> Registry for Postgres<W> {
-    type Error = Error;
+    type Error = RegistryError;
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, Error> {
+    fn read(&self, wanted: Wanted) -> Result<Reading, RegistryError> {
         let number = match wanted {
             Wanted::Number(worker) => text(worker),
             Wanted::All => None,
         };
         let values = [text(&self.config.fleet), text(self.datacenter()), number];
-        let answer = self.run(READ, &values, Step::Read)?;
+        let answer = self.run(READ, &values, RegistryStep::Read)?;
         understood(&answer.rows).and_then(reading::checked).inspect_err(|_| self.disconnect())
     }
 
-    fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, RegistryError> {
         let mut values = self.compared(swap.fleet, swap.incarnation);
         let sql = match &swap.change {
             Change::Fleet(fleet) => {
@@ -216,7 +228,7 @@ impl<W: Waiter> Registry for Postgres<W> {
                 SWAP_FLEET
             }
             Change::Number { worker, was, record } => {
-                let Member { host, port, cluster_name, version } = &self.config.member;
+                let MemberName { host, port, cluster_name, version } = &self.config.member;
                 values.extend([
                     text(self.datacenter()),
                     text(worker),
@@ -238,13 +250,13 @@ impl<W: Waiter> Registry for Postgres<W> {
                 SWAP_NUMBER
             }
         };
-        let rows = self.change(sql, &values, Step::of(swap))?;
+        let rows = self.change(sql, &values, RegistryStep::of(swap))?;
         swapped(&rows).inspect_err(|_| self.disconnect())
     }
 }
 
-impl<W: Waiter> Tags for Postgres<W> {
-    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, Error> {
+impl<W: Waiter> TagRegistry for Postgres<W> {
+    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, RegistryError> {
         let asks = &reserve.asks;
         let mut values = self.compared(reserve.fleet, reserve.incarnation);
         values.extend([
@@ -257,11 +269,11 @@ impl<W: Waiter> Tags for Postgres<W> {
             array(asks.iter().map(|ask| bits(ask.nonce))),
             array(asks.iter().map(|ask| ask.was.and_then(bits))),
         ]);
-        let rows = self.change(RESERVE, &values, Step::Reserve)?;
+        let rows = self.change(RESERVE, &values, RegistryStep::Reserve)?;
         granted(&rows, asks.len(), GRANT_COLUMNS, grant).inspect_err(|_| self.disconnect())
     }
 
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, Error> {
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, RegistryError> {
         let returns = &give_back.returns;
         let mut values = self.compared(give_back.fleet, give_back.incarnation);
         values.extend([
@@ -271,7 +283,7 @@ impl<W: Waiter> Tags for Postgres<W> {
             array(returns.iter().map(|given| text(given.first))),
             array(returns.iter().map(|given| bits(given.nonce))),
         ]);
-        let rows = self.change(GIVE_BACK, &values, Step::GiveBack)?;
+        let rows = self.change(GIVE_BACK, &values, RegistryStep::GiveBack)?;
         granted(&rows, returns.len(), 1, |row| row.maybe_number()).inspect_err(|_| self.disconnect())
     }
 }
@@ -314,12 +326,12 @@ fn quoted(text: &str) -> String {
 }
 
 /// A row of an answer, read from the left to the right.
-struct Row<'a>(std::slice::Iter<'a, Option<&'a str>>);
+struct AnswerRow<'a>(std::slice::Iter<'a, Option<&'a str>>);
 
-impl<'a> Row<'a> {
-    fn of(row: &'a [Option<&'a str>], columns: usize) -> Result<Self, Error> {
+impl<'a> AnswerRow<'a> {
+    fn of(row: &'a [Option<&'a str>], columns: usize) -> Result<Self, RegistryError> {
         if row.len() != columns {
-            return Err(Error::Garbage(format!("{} columns instead of {columns}", row.len())));
+            return Err(RegistryError::Garbage(format!("{} columns instead of {columns}", row.len())));
         }
         Ok(Self(row.iter()))
     }
@@ -328,16 +340,16 @@ impl<'a> Row<'a> {
         *self.0.next().expect("the number of columns was checked")
     }
 
-    fn parsed<T>(&mut self, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Error> {
+    fn parsed<T>(&mut self, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, RegistryError> {
         let text = self.text();
-        text.and_then(parse).ok_or_else(|| Error::Garbage(format!("value {}", text.map_or("NULL", beginning))))
+        text.and_then(parse).ok_or_else(|| RegistryError::Garbage(format!("value {}", text.map_or("NULL", beginning))))
     }
 
-    fn number<T: FromStr>(&mut self) -> Result<T, Error> {
+    fn number<T: FromStr>(&mut self) -> Result<T, RegistryError> {
         self.parsed(|text| text.parse().ok())
     }
 
-    fn maybe_number(&mut self) -> Result<Option<i64>, Error> {
+    fn maybe_number(&mut self) -> Result<Option<i64>, RegistryError> {
         match self.0.as_slice() {
             [None, ..] => {
                 self.0.next();
@@ -347,11 +359,11 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn bits(&mut self) -> Result<u64, Error> {
+    fn bits(&mut self) -> Result<u64, RegistryError> {
         self.number().map(i64::cast_unsigned)
     }
 
-    fn boolean(&mut self) -> Result<bool, Error> {
+    fn boolean(&mut self) -> Result<bool, RegistryError> {
         self.parsed(|text| match text {
             "t" => Some(true),
             "f" => Some(false),
@@ -362,9 +374,9 @@ impl<'a> Row<'a> {
     /// Reads two values that are NULL together.
     fn both<A, B>(
         &mut self,
-        first: impl FnOnce(&mut Self) -> Result<A, Error>,
-        second: impl FnOnce(&mut Self) -> Result<B, Error>,
-    ) -> Result<Option<(A, B)>, Error> {
+        first: impl FnOnce(&mut Self) -> Result<A, RegistryError>,
+        second: impl FnOnce(&mut Self) -> Result<B, RegistryError>,
+    ) -> Result<Option<(A, B)>, RegistryError> {
         if let [None, None, ..] = self.0.as_slice() {
             self.0.nth(1);
             return Ok(None);
@@ -372,11 +384,11 @@ impl<'a> Row<'a> {
         Ok(Some((first(self)?, second(self)?)))
     }
 
-    fn uuid(&mut self) -> Result<u128, Error> {
+    fn uuid(&mut self) -> Result<u128, RegistryError> {
         self.parsed(|text| u128::from_str_radix(&text.replace('-', ""), 16).ok())
     }
 
-    fn incarnation(&mut self) -> Result<Incarnation, Error> {
+    fn incarnation(&mut self) -> Result<Incarnation, RegistryError> {
         Ok(Incarnation { store: self.bits()?, timeline: self.bits()?, counts: [0; 2] })
     }
 }
@@ -387,18 +399,18 @@ const NUMBER_COLUMNS: usize = 10;
 
 /// Understands the answer of `read`: a row of the fleet, and one for each number. Each has NULL in
 /// the columns of the other kind.
-fn understood(rows: &Rows) -> Result<Reading, Error> {
+fn understood(rows: &Rows) -> Result<Reading, RegistryError> {
     let mut numbers = rows.iter();
-    let first = numbers.next().ok_or_else(|| Error::Garbage("no row".to_owned()))?;
-    let mut row = Row::of(&first, FLEET_COLUMNS + NUMBER_COLUMNS)?;
+    let first = numbers.next().ok_or_else(|| RegistryError::Garbage("no row".to_owned()))?;
+    let mut row = AnswerRow::of(&first, FLEET_COLUMNS + NUMBER_COLUMNS)?;
     let version: i64 = row.number()?;
     if version != VERSION {
-        return Err(Error::OtherVersion(Some(version)));
+        return Err(RegistryError::OtherVersion(Some(version)));
     }
     let fleet = Fleet {
         uuid: row.uuid()?,
-        layout: row.both(Row::number, Row::boolean)?,
-        range: row.both(Row::number, Row::number)?,
+        layout: row.both(AnswerRow::number, AnswerRow::boolean)?,
+        range: row.both(AnswerRow::number, AnswerRow::number)?,
         loses_nothing: row.boolean()?,
         closed: row.boolean()?,
         longest_ms: row.number()?,
@@ -416,10 +428,10 @@ fn understood(rows: &Rows) -> Result<Reading, Error> {
     let (now_ms, up_ms) = (row.number()?, Some(row.number()?));
     let mut records = BTreeMap::new();
     for number in numbers {
-        Row::of(&number, FLEET_COLUMNS + NUMBER_COLUMNS)?;
-        let mut row = Row::of(&number[FLEET_COLUMNS..], NUMBER_COLUMNS)?;
+        AnswerRow::of(&number, FLEET_COLUMNS + NUMBER_COLUMNS)?;
+        let mut row = AnswerRow::of(&number[FLEET_COLUMNS..], NUMBER_COLUMNS)?;
         let worker = row.number()?;
-        let record = Record {
+        let record = NumberRecord {
             holder: row.uuid()?,
             nonce: row.bits()?,
             count: row.bits()?,
@@ -436,12 +448,12 @@ fn understood(rows: &Rows) -> Result<Reading, Error> {
 }
 
 /// Understands the answer of a swap.
-fn swapped(rows: &Rows) -> Result<Answer, Error> {
-    let garbage = || Error::Garbage(format!("{} rows", rows.len()));
+fn swapped(rows: &Rows) -> Result<SwapAnswer, RegistryError> {
+    let garbage = || RegistryError::Garbage(format!("{} rows", rows.len()));
     let row = rows.iter().next().filter(|_| rows.len() == 1).ok_or_else(garbage)?;
-    let mut row = Row::of(&row, 3)?;
+    let mut row = AnswerRow::of(&row, 3)?;
     let is_done = row.boolean()?;
-    Ok(if is_done { Answer::Done(row.incarnation()?) } else { Answer::Refused })
+    Ok(if is_done { SwapAnswer::Done(row.incarnation()?) } else { SwapAnswer::Refused })
 }
 
 /// Understands the answers for several tags, each of which has so many columns after the number of
@@ -450,13 +462,13 @@ fn granted<T>(
     rows: &Rows,
     asked: usize,
     columns: usize,
-    read: impl Fn(&mut Row<'_>) -> Result<T, Error>,
-) -> Result<Option<Granted<T>>, Error> {
-    let garbage = || Error::Garbage(format!("{} rows for {asked} tags", rows.len()));
+    read: impl Fn(&mut AnswerRow<'_>) -> Result<T, RegistryError>,
+) -> Result<Option<Granted<T>>, RegistryError> {
+    let garbage = || RegistryError::Garbage(format!("{} rows for {asked} tags", rows.len()));
     let mut answers: BTreeMap<usize, T> = BTreeMap::new();
     let mut found = None;
     for row in rows.iter() {
-        let mut row = Row::of(&row, 4 + columns)?;
+        let mut row = AnswerRow::of(&row, 4 + columns)?;
         if !row.boolean()? {
             return Ok(None);
         }
@@ -472,7 +484,7 @@ fn granted<T>(
 /// How many columns a [`Grant`] has.
 const GRANT_COLUMNS: usize = 8;
 
-fn grant(row: &mut Row<'_>) -> Result<Grant, Error> {
+fn grant(row: &mut AnswerRow<'_>) -> Result<Grant, RegistryError> {
     Ok(match row.text() {
         Some("unknown") => Grant::Unknown,
         Some("known") => Grant::Known,
@@ -484,11 +496,11 @@ fn grant(row: &mut Row<'_>) -> Result<Grant, Error> {
             let (id, steps) = (row.bits()?, (row.number()?, row.number()?));
             let block = Block { first: row.number()?, count: row.number()? };
             if !block.is_possible() {
-                return Err(Error::Garbage(format!("a block of {} values from {}", block.count, block.first)));
+                return Err(RegistryError::Garbage(format!("a block of {} values from {}", block.count, block.first)));
             }
             Grant::Block { id, steps, block, generation: row.bits()?, skipped: row.number()? }
         }
-        other => return Err(Error::Garbage(format!("answer {}", other.map_or("NULL", beginning)))),
+        other => return Err(RegistryError::Garbage(format!("answer {}", other.map_or("NULL", beginning)))),
     })
 }
 
@@ -546,7 +558,7 @@ mod tests {
         rows
     }
 
-    fn read(fleet: &[&str], number: &[&str]) -> Result<Reading, Error> {
+    fn read(fleet: &[&str], number: &[&str]) -> Result<Reading, RegistryError> {
         let first = fleet.iter().copied().map(Some).chain([None; NUMBER_COLUMNS]).collect();
         let second = [None; FLEET_COLUMNS].into_iter().chain(number.iter().copied().map(Some)).collect();
         understood(&rows(&[first, second])).and_then(reading::checked)
@@ -573,10 +585,13 @@ mod tests {
         }
         let mut fleet = FLEET;
         fleet[9] = "-1";
-        assert!(matches!(read(&fleet, &NUMBER), Err(Error::OutOfRange { name: "skew_ms", value: -1, .. })));
+        assert!(matches!(read(&fleet, &NUMBER), Err(RegistryError::OutOfRange { name: "skew_ms", value: -1, .. })));
         fleet = FLEET;
         fleet[21] = "9223372036854775807";
-        assert!(matches!(read(&fleet, &NUMBER), Err(Error::OutOfRange { name: "now_ms", value: i64::MAX, .. })));
+        assert!(matches!(
+            read(&fleet, &NUMBER),
+            Err(RegistryError::OutOfRange { name: "now_ms", value: i64::MAX, .. })
+        ));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::report::{Report, seconds};
-use crate::step::Step;
+use crate::report::{RegistryReport, seconds};
+use crate::step::RegistryStep;
 
 /// Why an etcd has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum Problem {
     /// No answer in time.
     TimedOut {
         /// What was not answered.
-        step: Step,
+        step: RegistryStep,
         /// After how long.
         after: Duration,
     },
@@ -35,17 +35,17 @@ pub enum Problem {
 
 impl Problem {
     /// Returns all parts of the error report.
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> RegistryReport {
         match self {
-            Self::Unreachable(why) => Report::new("08001", "could not connect to etcd").detail(why).hint(
+            Self::Unreachable(why) => RegistryReport::new("08001", "could not connect to etcd").detail(why).hint(
                 "Check the addresses in \"snowflake_id.registry\", the network, and the certificates. The name in an \
                  address must be in etcd's certificate.",
             ),
-            Self::File(why) => Report::new("58030", "could not use etcd")
+            Self::File(why) => RegistryReport::new("58030", "could not use etcd")
                 .quoting(why)
                 .hint("The user that runs this server must be able to read the files that \"snowflake_id.registry\" names."),
             Self::TimedOut { step, after } => {
-                let report = Report::new("08006", format!("etcd did not answer within {} ({step})", seconds(*after)));
+                let report = RegistryReport::new("08006", format!("etcd did not answer within {} ({step})", seconds(*after)));
                 let report = match step.may_be_done() {
                     true => report.detail("The change may have been made all the same, or may still be made."),
                     false => report,
@@ -57,29 +57,29 @@ impl Problem {
             }
             // etcd's own words: "CommonName of client sending a request against gateway will be
             // ignored".
-            Self::Login(message) if message.contains("CommonName") => Report::new("28000", "etcd refuses the certificate")
+            Self::Login(message) if message.contains("CommonName") => RegistryReport::new("28000", "etcd refuses the certificate")
                 .detail("Its JSON gateway takes no certificate with a common name (CN) once users have to log in.")
                 .hint("Name a certificate without a common name in \"snowflake_id.registry\", such as with the subject \"/O=snowflake\"."),
-            Self::Login(message) => Report::new("28P01", "etcd refuses the user").quoting(message).hint(
+            Self::Login(message) => RegistryReport::new("28P01", "etcd refuses the user").quoting(message).hint(
                 "Check the parameters user and password_file in \"snowflake_id.registry\". A certificate does not take \
                  their place.",
             ),
-            Self::NoRights(message) => Report::new("42501", "user may not use the registry in etcd")
+            Self::NoRights(message) => RegistryReport::new("42501", "user may not use the registry in etcd")
                 .quoting(message)
                 .hint("Grant it: \"etcdctl role grant-permission ROLE --prefix=true readwrite /snowflake_id/\"."),
-            Self::NoFleet(key) => Report::new("42704", "etcd has no record of the fleet").quoting(&format!("no key \"{key}\"")).hint(format!(
+            Self::NoFleet(key) => RegistryReport::new("42704", "etcd has no record of the fleet").quoting(&format!("no key \"{key}\"")).hint(format!(
                 "Check \"snowflake_id.fleet\". \"registry-etcd create\" makes it, or \"etcdctl put {key} uuid=$(uuidgen)\". \
                  If it was there before, make it with \"registry-etcd lost\"."
             )),
-            Self::Busy => Report::new("55000", "etcd is too busy to tell its state")
+            Self::Busy => RegistryReport::new("55000", "etcd is too busy to tell its state")
                 .detail("It takes so many writes that its log and its revision could not be read together.")
                 .hint("The server tries again. Use an etcd with less load if this persists."),
             Self::Record(key, why) => {
-                Report::new("22P02", "record in etcd makes no sense")
+                RegistryReport::new("22P02", "record in etcd makes no sense")
                     .quoting(&format!("\"{key}\": {why}"))
                     .hint("Look at it with \"etcdctl get\", and correct what was edited.")
             }
-            Self::Refused(message) => Report::new("58000", "etcd reports an error")
+            Self::Refused(message) => RegistryReport::new("58000", "etcd reports an error")
                 .quoting(message)
                 .hint("\"etcdctl endpoint health --cluster\" shows which members work."),
         }

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use snowflake_core::registry::{Fleet, Reading};
 
-use crate::error::Error;
+use crate::error::RegistryError;
 
 /// Instants from 1970 to the end of the year 9999, in milliseconds since 1970. A length of time is
 /// not longer.
@@ -17,8 +17,8 @@ const MS: RangeInclusive<i64> = 0..=253_402_300_799_999;
 /// Returns a reading, if its numbers are within their ranges.
 ///
 /// # Errors
-/// [`Error::OutOfRange`].
-pub(crate) fn checked(reading: Reading) -> Result<Reading, Error> {
+/// [`RegistryError::OutOfRange`].
+pub(crate) fn checked(reading: Reading) -> Result<Reading, RegistryError> {
     check(&reading.fleet, reading.now_ms)?;
     Ok(reading)
 }
@@ -26,8 +26,8 @@ pub(crate) fn checked(reading: Reading) -> Result<Reading, Error> {
 /// Checks the numbers of a fleet's record, and the registry's clock.
 ///
 /// # Errors
-/// [`Error::OutOfRange`].
-pub(crate) fn check(fleet: &Fleet, now_ms: i64) -> Result<(), Error> {
+/// [`RegistryError::OutOfRange`].
+pub(crate) fn check(fleet: &Fleet, now_ms: i64) -> Result<(), RegistryError> {
     let Fleet { longest_ms, skew_ms, lease_ms, clock_skew_ms, grace_ms, .. } = *fleet;
     let numbers = [
         ("now_ms", now_ms),
@@ -38,7 +38,7 @@ pub(crate) fn check(fleet: &Fleet, now_ms: i64) -> Result<(), Error> {
         ("grace_ms", grace_ms),
     ];
     match numbers.into_iter().find(|(_, value)| !MS.contains(value)) {
-        Some((name, value)) => Err(Error::OutOfRange { name, value, most: *MS.end() }),
+        Some((name, value)) => Err(RegistryError::OutOfRange { name, value, most: *MS.end() }),
         None => Ok(()),
     }
 }

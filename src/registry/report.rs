@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// An error in the parts of a PostgreSQL error report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct RegistryReport {
     /// The SQLSTATE under which a server reports it.
     pub sqlstate: String,
     /// The message without words from elsewhere: libpq, the registry and the system name hosts,
@@ -18,7 +18,7 @@ pub struct Report {
     pub hint: Option<String>,
 }
 
-impl Report {
+impl RegistryReport {
     /// Makes a report. The message has no words from elsewhere: [`quoting`](Self::quoting).
     pub(crate) fn new(sqlstate: &str, message: impl Into<String>) -> Self {
         let message = message.into();

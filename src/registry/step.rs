@@ -6,7 +6,7 @@ use snowflake_core::registry::{Change, Swap};
 
 /// What a connection is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum RegistryStep {
     /// Connecting, to each of the hosts that the string names.
     Connect,
     /// Reading records.
@@ -21,7 +21,7 @@ pub enum Step {
     GiveBack,
 }
 
-impl Step {
+impl RegistryStep {
     /// Returns what a swap changes.
     pub(crate) fn of(swap: &Swap) -> Self {
         match swap.change {
@@ -36,7 +36,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for RegistryStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect => "connecting",

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use snowflake_core::clock;
 use snowflake_core::generator::{Generator, Limits, NO_MARK};
-use snowflake_core::identity::Drawing;
+use snowflake_core::identity::IdStamp;
 use snowflake_core::layout::Layout;
 
 const WIDE: &str = "time:32 sequence:31 unit:1ms epoch:2027-01-01T00:00:00Z";
@@ -24,7 +24,7 @@ const LIMITS: Limits = Limits { max_borrow_ms: 100, marks_ms: [NO_MARK; 2] };
 /// lane.
 fn draw(threads: usize, times: u64, count: u32) -> Duration {
     let layout = Layout::parse(WIDE).expect("the layout is right");
-    let drawing = Drawing::new(layout, None, None, false).expect("the layout has no fields for numbers");
+    let drawing = IdStamp::new(layout, None, None, false).expect("the layout has no fields for numbers");
     let (generator, start) = (Generator::new(), Barrier::new(threads));
     let draw = || {
         start.wait();

@@ -6,9 +6,9 @@
 //! begins and ends on the boundaries of ticks.
 
 use super::holder::RENEWED_EVERY_MS;
-use super::{Failure, Lease, Server};
+use super::{Failure, Lease, LeasingServer};
 use crate::layout::Layout;
-use crate::registry::{Reading, Record, Since};
+use crate::registry::{NumberRecord, Reading, SinceIncarnation};
 
 /// What a decision rests on.
 pub(super) struct Basis<'a> {
@@ -55,12 +55,12 @@ impl Clocks {
 
 /// What a reading of a number's record means to the holder of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum FoundLease {
     /// It shows the lease.
-    Known(Record),
+    Known(NumberRecord),
     /// It is older than the lease: the registry has forgotten. Holds the record if it is this
     /// holder's.
-    Older(Option<Record>),
+    Older(Option<NumberRecord>),
     /// Another holder has the number after the lease.
     Taken,
     /// A copy of this holder has changed it.
@@ -71,21 +71,23 @@ pub(super) enum Found {
 
 impl Lease {
     /// Compares what its holder knows of a lease with the number's record.
-    pub(super) fn find(&self, record: Option<&Record>) -> Found {
+    pub(super) fn find(&self, record: Option<&NumberRecord>) -> FoundLease {
         match record {
-            None => Found::Older(None),
-            Some(record) if record.nonce == self.nonce => Found::Known(*record),
-            Some(record) if record.holder == self.holder && record.count < self.count => Found::Older(Some(*record)),
-            Some(record) if record.holder == self.holder => Found::Copied,
+            None => FoundLease::Older(None),
+            Some(record) if record.nonce == self.nonce => FoundLease::Known(*record),
+            Some(record) if record.holder == self.holder && record.count < self.count => {
+                FoundLease::Older(Some(*record))
+            }
+            Some(record) if record.holder == self.holder => FoundLease::Copied,
             // It ended before this lease began, or it is this number's lease before this one, as it
             // was before it was given back. If nothing was drawn with it, both begin together.
             Some(record)
                 if record.until_ms <= self.from_ms || record.from_ms <= self.from_ms && record.count < self.count =>
             {
-                Found::Older(None)
+                FoundLease::Older(None)
             }
-            Some(record) if record.from_ms >= self.until_ms => Found::Taken,
-            Some(_) => Found::Overlapped,
+            Some(record) if record.from_ms >= self.until_ms => FoundLease::Taken,
+            Some(_) => FoundLease::Overlapped,
         }
     }
 }
@@ -94,7 +96,7 @@ impl Basis<'_> {
     /// Checks whether a number may be acquired now.
     pub(super) fn may_acquire<E>(&self) -> Result<(), Failure<E>> {
         let Self { reading, clocks, skew_ms, .. } = *self;
-        if reading.incarnation.since(&reading.fleet.incarnation) != Since::Same {
+        if reading.incarnation.since(&reading.fleet.incarnation) != SinceIncarnation::Same {
             // It may have forgotten who has a number, and no generation has begun.
             return Err(Failure::Contended);
         }
@@ -110,14 +112,14 @@ impl Basis<'_> {
 
     /// Returns a record of this holder as it is to be renewed; `None` if it may have changed hands
     /// in what the registry has forgotten. It never ends before what is known of the lease.
-    pub(super) fn renewed(&self, record: Record, known: impl Iterator<Item = Lease>) -> Option<Record> {
+    pub(super) fn renewed(&self, record: NumberRecord, known: impl Iterator<Item = Lease>) -> Option<NumberRecord> {
         let fleet = &self.reading.fleet;
         if record.generation != fleet.generation && record.until_ms <= fleet.horizon_ms {
             return None;
         }
         let known_ms = known.filter(|lease| lease.from_ms == record.from_ms).map(|lease| lease.until_ms).max();
         let until_ms = record.until_ms.max(self.end_ms()).max(known_ms.unwrap_or(i64::MIN));
-        Some(Record { until_ms, ..record })
+        Some(NumberRecord { until_ms, ..record })
     }
 
     /// Returns the server's clock, but at most as far ahead of the registry's as clocks may be.
@@ -134,11 +136,11 @@ impl Basis<'_> {
 
     /// Returns the record of a lease of a number that is free, perhaps from a later instant on;
     /// `None` if it is not free. If the lease ends where it begins, the number cannot be used yet.
-    pub(super) fn free(&self, record: Option<Record>) -> Option<Record> {
+    pub(super) fn free(&self, record: Option<NumberRecord>) -> Option<NumberRecord> {
         let Self { layout, reading, .. } = *self;
         let fleet = &reading.fleet;
         // A lease that is empty was given back before it began.
-        let is_over = |record: Record| record.until_ms <= self.now_ms() || record.until_ms <= record.from_ms;
+        let is_over = |record: NumberRecord| record.until_ms <= self.now_ms() || record.until_ms <= record.from_ms;
         if !record.is_none_or(is_over) {
             return None;
         }
@@ -146,7 +148,7 @@ impl Basis<'_> {
         let freeze_ms = if is_older { fleet.freeze_ms } else { i64::MIN };
         let earliest_ms = freeze_ms.max(record.map_or(i64::MIN, |record| record.until_ms));
         let from_ms = tick_before(layout, self.clocks.now_ms).max(tick_after(layout, earliest_ms));
-        Some(Record {
+        Some(NumberRecord {
             holder: 0,
             nonce: 0,
             count: 0,
@@ -162,7 +164,10 @@ impl Basis<'_> {
     /// Chooses a number to lease: one that can be used soonest; among these the one that this
     /// server had last, else any that was never used, else the one that is free for the longest
     /// time. Returns it with its record, and the record of the lease.
-    pub(super) fn choose<S: Server, E>(&self, server: &S) -> Result<(i64, Option<Record>, Record), Failure<E>> {
+    pub(super) fn choose<S: LeasingServer, E>(
+        &self,
+        server: &S,
+    ) -> Result<(i64, Option<NumberRecord>, NumberRecord), Failure<E>> {
         self.may_acquire()?;
         // Not adopted yet: the next call does that.
         let Some((first, last)) = self.reading.fleet.range else { return Err(Failure::Contended) };
@@ -178,7 +183,7 @@ impl Basis<'_> {
             of_used.chain(of_unused).min_by_key(|(_, _, rank, new)| (new.from_ms, *rank))
         else {
             // The end of a lease that is renewed moves on for ever, so that it tells nothing.
-            let lives = |record: &Record| {
+            let lives = |record: &NumberRecord| {
                 record.renewed_ms.saturating_add(2 * RENEWED_EVERY_MS) > self.reading.now_ms && record.server != 0
             };
             let living = used().filter(|(_, record)| lives(record)).count() as i64;
@@ -211,9 +216,9 @@ impl Basis<'_> {
 }
 
 /// Returns a record as it is to be given back; `None` if it ends no later anyway.
-pub(super) fn given_back(record: Record, ends_ms: i64) -> Option<Record> {
+pub(super) fn given_back(record: NumberRecord, ends_ms: i64) -> Option<NumberRecord> {
     let until_ms = ends_ms.max(record.from_ms);
-    (until_ms < record.until_ms).then_some(Record { until_ms, ..record })
+    (until_ms < record.until_ms).then_some(NumberRecord { until_ms, ..record })
 }
 
 /// Returns the start of the tick that holds `ms`; the epoch for an earlier instant.

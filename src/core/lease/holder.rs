@@ -6,14 +6,15 @@
 //! The next process repairs the rest (`Holder::repair`). A number whose lease was cut off so may
 //! stay leased up to its end.
 
-use super::decisions::{Basis, Clocks, Found, given_back};
-use super::{Failure, Gap, Lease, Notice, Server, Terms, Words, least_ms};
+use super::decisions::{Basis, Clocks, FoundLease, given_back};
+use super::{Failure, Gap, Lease, LeaseNotice, LeaseTerms, LeasingServer, SharedWords, least_ms};
 use crate::identity::Identity;
 use crate::layout::{Field, Layout};
 use crate::numbers::Span;
 use crate::pace::MOST_ROUNDS;
 use crate::registry::{
-    Answer, Change, DEFAULT_LEASE_MS, Fleet, Limits, Member, Reading, Record, Registry, Since, Swap, Wanted,
+    Change, DEFAULT_LEASE_MS, Fleet, FleetLimits, MemberTerms, NumberRecord, Reading, Registry, SinceIncarnation, Swap,
+    SwapAnswer, Wanted,
 };
 
 /// The longest time between two renewals, in milliseconds.
@@ -57,7 +58,7 @@ pub struct Holder {
     /// How long leases are, as the fleet's record said last, in milliseconds.
     lease_ms: i64,
     /// The greatest limits that the fleet's record has had.
-    limits: Limits,
+    limits: FleetLimits,
     /// Where the last tick ended when a lease was last left. Both lanes lie before it.
     left_ms: i64,
     /// Before which instant no number can be used, if the registry has said so since the lease was
@@ -66,9 +67,9 @@ pub struct Holder {
 }
 
 /// What to do about a number.
-enum Step {
+enum NextStep {
     /// Propose a change.
-    Propose(Proposal, Record),
+    Propose(Proposal, NumberRecord),
     /// Read again.
     Again,
     /// Look for a number.
@@ -88,7 +89,7 @@ impl Holder {
             count: 0,
             length_ms: 0,
             lease_ms: DEFAULT_LEASE_MS,
-            limits: Limits::default(),
+            limits: FleetLimits::default(),
             left_ms: i64::MIN,
             frozen_ms: None,
         }
@@ -117,13 +118,13 @@ impl Holder {
     /// Returns how long to wait until the next call of [`keep`](Self::keep), in milliseconds. The
     /// caller varies it by a fifth, so that servers that have started together do not renew
     /// together. It waits no longer than [`enters_in_ms`](Self::enters_in_ms) says.
-    pub fn interval_ms(&self, terms: &Terms, layout: &Layout) -> i64 {
+    pub fn interval_ms(&self, terms: &LeaseTerms, layout: &Layout) -> i64 {
         (self.length(terms, layout) / 10).min(RENEWED_EVERY_MS)
     }
 
     /// Returns in how many milliseconds [`enter`](Self::enter) will begin to draw with the next
     /// lease, if there is one; 0 for now. The caller must not vary this.
-    pub fn enters_in_ms<S: Server>(&self, server: &S, terms: &Terms) -> Option<i64> {
+    pub fn enters_in_ms<S: LeasingServer>(&self, server: &S, terms: &LeaseTerms) -> Option<i64> {
         let next = self.next?;
         identity(server, next.worker)?;
         let now_ms = server.now_ms();
@@ -135,12 +136,12 @@ impl Holder {
         Some(if is_near { begins_in_ms.max(left_in_ms) } else { begins_in_ms })
     }
 
-    fn length(&self, terms: &Terms, layout: &Layout) -> i64 {
+    fn length(&self, terms: &LeaseTerms, layout: &Layout) -> i64 {
         self.length_ms.max(terms.first_ms(self.lease_ms, layout)).min(self.lease_ms)
     }
 
     /// Begins to draw with the next lease, if the clock has reached it. Needs no registry.
-    pub fn enter<S: Server>(&mut self, server: &S, terms: &Terms) {
+    pub fn enter<S: LeasingServer>(&mut self, server: &S, terms: &LeaseTerms) {
         self.repair(server);
         if self.enters_in_ms(server, terms) != Some(0) {
             return;
@@ -150,10 +151,10 @@ impl Holder {
         let span = Span { identity, from_ms: next.from_ms, until_ms: next.until_ms, fleet: Fleet::code(uuid) };
         // What is held and next at once is being entered.
         self.held = Some(next);
-        let Words { numbers, generator, marks } = server.words();
+        let SharedWords { numbers, generator, marks } = server.words();
         numbers.enter(marks, generator, server.layout(), &span);
         self.next = None;
-        server.report(Notice::Entered(next));
+        server.report(LeaseNotice::Entered(next));
     }
 
     /// Renews what is held, or acquires a number, as far as that can be done now. What is acquired
@@ -161,11 +162,11 @@ impl Holder {
     ///
     /// # Errors
     /// [`Failure`]. What is held may be drawn with all the same.
-    pub fn keep<R: Registry, S: Server>(
+    pub fn keep<R: Registry, S: LeasingServer>(
         &mut self,
         registry: &R,
         server: &S,
-        terms: &Terms,
+        terms: &LeaseTerms,
     ) -> Result<(), Failure<R::Error>> {
         let kept = self.renew_or_acquire(registry, server, terms);
         self.frozen_ms = match &kept {
@@ -177,11 +178,11 @@ impl Holder {
         kept
     }
 
-    fn renew_or_acquire<R: Registry, S: Server>(
+    fn renew_or_acquire<R: Registry, S: LeasingServer>(
         &mut self,
         registry: &R,
         server: &S,
-        terms: &Terms,
+        terms: &LeaseTerms,
     ) -> Result<(), Failure<R::Error>> {
         self.enter(server, terms);
         for _ in 0..MOST_ROUNDS {
@@ -194,19 +195,19 @@ impl Holder {
                 continue;
             }
             let basis = self.basis(server, &reading, clocks);
-            let mut step = proposal.map_or(Step::Again, |proposal| self.answered(server, &basis, proposal));
-            if matches!(step, Step::Again) && self.first_proposal().is_none() {
+            let mut step = proposal.map_or(NextStep::Again, |proposal| self.answered(server, &basis, proposal));
+            if matches!(step, NextStep::Again) && self.first_proposal().is_none() {
                 // By the same reading: what is read next may have forgotten why the proposal was
                 // dropped, and show it.
                 step = match self.kept() {
-                    None => Step::Acquire,
+                    None => NextStep::Acquire,
                     Some(lease) if worker == Some(lease.worker) => {
                         self.renew(registry, server, &reading, clocks, lease)?
                     }
-                    Some(_) => Step::Again,
+                    Some(_) => NextStep::Again,
                 };
             }
-            if matches!(step, Step::Acquire) {
+            if matches!(step, NextStep::Acquire) {
                 if wanted != Wanted::All {
                     (reading, clocks) = read(registry, server, Wanted::All)?;
                     self.recognize(&reading)?;
@@ -218,9 +219,9 @@ impl Holder {
                 let (worker, record, new) = basis.choose(server)?;
                 let replaced = record.map(|record| (record.nonce, record.count));
                 let proposal = self.new_proposal(server, worker, new_name(server), replaced, None);
-                step = Step::Propose(proposal, signed(new, proposal, &basis));
+                step = NextStep::Propose(proposal, signed(new, proposal, &basis));
             }
-            let Step::Propose(proposal, record) = step else { continue };
+            let NextStep::Propose(proposal, record) = step else { continue };
             if self.propose(registry, server, &reading, proposal, record)? && proposal.ends_ms.is_none() {
                 self.enter(server, terms);
                 return Ok(());
@@ -237,7 +238,11 @@ impl Holder {
     /// [`Failure`]. Up to three numbers stay leased then, each up to its end or until the message
     /// arrives: what was held, what was to be held next, and what was asked for, if the request
     /// has arrived or will. The caller may call this again, and `keep` does the rest first.
-    pub fn give_back<R: Registry, S: Server>(&mut self, registry: &R, server: &S) -> Result<(), Failure<R::Error>> {
+    pub fn give_back<R: Registry, S: LeasingServer>(
+        &mut self,
+        registry: &R,
+        server: &S,
+    ) -> Result<(), Failure<R::Error>> {
         self.repair(server);
         let reached_ms = self.stop(server).unwrap_or(i64::MIN);
         self.plan_return(server, reached_ms);
@@ -250,7 +255,7 @@ impl Holder {
                 return Err(Failure::Closed);
             }
             let basis = Basis { skew_ms: reading.fleet.skew_ms, ..self.basis(server, &reading, clocks) };
-            if let Step::Propose(proposal, record) = self.answered(server, &basis, proposal) {
+            if let NextStep::Propose(proposal, record) = self.answered(server, &basis, proposal) {
                 self.propose(registry, server, &reading, proposal, record)?;
             }
         }
@@ -259,7 +264,7 @@ impl Holder {
 
     /// Notes what is to be given back, before it is dropped. Ids may have been drawn with all
     /// leases up to `reached_ms`: the next one may have been entered just before.
-    fn plan_return<S: Server>(&mut self, server: &S, reached_ms: i64) {
+    fn plan_return<S: LeasingServer>(&mut self, server: &S, reached_ms: i64) {
         // If both are of one number, the next one has replaced the record of the one before.
         let held = self.held.filter(|held| self.next.is_none_or(|next| next.worker != held.worker));
         for lease in [held, self.next].into_iter().flatten() {
@@ -303,7 +308,7 @@ impl Holder {
     }
 
     /// Puts right what a process has left that ended in the middle of a change.
-    fn repair<S: Server>(&mut self, server: &S) {
+    fn repair<S: LeasingServer>(&mut self, server: &S) {
         // What is held and next at once was being entered. Entering again does no harm.
         let name = |lease: Lease| (lease.worker, lease.holder);
         if self.held.map(name) == self.next.map(name) {
@@ -318,8 +323,8 @@ impl Holder {
     }
 
     /// Stops to draw. Returns where the latest tick ends in which an id can have been drawn.
-    fn stop<S: Server>(&mut self, server: &S) -> Option<i64> {
-        let Words { numbers, generator, marks } = server.words();
+    fn stop<S: LeasingServer>(&mut self, server: &S) -> Option<i64> {
+        let SharedWords { numbers, generator, marks } = server.words();
         let reached_ms = numbers.leave(marks, generator, server.layout());
         self.left_ms = reached_ms.unwrap_or(i64::MIN);
         reached_ms
@@ -335,7 +340,7 @@ impl Holder {
         [self.held, self.next].into_iter().flatten().filter(move |lease| lease.worker == worker)
     }
 
-    fn basis<'a, S: Server>(&self, server: &'a S, reading: &'a Reading, clocks: Clocks) -> Basis<'a> {
+    fn basis<'a, S: LeasingServer>(&self, server: &'a S, reading: &'a Reading, clocks: Clocks) -> Basis<'a> {
         let skew_ms = reading.fleet.used_skew_ms();
         Basis { layout: server.layout(), server: self.server, length_ms: self.length_ms, skew_ms, reading, clocks }
     }
@@ -349,11 +354,11 @@ impl Holder {
 
     /// Writes the fleet's record first, where that is needed, and keeps to what it says of leases.
     /// Returns whether to read again.
-    fn amend<R: Registry, S: Server>(
+    fn amend<R: Registry, S: LeasingServer>(
         &mut self,
         registry: &R,
         server: &S,
-        terms: &Terms,
+        terms: &LeaseTerms,
         reading: &Reading,
     ) -> Result<bool, Failure<R::Error>> {
         let fleet = &reading.fleet;
@@ -382,7 +387,7 @@ impl Holder {
         Ok(false)
     }
 
-    fn write_fleet<R: Registry, S: Server>(
+    fn write_fleet<R: Registry, S: LeasingServer>(
         &self,
         registry: &R,
         server: &S,
@@ -391,21 +396,21 @@ impl Holder {
     ) -> Result<(), Failure<R::Error>> {
         let old = &reading.fleet;
         let swap = Swap { fleet: old.version, incarnation: reading.incarnation, change: Change::Fleet(new) };
-        if registry.swap(&swap).map_err(Failure::Away)? == Answer::Refused {
+        if registry.swap(&swap).map_err(Failure::Away)? == SwapAnswer::Refused {
             return Ok(());
         }
         let brought = |fleet: &Fleet| (fleet.layout, fleet.range, fleet.longest_ms, fleet.skew_ms);
         if brought(&new) != brought(old) {
-            server.report(Notice::Adopted(new));
+            server.report(LeaseNotice::Adopted(new));
         }
         if new.generation != old.generation {
-            server.report(Notice::Forgot(new));
+            server.report(LeaseNotice::Forgot(new));
         }
         Ok(())
     }
 
     /// Looks what has become of a proposal.
-    fn answered<S: Server>(&mut self, server: &S, basis: &Basis<'_>, proposal: Proposal) -> Step {
+    fn answered<S: LeasingServer>(&mut self, server: &S, basis: &Basis<'_>, proposal: Proposal) -> NextStep {
         let Proposal { worker, was, nonce, ends_ms, .. } = proposal;
         let record = basis.reading.records.get(&worker).copied();
         if record.map(|record| record.nonce) == was {
@@ -416,17 +421,17 @@ impl Holder {
                 (None, _) if basis.may_acquire::<()>().is_err() => None,
                 (None, None) => basis.free(record).filter(|new| new.until_ms > new.from_ms),
                 // A lease that is empty, so that the one that was asked for does not arrive later.
-                (None, Some(_)) => basis.free(record).map(|new| Record { until_ms: new.from_ms, ..new }),
+                (None, Some(_)) => basis.free(record).map(|new| NumberRecord { until_ms: new.from_ms, ..new }),
             };
             if let Some(record) = again {
-                return Step::Propose(proposal, signed(record, proposal, basis));
+                return NextStep::Propose(proposal, signed(record, proposal, basis));
             }
             self.replace(proposal, None);
-            return Step::Again;
+            return NextStep::Again;
         }
         let Some(record) = record.filter(|record| record.nonce == nonce) else {
             self.replace(proposal, None);
-            return Step::Again;
+            return NextStep::Again;
         };
         // It has arrived. That need not be durable, so it only shows what to compare next.
         for lease in [&mut self.held, &mut self.next].into_iter().flatten() {
@@ -443,64 +448,64 @@ impl Holder {
             (next, signed(new, next, basis))
         });
         self.replace(proposal, next.map(|(next, _)| next));
-        next.map_or(Step::Again, |(next, new)| Step::Propose(next, new))
+        next.map_or(NextStep::Again, |(next, new)| NextStep::Propose(next, new))
     }
 
     /// Proposes to renew a lease, unless the record shows that this cannot or must not be done.
-    fn renew<R: Registry, S: Server>(
+    fn renew<R: Registry, S: LeasingServer>(
         &mut self,
         registry: &R,
         server: &S,
         reading: &Reading,
         clocks: Clocks,
         lease: Lease,
-    ) -> Result<Step, Failure<R::Error>> {
+    ) -> Result<NextStep, Failure<R::Error>> {
         let record = match lease.find(reading.records.get(&lease.worker)) {
-            Found::Known(record) => Some(record),
-            Found::Older(record) => {
-                server.report(Notice::Older(lease));
+            FoundLease::Known(record) => Some(record),
+            FoundLease::Older(record) => {
+                server.report(LeaseNotice::Older(lease));
                 if self.begin_generation(registry, server, reading, lease)? {
-                    return Ok(Step::Again);
+                    return Ok(NextStep::Again);
                 }
                 record
             }
-            Found::Taken => {
-                server.report(Notice::Lost(lease));
+            FoundLease::Taken => {
+                server.report(LeaseNotice::Lost(lease));
                 for kept in [&mut self.held, &mut self.next] {
                     *kept = kept.filter(|kept| *kept != lease);
                 }
-                return Ok(Step::Again);
+                return Ok(NextStep::Again);
             }
-            found @ (Found::Copied | Found::Overlapped) => {
+            found @ (FoundLease::Copied | FoundLease::Overlapped) => {
                 self.stop(server);
                 (self.held, self.next) = (None, None);
-                if found == Found::Copied {
-                    server.report(Notice::Copied(lease));
+                if found == FoundLease::Copied {
+                    server.report(LeaseNotice::Copied(lease));
                 } else {
-                    server.report(Notice::Overlapped(lease));
+                    server.report(LeaseNotice::Overlapped(lease));
                     self.begin_generation(registry, server, reading, lease)?;
                 }
-                return Ok(Step::Again);
+                return Ok(NextStep::Again);
             }
         };
         let basis = self.basis(server, reading, clocks);
         if clocks.are_off(basis.skew_ms) {
-            server.report(Notice::ClockOff { offset_ms: clocks.offset_ms });
+            server.report(LeaseNotice::ClockOff { offset_ms: clocks.offset_ms });
         }
         let renewed = record.and_then(|record| Some((record, basis.renewed(record, self.known(lease.worker))?)));
         let Some((record, new)) = renewed else {
             // Another number comes next. What is held is drawn with up to its end.
             self.next = None;
-            return Ok(Step::Acquire);
+            return Ok(NextStep::Acquire);
         };
         let replaced = Some((record.nonce, record.count));
         let proposal = self.new_proposal(server, lease.worker, record.holder, replaced, None);
-        Ok(Step::Propose(proposal, signed(new, proposal, &basis)))
+        Ok(NextStep::Propose(proposal, signed(new, proposal, &basis)))
     }
 
     /// Begins a generation, because the registry has forgotten `lease`, unless one has begun since
     /// that was written. Returns whether to read again.
-    fn begin_generation<R: Registry, S: Server>(
+    fn begin_generation<R: Registry, S: LeasingServer>(
         &self,
         registry: &R,
         server: &S,
@@ -522,7 +527,7 @@ impl Holder {
 
     /// Makes a proposal to replace a record that has this nonce and this count. Its own count is
     /// greater than both this one and all before: a copy of this memory has counted for itself.
-    fn new_proposal<S: Server>(
+    fn new_proposal<S: LeasingServer>(
         &mut self,
         server: &S,
         worker: i64,
@@ -536,13 +541,13 @@ impl Holder {
     }
 
     /// Sends a proposal. Returns whether it is known to be written.
-    fn propose<R: Registry, S: Server>(
+    fn propose<R: Registry, S: LeasingServer>(
         &mut self,
         registry: &R,
         server: &S,
         reading: &Reading,
         proposal: Proposal,
-        record: Record,
+        record: NumberRecord,
     ) -> Result<bool, Failure<R::Error>> {
         // Before it is sent: the process may end before the answer comes. What is given back is
         // noted already.
@@ -553,16 +558,16 @@ impl Holder {
         let change = Change::Number { worker, was, record };
         let swap = Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change };
         match registry.swap(&swap).map_err(Failure::Away)? {
-            Answer::Done(incarnation) if incarnation.since(&reading.incarnation) == Since::Same => {}
+            SwapAnswer::Done(incarnation) if incarnation.since(&reading.incarnation) == SinceIncarnation::Same => {}
             // It was written into a store that has forgotten something since it was read.
-            Answer::Done(_) | Answer::Refused => return Ok(false),
+            SwapAnswer::Done(_) | SwapAnswer::Refused => return Ok(false),
         }
-        let Record { from_ms, until_ms, generation, .. } = record;
+        let NumberRecord { from_ms, until_ms, generation, .. } = record;
         let freeze_ms = reading.fleet.freeze_ms;
         let lease = Lease { worker, from_ms, until_ms, holder, nonce, count, generation, freeze_ms };
         if ends_ms.is_some() {
             self.replace(proposal, None);
-            server.report(Notice::GivenBack(lease));
+            server.report(LeaseNotice::GivenBack(lease));
             return Ok(true);
         }
         let is_same = |kept: &Lease| (kept.worker, kept.from_ms) == (worker, from_ms);
@@ -576,7 +581,7 @@ impl Holder {
             self.next = Some(lease);
             self.proposal = None;
             if is_new {
-                server.report(Notice::Acquired(lease));
+                server.report(LeaseNotice::Acquired(lease));
             }
         }
         Ok(true)
@@ -584,16 +589,16 @@ impl Holder {
 }
 
 /// Returns a record as it is to be written.
-fn signed(record: Record, proposal: Proposal, basis: &Basis<'_>) -> Record {
+fn signed(record: NumberRecord, proposal: Proposal, basis: &Basis<'_>) -> NumberRecord {
     let Proposal { holder, nonce, count, ends_ms, .. } = proposal;
     // What is given back keeps its generation: in a newer one it would not be frozen.
     let generation = if ends_ms.is_some() { record.generation } else { basis.reading.fleet.generation };
     let (renewed_ms, offset_ms) = (basis.reading.now_ms, basis.clocks.offset_ms);
-    Record { holder, nonce, count, generation, renewed_ms, offset_ms, server: basis.server, ..record }
+    NumberRecord { holder, nonce, count, generation, renewed_ms, offset_ms, server: basis.server, ..record }
 }
 
 /// Reads the registry and both clocks.
-fn read<R: Registry, S: Server>(
+fn read<R: Registry, S: LeasingServer>(
     registry: &R,
     server: &S,
     wanted: Wanted,
@@ -605,21 +610,21 @@ fn read<R: Registry, S: Server>(
 }
 
 /// Returns a random name for a lease.
-fn new_name<S: Server>(server: &S) -> u128 {
+fn new_name<S: LeasingServer>(server: &S) -> u128 {
     u128::from(server.nonce()) << 64 | u128::from(server.nonce())
 }
 
 /// Returns what the server brings to its fleet, and the greatest limits that it has read.
-pub fn member<S: Server>(server: &S, limits: Limits) -> Member {
+pub fn member<S: LeasingServer>(server: &S, limits: FleetLimits) -> MemberTerms {
     let (layout, backup) = (server.layout(), server.has_backup());
-    Member {
+    MemberTerms {
         layout: (layout.fingerprint(), backup),
         range: (0, Identity::worker_numbers(layout, backup).unwrap_or(0) - 1),
         limits,
     }
 }
 
-fn identity<S: Server>(server: &S, worker: i64) -> Option<Identity> {
+fn identity<S: LeasingServer>(server: &S, worker: i64) -> Option<Identity> {
     let worker = server.layout().max_of(Field::Worker).map(|_| worker);
     Identity::new(server.layout(), worker, server.datacenter(), server.has_backup()).ok()
 }

@@ -1,6 +1,6 @@
 //! Which tag is in which place. A session looks a tag up once, and keeps its view of the place.
 
-use super::{PLACES, Place, State, Tag, View};
+use super::{PLACES, Place, PlaceView, State, Tag};
 
 /// The tags of all places, in shared memory. The server's lock guards it: whoever uses a directory
 /// holds that lock.
@@ -16,7 +16,7 @@ pub struct Directory {
 pub struct Claimed {
     /// Which place.
     pub place: usize,
-    /// Which claim of it ([`View::claim`]).
+    /// Which claim of it ([`PlaceView::claim`]).
     pub claim: u64,
     /// The tag.
     pub tag: Tag,
@@ -44,7 +44,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`Full`] if all places are in use.
-    pub fn find<'a>(&mut self, places: &'a [Place], tag: Tag) -> Result<(usize, View<'a>), Full> {
+    pub fn find<'a>(&mut self, places: &'a [Place], tag: Tag) -> Result<(usize, PlaceView<'a>), Full> {
         let is_free = |at: &usize| places[*at].state() == State::Unknown;
         let all = 0..places.len().min(PLACES);
         let own = all.clone().find(|at| self.tags[*at] == Some(tag));
@@ -93,7 +93,7 @@ impl Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::{Block, Refusal};
+    use crate::segment::{Block, PlaceRefusal};
 
     fn tag(name: &str) -> Tag {
         Tag::new(name).unwrap()
@@ -115,13 +115,13 @@ mod tests {
         places[0].free();
         assert!(tags(&directory).eq([tag("b")]));
         let (at, c) = directory.find(&places, tag("c")).unwrap();
-        assert_eq!((at, a.draw(1), c.draw(1)), (0, Err(Refusal::Void), Err(Refusal::Empty(State::Open))));
+        assert_eq!((at, a.draw(1), c.draw(1)), (0, Err(PlaceRefusal::Void), Err(PlaceRefusal::Empty(State::Open))));
         assert!(tags(&directory).eq([tag("c"), tag("b")]));
 
         // A tag that the registry did not know is asked for again, in the same place.
         places[1].free();
         let (at, again) = directory.find(&places, tag("b")).unwrap();
-        assert_eq!((at, b.draw(1), again.draw(1)), (1, Err(Refusal::Void), Err(Refusal::Empty(State::Open))));
+        assert_eq!((at, b.draw(1), again.draw(1)), (1, Err(PlaceRefusal::Void), Err(PlaceRefusal::Empty(State::Open))));
     }
 
     #[test]

@@ -72,12 +72,12 @@ const LAST_NUMBER: u64 = u64::MAX >> COUNT_BITS;
 
 /// A block's words.
 #[derive(Debug)]
-struct Slot {
+struct BlockWords {
     first: AtomicI64,
     count: AtomicU64,
 }
 
-impl Slot {
+impl BlockWords {
     fn new() -> Self {
         Self { first: AtomicI64::new(0), count: AtomicU64::new(0) }
     }
@@ -89,7 +89,7 @@ impl Slot {
 pub struct Place {
     word: AtomicU64,
     ready: AtomicU64,
-    slots: [Slot; 2],
+    slots: [BlockWords; 2],
     claim: AtomicU64,
     state: AtomicU64,
 }
@@ -124,7 +124,7 @@ impl State {
 
 /// Why no value is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum PlaceRefusal {
     /// Both blocks are used up, and the place is in this state.
     Empty(State),
     /// The place was claimed for another tag. The caller looks its tag up again.
@@ -133,14 +133,14 @@ pub enum Refusal {
 
 /// Consecutive values that were drawn together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct ValueRun {
     /// The first value.
     pub first: i64,
     /// How many values there are, at least 1.
     pub count: u32,
 }
 
-impl Run {
+impl ValueRun {
     /// Returns the values, ascending.
     pub fn values(self) -> impl Iterator<Item = i64> {
         (self.first..).take(self.count as usize)
@@ -151,23 +151,23 @@ impl Run {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
     /// The values.
-    pub run: Run,
+    pub run: ValueRun,
     /// Whether this draw has made it time to reserve the next block, so that the caller wakes the
     /// worker. Of all draws from a block, one at most says so.
     pub is_due: bool,
 }
 
-/// Values that a session has found, to be [taken](View::take).
+/// Values that a session has found, to be [taken](PlaceView::take).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundValues {
     word: u64,
     next: u64,
     drawn: Drawn,
 }
 
-impl Found {
+impl FoundValues {
     /// Returns the values.
-    pub fn run(&self) -> Run {
+    pub fn run(&self) -> ValueRun {
         self.drawn.run
     }
 }
@@ -207,10 +207,10 @@ impl Place {
     pub fn new() -> Self {
         let [word, ready, claim] = [0; 3].map(AtomicU64::new);
         let state = AtomicU64::new(State::Unknown as u64);
-        Self { word, ready, slots: [Slot::new(), Slot::new()], claim, state }
+        Self { word, ready, slots: [BlockWords::new(), BlockWords::new()], claim, state }
     }
 
-    fn slot(&self, number: u64) -> &Slot {
+    fn slot(&self, number: u64) -> &BlockWords {
         &self.slots[(number & 1) as usize]
     }
 
@@ -227,20 +227,20 @@ impl Place {
     }
 
     /// Returns a view of the place under its present claim.
-    pub fn view(&self) -> View<'_> {
-        View { place: self, claim: self.claimed() }
+    pub fn view(&self) -> PlaceView<'_> {
+        PlaceView { place: self, claim: self.claimed() }
     }
 
     /// Takes over the place for another tag. Call it with the directory's lock held, and only if
     /// the state is [`State::Unknown`].
-    pub fn claim(&self) -> View<'_> {
+    pub fn claim(&self) -> PlaceView<'_> {
         // Release: pairs with the load in `claimed`. The place is empty, and the block that is put
         // there next comes after this.
         let claim = self.claim.fetch_add(1, Ordering::Release) + 1;
         // After the claim, so that a session of the tag before is not told to wait. Sessions of
         // this tag find the place only when the lock is given back.
         self.tell(State::Open);
-        View { place: self, claim }
+        PlaceView { place: self, claim }
     }
 
     /// Sets what a session is told that finds no value. Only the worker calls this, and says that a
@@ -323,12 +323,12 @@ impl Place {
 
 /// A session's view of a place: which one it is, and the claim under which it is its tag's.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
+pub struct PlaceView<'a> {
     place: &'a Place,
     claim: u64,
 }
 
-impl<'a> View<'a> {
+impl<'a> PlaceView<'a> {
     /// Makes a view of a place under a [claim](Self::claim).
     pub fn new(place: &'a Place, claim: u64) -> Self {
         Self { place, claim }
@@ -342,9 +342,9 @@ impl<'a> View<'a> {
     /// Draws up to `count` values: fewer if the block has no more. A `count` of 0 counts as 1.
     ///
     /// # Errors
-    /// [`Refusal`] if there is none.
+    /// [`PlaceRefusal`] if there is none.
     #[inline]
-    pub fn draw(&self, count: u32) -> Result<Drawn, Refusal> {
+    pub fn draw(&self, count: u32) -> Result<Drawn, PlaceRefusal> {
         loop {
             let found = self.find(count)?;
             if let Some(drawn) = self.take(found) {
@@ -356,9 +356,9 @@ impl<'a> View<'a> {
     /// Looks which values [`draw`](Self::draw) would take.
     ///
     /// # Errors
-    /// [`Refusal`] if there is none.
+    /// [`PlaceRefusal`] if there is none.
     #[inline]
-    pub fn find(&self, count: u32) -> Result<Found, Refusal> {
+    pub fn find(&self, count: u32) -> Result<FoundValues, PlaceRefusal> {
         let place = self.place;
         loop {
             // Acquire: see the table above. Everything else is read after the word.
@@ -384,30 +384,30 @@ impl<'a> View<'a> {
             }
             // Acquire: after the word, so that a word of the next claim shows it.
             if place.claimed() != self.claim {
-                return Err(Refusal::Void);
+                return Err(PlaceRefusal::Void);
             }
             // If the word has changed, these may be parts of two blocks, and are not taken.
             let taken = u64::from(count.max(1)).min(length.saturating_sub(drawn));
-            let run = Run { first: first.wrapping_add(drawn as i64), count: taken as u32 };
+            let run = ValueRun { first: first.wrapping_add(drawn as i64), count: taken as u32 };
             let is_due = is_due(drawn + taken, length) && (drawn == 0 || !is_due(drawn, length));
-            return Ok(Found { word, next: join(number, drawn + taken), drawn: Drawn { run, is_due } });
+            return Ok(FoundValues { word, next: join(number, drawn + taken), drawn: Drawn { run, is_due } });
         }
     }
 
     /// Takes the values that were found, if no other draw has come first.
     #[inline]
-    pub fn take(&self, found: Found) -> Option<Drawn> {
-        let Found { word, next, drawn } = found;
+    pub fn take(&self, found: FoundValues) -> Option<Drawn> {
+        let FoundValues { word, next, drawn } = found;
         // Release: pairs with the loads of the word. Relaxed: a failure's value is not used.
         self.place.word.compare_exchange(word, next, Ordering::Release, Ordering::Relaxed).ok()?;
         Some(drawn)
     }
 
     #[cold]
-    fn refused(&self) -> Refusal {
+    fn refused(&self) -> PlaceRefusal {
         let state = self.place.state();
         // After the state, so that a state of the next claim shows it.
-        if self.place.claimed() == self.claim { Refusal::Empty(state) } else { Refusal::Void }
+        if self.place.claimed() == self.claim { PlaceRefusal::Empty(state) } else { PlaceRefusal::Void }
     }
 }
 
@@ -430,7 +430,7 @@ mod tests {
     }
 
     /// Draws one value after the other until there is none.
-    fn drain(view: View<'_>) -> Vec<i64> {
+    fn drain(view: PlaceView<'_>) -> Vec<i64> {
         std::iter::from_fn(|| view.draw(1).ok()).flat_map(|drawn| drawn.run.values()).collect()
     }
 
@@ -438,14 +438,14 @@ mod tests {
     fn values_are_drawn_from_one_block_after_the_other() {
         let place = claimed();
         let view = place.view();
-        assert_eq!(view.draw(1), Err(Refusal::Empty(State::Open)));
+        assert_eq!(view.draw(1), Err(PlaceRefusal::Empty(State::Open)));
         fill(&place, block(1, 3));
         // The first block is the next one until a session draws from it.
-        assert_eq!(view.draw(1).unwrap().run, Run { first: 1, count: 1 });
+        assert_eq!(view.draw(1).unwrap().run, ValueRun { first: 1, count: 1 });
         fill(&place, block(11, 2));
         assert_eq!(place.room(), None);
         assert_eq!(drain(view), [2, 3, 11, 12]);
-        assert_eq!(view.draw(1), Err(Refusal::Empty(State::Open)));
+        assert_eq!(view.draw(1), Err(PlaceRefusal::Empty(State::Open)));
     }
 
     #[test]
@@ -453,14 +453,14 @@ mod tests {
         let place = claimed();
         let view = place.view();
         fill(&place, block(1, 5));
-        assert_eq!(view.draw(3).unwrap().run, Run { first: 1, count: 3 });
+        assert_eq!(view.draw(3).unwrap().run, ValueRun { first: 1, count: 3 });
         fill(&place, block(100, 2));
         let runs = std::iter::from_fn(|| view.draw(3).ok()).map(|drawn| drawn.run);
-        assert!(runs.eq([Run { first: 4, count: 2 }, Run { first: 100, count: 2 }]));
+        assert!(runs.eq([ValueRun { first: 4, count: 2 }, ValueRun { first: 100, count: 2 }]));
         // Nothing asks for no value.
         fill(&place, block(200, 2));
-        assert_eq!(view.draw(0).unwrap().run, Run { first: 200, count: 1 });
-        assert_eq!(view.draw(u32::MAX).unwrap().run, Run { first: 201, count: 1 });
+        assert_eq!(view.draw(0).unwrap().run, ValueRun { first: 200, count: 1 });
+        assert_eq!(view.draw(u32::MAX).unwrap().run, ValueRun { first: 201, count: 1 });
     }
 
     #[test]
@@ -504,7 +504,7 @@ mod tests {
         assert_eq!(place.rest(), Rest { current: None, next: None });
         // What a session had found before is gone, too.
         assert_eq!(view.take(found), None);
-        assert_eq!(view.draw(1), Err(Refusal::Empty(State::Open)));
+        assert_eq!(view.draw(1), Err(PlaceRefusal::Empty(State::Open)));
         fill(&place, block(31, 1));
         assert_eq!(drain(view), [31]);
     }
@@ -518,12 +518,12 @@ mod tests {
         place.tell(State::Ended);
         assert!(old.draw(1).is_ok());
         place.free();
-        assert_eq!(old.draw(1), Err(Refusal::Empty(State::Unknown)));
+        assert_eq!(old.draw(1), Err(PlaceRefusal::Empty(State::Unknown)));
         let new = place.claim();
-        assert_eq!((old.draw(1), new.draw(1)), (Err(Refusal::Void), Err(Refusal::Empty(State::Open))));
+        assert_eq!((old.draw(1), new.draw(1)), (Err(PlaceRefusal::Void), Err(PlaceRefusal::Empty(State::Open))));
         // The same numbers, of another tag.
         fill(&place, block(1, 5));
-        assert_eq!((old.draw(1), old.take(found)), (Err(Refusal::Void), None));
+        assert_eq!((old.draw(1), old.take(found)), (Err(PlaceRefusal::Void), None));
         assert_eq!(drain(new), [1, 2, 3, 4, 5]);
     }
 

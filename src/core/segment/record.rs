@@ -9,7 +9,7 @@ use crate::registry::{Fleet, Incarnation, Registry};
 
 /// A tag's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
+pub struct TagRecord {
     /// A random number. A tag that is deleted and made again has another one.
     pub id: u64,
     /// The first value of the next block.
@@ -34,7 +34,7 @@ pub struct Record {
 pub struct Ask {
     /// The tag.
     pub tag: Tag,
-    /// The [`Record::id`] that the tag had before, if the server has used it.
+    /// The [`TagRecord::id`] that the tag had before, if the server has used it.
     pub id: Option<u64>,
     /// How many values the server wants; `None` if it only wants to know whether the tag is there.
     pub step: Option<u32>,
@@ -58,9 +58,9 @@ pub struct Ask {
 pub enum Grant {
     /// A block is reserved.
     Block {
-        /// The tag's [`Record::id`].
+        /// The tag's [`TagRecord::id`].
         id: u64,
-        /// Its [`Record::steps`].
+        /// Its [`TagRecord::steps`].
         steps: (u32, u32),
         /// The values.
         block: Block,
@@ -75,7 +75,7 @@ pub enum Grant {
     Unknown,
     /// No value is left before [`END`].
     Ended,
-    /// The registry may have forgotten something, and the tag has no [`Record::jump`].
+    /// The registry may have forgotten something, and the tag has no [`TagRecord::jump`].
     NoJump,
     /// The tag lies below what the server has had, so the registry has forgotten something.
     Forgot,
@@ -88,7 +88,7 @@ pub enum Grant {
 pub struct Return {
     /// The tag.
     pub tag: Tag,
-    /// Its [`Record::id`].
+    /// Its [`TagRecord::id`].
     pub id: u64,
     /// The nonce under which the server has reserved its last block of the tag.
     pub was: u64,
@@ -131,7 +131,7 @@ pub struct Granted<T> {
 }
 
 /// A registry that has tags. As in [`Registry`], an error means only that there is no answer.
-pub trait Tags: Registry {
+pub trait TagRegistry: Registry {
     /// Reserves blocks. Returns `None`, and has done nothing, if something was not as compared, or
     /// the fleet is closed.
     ///
@@ -147,7 +147,7 @@ pub trait Tags: Registry {
     fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, Self::Error>;
 }
 
-impl Record {
+impl TagRecord {
     /// Returns how often the tag has to jump ahead before it is used under this record of the
     /// fleet: once for each generation, because a jump may be forgotten, too.
     fn jumps(&self, fleet: &Fleet) -> i64 {
@@ -249,7 +249,7 @@ mod tests {
         version: 11,
     };
 
-    const RECORD: Record = Record {
+    const RECORD: TagRecord = TagRecord {
         id: 1,
         next: 100,
         steps: (10, 1000),
@@ -282,10 +282,10 @@ mod tests {
         for (step, count) in [(0, 10), (9, 10), (10, 10), (500, 500), (1000, 1000), (u32::MAX, 1000)] {
             let (grant, record) = RECORD.answer(&ask(step), &FLEET);
             assert_eq!(block(grant), (100, count, 0));
-            assert_eq!(record, Some(Record { next: 100 + i64::from(count), nonce: 51, returnable: 100, ..RECORD }));
+            assert_eq!(record, Some(TagRecord { next: 100 + i64::from(count), nonce: 51, returnable: 100, ..RECORD }));
         }
         // An operator may have set these the wrong way round. The greatest counts.
-        let (grant, _) = Record { steps: (10, 5), ..RECORD }.answer(&ask(7), &FLEET);
+        let (grant, _) = TagRecord { steps: (10, 5), ..RECORD }.answer(&ask(7), &FLEET);
         assert_eq!(block(grant), (100, 5, 0));
     }
 
@@ -295,14 +295,14 @@ mod tests {
         for (age_ms, jumps) in [(-5, 1), (0, 1), (999, 1), (1000, 2), (3_600_000, 3601)] {
             let record = RECORD.restored(&fleet, age_ms, 51).unwrap();
             let next = 100 + jumps * 1_000_000;
-            assert_eq!(record, Record { next, nonce: 51, generation: fleet.generation, ..RECORD });
+            assert_eq!(record, TagRecord { next, nonce: 51, generation: fleet.generation, ..RECORD });
             // It does not jump again.
             assert_eq!(block(record.answer(&ask(10), &fleet).0), (next, 10, 0));
         }
         assert_eq!(RECORD.restored(&fleet, i64::MAX, 51).unwrap().next, END);
-        assert_eq!(Record { jump: None, ..RECORD }.restored(&fleet, 0, 51), None);
+        assert_eq!(TagRecord { jump: None, ..RECORD }.restored(&fleet, 0, 51), None);
         // It was not used since the generation before.
-        let old = Record { generation: FLEET.generation - 2, ..RECORD };
+        let old = TagRecord { generation: FLEET.generation - 2, ..RECORD };
         assert_eq!(old.restored(&fleet, 0, 51).unwrap().next, 100 + 3 * 1_000_000);
     }
 
@@ -320,10 +320,10 @@ mod tests {
 
     #[test]
     fn a_tag_without_a_jump_gives_nothing_in_a_new_generation() {
-        let (record, fleet) = (Record { jump: None, ..RECORD }, Fleet { generation: 6, ..FLEET });
+        let (record, fleet) = (TagRecord { jump: None, ..RECORD }, Fleet { generation: 6, ..FLEET });
         assert_eq!(record.answer(&ask(10), &fleet), (Grant::NoJump, None));
         let look = Ask { step: None, above: 130, ..ask(10) };
-        let told = Record { next: 130, nonce: look.nonce, ..record };
+        let told = TagRecord { next: 130, nonce: look.nonce, ..record };
         assert_eq!(record.answer(&look, &fleet), (Grant::NoJump, Some(told)));
         assert_eq!(told.answer(&look, &fleet), (Grant::NoJump, None));
         assert_eq!(block(record.answer(&ask(10), &FLEET).0), (100, 10, 0));
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(RECORD.answer(&Ask { step: None, ..beyond }, &FLEET), (Grant::Forgot, None));
         assert_eq!(RECORD.answer(&Ask { step: None, ..ask(10) }, &FLEET), (Grant::Known, None));
         // A generation has begun since. The tag jumps, or has done so, at least to what is known.
-        let jumped = Record { jump: Some(1), ..RECORD };
+        let jumped = TagRecord { jump: Some(1), ..RECORD };
         for above in [101, 5000] {
             let (grant, _) = jumped.answer(&Ask { above, ..ask(10) }, &Fleet { generation: 6, ..FLEET });
             assert_eq!(block(grant), (above, 10, above - 100));
@@ -384,7 +384,7 @@ mod tests {
     fn only_a_servers_own_blocks_are_taken_back() {
         // Another server has drawn from the values before 100.
         let (_, mine) = RECORD.answer(&ask(10), &FLEET);
-        let give = |record: Record, first| {
+        let give = |record: TagRecord, first| {
             let given = Return { tag: ask(10).tag, id: 1, was: record.nonce, first, nonce: 90 };
             record.take_back(&given, &FLEET).map(|record| record.next)
         };
@@ -407,14 +407,14 @@ mod tests {
 
     #[test]
     fn another_tag_of_the_same_name_is_not_the_same_tag() {
-        let other = Record { id: 2, ..RECORD };
+        let other = TagRecord { id: 2, ..RECORD };
         assert_eq!(other.answer(&ask(10), &FLEET), (Grant::Unknown, None));
         assert_eq!(block(other.answer(&Ask { id: None, ..ask(10) }, &FLEET).0), (100, 10, 0));
     }
 
     #[test]
     fn values_end_with_bigint() {
-        let near = Record { next: END - 15, ..RECORD };
+        let near = TagRecord { next: END - 15, ..RECORD };
         let (grant, record) = near.answer(&ask(10), &FLEET);
         assert_eq!(block(grant), (END - 15, 10, 0));
         let (grant, record) = record.unwrap().answer(&ask(10), &FLEET);

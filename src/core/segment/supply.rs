@@ -5,10 +5,10 @@
 //! the block is put in place, and what is given back is taken out and noted before it is sent. A
 //! block that was reserved and not put in place is lost.
 
-use super::{Ask, Block, Claimed, GiveBack, Grant, Granted, PLACES, Place, Reserve, Return, State, Tag, Tags};
+use super::{Ask, Block, Claimed, GiveBack, Grant, Granted, PLACES, Place, Reserve, Return, State, Tag, TagRegistry};
 use crate::lease::Failure;
 use crate::pace::{AGAIN_AFTER_MS, MOST_ROUNDS};
-use crate::registry::{Answer, Change, Fleet, Incarnation, Member, Reading, Since, Swap, Wanted};
+use crate::registry::{Change, Fleet, Incarnation, MemberTerms, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted};
 
 /// How long a block should last, in milliseconds (Leaf). A tag's step doubles if a block lasted
 /// less than the first, and halves if it lasted longer than the second.
@@ -19,7 +19,7 @@ const LASTS_MS: (i64, i64) = (15 * 60_000, 30 * 60_000);
 const LOOKED_AT_EVERY_MS: i64 = 10_000;
 
 /// The server that draws from blocks.
-pub trait Server {
+pub trait SuppliedServer {
     /// Returns the places, at most [`PLACES`] of them.
     fn places(&self) -> &[Place];
 
@@ -31,23 +31,23 @@ pub trait Server {
     fn unwish(&self, place: usize, claim: u64, least: i64);
 
     /// Returns what the server brings to its fleet.
-    fn member(&self) -> Member;
+    fn member(&self) -> MemberTerms;
 
     /// Returns the time since some instant, in milliseconds. It is never set back while the server
     /// runs. Steps depend on it, and nothing else.
     fn running_ms(&self) -> i64;
 
     /// Returns a random number that no other call returns, on no server; see
-    /// [`lease::Server::nonce`](crate::lease::Server::nonce).
+    /// [`lease::Server::nonce`](crate::lease::LeasingServer::nonce).
     fn nonce(&self) -> u64;
 
     /// Reports what has happened to the operator.
-    fn report(&self, notice: Notice);
+    fn report(&self, notice: SupplyNotice);
 }
 
 /// What the operator should know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
+pub enum SupplyNotice {
     /// The tag has jumped ahead, because the registry may have forgotten something.
     Jumped {
         /// The tag.
@@ -100,7 +100,7 @@ pub enum Notice {
 
 /// What the worker knows of a place's tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownTag {
     /// Which claim of the place this is about.
     claim: u64,
     /// The tag's id in the registry, once a block was reserved.
@@ -127,7 +127,7 @@ pub struct Known {
     answered_ms: i64,
 }
 
-impl Known {
+impl KnownTag {
     fn new(claim: u64) -> Self {
         Self {
             claim,
@@ -205,27 +205,27 @@ pub struct Supply {
     /// Which fleet this life belongs to, once it has read a registry.
     fleet: Option<u128>,
     seen: Option<Seen>,
-    known: [Known; PLACES],
+    known: [KnownTag; PLACES],
 }
 
 impl Supply {
     /// Makes what is known at the start: nothing.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
-        Self { fleet: None, seen: None, known: [Known::new(0); PLACES] }
+        Self { fleet: None, seen: None, known: [KnownTag::new(0); PLACES] }
     }
 
     /// Returns what is known of a place's tag under a claim.
-    pub fn known(&self, place: usize, claim: u64) -> Option<&Known> {
+    pub fn known(&self, place: usize, claim: u64) -> Option<&KnownTag> {
         self.known.get(place).filter(|known| known.claim == claim)
     }
 
     /// Returns when the registry is next asked whether the tags are still there, in milliseconds
     /// from now; `None` if no tag is in use. The caller calls [`supply`](Self::supply) then.
-    pub fn looks_in_ms<S: Server>(&self, server: &S) -> Option<i64> {
+    pub fn looks_in_ms<S: SuppliedServer>(&self, server: &S) -> Option<i64> {
         let claimed = server.claimed().into_iter();
         let known = claimed.filter_map(|claimed| self.known(claimed.place, claimed.claim));
-        let looks_ms = |known: &Known| known.answered_ms.saturating_add(LOOKED_AT_EVERY_MS);
+        let looks_ms = |known: &KnownTag| known.answered_ms.saturating_add(LOOKED_AT_EVERY_MS);
         let first_ms = known.filter(|known| known.id.is_some()).map(looks_ms).min()?;
         Some(first_ms.saturating_sub(server.running_ms()).max(0))
     }
@@ -236,7 +236,11 @@ impl Supply {
     /// # Errors
     /// [`Failure`]. Sessions draw on from the blocks that they have. The caller calls this again
     /// after a moment, and whenever a session says that a block is due.
-    pub fn supply<R: Tags, S: Server>(&mut self, registry: &R, server: &S) -> Result<(), Failure<R::Error>> {
+    pub fn supply<R: TagRegistry, S: SuppliedServer>(
+        &mut self,
+        registry: &R,
+        server: &S,
+    ) -> Result<(), Failure<R::Error>> {
         for _ in 0..MOST_ROUNDS {
             let (places, asks): (Vec<usize>, Vec<Ask>) = self.asks(server).into_iter().unzip();
             if asks.is_empty() {
@@ -250,7 +254,7 @@ impl Supply {
             let mut forgot = None;
             for ((place, ask), grant) in places.into_iter().zip(&reserve.asks).zip(grants) {
                 if grant == Grant::Forgot {
-                    server.report(Notice::Below { tag: ask.tag, above: ask.above });
+                    server.report(SupplyNotice::Below { tag: ask.tag, above: ask.above });
                     forgot = forgot.max(Some(ask.generation));
                 }
                 self.receive(server, place, ask, grant);
@@ -267,7 +271,11 @@ impl Supply {
     ///
     /// # Errors
     /// [`Failure`]. What was left is lost then, unless the message arrives later.
-    pub fn give_back<R: Tags, S: Server>(&mut self, registry: &R, server: &S) -> Result<(), Failure<R::Error>> {
+    pub fn give_back<R: TagRegistry, S: SuppliedServer>(
+        &mut self,
+        registry: &R,
+        server: &S,
+    ) -> Result<(), Failure<R::Error>> {
         let returns = self.take_out(server);
         for _ in 0..MOST_ROUNDS {
             if returns.is_empty() {
@@ -279,7 +287,7 @@ impl Supply {
             let Some(taken) = self.as_seen(seen, answer) else { continue };
             for (given, first) in returns.iter().zip(taken) {
                 if let Some(first) = first {
-                    server.report(Notice::GivenBack { tag: given.tag, first });
+                    server.report(SupplyNotice::GivenBack { tag: given.tag, first });
                 }
             }
             return Ok(());
@@ -288,17 +296,17 @@ impl Supply {
     }
 
     /// Returns what is to be asked, and for which places.
-    fn asks<S: Server>(&mut self, server: &S) -> Vec<(usize, Ask)> {
+    fn asks<S: SuppliedServer>(&mut self, server: &S) -> Vec<(usize, Ask)> {
         let now_ms = server.running_ms();
         let claimed = server.claimed().into_iter().filter(|claimed| claimed.place < PLACES);
         claimed.filter_map(|claimed| Some((claimed.place, self.ask(server, claimed, now_ms)?))).collect()
     }
 
-    fn ask<S: Server>(&mut self, server: &S, claimed: Claimed, now_ms: i64) -> Option<Ask> {
+    fn ask<S: SuppliedServer>(&mut self, server: &S, claimed: Claimed, now_ms: i64) -> Option<Ask> {
         let Claimed { place: at, claim, tag, least } = claimed;
         let (place, known) = (server.places().get(at)?, &mut self.known[at]);
         if known.claim != claim {
-            *known = Known::new(claim);
+            *known = KnownTag::new(claim);
         }
         let since_ms = now_ms.saturating_sub(known.answered_ms);
         let is_due = place.room().is_some() && place.is_due();
@@ -312,13 +320,13 @@ impl Supply {
         let looks = known.id.is_some() && since_ms >= LOOKED_AT_EVERY_MS;
         let step = asks.then_some(known.step);
         (asks || looks).then(|| {
-            let Known { id, above, generation, nonce: was, .. } = *known;
+            let KnownTag { id, above, generation, nonce: was, .. } = *known;
             Ask { tag, id, step, above, least, generation, was, nonce: server.nonce() }
         })
     }
 
     /// Takes the registry's answer for a place.
-    fn receive<S: Server>(&mut self, server: &S, at: usize, ask: &Ask, grant: Grant) {
+    fn receive<S: SuppliedServer>(&mut self, server: &S, at: usize, ask: &Ask, grant: Grant) {
         let Some(place) = server.places().get(at) else { return };
         let (known, tag) = (&mut self.known[at], ask.tag);
         known.answered_ms = server.running_ms();
@@ -334,11 +342,11 @@ impl Supply {
                 let is_right = is_same && block.is_possible() && block.first >= known.above;
                 // No claim ends while a block is reserved: only this process frees a place.
                 let room = place.room().filter(|_| is_right && place.claimed() == known.claim);
-                let Some(room) = room else { return server.report(Notice::Unusable { tag, block }) };
+                let Some(room) = room else { return server.report(SupplyNotice::Unusable { tag, block }) };
                 known.note(id, block, steps, generation, ask.nonce);
                 place.fill(room, block);
                 if skipped > 0 {
-                    server.report(Notice::Jumped { tag, skipped, to: block.first });
+                    server.report(SupplyNotice::Jumped { tag, skipped, to: block.first });
                 }
             }
             // An operator has said where it goes on.
@@ -347,20 +355,20 @@ impl Supply {
             Grant::Unknown => {
                 place.free();
                 if known.id.is_some() {
-                    server.report(Notice::Gone(tag));
+                    server.report(SupplyNotice::Gone(tag));
                 }
             }
-            Grant::Ended => tell(State::Ended, Notice::Ended(tag)),
-            Grant::NoJump => tell(State::NoJump, Notice::NoJump(tag)),
+            Grant::Ended => tell(State::Ended, SupplyNotice::Ended(tag)),
+            Grant::NoJump => tell(State::NoJump, SupplyNotice::NoJump(tag)),
             Grant::TooFar => {
-                tell(State::TooFar, Notice::TooFar { tag, from: ask.least.max(ask.above) });
+                tell(State::TooFar, SupplyNotice::TooFar { tag, from: ask.least.max(ask.above) });
                 server.unwish(at, known.claim, ask.least);
             }
         }
     }
 
     /// Takes out what is left in all places. Returns what can be given back.
-    fn take_out<S: Server>(&mut self, server: &S) -> Vec<Return> {
+    fn take_out<S: SuppliedServer>(&mut self, server: &S) -> Vec<Return> {
         let mut returns = Vec::new();
         for Claimed { place: at, claim, tag, .. } in server.claimed() {
             let Some((place, known)) = server.places().get(at).zip(self.known.get_mut(at)) else { continue };
@@ -388,7 +396,7 @@ impl Supply {
     /// Returns the answers, if the registry is the one that was read. Otherwise it is read again
     /// before the next call.
     fn as_seen<T>(&mut self, seen: Seen, granted: Option<Granted<T>>) -> Option<Vec<T>> {
-        let granted = granted.filter(|granted| granted.incarnation.since(&seen.incarnation) == Since::Same);
+        let granted = granted.filter(|granted| granted.incarnation.since(&seen.incarnation) == SinceIncarnation::Same);
         if granted.is_none() {
             self.seen = None;
         }
@@ -397,7 +405,11 @@ impl Supply {
 
     /// Returns the registry as it was read last, or reads it. Returns `None` if it has to be read
     /// again, because the fleet's record had to be written first.
-    fn look<R: Tags, S: Server>(&mut self, registry: &R, server: &S) -> Result<Option<Seen>, Failure<R::Error>> {
+    fn look<R: TagRegistry, S: SuppliedServer>(
+        &mut self,
+        registry: &R,
+        server: &S,
+    ) -> Result<Option<Seen>, Failure<R::Error>> {
         if self.seen.is_none() {
             let reading = self.read(registry)?;
             if let Some(new) = reading.fleet.amended(&reading, &server.member(), server.nonce()) {
@@ -411,7 +423,7 @@ impl Supply {
 
     /// Begins a generation, because the registry has forgotten what was had in `generation`, unless
     /// one has begun since.
-    fn begin_generation<R: Tags, S: Server>(
+    fn begin_generation<R: TagRegistry, S: SuppliedServer>(
         &mut self,
         registry: &R,
         server: &S,
@@ -429,7 +441,7 @@ impl Supply {
 
     /// Reads the registry. Refuses another fleet than the one that this life has first read, and
     /// one that is closed.
-    fn read<R: Tags>(&mut self, registry: &R) -> Result<Reading, Failure<R::Error>> {
+    fn read<R: TagRegistry>(&mut self, registry: &R) -> Result<Reading, Failure<R::Error>> {
         // Any number will do: only the fleet's record is wanted.
         let reading = registry.read(Wanted::Number(0)).map_err(Failure::Away)?;
         let (known, found) = (*self.fleet.get_or_insert(reading.fleet.uuid), reading.fleet.uuid);
@@ -441,7 +453,7 @@ impl Supply {
 }
 
 /// Writes the fleet's record, if nothing has changed since it was read.
-fn write_fleet<R: Tags, S: Server>(
+fn write_fleet<R: TagRegistry, S: SuppliedServer>(
     registry: &R,
     server: &S,
     reading: &Reading,
@@ -449,13 +461,13 @@ fn write_fleet<R: Tags, S: Server>(
 ) -> Result<(), Failure<R::Error>> {
     let old = &reading.fleet;
     let swap = Swap { fleet: old.version, incarnation: reading.incarnation, change: Change::Fleet(new) };
-    if registry.swap(&swap).map_err(Failure::Away)? == Answer::Refused {
+    if registry.swap(&swap).map_err(Failure::Away)? == SwapAnswer::Refused {
         return Ok(());
     }
     if new.generation != old.generation {
-        server.report(Notice::Forgot(new));
+        server.report(SupplyNotice::Forgot(new));
     } else if new.layout != old.layout {
-        server.report(Notice::Adopted(new));
+        server.report(SupplyNotice::Adopted(new));
     }
     Ok(())
 }

@@ -17,15 +17,17 @@ use snowflake_core::clock::Clock;
 use snowflake_core::generator::{self, Generator};
 use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, FIRST_LEASE_MS, Failure, Gap, Holder, Notice, Terms, Words};
+use snowflake_core::lease::{self, FIRST_LEASE_MS, Failure, Gap, Holder, LeaseNotice, LeaseTerms, SharedWords};
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
-use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Limits, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::registry::{
+    Change, Fleet, FleetLimits, Incarnation, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted,
+};
 
 const START_MS: i64 = 1_800_000_000_000;
 const LEASE_MS: i64 = 600_000;
 const SKEW_MS: i64 = 60_000;
-const TERMS: Terms = Terms { max_borrow_ms: 0 };
+const TERMS: LeaseTerms = LeaseTerms { max_borrow_ms: 0 };
 
 /// Ten ticks and a second, in the layout of these tests.
 const LEAST_MS: i64 = 11_000;
@@ -132,7 +134,7 @@ impl World {
 struct Server<'a> {
     world: &'a World,
     holder: Cell<Holder>,
-    terms: Cell<Terms>,
+    terms: Cell<LeaseTerms>,
     generator: Generator,
     numbers: Numbers,
     marks: [PublishedMarks; 1],
@@ -150,7 +152,7 @@ struct Server<'a> {
     /// How long the registry takes, in milliseconds: before and after it reads its clock.
     takes_ms: Cell<[i64; 2]>,
     calls: Cell<u32>,
-    notices: RefCell<Vec<Notice>>,
+    notices: RefCell<Vec<LeaseNotice>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -163,7 +165,7 @@ impl Clock for Server<'_> {
     }
 }
 
-impl lease::Server for Server<'_> {
+impl lease::LeasingServer for Server<'_> {
     fn layout(&self) -> &Layout {
         &self.world.layout
     }
@@ -176,9 +178,9 @@ impl lease::Server for Server<'_> {
         self.world.backup
     }
 
-    fn words(&self) -> Words<'_> {
+    fn words(&self) -> SharedWords<'_> {
         self.may_die();
-        Words { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
+        SharedWords { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
     }
 
     fn nonce(&self) -> u64 {
@@ -187,7 +189,7 @@ impl lease::Server for Server<'_> {
         self.world.nonces.get()
     }
 
-    fn report(&self, notice: Notice) {
+    fn report(&self, notice: LeaseNotice) {
         self.may_die();
         self.notices.borrow_mut().push(notice);
     }
@@ -215,7 +217,7 @@ impl Registry for Server<'_> {
         Ok(Reading { fleet, records, incarnation, now_ms, up_ms })
     }
 
-    fn swap(&self, swap: &Swap) -> Result<Answer, NoAnswer> {
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
         self.calls.set(self.calls.get() + 1);
         if let Some(meanwhile) = self.meanwhile.take() {
             meanwhile();
@@ -225,7 +227,7 @@ impl Registry for Server<'_> {
             return Err(NoAnswer);
         }
         let mut store = self.world.store.borrow_mut();
-        let answer = if store.compares(swap, false) { store.write(swap.change) } else { Answer::Refused };
+        let answer = if store.compares(swap, false) { store.write(swap.change) } else { SwapAnswer::Refused };
         drop(store);
         self.may_die();
         match self.loses_answers.get() {
@@ -302,11 +304,11 @@ impl Server<'_> {
     }
 
     /// Returns the notices since the last call, of one kind.
-    fn notices(&self, what: impl Fn(&Notice) -> bool) -> Vec<Notice> {
+    fn notices(&self, what: impl Fn(&LeaseNotice) -> bool) -> Vec<LeaseNotice> {
         self.notices.take().into_iter().filter(what).collect()
     }
 
-    fn reported(&self, what: impl Fn(&Notice) -> bool) -> bool {
+    fn reported(&self, what: impl Fn(&LeaseNotice) -> bool) -> bool {
         self.notices.borrow().iter().any(what)
     }
 }
@@ -323,7 +325,7 @@ fn a_start_and_a_renewal_take_two_calls() {
     }
     assert_ne!(one.held().unwrap().0, other.held().unwrap().0);
     let lease = one.holder.get().held().unwrap();
-    assert_eq!(one.notices(|notice| matches!(notice, Notice::Acquired(_))), [Notice::Acquired(lease)]);
+    assert_eq!(one.notices(|notice| matches!(notice, LeaseNotice::Acquired(_))), [LeaseNotice::Acquired(lease)]);
     assert!(lease.holder >> 64 != 0 && lease.holder as u64 != 0, "half of a lease's name is not random");
     let (worker, from_ms, until_ms) = one.held().unwrap();
     assert_eq!((from_ms, until_ms), (START_MS, START_MS + FIRST_LEASE_MS));
@@ -371,7 +373,7 @@ fn when_all_numbers_are_leased_the_error_says_which_one_is_free_first_unless_it_
     assert_eq!((third.keep(), third.held().map(|held| held.0)), (Ok(()), Some(first)));
     // The one that was away finds that its number is gone, and takes another one when there is one.
     assert!(matches!(one.keep(), Err(Failure::NoneFree { .. })));
-    assert!(one.reported(|notice| matches!(notice, Notice::Lost(_))));
+    assert!(one.reported(|notice| matches!(notice, LeaseNotice::Lost(_))));
     assert!(!one.draws());
 }
 
@@ -393,7 +395,7 @@ fn a_lost_answer_is_no_copy_and_costs_two_calls_more() {
         assert_eq!((server.keep(), server.calls.get()), (Ok(()), 2));
         assert_ne!(server.held(), before);
     }
-    assert!(!server.reported(|notice| matches!(notice, Notice::Copied(_))));
+    assert!(!server.reported(|notice| matches!(notice, LeaseNotice::Copied(_))));
 }
 
 #[test]
@@ -405,7 +407,7 @@ fn one_of_two_copies_of_a_memory_stops_at_its_next_renewal() {
     world.pass(3000);
     copy.keep().unwrap();
     original.keep().unwrap();
-    assert!(original.reported(|notice| matches!(notice, Notice::Copied(_))));
+    assert!(original.reported(|notice| matches!(notice, LeaseNotice::Copied(_))));
     assert_ne!(original.held().unwrap().0, copy.held().unwrap().0);
 }
 
@@ -425,7 +427,7 @@ fn a_copy_is_found_out_that_has_renewed_as_often() {
     copy.keep().unwrap();
     assert_eq!((record().holder, record().count), (renewed.holder, renewed.count));
     let _ = original.keep();
-    assert!(original.reported(|notice| matches!(notice, Notice::Copied(_))));
+    assert!(original.reported(|notice| matches!(notice, LeaseNotice::Copied(_))));
     assert_ne!(original.held().map(|held| held.0), copy.held().map(|held| held.0));
 }
 
@@ -568,8 +570,8 @@ fn a_registry_that_was_restored_unnoticed_is_found_out_at_the_next_renewal() {
     // Only its first renewal is left, which ended long ago. So it draws on, up to what it knows.
     world.restore(2);
     assert!(matches!(holder.keep(), Err(Failure::Frozen { .. })));
-    assert!(holder.reported(|notice| matches!(notice, Notice::Older(_))));
-    assert!(holder.reported(|notice| matches!(notice, Notice::Forgot(_))));
+    assert!(holder.reported(|notice| matches!(notice, LeaseNotice::Older(_))));
+    assert!(holder.reported(|notice| matches!(notice, LeaseNotice::Forgot(_))));
     assert!(matches!(newcomer.keep(), Err(Failure::Frozen { .. })));
     assert!(holder.draws());
 }
@@ -592,11 +594,11 @@ fn a_generation_that_an_operator_has_begun_is_enough_for_a_lease_of_one_that_is_
     world.pass(60_000);
     world.restore(backup);
     let (incarnation, now_ms) = (world.store.borrow().incarnation, world.time_ms.get());
-    world.operate(|fleet| *fleet = fleet.begin_generation(incarnation, now_ms, Limits::default(), 0));
+    world.operate(|fleet| *fleet = fleet.begin_generation(incarnation, now_ms, FleetLimits::default(), 0));
     let begun = world.fleet();
     assert!(begun.generation == forgotten.generation && begun.freeze_ms > forgotten.freeze_ms);
     let _ = server.keep();
-    assert!(server.reported(|notice| matches!(notice, Notice::Older(_))));
+    assert!(server.reported(|notice| matches!(notice, LeaseNotice::Older(_))));
     assert_eq!(world.fleet().generation, begun.generation);
     // What was forgotten in it begins another one.
     let before = world.changes();
@@ -636,7 +638,7 @@ fn a_server_whose_clock_is_off_renews_and_does_not_acquire() {
         off.offset_ms.set(-SKEW_MS - 1);
     }
     assert_eq!(server.keep(), Ok(()));
-    assert!(server.reported(|notice| *notice == Notice::ClockOff { offset_ms: -SKEW_MS - 1 }));
+    assert!(server.reported(|notice| *notice == LeaseNotice::ClockOff { offset_ms: -SKEW_MS - 1 }));
     let record = world.store.borrow().records[&server.held().unwrap().0];
     assert_eq!((record.renewed_ms, record.offset_ms), (START_MS, -SKEW_MS - 1));
     let (now_ms, registry_ms) = (START_MS - SKEW_MS - 1, START_MS);
@@ -679,12 +681,12 @@ fn a_fleet_gets_layout_and_range_of_its_first_server_and_limits_that_any_server_
     world.operate(|fleet| fleet.range = None);
     let [first, second] = [1, 2].map(|name| world.server(name));
     // What it borrows lengthens the leases that it asks for, and no limit.
-    first.terms.set(Terms { max_borrow_ms: 2 * LEASE_MS });
+    first.terms.set(LeaseTerms { max_borrow_ms: 2 * LEASE_MS });
     assert_eq!((first.keep(), first.calls.get()), (Ok(()), 4));
     let Fleet { layout, range, longest_ms, skew_ms, generation, .. } = world.fleet();
     assert_eq!((layout, range), (Some((world.layout.fingerprint(), false)), Some((0, 31))));
     assert_eq!((longest_ms, skew_ms, generation), (LEASE_MS, SKEW_MS, 1));
-    assert!(first.reported(|notice| *notice == Notice::Adopted(world.fleet())));
+    assert!(first.reported(|notice| *notice == LeaseNotice::Adopted(world.fleet())));
     // The second one changes nothing.
     assert_eq!((second.keep(), second.calls.get()), (Ok(()), 2));
     assert_eq!(world.fleet().longest_ms, LEASE_MS);
@@ -715,7 +717,7 @@ fn what_the_first_server_has_brought_may_be_forgotten() {
         world.operate(|fleet| (fleet.layout, fleet.longest_ms, fleet.skew_ms) = (None, 0, 0));
         let made = world.changes();
         let [first, second] = [1, 2].map(|name| world.server(name));
-        first.terms.set(Terms { max_borrow_ms: 2 * LEASE_MS });
+        first.terms.set(LeaseTerms { max_borrow_ms: 2 * LEASE_MS });
         first.offset_ms.set(SKEW_MS);
         for _ in 0..6 {
             first.keep().unwrap();
@@ -781,7 +783,7 @@ fn what_is_borrowed_lengthens_no_lease_beyond_what_the_fleet_uses() {
     let world = World::new(1);
     world.operate(|fleet| fleet.longest_ms = 10 * LEASE_MS);
     let server = world.server(1);
-    server.terms.set(Terms { max_borrow_ms: 2 * LEASE_MS });
+    server.terms.set(LeaseTerms { max_borrow_ms: 2 * LEASE_MS });
     server.keep().unwrap();
     assert_eq!(server.held().unwrap().2, START_MS + LEASE_MS);
     world.operate(|fleet| fleet.lease_ms = 4 * LEASE_MS);
@@ -1078,7 +1080,7 @@ fn a_server_stops_when_another_one_has_its_number_at_the_same_time() {
     other.keep().unwrap();
     assert!(one.draws() && other.draws());
     assert!(matches!(one.keep(), Err(Failure::NoneFree { .. } | Failure::Frozen { .. })));
-    assert!(one.reported(|notice| matches!(notice, Notice::Overlapped(_))));
+    assert!(one.reported(|notice| matches!(notice, LeaseNotice::Overlapped(_))));
     assert!(!one.draws() && other.draws());
     assert_eq!(world.fleet().generation, 2);
 }
@@ -1096,7 +1098,7 @@ fn a_server_stops_whose_lease_overlaps_an_earlier_one() {
     other.keep().unwrap();
     world.store.replace(with_one);
     let _ = other.keep();
-    assert!(other.reported(|notice| matches!(notice, Notice::Overlapped(_))));
+    assert!(other.reported(|notice| matches!(notice, LeaseNotice::Overlapped(_))));
     assert!(one.draws() && !other.draws());
 }
 
@@ -1145,7 +1147,7 @@ fn a_server_draws_on_when_the_registry_forgets_that_its_next_lease_was_given_bac
     assert!(again.draws());
     world.fail_over(forgotten);
     let _ = again.keep();
-    assert!(!again.reported(|notice| matches!(notice, Notice::Overlapped(_))));
+    assert!(!again.reported(|notice| matches!(notice, LeaseNotice::Overlapped(_))));
     assert!(again.draws(), "no other server has the number: {:?}", again.notices.borrow());
 }
 
@@ -1175,7 +1177,7 @@ fn what_is_given_back_ends_with_the_later_lanes_tick() {
         let world = World::of(Kind::Postgres, LAYOUT, true, 1);
         let [one, other] = [1, 2].map(|name| {
             let server = world.server(name);
-            server.terms.set(Terms { max_borrow_ms: 1 });
+            server.terms.set(LeaseTerms { max_borrow_ms: 1 });
             server
         });
         one.keep().unwrap();
@@ -1299,7 +1301,7 @@ fn a_holder_survives_the_end_of_its_process_at_any_call() {
             let record = world.store.borrow().records[&held.worker];
             assert_eq!((record.holder, record.from_ms, record.until_ms), (held.holder, held.from_ms, held.until_ms));
             assert_eq!(server.numbers.read(&world.layout).unwrap().until_ms(), held.until_ms);
-            let is_alarm = |notice: &Notice| matches!(notice, Notice::Copied(_) | Notice::Overlapped(_));
+            let is_alarm = |notice: &LeaseNotice| matches!(notice, LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_));
             assert!(!server.reported(is_alarm), "{first} {second} {dies_at}");
             // At most one number is left locked.
             world.pass(FIRST_LEASE_MS);
@@ -1363,7 +1365,10 @@ fn a_give_back_of_two_numbers_that_was_cut_off_looks_like_no_copy() {
         server.dies_in.set(u32::MAX);
         world.pass(5000);
         holder.keep(&server, &server, &TERMS).unwrap();
-        assert!(!server.reported(|notice| matches!(notice, Notice::Copied(_) | Notice::Overlapped(_))), "{dies_at}");
+        assert!(
+            !server.reported(|notice| matches!(notice, LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_))),
+            "{dies_at}"
+        );
         assert!(server.draws(), "{dies_at}");
     }
 }
@@ -1383,7 +1388,7 @@ fn no_number_in_the_registry_overflows() {
         |fleet, number| fleet.freeze_ms = number,
         |fleet, number| fleet.range = Some((number, number)),
     ];
-    let of_records: [fn(&mut Record, i64); 4] = [
+    let of_records: [fn(&mut NumberRecord, i64); 4] = [
         |record, number| record.from_ms = number,
         |record, number| record.until_ms = number,
         |record, number| record.count = number as u64,

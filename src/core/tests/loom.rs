@@ -29,8 +29,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::clock::Clock;
-use snowflake_core::generator::{Generator, Lane, LaneRefusal, Limits, NO_MARK, Refusal};
-use snowflake_core::identity::{Drawing, LaneName};
+use snowflake_core::generator::{Generator, Lane, LaneRefusal, Limits, NO_MARK, ServerRefusal};
+use snowflake_core::identity::{IdStamp, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
 
@@ -301,7 +301,7 @@ fn backup_schedules(name: &'static str, max_borrow_ms: i64, before: usize) {
     let counted = lanes.clone();
     all_schedules(name, move || {
         let layout = layout(1);
-        let drawing = Drawing::new(layout, Some(1), None, true).unwrap();
+        let drawing = IdStamp::new(layout, Some(1), None, true).unwrap();
         let limits = Limits { max_borrow_ms, marks_ms: [NO_MARK; 2] };
         let shared = Arc::new((Generator::new(), Moved::new()));
         let draw_some = {
@@ -321,7 +321,7 @@ fn backup_schedules(name: &'static str, max_borrow_ms: i64, before: usize) {
                         }
                         // I2: what looks like a step back has been borrowed by the backup lane, and
                         // is not a rollback.
-                        Err(Refusal::UsedUp { .. } | Refusal::Behind { .. }) => {}
+                        Err(ServerRefusal::UsedUp { .. } | ServerRefusal::Behind { .. }) => {}
                         Err(refusal) => panic!("{refusal:?}"),
                     }
                 }
@@ -396,8 +396,8 @@ impl Guarded {
     }
 
     /// Draws one id at an instant, and returns its tick. Instants and ticks are equal here.
-    fn draw(&self, marks: Marks<'_>, now_ms: i64) -> Result<i64, Refusal> {
-        let drawing = Drawing::new(self.layout, Some(1), None, false).unwrap();
+    fn draw(&self, marks: Marks<'_>, now_ms: i64) -> Result<i64, ServerRefusal> {
+        let drawing = IdStamp::new(self.layout, Some(1), None, false).unwrap();
         let limits = Limits { max_borrow_ms: 10, marks_ms: marks };
         let run = self.generator.draw(&drawing, &|| now_ms, &limits, 1)?;
         Ok(self.layout.parts(run.last_id()).unwrap().tick as i64)
@@ -410,8 +410,8 @@ impl Guarded {
 struct Served(std::sync::Arc<[AtomicUsize; 2]>);
 
 impl Served {
-    fn count(&self, drawn: &Result<i64, Refusal>) {
-        assert!(matches!(drawn, Ok(_) | Err(Refusal::MarkReached { .. })), "{drawn:?}");
+    fn count(&self, drawn: &Result<i64, ServerRefusal>) {
+        assert!(matches!(drawn, Ok(_) | Err(ServerRefusal::MarkReached { .. })), "{drawn:?}");
         self.0[usize::from(drawn.is_ok())].fetch_add(1, SeqCst);
     }
 
@@ -521,7 +521,7 @@ fn no_database_draws_what_a_lost_predecessor_can_have_drawn() {
             move |server: &(Layout, Generator), now_ms: i64| {
                 let (layout, generator) = server;
                 generator.follow(layout, START_MS, 0);
-                let drawing = Drawing::new(*layout, Some(1), None, false).unwrap();
+                let drawing = IdStamp::new(*layout, Some(1), None, false).unwrap();
                 let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
                 let drawn = generator.draw(&drawing, &|| now_ms, &limits, 1);
                 counted[usize::from(drawn.is_ok())].fetch_add(1, SeqCst);
@@ -562,7 +562,7 @@ fn no_session_draws_under_the_mark_of_another_sequence() {
                 counted.count(&server.draw(known, START_MS));
                 for marks in [Some(known), server.published.of(ONE)].into_iter().flatten() {
                     let drawn = server.draw(marks, FAR_MS);
-                    assert!(matches!(drawn, Err(Refusal::MarkReached { .. })), "{drawn:?}");
+                    assert!(matches!(drawn, Err(ServerRefusal::MarkReached { .. })), "{drawn:?}");
                 }
             }
         });

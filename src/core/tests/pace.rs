@@ -1,7 +1,7 @@
 //! When servers ask a registry again: the waits, and what becomes of a registry that a whole fleet
 //! asks at once.
 
-use snowflake_core::pace::{Failed, LONGEST_MS, Pace, counts_in_ms, varied_ms};
+use snowflake_core::pace::{AttemptFailure, LONGEST_MS, Pace, counts_in_ms, varied_ms};
 
 /// Random bits that are the same in each run.
 struct Random(u64);
@@ -21,13 +21,13 @@ impl Random {
 fn a_registry_that_is_away_is_asked_each_second() {
     let (mut pace, mut now_ms, mut random) = (Pace::default(), 0, Random(1));
     for _ in 0..1000 {
-        let wait_ms = pace.failed(Failed::Otherwise, now_ms, random.next());
+        let wait_ms = pace.failed(AttemptFailure::Otherwise, now_ms, random.next());
         let allowed = if now_ms < 3000 { 160..=240 } else { 800..=1200 };
         assert!(allowed.contains(&wait_ms), "{wait_ms} at {now_ms}");
         now_ms += wait_ms;
     }
     pace.succeeded();
-    assert!(pace.failed(Failed::Otherwise, now_ms, 0) < 800, "a failure is new again");
+    assert!(pace.failed(AttemptFailure::Otherwise, now_ms, 0) < 800, "a failure is new again");
 }
 
 #[test]
@@ -38,20 +38,20 @@ fn a_registry_that_is_overloaded_is_asked_less_often_each_time() {
         let most_ms = (0..40_000)
             .map(|random| {
                 after = pace;
-                after.failed(Failed::Overloaded, 0, random)
+                after.failed(AttemptFailure::Overloaded, 0, random)
             })
             .max();
         longest_ms.push(most_ms.expect("there are many"));
-        assert_eq!(Pace::clone(&pace).failed(Failed::Overloaded, 0, 0), 1000, "the shortest");
+        assert_eq!(Pace::clone(&pace).failed(AttemptFailure::Overloaded, 0, 0), 1000, "the shortest");
         pace = after;
     }
     assert_eq!(longest_ms, [2000, 4000, 8000, 16_000, LONGEST_MS, LONGEST_MS]);
 
     // A server that was down for a while is not overloaded, and a success forgets all.
-    assert!(pace.failed(Failed::Otherwise, 10_000, 400) <= 1200);
-    assert!(pace.failed(Failed::Overloaded, 10_000, u64::MAX) <= 2000);
+    assert!(pace.failed(AttemptFailure::Otherwise, 10_000, 400) <= 1200);
+    assert!(pace.failed(AttemptFailure::Overloaded, 10_000, u64::MAX) <= 2000);
     pace.succeeded();
-    assert!(pace.failed(Failed::Overloaded, 10_000, u64::MAX) <= 2000);
+    assert!(pace.failed(AttemptFailure::Overloaded, 10_000, u64::MAX) <= 2000);
 }
 
 #[test]
@@ -126,7 +126,8 @@ fn starts(servers: usize, mut wait_ms: impl FnMut(usize, i64) -> i64) -> Option<
 fn a_registry_that_a_thousand_ask_at_once_serves_them_all() {
     for seed in 0..3 {
         let (mut random, mut paces) = (Random(seed), vec![Pace::default(); 1000]);
-        let took_ms = starts(1000, |server, now_ms| paces[server].failed(Failed::Overloaded, now_ms, random.next()));
+        let took_ms =
+            starts(1000, |server, now_ms| paces[server].failed(AttemptFailure::Overloaded, now_ms, random.next()));
         let took_ms = took_ms.expect("the registry serves all within ten minutes");
         assert!(took_ms < 300_000, "seed {seed}: {took_ms}");
     }

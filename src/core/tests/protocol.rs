@@ -11,10 +11,10 @@ use std::rc::Rc;
 
 use snowflake_core::clock::{Clock, ClockReference, DAY_MS, Wait};
 use snowflake_core::draw;
-use snowflake_core::generator::{Generator, Limits, Refusal};
-use snowflake_core::identity::{Drawing, LaneName};
+use snowflake_core::generator::{Generator, Limits, ServerRefusal};
+use snowflake_core::identity::{IdStamp, LaneName};
 use snowflake_core::layout::Layout;
-use snowflake_core::mark::{self, Database, Mark, Notice, Stored, Terms, Value, Written};
+use snowflake_core::mark::{self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, Written};
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 
@@ -22,24 +22,24 @@ use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 /// `Write`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Did {
-    Write(Value, i64),
+    Write(StoredNumber, i64),
     WriteOnlyMark(LaneName, i64),
     Flush,
     WaitFor(Wait),
-    Report(Notice),
+    Report(MarkNotice),
 }
 use Did::{Flush, Report, WaitFor, Write, WriteOnlyMark};
 
 #[derive(Debug, PartialEq, Eq)]
 enum Failure {
-    Refused(mark::Refusal),
+    Refused(mark::MarkRefusal),
     DiskFull,
-    DrawRefused(draw::Refusal),
+    DrawRefused(draw::DrawRefusal),
     LeaseIsOver,
 }
 
-impl From<mark::Refusal> for Failure {
-    fn from(refused: mark::Refusal) -> Self {
+impl From<mark::MarkRefusal> for Failure {
+    fn from(refused: mark::MarkRefusal) -> Self {
         Self::Refused(refused)
     }
 }
@@ -64,8 +64,8 @@ const OWNER: u64 = 7;
 const FLEET: i64 = 8;
 
 impl Fake {
-    fn holding(marks_ms: [i64; 2], layout: &Layout, drawing: Option<&Drawing>) -> Self {
-        let identity = drawing.map(Drawing::code);
+    fn holding(marks_ms: [i64; 2], layout: &Layout, drawing: Option<&IdStamp>) -> Self {
+        let identity = drawing.map(IdStamp::code);
         let stored = Stored {
             marks_ms,
             local_ms: marks_ms,
@@ -105,7 +105,7 @@ impl Fake {
     }
 }
 
-impl Database for &Fake {
+impl MarkedDatabase for &Fake {
     type Error = Failure;
 
     fn read(&self) -> Result<Stored, Failure> {
@@ -133,22 +133,22 @@ impl Database for &Fake {
         assert!(self.locked.replace(false));
     }
 
-    fn write(&self, value: Value, number: i64) -> Result<(), Failure> {
+    fn write(&self, value: StoredNumber, number: i64) -> Result<(), Failure> {
         assert!(self.locked.get());
         let mut stored = self.stored.get();
         match value {
-            Value::Mark(lane) => stored.marks_ms[lane as usize] = number,
-            Value::Local(lane) => stored.local_ms[lane as usize] = number,
-            Value::Layout => stored.layout = Some(number),
-            Value::Identity => stored.identity = Some(number),
-            Value::Fleet => stored.fleet = Some(number),
+            StoredNumber::Mark(lane) => stored.marks_ms[lane as usize] = number,
+            StoredNumber::Local(lane) => stored.local_ms[lane as usize] = number,
+            StoredNumber::Layout => stored.layout = Some(number),
+            StoredNumber::Identity => stored.identity = Some(number),
+            StoredNumber::Fleet => stored.fleet = Some(number),
         }
         self.stored.set(stored);
         self.at_write.borrow().iter().for_each(|look| look());
         let mut did = self.did.borrow_mut();
         match value {
-            Value::Mark(lane) if did.last() == Some(&Write(Value::Local(lane), number)) => _ = did.pop(),
-            Value::Mark(lane) => {
+            StoredNumber::Mark(lane) if did.last() == Some(&Write(StoredNumber::Local(lane), number)) => _ = did.pop(),
+            StoredNumber::Mark(lane) => {
                 did.push(WriteOnlyMark(lane, number));
                 return Ok(());
             }
@@ -183,7 +183,7 @@ impl Database for &Fake {
         Ok(())
     }
 
-    fn report(&self, notice: Notice) {
+    fn report(&self, notice: MarkNotice) {
         self.did.borrow_mut().push(Report(notice));
     }
 }
@@ -194,8 +194,8 @@ struct Server {
     clocks: ClockReference,
     numbers: Numbers,
     layout: Layout,
-    drawing: Drawing,
-    terms: Terms,
+    drawing: IdStamp,
+    terms: MarkTerms,
 }
 
 /// Makes a generator whose first load was long ago, in another database, so that it waits for no
@@ -206,14 +206,14 @@ fn generator_that_has_followed(layout: &Layout) -> Rc<Generator> {
     Rc::new(generator)
 }
 
-const PRIMARY: Value = Value::Mark(LaneName::Primary);
-const BACKUP: Value = Value::Mark(LaneName::Backup);
+const PRIMARY: StoredNumber = StoredNumber::Mark(LaneName::Primary);
+const BACKUP: StoredNumber = StoredNumber::Mark(LaneName::Backup);
 
 impl Server {
     fn new(layout: &str, worker: i64, backup: bool) -> Self {
         let layout = Layout::parse(layout).unwrap();
-        let drawing = Drawing::new(layout, Some(worker), None, backup).unwrap();
-        let terms = Terms { max_borrow_ms: 100, max_clock_jump_ms: 60_000, wait_for_clock: false };
+        let drawing = IdStamp::new(layout, Some(worker), None, backup).unwrap();
+        let terms = MarkTerms { max_borrow_ms: 100, max_clock_jump_ms: 60_000, wait_for_clock: false };
         let generator = generator_that_has_followed(&layout);
         Self { generator, clocks: ClockReference::new(), numbers: Numbers::new(), layout, drawing, terms }
     }
@@ -248,8 +248,8 @@ impl Server {
 
     /// Returns the end of the tick of the next id that the primary lane would draw, or why there is
     /// none.
-    fn next_end_ms(&self, fake: &Fake) -> Result<i64, Refusal> {
-        let drawing = Drawing::new(self.layout, Some(0), None, false).unwrap();
+    fn next_end_ms(&self, fake: &Fake) -> Result<i64, ServerRefusal> {
+        let drawing = IdStamp::new(self.layout, Some(0), None, false).unwrap();
         let limits = Limits { max_borrow_ms: self.terms.max_borrow_ms, marks_ms: fake.marks().whole() };
         let run = self.generator.draw(&drawing, &|| fake.now_ms.get(), &limits, 1)?;
         Ok(self.layout.created_at_ms(run.last_id()).unwrap() + self.layout.unit().ms())
@@ -261,7 +261,8 @@ fn the_first_draw_stores_the_numbers_the_layout_and_the_mark() {
     let server = Server::new("snowflake", 5, false);
     let fake = Fake::holding([0; 2], &server.layout, None);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
-    let [identity, layout] = [(Value::Identity, server.code()), (Value::Layout, server.layout.fingerprint())];
+    let [identity, layout] =
+        [(StoredNumber::Identity, server.code()), (StoredNumber::Layout, server.layout.fingerprint())];
     let mark = (PRIMARY, NOW_MS + 1000);
     assert_eq!(fake.did(), [Write(mark.0, mark.1), Write(identity.0, identity.1), Write(layout.0, layout.1), Flush]);
     assert_eq!(fake.published_ms(), [Some(NOW_MS + 1000), None]);
@@ -377,7 +378,7 @@ fn the_first_load_of_a_start_begins_after_all_that_a_predecessor_can_have_drawn(
         let Server { layout, drawing, generator, .. } = server;
         let limits = Limits { max_borrow_ms, marks_ms: [i64::MAX; 2] };
         let run = generator.draw(drawing, &|| now_ms, &limits, 1)?;
-        Ok::<_, Refusal>((run.lane(), layout.created_at_ms(run.last_id()).unwrap()))
+        Ok::<_, ServerRefusal>((run.lane(), layout.created_at_ms(run.last_id()).unwrap()))
     };
     let server = Server::new("js53", 3, true).started_again();
     // A load that is refused, because its clock cannot be right, settles nothing.
@@ -389,7 +390,7 @@ fn the_first_load_of_a_start_begins_after_all_that_a_predecessor_can_have_drawn(
     let server = server.started_again();
     let fake = Fake::holding([0; 2], &server.layout, None);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
-    assert!(matches!(draw(&server, NOW_MS + 899, 100), Err(Refusal::UsedUp { .. })));
+    assert!(matches!(draw(&server, NOW_MS + 899, 100), Err(ServerRefusal::UsedUp { .. })));
     // Both lanes begin there, but only once: the next database begins where this one is.
     assert_eq!(draw(&server, NOW_MS + 1000, 0), Ok((LaneName::Primary, NOW_MS + 1000)));
     assert_eq!(draw(&server, NOW_MS, 1000), Ok((LaneName::Backup, NOW_MS + 1000)));
@@ -410,7 +411,7 @@ fn lanes_are_raised_before_the_mark_is_published() {
         move || reached.set(Some(LaneName::ALL.map(|lane| generator.reached_ms(lane, &layout))))
     };
     fake.at_write.replace(Some(Box::new(look)));
-    let server = Server { terms: Terms { max_borrow_ms: 1500, ..server.terms }, ..server };
+    let server = Server { terms: MarkTerms { max_borrow_ms: 1500, ..server.terms }, ..server };
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
     // The last flush comes before: the primary lane is then above its mark, and the other one above
     // what may have been borrowed.
@@ -424,14 +425,14 @@ fn a_clock_that_was_set_back_is_refused_or_waited_for() {
     let mut server = Server::new("snowflake", 5, false);
     let mark_ms = NOW_MS + 1102;
     let fake = Fake::holding([mark_ms, 0], &server.layout, Some(&server.drawing));
-    let behind = mark::Refusal::Behind { behind_ms: 1102, mark_ms };
+    let behind = mark::MarkRefusal::Behind { behind_ms: 1102, mark_ms };
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), Err(Failure::Refused(behind)));
     assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));
     // The lane is where it was, because the server's other databases use it too.
     assert_eq!(server.next_end_ms(&server.fresh()), Ok(NOW_MS + 1));
     server.terms.wait_for_clock = true;
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
-    assert_eq!(fake.did()[0], WaitFor(Wait::Rollback { wait_ms: 1002, behind_ms: 1102 }));
+    assert_eq!(fake.did()[0], WaitFor(Wait::ClockStepBack { wait_ms: 1002, behind_ms: 1102 }));
     assert!(server.next_end_ms(&fake).unwrap() > mark_ms);
 }
 
@@ -449,13 +450,13 @@ fn while_one_lane_is_far_behind_the_other_serves() {
     // If both lanes are far behind, the refusal names the one that serves first.
     let fake = Fake::holding([far_ms, far_ms - 1000], &server.layout, Some(&server.drawing));
     for lane in LaneName::ALL {
-        let behind = mark::Refusal::Behind { behind_ms: 3_599_000, mark_ms: far_ms - 1000 };
+        let behind = mark::MarkRefusal::Behind { behind_ms: 3_599_000, mark_ms: far_ms - 1000 };
         assert_eq!(server.make_way(&fake, lane, NOW_MS + 1), Err(Failure::Refused(behind)));
     }
     // Without a backup lane there is no other lane.
     let server = Server::new("snowflake", 5, false);
     let fake = Fake::holding([far_ms, 0], &server.layout, Some(&server.drawing));
-    let behind = mark::Refusal::Behind { behind_ms: 3_600_000, mark_ms: far_ms };
+    let behind = mark::MarkRefusal::Behind { behind_ms: 3_600_000, mark_ms: far_ms };
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), Err(Failure::Refused(behind)));
 }
 
@@ -466,10 +467,10 @@ fn with_other_numbers_every_lane_begins_above_the_highest_mark() {
     let fake = Fake::holding(marks_ms, &server.layout, Some(&before.drawing));
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
     let begin_ms = marks_ms[1];
-    let other = Notice::OtherIdentity { stored: before.code(), mark_ms: begin_ms };
+    let other = MarkNotice::OtherIdentity { stored: before.code(), mark_ms: begin_ms };
     // The marks are written first: whatever part of this survives a crash, no id comes again.
     let mut expected = vec![Report(other), Write(BACKUP, begin_ms), Write(PRIMARY, NOW_MS + 1000)];
-    expected.extend([Write(Value::Identity, server.code()), Flush]);
+    expected.extend([Write(StoredNumber::Identity, server.code()), Flush]);
     assert_eq!((fake.did(), fake.published_ms()), (expected, [Some(NOW_MS + 1000), None]));
     assert!(server.next_end_ms(&fake).unwrap() > begin_ms);
 }
@@ -484,7 +485,7 @@ fn both_lanes_begin_above_a_mark_that_a_dump_has_set() {
         fake.stored.set(Stored { marks_ms: [NOW_MS - 2000, 0], ..fake.stored.get() });
         server.make_way(&fake, lane, NOW_MS + 1000).unwrap();
         let writes = [(lane.other(), NOW_MS - 2000), (lane, NOW_MS + 1000)];
-        let writes = writes.map(|(lane, mark_ms)| Write(Value::Mark(lane), mark_ms));
+        let writes = writes.map(|(lane, mark_ms)| Write(StoredNumber::Mark(lane), mark_ms));
         assert_eq!(fake.did(), [writes[0], writes[1], Flush]);
     }
 }
@@ -493,7 +494,7 @@ fn both_lanes_begin_above_a_mark_that_a_dump_has_set() {
 fn another_layout_is_refused_until_it_is_accepted() {
     let (before, server) = (Server::new("js53", 3, false), Server::new("snowflake", 3, false));
     let fake = Fake::holding([NOW_MS, 0], &before.layout, Some(&before.drawing));
-    let refused = || Err(Failure::Refused(mark::Refusal::OtherLayout { stored: before.layout.fingerprint() }));
+    let refused = || Err(Failure::Refused(mark::MarkRefusal::OtherLayout { stored: before.layout.fingerprint() }));
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), refused());
     assert_eq!(server.mark(&fake).advance(&server.layout, &server.terms, NOW_MS, false), refused());
     assert_eq!(server.mark(&fake).reset(&server.drawing), refused());
@@ -501,7 +502,7 @@ fn another_layout_is_refused_until_it_is_accepted() {
     before.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     fake.did();
     server.mark(&fake).accept_layout(&server.layout).unwrap();
-    assert_eq!(fake.did(), [Write(Value::Layout, server.layout.fingerprint()), Flush]);
+    assert_eq!(fake.did(), [Write(StoredNumber::Layout, server.layout.fingerprint()), Flush]);
     assert_eq!(fake.published_ms(), [None; 2]);
     // Nothing is left to accept.
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
@@ -519,10 +520,10 @@ fn another_fleet_is_refused_until_it_is_accepted() {
     lease(&mut server, &fake, NOW_MS + 60_000);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     assert_eq!(fake.stored.get().fleet, Some(FLEET));
-    assert_eq!(fake.did().last_chunk(), Some(&[Write(Value::Fleet, FLEET), Flush]));
+    assert_eq!(fake.did().last_chunk(), Some(&[Write(StoredNumber::Fleet, FLEET), Flush]));
     // Another one may neither draw nor reset.
     lease_in(OTHER, &mut server, &fake, NOW_MS + 60_000);
-    let refused = || Err(Failure::Refused(mark::Refusal::OtherFleet { stored: FLEET, fleet: OTHER }));
+    let refused = || Err(Failure::Refused(mark::MarkRefusal::OtherFleet { stored: FLEET, fleet: OTHER }));
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), refused());
     assert_eq!(server.mark(&fake).reset(&server.drawing), refused());
     assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));
@@ -534,7 +535,7 @@ fn another_fleet_is_refused_until_it_is_accepted() {
     fake.published.forget();
     fake.did();
     server.mark(&fake).accept_fleet(&server.drawing).unwrap();
-    assert_eq!(fake.did(), [Write(Value::Fleet, OTHER), Flush]);
+    assert_eq!(fake.did(), [Write(StoredNumber::Fleet, OTHER), Flush]);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     // Nothing is left to accept.
     fake.did();
@@ -548,9 +549,9 @@ fn a_database_adopts_the_fleet_of_its_first_dense_value_and_refuses_another() {
     let server = Server::new("snowflake", 3, false);
     let fake = server.fresh();
     server.mark(&fake).adopt_fleet(FLEET).unwrap();
-    assert_eq!(fake.did(), [Write(Value::Fleet, FLEET), Flush]);
+    assert_eq!(fake.did(), [Write(StoredNumber::Fleet, FLEET), Flush]);
     server.mark(&fake).adopt_fleet(FLEET).unwrap();
-    let refused = Failure::Refused(mark::Refusal::OtherFleet { stored: FLEET, fleet: OTHER });
+    let refused = Failure::Refused(mark::MarkRefusal::OtherFleet { stored: FLEET, fleet: OTHER });
     assert_eq!(server.mark(&fake).adopt_fleet(OTHER), Err(refused));
     assert_eq!(fake.did(), []);
 }
@@ -566,7 +567,7 @@ fn marks_are_loaded_again_where_another_fleet_was_accepted() {
     let end_ms = fake.published_ms()[0].unwrap() + 1;
     server.make_way(&fake, LaneName::Primary, end_ms).unwrap();
     assert_eq!(fake.published_ms(), [None; 2]);
-    let refused = Failure::Refused(mark::Refusal::OtherFleet { stored: FLEET + 1, fleet: FLEET });
+    let refused = Failure::Refused(mark::MarkRefusal::OtherFleet { stored: FLEET + 1, fleet: FLEET });
     assert_eq!(server.make_way(&fake, LaneName::Primary, end_ms), Err(refused));
 }
 
@@ -587,7 +588,7 @@ fn a_copy_of_sequences_does_not_change_the_fleet() {
 fn a_clock_that_jumps_ahead_moves_no_mark() {
     let mut server = Server::new("snowflake", 5, false);
     let fake = server.fresh();
-    let refused = Err(Failure::Refused(mark::Refusal::Jumped { jump_ms: 60_001 }));
+    let refused = Err(Failure::Refused(mark::MarkRefusal::Jumped { jump_ms: 60_001 }));
     fake.now_ms.set(NOW_MS + 60_001);
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 60_002), refused);
     // Nor does it move one in another database of the server.
@@ -642,7 +643,7 @@ fn what_another_writer_has_stored_is_noticed_when_the_mark_moves() {
     let both = |stored: &mut Stored, by_ms| [&mut stored.marks_ms, &mut stored.local_ms].map(|ms| ms[0] += by_ms);
     assert_eq!(extended(&|stored| _ = both(stored, 1)), (vec![], None));
     // A mark that was set back is raised again.
-    let notice = Notice::SetBack { stored_ms: NOW_MS + 999, mark_ms: NOW_MS + 1000 };
+    let notice = MarkNotice::SetBack { stored_ms: NOW_MS + 999, mark_ms: NOW_MS + 1000 };
     let expected = [vec![Report(notice)], moved].concat();
     assert_eq!(extended(&|stored| _ = both(stored, -1)), (expected, Some(NOW_MS + 1101)));
 }
@@ -667,7 +668,7 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
     assert_eq!(rechecked(&fake, &|_| ()), (vec![], [Some(mark_ms); 2]));
     // If anything differs, both lanes are stored up to the highest mark, and are to be loaded.
     let [primary, backup] = [PRIMARY, BACKUP].map(|value| move |mark_ms| Write(value, mark_ms));
-    let local = |lane| move |mark_ms| Write(Value::Local(lane), mark_ms);
+    let local = |lane| move |mark_ms| Write(StoredNumber::Local(lane), mark_ms);
     let [local_primary, local_backup] = LaneName::ALL.map(local);
     let ahead = |fake: &Fake| rechecked(fake, &|stored| stored.marks_ms[1] += 5);
     let expected = vec![primary(mark_ms + 5), local_backup(mark_ms + 5), Flush];
@@ -678,7 +679,10 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
     // ids were drawn with.
     let changed = rechecked(&server.fresh(), &|stored| (stored.layout, stored.identity) = (None, None));
     let (layout, identity) = (server.layout.fingerprint(), server.code());
-    assert_eq!(changed, (vec![Write(Value::Layout, layout), Write(Value::Identity, identity), Flush], [None; 2]));
+    assert_eq!(
+        changed,
+        (vec![Write(StoredNumber::Layout, layout), Write(StoredNumber::Identity, identity), Flush], [None; 2])
+    );
     let fake = Fake::holding([0; 2], &server.layout, None);
     assert_eq!(rechecked(&fake, &|_| ()), (vec![Flush], [None; 2]));
     let fake = server.fresh();
@@ -696,7 +700,7 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
         .unwrap();
     assert_eq!(fake.did(), [Flush]);
     // If a mark was set back, the operator is told.
-    let notice = Notice::SetBack { stored_ms: mark_ms - 1, mark_ms };
+    let notice = MarkNotice::SetBack { stored_ms: mark_ms - 1, mark_ms };
     let expected = vec![Report(notice), WriteOnlyMark(LaneName::Primary, mark_ms), Flush];
     assert_eq!(rechecked(&server.fresh(), &|stored| stored.marks_ms[0] -= 1), (expected, [None; 2]));
     // Before anything is loaded, it is raised without a report. A second dump does not undo what
@@ -789,7 +793,7 @@ fn no_id_at_or_below_one_that_was_advanced_to_is_drawn() {
     fake.stored.set(Stored { marks_ms: [3; 2], local_ms: [3; 2], ..fake.stored.get() });
     assert_eq!(advanced(&fake, NOW_MS), (writes([mark_ms; 2]), [Some(mark_ms); 2]));
     let fake = Fake::holding([0; 2], &server.layout, None);
-    let layout = Write(Value::Layout, server.layout.fingerprint());
+    let layout = Write(StoredNumber::Layout, server.layout.fingerprint());
     assert_eq!(advanced(&fake, NOW_MS), ([vec![layout], writes([NOW_MS; 2])].concat(), [None; 2]));
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     // One lane is loaded. The other one is stored as far as was asked for, and read when it is
@@ -813,7 +817,7 @@ fn an_advance_further_ahead_than_the_clock_may_jump_is_refused_unless_it_is_forc
             let last_ms = NOW_MS + most_ms + unit_ms;
             for end_ms in [last_ms + unit_ms, i64::MAX] {
                 let id_ms = end_ms - unit_ms;
-                let refused = mark::Refusal::FarAhead { id_ms, now_ms: NOW_MS, most_ms };
+                let refused = mark::MarkRefusal::FarAhead { id_ms, now_ms: NOW_MS, most_ms };
                 assert_eq!(advance(end_ms, false), Err(Failure::Refused(refused)));
             }
             assert_eq!((fake.did(), (fake.stored.get(), fake.published_ms())), (vec![], before));
@@ -824,7 +828,7 @@ fn an_advance_further_ahead_than_the_clock_may_jump_is_refused_unless_it_is_forc
             assert_eq!(fake.did(), [Write(PRIMARY, forced_ms), Write(BACKUP, forced_ms), Flush]);
             // The distance counts from the clock, not from the mark, so a forced advance does not
             // permit a further one.
-            let refused = mark::Refusal::FarAhead { id_ms: forced_ms, now_ms: NOW_MS, most_ms };
+            let refused = mark::MarkRefusal::FarAhead { id_ms: forced_ms, now_ms: NOW_MS, most_ms };
             assert_eq!(advance(forced_ms + unit_ms, false), Err(Failure::Refused(refused)));
             assert_eq!(fake.did(), []);
         }
@@ -841,29 +845,29 @@ fn a_mark_is_reset_only_by_a_server_with_other_numbers_that_has_not_drawn() {
     // Worker 3 with backup workers draws with 19 too.
     for same in [Server::new("js53", 19, false), Server::new("js53", 3, true)] {
         let fake = holding(&before);
-        assert_eq!((reset(&same, &fake), fake.did()), (refused(mark::Refusal::SameNumber), vec![]));
+        assert_eq!((reset(&same, &fake), fake.did()), (refused(mark::MarkRefusal::SameNumber), vec![]));
     }
     for other in [Server::new("js53", 3, false), Server::new("js53", 4, true)] {
         let fake = holding(&before);
         reset(&other, &fake).unwrap();
-        let expected = [Write(Value::Identity, other.code()), Write(PRIMARY, 0), Write(BACKUP, 0), Flush];
+        let expected = [Write(StoredNumber::Identity, other.code()), Write(PRIMARY, 0), Write(BACKUP, 0), Flush];
         assert_eq!(fake.did(), expected);
         other.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
         assert!(other.next_end_ms(&fake).unwrap() < far_ms);
-        assert_eq!(reset(&before, &fake), refused(mark::Refusal::InUse));
+        assert_eq!(reset(&before, &fake), refused(mark::MarkRefusal::InUse));
     }
     // One lane in use is enough to refuse a reset. A database in which nothing was drawn has
     // nothing to protect.
     let fake = Fake::holding([far_ms, 0], &before.layout, None);
     before.make_way(&fake, LaneName::Backup, NOW_MS + 1000).unwrap();
-    assert_eq!(reset(&Server::new("js53", 4, true), &fake), refused(mark::Refusal::InUse));
+    assert_eq!(reset(&Server::new("js53", 4, true), &fake), refused(mark::MarkRefusal::InUse));
     reset(&before, &Fake::holding([far_ms; 2], &before.layout, None)).unwrap();
 }
 
 #[test]
 fn a_layout_without_numbers_leaves_a_reset_to_the_operator() {
     let layout = Layout::parse("mastodon").unwrap();
-    let drawing = Drawing::new(layout, None, None, false).unwrap();
+    let drawing = IdStamp::new(layout, None, None, false).unwrap();
     let server = Server { layout, drawing, ..Server::new("snowflake", 5, false) };
     let fake = Fake::holding([NOW_MS + 3_600_000, 0], &layout, Some(&drawing));
     server.mark(&fake).reset(&drawing).unwrap();
@@ -919,29 +923,29 @@ impl Clock for Session<'_> {
     }
 }
 
-impl draw::Session for Session<'_> {
+impl draw::DrawingSession for Session<'_> {
     type Error = Failure;
 
     fn known(&self) -> Result<Marks<'_>, Failure> {
         Ok(self.fake.marks())
     }
 
-    fn drawing(&self) -> Result<Drawing, Failure> {
+    fn drawing(&self) -> Result<IdStamp, Failure> {
         Ok(self.server.drawing)
     }
 
-    fn lease(&self, _: &Drawing) -> Result<(), Failure> {
+    fn lease(&self, _: &IdStamp) -> Result<(), Failure> {
         Err(Failure::LeaseIsOver)
     }
 
-    fn terms(&self) -> Terms {
+    fn terms(&self) -> MarkTerms {
         self.server.terms
     }
 
     fn make_way(
         &self,
-        drawing: &Drawing,
-        terms: &Terms,
+        drawing: &IdStamp,
+        terms: &MarkTerms,
         known: Marks<'_>,
         lane: LaneName,
         end_ms: i64,
@@ -953,7 +957,7 @@ impl draw::Session for Session<'_> {
         self.fake.wait(wait)
     }
 
-    fn refused(&self, _: &Drawing, refusal: draw::Refusal) -> Failure {
+    fn refused(&self, _: &IdStamp, refusal: draw::DrawRefusal) -> Failure {
         Failure::DrawRefused(refusal)
     }
 }
@@ -999,7 +1003,7 @@ fn only_what_an_operator_asks_for_is_flushed_with_leased_numbers() {
         fake.published.forget();
         let reset = mark.reset(&server.drawing);
         // A lease begins where the one before has ended, whatever the mark.
-        let refused = Err(Failure::Refused(mark::Refusal::SameNumber));
+        let refused = Err(Failure::Refused(mark::MarkRefusal::SameNumber));
         assert_eq!(reset, if is_leased { Ok(()) } else { refused });
         let stored_ms = fake.stored.get().marks_ms;
         assert_eq!(stored_ms, if is_leased { [0; 2] } else { [NOW_MS + 5000; 2] });
@@ -1050,8 +1054,8 @@ fn draw_up(server: &Server, fake: &Fake, count: u32) -> [i64; 2] {
                 greatest[run.lane() as usize] = run.last_id();
                 left -= 1;
             }
-            Err(Refusal::MarkReached { lane, end_ms }) => server.make_way(fake, lane, end_ms).unwrap(),
-            Err(Refusal::UsedUp { .. }) => break,
+            Err(ServerRefusal::MarkReached { lane, end_ms }) => server.make_way(fake, lane, end_ms).unwrap(),
+            Err(ServerRefusal::UsedUp { .. }) => break,
             Err(refusal) => panic!("{refusal:?}"),
         }
     }
@@ -1097,7 +1101,7 @@ fn ids_of_another_database_ascend_through_a_change_to_a_lower_number_within_a_ti
             }
             assert!(after[0].is_some() || backup, "{what}");
             let waits = other.did();
-            let is_expected = |did: &Did| !matches!(did, WaitFor(Wait::Rollback { .. }));
+            let is_expected = |did: &Did| !matches!(did, WaitFor(Wait::ClockStepBack { .. }));
             assert!(waits.iter().all(is_expected), "{what}: {waits:?}");
         }
     }

@@ -8,7 +8,7 @@ use std::thread;
 
 use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
 use snowflake_core::generator::{Generator, Limits, NO_MARK};
-use snowflake_core::identity::Drawing;
+use snowflake_core::identity::IdStamp;
 use snowflake_core::layout::Layout as IdLayout;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_region::Region;
@@ -107,7 +107,7 @@ fn arrays_of_any_alignment_are_aligned() {
 fn threads_share_what_lies_behind_the_header() {
     const BACKENDS: usize = 4;
     const TURNS: u64 = 10;
-    let drawing = Drawing::new(IdLayout::parse("snowflake").unwrap(), Some(5), None, false).unwrap();
+    let drawing = IdStamp::new(IdLayout::parse("snowflake").unwrap(), Some(5), None, false).unwrap();
     with_memory((BACKENDS, BACKENDS), |region, _| {
         let backend = move |number: usize| {
             let limits = Limits { max_borrow_ms: 100, marks_ms: [NO_MARK; 2] };

@@ -10,7 +10,7 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::MOST_RECORDS;
-use crate::error::Error;
+use crate::error::RegistryError;
 use crate::report::beginning;
 
 /// The answer of `kv/txn`.
@@ -19,7 +19,7 @@ use crate::report::beginning;
 pub(super) struct Transaction {
     /// Whether all was as compared.
     pub succeeded: bool,
-    responses: Option<Bounded<Response>>,
+    responses: Option<BoundedList<Response>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -31,7 +31,7 @@ struct Response {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Range {
-    kvs: Option<Bounded<Pair>>,
+    kvs: Option<BoundedList<Pair>>,
 }
 
 /// A key and its value.
@@ -46,7 +46,7 @@ pub(super) struct Pair {
 
 impl Transaction {
     /// Returns what was found for each range.
-    pub fn pairs(self) -> Result<Vec<Vec<Pair>>, Error> {
+    pub fn pairs(self) -> Result<Vec<Vec<Pair>>, RegistryError> {
         let responses = self.responses.unwrap_or_default().all()?.into_iter();
         let pairs = |response: Response| response.response_range.unwrap_or_default().kvs.unwrap_or_default().all();
         responses.map(pairs).collect()
@@ -56,7 +56,7 @@ impl Transaction {
 /// The answer of `maintenance/status`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Status {
+pub(super) struct EtcdStatus {
     pub header: Header,
     #[serde(rename = "raftTerm")]
     pub term: Number,
@@ -87,8 +87,8 @@ pub(super) struct Number(pub u64);
 impl Number {
     /// Returns a number that is never negative, and has 63 bits at most: the difference of two
     /// fits.
-    pub fn signed(self) -> Result<i64, Error> {
-        i64::try_from(self.0).map_err(|_| Error::Garbage(format!("value {}", self.0)))
+    pub fn signed(self) -> Result<i64, RegistryError> {
+        i64::try_from(self.0).map_err(|_| RegistryError::Garbage(format!("value {}", self.0)))
     }
 }
 
@@ -140,41 +140,41 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
 
 /// A list, of which one element more is kept than may be.
 #[derive(Debug)]
-struct Bounded<T>(Vec<T>);
+struct BoundedList<T>(Vec<T>);
 
-impl<T> Default for Bounded<T> {
+impl<T> Default for BoundedList<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T> Bounded<T> {
-    fn all(self) -> Result<Vec<T>, Error> {
+impl<T> BoundedList<T> {
+    fn all(self) -> Result<Vec<T>, RegistryError> {
         if self.0.len() > MOST_RECORDS {
-            return Err(Error::TooLong { most: MOST_RECORDS, of_what: "records" });
+            return Err(RegistryError::TooLong { most: MOST_RECORDS, of_what: "records" });
         }
         Ok(self.0)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct List<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
-            type Value = Bounded<T>;
+            type Value = BoundedList<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Bounded<T>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<BoundedList<T>, A::Error> {
                 let mut kept = Vec::new();
                 while kept.len() <= MOST_RECORDS {
-                    let Some(element) = list.next_element()? else { return Ok(Bounded(kept)) };
+                    let Some(element) = list.next_element()? else { return Ok(BoundedList(kept)) };
                     kept.push(element);
                 }
                 while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Bounded(kept))
+                Ok(BoundedList(kept))
             }
         }
         deserializer.deserialize_seq(List(PhantomData))
@@ -192,7 +192,7 @@ pub(super) fn wrong(error: &serde_json::Error) -> String {
 mod tests {
     use super::*;
 
-    fn status(json: &str) -> Result<Status, String> {
+    fn status(json: &str) -> Result<EtcdStatus, String> {
         serde_json::from_str(json).map_err(|error| wrong(&error))
     }
 
@@ -204,7 +204,7 @@ mod tests {
         .unwrap();
         assert_eq!((read.header.cluster_id.0, read.header.revision.0), (u64::MAX, 0));
         assert_eq!((read.term.signed(), read.committed.signed(), read.applied.0), (Ok(7), Ok(0), 0));
-        assert_eq!(read.header.cluster_id.signed(), Err(Error::Garbage(format!("value {}", u64::MAX))));
+        assert_eq!(read.header.cluster_id.signed(), Err(RegistryError::Garbage(format!("value {}", u64::MAX))));
         for (wrong, why) in [
             (r#"{"raftTerm": "18446744073709551616"}"#, "value 18446744073709551616"),
             (r#"{"raftTerm": "-1"}"#, "value -1"),
@@ -239,7 +239,7 @@ mod tests {
             pairs(&format!(r#"{{"responses": [{{"response_range": {{"kvs": [{list}]}}}}]}}"#))
         };
         assert_eq!(many(MOST_RECORDS).unwrap()[0].len(), MOST_RECORDS);
-        let too_long = Error::TooLong { most: MOST_RECORDS, of_what: "records" };
+        let too_long = RegistryError::TooLong { most: MOST_RECORDS, of_what: "records" };
         assert_eq!(many(MOST_RECORDS + 1).unwrap_err(), too_long);
         assert_eq!(many(MOST_RECORDS + 100).unwrap_err(), too_long);
     }

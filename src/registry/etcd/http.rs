@@ -24,9 +24,9 @@ use ureq_proto::http::{Request, header};
 
 use super::address::{Address, Endpoint, unreadable};
 use crate::connection::{Interest, Stopped, Waiter};
-use crate::error::Error;
+use crate::error::RegistryError;
 use crate::problem::Problem;
-use crate::step::Step;
+use crate::step::RegistryStep;
 
 /// The longest answer, in bytes, with its head and what separates its chunks: the records of 65,536
 /// numbers, and some more.
@@ -42,7 +42,7 @@ const MOST_INFORMATIONAL: usize = 10;
 const HEAD: usize = 4096;
 
 /// An answer.
-pub(crate) struct Answer {
+pub(crate) struct HttpAnswer {
     pub status: u16,
     /// The header `Date`.
     pub date: Option<String>,
@@ -52,24 +52,24 @@ pub(crate) struct Answer {
 /// Until when a step may last.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
-    pub step: Step,
+    pub step: RegistryStep,
     pub after: Duration,
     at: Instant,
 }
 
 impl Deadline {
-    pub fn new(step: Step, after: Duration) -> Self {
+    pub fn new(step: RegistryStep, after: Duration) -> Self {
         Self { step, after, at: Instant::now() + after }
     }
 
-    fn left(&self) -> Result<Duration, Error> {
+    fn left(&self) -> Result<Duration, RegistryError> {
         let left = self.at.saturating_duration_since(Instant::now());
-        let timed_out = Error::Etcd(Problem::TimedOut { step: self.step, after: self.after });
+        let timed_out = RegistryError::Etcd(Problem::TimedOut { step: self.step, after: self.after });
         if left.is_zero() { Err(timed_out) } else { Ok(left) }
     }
 
-    fn lost(&self, text: impl ToString) -> Error {
-        Error::Lost { step: self.step, text: text.to_string() }
+    fn lost(&self, text: impl ToString) -> RegistryError {
+        RegistryError::Lost { step: self.step, text: text.to_string() }
     }
 }
 
@@ -83,7 +83,7 @@ impl<W: Waiter> Drop for Descriptor<W> {
 }
 
 /// A connection, which keeps alive.
-pub(crate) struct Connection<W: Waiter> {
+pub(crate) struct HttpConnection<W: Waiter> {
     // Closed before the permission for it is given back: fields are dropped in this order.
     socket: Socket,
     tls: Option<ClientConnection>,
@@ -94,26 +94,34 @@ pub(crate) struct Connection<W: Waiter> {
     _descriptor: Descriptor<W>,
 }
 
-impl<W: Waiter> Connection<W> {
+impl<W: Waiter> HttpConnection<W> {
     /// Connects to the first of the host's addresses that answers. Each has the whole of `timeout`.
-    pub fn open(endpoint: &Endpoint, address: &Address, timeout: Duration, waiter: &Rc<W>) -> Result<Self, Error> {
+    pub fn open(
+        endpoint: &Endpoint,
+        address: &Address,
+        timeout: Duration,
+        waiter: &Rc<W>,
+    ) -> Result<Self, RegistryError> {
         let unreachable = |why: &dyn ToString| {
             let why = why.to_string();
-            Error::Etcd(Problem::Unreachable(format!("Connection to \"{}\" failed: {why}.", endpoint.authority())))
+            RegistryError::Etcd(Problem::Unreachable(format!(
+                "Connection to \"{}\" failed: {why}.",
+                endpoint.authority()
+            )))
         };
         let tls = endpoint.has_tls.then(|| tls(endpoint, address)).transpose()?;
         let addresses = (&*endpoint.host, endpoint.port).to_socket_addrs().map_err(|error| unreachable(&error))?;
         let mut failure = unreachable(&"the name has no address");
         for socket_address in addresses {
             if !waiter.acquire_descriptor() {
-                return Err(Error::NoDescriptor);
+                return Err(RegistryError::NoDescriptor);
             }
             let descriptor = Descriptor(Rc::clone(waiter));
-            let deadline = Deadline::new(Step::Connect, timeout);
+            let deadline = Deadline::new(RegistryStep::Connect, timeout);
             let socket = match connect(socket_address, &**waiter, &deadline) {
                 Ok(socket) => socket,
-                Err(Error::Stopped) => return Err(Error::Stopped),
-                Err(Error::Lost { text, .. }) => {
+                Err(RegistryError::Stopped) => return Err(RegistryError::Stopped),
+                Err(RegistryError::Lost { text, .. }) => {
                     failure = unreachable(&text);
                     continue;
                 }
@@ -132,7 +140,7 @@ impl<W: Waiter> Connection<W> {
                 Self { socket, tls: connection, waiter, endpoint, rest: Vec::new(), _descriptor: descriptor };
             match this.shake_hands(&deadline) {
                 Ok(()) => return Ok(this),
-                Err(Error::Lost { text, .. }) => failure = unreachable(&text),
+                Err(RegistryError::Lost { text, .. }) => failure = unreachable(&text),
                 Err(error) => return Err(error),
             }
         }
@@ -152,9 +160,9 @@ impl<W: Waiter> Connection<W> {
         token: Option<&str>,
         body: &[u8],
         deadline: &Deadline,
-    ) -> Result<(Answer, bool), Error> {
+    ) -> Result<(HttpAnswer, bool), RegistryError> {
         let scheme = if self.endpoint.has_tls { "https" } else { "http" };
-        let garbage = |error: &dyn ToString| Error::Garbage(error.to_string());
+        let garbage = |error: &dyn ToString| RegistryError::Garbage(error.to_string());
         let mut request = Request::post(format!("{scheme}://{}{path}", self.endpoint.authority()))
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::CONTENT_LENGTH, body.len());
@@ -166,12 +174,12 @@ impl<W: Waiter> Connection<W> {
         let mut output = vec![0; HEAD + body.len()];
         let mut used = call.write(&mut output).map_err(|error| garbage(&error))?;
         let Ok(Some(SendRequestResult::SendBody(mut call))) = call.proceed() else {
-            return Err(Error::Garbage("the head of a request is too long".to_owned()));
+            return Err(RegistryError::Garbage("the head of a request is too long".to_owned()));
         };
         let (_, written) = call.write(body, &mut output[used..]).map_err(|error| garbage(&error))?;
         used += written;
         self.send(&output[..used], deadline)?;
-        let Some(mut call) = call.proceed() else { return Err(Error::Garbage("a request was cut".to_owned())) };
+        let Some(mut call) = call.proceed() else { return Err(RegistryError::Garbage("a request was cut".to_owned())) };
 
         let mut input = std::mem::take(&mut self.rest);
         let (mut received, mut informational) = (0, 0);
@@ -234,10 +242,10 @@ impl<W: Waiter> Connection<W> {
             _ => true,
         };
         self.rest = input;
-        Ok((Answer { status, date, body: whole }, !must_close))
+        Ok((HttpAnswer { status, date, body: whole }, !must_close))
     }
 
-    fn shake_hands(&mut self, deadline: &Deadline) -> Result<(), Error> {
+    fn shake_hands(&mut self, deadline: &Deadline) -> Result<(), RegistryError> {
         while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             self.flush(deadline)?;
             if self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) && !self.receive_tls(deadline)? {
@@ -247,7 +255,7 @@ impl<W: Waiter> Connection<W> {
         self.flush(deadline)
     }
 
-    fn send(&mut self, mut bytes: &[u8], deadline: &Deadline) -> Result<(), Error> {
+    fn send(&mut self, mut bytes: &[u8], deadline: &Deadline) -> Result<(), RegistryError> {
         while !bytes.is_empty() {
             let written = match &mut self.tls {
                 Some(tls) => tls.writer().write(bytes).map_err(|error| deadline.lost(error))?,
@@ -263,7 +271,7 @@ impl<W: Waiter> Connection<W> {
     }
 
     /// Sends what TLS has to send.
-    fn flush(&mut self, deadline: &Deadline) -> Result<(), Error> {
+    fn flush(&mut self, deadline: &Deadline) -> Result<(), RegistryError> {
         while let Some(tls) = self.tls.as_mut().filter(|tls| tls.wants_write()) {
             wait(&self.socket, Interest::Write, &*self.waiter, deadline)?;
             not_ready(tls.write_tls(&mut &self.socket)).map_err(|error| deadline.lost(error))?;
@@ -272,7 +280,12 @@ impl<W: Waiter> Connection<W> {
     }
 
     /// Receives something, and counts it. Returns false at the end of the connection.
-    fn receive(&mut self, input: &mut Vec<u8>, received: &mut usize, deadline: &Deadline) -> Result<bool, Error> {
+    fn receive(
+        &mut self,
+        input: &mut Vec<u8>,
+        received: &mut usize,
+        deadline: &Deadline,
+    ) -> Result<bool, RegistryError> {
         let mut part = [0; 16 << 10];
         loop {
             let read = match &mut self.tls {
@@ -297,7 +310,7 @@ impl<W: Waiter> Connection<W> {
     }
 
     /// Receives something of TLS. Returns false at the end of the connection.
-    fn receive_tls(&mut self, deadline: &Deadline) -> Result<bool, Error> {
+    fn receive_tls(&mut self, deadline: &Deadline) -> Result<bool, RegistryError> {
         loop {
             wait(&self.socket, Interest::Read, &*self.waiter, deadline)?;
             let Some(tls) = &mut self.tls else { return Ok(false) };
@@ -309,8 +322,8 @@ impl<W: Waiter> Connection<W> {
     }
 }
 
-fn too_long(most: usize, of_what: &'static str) -> Error {
-    Error::TooLong { most, of_what }
+fn too_long(most: usize, of_what: &'static str) -> RegistryError {
+    RegistryError::TooLong { most, of_what }
 }
 
 /// Returns what a read or a write has done; `None` if it could do nothing yet.
@@ -322,16 +335,16 @@ fn not_ready(done: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-fn wait<W: Waiter>(socket: &Socket, interest: Interest, waiter: &W, deadline: &Deadline) -> Result<(), Error> {
+fn wait<W: Waiter>(socket: &Socket, interest: Interest, waiter: &W, deadline: &Deadline) -> Result<(), RegistryError> {
     loop {
         let left = deadline.left()?;
-        if waiter.wait(socket.as_fd(), interest, left).map_err(|Stopped| Error::Stopped)? {
+        if waiter.wait(socket.as_fd(), interest, left).map_err(|Stopped| RegistryError::Stopped)? {
             return Ok(());
         }
     }
 }
 
-fn connect<W: Waiter>(address: SocketAddr, waiter: &W, deadline: &Deadline) -> Result<Socket, Error> {
+fn connect<W: Waiter>(address: SocketAddr, waiter: &W, deadline: &Deadline) -> Result<Socket, RegistryError> {
     let lost = |error: io::Error| deadline.lost(error);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(lost)?;
     socket.set_nonblocking(true).map_err(lost)?;
@@ -350,9 +363,10 @@ fn connect<W: Waiter>(address: SocketAddr, waiter: &W, deadline: &Deadline) -> R
 
 /// Prepares TLS as the address says. Files are read at each connection, so that a certificate can
 /// be replaced while the server runs.
-fn tls(endpoint: &Endpoint, address: &Address) -> Result<(Arc<ClientConfig>, ServerName<'static>), Error> {
-    let file = |path: &Path, error: &dyn ToString| Error::Etcd(Problem::File(unreadable(path, &error.to_string())));
-    let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, Error> {
+fn tls(endpoint: &Endpoint, address: &Address) -> Result<(Arc<ClientConfig>, ServerName<'static>), RegistryError> {
+    let file =
+        |path: &Path, error: &dyn ToString| RegistryError::Etcd(Problem::File(unreadable(path, &error.to_string())));
+    let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, RegistryError> {
         let opened = File::open(path).map_err(|error| file(path, &error))?;
         let found: Result<Vec<_>, _> = CertificateDer::pem_reader_iter(opened).collect();
         let found = found.map_err(|error| file(path, &error))?;
@@ -367,7 +381,7 @@ fn tls(endpoint: &Endpoint, address: &Address) -> Result<(Arc<ClientConfig>, Ser
     // Without a provider of its own, rustls would look for one in the whole process.
     let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Etcd(Problem::Refused(error.to_string())))?
+        .map_err(|error| RegistryError::Etcd(Problem::Refused(error.to_string())))?
         .with_root_certificates(roots);
     let config = match &address.identity {
         Some((cert, key)) => {
@@ -377,7 +391,7 @@ fn tls(endpoint: &Endpoint, address: &Address) -> Result<(Arc<ClientConfig>, Ser
         None => builder.with_no_client_auth(),
     };
     let name = ServerName::try_from(endpoint.host.clone())
-        .map_err(|error| Error::Etcd(Problem::Unreachable(format!("\"{}\": {error}.", endpoint.host))))?;
+        .map_err(|error| RegistryError::Etcd(Problem::Unreachable(format!("\"{}\": {error}.", endpoint.host))))?;
     Ok((Arc::new(config), name))
 }
 
@@ -447,18 +461,18 @@ mod tests {
         })
     }
 
-    fn open(address: &Address, waiter: Counting) -> (Connection<Counting>, Rc<Counting>) {
+    fn open(address: &Address, waiter: Counting) -> (HttpConnection<Counting>, Rc<Counting>) {
         let waiter = Rc::new(waiter);
-        (Connection::open(&address.endpoints[0], address, LONG, &waiter).unwrap(), waiter)
+        (HttpConnection::open(&address.endpoints[0], address, LONG, &waiter).unwrap(), waiter)
     }
 
-    fn post(connection: &mut Connection<Counting>, deadline: &Deadline) -> Result<Answer, Error> {
+    fn post(connection: &mut HttpConnection<Counting>, deadline: &Deadline) -> Result<HttpAnswer, RegistryError> {
         connection.post("/v3/kv/txn", None, b"{}", deadline).map(|(answer, _)| answer)
     }
 
-    fn answer_of(address: &Address) -> Result<Answer, Error> {
+    fn answer_of(address: &Address) -> Result<HttpAnswer, RegistryError> {
         let (mut connection, _) = open(address, Counting::default());
-        post(&mut connection, &Deadline::new(Step::Read, LONG))
+        post(&mut connection, &Deadline::new(RegistryStep::Read, LONG))
     }
 
     const HEAD_OF_CHUNKS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -481,7 +495,7 @@ mod tests {
         ];
         for (name, first, then, what) in cases {
             match answer_of(&endless(first, then)) {
-                Err(Error::TooLong { of_what, .. }) => assert_eq!(of_what, what, "{name}"),
+                Err(RegistryError::TooLong { of_what, .. }) => assert_eq!(of_what, what, "{name}"),
                 other => panic!("{name}: {:?}", other.map(|answer| answer.body.len())),
             }
         }
@@ -491,7 +505,7 @@ mod tests {
             ("the number of a chunk", HEAD_OF_CHUNKS, "00000000000000000000000\r\n"),
         ] {
             let error = answer_of(&endless(first, then)).map(|answer| answer.body.len()).unwrap_err();
-            assert!(matches!(error, Error::Garbage(_)), "{name}: {error:?}");
+            assert!(matches!(error, RegistryError::Garbage(_)), "{name}: {error:?}");
         }
     }
 
@@ -507,8 +521,8 @@ mod tests {
     fn a_process_that_is_asked_to_end_does_not_read_on() {
         let address = endless("HTTP/1.1 200 OK\r\n\r\n", "x");
         let (mut connection, waiter) = open(&address, Counting { ends_after: Some(3), ..Counting::default() });
-        let error = post(&mut connection, &Deadline::new(Step::Read, LONG)).map(|answer| answer.body.len());
-        assert_eq!((error, waiter.reads.get()), (Err(Error::Stopped), 4));
+        let error = post(&mut connection, &Deadline::new(RegistryStep::Read, LONG)).map(|answer| answer.body.len());
+        assert_eq!((error, waiter.reads.get()), (Err(RegistryError::Stopped), 4));
     }
 
     #[test]
@@ -517,7 +531,7 @@ mod tests {
         let body = "x".repeat(length);
         let address = silent_after(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"));
         let (mut connection, waiter) = open(&address, Counting::default());
-        assert_eq!(post(&mut connection, &Deadline::new(Step::Read, LONG)).unwrap().body.len(), length);
+        assert_eq!(post(&mut connection, &Deadline::new(RegistryStep::Read, LONG)).unwrap().body.len(), length);
         // A read takes 16 kB.
         assert!(waiter.reads.get() >= length / (16 << 10), "{}", waiter.reads.get());
     }
@@ -526,8 +540,9 @@ mod tests {
     fn a_call_whose_time_is_over_neither_sends_nor_reads() {
         let address = endless("HTTP/1.1 200 OK\r\n\r\n", "x");
         let (mut connection, waiter) = open(&address, Counting::default());
-        let error = post(&mut connection, &Deadline::new(Step::Read, Duration::ZERO)).map(|answer| answer.body.len());
-        assert!(matches!(error, Err(Error::Etcd(Problem::TimedOut { .. }))), "{error:?}");
+        let error =
+            post(&mut connection, &Deadline::new(RegistryStep::Read, Duration::ZERO)).map(|answer| answer.body.len());
+        assert!(matches!(error, Err(RegistryError::Etcd(Problem::TimedOut { .. }))), "{error:?}");
         assert_eq!(waiter.reads.get(), 0);
     }
 }

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use snowflake_core::registry::{Fleet, Incarnation, Record};
+use snowflake_core::registry::{Fleet, Incarnation, NumberRecord};
 use snowflake_core::segment::{self, END, LONGEST_BLOCK};
 
 use super::address::encoded;
-use crate::config::Member;
+use crate::config::MemberName;
 
 /// A record's values by their names.
 pub(crate) struct Fields<'a>(BTreeMap<&'a str, &'a str>);
@@ -101,9 +101,9 @@ pub(crate) fn fleet_text(fleet: &Fleet) -> String {
 }
 
 /// Understands a number's record.
-pub(crate) fn number(text: &str) -> Result<Record, Wrong> {
+pub(crate) fn number(text: &str) -> Result<NumberRecord, Wrong> {
     let fields = Fields::parse(text)?;
-    Ok(Record {
+    Ok(NumberRecord {
         holder: fields.uuid("holder")?,
         nonce: fields.number("nonce")?,
         count: fields.number("count")?,
@@ -117,8 +117,8 @@ pub(crate) fn number(text: &str) -> Result<Record, Wrong> {
 }
 
 /// Writes a number's record, with what operators know its holder by.
-pub(crate) fn number_text(record: &Record, member: &Member) -> String {
-    let Record { holder, nonce, count, server, from_ms, until_ms, generation, renewed_ms, offset_ms } = record;
+pub(crate) fn number_text(record: &NumberRecord, member: &MemberName) -> String {
+    let NumberRecord { holder, nonce, count, server, from_ms, until_ms, generation, renewed_ms, offset_ms } = record;
     let (host, port, version) = (encoded(&member.host), member.port, encoded(&member.version));
     let cluster_name = encoded(&member.cluster_name);
     format!(
@@ -132,7 +132,7 @@ pub(crate) fn number_text(record: &Record, member: &Member) -> String {
 const STEPS: (u32, u32) = (1000, 1_000_000);
 
 /// Understands a tag's record. `jump` counts greatest steps, or is `none`.
-pub(crate) fn tag(text: &str) -> Result<segment::Record, Wrong> {
+pub(crate) fn tag(text: &str) -> Result<segment::TagRecord, Wrong> {
     let fields = Fields::parse(text)?;
     let step = |name: &str, default: u32| -> Result<u32, Wrong> {
         let step = fields.number_or(name, default)?;
@@ -146,7 +146,7 @@ pub(crate) fn tag(text: &str) -> Result<segment::Record, Wrong> {
     if let Some(wrong) = jump.filter(|jump| *jump < 1) {
         return Err(format!("jump={wrong}"));
     }
-    Ok(segment::Record {
+    Ok(segment::TagRecord {
         id: fields.number("id")?,
         next: fields.number("next_value")?,
         steps,
@@ -158,13 +158,13 @@ pub(crate) fn tag(text: &str) -> Result<segment::Record, Wrong> {
 }
 
 /// Writes what has changed in a tag's record, at a time in milliseconds since 1970. All else stays.
-pub(crate) fn tag_text(text: &str, new: &segment::Record, now_ms: i64) -> String {
+pub(crate) fn tag_text(text: &str, new: &segment::TagRecord, now_ms: i64) -> String {
     let is_kept = |pair: &&str| {
         let name = pair.split('=').next().unwrap_or_default();
         !["next_value", "nonce", "generation", "written_ms", "returnable_from"].contains(&name)
     };
     let mut pairs: Vec<_> = text.split_ascii_whitespace().filter(is_kept).map(str::to_owned).collect();
-    let segment::Record { next, nonce, generation, returnable, .. } = new;
+    let segment::TagRecord { next, nonce, generation, returnable, .. } = new;
     pairs.push(format!(
         "next_value={next} nonce={nonce} generation={generation} returnable_from={returnable} written_ms={now_ms}"
     ));
@@ -192,7 +192,7 @@ mod tests {
     fn a_tag_is_read_and_only_what_has_changed_is_written() {
         let text = "least_step=5 greatest_step=50 jump=3 description=a%20b id=1 next_value=-7 nonce=2 generation=4";
         let read = tag(text).unwrap();
-        let wanted = segment::Record {
+        let wanted = segment::TagRecord {
             id: 1,
             next: -7,
             steps: (5, 50),
@@ -202,7 +202,7 @@ mod tests {
             returnable: END,
         };
         assert_eq!(read, wanted);
-        let new = segment::Record { next: 43, nonce: u64::MAX, generation: 5, returnable: -7, ..read };
+        let new = segment::TagRecord { next: 43, nonce: u64::MAX, generation: 5, returnable: -7, ..read };
         let written = tag_text(text, &new, 9);
         assert_eq!(tag(&written), Ok(new));
         assert!(written.contains("description=a%20b") && written.ends_with(" written_ms=9"), "{written}");
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(fleet(&fleet_text(&full), other), Ok(Ok(full)));
         let bare = Fleet { layout: None, range: None, closed: false, ..full };
         assert_eq!(fleet(&fleet_text(&bare), other), Ok(Ok(bare)));
-        let record = Record {
+        let record = NumberRecord {
             holder: 1,
             nonce: u64::MAX,
             count: 2,
@@ -255,7 +255,7 @@ mod tests {
             offset_ms: -8,
         };
         let member =
-            Member { host: "a b=c\n".to_owned(), port: 1, cluster_name: "ü".to_owned(), version: String::new() };
+            MemberName { host: "a b=c\n".to_owned(), port: 1, cluster_name: "ü".to_owned(), version: String::new() };
         assert_eq!(number(&number_text(&record, &member)), Ok(record));
     }
 }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use snowflake_core::lease::{Failure, Lease};
 use snowflake_core::pace::{self, Pace};
-use snowflake_core::registry::{Reading, Record, Registry, Wanted};
-use snowflake_registry::{Config, Error};
+use snowflake_core::registry::{NumberRecord, Reading, Registry, Wanted};
+use snowflake_registry::{Config, RegistryError};
 
 use crate::registry::{Calls, Member, now_ms};
 use crate::server::locked;
@@ -311,7 +311,7 @@ impl<'a> Life<'a> {
                     // A failure shows at the next renewal.
                     let read = self.member.read(Wanted::All);
                     let leased = |reading: Reading| {
-                        let is_leased = |record: &&Record| record.until_ms > reading.now_ms;
+                        let is_leased = |record: &&NumberRecord| record.until_ms > reading.now_ms;
                         reading.records.values().filter(is_leased).count() as i64
                     };
                     self.counts_at = Some(Instant::now() + millis(pace::counts_in_ms(read.map_or(0, leased))));
@@ -325,12 +325,12 @@ impl<'a> Life<'a> {
     }
 
     /// Acquires or renews.
-    fn keep(&mut self) -> Result<(), pace::Failed> {
+    fn keep(&mut self) -> Result<(), pace::AttemptFailure> {
         let kept = self.member.keep();
         let paced = match &kept {
             Ok(()) => Ok(()),
             Err(Failure::Away(error)) => Err(error.paced_as()),
-            Err(_) => Err(pace::Failed::Otherwise),
+            Err(_) => Err(pace::AttemptFailure::Otherwise),
         };
         self.note(kept);
         paced
@@ -349,7 +349,7 @@ impl<'a> Life<'a> {
         (self.counts_at, self.pace) = (None, Pace::default());
     }
 
-    fn note(&mut self, done: Result<(), Failure<Error>>) {
+    fn note(&mut self, done: Result<(), Failure<RegistryError>>) {
         self.count_calls();
         let mut shown = locked(self.shown);
         shown.lease = self.member.leased();

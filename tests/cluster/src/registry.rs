@@ -19,16 +19,16 @@ use snowflake_core::clock::Clock;
 use snowflake_core::generator::{Generator, Limits};
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Failure, Holder, Lease, Notice, Terms, Words};
+use snowflake_core::lease::{self, Failure, Holder, Lease, LeaseNotice, LeaseTerms, SharedWords};
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
-use snowflake_core::registry::{Answer, Change, Reading, Record, Registry, Since, Swap, Wanted};
-use snowflake_registry::{Config, Either, Error, Interest, Stopped, Waiter};
+use snowflake_core::registry::{Change, NumberRecord, Reading, Registry, SinceIncarnation, Swap, SwapAnswer, Wanted};
+use snowflake_registry::{Config, Either, Interest, RegistryError, Stopped, Waiter};
 
 use crate::server::{Server, locked};
 
 /// The settings of every member, unless a test changes them: the extension's defaults.
-pub const TERMS: Terms = Terms { max_borrow_ms: 100 };
+pub const TERMS: LeaseTerms = LeaseTerms { max_borrow_ms: 100 };
 
 /// The only database of a member.
 const DATABASE: u64 = 1;
@@ -121,7 +121,7 @@ impl Waiter for Poll {
 /// be busy.
 #[must_use]
 pub fn config(conninfo: &str) -> Config {
-    let member = snowflake_registry::Member {
+    let member = snowflake_registry::MemberName {
         host: "member".to_owned(),
         port: 5432,
         cluster_name: String::new(),
@@ -150,14 +150,14 @@ pub struct Calls {
 pub struct Member<'a> {
     registry: Either<Poll>,
     oracle: Option<&'a Oracle>,
-    terms: Cell<Terms>,
+    terms: Cell<LeaseTerms>,
     layout: Layout,
     server: u64,
     holder: Cell<Holder>,
     generator: Generator,
     numbers: Numbers,
     marks: [PublishedMarks; 1],
-    notices: RefCell<Vec<Notice>>,
+    notices: RefCell<Vec<LeaseNotice>>,
     calls: Cell<Calls>,
 }
 
@@ -185,7 +185,7 @@ impl<'a> Member<'a> {
 
     /// Changes its settings.
     #[must_use]
-    pub fn with_terms(self, terms: Terms) -> Self {
+    pub fn with_terms(self, terms: LeaseTerms) -> Self {
         self.terms.set(terms);
         self
     }
@@ -216,7 +216,7 @@ impl<'a> Member<'a> {
     /// # Errors
     ///
     /// What the core says.
-    pub fn keep(&self) -> Result<(), Failure<Error>> {
+    pub fn keep(&self) -> Result<(), Failure<RegistryError>> {
         let (mut holder, terms) = (self.holder.get(), self.terms.get());
         let kept = holder.keep(self, self, &terms);
         self.holder.set(holder);
@@ -246,7 +246,7 @@ impl<'a> Member<'a> {
     ///
     /// Panics if it has one.
     #[track_caller]
-    pub fn unanswered(&self) -> Error {
+    pub fn unanswered(&self) -> RegistryError {
         match self.keep() {
             Err(Failure::Away(error)) => error,
             other => panic!("the registry has an answer: {other:?}"),
@@ -268,7 +268,7 @@ impl<'a> Member<'a> {
     /// # Errors
     ///
     /// What the core says.
-    pub fn try_give_back(&self) -> Result<(), Failure<Error>> {
+    pub fn try_give_back(&self) -> Result<(), Failure<RegistryError>> {
         let mut holder = self.holder.get();
         let given_back = holder.give_back(self, self);
         self.holder.set(holder);
@@ -339,7 +339,7 @@ impl<'a> Member<'a> {
     }
 
     /// Returns whether such a notice was reported.
-    pub fn has_reported(&self, what: impl Fn(&Notice) -> bool) -> bool {
+    pub fn has_reported(&self, what: impl Fn(&LeaseNotice) -> bool) -> bool {
         self.notices.borrow().iter().any(what)
     }
 }
@@ -350,7 +350,7 @@ impl Clock for Member<'_> {
     }
 }
 
-impl lease::Server for Member<'_> {
+impl lease::LeasingServer for Member<'_> {
     fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -363,24 +363,24 @@ impl lease::Server for Member<'_> {
         false
     }
 
-    fn words(&self) -> Words<'_> {
-        Words { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
+    fn words(&self) -> SharedWords<'_> {
+        SharedWords { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
     }
 
     fn nonce(&self) -> u64 {
         random()
     }
 
-    fn report(&self, notice: Notice) {
+    fn report(&self, notice: LeaseNotice) {
         self.notices.borrow_mut().push(notice);
     }
 }
 
 /// The registry, with an oracle that hears of every yes.
 impl Registry for Member<'_> {
-    type Error = Error;
+    type Error = RegistryError;
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, Error> {
+    fn read(&self, wanted: Wanted) -> Result<Reading, RegistryError> {
         let reading = self.registry.read(wanted);
         self.count(|calls| {
             match wanted {
@@ -392,17 +392,17 @@ impl Registry for Member<'_> {
         reading
     }
 
-    fn swap(&self, swap: &Swap) -> Result<Answer, Error> {
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, RegistryError> {
         let answer = self.registry.swap(swap);
         self.count(|calls| {
             calls.swaps += 1;
-            calls.refused += u64::from(matches!(answer, Ok(Answer::Refused)));
+            calls.refused += u64::from(matches!(answer, Ok(SwapAnswer::Refused)));
             calls.unanswered += u64::from(answer.is_err());
         });
         let answer = answer?;
-        if let (Answer::Done(incarnation), Change::Number { worker, record, .. }) = (answer, swap.change)
+        if let (SwapAnswer::Done(incarnation), Change::Number { worker, record, .. }) = (answer, swap.change)
             // As the holder does: etcd's counts may have grown.
-            && incarnation.since(&swap.incarnation) == Since::Same
+            && incarnation.since(&swap.incarnation) == SinceIncarnation::Same
             && let Some(oracle) = self.oracle
         {
             oracle.accept(self.registry.config().datacenter, worker, &record);
@@ -470,8 +470,8 @@ impl Oracle {
     ///
     /// Panics if it overlaps another lease of the number.
     #[track_caller]
-    pub fn accept(&self, datacenter: Option<i64>, worker: i64, record: &Record) {
-        let Record { holder, from_ms, until_ms, .. } = *record;
+    pub fn accept(&self, datacenter: Option<i64>, worker: i64, record: &NumberRecord) {
+        let NumberRecord { holder, from_ms, until_ms, .. } = *record;
         if let Err(error) = self.try_accept(datacenter, worker, holder, from_ms, until_ms) {
             panic!("number {worker} from {from_ms} to {until_ms}: {error}");
         }

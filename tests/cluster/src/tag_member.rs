@@ -6,9 +6,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Instant;
 
 use snowflake_core::lease::Failure;
-use snowflake_core::registry::{Limits, Member as Brought};
-use snowflake_core::segment::{Claimed, Directory, Notice, Place, Refusal, Run, Server as Draws, Supply, Tag};
-use snowflake_registry::{Either, Error};
+use snowflake_core::registry::{FleetLimits, MemberTerms as Brought};
+use snowflake_core::segment::{
+    Claimed, Directory, Place, PlaceRefusal, SuppliedServer as Draws, Supply, SupplyNotice, Tag, ValueRun,
+};
+use snowflake_registry::{Either, RegistryError};
 
 use crate::registry::{Poll, config};
 use crate::server::Server;
@@ -24,7 +26,7 @@ pub struct TagMember {
     places: [Place; 2],
     directory: RefCell<Directory>,
     supply: RefCell<Box<Supply>>,
-    notices: RefCell<Vec<Notice>>,
+    notices: RefCell<Vec<SupplyNotice>>,
     started: Instant,
 }
 
@@ -53,7 +55,7 @@ impl TagMember {
     /// # Errors
     ///
     /// Why not everything was reserved that is due.
-    pub fn supply(&self) -> Result<(), Failure<Error>> {
+    pub fn supply(&self) -> Result<(), Failure<RegistryError>> {
         self.supply.borrow_mut().supply(&self.registry, self)
     }
 
@@ -62,7 +64,7 @@ impl TagMember {
     /// # Errors
     ///
     /// Why it was not given back.
-    pub fn give_back(&self) -> Result<(), Failure<Error>> {
+    pub fn give_back(&self) -> Result<(), Failure<RegistryError>> {
         self.supply.borrow_mut().give_back(&self.registry, self)
     }
 
@@ -75,7 +77,7 @@ impl TagMember {
     /// # Panics
     ///
     /// Panics if the registry does not answer.
-    pub fn draw(&self, tag: &str, count: u32) -> Result<Run, Refusal> {
+    pub fn draw(&self, tag: &str, count: u32) -> Result<ValueRun, PlaceRefusal> {
         let tag = Tag::new(tag).expect("it is a name");
         let (_, view) = self.directory.borrow_mut().find(&self.places, tag).expect("there is a place");
         let drawn = view.draw(count).or_else(|_| {
@@ -96,7 +98,7 @@ impl TagMember {
     }
 
     /// Whether such a notice was reported.
-    pub fn has_reported(&self, is_wanted: impl Fn(&Notice) -> bool) -> bool {
+    pub fn has_reported(&self, is_wanted: impl Fn(&SupplyNotice) -> bool) -> bool {
         self.notices.borrow().iter().any(is_wanted)
     }
 }
@@ -115,7 +117,7 @@ impl Draws for TagMember {
     }
 
     fn member(&self) -> Brought {
-        Brought { layout: (1, false), range: (0, 1023), limits: Limits::default() }
+        Brought { layout: (1, false), range: (0, 1023), limits: FleetLimits::default() }
     }
 
     fn running_ms(&self) -> i64 {
@@ -126,7 +128,7 @@ impl Draws for TagMember {
         random()
     }
 
-    fn report(&self, notice: Notice) {
+    fn report(&self, notice: SupplyNotice) {
         self.notices.borrow_mut().push(notice);
     }
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use loom::sync::Arc;
 use loom::thread;
-use snowflake_core::generator::{Generator, Limits, MarkLimits, Run};
-use snowflake_core::identity::{Drawing, Identity, LaneName};
+use snowflake_core::generator::{Generator, IdRun, Limits, MarkLimits};
+use snowflake_core::identity::{IdStamp, Identity, LaneName};
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// Looks up the marks, and then the numbers, as every session does.
-    fn look(&self) -> Option<(Marks<'_>, Drawing)> {
+    fn look(&self) -> Option<(Marks<'_>, IdStamp)> {
         let known = self.marks[0].of(ONE)?;
         Some((known, self.numbers.read(&self.layout)?))
     }
@@ -78,13 +78,13 @@ impl Server {
     }
 
     /// Draws one id at an instant, if that is allowed.
-    fn draw(&self, (known, drawing): (impl MarkLimits, Drawing), now_ms: i64) -> Option<Run> {
+    fn draw(&self, (known, drawing): (impl MarkLimits, IdStamp), now_ms: i64) -> Option<IdRun> {
         let limits = Limits { max_borrow_ms: 0, marks_ms: known };
         self.generator.draw(&drawing, &|| now_ms, &limits, 1).ok()
     }
 
     /// Draws as [`draw`](Self::draw) does, with what [`look`](Self::look) has found.
-    fn draw_now(&self, now_ms: i64) -> Option<Run> {
+    fn draw_now(&self, now_ms: i64) -> Option<IdRun> {
         let (known, drawing) = self.look()?;
         self.draw((known.whole(), drawing), now_ms)
     }
@@ -98,7 +98,7 @@ impl Server {
         }
     }
 
-    fn parts(&self, run: &Run) -> Id {
+    fn parts(&self, run: &IdRun) -> Id {
         let parts = self.layout.parts(run.last_id()).unwrap();
         (parts.worker.unwrap(), parts.tick as i64)
     }
@@ -121,7 +121,7 @@ impl Server {
 struct Drawn(std::sync::Arc<[AtomicUsize; 4]>);
 
 impl Drawn {
-    fn count(&self, server: &Server, runs: &[Option<Run>], reached_ms: i64) {
+    fn count(&self, server: &Server, runs: &[Option<IdRun>], reached_ms: i64) {
         let ids: Vec<_> = runs.iter().map(|run| run.as_ref().map(|run| server.parts(run))).collect();
         self.count_ids(server, &ids, reached_ms);
     }
@@ -157,7 +157,7 @@ impl Drawn {
 fn change_in_all_schedules(
     name: &str,
     next_ms: (i64, i64),
-    session: fn(&Server) -> Option<Run>,
+    session: fn(&Server) -> Option<IdRun>,
     load: Option<fn(&Server)>,
 ) -> Drawn {
     let drawn = Drawn::default();
@@ -193,20 +193,20 @@ fn new_numbers_are_drawn_only_in_their_own_span() {
     // The new numbers end before the old ones. So a mark that is published for the old ones would
     // allow too much.
     let early = (3, 6);
-    let draw: fn(&Server) -> Option<Run> = |server| server.draw_now(5);
+    let draw: fn(&Server) -> Option<IdRun> = |server| server.draw_now(5);
     change_in_all_schedules("a mark is loaded while numbers change", early, draw, Some(Server::load))
         .assert_all(&[0, 1, 2]);
-    let draw: fn(&Server) -> Option<Run> = |server| server.draw_now(10);
+    let draw: fn(&Server) -> Option<IdRun> = |server| server.draw_now(10);
     change_in_all_schedules("a mark is loaded for a shorter span", early, draw, Some(Server::load)).assert_all(&[0, 2]);
     // They begin where the old ones end, and the clock is there.
     let late = (OLD_UNTIL_MS, OLD_UNTIL_MS + 4);
-    let draw: fn(&Server) -> Option<Run> = |server| server.draw_now(OLD_UNTIL_MS + 1);
+    let draw: fn(&Server) -> Option<IdRun> = |server| server.draw_now(OLD_UNTIL_MS + 1);
     change_in_all_schedules("a mark is loaded for a later span", late, draw, Some(Server::load)).assert_all(&[1, 2]);
 }
 
 /// Draws a run of the old number beside the change, and composes its id when the change is over,
 /// as `compose` says.
-fn compose_after_the_change(name: &str, compose: fn(&Server, &Run) -> Id) -> Drawn {
+fn compose_after_the_change(name: &str, compose: fn(&Server, &IdRun) -> Id) -> Drawn {
     let drawn = Drawn::default();
     let counted = drawn.clone();
     schedules(name, PREEMPTIONS, move || {
@@ -230,7 +230,7 @@ fn a_run_keeps_the_numbers_that_it_was_drawn_with() {
 /// A control: the id gets the number that the server has when it is composed.
 #[test]
 fn a_run_composed_with_the_numbers_of_the_moment_has_the_wrong_one() {
-    let compose: fn(&Server, &Run) -> Id = |server, run| {
+    let compose: fn(&Server, &IdRun) -> Id = |server, run| {
         let (_, tick) = server.parts(run);
         let now = server.numbers.read(&server.layout).unwrap();
         (now.identity().number(&server.layout, Field::Worker) as u32, tick)
@@ -278,7 +278,7 @@ fn numbers_that_change_under_the_same_marks_are_drawn_beyond_their_span() {
 /// A control: the numbers are read before the marks are looked up.
 #[test]
 fn numbers_read_before_the_marks_are_drawn_beyond_their_span() {
-    let draw: fn(&Server) -> Option<Run> = |server| {
+    let draw: fn(&Server) -> Option<IdRun> = |server| {
         let drawing = server.numbers.read(&server.layout)?;
         server.draw((server.marks[0].of(ONE)?.whole(), drawing), OLD_UNTIL_MS + 1)
     };
@@ -294,7 +294,7 @@ fn a_mark_found_after_the_numbers_is_published_for_the_wrong_ones() {
         let Some(known) = server.marks[0].of(ONE) else { return };
         known.publish(known.find(LaneName::Primary), drawing.until_ms());
     };
-    let draw: fn(&Server) -> Option<Run> = |server| server.draw_now(10);
+    let draw: fn(&Server) -> Option<IdRun> = |server| server.draw_now(10);
     change_in_all_schedules("a mark found after the numbers", (3, 6), draw, Some(load)).assert_control_fails();
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
-use snowflake_core::segment::{Block, Drawn, Place, Refusal, Rest, Run, State, View};
+use snowflake_core::segment::{Block, Drawn, Place, PlaceRefusal, PlaceView, Rest, State, ValueRun};
 
 use super::schedules;
 
@@ -42,12 +42,12 @@ fn put(place: &Place, (first, count): (i64, u32)) -> bool {
     place.room().map(|room| place.fill(room, Block { first, count })).is_some()
 }
 
-fn values(run: Run) -> Vec<i64> {
+fn values(run: ValueRun) -> Vec<i64> {
     run.values().collect()
 }
 
 /// Returns what was drawn, if anything.
-fn drawn(answer: Result<Drawn, Refusal>) -> Vec<i64> {
+fn drawn(answer: Result<Drawn, PlaceRefusal>) -> Vec<i64> {
     answer.map(|drawn| values(drawn.run)).unwrap_or_default()
 }
 
@@ -74,9 +74,9 @@ impl Turn {
 }
 
 /// Runs a draw in a thread of its own.
-fn session(place: &Arc<Place>, draw: impl FnOnce(View<'_>) -> Vec<i64> + 'static) -> thread::JoinHandle<Vec<i64>> {
+fn session(place: &Arc<Place>, draw: impl FnOnce(PlaceView<'_>) -> Vec<i64> + 'static) -> thread::JoinHandle<Vec<i64>> {
     let (place, claim) = (place.clone(), place.view().claim());
-    thread::spawn(move || draw(View::new(&place, claim)))
+    thread::spawn(move || draw(PlaceView::new(&place, claim)))
 }
 
 /// How often each thing was seen.
@@ -204,7 +204,7 @@ type TakeOver = fn(&Place) -> Vec<i64>;
 fn change_of_tag(
     name: &str,
     take_over: TakeOver,
-    draw: fn(View<'_>) -> Vec<i64>,
+    draw: fn(PlaceView<'_>) -> Vec<i64>,
     check: impl Fn(&[i64], &[i64]) + Sync + Send + 'static,
 ) {
     schedules(name, PREEMPTIONS, move || {
@@ -215,7 +215,7 @@ fn change_of_tag(
     });
 }
 
-fn draw_twice(view: View<'_>) -> Vec<i64> {
+fn draw_twice(view: PlaceView<'_>) -> Vec<i64> {
     [drawn(view.draw(1)), drawn(view.draw(1))].concat()
 }
 
@@ -249,20 +249,20 @@ fn a_session_of_another_tag_is_told_to_look_again_and_not_to_wait() {
         let claim = place.view().claim();
         let other = thread::spawn({
             let place = place.clone();
-            move || View::new(&place, claim).draw(1)
+            move || PlaceView::new(&place, claim).draw(1)
         });
         place.free();
         place.claim();
         let refused = other.join().unwrap();
-        let told = [Refusal::Void, Refusal::Empty(State::Open), Refusal::Empty(State::Unknown)];
+        let told = [PlaceRefusal::Void, PlaceRefusal::Empty(State::Open), PlaceRefusal::Empty(State::Unknown)];
         assert!(told.contains(&refused.unwrap_err()), "{refused:?}");
-        assert_eq!(View::new(&place, claim).draw(1), Err(Refusal::Void));
-        assert_eq!(place.view().draw(1), Err(Refusal::Empty(State::Open)));
+        assert_eq!(PlaceView::new(&place, claim).draw(1), Err(PlaceRefusal::Void));
+        assert_eq!(place.view().draw(1), Err(PlaceRefusal::Empty(State::Open)));
     });
 }
 
 /// A control must find a session of the old tag that draws a value of the new one, or the reverse.
-fn control_of_tags(name: &'static str, take_over: TakeOver, draw: fn(View<'_>) -> Vec<i64>) {
+fn control_of_tags(name: &'static str, take_over: TakeOver, draw: fn(PlaceView<'_>) -> Vec<i64>) {
     let seen = Seen::default();
     let counted = seen.clone();
     change_of_tag(name, take_over, draw, move |old, new| {

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use snowflake_core::generator::{Generator, Lane, LaneRefusal, Limits, NO_MARK, Refusal, longest_run};
-use snowflake_core::identity::{Drawing, LaneName};
+use snowflake_core::generator::{Generator, Lane, LaneRefusal, Limits, NO_MARK, ServerRefusal, longest_run};
+use snowflake_core::identity::{IdStamp, LaneName};
 use snowflake_core::layout::{Field, Layout};
 
 use crate::model::{self, Place};
@@ -179,9 +179,9 @@ impl Script {
         })
     }
 
-    fn drawing(&self, layout: &Layout) -> Drawing {
+    fn drawing(&self, layout: &Layout) -> IdStamp {
         let given = |field| self.spec.given(field, self.numbers);
-        Drawing::new(*layout, given(Field::Worker), given(Field::Datacenter), self.with_backup).unwrap()
+        IdStamp::new(*layout, given(Field::Worker), given(Field::Datacenter), self.with_backup).unwrap()
     }
 
     /// Composes the id of a place in a lane, without the library.
@@ -213,14 +213,14 @@ impl Seen {
     }
 }
 
-fn variant(refusal: Refusal) -> &'static str {
+fn variant(refusal: ServerRefusal) -> &'static str {
     match refusal {
-        Refusal::BeforeEpoch { .. } => "before epoch",
-        Refusal::TimeUsedUp => "time used up",
-        Refusal::UsedUp { .. } => "used up",
-        Refusal::Behind { .. } => "behind",
-        Refusal::Rollback { .. } => "rollback",
-        Refusal::MarkReached { .. } => "mark reached",
+        ServerRefusal::BeforeEpoch { .. } => "before epoch",
+        ServerRefusal::TimeUsedUp => "time used up",
+        ServerRefusal::UsedUp { .. } => "used up",
+        ServerRefusal::Behind { .. } => "behind",
+        ServerRefusal::ClockStepBack { .. } => "rollback",
+        ServerRefusal::MarkReached { .. } => "mark reached",
     }
 }
 
@@ -416,11 +416,11 @@ proptest! {
         let back_ms = 1 + back.index((now_ms - spec.epoch_ms) as usize) as i64;
         let generator = Generator::new();
         let given = |field| spec.given(field, [0; 4]);
-        let drawing = Drawing::new(layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
+        let drawing = IdStamp::new(layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
         let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
         let draw = |ms| generator.draw(&drawing, &Scripted::at(ms), &limits, 1);
         prop_assert!(draw(now_ms).is_ok());
-        let rollback = Refusal::Rollback { behind_ms: back_ms, wait_ms: back_ms };
+        let rollback = ServerRefusal::ClockStepBack { behind_ms: back_ms, wait_ms: back_ms };
         prop_assert_eq!(draw(now_ms - back_ms), Err(rollback));
     }
 }

@@ -10,19 +10,19 @@ use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::generator::{Generator, Limits};
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Failure, Holder, Notice, Terms, Words};
+use snowflake_core::lease::{self, Failure, Holder, LeaseNotice, LeaseTerms, SharedWords};
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{
-    self, Answer, Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, Member, Reading, Record, Registry,
-    Swap, Wanted,
+    self, Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MemberTerms, NumberRecord, Reading, Registry,
+    Swap, SwapAnswer, Wanted,
 };
-use snowflake_core::segment::{self, Claimed, GiveBack, Grant, Granted, Place, Reserve, Supply, Tag, Tags};
+use snowflake_core::segment::{self, Claimed, GiveBack, Grant, Granted, Place, Reserve, Supply, Tag, TagRegistry};
 
 use super::for_all;
 
 const NOW_MS: i64 = 1_800_000_000_000;
-const TERMS: Terms = Terms { max_borrow_ms: 100 };
+const TERMS: LeaseTerms = LeaseTerms { max_borrow_ms: 100 };
 
 /// A server and its registry, which answers at once.
 struct World {
@@ -32,8 +32,8 @@ struct World {
     up_ms: Cell<i64>,
     incarnation: Cell<Incarnation>,
     fleet: Cell<Fleet>,
-    records: RefCell<BTreeMap<i64, Record>>,
-    tag: Cell<segment::Record>,
+    records: RefCell<BTreeMap<i64, NumberRecord>>,
+    tag: Cell<segment::TagRecord>,
     nonces: Cell<u64>,
     generator: Generator,
     numbers: Numbers,
@@ -64,7 +64,7 @@ impl World {
             freeze_ms: i64::MIN,
             version: 1,
         };
-        let tag = segment::Record {
+        let tag = segment::TagRecord {
             id: 1,
             next: 1,
             steps: (10, 100),
@@ -105,7 +105,7 @@ impl World {
             version: self.next(),
             ..right.fleet.get()
         });
-        self.tag.set(segment::Record { generation, ..right.tag.get() });
+        self.tag.set(segment::TagRecord { generation, ..right.tag.get() });
         self.incarnation.set(right.incarnation.get());
         (self.registry_ms.set(NOW_MS), self.up_ms.set(1_000_000)).0
     }
@@ -171,7 +171,7 @@ impl Clock for World {
     }
 }
 
-impl lease::Server for World {
+impl lease::LeasingServer for World {
     fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -184,23 +184,26 @@ impl lease::Server for World {
         false
     }
 
-    fn words(&self) -> Words<'_> {
-        Words { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
+    fn words(&self) -> SharedWords<'_> {
+        SharedWords { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
     }
 
     fn nonce(&self) -> u64 {
         self.next()
     }
 
-    fn report(&self, notice: Notice) {
-        if let Notice::Acquired(lease) | Notice::Older(lease) | Notice::Lost(lease) | Notice::GivenBack(lease) = notice
+    fn report(&self, notice: LeaseNotice) {
+        if let LeaseNotice::Acquired(lease)
+        | LeaseNotice::Older(lease)
+        | LeaseNotice::Lost(lease)
+        | LeaseNotice::GivenBack(lease) = notice
         {
             let _ = (Utc(lease.from_ms).to_string(), Utc(lease.until_ms).to_string());
         }
     }
 }
 
-impl segment::Server for World {
+impl segment::SuppliedServer for World {
     fn places(&self) -> &[Place] {
         &self.places
     }
@@ -209,8 +212,8 @@ impl segment::Server for World {
         self.directory.borrow().claimed(&self.places)
     }
 
-    fn member(&self) -> Member {
-        lease::member(self, registry::Limits::default())
+    fn member(&self) -> MemberTerms {
+        lease::member(self, registry::FleetLimits::default())
     }
 
     fn running_ms(&self) -> i64 {
@@ -225,7 +228,7 @@ impl segment::Server for World {
         self.directory.borrow_mut().unwish(&self.places, place, claim, least);
     }
 
-    fn report(&self, _: segment::Notice) {}
+    fn report(&self, _: segment::SupplyNotice) {}
 }
 
 impl Registry for World {
@@ -240,25 +243,25 @@ impl Registry for World {
         Ok(Reading { fleet, records, incarnation, now_ms, up_ms: Some(self.up_ms.get()) })
     }
 
-    fn swap(&self, swap: &Swap) -> Result<Answer, ()> {
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, ()> {
         if swap.fleet != self.fleet.get().version {
-            return Ok(Answer::Refused);
+            return Ok(SwapAnswer::Refused);
         }
         match swap.change {
             Change::Fleet(fleet) => self.fleet.set(fleet),
             Change::Number { worker, was, record } => {
                 let mut records = self.records.borrow_mut();
                 if records.get(&worker).map(|record| record.nonce) != was {
-                    return Ok(Answer::Refused);
+                    return Ok(SwapAnswer::Refused);
                 }
                 records.insert(worker, record);
             }
         }
-        Ok(Answer::Done(self.incarnation.get()))
+        Ok(SwapAnswer::Done(self.incarnation.get()))
     }
 }
 
-impl Tags for World {
+impl TagRegistry for World {
     fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, ()> {
         let fleet = self.fleet.get();
         let answer = |ask| {

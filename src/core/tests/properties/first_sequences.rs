@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use snowflake_core::generator::{Generator, Limits, NO_MARK, first_sequence};
-use snowflake_core::identity::Drawing;
+use snowflake_core::identity::IdStamp;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 
 use crate::spec::{specs_with_sequence, up_to};
@@ -41,7 +41,7 @@ fn they_spread_seldom_drawn_ids_over_shards() {
             continue;
         }
         let given = |field| layout.max_of(field).map(|_| 3);
-        let drawing = Drawing::new(layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
+        let drawing = IdStamp::new(layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
         let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
         for first_tick in [1, 1_000_003, layout.last_tick() / 2, layout.last_tick() - TICKS as u64] {
             let generator = Generator::new();

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use snowflake_core::generator::{Generator, Limits, NO_MARK};
 use snowflake_core::id::IdError;
-use snowflake_core::identity::{Drawing, Identity, LaneName};
+use snowflake_core::identity::{IdStamp, Identity, LaneName};
 use snowflake_core::layout::Field;
 
 use crate::spec::{Spec, specs};
@@ -86,7 +86,7 @@ proptest! {
         for datacenter in 0..spec.size(Field::Datacenter) as i64 {
             for worker in 0..Identity::worker_numbers(&layout, true).unwrap() {
                 let given = (datacenter_bits > 0).then_some(datacenter);
-                let drawing = Drawing::new(layout, Some(worker), given, true).unwrap();
+                let drawing = IdStamp::new(layout, Some(worker), given, true).unwrap();
                 let generator = Generator::new();
                 let draw = || generator.draw(&drawing, &Scripted::at(5), &limits, 1).unwrap();
                 for lane in [LaneName::Primary, LaneName::Primary, LaneName::Backup] {

@@ -5,8 +5,8 @@
 //! `model.rs`.
 
 use proptest::prelude::*;
-use snowflake_core::generator::{Generator, Limits, NO_MARK, Refusal, first_sequence};
-use snowflake_core::identity::Drawing;
+use snowflake_core::generator::{Generator, Limits, NO_MARK, ServerRefusal, first_sequence};
+use snowflake_core::identity::IdStamp;
 use snowflake_core::layout::Layout;
 
 use crate::{Scripted, config};
@@ -40,7 +40,7 @@ fn expected(layout: &Layout, second: i64, worker: i64, borrow: i64, borrowed: i6
 fn check(second: i64, part_ms: i64, worker: i64, borrow: i64) -> Result<(), TestCaseError> {
     let layout = Layout::parse("js53").unwrap();
     let last = layout.last_tick() as i64;
-    let drawing = Drawing::new(layout, Some(worker), None, true).unwrap();
+    let drawing = IdStamp::new(layout, Some(worker), None, true).unwrap();
     let generator = Generator::new();
     let limits = Limits { max_borrow_ms: borrow * 1000, marks_ms: [NO_MARK; 2] };
     let now_ms = layout.epoch_ms() + second * 1000 + part_ms;
@@ -54,7 +54,7 @@ fn check(second: i64, part_ms: i64, worker: i64, borrow: i64) -> Result<(), Test
     for next in 0..2 {
         let (second, now_ms) = (second + next, now_ms + next * 1000);
         if second > last {
-            prop_assert_eq!(draw(now_ms), Err(Refusal::TimeUsedUp));
+            prop_assert_eq!(draw(now_ms), Err(ServerRefusal::TimeUsedUp));
             break;
         }
         for (drawn, id) in expected(&layout, second, worker, borrow, borrowed).into_iter().enumerate() {
@@ -63,8 +63,8 @@ fn check(second: i64, part_ms: i64, worker: i64, borrow: i64) -> Result<(), Test
             prop_assert!(id < 1 << 53);
         }
         let used_up = match second {
-            _ if second == last => Refusal::TimeUsedUp,
-            _ => Refusal::UsedUp { wait_ms: 1000 - part_ms },
+            _ if second == last => ServerRefusal::TimeUsedUp,
+            _ => ServerRefusal::UsedUp { wait_ms: 1000 - part_ms },
         };
         prop_assert_eq!(draw(now_ms), Err(used_up));
         prop_assert_eq!(draw(now_ms), Err(used_up));

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use snowflake_core::clock::ClockReference;
-use snowflake_core::generator::{Generator, Limits, MarkLimits, NO_MARK, Refusal};
-use snowflake_core::identity::{Drawing, Identity, LaneName};
+use snowflake_core::generator::{Generator, Limits, MarkLimits, NO_MARK, ServerRefusal};
+use snowflake_core::identity::{IdStamp, Identity, LaneName};
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use snowflake_core::published::{MARK_AHEAD_MS, NOT_LOADED, PublishedMarks, UNCLAIMED};
 
@@ -71,7 +71,7 @@ proptest! {
     ) {
         let layout = spec.layout();
         let given = |field| layout.max_of(field).map(|_| 0);
-        let drawing = Drawing::new(layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
+        let drawing = IdStamp::new(layout, given(Field::Worker), given(Field::Datacenter), false).unwrap();
         let mark_ms = layout.start_of_ms(tick as u64) + part % layout.unit().ms();
         let draw = |generator: &Generator, now_ms| {
             let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
@@ -95,12 +95,12 @@ proptest! {
         prop_assert_eq!(draw(&generator, drawn_ms), Ok(drawn));
         generator.raise(LaneName::Primary, &layout, mark_ms);
         if drawn > tick {
-            let lowered = !matches!(draw(&generator, mark_ms), Err(Refusal::Rollback { .. }));
+            let lowered = !matches!(draw(&generator, mark_ms), Err(ServerRefusal::ClockStepBack { .. }));
             prop_assert!(!lowered);
         }
         // From the end on, nothing is left to draw.
         generator.raise(LaneName::Primary, &layout, layout.last_instant_ms() + layout.unit().ms());
-        prop_assert_eq!(draw(&generator, layout.last_instant_ms()), Err(Refusal::TimeUsedUp));
+        prop_assert_eq!(draw(&generator, layout.last_instant_ms()), Err(ServerRefusal::TimeUsedUp));
     }
 
     #[test]

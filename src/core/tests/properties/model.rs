@@ -4,7 +4,7 @@
 //! `generator.rs` must agree with this oracle, draw by draw. The oracle must never call into it,
 //! and shares only its vocabulary ([`LaneRefusal`], [`Refusal`], [`LaneName`]).
 
-use snowflake_core::generator::{LaneRefusal, Refusal};
+use snowflake_core::generator::{LaneRefusal, ServerRefusal};
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Field;
 
@@ -112,7 +112,7 @@ impl Generator {
         max_borrow_ms: i64,
         marks_ms: [i64; 2],
         count: u32,
-    ) -> Result<(LaneName, Place, Place), Refusal> {
+    ) -> Result<(LaneName, Place, Place), ServerRefusal> {
         let mut order = vec![(LaneName::Primary, max_borrow_ms)];
         if with_backup {
             order = vec![(LaneName::Primary, 0), (LaneName::Backup, 0), (LaneName::Backup, max_borrow_ms)];
@@ -125,15 +125,21 @@ impl Generator {
             };
             match lane.draw(spec, now_ms, allowance_ms, mark_ms, count) {
                 Ok((first, last)) => return Ok((name, first, last)),
-                Err(LaneRefusal::MarkReached { end_ms }) => return Err(Refusal::MarkReached { lane: name, end_ms }),
-                Err(LaneRefusal::BeforeEpoch { now_ms }) => refusals.push((None, Refusal::BeforeEpoch { now_ms })),
-                Err(LaneRefusal::TimeUsedUp) => refusals.push((None, Refusal::TimeUsedUp)),
-                Err(LaneRefusal::UsedUp { wait_ms }) => refusals.push((Some(wait_ms), Refusal::UsedUp { wait_ms })),
+                Err(LaneRefusal::MarkReached { end_ms }) => {
+                    return Err(ServerRefusal::MarkReached { lane: name, end_ms });
+                }
+                Err(LaneRefusal::BeforeEpoch { now_ms }) => {
+                    refusals.push((None, ServerRefusal::BeforeEpoch { now_ms }))
+                }
+                Err(LaneRefusal::TimeUsedUp) => refusals.push((None, ServerRefusal::TimeUsedUp)),
+                Err(LaneRefusal::UsedUp { wait_ms }) => {
+                    refusals.push((Some(wait_ms), ServerRefusal::UsedUp { wait_ms }))
+                }
                 Err(LaneRefusal::Behind { behind_ms, wait_ms }) => {
                     let refusal = if wait_ms <= max_borrow_ms {
-                        Refusal::Behind { wait_ms }
+                        ServerRefusal::Behind { wait_ms }
                     } else {
-                        Refusal::Rollback { behind_ms, wait_ms }
+                        ServerRefusal::ClockStepBack { behind_ms, wait_ms }
                     };
                     refusals.push((Some(wait_ms), refusal));
                 }

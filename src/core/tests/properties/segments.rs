@@ -6,7 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use snowflake_core::registry::{Fleet, Incarnation};
 use snowflake_core::segment::{
-    Ask, Block, END, FARTHEST, Grant, LONGEST_BLOCK, Place, Record, Refusal, Rest, Return, Run, State, Tag, View,
+    Ask, Block, END, FARTHEST, Grant, LONGEST_BLOCK, Place, PlaceRefusal, PlaceView, Rest, Return, State, Tag,
+    TagRecord, ValueRun,
 };
 
 use crate::config;
@@ -48,7 +49,7 @@ struct Model {
 
 impl Model {
     /// Returns the values that a draw gives, and whether the next block becomes due.
-    fn draw(&mut self, count: u32) -> Option<(Run, bool)> {
+    fn draw(&mut self, count: u32) -> Option<(ValueRun, bool)> {
         let (rest, length) = match (self.current.filter(|(rest, _)| rest.count > 0), self.next) {
             (Some(current), _) => current,
             (None, Some(next)) => {
@@ -64,7 +65,7 @@ impl Model {
         let tenth = length.div_ceil(10);
         let drawn = |rest: Block| length - rest.count;
         let is_due = drawn(rest) < tenth && tenth <= drawn(left);
-        Some((Run { first: rest.first, count: taken }, is_due))
+        Some((ValueRun { first: rest.first, count: taken }, is_due))
     }
 
     fn rest(&mut self) -> Rest {
@@ -83,14 +84,14 @@ proptest! {
     #[test]
     fn a_place_gives_what_the_model_gives(steps in steps(), first in prop_oneof![Just(1_i64), -1000..END - 1_000_000_000]) {
         let place = Place::new();
-        let mut views: Vec<View<'_>> = vec![place.claim()];
+        let mut views: Vec<PlaceView<'_>> = vec![place.claim()];
         let mut model = Model { current: None, next: None, state: State::Open };
         let mut first = first;
         for step in steps {
             let view = views[views.len() - 1];
             match step {
                 Step::Draw(count) => {
-                    let expected = model.draw(count).ok_or(Refusal::Empty(model.state));
+                    let expected = model.draw(count).ok_or(PlaceRefusal::Empty(model.state));
                     prop_assert_eq!(view.draw(count).map(|drawn| (drawn.run, drawn.is_due)), expected);
                 }
                 Step::Put(count) => {
@@ -111,7 +112,7 @@ proptest! {
                 }
                 Step::Change => {
                     place.free();
-                    prop_assert_eq!(view.draw(1), Err(Refusal::Empty(State::Unknown)));
+                    prop_assert_eq!(view.draw(1), Err(PlaceRefusal::Empty(State::Unknown)));
                     model.rest();
                     model.state = State::Open;
                     views.push(place.claim());
@@ -119,7 +120,7 @@ proptest! {
             }
             // Sessions of the tags before draw nothing.
             for view in &views[..views.len() - 1] {
-                prop_assert_eq!(view.draw(1), Err(Refusal::Void));
+                prop_assert_eq!(view.draw(1), Err(PlaceRefusal::Void));
             }
             // A next block that is not current yet says nothing about a tenth.
             if model.current.is_some() {
@@ -144,7 +145,7 @@ proptest! {
         };
         let least = greatest.div_ceil(3);
         let jump = Some(i64::from(greatest) * 1000);
-        let mut record = Record { id: 1, next, steps: (least, greatest), jump, nonce: 0, generation: 1, returnable: END };
+        let mut record = TagRecord { id: 1, next, steps: (least, greatest), jump, nonce: 0, generation: 1, returnable: END };
         let mut held: Vec<Vec<(Block, u64)>> = vec![Vec::new(); 3];
         let mut sent: Vec<Return> = Vec::new();
         for (nonce, (server, step, what, which, wish)) in (1_u64..).zip(calls) {

@@ -6,10 +6,13 @@ use std::rc::Rc;
 
 use snowflake_core::clock::Clock;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Terms, Words};
-use snowflake_core::registry::{Answer, Fleet, Incarnation, Limits, Member, Reading, Registry, Since, Swap, Wanted};
+use snowflake_core::lease::{self, LeaseTerms, SharedWords};
+use snowflake_core::registry::{
+    Fleet, FleetLimits, Incarnation, MemberTerms, Reading, Registry, SinceIncarnation, Swap, SwapAnswer, Wanted,
+};
 use snowflake_core::segment::{
-    Block, Claimed, GiveBack, Grant, Granted, Notice, Place, Record, Reserve, Return, Server, State, Tag, Tags,
+    Block, Claimed, GiveBack, Grant, Granted, Place, Reserve, Return, State, SuppliedServer, SupplyNotice, Tag,
+    TagRecord, TagRegistry,
 };
 
 use crate::ledger::{Fate, Given};
@@ -81,7 +84,7 @@ impl World {
         life: &Rc<Life>,
         reserve: &Reserve,
         fate: Fate,
-        before: Option<&BTreeMap<Tag, Record>>,
+        before: Option<&BTreeMap<Tag, TagRecord>>,
     ) -> Option<Granted<Grant>> {
         let mut store = self.store.borrow_mut();
         let now = store.tags.clone();
@@ -147,7 +150,7 @@ impl Registry for Link<'_> {
         })
     }
 
-    fn swap(&self, swap: &Swap) -> Result<Answer, NoAnswer> {
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
         let way = self.way()?;
         if matches!(way, Way::Lost | Way::Late) {
             return self.answer_lost();
@@ -161,7 +164,7 @@ impl Registry for Link<'_> {
     }
 }
 
-impl Tags for Link<'_> {
+impl TagRegistry for Link<'_> {
     fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, NoAnswer> {
         let Self { world, life } = self;
         let mut reserve = reserve.clone();
@@ -213,7 +216,7 @@ impl Tags for Link<'_> {
         }
         // An answer of another incarnation is none.
         let now = world.store.borrow().incarnation;
-        let is_same = now.since(&reserve.incarnation) == Since::Same || world.lies(Lie::AnyIncarnation);
+        let is_same = now.since(&reserve.incarnation) == SinceIncarnation::Same || world.lies(Lie::AnyIncarnation);
         let fate = if is_same { Fate::Had } else { Fate::Lost };
         let granted = world.arrive(life, reserve, fate, before);
         self.answered();
@@ -271,7 +274,7 @@ impl Link<'_> {
 }
 
 /// The settings for leases.
-pub const TERMS: Terms = Terms { max_borrow_ms: 100 };
+pub const TERMS: LeaseTerms = LeaseTerms { max_borrow_ms: 100 };
 
 /// The same server, which also leases its worker number.
 pub struct Keeper<'a>(pub &'a Link<'a>);
@@ -282,7 +285,7 @@ impl Clock for Keeper<'_> {
     }
 }
 
-impl lease::Server for Keeper<'_> {
+impl lease::LeasingServer for Keeper<'_> {
     fn layout(&self) -> &Layout {
         &self.0.world.layout
     }
@@ -295,27 +298,27 @@ impl lease::Server for Keeper<'_> {
         false
     }
 
-    fn words(&self) -> Words<'_> {
+    fn words(&self) -> SharedWords<'_> {
         let Life { numbers, generator, .. } = &**self.0.life;
-        Words { numbers, generator, marks: &[] }
+        SharedWords { numbers, generator, marks: &[] }
     }
 
     fn nonce(&self) -> u64 {
         self.0.world.bits()
     }
 
-    fn report(&self, notice: lease::Notice) {
+    fn report(&self, notice: lease::LeaseNotice) {
         let Link { world, life } = self.0;
         world.tell(|| format!("  life {} reports {notice:?}", life.number));
         match notice {
-            lease::Notice::Acquired(_) => world.count("leased"),
-            lease::Notice::Older(_) => world.count("lease forgotten"),
+            lease::LeaseNotice::Acquired(_) => world.count("leased"),
+            lease::LeaseNotice::Older(_) => world.count("lease forgotten"),
             _ => {}
         }
     }
 }
 
-impl Server for Link<'_> {
+impl SuppliedServer for Link<'_> {
     fn places(&self) -> &[Place] {
         &self.life.places
     }
@@ -332,8 +335,8 @@ impl Server for Link<'_> {
         self.life.directory.borrow_mut().unwish(&self.life.places, place, claim, least);
     }
 
-    fn member(&self) -> Member {
-        lease::member(&Keeper(self), Limits::default())
+    fn member(&self) -> MemberTerms {
+        lease::member(&Keeper(self), FleetLimits::default())
     }
 
     fn running_ms(&self) -> i64 {
@@ -344,32 +347,32 @@ impl Server for Link<'_> {
         self.world.bits()
     }
 
-    fn report(&self, notice: Notice) {
+    fn report(&self, notice: SupplyNotice) {
         let Self { world, life } = self;
         world.tell(|| format!("  life {} reports {notice:?}", life.number));
         world.count(match notice {
-            Notice::Jumped { .. } => "jumped",
-            Notice::Gone(tag) => {
+            SupplyNotice::Jumped { .. } => "jumped",
+            SupplyNotice::Gone(tag) => {
                 let id = life.ids.borrow_mut().remove(&tag);
                 world.ledger.borrow_mut().write_off(life.number, id);
                 "gone"
             }
-            Notice::Ended(_) => "ended",
-            Notice::NoJump(tag) => {
+            SupplyNotice::Ended(_) => "ended",
+            SupplyNotice::NoJump(tag) => {
                 world.stopped(tag);
                 "no jump"
             }
-            Notice::TooFar { .. } => "too far",
-            Notice::Below { .. } => {
+            SupplyNotice::TooFar { .. } => "too far",
+            SupplyNotice::Below { .. } => {
                 if !world.is_silent {
                     world.broken(Guarantee::Calm, || format!("life {} reports {notice:?}", life.number));
                 }
                 "below"
             }
-            Notice::Unusable { .. } => "unusable",
-            Notice::Adopted(_) => "adopted",
-            Notice::Forgot(_) => "forgot",
-            Notice::GivenBack { .. } => "given back",
+            SupplyNotice::Unusable { .. } => "unusable",
+            SupplyNotice::Adopted(_) => "adopted",
+            SupplyNotice::Forgot(_) => "forgot",
+            SupplyNotice::GivenBack { .. } => "given back",
         });
     }
 }

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use snowflake_core::registry::{self, Answer, Fleet, Incarnation, Swap};
-use snowflake_core::segment::{GiveBack, Grant, Granted, Record, Reserve, Tag};
+use snowflake_core::registry::{self, Fleet, Incarnation, Swap, SwapAnswer};
+use snowflake_core::segment::{GiveBack, Grant, Granted, Reserve, Tag, TagRecord};
 
 use crate::Lie;
 
@@ -25,8 +25,8 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     Fleet(Fleet),
-    Tag(Tag, Option<Record>),
-    Number(i64, registry::Record),
+    Tag(Tag, Option<TagRecord>),
+    Number(i64, registry::NumberRecord),
 }
 
 /// Which transaction a change belongs to.
@@ -55,9 +55,9 @@ pub struct Store {
     /// How many changes a synchronous standby has.
     pub synced: usize,
     pub fleet: Fleet,
-    pub tags: BTreeMap<Tag, Record>,
+    pub tags: BTreeMap<Tag, TagRecord>,
     /// The leases.
-    pub numbers: BTreeMap<i64, registry::Record>,
+    pub numbers: BTreeMap<i64, registry::NumberRecord>,
     /// When each tag was written.
     pub written_ms: BTreeMap<Tag, i64>,
     pub incarnation: Incarnation,
@@ -84,7 +84,7 @@ impl Store {
     }
 
     /// Writes, in one transaction, what an operator writes who says that the registry was restored.
-    pub fn write_restored(&mut self, fleet: Fleet, tags: &[(Tag, Record)]) {
+    pub fn write_restored(&mut self, fleet: Fleet, tags: &[(Tag, TagRecord)]) {
         let at_ms = self.now_ms.get();
         self.push(Change { at_ms, part: Part::Restored, written: Written::Fleet(fleet) });
         for (tag, record) in tags {
@@ -144,9 +144,9 @@ impl Store {
         as_read || lie == Some(Lie::NotCompared)
     }
 
-    pub fn swap(&mut self, swap: &Swap, lie: Option<Lie>) -> Answer {
+    pub fn swap(&mut self, swap: &Swap, lie: Option<Lie>) -> SwapAnswer {
         if !self.compares(swap.fleet, swap.incarnation, None) {
-            return Answer::Refused;
+            return SwapAnswer::Refused;
         }
         self.write(match swap.change {
             registry::Change::Fleet(mut fleet) => {
@@ -157,19 +157,19 @@ impl Store {
             }
             registry::Change::Number { worker, was, record } => {
                 if self.numbers.get(&worker).map(|record| record.nonce) != was {
-                    return Answer::Refused;
+                    return SwapAnswer::Refused;
                 }
                 Written::Number(worker, record)
             }
         });
-        Answer::Done(self.incarnation)
+        SwapAnswer::Done(self.incarnation)
     }
 
     /// Reserves, by the records that `seen` holds.
     pub fn reserve(
         &mut self,
         reserve: &Reserve,
-        seen: &BTreeMap<Tag, Record>,
+        seen: &BTreeMap<Tag, TagRecord>,
         lie: Option<Lie>,
     ) -> Option<Granted<Grant>> {
         if !self.compares(reserve.fleet, reserve.incarnation, lie) {
@@ -196,7 +196,7 @@ impl Store {
             let (answer, new) = record.answer(&ask, &self.fleet);
             if let Some(new) = new {
                 let real = self.tags.get(&ask.tag).copied().unwrap_or(new);
-                self.write(Written::Tag(ask.tag, Some(Record { steps: real.steps, jump: real.jump, ..new })));
+                self.write(Written::Tag(ask.tag, Some(TagRecord { steps: real.steps, jump: real.jump, ..new })));
             }
             answer
         });

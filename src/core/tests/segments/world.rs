@@ -8,8 +8,10 @@ use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::Holder;
 use snowflake_core::numbers::Numbers;
-use snowflake_core::registry::{Fleet, Incarnation, Limits, Since};
-use snowflake_core::segment::{Directory, END, Known, Place, Record, Refusal, State, Supply, Tag, View};
+use snowflake_core::registry::{Fleet, FleetLimits, Incarnation, SinceIncarnation};
+use snowflake_core::segment::{
+    Directory, END, KnownTag, Place, PlaceRefusal, PlaceView, State, Supply, Tag, TagRecord,
+};
 
 use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
 use crate::link::{Keeper, Link, Message, TERMS};
@@ -305,11 +307,11 @@ impl World {
     }
 
     /// Returns a session's view of its tag's place.
-    fn view<'a>(&self, life: &'a Life, tag: Tag) -> Option<View<'a>> {
+    fn view<'a>(&self, life: &'a Life, tag: Tag) -> Option<PlaceView<'a>> {
         let remembered = life.views.borrow().get(&tag).copied();
         let view = match remembered {
             Some((at, _)) if self.lies(Lie::NoClaim) => life.places[at].view(),
-            Some((at, claim)) => View::new(&life.places[at], claim),
+            Some((at, claim)) => PlaceView::new(&life.places[at], claim),
             None => {
                 let Ok((at, view)) = life.directory.borrow_mut().find(&life.places, tag) else {
                     self.count("full");
@@ -341,12 +343,12 @@ impl World {
                 }
                 true
             }
-            Err(Refusal::Void | Refusal::Empty(State::Unknown)) => {
+            Err(PlaceRefusal::Void | PlaceRefusal::Empty(State::Unknown)) => {
                 self.count("void");
                 life.views.borrow_mut().remove(&tag);
                 false
             }
-            Err(Refusal::Empty(_)) => {
+            Err(PlaceRefusal::Empty(_)) => {
                 if self.random.one_in(2) {
                     self.supply(life);
                 }
@@ -476,7 +478,7 @@ impl World {
         let Some(record) = self.store.borrow().tags.get(&tag).copied() else { return };
         let knows = |(at, claim): &(usize, u64)| {
             let supply = life.supply.try_borrow();
-            supply.is_ok_and(|supply| supply.known(*at, *claim).and_then(Known::id) == Some(record.id))
+            supply.is_ok_and(|supply| supply.known(*at, *claim).and_then(KnownTag::id) == Some(record.id))
         };
         if !life.views.borrow().get(&tag).is_some_and(knows) {
             return;
@@ -561,7 +563,7 @@ impl World {
         };
         // Of a registry that was just restored there is no standby yet.
         let is_new = store.incarnation.store != store.fleet.incarnation.store
-            || store.incarnation.since(&store.fleet.incarnation) == Since::Other;
+            || store.incarnation.since(&store.fleet.incarnation) == SinceIncarnation::Other;
         if is_new || is_again && failed.kind != Kind::Postgres {
             return;
         }
@@ -617,13 +619,14 @@ impl World {
             next.incarnation.counts[1] = next.fleet.incarnation.counts[1] - 1;
         } else {
             // The operator does not know how many generations there have been.
-            let new = next.fleet.begin_generation(next.incarnation, self.now_ms.get(), Limits::default(), self.bits());
+            let new =
+                next.fleet.begin_generation(next.incarnation, self.now_ms.get(), FleetLimits::default(), self.bits());
             let age_ms = |tag: &Tag| if self.lies(Lie::NoAge) { 0 } else { self.now_ms.get() - next.written_ms[tag] };
-            let restored = |(tag, record): (&Tag, &Record)| {
+            let restored = |(tag, record): (&Tag, &TagRecord)| {
                 let restored = record.restored(&new, age_ms(tag), self.bits())?;
                 // If another restore is forgotten, the operator has to say where tags go on.
                 let least = if known_restores { i64::MIN } else { self.ledger.borrow().above(record.id) };
-                Some((*tag, Record { next: restored.next.max(least), ..restored }))
+                Some((*tag, TagRecord { next: restored.next.max(least), ..restored }))
             };
             let tags: Vec<_> = next.tags.iter().filter_map(restored).collect();
             next.write_restored(new, &tags);
@@ -642,7 +645,7 @@ impl World {
         let least = self.random.of(1..=6) as u32;
         let greatest = least + self.random.below(12) as u32;
         let jump = Some(self.jump(greatest)).filter(|_| !self.random.one_in(5));
-        let record = Record {
+        let record = TagRecord {
             id: self.bits(),
             next: if self.random.one_in(12) { END - 40 } else { 1 },
             steps: (least, greatest),
@@ -700,13 +703,13 @@ impl World {
             let is_stopped = record.generation < store.fleet.generation;
             let stays = is_stopped && !self.settles.get() && self.random.one_in(2);
             let jump = if stays { None } else { Some(self.jump(record.steps.1)) };
-            let set = Record { jump, ..record };
+            let set = TagRecord { jump, ..record };
             let next = set.next.max(self.ledger.borrow().above(set.id));
             if is_stopped {
                 self.said.borrow_mut().insert(set.id, self.losses.get());
             }
             let set = match is_stopped {
-                true => Record { next, nonce: self.bits(), generation: store.fleet.generation, ..set },
+                true => TagRecord { next, nonce: self.bits(), generation: store.fleet.generation, ..set },
                 false => set,
             };
             store.write(Written::Tag(tag, Some(set)));

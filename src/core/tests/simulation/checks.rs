@@ -1,6 +1,6 @@
 //! Checks each id that is drawn, and each mark that is written.
 
-use snowflake_core::generator::Run;
+use snowflake_core::generator::IdRun;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Field;
 use snowflake_core::published::MARK_AHEAD_MS;
@@ -13,7 +13,7 @@ use crate::session::Session;
 use crate::world::World;
 
 impl World {
-    pub fn check(&self, session: &Session<'_>, run: Run) {
+    pub fn check(&self, session: &Session<'_>, run: IdRun) {
         let Session { server, shared, database, config, .. } = session;
         let (database, layout) = (*database, &config.layout);
         let drawing = config.drawing();

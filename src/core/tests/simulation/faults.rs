@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use snowflake_core::registry::{Change, DEFAULT_LEASE_MS, Fleet, Incarnation, Limits, Since};
+use snowflake_core::registry::{Change, DEFAULT_LEASE_MS, Fleet, FleetLimits, Incarnation, SinceIncarnation};
 
 use crate::fleet::{Beyond, Registered, bits, raised, timer_ms};
 use crate::promises::Lie;
@@ -82,7 +82,7 @@ impl World {
         }
         let mut store = fleet.store.borrow_mut();
         // An etcd that was restored is noticed by its counts, unless they have grown again before.
-        if store.kind == Kind::Etcd && store.incarnation.since(&store.fleet.incarnation) != Since::Same {
+        if store.kind == Kind::Etcd && store.incarnation.since(&store.fleet.incarnation) != SinceIncarnation::Same {
             return;
         }
         // Two standbys of one primary, promoted one after the other, get the same timeline. The
@@ -138,7 +138,7 @@ impl World {
             known.version = bits(&self.random);
             if begins {
                 let now_ms = self.time_ms() + next.offset_ms;
-                known = known.begin_generation(next.incarnation, now_ms, Limits::default(), known.version);
+                known = known.begin_generation(next.incarnation, now_ms, FleetLimits::default(), known.version);
             } else if next.kind != Kind::Etcd {
                 next.incarnation.store += 1;
             }
@@ -178,7 +178,7 @@ impl World {
         let now_ms = self.time_ms() + offset_ms;
         // The operator says how long leases were, which the registry has forgotten, too.
         let new = Fleet { generation: 0, ..fleet.with_limits(&was) };
-        let mut new = new.begin_generation(incarnation, now_ms, Limits::default(), bits(&self.random));
+        let mut new = new.begin_generation(incarnation, now_ms, FleetLimits::default(), bits(&self.random));
         if self.lies(Lie::LostUnfrozen) {
             (new.freeze_ms, new.horizon_ms) = (i64::MIN, i64::MIN);
         }
@@ -228,7 +228,7 @@ impl World {
         let lease_ms = lease_ms.max(fleet.terms.least_ms(&fleet.layout));
         let is_unknown = store.fleet.longest_ms == 0;
         // Below the default, a limit is set only while no server has one, and none was forgotten.
-        let is_forgotten = store.incarnation.since(&store.fleet.incarnation) != Since::Same;
+        let is_forgotten = store.incarnation.since(&store.fleet.incarnation) != SinceIncarnation::Same;
         if is_unknown && is_forgotten && lease_ms < DEFAULT_LEASE_MS {
             return;
         }

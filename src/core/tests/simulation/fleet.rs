@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use snowflake_core::identity::{Identity, LaneName, NO_END};
 use snowflake_core::layout::{Field, Layout};
-use snowflake_core::lease::{self, Holder, Terms};
+use snowflake_core::lease::{self, Holder, LeaseTerms};
 use snowflake_core::numbers::Span;
 use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, Swap};
 
@@ -55,7 +55,7 @@ pub struct Known {
 /// The fleet of a history.
 pub struct Registered {
     /// The servers' settings.
-    pub terms: Terms,
+    pub terms: LeaseTerms,
     /// How long leases are, as the operator has set it last.
     pub lease_ms: Cell<i64>,
     /// How far clocks are apart.
@@ -112,7 +112,7 @@ impl Registered {
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if beyond.is_some() { Kind::Postgres } else { kind };
         let skew_ms = random.pick(&[200, 1000, 5000]);
-        let terms = Terms { max_borrow_ms };
+        let terms = LeaseTerms { max_borrow_ms };
         let lease_ms = random.pick(&[2000, 10_000, 60_000]).max(terms.least_ms(&layout));
         // The operator sets limits when the fleet is made, or leaves them to the first server.
         let limits = match beyond.is_some() || !random.one_in(4) {
@@ -402,7 +402,7 @@ impl World {
 const MOST_CALLS: u32 = 8;
 
 /// The longest time between two renewals of leases that have their first length, and a fifth more.
-pub fn timer_ms(terms: &Terms, lease_ms: i64, layout: &Layout) -> i64 {
+pub fn timer_ms(terms: &LeaseTerms, lease_ms: i64, layout: &Layout) -> i64 {
     (terms.first_ms(lease_ms, layout) / 10).min(10_000) * 6 / 5
 }
 

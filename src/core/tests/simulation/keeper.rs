@@ -8,8 +8,8 @@ use snowflake_core::clock::Clock;
 use snowflake_core::generator::Generator;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::{Field, Layout};
-use snowflake_core::lease::{self, Holder, Notice, Terms, Words};
-use snowflake_core::registry::{Answer, Change, Reading, Record, Registry, Swap, Wanted};
+use snowflake_core::lease::{self, Holder, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::registry::{Change, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted};
 
 use crate::fleet::{Known, Registered, bits};
 use crate::promises::{Guarantee, Lie};
@@ -28,7 +28,7 @@ pub struct Keeper<'a> {
     pub server: &'a Rc<Server>,
     pub shared: &'a Shared,
     /// The server's settings.
-    pub terms: Terms,
+    pub terms: LeaseTerms,
     /// How often the registry was called.
     pub calls: Cell<u32>,
     /// Lanes that no session draws from, for the lie that the others stay in the last id's tick.
@@ -67,8 +67,8 @@ impl<'a> Keeper<'a> {
 
     /// Notes a lease that the holder takes for written, and checks that no other holder knows of
     /// one that overlaps.
-    pub fn note(&self, worker: i64, record: &Record) {
-        let Record { from_ms, until_ms, holder, .. } = *record;
+    pub fn note(&self, worker: i64, record: &NumberRecord) {
+        let NumberRecord { from_ms, until_ms, holder, .. } = *record;
         let Shared { memory, elsewhere, .. } = *self.shared;
         self.shared.holders.borrow_mut().insert(holder);
         let mut known = self.fleet.known.borrow_mut();
@@ -122,7 +122,7 @@ impl Clock for Keeper<'_> {
     }
 }
 
-impl lease::Server for Keeper<'_> {
+impl lease::LeasingServer for Keeper<'_> {
     fn layout(&self) -> &Layout {
         &self.fleet.layout
     }
@@ -135,39 +135,39 @@ impl lease::Server for Keeper<'_> {
         self.fleet.backup
     }
 
-    fn words(&self) -> Words<'_> {
+    fn words(&self) -> SharedWords<'_> {
         let Shared { numbers, generator, marks, .. } = self.shared;
         let marks = if self.lies(Lie::TornNumbers) { &[] } else { &marks[..] };
         // What is given back still ends where the lanes are.
         let enters = numbers.read(&self.fleet.layout).is_none();
         let generator = if self.lies(Lie::SameTick) && enters { &self.others } else { generator };
-        Words { numbers, generator, marks }
+        SharedWords { numbers, generator, marks }
     }
 
     fn nonce(&self) -> u64 {
         bits(&self.world.random)
     }
 
-    fn report(&self, notice: Notice) {
+    fn report(&self, notice: LeaseNotice) {
         self.world.tell(|| format!("  server {} reports {notice:?}", self.server.number));
         self.world.count(match notice {
-            Notice::Acquired(_) => "acquired",
-            Notice::Entered(_) => "entered",
-            Notice::GivenBack(_) => "given back",
-            Notice::Adopted(_) => "adopted",
-            Notice::Forgot(_) => "forgot",
-            Notice::Older(_) => "older",
-            Notice::Lost(_) => "lost",
-            Notice::Copied(_) => "copied",
-            Notice::Overlapped(_) => "overlapped",
-            Notice::ClockOff { .. } => "clock off",
+            LeaseNotice::Acquired(_) => "acquired",
+            LeaseNotice::Entered(_) => "entered",
+            LeaseNotice::GivenBack(_) => "given back",
+            LeaseNotice::Adopted(_) => "adopted",
+            LeaseNotice::Forgot(_) => "forgot",
+            LeaseNotice::Older(_) => "older",
+            LeaseNotice::Lost(_) => "lost",
+            LeaseNotice::Copied(_) => "copied",
+            LeaseNotice::Overlapped(_) => "overlapped",
+            LeaseNotice::ClockOff { .. } => "clock off",
         });
-        if let Notice::Entered(lease) = notice {
+        if let LeaseNotice::Entered(lease) = notice {
             let mut known = self.fleet.known.borrow_mut();
             known.iter_mut().filter(|known| known.holder == lease.holder).for_each(|known| known.is_entered = true);
             self.shared.entered.set(self.shared.entered.get() + 1);
         }
-        if matches!(notice, Notice::Copied(_) | Notice::Overlapped(_)) {
+        if matches!(notice, LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_)) {
             if !self.shared.was_copied.get() && self.fleet.beyond.is_none() {
                 self.world.broken(Guarantee::Alone, || format!("a memory that has no copy stops: {notice:?}"));
             }
@@ -211,7 +211,7 @@ impl Registry for Keeper<'_> {
         Ok(Reading { fleet, records, incarnation: store.incarnation, now_ms, up_ms })
     }
 
-    fn swap(&self, swap: &Swap) -> Result<Answer, NoAnswer> {
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
         self.calls.set(self.calls.get() + 1);
         let (random, fleet) = (&self.world.random, self.fleet);
         let sent = swap;
@@ -227,7 +227,7 @@ impl Registry for Keeper<'_> {
                 return Err(NoAnswer);
             }
             self.note_change(&swap.change);
-            return Ok(Answer::Done(swap.incarnation));
+            return Ok(SwapAnswer::Done(swap.incarnation));
         }
         heard?;
         let number_alone = self.lies(Lie::NumberAlone);
@@ -237,7 +237,7 @@ impl Registry for Keeper<'_> {
         }
         if !compares {
             self.world.tell(|| "  refused".to_owned());
-            return Ok(Answer::Refused);
+            return Ok(SwapAnswer::Refused);
         }
         let answer = self.store().borrow_mut().write(swap.change);
         self.world.tell(|| format!("  written: {:?}", swap.change));
@@ -260,7 +260,7 @@ impl Registry for Keeper<'_> {
         }
         self.note_change(&swap.change);
         // The lie compares no incarnation, neither before nor after.
-        Ok(if number_alone { Answer::Done(sent.incarnation) } else { answer })
+        Ok(if number_alone { SwapAnswer::Done(sent.incarnation) } else { answer })
     }
 }
 

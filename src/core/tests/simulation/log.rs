@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use snowflake_core::identity::LaneName;
-use snowflake_core::mark::{Stored, Value};
+use snowflake_core::mark::{Stored, StoredNumber};
 
 /// An id, and what the checks need to know of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Contents {
 #[derive(Debug, Clone)]
 pub enum Record {
     /// The protocol stores a number. With `resets`, it is lower than before on purpose.
-    Write { database: usize, value: Value, number: i64, resets: bool },
+    Write { database: usize, value: StoredNumber, number: i64, resets: bool },
     /// A row is committed.
     Row(usize, Id),
     /// `snowflake_advance` has returned.
@@ -68,17 +68,17 @@ fn apply(databases: &mut Vec<Contents>, record: &Record) {
         Record::Write { database, value, number, resets } => {
             let contents = &mut databases[*database];
             match value {
-                Value::Mark(lane) => {
+                StoredNumber::Mark(lane) => {
                     contents.stored.marks_ms[*lane as usize] = *number;
                     if *resets {
                         contents.rows_end_ms[*lane as usize] = 0;
                         contents.advanced = (0, 0);
                     }
                 }
-                Value::Local(lane) => contents.stored.local_ms[*lane as usize] = *number,
-                Value::Layout => contents.stored.layout = Some(*number),
-                Value::Identity => contents.stored.identity = Some(*number),
-                Value::Fleet => contents.stored.fleet = Some(*number),
+                StoredNumber::Local(lane) => contents.stored.local_ms[*lane as usize] = *number,
+                StoredNumber::Layout => contents.stored.layout = Some(*number),
+                StoredNumber::Identity => contents.stored.identity = Some(*number),
+                StoredNumber::Fleet => contents.stored.fleet = Some(*number),
             }
         }
         Record::Row(database, id) => {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use snowflake_core::registry::{Answer, Change, Fleet, Incarnation, Record, Swap};
+use snowflake_core::registry::{Change, Fleet, Incarnation, NumberRecord, Swap, SwapAnswer};
 
 /// Which kind of store it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Store {
     /// How many changes a synchronous standby has.
     pub synced: usize,
     pub fleet: Fleet,
-    pub records: BTreeMap<i64, Record>,
+    pub records: BTreeMap<i64, NumberRecord>,
     pub incarnation: Incarnation,
     /// How far the machine's clock is from the right time.
     pub offset_ms: i64,
@@ -53,10 +53,10 @@ impl Store {
             }
     }
 
-    pub fn write(&mut self, change: Change) -> Answer {
+    pub fn write(&mut self, change: Change) -> SwapAnswer {
         self.log.push(change);
         self.apply(change);
-        Answer::Done(self.incarnation)
+        SwapAnswer::Done(self.incarnation)
     }
 
     fn apply(&mut self, change: Change) {

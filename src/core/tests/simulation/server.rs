@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use snowflake_core::clock::ClockReference;
 use snowflake_core::generator::Generator;
-use snowflake_core::identity::Drawing;
+use snowflake_core::identity::IdStamp;
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease::Holder;
 use snowflake_core::numbers::Numbers;
@@ -30,10 +30,10 @@ pub struct Config {
 }
 
 impl Config {
-    pub fn drawing(&self) -> Drawing {
+    pub fn drawing(&self) -> IdStamp {
         let given = |field, number| self.layout.max_of(field).map(|_| number);
         let worker = given(Field::Worker, self.worker);
-        Drawing::new(self.layout, worker, given(Field::Datacenter, DATACENTER), self.backup).unwrap()
+        IdStamp::new(self.layout, worker, given(Field::Datacenter, DATACENTER), self.backup).unwrap()
     }
 
     /// Returns half of the layout's worker numbers.

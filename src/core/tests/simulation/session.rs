@@ -10,10 +10,10 @@ use std::rc::Rc;
 
 use snowflake_core::clock::{Clock, Wait};
 use snowflake_core::draw;
-use snowflake_core::generator::{Generator, MarkLimits, NO_MARK, Run};
-use snowflake_core::identity::{Drawing, LaneName};
+use snowflake_core::generator::{Generator, IdRun, MarkLimits, NO_MARK};
+use snowflake_core::identity::{IdStamp, LaneName};
 use snowflake_core::layout::Layout;
-use snowflake_core::mark::{self, Database, Mark, Notice, Stored, Terms, Value, Written};
+use snowflake_core::mark::{self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, Written};
 use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
 
 use crate::log::Record;
@@ -31,17 +31,17 @@ pub enum Failure {
     /// The statement would wait for a session that it has interrupted.
     Blocked,
     /// The mark does not permit the statement.
-    Refused(mark::Refusal),
+    Refused(mark::MarkRefusal),
     /// The clock is behind the last id.
-    Rollback,
+    ClockStepBack,
     /// The clock is outside the layout's time.
     OutsideLayout,
     /// The server has no number, or its lease is over.
     NoLease,
 }
 
-impl From<mark::Refusal> for Failure {
-    fn from(refused: mark::Refusal) -> Self {
+impl From<mark::MarkRefusal> for Failure {
+    fn from(refused: mark::MarkRefusal) -> Self {
         Self::Refused(refused)
     }
 }
@@ -114,9 +114,9 @@ impl<'a> Session<'a> {
         Mark { database: self, generator, clocks: &shared.clocks, numbers: &shared.numbers }
     }
 
-    fn terms(&self) -> Terms {
+    fn terms(&self) -> MarkTerms {
         let World { max_borrow_ms, max_clock_jump_ms, .. } = *self.world;
-        Terms { max_borrow_ms, max_clock_jump_ms, wait_for_clock: self.wait_for_clock }
+        MarkTerms { max_borrow_ms, max_clock_jump_ms, wait_for_clock: self.wait_for_clock }
     }
 
     fn layout(&self) -> &Layout {
@@ -134,7 +134,7 @@ impl<'a> Session<'a> {
     }
 
     /// Draws a run.
-    pub fn draw(&self, count: u32) -> Result<Run, Failure> {
+    pub fn draw(&self, count: u32) -> Result<IdRun, Failure> {
         let generator = self.own_generator.as_ref().unwrap_or(&self.shared.generator);
         let drawn = draw::draw(self, generator, count);
         // If the server crashes during a draw, what is drawn reaches no client.
@@ -148,13 +148,13 @@ impl<'a> Session<'a> {
 
     /// `snowflake_accept_fleet`.
     pub fn accept_fleet(&self) -> Result<(), Failure> {
-        self.mark().accept_fleet(&draw::Session::drawing(self)?)
+        self.mark().accept_fleet(&draw::DrawingSession::drawing(self)?)
     }
 
     /// `snowflake_reset_mark`.
     pub fn reset(mut self) -> Result<(), Failure> {
         self.resetting = true;
-        let drawing = draw::Session::drawing(&self)?;
+        let drawing = draw::DrawingSession::drawing(&self)?;
         self.mark().reset(&drawing)
     }
 
@@ -173,19 +173,22 @@ impl<'a> Session<'a> {
     fn set_all(mut self, stored: &Stored, before: Option<Stored>, transactions: bool) -> Result<(), Failure> {
         self.restoring = true;
         let copied_over = before.filter(|_| !self.world.lies(Lie::NothingRemembered));
-        let marks = LaneName::ALL.map(|lane| (Value::Mark(lane), Some(stored.marks_ms[lane as usize])));
-        let local = LaneName::ALL.map(|lane| (Value::Local(lane), Some(stored.local_ms[lane as usize])));
+        let marks = LaneName::ALL.map(|lane| (StoredNumber::Mark(lane), Some(stored.marks_ms[lane as usize])));
+        let local = LaneName::ALL.map(|lane| (StoredNumber::Local(lane), Some(stored.local_ms[lane as usize])));
         let local = local.into_iter().filter(|_| before.is_some());
         let values = marks.into_iter().chain(local);
         let fleet = stored.fleet.filter(|_| before.is_some());
-        let values =
-            values.chain([(Value::Identity, stored.identity), (Value::Layout, stored.layout), (Value::Fleet, fleet)]);
+        let values = values.chain([
+            (StoredNumber::Identity, stored.identity),
+            (StoredNumber::Layout, stored.layout),
+            (StoredNumber::Fleet, fleet),
+        ]);
         for (value, number) in values.filter_map(|(value, number)| Some((value, number?))) {
             let write = Record::Write { database: self.database, value, number, resets: false };
             self.server.log.borrow_mut().insert(write);
             if transactions {
-                let marks = LaneName::ALL.map(|lane| value == Value::Mark(lane));
-                let (layout, identity) = (value == Value::Layout, value == Value::Identity);
+                let marks = LaneName::ALL.map(|lane| value == StoredNumber::Mark(lane));
+                let (layout, identity) = (value == StoredNumber::Layout, value == StoredNumber::Identity);
                 self.commit(&Written { copied_over, marks, layout, identity })?;
             }
         }
@@ -199,8 +202,8 @@ impl<'a> Session<'a> {
         if self.world.lies(Lie::NoRecheck) {
             return Ok(());
         }
-        let drawing = draw::Session::drawing(self).ok();
-        self.mark().recheck(self.layout(), drawing.as_ref().map(Drawing::identity), written)
+        let drawing = draw::DrawingSession::drawing(self).ok();
+        self.mark().recheck(self.layout(), drawing.as_ref().map(IdStamp::identity), written)
     }
 
     /// Whether marks of the database are loaded, for each lane.
@@ -262,7 +265,7 @@ impl<M: MarkLimits> MarkLimits for Watched<'_, M> {
     }
 }
 
-impl draw::Session for Session<'_> {
+impl draw::DrawingSession for Session<'_> {
     type Error = Failure;
 
     fn known(&self) -> Result<Marks<'_>, Failure> {
@@ -277,14 +280,14 @@ impl draw::Session for Session<'_> {
         Ok(self.known_marks())
     }
 
-    fn drawing(&self) -> Result<Drawing, Failure> {
+    fn drawing(&self) -> Result<IdStamp, Failure> {
         if !self.shared.leases {
             return Ok(self.config.drawing());
         }
         self.shared.numbers.read(self.layout()).ok_or(Failure::NoLease)
     }
 
-    fn lease(&self, drawing: &Drawing) -> Result<(), Failure> {
+    fn lease(&self, drawing: &IdStamp) -> Result<(), Failure> {
         assert!(drawing.is_leased(), "typed numbers have no end");
         self.meanwhile()?;
         // The process that leases the number is told, and may renew.
@@ -303,7 +306,7 @@ impl draw::Session for Session<'_> {
         }
     }
 
-    fn terms(&self) -> Terms {
+    fn terms(&self) -> MarkTerms {
         Session::terms(self)
     }
 
@@ -313,8 +316,8 @@ impl draw::Session for Session<'_> {
 
     fn make_way(
         &self,
-        drawing: &Drawing,
-        terms: &Terms,
+        drawing: &IdStamp,
+        terms: &MarkTerms,
         known: Marks<'_>,
         lane: LaneName,
         end_ms: i64,
@@ -326,13 +329,13 @@ impl draw::Session for Session<'_> {
         self.sleep(wait.ms())
     }
 
-    fn refused(&self, _: &Drawing, refusal: draw::Refusal) -> Failure {
+    fn refused(&self, _: &IdStamp, refusal: draw::DrawRefusal) -> Failure {
         match refusal {
-            draw::Refusal::Rollback { .. } => {
+            draw::DrawRefusal::ClockStepBack { .. } => {
                 assert!(!self.wait_for_clock, "a draw is refused although it is to wait for the clock");
-                Failure::Rollback
+                Failure::ClockStepBack
             }
-            draw::Refusal::BeforeEpoch { .. } | draw::Refusal::TimeUsedUp => Failure::OutsideLayout,
+            draw::DrawRefusal::BeforeEpoch { .. } | draw::DrawRefusal::TimeUsedUp => Failure::OutsideLayout,
         }
     }
 }
@@ -346,7 +349,7 @@ impl Clock for Session<'_> {
     }
 }
 
-impl Database for &Session<'_> {
+impl MarkedDatabase for &Session<'_> {
     type Error = Failure;
 
     fn read(&self) -> Result<Stored, Failure> {
@@ -411,14 +414,18 @@ impl Database for &Session<'_> {
         }
     }
 
-    fn write(&self, value: Value, number: i64) -> Result<(), Failure> {
+    fn write(&self, value: StoredNumber, number: i64) -> Result<(), Failure> {
         self.meanwhile()?;
         let number = match value {
-            Value::Mark(_) | Value::Local(_) if self.world.lies(Lie::NoLookAhead) => number - MARK_AHEAD_MS,
-            Value::Mark(_) | Value::Local(_) if self.world.lies(Lie::TooFarAhead) => number + MARK_AHEAD_MS / 2,
+            StoredNumber::Mark(_) | StoredNumber::Local(_) if self.world.lies(Lie::NoLookAhead) => {
+                number - MARK_AHEAD_MS
+            }
+            StoredNumber::Mark(_) | StoredNumber::Local(_) if self.world.lies(Lie::TooFarAhead) => {
+                number + MARK_AHEAD_MS / 2
+            }
             _ => number,
         };
-        if matches!(value, Value::Mark(_)) {
+        if matches!(value, StoredNumber::Mark(_)) {
             self.world.check_bounded(self, number);
         }
         self.world.tell(|| format!("  writes {value:?} {number}"));
@@ -470,7 +477,7 @@ impl Database for &Session<'_> {
         self.sleep(wait_ms)
     }
 
-    fn report(&self, notice: Notice) {
+    fn report(&self, notice: MarkNotice) {
         self.world.tell(|| format!("  reports {notice:?}"));
     }
 }

@@ -309,21 +309,21 @@ impl World {
                     Failure::Crashed => "crashed",
                     Failure::Cancelled => "cancelled",
                     Failure::Blocked => "blocked",
-                    Failure::Refused(mark::Refusal::Behind { .. }) => "behind",
-                    Failure::Refused(mark::Refusal::Jumped { .. }) => "jumped",
-                    Failure::Refused(mark::Refusal::OtherLayout { .. }) => "other layout",
-                    Failure::Refused(mark::Refusal::OtherFleet { .. }) => "other fleet",
+                    Failure::Refused(mark::MarkRefusal::Behind { .. }) => "behind",
+                    Failure::Refused(mark::MarkRefusal::Jumped { .. }) => "jumped",
+                    Failure::Refused(mark::MarkRefusal::OtherLayout { .. }) => "other layout",
+                    Failure::Refused(mark::MarkRefusal::OtherFleet { .. }) => "other fleet",
                     Failure::Refused(_) => unreachable!("only a reset or an advance is refused so"),
-                    Failure::Rollback => "rollback",
+                    Failure::ClockStepBack => "rollback",
                     Failure::OutsideLayout => "outside the layout",
                     Failure::NoLease => "no lease",
                 });
                 let excused = [Failure::Crashed, Failure::Blocked, Failure::NoLease].contains(&failure)
                     || matches!(
                         failure,
-                        Failure::Refused(mark::Refusal::OtherLayout { .. } | mark::Refusal::OtherFleet { .. })
+                        Failure::Refused(mark::MarkRefusal::OtherLayout { .. } | mark::MarkRefusal::OtherFleet { .. })
                     );
-                let is_copy = session.shared.was_copied.get() && failure == Failure::Rollback;
+                let is_copy = session.shared.was_copied.get() && failure == Failure::ClockStepBack;
                 if self.right_clock && !excused && !is_copy {
                     self.broken(Guarantee::Bounded, || {
                         format!("a session ends with {failure:?} though the clock is right")
@@ -434,7 +434,7 @@ impl World {
             let how = if force { " by force" } else { "" };
             format!("server {} database {database}: advance to {end_ms}{how}: {advanced:?}", server.number)
         });
-        if let Err(Failure::Refused(mark::Refusal::FarAhead { .. })) = advanced {
+        if let Err(Failure::Refused(mark::MarkRefusal::FarAhead { .. })) = advanced {
             self.count("advance refused");
             if self.right_clock {
                 self.broken(Guarantee::Bounded, || "an advance to the past is refused".to_owned());

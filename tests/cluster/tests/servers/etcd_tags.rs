@@ -8,8 +8,8 @@ use std::thread;
 use cluster::refusal::assert_refused_as;
 use cluster::{Draw, Etcd, Leases, Server, Shutdown, TagMember, has_etcd, refused, skip, wait_until};
 use snowflake_core::lease::Failure;
-use snowflake_core::segment::{END, Notice, Refusal, Run, State};
-use snowflake_registry::{Error, Problem};
+use snowflake_core::segment::{END, PlaceRefusal, State, SupplyNotice, ValueRun};
+use snowflake_registry::{Problem, RegistryError};
 
 const NO_ETCD: &str = "etcd and etcdctl are not installed";
 
@@ -44,8 +44,8 @@ fn next_value(etcd: &Etcd, tag: &str) -> i64 {
     value(etcd, tag, "next_value")
 }
 
-fn run(first: i64, count: u32) -> Result<Run, Refusal> {
-    Ok(Run { first, count })
+fn run(first: i64, count: u32) -> Result<ValueRun, PlaceRefusal> {
+    Ok(ValueRun { first, count })
 }
 
 /// Draws, again as long as etcd does not answer.
@@ -132,14 +132,14 @@ fn an_operator_makes_changes_and_deletes_tags_with_a_script() {
     let member = TagMember::new(&etcd.address());
     let longest = "\u{e4}".repeat(31) + "x";
     for tag in ["we\"ird\\{},%41", " a 'b' ", "../fleet", &longest] {
-        assert_eq!(member.draw(tag, 1), Err(Refusal::Empty(State::Unknown)), "{tag}");
+        assert_eq!(member.draw(tag, 1), Err(PlaceRefusal::Empty(State::Unknown)), "{tag}");
         says(&etcd, &["create-tag", tag, "7"]);
         assert!(fails(&["create-tag", tag]).contains("exists already"));
         assert_eq!(member.draw(tag, 1), run(7, 1), "{tag}");
         says(&etcd, &["drop-tag", tag]);
         // What is left is drawn, until the registry is asked the next time.
-        assert!(matches!(member.draw(tag, u32::MAX), Ok(Run { first: 8, .. })));
-        assert_eq!(member.draw(tag, 1), Err(Refusal::Empty(State::Unknown)), "{tag}");
+        assert!(matches!(member.draw(tag, u32::MAX), Ok(ValueRun { first: 8, .. })));
+        assert_eq!(member.draw(tag, 1), Err(PlaceRefusal::Empty(State::Unknown)), "{tag}");
     }
     assert!(fails(&["create-tag", ""]).contains("1 to 63 bytes"));
     let too_long = longest + "x";
@@ -171,11 +171,11 @@ fn an_operator_makes_changes_and_deletes_tags_with_a_script() {
     let other = TagMember::new(&etcd.address());
     says(&etcd, &["create-tag", "invoices", &(END - 3).to_string()]);
     assert_eq!(other.draw("invoices", 5), run(END - 3, 3));
-    assert_eq!(other.draw("invoices", 5), Err(Refusal::Empty(State::Ended)));
+    assert_eq!(other.draw("invoices", 5), Err(PlaceRefusal::Empty(State::Ended)));
     let third = TagMember::new(&etcd.address());
     third.claim("orders");
     match third.supply() {
-        Err(Failure::Away(Error::Etcd(Problem::Record(key, why)))) => {
+        Err(Failure::Away(RegistryError::Etcd(Problem::Record(key, why)))) => {
             assert_eq!((&*key, &*why), ("/snowflake_id/default/tags/orders", "next_value=many"));
         }
         other => panic!("{other:?}"),
@@ -202,8 +202,8 @@ fn a_restored_snapshot_moves_tags_beyond_what_was_given() {
     let after = TagMember::new(&etcd.address());
     let first = draw_patiently(&after, "orders")[0];
     assert_eq!(first, 21 + 20_000);
-    assert!(after.has_reported(|notice| matches!(notice, Notice::Forgot(_))));
-    assert_eq!(after.draw("invoices", 1), Err(Refusal::Empty(State::NoJump)));
+    assert!(after.has_reported(|notice| matches!(notice, SupplyNotice::Forgot(_))));
+    assert_eq!(after.draw("invoices", 1), Err(PlaceRefusal::Empty(State::NoJump)));
     assert!(etcd.operate(&["set-tag", "invoices", "jump", "5"]).unwrap_err().contains("needs a next value first"));
     says(&etcd, &["set-tag", "invoices", "next_value", "500"]);
     assert_eq!(TagMember::new(&etcd.address()).draw("invoices", 1), run(500, 1));

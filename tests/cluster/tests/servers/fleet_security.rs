@@ -7,9 +7,11 @@ use cluster::registry::{ROLE, config, now_ms};
 use cluster::{Builder, Draw, Fleet, Leases, Oracle, Server, refused, wait_until};
 use cluster::{Member, registry::Poll};
 use postgres::{Client, NoTls};
-use snowflake_core::lease::{Failure, Notice};
-use snowflake_core::registry::{Answer, Change, Fleet as FleetRecord, Limits, Reading, Record, Registry, Swap, Wanted};
-use snowflake_registry::{Error, Postgres};
+use snowflake_core::lease::{Failure, LeaseNotice};
+use snowflake_core::registry::{
+    Change, Fleet as FleetRecord, FleetLimits, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted,
+};
+use snowflake_registry::{Postgres, RegistryError};
 
 /// A password that belongs into a file, and stands in the string all the same.
 const SECRET: &str = "secret-of-the-fleet";
@@ -235,15 +237,16 @@ fn with_the_servers_password_leases_can_be_ended_taken_and_frozen_and_no_more() 
         change: Change::Number { worker: lease.worker, was, record },
     };
     // It ends the lease, and takes the number at once.
-    let ended = Record { nonce: 1, count: old.count + 1, until_ms: old.from_ms, ..old };
-    assert_eq!(thief.swap(&swap(Some(old.nonce), ended)), Ok(Answer::Done(reading.incarnation)));
+    let ended = NumberRecord { nonce: 1, count: old.count + 1, until_ms: old.from_ms, ..old };
+    assert_eq!(thief.swap(&swap(Some(old.nonce), ended)), Ok(SwapAnswer::Done(reading.incarnation)));
     let now_ms = now_ms();
-    let taken = Record { holder: 1, nonce: 2, count: old.count + 2, from_ms: now_ms, until_ms: now_ms + 30_000, ..old };
-    assert_eq!(thief.swap(&swap(Some(1), taken)), Ok(Answer::Done(reading.incarnation)));
+    let taken =
+        NumberRecord { holder: 1, nonce: 2, count: old.count + 2, from_ms: now_ms, until_ms: now_ms + 30_000, ..old };
+    assert_eq!(thief.swap(&swap(Some(1), taken)), Ok(SwapAnswer::Done(reading.incarnation)));
     // The server notices at its next renewal. It draws no more with that number, and freezes the
     // rest.
     assert!(matches!(victim.keep(), Err(Failure::Frozen { .. })));
-    assert!(victim.has_reported(|notice| matches!(notice, Notice::Overlapped(_))));
+    assert!(victim.has_reported(|notice| matches!(notice, LeaseNotice::Overlapped(_))));
     assert_eq!((victim.held(), victim.draw()), (None, None));
 
     // The longest freeze is that of the longest lease that settings can ask for.
@@ -265,7 +268,7 @@ fn with_the_servers_password_leases_can_be_ended_taken_and_frozen_and_no_more() 
         assert!(refusal(freeze(horizon_ms, freeze_ms)).contains("cannot be that long"), "{horizon_ms} {freeze_ms}");
     }
     let horizon_ms = reading.now_ms + 2 * reading.fleet.skew_ms;
-    assert_eq!(freeze(horizon_ms, now_ms + month_ms + 2 * hour_ms), Ok(Answer::Done(reading.incarnation)));
+    assert_eq!(freeze(horizon_ms, now_ms + month_ms + 2 * hour_ms), Ok(SwapAnswer::Done(reading.incarnation)));
     assert_eq!(server.connect().value(limits), before);
 
     // What the page says to do about it: another password, and restored().
@@ -276,9 +279,9 @@ fn with_the_servers_password_leases_can_be_ended_taken_and_frozen_and_no_more() 
 
 /// Returns why the registry refuses what no server asks for.
 #[track_caller]
-fn refusal(answer: Result<Answer, Error>) -> String {
+fn refusal(answer: Result<SwapAnswer, RegistryError>) -> String {
     match answer {
-        Err(Error::Refused(diagnostic)) if diagnostic.sqlstate == "SF005" => diagnostic.message,
+        Err(RegistryError::Refused(diagnostic)) if diagnostic.sqlstate == "SF005" => diagnostic.message,
         other => panic!("{other:?}"),
     }
 }
@@ -293,10 +296,10 @@ fn stolen(range: &str) -> (Server, Postgres<Poll>) {
 }
 
 /// The first lease of a number by a thief.
-fn first_lease(reading: &Reading) -> Record {
+fn first_lease(reading: &Reading) -> NumberRecord {
     let now_ms = reading.now_ms;
     let generation = reading.fleet.generation;
-    Record {
+    NumberRecord {
         holder: 1,
         nonce: 1,
         count: 1,
@@ -324,36 +327,36 @@ fn with_the_servers_password_no_number_is_taken_away_for_ever() {
         thief.swap(&Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change })
     };
     let new = first_lease(&reading);
-    let renewed = Record { nonce: 1, count: old.count + 1, ..old };
-    let empty = |ms: i64, record: Record| Record { from_ms: ms, until_ms: ms, ..record };
+    let renewed = NumberRecord { nonce: 1, count: old.count + 1, ..old };
+    let empty = |ms: i64, record: NumberRecord| NumberRecord { from_ms: ms, until_ms: ms, ..record };
     let latest_ms = reading.now_ms + reading.fleet.longest_ms + 2 * reading.fleet.skew_ms;
     let hour_ms = 3_600_000;
     for (record, words) in [
         (empty(i64::MAX, new), "cannot end that late"),
         (empty(latest_ms + hour_ms, new), "cannot end that late"),
-        (Record { until_ms: i64::MAX, ..new }, "cannot end that late"),
-        (Record { from_ms: i64::MIN, ..new }, "cannot begin at"),
+        (NumberRecord { until_ms: i64::MAX, ..new }, "cannot end that late"),
+        (NumberRecord { from_ms: i64::MIN, ..new }, "cannot begin at"),
         // It would not be told from a number that an operator keeps.
-        (Record { server: 0, ..new }, "fingerprint of a server"),
+        (NumberRecord { server: 0, ..new }, "fingerprint of a server"),
         // As a bigint, the first one is -1. The others leave none after them.
-        (Record { count: u64::MAX, ..new }, "count of number"),
-        (Record { count: 0, ..new }, "count of number"),
-        (Record { count: i64::MAX as u64, ..new }, "count of number"),
-        (Record { count: (reading.now_ms + hour_ms) as u64, ..new }, "count of number"),
+        (NumberRecord { count: u64::MAX, ..new }, "count of number"),
+        (NumberRecord { count: 0, ..new }, "count of number"),
+        (NumberRecord { count: i64::MAX as u64, ..new }, "count of number"),
+        (NumberRecord { count: (reading.now_ms + hour_ms) as u64, ..new }, "count of number"),
     ] {
         assert!(refusal(swap(free, None, record)).contains(words), "{record:?}");
     }
     for (record, words) in [
-        (Record { until_ms: i64::MAX, ..renewed }, "cannot end that late"),
-        (Record { holder: 1, ..empty(i64::MAX, renewed) }, "cannot end that late"),
-        (Record { count: u64::MAX, ..renewed }, "count of number"),
-        (Record { count: i64::MAX as u64, ..renewed }, "count of number"),
+        (NumberRecord { until_ms: i64::MAX, ..renewed }, "cannot end that late"),
+        (NumberRecord { holder: 1, ..empty(i64::MAX, renewed) }, "cannot end that late"),
+        (NumberRecord { count: u64::MAX, ..renewed }, "count of number"),
+        (NumberRecord { count: i64::MAX as u64, ..renewed }, "count of number"),
     ] {
         assert!(refusal(swap(held, Some(old.nonce), record)).contains(words), "{record:?}");
     }
     // The most that is let through does not last.
-    let most = Record { count: reading.now_ms as u64, until_ms: new.from_ms, ..new };
-    assert_eq!(swap(free, None, most), Ok(Answer::Done(reading.incarnation)));
+    let most = NumberRecord { count: reading.now_ms as u64, until_ms: new.from_ms, ..new };
+    assert_eq!(swap(free, None, most), Ok(SwapAnswer::Done(reading.incarnation)));
     assert_eq!(Member::new(config(&server.registry_conninfo()), &oracle).lease().worker, free);
     victim.lease();
 }
@@ -369,16 +372,23 @@ fn with_the_servers_password_an_operators_number_stays_kept_and_no_freeze_is_cut
     let reading = thief.read(Wanted::All).unwrap();
     let kept = reading.records[&free];
     let swap = |change| thief.swap(&Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change });
-    let empty = Record { from_ms: kept.until_ms, ..kept };
+    let empty = NumberRecord { from_ms: kept.until_ms, ..kept };
     for record in [
-        Record { server: 1, nonce: 1, count: kept.count + 1, until_ms: kept.from_ms, ..kept },
-        Record { holder: 1, server: 1, nonce: 1, count: kept.count + 1, generation: reading.fleet.generation, ..empty },
+        NumberRecord { server: 1, nonce: 1, count: kept.count + 1, until_ms: kept.from_ms, ..kept },
+        NumberRecord {
+            holder: 1,
+            server: 1,
+            nonce: 1,
+            count: kept.count + 1,
+            generation: reading.fleet.generation,
+            ..empty
+        },
     ] {
         let change = Change::Number { worker: free, was: Some(kept.nonce), record };
         assert!(refusal(swap(change)).contains("is kept until"), "{record:?}");
     }
 
-    let begun = reading.fleet.begin_generation(reading.incarnation, reading.now_ms, Limits::default(), 99);
+    let begun = reading.fleet.begin_generation(reading.incarnation, reading.now_ms, FleetLimits::default(), 99);
     let begun = FleetRecord { generation: reading.fleet.generation + 1, ..begun };
     for (horizon_ms, freeze_ms) in [
         (i64::MIN, i64::MIN),
@@ -388,7 +398,7 @@ fn with_the_servers_password_an_operators_number_stays_kept_and_no_freeze_is_cut
         let refused = refusal(swap(Change::Fleet(FleetRecord { horizon_ms, freeze_ms, ..begun })));
         assert!(refused.contains("cannot begin with a freeze until"), "{refused}");
     }
-    assert_eq!(swap(Change::Fleet(begun)), Ok(Answer::Done(reading.incarnation)));
+    assert_eq!(swap(Change::Fleet(begun)), Ok(SwapAnswer::Done(reading.incarnation)));
 }
 
 /// A range that no server has brought yet lets nothing through, and NULL is equal to nothing.
@@ -432,14 +442,14 @@ fn with_the_servers_password_the_operators_views_and_queries_cannot_be_broken() 
             let was = reading.records.get(&worker).map(|record| record.nonce);
             count += 10;
             let lease =
-                Record { offset_ms: extreme, renewed_ms: extreme, count, nonce: count, ..first_lease(&reading) };
+                NumberRecord { offset_ms: extreme, renewed_ms: extreme, count, nonce: count, ..first_lease(&reading) };
             let kept = reading.records.get(&worker).map_or(lease, |old| {
-                let Record { holder, from_ms, until_ms, .. } = *old;
-                Record { holder, from_ms, until_ms, ..lease }
+                let NumberRecord { holder, from_ms, until_ms, .. } = *old;
+                NumberRecord { holder, from_ms, until_ms, ..lease }
             });
             let change = Change::Number { worker, was, record: kept };
             let swap = Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change };
-            assert_eq!(thief.swap(&swap), Ok(Answer::Done(reading.incarnation)));
+            assert_eq!(thief.swap(&swap), Ok(SwapAnswer::Done(reading.incarnation)));
         }
         for query in queries {
             let shown = server.connect().value(query);

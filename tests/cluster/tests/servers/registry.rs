@@ -19,9 +19,11 @@ use cluster::{Builder, Draw, Member, Oracle, Server, refused, skip, wait_until};
 use postgres::Client;
 use snowflake_core::identity::Identity;
 use snowflake_core::layout::{BUILT_IN, Layout};
-use snowflake_core::lease::{Failure, Notice, Terms};
-use snowflake_core::registry::{Answer, Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Record, Registry, Swap, Wanted};
-use snowflake_registry::{Config, Error, Postgres, Step};
+use snowflake_core::lease::{Failure, LeaseNotice, LeaseTerms};
+use snowflake_core::registry::{
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, NumberRecord, Registry, Swap, SwapAnswer, Wanted,
+};
+use snowflake_registry::{Config, Postgres, RegistryError, RegistryStep};
 
 fn plain() -> Builder {
     Server::builder().without_preload().durable()
@@ -43,7 +45,7 @@ fn hasty(config: Config) -> Config {
 }
 
 fn named(host: &str, config: Config) -> Config {
-    let member = snowflake_registry::Member { host: host.to_owned(), ..config.member.clone() };
+    let member = snowflake_registry::MemberName { host: host.to_owned(), ..config.member.clone() };
     Config { member, ..config }
 }
 
@@ -187,7 +189,7 @@ fn the_first_server_brings_what_the_fleet_does_not_know_yet() {
     assert_eq!((fleet.longest_ms, fleet.skew_ms), (DEFAULT_LEASE_MS, DEFAULT_SKEW_MS));
     assert_eq!(fleet.uuid, before.uuid);
     // Those that come later take it as it is.
-    let longer = Terms { max_borrow_ms: 2 * DEFAULT_LEASE_MS };
+    let longer = LeaseTerms { max_borrow_ms: 2 * DEFAULT_LEASE_MS };
     Member::new(config_of(&server), &oracle).with_terms(longer).lease();
     assert_eq!(first.registry().read(Wanted::All).unwrap().fleet, fleet);
     let other = Member::new(config_of(&server), &oracle).with_layout("js53");
@@ -287,7 +289,7 @@ fn a_session_that_is_terminated_between_two_calls_is_replaced() {
     server.restart();
     assert_eq!(member.lease().worker, first.worker);
     server.crash();
-    assert!(matches!(member.unanswered(), Error::Connect(_)));
+    assert!(matches!(member.unanswered(), RegistryError::Connect(_)));
     server.start_again();
     assert_eq!(member.lease().worker, first.worker);
 }
@@ -305,7 +307,7 @@ fn a_swap_that_is_terminated_before_its_commit_is_not_done() {
         observer.query("SELECT pg_terminate_backend($1)", &[&pid]).unwrap();
     });
     let error = member.unanswered();
-    assert!(matches!(error, Error::Lost { step: Step::SwapNumber, .. }), "{error:?}");
+    assert!(matches!(error, RegistryError::Lost { step: RegistryStep::SwapNumber, .. }), "{error:?}");
     killer.join().unwrap();
     lock.rollback().unwrap();
     member.lease();
@@ -363,17 +365,20 @@ fn a_wait_for_a_synchronous_standby_that_is_ended_is_a_lost_answer() {
         ender.join().unwrap();
         match end {
             "pg_cancel_backend" => {
-                assert!(matches!(&error, Error::WaitCancelled(notice) if notice.severity == "WARNING"), "{error:?}");
+                assert!(
+                    matches!(&error, RegistryError::WaitCancelled(notice) if notice.severity == "WARNING"),
+                    "{error:?}"
+                );
                 assert_eq!(error.sqlstate(), "08007");
             }
-            _ => assert!(matches!(error, Error::Lost { step: Step::SwapNumber, .. }), "{error:?}"),
+            _ => assert!(matches!(error, RegistryError::Lost { step: RegistryStep::SwapNumber, .. }), "{error:?}"),
         }
         assert_eq!(member.held(), None, "it draws with what the registry may lose");
         // It is there, and the holder finds that it is its own.
         assert_eq!(server.connect().value("SELECT count(*) FROM snowflake_registry.numbers"), "2");
         find_the_synchronous_standby(&server);
         member.lease();
-        assert!(!member.has_reported(|notice| matches!(notice, Notice::Copied(_))));
+        assert!(!member.has_reported(|notice| matches!(notice, LeaseNotice::Copied(_))));
         assert_eq!((oracle.count(), oracle.accept_history(&mut server.connect())), (2, 2));
     }
 }
@@ -390,7 +395,7 @@ fn a_synchronous_standby_that_is_gone_means_no_answer_and_leaves_one_session_beh
     member.set_config(hasty(config_of(&server)));
     for _ in 0..4 {
         let error = member.unanswered();
-        assert!(matches!(error, Error::TimedOut { step: Step::SwapNumber, .. }), "{error:?}");
+        assert!(matches!(error, RegistryError::TimedOut { step: RegistryStep::SwapNumber, .. }), "{error:?}");
         assert!(error.hint().is_some_and(|hint| hint.contains("pg_stat_replication")));
     }
     assert_eq!(member.held(), None);
@@ -435,7 +440,7 @@ fn a_failover_that_loses_the_last_changes_begins_a_generation() {
     }
     let mut session = standby.connect();
     assert_eq!(session.value("SELECT generation FROM snowflake_registry.fleets"), "2");
-    assert!(members.iter().any(|member| member.has_reported(|notice| matches!(notice, Notice::Forgot(_)))));
+    assert!(members.iter().any(|member| member.has_reported(|notice| matches!(notice, LeaseNotice::Forgot(_)))));
     // A new one must wait until the forgotten lease has ended.
     let new = Member::new(config_of(&standby), &oracle);
     assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > forgotten.until_ms));
@@ -547,17 +552,17 @@ fn a_standby_is_refused() {
     let server = registry();
     let standby = server.standby().start();
     let registry = Postgres::new(config_of(&standby), Poll);
-    assert_eq!(registry.read(Wanted::All), Err(Error::InRecovery));
+    assert_eq!(registry.read(Wanted::All), Err(RegistryError::InRecovery));
     // A change is refused by the same name, if the server has become a standby since it was read.
     let swap = fleet_swap(&Postgres::new(config_of(&server), Poll));
-    assert_eq!(registry.swap(&swap), Err(Error::InRecovery));
+    assert_eq!(registry.swap(&swap), Err(RegistryError::InRecovery));
 }
 
 #[test]
 fn what_a_registry_lacks_is_named() {
     let server = registry();
     let swap = fleet_swap(&Postgres::new(config_of(&server), Poll));
-    let says = |config: &Config, expected: &Error| {
+    let says = |config: &Config, expected: &RegistryError| {
         let registry = Postgres::new(config.clone(), Poll);
         assert_eq!(registry.read(Wanted::All).as_ref(), Err(expected));
         assert_eq!(registry.swap(&swap).as_ref(), Err(expected));
@@ -566,23 +571,23 @@ fn what_a_registry_lacks_is_named() {
     let set = |command: &str| execute(&server, command);
 
     set("ALTER ROLE snowflake SET default_transaction_read_only = on");
-    says(&config, &Error::ReadOnly);
+    says(&config, &RegistryError::ReadOnly);
     set("ALTER ROLE snowflake RESET ALL");
 
     server.set_config("fsync", "off");
     server.reload();
-    says(&config, &Error::FsyncOff);
+    says(&config, &RegistryError::FsyncOff);
     server.set_config("fsync", "on");
     server.reload();
 
-    says(&Config { fleet: "other".to_owned(), ..config.clone() }, &Error::NoFleet("other".to_owned()));
+    says(&Config { fleet: "other".to_owned(), ..config.clone() }, &RegistryError::NoFleet("other".to_owned()));
 
     set("CREATE ROLE stranger LOGIN");
     set("CREATE DATABASE empty");
     let conninfo = config.conninfo.clone();
     let stranger = Config { conninfo: format!("{conninfo} user=stranger"), ..config.clone() };
-    says(&stranger, &Error::NoRights("permission denied for schema snowflake_registry".to_owned()));
-    says(&Config { conninfo: format!("{conninfo} dbname=empty"), ..config.clone() }, &Error::NoSchema);
+    says(&stranger, &RegistryError::NoRights("permission denied for schema snowflake_registry".to_owned()));
+    says(&Config { conninfo: format!("{conninfo} dbname=empty"), ..config.clone() }, &RegistryError::NoSchema);
 
     let version = |body| {
         format!(
@@ -591,11 +596,11 @@ fn what_a_registry_lacks_is_named() {
     };
     let read = |config: &Config| Postgres::new(config.clone(), Poll).read(Wanted::All);
     set(&version("2"));
-    assert_eq!(read(&config), Err(Error::OtherVersion(Some(2))));
+    assert_eq!(read(&config), Err(RegistryError::OtherVersion(Some(2))));
     set(&version("NULL::integer"));
-    assert_eq!(read(&config), Err(Error::Garbage("value NULL".to_owned())));
+    assert_eq!(read(&config), Err(RegistryError::Garbage("value NULL".to_owned())));
     set("DROP FUNCTION snowflake_registry.read, snowflake_registry.swap_fleet");
-    says(&config, &Error::OtherVersion(None));
+    says(&config, &RegistryError::OtherVersion(None));
 }
 
 #[test]
@@ -605,7 +610,7 @@ fn a_server_that_cannot_be_reached_is_named_in_libpqs_words() {
     let says = |conninfo: &str, words: &str| {
         let error = Postgres::new(config(conninfo), Poll).read(Wanted::All).unwrap_err();
         let text = error.detail().unwrap_or_default();
-        assert!(matches!(error, Error::Connect(_)) && text.contains(words), "{error:?}");
+        assert!(matches!(error, RegistryError::Connect(_)) && text.contains(words), "{error:?}");
     };
     let tcp = format!("host=127.0.0.1 port={} dbname=postgres user={ROLE}", server.port());
     says(&tcp, "no password supplied");
@@ -638,7 +643,7 @@ fn a_server_that_answers_garbage_to_a_statement_is_not_believed() {
         Postgres::new(config(&format!("host=127.0.0.1 port={port} sslmode=disable gssencmode=disable")), Poll);
     let error = registry.read(Wanted::All).unwrap_err();
     assert!(
-        matches!(&error, Error::Lost { step: Step::Read, text } if text.contains("lost synchronization")),
+        matches!(&error, RegistryError::Lost { step: RegistryStep::Read, text } if text.contains("lost synchronization")),
         "{error:?}"
     );
 }
@@ -656,7 +661,7 @@ fn an_answer_with_more_rows_than_a_fleet_has_is_given_up() {
         execute(&server, &sql);
     };
     let registry = Postgres::new(config_of(&server), Poll);
-    let too_long = |most, of_what| Err(Error::TooLong { most, of_what });
+    let too_long = |most, of_what| Err(RegistryError::TooLong { most, of_what });
     insert(1, 131_072);
     assert_eq!(registry.read(Wanted::All).unwrap().records.len(), 131_072);
     insert(131_073, 131_073);
@@ -702,7 +707,7 @@ fn a_server_that_never_answers_is_given_up() {
     let port = listener(|mut stream| while stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {});
     let silent = format!("host=127.0.0.1 port={port}");
     let error = Postgres::new(hasty(config(&silent)), Poll).read(Wanted::All).unwrap_err();
-    assert_eq!(error, Error::TimedOut { step: Step::Connect, after: Duration::from_secs(1) });
+    assert_eq!(error, RegistryError::TimedOut { step: RegistryStep::Connect, after: Duration::from_secs(1) });
 
     // The next host has its turn, which libpq by itself would not give it.
     let server = registry();
@@ -722,7 +727,10 @@ fn a_server_that_never_answers_is_given_up() {
     let mut lock = locker.transaction().unwrap();
     lock.batch_execute("LOCK snowflake_registry.fleets").unwrap();
     let registry = Postgres::new(hasty(config_of(&server)), Poll);
-    assert_eq!(registry.read(Wanted::All), Err(Error::TimedOut { step: Step::Read, after: Duration::from_secs(1) }));
+    assert_eq!(
+        registry.read(Wanted::All),
+        Err(RegistryError::TimedOut { step: RegistryStep::Read, after: Duration::from_secs(1) })
+    );
     lock.rollback().unwrap();
     assert!(registry.read(Wanted::All).is_ok());
 }
@@ -748,7 +756,7 @@ fn fleet_swap(registry: &Postgres<Poll>) -> Swap {
 /// Returns the first lease of a number, half a minute long.
 fn lease_of(swap: &Swap, worker: i64, from_ms: i64, holder: u128) -> Swap {
     let Change::Fleet(fleet) = swap.change else { panic!("a swap of the fleet's record shows what was read") };
-    let record = Record {
+    let record = NumberRecord {
         holder,
         nonce: 1,
         count: 1,
@@ -777,21 +785,21 @@ fn a_swap_changes_nothing_unless_everything_is_as_it_was_read() {
         others[1].incarnation.store ^= 1;
         others[2].incarnation.timeline += 1;
         for other in others {
-            assert_eq!(registry.swap(&other), Ok(Answer::Refused), "{other:?}");
+            assert_eq!(registry.swap(&other), Ok(SwapAnswer::Refused), "{other:?}");
         }
     }
     let Change::Number { worker, record, .. } = number.change else { unreachable!() };
     let with = |was, record| Swap { change: Change::Number { worker, was, record }, ..number };
-    assert_eq!(registry.swap(&with(Some(5), record)), Ok(Answer::Refused));
+    assert_eq!(registry.swap(&with(Some(5), record)), Ok(SwapAnswer::Refused));
     let after = registry.read(Wanted::All).unwrap();
     assert_eq!((before.fleet, before.records), (after.fleet, after.records));
 
-    assert_eq!(registry.swap(&number), Ok(Answer::Done(number.incarnation)));
+    assert_eq!(registry.swap(&number), Ok(SwapAnswer::Done(number.incarnation)));
     // The same message again.
-    assert_eq!(registry.swap(&number), Ok(Answer::Refused));
-    assert_eq!(registry.swap(&with(Some(2), Record { nonce: 3, count: 2, ..record })), Ok(Answer::Refused));
+    assert_eq!(registry.swap(&number), Ok(SwapAnswer::Refused));
+    assert_eq!(registry.swap(&with(Some(2), NumberRecord { nonce: 3, count: 2, ..record })), Ok(SwapAnswer::Refused));
     // Every number has its bits.
-    let extreme = Record {
+    let extreme = NumberRecord {
         nonce: u64::MAX,
         // The greatest that leaves room for the next one.
         count: before.now_ms as u64,
@@ -801,10 +809,10 @@ fn a_swap_changes_nothing_unless_everything_is_as_it_was_read() {
         until_ms: record.until_ms + 1,
         ..record
     };
-    assert_eq!(registry.swap(&with(Some(1), extreme)), Ok(Answer::Done(number.incarnation)));
+    assert_eq!(registry.swap(&with(Some(1), extreme)), Ok(SwapAnswer::Done(number.incarnation)));
     assert_eq!(registry.read(Wanted::Number(worker)).unwrap().records, [(worker, extreme)].into());
-    assert_eq!(registry.swap(&fleet), Ok(Answer::Done(fleet.incarnation)));
-    assert_eq!(registry.swap(&fleet), Ok(Answer::Refused));
+    assert_eq!(registry.swap(&fleet), Ok(SwapAnswer::Done(fleet.incarnation)));
+    assert_eq!(registry.swap(&fleet), Ok(SwapAnswer::Refused));
 }
 
 #[test]
@@ -817,11 +825,11 @@ fn the_registry_refuses_what_no_member_may_ask_for() {
     let (&worker, &old) = reading.records.first_key_value().unwrap();
     let fleet = fleet_swap(&registry);
     let free = (worker + 1) % 10;
-    let new = Record { holder: 99, nonce: 99, count: old.count + 1, ..old };
+    let new = NumberRecord { holder: 99, nonce: 99, count: old.count + 1, ..old };
     let said = |worker, was, record| {
         let swap = Swap { change: Change::Number { worker, was, record }, ..fleet };
         match registry.swap(&swap) {
-            Err(Error::Refused(diagnostic)) if diagnostic.sqlstate == "SF005" => diagnostic.message,
+            Err(RegistryError::Refused(diagnostic)) if diagnostic.sqlstate == "SF005" => diagnostic.message,
             other => panic!("{record:?}: {other:?}"),
         }
     };
@@ -829,13 +837,13 @@ fn the_registry_refuses_what_no_member_may_ask_for() {
     let next_ms = old.until_ms;
     for (record, words) in [
         (
-            Record { from_ms: next_ms - 1, until_ms: next_ms + 1, ..new },
+            NumberRecord { from_ms: next_ms - 1, until_ms: next_ms + 1, ..new },
             "cannot begin 1 ms before the end of the one before",
         ),
-        (Record { holder: old.holder, from_ms: old.from_ms - 1, ..new }, "cannot begin at another time"),
-        (Record { from_ms: next_ms, until_ms: next_ms + 3_600_000, ..new }, "cannot end that late"),
-        (Record { holder: old.holder, until_ms: next_ms + 3_600_000, ..new }, "cannot end that late"),
-        (Record { from_ms: next_ms, until_ms: next_ms + 1, count: old.count, ..new }, "count of number"),
+        (NumberRecord { holder: old.holder, from_ms: old.from_ms - 1, ..new }, "cannot begin at another time"),
+        (NumberRecord { from_ms: next_ms, until_ms: next_ms + 3_600_000, ..new }, "cannot end that late"),
+        (NumberRecord { holder: old.holder, until_ms: next_ms + 3_600_000, ..new }, "cannot end that late"),
+        (NumberRecord { from_ms: next_ms, until_ms: next_ms + 1, count: old.count, ..new }, "count of number"),
     ] {
         let message = said(worker, was, record);
         assert!(message.contains(words), "{message}");
@@ -845,11 +853,11 @@ fn the_registry_refuses_what_no_member_may_ask_for() {
     let frozen = fleet_swap(&registry);
     let swap = Swap { change: Change::Number { worker: free, was: None, record: new }, ..frozen };
     assert!(registry.swap(&swap).unwrap_err().to_string().contains("before the end of the freeze"));
-    let renewal = Record { holder: old.holder, until_ms: old.until_ms + 1, ..new };
+    let renewal = NumberRecord { holder: old.holder, until_ms: old.until_ms + 1, ..new };
     // What is given back keeps its generation. Nothing else does.
     let swap = Swap { change: Change::Number { worker, was, record: renewal }, ..frozen };
     assert!(registry.swap(&swap).unwrap_err().to_string().contains("cannot be of generation 1"));
-    let renewal = Record { generation: 2, ..renewal };
+    let renewal = NumberRecord { generation: 2, ..renewal };
     let swap = Swap { change: Change::Number { worker, was, record: renewal }, ..frozen };
     assert!(registry.swap(&swap).unwrap_err().to_string().contains("may have changed hands"));
 
@@ -862,19 +870,19 @@ fn the_registry_refuses_what_no_member_may_ask_for() {
     others[4].generation -= 1;
     for other in others {
         let error = registry.swap(&Swap { change: Change::Fleet(other), ..frozen }).unwrap_err();
-        assert!(matches!(&error, Error::Refused(diagnostic) if diagnostic.sqlstate == "SF005"), "{error:?}");
+        assert!(matches!(&error, RegistryError::Refused(diagnostic) if diagnostic.sqlstate == "SF005"), "{error:?}");
     }
     assert_eq!(registry.read(Wanted::Number(worker)).unwrap().records, [(worker, old)].into());
     // A lease that begins in the first tick after a freeze, and is given back before that.
     let empty = |ms| {
-        let record = Record { generation: 2, from_ms: ms, until_ms: ms, ..new };
+        let record = NumberRecord { generation: 2, from_ms: ms, until_ms: ms, ..new };
         registry.swap(&Swap { change: Change::Number { worker: free, was: None, record }, ..frozen })
     };
     assert!(empty(known.freeze_ms + 1001).unwrap_err().to_string().contains("cannot end that late"));
-    assert_eq!(empty(known.freeze_ms + 1000), Ok(Answer::Done(frozen.incarnation)));
-    let given_back = Record { holder: old.holder, until_ms: old.until_ms - 1, ..new };
+    assert_eq!(empty(known.freeze_ms + 1000), Ok(SwapAnswer::Done(frozen.incarnation)));
+    let given_back = NumberRecord { holder: old.holder, until_ms: old.until_ms - 1, ..new };
     let swap = Swap { change: Change::Number { worker, was, record: given_back }, ..frozen };
-    assert_eq!(registry.swap(&swap), Ok(Answer::Done(frozen.incarnation)));
+    assert_eq!(registry.swap(&swap), Ok(SwapAnswer::Done(frozen.incarnation)));
 }
 
 #[test]

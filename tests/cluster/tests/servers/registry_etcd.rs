@@ -16,9 +16,9 @@ use std::time::Duration;
 use cluster::registry::config;
 use cluster::{Draw, Etcd, Leases, Member, Oracle, Server, Shutdown, has_etcd, skip, wait_until};
 use nix::sys::signal::Signal;
-use snowflake_core::lease::{Failure, Notice};
+use snowflake_core::lease::{Failure, LeaseNotice};
 use snowflake_core::registry::{DEFAULT_LEASE_MS, Registry, Wanted};
-use snowflake_registry::{Config, Error, Problem, Step};
+use snowflake_registry::{Config, Problem, RegistryError, RegistryStep};
 use socket2::{Domain, Socket, Type};
 
 const NO_ETCD: &str = "etcd and etcdctl are not installed";
@@ -31,7 +31,7 @@ fn registry(members: usize) -> Etcd {
 
 fn problem(member: &Member<'_>) -> Problem {
     match member.unanswered() {
-        Error::Etcd(problem) => problem,
+        RegistryError::Etcd(problem) => problem,
         other => panic!("{other:?}"),
     }
 }
@@ -134,7 +134,7 @@ fn the_fleet_goes_on_when_the_leader_is_killed_and_not_without_a_majority() {
     etcd.wait();
     keep_until_answered(&member);
     assert_eq!(member.held().unwrap().holder, first.holder);
-    assert!(!member.has_reported(|notice| matches!(notice, Notice::Forgot(_))));
+    assert!(!member.has_reported(|notice| matches!(notice, LeaseNotice::Forgot(_))));
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn certificates_and_passwords_are_asked_for() {
     assert!(matches!(problem(&Member::new(config(&wrong), &oracle)), Problem::Login(_)));
     etcd.ctl(&["role", "revoke-permission", "snowflake", "--prefix=true", "/snowflake_id/"]);
     wait_until("the rights are gone", || {
-        matches!(member.keep(), Err(Failure::Away(Error::Etcd(Problem::NoRights(_)))))
+        matches!(member.keep(), Err(Failure::Away(RegistryError::Etcd(Problem::NoRights(_)))))
     });
 }
 
@@ -298,7 +298,7 @@ fn a_lost_answer_is_not_taken_for_a_no() {
         let (before, held) = (written(), member.held());
         proxy.is_armed.store(true, Ordering::SeqCst);
         let error = member.unanswered();
-        assert!(matches!(error, Error::Lost { .. }), "{error:?}");
+        assert!(matches!(error, RegistryError::Lost { .. }), "{error:?}");
         assert!(error.detail().unwrap().contains("may have been made"), "{error:?}");
         // It was written, and the member does not count on it.
         assert_ne!(written(), before);
@@ -308,8 +308,11 @@ fn a_lost_answer_is_not_taken_for_a_no() {
         assert_eq!((now.worker, now.holder), (first.worker, first.holder));
         assert!(now.until_ms > held.unwrap().until_ms && member.draw().is_some());
     }
-    let is_alarm = |notice: &Notice| {
-        matches!(notice, Notice::Copied(_) | Notice::Overlapped(_) | Notice::Forgot(_) | Notice::Older(_))
+    let is_alarm = |notice: &LeaseNotice| {
+        matches!(
+            notice,
+            LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_) | LeaseNotice::Forgot(_) | LeaseNotice::Older(_)
+        )
     };
     assert!(!member.has_reported(is_alarm));
 }
@@ -620,11 +623,11 @@ fn an_address_whose_packets_are_lost_costs_a_second_and_one_that_is_silent_a_ste
     let before = Member::new(config(&format!("etcd:http://127.0.0.1:{hole},{urls}")), &oracle);
     before.lease();
     let alone = member(format!("etcd:http://127.0.0.1:{hole}"));
-    assert!(matches!(problem(&alone), Problem::TimedOut { step: Step::Connect, .. }));
+    assert!(matches!(problem(&alone), Problem::TimedOut { step: RegistryStep::Connect, .. }));
     // What is silent may have done what it was asked for, so the call fails, and the next one goes
     // to the next address.
     let before = member(format!("etcd:http://127.0.0.1:{silent},{urls}"));
-    assert!(matches!(problem(&before), Problem::TimedOut { step: Step::Read, .. }));
+    assert!(matches!(problem(&before), Problem::TimedOut { step: RegistryStep::Read, .. }));
     before.lease();
 
     // A server stops while it waits for a connection.

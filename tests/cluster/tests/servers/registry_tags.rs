@@ -12,7 +12,8 @@ use cluster::{Draw, Server, TagMember as Member, refused, wait_until};
 use postgres::Client;
 use snowflake_core::registry::{Fleet, Incarnation, Registry, Wanted};
 use snowflake_core::segment::{
-    Ask, END, FARTHEST, GiveBack, Grant, Notice, Record, Refusal, Reserve, Return, Run, State, Tag, Tags,
+    Ask, END, FARTHEST, GiveBack, Grant, PlaceRefusal, Reserve, Return, State, SupplyNotice, Tag, TagRecord,
+    TagRegistry, ValueRun,
 };
 use snowflake_registry::Postgres;
 
@@ -41,8 +42,8 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn run(first: i64, count: u32) -> Result<Run, Refusal> {
-    Ok(Run { first, count })
+fn run(first: i64, count: u32) -> Result<ValueRun, PlaceRefusal> {
+    Ok(ValueRun { first, count })
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn what_is_left_is_given_back_unless_another_server_has_reserved_a_block_since()
     assert_eq!(one.draw("orders", 1), run(14, 1));
     other.give_back().unwrap();
     assert_eq!(next_value(&server, "orders"), "24");
-    assert!(!other.has_reported(|notice| matches!(notice, Notice::GivenBack { .. })));
+    assert!(!other.has_reported(|notice| matches!(notice, SupplyNotice::GivenBack { .. })));
     one.give_back().unwrap();
     assert_eq!(next_value(&server, "orders"), "15");
 }
@@ -109,15 +110,15 @@ fn a_tag_may_have_any_name_and_one_that_is_deleted_frees_its_place() {
         };
         // Two places, and four tags.
         let member = Member::of(&server);
-        assert_eq!(member.draw(tag, 1), Err(Refusal::Empty(State::Unknown)));
+        assert_eq!(member.draw(tag, 1), Err(PlaceRefusal::Empty(State::Unknown)));
         insert(&server, tag, ", next_value", ", 7");
         assert_eq!(member.draw(tag, 1), run(7, 1));
         execute(&mut server.connect(), "DELETE FROM snowflake_registry.tags");
         insert(&server, tag, ", next_value", ", 7");
         // What is left is drawn, until the registry is asked the next time.
-        assert!(matches!(member.draw(tag, u32::MAX), Ok(Run { first: 8, .. })));
-        assert_eq!(member.draw(tag, 1), Err(Refusal::Empty(State::Unknown)));
-        assert!(member.has_reported(|notice| matches!(notice, Notice::Gone(_))));
+        assert!(matches!(member.draw(tag, u32::MAX), Ok(ValueRun { first: 8, .. })));
+        assert_eq!(member.draw(tag, 1), Err(PlaceRefusal::Empty(State::Unknown)));
+        assert!(member.has_reported(|notice| matches!(notice, SupplyNotice::Gone(_))));
         assert_eq!(member.draw(tag, 1), run(7, 1));
     }
 }
@@ -136,9 +137,9 @@ fn a_tag_jumps_in_a_new_generation_or_waits_for_an_operator() {
     // What the member has had is its own.
     assert_eq!(member.draw("orders", 10), run(11, 10));
     assert_eq!(member.draw("orders", 1), run(21 + 2 * 100 * 20, 1));
-    assert_eq!(member.draw("invoices", 1), Err(Refusal::Empty(State::NoJump)));
-    assert!(member.has_reported(|notice| matches!(notice, Notice::Jumped { skipped: 4000, .. })));
-    assert!(member.has_reported(|notice| matches!(notice, Notice::NoJump(_))));
+    assert_eq!(member.draw("invoices", 1), Err(PlaceRefusal::Empty(State::NoJump)));
+    assert!(member.has_reported(|notice| matches!(notice, SupplyNotice::Jumped { skipped: 4000, .. })));
+    assert!(member.has_reported(|notice| matches!(notice, SupplyNotice::NoJump(_))));
     // The registry lacks nothing here. If it did, it would know by now what this server has had.
     assert_eq!(next_value(&server, "invoices"), "11");
     // A jump alone does not say where the tag goes on.
@@ -190,10 +191,10 @@ fn a_restore_moves_tags_beyond_what_was_given_after_a_failover() {
         )),
         "{reply}"
     );
-    let Run { first, .. } = Member::of(&restored).draw("orders", 10).unwrap();
+    let ValueRun { first, .. } = Member::of(&restored).draw("orders", 10).unwrap();
     assert!(first >= 11 + 20_000 * (1 + age) && (first - 11) % 20_000 == 0, "{first} after {age} s");
     assert!(first > 11 + 20_000 + 10, "{first} is beyond what was given after the failover");
-    assert_eq!(Member::of(&restored).draw("invoices", 1), Err(Refusal::Empty(State::NoJump)));
+    assert_eq!(Member::of(&restored).draw("invoices", 1), Err(PlaceRefusal::Empty(State::NoJump)));
 }
 
 /// What `restored()` writes is what the core says.
@@ -221,7 +222,7 @@ fn a_restored_tag_jumps_as_the_core_says() {
         let fleet = registry.read(Wanted::Number(0)).unwrap().fleet;
         let generation = generation as u64;
         let jump = Some(jump * 1_000_000);
-        let record = Record { id: 1, next, steps: (1000, 1_000_000), jump, nonce: 5, generation, returnable: END };
+        let record = TagRecord { id: 1, next, steps: (1000, 1_000_000), jump, nonce: 5, generation, returnable: END };
         let stored: i64 = session.value("SELECT next_value FROM snowflake_registry.tags").parse().unwrap();
         // A second may pass between the two statements.
         let possible = [0, 1].map(|more| record.restored(&fleet, 1000 * (age_s + more), 5).unwrap().next);
@@ -247,9 +248,9 @@ fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
     let new = Member::of(&standby);
     assert_eq!(next_value(&standby, "orders"), "11");
     assert_eq!(new.draw("orders", 1), run(11 + 20_000, 1));
-    assert!(new.has_reported(|notice| matches!(notice, Notice::Forgot(_))));
+    assert!(new.has_reported(|notice| matches!(notice, SupplyNotice::Forgot(_))));
     // Without a jump, a tag gives nothing. The registry learns from the server what it has had.
-    assert_eq!(new.draw("invoices", 1), Err(Refusal::Empty(State::NoJump)));
+    assert_eq!(new.draw("invoices", 1), Err(PlaceRefusal::Empty(State::NoJump)));
     assert_eq!(next_value(&standby, "invoices"), "11");
     let registry = Postgres::new(config(&standby.registry_conninfo()), Poll);
     let reading = registry.read(Wanted::Number(0)).unwrap();
@@ -456,7 +457,7 @@ fn the_registry_decides_as_the_core_does() {
         );
         let fleet: Fleet = registry.read(Wanted::Number(0)).unwrap().fleet;
         let incarnation: Incarnation = fleet.incarnation;
-        let record = Record {
+        let record = TagRecord {
             id: id as u64,
             next,
             steps: (least as u32, greatest as u32),
@@ -482,7 +483,7 @@ fn the_registry_decides_as_the_core_does() {
         let new = new.unwrap_or(record);
         let stored =
             session.value("SELECT (next_value, nonce, generation, returnable_from) FROM snowflake_registry.tags");
-        let Record { next, nonce, generation, returnable, .. } = new;
+        let TagRecord { next, nonce, generation, returnable, .. } = new;
         assert_eq!(stored, format!("({next},{},{generation},{returnable})", nonce.cast_signed()), "{ask:?}");
         // What is given back then.
         let given = Return {
@@ -496,7 +497,7 @@ fn the_registry_decides_as_the_core_does() {
         let taken = registry.give_back(&give_back).unwrap().unwrap();
         let back = new.take_back(&given, &fleet);
         assert_eq!(taken.answers, [back.map(|back| back.next)], "{new:?} and {given:?}");
-        let Record { next, nonce, returnable, .. } = back.unwrap_or(new);
+        let TagRecord { next, nonce, returnable, .. } = back.unwrap_or(new);
         let stored = session.value("SELECT (next_value, nonce, returnable_from) FROM snowflake_registry.tags");
         assert_eq!(stored, format!("({next},{},{returnable})", nonce.cast_signed()), "{given:?}");
         returned.insert(back.is_some());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cluster::registry::config;
 use cluster::{Crowd, Etcd, Fleet, Member, Order, Shutdown, has_etcd, skip, wait_until};
 use snowflake_core::lease::Failure;
-use snowflake_core::registry::{Incarnation, Registry, Since, Wanted};
+use snowflake_core::registry::{Incarnation, Registry, SinceIncarnation, Wanted};
 
 const MEMBERS: usize = 100;
 
@@ -96,7 +96,12 @@ fn the_counts_of_a_busy_etcd_never_fall() {
             }
             let Ok(reading) = member.registry().read(Wanted::All) else { continue };
             if let Some(seen) = seen {
-                assert_eq!(reading.incarnation.since(&seen), Since::Same, "{seen:?}, then {:?}", reading.incarnation);
+                assert_eq!(
+                    reading.incarnation.since(&seen),
+                    SinceIncarnation::Same,
+                    "{seen:?}, then {:?}",
+                    reading.incarnation
+                );
             }
             seen = Some(reading.incarnation);
         }
