@@ -87,8 +87,8 @@ CREATE FUNCTION snowflake_min(ts timestamptz, layout text) RETURNS bigint
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_min_with_wrapper';
 
 -- The planner replaces conditions on an id's time by conditions on the id with the following
--- (src/pushdown.rs). What a date or a local time means depends on the session's time zone, so those
--- forms are STABLE.
+-- (src/time/pushdown.rs). What a date or a local time means depends on the session's time zone, so
+-- those forms are STABLE.
 
 CREATE FUNCTION snowflake_from(ts timestamptz, layout text) RETURNS bigint
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_wrapper';
@@ -330,9 +330,9 @@ SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_identity', '');
 -- Plans name the schema's functions, so every role may look them up.
 GRANT USAGE ON SCHEMA snowflake_plan TO PUBLIC;
 
--- The planner replaces conditions on an id's time by these (src/pushdown.rs). They are leakproof
--- because they raise nothing, whatever their arguments, so they can run before a row's visibility
--- is known.
+-- The planner replaces conditions on an id's time by these (src/time/pushdown.rs). They are
+-- leakproof because they raise nothing, whatever their arguments, so they can run before a row's
+-- visibility is known.
 ALTER FUNCTION snowflake_from(timestamptz, text) LEAKPROOF;
 ALTER FUNCTION snowflake_from(date, text) LEAKPROOF;
 ALTER FUNCTION snowflake_from(timestamp, text) LEAKPROOF;

@@ -6,14 +6,14 @@
 //! it can draw an id at once, without raising, waiting or allocating. All other calls go to the
 //! guarded function in `functions.rs`, which finds out again what is in the way.
 //!
-//! This file must never raise, wait or allocate. What a draw does is in `draw.rs` and `segment.rs`.
+//! This file must never raise, wait or allocate. What a draw does is in `next.rs` and `dense.rs`.
 
 use std::ptr;
 
 use pgrx::pg_sys;
 use pgrx::{varatt_is_1b, varatt_is_1b_e, varatt_is_4b_u, vardata_any, varsize_any_exhdr};
 
-use crate::{draw, functions, segment};
+use crate::{functions, ids::dense, ids::next};
 
 /// Called by PostgreSQL for `snowflake_next()`.
 ///
@@ -21,7 +21,7 @@ use crate::{draw, functions, segment};
 /// Called by PostgreSQL only, in a backend, with a valid `fcinfo`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn snowflake_next_entry(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-    match draw::one_at_once() {
+    match next::one_at_once() {
         // fcinfo's isnull is false, because every caller of a function sets it so.
         Some(id) => pg_sys::Datum::from(id),
         // SAFETY: the arguments are passed on unchanged.
@@ -45,25 +45,25 @@ pub unsafe extern "C-unwind" fn snowflake_segment_next_entry(fcinfo: pg_sys::Fun
     let call = unsafe { (*fcinfo).flinfo };
     // SAFETY: a call's description belongs to this backend, and to nobody else during the call.
     let kept = if call.is_null() { 0 } else { unsafe { (*call).fn_extra.addr() as u64 } };
-    if let Some(value) = segment::one_at_once(kept) {
+    if let Some(value) = dense::one_at_once(kept) {
         return pg_sys::Datum::from(value);
     }
     // SAFETY: as above.
     let function = if call.is_null() { pg_sys::InvalidOid } else { unsafe { (*call).fn_oid } };
-    segment::note_function(function);
+    dense::note_function(function);
     // SAFETY: the function has one argument, a text. It is STRICT unless an operator changes that.
     let name = unsafe {
         let argument = (*fcinfo).args.as_slice(1)[0];
         if argument.isnull { None } else { plain_text(argument.value) }
     };
-    let ticket = name.map_or(0, segment::ticket_of_argument);
+    let ticket = name.map_or(0, dense::ticket_of_argument);
     // SAFETY: as above.
     unsafe {
         if ticket != kept && !call.is_null() && has_constant((*call).fn_expr) {
             (*call).fn_extra = ptr::without_provenance_mut(ticket as usize);
         }
     }
-    match segment::one_at_once(ticket) {
+    match dense::one_at_once(ticket) {
         Some(value) => pg_sys::Datum::from(value),
         // SAFETY: the arguments are passed on unchanged.
         None => unsafe { leave_to_guarded(fcinfo) },

@@ -18,7 +18,7 @@ use snowflake_core::registry::Fleet;
 use snowflake_core::segment::{FARTHEST, TAG_BYTES, TagError};
 use snowflake_registry::Kind;
 
-use crate::text::{literal, shell_word, showable};
+use crate::postgres::text::{literal, shell_word, showable};
 
 /// What can go wrong between SQL and the core.
 #[derive(Debug, Clone, PartialEq)]

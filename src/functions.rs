@@ -16,19 +16,19 @@ use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use snowflake_core::segment::Block;
 
 use crate::convert::{convert, convert_back, convert_columns, convert_to_tag};
-use crate::draw;
-use crate::drawing;
 use crate::error::OrRaise;
-use crate::guc;
-use crate::instant::{instant, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
-use crate::layouts;
-use crate::mark;
-use crate::record::PartsRow;
-use crate::segment;
-use crate::slot::Counter;
-use crate::stats;
-use crate::tags;
-use crate::text::{Text, showable};
+use crate::ids::database_mark;
+use crate::ids::dense;
+use crate::ids::layouts;
+use crate::ids::next;
+use crate::ids::stamp;
+use crate::ids::stats;
+use crate::parts::PartsRow;
+use crate::postgres::text::{Text, showable};
+use crate::settings::guc;
+use crate::shared::slot::Counter;
+use crate::shared::tags;
+use crate::time::instant::{instant, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
 
 /// The end of the year 9999, in milliseconds since 1970.
 const YEAR_9999_MS: i64 = 253_402_300_799_999;
@@ -49,7 +49,7 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_next
 "#
 )]
 fn snowflake_next() -> i64 {
-    draw::one().or_raise()
+    next::one().or_raise()
 }
 
 /// Draws `count` ids in ascending order (with backup workers: ascending within each worker number).
@@ -59,7 +59,7 @@ fn snowflake_next() -> i64 {
 /// As `snowflake_next`, and 22023 for a `count` below 0.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_batch(count: i32) -> SetOfIterator<'static, i64> {
-    SetOfIterator::new(draw::batch(count).or_raise().map(OrRaise::or_raise))
+    SetOfIterator::new(next::batch(count).or_raise().map(OrRaise::or_raise))
 }
 
 /// Returns the last id that this session drew, like `lastval`.
@@ -68,7 +68,7 @@ fn snowflake_batch(count: i32) -> SetOfIterator<'static, i64> {
 /// 55000 if the session has drawn none.
 #[pg_extern(volatile, strict, parallel_restricted)]
 fn snowflake_last() -> i64 {
-    draw::last().or_raise()
+    next::last().or_raise()
 }
 
 /// Decodes an id. A field that the layout lacks is NULL.
@@ -314,7 +314,7 @@ fn bound(layout: Text<'_>, id: impl FnOnce(Layout) -> Option<i64>) -> Option<i64
 /// recovery or a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_advance(id: i64) {
-    draw::advance(id, false).or_raise();
+    next::advance(id, false).or_raise();
 }
 
 /// Does the same; with `force`, however far ahead of the clock the id is. (Not a DEFAULT of the
@@ -324,7 +324,7 @@ fn snowflake_advance(id: i64) {
 /// As above.
 #[pg_extern(name = "snowflake_advance", volatile, strict, parallel_unsafe)]
 fn snowflake_advance_with(id: i64, force: bool) {
-    draw::advance(id, force).or_raise();
+    next::advance(id, force).or_raise();
 }
 
 /// Accepts the running layout for this database, if its ids were drawn with another one. (Revoked
@@ -334,7 +334,7 @@ fn snowflake_advance_with(id: i64, force: bool) {
 /// 55000 not preloaded, 25006 in recovery or a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_accept_layout() {
-    draw::accept_layout().or_raise();
+    next::accept_layout().or_raise();
 }
 
 /// Lets the fleet that leases this server's number draw ids in this database, if another fleet has
@@ -345,7 +345,7 @@ fn snowflake_accept_layout() {
 /// a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_accept_fleet() {
-    draw::accept_fleet().or_raise();
+    next::accept_fleet().or_raise();
 }
 
 /// Forgets what this database has drawn, for a server that got a new number because its clock had
@@ -356,7 +356,7 @@ fn snowflake_accept_fleet() {
 /// database's ids; 25006 in recovery or a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_reset_mark() {
-    draw::reset_mark().or_raise();
+    next::reset_mark().or_raise();
 }
 
 /// Turns a serial, identity or bigint column into a snowflake column. It drops the old default or
@@ -438,7 +438,7 @@ fn snowflake_segment_convert(
     tag: &[u8],
     dry_run: bool,
 ) -> SetOfIterator<'static, Vec<u8>> {
-    segment::check_length(tag).or_raise();
+    dense::check_length(tag).or_raise();
     let tag = CString::new(tag).expect("a text holds no NUL");
     SetOfIterator::new(convert_to_tag(relation, attribute, &tag, dry_run).or_raise())
 }
@@ -537,7 +537,7 @@ fn snowflake_stat() -> TableIterator<
         numbers.backup_worker,
         layout_text.to_owned(),
         timestamptz(layout.last_instant_ms()),
-        mark::places_taken() as i32,
+        database_mark::places_taken() as i32,
         guc::max_databases() as i32,
         timestamptz(server.reset_ms),
     ))
@@ -637,7 +637,7 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segm
 "#
 )]
 fn snowflake_segment_next(tag: Text<'_>) -> i64 {
-    segment::one(tag.as_bytes()).or_raise()
+    dense::one(tag.as_bytes()).or_raise()
 }
 
 /// Draws `count` values of a tag in ascending order. One atomic step takes all that a block has.
@@ -646,7 +646,7 @@ fn snowflake_segment_next(tag: Text<'_>) -> i64 {
 /// As `snowflake_segment_next`, and 22023 for a `count` below 0.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_segment_batch(tag: Text<'_>, count: i32) -> SetOfIterator<'static, i64> {
-    SetOfIterator::new(segment::batch(tag.as_bytes(), count).or_raise().map(OrRaise::or_raise))
+    SetOfIterator::new(dense::batch(tag.as_bytes(), count).or_raise().map(OrRaise::or_raise))
 }
 
 /// Returns the tags that this server's sessions draw from, and what is left of their blocks. Times
@@ -746,7 +746,7 @@ fn snowflake_layouts() -> TableIterator<
         (*name, layout, layout.max_of(Field::Worker).map(|max| max as i32))
     });
     let current = layouts::configured().or_raise();
-    let current = [("current", current, drawing::max_worker_id(&current))];
+    let current = [("current", current, stamp::max_worker_id(&current))];
     TableIterator::new(built_in.chain(current).map(|(name, layout, max_worker_id)| {
         (
             name.to_owned(),

@@ -9,7 +9,7 @@ use pgrx::pg_sys::Oid;
 use pgrx::spi::{SpiClient, SpiHeapTupleData};
 use pgrx::{FromDatum, IntoDatum};
 
-use crate::text::legible;
+use crate::postgres::text::legible;
 
 /// A query's arguments.
 pub type Arguments<'a> = &'a [DatumWithOid<'a>];

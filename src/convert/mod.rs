@@ -12,7 +12,7 @@
 //! widened; only a dry run returns the statements for that (`remake.sql`).
 
 mod database;
-mod error;
+mod unconvertible;
 
 use std::ffi::{CStr, CString};
 
@@ -21,13 +21,13 @@ use pgrx::pg_sys::Oid;
 use snowflake_core::segment::END;
 
 use self::database::{Column, SpiDatabase, given, pairs, text, value};
-use self::error::ConversionNotice;
-pub use self::error::Unconvertible;
-use crate::backend;
-use crate::draw;
-use crate::layouts;
-use crate::segment::Takeover;
-use crate::text::{LONGEST, beginning, legible, to_utf8};
+use self::unconvertible::ConversionNotice;
+pub use self::unconvertible::Unconvertible;
+use crate::ids::dense::Takeover;
+use crate::ids::layouts;
+use crate::ids::next;
+use crate::postgres::backend;
+use crate::postgres::text::{LONGEST, beginning, legible, to_utf8};
 
 /// JavaScript represents every integer up to this one exactly: 2^53 - 1.
 const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
@@ -499,7 +499,7 @@ impl Plan {
     fn check_values(&self, database: &mut SpiDatabase, command: &'static CStr) -> Result<i64, Unconvertible> {
         let stored = self.stored(database);
         // After them, because a session that stores an id by hand has drawn it before.
-        let next = draw::least_to_come(command)?;
+        let next = next::least_to_come(command)?;
         for (target, greatest) in self.targets.iter().zip(stored) {
             if let Some(greatest) = greatest.filter(|greatest| *greatest >= next) {
                 let (table, column) = (target.table_name.clone(), target.column_name.clone());
@@ -545,7 +545,7 @@ fn with_semicolons(statements: Vec<CString>) -> Vec<Vec<u8>> {
 /// each with its semicolon, in the database's encoding.
 ///
 /// # Errors
-/// All of [`Unconvertible`]; those of [`draw::one`] as [`Unconvertible::NoIds`].
+/// All of [`Unconvertible`]; those of [`next::one`] as [`Unconvertible::NoIds`].
 pub fn convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bool) -> Result<Vec<Vec<u8>>, Unconvertible> {
     run_for_one(c"snowflake_convert()", relation, attribute, Aim::Ids { rewrite }, dry_run)
 }
@@ -566,7 +566,7 @@ pub fn convert_columns<'a>(
 /// stands.
 ///
 /// # Errors
-/// All of [`Unconvertible`]; those of [`segment::one`](crate::segment::one) as
+/// All of [`Unconvertible`]; those of [`dense::one`](crate::ids::dense::one) as
 /// [`Unconvertible::NoIds`].
 pub fn convert_to_tag(
     relation: Oid,
@@ -622,7 +622,7 @@ fn run(
         // If this server cannot draw or has to wait, it finds out before it locks anything.
         match plan.takeover(command, aim)? {
             Some(takeover) => takeover.next()?,
-            None => draw::least_to_come(command)?,
+            None => next::least_to_come(command)?,
         };
         let mut run = Vec::new();
         while !dry_run && run.last() != Some(&plan.lock) && !plan.statements.is_empty() {

@@ -9,10 +9,10 @@
 //!   '-- the clock was set back --> wait, or refuse, as the operator chose
 //! ```
 //!
-//! In the extension, a [`DrawingSession`] is a PostgreSQL backend (`src/draw.rs`), with a fast path for a
-//! lane that serves at once. In `tests/simulation`, it is a simulated one. Each round reads anew
-//! whatever may have changed while the session waited (clock, marks, numbers), so that nothing
-//! rests on how long a wait took.
+//! In the extension, a [`DrawingSession`] is a PostgreSQL backend (`src/ids/next.rs`), with a fast
+//! path for a lane that serves at once. In `tests/simulation`, it is a simulated one. Each round
+//! reads anew whatever may have changed while the session waited (clock, marks, numbers), so that
+//! nothing rests on how long a wait took.
 
 use crate::clock::{Clock, Wait};
 use crate::generator::{self, Generator, IdRun, Limits, MarkLimits};

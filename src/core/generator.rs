@@ -52,7 +52,7 @@
 //! # Memory ordering
 //!
 //! The table covers every word of this crate that sessions share: the lanes here, the published
-//! words (`published.rs`), the numbers (`numbers.rs`), the clock reference and `Seldom`
+//! words (`published.rs`), the numbers (`numbers.rs`), the clock reference and `RateLimit`
 //! (`clock.rs`). All are made of the types in `atomic.rs`.
 //!
 //! | access | order | partner |
@@ -71,7 +71,7 @@
 //! | raising lanes or cutting them off, after the marks are retired | Release | the load of the word: a draw that reads it finds its view of the marks void; one that does not fails its compare-exchange |
 //! | numbers: odd version, values, even version | Release | the loads of version and values, both Acquire |
 //! | load of the numbers' version, after the values | Relaxed | ordered by the values' Acquire: values of the next version show it |
-//! | a lane's word for statistics; `Seldom` | Relaxed | none: for people, not ordered with anything |
+//! | a lane's word for statistics; `RateLimit` | Relaxed | none: for people, not ordered with anything |
 //! | the clock reference | Relaxed | none: one word, compared with two clocks |
 //!
 //! I1 needs no ordering at all, only that one word has one modification order. `tests/loom.rs` runs

@@ -9,7 +9,7 @@ use crate::id::IdError;
 use crate::layout::{Field, Layout};
 
 /// Which of a server's two lanes. It is as wide as a word, because a byte within
-/// [`Run`](crate::generator::IdRun) made copying a run stall for some nanoseconds.
+/// [`IdRun`](crate::generator::IdRun) made copying a run stall for some nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum LaneName {

@@ -30,11 +30,11 @@
 //!
 //! ```
 //! use snowflake_core::generator::{Generator, Limits, NO_MARK};
-//! use snowflake_core::identity::Drawing;
+//! use snowflake_core::identity::IdStamp;
 //! use snowflake_core::layout::Layout;
 //!
 //! let layout = Layout::parse("snowflake")?;
-//! let drawing = Drawing::new(layout, Some(5), None, false)?;
+//! let drawing = IdStamp::new(layout, Some(5), None, false)?;
 //! let limits = Limits { max_borrow_ms: 100, marks_ms: [NO_MARK; 2] };
 //! let clock = || 1_800_000_000_000;
 //! let run = Generator::new().draw(&drawing, &clock, &limits, 1).expect("the clock is within the layout");

@@ -6,8 +6,8 @@
 //!
 //! This file is the protocol, from "the mark is reached" to "drawing may go on". It runs over a
 //! [`MarkedDatabase`] that stores, logs, locks and waits. In the extension, that is PostgreSQL's
-//! sequences (`src/mark.rs`). In `tests/simulation.rs`, it is a simulated log that is crashed,
-//! promoted and copied at every step.
+//! sequences (`src/ids/database_mark.rs`). In `tests/simulation.rs`, it is a simulated log that is
+//! crashed, promoted and copied at every step.
 //!
 //! # Why it holds
 //!
@@ -659,7 +659,8 @@ impl<D: MarkedDatabase> Mark<'_, D> {
     /// `end_ms`. With `force`, `end_ms` may lie any distance ahead of the clock.
     ///
     /// # Errors
-    /// [`MarkRefusal::OtherLayout`], [`MarkRefusal::FarAhead`] unless forced, and the database's own.
+    /// [`MarkRefusal::OtherLayout`], [`MarkRefusal::FarAhead`] unless forced, and the database's
+    /// own.
     pub fn advance(&self, layout: &Layout, terms: &MarkTerms, end_ms: i64, force: bool) -> Result<(), D::Error> {
         self.locked(true, |marks| {
             let stored = self.database.read()?;

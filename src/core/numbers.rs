@@ -12,7 +12,7 @@
 //!
 //! A session looks up its marks first, and then reads the numbers under one even version. It keeps
 //! the two together. So its fast path does not look at the numbers at all: a change of numbers
-//! gives the marks another version, and every draw compares that ([`View::get`]).
+//! gives the marks another version, and every draw compares that ([`PublishedView::get`]).
 //!
 //! A change takes these steps:
 //!
@@ -31,7 +31,7 @@
 //! | publishes a mark for the old numbers | it exchanges what it found before it looked at the numbers, and fails if that was retired |
 //!
 //! So the one that leaves numbers knows, after step 3, the last tick in which they can have been
-//! drawn. A run keeps the bits that it was drawn with ([`Run`](crate::generator::IdRun)).
+//! drawn. A run keeps the bits that it was drawn with ([`IdRun`](crate::generator::IdRun)).
 //!
 //! # The order of the ids
 //!
@@ -47,7 +47,7 @@
 //! one, which may be ahead of the clock. That is not a rollback, so the first draw waits
 //! (`draw.rs`).
 //!
-//! [`View::get`]: crate::published::PublishedView::get
+//! [`PublishedView::get`]: crate::published::PublishedView::get
 //! Orderings: the table in `generator.rs`.
 
 use crate::atomic::{AtomicI64, AtomicU64, Ordering};

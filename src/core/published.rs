@@ -125,7 +125,7 @@ impl<const WORDS: usize> Published<WORDS> {
         let claimed = self.owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if claimed {
             // Release: pairs with the load in `of`. A session that sees a word that is published
-            // later also sees this version (`View::get`).
+            // later also sees this version (`PublishedView::get`).
             self.version.fetch_add(1, Ordering::Release);
         }
         claimed

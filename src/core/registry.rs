@@ -1,9 +1,9 @@
 //! The registry of a fleet: its records, and the two calls through which a server uses it.
 //!
 //! A registry is a store that all servers of a fleet reach. It holds one record for the fleet
-//! ([`Fleet`]) and one for each number that was ever leased ([`NumberRecord`]); none is ever deleted. It
-//! must know nothing of the protocol (`lease.rs`): it reads, and it changes one record if nothing
-//! has changed since.
+//! ([`Fleet`]) and one for each number that was ever leased ([`NumberRecord`]); none is ever
+//! deleted. It must know nothing of the protocol (`lease.rs`): it reads, and it changes one record
+//! if nothing has changed since.
 //!
 //! A registry may forget: a standby that is promoted lacks the last changes, a backup lacks more.
 //! Its [`Incarnation`] shows most of this. A new **generation** of the fleet's record then makes
@@ -36,7 +36,7 @@
 //! - To lower a limit, lower what is used first, and wait for as long as the old limit.
 //! - After a restore of a backup that may have been taken before a raise, raise the limits again
 //!   before a server reaches the registry. A server that runs knows the greatest limits that it has
-//!   read, and freezes for these ([`Limits`]).
+//!   read, and freezes for these ([`FleetLimits`]).
 //!
 //! Instants are milliseconds since 1970.
 

@@ -5,10 +5,12 @@
 //! have been typed by a person, so arithmetic on it saturates. Whatever the record says, a lease
 //! begins and ends on the boundaries of ticks.
 
-use super::holder::RENEWED_EVERY_MS;
 use super::{Failure, Lease, LeasingServer};
 use crate::layout::Layout;
 use crate::registry::{NumberRecord, Reading, SinceIncarnation};
+
+/// The longest time between two renewals, in milliseconds.
+pub(super) const RENEWED_EVERY_MS: i64 = 10_000;
 
 /// What a decision rests on.
 pub(super) struct Basis<'a> {

@@ -6,7 +6,7 @@
 //! The next process repairs the rest (`Holder::repair`). A number whose lease was cut off so may
 //! stay leased up to its end.
 
-use super::decisions::{Basis, Clocks, FoundLease, given_back};
+use super::decisions::{Basis, Clocks, FoundLease, RENEWED_EVERY_MS, given_back};
 use super::{Failure, Gap, Lease, LeaseNotice, LeaseTerms, LeasingServer, SharedWords, least_ms};
 use crate::identity::Identity;
 use crate::layout::{Field, Layout};
@@ -16,9 +16,6 @@ use crate::registry::{
     Change, DEFAULT_LEASE_MS, Fleet, FleetLimits, MemberTerms, NumberRecord, Reading, Registry, SinceIncarnation, Swap,
     SwapAnswer, Wanted,
 };
-
-/// The longest time between two renewals, in milliseconds.
-pub(super) const RENEWED_EVERY_MS: i64 = 10_000;
 
 /// A change of a number's record for which there is no answer yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

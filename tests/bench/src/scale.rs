@@ -23,7 +23,7 @@ use crate::report::{machine, shown, today};
 use crate::series::median;
 use crate::session::Measure;
 
-/// How long a step of a server's worker may take (`src/keeper.rs`).
+/// How long a step of a server's worker may take (`src/fleet/keeper.rs`).
 const STEP: Duration = Duration::from_secs(5);
 
 /// How long the registry is watched with no members, to know what it costs by itself.

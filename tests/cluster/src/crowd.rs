@@ -3,7 +3,7 @@
 //!
 //! The protocol is not simulated: a [`Member`] is the core's holder over the extension's
 //! connection. When to come, and what else to ask for, is what a server's worker does
-//! (`src/keeper.rs`).
+//! (`src/fleet/keeper.rs`).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};

@@ -2,7 +2,7 @@
 //! i128, no bits.
 //!
 //! `generator.rs` must agree with this oracle, draw by draw. The oracle must never call into it,
-//! and shares only its vocabulary ([`LaneRefusal`], [`Refusal`], [`LaneName`]).
+//! and shares only its vocabulary ([`LaneRefusal`], [`DrawRefusal`], [`LaneName`]).
 
 use snowflake_core::generator::{LaneRefusal, ServerRefusal};
 use snowflake_core::identity::LaneName;

@@ -539,7 +539,7 @@ impl World {
     }
 
     /// A promotion and a restore take some seconds, so that generations do not follow each other
-    /// faster than tags jump ([`Record::restored`]).
+    /// faster than tags jump ([`TagRecord::restored`]).
     fn pass_some_seconds(&self) {
         self.now_ms.set(self.now_ms.get() + 3000);
     }

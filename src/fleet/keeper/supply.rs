@@ -1,0 +1,160 @@
+//! The worker's part of segments: it reserves blocks of the tags that sessions draw from, and gives
+//! the rest back at the end.
+//!
+//! What is reserved, and when, the core decides (`core/segment/supply.rs`). Sessions wake the
+//! worker when a block is due. A registry that does not answer holds up the lease and the blocks
+//! alike: this process asks for both, over one connection.
+
+use pgrx::prelude::*;
+use snowflake_core::clock::{Clock, Utc};
+use snowflake_core::lease::{self, Failure};
+use snowflake_core::registry::MemberTerms;
+use snowflake_core::segment::{
+    Claimed, FARTHEST, GiveBack, Grant, Granted, Place, Reserve, SuppliedServer, Supply, SupplyNotice, TagRegistry,
+};
+use snowflake_registry as registry;
+
+use super::{Keeper, again_in_ms, worded};
+use crate::ids::stats::MINUTE_MS;
+use crate::postgres::backend;
+use crate::shared::shmem::{self, Topic};
+use crate::shared::tags::Failing;
+
+impl Keeper<'_> {
+    /// Reserves the blocks that are due. Returns when to come again, in milliseconds from now.
+    pub(super) fn supply(&self, supply: &mut Supply) -> i64 {
+        let now_ms = backend::boot_ms();
+        if now_ms < self.supplies_at_ms.get() {
+            return self.supplies_at_ms.get() - now_ms;
+        }
+        let asked = self.asked.get();
+        let result = supply.supply(self, self);
+        if self.asked.get() != asked {
+            self.tags.show(supply);
+        }
+        match result {
+            // Another block may have become due during the call, which has used up the wake-up.
+            Ok(()) if self.asked.get() != asked => {
+                self.note_supplied();
+                self.supply_pace.take();
+                0
+            }
+            Ok(()) => supply.looks_in_ms(self).unwrap_or(i64::MAX),
+            Err(failure) => {
+                self.note_not_supplied(&failure);
+                let wait_ms = again_in_ms(&self.supply_pace, &failure);
+                self.supplies_at_ms.set(backend::boot_ms().saturating_add(wait_ms));
+                wait_ms
+            }
+        }
+    }
+
+    /// Gives back what is left of all blocks, as far as that is possible.
+    pub(super) fn give_back_blocks(&self, supply: &mut Supply) {
+        let has_tags = !self.tags.claimed().is_empty();
+        if let Err(failure) = supply.give_back(self, self)
+            && has_tags
+        {
+            let why = match failure {
+                Failure::Away(registry::RegistryError::Stopped) => {
+                    "the registry did not answer within two seconds".to_owned()
+                }
+                failure => worded(&failure).message,
+            };
+            log!(
+                "snowflake_id: the values that are left of this server's blocks were not given back, and are lost: {why}"
+            );
+        }
+    }
+
+    fn note_supplied(&self) {
+        if let Some(Failing { since_ms, .. }) = self.tags.note_failing(None) {
+            log!("snowflake_id: the registry gives blocks of values again; it had not since {}", Utc(since_ms));
+        }
+    }
+
+    /// Notes and logs a failure: the first, and then once a minute.
+    fn note_not_supplied(&self, failure: &Failure<registry::RegistryError>) {
+        let worded = worded(failure);
+        let error = worded.reason();
+        let before = self.tags.failing();
+        let since_ms = before.map_or_else(|| self.now_ms(), |failing| failing.since_ms);
+        self.tags.note_failing(Some(Failing { since_ms, error }));
+        let is_due = shmem::is_due(Topic::SupplyFails, MINUTE_MS);
+        if !self.worker.is_ending() && (before.is_none() || is_due) {
+            worded
+                .report("no blocks of values are reserved, and sessions draw from those that are left")
+                .report(PgLogLevel::WARNING);
+        }
+    }
+}
+
+impl TagRegistry for Keeper<'_> {
+    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, registry::RegistryError> {
+        self.asked.set(self.asked.get() + 1);
+        self.registry.borrow().reserve(reserve)
+    }
+
+    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, registry::RegistryError> {
+        self.registry.borrow().give_back(give_back)
+    }
+}
+
+impl SuppliedServer for Keeper<'_> {
+    fn places(&self) -> &[Place] {
+        self.tags.places()
+    }
+
+    fn claimed(&self) -> Vec<Claimed> {
+        self.tags.claimed()
+    }
+
+    fn unwish(&self, place: usize, claim: u64, least: i64) {
+        self.tags.unwish(place, claim, least);
+    }
+
+    fn member(&self) -> MemberTerms {
+        lease::member(self, self.limits.get())
+    }
+
+    fn running_ms(&self) -> i64 {
+        backend::boot_ms()
+    }
+
+    fn nonce(&self) -> u64 {
+        lease::LeasingServer::nonce(self)
+    }
+
+    fn report(&self, notice: SupplyNotice) {
+        match notice {
+            SupplyNotice::Jumped { tag, skipped, to } => warning!(
+                "snowflake_id: tag \"{tag}\" jumps ahead by {skipped} values, to {to}, because the registry may have \
+                 forgotten values that servers have had"
+            ),
+            SupplyNotice::Gone(tag) => log!("snowflake_id: the registry does not have tag \"{tag}\" any more"),
+            SupplyNotice::Ended(tag) => warning!("snowflake_id: tag \"{tag}\" has no values left"),
+            SupplyNotice::NoJump(tag) => warning!(
+                "snowflake_id: tag \"{tag}\" gives no values, because the registry may have forgotten some, and the tag's \
+                 \"jump\" is not set; set its next_value in the registry"
+            ),
+            SupplyNotice::TooFar { tag, from } => warning!(
+                "snowflake_id: tag \"{tag}\" gives no values, because this server wants them from {from} on, more than \
+                 {FARTHEST} above the tag's next value; set its next_value in the registry"
+            ),
+            SupplyNotice::Below { tag, above } => warning!(
+                "snowflake_id: the registry has forgotten values of tag \"{tag}\", of which this server has had those \
+                 before {above}"
+            ),
+            SupplyNotice::Unusable { tag, block } => log!(
+                "snowflake_id: {} values of tag \"{tag}\", from {} on, cannot be used, and are lost",
+                block.count,
+                block.first
+            ),
+            SupplyNotice::Adopted(fleet) => lease::LeasingServer::report(self, lease::LeaseNotice::Adopted(fleet)),
+            SupplyNotice::Forgot(fleet) => lease::LeasingServer::report(self, lease::LeaseNotice::Forgot(fleet)),
+            SupplyNotice::GivenBack { tag, first } => {
+                log!("snowflake_id: the values of tag \"{tag}\" from {first} on are given back");
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What invalidates the known marks of a database: objects that are created or dropped, dumps that
+//! are restored, transactions that are rolled back.
+//!
+//! The session that drops a sequence or a database forgets or releases its published marks. The
+//! session that has set a sequence rechecks the marks before it commits. When a rollback removes a
+//! sequence, the session that created it forgets its marks. The hooks and callbacks here must stay
+//! plain, with no guard and no destructor, because an ERROR may pass them. PostgreSQL does not
+//! limit their number.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+use snowflake_core::identity::IdStamp;
+use snowflake_core::mark::{Stored, Written};
+use snowflake_core::published::Published;
+
+use crate::error::OrRaise;
+use crate::ids::database_mark;
+use crate::ids::members;
+use crate::ids::sequence::Sequence;
+use crate::ids::stamp;
+use crate::ids::waiting::Request;
+use crate::postgres::backend;
+use crate::postgres::local::Local;
+use crate::shared::shmem;
+
+/// Whether this transaction has called `setval`, perhaps for a sequence of this extension, as a
+/// restored dump does.
+static CALLS_SETVAL: Local<bool> = Local::new(false);
+
+/// Whether this transaction has created or dropped a relation, perhaps a sequence of this
+/// extension.
+static MAKES_RELATIONS: Local<bool> = Local::new(false);
+
+/// In a process that copies another server's sequences: what this database held before.
+static COPIED_OVER: Local<Option<Stored>> = Local::new(None);
+
+/// The hook that was installed before this one.
+static PREVIOUS_OBJECT_ACCESS: Local<pg_sys::object_access_hook_type> = Local::new(None);
+
+/// Asks PostgreSQL to report when transactions end, and when objects are created, dropped and
+/// called. (PostgreSQL does not limit the number of such callbacks.)
+pub fn init() {
+    // SAFETY: the postmaster, or a session, has one thread. This is how PostgreSQL registers
+    // callbacks and chains hooks. It runs once, because a library is initialized once per process.
+    unsafe {
+        pg_sys::RegisterXactCallback(Some(transaction_ends), ptr::null_mut());
+        pg_sys::RegisterSubXactCallback(Some(part_of_transaction_ends), ptr::null_mut());
+        if backend::is_preloading() {
+            PREVIOUS_OBJECT_ACCESS.set(pg_sys::object_access_hook);
+            pg_sys::object_access_hook = Some(object_accessed);
+        }
+    }
+}
+
+/// Called when an object is created or dropped, and for each function in an expression that is
+/// about to be executed. Plain, with no guard and no destructor, because the previous hook may
+/// raise.
+unsafe extern "C-unwind" fn object_accessed(
+    access: pg_sys::ObjectAccessType::Type,
+    class: pg_sys::Oid,
+    object: pg_sys::Oid,
+    sub_object: c_int,
+    argument: *mut c_void,
+) {
+    // SAFETY: the previous hook is called as it would have been; MyDatabaseId is a variable of this
+    // backend, read by value.
+    unsafe {
+        if let Some(previous) = PREVIOUS_OBJECT_ACCESS.get() {
+            previous(access, class, object, sub_object, argument);
+        }
+        if access == pg_sys::ObjectAccessType::OAT_FUNCTION_EXECUTE {
+            if object == pg_sys::F_SETVAL_REGCLASS_INT8.into() || object == pg_sys::F_SETVAL_REGCLASS_INT8_BOOL.into() {
+                CALLS_SETVAL.set(true);
+            }
+            return;
+        }
+        let made_or_dropped =
+            access == pg_sys::ObjectAccessType::OAT_POST_CREATE || access == pg_sys::ObjectAccessType::OAT_DROP;
+        if !made_or_dropped || sub_object != 0 {
+            return;
+        }
+        // A number may be given again, to a database even on purpose, so what is published must not
+        // outlive a creation or a drop. A database without the extension needs no place.
+        if class == pg_sys::DatabaseRelationId {
+            let database = u64::from(object.to_u32());
+            shmem::marks_in_use().filter(|marks| marks.owner() >> 32 == database).for_each(Published::forget);
+        } else if class == pg_sys::RelationRelationId {
+            MAKES_RELATIONS.set(true);
+            let owner = members::owner(object);
+            shmem::marks_in_use().for_each(|marks| marks.release(owner));
+        }
+    }
+}
+
+/// Called at every end of a transaction. Cheap for a transaction that has set no sequence.
+unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: *mut c_void) {
+    use pg_sys::XactEvent::{XACT_EVENT_COMMIT, XACT_EVENT_PRE_COMMIT, XACT_EVENT_PRE_PREPARE};
+    if event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE {
+        if event != XACT_EVENT_COMMIT {
+            // After PREPARE TRANSACTION too, this session no longer sees what it has created.
+            forget_what_was_made();
+        }
+        database_mark::end_transaction();
+        CALLS_SETVAL.set(false);
+        MAKES_RELATIONS.set(false);
+        return;
+    }
+    // A background worker may set sequences without a call in SQL. PostgreSQL's own does so, from
+    // 19 on, and pglogical's.
+    let may_have_set = CALLS_SETVAL.get() || backend::is_background_worker();
+    // SAFETY: a variable of this backend, read by value.
+    let database = unsafe { pg_sys::MyDatabaseId };
+    if !may_have_set || database == pg_sys::InvalidOid || shmem::generator().is_none() {
+        return;
+    }
+    if backend::has_written() {
+        recheck();
+    } else if backend::copies_sequences() {
+        remember();
+    }
+}
+
+/// Notes what the database holds before sequences are copied. Such a worker first looks up its
+/// subscription, in transactions that write nothing. Guarded, because it may raise.
+#[pg_guard]
+extern "C-unwind" fn remember() {
+    COPIED_OVER.set(database_mark::stored().or_raise());
+}
+
+/// Called at every end of a subtransaction, such as a savepoint's.
+unsafe extern "C-unwind" fn part_of_transaction_ends(
+    event: pg_sys::SubXactEvent::Type,
+    _part: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _: *mut c_void,
+) {
+    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        forget_what_was_made();
+    }
+}
+
+/// Forgets the marks of a sequence that this transaction has created, because no id may be drawn by
+/// them when the sequence is gone.
+fn forget_what_was_made() {
+    if MAKES_RELATIONS.get() {
+        database_mark::forget_known();
+    }
+}
+
+/// Notices that this transaction has set the sequences itself, which means that it has restored a
+/// dump, or copied another server's sequences. Guarded, because it may raise.
+#[pg_guard]
+extern "C-unwind" fn recheck() {
+    let (Some(sequences), Some(layout)) = (members::find(), stamp::layout()) else { return };
+    let all = sequences.all().map(|sequence| sequence.is_some_and(Sequence::is_set_by_transaction));
+    if all.contains(&true) {
+        let [primary, backup, _, _, sets_layout, sets_identity, _] = all;
+        if sets_layout {
+            sequences.layout.announce();
+        }
+        let copied_over = COPIED_OVER.get();
+        let written = Written { copied_over, marks: [primary, backup], layout: sets_layout, identity: sets_identity };
+        let drawing = stamp::current().ok();
+        let identity = drawing.as_ref().map(IdStamp::identity);
+        database_mark::of(layout, &Request::new()).and_then(|mark| mark.recheck(layout, identity, &written)).or_raise();
+    }
+}

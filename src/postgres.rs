@@ -1,0 +1,9 @@
+//! What PostgreSQL is to this library: the process, its memory, catalogs and texts. Nothing here
+//! knows of ids.
+
+pub mod allocator;
+pub mod backend;
+pub mod backtrace;
+pub mod catalog;
+pub mod local;
+pub mod text;

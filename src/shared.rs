@@ -1,0 +1,7 @@
+//! What lies in shared memory, or is arranged for it.
+
+pub mod lease_status;
+pub mod locked;
+pub mod shmem;
+pub mod slot;
+pub mod tags;

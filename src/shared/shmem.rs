@@ -1,0 +1,328 @@
+//! Shared memory: what all backends share, and one slot for each backend.
+//!
+//! ```text
+//! Generator | clock reference | numbers | worker's own | lease | unclaimed marks | counts at the last reset | topics
+//! places of tags
+//! marks of each of up to max_databases databases | Slot 0 | ... | Slot MaxBackends - 1
+//! ```
+//!
+//! `region/lib.rs` computes where each part lies, and has tests of its own. Generator and marks are
+//! atomic words (`core/generator.rs`, `core/published.rs`). A session must publish marks only while
+//! it holds a lock on their sequence (`database_mark.rs`). A slot has one writer, its backend
+//! (`slot.rs`). Nothing here is ever freed; after a crash of a backend, the postmaster makes it
+//! anew.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ptr::NonNull;
+
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
+use snowflake_core::clock::{Clock, ClockReference, RateLimit};
+use snowflake_core::generator::Generator;
+use snowflake_core::lease::Holder;
+use snowflake_core::numbers::Numbers;
+use snowflake_core::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::segment::Supply;
+use snowflake_region::Region;
+
+use crate::error::Error;
+use crate::postgres::backend::{self, WallClock};
+use crate::postgres::local::Local;
+use crate::settings::guc;
+use crate::shared::lease_status::LeaseStatus;
+use crate::shared::locked::{self, Lock, Locked, WorkerCell};
+use crate::shared::slot::{Counter, DrawCounts, OfBackend, Slot, places};
+use crate::shared::tags::Tags;
+
+/// What all backends share.
+#[derive(Debug)]
+#[repr(C)]
+struct Shared {
+    generator: Generator,
+    clocks: ClockReference,
+    numbers: Numbers,
+    workers: WorkerCell<Work>,
+    lease: Locked<LeaseStatus>,
+    /// Marks that are never claimed or loaded, so they permit nothing.
+    unclaimed: PublishedMarks,
+    since: CountsAtReset,
+    /// One for each [`Topic`].
+    topics: [RateLimit; Topic::COUNT],
+    tags: Tags,
+}
+
+/// What the background worker keeps in shared memory, so that the next one goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Work {
+    /// This life of shared memory, which leases the number.
+    pub holder: Holder,
+    /// What is known of the tags.
+    pub supply: Supply,
+}
+
+/// The server's counts at the last reset. Only a backend itself may write its slot, so the slots'
+/// counts go on, and these are subtracted.
+#[derive(Debug)]
+struct CountsAtReset {
+    counts: [AtomicU64; Counter::COUNT],
+    /// The time of the last reset, in milliseconds since 1970.
+    reset_ms: AtomicI64,
+}
+
+places! {
+    /// What is logged at most once per interval.
+    pub enum Topic {
+        UsedUp,
+        ClockStepBack,
+        LastYear,
+        FewPlaces,
+        ClockStepBackRefused,
+        ClockJumpRefused,
+        MarkRefused,
+        LayoutRefused,
+        NumberRefused,
+        TimeUsedUpRefused,
+        DatabasesRefused,
+        LeaseRefused,
+        FleetRefused,
+        LeaseFails,
+        LeaseReason,
+        LeaseForgotten,
+        ClockOff,
+        BlockRefused,
+        SupplyFails,
+    }
+}
+
+/// What all backends share, the marks of each database, and the slot of each backend.
+type Memory = Region<Shared, PublishedMarks, Slot>;
+
+/// The shared memory; `None` without preload. The postmaster sets it, and its children inherit it.
+static MEMORY: Local<Option<Memory>> = Local::new(None);
+
+/// This backend's slot, `None` until it draws. Children of the postmaster start with `None`.
+static SLOT: Local<Option<&'static Slot>> = Local::new(None);
+
+// ShmemInitStruct aligns to PG_CACHE_LINE_SIZE.
+const _: () = assert!(Memory::ALIGN <= 128);
+
+// As the description of `max_databases` says.
+const _: () = assert!(size_of::<PublishedMarks>() == 64);
+
+#[inline]
+fn shared() -> Option<&'static Shared> {
+    Some(MEMORY.get()?.header())
+}
+
+/// Returns the generator, or `None` without preload.
+#[inline]
+pub fn generator() -> Option<&'static Generator> {
+    Some(&shared()?.generator)
+}
+
+/// Returns the reference that shows a jump of the clock, or `None` without preload.
+pub fn clocks() -> Option<&'static ClockReference> {
+    Some(&shared()?.clocks)
+}
+
+/// Returns the leased numbers, or `None` without preload. There are none, and never will be, where
+/// the numbers are typed.
+pub fn numbers() -> Option<&'static Numbers> {
+    Some(&shared()?.numbers)
+}
+
+/// Returns what the background worker keeps, or `None` without preload.
+pub fn work() -> Option<&'static WorkerCell<Work>> {
+    Some(&shared()?.workers)
+}
+
+/// Returns the tags that sessions draw dense values from, or `None` without preload.
+#[inline]
+pub fn tags() -> Option<&'static Tags> {
+    Some(&shared()?.tags)
+}
+
+/// Returns what is known of the lease, or `None` without preload.
+pub fn status() -> Option<&'static Locked<LeaseStatus>> {
+    Some(&shared()?.lease)
+}
+
+/// Returns the marks of all databases, or `None` without preload.
+pub fn marks() -> Option<&'static [PublishedMarks]> {
+    Some(MEMORY.get()?.firsts())
+}
+
+/// Returns the published marks that belong to a database, or once did. They are taken from the
+/// front.
+pub fn marks_in_use() -> impl Iterator<Item = &'static PublishedMarks> {
+    marks().unwrap_or_default().iter().take_while(|marks| marks.owner() != UNCLAIMED)
+}
+
+/// Returns marks that permit nothing, or `None` without preload.
+pub fn unclaimed_marks() -> Option<&'static PublishedMarks> {
+    Some(&shared()?.unclaimed)
+}
+
+/// Returns the slots of all backends, or `None` without preload.
+fn slots() -> Option<&'static [Slot]> {
+    Some(MEMORY.get()?.seconds())
+}
+
+/// Returns what the server has counted since the last reset, and when that was, in milliseconds
+/// since 1970; `None` without preload. While backends draw, one count may be later than another.
+pub fn counts() -> Option<(DrawCounts, i64)> {
+    let (since, slots) = (&shared()?.since, slots()?);
+    // Acquire: pairs with the Release in `reset_counts`. Counts only grow, and those read after
+    // this are not older than those that the reset has read.
+    let before: DrawCounts = std::array::from_fn(|counter| since.counts[counter].load(Ordering::Acquire));
+    let counts = Counter::ALL.map(|counter| sum(slots, counter).wrapping_sub(before[counter as usize]));
+    // Relaxed: as in `reset_counts`.
+    Some((counts, since.reset_ms.load(Ordering::Relaxed)))
+}
+
+/// Resets the counts at `now_ms`. Returns `None` without preload.
+pub fn reset_counts(now_ms: i64) -> Option<()> {
+    let (since, slots) = (&shared()?.since, slots()?);
+    for (counter, before) in Counter::ALL.into_iter().zip(&since.counts) {
+        // Release: pairs with the Acquire in `counts`. fetch_max: of two resets at once, the later
+        // reading counts.
+        before.fetch_max(sum(slots, counter), Ordering::Release);
+    }
+    // Relaxed: not ordered with the counts. A reading during the reset mixes values from before and
+    // after it.
+    since.reset_ms.store(now_ms, Ordering::Relaxed);
+    Some(())
+}
+
+fn sum(slots: &[Slot], counter: Counter) -> u64 {
+    slots.iter().fold(0, |sum, slot| sum.wrapping_add(slot.count(counter)))
+}
+
+/// Returns the greatest id that any backend has drawn since the start, even one that has ended.
+pub fn greatest_id() -> Option<i64> {
+    slots()?.iter().filter_map(Slot::greatest_id).max()
+}
+
+/// Whether any backend has drawn since the start.
+pub fn has_drawn() -> bool {
+    let has = |slot: &Slot| slot.count(Counter::Drawn) > 0;
+    // This backend's slot first, because the other backends are writing theirs.
+    slot().is_some_and(has) || slots().is_some_and(|slots| slots.iter().any(has))
+}
+
+/// Returns what the live backends that have drawn, or waited to draw, have done; `None` without
+/// preload.
+pub fn backends() -> Option<impl Iterator<Item = OfBackend>> {
+    Some(slots()?.iter().enumerate().filter_map(|(number, slot)| slot.of_backend(number)))
+}
+
+/// Whether to log now what is logged every `every_ms` milliseconds at most; false without preload.
+pub fn is_due(topic: Topic, every_ms: i64) -> bool {
+    shared().is_some_and(|shared| shared.topics[topic as usize].is_due(backend::boot_ms(), every_ms))
+}
+
+/// Returns this backend's slot, or `None` before it was claimed.
+#[inline]
+pub fn slot() -> Option<&'static Slot> {
+    SLOT.get()
+}
+
+/// Claims this backend's slot, unless it has one.
+///
+/// # Errors
+/// [`Error::NotPreloaded`].
+pub fn claim_slot() -> Result<&'static Slot, Error> {
+    if let Some(slot) = slot() {
+        return Ok(slot);
+    }
+    let number = backend::proc_number();
+    let slot = slots().ok_or(Error::NotPreloaded)?.get(number);
+    let slot = slot.unwrap_or_else(|| panic!("backend {number} is beyond MaxBackends"));
+    slot.begin(backend::pid());
+    SLOT.set(Some(slot));
+    Ok(slot)
+}
+
+/// The hooks that were installed before these.
+static PREVIOUS_REQUEST: Local<pg_sys::shmem_request_hook_type> = Local::new(None);
+static PREVIOUS_STARTUP: Local<pg_sys::shmem_startup_hook_type> = Local::new(None);
+
+/// Requests shared memory, when preloaded. (pgrx's `pg_shmem_init!` is of fixed size, but
+/// MaxBackends is known only when the request hook runs.)
+pub fn init() {
+    if !backend::is_preloading() {
+        return;
+    }
+    // SAFETY: the postmaster has one thread; this is how PostgreSQL chains hooks.
+    unsafe {
+        PREVIOUS_REQUEST.set(pg_sys::shmem_request_hook);
+        pg_sys::shmem_request_hook = Some(request);
+        PREVIOUS_STARTUP.set(pg_sys::shmem_startup_hook);
+        pg_sys::shmem_startup_hook = Some(startup);
+    }
+}
+
+/// Returns how many databases have marks, and how many backends have slots.
+fn elements() -> (usize, usize) {
+    (guc::max_databases(), backend::max_backends())
+}
+
+/// Makes what all backends share. What was drawn before is lost with the words. The first draw
+/// looks up what is known of it (`core/mark.rs`), because a standby may run for years from here to
+/// its promotion.
+fn at_start() -> Shared {
+    Shared {
+        generator: Generator::new(),
+        clocks: ClockReference::new(),
+        numbers: Numbers::new(),
+        workers: WorkerCell::new(Work { holder: Holder::new(fingerprint()), supply: Supply::new() }),
+        lease: Locked::new(Lock::Lease, LeaseStatus::new()),
+        unclaimed: PublishedMarks::new(),
+        since: CountsAtReset {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            reset_ms: AtomicI64::new(WallClock.now_ms()),
+        },
+        topics: std::array::from_fn(|_| RateLimit::new()),
+        tags: Tags::new(),
+    }
+}
+
+/// Returns a fingerprint of this server, by which it gets the number again that it had last.
+fn fingerprint() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (backend::host_and_port(), backend::data_directory()).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn request() {
+    // SAFETY: called by the postmaster as PostgreSQL's shmem_request_hook, where requesting is
+    // allowed.
+    unsafe {
+        if let Some(previous) = PREVIOUS_REQUEST.get() {
+            previous();
+        }
+        pg_sys::RequestAddinShmemSpace(Memory::size(elements()));
+        locked::request();
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn startup() {
+    // SAFETY: called by the postmaster as PostgreSQL's shmem_startup_hook, at the start and after
+    // each crash of a backend. It has no child then, and children are forked and never run this, so
+    // no lock is needed. The memory is as large as asked for, aligned to PG_CACHE_LINE_SIZE (128),
+    // and not referred to yet. It is never freed while a process lives that uses `MEMORY`: the
+    // postmaster replaces `MEMORY` here before it forks again, and processes that detach draw
+    // nothing.
+    unsafe {
+        if let Some(previous) = PREVIOUS_STARTUP.get() {
+            previous();
+        }
+        let (elements, mut found) = (elements(), false);
+        let start = pg_sys::ShmemInitStruct(c"snowflake_id".as_ptr(), Memory::size(elements), &raw mut found);
+        let start = NonNull::new(start.cast()).expect("PostgreSQL raises an error where there is no memory");
+        MEMORY.set(Some(Memory::begin(start, elements, at_start(), PublishedMarks::new, Slot::new)));
+    }
+}

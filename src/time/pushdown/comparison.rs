@@ -1,0 +1,486 @@
+//! Conditions on an id's time, taken apart, and the comparisons of the id that replace them.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use pgrx::pg_sys::{self, List, Node, NodeTag, Oid};
+use snowflake_core::layout::Layout;
+
+use super::id_time::{FoundLayout, Other, Time, is_organized, layout_argument, table_of, time_of};
+#[cfg(not(feature = "pg15"))]
+use super::nodes::object_aclcheck;
+#[cfg(feature = "pg15")]
+use super::nodes::pg_proc_aclcheck;
+use super::nodes::{
+    GetUserId, INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
+    contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, exprType, lappend,
+    list_append_unique_oid, makeBoolConst, makeBoolExpr, makeConst, makeFuncExpr, null_number, number,
+    pg_detoast_datum, pull_varnos, record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
+};
+use super::operators::Comparison::{self, Equal, Greater, GreaterOrEqual, Less, LessOrEqual};
+use super::operators::Type::{self, Timestamptz};
+use super::operators::{interval_operator, local_operator, operator};
+use super::steps::{Stepped, call};
+use super::{BoundedCondition, Guard, Site};
+use crate::postgres::catalog::{Functions, LimitFunction};
+use crate::time::instant::{SUBTRACTABLE_US, instant_of_value};
+
+/// What replaces a condition: a comparison of the id with a bound, or two of them.
+pub(super) type Bounds = (BoundedCondition, Option<BoundedCondition>);
+
+/// What an id's time is compared with, and so which functions give the bounds.
+#[derive(Clone, Copy)]
+enum Limit {
+    /// A moment of a type, in a way.
+    Moment(Comparison, Type),
+    /// The moment that is an age before another one, in a way: the age is the interval.
+    Aged(Comparison, *mut Node),
+    /// What is computed from it, compared in a way.
+    Computed(Stepped),
+    /// A range that holds it.
+    Range,
+    /// An array that holds it.
+    Array,
+}
+use Limit::{Aged, Array, Computed, Moment, Range};
+
+/// The functions that give the first and the last id of a condition, `InvalidOid` for none.
+struct Callees {
+    lower: Oid,
+    upper: Oid,
+}
+
+impl Limit {
+    /// Returns the functions, unless another one is missing because the objects are an older
+    /// version's.
+    fn callees(self, functions: &Functions) -> Option<Callees> {
+        let none = pg_sys::InvalidOid;
+        if !matches!(self, Moment(..)) && functions.limits.contains(&none) {
+            return None;
+        }
+        let of = if let Moment(_, of) = self { of } else { Timestamptz };
+        let [from, after, before, until] = functions.bounds.map(|bound| bound[of as usize]);
+        let (lower, upper) = match self {
+            Moment(operator, _) | Aged(operator, _) => match operator {
+                Less => (none, before),
+                LessOrEqual => (none, until),
+                Equal => (from, until),
+                Greater => (after, none),
+                GreaterOrEqual => (from, none),
+            },
+            // The limits are inclusive below, and exclusive above.
+            Computed(Stepped { operator, .. }) => match operator {
+                Less | LessOrEqual => (none, before),
+                Equal => (from, before),
+                Greater | GreaterOrEqual => (from, none),
+            },
+            Range | Array => (from, before),
+        };
+        Some(Callees { lower, upper })
+    }
+
+    /// Makes the limit on the time, from what is compared with it and the age, if there is one.
+    unsafe fn on_time(self, functions: &Functions, x: *mut Node, age: *mut Node, is_upper: bool) -> *mut Node {
+        // SAFETY: nodes of the query's tree, which may be changed.
+        unsafe {
+            let (function, second, third) = match self {
+                Moment(..) => return x,
+                Computed(stepped) => return stepped.limit(functions, x, is_upper),
+                Aged(..) => (LimitFunction::Ago, age, makeBoolConst(is_upper, false)),
+                Range if is_upper => (LimitFunction::UpperOfRange, ptr::null_mut(), ptr::null_mut()),
+                Range => (LimitFunction::LowerOfRange, ptr::null_mut(), ptr::null_mut()),
+                Array if is_upper => (LimitFunction::UpperOfArray, ptr::null_mut(), ptr::null_mut()),
+                Array => (LimitFunction::LowerOfArray, ptr::null_mut(), ptr::null_mut()),
+            };
+            call(functions, function, [x, second, third])
+        }
+    }
+}
+
+/// Rewrites an operator's condition, if an id's time is on one of its sides.
+pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExpr) -> Option<Bounds> {
+    // SAFETY: these operators have two arguments.
+    unsafe {
+        // It is not set yet if NOT was removed from the comparison.
+        set_opfuncid(condition);
+        let function = (*condition).opfuncid;
+        let sides = || {
+            let arguments = cells((*condition).args);
+            (arguments[0].ptr_value.cast::<Node>(), arguments[1].ptr_value.cast::<Node>())
+        };
+        let rewrite = |time, limit, x| rewrite_sides(site, condition.cast(), time, limit, x);
+        let computed = |expression, operator, of, with, x| {
+            let stepped = Stepped { operator, expression, of, with };
+            rewrite(stepped.time()?, Computed(stepped), x)
+        };
+        let either = |left_type, operator: Comparison, right_type| {
+            let (left, right) = sides();
+            computed(left, operator, left_type, right_type, right)
+                .or_else(|| computed(right, operator.commuted(), right_type, left_type, left))
+        };
+        if let Some((left_type, operator, right_type)) = operator(function) {
+            let (left, right) = sides();
+            let from_left =
+                || (left_type == Timestamptz).then(|| rewrite(left, Moment(operator, right_type), right))?;
+            let from_right =
+                || (right_type == Timestamptz).then(|| rewrite(right, Moment(operator.commuted(), left_type), left))?;
+            return from_left().or_else(from_right).or_else(|| either(left_type, operator, right_type));
+        }
+        if let Some(operator) = interval_operator(function) {
+            let (left, right) = sides();
+            let aged = |difference, operator: Comparison, age| {
+                let (x, time) = difference_of(difference)?;
+                // The greater the age, the earlier the time.
+                rewrite(time, Aged(operator.commuted(), age), x)
+            };
+            return aged(left, operator, right).or_else(|| aged(right, operator.commuted(), left));
+        }
+        if let Some((left_type, operator, right_type)) = local_operator(function) {
+            return either(left_type, operator, right_type);
+        }
+        let (time, range) = match function.to_u32() {
+            pg_sys::F_ELEM_CONTAINED_BY_RANGE => sides(),
+            pg_sys::F_RANGE_CONTAINS_ELEM => {
+                let (range, time) = sides();
+                (time, range)
+            }
+            _ => return None,
+        };
+        if exprType(range) != pg_sys::TSTZRANGEOID {
+            return None;
+        }
+        rewrite(time, Range, range)
+    }
+}
+
+/// Returns both sides of a difference of two timestamptz.
+unsafe fn difference_of(expression: *mut Node) -> Option<(*mut Node, *mut Node)> {
+    // SAFETY: a node's type is what its tag says. A difference has two arguments.
+    unsafe {
+        if (*expression).type_ != NodeTag::T_OpExpr {
+            return None;
+        }
+        let difference = expression.cast::<pg_sys::OpExpr>();
+        set_opfuncid(difference);
+        if (*difference).opfuncid.to_u32() != pg_sys::F_TIMESTAMPTZ_MI {
+            return None;
+        }
+        let arguments = cells((*difference).args);
+        Some((arguments[0].ptr_value.cast(), arguments[1].ptr_value.cast()))
+    }
+}
+
+/// Returns whether PostgreSQL surely raises no error where it subtracts an id's time from `x`: for
+/// a constant that is not far from the present, and for the present.
+unsafe fn is_subtractable(x: *mut Node) -> bool {
+    // SAFETY: a node's type is what its tag says.
+    unsafe {
+        match (*x).type_ {
+            NodeTag::T_Const => {
+                let constant = x.cast::<pg_sys::Const>();
+                let time_us = (*constant).constvalue.value() as i64;
+                (*constant).constisnull || SUBTRACTABLE_US.contains(&time_us)
+            }
+            NodeTag::T_FuncExpr => [pg_sys::F_NOW, pg_sys::F_TRANSACTION_TIMESTAMP, pg_sys::F_STATEMENT_TIMESTAMP]
+                .contains(&(*x.cast::<pg_sys::FuncExpr>()).funcid.to_u32()),
+            NodeTag::T_SQLValueFunction => (*x.cast::<pg_sys::SQLValueFunction>()).type_ == pg_sys::TIMESTAMPTZOID,
+            _ => false,
+        }
+    }
+}
+
+/// The most elements of an array to search for one by one. PostgreSQL's own proofs about arrays
+/// also stop at 100 (`MAX_SAOP_ARRAY_SIZE` in optimizer/util/predtest.c).
+const MOST_ELEMENTS: usize = 100;
+
+/// Rewrites `= ANY` of a list or a constant array, which `IN` is, as an OR. For another array, or
+/// one of many elements, adds the bounds of all of them.
+pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArrayOpExpr) -> Option<Bounds> {
+    // SAFETY: such an operator has two arguments.
+    unsafe {
+        set_sa_opfuncid(condition);
+        let Some((Timestamptz, Equal, of)) = operator((*condition).opfuncid) else { return None };
+        if !(*condition).useOr {
+            return None;
+        }
+        let arguments = cells((*condition).args);
+        let time = arguments[0].ptr_value.cast::<Node>();
+        let array = arguments[1].ptr_value.cast::<Node>();
+        let elements = elements(array);
+        if elements.is_none_or(|elements| cells(elements).len() > MOST_ELEMENTS) {
+            if exprType(array) != pg_sys::TIMESTAMPTZARRAYOID {
+                return None;
+            }
+            return rewrite_sides(site, condition.cast(), time, Array, array);
+        }
+        let elements = elements?;
+        if let [element] = cells(elements) {
+            return rewrite_sides(site, condition.cast(), time, Moment(Equal, of), element.ptr_value.cast());
+        }
+        let (mut arms, mut first) = (ptr::null_mut(), None);
+        for element in cells(elements) {
+            let copy = copyObjectImpl(time.cast()).cast();
+            let x = element.ptr_value.cast();
+            let (lower, upper) = rewrite_sides(site, condition.cast(), copy, Moment(Equal, of), x)?;
+            let both = lappend(lappend(ptr::null_mut(), lower.condition.cast()), upper?.condition.cast());
+            arms = lappend(arms, makeBoolExpr(pg_sys::BoolExprType::AND_EXPR, both, -1).cast());
+            first.get_or_insert(lower);
+        }
+        let first = first?;
+        let condition = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
+        // Each arm has two bounds, so the whole excludes what is not an id, on either side.
+        Some((BoundedCondition { condition, ..first }, None))
+    }
+}
+
+/// Returns the elements of a list or a constant array, except for NULL constants, which equal
+/// nothing. `None` if it is neither.
+unsafe fn elements(array: *mut Node) -> Option<*mut List> {
+    // SAFETY: a node's type is what its tag says; a constant array has the elements that
+    // deconstruct_array finds.
+    unsafe {
+        let mut list = ptr::null_mut();
+        match (*array).type_ {
+            NodeTag::T_ArrayExpr if !(*array.cast::<pg_sys::ArrayExpr>()).multidims => {
+                for cell in cells((*array.cast::<pg_sys::ArrayExpr>()).elements) {
+                    let element = cell.ptr_value.cast::<Node>();
+                    let is_null =
+                        (*element).type_ == NodeTag::T_Const && (*element.cast::<pg_sys::Const>()).constisnull;
+                    if !is_null {
+                        list = lappend(list, element.cast());
+                    }
+                }
+            }
+            NodeTag::T_Const if !(*array.cast::<pg_sys::Const>()).constisnull => {
+                let array = pg_detoast_datum((*array.cast::<pg_sys::Const>()).constvalue.cast_mut_ptr());
+                let of = (*array.cast::<pg_sys::ArrayType>()).elemtype;
+                let (size, align) = if of == pg_sys::DATEOID { (4, b'i') } else { (8, b'd') };
+                let (mut values, mut nulls, mut count) = (ptr::null_mut(), ptr::null_mut(), 0);
+                deconstruct_array(
+                    array.cast(),
+                    of,
+                    size,
+                    true,
+                    align as _,
+                    &raw mut values,
+                    &raw mut nulls,
+                    &raw mut count,
+                );
+                for at in (0..count as usize).filter(|at| !*nulls.add(*at)) {
+                    let element = makeConst(of, -1, pg_sys::InvalidOid, size, *values.add(at), false, true);
+                    list = lappend(list, element.cast());
+                }
+            }
+            _ => return None,
+        }
+        Some(list)
+    }
+}
+
+/// Rewrites a condition that compares an id's time, `time`, with `x`.
+unsafe fn rewrite_sides(
+    site: &Site,
+    condition: *mut Node,
+    time: *mut Node,
+    limit: Limit,
+    x: *mut Node,
+) -> Option<Bounds> {
+    // SAFETY: nodes of the query's tree, made and used as the planner does.
+    unsafe {
+        let Time { id, function, layout, functions, row } = time_of(site, time)?;
+        let (age, is_exact) = match limit {
+            Aged(_, age) => (age, is_subtractable(x)),
+            Array | Computed(_) => (ptr::null_mut(), false),
+            _ => (ptr::null_mut(), true),
+        };
+        let is_constant = |node: *mut Node| (*node).type_ == NodeTag::T_Const;
+        let is_usable = |node: *mut Node| {
+            if is_constant(node) {
+                return true;
+            }
+            // No index can be searched for a column of the same row.
+            let tables = pull_varnos(site.root, node);
+            let is_own = bms_is_member(site.relid as c_int, tables) || row != 0 && bms_is_member(row as c_int, tables);
+            !is_own && !contain_volatile_functions(node)
+        };
+        if !is_usable(x) || !age.is_null() && !is_usable(age) {
+            return None;
+        }
+        let are_arguments = |is_so: &dyn Fn(*mut Node) -> bool| match limit {
+            Computed(stepped) => stepped.all_arguments(is_so),
+            _ => true,
+        };
+        if !are_arguments(&is_usable) {
+            return None;
+        }
+        // Two tables can be joined by equal times with a hash or a merge, but not by ranges. And a
+        // subquery cannot be in two places.
+        let is_plain =
+            |node: *mut Node| is_constant(node) || pull_varnos(site.root, node).is_null() && !contain_subplans(node);
+        let is_equality = match limit {
+            Moment(operator, _) | Aged(operator, _) | Computed(Stepped { operator, .. }) => {
+                matches!(operator, Equal)
+            }
+            _ => false,
+        };
+        if is_equality && !(is_plain(x) && (age.is_null() || is_plain(age)) && are_arguments(&is_plain)) {
+            return None;
+        }
+        let mut kept = if row == 0 && is_exact { ptr::null_mut() } else { condition };
+        // If both sides are times of ids, the planner may search either table. The comparison is
+        // kept, and rewritten for the other table in its turn. But it stays as it is if the other
+        // table is organized by it.
+        let mut is_for_other = false;
+        // What is computed from such a time is no index's expression, but may also be searched.
+        let innermost = Stepped { operator: Equal, expression: x, of: Timestamptz, with: Timestamptz }.time();
+        let other = || if is_constant(x) { None } else { table_of(site, innermost.unwrap_or(x)) };
+        if let Some(Other { table, function }) = other() {
+            let rel = *(*site.root).simple_rel_array.add(table as usize);
+            let other = Site { rel, relid: table, is_union: false, ..*site };
+            if innermost.is_none()
+                && [functions.timestamp[1], functions.parse[1]].contains(&function)
+                && is_organized(&other, function, functions)
+            {
+                return None;
+            }
+            if rel.is_null() {
+                kept = condition;
+                is_for_other = true;
+            }
+        }
+
+        let Callees { lower, upper } = limit.callees(functions)?;
+        if !functions.public {
+            // The plan is then made again for another role. A role that may not call the original
+            // function must see the error of that one, not of the bound.
+            (*(*site.root).glob).dependsOnRole = true;
+            let may_call = |bound| bound == pg_sys::InvalidOid || may_execute(bound);
+            let may_limit =
+                || matches!(limit, Moment(..)) || functions.limits.into_iter().all(|limit| may_execute(limit));
+            if !may_execute(function) || !may_call(lower) || !may_call(upper) || !may_limit() {
+                return None;
+            }
+        }
+        // A kept plan must notice when the function is dropped, or when a role may no longer call
+        // it.
+        if *site.dependency != function {
+            record_plan_function_dependency(site.root, function);
+            *site.dependency = function;
+        }
+        let mut given = None;
+        let place = if layout.is_null() { site.layout } else { &raw mut given };
+        if (*place).is_none() {
+            let mut found = FoundLayout { layout: ptr::null_mut(), meaning: None, stored_in: pg_sys::InvalidOid };
+            layout_argument(layout, &mut found);
+            place.write(Some(found));
+            if found.stored_in != pg_sys::InvalidOid {
+                // The plan must be made again when another layout is stored.
+                let glob = (*site.root).glob;
+                (*glob).relationOids = list_append_unique_oid((*glob).relationOids, found.stored_in);
+            }
+        }
+        // By reference, because thousands of conditions on a table share it.
+        let Some(FoundLayout { layout, meaning: Some(meaning), .. }) = (*place).as_ref() else { return None };
+        let layout = *layout;
+        if layout.is_null() {
+            return None;
+        }
+        let last_id = meaning.max_id();
+
+        // The bounds of an age, or of what is computed from a time, say how many rows there are.
+        // Those of an array do not. A row of a function in FROM has its own estimate, and another
+        // table has not looked at its side yet.
+        let is_estimated = matches!(limit, Aged(..) | Computed(_)) && row == 0 && !is_for_other;
+        let may_check = || functions.public || may_execute(functions.checked);
+        if is_estimated && !kept.is_null() && functions.checked != pg_sys::InvalidOid && may_check() {
+            let none = pg_sys::InvalidOid;
+            let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
+            let arguments = lappend(ptr::null_mut(), kept.cast());
+            kept = makeFuncExpr(functions.checked, pg_sys::BOOLOID, arguments, none, none, explicit).cast();
+        }
+        let is_range = lower != pg_sys::InvalidOid && upper != pg_sys::InvalidOid;
+        let is_repeated = is_range || !kept.is_null();
+        let bounded = |bound: Oid, is_above: bool| {
+            // What stands in two places must be two nodes.
+            let copy = |node: *mut Node| copyObjectImpl(node.cast()).cast();
+            let bounded = |bound| {
+                let operator = if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL };
+                let condition = compare(if is_repeated { copy(id) } else { id }, operator, bound);
+                let guard = match is_above {
+                    // The other bound does.
+                    _ if is_range => Guard::None,
+                    true if last_id == i64::MAX => Guard::None,
+                    true => Guard::NotAbove,
+                    false => Guard::NotBelow0,
+                };
+                let is_guarding =
+                    !matches!(limit, Computed(_)) || is_constant(x) || pull_varnos(site.root, x).is_null();
+                BoundedCondition {
+                    id,
+                    condition,
+                    guard,
+                    is_above,
+                    is_guarding,
+                    last_id,
+                    is_or: false,
+                    is_second: false,
+                    kept,
+                }
+            };
+            // The common case, without a call of the function through the executor.
+            if let Moment(operator, Timestamptz) = limit
+                && is_constant(x)
+            {
+                return bounded(constant_bound(meaning, x.cast(), operator, is_above));
+            }
+            let x: *mut Node = if is_repeated { copy(x) } else { x };
+            let age = if is_repeated && !age.is_null() { copy(age) } else { age };
+            let time = limit.on_time(functions, x, age, !is_above);
+            let arguments = lappend(lappend(ptr::null_mut(), time.cast()), layout.cast());
+            let none = pg_sys::InvalidOid;
+            let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
+            let mut bound: *mut Node =
+                makeFuncExpr(bound, pg_sys::INT8OID, arguments, none, pg_sys::DEFAULT_COLLATION_OID, explicit).cast();
+            // Everything else has been simplified by now.
+            if is_constant(x) && (age.is_null() || is_constant(age)) {
+                bound = eval_const_expressions(site.root, bound);
+            }
+            bounded(bound)
+        };
+        Some(if is_range {
+            (bounded(lower, true), Some(BoundedCondition { kept: ptr::null_mut(), ..bounded(upper, false) }))
+        } else if upper == pg_sys::InvalidOid {
+            (bounded(lower, true), None)
+        } else {
+            (bounded(upper, false), None)
+        })
+    }
+}
+
+/// Returns what the bound's function returns for a constant time.
+unsafe fn constant_bound(layout: &Layout, x: *const pg_sys::Const, operator: Comparison, is_above: bool) -> *mut Node {
+    // SAFETY: a constant of type timestamptz.
+    unsafe {
+        let instant = instant_of_value((*x).constvalue.value() as i64);
+        let id = match (operator, is_above) {
+            _ if (*x).constisnull => None,
+            (Greater, _) => layout.first_id_after(instant),
+            (_, true) => layout.first_id_from(instant),
+            (Less, _) => Some(layout.last_id_before(instant)),
+            (_, false) => Some(layout.last_id_until(instant)),
+        };
+        id.map_or_else(|| null_number(), |id| number(id))
+    }
+}
+
+unsafe fn may_execute(function: Oid) -> bool {
+    let mode = pg_sys::ACL_EXECUTE as pg_sys::AclMode;
+    // SAFETY: looks up rows of catalogs.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        let result = pg_proc_aclcheck(function, GetUserId(), mode);
+        #[cfg(not(feature = "pg15"))]
+        let result = object_aclcheck(pg_sys::ProcedureRelationId, function, GetUserId(), mode);
+        result == pg_sys::AclResult::ACLCHECK_OK
+    }
+}

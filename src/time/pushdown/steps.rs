@@ -1,0 +1,226 @@
+//! Takes apart what a condition compares, if it is computed from an id's time in steps:
+//! `date_trunc`, `extract(year FROM ...)`, casts, `AT TIME ZONE`, and `+` and `-` with an interval.
+//!
+//! Each step is undone by functions of the schema `snowflake_plan` (`undo.rs`), from the outside
+//! in. What is left is a limit on the time itself. The original condition is kept, because clocks
+//! are set back.
+
+use std::{mem, ptr};
+
+use pgrx::pg_sys::{self, Node, NodeTag};
+use pgrx::prelude::*;
+
+use super::nodes::{cells, copyObjectImpl, lappend, makeBoolConst, makeFuncExpr, set_opfuncid, text};
+use super::operators::{Comparison, Type};
+use crate::postgres::catalog::{Functions, LimitFunction};
+use crate::postgres::text::Text;
+use crate::time::undo::TruncUnit;
+
+/// A function that undoes a part of a step, with its second argument; null if it has none.
+#[derive(Clone, Copy)]
+pub(super) struct Undo {
+    function: LimitFunction,
+    argument: *mut Node,
+}
+
+/// A step, taken apart.
+#[derive(Clone, Copy)]
+pub(super) struct TimeStep {
+    /// What it is computed from.
+    pub(super) inner: *mut Node,
+    /// What undoes it, in this order.
+    pub(super) undo: [Option<Undo>; 3],
+}
+
+/// A comparison of something that is computed from a time.
+#[derive(Clone, Copy)]
+pub(super) struct Stepped {
+    pub(super) operator: Comparison,
+    /// What is computed, and its type.
+    pub(super) expression: *mut Node,
+    pub(super) of: Type,
+    /// The type of what it is compared with.
+    pub(super) with: Type,
+}
+
+impl Stepped {
+    /// Returns the time that the expression is computed from. `None` if there are no steps.
+    pub(super) unsafe fn time(&self) -> Option<*mut Node> {
+        // SAFETY: an expression.
+        unsafe {
+            let mut inner = step_of(self.expression)?.inner;
+            while let Some(step) = step_of(inner) {
+                inner = step.inner;
+            }
+            Some(inner)
+        }
+    }
+
+    /// Returns whether a property holds for all arguments of the steps.
+    pub(super) unsafe fn all_arguments(&self, is_so: impl Fn(*mut Node) -> bool) -> bool {
+        // SAFETY: an expression.
+        unsafe {
+            let mut expression = self.expression;
+            while let Some(step) = step_of(expression) {
+                let mut arguments = step.undo.iter().flatten().filter(|undo| !undo.argument.is_null());
+                if !arguments.all(|undo| is_so(undo.argument)) {
+                    return false;
+                }
+                expression = step.inner;
+            }
+            true
+        }
+    }
+
+    /// Makes the limit on the time, from what the expression is compared with.
+    pub(super) unsafe fn limit(&self, functions: &Functions, x: *mut Node, is_upper: bool) -> *mut Node {
+        // SAFETY: an expression and a node of the query's tree, which may be changed.
+        unsafe {
+            let is_after = match self.operator {
+                Comparison::Greater => !is_upper,
+                Comparison::LessOrEqual | Comparison::Equal => is_upper,
+                _ => false,
+            };
+            let is_instant = self.of == Type::Timestamptz || self.with == Type::Timestamptz;
+            let mut started = match (is_instant, self.with) {
+                (true, Type::Date) => LimitFunction::InstantOfDay,
+                (true, Type::Timestamp) => LimitFunction::InstantOfLocal,
+                (true, _) => LimitFunction::Instant,
+                (false, Type::Date) => LimitFunction::LocalOfDay,
+                (false, Type::Numeric) => LimitFunction::LocalOfYear,
+                (false, _) => LimitFunction::Local,
+            };
+            let call = |function, arguments| call(functions, function, arguments);
+            let flag = |value| makeBoolConst(value, false);
+            let is_day = self.of == Type::Date && self.with == Type::Date;
+            let mut limit = x;
+            if matches!(started, LimitFunction::LocalOfDay) && !is_day {
+                // The start of the day is compared with a local time.
+                limit = call(started, [limit, flag(false), ptr::null_mut()]);
+                started = LimitFunction::Local;
+            }
+            if is_after || !matches!(started, LimitFunction::Instant | LimitFunction::Local) {
+                limit = call(started, [limit, flag(is_after), ptr::null_mut()]);
+            }
+            if is_instant && self.of != Type::Timestamptz {
+                // PostgreSQL converts what it compares with a timestamptz.
+                limit = call(LimitFunction::LocalInZone, [limit, text(c"TimeZone"), flag(is_upper)]);
+            }
+            // Undoing a cast to a day begins with the next start of one. Between days it is that.
+            let mut superfluous = usize::from(is_day);
+            let mut expression = self.expression;
+            while let Some(step) = step_of(expression) {
+                for Undo { function, argument } in step.undo.into_iter().flatten().skip(mem::take(&mut superfluous)) {
+                    // What stands in two places must be two nodes.
+                    let argument = copyObjectImpl(argument.cast()).cast();
+                    let last = if matches!(function, LimitFunction::Ceil) { ptr::null_mut() } else { flag(is_upper) };
+                    limit = call(function, [limit, argument, last]);
+                }
+                expression = step.inner;
+            }
+            limit
+        }
+    }
+}
+
+/// Makes a call of a function that makes a limit. Its arguments end with the first null.
+pub(super) unsafe fn call(functions: &Functions, function: LimitFunction, arguments: [*mut Node; 3]) -> *mut Node {
+    let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
+    let result = match function {
+        LimitFunction::Local
+        | LimitFunction::LocalOfDay
+        | LimitFunction::LocalOfYear
+        | LimitFunction::LocalInZone
+        | LimitFunction::Ceil => pg_sys::TIMESTAMPOID,
+        _ => pg_sys::TIMESTAMPTZOID,
+    };
+    // SAFETY: expressions of the types that the function takes.
+    unsafe {
+        let mut list = ptr::null_mut();
+        for argument in arguments.into_iter().filter(|argument| !argument.is_null()) {
+            list = lappend(list, argument.cast());
+        }
+        let (none, collation) = (pg_sys::InvalidOid, pg_sys::DEFAULT_COLLATION_OID);
+        makeFuncExpr(functions.limits[function as usize], result, list, none, collation, explicit).cast()
+    }
+}
+
+/// Takes a step apart. `None` if the expression is not one.
+pub(super) unsafe fn step_of(expression: *mut Node) -> Option<TimeStep> {
+    // SAFETY: a node's type is what its tag says. These functions have as many arguments.
+    unsafe {
+        let (function, arguments) = match (*expression).type_ {
+            NodeTag::T_FuncExpr => {
+                let call = expression.cast::<pg_sys::FuncExpr>();
+                ((*call).funcid, (*call).args)
+            }
+            NodeTag::T_OpExpr => {
+                let operator = expression.cast::<pg_sys::OpExpr>();
+                set_opfuncid(operator);
+                ((*operator).opfuncid, (*operator).args)
+            }
+            _ => return None,
+        };
+        let argument = |at: usize| cells(arguments)[at].ptr_value.cast::<Node>();
+        let session = || text(c"TimeZone");
+        let to_local = |zone| Some(Undo { function: LimitFunction::LocalInZone, argument: zone });
+        let to_instant = |zone| Some(Undo { function: LimitFunction::InstantInZone, argument: zone });
+        let ceil = |unit| Some(Undo { function: LimitFunction::Ceil, argument: unit });
+        let (inner, undo) = match function.to_u32() {
+            pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMPTZ if is_unit(argument(0)) => {
+                (argument(1), [to_local(session()), ceil(argument(0)), to_instant(session())])
+            }
+            pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMPTZ_TEXT if is_unit(argument(0)) => {
+                (argument(1), [to_local(argument(2)), ceil(argument(0)), to_instant(argument(2))])
+            }
+            pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMP if is_unit(argument(0)) => {
+                (argument(1), [ceil(argument(0)), None, None])
+            }
+            pg_sys::F_EXTRACT_TEXT_TIMESTAMPTZ if is_year(argument(0)) => {
+                (argument(1), [to_instant(session()), None, None])
+            }
+            pg_sys::F_EXTRACT_TEXT_TIMESTAMP | pg_sys::F_EXTRACT_TEXT_DATE if is_year(argument(0)) => {
+                (argument(1), [None; 3])
+            }
+            pg_sys::F_TIMESTAMP_TIMESTAMPTZ => (argument(0), [to_instant(session()), None, None]),
+            pg_sys::F_TIMEZONE_TEXT_TIMESTAMPTZ => (argument(1), [to_instant(argument(0)), None, None]),
+            pg_sys::F_TIMEZONE_INTERVAL_TIMESTAMPTZ => {
+                let undo = Undo { function: LimitFunction::InstantAtOffset, argument: argument(0) };
+                (argument(1), [Some(undo), None, None])
+            }
+            pg_sys::F_DATE_TIMESTAMPTZ => (argument(0), [ceil(text(c"day")), to_instant(session()), None]),
+            pg_sys::F_DATE_TIMESTAMP => (argument(0), [ceil(text(c"day")), None, None]),
+            pg_sys::F_TIMESTAMP_DATE => (argument(0), [None; 3]),
+            pg_sys::F_TIMESTAMPTZ_DATE | pg_sys::F_TIMESTAMPTZ_TIMESTAMP => {
+                (argument(0), [to_local(session()), None, None])
+            }
+            pg_sys::F_TIMEZONE_TEXT_TIMESTAMP => (argument(1), [to_local(argument(0)), None, None]),
+            pg_sys::F_TIMESTAMPTZ_PL_INTERVAL => {
+                (argument(0), [Some(Undo { function: LimitFunction::Minus, argument: argument(1) }), None, None])
+            }
+            pg_sys::F_TIMESTAMPTZ_MI_INTERVAL => {
+                (argument(0), [Some(Undo { function: LimitFunction::Plus, argument: argument(1) }), None, None])
+            }
+            _ => return None,
+        };
+        Some(TimeStep { inner, undo })
+    }
+}
+
+/// Returns whether a node is a constant unit that `date_trunc` surely knows.
+unsafe fn is_unit(node: *mut Node) -> bool {
+    // SAFETY: a node's type is what its tag says.
+    unsafe { (*node).type_ == NodeTag::T_Const && is_known_unit(node.cast(), false) }
+}
+
+unsafe fn is_year(node: *mut Node) -> bool {
+    // SAFETY: a node's type is what its tag says.
+    unsafe { (*node).type_ == NodeTag::T_Const && is_known_unit(node.cast(), true) }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn is_known_unit(constant: *mut pg_sys::Const, is_year: bool) -> bool {
+    // SAFETY: a constant of type text.
+    let text = unsafe { Text::from_datum((*constant).constvalue, (*constant).constisnull) };
+    text.is_some_and(|text| if is_year { text.as_str() == "year" } else { TruncUnit::named(text.as_str()).is_some() })
+}
