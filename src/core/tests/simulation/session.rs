@@ -1,9 +1,9 @@
 //! A session: one statement on a simulated server, and what the protocol sees of the database
 //! there.
 //!
-//! Each call of [`MarkedDatabase`], and each reading of the clock, is a point where [`World::meanwhile`]
-//! lets other sessions run. They run to their end within the call. They give up where they would
-//! wait for a session that they have interrupted.
+//! Each call of [`MarkedDatabase`], and each reading of the clock, is a point where
+//! [`World::meanwhile`] lets other sessions run. They run to their end within the call. They give
+//! up where they would wait for a session that they have interrupted.
 
 use std::cell::Cell;
 use std::rc::Rc;
