@@ -1,8 +1,9 @@
 //! The errors that a user can see: SQLSTATE, primary message, DETAIL and HINT of each in one place.
-//! The errors of converting a column are in `convert/error.rs`.
+//! The errors of converting a column are in `convert/unconvertible.rs`, and what the background
+//! worker tells operators in `error/fleet.rs`.
 //!
 //! The texts follow PostgreSQL's error message style guide. The core's errors bring their facts and
-//! their primary message; only these two files know SQLSTATEs. PostgreSQL's own functions raise
+//! their primary message; only these three files know SQLSTATEs. PostgreSQL's own functions raise
 //! what PostgreSQL words itself (read-only, recovery), see `backend.rs`.
 
 use std::fmt;
@@ -19,6 +20,8 @@ use snowflake_core::segment::{FARTHEST, TAG_BYTES, TagError};
 use snowflake_registry::Kind;
 
 use crate::postgres::text::{literal, shell_word, showable};
+
+pub mod fleet;
 
 /// What can go wrong between SQL and the core.
 #[derive(Debug, Clone, PartialEq)]

@@ -19,9 +19,10 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, LeaseNotice, SharedWords};
 use snowflake_core::pace::{self, Pace};
 use snowflake_core::registry::{Change, Fleet, FleetLimits, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted};
-use snowflake_registry::{self as registry, Config, Either, Kind, MemberName};
+use snowflake_registry::{self as registry, Config, Either, MemberName};
 
-use crate::error::{Report, known_as};
+use crate::error::Report;
+use crate::error::fleet::{self as texts, Worded};
 use crate::fleet::worker::{self, Worker};
 use crate::ids::stats::MINUTE_MS;
 use crate::postgres::backend::{self, SharedLatch, WallClock};
@@ -367,29 +368,7 @@ impl<'a> Keeper<'a> {
             fleet.longest_ms > 0 && !fleet.loses_nothing && lease_ms < LEASES_PER_SKEW.saturating_mul(skew_ms);
         let found = is_close.then_some((lease_ms, skew_ms));
         if self.warned.replace(found) != found && is_close {
-            let stops_ms = lease_ms.saturating_add(skew_ms.saturating_mul(2));
-            // A failover of etcd forgets nothing.
-            let kind = guc::registry_kind();
-            let (event, way_out) = match kind {
-                Kind::Postgres => (
-                    "failover",
-                    " Or use a synchronous standby of the registry, and declare it by snowflake_registry.set_loses_nothing().",
-                ),
-                Kind::Etcd => ("restore", ""),
-            };
-            Report::new(
-                PgSqlErrorCode::ERRCODE_WARNING,
-                format!("snowflake_id: after a {event} of the registry, this server may draw no ids for {stops_ms} ms"),
-            )
-            .detail(format!(
-                "A lease of {lease_ms} ms is not several times as long as two clock skews of {skew_ms} ms, and is not \
-                 renewed then."
-            ))
-            .hint(format!(
-                "Make leases longer, or let clocks be less apart: in the registry, call {}.{way_out}",
-                kind.command("set_lease")
-            ))
-            .report(PgLogLevel::WARNING);
+            texts::close_terms(guc::registry_kind(), lease_ms, skew_ms).report(PgLogLevel::WARNING);
         }
     }
 
@@ -413,18 +392,7 @@ impl<'a> Keeper<'a> {
     /// begins too late.
     fn lacks(&self, holder: &Holder, gap: (i64, i64)) {
         self.pace.take();
-        let until = Utc(gap.1);
-        let message = match (holder.held(), holder.next()) {
-            (Some(held), Some(next)) => format!(
-                "the lease of worker number {} ends at {} and is not renewed, and that of number {} begins at {until}",
-                held.worker,
-                Utc(held.until_ms),
-                next.worker
-            ),
-            (None, Some(next)) => format!("the lease of worker number {} begins at {until}", next.worker),
-            (_, None) => format!("no number can be used before {until}"),
-        };
-        self.fails(Worded::of_gap(message), 0);
+        self.fails(Worded::of_gap(holder.held(), holder.next(), gap.1), 0);
     }
 
     /// Returns the lease that the server can draw with now.
@@ -434,7 +402,7 @@ impl<'a> Keeper<'a> {
 
     /// Notes and logs that the lease is not renewed.
     fn fails(&self, worded: Worded, reason: u64) {
-        let (noted, now_ms) = (worded.reason(), self.now_ms());
+        let (noted, now_ms) = (kept(&worded), self.now_ms());
         let mut is_new = false;
         self.status.change(|status| {
             is_new = status.failing_since_ms.is_none();
@@ -457,22 +425,22 @@ impl<'a> Keeper<'a> {
             return;
         }
         let is_standby = backend::is_in_recovery();
-        let consequence = match (status.gap, lease) {
-            (Some((from_ms, until_ms)), _) => {
-                let generates = if is_standby { "would generate no ids if promoted," } else { "generates no ids" };
-                format!("this server {generates} from {} to {}", Utc(from_ms), Utc(until_ms))
-            }
-            (None, Some(held)) => format!(
-                "the lease of worker number {} is not renewed, and the server draws ids until {}",
-                held.worker,
-                Utc(held.until_ms)
-            ),
-            (None, None) => "no worker number is leased, and the server draws no ids".to_owned(),
-        };
+        let consequence = texts::without_renewal(status.gap, lease, is_standby);
         // A standby draws nothing. At its start, the registry may be starting, too.
         let is_calm = is_standby && is_new && status.renewals == 0;
         worded.report(&consequence).report(if is_calm { PgLogLevel::LOG } else { PgLogLevel::WARNING });
     }
+}
+
+/// Words a failure.
+fn worded(failure: &RegistryFailure) -> Worded {
+    let own = stamp::layout().map(|own| (own, stamp::has_backup()));
+    texts::worded(failure, guc::registry_kind(), own)
+}
+
+/// Returns what is kept of a failure for sessions and operators.
+fn kept(worded: &Worded) -> FailureReason {
+    FailureReason { whole: Line::new(&worded.whole()), open: Line::new(&worded.open) }
 }
 
 /// Returns a hash of a failure, by which a change of it is noticed: without the instants and
@@ -596,240 +564,15 @@ impl Registry for Keeper<'_> {
 
 /// Tells the operator what has happened.
 fn report(notice: &LeaseNotice, fleet: Option<u128>) {
-    match notice {
-        LeaseNotice::Acquired(lease) => {
-            let (worker, from, until) = (lease.worker, Utc(lease.from_ms), Utc(lease.until_ms));
-            // If the registry is lost, its fleet's uuid is needed to make it again.
-            let fleet = fleet.map(uuid).unwrap_or_default();
-            log!(
-                "snowflake_id: worker number {worker} is leased, for ids from {from} to {until} and on, in fleet {fleet}"
-            );
-        }
-        LeaseNotice::Entered(_) => {}
-        LeaseNotice::Adopted(fleet) => {
-            let (longest_ms, skew_ms) = (fleet.longest_ms, fleet.skew_ms);
-            let (first, last) = fleet.range.unwrap_or_default();
-            log!(
-                "snowflake_id: this server is the fleet's first; the registry now has its layout, leases numbers {first} to \
-                 {last}, and limits leases to {longest_ms} ms and clocks to {skew_ms} ms apart"
-            );
-        }
-        LeaseNotice::GivenBack(lease) => {
-            let (worker, until) = (lease.worker, Utc(lease.until_ms));
-            log!("snowflake_id: worker number {worker} is given back, for ids from {until} on");
-        }
-        LeaseNotice::Lost(lease) => {
-            let (worker, until) = (lease.worker, Utc(lease.until_ms));
-            log!("snowflake_id: the lease of worker number {worker} ended at {until}, and another server has it now");
-        }
-        LeaseNotice::Forgot(fleet) => warning!(
-            "snowflake_id: the registry has forgotten leases, as after a failover or a restore; numbers that are not \
-             leased now can be used from {} on",
-            Utc(fleet.freeze_ms)
-        ),
+    let is_due = match notice {
         // In a freeze, each turn finds it again.
         LeaseNotice::Older(lease) => {
-            if lease.until_ms > WallClock.now_ms() && shmem::is_due(Topic::LeaseForgotten, MINUTE_MS) {
-                warning!(
-                    "snowflake_id: the registry has forgotten this server's lease of worker number {}, or a part of it; the \
-                     server draws ids with it until {}",
-                    lease.worker,
-                    Utc(lease.until_ms)
-                );
-            }
+            lease.until_ms > WallClock.now_ms() && shmem::is_due(Topic::LeaseForgotten, MINUTE_MS)
         }
-        LeaseNotice::Copied(lease) => warning!(
-            "snowflake_id: a copy of this server's memory, such as a virtual machine's snapshot, has renewed the lease \
-             of worker number {}; this server draws no more ids with it",
-            lease.worker
-        ),
-        LeaseNotice::Overlapped(lease) => warning!(
-            "snowflake_id: another server has leased worker number {} for times of this server's lease; this server \
-             draws no more ids with it",
-            lease.worker
-        ),
-        LeaseNotice::ClockOff { offset_ms } => {
-            if shmem::is_due(Topic::ClockOff, MINUTE_MS) {
-                clock_is_off(*offset_ms).report(PgLogLevel::WARNING);
-            }
-        }
-    }
-}
-
-/// Returns the warning that the clocks are further apart than is allowed for.
-fn clock_is_off(offset_ms: i64) -> Report {
-    let (distance_ms, side) = (offset_ms.abs(), if offset_ms < 0 { "behind" } else { "ahead of" });
-    let report = Report::new(
-        PgSqlErrorCode::ERRCODE_WARNING,
-        format!("snowflake_id: this server's clock is {distance_ms} ms {side} the registry's"),
-    );
-    let check =
-        "Check the time synchronization of both. If several servers report this, the registry's clock is wrong.";
-    if offset_ms <= guc::max_borrow_ms() {
-        return report.hint(check);
-    }
-    report
-        .detail(format!(
-            "Ids carry this clock's times. If this clock is wrong, draws will wait or be refused once it is right, for \
-             about {distance_ms} ms, until it has passed the time of the last id."
-        ))
-        .hint(format!(
-            "{check} To avoid that, let the time synchronization slow this clock down instead of setting it back."
-        ))
-}
-
-/// A failure in words.
-struct Worded {
-    /// What every role may see of it.
-    open: String,
-    message: String,
-    detail: Option<String>,
-    hint: Option<String>,
-}
-
-impl Worded {
-    /// Words a gap between two leases, which the message names.
-    fn of_gap(message: String) -> Self {
-        let open = message.clone();
-        let hint = "Do not restart this server while it draws ids. After the gap they go on by themselves. To draw ids \
-                    meanwhile, give it a configured number outside of the fleet's range (\"snowflake_id.worker_id\").";
-        let detail = "The registry may have forgotten leases, as after a failover or a restore, which end by then";
-        Self { open, message, detail: Some(detail.to_owned()), hint: Some(hint.to_owned()) }
-    }
-
-    /// Returns what is kept of it for sessions and operators.
-    fn reason(&self) -> FailureReason {
-        let Self { open, message, detail, .. } = self;
-        let whole = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
-        FailureReason { whole: Line::new(&whole), open: Line::new(open) }
-    }
-
-    /// Returns a report for the server's log, with the consequence in front of the message.
-    fn report(self, consequence: &str) -> Report {
-        let message = format!("snowflake_id: {consequence}: {}", self.message);
-        let report = Report::new(PgSqlErrorCode::ERRCODE_SYSTEM_ERROR, message);
-        Report { detail: self.detail.map(sentence), hint: self.hint, ..report }
-    }
-}
-
-/// Ends a text with a period.
-fn sentence(text: String) -> String {
-    if text.ends_with(['.', '!', '?']) { text } else { text + "." }
-}
-
-/// Writes a uuid as PostgreSQL does.
-fn uuid(uuid: u128) -> String {
-    let digits = format!("{uuid:032x}");
-    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
-}
-
-fn worded(failure: &RegistryFailure) -> Worded {
-    // The core's facts do not say how to reach the registry.
-    let new = |message: String, detail: Option<String>, hint: &str| {
-        let open = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
-        Worded { open, message, detail, hint: Some(hint.to_owned()) }
+        LeaseNotice::ClockOff { .. } => shmem::is_due(Topic::ClockOff, MINUTE_MS),
+        _ => true,
     };
-    let kind = guc::registry_kind();
-    let call = |function| format!("In the registry, call {}.", kind.command(function));
-    match failure {
-        Failure::Away(error) => {
-            let registry::RegistryReport { open, message, detail, hint, .. } = error.report();
-            Worded { open, message, detail, hint }
-        }
-        Failure::OtherLayout { layout, backup } => new(
-            format!(
-                "the fleet has layout {} with \"backup_worker\" {}",
-                Layout::built_in_with(*layout)
-                    .map_or_else(|| format!("with fingerprint {layout:016x}"), |name| format!("\"{name}\"")),
-                if *backup { "on" } else { "off" }
-            ),
-            stamp::layout().map(|own| {
-                let backup = if stamp::has_backup() { "on" } else { "off" };
-                format!("This server has layout \"{}\" with \"backup_worker\" {backup}", known_as(own))
-            }),
-            "Set \"snowflake_id.layout\" and \"snowflake_id.backup_worker\" as on the fleet's other servers, or name \
-             another fleet in \"snowflake_id.fleet\".",
-        ),
-        Failure::OutsideLayout { range: (first, last), numbers } => new(
-            format!("the fleet's range of numbers is {first}..{last}, and the layout has 0..{}", numbers - 1),
-            None,
-            &call("set_range"),
-        ),
-        Failure::TooShort { lease_ms, least_ms } => new(
-            format!("the fleet's leases are {lease_ms} ms long, but the layout needs {least_ms} ms"),
-            None,
-            &call("set_lease"),
-        ),
-        Failure::OtherFleet { known, found } => new(
-            "the registry has another fleet than the one that this server belongs to".to_owned(),
-            Some(format!("The registry's fleet has the uuid {}, and this server's {}", uuid(*found), uuid(*known))),
-            &format!(
-                "Check \"snowflake_id.registry\". If the registry was lost and is made again, give the new one the old \
-                 uuid ({}). To join the other fleet for good, restart the server, and call snowflake_accept_fleet() in \
-                 each database.",
-                kind.command("lost")
-            ),
-        ),
-        Failure::Closed => new(
-            "the fleet is closed".to_owned(),
-            None,
-            &format!(
-                "If the fleet has moved, correct this server's \"snowflake_id.registry\", and reload; do not restart it. \
-                 If it is being moved now, wait. Only if the move is given up, call {} here: called in a registry that was left, it lets \
-                 two servers draw the same ids.",
-                match kind {
-                    Kind::Postgres => "snowflake_registry.open(moved => false)",
-                    Kind::Etcd => "\"registry-etcd open not-moved\"",
-                }
-            ),
-        ),
-        Failure::ClockOff { now_ms, registry_ms, skew_ms } => new(
-            format!("this server's clock and the registry's are more than {skew_ms} ms apart"),
-            Some(format!("This server's clock says {}, and the registry's {}", Utc(*now_ms), Utc(*registry_ms))),
-            "Check the time synchronization of both. If several servers report this, the registry's clock is wrong.",
-        ),
-        Failure::NoneFree { numbers, living, first } => new(
-            format!("all {numbers} worker numbers of the fleet are leased"),
-            Some(match first {
-                Some((first, at_ms)) => format!(
-                    "Running servers renew {living} of them. Of the others, number {first} becomes free first, at {}",
-                    Utc(*at_ms)
-                ),
-                None => "Running servers renew all of them, so the range is too small for the fleet".to_owned(),
-            }),
-            &format!(
-                "Widen the range with {}, or stop servers that are not needed: a clean stop gives the number back. {} \
-                 in the registry shows which servers have them.",
-                kind.command("set_range"),
-                match kind {
-                    Kind::Postgres => "SELECT * FROM snowflake_registry.fleet".to_owned(),
-                    Kind::Etcd => kind.command("show"),
-                }
-            ),
-        ),
-        Failure::Frozen { until_ms } => new(
-            format!("no number can be used before {}", Utc(*until_ms)),
-            Some("The registry has forgotten leases, as after a failover or a restore, which end by then".to_owned()),
-            &format!(
-                "Servers that hold a number draw up to the end of their leases; do not restart them before then.{}",
-                match kind {
-                    Kind::Postgres => {
-                        " With a synchronous standby that is declared by snowflake_registry.set_loses_nothing(), a \
-                         failover forgets nothing."
-                    }
-                    Kind::Etcd => "",
-                }
-            ),
-        ),
-        Failure::Grace { left_ms } => new(
-            format!("the registry has started, and leases no number for another {left_ms} ms"),
-            None,
-            "An operator has set this time with snowflake_registry.set_grace().",
-        ),
-        Failure::Contended => new(
-            "other servers have changed the registry's records at each try".to_owned(),
-            None,
-            "The server tries again.",
-        ),
+    if is_due && let Some((level, report)) = texts::lease_notice(notice, fleet, guc::max_borrow_ms()) {
+        report.report(level);
     }
 }

@@ -10,11 +10,12 @@ use snowflake_core::clock::{Clock, Utc};
 use snowflake_core::lease::{self, Failure};
 use snowflake_core::registry::MemberTerms;
 use snowflake_core::segment::{
-    Claimed, FARTHEST, GiveBack, Grant, Granted, Place, Reserve, SuppliedServer, Supply, SupplyNotice, TagRegistry,
+    Claimed, GiveBack, Grant, Granted, Place, Reserve, SuppliedServer, Supply, SupplyNotice, TagRegistry,
 };
 use snowflake_registry as registry;
 
-use super::{Keeper, again_in_ms, worded};
+use super::{Keeper, again_in_ms, kept, worded};
+use crate::error::fleet as texts;
 use crate::ids::stats::MINUTE_MS;
 use crate::postgres::backend;
 use crate::shared::shmem::{self, Topic};
@@ -76,7 +77,7 @@ impl Keeper<'_> {
     /// Notes and logs a failure: the first, and then once a minute.
     fn note_not_supplied(&self, failure: &Failure<registry::RegistryError>) {
         let worded = worded(failure);
-        let error = worded.reason();
+        let error = kept(&worded);
         let before = self.tags.failing();
         let since_ms = before.map_or_else(|| self.now_ms(), |failing| failing.since_ms);
         self.tags.note_failing(Some(Failing { since_ms, error }));
@@ -126,35 +127,13 @@ impl SuppliedServer for Keeper<'_> {
     }
 
     fn report(&self, notice: SupplyNotice) {
-        match notice {
-            SupplyNotice::Jumped { tag, skipped, to } => warning!(
-                "snowflake_id: tag \"{tag}\" jumps ahead by {skipped} values, to {to}, because the registry may have \
-                 forgotten values that servers have had"
-            ),
-            SupplyNotice::Gone(tag) => log!("snowflake_id: the registry does not have tag \"{tag}\" any more"),
-            SupplyNotice::Ended(tag) => warning!("snowflake_id: tag \"{tag}\" has no values left"),
-            SupplyNotice::NoJump(tag) => warning!(
-                "snowflake_id: tag \"{tag}\" gives no values, because the registry may have forgotten some, and the tag's \
-                 \"jump\" is not set; set its next_value in the registry"
-            ),
-            SupplyNotice::TooFar { tag, from } => warning!(
-                "snowflake_id: tag \"{tag}\" gives no values, because this server wants them from {from} on, more than \
-                 {FARTHEST} above the tag's next value; set its next_value in the registry"
-            ),
-            SupplyNotice::Below { tag, above } => warning!(
-                "snowflake_id: the registry has forgotten values of tag \"{tag}\", of which this server has had those \
-                 before {above}"
-            ),
-            SupplyNotice::Unusable { tag, block } => log!(
-                "snowflake_id: {} values of tag \"{tag}\", from {} on, cannot be used, and are lost",
-                block.count,
-                block.first
-            ),
-            SupplyNotice::Adopted(fleet) => lease::LeasingServer::report(self, lease::LeaseNotice::Adopted(fleet)),
-            SupplyNotice::Forgot(fleet) => lease::LeasingServer::report(self, lease::LeaseNotice::Forgot(fleet)),
-            SupplyNotice::GivenBack { tag, first } => {
-                log!("snowflake_id: the values of tag \"{tag}\" from {first} on are given back");
-            }
+        match &notice {
+            SupplyNotice::Adopted(fleet) => lease::LeasingServer::report(self, lease::LeaseNotice::Adopted(*fleet)),
+            SupplyNotice::Forgot(fleet) => lease::LeasingServer::report(self, lease::LeaseNotice::Forgot(*fleet)),
+            _ => {}
+        }
+        if let Some((level, report)) = texts::supply_notice(&notice) {
+            report.report(level);
         }
     }
 }

@@ -1,0 +1,331 @@
+//! What the background worker tells operators: notices, failures and gaps between leases, in words.
+//! What went wrong with the registry itself, its crate words (`registry/error.rs`), because its
+//! tests need no server.
+
+use pgrx::prelude::PgSqlErrorCode::*;
+use pgrx::prelude::*;
+use snowflake_core::clock::Utc;
+use snowflake_core::layout::Layout;
+use snowflake_core::lease::{Failure, Lease, LeaseNotice};
+use snowflake_core::segment::{FARTHEST, SupplyNotice};
+use snowflake_registry::{Kind, RegistryError, RegistryReport};
+
+use super::{Report, known_as};
+
+/// Words what the worker of leases tells: the level, and the report. `fleet` is the fleet's uuid. The
+/// caller says how often.
+pub fn lease_notice(notice: &LeaseNotice, fleet: Option<u128>, max_borrow_ms: i64) -> Option<(PgLogLevel, Report)> {
+    Some(match notice {
+        LeaseNotice::Entered(_) => return None,
+        LeaseNotice::Acquired(lease) => {
+            let (worker, from, until) = (lease.worker, Utc(lease.from_ms), Utc(lease.until_ms));
+            // If the registry is lost, its fleet's uuid is needed to make it again.
+            let fleet = fleet.map(uuid).unwrap_or_default();
+            told(format!("worker number {worker} is leased, for ids from {from} to {until} and on, in fleet {fleet}"))
+        }
+        LeaseNotice::Adopted(fleet) => {
+            let (longest_ms, skew_ms) = (fleet.longest_ms, fleet.skew_ms);
+            let (first, last) = fleet.range.unwrap_or_default();
+            told(format!(
+                "this server is the fleet's first; the registry now has its layout, leases numbers {first} to {last}, and \
+                 limits leases to {longest_ms} ms and clocks to {skew_ms} ms apart"
+            ))
+        }
+        LeaseNotice::GivenBack(lease) => {
+            let (worker, until) = (lease.worker, Utc(lease.until_ms));
+            told(format!("worker number {worker} is given back, for ids from {until} on"))
+        }
+        LeaseNotice::Lost(lease) => {
+            let (worker, until) = (lease.worker, Utc(lease.until_ms));
+            told(format!("the lease of worker number {worker} ended at {until}, and another server has it now"))
+        }
+        LeaseNotice::Forgot(fleet) => warned(format!(
+            "the registry has forgotten leases, as after a failover or a restore; numbers that are not leased now can be \
+             used from {} on",
+            Utc(fleet.freeze_ms)
+        )),
+        LeaseNotice::Older(lease) => warned(format!(
+            "the registry has forgotten this server's lease of worker number {}, or a part of it; the server draws ids \
+             with it until {}",
+            lease.worker,
+            Utc(lease.until_ms)
+        )),
+        LeaseNotice::Copied(lease) => warned(format!(
+            "a copy of this server's memory, such as a virtual machine's snapshot, has renewed the lease of worker number \
+             {}; this server draws no more ids with it",
+            lease.worker
+        )),
+        LeaseNotice::Overlapped(lease) => warned(format!(
+            "another server has leased worker number {} for times of this server's lease; this server draws no more ids \
+             with it",
+            lease.worker
+        )),
+        LeaseNotice::ClockOff { offset_ms } => (PgLogLevel::WARNING, clock_is_off(*offset_ms, max_borrow_ms)),
+    })
+}
+
+/// Words what the worker of dense values tells.
+pub fn supply_notice(notice: &SupplyNotice) -> Option<(PgLogLevel, Report)> {
+    Some(match notice {
+        SupplyNotice::Adopted(_) | SupplyNotice::Forgot(_) => return None,
+        SupplyNotice::Jumped { tag, skipped, to } => warned(format!(
+            "tag \"{tag}\" jumps ahead by {skipped} values, to {to}, because the registry may have forgotten values that \
+             servers have had"
+        )),
+        SupplyNotice::Gone(tag) => told(format!("the registry does not have tag \"{tag}\" any more")),
+        SupplyNotice::Ended(tag) => warned(format!("tag \"{tag}\" has no values left")),
+        SupplyNotice::NoJump(tag) => warned(format!(
+            "tag \"{tag}\" gives no values, because the registry may have forgotten some, and the tag's \"jump\" is not \
+             set; set its next_value in the registry"
+        )),
+        SupplyNotice::TooFar { tag, from } => warned(format!(
+            "tag \"{tag}\" gives no values, because this server wants them from {from} on, more than {FARTHEST} above the \
+             tag's next value; set its next_value in the registry"
+        )),
+        SupplyNotice::Below { tag, above } => warned(format!(
+            "the registry has forgotten values of tag \"{tag}\", of which this server has had those before {above}"
+        )),
+        SupplyNotice::Unusable { tag, block } => told(format!(
+            "{} values of tag \"{tag}\", from {} on, cannot be used, and are lost",
+            block.count, block.first
+        )),
+        SupplyNotice::GivenBack { tag, first } => {
+            told(format!("the values of tag \"{tag}\" from {first} on are given back"))
+        }
+    })
+}
+
+/// Words the warning that a failover of the registry would stop the fleet.
+pub fn close_terms(kind: Kind, lease_ms: i64, skew_ms: i64) -> Report {
+    let stops_ms = lease_ms.saturating_add(skew_ms.saturating_mul(2));
+    // A failover of etcd forgets nothing.
+    let (event, way_out) = match kind {
+        Kind::Postgres => (
+            "failover",
+            " Or use a synchronous standby of the registry, and declare it by snowflake_registry.set_loses_nothing().",
+        ),
+        Kind::Etcd => ("restore", ""),
+    };
+    let message = format!("after a {event} of the registry, this server may draw no ids for {stops_ms} ms");
+    warned(message)
+        .1
+        .detail(format!(
+            "A lease of {lease_ms} ms is not several times as long as two clock skews of {skew_ms} ms, and is not \
+             renewed then."
+        ))
+        .hint(format!(
+            "Make leases longer, or let clocks be less apart: in the registry, call {}.{way_out}",
+            kind.command("set_lease")
+        ))
+}
+
+/// What a line of the log says, below a warning.
+fn told(message: String) -> (PgLogLevel, Report) {
+    (PgLogLevel::LOG, Report::new(ERRCODE_SUCCESSFUL_COMPLETION, format!("snowflake_id: {message}")))
+}
+
+fn warned(message: String) -> (PgLogLevel, Report) {
+    (PgLogLevel::WARNING, Report::new(ERRCODE_WARNING, format!("snowflake_id: {message}")))
+}
+
+/// Returns the warning that the clocks are further apart than is allowed for.
+fn clock_is_off(offset_ms: i64, max_borrow_ms: i64) -> Report {
+    let (distance_ms, side) = (offset_ms.abs(), if offset_ms < 0 { "behind" } else { "ahead of" });
+    let (_, report) = warned(format!("this server's clock is {distance_ms} ms {side} the registry's"));
+    let check =
+        "Check the time synchronization of both. If several servers report this, the registry's clock is wrong.";
+    if offset_ms <= max_borrow_ms {
+        return report.hint(check);
+    }
+    report
+        .detail(format!(
+            "Ids carry this clock's times. If this clock is wrong, draws will wait or be refused once it is right, for \
+             about {distance_ms} ms, until it has passed the time of the last id."
+        ))
+        .hint(format!(
+            "{check} To avoid that, let the time synchronization slow this clock down instead of setting it back."
+        ))
+}
+
+/// A failure in words.
+pub struct Worded {
+    /// What every role may see of it.
+    pub open: String,
+    pub message: String,
+    detail: Option<String>,
+    pub hint: Option<String>,
+}
+
+impl Worded {
+    /// Words that the lease is not renewed, and that another one begins too late: at `until_ms`.
+    pub fn of_gap(held: Option<Lease>, next: Option<Lease>, until_ms: i64) -> Self {
+        let until = Utc(until_ms);
+        let message = match (held, next) {
+            (Some(held), Some(next)) => format!(
+                "the lease of worker number {} ends at {} and is not renewed, and that of number {} begins at {until}",
+                held.worker,
+                Utc(held.until_ms),
+                next.worker
+            ),
+            (None, Some(next)) => format!("the lease of worker number {} begins at {until}", next.worker),
+            (_, None) => format!("no number can be used before {until}"),
+        };
+        let open = message.clone();
+        let hint = "Do not restart this server while it draws ids. After the gap they go on by themselves. To draw ids \
+                    meanwhile, give it a configured number outside of the fleet's range (\"snowflake_id.worker_id\").";
+        let detail = "The registry may have forgotten leases, as after a failover or a restore, which end by then";
+        Self { open, message, detail: Some(detail.to_owned()), hint: Some(hint.to_owned()) }
+    }
+
+    /// Returns the message and the DETAIL in one line.
+    pub fn whole(&self) -> String {
+        let Self { message, detail, .. } = self;
+        detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"))
+    }
+
+    /// Returns a report for the server's log, with the consequence in front of the message.
+    pub fn report(self, consequence: &str) -> Report {
+        let message = format!("snowflake_id: {consequence}: {}", self.message);
+        let report = Report::new(ERRCODE_SYSTEM_ERROR, message);
+        Report { detail: self.detail.map(sentence), hint: self.hint, ..report }
+    }
+}
+
+/// Words what follows while the lease is not renewed: from when until when there is a gap, if one is
+/// known, and the lease that the server has.
+pub fn without_renewal(gap: Option<(i64, i64)>, lease: Option<Lease>, is_standby: bool) -> String {
+    match (gap, lease) {
+        (Some((from_ms, until_ms)), _) => {
+            let generates = if is_standby { "would generate no ids if promoted," } else { "generates no ids" };
+            format!("this server {generates} from {} to {}", Utc(from_ms), Utc(until_ms))
+        }
+        (None, Some(held)) => format!(
+            "the lease of worker number {} is not renewed, and the server draws ids until {}",
+            held.worker,
+            Utc(held.until_ms)
+        ),
+        (None, None) => "no worker number is leased, and the server draws no ids".to_owned(),
+    }
+}
+
+/// Ends a text with a period.
+fn sentence(text: String) -> String {
+    if text.ends_with(['.', '!', '?']) { text } else { text + "." }
+}
+
+/// Writes a uuid as PostgreSQL does.
+fn uuid(uuid: u128) -> String {
+    let digits = format!("{uuid:032x}");
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+}
+
+/// Words why there is no lease. `own` is this server's layout, and whether it has a backup number.
+pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout, bool)>) -> Worded {
+    // The core's facts do not say how to reach the registry.
+    let new = |message: String, detail: Option<String>, hint: &str| {
+        let open = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
+        Worded { open, message, detail, hint: Some(hint.to_owned()) }
+    };
+    let call = |function| format!("In the registry, call {}.", kind.command(function));
+    match failure {
+        Failure::Away(error) => {
+            let RegistryReport { open, message, detail, hint, .. } = error.report();
+            Worded { open, message, detail, hint }
+        }
+        Failure::OtherLayout { layout, backup } => new(
+            format!(
+                "the fleet has layout {} with \"backup_worker\" {}",
+                Layout::built_in_with(*layout)
+                    .map_or_else(|| format!("with fingerprint {layout:016x}"), |name| format!("\"{name}\"")),
+                if *backup { "on" } else { "off" }
+            ),
+            own.map(|(own, has_backup)| {
+                let backup = if has_backup { "on" } else { "off" };
+                format!("This server has layout \"{}\" with \"backup_worker\" {backup}", known_as(own))
+            }),
+            "Set \"snowflake_id.layout\" and \"snowflake_id.backup_worker\" as on the fleet's other servers, or name \
+             another fleet in \"snowflake_id.fleet\".",
+        ),
+        Failure::OutsideLayout { range: (first, last), numbers } => new(
+            format!("the fleet's range of numbers is {first}..{last}, and the layout has 0..{}", numbers - 1),
+            None,
+            &call("set_range"),
+        ),
+        Failure::TooShort { lease_ms, least_ms } => new(
+            format!("the fleet's leases are {lease_ms} ms long, but the layout needs {least_ms} ms"),
+            None,
+            &call("set_lease"),
+        ),
+        Failure::OtherFleet { known, found } => new(
+            "the registry has another fleet than the one that this server belongs to".to_owned(),
+            Some(format!("The registry's fleet has the uuid {}, and this server's {}", uuid(*found), uuid(*known))),
+            &format!(
+                "Check \"snowflake_id.registry\". If the registry was lost and is made again, give the new one the old \
+                 uuid ({}). To join the other fleet for good, restart the server, and call snowflake_accept_fleet() in \
+                 each database.",
+                kind.command("lost")
+            ),
+        ),
+        Failure::Closed => new(
+            "the fleet is closed".to_owned(),
+            None,
+            &format!(
+                "If the fleet has moved, correct this server's \"snowflake_id.registry\", and reload; do not restart it. \
+                 If it is being moved now, wait. Only if the move is given up, call {} here: called in a registry that was left, it lets \
+                 two servers draw the same ids.",
+                match kind {
+                    Kind::Postgres => "snowflake_registry.open(moved => false)",
+                    Kind::Etcd => "\"registry-etcd open not-moved\"",
+                }
+            ),
+        ),
+        Failure::ClockOff { now_ms, registry_ms, skew_ms } => new(
+            format!("this server's clock and the registry's are more than {skew_ms} ms apart"),
+            Some(format!("This server's clock says {}, and the registry's {}", Utc(*now_ms), Utc(*registry_ms))),
+            "Check the time synchronization of both. If several servers report this, the registry's clock is wrong.",
+        ),
+        Failure::NoneFree { numbers, living, first } => new(
+            format!("all {numbers} worker numbers of the fleet are leased"),
+            Some(match first {
+                Some((first, at_ms)) => format!(
+                    "Running servers renew {living} of them. Of the others, number {first} becomes free first, at {}",
+                    Utc(*at_ms)
+                ),
+                None => "Running servers renew all of them, so the range is too small for the fleet".to_owned(),
+            }),
+            &format!(
+                "Widen the range with {}, or stop servers that are not needed: a clean stop gives the number back. {} \
+                 in the registry shows which servers have them.",
+                kind.command("set_range"),
+                match kind {
+                    Kind::Postgres => "SELECT * FROM snowflake_registry.fleet".to_owned(),
+                    Kind::Etcd => kind.command("show"),
+                }
+            ),
+        ),
+        Failure::Frozen { until_ms } => new(
+            format!("no number can be used before {}", Utc(*until_ms)),
+            Some("The registry has forgotten leases, as after a failover or a restore, which end by then".to_owned()),
+            &format!(
+                "Servers that hold a number draw up to the end of their leases; do not restart them before then.{}",
+                match kind {
+                    Kind::Postgres => {
+                        " With a synchronous standby that is declared by snowflake_registry.set_loses_nothing(), a \
+                         failover forgets nothing."
+                    }
+                    Kind::Etcd => "",
+                }
+            ),
+        ),
+        Failure::Grace { left_ms } => new(
+            format!("the registry has started, and leases no number for another {left_ms} ms"),
+            None,
+            "An operator has set this time with snowflake_registry.set_grace().",
+        ),
+        Failure::Contended => new(
+            "other servers have changed the registry's records at each try".to_owned(),
+            None,
+            "The server tries again.",
+        ),
+    }
+}
