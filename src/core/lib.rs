@@ -23,6 +23,7 @@
 //! | Which atomics are there? | [`atomic`] |
 //! | Where does the time come from? How is an instant written? | [`clock`] |
 //! | Which number stands for a text? | [`fnv`] |
+//! | What does a word mean here? | `docs/internals/glossary.md` |
 //! | Which word did a user mean, and how much of it does an error repeat? | [`spelling`] |
 //!
 //! Each error is in the file that raises it: variants that hold facts, and for each one line of

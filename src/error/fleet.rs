@@ -12,8 +12,8 @@ use snowflake_registry::{Kind, RegistryError, RegistryReport};
 
 use super::{Report, known_as};
 
-/// Words what the worker of leases tells: the level, and the report. `fleet` is the fleet's uuid. The
-/// caller says how often.
+/// Words what the worker of leases tells: the level, and the report. `fleet` is the fleet's uuid.
+/// The caller says how often.
 pub fn lease_notice(notice: &LeaseNotice, fleet: Option<u128>, max_borrow_ms: i64) -> Option<(PgLogLevel, Report)> {
     Some(match notice {
         LeaseNotice::Entered(_) => return None,
@@ -191,8 +191,8 @@ impl Worded {
     }
 }
 
-/// Words what follows while the lease is not renewed: from when until when there is a gap, if one is
-/// known, and the lease that the server has.
+/// Words what follows while the lease is not renewed: from when until when there is a gap, if one
+/// is known, and the lease that the server has.
 pub fn without_renewal(gap: Option<(i64, i64)>, lease: Option<Lease>, is_standby: bool) -> String {
     match (gap, lease) {
         (Some((from_ms, until_ms)), _) => {

@@ -14,6 +14,7 @@
 //! | Where is it, and which server asks? | [`config`] |
 //! | What can go wrong, and what does an operator do about it? | [`error`], and [`problem`] for etcd |
 //! | Where is the `unsafe`? | [`connection`], for connections, and `libpq.rs`, for what they give out |
+//! | What does a word mean here? | `docs/internals/glossary.md` |
 //! | What does the registry hold, and who may change it? | `sql/registry.sql`, `etcd/record.rs` |
 //!
 //! libpq never blocks here, with three exceptions, for which it has no other way:
