@@ -597,7 +597,10 @@ fn each_query_of_the_dashboard_gives_something() {
     execute(&fleet.registry, "INSERT INTO snowflake_registry.tags (tag) VALUES ('t')");
     let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
-    execute(&server, "SELECT snowflake_segment_next('t')");
+    // Both blocks are there before the fleet is closed, so that none is due then.
+    execute(&server, "SELECT snowflake_segment_next('t'), snowflake_segment_batch('t', 200)");
+    let next_left = "SELECT coalesce(sum(next_left), 0)::bigint FROM snowflake_segment_stat";
+    wait_until("the next block", || server.connect().ids(next_left).unwrap()[0] > 0);
     let watch = Watch::start_with_registry(&[&server], &fleet.registry);
     watch.evaluate();
     server.connect().draw_batch(1000);

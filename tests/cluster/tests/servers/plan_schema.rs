@@ -253,11 +253,12 @@ fn what_an_earlier_version_stored_goes_on_after_an_update() {
     assert!(after.len() > before.1.len());
 }
 
-/// Conditions of every form. Only the first is rewritten without a function of the schema.
+/// Conditions of every form. Only the first is rewritten without a function of the schema. (From 17
+/// on, PostgreSQL itself takes a constant range apart.)
 const FORMS: [&str; 9] = [
     "snowflake_timestamp(id) >= '2026-01-07 22:00Z'",
     "now() - snowflake_timestamp(id) < now() - '2026-01-07 22:00Z'",
-    "snowflake_timestamp(id) <@ tstzrange('2026-01-07 22:00Z', NULL)",
+    "snowflake_timestamp(id) <@ tstzrange('2026-01-07 22:00Z'::timestamptz + (now() - now()), NULL)",
     "snowflake_timestamp(id) = ANY ((SELECT array_agg('2026-01-07 22:00Z'::timestamptz + n * interval '1 hour')
          FROM generate_series(0, 3) n)::timestamptz[])",
     "snowflake_timestamp(id)::date > '2026-01-06'",
