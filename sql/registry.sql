@@ -206,15 +206,15 @@ CREATE TABLE IF NOT EXISTS snowflake_registry.fleets (
     horizon_ms bigint NOT NULL DEFAULT -9223372036854775808,
     freeze_ms bigint NOT NULL DEFAULT -9223372036854775808,
     version bigint NOT NULL DEFAULT snowflake_registry.new_version(),
-    lease_ms bigint NOT NULL DEFAULT 0,
-    clock_skew_ms bigint NOT NULL DEFAULT 0,
+    lease_ms bigint NOT NULL DEFAULT 0 CHECK (lease_ms >= 0),
+    clock_skew_ms bigint NOT NULL DEFAULT 0 CHECK (clock_skew_ms >= 0),
     CHECK ((layout IS NULL) = (backup IS NULL)),
     CHECK ((first_worker IS NULL) = (last_worker IS NULL))
 ) WITH (fillfactor = 50);
 
 -- An earlier build of this file lacks these.
-ALTER TABLE snowflake_registry.fleets ADD COLUMN IF NOT EXISTS lease_ms bigint NOT NULL DEFAULT 0,
-    ADD COLUMN IF NOT EXISTS clock_skew_ms bigint NOT NULL DEFAULT 0;
+ALTER TABLE snowflake_registry.fleets ADD COLUMN IF NOT EXISTS lease_ms bigint NOT NULL DEFAULT 0 CHECK (lease_ms >= 0),
+    ADD COLUMN IF NOT EXISTS clock_skew_ms bigint NOT NULL DEFAULT 0 CHECK (clock_skew_ms >= 0);
 
 COMMENT ON TABLE snowflake_registry.fleets IS 'one record for each fleet';
 COMMENT ON COLUMN snowflake_registry.fleets.name IS 'name of the fleet (snowflake_id.fleet)';
@@ -781,7 +781,7 @@ BEGIN
     BEGIN
         SELECT * INTO new FROM snowflake_registry.begin_generation(old, lease, skew, old.generation + 1);
         PERFORM snowflake_registry.cut_leases(fleet, new.freeze_ms, dry_run);
-        -- As Record::restored does (src/core/segment/record.rs).
+        -- As TagRecord::restored does (src/core/segment/record.rs).
         WITH jump AS (
             SELECT t.tag, t.next_value AS was, least(9223372036854775807, t.next_value + t.jump::numeric * t.greatest_step * (
                 greatest(new.generation - t.generation, 0) + greatest(snowflake_registry.now_ms() - t.written_ms, 0) / 1000))::bigint AS becomes

@@ -249,7 +249,7 @@ fn with_the_servers_password_leases_can_be_ended_taken_and_frozen_and_no_more() 
     assert!(victim.has_reported(|notice| matches!(notice, LeaseNotice::Overlapped(_))));
     assert_eq!((victim.held(), victim.draw()), (None, None));
 
-    // The longest freeze is that of the longest lease that settings can ask for.
+    // The longest freeze is that of the longest lease that an operator can set.
     let reading = thief.read(Wanted::All).unwrap();
     let freeze = |horizon_ms: i64, freeze_ms: i64| {
         let mut fleet = reading.fleet;

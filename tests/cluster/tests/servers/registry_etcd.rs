@@ -498,6 +498,8 @@ fn an_operator_runs_the_registry_with_a_script() {
     // A registry that is lost is made again, as the same fleet.
     let uuid = member.registry().read(Wanted::All).unwrap().fleet.uuid;
     etcd.ctl(&["del", "--prefix", "/snowflake_id/"]);
+    // Seconds in place of milliseconds would end the freeze under the lost leases.
+    assert!(fails(&["lost", &format!("{uuid:032x}"), "700", "60"]).contains("from 1000 ms"));
     says(&["lost", &format!("{uuid:032x}"), "700000", "60000"]);
     let after = Member::new(config(&etcd.address()), &oracle);
     assert!(matches!(after.keep(), Err(Failure::Frozen { .. })));
