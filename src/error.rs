@@ -3,8 +3,9 @@
 //! worker tells operators in `error/fleet.rs`.
 //!
 //! The texts follow PostgreSQL's error message style guide. The core's errors bring their facts and
-//! their primary message; only these three files know SQLSTATEs. PostgreSQL's own functions raise
-//! what PostgreSQL words itself (read-only, recovery), see `backend.rs`.
+//! their primary message; only these three files know SQLSTATEs, besides `allocator.rs`. What goes
+//! wrong with a registry is worded by its crate. PostgreSQL's own functions raise what PostgreSQL
+//! words itself (read-only, recovery), see `backend.rs`.
 
 use std::fmt;
 

@@ -12,6 +12,10 @@ use snowflake_registry::{Kind, RegistryError, RegistryReport};
 
 use super::{Report, known_as};
 
+/// The HINT where clocks are apart.
+const CHECK_CLOCKS: &str =
+    "Check the time synchronization of both. If several servers report this, the registry's clock is wrong.";
+
 /// Words what the worker of leases tells: the level, and the report. `fleet` is the fleet's uuid.
 /// The caller says how often.
 pub fn lease_notice(notice: &LeaseNotice, fleet: Option<u128>, max_borrow_ms: i64) -> Option<(PgLogLevel, Report)> {
@@ -106,9 +110,7 @@ pub fn close_terms(kind: Kind, lease_ms: i64, skew_ms: i64) -> Report {
         ),
         Kind::Etcd => ("restore", ""),
     };
-    let message = format!("after a {event} of the registry, this server may draw no ids for {stops_ms} ms");
-    warned(message)
-        .1
+    warning(format!("after a {event} of the registry, this server may draw no ids for {stops_ms} ms"))
         .detail(format!(
             "A lease of {lease_ms} ms is not several times as long as two clock skews of {skew_ms} ms, and is not \
              renewed then."
@@ -119,23 +121,34 @@ pub fn close_terms(kind: Kind, lease_ms: i64, skew_ms: i64) -> Report {
         ))
 }
 
+/// Words the warning that no background worker can lease this server's number.
+pub fn no_worker() -> Report {
+    Report::new(
+        ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+        "snowflake_id: the server will draw no ids, because no background worker can lease its worker number",
+    )
+    .hint("Raise \"max_worker_processes\" by one, and restart the server.")
+}
+
 /// What a line of the log says, below a warning.
 fn told(message: String) -> (PgLogLevel, Report) {
     (PgLogLevel::LOG, Report::new(ERRCODE_SUCCESSFUL_COMPLETION, format!("snowflake_id: {message}")))
 }
 
 fn warned(message: String) -> (PgLogLevel, Report) {
-    (PgLogLevel::WARNING, Report::new(ERRCODE_WARNING, format!("snowflake_id: {message}")))
+    (PgLogLevel::WARNING, warning(message))
+}
+
+fn warning(message: String) -> Report {
+    Report::new(ERRCODE_WARNING, format!("snowflake_id: {message}"))
 }
 
 /// Returns the warning that the clocks are further apart than is allowed for.
 fn clock_is_off(offset_ms: i64, max_borrow_ms: i64) -> Report {
     let (distance_ms, side) = (offset_ms.abs(), if offset_ms < 0 { "behind" } else { "ahead of" });
-    let (_, report) = warned(format!("this server's clock is {distance_ms} ms {side} the registry's"));
-    let check =
-        "Check the time synchronization of both. If several servers report this, the registry's clock is wrong.";
+    let report = warning(format!("this server's clock is {distance_ms} ms {side} the registry's"));
     if offset_ms <= max_borrow_ms {
-        return report.hint(check);
+        return report.hint(CHECK_CLOCKS);
     }
     report
         .detail(format!(
@@ -143,7 +156,7 @@ fn clock_is_off(offset_ms: i64, max_borrow_ms: i64) -> Report {
              about {distance_ms} ms, until it has passed the time of the last id."
         ))
         .hint(format!(
-            "{check} To avoid that, let the time synchronization slow this clock down instead of setting it back."
+            "{CHECK_CLOCKS} To avoid that, let the time synchronization slow this clock down instead of setting it back."
         ))
 }
 
@@ -179,8 +192,7 @@ impl Worded {
 
     /// Returns the message and the DETAIL in one line.
     pub fn whole(&self) -> String {
-        let Self { message, detail, .. } = self;
-        detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"))
+        in_one_line(&self.message, self.detail.as_deref())
     }
 
     /// Returns a report for the server's log, with the consequence in front of the message.
@@ -208,6 +220,10 @@ pub fn without_renewal(gap: Option<(i64, i64)>, lease: Option<Lease>, is_standby
     }
 }
 
+fn in_one_line(message: &str, detail: Option<&str>) -> String {
+    detail.map_or_else(|| message.to_owned(), |detail| format!("{message}. {detail}"))
+}
+
 /// Ends a text with a period.
 fn sentence(text: String) -> String {
     if text.ends_with(['.', '!', '?']) { text } else { text + "." }
@@ -223,7 +239,7 @@ fn uuid(uuid: u128) -> String {
 pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout, bool)>) -> Worded {
     // The core's facts do not say how to reach the registry.
     let new = |message: String, detail: Option<String>, hint: &str| {
-        let open = detail.as_ref().map_or_else(|| message.clone(), |detail| format!("{message}. {detail}"));
+        let open = in_one_line(&message, detail.as_deref());
         Worded { open, message, detail, hint: Some(hint.to_owned()) }
     };
     let call = |function| format!("In the registry, call {}.", kind.command(function));
@@ -282,7 +298,7 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
         Failure::ClockOff { now_ms, registry_ms, skew_ms } => new(
             format!("this server's clock and the registry's are more than {skew_ms} ms apart"),
             Some(format!("This server's clock says {}, and the registry's {}", Utc(*now_ms), Utc(*registry_ms))),
-            "Check the time synchronization of both. If several servers report this, the registry's clock is wrong.",
+            CHECK_CLOCKS,
         ),
         Failure::NoneFree { numbers, living, first } => new(
             format!("all {numbers} worker numbers of the fleet are leased"),

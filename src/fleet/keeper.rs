@@ -21,7 +21,6 @@ use snowflake_core::pace::{self, Pace};
 use snowflake_core::registry::{Change, Fleet, FleetLimits, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted};
 use snowflake_registry::{self as registry, Config, Either, MemberName};
 
-use crate::error::Report;
 use crate::error::fleet::{self as texts, Worded};
 use crate::fleet::worker::{self, Worker};
 use crate::ids::stats::MINUTE_MS;
@@ -45,12 +44,7 @@ const RECOVERY_IS_LOOKED_AT_MS: i64 = 100;
 /// Asks for the worker, if this server leases its number. Call it where the library is preloaded.
 pub fn init() {
     if backend::is_preloading() && stamp::is_leased() && can_lease() && !worker::register() {
-        Report::new(
-            PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-            "snowflake_id: the server will draw no ids, because no background worker can lease its worker number",
-        )
-        .hint("Raise \"max_worker_processes\" by one, and restart the server.")
-        .report(PgLogLevel::WARNING);
+        texts::no_worker().report(PgLogLevel::WARNING);
     }
 }
 

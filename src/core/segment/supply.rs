@@ -38,7 +38,7 @@ pub trait SuppliedServer {
     fn running_ms(&self) -> i64;
 
     /// Returns a random number that no other call returns, on no server; see
-    /// [`lease::Server::nonce`](crate::lease::LeasingServer::nonce).
+    /// [`lease::LeasingServer::nonce`](crate::lease::LeasingServer::nonce).
     fn nonce(&self) -> u64;
 
     /// Reports what has happened to the operator.
