@@ -7,7 +7,7 @@
 //!
 //! This file has the reasons, and what the protocol shares with its server: settings, errors,
 //! notices. `lease/decisions.rs` decides what a record is to become. `lease/holder.rs` is the life
-//! of one holder: which calls it makes, and what it keeps.
+//! of one holder: what it keeps, and what it does next, as data. `lease/driver.rs` does it.
 //!
 //! # Why it holds
 //!
@@ -70,16 +70,20 @@
 //!   the registry has forgotten that lease by then, neither notices, and both draw up to its end.
 
 mod decisions;
+mod driver;
 mod holder;
 
-pub use holder::{Holder, member};
+use std::convert::Infallible;
+
+pub use holder::{Effect, Event, Facts, Holder, Nonces, Request, Turn};
 
 use crate::clock::Clock;
 use crate::generator::Generator;
+use crate::identity::Identity;
 use crate::layout::Layout;
 use crate::numbers::Numbers;
 use crate::published::PublishedMarks;
-use crate::registry::Fleet;
+use crate::registry::{Fleet, FleetLimits, MemberTerms};
 
 /// The length of a life's first lease, in milliseconds. It is short, so that a server that crashes
 /// again and again does not lock all numbers of a small layout.
@@ -244,6 +248,25 @@ pub enum Failure<E> {
     Contended,
 }
 
+impl Failure<Infallible> {
+    /// Returns the failure where a call can fail, too. This one is of none.
+    fn without_call<E>(self) -> Failure<E> {
+        match self {
+            Self::Away(never) => match never {},
+            Self::OtherLayout { layout, backup } => Failure::OtherLayout { layout, backup },
+            Self::OutsideLayout { range, numbers } => Failure::OutsideLayout { range, numbers },
+            Self::TooShort { lease_ms, least_ms } => Failure::TooShort { lease_ms, least_ms },
+            Self::OtherFleet { known, found } => Failure::OtherFleet { known, found },
+            Self::Closed => Failure::Closed,
+            Self::ClockOff { now_ms, registry_ms, skew_ms } => Failure::ClockOff { now_ms, registry_ms, skew_ms },
+            Self::NoneFree { numbers, living, first } => Failure::NoneFree { numbers, living, first },
+            Self::Frozen { until_ms } => Failure::Frozen { until_ms },
+            Self::Grace { left_ms } => Failure::Grace { left_ms },
+            Self::Contended => Failure::Contended,
+        }
+    }
+}
+
 /// A time in which a server draws nothing, because its lease ends before it can use another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
@@ -272,4 +295,13 @@ pub struct Lease {
     generation: u64,
     /// Where that generation's freeze ends.
     freeze_ms: i64,
+}
+
+/// Returns what a server brings to its fleet, and the greatest limits that it has read.
+pub fn member(layout: &Layout, has_backup: bool, limits: FleetLimits) -> MemberTerms {
+    MemberTerms {
+        layout: (layout.fingerprint(), has_backup),
+        range: (0, Identity::worker_numbers(layout, has_backup).unwrap_or(0) - 1),
+        limits,
+    }
 }

@@ -148,6 +148,8 @@ impl<'a> Keeper<'a> {
     /// Leases a number until the process is told to end.
     fn run(&self, Work { holder, supply }: &mut Work) {
         self.status.change(|status| status.pid = backend::pid());
+        // What a process before has read, a registry may have forgotten since.
+        self.limits.set(holder.limits());
         self.tags.set_worker(Some(SharedLatch::own()));
         let (mut due_ms, mut was_in_recovery) = (i64::MIN, false);
         while !self.worker.is_ending() {

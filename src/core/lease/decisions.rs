@@ -1,11 +1,13 @@
 //! What a number's record is to become: the lease's decisions, each a function of what was read,
 //! and of nothing else.
 //!
-//! Nothing here calls the registry or keeps anything: `holder.rs` does both. All that is read may
+//! Nothing here keeps anything: `holder.rs` does. All that is read may
 //! have been typed by a person, so arithmetic on it saturates. Whatever the record says, a lease
 //! begins and ends on the boundaries of ticks.
 
-use super::{Failure, Lease, LeasingServer};
+use std::convert::Infallible;
+
+use super::{Failure, Lease};
 use crate::layout::Layout;
 use crate::registry::{NumberRecord, Reading, SinceIncarnation};
 
@@ -96,7 +98,7 @@ impl Lease {
 
 impl Basis<'_> {
     /// Checks whether a number may be acquired now.
-    pub(super) fn may_acquire<E>(&self) -> Result<(), Failure<E>> {
+    pub(super) fn may_acquire(&self) -> Result<(), Failure<Infallible>> {
         let Self { reading, clocks, skew_ms, .. } = *self;
         if reading.incarnation.since(&reading.fleet.incarnation) != SinceIncarnation::Same {
             // It may have forgotten who has a number, and no generation has begun.
@@ -166,10 +168,7 @@ impl Basis<'_> {
     /// Chooses a number to lease: one that can be used soonest; among these the one that this
     /// server had last, else any that was never used, else the one that is free for the longest
     /// time. Returns it with its record, and the record of the lease.
-    pub(super) fn choose<S: LeasingServer, E>(
-        &self,
-        server: &S,
-    ) -> Result<(i64, Option<NumberRecord>, NumberRecord), Failure<E>> {
+    pub(super) fn choose(&self, random: u64) -> Result<(i64, Option<NumberRecord>, NumberRecord), Failure<Infallible>> {
         self.may_acquire()?;
         // Not adopted yet: the next call does that.
         let Some((first, last)) = self.reading.fleet.range else { return Err(Failure::Contended) };
@@ -179,7 +178,7 @@ impl Basis<'_> {
             Some((worker, Some(record), rank, self.free(Some(record))?))
         });
         let of_unused = self
-            .any_unused(server.nonce(), first, last)
+            .any_unused(random, first, last)
             .and_then(|worker| Some((worker, None, i64::MIN + 1, self.free(None)?)));
         let Some((worker, record, _, new)) =
             of_used.chain(of_unused).min_by_key(|(_, _, rank, new)| (new.from_ms, *rank))

@@ -23,6 +23,9 @@ mod link;
 mod random;
 #[path = "segments/store.rs"]
 mod store;
+#[path = "simulation/swarm.rs"]
+#[allow(dead_code, reason = "the other simulation uses all of it")]
+mod swarm;
 #[path = "segments/world.rs"]
 mod world;
 

@@ -41,6 +41,8 @@ mod registry;
 mod server;
 #[path = "simulation/session.rs"]
 mod session;
+#[path = "simulation/swarm.rs"]
+mod swarm;
 #[path = "simulation/world.rs"]
 mod world;
 
@@ -98,7 +100,7 @@ const EVENTS: [&str; 21] = [
 ];
 
 /// What must happen often in the histories of a fleet.
-const FLEET_EVENTS: [&str; 29] = [
+const FLEET_EVENTS: [&str; 30] = [
     "acquired",
     "adopted",
     "answer lost",
@@ -121,6 +123,7 @@ const FLEET_EVENTS: [&str; 29] = [
     "no lease",
     "none free",
     "older",
+    "process ends",
     "registry fails over",
     "registry fails over twice",
     "registry is lost",
@@ -173,7 +176,7 @@ fn no_two_servers_draw_the_same_id_whatever_happens_to_the_fleet() {
 /// Asserts that a lie breaks one of the promises, and prints how soon that is seen; with `COUNT`,
 /// in how many histories each one is broken.
 fn assert_breaks(story: Story, lie: Lie, guarantees: &[Guarantee]) {
-    const SEEDS: u64 = 20_000;
+    const SEEDS: u64 = 100_000;
     if std::env::var("LIE").is_ok_and(|one| one != format!("{lie:?}")) {
         return;
     }

@@ -16,6 +16,7 @@ use snowflake_registry as registry;
 
 use super::{Keeper, again_in_ms, kept, worded};
 use crate::error::fleet as texts;
+use crate::ids::stamp;
 use crate::ids::stats::MINUTE_MS;
 use crate::postgres::backend;
 use crate::shared::shmem::{self, Topic};
@@ -115,7 +116,7 @@ impl SuppliedServer for Keeper<'_> {
     }
 
     fn member(&self) -> MemberTerms {
-        lease::member(self, self.limits.get())
+        lease::member(self.layout, stamp::has_backup(), self.limits.get())
     }
 
     fn running_ms(&self) -> i64 {

@@ -213,7 +213,11 @@ impl segment::SuppliedServer for World {
     }
 
     fn member(&self) -> MemberTerms {
-        lease::member(self, registry::FleetLimits::default())
+        lease::member(
+            lease::LeasingServer::layout(self),
+            lease::LeasingServer::has_backup(self),
+            registry::FleetLimits::default(),
+        )
     }
 
     fn running_ms(&self) -> i64 {

@@ -17,6 +17,7 @@ use snowflake_core::segment::{
 
 use crate::ledger::{Fate, Given};
 use crate::store::Kind;
+use crate::swarm::Choice;
 use crate::world::{Life, World};
 use crate::{Guarantee, Lie};
 
@@ -56,7 +57,7 @@ impl Link<'_> {
             return Err(NoAnswer);
         }
         let ways = [(16, Way::Through), (1, Way::AnswerLost), (1, Way::Late), (1, Way::Lost)];
-        Ok(if world.settles.get() { Way::Through } else { world.random.weighed(&ways) })
+        Ok(if world.settles.get() { Way::Through } else { world.swarm.weighed(&world.random, Choice::Way, &ways) })
     }
 
     fn answer_lost<T>(&self) -> Result<T, NoAnswer> {
@@ -336,7 +337,11 @@ impl SuppliedServer for Link<'_> {
     }
 
     fn member(&self) -> MemberTerms {
-        lease::member(&Keeper(self), FleetLimits::default())
+        lease::member(
+            lease::LeasingServer::layout(&Keeper(self)),
+            lease::LeasingServer::has_backup(&Keeper(self)),
+            FleetLimits::default(),
+        )
     }
 
     fn running_ms(&self) -> i64 {

@@ -17,6 +17,7 @@ use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
 use crate::link::{Keeper, Link, Message, TERMS};
 use crate::random::Random;
 use crate::store::{Kind, Store, Written};
+use crate::swarm::{Chance, Choice, Swarm};
 use crate::{Guarantee, Lie};
 
 /// How many places a server has. There are more tags.
@@ -77,6 +78,8 @@ impl Life {
 
 pub struct World {
     pub random: Random,
+    /// How often things happen in this history.
+    pub swarm: Swarm,
     pub lie: Option<Lie>,
     /// Whether a restore does not show.
     pub is_silent: bool,
@@ -112,6 +115,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> Self {
         let random = Random::new(seed);
+        let swarm = Swarm::new(&random);
         let now_ms = Rc::new(Cell::new(1_000_000));
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if is_silent { Kind::Postgres } else { kind };
@@ -135,6 +139,7 @@ impl World {
         };
         let world = Self {
             random,
+            swarm,
             lie,
             is_silent,
             tells,
@@ -200,6 +205,7 @@ impl World {
     }
 
     pub fn run(&self) {
+        self.tell(|| format!("{:?}", self.swarm));
         for _ in 0..self.random.of(20..=90) {
             if self.lie.is_some() && !self.broken.borrow().is_empty() {
                 return;
@@ -228,12 +234,12 @@ impl World {
             (1, Self::take_over),
             (1, Self::remember),
         ];
-        self.random.weighed(&actions)(self);
+        self.swarm.weighed(&self.random, Choice::Step, &actions)(self);
     }
 
     /// Something happens while a message to the registry is under way.
     pub fn meanwhile(&self) {
-        if self.settles.get() || self.depth.get() >= DEEPEST || !self.random.one_in(4) {
+        if self.settles.get() || self.depth.get() >= DEEPEST || !self.swarm.one_in(&self.random, Chance::Meanwhile, 4) {
             return;
         }
         self.depth.set(self.depth.get() + 1);

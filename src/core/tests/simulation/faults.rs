@@ -8,6 +8,7 @@ use crate::fleet::{Beyond, Registered, bits, raised, timer_ms};
 use crate::promises::Lie;
 use crate::registry::{Kind, Store};
 use crate::server::Server;
+use crate::swarm::Choice;
 use crate::world::World;
 
 /// One more than the most changes that a failover forgets.
@@ -28,7 +29,7 @@ impl World {
             (1, Self::lose_registry),
             (6, Self::change_lease),
         ];
-        self.random.weighed(&actions)(self, fleet);
+        self.swarm.weighed(&self.random, Choice::Registry, &actions)(self, fleet);
     }
 
     /// A late message arrives.

@@ -108,6 +108,7 @@ impl Registered {
         max_borrow_ms: i64,
         beyond: Option<Beyond>,
         two_fleets: bool,
+        lie: Option<Lie>,
     ) -> Self {
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if beyond.is_some() { Kind::Postgres } else { kind };
@@ -115,7 +116,8 @@ impl Registered {
         let terms = LeaseTerms { max_borrow_ms };
         let lease_ms = random.pick(&[2000, 10_000, 60_000]).max(terms.least_ms(&layout));
         // The operator sets limits when the fleet is made, or leaves them to the first server.
-        let limits = match beyond.is_some() || !random.one_in(4) {
+        let brings = lie == Some(Lie::BringsOther) || random.one_in(4);
+        let limits = match beyond.is_some() || !brings {
             true => (lease_ms, skew_ms),
             false => (0, 0),
         };
@@ -125,7 +127,8 @@ impl Registered {
         let lease_ms = if set.0 == 0 { lease_ms.min(DEFAULT_LEASE_MS) } else { lease_ms };
         let first = if layout.max_of(Field::Worker).is_some_and(|max| max >= 31) { 12 } else { 0 };
         let range = (first, first + random.of(0..=2));
-        let forgets = beyond.is_some() || random.one_in(2);
+        // These lies need a registry that forgets leases.
+        let forgets = beyond.is_some() || matches!(lie, Some(Lie::OneSkew | Lie::BringsOther)) || random.one_in(2);
         let backup = random.one_in(2);
         let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
         let fleet = Fleet {
@@ -221,8 +224,9 @@ impl World {
             return;
         }
         let before = *holder;
-        let kept = holder.keep(&keeper, &keeper, &keeper.terms);
+        let kept = holder.perform(lease::Request::Keep, &keeper, &keeper, &keeper.terms, || keeper.goes_on());
         keeper.drop_others(&holder);
+        let Some(kept) = kept else { return self.process_ends(server) };
         self.tell(|| format!("server {} keeps: {kept:?}", server.number));
         if shared.gone.get() {
             return;
@@ -257,8 +261,9 @@ impl World {
         let keeper = Keeper::new(self, fleet, server, &shared);
         let Ok(mut holder) = shared.holder.try_borrow_mut() else { return };
         let before = *holder;
-        let given = holder.give_back(&keeper, &keeper);
+        let given = holder.perform(lease::Request::GiveBack, &keeper, &keeper, &keeper.terms, || keeper.goes_on());
         keeper.drop_others(&holder);
+        let Some(given) = given else { return self.process_ends(server) };
         self.tell(|| format!("server {} gives back: {given:?}", server.number));
         self.count("gives back");
         if given.is_err() && self.lies(Lie::LostIsNo) {
@@ -266,6 +271,12 @@ impl World {
             *holder = before;
             resume(fleet, &shared, &holder);
         }
+    }
+
+    /// The process that leases the number has ended between two effects.
+    fn process_ends(&self, server: &Rc<Server>) {
+        self.tell(|| format!("server {}: the process ends", server.number));
+        self.count("process ends");
     }
 
     /// A server draws, and gives its number back; another one takes it and draws, at the same

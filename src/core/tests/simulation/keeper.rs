@@ -15,6 +15,7 @@ use crate::fleet::{Known, Registered, bits};
 use crate::promises::{Guarantee, Lie};
 use crate::registry::Store;
 use crate::server::{DATACENTER, Server, Shared};
+use crate::swarm::Chance;
 use crate::world::World;
 
 /// Why the registry has not answered.
@@ -45,13 +46,18 @@ impl<'a> Keeper<'a> {
         self.world.meanwhile(self.server);
         let away_until_ms = self.fleet.away_until_ms.get().max(self.server.cut_off_until_ms.get());
         let is_away = self.world.time_ms() < away_until_ms && !self.world.settles.get();
-        let is_lost = !self.world.settles.get() && self.world.random.one_in(16);
+        let is_lost = !self.world.settles.get() && self.world.happens(Chance::CallLost, 16);
         if self.shared.gone.get() || is_away || is_lost { Err(NoAnswer) } else { Ok(()) }
     }
 
     /// Returns the registry that this call reaches.
     pub fn store(&self) -> &RefCell<Store> {
         self.fleet.other.as_ref().filter(|_| self.shared.elsewhere).unwrap_or(&self.fleet.store)
+    }
+
+    /// Whether the process goes on, which may end between any two effects.
+    pub fn goes_on(&self) -> bool {
+        self.world.settles.get() || !self.world.happens(Chance::ProcessEnds, 100)
     }
 
     pub fn lies(&self, lie: Lie) -> bool {
@@ -213,14 +219,14 @@ impl Registry for Keeper<'_> {
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
         self.calls.set(self.calls.get() + 1);
-        let (random, fleet) = (&self.world.random, self.fleet);
-        let sent = swap;
+        let (fleet, sent) = (self.fleet, swap);
         let mut swap = *swap;
         self.lie_about(&mut swap);
         self.note_given_back(&swap);
         self.world.message_takes_time(self.server);
         let heard = self.is_heard();
-        if !self.world.settles.get() && random.one_in(12) && !self.shared.gone.get() && !self.shared.elsewhere {
+        let is_late = !self.world.settles.get() && self.world.happens(Chance::Late, 12);
+        if is_late && !self.shared.gone.get() && !self.shared.elsewhere {
             fleet.late.borrow_mut().push(swap);
             self.world.count("late");
             if !self.lies(Lie::LostIsYes) {
@@ -241,7 +247,7 @@ impl Registry for Keeper<'_> {
         }
         let answer = self.store().borrow_mut().write(swap.change);
         self.world.tell(|| format!("  written: {:?}", swap.change));
-        if !self.world.settles.get() && random.one_in(12) {
+        if !self.world.settles.get() && self.world.happens(Chance::NotConfirmed, 12) {
             // The standby has not confirmed it.
             self.world.count("answer lost");
             self.world.meanwhile(self.server);
@@ -255,7 +261,7 @@ impl Registry for Keeper<'_> {
         store.synced = store.changes();
         drop(store);
         self.world.meanwhile(self.server);
-        if self.shared.gone.get() || !self.world.settles.get() && random.one_in(16) {
+        if self.shared.gone.get() || !self.world.settles.get() && self.world.happens(Chance::AnswerLost, 16) {
             return Err(NoAnswer);
         }
         self.note_change(&swap.change);
@@ -309,11 +315,13 @@ impl Keeper<'_> {
 
     /// Notes that a holder never draws with leases that it has not entered and does not keep.
     pub fn drop_others(&self, holder: &Holder) {
-        let next = holder.next().map(|lease| lease.holder);
-        let is_kept = |known: &Known| {
+        let [held, next] = [holder.held(), holder.next()].map(|lease| lease.map(|lease| lease.holder));
+        let is_kept = |known: &mut Known| {
+            // A process may end before it reports that a lease was entered.
+            known.is_entered |= Some(known.holder) == held;
             known.memory != self.shared.memory || known.is_entered || known.is_copied || Some(known.holder) == next
         };
-        self.fleet.known.borrow_mut().retain(is_kept);
+        self.fleet.known.borrow_mut().retain_mut(is_kept);
     }
 
     /// Notes that a holder draws nothing beyond what it gives back. Only then a record ends before

@@ -18,10 +18,13 @@ use crate::promises::{Guarantee, Lie};
 use crate::random::Random;
 use crate::server::{Config, DATACENTER, Server, Shared};
 use crate::session::{Failure, Session};
+use crate::swarm::{Chance, Choice, Swarm};
 
 /// Several servers, and everything about them that is random.
 pub struct World {
     pub random: Random,
+    /// How often things happen in this history.
+    pub swarm: Swarm,
     pub lie: Option<Lie>,
     /// Whether all clocks are always right.
     pub right_clock: bool,
@@ -86,6 +89,7 @@ impl World {
     /// Returns the world of a seed. With `tells`, it reports what happens.
     pub fn new(seed: u64, story: Story, lie: Option<Lie>, tells: bool) -> Self {
         let random = Random::new(seed);
+        let swarm = Swarm::new(&random);
         let mut layouts = [(); 2].map(|()| Layout::parse(random.pick(&LAYOUTS)).unwrap());
         let right_clock = random.one_in(4);
         let mut max_borrow_ms = random.pick(&[0, 5, 100, 2500]);
@@ -101,9 +105,11 @@ impl World {
                 max_borrow_ms,
                 beyond,
                 story == Story::TwoFleets,
+                lie,
             ));
         }
         Self {
+            swarm,
             lie,
             right_clock,
             max_borrow_ms,
@@ -128,8 +134,8 @@ impl World {
     /// Runs the history.
     pub fn run(&self) {
         self.tell(|| {
-            let Self { layouts, right_clock, max_borrow_ms, .. } = self;
-            format!("layout {}, max_borrow {max_borrow_ms} ms, right clock: {right_clock}", layouts[0])
+            let Self { layouts, right_clock, max_borrow_ms, swarm, .. } = self;
+            format!("layout {}, max_borrow {max_borrow_ms} ms, right clock: {right_clock}, {swarm:?}", layouts[0])
         });
         let mut log = Log::default();
         log.insert(Record::NewDatabase(None));
@@ -157,6 +163,11 @@ impl World {
         if self.tells {
             println!("{:>7} {}{}", self.events.get(), "  ".repeat(self.depth.get() as usize), what());
         }
+    }
+
+    /// Returns true once in `times`, as often as this history has it.
+    pub fn happens(&self, chance: Chance, times: usize) -> bool {
+        self.swarm.one_in(&self.random, chance, times)
     }
 
     pub fn lies(&self, lie: Lie) -> bool {
@@ -190,7 +201,7 @@ impl World {
 
     /// Lets other sessions of a server run, sometimes.
     pub fn meanwhile(&self, server: &Rc<Server>) {
-        if self.settles.get() || self.depth.get() >= 2 || !self.random.one_in(12) || !self.has(server) {
+        if self.settles.get() || self.depth.get() >= 2 || !self.happens(Chance::Meanwhile, 12) || !self.has(server) {
             return;
         }
         self.depth.set(self.depth.get() + 1);
@@ -211,13 +222,13 @@ impl World {
             (crash * writes, Self::crash),
             (crash / 2 * writes, Self::fail_over),
         ];
-        self.random.weighed(&actions)(self, server);
+        self.swarm.weighed(&self.random, Choice::Meanwhile, &actions)(self, server);
         self.depth.set(self.depth.get() - 1);
     }
 
     /// Lets other servers and the registry act while a message to the registry is on its way.
     pub fn message_takes_time(&self, server: &Rc<Server>) {
-        if self.settles.get() || self.depth.get() >= 1 || !self.random.one_in(8) {
+        if self.settles.get() || self.depth.get() >= 1 || !self.happens(Chance::WhileSent, 8) {
             return;
         }
         self.depth.set(self.depth.get() + 1);
@@ -275,7 +286,7 @@ impl World {
             (2, Self::copy_sequences),
             (2, Self::reset),
         ];
-        self.random.weighed(&actions)(self, &server);
+        self.swarm.weighed(&self.random, Choice::Step, &actions)(self, &server);
     }
 
     /// Returns whether a server is still part of the history: neither dead for good nor dropped
