@@ -1,6 +1,6 @@
 //! What the background worker tells operators: notices, failures and gaps between leases, in words.
-//! What went wrong with the registry itself, its crate words (`registry/error.rs`), because its
-//! tests need no server.
+//! What went wrong with the registry itself, its crate words (`registry/error.rs`): a program that
+//! runs without PostgreSQL can say it, too.
 
 use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
@@ -11,6 +11,12 @@ use snowflake_core::segment::{FARTHEST, SupplyNotice};
 use snowflake_registry::{Kind, RegistryError, RegistryReport};
 
 use super::{Report, known_as};
+
+/// What follows while no blocks of values are reserved.
+pub const NO_BLOCKS: &str = "no blocks of values are reserved, and sessions draw from those that are left";
+
+/// The SQLSTATE of what keeps this server from a lease: object_not_in_prerequisite_state.
+const NOT_LEASED: &str = "55000";
 
 /// The HINT where clocks are apart.
 const CHECK_CLOCKS: &str =
@@ -130,9 +136,54 @@ pub fn no_worker() -> Report {
     .hint("Raise \"max_worker_processes\" by one, and restart the server.")
 }
 
+/// Words that this server was promoted, and generates ids with this number.
+pub fn promoted(worker: i64) -> Report {
+    line(format!("this server was promoted, and generates ids with worker number {worker}"))
+}
+
+/// Words that ids go on with this number.
+pub fn generates_again(worker: i64, since_ms: i64) -> Report {
+    let since = Utc(since_ms);
+    line(format!("this server generates ids again, with worker number {worker}; it had not since {since}"))
+}
+
+/// Words that the registry leases this server's number again.
+pub fn leases_again(since_ms: i64) -> Report {
+    line(format!("the registry leases this server's worker number again; it had not since {}", Utc(since_ms)))
+}
+
+/// Words that the registry gives blocks of values again.
+pub fn supplies_again(since_ms: i64) -> Report {
+    line(format!("the registry gives blocks of values again; it had not since {}", Utc(since_ms)))
+}
+
+/// Words that this server's number stays leased, because giving it back has failed.
+pub fn number_kept(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout, bool)>) -> Report {
+    let why = at_the_end(failure, kind, own);
+    line(format!("the worker number was not given back, and stays leased to its end: {why}"))
+}
+
+/// Words that the rest of this server's blocks is lost, because giving it back has failed.
+pub fn blocks_kept(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout, bool)>) -> Report {
+    let why = at_the_end(failure, kind, own);
+    line(format!("the values that are left of this server's blocks were not given back, and are lost: {why}"))
+}
+
+/// Words why nothing was given back when the worker ended.
+fn at_the_end(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout, bool)>) -> String {
+    match failure {
+        Failure::Away(RegistryError::Stopped) => "the registry did not answer within two seconds".to_owned(),
+        failure => worded(failure, kind, own).message,
+    }
+}
+
 /// What a line of the log says, below a warning.
+fn line(message: String) -> Report {
+    Report::new(ERRCODE_SUCCESSFUL_COMPLETION, format!("snowflake_id: {message}"))
+}
+
 fn told(message: String) -> (PgLogLevel, Report) {
-    (PgLogLevel::LOG, Report::new(ERRCODE_SUCCESSFUL_COMPLETION, format!("snowflake_id: {message}")))
+    (PgLogLevel::LOG, line(message))
 }
 
 fn warned(message: String) -> (PgLogLevel, Report) {
@@ -160,47 +211,32 @@ fn clock_is_off(offset_ms: i64, max_borrow_ms: i64) -> Report {
         ))
 }
 
-/// A failure in words.
-pub struct Worded {
-    /// What every role may see of it.
-    pub open: String,
-    pub message: String,
-    detail: Option<String>,
-    pub hint: Option<String>,
+/// Words that the lease is not renewed, and that another one begins too late: at `until_ms`.
+pub fn of_gap(held: Option<Lease>, next: Option<Lease>, until_ms: i64) -> RegistryReport {
+    let until = Utc(until_ms);
+    let message = match (held, next) {
+        (Some(held), Some(next)) => format!(
+            "the lease of worker number {} ends at {} and is not renewed, and that of number {} begins at {until}",
+            held.worker,
+            Utc(held.until_ms),
+            next.worker
+        ),
+        (None, Some(next)) => format!("the lease of worker number {} begins at {until}", next.worker),
+        (_, None) => format!("no number can be used before {until}"),
+    };
+    RegistryReport::new(NOT_LEASED, message)
+        .detail("The registry may have forgotten leases, as after a failover or a restore, which end by then")
+        .hint(
+            "Do not restart this server while it draws ids. After the gap they go on by themselves. To draw ids meanwhile, \
+             give it a configured number outside of the fleet's range (\"snowflake_id.worker_id\").",
+        )
 }
 
-impl Worded {
-    /// Words that the lease is not renewed, and that another one begins too late: at `until_ms`.
-    pub fn of_gap(held: Option<Lease>, next: Option<Lease>, until_ms: i64) -> Self {
-        let until = Utc(until_ms);
-        let message = match (held, next) {
-            (Some(held), Some(next)) => format!(
-                "the lease of worker number {} ends at {} and is not renewed, and that of number {} begins at {until}",
-                held.worker,
-                Utc(held.until_ms),
-                next.worker
-            ),
-            (None, Some(next)) => format!("the lease of worker number {} begins at {until}", next.worker),
-            (_, None) => format!("no number can be used before {until}"),
-        };
-        let open = message.clone();
-        let hint = "Do not restart this server while it draws ids. After the gap they go on by themselves. To draw ids \
-                    meanwhile, give it a configured number outside of the fleet's range (\"snowflake_id.worker_id\").";
-        let detail = "The registry may have forgotten leases, as after a failover or a restore, which end by then";
-        Self { open, message, detail: Some(detail.to_owned()), hint: Some(hint.to_owned()) }
-    }
-
-    /// Returns the message and the DETAIL in one line.
-    pub fn whole(&self) -> String {
-        in_one_line(&self.message, self.detail.as_deref())
-    }
-
-    /// Returns a report for the server's log, with the consequence in front of the message.
-    pub fn report(self, consequence: &str) -> Report {
-        let message = format!("snowflake_id: {consequence}: {}", self.message);
-        let report = Report::new(ERRCODE_SYSTEM_ERROR, message);
-        Report { detail: self.detail.map(sentence), hint: self.hint, ..report }
-    }
+/// Returns a report for the server's log, with the consequence in front of the message.
+pub fn with_consequence(consequence: &str, report: RegistryReport) -> Report {
+    let message = format!("snowflake_id: {consequence}: {}", report.message);
+    let logged = Report::new(ERRCODE_SYSTEM_ERROR, message);
+    Report { detail: report.detail.map(sentence), hint: report.hint, ..logged }
 }
 
 /// Words what follows while the lease is not renewed: from when until when there is a gap, if one
@@ -220,10 +256,6 @@ pub fn without_renewal(gap: Option<(i64, i64)>, lease: Option<Lease>, is_standby
     }
 }
 
-fn in_one_line(message: &str, detail: Option<&str>) -> String {
-    detail.map_or_else(|| message.to_owned(), |detail| format!("{message}. {detail}"))
-}
-
 /// Ends a text with a period.
 fn sentence(text: String) -> String {
     if text.ends_with(['.', '!', '?']) { text } else { text + "." }
@@ -236,18 +268,15 @@ fn uuid(uuid: u128) -> String {
 }
 
 /// Words why there is no lease. `own` is this server's layout, and whether it has a backup number.
-pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout, bool)>) -> Worded {
-    // The core's facts do not say how to reach the registry.
+pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout, bool)>) -> RegistryReport {
+    // The core's facts do not say how to reach the registry: every role may see the DETAIL, too.
     let new = |message: String, detail: Option<String>, hint: &str| {
-        let open = in_one_line(&message, detail.as_deref());
-        Worded { open, message, detail, hint: Some(hint.to_owned()) }
+        let report = RegistryReport { detail, ..RegistryReport::new(NOT_LEASED, message) };
+        RegistryReport { open: report.whole(), ..report }.hint(hint)
     };
     let call = |function| format!("In the registry, call {}.", kind.command(function));
     match failure {
-        Failure::Away(error) => {
-            let RegistryReport { open, message, detail, hint, .. } = error.report();
-            Worded { open, message, detail, hint }
-        }
+        Failure::Away(error) => error.report(),
         Failure::OtherLayout { layout, backup } => new(
             format!(
                 "the fleet has layout {} with \"backup_worker\" {}",

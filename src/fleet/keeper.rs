@@ -3,10 +3,11 @@
 //! draw dense values (`keeper/supply.rs`). It blocks no session.
 //!
 //! The decisions are the core's (`core/lease.rs`), and the way to the registry is that of
-//! `snowflake_registry`. This file runs the one over the other, and tells operators what happens.
-//! What the lease takes effect on lies in shared memory, as does the holder itself. So the worker
-//! may end between any two statements, and the next one goes on.
+//! `snowflake_registry`. This file runs the one over the other; `keeper/notes.rs` notes what comes
+//! of it, and tells operators. What the lease takes effect on lies in shared memory, as does the
+//! holder itself. So the worker may end between any two effects, and the next one goes on.
 
+mod notes;
 mod supply;
 
 use std::cell::{Cell, RefCell};
@@ -14,28 +15,24 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use pgrx::prelude::*;
-use snowflake_core::clock::{Clock, Utc};
+use snowflake_core::clock::Clock;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, LeaseNotice, SharedWords};
 use snowflake_core::pace::{self, Pace};
-use snowflake_core::registry::{Change, Fleet, FleetLimits, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted};
+use snowflake_core::registry::{Change, Fleet, FleetLimits, Reading, Registry, Swap, SwapAnswer, Wanted};
 use snowflake_registry::{self as registry, Config, Either, MemberName};
 
-use crate::error::fleet::{self as texts, Worded};
+use crate::error::fleet as texts;
 use crate::fleet::worker::{self, Worker};
-use crate::ids::stats::MINUTE_MS;
 use crate::postgres::backend::{self, SharedLatch, WallClock};
-use crate::shared::lease_status::{FailureReason, LeaseStatus, Line, can_lease};
+use crate::shared::lease_status::{LeaseStatus, can_lease};
 use crate::shared::locked::Locked;
-use crate::shared::shmem::{self, Topic, Work};
+use crate::shared::shmem::{self, Work};
 use crate::shared::tags::Tags;
 use crate::{ids::stamp, settings::guc};
 
 /// How long one step of a call of the registry may take: connecting, or a statement.
 const STEP: Duration = Duration::from_secs(5);
-
-/// How many times longer than the clock skew a lease should be, at least.
-const LEASES_PER_SKEW: i64 = 4;
 
 /// How often a server that is starting looks whether it is consistent, and a standby that has no
 /// number whether it was promoted, in milliseconds.
@@ -99,19 +96,9 @@ struct Keeper<'a> {
     /// The length of leases and the skew that were found too close to each other, in milliseconds.
     warned: Cell<Option<(i64, i64)>>,
     /// What was said last of why no lease is renewed; `None` while that does not fail.
-    said: Cell<Option<Said>>,
+    said: Cell<Option<notes::Said>>,
     /// Whether the server was promoted, and has not generated ids since.
     is_promoted: Cell<bool>,
-}
-
-/// What the log says of a failure, as far as a change of it is worth a line of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Said {
-    /// A hash of the reason, without what changes each time.
-    reason: u64,
-    gap: Option<(i64, i64)>,
-    /// Whether the server still has a lease.
-    has_lease: bool,
 }
 
 impl<'a> Keeper<'a> {
@@ -197,16 +184,8 @@ impl<'a> Keeper<'a> {
             }
             self.worker.sleep(Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)));
         }
-        match holder.give_back(self, self) {
-            Ok(()) => {}
-            Err(Failure::Away(registry::RegistryError::Stopped)) => log!(
-                "snowflake_id: the worker number was not given back, and stays leased to its end: the registry did not \
-                 answer within two seconds"
-            ),
-            Err(failure) => {
-                let why = worded(&failure).message;
-                log!("snowflake_id: the worker number was not given back, and stays leased to its end: {why}");
-            }
+        if let Err(failure) = holder.give_back(self, self) {
+            texts::number_kept(&failure, guc::registry_kind(), notes::own()).report(PgLogLevel::LOG);
         }
         self.give_back_blocks(supply);
         self.tags.set_worker(None);
@@ -260,66 +239,11 @@ impl<'a> Keeper<'a> {
     fn reserve(&self, holder: &mut Holder, terms: &lease::LeaseTerms) -> Result<(), RegistryFailure> {
         let reading = self.read(Wanted::All).map_err(Failure::Away)?;
         if let Some((first, last)) = reading.fleet.range
-            && leased(&reading).count() as i64 * 2 > last.saturating_sub(first).saturating_add(1)
+            && notes::leased(&reading).count() as i64 * 2 > last.saturating_sub(first).saturating_add(1)
         {
             return Ok(());
         }
         holder.keep(self, self, terms)
-    }
-
-    /// Notes what the holder has, for sessions and operators, and tells when ids go on.
-    fn note(&self, holder: &Holder) {
-        let (held, next, now_ms) = (holder.held(), holder.next(), self.now_ms());
-        let is_primary = !backend::is_in_recovery();
-        let in_use = held.filter(|held| held.until_ms > now_ms);
-        let mut goes_on = None;
-        self.status.change(|status| {
-            let had = status.held.map(|held| held.until_ms.min(now_ms));
-            // The end of a lease that is over says since when there is none.
-            let is_over = |held: &lease::Lease| next.is_none() && held.until_ms <= now_ms;
-            status.held = held.or(status.held.filter(is_over));
-            status.next = next;
-            // What the registry has said of a freeze may be over while it is away.
-            status.gap = holder.gap().filter(|gap| gap.until_ms > now_ms).map(|gap| {
-                let since_ms = status.gap.map(|(from_ms, _)| from_ms).or(had).unwrap_or(now_ms);
-                (gap.from_ms.unwrap_or(since_ms), gap.until_ms)
-            });
-            match in_use {
-                // It may have stopped and gone on since the last look.
-                Some(_) => {
-                    let stopped_ms = had.filter(|had_ms| is_primary && *had_ms < now_ms);
-                    goes_on = status.stopped_ms.take().or(stopped_ms);
-                }
-                None if is_primary => status.stopped_ms = status.stopped_ms.or(had),
-                None => status.stopped_ms = None,
-            }
-        });
-        let Some(held) = in_use else { return };
-        let worker = held.worker;
-        if self.is_promoted.take() {
-            log!("snowflake_id: this server was promoted, and generates ids with worker number {worker}");
-        } else if let Some(since_ms) = goes_on {
-            log!(
-                "snowflake_id: this server generates ids again, with worker number {worker}; it had not since {}",
-                Utc(since_ms)
-            );
-        }
-    }
-
-    fn succeeded(&self) {
-        self.pace.take();
-        self.said.take();
-        let mut was_failing = None;
-        self.status.change(|status| {
-            was_failing = status.failing_since_ms.take();
-            (status.error, status.failed_ms) = (None, None);
-        });
-        if let Some(since_ms) = was_failing {
-            log!(
-                "snowflake_id: the registry leases this server's worker number again; it had not since {}",
-                Utc(since_ms)
-            );
-        }
     }
 
     /// Counts the fleet's free numbers now and then. A renewal does not look at other numbers.
@@ -330,125 +254,6 @@ impl<'a> Keeper<'a> {
             let _ = self.read(Wanted::All);
         }
     }
-
-    /// Notes how many numbers are free, if all of them were read.
-    fn note_numbers(&self, reading: &Reading) {
-        let taken: Vec<i64> = leased(reading).map(|(worker, _)| worker).collect();
-        let count = taken.len() as i64;
-        self.counts_at_ms.set(backend::boot_ms().saturating_add(pace::counts_in_ms(count)));
-        self.taken.replace(Some(taken));
-        let Some((first, last)) = reading.fleet.range else { return };
-        let all = last.saturating_sub(first).saturating_add(1);
-        self.status.change(|status| status.numbers = Some((all, all.saturating_sub(count))));
-    }
-
-    /// Notes that this server has taken a number after all of them were read, so that they need not
-    /// be read again.
-    fn note_taken(&self, worker: i64) {
-        if let Some(taken) = self.taken.borrow_mut().as_mut().filter(|taken| !taken.contains(&worker)) {
-            taken.push(worker);
-            self.status.change(|status| {
-                if let Some((_, free)) = &mut status.numbers {
-                    *free = free.saturating_sub(1);
-                }
-            });
-        }
-    }
-
-    /// Warns where a failover of the registry would stop the fleet, because it renews no lease that
-    /// ends within two skews.
-    fn check_terms(&self, fleet: &Fleet) {
-        let lease_ms = fleet.used_lease_ms();
-        let skew_ms = fleet.used_skew_ms();
-        let is_close =
-            fleet.longest_ms > 0 && !fleet.loses_nothing && lease_ms < LEASES_PER_SKEW.saturating_mul(skew_ms);
-        let found = is_close.then_some((lease_ms, skew_ms));
-        if self.warned.replace(found) != found && is_close {
-            texts::close_terms(guc::registry_kind(), lease_ms, skew_ms).report(PgLogLevel::WARNING);
-        }
-    }
-
-    fn failed(&self, failure: &RegistryFailure) {
-        self.status.change(|status| status.failures += 1);
-        let mut worded = worded(failure);
-        let has_lease = self.lease_in_use().is_some() && !backend::is_in_recovery();
-        // These ask for a restart, or say themselves when not to.
-        let is_other = matches!(
-            failure,
-            Failure::OtherLayout { .. } | Failure::OtherFleet { .. } | Failure::Frozen { .. } | Failure::Closed
-        );
-        if has_lease && !is_other {
-            let hint = worded.hint.unwrap_or_default();
-            worded.hint = Some(format!("Do not restart this server, because it would have no number then. {hint}"));
-        }
-        self.fails(worded, reason(failure));
-    }
-
-    /// Notes that the registry answers, and that the lease is not renewed all the same: another one
-    /// begins too late.
-    fn lacks(&self, holder: &Holder, gap: (i64, i64)) {
-        self.pace.take();
-        self.fails(Worded::of_gap(holder.held(), holder.next(), gap.1), 0);
-    }
-
-    /// Returns the lease that the server can draw with now.
-    fn lease_in_use(&self) -> Option<lease::Lease> {
-        self.status.get().held.filter(|held| held.until_ms > self.now_ms())
-    }
-
-    /// Notes and logs that the lease is not renewed.
-    fn fails(&self, worded: Worded, reason: u64) {
-        let (noted, now_ms) = (kept(&worded), self.now_ms());
-        let mut is_new = false;
-        self.status.change(|status| {
-            is_new = status.failing_since_ms.is_none();
-            status.failing_since_ms.get_or_insert(now_ms);
-            (status.error, status.failed_ms) = (Some(noted), Some(now_ms));
-        });
-        let status = self.status.get();
-        let lease = self.lease_in_use();
-        let said = Said { reason, gap: status.gap, has_lease: lease.is_some() };
-        let before = self.said.replace(Some(said));
-        // A gap that was not known, or the end of the lease, which must not wait for the minute.
-        let is_grave = before.is_none_or(|before| {
-            said.gap.is_some() && said.gap != before.gap
-                || before.has_lease && !said.has_lease && !backend::is_in_recovery()
-        });
-        // The first, a change, and then once a minute.
-        let is_due = shmem::is_due(Topic::LeaseFails, MINUTE_MS);
-        let is_changed = before != Some(said) && !is_new && shmem::is_due(Topic::LeaseReason, MINUTE_MS);
-        if self.worker.is_ending() || !(is_new || is_grave || is_due || is_changed) {
-            return;
-        }
-        let is_standby = backend::is_in_recovery();
-        let consequence = texts::without_renewal(status.gap, lease, is_standby);
-        // A standby draws nothing. At its start, the registry may be starting, too.
-        let is_calm = is_standby && is_new && status.renewals == 0;
-        worded.report(&consequence).report(if is_calm { PgLogLevel::LOG } else { PgLogLevel::WARNING });
-    }
-}
-
-/// Words a failure.
-fn worded(failure: &RegistryFailure) -> Worded {
-    let own = stamp::layout().map(|own| (own, stamp::has_backup()));
-    texts::worded(failure, guc::registry_kind(), own)
-}
-
-/// Returns what is kept of a failure for sessions and operators.
-fn kept(worded: &Worded) -> FailureReason {
-    FailureReason { whole: Line::new(&worded.whole()), open: Line::new(&worded.open) }
-}
-
-/// Returns a hash of a failure, by which a change of it is noticed: without the instants and
-/// figures that another try changes.
-fn reason(failure: &RegistryFailure) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    std::mem::discriminant(failure).hash(&mut hasher);
-    if let Failure::Away(error) = failure {
-        let registry::RegistryReport { message, detail, .. } = error.report();
-        (message, detail).hash(&mut hasher);
-    }
-    hasher.finish()
 }
 
 /// Notes a failure of the registry. Returns when to ask it again, in milliseconds from now.
@@ -461,14 +266,6 @@ fn again_in_ms(pace: &Cell<Pace>, failure: &RegistryFailure) -> i64 {
     let wait_ms = noted.failed(failed, backend::boot_ms(), backend::random_bits());
     pace.set(noted);
     wait_ms
-}
-
-/// Returns the records of numbers that are leased now, by the registry's clock.
-fn leased(reading: &Reading) -> impl Iterator<Item = (i64, &NumberRecord)> {
-    let range = reading.fleet.range.filter(|(first, last)| first <= last);
-    let range = range.map(|(first, last)| reading.records.range(first..=last));
-    let records = range.into_iter().flatten().map(|(worker, record)| (*worker, record));
-    records.filter(|(_, record)| record.until_ms > reading.now_ms)
 }
 
 /// Returns where the registry is, and which server this is.
@@ -522,7 +319,7 @@ impl lease::LeasingServer for Keeper<'_> {
     }
 
     fn report(&self, notice: LeaseNotice) {
-        report(&notice, self.status.get().fleet);
+        notes::report(&notice, self.status.get().fleet);
     }
 }
 
@@ -555,20 +352,5 @@ impl Registry for Keeper<'_> {
             });
         }
         Ok(answer)
-    }
-}
-
-/// Tells the operator what has happened.
-fn report(notice: &LeaseNotice, fleet: Option<u128>) {
-    let is_due = match notice {
-        // In a freeze, each turn finds it again.
-        LeaseNotice::Older(lease) => {
-            lease.until_ms > WallClock.now_ms() && shmem::is_due(Topic::LeaseForgotten, MINUTE_MS)
-        }
-        LeaseNotice::ClockOff { .. } => shmem::is_due(Topic::ClockOff, MINUTE_MS),
-        _ => true,
-    };
-    if is_due && let Some((level, report)) = texts::lease_notice(notice, fleet, guc::max_borrow_ms()) {
-        report.report(level);
     }
 }

@@ -1,4 +1,5 @@
-//! The form of an error report, as PostgreSQL has it, and what of other programs' words it takes.
+//! The form of an error report of this crate, as PostgreSQL has it, and what of other programs'
+//! words it takes. Nothing here needs a server, so that SQLSTATEs are texts.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ pub struct RegistryReport {
 }
 
 impl RegistryReport {
-    /// Makes a report. The message has no words from elsewhere: [`quoting`](Self::quoting).
-    pub(crate) fn new(sqlstate: &str, message: impl Into<String>) -> Self {
+    /// Makes a report. The message has no words from elsewhere.
+    pub fn new(sqlstate: &str, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { sqlstate: sqlstate.to_owned(), open: message.clone(), message, detail: None, hint: None }
     }
@@ -30,12 +31,21 @@ impl RegistryReport {
         Self { message: format!("{}: {words}", self.message), ..self }
     }
 
-    pub(crate) fn detail(self, detail: impl Into<String>) -> Self {
+    /// The same with a DETAIL.
+    #[must_use]
+    pub fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..self }
     }
 
-    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+    /// The same with a HINT.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// Returns the message and the DETAIL in one line.
+    pub fn whole(&self) -> String {
+        self.detail.as_ref().map_or_else(|| self.message.clone(), |detail| format!("{}. {detail}", self.message))
     }
 }
 

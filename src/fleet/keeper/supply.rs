@@ -6,7 +6,7 @@
 //! alike: this process asks for both, over one connection.
 
 use pgrx::prelude::*;
-use snowflake_core::clock::{Clock, Utc};
+use snowflake_core::clock::Clock;
 use snowflake_core::lease::{self, Failure};
 use snowflake_core::registry::MemberTerms;
 use snowflake_core::segment::{
@@ -14,11 +14,13 @@ use snowflake_core::segment::{
 };
 use snowflake_registry as registry;
 
-use super::{Keeper, again_in_ms, kept, worded};
+use super::notes::{kept, own, worded};
+use super::{Keeper, again_in_ms};
 use crate::error::fleet as texts;
 use crate::ids::stamp;
 use crate::ids::stats::MINUTE_MS;
 use crate::postgres::backend;
+use crate::settings::guc;
 use crate::shared::shmem::{self, Topic};
 use crate::shared::tags::Failing;
 
@@ -57,21 +59,13 @@ impl Keeper<'_> {
         if let Err(failure) = supply.give_back(self, self)
             && has_tags
         {
-            let why = match failure {
-                Failure::Away(registry::RegistryError::Stopped) => {
-                    "the registry did not answer within two seconds".to_owned()
-                }
-                failure => worded(&failure).message,
-            };
-            log!(
-                "snowflake_id: the values that are left of this server's blocks were not given back, and are lost: {why}"
-            );
+            texts::blocks_kept(&failure, guc::registry_kind(), own()).report(PgLogLevel::LOG);
         }
     }
 
     fn note_supplied(&self) {
         if let Some(Failing { since_ms, .. }) = self.tags.note_failing(None) {
-            log!("snowflake_id: the registry gives blocks of values again; it had not since {}", Utc(since_ms));
+            texts::supplies_again(since_ms).report(PgLogLevel::LOG);
         }
     }
 
@@ -84,9 +78,7 @@ impl Keeper<'_> {
         self.tags.note_failing(Some(Failing { since_ms, error }));
         let is_due = shmem::is_due(Topic::SupplyFails, MINUTE_MS);
         if !self.worker.is_ending() && (before.is_none() || is_due) {
-            worded
-                .report("no blocks of values are reserved, and sessions draw from those that are left")
-                .report(PgLogLevel::WARNING);
+            texts::with_consequence(texts::NO_BLOCKS, worded).report(PgLogLevel::WARNING);
         }
     }
 }

@@ -1,0 +1,235 @@
+//! What operators and sessions see of the worker: the status in shared memory, and the log. Nothing
+//! here decides anything. The texts are in `error/fleet.rs`.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use pgrx::prelude::*;
+use snowflake_core::clock::Clock;
+use snowflake_core::layout::Layout;
+use snowflake_core::lease::{self, Failure, Holder, LeaseNotice};
+use snowflake_core::pace;
+use snowflake_core::registry::{Fleet, NumberRecord, Reading};
+use snowflake_registry::RegistryReport;
+
+use super::{Keeper, RegistryFailure};
+use crate::error::fleet as texts;
+use crate::ids::stamp;
+use crate::ids::stats::MINUTE_MS;
+use crate::postgres::backend::{self, WallClock};
+use crate::settings::guc;
+use crate::shared::lease_status::{FailureReason, Line};
+use crate::shared::shmem::{self, Topic};
+
+/// How many times longer than the clock skew a lease should be, at least.
+const LEASES_PER_SKEW: i64 = 4;
+
+/// What the log says of a failure, as far as a change of it is worth a line of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Said {
+    /// A hash of the reason, without what changes each time.
+    reason: u64,
+    gap: Option<(i64, i64)>,
+    /// Whether the server still has a lease.
+    has_lease: bool,
+}
+
+impl Keeper<'_> {
+    /// Notes what the holder has, for sessions and operators, and tells when ids go on.
+    pub(super) fn note(&self, holder: &Holder) {
+        let (held, next, now_ms) = (holder.held(), holder.next(), self.now_ms());
+        let is_primary = !backend::is_in_recovery();
+        let in_use = held.filter(|held| held.until_ms > now_ms);
+        let mut goes_on = None;
+        self.status.change(|status| {
+            let had = status.held.map(|held| held.until_ms.min(now_ms));
+            // The end of a lease that is over says since when there is none.
+            let is_over = |held: &lease::Lease| next.is_none() && held.until_ms <= now_ms;
+            status.held = held.or(status.held.filter(is_over));
+            status.next = next;
+            // What the registry has said of a freeze may be over while it is away.
+            status.gap = holder.gap().filter(|gap| gap.until_ms > now_ms).map(|gap| {
+                let since_ms = status.gap.map(|(from_ms, _)| from_ms).or(had).unwrap_or(now_ms);
+                (gap.from_ms.unwrap_or(since_ms), gap.until_ms)
+            });
+            match in_use {
+                // It may have stopped and gone on since the last look.
+                Some(_) => {
+                    let stopped_ms = had.filter(|had_ms| is_primary && *had_ms < now_ms);
+                    goes_on = status.stopped_ms.take().or(stopped_ms);
+                }
+                None if is_primary => status.stopped_ms = status.stopped_ms.or(had),
+                None => status.stopped_ms = None,
+            }
+        });
+        let Some(held) = in_use else { return };
+        let worker = held.worker;
+        if self.is_promoted.take() {
+            texts::promoted(worker).report(PgLogLevel::LOG);
+        } else if let Some(since_ms) = goes_on {
+            texts::generates_again(worker, since_ms).report(PgLogLevel::LOG);
+        }
+    }
+
+    pub(super) fn succeeded(&self) {
+        self.pace.take();
+        self.said.take();
+        let mut was_failing = None;
+        self.status.change(|status| {
+            was_failing = status.failing_since_ms.take();
+            (status.error, status.failed_ms) = (None, None);
+        });
+        if let Some(since_ms) = was_failing {
+            texts::leases_again(since_ms).report(PgLogLevel::LOG);
+        }
+    }
+
+    /// Notes how many numbers are free, if all of them were read.
+    pub(super) fn note_numbers(&self, reading: &Reading) {
+        let taken: Vec<i64> = leased(reading).map(|(worker, _)| worker).collect();
+        let count = taken.len() as i64;
+        self.counts_at_ms.set(backend::boot_ms().saturating_add(pace::counts_in_ms(count)));
+        self.taken.replace(Some(taken));
+        let Some((first, last)) = reading.fleet.range else { return };
+        let all = last.saturating_sub(first).saturating_add(1);
+        self.status.change(|status| status.numbers = Some((all, all.saturating_sub(count))));
+    }
+
+    /// Notes that this server has taken a number after all of them were read, so that they need not
+    /// be read again.
+    pub(super) fn note_taken(&self, worker: i64) {
+        if let Some(taken) = self.taken.borrow_mut().as_mut().filter(|taken| !taken.contains(&worker)) {
+            taken.push(worker);
+            self.status.change(|status| {
+                if let Some((_, free)) = &mut status.numbers {
+                    *free = free.saturating_sub(1);
+                }
+            });
+        }
+    }
+
+    /// Warns where a failover of the registry would stop the fleet, because it renews no lease that
+    /// ends within two skews.
+    pub(super) fn check_terms(&self, fleet: &Fleet) {
+        let lease_ms = fleet.used_lease_ms();
+        let skew_ms = fleet.used_skew_ms();
+        let is_close =
+            fleet.longest_ms > 0 && !fleet.loses_nothing && lease_ms < LEASES_PER_SKEW.saturating_mul(skew_ms);
+        let found = is_close.then_some((lease_ms, skew_ms));
+        if self.warned.replace(found) != found && is_close {
+            texts::close_terms(guc::registry_kind(), lease_ms, skew_ms).report(PgLogLevel::WARNING);
+        }
+    }
+
+    pub(super) fn failed(&self, failure: &RegistryFailure) {
+        self.status.change(|status| status.failures += 1);
+        let mut worded = worded(failure);
+        let has_lease = self.lease_in_use().is_some() && !backend::is_in_recovery();
+        // These ask for a restart, or say themselves when not to.
+        let is_other = matches!(
+            failure,
+            Failure::OtherLayout { .. } | Failure::OtherFleet { .. } | Failure::Frozen { .. } | Failure::Closed
+        );
+        if has_lease && !is_other {
+            let hint = worded.hint.unwrap_or_default();
+            worded.hint = Some(format!("Do not restart this server, because it would have no number then. {hint}"));
+        }
+        self.fails(worded, reason(failure));
+    }
+
+    /// Notes that the registry answers, and that the lease is not renewed all the same: another one
+    /// begins too late.
+    pub(super) fn lacks(&self, holder: &Holder, gap: (i64, i64)) {
+        self.pace.take();
+        self.fails(texts::of_gap(holder.held(), holder.next(), gap.1), 0);
+    }
+
+    /// Returns the lease that the server can draw with now.
+    fn lease_in_use(&self) -> Option<lease::Lease> {
+        self.status.get().held.filter(|held| held.until_ms > self.now_ms())
+    }
+
+    /// Notes and logs that the lease is not renewed.
+    fn fails(&self, worded: RegistryReport, reason: u64) {
+        let (noted, now_ms) = (kept(&worded), self.now_ms());
+        let mut is_new = false;
+        self.status.change(|status| {
+            is_new = status.failing_since_ms.is_none();
+            status.failing_since_ms.get_or_insert(now_ms);
+            (status.error, status.failed_ms) = (Some(noted), Some(now_ms));
+        });
+        let status = self.status.get();
+        let lease = self.lease_in_use();
+        let said = Said { reason, gap: status.gap, has_lease: lease.is_some() };
+        let before = self.said.replace(Some(said));
+        // A gap that was not known, or the end of the lease, which must not wait for the minute.
+        let is_grave = before.is_none_or(|before| {
+            said.gap.is_some() && said.gap != before.gap
+                || before.has_lease && !said.has_lease && !backend::is_in_recovery()
+        });
+        // The first, a change, and then once a minute.
+        let is_due = shmem::is_due(Topic::LeaseFails, MINUTE_MS);
+        let is_changed = before != Some(said) && !is_new && shmem::is_due(Topic::LeaseReason, MINUTE_MS);
+        if self.worker.is_ending() || !(is_new || is_grave || is_due || is_changed) {
+            return;
+        }
+        let is_standby = backend::is_in_recovery();
+        let consequence = texts::without_renewal(status.gap, lease, is_standby);
+        // A standby draws nothing. At its start, the registry may be starting, too.
+        let is_calm = is_standby && is_new && status.renewals == 0;
+        texts::with_consequence(&consequence, worded).report(if is_calm {
+            PgLogLevel::LOG
+        } else {
+            PgLogLevel::WARNING
+        });
+    }
+}
+
+/// This server's layout, and whether it has a backup number, for the texts.
+pub(super) fn own() -> Option<(&'static Layout, bool)> {
+    stamp::layout().map(|own| (own, stamp::has_backup()))
+}
+
+/// Words a failure.
+pub(super) fn worded(failure: &RegistryFailure) -> RegistryReport {
+    texts::worded(failure, guc::registry_kind(), own())
+}
+
+/// Returns what is kept of a failure for sessions and operators.
+pub(super) fn kept(worded: &RegistryReport) -> FailureReason {
+    FailureReason { whole: Line::new(&worded.whole()), open: Line::new(&worded.open) }
+}
+
+/// Returns a hash of a failure, by which a change of it is noticed: without the instants and
+/// figures that another try changes.
+fn reason(failure: &RegistryFailure) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    std::mem::discriminant(failure).hash(&mut hasher);
+    if let Failure::Away(error) = failure {
+        let RegistryReport { message, detail, .. } = error.report();
+        (message, detail).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Returns the records of numbers that are leased now, by the registry's clock.
+pub(super) fn leased(reading: &Reading) -> impl Iterator<Item = (i64, &NumberRecord)> {
+    let range = reading.fleet.range.filter(|(first, last)| first <= last);
+    let range = range.map(|(first, last)| reading.records.range(first..=last));
+    let records = range.into_iter().flatten().map(|(worker, record)| (*worker, record));
+    records.filter(|(_, record)| record.until_ms > reading.now_ms)
+}
+
+/// Tells the operator what has happened.
+pub(super) fn report(notice: &LeaseNotice, fleet: Option<u128>) {
+    let is_due = match notice {
+        // In a freeze, each turn finds it again.
+        LeaseNotice::Older(lease) => {
+            lease.until_ms > WallClock.now_ms() && shmem::is_due(Topic::LeaseForgotten, MINUTE_MS)
+        }
+        LeaseNotice::ClockOff { .. } => shmem::is_due(Topic::ClockOff, MINUTE_MS),
+        _ => true,
+    };
+    if is_due && let Some((level, report)) = texts::lease_notice(notice, fleet, guc::max_borrow_ms()) {
+        report.report(level);
+    }
+}
