@@ -456,6 +456,9 @@ DECLARE
     -- As check_limits() has them.
     most_lease_ms CONSTANT bigint := 2592000000;
     most_skew_ms CONSTANT bigint := 3600000;
+    -- As DEFAULT_LEASE_MS and DEFAULT_SKEW_MS have them (src/core/registry.rs).
+    default_lease_ms CONSTANT bigint := 600000;
+    default_skew_ms CONSTANT bigint := 60000;
 BEGIN
     PERFORM snowflake_registry.begin_change(patience_ms);
     SELECT * INTO old FROM snowflake_registry.fleets f WHERE f.name = swap_fleet.fleet FOR UPDATE;
@@ -472,15 +475,25 @@ BEGIN
     IF (old.layout IS NOT NULL AND (old.layout, old.backup) IS DISTINCT FROM (swap_fleet.layout, swap_fleet.backup))
         OR (old.first_worker IS NOT NULL
             AND (old.first_worker, old.last_worker) IS DISTINCT FROM (swap_fleet.first_worker, swap_fleet.last_worker))
-        OR (old.longest_ms > 0 AND old.longest_ms IS DISTINCT FROM swap_fleet.longest_ms)
-        OR (old.skew_ms > 0 AND old.skew_ms IS DISTINCT FROM swap_fleet.skew_ms)
+        -- Every first server writes the same limits. A registry that has forgotten them gets them
+        -- again.
+        OR coalesce(nullif(old.longest_ms, 0), default_lease_ms) IS DISTINCT FROM swap_fleet.longest_ms
+        OR coalesce(nullif(old.skew_ms, 0), default_skew_ms) IS DISTINCT FROM swap_fleet.skew_ms
     THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = 'a server cannot change the layout, the range or the limits of a fleet';
+    -- Otherwise the registry would not show any more that it has forgotten something.
+    ELSIF swap_fleet.generation = old.generation AND (store, timeline) <> (old.store, old.timeline)
+        AND NOT (store = old.store AND old.loses_nothing)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = format('a registry that may have forgotten something cannot stay in generation %s', old.generation),
+            DETAIL = format('Its record was written by store %s on timeline %s, and this is store %s on timeline %s.',
+                old.store, old.timeline, store, timeline);
     -- A generation grows by the registry's timelines, as Fleet::begin_generation says
     -- (src/core/registry.rs).
-    ELSIF swap_fleet.generation NOT IN (old.generation, old.generation + 1,
-            old.generation + CASE WHEN store = old.store THEN timeline - old.timeline ELSE 1 END)
+    ELSIF swap_fleet.generation NOT IN (old.generation,
+            old.generation + CASE WHEN store = old.store THEN greatest(timeline - old.timeline, 1) ELSE 1 END)
         OR (swap_fleet.generation = old.generation
             AND (old.horizon_ms, old.freeze_ms) IS DISTINCT FROM (swap_fleet.horizon_ms, swap_fleet.freeze_ms))
     THEN

@@ -60,15 +60,23 @@ fn snowflake_local_of_day(day: Date, after: bool) -> Timestamp {
     timestamp_of_us(if after { local_us_after_day(day) } else { local_us_of_day(day) })
 }
 
+/// More years than timestamptz has.
+const MOST_YEARS: f64 = 1e6;
+
 /// Returns the start of a year as `extract` counts them, without a year 0: of the first one that is
 /// not below the given number, or with `after` of the first one that is above it.
 #[pg_extern(name = "local", schema = "snowflake_plan", immutable, strict, parallel_safe)]
 fn snowflake_local_of_year(year: AnyNumeric, after: bool) -> Timestamp {
-    // Whole numbers by now, so that an f64 has them exactly, as far as there are years.
-    let whole = if after { year.floor() } else { year.ceil() };
-    let number = whole.normalize().parse::<f64>().unwrap_or(f64::NAN) + f64::from(u8::from(after));
-    // NaN is greater than all numbers.
-    let number = if number.is_nan() { f64::MAX } else { number }.clamp(-1e6, 1e6) as i64;
+    let of = |number: &AnyNumeric| number.normalize().parse::<f64>().unwrap_or(f64::NAN);
+    let number = match of(&year) {
+        // Whole numbers by then, so that an f64 has them exactly. For the largest numbers of the
+        // type, the next whole one is an error.
+        number if number.abs() < MOST_YEARS => {
+            of(&if after { year.floor() } else { year.ceil() }) + f64::from(u8::from(after))
+        }
+        // NaN is greater than all numbers.
+        number => if number.is_nan() { f64::MAX } else { number }.clamp(-MOST_YEARS, MOST_YEARS),
+    } as i64;
     timestamp_of_us(start_of_month_us(12 * (number + i64::from(number < 1))))
 }
 

@@ -9,7 +9,8 @@ use cluster::{Member, registry::Poll};
 use postgres::{Client, NoTls};
 use snowflake_core::lease::{Failure, LeaseNotice};
 use snowflake_core::registry::{
-    Change, Fleet as FleetRecord, FleetLimits, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted,
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet as FleetRecord, FleetLimits, NumberRecord, Reading, Registry,
+    Swap, SwapAnswer, Wanted,
 };
 use snowflake_registry::{Postgres, RegistryError};
 
@@ -399,6 +400,64 @@ fn with_the_servers_password_an_operators_number_stays_kept_and_no_freeze_is_cut
         assert!(refused.contains("cannot begin with a freeze until"), "{refused}");
     }
     assert_eq!(swap(Change::Fleet(begun)), Ok(SwapAnswer::Done(reading.incarnation)));
+}
+
+/// A registry that shows another timeline may have forgotten leases. Only a new generation hides
+/// that, with its freeze, unless an operator vouches for its standby.
+#[test]
+fn with_the_servers_password_no_failover_is_hidden() {
+    let (server, thief) = stolen("7, 8");
+    Member::new(config(&server.registry_conninfo()), &Oracle::new()).lease();
+    let swap = |change: fn(FleetRecord, &Reading) -> FleetRecord| {
+        let reading = thief.read(Wanted::All).unwrap();
+        let new = FleetRecord { version: reading.fleet.version ^ 1, ..change(reading.fleet, &reading) };
+        let change = Change::Fleet(new);
+        thief.swap(&Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change })
+    };
+    let begun = |fleet: FleetRecord, reading: &Reading| {
+        fleet.begin_generation(reading.incarnation, reading.now_ms, FleetLimits::default(), 0)
+    };
+    // As if the record had been written before two failovers.
+    execute(&server, "UPDATE snowflake_registry.fleets SET timeline = timeline - 2");
+    assert!(refusal(swap(|fleet, _| fleet)).contains("cannot stay in generation"));
+    let one_more = |fleet: FleetRecord, reading: &Reading| {
+        let begun = fleet.begin_generation(reading.incarnation, reading.now_ms, FleetLimits::default(), 0);
+        FleetRecord { generation: fleet.generation + 1, ..begun }
+    };
+    assert!(refusal(swap(one_more)).contains("cannot follow generation"), "one of two timelines may be forgotten");
+    assert!(matches!(swap(begun), Ok(SwapAnswer::Done(_))));
+
+    execute(&server, "SELECT snowflake_registry.set_loses_nothing(true)");
+    execute(&server, "UPDATE snowflake_registry.fleets SET timeline = timeline - 1");
+    assert!(matches!(swap(|fleet, _| fleet), Ok(SwapAnswer::Done(_))));
+    // A synchronous standby says nothing of another store.
+    execute(&server, "UPDATE snowflake_registry.fleets SET store = store + 1");
+    assert!(refusal(swap(|fleet, _| fleet)).contains("cannot stay in generation"));
+}
+
+/// A registry that has forgotten the first server's limits must get the same ones again.
+#[test]
+fn with_the_servers_password_no_limits_are_brought_but_those_of_every_first_server() {
+    let server = Server::builder().without_preload().durable().start();
+    server.make_registry();
+    let thief = Postgres::new(config(&server.registry_conninfo()), Poll);
+    let reading = thief.read(Wanted::All).unwrap();
+    let swap = |longest_ms, skew_ms, generation| {
+        let fleet = FleetRecord { longest_ms, skew_ms, ..reading.fleet };
+        let begun = fleet.begin_generation(reading.incarnation, reading.now_ms, FleetLimits::default(), 77);
+        let new = if generation == 0 { FleetRecord { version: 77, ..fleet } } else { begun };
+        let change = Change::Fleet(new);
+        thief.swap(&Swap { fleet: reading.fleet.version, incarnation: reading.incarnation, change })
+    };
+    for (longest_ms, skew_ms) in
+        [(0, 0), (12_000, DEFAULT_SKEW_MS), (DEFAULT_LEASE_MS, 10), (DEFAULT_LEASE_MS + 1, DEFAULT_SKEW_MS)]
+    {
+        for generation in [0, 1] {
+            let refused = refusal(swap(longest_ms, skew_ms, generation));
+            assert!(refused.contains("cannot change the layout, the range or the limits"), "{longest_ms} {skew_ms}");
+        }
+    }
+    assert!(matches!(swap(DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, 0), Ok(SwapAnswer::Done(_))));
 }
 
 /// A range that no server has brought yet lets nothing through, and NULL is equal to nothing.

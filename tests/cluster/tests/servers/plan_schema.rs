@@ -308,6 +308,30 @@ fn plans_need_the_right_to_execute_and_not_the_schema() {
     assert_served(&mut open, "granted");
 }
 
+/// They are leakproof, so that they may not raise errors. The type `numeric` has no whole number
+/// above its largest one.
+#[test]
+fn a_year_may_be_any_number() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    let largest = "(repeat('9', 131072) || '.5')::numeric";
+    for year in [largest.to_owned(), format!("-{largest}"), "'NaN'".to_owned(), "1e6".to_owned(), "-1e-9".to_owned()] {
+        for after in [true, false] {
+            let call = format!("SELECT snowflake_plan.local({year}::numeric, {after}) IS NOT NULL");
+            assert_eq!(session.value(&call), "true", "{call}");
+        }
+    }
+    for (year, after, start) in [
+        ("2026", false, "2026-01-01 00:00:00"),
+        ("2026", true, "2027-01-01 00:00:00"),
+        ("2026.5", false, "2027-01-01 00:00:00"),
+        ("2026.5", true, "2027-01-01 00:00:00"),
+        ("-0.5", false, "0001-01-01 00:00:00 BC"),
+    ] {
+        assert_eq!(session.value(&format!("SELECT snowflake_plan.local({year}::numeric, {after})")), start);
+    }
+}
+
 /// A superuser can add functions to the extension. Their names do not make them the schema's.
 #[test]
 fn a_member_elsewhere_is_not_taken_for_one_of_the_schema() {
