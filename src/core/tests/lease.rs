@@ -17,7 +17,9 @@ use snowflake_core::clock::Clock;
 use snowflake_core::generator::{self, Generator};
 use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, FIRST_LEASE_MS, Failure, Gap, Holder, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::lease::{
+    self, FIRST_LEASE_MS, Failure, Gap, Holder, LeaseNotice, LeaseTerms, Request, SharedWords,
+};
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{
@@ -1309,6 +1311,35 @@ fn a_holder_survives_the_end_of_its_process_at_any_call() {
         }
     }
     assert!(deaths > 50, "only {deaths} processes have ended early");
+}
+
+/// What the lanes had reached is unknown then, so that not even a renewal without an answer gives
+/// anything back.
+#[test]
+fn what_a_process_was_leaving_when_it_ended_stays_leased_to_its_end() {
+    let world = World::new(1);
+    let server = world.server(1);
+    server.keep().unwrap();
+    world.pass(3000);
+    assert!(server.draws());
+    server.loses_answers.set(1);
+    assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
+    // It ends when the numbers are left, before that is noted.
+    let (mut holder, mut asked) = (server.holder.get(), 0);
+    let ends = || {
+        asked += 1;
+        asked < 2
+    };
+    assert_eq!(holder.perform(Request::GiveBack, &server, &server, &TERMS, ends), None);
+    assert!(!server.draws());
+    server.holder.set(holder);
+    server.give_back();
+    let until_ms = world.store.borrow().records[&0].until_ms;
+    assert!(until_ms > START_MS + FIRST_LEASE_MS, "the renewal is written");
+    let other = world.server(2);
+    assert!(matches!(other.keep(), Err(Failure::NoneFree { .. })));
+    world.pass(until_ms - world.time_ms.get());
+    assert_eq!(other.keep(), Ok(()));
 }
 
 /// Makes a server hold a number and have another one next, which begins in 5 seconds.
