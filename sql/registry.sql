@@ -35,12 +35,25 @@
 --     psql -v lost=true -v lease='10 min' -v skew='1 min' -d ids -f registry.sql
 --
 -- The servers decide, and the registry compares and writes (src/core/registry.rs, src/registry).
--- These rules it also checks by itself, against mistakes. A role with the servers' password can
--- still end another server's lease, because every server reads all records:
+-- These rules it also checks by itself, against mistakes and against a thief of the servers'
+-- password. Every server reads all records, so a thief can still end another server's lease.
 --
--- * The leases of one number never overlap: a new one begins at or after the end of the one before.
--- * Only the holder of a lease moves its end.
--- * Servers neither change what an operator has set, nor delete anything.
+-- * Numbers: the leases of one number never overlap: a new one begins at or after the end of the
+--   one before. It is of a number in the range, of the fleet's generation, and not before the
+--   freeze. Only its holder moves its end. It ends at most the longest lease and two skews after
+--   the registry's clock, also if it is empty. Its count grows, and leaves room for the next one.
+--   What an operator keeps with reserve() stays kept.
+-- * Fleets: servers bring layout and range once, and the default limits. They change no limit and
+--   nothing else that an operator sets. A registry that shows another store or timeline begins a
+--   generation, unless an operator vouches for its standby. The generation grows by the timelines.
+--   Its freeze is as long as the limits need, and no longer than the greatest limits need.
+-- * Tags: the next value rises by the jumps of the generations since, and by at most 10,000,000,000
+--   and a block. It falls only for the last server that has reserved a block: once, by at most two
+--   blocks, and to none of another server's values.
+-- * Nothing is deleted, and no table is read but by these functions.
+--
+-- tests/cluster/tests/servers/fleet_security.rs and registry_tags.rs try to break each of them with
+-- the servers' role.
 --
 -- Order of locks: a change of a number locks the fleet's row FOR SHARE, and then the number's row.
 -- A change of the fleet locks the fleet's row FOR UPDATE at once. A transaction that first shared

@@ -143,6 +143,8 @@ fn a_registry_moves_to_another_server_while_the_fleet_draws() {
     let servers = [(); 2].map(|()| fleet.member().start_with_extension());
     let loads = servers.each_ref().map(|server| Load::start(server, 4));
     loads.iter().for_each(|load| load.wait_for(20));
+    // The move may take longer than a life's first lease.
+    servers.iter().for_each(|server| fleet.lengthen_the_lease(server));
     let numbers = servers.each_ref().map(|server| server.connect().lease("worker_id"));
     follow(&fleet.registry, block("fleet-close"));
     servers.iter().for_each(Server::reload);
@@ -216,6 +218,8 @@ fn a_registry_goes_through_pg_upgrade_while_the_fleet_draws() {
     let server = fleet.member().start_with_extension();
     let load = Load::start(&server, 4);
     load.wait_for(20);
+    // pg_upgrade may take longer than a life's first lease.
+    fleet.lengthen_the_lease(&server);
     let number = server.connect().lease("worker_id");
     follow(&fleet.registry, block("fleet-close"));
     let upgraded = Server::builder().without_preload().durable().start();
