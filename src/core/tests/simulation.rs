@@ -43,6 +43,9 @@ mod server;
 mod session;
 #[path = "simulation/swarm.rs"]
 mod swarm;
+#[allow(dead_code, reason = "stories use the rest")]
+#[path = "simulation/told.rs"]
+mod told;
 #[path = "simulation/world.rs"]
 mod world;
 

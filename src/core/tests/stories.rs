@@ -33,23 +33,22 @@
 #[allow(dead_code, reason = "the simulation uses the rest")]
 #[path = "simulation/registry.rs"]
 mod registry;
+#[path = "simulation/told.rs"]
+mod told;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use registry::{Kind, Store};
 use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{
-    Effect, Event, Facts, Failure, Holder, Lease, LeaseNotice, LeaseTerms, Nonces, Request, Turn,
-};
+use snowflake_core::lease::{Effect, Event, Facts, Holder, LeaseTerms, Nonces, Request, Turn};
 use snowflake_core::numbers::Numbers;
 use snowflake_core::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, NumberRecord, Reading, Swap,
-    SwapAnswer, Wanted,
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, Reading, Swap, SwapAnswer, Wanted,
 };
+use told::Words;
 
 const START_MS: i64 = 1_800_000_000_000;
 
@@ -74,8 +73,7 @@ struct Teller {
     layout: Layout,
     store: Option<Store>,
     servers: BTreeMap<String, Server>,
-    /// The names of holders, in the order in which they were seen.
-    holders: Vec<u128>,
+    words: Words,
     late: Vec<Swap>,
     now_ms: i64,
     nonces: u64,
@@ -88,7 +86,7 @@ impl Teller {
             layout: Layout::parse("js53").unwrap(),
             store: None,
             servers: BTreeMap::new(),
-            holders: Vec::new(),
+            words: Words::new(START_MS),
             late: Vec::new(),
             now_ms: START_MS,
             nonces: 0,
@@ -165,6 +163,11 @@ impl Teller {
         }
     }
 
+    fn told_change(&mut self, change: &Change) -> String {
+        let old = self.store().fleet;
+        self.words.change(change, &old)
+    }
+
     fn make_fleet(&mut self, numbers: i64, kind: &str) {
         let kind = match kind {
             "postgres" => Kind::Postgres,
@@ -228,7 +231,7 @@ impl Teller {
     fn deliver(&mut self) {
         for swap in std::mem::take(&mut self.late) {
             let is_as_read = self.store().compares(&swap, false);
-            let what = self.change(&swap.change);
+            let what = self.told_change(&swap.change);
             self.tell(&format!("{what}: {}", if is_as_read { "written" } else { "refused" }));
             if is_as_read {
                 self.store().write(swap.change);
@@ -255,17 +258,19 @@ impl Teller {
             for effect in effects {
                 match effect {
                     Effect::Report(notice) => {
-                        let notice = self.notice(&notice);
+                        let notice = self.words.notice(&notice);
                         self.tell(&format!("reports: {notice}"));
                     }
                     Effect::Extend(until_ms) => {
                         server.numbers.extend(until_ms);
-                        self.tell(&format!("draws until {}", at(until_ms)));
+                        let until = self.words.at(until_ms);
+                        self.tell(&format!("draws until {until}"));
                     }
                     Effect::Enter(span) => {
                         server.numbers.enter(&[], &server.generator, &layout, &span);
                         event = Event::Entered;
-                        self.tell(&format!("draws from {} until {}", at(span.from_ms), at(span.until_ms)));
+                        let [from, until] = [span.from_ms, span.until_ms].map(|ms| self.words.at(ms));
+                        self.tell(&format!("draws from {from} until {until}"));
                     }
                     Effect::Leave => {
                         event = Event::Left(server.numbers.leave(&[], &server.generator, &layout));
@@ -273,12 +278,12 @@ impl Teller {
                     }
                     Effect::Read(wanted) => {
                         let reading = self.read(wanted);
-                        let what = self.reading(wanted, &reading);
+                        let what = self.words.reading(wanted, &reading);
                         self.tell(&what);
                         event = Event::Read { reading, before_ms: now_ms };
                     }
                     Effect::Swap(swap) => {
-                        let what = self.change(&swap.change);
+                        let what = self.told_change(&swap.change);
                         match std::mem::replace(&mut way, Way::Through) {
                             Way::ProcessEnds => break 'turn,
                             Way::Late => {
@@ -306,7 +311,8 @@ impl Teller {
                     }
                     Effect::Done(result) => {
                         if let Err(failure) = result {
-                            self.tell(&format!("fails: {}", failed(&failure)));
+                            let failure = self.words.failure(&failure);
+                            self.tell(&format!("fails: {failure}"));
                         }
                         break 'turn;
                     }
@@ -324,108 +330,6 @@ impl Teller {
             records.retain(|of, _| *of == worker);
         }
         Reading { fleet: *fleet, records, incarnation: *incarnation, now_ms, up_ms: Some(now_ms - *started_ms) }
-    }
-
-    /// Names a holder by a letter, in the order in which they come.
-    fn holder(&mut self, holder: u128) -> String {
-        let at = self.holders.iter().position(|known| *known == holder).unwrap_or_else(|| {
-            self.holders.push(holder);
-            self.holders.len() - 1
-        });
-        format!("L{}", at + 1)
-    }
-
-    fn reading(&mut self, wanted: Wanted, reading: &Reading) -> String {
-        let Incarnation { store, timeline, .. } = reading.incarnation;
-        let fleet = reading.fleet;
-        let mut text = match wanted {
-            Wanted::All => "reads all".to_owned(),
-            Wanted::Number(worker) => format!("reads number {worker}"),
-        };
-        write!(text, ": generation {}", fleet.generation).unwrap();
-        if fleet.incarnation != reading.incarnation {
-            write!(text, " of another registry (store {store}, timeline {timeline})").unwrap();
-        }
-        if fleet.layout.is_none() {
-            text.push_str(", no layout");
-        }
-        if fleet.closed {
-            text.push_str(", closed");
-        }
-        for (worker, record) in &reading.records {
-            let record = self.record(record);
-            write!(text, "; {worker} is {record}").unwrap();
-        }
-        text
-    }
-
-    fn record(&mut self, record: &NumberRecord) -> String {
-        let NumberRecord { from_ms, until_ms, count, generation, holder, .. } = *record;
-        let holder = self.holder(holder);
-        format!("{holder} from {} until {} (change {count}, generation {generation})", at(from_ms), at(until_ms))
-    }
-
-    fn change(&mut self, change: &Change) -> String {
-        match change {
-            Change::Fleet(fleet) => {
-                let mut text = format!("writes the fleet: generation {}", fleet.generation);
-                let old = self.store().fleet;
-                if old.layout != fleet.layout {
-                    text.push_str(", its layout");
-                }
-                if old.longest_ms != fleet.longest_ms {
-                    let (longest_s, skew_s) = (fleet.longest_ms / 1000, fleet.skew_ms / 1000);
-                    write!(text, ", leases of up to {longest_s} s, clocks up to {skew_s} s apart").unwrap();
-                }
-                if old.generation != fleet.generation {
-                    let (horizon, freeze) = (at(fleet.horizon_ms), at(fleet.freeze_ms));
-                    write!(text, ", horizon {horizon}, freeze until {freeze}").unwrap();
-                }
-                text
-            }
-            Change::Number { worker, record, .. } => {
-                let record = self.record(record);
-                format!("writes number {worker} as {record}")
-            }
-        }
-    }
-
-    fn notice(&mut self, notice: &LeaseNotice) -> String {
-        let mut lease = |what: &str, lease: &Lease| {
-            let holder = self.holder(lease.holder);
-            format!("{what} {} as {holder} from {} until {}", lease.worker, at(lease.from_ms), at(lease.until_ms))
-        };
-        match notice {
-            LeaseNotice::Acquired(of) => lease("acquired", of),
-            LeaseNotice::Entered(of) => lease("entered", of),
-            LeaseNotice::GivenBack(of) => lease("gave back", of),
-            LeaseNotice::Older(of) => lease("the registry has forgotten", of),
-            LeaseNotice::Lost(of) => lease("another server has, after its end here,", of),
-            LeaseNotice::Copied(of) => lease("a copy of this memory has renewed", of),
-            LeaseNotice::Overlapped(of) => lease("another server has, at the same time,", of),
-            LeaseNotice::Adopted(_) => "the fleet has what this server brings".to_owned(),
-            LeaseNotice::Forgot(fleet) => format!("the registry has forgotten; freeze until {}", at(fleet.freeze_ms)),
-            LeaseNotice::ClockOff { offset_ms } => format!("the clocks are {} s apart", offset_ms / 1000),
-        }
-    }
-}
-
-fn failed(failure: &Failure<Infallible>) -> String {
-    match *failure {
-        Failure::Frozen { until_ms } => format!("no number can be used before {}", at(until_ms)),
-        Failure::NoneFree { numbers, living, .. } => format!("{living} of {numbers} numbers are renewed, none is free"),
-        Failure::ClockOff { now_ms, registry_ms, .. } => {
-            format!("the clock shows {}, and the registry's {}", at(now_ms), at(registry_ms))
-        }
-        other => format!("{other:?}"),
-    }
-}
-
-/// Writes an instant as seconds since the story began.
-fn at(ms: i64) -> String {
-    match ms {
-        i64::MIN => "ever".to_owned(),
-        ms => format!("{} s", (ms - START_MS) as f64 / 1000.0),
     }
 }
 

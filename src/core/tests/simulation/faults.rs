@@ -44,7 +44,7 @@ impl World {
         };
         let mut store = fleet.store.borrow_mut();
         if store.compares(&swap, self.lies(Lie::NumberAlone)) {
-            self.tell(|| format!("arrives late, and is written: {swap:?}"));
+            self.tell(|| format!("{}: arrives late, and is written", self.words.change(&swap.change, &store.fleet)));
             store.write(swap.change);
             self.count("written late");
         }

@@ -227,7 +227,7 @@ impl World {
         let kept = holder.perform(lease::Request::Keep, &keeper, &keeper, &keeper.terms, || keeper.goes_on());
         keeper.drop_others(&holder);
         let Some(kept) = kept else { return self.process_ends(server) };
-        self.tell(|| format!("server {} keeps: {kept:?}", server.number));
+        self.tell(|| format!("server {} keeps: {}", server.number, self.result(&kept)));
         if shared.gone.get() {
             return;
         }
@@ -264,13 +264,17 @@ impl World {
         let given = holder.perform(lease::Request::GiveBack, &keeper, &keeper, &keeper.terms, || keeper.goes_on());
         keeper.drop_others(&holder);
         let Some(given) = given else { return self.process_ends(server) };
-        self.tell(|| format!("server {} gives back: {given:?}", server.number));
+        self.tell(|| format!("server {} gives back: {}", server.number, self.result(&given)));
         self.count("gives back");
         if given.is_err() && self.lies(Lie::LostIsNo) {
             // It takes the lost answer for a no, and goes on.
             *holder = before;
             resume(fleet, &shared, &holder);
         }
+    }
+
+    fn result(&self, result: &Result<(), lease::Failure<NoAnswer>>) -> String {
+        result.as_ref().map_or_else(|failure| self.words.failure(failure), |()| "done".to_owned())
     }
 
     /// The process that leases the number has ended between two effects.

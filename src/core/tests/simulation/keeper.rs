@@ -55,6 +55,11 @@ impl<'a> Keeper<'a> {
         self.fleet.other.as_ref().filter(|_| self.shared.elsewhere).unwrap_or(&self.fleet.store)
     }
 
+    /// Tells what a swap writes.
+    fn told(&self, swap: &Swap) -> String {
+        self.world.words.change(&swap.change, &self.store().borrow().fleet)
+    }
+
     /// Whether the process goes on, which may end between any two effects.
     pub fn goes_on(&self) -> bool {
         self.world.settles.get() || !self.world.happens(Chance::ProcessEnds, 100)
@@ -155,7 +160,7 @@ impl lease::LeasingServer for Keeper<'_> {
     }
 
     fn report(&self, notice: LeaseNotice) {
-        self.world.tell(|| format!("  server {} reports {notice:?}", self.server.number));
+        self.world.tell(|| format!("    server {} reports: {}", self.server.number, self.world.words.notice(&notice)));
         self.world.count(match notice {
             LeaseNotice::Acquired(_) => "acquired",
             LeaseNotice::Entered(_) => "entered",
@@ -242,11 +247,11 @@ impl Registry for Keeper<'_> {
             self.world.meanwhile(self.server);
         }
         if !compares {
-            self.world.tell(|| "  refused".to_owned());
+            self.world.tell(|| format!("    {}: refused", self.told(&swap)));
             return Ok(SwapAnswer::Refused);
         }
+        self.world.tell(|| format!("    {}: written", self.told(&swap)));
         let answer = self.store().borrow_mut().write(swap.change);
-        self.world.tell(|| format!("  written: {:?}", swap.change));
         if !self.world.settles.get() && self.world.happens(Chance::NotConfirmed, 12) {
             // The standby has not confirmed it.
             self.world.count("answer lost");

@@ -19,6 +19,10 @@ use crate::random::Random;
 use crate::server::{Config, DATACENTER, Server, Shared};
 use crate::session::{Failure, Session};
 use crate::swarm::{Chance, Choice, Swarm};
+use crate::told::Words;
+
+/// When histories begin, in milliseconds since 1970.
+const START_MS: i64 = 1_780_000_000_000;
 
 /// Several servers, and everything about them that is random.
 pub struct World {
@@ -39,6 +43,7 @@ pub struct World {
     /// Whether the registry answers everything.
     pub settles: Cell<bool>,
     tells: bool,
+    pub words: Words,
     /// The servers' layout, and the one that they get by mistake.
     pub layouts: [Layout; 2],
     pub servers: RefCell<Vec<Rc<Server>>>,
@@ -119,12 +124,13 @@ impl World {
             broken: RefCell::default(),
             counts: RefCell::default(),
             tells,
+            words: Words::new(START_MS),
             layouts,
             servers: RefCell::default(),
             first_worker: Cell::new(1),
             dump: RefCell::default(),
             restoring: Cell::new(None),
-            time_ms: Cell::new(1_780_000_000_000 + random.of(0..=2000)),
+            time_ms: Cell::new(START_MS + random.of(0..=2000)),
             events: Cell::new(1),
             depth: Cell::new(0),
             random,
