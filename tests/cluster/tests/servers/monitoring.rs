@@ -374,10 +374,11 @@ fn a_registry_that_fails_over_raises_an_alert() {
     if cannot_watch() {
         return;
     }
-    let mut fleet = short_fleet();
+    let mut fleet = Fleet::start();
     let standby = fleet.registry.standby().start();
     let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
+    fleet.lengthen_the_lease(&server);
     standby.wait_until_replayed(&fleet.registry.flushed());
     let watch = Watch::start(&[&server]);
     watch.assert_silent();
@@ -426,9 +427,10 @@ fn a_registry_that_is_closed_or_short_of_numbers_raises_alerts() {
     if cannot_watch() {
         return;
     }
-    let fleet = short_fleet();
+    let fleet = Fleet::start();
     let server = fleet.member().start_with_extension();
     let number = server.connect().wait_for_lease();
+    fleet.lengthen_the_lease(&server);
     server.connect().draw();
     let watch = Watch::start_with_registry(&[&server], &fleet.registry);
     watch.assert_silent();
@@ -484,7 +486,7 @@ fn a_server_with_the_registry_of_another_fleet_raises_an_alert() {
     if cannot_watch() {
         return;
     }
-    let [home, elsewhere] = [(); 2].map(|()| short_fleet());
+    let [home, elsewhere] = [(); 2].map(|()| Fleet::start());
     let server = home.member().start_with_extension();
     server.connect().wait_for_lease();
     server.connect().draw();
@@ -502,7 +504,7 @@ fn a_standby_without_a_lease_raises_an_alert() {
     if cannot_watch() {
         return;
     }
-    let fleet = short_fleet();
+    let fleet = Fleet::start();
     execute(&fleet.registry, "SELECT snowflake_registry.set_range(5, 6)");
     let primary = fleet.member().start_with_extension();
     primary.connect().wait_for_lease();
@@ -521,7 +523,7 @@ fn a_tag_that_gives_no_values_raises_alerts() {
     if cannot_watch() {
         return;
     }
-    let fleet = short_fleet();
+    let fleet = Fleet::start();
     let tags = "('open', 1), ('last', 9223372036854775805)";
     execute(&fleet.registry, &format!("INSERT INTO snowflake_registry.tags (tag, next_value) VALUES {tags}"));
     let server = fleet.member().start_with_extension();
@@ -542,7 +544,7 @@ fn a_registry_that_gives_no_blocks_raises_alerts() {
     if cannot_watch() {
         return;
     }
-    let fleet = short_fleet();
+    let fleet = Fleet::start();
     execute(&fleet.registry, "INSERT INTO snowflake_registry.tags (tag) VALUES ('t')");
     let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
@@ -593,7 +595,7 @@ fn each_query_of_the_dashboard_gives_something() {
     if cannot_watch() {
         return;
     }
-    let fleet = short_fleet();
+    let fleet = Fleet::start();
     execute(&fleet.registry, "INSERT INTO snowflake_registry.tags (tag) VALUES ('t')");
     let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
@@ -601,6 +603,8 @@ fn each_query_of_the_dashboard_gives_something() {
     execute(&server, "SELECT snowflake_segment_next('t'), snowflake_segment_batch('t', 200)");
     let next_left = "SELECT coalesce(sum(next_left), 0)::bigint FROM snowflake_segment_stat";
     wait_until("the next block", || server.connect().ids(next_left).unwrap()[0] > 0);
+    // Its end, and what follows from that, is another story.
+    fleet.lengthen_the_lease(&server);
     let watch = Watch::start_with_registry(&[&server], &fleet.registry);
     watch.evaluate();
     server.connect().draw_batch(1000);
