@@ -982,6 +982,22 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.set_lease(interval, interval, text) IS
     'set how long leases are, and how far clocks may be apart, up to the fleet''s limits; NULL leaves one as it is';
 
+CREATE OR REPLACE FUNCTION snowflake_registry.check_noted(f snowflake_registry.fleets) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    -- A failover that loses nothing changes the timeline alone.
+    IF EXISTS (SELECT FROM snowflake_registry.incarnation() i
+               WHERE i.store <> f.store OR i.timeline <> f.timeline AND NOT f.loses_nothing) THEN
+        RAISE EXCEPTION USING ERRCODE = '55000',
+            MESSAGE = format('registry may have lost leases of fleet "%s", which no server has noted yet', f.name),
+            DETAIL = 'It has failed over, or was restored, since the fleet''s record was written. This call would hide that.',
+            HINT = 'Let a server of the fleet reach the registry, which takes up to ten seconds. Without one, call snowflake_registry.restored(). Then call this again.';
+    END IF;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.check_noted(snowflake_registry.fleets) IS
+    'refuse what would hide that the registry has failed over or was restored';
+
 CREATE OR REPLACE FUNCTION snowflake_registry.set_loses_nothing(loses_nothing boolean, fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -990,6 +1006,9 @@ BEGIN
     IF loses_nothing IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'loses_nothing cannot be NULL',
             HINT = 'Give true only where replication is synchronous, so that a failover forgets nothing. Else give false.';
+    END IF;
+    IF loses_nothing THEN
+        PERFORM snowflake_registry.check_noted(old);
     END IF;
     UPDATE snowflake_registry.fleets f SET loses_nothing = set_loses_nothing.loses_nothing,
         version = snowflake_registry.new_version()
@@ -1021,6 +1040,8 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
 BEGIN
+    -- open() then says that nothing was lost.
+    PERFORM snowflake_registry.check_noted(old);
     UPDATE snowflake_registry.fleets f SET closed = true, version = snowflake_registry.new_version() WHERE f.name = close.fleet;
     RETURN format('Fleet "%s" is closed: nothing is leased or renewed. Servers draw ids until their leases end.', fleet);
 END $$;
@@ -1057,22 +1078,31 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old snowflake_registry.fleets := snowflake_registry.locked(fleet);
     -- Clocks may be apart by the skew, and the registry's own may have been.
-    latest_ms bigint := (SELECT max(n.until_ms) FROM snowflake_registry.numbers n
-        WHERE n.fleet = reset_settings.fleet AND NOT (n.server = 0 AND n.host = '')) + 2 * old.skew_ms;
+    latest_ms bigint := greatest((SELECT max(n.until_ms) FROM snowflake_registry.numbers n
+        WHERE n.fleet = reset_settings.fleet AND NOT (n.server = 0 AND n.host = '')) + 2 * old.skew_ms,
+        -- By then, all leases that are lost have ended.
+        old.freeze_ms);
     is_whole boolean := (old.first_worker, old.last_worker)
         = (0, snowflake_registry.layout_numbers(old.layout, old.backup) - 1);
 BEGIN
+    PERFORM snowflake_registry.check_noted(old);
     IF latest_ms > snowflake_registry.now_ms() THEN
         RAISE EXCEPTION USING ERRCODE = '55006', MESSAGE = format('servers of fleet "%s" may still draw ids', fleet),
             DETAIL = format('The last lease, and what clocks may be apart, end at %s.', snowflake_registry.instant(latest_ms)),
             HINT = 'Stop all servers of the fleet cleanly, so that they give their numbers back, wait until then, and call this again.';
     END IF;
-    UPDATE snowflake_registry.fleets f SET layout = NULL, backup = NULL, longest_ms = 0, skew_ms = 0, lease_ms = 0,
-        clock_skew_ms = 0,
+    UPDATE snowflake_registry.fleets f SET layout = NULL, backup = NULL, longest_ms = 0, skew_ms = 0,
+        -- Where the next server's limits are greater, that is a raise, which a failover can lose.
+        -- So what is used stays. (DEFAULT_LEASE_MS, DEFAULT_SKEW_MS in src/core/registry.rs)
+        lease_ms = CASE WHEN f.longest_ms BETWEEN 1 AND 599999 THEN f.longest_ms ELSE 0 END,
+        clock_skew_ms = CASE WHEN f.skew_ms BETWEEN 1 AND 59999 THEN f.skew_ms ELSE 0 END,
         first_worker = CASE WHEN is_whole THEN NULL ELSE f.first_worker END,
         last_worker = CASE WHEN is_whole THEN NULL ELSE f.last_worker END, version = snowflake_registry.new_version()
     WHERE f.name = reset_settings.fleet;
-    RETURN format('The next server brings layout and backup_worker to fleet "%s". Limits and leases are as for a new fleet.', fleet)
+    RETURN format('The next server brings layout and backup_worker to fleet "%s". Limits are as for a new fleet.', fleet)
+        || CASE WHEN old.longest_ms BETWEEN 1 AND 599999 OR old.skew_ms BETWEEN 1 AND 59999
+            THEN ' Leases and clocks stay within the limits that there were. Call snowflake_registry.set_lease() to use more.'
+            ELSE '' END
         || CASE WHEN is_whole OR old.first_worker IS NULL THEN ' It brings the range, too.'
             ELSE format(' The range stays %s to %s.', old.first_worker, old.last_worker) END;
 END $$;
@@ -1113,6 +1143,9 @@ BEGIN
             DETAIL = 'This cannot be undone.',
             HINT = 'Check the mark that it comes from. If it is right, add force => true. To keep a number for good, call snowflake_registry.set_range().';
     END IF;
+    -- A lost lease of the number may run. Its server would stop drawing, because the number is
+    -- taken.
+    PERFORM snowflake_registry.check_noted(f);
     until_ms := ceil(extract(epoch FROM until) * 1000)::bigint;
     SELECT * INTO old FROM snowflake_registry.numbers n
     WHERE n.fleet = reserve.fleet AND n.datacenter = reserve.datacenter AND n.worker = reserve.worker FOR UPDATE;
@@ -1120,10 +1153,14 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '55006', MESSAGE = format('number %s is leased', worker),
             DETAIL = format('Its lease ends at %s.', snowflake_registry.instant(old.until_ms)),
             HINT = 'Set a range without it, restart the server that has it, and wait until that lease has ended.';
+    ELSIF f.freeze_ms > now_ms AND coalesce(old.generation < f.generation, true) THEN
+        RAISE EXCEPTION USING ERRCODE = '55006', MESSAGE = format('a lost lease of number %s may still run', worker),
+            DETAIL = format('The registry has lost leases, which end before %s.', snowflake_registry.instant(f.freeze_ms)),
+            HINT = 'Call this again then. Until then, the number is not leased to another server.';
     ELSIF until_ms < old.until_ms THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('number %s has a lease that ended later', worker),
             DETAIL = format('It ended at %s.', snowflake_registry.instant(old.until_ms)),
-            HINT = 'Nothing is to be done: the number is leased only for ids after that.';
+            HINT = 'No action is needed: the number is leased only for ids after that.';
     END IF;
     INSERT INTO snowflake_registry.numbers
     VALUES (fleet, datacenter, worker, name, snowflake_registry.new_version(), coalesce(old.count, 0) + 1, 0,
@@ -1294,7 +1331,13 @@ BEGIN
             -- Functions of this file, which have looked at everything.
             new.written_ms := snowflake_registry.now_ms();
             RETURN new;
-        ELSIF (new.fleet, new.tag, new.id) IS DISTINCT FROM (old.fleet, old.tag, old.id) THEN
+        END IF;
+        -- Larger blocks may be lost, and the tag must jump over them, too.
+        IF new.greatest_step < old.greatest_step AND new.jump = old.jump THEN
+            new.jump := least(2147483647, ceil(old.jump::numeric * old.greatest_step / nullif(new.greatest_step, 0)));
+            RAISE NOTICE 'jump of tag "%" is % greatest steps now, as many values as before', old.tag, new.jump;
+        END IF;
+        IF (new.fleet, new.tag, new.id) IS DISTINCT FROM (old.fleet, old.tag, old.id) THEN
             RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('tag "%s" cannot be renamed', old.tag),
                 DETAIL = 'Servers have values of it under this name.',
                 HINT = 'Insert another tag, and set its next_value.';

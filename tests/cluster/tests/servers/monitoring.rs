@@ -599,7 +599,7 @@ fn each_query_of_the_dashboard_gives_something() {
     execute(&fleet.registry, "INSERT INTO snowflake_registry.tags (tag) VALUES ('t')");
     let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
-    // Both blocks are there before the fleet is closed, so that none is due then.
+    // Both blocks are there before the fleet is closed.
     execute(&server, "SELECT snowflake_segment_next('t'), snowflake_segment_batch('t', 200)");
     let next_left = "SELECT coalesce(sum(next_left), 0)::bigint FROM snowflake_segment_stat";
     wait_until("the next block", || server.connect().ids(next_left).unwrap()[0] > 0);
@@ -611,7 +611,9 @@ fn each_query_of_the_dashboard_gives_something() {
     // So that an alert fires.
     execute(&fleet.registry, "SELECT snowflake_registry.close()");
     server.reload();
-    watch.assert_fires(&["SnowflakeFleetClosed", "SnowflakeRegistryAway"]);
+    // Another block is due, which does not come.
+    execute(&server, "SELECT snowflake_segment_batch('t', 900)");
+    watch.assert_fires(&["SnowflakeFleetClosed", "SnowflakeRegistryAway", "SnowflakeSegmentRegistryAway"]);
     let queries = queries();
     assert!(queries.len() > 30, "{queries:?}");
     for (panel, query) in queries {

@@ -297,6 +297,23 @@ fn an_operator_cannot_lower_a_next_value_or_rename_a_tag() {
     assert_eq!(refused(member.execute("SELECT FROM snowflake_registry.tags", &[])).sqlstate, "42501");
 }
 
+/// Blocks of the greater step may be lost.
+#[test]
+fn a_smaller_step_does_not_shorten_a_jump() {
+    let server = registry();
+    insert(&server, "orders", ", greatest_step, jump", ", 1000000, 5");
+    let set = |change: &str| {
+        execute(&mut server.connect(), &format!("UPDATE snowflake_registry.tags SET {change}"));
+        server.connect().value("SELECT jump FROM snowflake_registry.tags")
+    };
+    assert_eq!(set("greatest_step = 300000"), "17");
+    assert_eq!(set("greatest_step = 600000"), "17");
+    // What an operator says counts.
+    assert_eq!(set("greatest_step = 300000, jump = 4"), "4");
+    let refusal = refused(server.connect().batch_execute("UPDATE snowflake_registry.tags SET greatest_step = 0"));
+    assert_eq!(refusal.sqlstate, "23514");
+}
+
 #[test]
 fn the_registry_takes_back_no_more_than_a_server_can_have() {
     let server = registry();

@@ -10,6 +10,7 @@ use cluster::registry::config;
 use cluster::{Crowd, Etcd, Fleet, Member, Order, Shutdown, has_etcd, skip, wait_until};
 use snowflake_core::lease::Failure;
 use snowflake_core::registry::{Incarnation, Registry, SinceIncarnation, Wanted};
+use snowflake_registry::Config;
 
 const MEMBERS: usize = 100;
 
@@ -26,7 +27,8 @@ fn wait(crowd: &Crowd) {
 /// have noticed. `outage` takes it away, calls its argument, and brings it back.
 #[track_caller]
 fn come_and_go(address: &str, outage: impl FnOnce(&dyn Fn())) {
-    let crowd = Crowd::new(MEMBERS, "snowflake", |_| config(address));
+    // A busy machine may answer late. What is given up then is not what this is about.
+    let crowd = Crowd::new(MEMBERS, "snowflake", |_| Config { timeout: PATIENCE, ..config(address) });
     crowd.order(Order::Keep);
     wait(&crowd);
     let (numbers, started) = (crowd.numbers(), crowd.tally());
