@@ -171,3 +171,23 @@ pub fn block(name: &str) -> &'static str {
         _ => panic!("several blocks have name={name}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// An administrator on call enters the runbook by an alert's name.
+    #[test]
+    fn the_runbook_has_a_row_for_each_alert_and_for_no_other() {
+        let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+        let alerts = read("monitoring/alerts.yaml");
+        let alerts: BTreeSet<_> = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+        let runbook = read("docs/runbook.md");
+        let rows = runbook.lines().filter_map(|line| line.strip_prefix("| `Snowflake")?.split('`').next());
+        let rows: BTreeSet<_> = rows.map(|name| format!("Snowflake{name}")).collect();
+        assert!(alerts.len() > 30);
+        assert_eq!(rows, alerts.iter().map(ToString::to_string).collect());
+    }
+}
