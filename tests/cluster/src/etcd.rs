@@ -98,7 +98,8 @@ impl Etcd {
         Self::start_with(members, true, false)
     }
 
-    /// Starts an etcd whose logins are good for ten seconds: longer than a call takes on a busy machine.
+    /// Starts an etcd whose logins are good for ten seconds, which is longer than a call takes on a
+    /// busy machine.
     ///
     /// # Panics
     ///
