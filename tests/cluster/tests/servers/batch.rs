@@ -179,9 +179,17 @@ fn a_batch_that_need_not_wait_can_be_cancelled() {
         "SELECT count(*) FROM snowflake_batch(2147483647)",
     ] {
         let running = Running::start(server.connect(), sql);
-        let drawing = format!("SELECT state FROM pg_stat_activity WHERE pid = {}", running.pid);
-        wait_until("the batch to begin", || observer.value(&drawing) == "active");
-        assert_eq!(observer.value(&format!("pg_cancel_backend({})", running.pid)), "true");
+        // A session is active while it parses, too, and between that and the execution it ignores
+        // a cancellation.
+        let cancel = format!(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+             WHERE pid = {} AND state = 'active' AND clock_timestamp() - query_start > '100 ms'",
+            running.pid
+        );
+        wait_until("the batch to end", || {
+            observer.batch_execute(&cancel).unwrap();
+            running.is_over()
+        });
         let (mut session, result) = running.end();
         assert_eq!(refused(result).sqlstate, "57014", "{sql}");
         session.draw();
