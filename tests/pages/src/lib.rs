@@ -1,4 +1,5 @@
-//! The project's pages in Markdown: README.md, CONTRIBUTING.md, CHANGELOG.md and all of `docs`.
+//! The project's pages in Markdown: README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md and all of
+//! `docs`.
 //!
 //! The tests of `tests/cluster` run the fenced blocks that they find here. What runs a block stands
 //! behind its fence, where renderers ignore it:
@@ -65,7 +66,7 @@ pub struct Page {
 }
 
 static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
-    let mut paths: Vec<_> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from).into();
+    let mut paths: Vec<_> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"].map(PathBuf::from).into();
     add_pages_of(Path::new("docs"), &mut paths);
     paths.sort();
     paths.into_iter().map(read).collect()
@@ -177,6 +178,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    /// What the owner has to fill in before a release, each marked once on its page.
+    #[test]
+    fn what_the_owner_fills_in_is_listed_here() {
+        let marks = |page: &Page| {
+            let comments = page.text.split("<!-- owner: ").skip(1).filter_map(|rest| rest.split_once(" -->"));
+            comments.map(|(what, _)| format!("{}: {what}", page.path)).collect::<Vec<_>>()
+        };
+        assert_eq!(pages().iter().flat_map(marks).collect::<Vec<_>>(), ["SECURITY.md: fill in the address"]);
+    }
 
     /// An administrator on call enters the runbook by an alert's name.
     #[test]
