@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod form;
+pub mod messages;
 
 use std::fs;
 use std::path::{Path, PathBuf};

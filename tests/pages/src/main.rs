@@ -12,6 +12,7 @@ fn main() -> ExitCode {
         let missing = pages::form::missing_versions(&cargo_toml, &pages::page(path).text);
         faults.extend(missing.iter().map(|sentence| format!("{path}: it does not say \"{sentence}\"")));
     }
+    faults.extend(pages::messages::faults(&pages::root(), &pages::page("docs/reference.md").text));
     for fault in &faults {
         eprintln!("{fault}");
     }
