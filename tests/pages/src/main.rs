@@ -12,6 +12,9 @@ fn main() -> ExitCode {
         let missing = pages::form::missing_versions(&cargo_toml, &pages::page(path).text);
         faults.extend(missing.iter().map(|sentence| format!("{path}: it does not say \"{sentence}\"")));
     }
+    let alerts = fs::read_to_string(pages::root().join("monitoring/alerts.yaml")).expect("it is there");
+    let [monitor, runbook] = ["docs/monitor.md", "docs/runbook.md"].map(|path| &pages::page(path).text);
+    faults.extend(pages::alerts::faults(&alerts, monitor, runbook));
     faults.extend(pages::messages::faults(&pages::root(), &pages::page("docs/reference.md").text));
     for fault in &faults {
         eprintln!("{fault}");
