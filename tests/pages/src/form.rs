@@ -1,8 +1,10 @@
 //! What every page must have: links and names of files that lead somewhere, blocks that say what
-//! runs them, sentences that are not too long, and a way from the README.
+//! runs them, sentences that are not too long, words that PostgreSQL does not use for something
+//! else, and a way from the README.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::mem;
 use std::path::{Component, Path, PathBuf};
 
 use pulldown_cmark::{Event, Tag, TagEnd};
@@ -10,7 +12,40 @@ use pulldown_cmark::{Event, Tag, TagEnd};
 use crate::{Block, Page, parser};
 
 /// The greatest number of words in a sentence. A code span counts as one word.
-const WORDS: usize = 25;
+const WORDS: usize = 30;
+
+/// Words that no page has, and those to write instead. The first ones have another meaning for
+/// readers who know PostgreSQL. A star stands for any number.
+const WRONG_WORDS: [(&str, &str); 24] = [
+    ("typed number", "configured number"),
+    ("typed numbers", "configured numbers"),
+    ("typed one", "configured one"),
+    ("flushed to the log", "flushed to WAL"),
+    ("log record", "WAL record"),
+    ("log records", "WAL records"),
+    ("logged sequence", "sequence in WAL"),
+    ("logged mark", "mark in WAL"),
+    ("draws on", "keeps generating"),
+    ("draw on", "keep generating"),
+    ("registry is away", "registry refuses connections, times out or reports an error"),
+    ("registry says nothing", "registry times out"),
+    ("registry forgets", "registry loses leases"),
+    ("registry forgot", "registry lost leases"),
+    ("belongs into", "belongs in"),
+    ("belong into", "belong in"),
+    ("from * on", "* or later"),
+    ("from version * on", "* or later"),
+    ("is to be", "must be"),
+    ("are to be", "must be"),
+    ("whoever", "the session, server or caller that"),
+    ("somebody", "a session, server or caller"),
+    ("hardly ever", "seldom"),
+    ("says nothing", "does not answer"),
+];
+
+/// Words that a cell of a table does not begin with, because the reader does not see what they
+/// stand for.
+const PRONOUNS: [&str; 7] = ["It", "Its", "They", "Their", "This", "These", "Those"];
 
 /// The languages of blocks. A test or a check looks at each of them.
 const LANGUAGES: [&str; 13] =
@@ -63,6 +98,14 @@ pub fn faults(root: &Path, pages: &[Page]) -> Vec<String> {
                 if words > WORDS {
                     fault(format!("a sentence of {words} words, more than {WORDS}: \"{sentence}\""));
                 }
+                for (wrong, instead) in wrong_words(sentence) {
+                    fault(format!("\"{wrong}\" where \"{instead}\" is clear: \"{sentence}\""));
+                }
+            }
+            for cell in &shown_page.cells {
+                if cell.split_whitespace().next().is_some_and(|word| PRONOUNS.contains(&word)) {
+                    fault(format!("a cell begins with a pronoun: \"{cell}\""));
+                }
             }
         }
     }
@@ -87,6 +130,32 @@ pub fn missing_versions(cargo_toml: &str, page: &str) -> Vec<String> {
     sentences.into_iter().filter(|sentence| !page.contains(sentence)).collect()
 }
 
+/// Stands for the owner's addresses, until a release has them.
+const OWNER: &str = "owner.example";
+
+/// The page that lists the files with [`OWNER`].
+const LIST: &str = "docs/internals/release.md";
+
+/// Returns what is wrong with the list of files in which the owner fills something in: those that
+/// it lacks, and those that it names in vain. `files` are the paths and the texts of all files that
+/// may have the placeholder.
+#[must_use]
+pub fn wrong_placeholders(files: &[(&str, &str)], list: &str) -> Vec<String> {
+    // The list's items end before a line that begins with a number.
+    let after = list.split_once(OWNER).map_or("", |(_, after)| after);
+    let is_next = |line: &&str| line.starts_with(|c: char| c.is_ascii_digit()) || line.is_empty();
+    let item: Vec<_> = after.lines().take_while(|line| !is_next(line)).collect();
+    let item = item.join(" ");
+    // The first backtick ends the placeholder's own code.
+    let named: BTreeSet<_> =
+        item.split('`').skip(2).step_by(2).filter(|code| !code.contains(' ') && code.contains('.')).collect();
+    let has = |(path, text): &&(&str, &str)| *path != LIST && text.contains(OWNER);
+    let having: BTreeSet<_> = files.iter().filter(has).map(|(path, _)| *path).collect();
+    let lacks = having.difference(&named).map(|path| format!("{LIST}: it does not name {path}, which has {OWNER}"));
+    let more = named.difference(&having).map(|path| format!("{LIST}: it names {path}, which does not have {OWNER}"));
+    lacks.chain(more).collect()
+}
+
 /// Whether a page's sentences may be long, and its files gone: the CHANGELOG keeps what was
 /// released.
 fn keeps_its_words(path: &str) -> bool {
@@ -99,6 +168,8 @@ struct Shown {
     links: Vec<String>,
     anchors: BTreeSet<String>,
     sentences: Vec<String>,
+    /// Of tables.
+    cells: Vec<String>,
     /// Code within sentences.
     commands: Vec<String>,
 }
@@ -131,8 +202,12 @@ impl Shown {
                 }
                 Event::SoftBreak | Event::HardBreak => prose.push(' '),
                 Event::Html(html) | Event::InlineHtml(html) => shown.add_sources(&html),
+                Event::End(TagEnd::TableCell) => {
+                    shown.sentences.extend(sentences(&prose));
+                    shown.cells.push(mem::take(&mut prose));
+                }
                 Event::Start(Tag::Item | Tag::Paragraph | Tag::TableCell)
-                | Event::End(TagEnd::Item | TagEnd::Paragraph | TagEnd::TableCell) => {
+                | Event::End(TagEnd::Item | TagEnd::Paragraph) => {
                     shown.sentences.extend(sentences(&prose));
                     prose.clear();
                 }
@@ -183,6 +258,29 @@ fn sentences(prose: &str) -> Vec<String> {
 
 fn words_of(sentence: &str) -> usize {
     sentence.split(' ').filter(|word| word.contains(char::is_alphanumeric)).count()
+}
+
+/// The wrong words of a sentence, with those to write instead.
+fn wrong_words(sentence: &str) -> Vec<(&'static str, &'static str)> {
+    let lower = sentence.to_lowercase();
+    let words: Vec<_> =
+        lower.split([' ', '\n']).map(|word| word.trim_matches(|c: char| !c.is_alphanumeric())).collect();
+    let is_at = |phrase: &str, at: usize| {
+        let mut count = 0;
+        let fits = phrase.split(' ').zip(words.iter().skip(at)).all(|(wanted, word)| {
+            count += 1;
+            wanted == *word || wanted == "*" && word.starts_with(|c: char| c.is_ascii_digit())
+        });
+        fits && count == phrase.split(' ').count()
+    };
+    // "Draw on the primary" is a place.
+    let is_place = |at: usize| words.get(at + 2).is_some_and(|word| ["the", "a", "one", "this"].contains(word));
+    let has = |phrase: &str| (0..words.len()).any(|at| is_at(phrase, at) && !(phrase.ends_with(" on") && is_place(at)));
+    let mut wrong: Vec<_> = WRONG_WORDS.into_iter().filter(|(phrase, _)| has(phrase)).collect();
+    if lower.ends_with(", too.") || lower.ends_with(", too") {
+        wrong.push((", too", "also"));
+    }
+    wrong
 }
 
 /// The targets of `make` that a text tells the reader to run.
@@ -327,15 +425,39 @@ mod tests {
             ("Run `make tea`.", "no \"make tea\""),
             ("`src/core/nowhere.rs` says why.", "no src/core/nowhere.rs"),
             ("```console\n$ tools/brew tea\n```", "no tools/brew"),
-            (&long, "a sentence of 26 words"),
-            (&format!("| a |\n|---|\n| {long} |"), "a sentence of 26 words"),
-            (&format!("- {long}"), "a sentence of 26 words"),
+            (&long, "a sentence of 31 words"),
+            (&format!("| a |\n|---|\n| {long} |"), "a sentence of 31 words"),
+            (&format!("- {long}"), "a sentence of 31 words"),
+            ("A *typed* number ends.", "\"configured number\" is clear"),
+            ("It works from 13 on.", "\"* or later\" is clear"),
+            ("All servers draw on.", "\"keep generating\" is clear"),
+            ("The standby does so, too.", "\"also\" is clear"),
+            ("| a |\n|---|\n| It ends. |", "begins with a pronoun"),
         ] {
             let faults = faults_of(&[("README.md", text)]);
             assert!(faults.len() <= 2 && faults[0].contains(fault), "{text}: {faults:?}");
         }
         let lost = faults_of(&[("README.md", "x"), ("docs/install.md", "x")]);
         assert_eq!(lost, ["docs/install.md: no link leads to it from README.md"]);
+    }
+
+    #[test]
+    fn words_that_only_look_wrong_have_no_fault() {
+        for text in ["Draw on the primary.", "| a |\n|---|\n| One each. |", "From 13 to 14, it rests.", "Too late."] {
+            assert_eq!(faults_of(&[("README.md", text)]), [""; 0], "{text}");
+        }
+    }
+
+    #[test]
+    fn each_file_with_a_placeholder_is_listed() {
+        let list = "4. Then.\n5. Fill in. `owner.example` is in these files, as\n   `make lint` sees: `META.json`, `a.md`.\n6. `b.md`\n";
+        let has = "https://owner.example";
+        assert_eq!(wrong_placeholders(&[("META.json", has), ("a.md", has), (LIST, list)], list), [""; 0]);
+        let wrong = wrong_placeholders(&[("META.json", "x"), ("a.md", has), ("c.md", has)], list);
+        assert!(
+            wrong.len() == 2 && wrong[0].contains("name c.md") && wrong[1].contains("names META.json"),
+            "{wrong:?}"
+        );
     }
 
     #[test]

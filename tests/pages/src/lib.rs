@@ -1,5 +1,5 @@
-//! The project's pages in Markdown: README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md and all of
-//! `docs`.
+//! The project's pages in Markdown: README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md and all
+//! of `docs`.
 //!
 //! The tests of `tests/cluster` run the fenced blocks that they find here. What runs a block stands
 //! behind its fence, where renderers ignore it:
