@@ -29,7 +29,7 @@
 -- A server gives a statement up after five seconds. The timeout ends it in the registry, too, so
 -- that no session stays behind each time.
 --
--- A registry that was lost, and is made again, must not lease a number before the forgotten leases
+-- A registry that was lost, and is made again, must not lease a number before the lost leases
 -- have ended. So say how long they may have been, and how far clocks may have been apart:
 --
 --     psql -v lost=true -v lease='10 min' -v skew='1 min' -d ids -f registry.sql
@@ -81,7 +81,7 @@ SELECT to_regnamespace('snowflake_registry') IS NOT NULL AS is_there,
     DO $$ BEGIN RAISE EXCEPTION 'nothing was made'; END $$;
 \endif
 \if :fsync_off
-    \warn 'registry.sql: "fsync" is off here, so a crash could make a registry forget leases. Set it to on first.'
+    \warn 'registry.sql: "fsync" is off here, so a crash could make a registry lose leases. Set it to on first.'
     DO $$ BEGIN RAISE EXCEPTION 'nothing was made'; END $$;
 \endif
 \if :{?owner}
@@ -240,7 +240,7 @@ COMMENT ON COLUMN snowflake_registry.fleets.first_worker IS
     'first number that may be leased; NULL until the first server brings all of its layout''s';
 COMMENT ON COLUMN snowflake_registry.fleets.last_worker IS 'last number that may be leased';
 COMMENT ON COLUMN snowflake_registry.fleets.loses_nothing IS
-    'whether an operator vouches that a failover of the registry forgets nothing';
+    'whether an operator vouches that a failover of the registry loses nothing';
 COMMENT ON COLUMN snowflake_registry.fleets.closed IS
     'whether nothing is leased or renewed, because the registry is being moved';
 COMMENT ON COLUMN snowflake_registry.fleets.longest_ms IS
@@ -251,7 +251,7 @@ COMMENT ON COLUMN snowflake_registry.fleets.grace_ms IS
     'for how long after the registry''s start no number is acquired, in milliseconds';
 COMMENT ON COLUMN snowflake_registry.fleets.store IS 'system identifier of the registry when this record was written';
 COMMENT ON COLUMN snowflake_registry.fleets.timeline IS 'timeline of the registry when this record was written';
-COMMENT ON COLUMN snowflake_registry.fleets.generation IS 'how often the registry may have forgotten something';
+COMMENT ON COLUMN snowflake_registry.fleets.generation IS 'how often the registry may have lost leases or blocks';
 COMMENT ON COLUMN snowflake_registry.fleets.horizon_ms IS
     'records of an older generation that end at or before this may have changed hands, in milliseconds since 1970';
 COMMENT ON COLUMN snowflake_registry.fleets.freeze_ms IS
@@ -488,19 +488,19 @@ BEGIN
     IF (old.layout IS NOT NULL AND (old.layout, old.backup) IS DISTINCT FROM (swap_fleet.layout, swap_fleet.backup))
         OR (old.first_worker IS NOT NULL
             AND (old.first_worker, old.last_worker) IS DISTINCT FROM (swap_fleet.first_worker, swap_fleet.last_worker))
-        -- Every first server writes the same limits. A registry that has forgotten them gets them
+        -- Every first server writes the same limits. A registry that has lost them gets them
         -- again.
         OR coalesce(nullif(old.longest_ms, 0), default_lease_ms) IS DISTINCT FROM swap_fleet.longest_ms
         OR coalesce(nullif(old.skew_ms, 0), default_skew_ms) IS DISTINCT FROM swap_fleet.skew_ms
     THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = 'a server cannot change the layout, the range or the limits of a fleet';
-    -- Otherwise the registry would not show any more that it has forgotten something.
+    -- Otherwise the registry would not show any more that it has lost something.
     ELSIF swap_fleet.generation = old.generation AND (store, timeline) <> (old.store, old.timeline)
         AND NOT (store = old.store AND old.loses_nothing)
     THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
-            MESSAGE = format('a registry that may have forgotten something cannot stay in generation %s', old.generation),
+            MESSAGE = format('a registry that may have lost leases or blocks cannot stay in generation %s', old.generation),
             DETAIL = format('Its record was written by store %s on timeline %s, and this is store %s on timeline %s.',
                 old.store, old.timeline, store, timeline);
     -- A generation grows by the registry's timelines, as Fleet::begin_generation says
@@ -524,7 +524,7 @@ BEGIN
                 swap_fleet.longest_ms, swap_fleet.skew_ms, snowflake_registry.instant(swap_fleet.horizon_ms),
                 snowflake_registry.instant(swap_fleet.freeze_ms));
     -- A server has read the clock before. A freeze that ends too early would not cover leases that
-    -- may be forgotten.
+    -- may be lost.
     ELSIF swap_fleet.generation <> old.generation AND (swap_fleet.horizon_ms < now_ms - 60000 + 2 * swap_fleet.skew_ms
         OR swap_fleet.freeze_ms::numeric - swap_fleet.horizon_ms < swap_fleet.longest_ms)
     THEN
@@ -727,7 +727,7 @@ DECLARE
     default_lease_ms CONSTANT bigint := 600000;
     default_skew_ms CONSTANT bigint := 60000;
 BEGIN
-    -- What is used stays what it was: a raise that a failover can forget must not be used.
+    -- What is used stays what it was: a raise that a failover can lose must not be used.
     f.lease_ms := least(coalesce(nullif(f.lease_ms, 0), default_lease_ms), coalesce(nullif(f.longest_ms, 0), default_lease_ms));
     f.clock_skew_ms := least(coalesce(nullif(f.clock_skew_ms, 0), default_skew_ms), coalesce(nullif(f.skew_ms, 0), default_skew_ms));
     f.longest_ms := with_limits.longest_ms;
@@ -750,11 +750,11 @@ BEGIN
     PERFORM snowflake_registry.check_limits(lease, skew);
     IF new_longest_ms = 0 OR new_skew_ms = 0 THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = 'longest lease and skew of the forgotten leases are not known',
+            MESSAGE = 'longest lease and skew of the lost leases are not known',
             HINT = 'Give the greatest limits that were set for the fleet with snowflake_registry.set_limits(). Unless you set any, they were 10 min and 1 min.';
     END IF;
     freeze_ms := new_horizon_ms + new_longest_ms;
-    -- A generation that was begun on a timeline since may be forgotten.
+    -- A generation that was begun on a timeline since may be lost.
     SELECT CASE WHEN i.store = old.store
         THEN greatest(begin_generation.generation, old.generation + i.timeline - old.timeline)
         ELSE begin_generation.generation END INTO generation
@@ -767,7 +767,7 @@ BEGIN
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.begin_generation(snowflake_registry.fleets, interval, interval, bigint) IS
-    'begin a generation: no number of an older one is leased before the forgotten leases have ended';
+    'begin a generation: no number of an older one is leased before the lost leases have ended';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.cut_leases(fleet text, latest_ms bigint, dry_run boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -927,7 +927,7 @@ DECLARE
     used snowflake_registry.fleets := snowflake_registry.with_limits(old, new_longest_ms, new_skew_ms);
 BEGIN
     PERFORM snowflake_registry.check_limits(lease, skew);
-    -- What the first server has written may be forgotten.
+    -- What the first server has written may be lost.
     IF NOT EXISTS (SELECT FROM snowflake_registry.incarnation() i WHERE (i.store, i.timeline) = (old.store, old.timeline)) THEN
         -- As DEFAULT_LEASE_MS and DEFAULT_SKEW_MS have them (src/core/registry.rs).
         old.longest_ms := coalesce(nullif(old.longest_ms, 0), 600000);
@@ -935,7 +935,7 @@ BEGIN
     END IF;
     IF lease IS NOT NULL AND new_longest_ms < old.longest_ms OR skew IS NOT NULL AND new_skew_ms < old.skew_ms THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'limits of a fleet cannot be lowered',
-            DETAIL = format('The longest lease is %s ms, and clocks may be %s ms apart. Leases of that length may still run, or be forgotten at a failover.',
+            DETAIL = format('The longest lease is %s ms, and clocks may be %s ms apart. Leases of that length may still run, or be lost at a failover.',
                 old.longest_ms, old.skew_ms),
             HINT = 'Call snowflake_registry.set_lease() instead, which servers follow at their next renewal.';
     END IF;
@@ -948,7 +948,7 @@ BEGIN
             make_interval(secs => new_longest_ms / 1000.0), make_interval(secs => new_skew_ms / 1000.0),
             make_interval(secs => (new_longest_ms + 2 * new_skew_ms) / 1000.0)) END
         || CASE WHEN used.lease_ms < new_longest_ms OR used.clock_skew_ms < new_skew_ms
-            THEN ' Call set_lease() to use what is permitted now, when no failover can forget this.' ELSE '' END;
+            THEN ' Call set_lease() to use what is permitted now, when no failover can lose this.' ELSE '' END;
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.set_limits(interval, interval, text) IS
@@ -969,7 +969,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'leases and clock skew cannot be beyond the fleet''s limits',
             DETAIL = format('Leases may be %s long, and clocks %s apart.', make_interval(secs => longest_ms / 1000.0),
                 make_interval(secs => most_skew_ms / 1000.0)),
-            HINT = 'Raise the limits first with snowflake_registry.set_limits(), and call this when no failover of the registry can forget that. A longer lease that is forgotten together with its limit would be leased again too early.';
+            HINT = 'Raise the limits first with snowflake_registry.set_limits(), and call this when no failover of the registry can lose that. A longer lease that is lost together with its limit would be leased again too early.';
     END IF;
     UPDATE snowflake_registry.fleets f SET lease_ms = new_lease_ms, clock_skew_ms = new_skew_ms,
         version = snowflake_registry.new_version()
@@ -1005,7 +1005,7 @@ DECLARE
 BEGIN
     IF loses_nothing IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'loses_nothing cannot be NULL',
-            HINT = 'Give true only where replication is synchronous, so that a failover forgets nothing. Else give false.';
+            HINT = 'Give true only where replication is synchronous, so that a failover loses nothing. Else give false.';
     END IF;
     IF loses_nothing THEN
         PERFORM snowflake_registry.check_noted(old);
@@ -1015,11 +1015,11 @@ BEGIN
     WHERE f.name = set_loses_nothing.fleet;
     RETURN CASE WHEN loses_nothing
         THEN 'A failover of the registry freezes nothing from now on. Replication must be synchronous. Set this to false before a restore.'
-        ELSE 'A failover of the registry freezes what may be forgotten.' END;
+        ELSE 'A failover of the registry freezes what may be lost.' END;
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.set_loses_nothing(boolean, text) IS
-    'vouch that a failover of the registry forgets nothing, because its replication is synchronous; or no longer';
+    'vouch that a failover of the registry loses nothing, because its replication is synchronous; or no longer';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.set_grace(grace interval, fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -1033,7 +1033,7 @@ BEGIN
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.set_grace(interval, text) IS
-    'set for how long after the registry''s start no number is acquired, so that holders show first what it has forgotten';
+    'set for how long after the registry''s start no number is acquired, so that holders show first what it has lost';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.close(fleet text DEFAULT 'default') RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -1263,7 +1263,7 @@ COMMENT ON COLUMN snowflake_registry.leases.port IS 'port of the server';
 COMMENT ON COLUMN snowflake_registry.leases.cluster_name IS 'cluster_name of the server';
 COMMENT ON COLUMN snowflake_registry.leases.version IS 'version of snowflake_id on the server';
 COMMENT ON COLUMN snowflake_registry.leases.begins IS 'from when on ids may carry the number';
-COMMENT ON COLUMN snowflake_registry.leases.ends IS 'until when; NULL if the registry has forgotten it';
+COMMENT ON COLUMN snowflake_registry.leases.ends IS 'until when; NULL if the registry has lost it';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.drawn_by(created_at timestamptz, worker bigint, datacenter integer DEFAULT NULL,
     fleet text DEFAULT 'default') RETURNS SETOF snowflake_registry.leases
@@ -1312,7 +1312,7 @@ COMMENT ON COLUMN snowflake_registry.tags.next_value IS 'first value of the next
 COMMENT ON COLUMN snowflake_registry.tags.least_step IS 'fewest values of a block';
 COMMENT ON COLUMN snowflake_registry.tags.greatest_step IS 'most values of a block';
 COMMENT ON COLUMN snowflake_registry.tags.jump IS
-    'how many greatest steps the tag jumps ahead when the registry may have forgotten something: more than it can forget; NULL if the tag gives nothing then until next_value is set';
+    'how many greatest steps the tag jumps ahead when the registry may have lost leases or blocks: more than it can lose; NULL if the tag gives nothing then until next_value is set';
 COMMENT ON COLUMN snowflake_registry.tags.description IS 'what the values are for';
 COMMENT ON COLUMN snowflake_registry.tags.id IS 'random number, which another tag of the same name does not have';
 COMMENT ON COLUMN snowflake_registry.tags.nonce IS 'another random number with each change of next_value';
@@ -1344,7 +1344,7 @@ BEGIN
         ELSIF new.next_value = old.next_value THEN
             IF old.jump IS NULL AND new.jump IS NOT NULL AND old.generation < fleet_generation THEN
                 RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('tag "%s" needs a next value, too', old.tag),
-                    DETAIL = 'The registry may have forgotten values of it, and it had no jump then.',
+                    DETAIL = 'The registry may have lost values of it, and it had no jump then.',
                     HINT = 'Set next_value as well, above all values that servers have had.';
             END IF;
             RETURN new;

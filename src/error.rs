@@ -65,7 +65,7 @@ pub enum Error {
     OtherLayout { stored: i64, layout: Layout },
     /// The extension's objects in this database have no place for a fleet.
     OldObjects,
-    /// There is no fleet to accept, because the server's number is typed.
+    /// There is no fleet to accept, because the server's number is configured.
     NotLeased,
     /// This database's ids were drawn in another fleet; both as a database stores them.
     OtherFleet { stored: i64, fleet: i64 },
@@ -98,7 +98,7 @@ pub enum Error {
     UnknownTag { tag: String, fleet: String, registry: Kind },
     /// The tag's values end with those of a bigint.
     TagEnded(String),
-    /// The registry may have forgotten blocks of the tag, and the tag has no jump.
+    /// The registry may have lost blocks of the tag, and the tag has no jump.
     NoJump { tag: String, registry: Kind },
     /// What the server has had of a tag, or is to take over, lies too far above its next value.
     TagTooFar { tag: String, registry: Kind },
@@ -514,7 +514,7 @@ impl Reportable for Error {
             ),
             Self::RegistryAtStart => Report::new(
                 ERRCODE_CANT_CHANGE_RUNTIME_PARAM,
-                "a server changes between a typed and a leased number only at its start",
+                "a server changes between a configured and a leased number only at its start",
             )
             .hint("Restart the server."),
             Self::TypedAndLeased(worker) => Report::new(
@@ -560,7 +560,7 @@ impl Reportable for Error {
                 format!("tag \"{}\" gives no values until an operator has said where they go on", showable(tag)),
             )
             .detail(
-                "The registry may have forgotten values of the tag, as after a failover or a restore, and the tag's \
+                "The registry may have lost values of the tag, as after a failover or a restore, and the tag's \
                  \"jump\" is not set.",
             )
             .hint(format!(
@@ -620,7 +620,7 @@ impl Reportable for NoLease {
         if let Some(until_ms) = self.gap_until_ms {
             return report
                 .detail(format!(
-                    "No number can be used before {}: the registry may have forgotten leases, as after a failover or a \
+                    "No number can be used before {}: the registry may have lost leases, as after a failover or a \
                      restore, which end by then.",
                     Utc(until_ms)
                 ))

@@ -163,13 +163,13 @@ impl IdStamp {
         self.until_ms
     }
 
-    /// Whether the numbers are leased, and not typed into the settings.
+    /// Whether the numbers are leased, and not set in the configuration.
     pub fn is_leased(&self) -> bool {
         self.fleet.is_some()
     }
 
     /// Returns the fleet that leases the numbers ([`Fleet::code`](crate::registry::Fleet::code));
-    /// `None` for typed ones.
+    /// `None` for configured ones.
     pub fn fleet(&self) -> Option<i64> {
         self.fleet
     }

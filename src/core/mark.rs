@@ -11,10 +11,10 @@
 //!
 //! # Why it holds
 //!
-//! - **Before an id is drawn, a mark at or after the end of its tick is in the log, and flushed if
-//!   the numbers are typed** (`Mark::extend`: write, flush, publish, in this order; a draw reads
-//!   the published mark, I3). The log record of any row that holds the id comes later. So every
-//!   prefix of the log that holds the row holds the mark, and no clock enters the argument (G1).
+//! - **Before an id is drawn, a mark at or after the end of its tick is in WAL, and flushed if
+//!   the numbers are configured** (`Mark::extend`: write, flush, publish, in this order; a draw
+//!   reads the published mark, I3). The WAL record of any row that holds the id comes later. So
+//!   every prefix of WAL that holds the row holds the mark, and no clock enters the argument (G1).
 //!   What is flushed survives a crash, whether the id was stored or only seen (G2).
 //! - **Before the first id after a start or a promotion, the lane is raised to the stored mark**
 //!   (`Mark::load`), so that every id that can have been drawn counts as drawn.
@@ -47,8 +47,8 @@
 //! A draw with leased numbers writes the mark and does not flush it, because a crash cannot repeat
 //! what only a client has seen (G2). After a crash, a backend's included, shared memory is another
 //! holder, with another lease, and so with other ids (`lease.rs`). For ids that are stored (G1),
-//! the order in the log is enough: the row's record comes after the mark's, so every prefix of the
-//! log that holds the row holds the mark. What an operator asks for is flushed all the same: an
+//! the order in WAL is enough: the row's record comes after the mark's, so every prefix of
+//! WAL that holds the row holds the mark. What an operator asks for is flushed all the same: an
 //! advance, a reset, another layout, another fleet.
 //!
 //! Leases of two fleets know nothing of each other. So a database stores the fleet whose leases it
@@ -233,8 +233,8 @@ pub enum MarkRefusal {
     },
     /// The mark cannot be reset, because it is loaded: ids are drawn under it.
     InUse,
-    /// The mark cannot be reset, because the server still draws with a typed number that the old
-    /// ids carry.
+    /// The mark cannot be reset, because the server still draws with a configured number that the
+    /// old ids carry.
     SameNumber,
     /// The mark cannot be advanced to an id that lies further ahead of the clock than is permitted.
     FarAhead {
@@ -561,8 +561,8 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         }
     }
 
-    /// Refuses another fleet than the one that has leased numbers for the database's ids. A typed
-    /// number belongs to none.
+    /// Refuses another fleet than the one that has leased numbers for the database's ids. A
+    /// configured number belongs to none.
     fn require_fleet(&self, drawing: &IdStamp, stored: &Stored) -> Result<(), D::Error> {
         match stored.other_fleet(drawing) {
             Some((stored, fleet)) => Err(MarkRefusal::OtherFleet { stored, fleet }.into()),
@@ -696,8 +696,8 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         Ok(())
     }
 
-    /// Stores that nothing was drawn, for a server that has a new number, or that leases its number:
-    /// a lease begins where the one before has ended, whatever the mark.
+    /// Stores that nothing was drawn, for a server that has a new number, or that leases its
+    /// number: a lease begins where the one before has ended, whatever the mark.
     ///
     /// # Errors
     /// [`MarkRefusal::InUse`], [`MarkRefusal::SameNumber`], [`MarkRefusal::OtherLayout`],
@@ -730,7 +730,7 @@ impl<D: MarkedDatabase> Mark<'_, D> {
     }
 
     /// Lets the fleet that leases this server's numbers draw ids in the database from now on. Does
-    /// nothing for a typed number.
+    /// nothing for a configured number.
     ///
     /// # Errors
     /// The database's own.

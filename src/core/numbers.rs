@@ -84,8 +84,8 @@ pub struct Span {
 }
 
 impl Numbers {
-    /// Makes the words of a server that has no leased numbers. One whose numbers are typed never
-    /// changes them.
+    /// Makes the words of a server that has no leased numbers. One whose numbers are configured
+    /// never changes them.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
         let zero = || AtomicI64::new(0);

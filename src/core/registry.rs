@@ -114,8 +114,8 @@ pub struct Fleet {
     /// The layout's fingerprint, and whether each server also has a backup number. `None` until the
     /// first server adopts its own.
     pub layout: Option<(i64, bool)>,
-    /// The first and the last number that may be leased. Typed numbers lie outside. `None` until
-    /// the first server adopts all numbers of its layout.
+    /// The first and the last number that may be leased. Configured numbers lie outside. `None`
+    /// until the first server adopts all numbers of its layout.
     pub range: Option<(i64, i64)>,
     /// Whether an operator vouches that a failover forgets nothing.
     pub loses_nothing: bool,

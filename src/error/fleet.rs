@@ -50,12 +50,12 @@ pub fn lease_notice(notice: &LeaseNotice, fleet: Option<u128>, max_borrow_ms: i6
             told(format!("the lease of worker number {worker} ended at {until}, and another server has it now"))
         }
         LeaseNotice::Forgot(fleet) => warned(format!(
-            "the registry has forgotten leases, as after a failover or a restore; numbers that are not leased now can be \
+            "the registry has lost leases, as after a failover or a restore; numbers that are not leased now can be \
              used from {} on",
             Utc(fleet.freeze_ms)
         )),
         LeaseNotice::Older(lease) => warned(format!(
-            "the registry has forgotten this server's lease of worker number {}, or a part of it; the server draws ids \
+            "the registry has lost this server's lease of worker number {}, or a part of it; the server draws ids \
              with it until {}",
             lease.worker,
             Utc(lease.until_ms)
@@ -79,13 +79,13 @@ pub fn supply_notice(notice: &SupplyNotice) -> Option<(PgLogLevel, Report)> {
     Some(match notice {
         SupplyNotice::Adopted(_) | SupplyNotice::Forgot(_) => return None,
         SupplyNotice::Jumped { tag, skipped, to } => warned(format!(
-            "tag \"{tag}\" jumps ahead by {skipped} values, to {to}, because the registry may have forgotten values that \
+            "tag \"{tag}\" jumps ahead by {skipped} values, to {to}, because the registry may have lost values that \
              servers have had"
         )),
         SupplyNotice::Gone(tag) => told(format!("the registry does not have tag \"{tag}\" any more")),
         SupplyNotice::Ended(tag) => warned(format!("tag \"{tag}\" has no values left")),
         SupplyNotice::NoJump(tag) => warned(format!(
-            "tag \"{tag}\" gives no values, because the registry may have forgotten some, and the tag's \"jump\" is not \
+            "tag \"{tag}\" gives no values, because the registry may have lost some, and the tag's \"jump\" is not \
              set; set its next_value in the registry"
         )),
         SupplyNotice::TooFar { tag, from } => warned(format!(
@@ -93,7 +93,7 @@ pub fn supply_notice(notice: &SupplyNotice) -> Option<(PgLogLevel, Report)> {
              tag's next value; set its next_value in the registry"
         )),
         SupplyNotice::Below { tag, above } => warned(format!(
-            "the registry has forgotten values of tag \"{tag}\", of which this server has had those before {above}"
+            "the registry has lost values of tag \"{tag}\", of which this server has had those before {above}"
         )),
         SupplyNotice::Unusable { tag, block } => told(format!(
             "{} values of tag \"{tag}\", from {} on, cannot be used, and are lost",
@@ -108,7 +108,7 @@ pub fn supply_notice(notice: &SupplyNotice) -> Option<(PgLogLevel, Report)> {
 /// Words the warning that a failover of the registry would stop the fleet.
 pub fn close_terms(kind: Kind, lease_ms: i64, skew_ms: i64) -> Report {
     let stops_ms = lease_ms.saturating_add(skew_ms.saturating_mul(2));
-    // A failover of etcd forgets nothing.
+    // A failover of etcd loses nothing.
     let (event, way_out) = match kind {
         Kind::Postgres => (
             "failover",
@@ -225,7 +225,7 @@ pub fn of_gap(held: Option<Lease>, next: Option<Lease>, until_ms: i64) -> Regist
         (_, None) => format!("no number can be used before {until}"),
     };
     RegistryReport::new(NOT_LEASED, message)
-        .detail("The registry may have forgotten leases, as after a failover or a restore, which end by then")
+        .detail("The registry may have lost leases, as after a failover or a restore, which end by then")
         .hint(
             "Do not restart this server while it draws ids. After the gap they go on by themselves. To draw ids meanwhile, \
              give it a configured number outside of the fleet's range (\"snowflake_id.worker_id\").",
@@ -350,13 +350,13 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
         ),
         Failure::Frozen { until_ms } => new(
             format!("no number can be used before {}", Utc(*until_ms)),
-            Some("The registry has forgotten leases, as after a failover or a restore, which end by then".to_owned()),
+            Some("The registry has lost leases, as after a failover or a restore, which end by then".to_owned()),
             &format!(
                 "Servers that hold a number draw up to the end of their leases; do not restart them before then.{}",
                 match kind {
                     Kind::Postgres => {
                         " With a synchronous standby that is declared by snowflake_registry.set_loses_nothing(), a \
-                         failover forgets nothing."
+                         failover loses nothing."
                     }
                     Kind::Etcd => "",
                 }

@@ -1,7 +1,7 @@
 //! One of the extension's sequences: a number that is logged, which a session reads, locks, sets
 //! and makes durable.
 //!
-//! A sequence's record in the log (and so on every standby and in every backup) comes before the
+//! A sequence's record in WAL (and so on every standby and in every backup) comes before the
 //! record of any row that is written later. pg_dump carries it, and no rollback undoes it. Which
 //! sequences there are: `members.rs`.
 

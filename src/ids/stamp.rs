@@ -34,7 +34,7 @@ struct Running {
 #[derive(Debug)]
 enum NumberSource {
     /// The settings.
-    Typed(IdStamp),
+    Configured(IdStamp),
     /// The settings, but this field's number is not set.
     Missing(Field),
     /// A registry leases the worker number. The rest comes from the settings.
@@ -53,8 +53,8 @@ pub struct ShownNumbers {
 /// Set at server start, and inherited by every backend.
 static RUNNING: OnceLock<Running> = OnceLock::new();
 
-/// What this session's fast path draws with. Typed numbers are here from the server's start. Leased
-/// ones belong to the marks that the session knows ([`keep`]).
+/// What this session's fast path draws with. Configured numbers are here from the server's start.
+/// Leased ones belong to the marks that the session knows ([`keep`]).
 static KEPT: Local<Option<&'static IdStamp>> = Local::new(None);
 
 /// Takes the settings, which are defined by now, and logs what ids this server will draw.
@@ -63,7 +63,7 @@ pub fn init() {
     let Some(layout) = values.layout else { return };
     let source = source_of(layout, &values);
     let running = RUNNING.get_or_init(|| Running { layout, layout_text: known_as(&layout), source });
-    if let NumberSource::Typed(drawing) = &running.source {
+    if let NumberSource::Configured(drawing) = &running.source {
         KEPT.set(Some(drawing));
     }
     announce(running, &values);
@@ -80,7 +80,7 @@ fn source_of(layout: Layout, values: &Values) -> NumberSource {
         };
     }
     match IdStamp::new(layout, number(values.worker_id), datacenter, values.backup_worker) {
-        Ok(drawing) => NumberSource::Typed(drawing),
+        Ok(drawing) => NumberSource::Configured(drawing),
         Err(IdError::PartMissing(field)) => NumberSource::Missing(field),
         Err(error) => unreachable!("the check hooks let pass: {error}"),
     }
@@ -108,7 +108,7 @@ impl ShownNumbers {
 pub fn read() -> Result<Option<IdStamp>, Error> {
     let running = RUNNING.get().ok_or(Error::NotPreloaded)?;
     match running.source {
-        NumberSource::Typed(drawing) => Ok(Some(drawing)),
+        NumberSource::Configured(drawing) => Ok(Some(drawing)),
         NumberSource::Missing(field) => Err(Error::NotSet(field)),
         NumberSource::Leased { .. } => Ok(shmem::numbers().ok_or(Error::NotPreloaded)?.read(&running.layout)),
     }
@@ -135,7 +135,7 @@ pub fn no_lease() -> Error {
 pub fn check() -> Result<(), Error> {
     match RUNNING.get().ok_or(Error::NotPreloaded)?.source {
         NumberSource::Missing(field) => Err(Error::NotSet(field)),
-        NumberSource::Typed(_) | NumberSource::Leased { .. } => Ok(()),
+        NumberSource::Configured(_) | NumberSource::Leased { .. } => Ok(()),
     }
 }
 
@@ -190,7 +190,7 @@ pub fn shown() -> Option<(&'static str, ShownNumbers)> {
             let drawing = read().ok().flatten();
             drawing.map(|drawing| drawing.identity().number(layout, Field::Worker) as i64)
         }
-        NumberSource::Typed(_) | NumberSource::Missing(_) => number(values.worker_id),
+        NumberSource::Configured(_) | NumberSource::Missing(_) => number(values.worker_id),
     };
     let numbers = ShownNumbers::of(layout, worker, number(values.datacenter_id), values.backup_worker);
     Some((&running.layout_text, numbers))
@@ -200,7 +200,7 @@ pub fn shown() -> Option<(&'static str, ShownNumbers)> {
 pub fn datacenter() -> Option<i64> {
     match RUNNING.get()?.source {
         NumberSource::Leased { datacenter } => datacenter,
-        NumberSource::Typed(_) | NumberSource::Missing(_) => None,
+        NumberSource::Configured(_) | NumberSource::Missing(_) => None,
     }
 }
 

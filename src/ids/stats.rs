@@ -127,10 +127,10 @@ impl ServerFigures {
 /// What is shown of the lease of this server's number.
 #[derive(Debug)]
 pub struct OfLease {
-    /// `typed`, `none`, `held` or `over`.
+    /// `configured`, `none`, `held` or `over`.
     pub state: &'static str,
     pub status: LeaseStatus,
-    /// How to reach the registry, without secrets; `None` for typed numbers.
+    /// How to reach the registry, without secrets; `None` for configured numbers.
     pub registry: Option<String>,
 }
 
@@ -142,7 +142,7 @@ impl OfLease {
     pub fn read() -> Result<Self, Error> {
         let status = shmem::status().ok_or(Error::NotPreloaded)?.get();
         if !stamp::is_leased() {
-            return Ok(Self { state: "typed", status, registry: None });
+            return Ok(Self { state: "configured", status, registry: None });
         }
         let state = match (status.held, stamp::current()) {
             (Some(held), Ok(_)) if held.until_ms > WallClock.now_ms() => "held",

@@ -176,7 +176,7 @@ impl RegistryError {
                 .hint(NAME_ALL_SERVERS),
             Self::ReadOnly => RegistryReport::new("25006", "registry is read-only").hint(NAME_ALL_SERVERS),
             Self::FsyncOff => RegistryReport::new("55000", "registry has \"fsync\" off")
-                .detail("A crash could make it forget leases, and then ids would repeat.")
+                .detail("A crash could make it lose leases, and then ids would repeat.")
                 .hint("Set \"fsync\" to on in the registry, and reload its configuration."),
             Self::NoSchema => RegistryReport::new("3F000", "registry's database has no schema \"snowflake_registry\"")
                 .hint(

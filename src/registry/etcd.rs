@@ -14,7 +14,7 @@
 //!
 //! **A swap compares whole records.** Each change has another random number in it. A key's
 //! `mod_revision` comes again with other contents when a snapshot is restored, so that it could
-//! not tell a forgotten record from the one that was read.
+//! not tell a lost record from the one that was read.
 //!
 //! # The incarnation
 //!

@@ -102,7 +102,7 @@ pub fn max_databases() -> usize {
     usize::try_from(MAX_DATABASES.get()).unwrap_or(0)
 }
 
-/// Returns how to reach the registry; empty if the numbers are typed.
+/// Returns how to reach the registry; empty if the numbers are configured.
 pub fn registry() -> String {
     REGISTRY.get().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }
@@ -216,7 +216,7 @@ pub fn init() {
                 Setting::Registry.name(),
                 c"Sets the registry from which this server leases its worker number.",
                 c"A connection string or URI of libpq, such as \"service=fleet\", or etcd:URL,URL; the same on every server of the fleet. \
-                  Empty means that the number is typed (\"snowflake_id.worker_id\"). Put a password into a password \
+                  Empty means that the number is configured (\"snowflake_id.worker_id\"). Put a password into a password \
                   file or a service file.",
                 &REGISTRY,
                 GucContext::Sighup,

@@ -127,7 +127,7 @@ pub fn clocks() -> Option<&'static ClockReference> {
 }
 
 /// Returns the leased numbers, or `None` without preload. There are none, and never will be, where
-/// the numbers are typed.
+/// the numbers are configured.
 pub fn numbers() -> Option<&'static Numbers> {
     Some(&shared()?.numbers)
 }

@@ -527,10 +527,10 @@ fn another_fleet_is_refused_until_it_is_accepted() {
     assert_eq!(server.make_way(&fake, LaneName::Primary, NOW_MS + 1), refused());
     assert_eq!(server.mark(&fake).reset(&server.drawing), refused());
     assert_eq!((fake.did(), fake.published_ms()), (vec![], [None; 2]));
-    // A typed number belongs to none.
-    let typed = Server::new("snowflake", 3, false);
-    typed.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
-    typed.mark(&fake).accept_fleet(&typed.drawing).unwrap();
+    // A configured number belongs to none.
+    let configured = Server::new("snowflake", 3, false);
+    configured.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    configured.mark(&fake).accept_fleet(&configured.drawing).unwrap();
     assert_eq!(fake.stored.get().fleet, Some(FLEET));
     fake.published.forget();
     fake.did();

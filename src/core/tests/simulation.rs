@@ -160,7 +160,7 @@ fn assert_holds(story: Story, test: &'static str, histories: u64, events: &[&str
 
 #[test]
 fn no_id_comes_twice_whatever_happens_to_the_servers() {
-    assert_holds(Story::Typed, "no_id", 100_000, &EVENTS);
+    assert_holds(Story::Configured, "no_id", 100_000, &EVENTS);
 }
 
 /// What must happen often where servers are started with another fleet's registry.
@@ -220,7 +220,7 @@ fn each_promise_is_broken_by_what_breaks_it() {
         (Lie::AlwaysForced, &[Guarantee::Ahead]),
     ] {
         for guarantee in guarantees {
-            assert_breaks(Story::Typed, lie, &[*guarantee]);
+            assert_breaks(Story::Configured, lie, &[*guarantee]);
         }
     }
 }

@@ -69,7 +69,7 @@ pub(crate) fn fleet(text: &str, now: Incarnation) -> Result<Result<Fleet, i64>, 
         uuid: fields.uuid("uuid")?,
         layout: fields.maybe("layout", |value| pair(value, "/"))?,
         range: fields.maybe("range", |value| pair(value, "-"))?,
-        // A failover of etcd forgets nothing, and shows no other timeline. etcd does not tell since
+        // A failover of etcd loses nothing, and shows no other timeline. etcd does not tell since
         // when it is up, as a grace would need.
         loses_nothing: false,
         grace_ms: 0,

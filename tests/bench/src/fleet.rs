@@ -36,8 +36,8 @@ pub fn measure(runs: usize) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// Promotes standbys with a typed number, with a lease that they hold already, and with one that
-/// they acquire at the promotion.
+/// Promotes standbys with a configured number, with a lease that they hold already, and with one
+/// that they acquire at the promotion.
 fn promotions(fleet: &Fleet, runs: usize) -> Result<Vec<Figure>, Failure> {
     let small = Fleet::start();
     // A standby holds a lease only where half of all numbers are free.
@@ -52,13 +52,13 @@ fn promotions(fleet: &Fleet, runs: usize) -> Result<Vec<Figure>, Failure> {
         values[1].push(promotion_ms(servers::leasing(fleet), true)?);
         values[2].push(promotion_ms(servers::leasing(&small), false)?);
     }
-    let [typed, held, acquired] = values;
-    let typed = Series::new("typed number", "ms", typed);
+    let [configured, held, acquired] = values;
+    let configured = Series::new("configured number", "ms", configured);
     Ok(vec![
-        Figure::ratio(&Series::new("promotion to the first id, lease held before", "ms", held), &typed, Bar::None),
+        Figure::ratio(&Series::new("promotion to the first id, lease held before", "ms", held), &configured, Bar::None),
         Figure::ratio(
             &Series::new("promotion to the first id, lease acquired then", "ms", acquired),
-            &typed,
+            &configured,
             Bar::None,
         ),
     ])

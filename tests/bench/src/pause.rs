@@ -24,7 +24,7 @@ pub fn measure(runs: usize) -> Result<Vec<Figure>, Failure> {
     measure_on(&servers::drawing().start_with_extension(), "snowflake id", runs)
 }
 
-/// Does so on a server, whose number may be typed or leased.
+/// Does so on a server, whose number may be configured or leased.
 pub fn measure_on(server: &Server, what: &str, runs: usize) -> Result<Vec<Figure>, Failure> {
     let mut sessions = Vec::new();
     for (table, key) in TABLES {

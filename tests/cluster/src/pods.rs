@@ -56,7 +56,7 @@ exec chroot "$root" "$@"
 "#;
 
 /// Stands in for gosu, which the image has. The server ends with the process that made its
-/// namespaces; `unshare --kill-child` alone is forgotten when the user changes.
+/// namespaces; `unshare --kill-child` alone is lost when the user changes.
 const GOSU: &str = "#!/bin/sh\nuser=$1\nshift\nexec setpriv --pdeathsig KILL --reuid \"$user\" --regid \"$user\" \
                     --init-groups \"$@\"\n";
 

@@ -149,14 +149,18 @@ impl World {
     ) {
         let Some(fleet) = &self.fleet else { return };
         if !shared.leases {
-            fleet.typed.borrow_mut().insert(id);
+            fleet.configured.borrow_mut().insert(id);
             if fleet.drawn.borrow().keys().any(|(_, drawn)| *drawn == id) {
-                self.broken(Guarantee::G3, || format!("{id} was drawn with a leased number, and now with a typed one"));
+                self.broken(Guarantee::G3, || {
+                    format!("{id} was drawn with a leased number, and now with a configured one")
+                });
             }
             return;
         }
-        if fleet.typed.borrow().contains(&id) {
-            self.broken(Guarantee::G3, || format!("{id} was drawn with a typed number, and now with a leased one"));
+        if fleet.configured.borrow().contains(&id) {
+            self.broken(Guarantee::G3, || {
+                format!("{id} was drawn with a configured number, and now with a leased one")
+            });
         }
         let Some(worker) = worker.map(i64::from) else { return };
         let half = fleet.layout.max_of(Field::Worker).unwrap_or(0).div_ceil(2) as i64;

@@ -88,8 +88,8 @@ pub struct Registered {
     pub overlaps: RefCell<Vec<([u64; 2], i64, i64)>>,
     /// All leased ids with the fleet of their database, and who has drawn them.
     pub drawn: RefCell<BTreeMap<(i64, i64), Drawer>>,
-    /// Ids that were drawn with typed numbers.
-    pub typed: RefCell<BTreeSet<i64>>,
+    /// Ids that were drawn with configured numbers.
+    pub configured: RefCell<BTreeSet<i64>>,
 }
 
 /// Which memory has drawn an id.
@@ -172,7 +172,7 @@ impl Registered {
             known: RefCell::default(),
             overlaps: RefCell::default(),
             drawn: RefCell::default(),
-            typed: RefCell::default(),
+            configured: RefCell::default(),
         }
     }
 

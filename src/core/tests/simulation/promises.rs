@@ -16,8 +16,8 @@ pub enum Guarantee {
     /// draws no id that the primary has drawn. This holds for every database, whatever the standby
     /// had received.
     Failover,
-    /// When an id is drawn with a typed number, a mark at or after the end of its tick has been
-    /// flushed (I3).
+    /// When an id is drawn with a configured number, a mark at or after the end of its tick has
+    /// been flushed (I3).
     Flushed,
     /// An id is greater than all ids with the same numbers that must not come again.
     Order,

@@ -54,7 +54,7 @@ pub struct Shared {
     pub generator: Generator,
     pub clocks: ClockReference,
     pub numbers: Numbers,
-    /// Whether its numbers are leased, and not typed.
+    /// Whether its numbers are leased, and not configured.
     pub leases: bool,
     /// Whether its registry is the other fleet's.
     pub elsewhere: bool,

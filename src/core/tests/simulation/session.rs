@@ -288,7 +288,7 @@ impl draw::DrawingSession for Session<'_> {
     }
 
     fn lease(&self, drawing: &IdStamp) -> Result<(), Failure> {
-        assert!(drawing.is_leased(), "typed numbers have no end");
+        assert!(drawing.is_leased(), "configured numbers have no end");
         self.meanwhile()?;
         // The process that leases the number is told, and may renew.
         if self.world.random.one_in(2) {

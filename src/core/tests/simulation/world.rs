@@ -82,8 +82,8 @@ const LEASED_LAYOUTS: [&str; 5] = [
 /// What a history is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Story {
-    /// Servers whose numbers are typed.
-    Typed,
+    /// Servers whose numbers are configured.
+    Configured,
     /// A fleet that leases its numbers, perhaps from a registry that does what no promise covers.
     Fleet(Option<Beyond>),
     /// A fleet whose servers are started with another fleet's registry now and then.
@@ -99,7 +99,7 @@ impl World {
         let right_clock = random.one_in(4);
         let mut max_borrow_ms = random.pick(&[0, 5, 100, 2500]);
         let mut fleet = None;
-        if story != Story::Typed {
+        if story != Story::Configured {
             let beyond = if let Story::Fleet(beyond) = story { beyond } else { None };
             layouts = [Layout::parse(random.pick(&LEASED_LAYOUTS)).unwrap(); 2];
             max_borrow_ms = random.pick(&[0, 5, 100, 2500, 3_600_000]);

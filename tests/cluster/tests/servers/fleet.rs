@@ -137,7 +137,7 @@ fn a_server_draws_without_its_registry_until_its_lease_ends() {
     assert!(server.log().contains("the registry leases this server's worker number again"));
 }
 
-/// A restore has forgotten a server's lease, so that is not renewed, and the next one begins after
+/// A restore has lost a server's lease, so that is not renewed, and the next one begins after
 /// the freeze. Nothing may look well meanwhile, although each call of the registry succeeds.
 #[test]
 fn a_gap_between_two_leases_is_told_before_it_begins_and_when_it_is_over() {
@@ -354,7 +354,7 @@ fn a_registry_that_fails_over_with_its_tail_lost_leases_no_number_twice() {
     let first = fleet.member().start_with_extension();
     let mut ids = draw(&mut first.connect(), 100);
     let received = standby.cut_off();
-    // These leases are forgotten.
+    // These leases are lost.
     let second = fleet.member().start_with_extension();
     ids.extend(draw(&mut second.connect(), 100));
     standby.wait_until_replayed(&received);
@@ -510,13 +510,13 @@ fn an_insert_with_a_leased_number_flushes_the_log_as_often_as_one_with_bigserial
     let tables = "CREATE TABLE snowflakes (id bigint PRIMARY KEY DEFAULT snowflake_next());
                   CREATE TABLE serials (id bigserial PRIMARY KEY);
                   INSERT INTO snowflakes DEFAULT VALUES; INSERT INTO serials DEFAULT VALUES";
-    let [leased, typed] = [fleet.member(), Server::drawing()].map(|builder| {
+    let [leased, configured] = [fleet.member(), Server::drawing()].map(|builder| {
         // Nothing else writes meanwhile.
         let server = builder.durable().faketime().config("autovacuum", "off").start_with_extension();
         server.connect().batch_execute(tables).unwrap();
         [("snowflakes", 0.0), ("serials", 20.0)].map(|(table, seconds)| flushes_of_ten_inserts(&server, table, seconds))
     });
-    assert!(typed[0] >= typed[1] + 8, "a typed number's mark is flushed: {typed:?}");
+    assert!(configured[0] >= configured[1] + 8, "a configured number's mark is flushed: {configured:?}");
     // The log's writer may flush now and then by itself.
     assert!(leased[0] <= leased[1] + 3, "{leased:?}");
 }
@@ -645,7 +645,7 @@ fn a_registry_is_checked_at_the_start_at_a_reload_and_by_alter_system() {
     session.wait_for_lease();
     for (registry, why) in [
         ("hots=a", "\"snowflake_id.registry\" is not a connection string"),
-        ("", "a server changes between a typed and a leased number only at its start"),
+        ("", "a server changes between a configured and a leased number only at its start"),
     ] {
         let length = server.log_length();
         server.set_config("snowflake_id.registry", registry);
@@ -667,7 +667,7 @@ fn a_registry_is_checked_at_the_start_at_a_reload_and_by_alter_system() {
     session.batch_execute("ALTER SYSTEM SET snowflake_id.worker_id = 5").unwrap();
     assert_eq!(session.lease("state"), "held");
     server.restart();
-    assert_eq!(server.connect().lease("state"), "typed");
+    assert_eq!(server.connect().lease("state"), "configured");
     assert_eq!(workers(&draw(&mut server.connect(), 10)), [5]);
 }
 

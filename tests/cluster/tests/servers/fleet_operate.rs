@@ -47,7 +47,7 @@ fn in_turn(servers: &[Server], loads: &mut Vec<Load>, ledger: &mut Ledger, chang
 }
 
 #[test]
-fn a_fleet_moves_from_typed_numbers_to_leases_and_back_without_a_moment_without_ids() {
+fn a_fleet_moves_from_configured_numbers_to_leases_and_back_without_a_moment_without_ids() {
     let fleet = Fleet::start();
     let servers =
         [1, 2, 3].map(|number: u32| Server::builder().set("worker_id", &number.to_string()).start_with_extension());
@@ -69,7 +69,7 @@ fn a_fleet_moves_from_typed_numbers_to_leases_and_back_without_a_moment_without_
     assert!(fleet.leased().iter().all(|number| (100..=1023).contains(number)), "{:?}", fleet.leased());
     assert_eq!(workers(&ledger), [1, 2, 3]);
 
-    // Then the typed numbers, each with the highest mark of all that had it.
+    // Then the configured numbers, each with the highest mark of all that had it.
     let mut latest = Vec::new();
     for (number, server) in (1..).zip(&servers) {
         let mark = follow(server, block("fleet-mark"));
@@ -93,11 +93,12 @@ fn a_fleet_moves_from_typed_numbers_to_leases_and_back_without_a_moment_without_
     ledger.add(of_late.end_with_refusals().0);
     follow(&fleet.registry, block("fleet-all"));
 
-    // And back: a range without the numbers that are to be typed, until no lease has one of them.
+    // And back: a range without the numbers that are to be configured, until no lease has one of
+    // them.
     follow(&fleet.registry, block("fleet-leave"));
     let leased = block("fleet-left");
     fleet.hear_history();
-    // 1 to 3 were drawn with until now. 4 to 6 are typed now, and never were leased.
+    // 1 to 3 were drawn with until now. 4 to 6 are configured now, and never were leased.
     for row in follow(&fleet.registry, leased).lines() {
         assert!(["1|", "2|", "3|"].iter().any(|number| row.starts_with(number)), "{row}");
     }
@@ -114,8 +115,8 @@ fn a_fleet_moves_from_typed_numbers_to_leases_and_back_without_a_moment_without_
         ledger.add(load.end());
     }
     assert_unique(&ledger.seen);
-    let typed: Vec<_> = workers(&ledger).into_iter().filter(|number| *number < 100).collect();
-    assert_eq!(typed, [1, 2, 3, 4, 5, 6]);
+    let configured: Vec<_> = workers(&ledger).into_iter().filter(|number| *number < 100).collect();
+    assert_eq!(configured, [1, 2, 3, 4, 5, 6]);
 }
 
 /// Runs one of PostgreSQL's client programs against a server.

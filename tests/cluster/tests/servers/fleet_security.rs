@@ -362,7 +362,7 @@ fn with_the_servers_password_no_number_is_taken_away_for_ever() {
     victim.lease();
 }
 
-/// What `reserve()` keeps is not ended, and a freeze covers what may be forgotten.
+/// What `reserve()` keeps is not ended, and a freeze covers what may be lost.
 #[test]
 fn with_the_servers_password_an_operators_number_stays_kept_and_no_freeze_is_cut_short() {
     let (server, thief) = stolen("7, 8");
@@ -402,7 +402,7 @@ fn with_the_servers_password_an_operators_number_stays_kept_and_no_freeze_is_cut
     assert_eq!(swap(Change::Fleet(begun)), Ok(SwapAnswer::Done(reading.incarnation)));
 }
 
-/// A registry that shows another timeline may have forgotten leases. Only a new generation hides
+/// A registry that shows another timeline may have lost leases. Only a new generation hides
 /// that, with its freeze, unless an operator vouches for its standby.
 #[test]
 fn with_the_servers_password_no_failover_is_hidden() {
@@ -435,7 +435,7 @@ fn with_the_servers_password_no_failover_is_hidden() {
     assert!(refusal(swap(|fleet, _| fleet)).contains("cannot stay in generation"));
 }
 
-/// A registry that has forgotten the first server's limits must get the same ones again.
+/// A registry that has lost the first server's limits must get the same ones again.
 #[test]
 fn with_the_servers_password_no_limits_are_brought_but_those_of_every_first_server() {
     let server = Server::builder().without_preload().durable().start();

@@ -424,7 +424,7 @@ fn draw_with_one_volume(container: &Container, enough: impl Fn(&[Vec<i64>; 2]) -
 /// Neither server notices the other: the process in `postmaster.pid` is each one's own, and their
 /// shared memory is apart. They ruin the database, but not the ids.
 #[test]
-fn two_pods_with_one_volume_draw_different_ids_with_leases_and_the_same_with_a_typed_number() {
+fn two_pods_with_one_volume_draw_different_ids_with_leases_and_the_same_with_a_configured_number() {
     if !can_run() {
         return;
     }
@@ -433,8 +433,8 @@ fn two_pods_with_one_volume_draw_different_ids_with_leases_and_the_same_with_a_t
     assert_unique(ids.iter().flatten());
     fleet.hear_history();
 
-    let typed = Container::new("shard-0", &[("SNOWFLAKE_WORKER_ID", "7")]);
-    draw_with_one_volume(&typed, |[first, second]| {
+    let configured = Container::new("shard-0", &[("SNOWFLAKE_WORKER_ID", "7")]);
+    draw_with_one_volume(&configured, |[first, second]| {
         let first = BTreeSet::from_iter(first);
         second.iter().any(|id| first.contains(id))
     });

@@ -24,9 +24,9 @@ fn the_view_counts_the_numbers_that_are_free() {
     // A reload has them counted again.
     one.reload();
     wait_until("another count", || one.connect().lease("free_numbers") == "3");
-    // A typed number belongs to no fleet.
-    let typed = Server::drawing().start_with_extension();
-    assert_eq!(typed.connect().lease("num_nulls(numbers, free_numbers, fleet)"), "3");
+    // A configured number belongs to no fleet.
+    let configured = Server::drawing().start_with_extension();
+    assert_eq!(configured.connect().lease("num_nulls(numbers, free_numbers, fleet)"), "3");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_lease_that_is_short_beside_the_clock_skew_is_warned_of() {
     assert!(server.log().contains("A lease of 180000 ms is not several times as long as two clock skews of 60000 ms"));
     // Once, and not at each renewal.
     assert_eq!(server.log().matches(WARNING).count(), 1);
-    // Not where the skew is small, and not where the operator says that a failover forgets nothing.
+    // Not where the skew is small, and not where the operator says that a failover loses nothing.
     let length = server.log_length();
     fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_lease(NULL, '10s')").unwrap();
     server.reload();

@@ -615,7 +615,7 @@ fn without_the_extension_nothing_is_drawn() {
         let ids = [session.ids(draw).unwrap(), vec![session.draw()]].concat();
         assert_ascending(&ids);
         assert_marked(&mut session, ids[1]);
-        // What the server knew of the extension is forgotten with it.
+        // What the server knew of the extension is lost with it.
         session.batch_execute("DROP EXTENSION snowflake_id").unwrap();
     }
     assert_eq!(refused(session.ids(draw)).sqlstate, "55000");

@@ -2,7 +2,7 @@
 //! says. When nothing is wrong, the mark costs a wait of little more than a second.
 //!
 //! With a frozen clock, ids depend on the clock alone
-//! ([`first_sequence`](snowflake_core::generator::first_sequence)): a server that forgot what it
+//! ([`first_sequence`](snowflake_core::generator::first_sequence)): a server that lost what it
 //! had drawn would draw the same ids at the same instant. The tests that use a [`Load`] have
 //! several sessions and a clock that runs.
 
@@ -226,7 +226,7 @@ fn an_id_seen_in_an_open_transaction_is_not_drawn_again() {
         }
         end(&server);
         assert_refused_an_hour_back(&server, noon() + 5000);
-        // At the instant of the last draw, where a server that had forgotten would draw the same
+        // At the instant of the last draw, where a server that had lost would draw the same
         // ids.
         server.freeze_clock(noon() + 5000);
         let mut session = server.connect();

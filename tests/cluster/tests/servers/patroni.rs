@@ -1,5 +1,5 @@
 //! Failover by Patroni with etcd, under load: the recipes of docs/operate.md and
-//! docs/fleet-operate.md, word for word, with a typed number and with leased ones.
+//! docs/fleet-operate.md, word for word, with a configured number and with leased ones.
 //!
 //! The configuration of the extension is the pages' own blocks. The tests assert that no id is
 //! stored or seen twice, over all leaders. A new leader draws above everything that was stored and,
@@ -31,18 +31,18 @@ const SESSIONS: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Numbers {
     /// All members have the same number in their configuration.
-    Typed,
+    Configured,
     /// Members lease numbers from the etcd that Patroni uses.
     Leased,
 }
 
-use Numbers::{Leased, Typed};
+use Numbers::{Configured, Leased};
 
 /// Runs a test with both, at the same time, because most of it is waiting for a dead leader's lock.
 fn with_both(test: impl Fn(Numbers) + Sync) {
     let test = &test;
     thread::scope(|scope| {
-        for numbers in [Typed, Leased] {
+        for numbers in [Configured, Leased] {
             // The name stands in the message of a panic.
             let named = thread::Builder::new().name(format!("{numbers:?}"));
             named.spawn_scoped(scope, move || test(numbers)).expect("a thread can start");
@@ -66,7 +66,7 @@ impl Numbers {
         const PAGES_ETCD: &str = "etcd:https://a.example:2379,https://b.example:2379?cacert=/etc/ssl/etcd-ca.pem\
                                   &user=snowflake&password_file=/etc/snowflake-etcd";
         match self {
-            Typed => block("patroni-settings").to_owned(),
+            Configured => block("patroni-settings").to_owned(),
             Leased => {
                 let recipe = block("patroni-registry");
                 assert!(recipe.contains(PAGES_ETCD), "{recipe}");
@@ -135,7 +135,7 @@ fn no_id_comes_twice_while_patroni_fails_over_twice() {
             assert_ne!(next, leader);
             numbers.wait_until_ready(&cluster, next);
             // It leased its number while the leader had one.
-            assert_eq!(session(&cluster, next).lease("worker_id") == number, numbers == Typed);
+            assert_eq!(session(&cluster, next).lease("worker_id") == number, numbers == Configured);
             let load = Load::start_at(&cluster.connection(), SESSIONS);
             load.wait_for(200);
             if !only_the_server {
@@ -158,7 +158,7 @@ fn no_id_comes_twice_while_patroni_fails_over_twice() {
 
 /// The recipe for an existing cluster. Its standby is synchronous, so it has what clients were told
 /// is stored, and the mark above that. Ids that a client has only seen do not come again either.
-/// That is not promised with a typed number.
+/// That is not promised with a configured number.
 #[test]
 fn a_standby_that_patroni_promotes_takes_no_id_back_though_its_clock_is_behind() {
     if !has_patroni() {
@@ -214,10 +214,10 @@ fn a_standby_that_patroni_promotes_takes_no_id_back_though_its_clock_is_behind()
 
 /// The leader's Patroni dies, and its server goes on as a primary. The other member is promoted
 /// when the lock has run out, so two primaries draw for as long as the old one's Patroni is dead.
-/// Their clocks then stand still at the same instant, so that it is certain which ids a typed
+/// Their clocks then stand still at the same instant, so that it is certain which ids a configured
 /// number repeats: all.
 #[test]
-fn two_primaries_of_a_patroni_that_died_alone_repeat_ids_with_a_typed_number_only() {
+fn two_primaries_of_a_patroni_that_died_alone_repeat_ids_with_a_configured_number_only() {
     if !has_patroni() {
         return skip("Patroni and etcd are not installed");
     }
@@ -261,7 +261,7 @@ fn two_primaries_of_a_patroni_that_died_alone_repeat_ids_with_a_typed_number_onl
         let instant_ms = now_ms() + 2000;
         cluster.freeze_clocks(instant_ms);
         let frozen = [&mut orphan, &mut promoted].map(|session| session.draw_batch(100));
-        if numbers == Typed {
+        if numbers == Configured {
             assert_eq!(frozen[0], frozen[1], "two servers with one number draw the same ids");
             return;
         }

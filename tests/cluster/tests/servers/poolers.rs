@@ -1,4 +1,4 @@
-//! What a session remembers when several clients share it. `snowflake_last()` forgets where
+//! What a session remembers when several clients share it. `snowflake_last()` loses where
 //! `lastval()` does; and how this works with PgBouncer.
 
 use std::collections::HashMap;
@@ -86,7 +86,7 @@ fn a_session_forgets_its_last_id_where_it_forgets_its_last_value() {
     let refusal = refused(session.query(LAST, &[]));
     let expected = ("55000", "no id has been drawn in this session yet");
     assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), expected);
-    // The session forgets the id, but not that it has drawn.
+    // The session loses the id, but not that it has drawn.
     let of_session = "SELECT drawn || ' ' || last_id FROM snowflake_stat_backend WHERE pid = pg_backend_pid()";
     assert_eq!(session.value(of_session), format!("1 {id}"));
 }
@@ -138,7 +138,7 @@ fn behind_a_pooler_in_session_mode_nobody_sees_the_predecessors_id() {
 
     let mut second = pooler.connect();
     assert_eq!(row(&mut second, PID), pid, "it has its predecessor's session of the server");
-    assert!(!tells(&mut second, "snowflake_last"), "the predecessor's id is forgotten");
+    assert!(!tells(&mut second, "snowflake_last"), "the predecessor's id is lost");
     let id = row(&mut second, "INSERT INTO orders (client) VALUES ('second') RETURNING id");
     assert_eq!(row(&mut second, LAST), id);
 }

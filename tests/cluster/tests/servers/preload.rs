@@ -202,7 +202,7 @@ fn assert_unknown_layout(refusal: &Refusal, case: &str) {
     assert!(["22023", "55000"].contains(&refusal.sqlstate.as_str()), "{case}: {refusal:?}");
 }
 
-/// PostgreSQL forgets the configuration file's value of an unknown setting when another source sets
+/// PostgreSQL loses the configuration file's value of an unknown setting when another source sets
 /// it as well. If PostgreSQL later refuses that value, too, only the default is left. Reading must
 /// not use the default then.
 #[test]

@@ -350,7 +350,7 @@ fn planning_leaves_nothing_behind_in_memory() {
                              CASE WHEN condition LIKE '%interval%' THEN i || ' s' ELSE (timestamptz '2026-01-01Z' + i * interval '1 s')::text END);
                      END LOOP;
                      IF i % 100 = 0 THEN
-                         -- What is remembered is forgotten, and found again.
+                         -- What is remembered is lost, and found again.
                          EXECUTE 'DROP TABLE victim'; EXECUTE 'CREATE TABLE victim (id bigint)';
                          EXECUTE 'CREATE INDEX ON victim (snowflake_timestamp(id, ''snowflake''))';
                          COMMIT;

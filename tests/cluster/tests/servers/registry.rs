@@ -411,7 +411,7 @@ fn a_synchronous_standby_that_is_gone_means_no_answer_and_leaves_one_session_beh
     assert_eq!(oracle.count(), 2);
 }
 
-// A registry that has forgotten
+// A registry that has lost
 
 #[test]
 fn a_failover_that_loses_the_last_changes_begins_a_generation() {
@@ -425,7 +425,7 @@ fn a_failover_that_loses_the_last_changes_begins_a_generation() {
     let kept = members[0].lease();
     standby.wait_until_replayed(&server.flushed());
     let received = standby.cut_off();
-    let forgotten = members[1].lease();
+    let lost = members[1].lease();
     members[0].lease();
     server.crash();
     standby.wait_until_replayed(&received);
@@ -433,7 +433,7 @@ fn a_failover_that_loses_the_last_changes_begins_a_generation() {
 
     // Each finds the standby by itself. What it holds stays its own, though the registry knows
     // less.
-    for (member, before) in members.iter().zip([kept, forgotten]) {
+    for (member, before) in members.iter().zip([kept, lost]) {
         let _ = member.keep();
         let held = member.held().expect("what it held");
         assert_eq!((held.worker, held.from_ms, held.holder), (before.worker, before.from_ms, before.holder));
@@ -441,9 +441,9 @@ fn a_failover_that_loses_the_last_changes_begins_a_generation() {
     let mut session = standby.connect();
     assert_eq!(session.value("SELECT generation FROM snowflake_registry.fleets"), "2");
     assert!(members.iter().any(|member| member.has_reported(|notice| matches!(notice, LeaseNotice::Forgot(_)))));
-    // A new one must wait until the forgotten lease has ended.
+    // A new one must wait until the lost lease has ended.
     let new = Member::new(config_of(&standby), &oracle);
-    assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > forgotten.until_ms));
+    assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > lost.until_ms));
     oracle.accept_history(&mut session);
 }
 
@@ -470,7 +470,7 @@ fn a_backup_that_is_restored_is_frozen_when_the_operator_says_so() {
     let before = kept.lease();
     // Simply started, it shows the same system identifier and timeline.
     let backup = server.base_backup();
-    let forgotten = Member::new(config_of(&server), &oracle).lease();
+    let lost = Member::new(config_of(&server), &oracle).lease();
     server.crash();
     let restored = backup.alone().start();
     execute(&restored, "SELECT snowflake_registry.restored()");
@@ -478,8 +478,8 @@ fn a_backup_that_is_restored_is_frozen_when_the_operator_says_so() {
     let _ = kept.keep();
     assert_eq!(kept.held().map(|lease| lease.holder), Some(before.holder));
     let new = Member::new(config_of(&restored), &oracle);
-    assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > forgotten.until_ms));
-    // The limits may be forgotten, too.
+    assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > lost.until_ms));
+    // The limits may be lost, too.
     execute(&restored, "SELECT snowflake_registry.restored(lease => '2 hours', skew => '3 min')");
     assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > now_ms() + 7_200_000));
 }
@@ -487,7 +487,7 @@ fn a_backup_that_is_restored_is_frozen_when_the_operator_says_so() {
 #[test]
 fn a_registry_that_was_lost_is_made_anew_with_a_freeze() {
     let (server, oracle) = (registry(), Oracle::new());
-    // Numbers below 100 are typed on other servers.
+    // Numbers below 100 are configured on other servers.
     let range = "SELECT snowflake_registry.set_range(100, 1023)";
     execute(&server, range);
     let mut member = Member::new(config_of(&server), &oracle);
@@ -1316,7 +1316,7 @@ fn an_operator_does_not_hide_what_a_failover_may_have_lost() {
     says("close()", "55000", "which no server has noted yet");
 }
 
-/// A raise can be forgotten. So can what the first server has written.
+/// A raise can be lost. So can what the first server has written.
 #[test]
 fn a_raised_limit_is_not_used_and_a_forgotten_one_is_not_lowered() {
     let (server, oracle) = (registry(), Oracle::new());

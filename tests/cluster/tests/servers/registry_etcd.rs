@@ -120,7 +120,7 @@ fn the_fleet_goes_on_when_the_leader_is_killed_and_not_without_a_majority() {
     let renewed = member.held().unwrap();
     assert_eq!((renewed.worker, renewed.holder), (first.worker, first.holder));
     let after = member.registry().read(Wanted::All).unwrap();
-    // An election forgets nothing, and freezes nothing.
+    // An election loses nothing, and freezes nothing.
     assert_eq!(after.fleet.generation, before.fleet.generation);
     assert!(after.incarnation.counts[0] > before.incarnation.counts[0]);
 
@@ -201,7 +201,7 @@ fn a_restored_snapshot_begins_a_generation() {
         etcd.save("snapshot");
         // Forgotten by the snapshot.
         let late = Member::new(config(&etcd.address()), &oracle);
-        let forgotten = late.lease();
+        let lost = late.lease();
         let before = member.registry().read(Wanted::All).unwrap();
         etcd.restore("snapshot", token);
         let after = Member::new(config(&etcd.address()), &oracle);
@@ -213,13 +213,13 @@ fn a_restored_snapshot_begins_a_generation() {
         let reading = after.registry().read(Wanted::All).unwrap();
         assert_eq!(reading.fleet.generation, before.fleet.generation + 1);
         assert_eq!(reading.incarnation.store == before.incarnation.store, token == "one");
-        assert!(reading.fleet.freeze_ms > forgotten.until_ms);
+        assert!(reading.fleet.freeze_ms > lost.until_ms);
         // Its holder draws on.
         assert!(late.draw().is_some());
         // A second restore shows, too, although it leaves cluster and term as the first one did.
         etcd.save("second");
         for _ in 0..10 {
-            etcd.ctl(&["put", "x", "forgotten"]);
+            etcd.ctl(&["put", "x", "lost"]);
         }
         etcd.restore("second", token);
         wait_until("another generation", || {

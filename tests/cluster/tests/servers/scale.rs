@@ -111,7 +111,7 @@ fn the_counts_of_a_busy_etcd_never_fall() {
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..30).map(|_| scope.spawn(renew)).collect();
-        threads.into_iter().for_each(|thread| thread.join().expect("its registry has not forgotten"));
+        threads.into_iter().for_each(|thread| thread.join().expect("its registry has not lost"));
     });
     assert!(etcd.fleet().contains(" generation=1 "), "no generation has begun: {}", etcd.fleet());
 }

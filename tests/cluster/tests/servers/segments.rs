@@ -403,7 +403,7 @@ fn values_end_with_bigint() {
     assert_eq!(draw(&mut session, "t", 1), [1], "other tags go on");
 }
 
-/// Without a jump, a tag waits for an operator after the registry may have forgotten something.
+/// Without a jump, a tag waits for an operator after the registry may have lost leases or blocks.
 #[test]
 fn a_tag_without_a_jump_stops_when_the_registry_forgets() {
     let (fleet, server) = start();

@@ -151,7 +151,7 @@ fn three_servers_share_a_tag_through_every_failure() {
     servers[1].restart();
     all_draw(100);
 
-    // It fails over, and what it gave last is forgotten.
+    // It fails over, and what it gave last is lost.
     let received = standby.cut_off();
     all_draw(300);
     fleet.registry.crash();
@@ -183,7 +183,7 @@ fn three_servers_share_a_tag_through_every_failure() {
     );
 }
 
-/// The ledger finds repeats, if there are any: here because a failover forgets more values than the
+/// The ledger finds repeats, if there are any: here because a failover loses more values than the
 /// tag jumps ahead by.
 #[test]
 fn too_short_a_jump_repeats_values() {

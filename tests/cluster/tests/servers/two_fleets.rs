@@ -95,7 +95,7 @@ fn a_standby_and_a_copy_belong_to_the_fleet_and_so_does_a_registry_made_again_wi
 }
 
 #[test]
-fn a_typed_number_belongs_to_no_fleet() {
+fn a_configured_number_belongs_to_no_fleet() {
     let fleet = Fleet::start();
     let server = fleet.member().start_with_extension();
     let mut ids = server.connect().ids(DRAW).unwrap();

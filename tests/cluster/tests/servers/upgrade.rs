@@ -92,7 +92,7 @@ fn a_released_version_that_is_updated_is_what_a_new_installation_is() {
     }
 }
 
-/// The control: an upgrade script could forget whatever the comparison does not notice.
+/// The control: an upgrade script could lose whatever the comparison does not notice.
 #[test]
 fn the_comparison_notices_what_an_upgrade_script_can_forget() {
     let server = Server::drawing().start_with_extension();

@@ -3,10 +3,10 @@
 //!
 //! # What holds while the registry's clock is wrong
 //!
-//! - **As long as the registry forgets nothing, G3 holds, whatever its clock says.** A lease begins
+//! - **As long as the registry loses nothing, G3 holds, whatever its clock says.** A lease begins
 //!   at or after the end of the number's last one, and the record says where that is. So the clock
 //!   is stepped far, forward and back. What fails is only that servers get numbers.
-//! - **When it forgets, its clock must not be behind what it has told by more than the skew.** No
+//! - **When it loses, its clock must not be behind what it has told by more than the skew.** No
 //!   lease ends later than the longest lease and a skew after a time that was told. The freeze ends
 //!   a longest lease and two skews after the clock at the restore (`src/core/registry.rs`).
 //!
@@ -69,7 +69,7 @@ impl InEtcd {
         etcd.operate(&["set-range", RANGE[0], RANGE[1]]).expect("the fleet is there");
         etcd.operate(&["set-limits", LEASE_MS, "2000"]).expect("no server has started");
         etcd.operate(&["create-tag", "t"]).expect("the tag is new");
-        // No jump is too short: what a restore forgets is less than a million blocks.
+        // No jump is too short: what a restore loses is less than a million blocks.
         for (name, value) in [("least_step", "10"), ("greatest_step", "1000"), ("jump", "1000000")] {
             etcd.operate(&["set-tag", "t", name, value]).expect("the tag is there");
         }

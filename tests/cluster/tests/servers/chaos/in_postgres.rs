@@ -28,7 +28,7 @@ impl InPostgres {
     /// Starts it with the tag `t`.
     pub fn start() -> Self {
         let Fleet { registry: server, .. } = Fleet::start();
-        // No jump is too short: what a restore forgets is less than a million blocks.
+        // No jump is too short: what a restore loses is less than a million blocks.
         let tag = "INSERT INTO snowflake_registry.tags (tag, least_step, greatest_step, jump) VALUES ('t', 10, 1000, 1000000)";
         server.connect().batch_execute(tag).expect("the tag is new");
         let range = format!("SELECT snowflake_registry.set_range({}, {})", RANGE[0], RANGE[1]);
