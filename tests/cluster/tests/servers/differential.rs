@@ -382,12 +382,16 @@ fn report(world: &World, seed: u64, statement: u64, settings: &str, sides: [&(Qu
     }
     let [one, other] = sides.map(|(_, run)| run.rows.as_ref());
     // Only the first result that differs; if none does, all of them.
-    let at = one.iter().zip(&other).find_map(|(one, other)| (0..one.len()).find(|&at| one[at] != other[at]));
+    // One of them may have fewer.
+    let at = one
+        .iter()
+        .zip(&other)
+        .find_map(|(one, other)| (0..one.len().max(other.len())).find(|&at| one.get(at) != other.get(at)));
     for (query, Run { plan, rows }) in sides {
         let parameters = query.parameters.as_ref().map(|parameters| format!("PREPAREd: {parameters:?}\n"));
         report += &format!("\n{};\n{}{plan}\n", query.sql, parameters.unwrap_or_default());
         report += &match (rows, at) {
-            (Ok(results), Some(at)) => format!("Result {at}: {:#?}\n", results[at]),
+            (Ok(results), Some(at)) => format!("Result {at}: {:#?}\n", results.get(at)),
             _ => format!("{rows:?}\n"),
         };
     }
