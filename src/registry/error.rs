@@ -138,7 +138,7 @@ impl RegistryError {
         match self {
             Self::Connect(text) => RegistryReport::new("08001", "could not connect to the registry").detail(text).hint(
                 "Check \"snowflake_id.registry\", the network, and the registry's \"pg_hba.conf\". A password belongs \
-                 into .pgpass or a service file of the user that runs this server.",
+                 in .pgpass or in a service file of the user that runs this server.",
             ),
             Self::TimedOut { step: RegistryStep::Connect, after } => {
                 RegistryReport::new("08001", format!("could not connect to the registry within {}", seconds(*after)))

@@ -14,7 +14,7 @@ use snowflake_core::registry::{
 };
 use snowflake_registry::{Postgres, RegistryError};
 
-/// A password that belongs into a file, and stands in the string all the same.
+/// A password that belongs in a file, and stands in the string all the same.
 const SECRET: &str = "secret-of-the-fleet";
 
 fn execute(server: &Server, sql: &str) {
