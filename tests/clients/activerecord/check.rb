@@ -25,6 +25,15 @@ added = Order.insert_all!(items)
 check added.rows.length == 1000 && added.columns == ["id"], "insert_all returns ids unless told otherwise"
 check Order.find(added.rows.flatten).map(&:item) == items.map { |row| row[:item] }, "in the order of the rows"
 
+# Ids before the insert.
+n = 3
+connection = ActiveRecord::Base.connection
+order_id, *parcel_ids = connection.select_values("SELECT snowflake_batch(#{n})")
+check parcel_ids.length == 2 && order_id.is_a?(Integer), "ids are integers"
+Order.insert!({ id: order_id, item: "sugar" })
+Parcel.insert_all!(parcel_ids.map { |id| { id: id, order_id: order_id } })
+check Order.find(order_id).parcel_ids.sort == parcel_ids, "children know their parent before it is stored"
+
 # JavaScript would read a different number from JSON.
 json = -> { ActiveSupport::JSON.decode(tea.to_json) }
 check json.call == { "id" => tea.id, "item" => "tea" }, "an id is a number in JSON"

@@ -91,6 +91,18 @@ note.orders.add(tea)
 assert note.id > tea.id and Order.objects.get(note=note) == tea
 note.orders.clear()
 
+# Ids before the insert: children refer to a parent that is not stored yet.
+n = 3
+with connection.cursor() as cursor:
+    cursor.execute("SELECT snowflake_batch(%s)", [n])
+    order_id, *line_ids = [drawn for (drawn,) in cursor.fetchall()]
+milk = [Order(id=order_id, item="milk")]
+lines = [Line(id=line_id, order_id=order_id) for line_id in line_ids]
+Order.objects.bulk_create(milk)
+Line.objects.bulk_create(lines)
+assert list(Order.objects.get(item="milk").lines.order_by("id").values_list("id", flat=True)) == line_ids
+Order.objects.filter(item="milk").delete()
+
 # A dump has ids as numbers, and restores them. The sequences that Django would set afterwards do not exist and are not needed.
 call_command("dumpdata", "shop.order", "--output=orders.json")
 Line.objects.all().delete()

@@ -39,4 +39,11 @@ if (process.argv[2] === 'numbers') {
   assert.ok(new Set(asNumbers).size < items.length, 'different ids are the same Number');
 }
 
+// Ids before the insert.
+const n = 3;
+const drawn = await db.execute(sql`SELECT snowflake_batch(${n}) AS id`);
+const [first, ...others] = drawn.rows.map((row) => BigInt(row.id));
+assert.ok(others.length === n - 1 && others.every((id) => id > first));
+assert.deepEqual(await db.insert(orders).values({ id: first, item: 'milk' }).returning(), [{ id: first, item: 'milk' }]);
+
 await db.$client.end();

@@ -1,7 +1,7 @@
 // Checks what programs rely on: each object has the id of its row, as a string.
 
 import assert from 'node:assert/strict';
-import { DataTypes, Sequelize, literal } from 'sequelize';
+import { DataTypes, QueryTypes, Sequelize, literal } from 'sequelize';
 
 const sequelize = new Sequelize(process.env.DATABASE_URL, { logging: false });
 const id = { type: DataTypes.BIGINT, primaryKey: true, defaultValue: literal('snowflake_next()') };
@@ -25,5 +25,12 @@ const [reference] = await sequelize.query(
   { type: Sequelize.QueryTypes.SELECT },
 );
 assert.equal(reference.data_type, 'bigint');
+
+// Ids before the insert.
+const n = 3;
+const drawn = await sequelize.query('SELECT snowflake_batch($1) AS id', { bind: [n], type: QueryTypes.SELECT });
+assert.deepEqual(drawn.map((row) => typeof row.id), ['string', 'string', 'string']);
+const milk = await Order.create({ id: drawn[0].id, item: 'milk' });
+assert.equal((await Order.findByPk(drawn[0].id)).item, milk.item);
 
 await sequelize.close();

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text, event, func, insert, inspect, select, text
 from sqlalchemy.orm import Session
 
-from recipe import Order, engine, ids
+from recipe import Line, Order, engine, ids
 
 statements = []
 
@@ -57,6 +57,17 @@ with engine.begin() as connection:
     returned = connection.execute(insert(plain).returning(plain.c.item, sort_by_parameter_order=True), rows)
     assert [item for [item] in returned] == [row["item"] for row in rows]
     assert inserted("plain") == 20
+
+# Ids before the insert: a parent and its children refer to each other before they are stored.
+with Session(engine) as session:
+    n = 3
+    drawn = session.scalars(select(func.snowflake_batch(n))).all()
+    assert len(drawn) == n and drawn == sorted(drawn) and type(drawn[0]) is int
+    order_id, *line_ids = drawn
+    session.execute(insert(Order), [{"id": order_id, "item": "milk"}])
+    session.execute(insert(Line), [{"id": line_id, "order_id": order_id} for line_id in line_ids])
+    assert [line.id for line in session.get(Order, order_id).lines] == line_ids
+    session.rollback()
 
 # Conditions on the time.
 with Session(engine) as session:

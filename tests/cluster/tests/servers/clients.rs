@@ -8,17 +8,19 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use cluster::pages::{Block, pages};
+use cluster::pages::{Block, is_shown, pages};
 use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
 
 /// The file with what the page shows, and the language of the page's block.
-const RECIPES: [(&str, &str); 19] = [
+const RECIPES: [(&str, &str); 21] = [
+    ("psycopg/batch.py", "python"),
     ("psycopg/recipe.py", "python"),
     ("sqlalchemy/recipe.py", "python"),
     ("django/shop/fields.py", "python"),
     ("django/shop/apps.py", "python"),
     ("django/shop/models.py", "python"),
     ("django/shop/migrations/0001_extension.py", "python"),
+    ("node-postgres/batch.mjs", "js"),
     ("node-postgres/recipe.mjs", "js"),
     ("node-postgres/numbers.mjs", "js"),
     ("drizzle/schema.mjs", "js"),
@@ -87,6 +89,49 @@ fn psycopg_inserts_and_copies_rows_and_reads_their_ids() {
     let application = application();
     create_orders(&application);
     program.run(&application, &["check.py"]);
+}
+
+/// The table of orders with their lines, as the page has it, after a program has filled it.
+fn families_of(program: &Program, file: &str) -> String {
+    let application = application();
+    create_orders(&application);
+    let lines = "CREATE TABLE lines (id bigint PRIMARY KEY DEFAULT snowflake_next(), order_id bigint NOT NULL REFERENCES orders, kind text)";
+    application.connect_as_app().batch_execute(lines).expect("the database is new");
+    program.run(&application, &[file]);
+    let mut session = application.connect();
+    // Each child is above its parent, and all are of one batch.
+    assert_eq!(session.value("SELECT bool_and(l.id > order_id) FROM lines l"), "true");
+    session.value("SELECT string_agg(item || ' ' || kind, ', ' ORDER BY l.id) FROM lines l JOIN orders o ON o.id = order_id")
+}
+
+#[test]
+fn programs_draw_ids_before_they_store_parents_and_children() {
+    if let Some(program) = Program::new(Language::Python, "psycopg") {
+        assert_eq!(families_of(&program, "batch.py"), "tea green, tea black, coffee dark");
+    }
+    if let Some(program) = Program::new(Language::Node, "node-postgres") {
+        assert_eq!(families_of(&program, "batch.mjs"), "tea green, tea black");
+    }
+}
+
+/// What the page says about drawing a batch, and the program that does so.
+#[test]
+fn the_other_clients_draw_a_batch_as_the_page_says() {
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients");
+    for (code, file) in [
+        ("session.scalars(select(func.snowflake_batch(n))).all()", "sqlalchemy/check.py"),
+        ("cursor.execute(\"SELECT snowflake_batch(%s)\", [n])", "django/check.py"),
+        ("db.execute(sql`SELECT snowflake_batch(${n}) AS id`)", "drizzle/check.mjs"),
+        ("sequelize.query('SELECT snowflake_batch($1) AS id', { bind: [n], type: QueryTypes.SELECT })", "sequelize/check.mjs"),
+        ("connection.select_values(\"SELECT snowflake_batch(#{n})\")", "activerecord/check.rb"),
+    ] {
+        assert!(is_shown(code), "no page says {code}");
+        assert!(fs::read_to_string(programs.join(file)).unwrap().contains(code), "{file} does not run {code}");
+    }
+    let n = 3;
+    assert!(is_shown("client.query(\"SELECT snowflake_batch($1)\", &[&n])"));
+    let rows = application().connect_as_app().query("SELECT snowflake_batch($1)", &[&n]).expect("an i32 fits");
+    assert_eq!(rows.len(), 3);
 }
 
 #[test]

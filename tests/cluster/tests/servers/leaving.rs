@@ -1,11 +1,13 @@
 //! Leaving the extension as docs/migrate.md describes it: back to a sequence, what `DROP EXTENSION`
 //! reports and removes, and how to decode ids without the extension.
 
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use cluster::drawing::{at_once, noon};
-use cluster::pages::{block, is_shown, psql};
+use cluster::pages::{block, is_shown, page, psql};
 use cluster::{Draw, Server, assert_ascending, assert_unique, refused, wait_until};
 use postgres::Client;
 use snowflake_core::layout::{BUILT_IN, Layout};
@@ -385,4 +387,99 @@ fn without_the_extension_the_first_id_of_a_time_is_the_one_of_snowflake_min() {
          WHERE {first_id} = snowflake_min(ts)"
     );
     assert_eq!(session.value(&sql), "10006");
+}
+
+/// An ordinary table, a tree of partitions, a table with a child, and one that draws otherwise.
+#[test]
+fn all_tables_of_a_schema_go_back_to_sequences_at_once() {
+    let server = Server::drawing().start_with_extension();
+    psql(&server, &[], block("schema-example"));
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            r#"CREATE TABLE office."The Rooms" ("No" bigint PRIMARY KEY DEFAULT snowflake_next()) PARTITION BY HASH ("No");
+               CREATE TABLE office.half PARTITION OF office."The Rooms" FOR VALUES WITH (MODULUS 1, REMAINDER 0) PARTITION BY RANGE ("No");
+               CREATE TABLE office.part PARTITION OF office.half DEFAULT;
+               CREATE TABLE office.people (id bigint PRIMARY KEY DEFAULT snowflake_next());
+               CREATE TABLE office.guests () INHERITS (office.people);
+               CREATE TABLE office.notes (id text PRIMARY KEY DEFAULT 'n' || snowflake_next());
+               CREATE TABLE public.others (id bigint PRIMARY KEY DEFAULT snowflake_next())"#,
+        )
+        .unwrap();
+    let drawn = session.draw_batch(100)[99];
+    psql(&server, &[], block("schema-to-sequences"));
+    for (root, tables) in [
+        ("desks", &["desks"][..]),
+        ("keys", &["keys", "keys_all"]),
+        ("\"The Rooms\"", &["\"The Rooms\"", "part"]),
+        ("people", &["people", "guests"]),
+    ] {
+        let column = session.value(&format!(
+            "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = 'office.{root}'::regclass AND attnum = 1"
+        ));
+        let insert = |table: &&str| format!("INSERT INTO office.{table} DEFAULT VALUES RETURNING {column}");
+        let ids: Vec<_> = tables.iter().cycle().take(6).map(|table| session.ids(&insert(table)).unwrap()[0]).collect();
+        assert!(ids[0] > drawn);
+        assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 1), "{root}: {ids:?}");
+    }
+    // What the block leaves alone.
+    let detail = refused(session.batch_execute("DROP EXTENSION snowflake_id")).detail.expect("it lists what depends on it");
+    let mut lines: Vec<_> = detail.lines().map(|line| line.split_once(" depends on ").expect("so it says").0).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["default value for column id of table office.notes", "default value for column id of table others"]);
+}
+
+/// The restore of docs/migrate.md into a database that has no extension.
+#[test]
+fn a_dump_arrives_without_the_extension_if_stubs_stand_in() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = dependent(&server, "app");
+    session.batch_execute("CREATE TABLE tickets (id bigint PRIMARY KEY DEFAULT snowflake_next(), title text); INSERT INTO tickets (title) VALUES ('before')").unwrap();
+    let held = rows(&mut session);
+    let times = "SELECT md5(string_agg(concat_ws(' ', id, created_at), ',' ORDER BY id)) FROM ";
+    let [of_orders, of_events] = ["timed_orders", "events"].map(|table| session.value(&format!("{times}{table}")));
+    assert!(is_shown("pg_dump --format=custom --file=app.dump app") && is_shown("pg_restore --list app.dump | "));
+    assert!(is_shown("pg_restore --exit-on-error --use-list=app.list --dbname=copy app.dump"));
+    let dump = server.dump("app", "postgres", &["--format=custom"]);
+    let pg_restore = |arguments: &[&str], input: Option<&str>| {
+        let mut command = server.client("pg_restore");
+        command.args(arguments).arg(&dump).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.unwrap_or_default().as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+
+    // The page's filter, word for word.
+    let console = page("docs/migrate.md").blocks.iter().find(|block| block.text.contains("pg_restore --list"));
+    let filter = part(&console.expect("the page shows it").text, "--list app.dump | ", " > app.list");
+    let list = String::from_utf8(pg_restore(&["--list"], None).stdout).unwrap();
+    assert!(list.contains("EXTENSION - snowflake_id") && list.contains(" snowflake_mark "), "{list}");
+    let mut grep = Command::new("sh");
+    let mut grep = grep.args(["-c", filter]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    grep.stdin.take().unwrap().write_all(list.as_bytes()).unwrap();
+    let list = String::from_utf8(grep.wait_with_output().unwrap().stdout).unwrap();
+
+    for name in ["control", "copy"] {
+        session.batch_execute(&format!("CREATE DATABASE {name}")).unwrap();
+    }
+    // The control: without stubs, tables are missing.
+    let control = pg_restore(&["--use-list=/dev/stdin", "--dbname=control"], Some(&list));
+    assert!(!control.status.success());
+    assert_eq!(server.connect_to("control").value("to_regclass('tickets') IS NULL"), "true");
+
+    let mut copy = server.connect_to("copy");
+    copy.batch_execute(block("stubs")).unwrap();
+    let restored = pg_restore(&["--exit-on-error", "--use-list=/dev/stdin", "--dbname=copy"], Some(&list));
+    assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));
+    assert_eq!(rows(&mut copy), held);
+    assert_eq!(copy.value(&format!("{times}timed_orders")), of_orders);
+    assert_eq!(copy.value(&format!("{times}events")), of_events);
+    assert_eq!(refused(insert_ticket(&mut copy)).sqlstate, "P0001");
+    copy.batch_execute(block("stub-sequence")).unwrap();
+    let last = copy.value("SELECT max(id) FROM tickets");
+    assert_eq!(insert_ticket(&mut copy).unwrap()[0] - 1, last.parse::<i64>().unwrap());
+}
+
+fn insert_ticket(session: &mut Client) -> Result<Vec<i64>, postgres::Error> {
+    session.ids("INSERT INTO tickets (title) VALUES ('after') RETURNING id")
 }

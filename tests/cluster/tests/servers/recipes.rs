@@ -1,0 +1,356 @@
+//! The recipes of docs/migrate.md and docs/time.md that take several steps: a large integer table,
+//! ids for old rows and in place of UUIDs, partitions by month, and reading new rows.
+//!
+//! `pages.rs` runs their blocks once, in the page's order. Here sessions write meanwhile, and the
+//! rows are such as the page warns of.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use cluster::drawing::at_once;
+use cluster::pages::{block, psql};
+use cluster::{Draw, Server, assert_ascending, refused, wait_until};
+use postgres::Client;
+
+/// Divides a block into its statements. A semicolon within `$$` ends none.
+fn statements(block: &str) -> Vec<String> {
+    let mut statements: Vec<String> = Vec::new();
+    let mut is_open = false;
+    for part in block.split_inclusive(";\n") {
+        if is_open {
+            statements.last_mut().expect("it was opened").push_str(part);
+        } else {
+            statements.push(part.to_owned());
+        }
+        is_open ^= part.matches("$$").count() % 2 == 1;
+    }
+    statements
+}
+
+/// Runs a block as the page says: a statement that does not get its lock is run again, and a
+/// transaction as a whole.
+#[track_caller]
+fn insist(server: &Server, block: &str) {
+    let mut session = server.connect();
+    let statements = if block.starts_with("BEGIN;") { vec![block.to_owned()] } else { statements(block) };
+    for statement in statements {
+        wait_until("a lock", || {
+            let Err(error) = session.batch_execute(&statement) else { return true };
+            assert_eq!(error.code().map(|code| code.code()), Some("55P03"), "{statement}: {error}");
+            session.batch_execute("ROLLBACK").expect("it ends what has failed");
+            false
+        });
+    }
+}
+
+/// The tables' columns, indexes, constraints and triggers, and the view's definition.
+fn definitions(session: &mut Client) -> String {
+    session.value(
+        "SELECT string_agg(line, E'\\n' ORDER BY line) FROM (
+             SELECT concat_ws(' ', attrelid::regclass, attname, atttypid::regtype, attnotnull, pg_get_expr(adbin, adrelid))
+             FROM pg_attribute LEFT JOIN pg_attrdef ON (adrelid, adnum) = (attrelid, attnum)
+             WHERE attrelid IN ('visits'::regclass, 'clicks'::regclass) AND attnum > 0 AND NOT attisdropped
+             UNION ALL SELECT concat_ws(' ', pg_get_indexdef(indexrelid), indisvalid, indisprimary) FROM pg_index
+             WHERE indrelid IN ('visits'::regclass, 'clicks'::regclass)
+             UNION ALL SELECT concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid), convalidated)
+             FROM pg_constraint WHERE conrelid IN ('visits'::regclass, 'clicks'::regclass) AND contype <> 'n'
+             UNION ALL SELECT concat_ws(' ', tgrelid::regclass, tgname) FROM pg_trigger WHERE NOT tgisinternal
+             UNION ALL SELECT concat_ws(' ', proname) FROM pg_proc WHERE proname LIKE 'widen%'
+             UNION ALL SELECT pg_get_viewdef('home_visits'::regclass)
+         ) lines (line)",
+    )
+}
+
+/// The names of the recipe for a large table, in its order.
+const COLUMNS: &str = "widen-columns";
+const ROWS: &str = "widen-rows";
+const INDEXES: &str = "widen-indexes";
+const SWAP: &str = "widen-swap";
+
+#[test]
+fn a_large_table_and_what_refers_to_it_are_widened_while_sessions_write() {
+    let server = Server::drawing().time_limit().start_with_extension();
+    psql(&server, &[], block("widen-example"));
+    let mut session = server.connect();
+    session.batch_execute("ALTER TABLE visits ADD seen integer").unwrap();
+    // Relaxed, here and below: nothing else depends on it.
+    let (is_done, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let ids = at_once(&server, 4, |number, mut client| {
+        if number == 0 {
+            let before = definitions(&mut client);
+            for repeated in [false, true] {
+                let busy = rounds.load(Ordering::Relaxed) + 20;
+                wait_until("the others", || rounds.load(Ordering::Relaxed) > busy);
+                insist(&server, block(COLUMNS));
+                insist(&server, block(ROWS));
+                // What was done is not done again.
+                insist(&server, block(ROWS));
+                insist(&server, block(INDEXES));
+                if !repeated {
+                    insist(&server, block("widen-back"));
+                    assert_eq!(definitions(&mut client), before);
+                }
+            }
+            insist(&server, block(SWAP));
+            let after = rounds.load(Ordering::Relaxed);
+            wait_until("draws", || rounds.load(Ordering::Relaxed) > after + 50);
+            is_done.store(true, Ordering::Relaxed);
+            return Vec::new();
+        }
+        let mut ids = Vec::new();
+        while !is_done.load(Ordering::Relaxed) {
+            let id = client.ids("INSERT INTO visits (page) VALUES ('home') RETURNING id::bigint").unwrap()[0];
+            ids.push(id);
+            let own = (ids.len() % 1600) * 3 + number;
+            client
+                .batch_execute(&format!(
+                    "INSERT INTO clicks (visit) VALUES ({id}), ({own}); UPDATE visits SET seen = {number} WHERE id = {own}"
+                ))
+                .unwrap();
+            rounds.fetch_add(1, Ordering::Relaxed);
+        }
+        ids
+    });
+    ids.iter().for_each(|ids| assert_ascending(ids));
+
+    let all: usize = ids.iter().map(Vec::len).sum();
+    assert_eq!(session.value("SELECT count(*) FROM visits"), (5000 + all).to_string());
+    assert_eq!(session.value("SELECT count(*) FROM clicks"), (5000 + 2 * all).to_string());
+    assert_eq!(session.value("SELECT count(*) FROM home_visits"), (5000 + all).to_string());
+    assert_eq!(session.value("SELECT count(*) FROM clicks LEFT JOIN visits ON id = visit WHERE id IS NULL"), "0");
+    let definitions = definitions(&mut session);
+    for expected in [
+        "visits id bigint t snowflake_next()",
+        "clicks visit bigint t",
+        "CREATE UNIQUE INDEX visits_pkey ON public.visits USING btree (id) t t",
+        "CREATE INDEX visits_page ON public.visits USING btree (page, id) t f",
+        "CREATE INDEX clicks_visit ON public.clicks USING btree (visit) t f",
+        "clicks clicks_visit_fkey FOREIGN KEY (visit) REFERENCES visits(id) t",
+    ] {
+        assert!(definitions.lines().any(|line| line == expected), "no {expected}:\n{definitions}");
+    }
+    assert!(!definitions.contains("wide"), "{definitions}");
+    let refusal = refused(session.batch_execute("DELETE FROM visits WHERE id = (SELECT max(visit) FROM clicks)"));
+    assert_eq!(refusal.sqlstate, "23503");
+}
+
+#[test]
+fn without_the_recipes_order_the_primary_key_cannot_be_dropped() {
+    let server = Server::drawing().start_with_extension();
+    psql(&server, &[], block("widen-example"));
+    let refusal = refused(server.connect().batch_execute("ALTER TABLE visits DROP CONSTRAINT visits_pkey"));
+    assert_eq!(refusal.sqlstate, "2BP01");
+}
+
+#[test]
+fn old_rows_get_unique_ids_in_the_order_of_their_times() {
+    let server = Server::drawing().start_with_extension();
+    psql(&server, &[], block("old-rows-example"));
+    let mut session = server.connect();
+    // More rows than a tick has, just before rows of the next one. Rows whose order by id is not
+    // that of their times. Rows from before the epoch. New rows.
+    session
+        .batch_execute(
+            "INSERT INTO parcels (id, created_at)
+                 SELECT 100000 + n, '2026-04-01 00:00:00.0005Z' FROM generate_series(1, 10000) n
+                 UNION ALL SELECT 90000 + n, '2026-04-01 00:00:00.001Z' FROM generate_series(1, 3) n
+                 UNION ALL SELECT 80000 + n, timestamptz '2026-05-01Z' - n * interval '350 us' FROM generate_series(1, 5000) n
+                 UNION ALL SELECT 70000 + n, timestamptz '2010-01-01Z' + n * interval '1 hour' FROM generate_series(1, 5000) n;
+             INSERT INTO scans SELECT id, 'Bonn' FROM parcels WHERE id > 70000;
+             INSERT INTO parcels (created_at) VALUES (now()), (now());
+             CREATE TABLE before AS SELECT created_at, string_agg(place, '') AS places FROM parcels LEFT JOIN scans ON parcel = id
+                 GROUP BY created_at",
+        )
+        .unwrap();
+    let new = session.ids("SELECT id FROM parcels ORDER BY id DESC LIMIT 2").unwrap();
+    psql(&server, &[], block("old-rows"));
+
+    let ordered = "SELECT bool_and(id > before) FROM (SELECT id, lag(id) OVER (ORDER BY created_at, old) AS before
+                   FROM parcels LEFT JOIN parcels_ids ON new = id) p";
+    assert_eq!(session.value(ordered), "true");
+    // 10,000 rows take two ticks and a half.
+    let late = "SELECT max(abs(extract(epoch FROM snowflake_timestamp(id) - greatest(created_at, '2025-01-01Z'))))
+                FROM parcels WHERE created_at >= '2025-01-01Z' AND created_at < '2026-11-01Z'";
+    let late: f64 = session.value(late).parse().unwrap();
+    assert!(late < 0.003, "{late}");
+    let places = "SELECT count(*) FROM (SELECT created_at, string_agg(place, '') FROM parcels LEFT JOIN scans ON parcel = id
+                  GROUP BY created_at EXCEPT TABLE before) x";
+    assert_eq!(session.value(places), "0");
+    assert_eq!(session.ids("SELECT id FROM parcels ORDER BY id DESC LIMIT 2").unwrap(), new);
+    assert_eq!(session.value("SELECT count(*) FROM parcels_ids"), "20007");
+    assert_eq!(session.value("SELECT convalidated FROM pg_constraint WHERE conname = 'scans_parcel_fkey'"), "true");
+}
+
+#[test]
+fn ids_take_the_place_of_uuids_and_foreign_keys_follow() {
+    let server = Server::drawing().start_with_extension();
+    psql(&server, &[], block("uuid-example"));
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            "INSERT INTO accounts (created_at) SELECT '2024-01-01Z'::timestamptz + n * interval '1 day' FROM generate_series(1, 1000) n
+             UNION ALL SELECT '2026-06-01Z' FROM generate_series(1, 5000);
+             INSERT INTO logins SELECT id, id::text FROM accounts",
+        )
+        .unwrap();
+    psql(&server, &[], block("uuid"));
+    // The two rows of the example say another place.
+    assert_eq!(session.value("SELECT count(*) FROM logins JOIN accounts ON id = account WHERE place = uuid::text"), "6002");
+    let ordered = "SELECT bool_and(id > before) FROM
+                   (SELECT id, lag(id) OVER (ORDER BY created_at, uuid) AS before FROM accounts) a";
+    assert_eq!(session.value(ordered), "true");
+    session.batch_execute("INSERT INTO accounts DEFAULT VALUES").unwrap();
+    assert_eq!(session.value("SELECT max(id) > snowflake_min(now() - interval '1 hour') FROM accounts"), "true");
+}
+
+/// The names of the partitions of `measurements`, in their order.
+fn partitions(session: &mut Client) -> String {
+    session.value("SELECT string_agg(inhrelid::regclass::text, ' ' ORDER BY inhrelid::regclass::text) FROM pg_inherits
+                   WHERE inhparent = 'measurements'::regclass")
+}
+
+#[test]
+fn the_procedure_creates_months_ahead_and_drops_old_ones_as_pg_cron_would_call_it() {
+    let server = Server::drawing().start_with_extension();
+    // The months are those of UTC, whatever the session's time zone is.
+    server.connect().batch_execute("ALTER DATABASE postgres SET timezone = 'Pacific/Kiritimati'").unwrap();
+    psql(&server, &[], block("keep-months"));
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            "CREATE SCHEMA cron;
+             CREATE TABLE cron.jobs (command text);
+             CREATE FUNCTION cron.schedule(job_name text, schedule text, command text) RETURNS bigint
+                 BEGIN ATOMIC INSERT INTO cron.jobs VALUES (command) RETURNING 1; END",
+        )
+        .unwrap();
+    session.batch_execute(block("keep-months-daily")).unwrap();
+    let call = session.value("SELECT command FROM cron.jobs");
+
+    let month = |ago: i32| format!("date_trunc('month', now() AT TIME ZONE 'UTC') - interval '{ago} months'");
+    let ahead = "SELECT string_agg(to_char(date_trunc('month', now() AT TIME ZONE 'UTC') + n * interval '1 month', '\"measurements_\"YYYY_MM'), ' ' ORDER BY n)
+                 FROM generate_series(0, 3) n";
+    let ahead = session.value(ahead);
+    assert_eq!(partitions(&mut session), ahead);
+    session.batch_execute("INSERT INTO measurements (value) VALUES (1)").unwrap();
+
+    // Months that ended a year ago or more, and one that did not, and one with a name of its own.
+    let mut kept = String::new();
+    for ago in [12, 13, 14] {
+        let name = session.value(&format!("SELECT to_char({}, '\"measurements_\"YYYY_MM')", month(ago)));
+        let name = if ago == 14 { "measurements_old".to_owned() } else { name };
+        let [from, to] = [ago, ago - 1].map(|ago| session.value(&format!("snowflake_min(({}) AT TIME ZONE 'UTC')", month(ago))));
+        session
+            .batch_execute(&format!("CREATE TABLE {name} PARTITION OF measurements FOR VALUES FROM ({from}) TO ({to})"))
+            .unwrap();
+        if ago == 12 {
+            kept = name;
+        }
+    }
+    // A reader of the table holds a lock: the call fails, and the next one succeeds.
+    let mut reader = server.connect();
+    reader.batch_execute("BEGIN; SELECT count(*) FROM measurements").unwrap();
+    assert_eq!(refused(session.batch_execute(&call)).sqlstate, "55P03");
+    reader.batch_execute("COMMIT").unwrap();
+    session.batch_execute(&call).unwrap();
+    assert_eq!(partitions(&mut session), format!("{kept} {ahead} measurements_old"));
+    session.batch_execute(&call).unwrap();
+    // In a transaction block it cannot commit.
+    session.batch_execute("DROP TABLE measurements_old").unwrap();
+    session.batch_execute(&format!("DROP TABLE {}", ahead.rsplit(' ').next().unwrap())).unwrap();
+    assert_eq!(refused(session.batch_execute(&format!("BEGIN; {call}"))).sqlstate, "2D000");
+}
+
+/// A reader of new rows, as the page shows it: the rows after the last row that it has read.
+struct Reader {
+    last: (String, i64),
+    read: BTreeMap<i64, u32>,
+}
+
+impl Reader {
+    fn new() -> Self {
+        Self { last: ("0".to_owned(), 0), read: BTreeMap::new() }
+    }
+
+    /// Reads what there is, and returns how many rows.
+    fn read(&mut self, session: &mut Client) -> usize {
+        let feed = block("feed");
+        let (written_by, id) = &self.last;
+        assert!(feed.contains("SELECT written_by, ") && feed.contains("('0', 0)"), "{feed}");
+        let next = feed.replace("('0', 0)", &format!("('{written_by}', {id})"));
+        let rows = session.query(&next.replace("SELECT written_by, ", "SELECT written_by::text, "), &[]).unwrap();
+        for row in &rows {
+            self.last = (row.get(0), row.get(1));
+            *self.read.entry(self.last.1).or_default() += 1;
+        }
+        rows.len()
+    }
+}
+
+/// A server whose table `orders` has the page's column.
+fn fed() -> Server {
+    let server = Server::drawing().config("max_prepared_transactions", "10").time_limit().start_with_extension();
+    let table = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text);
+                 INSERT INTO orders (item) VALUES ('tea'), ('coffee')";
+    server.connect().batch_execute(table).unwrap();
+    psql(&server, &[], block("feed-column"));
+    server
+}
+
+#[test]
+fn who_reads_above_the_last_id_misses_a_row_that_the_recipe_finds() {
+    let server = fed();
+    let (mut early, mut late, mut session) = (server.connect(), server.connect(), server.connect());
+    let mut reader = Reader::new();
+    assert_eq!(reader.read(&mut session), 2, "rows from before");
+
+    let insert = "INSERT INTO orders (item) VALUES ('milk') RETURNING id";
+    for end in ["COMMIT", "PREPARE TRANSACTION 'early'"] {
+        early.batch_execute("BEGIN; SAVEPOINT s").unwrap();
+        let first = early.ids(insert).unwrap()[0];
+        let second = late.ids(insert).unwrap()[0];
+        assert!(first < second);
+        let visible = session.ids("SELECT max(id) FROM orders").unwrap();
+        assert_eq!(visible, [second]);
+        assert_eq!(reader.read(&mut session), 0, "an older transaction can still write");
+        early.batch_execute(end).unwrap();
+        if end != "COMMIT" {
+            assert_eq!(reader.read(&mut session), 0, "a prepared transaction can still commit");
+            early.batch_execute("COMMIT PREPARED 'early'").unwrap();
+        }
+        // The control.
+        let missed = format!("SELECT count(*) FROM orders WHERE id > {second} AND id = {first}");
+        assert_eq!(session.value(&missed), "0");
+        assert_eq!(reader.read(&mut session), 2);
+    }
+}
+
+#[test]
+fn the_recipe_reads_each_row_once_while_sessions_write() {
+    const ROUNDS: usize = 60;
+    let server = fed();
+    let writing = AtomicUsize::new(4);
+    let read = at_once(&server, 5, |number, mut client| {
+        if number < 4 {
+            for round in 0..ROUNDS {
+                client.batch_execute("BEGIN").unwrap();
+                for _ in 0..=(round + number) % 4 {
+                    client.ids("INSERT INTO orders (item) VALUES ('tea'), ('milk') RETURNING id").unwrap();
+                }
+                client.batch_execute(if (round + number) % 5 == 0 { "ROLLBACK" } else { "COMMIT" }).unwrap();
+            }
+            writing.fetch_sub(1, Ordering::SeqCst);
+            return Vec::new();
+        }
+        let mut reader = Reader::new();
+        loop {
+            let is_over = writing.load(Ordering::SeqCst) == 0;
+            if reader.read(&mut client) == 0 && is_over {
+                break;
+            }
+        }
+        assert!(reader.read.values().all(|times| *times == 1), "each row is read once");
+        reader.read.into_keys().collect()
+    });
+    assert_eq!(server.connect().ids("SELECT id FROM orders ORDER BY id").unwrap(), read[4]);
+}
