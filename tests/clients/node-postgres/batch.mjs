@@ -9,7 +9,7 @@ const [order, ...lines] = rows.map((row) => row.id);
 
 await client.query('BEGIN');
 await client.query('INSERT INTO orders (id, item) VALUES ($1, $2)', [order, 'tea']);
-const insert = 'INSERT INTO lines (id, order_id, kind) SELECT id, $2, kind FROM unnest($1::bigint[], $3::text[]) l (id, kind)';
+const insert = 'INSERT INTO lines (id, order_id, kind) SELECT i, $2, k FROM unnest($1::bigint[], $3::text[]) l (i, k)';
 await client.query(insert, [lines, order, kinds]);
 await client.query('COMMIT');
 

@@ -101,7 +101,9 @@ fn families_of(program: &Program, file: &str) -> String {
     let mut session = application.connect();
     // Each child is above its parent, and all are of one batch.
     assert_eq!(session.value("SELECT bool_and(l.id > order_id) FROM lines l"), "true");
-    session.value("SELECT string_agg(item || ' ' || kind, ', ' ORDER BY l.id) FROM lines l JOIN orders o ON o.id = order_id")
+    session.value(
+        "SELECT string_agg(item || ' ' || kind, ', ' ORDER BY l.id) FROM lines l JOIN orders o ON o.id = order_id",
+    )
 }
 
 #[test]
@@ -122,7 +124,10 @@ fn the_other_clients_draw_a_batch_as_the_page_says() {
         ("session.scalars(select(func.snowflake_batch(n))).all()", "sqlalchemy/check.py"),
         ("cursor.execute(\"SELECT snowflake_batch(%s)\", [n])", "django/check.py"),
         ("db.execute(sql`SELECT snowflake_batch(${n}) AS id`)", "drizzle/check.mjs"),
-        ("sequelize.query('SELECT snowflake_batch($1) AS id', { bind: [n], type: QueryTypes.SELECT })", "sequelize/check.mjs"),
+        (
+            "sequelize.query('SELECT snowflake_batch($1) AS id', { bind: [n], type: QueryTypes.SELECT })",
+            "sequelize/check.mjs",
+        ),
         ("connection.select_values(\"SELECT snowflake_batch(#{n})\")", "activerecord/check.rb"),
     ] {
         assert!(is_shown(code), "no page says {code}");

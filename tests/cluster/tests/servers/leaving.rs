@@ -1,6 +1,7 @@
 //! Leaving the extension as docs/migrate.md describes it: back to a sequence, what `DROP EXTENSION`
 //! reports and removes, and how to decode ids without the extension.
 
+use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -423,10 +424,14 @@ fn all_tables_of_a_schema_go_back_to_sequences_at_once() {
         assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 1), "{root}: {ids:?}");
     }
     // What the block leaves alone.
-    let detail = refused(session.batch_execute("DROP EXTENSION snowflake_id")).detail.expect("it lists what depends on it");
+    let detail =
+        refused(session.batch_execute("DROP EXTENSION snowflake_id")).detail.expect("it lists what depends on it");
     let mut lines: Vec<_> = detail.lines().map(|line| line.split_once(" depends on ").expect("so it says").0).collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["default value for column id of table office.notes", "default value for column id of table others"]);
+    assert_eq!(
+        lines,
+        ["default value for column id of table office.notes", "default value for column id of table others"]
+    );
 }
 
 /// The restore of docs/migrate.md into a database that has no extension.
@@ -441,35 +446,31 @@ fn a_dump_arrives_without_the_extension_if_stubs_stand_in() {
     assert!(is_shown("pg_dump --format=custom --file=app.dump app") && is_shown("pg_restore --list app.dump | "));
     assert!(is_shown("pg_restore --exit-on-error --use-list=app.list --dbname=copy app.dump"));
     let dump = server.dump("app", "postgres", &["--format=custom"]);
-    let pg_restore = |arguments: &[&str], input: Option<&str>| {
-        let mut command = server.client("pg_restore");
-        command.args(arguments).arg(&dump).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input.unwrap_or_default().as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
-    };
+    let pg_restore = |arguments: &[&str]| server.client("pg_restore").args(arguments).arg(&dump).output().unwrap();
 
     // The page's filter, word for word.
     let console = page("docs/migrate.md").blocks.iter().find(|block| block.text.contains("pg_restore --list"));
     let filter = part(&console.expect("the page shows it").text, "--list app.dump | ", " > app.list");
-    let list = String::from_utf8(pg_restore(&["--list"], None).stdout).unwrap();
+    let list = String::from_utf8(pg_restore(&["--list"]).stdout).unwrap();
     assert!(list.contains("EXTENSION - snowflake_id") && list.contains(" snowflake_mark "), "{list}");
     let mut grep = Command::new("sh");
     let mut grep = grep.args(["-c", filter]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     grep.stdin.take().unwrap().write_all(list.as_bytes()).unwrap();
-    let list = String::from_utf8(grep.wait_with_output().unwrap().stdout).unwrap();
+    let list = dump.with_extension("list");
+    fs::write(&list, grep.wait_with_output().unwrap().stdout).unwrap();
+    let use_list = format!("--use-list={}", list.display());
 
     for name in ["control", "copy"] {
         session.batch_execute(&format!("CREATE DATABASE {name}")).unwrap();
     }
     // The control: without stubs, tables are missing.
-    let control = pg_restore(&["--use-list=/dev/stdin", "--dbname=control"], Some(&list));
+    let control = pg_restore(&[&use_list, "--dbname=control"]);
     assert!(!control.status.success());
     assert_eq!(server.connect_to("control").value("to_regclass('tickets') IS NULL"), "true");
 
     let mut copy = server.connect_to("copy");
     copy.batch_execute(block("stubs")).unwrap();
-    let restored = pg_restore(&["--exit-on-error", "--use-list=/dev/stdin", "--dbname=copy"], Some(&list));
+    let restored = pg_restore(&["--exit-on-error", &use_list, "--dbname=copy"]);
     assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));
     assert_eq!(rows(&mut copy), held);
     assert_eq!(copy.value(&format!("{times}timed_orders")), of_orders);

@@ -152,7 +152,7 @@ fn old_rows_get_unique_ids_in_the_order_of_their_times() {
     session
         .batch_execute(
             "INSERT INTO parcels (id, created_at)
-                 SELECT 100000 + n, '2026-04-01 00:00:00.0005Z' FROM generate_series(1, 10000) n
+                 SELECT 100000 + n, timestamptz '2026-04-01 00:00:00.0005Z' FROM generate_series(1, 10000) n
                  UNION ALL SELECT 90000 + n, '2026-04-01 00:00:00.001Z' FROM generate_series(1, 3) n
                  UNION ALL SELECT 80000 + n, timestamptz '2026-05-01Z' - n * interval '350 us' FROM generate_series(1, 5000) n
                  UNION ALL SELECT 70000 + n, timestamptz '2010-01-01Z' + n * interval '1 hour' FROM generate_series(1, 5000) n;
@@ -173,7 +173,8 @@ fn old_rows_get_unique_ids_in_the_order_of_their_times() {
                 FROM parcels WHERE created_at >= '2025-01-01Z' AND created_at < '2026-11-01Z'";
     let late: f64 = session.value(late).parse().unwrap();
     assert!(late < 0.003, "{late}");
-    let places = "SELECT count(*) FROM (SELECT created_at, string_agg(place, '') FROM parcels LEFT JOIN scans ON parcel = id
+    let places =
+        "SELECT count(*) FROM (SELECT created_at, string_agg(place, '') FROM parcels LEFT JOIN scans ON parcel = id
                   GROUP BY created_at EXCEPT TABLE before) x";
     assert_eq!(session.value(places), "0");
     assert_eq!(session.ids("SELECT id FROM parcels ORDER BY id DESC LIMIT 2").unwrap(), new);
@@ -195,7 +196,10 @@ fn ids_take_the_place_of_uuids_and_foreign_keys_follow() {
         .unwrap();
     psql(&server, &[], block("uuid"));
     // The two rows of the example say another place.
-    assert_eq!(session.value("SELECT count(*) FROM logins JOIN accounts ON id = account WHERE place = uuid::text"), "6002");
+    assert_eq!(
+        session.value("SELECT count(*) FROM logins JOIN accounts ON id = account WHERE place = uuid::text"),
+        "6002"
+    );
     let ordered = "SELECT bool_and(id > before) FROM
                    (SELECT id, lag(id) OVER (ORDER BY created_at, uuid) AS before FROM accounts) a";
     assert_eq!(session.value(ordered), "true");
@@ -205,8 +209,10 @@ fn ids_take_the_place_of_uuids_and_foreign_keys_follow() {
 
 /// The names of the partitions of `measurements`, in their order.
 fn partitions(session: &mut Client) -> String {
-    session.value("SELECT string_agg(inhrelid::regclass::text, ' ' ORDER BY inhrelid::regclass::text) FROM pg_inherits
-                   WHERE inhparent = 'measurements'::regclass")
+    session.value(
+        "SELECT string_agg(inhrelid::regclass::text, ' ' ORDER BY inhrelid::regclass::text) FROM pg_inherits
+                   WHERE inhparent = 'measurements'::regclass",
+    )
 }
 
 #[test]
@@ -239,7 +245,8 @@ fn the_procedure_creates_months_ahead_and_drops_old_ones_as_pg_cron_would_call_i
     for ago in [12, 13, 14] {
         let name = session.value(&format!("SELECT to_char({}, '\"measurements_\"YYYY_MM')", month(ago)));
         let name = if ago == 14 { "measurements_old".to_owned() } else { name };
-        let [from, to] = [ago, ago - 1].map(|ago| session.value(&format!("snowflake_min(({}) AT TIME ZONE 'UTC')", month(ago))));
+        let [from, to] =
+            [ago, ago - 1].map(|ago| session.value(&format!("snowflake_min(({}) AT TIME ZONE 'UTC')", month(ago))));
         session
             .batch_execute(&format!("CREATE TABLE {name} PARTITION OF measurements FOR VALUES FROM ({from}) TO ({to})"))
             .unwrap();
@@ -298,7 +305,7 @@ fn fed() -> Server {
 }
 
 #[test]
-fn who_reads_above_the_last_id_misses_a_row_that_the_recipe_finds() {
+fn reading_above_the_last_id_misses_a_row_that_the_recipe_finds() {
     let server = fed();
     let (mut early, mut late, mut session) = (server.connect(), server.connect(), server.connect());
     let mut reader = Reader::new();
