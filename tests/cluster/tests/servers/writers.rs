@@ -1,6 +1,6 @@
 //! Several servers that write: two that replicate to each other, one that writes through
 //! postgres_fdw into another, and a logical replica that takes over its publisher's number. They
-//! run the SQL of docs/several-writers.md, word for word.
+//! run the SQL of docs/several-writers.md and docs/logical-replicas.md, word for word.
 
 use std::thread;
 
