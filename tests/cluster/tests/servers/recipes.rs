@@ -165,7 +165,8 @@ fn old_rows_get_unique_ids_in_the_order_of_their_times() {
     let new = session.ids("SELECT id FROM parcels ORDER BY id DESC LIMIT 2").unwrap();
     psql(&server, &[], block("old-rows"));
 
-    let ordered = "SELECT bool_and(id > before) FROM (SELECT id, lag(id) OVER (ORDER BY created_at, coalesce(old, id)) AS before
+    let ordered =
+        "SELECT bool_and(id > before) FROM (SELECT id, lag(id) OVER (ORDER BY created_at, coalesce(old, id)) AS before
                    FROM parcels LEFT JOIN parcels_ids ON new = id) p";
     assert_eq!(session.value(ordered), "true");
     // 10,000 rows take two ticks and a half.
