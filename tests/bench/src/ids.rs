@@ -1,4 +1,6 @@
-//! The time of one id as a picture: a bar for each way to get an id, on a logarithmic axis.
+//! The time of one id within the server as a picture: a bar for each way to get an id, the shortest
+//! first. A round trip to another service is not among them: from a client, each of these ways needs
+//! one as well.
 
 use plotters::element::Rectangle;
 use plotters::prelude::{IntoDrawingArea, SVGBackend};
@@ -10,8 +12,8 @@ use crate::figure::Figure;
 use crate::report::shown;
 use crate::series::{Series, median};
 
-/// The ways, from the one that is shown first: the group and the name of what is measured, and the
-/// words of the chart.
+/// The ways: the group and the name of what is measured, and the words of the chart and of the
+/// table. The first is the one that the chart is about.
 const WAYS: [(&str, &str, &str); 7] = [
     ("calls", "snowflake_next()", "snowflake_next()"),
     ("calls", "nextval(), cache 100", "nextval(), CACHE 100"),
@@ -19,8 +21,11 @@ const WAYS: [(&str, &str, &str); 7] = [
     ("calls", "uuidv7()", "uuidv7()"),
     ("calls", "gen_random_uuid()", "gen_random_uuid(), UUIDv4"),
     ("calls", "time, shard and nextval() in PL/pgSQL", "a function in PL/pgSQL"),
-    ("redis", "Redis INCR", "a round trip to Redis"),
+    ("redis", "Redis INCR", ROUND_TRIP),
 ];
+
+/// In the table only.
+const ROUND_TRIP: &str = "a round trip to Redis";
 
 /// Positions, in pixels of a picture that a page may scale.
 const WIDTH: i32 = 840;
@@ -31,8 +36,8 @@ const AXIS: (i32, i32) = (250, 730);
 const FONT_SIZE: i32 = 19;
 const SMALL: i32 = 16;
 
-/// The axis, by powers of ten, in nanoseconds.
-const POWERS: (i32, i32) = (1, 5);
+/// How many lines divide the axis.
+const LINES: i32 = 4;
 
 /// Draws the ways that were measured. `None` if none was.
 ///
@@ -40,32 +45,33 @@ const POWERS: (i32, i32) = (1, 5);
 ///
 /// Never, because writing to a string does not fail.
 pub fn svg(foot: &str, figures: &[(&str, Figure)]) -> Result<Option<String>, Failure> {
-    let ways: Vec<_> = times(figures).into_iter().map(|(label, values)| (label, median(&values))).collect();
-    if ways.is_empty() {
-        return Ok(None);
-    }
+    let medians = times(figures).into_iter().map(|(label, values)| (label, median(&values)));
+    let mut ways: Vec<_> = medians.filter(|(label, _)| *label != ROUND_TRIP).collect();
+    ways.sort_by(|(_, one), (_, other)| one.total_cmp(other));
+    let Some((_, longest)) = ways.last() else { return Ok(None) };
+    let axis = Axis::up_to(*longest);
     let height = HEAD + ROW * ways.len() as i32 + FOOT;
     let bottom = height - FOOT;
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
         area.draw(&Rectangle::new([(0, 0), (WIDTH, height)], filled(PAGE)))?;
-        area.draw(&text("Time per id, shorter is better", (16, 20), TEXT, HPos::Left, FONT_SIZE))?;
-        for power in POWERS.0..=POWERS.1 {
-            let nanoseconds = 10f64.powi(power);
-            let x = x(nanoseconds);
+        area.draw(&text("Time of one call, shorter is better", (16, 20), TEXT, HPos::Left, FONT_SIZE))?;
+        for number in 0..=LINES {
+            let nanoseconds = axis.step * f64::from(number);
+            let x = axis.x(nanoseconds);
             area.draw(&line(vec![(x, HEAD - 8), (x, bottom)], GRID, 1))?;
             area.draw(&text(&shown_time(nanoseconds), (x, HEAD - 20), FAINT, HPos::Center, SMALL))?;
         }
         for (row, (label, time)) in ways.iter().enumerate() {
             let y = HEAD + ROW * row as i32 + ROW / 2;
-            let is_ours = row == 0;
+            let is_ours = *label == WAYS[0].2;
             area.draw(&text(label, (AXIS.0 - 14, y), TEXT, HPos::Right, FONT_SIZE))?;
-            let bar = [(AXIS.0, y - 10), (x(*time), y + 10)];
+            let bar = [(AXIS.0, y - 10), (axis.x(*time), y + 10)];
             area.draw(&Rectangle::new(bar, filled(if is_ours { REACHED } else { REPORTED })))?;
-            area.draw(&text(&shown_time(*time), (x(*time) + 10, y), TEXT, HPos::Left, FONT_SIZE))?;
+            area.draw(&text(&shown_time(*time), (axis.x(*time) + 10, y), TEXT, HPos::Left, FONT_SIZE))?;
         }
-        let scale = "Logarithmic scale: each line is ten times the one before. Medians of all runs.";
+        let scale = "Calls inside the server, without the time of the statement. Medians of all runs.";
         area.draw(&text(scale, (16, bottom + 20), FAINT, HPos::Left, SMALL))?;
         area.draw(&text(foot, (16, bottom + 42), FAINT, HPos::Left, SMALL))?;
         area.present()?;
@@ -93,8 +99,24 @@ pub fn shown_time(nanoseconds: f64) -> String {
     if rounded < 100.0 { format!("{rounded:.0} ns") } else { shown(rounded, "ns") }
 }
 
-/// Returns the position of a time on the axis. A time beyond the axis is at its end.
-fn x(nanoseconds: f64) -> i32 {
-    let share = (nanoseconds.max(1.0).log10() - f64::from(POWERS.0)) / f64::from(POWERS.1 - POWERS.0);
-    AXIS.0 + (share.clamp(0.0, 1.0) * f64::from(AXIS.1 - AXIS.0)).round() as i32
+/// An axis that begins at zero, in nanoseconds.
+struct Axis {
+    /// From one line to the next.
+    step: f64,
+}
+
+impl Axis {
+    /// Returns the shortest axis with a round distance of its lines.
+    fn up_to(nanoseconds: f64) -> Self {
+        let power = 10f64.powf((nanoseconds.max(1.0) / f64::from(LINES)).log10().floor());
+        let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|round| round * power);
+        let fits = |step: &f64| step * f64::from(LINES) >= nanoseconds;
+        Self { step: steps.into_iter().find(fits).expect("ten times the power is more") }
+    }
+
+    /// Returns the position of a time.
+    fn x(&self, nanoseconds: f64) -> i32 {
+        let share = nanoseconds / (self.step * f64::from(LINES));
+        AXIS.0 + (share.clamp(0.0, 1.0) * f64::from(AXIS.1 - AXIS.0)).round() as i32
+    }
 }

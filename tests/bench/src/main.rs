@@ -56,7 +56,7 @@ struct Group {
     measure: fn(&Arguments, usize) -> Result<Measured, Failure>,
 }
 
-const GROUPS: [Group; 14] = [
+const GROUPS: [Group; 15] = [
     Group {
         name: "calls",
         about: "snowflake_next() against nextval(), the clock, UUIDs and PL/pgSQL, 250,000 calls of each a run",
@@ -83,7 +83,14 @@ const GROUPS: [Group; 14] = [
         about: "a million rows into a table, by default of its primary key",
         runs: 7,
         is_on_request: false,
-        measure: |_, runs| Ok(inserts::measure(runs)?.into()),
+        measure: |_, runs| inserts::measure(runs),
+    },
+    Group {
+        name: "rows",
+        about: "clients that insert one row in each statement, three seconds of each a run",
+        runs: 5,
+        is_on_request: false,
+        measure: |_, runs| inserts::measure_rows(runs),
     },
     Group {
         name: "pause",
