@@ -1,6 +1,6 @@
 //! The time of one id within the server as a picture: a bar for each way to get an id, the shortest
-//! first. A round trip to another service is not among them: from a client, each of these ways needs
-//! one as well.
+//! first. A round trip to another service is not among them: from a client, each of these ways
+//! needs one as well.
 
 use plotters::element::Rectangle;
 use plotters::prelude::{IntoDrawingArea, SVGBackend};
