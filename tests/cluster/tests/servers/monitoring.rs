@@ -614,6 +614,11 @@ fn each_query_of_the_dashboard_gives_something() {
     // Another block is due, which does not come.
     execute(&server, "SELECT snowflake_segment_batch('t', 900)");
     watch.assert_fires(&["SnowflakeFleetClosed", "SnowflakeRegistryAway", "SnowflakeSegmentRegistryAway"]);
+    // The shares of what is drawn have no value until two samples differ.
+    wait_until("a rate of draws", || {
+        server.connect().draw_batch(10);
+        watch.query("rate(snowflake_stat_drawn[1m])").iter().any(|series| value(series) > 0.0)
+    });
     let queries = queries();
     assert!(queries.len() > 30, "{queries:?}");
     for (panel, query) in queries {
