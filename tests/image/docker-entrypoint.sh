@@ -1,17 +1,30 @@
 #!/bin/bash
 # Stands in for the entry script of the official image of PostgreSQL, which cannot be fetched where
-# the tests run. Does what snowflake-entrypoint.sh relies on: with the arguments of the server it
-# makes a data directory, runs the scripts of docker-entrypoint-initdb.d on a server without
-# network, and starts the server in place of itself.
+# the tests run. Does what snowflake-entrypoint.sh and image/compose.yaml rely on: with the
+# arguments of the server it makes a data directory and the database of POSTGRES_DB, runs the
+# scripts of docker-entrypoint-initdb.d on a server without network, and starts the server in place
+# of itself. Other commands run as they are.
+#
+# The official image listens on all addresses. Where containers share the network of a machine,
+# LISTEN names the server's own address.
 set -euo pipefail
 
 [ "$1" = postgres ] || exec "$@"
+socket=/var/run/postgresql
+[ -z "${LISTEN:-}" ] || set -- "$@" -c "listen_addresses=$LISTEN" -c "unix_socket_directories=$socket"
 install -d -o postgres -g postgres -m 700 "$PGDATA"
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
     gosu postgres initdb --username=postgres --auth=trust >/dev/null
-    gosu postgres pg_ctl -D "$PGDATA" -w -o "$(printf '%q ' "${@:2}") -c listen_addresses=''" start >/dev/null
-    for script in /docker-entrypoint-initdb.d/*.sql; do
-        gosu postgres psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --file="$script"
+    [ -z "${POSTGRES_HOST_AUTH_METHOD:-}" ] || echo "host all all all $POSTGRES_HOST_AUTH_METHOD" >>"$PGDATA/pg_hba.conf"
+    gosu postgres pg_ctl -D "$PGDATA" -w -o "$(printf '%q ' "${@:2}") -c listen_addresses=''" start >&2
+    sql() { gosu postgres psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --host="$socket" "$@"; }
+    database=${POSTGRES_DB:-postgres}
+    [ "$database" = postgres ] || sql --command="CREATE DATABASE \"$database\""
+    for script in /docker-entrypoint-initdb.d/*; do
+        case $script in
+            *.sh) gosu postgres bash "$script" ;;
+            *.sql) sql --dbname="$database" --file="$script" ;;
+        esac
     done
     gosu postgres pg_ctl -D "$PGDATA" -m fast -w stop >/dev/null
 fi

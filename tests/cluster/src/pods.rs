@@ -93,6 +93,12 @@ impl Volume {
         template.copied()
     }
 
+    /// Makes a volume with nothing in it, in which the entry script makes the data directory.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self(scratch::new_directory())
+    }
+
     /// Adds a setting to the configuration file.
     ///
     /// # Panics
@@ -146,6 +152,8 @@ pub struct Container {
     pub volume: String,
     /// The program that starts the server, on the image's `PATH`.
     pub entry: &'static str,
+    /// What the entry script gets, before the arguments.
+    pub command: Vec<String>,
     /// The container's arguments.
     pub arguments: Vec<String>,
 }
@@ -157,12 +165,16 @@ impl Container {
         let volume = "/var/lib/postgresql/data";
         let mut all = vec![("PGDATA".to_owned(), format!("{volume}/{PGDATA}"))];
         all.extend(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        // The network is not the pod's own, so the server does not listen there.
+        let socket = format!("unix_socket_directories={SOCKET}");
+        let command = ["postgres", "-c", "listen_addresses=", "-c", "port=5432", "-c", &socket];
         Self {
             name: name.to_owned(),
             environment: all,
             mounts: Vec::new(),
             volume: volume.to_owned(),
             entry: "snowflake-entrypoint.sh",
+            command: command.map(str::to_owned).into(),
             arguments: Vec::new(),
         }
     }
@@ -171,6 +183,18 @@ impl Container {
     #[must_use]
     pub fn without_entry_script(self) -> Self {
         Self { entry: "docker-entrypoint.sh", ..self }
+    }
+
+    /// Puts a file that every user can read into the container.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the file cannot be written.
+    pub fn add_file(&mut self, path: &str, content: &str) {
+        let file = scratch::new_directory().join("file");
+        fs::write(&file, content).expect("the directory is new");
+        run(Command::new("chmod").arg("644").arg(&file));
+        self.mounts.push((file, path.to_owned()));
     }
 
     /// Starts it, and returns when it accepts connections. A volume that another pod has already is
@@ -208,15 +232,15 @@ impl Container {
             bin.display(),
             installation.program("").display()
         );
-        command.args(["--", "env", "--ignore-environment", "LC_ALL=C", "TZ=UTC"]).arg(path);
-        command.args(self.environment.iter().map(|(name, value)| format!("{name}={value}")));
-        // The network is not the pod's own, so the server does not listen there.
-        let socket = format!("unix_socket_directories={SOCKET}");
-        command.args([self.entry, "postgres", "-c", "listen_addresses=", "-c", "port=5432", "-c"]);
+        let mut environment = vec!["LC_ALL=C".to_owned(), "TZ=UTC".to_owned(), path];
+        environment.extend(self.environment.iter().map(|(name, value)| format!("{name}={value}")));
+        command.args(["--", "env", "--ignore-environment"]).args(&environment);
+        command.arg(self.entry).args(&self.command).args(&self.arguments);
         let pod = Pod {
             socket: directory.join("run"),
-            process: Mutex::new(spawn(command.arg(socket).args(&self.arguments), &directory)),
+            process: Mutex::new(spawn(&mut command, &directory)),
             directory,
+            environment,
         };
         wait_until("a pod that accepts connections", || {
             assert!(pod.is_running(), "the pod has ended; its log:\n{}", pod.log());
@@ -231,6 +255,8 @@ impl Container {
 pub struct Pod {
     directory: PathBuf,
     socket: PathBuf,
+    /// Variables with their values.
+    environment: Vec<String>,
     /// Has made the namespaces, and waits for process 1.
     process: Mutex<Child>,
 }
@@ -285,6 +311,21 @@ impl Pod {
     pub fn stop(&self, sent: Signal) {
         self.signal(sent);
         wait_until("the end of a pod", || !self.is_running());
+    }
+
+    /// Returns a command that runs in the container as root, with its files and variables, as
+    /// `docker exec` does.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the container has ended.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        let first = self.first().expect("the container is running");
+        let mut command = Command::new("chroot");
+        command.arg(format!("/proc/{first}/root")).args(["env", "--ignore-environment"]);
+        command.args(&self.environment).arg(program);
+        command
     }
 
     /// Copies the volume of this pod as a storage system does: all files at one instant, while the

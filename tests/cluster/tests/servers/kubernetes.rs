@@ -25,7 +25,7 @@ use postgres::Client;
 use serde_json::Value;
 
 /// Returns whether pods can be started here, and reports the test as skipped if not.
-fn can_run() -> bool {
+pub(crate) fn can_run() -> bool {
     let can_run = can_isolate();
     if !can_run {
         skip("only root may make namespaces");
@@ -41,7 +41,7 @@ fn member(fleet: &Fleet, name: &str) -> Container {
 /// Waits until a pod holds a lease, and has renewed it to minutes: a first lease of half a minute
 /// may end on a busy machine before a test has looked. Each reload renews, and doubles it.
 #[track_caller]
-fn hold(session: &mut Client) -> i64 {
+pub(crate) fn hold(session: &mut Client) -> i64 {
     session.wait_for_lease();
     for _ in 0..3 {
         let renewals = session.lease("renewals");
@@ -72,7 +72,7 @@ fn goes_on(pod: &Pod, ledger: &Ledger) -> i64 {
 
 /// Reads the YAML documents of a block.
 #[track_caller]
-fn documents(block: &str) -> Option<Vec<Value>> {
+pub(crate) fn documents(block: &str) -> Option<Vec<Value>> {
     let read = "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
     // Debian's Python, which has the parser that Patroni needs.
     let mut python = Command::new("/usr/bin/python3");
@@ -96,7 +96,7 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
 }
 
 #[track_caller]
-fn text(value: &Value) -> &str {
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("{value} is not a text"))
 }
 

@@ -51,6 +51,7 @@ mod pushdown_indexes;
 mod pushdown_lifecycle;
 mod pushdown_order;
 mod pushdown_security;
+mod quickstart;
 mod recipes;
 mod registry;
 mod registry_etcd;

@@ -15,7 +15,7 @@ use cluster::plans::{plan, without_pushdown};
 use cluster::{Draw, Server, refused, skip};
 
 /// Masks numbers, and the width of the columns that depends on them.
-fn masked(text: &str) -> String {
+pub(crate) fn masked(text: &str) -> String {
     let mut masked = String::new();
     for c in text.trim_end().chars() {
         let c = if c.is_ascii_digit() { '0' } else { c };
