@@ -15,6 +15,8 @@ socket=/var/run/postgresql
 install -d -o postgres -g postgres -m 700 "$PGDATA"
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
     gosu postgres initdb --username=postgres --auth=trust >/dev/null
+    # There, all other containers come from 127.0.0.1, which initdb trusts.
+    [ -z "${LISTEN:-}" ] || sed -i '/^host/d' "$PGDATA/pg_hba.conf"
     [ -z "${POSTGRES_HOST_AUTH_METHOD:-}" ] || echo "host all all all $POSTGRES_HOST_AUTH_METHOD" >>"$PGDATA/pg_hba.conf"
     gosu postgres pg_ctl -D "$PGDATA" -w -o "$(printf '%q ' "${@:2}") -c listen_addresses=''" start >&2
     sql() { gosu postgres psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --host="$socket" "$@"; }
