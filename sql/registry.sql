@@ -1,5 +1,5 @@
 -- Makes the registry of a fleet: the records from which servers lease their worker numbers. Run it
--- in any database of any PostgreSQL from 13 on that all servers of the fleet reach:
+-- in any database of any PostgreSQL 13 or later that all servers of the fleet reach:
 --
 --     psql -v ON_ERROR_STOP=1 -d ids -f registry.sql
 --
