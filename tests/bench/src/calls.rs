@@ -56,7 +56,7 @@ pub fn measure(runs: usize) -> Result<Measured, Failure> {
     session.batch_execute(YARDSTICKS_NEED)?;
     let mut measured = Measured::default();
     let mut yardsticks = YARDSTICKS.to_vec();
-    if !session.query_one("SELECT to_regprocedure('uuidv7()') IS NOT NULL", &[])?.get::<_, bool>(0) {
+    if !session.has_uuidv7()? {
         yardsticks.retain(|(_, call, _)| *call != "uuidv7()");
         measured
             .left_out

@@ -26,8 +26,7 @@ const SECONDS: u32 = 3;
 
 /// Creates the tables that this version of PostgreSQL can have, and returns them.
 fn create(session: &mut Client) -> Result<Vec<(&'static str, &'static str, Bar, Bar)>, Error> {
-    let sql = "SELECT to_regprocedure('uuidv7()') IS NOT NULL";
-    let has_uuidv7: bool = session.query_one(sql, &[])?.get(0);
+    let has_uuidv7 = session.has_uuidv7()?;
     let mut tables = Vec::new();
     for (table, key, what, rows, size) in TABLES {
         if table != "ordered" || has_uuidv7 {

@@ -25,6 +25,9 @@ pub trait Measure {
 
     /// Returns the one value of a statement, which is of type `double precision`.
     fn number(&mut self, sql: &str) -> Result<f64, Error>;
+
+    /// Whether this version of PostgreSQL makes UUIDs of version 7.
+    fn has_uuidv7(&mut self) -> Result<bool, Error>;
 }
 
 impl Measure for Client {
@@ -48,6 +51,10 @@ impl Measure for Client {
 
     fn number(&mut self, sql: &str) -> Result<f64, Error> {
         Ok(self.query_one(sql, &[])?.get(0))
+    }
+
+    fn has_uuidv7(&mut self) -> Result<bool, Error> {
+        Ok(self.query_one("SELECT to_regprocedure('uuidv7()') IS NOT NULL", &[])?.get(0))
     }
 }
 
