@@ -17,10 +17,10 @@ use snowflake_core::encoding::{Encoding, EncodingError};
 use snowflake_core::id::IdError;
 use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
 use snowflake_core::registry::Fleet;
-use snowflake_core::segment::{FARTHEST, TAG_BYTES, TagError};
-use snowflake_registry::Kind;
+use snowflake_core::segment::FARTHEST;
+use snowflake_core::tag::{TAG_BYTES, TagError};
 
-use crate::postgres::text::{literal, shell_word, showable};
+use crate::postgres::text::{shell_word, showable};
 
 pub mod fleet;
 
@@ -95,13 +95,13 @@ pub enum Error {
     /// A text that is not the name of a tag.
     Tag(TagError),
     /// The registry's fleet does not have the tag.
-    UnknownTag { tag: String, fleet: String, registry: Kind },
+    UnknownTag { tag: String, fleet: String },
     /// The tag's values end with those of a bigint.
     TagEnded(String),
     /// The registry may have lost blocks of the tag, and the tag has no jump.
-    NoJump { tag: String, registry: Kind },
+    NoJump { tag: String, fleet: String },
     /// What the server has had of a tag, or is to take over, lies too far above its next value.
-    TagTooFar { tag: String, registry: Kind },
+    TagTooFar { tag: String, fleet: String },
     /// This many tags are in use on this server, which is the limit.
     TooManyTags(usize),
     /// Both blocks of a tag are used up, and no other one has come.
@@ -538,24 +538,17 @@ impl Reportable for Error {
             ),
             Self::Tag(error) => Report::new(ERRCODE_INVALID_PARAMETER_VALUE, error.to_string())
                 .hint(format!("The name of a tag has 1 to {TAG_BYTES} bytes.")),
-            Self::UnknownTag { tag, fleet, registry } => Report::new(
+            Self::UnknownTag { tag, fleet } => Report::new(
                 ERRCODE_UNDEFINED_OBJECT,
                 format!("tag \"{}\" does not exist in the registry's fleet \"{fleet}\"", showable(tag)),
             )
-            .hint(match registry {
-                Kind::Postgres => format!(
-                    "In the registry: INSERT INTO snowflake_registry.tags (fleet, tag) VALUES ({}, {});",
-                    literal(fleet),
-                    literal(tag)
-                ),
-                Kind::Etcd => format!("Make it: registry-etcd -f {fleet} create-tag {}", shell_word(tag)),
-            }),
+            .hint(format!("Make it: {}", tag_command(fleet, "create-tag", tag))),
             Self::TagEnded(tag) => Report::new(
                 ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
                 format!("tag \"{}\" has no values left", showable(tag)),
             )
             .detail(format!("The last value of a tag is {}.", i64::MAX - 1)),
-            Self::NoJump { tag, registry } => Report::new(
+            Self::NoJump { tag, fleet } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("tag \"{}\" gives no values until an operator has said where they go on", showable(tag)),
             )
@@ -564,15 +557,10 @@ impl Reportable for Error {
                  \"jump\" is not set.",
             )
             .hint(format!(
-                "In the registry, set the tag's next_value above all values that any server has had: {}",
-                match registry {
-                    Kind::Postgres => {
-                        "UPDATE snowflake_registry.tags SET next_value = ... WHERE tag = ...;".to_owned()
-                    }
-                    Kind::Etcd => format!("registry-etcd set-tag {} next_value ...", shell_word(tag)),
-                }
+                "Set the tag's next value above all values that any server has had: {}",
+                tag_command(fleet, "set-tag --next-value ...", tag)
             )),
-            Self::TagTooFar { tag, registry } => Report::new(
+            Self::TagTooFar { tag, fleet } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("tag \"{}\" cannot be raised that far by a server", showable(tag)),
             )
@@ -581,13 +569,8 @@ impl Reportable for Error {
                  in the registry."
             ))
             .hint(format!(
-                "If the values are right, set the tag's next_value in the registry above them: {}",
-                match registry {
-                    Kind::Postgres => {
-                        "UPDATE snowflake_registry.tags SET next_value = ... WHERE tag = ...;".to_owned()
-                    }
-                    Kind::Etcd => format!("registry-etcd set-tag {} next_value ...", shell_word(tag)),
-                }
+                "If the values are right, set the tag's next value above them: {}",
+                tag_command(fleet, "set-tag --next-value ...", tag)
             )),
             Self::TooManyTags(most) => Report::new(
                 ERRCODE_PROGRAM_LIMIT_EXCEEDED,
@@ -742,4 +725,10 @@ impl<T, E: Reportable> OrRaise<T> for Result<T, E> {
 fn raise(error: &dyn Reportable) -> ! {
     error.report().report(PgLogLevel::ERROR);
     unreachable!("reporting at level ERROR does not return")
+}
+
+/// Writes a command of the program with which operators use a registry, about a tag, for a shell.
+fn tag_command(fleet: &str, command: &str, tag: &str) -> String {
+    let end_of_options = if tag.starts_with('-') { "-- " } else { "" };
+    format!("snowflake-registry --fleet {} {command} {end_of_options}{}", shell_word(fleet), shell_word(tag))
 }

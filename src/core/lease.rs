@@ -81,9 +81,10 @@ use crate::clock::Clock;
 use crate::generator::Generator;
 use crate::identity::Identity;
 use crate::layout::Layout;
+use crate::membership::{FleetNotice, OtherFleet};
 use crate::numbers::Numbers;
 use crate::published::PublishedMarks;
-use crate::registry::{Fleet, FleetLimits, MemberTerms};
+use crate::registry::{Fleet, MemberTerms};
 
 /// The length of a life's first lease, in milliseconds. It is short, so that a server that crashes
 /// again and again does not lock all numbers of a small layout.
@@ -149,6 +150,15 @@ pub trait LeasingServer: Clock {
 
     /// Reports what has happened to the operator.
     fn report(&self, notice: LeaseNotice);
+}
+
+impl From<FleetNotice> for LeaseNotice {
+    fn from(notice: FleetNotice) -> Self {
+        match notice {
+            FleetNotice::Adopted(fleet) => Self::Adopted(fleet),
+            FleetNotice::Forgot(fleet) => Self::Forgot(fleet),
+        }
+    }
 }
 
 /// What the operator should know.
@@ -248,9 +258,15 @@ pub enum Failure<E> {
     Contended,
 }
 
+impl From<OtherFleet> for Failure<Infallible> {
+    fn from(OtherFleet { known, found }: OtherFleet) -> Self {
+        Self::OtherFleet { known, found }
+    }
+}
+
 impl Failure<Infallible> {
     /// Returns the failure where a call can fail, too. This one is of none.
-    fn without_call<E>(self) -> Failure<E> {
+    pub(crate) fn without_call<E>(self) -> Failure<E> {
         match self {
             Self::Away(never) => match never {},
             Self::OtherLayout { layout, backup } => Failure::OtherLayout { layout, backup },
@@ -297,11 +313,10 @@ pub struct Lease {
     freeze_ms: i64,
 }
 
-/// Returns what a server brings to its fleet, and the greatest limits that it has read.
-pub fn member(layout: &Layout, has_backup: bool, limits: FleetLimits) -> MemberTerms {
+/// Returns what a server brings to its fleet.
+pub fn member(layout: &Layout, has_backup: bool) -> MemberTerms {
     MemberTerms {
         layout: (layout.fingerprint(), has_backup),
         range: (0, Identity::worker_numbers(layout, has_backup).unwrap_or(0) - 1),
-        limits,
     }
 }

@@ -13,8 +13,11 @@
 //! | How do they change while sessions draw? | [`numbers`] |
 //! | Can two servers have the same numbers? | [`lease`] |
 //! | What does a fleet's registry hold? | [`registry`] |
+//! | What does a server know of its fleet, and what does it write of it? | [`membership`] |
+//! | What may an operator do to a fleet? | [`operate`] |
 //! | When does a server ask the registry again? | [`pace`] |
 //! | How do many servers share one dense space of values? | [`segment`] |
+//! | What can such a space be called? | [`tag`] |
 //! | Can two ids be equal? When is a draw refused? | [`generator`] |
 //! | When does a draw wait, and for what? | [`mod@draw`] |
 //! | Which ids were drawn in a span of time? | [`bounds`] |
@@ -60,9 +63,12 @@ pub mod identity;
 pub mod layout;
 pub mod lease;
 pub mod mark;
+pub mod membership;
 pub mod numbers;
+pub mod operate;
 pub mod pace;
 pub mod published;
 pub mod registry;
 pub mod segment;
 pub mod spelling;
+pub mod tag;

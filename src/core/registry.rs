@@ -1,9 +1,11 @@
-//! The registry of a fleet: its records, and the two calls through which a server uses it.
+//! The registry of a fleet: its records, and the two calls through which servers and operators use
+//! it.
 //!
-//! A registry is a store that all servers of a fleet reach. It holds one record for the fleet
-//! ([`Fleet`]) and one for each number that was ever leased ([`NumberRecord`]); none is ever
-//! deleted. It must know nothing of the protocol (`lease.rs`): it reads, and it changes one record
-//! if nothing has changed since.
+//! A registry is a [`Store`] that all servers of a fleet reach. It holds one record for the fleet
+//! ([`Fleet`]), one for each number that was ever leased ([`NumberRecord`]), which is never
+//! deleted, and one for each tag of dense values ([`TagRecord`]). It must know nothing of the
+//! protocol (`lease.rs`, `segment.rs`, `operate.rs`): it reads, and it changes records if nothing
+//! has changed since.
 //!
 //! A registry may forget: a standby that is promoted lacks the last changes, a backup lacks more.
 //! Its [`Incarnation`] shows most of this. A new **generation** of the fleet's record then makes
@@ -41,8 +43,10 @@
 //! Instants are milliseconds since 1970.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use crate::clock::DAY_MS;
+use crate::tag::Tag;
 
 /// How long a lease is, and may be, in milliseconds, unless an operator sets something else.
 pub const DEFAULT_LEASE_MS: i64 = 600_000;
@@ -86,6 +90,12 @@ impl Incarnation {
         } else {
             SinceIncarnation::Same
         }
+    }
+
+    /// Whether the store has timelines, as PostgreSQL has. Where it has none, as in etcd, a
+    /// failover forgets nothing.
+    pub fn has_timelines(&self) -> bool {
+        self.timeline > 0
     }
 
     /// Returns how often the store may have forgotten something between an earlier incarnation and
@@ -171,6 +181,13 @@ impl Fleet {
         used(self.clock_skew_ms, DEFAULT_SKEW_MS, self.skew_ms)
     }
 
+    /// Returns the limits, in milliseconds: how long a lease may be, and how far clocks may be
+    /// apart. Where none is known, it is the one that the first server brings.
+    pub fn limits_ms(&self) -> (i64, i64) {
+        let limit = |limit_ms: i64, default_ms: i64| if limit_ms > 0 { limit_ms } else { default_ms };
+        (limit(self.longest_ms, DEFAULT_LEASE_MS), limit(self.skew_ms, DEFAULT_SKEW_MS))
+    }
+
     /// Returns the record of the generation that begins when a registry at `now_ms` is found to
     /// have forgotten something. `known` are limits that it had before: they count where they are
     /// greater than the record's, which may be forgotten, too.
@@ -192,12 +209,12 @@ impl Fleet {
 
     /// Returns the record with what `member` has found out, if it has to be written before anything
     /// else: what the fleet adopts from its first server, a new generation, the registry's
-    /// incarnation.
-    pub fn amended(&self, reading: &Reading, member: &MemberTerms, version: u64) -> Option<Self> {
+    /// incarnation. `known` are limits that the record had before.
+    pub fn amended(&self, reading: &Reading, member: &MemberTerms, known: FleetLimits, version: u64) -> Option<Self> {
         let Reading { incarnation, now_ms, .. } = *reading;
         let adopted = self.adopting(member);
         let new = Self { incarnation, version, ..adopted };
-        let begin = || adopted.begin_generation(incarnation, now_ms, member.limits, version);
+        let begin = || adopted.begin_generation(incarnation, now_ms, known, version);
         match incarnation.since(&self.incarnation) {
             SinceIncarnation::Other => Some(begin()),
             SinceIncarnation::Failover if !self.loses_nothing => Some(begin()),
@@ -209,14 +226,9 @@ impl Fleet {
     /// Returns the record with everything from `member` that no server has brought before, and with
     /// limits.
     fn adopting(&self, member: &MemberTerms) -> Self {
-        let limit = |limit_ms: i64, default_ms: i64| if limit_ms > 0 { limit_ms } else { default_ms };
-        Self {
-            layout: self.layout.or(Some(member.layout)),
-            range: self.range.or(Some(member.range)),
-            longest_ms: limit(self.longest_ms, DEFAULT_LEASE_MS),
-            skew_ms: limit(self.skew_ms, DEFAULT_SKEW_MS),
-            ..*self
-        }
+        let (longest_ms, skew_ms) = self.limits_ms();
+        let (layout, range) = (self.layout.or(Some(member.layout)), self.range.or(Some(member.range)));
+        Self { layout, range, longest_ms, skew_ms, ..*self }
     }
 }
 
@@ -226,10 +238,10 @@ fn used(set_ms: i64, default_ms: i64, limit_ms: i64) -> i64 {
 }
 
 /// The longest lease that an operator can set: 30 days.
-const MOST_LEASE_MS: i64 = 30 * DAY_MS;
+pub const MOST_LEASE_MS: i64 = 30 * DAY_MS;
 
 /// The farthest apart that an operator can set clocks to be: an hour.
-const MOST_SKEW_MS: i64 = 3_600_000;
+pub const MOST_SKEW_MS: i64 = 3_600_000;
 
 /// The greatest [limits](self#limits) that a server has read in its fleet's record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -262,9 +274,6 @@ pub struct MemberTerms {
     pub layout: (i64, bool),
     /// The first and the last number that its layout has for servers.
     pub range: (i64, i64),
-    /// The greatest limits that it has read. It does not bring them: they may belong to what a
-    /// registry has forgotten.
-    pub limits: FleetLimits,
 }
 
 /// A number's record: its last lease.
@@ -291,13 +300,106 @@ pub struct NumberRecord {
     pub offset_ms: i64,
 }
 
-/// Which numbers' records are read beside the fleet's.
+/// Which number: in a layout with a datacenter field, each datacenter has numbers of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NumberKey {
+    /// The datacenter, in a layout with that field.
+    pub datacenter: Option<i64>,
+    /// The worker number.
+    pub worker: i64,
+}
+
+impl NumberKey {
+    /// Names a number.
+    pub fn new(datacenter: Option<i64>, worker: i64) -> Self {
+        Self { datacenter, worker }
+    }
+
+    /// Returns all numbers of a datacenter that lie in a range.
+    pub fn range(datacenter: Option<i64>, (first, last): (i64, i64)) -> RangeInclusive<Self> {
+        Self::new(datacenter, first)..=Self::new(datacenter, last)
+    }
+}
+
+/// A tag's record: the next of its dense values (`segment.rs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub struct TagRecord {
+    /// A random number. A tag that is deleted and made again has another one.
+    pub id: u64,
+    /// The first value of the next block.
+    pub next: i64,
+    /// The fewest and the most values of a block, from 1 to
+    /// [`LONGEST_BLOCK`](crate::segment::LONGEST_BLOCK).
+    pub steps: (u32, u32),
+    /// How far the tag jumps ahead after the registry may have forgotten something, in greatest
+    /// steps. `None` if it gives nothing then until an operator has set its next value.
+    pub jump: Option<u32>,
+    /// Another random number with each change of this record.
+    pub nonce: u64,
+    /// The fleet's generation when this was written.
+    pub generation: u64,
+    /// The registry's clock when the next value was written.
+    pub written_ms: i64,
+    /// From where on values may be given back: the first value of the blocks that the last server
+    /// has reserved one after the other. [`END`](crate::segment::END) if none may be.
+    pub returnable: i64,
+}
+
+/// Which records are read beside the fleet's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Of numbers.
+    pub numbers: WantedNumbers,
+    /// Of tags.
+    pub tags: WantedTags,
+}
+
+/// Which numbers' records are read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WantedNumbers {
+    /// None.
+    #[default]
+    None,
     /// One number's.
-    Number(i64),
+    One(NumberKey),
+    /// All that exist in a datacenter, or in a layout without that field.
+    Of(Option<i64>),
     /// All that exist.
     All,
+}
+
+/// Which tags' records are read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum WantedTags {
+    /// None.
+    #[default]
+    None,
+    /// Those of these names, [`MOST_CHANGES`] at most.
+    Named(Vec<Tag>),
+    /// All that exist.
+    All,
+}
+
+impl Wanted {
+    /// Asks for one number's record.
+    pub fn number(key: NumberKey) -> Self {
+        Self { numbers: WantedNumbers::One(key), ..Self::default() }
+    }
+
+    /// Asks for the records of all numbers of a datacenter.
+    pub fn numbers_of(datacenter: Option<i64>) -> Self {
+        Self { numbers: WantedNumbers::Of(datacenter), ..Self::default() }
+    }
+
+    /// Asks for tags' records.
+    pub fn tags(tags: Vec<Tag>) -> Self {
+        Self { tags: WantedTags::Named(tags), ..Self::default() }
+    }
+
+    /// Asks for everything, as operators do.
+    pub fn all() -> Self {
+        Self { numbers: WantedNumbers::All, tags: WantedTags::All }
+    }
 }
 
 /// What a registry holds, at one moment.
@@ -305,8 +407,10 @@ pub enum Wanted {
 pub struct Reading {
     /// The fleet's record.
     pub fleet: Fleet,
-    /// The numbers' records that are wanted and exist.
-    pub records: BTreeMap<i64, NumberRecord>,
+    /// The numbers' records that are wanted and exist, and no others.
+    pub numbers: BTreeMap<NumberKey, NumberRecord>,
+    /// The tags' records that are wanted and exist, and no others.
+    pub tags: BTreeMap<Tag, TagRecord>,
     /// The registry's incarnation.
     pub incarnation: Incarnation,
     /// The registry's clock.
@@ -315,32 +419,52 @@ pub struct Reading {
     pub up_ms: Option<i64>,
 }
 
+/// How many changes a [`Swap`] can have. (etcd takes 128 operations in a transaction, unless it is
+/// told otherwise.)
+pub const MOST_CHANGES: usize = 100;
+
 /// One compare-and-swap. It changes nothing unless the fleet's record has this version, the
-/// registry this incarnation, and the number's record this nonce.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// registry this incarnation, and each record that is replaced its nonce.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Swap {
     /// The version of the fleet's record.
     pub fleet: u64,
     /// The registry's incarnation. A store that cannot compare it with the rest in one step does
     /// not have to.
     pub incarnation: Incarnation,
-    /// What is written.
-    pub change: Change,
+    /// What is written: each record once, [`MOST_CHANGES`] at most.
+    pub changes: Vec<Change>,
+}
+
+impl Swap {
+    /// Makes a swap that compares what was read.
+    pub fn after(reading: &Reading, changes: Vec<Change>) -> Self {
+        Self { fleet: reading.fleet.version, incarnation: reading.incarnation, changes }
+    }
 }
 
 /// What a [`Swap`] writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Replaces the fleet's record.
     Fleet(Fleet),
     /// Replaces a number's record that has this nonce, or makes it if it is not to exist yet.
     Number {
-        /// The number.
-        worker: i64,
+        /// Which number.
+        number: NumberKey,
         /// The nonce of the record that is replaced.
         was: Option<u64>,
         /// The new record.
         record: NumberRecord,
+    },
+    /// Replaces a tag's record that has this nonce, or makes it if it is not to exist yet.
+    Tag {
+        /// The tag.
+        tag: Tag,
+        /// The nonce of the record that is replaced.
+        was: Option<u64>,
+        /// The new record; `None` deletes it. Only an operator deletes.
+        record: Option<TagRecord>,
     },
 }
 
@@ -353,20 +477,26 @@ pub enum SwapAnswer {
     Refused,
 }
 
-/// A registry. An error means only that there is no answer: what was sent may have been done, may
-/// be done later, or never.
+/// A registry, as a store of records. An error means only that there is no answer: what was sent
+/// may have been done, may be done later, or never.
 ///
-/// In a layout with a datacenter field, a number may be leased once in each datacenter. A registry
-/// is then bound to one datacenter, and reads and writes only the numbers' records of that one. The
-/// fleet's record is common to all. The protocol does not know of it.
-pub trait Registry {
+/// A store belongs to a server or to an operator. It refuses every swap of a server while the
+/// fleet is [closed](Fleet::closed), and those that no server's own rules permit, as far as it can
+/// check them.
+pub trait Store {
     /// What can go wrong.
     type Error;
 
-    /// Reads the fleet's record, and those of numbers. What is read need not be durable yet.
-    fn read(&self, wanted: Wanted) -> Result<Reading, Self::Error>;
+    /// Reads the fleet's record, and those that are wanted. What is read need not be durable yet.
+    ///
+    /// # Errors
+    /// The store's, if there is no answer.
+    fn read(&self, wanted: &Wanted) -> Result<Reading, Self::Error>;
 
     /// Compares and swaps, in one step.
+    ///
+    /// # Errors
+    /// The store's, if there is no answer.
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, Self::Error>;
 }
 

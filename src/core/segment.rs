@@ -10,6 +10,7 @@
 //! | How do sessions draw, and how do blocks change while they do? | `place.rs` |
 //! | Which tag is where? | `directory.rs` |
 //! | When is a block reserved, how large is it, and what is given back? | `supply.rs` |
+//! | Who does that? | `driver.rs` |
 //!
 //! # Why no value comes twice
 //!
@@ -37,7 +38,7 @@
 //! Blocks do not expire, so that waiting does not help, as it does for leases (`lease.rs`). A
 //! server that has a forgotten block may never come back to tell. So in a new generation
 //! (`registry.rs`) a tag gives nothing until an operator has set its next value. If the operator
-//! has said how far, it jumps ahead by [`TagRecord::jump`] instead, when it is used first.
+//! has said how far ([`TagRecord::jump`]), it jumps ahead by that instead, when it is used first.
 //!
 //! While a tag gives nothing, every server that uses it tells up to where it has had values. The
 //! registry raises the next value to that. So the operator has to know only of servers that are
@@ -51,8 +52,8 @@
 //! is enough if fewer values than `jump` were given in all changes that were forgotten since the
 //! record was written; the jumps themselves do not count.
 //!
-//! Every call compares the fleet's record and the registry's incarnation with what was read, as the
-//! swaps of a lease do. So no call of before reaches a registry that has forgotten something since.
+//! Every swap compares the fleet's record and the registry's incarnation with what was read, as
+//! those of a lease do. So no earlier one changes a registry that has forgotten something since.
 //! A server that finds a tag below the values that it has had begins a generation itself.
 //!
 //! # Taking over
@@ -73,8 +74,8 @@
 //!
 //! - A call raises the next value by [`FARTHEST`] at most, so that it cannot use up the tag. An
 //!   operator raises it further. A wish that was refused is dropped ([`Directory::unwish`]).
-//! - A server gives back values of its own blocks only. It proves that a block follows its own by
-//!   the nonce of that one ([`Ask::was`]), which no other server knows.
+//! - A server gives back values of its own blocks only. PostgreSQL keeps a secret of the server
+//!   that has written a record beside it, so that it can check this (`sql/registry.sql`).
 //!
 //! # What is lost
 //!
@@ -98,19 +99,22 @@
 //!   forgets are covered: [`TagRecord::restored`].)
 //! - Two registries that both take writes.
 //! - A copy of a running server's memory. Both draw the same values from up to two blocks.
+//!
+//! [`TagRecord::jump`]: crate::registry::TagRecord::jump
+//! [`TagRecord::restored`]: crate::registry::TagRecord::restored
 
 mod directory;
+mod driver;
 mod place;
 mod record;
 mod supply;
 
-use std::error::Error;
-use std::fmt;
-
 pub use directory::{Claimed, Directory, Full};
 pub use place::{Drawn, FoundValues, Place, PlaceRefusal, PlaceView, Rest, Room, State, ValueRun};
-pub use record::{Ask, GiveBack, Grant, Granted, Reserve, Return, TagRecord, TagRegistry};
-pub use supply::{KnownTag, SuppliedServer, Supply, SupplyNotice};
+pub use record::{Ask, Grant, Return};
+pub use supply::{
+    KnownTag, SuppliedServer, Supply, SupplyEffect, SupplyEvent, SupplyNotice, SupplyRequest, SupplyTurn,
+};
 
 /// How many tags a server can use at a time.
 pub const PLACES: usize = 256;
@@ -146,106 +150,9 @@ impl Block {
     }
 }
 
-/// The most bytes of a tag's name, as of any name in PostgreSQL.
-pub const TAG_BYTES: usize = 63;
-
-/// The name of a tag, from 1 to [`TAG_BYTES`] bytes of UTF-8. It has a fixed size, so that it can
-/// lie in shared memory.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tag {
-    bytes: [u8; TAG_BYTES],
-    length: u8,
-}
-
-impl Tag {
-    /// Makes a name.
-    ///
-    /// # Errors
-    /// [`TagError`] if it is empty or too long.
-    pub fn new(name: &str) -> Result<Self, TagError> {
-        match name.len() {
-            0 => Err(TagError::Empty),
-            length @ 1..=TAG_BYTES => {
-                let mut bytes = [0; TAG_BYTES];
-                bytes[..length].copy_from_slice(name.as_bytes());
-                Ok(Self { bytes, length: length as u8 })
-            }
-            length => Err(TagError::TooLong { length }),
-        }
-    }
-
-    /// Returns the name.
-    pub fn as_str(&self) -> &str {
-        // It was made of a text, so it is one.
-        str::from_utf8(self.as_bytes()).unwrap_or_default()
-    }
-
-    /// Returns the name's bytes.
-    #[inline]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length.into()]
-    }
-}
-
-impl fmt::Debug for Tag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.as_str())
-    }
-}
-
-impl fmt::Display for Tag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Why a text cannot be the name of a tag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TagError {
-    /// It is empty.
-    Empty,
-    /// It is too long.
-    TooLong {
-        /// How many bytes it has.
-        length: usize,
-    },
-}
-
-impl fmt::Display for TagError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => write!(f, "tag is empty"),
-            Self::TooLong { length } => write!(f, "tag has {length} bytes, but can have {TAG_BYTES} at most"),
-        }
-    }
-}
-
-impl Error for TagError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tag_has_one_to_63_bytes() {
-        let longest = "ä".repeat(31) + "x";
-        for name in ["x", "orders", "Größe", &longest] {
-            assert_eq!(Tag::new(name).unwrap().as_str(), name);
-        }
-        assert_eq!(Tag::new(""), Err(TagError::Empty));
-        let error = Tag::new(&"ä".repeat(32)).unwrap_err();
-        assert_eq!(error.to_string(), "tag has 64 bytes, but can have 63 at most");
-    }
-
-    #[test]
-    fn tags_are_equal_only_if_their_names_are() {
-        let names = ["a", "b", "ab", "a\u{1}"];
-        for one in names {
-            for other in names {
-                assert_eq!(Tag::new(one) == Tag::new(other), one == other);
-            }
-        }
-    }
 
     #[test]
     fn a_block_ends_with_bigint() {

@@ -12,9 +12,6 @@ use snowflake_registry::{Kind, RegistryError, RegistryReport};
 
 use super::{Report, known_as};
 
-/// What follows while no blocks of values are reserved.
-pub const NO_BLOCKS: &str = "no blocks of values are reserved, and sessions draw from those that are left";
-
 /// The SQLSTATE of what keeps this server from a lease: object_not_in_prerequisite_state.
 const NOT_LEASED: &str = "55000";
 
@@ -112,7 +109,7 @@ pub fn close_terms(kind: Kind, lease_ms: i64, skew_ms: i64) -> Report {
     let (event, way_out) = match kind {
         Kind::Postgres => (
             "failover",
-            " Or use a synchronous standby of the registry, and declare it by snowflake_registry.set_loses_nothing().",
+            " Or use a synchronous standby of the registry, and declare it with \"snowflake-registry set-loses-nothing true\".",
         ),
         Kind::Etcd => ("restore", ""),
     };
@@ -121,10 +118,7 @@ pub fn close_terms(kind: Kind, lease_ms: i64, skew_ms: i64) -> Report {
             "A lease of {lease_ms} ms is not several times as long as two clock skews of {skew_ms} ms, and is not \
              renewed then."
         ))
-        .hint(format!(
-            "Make leases longer, or let clocks be less apart: in the registry, call {}.{way_out}",
-            kind.command("set_lease")
-        ))
+        .hint(format!("Make leases longer, or let clocks be less apart: run {}.{way_out}", program("set-lease")))
 }
 
 /// Words the warning that no background worker can lease this server's number.
@@ -232,17 +226,29 @@ pub fn of_gap(held: Option<Lease>, next: Option<Lease>, until_ms: i64) -> Regist
         )
 }
 
+/// Words that no blocks of values are reserved, and why.
+pub fn not_supplied(why: RegistryReport) -> Report {
+    with_consequence("no blocks of values are reserved, and sessions draw from those that are left", why)
+}
+
 /// Returns a report for the server's log, with the consequence in front of the message.
-pub fn with_consequence(consequence: &str, report: RegistryReport) -> Report {
+fn with_consequence(consequence: &str, report: RegistryReport) -> Report {
     let message = format!("snowflake_id: {consequence}: {}", report.message);
     let logged = Report::new(ERRCODE_SYSTEM_ERROR, message);
     Report { detail: report.detail.map(sentence), hint: report.hint, ..logged }
 }
 
-/// Words what follows while the lease is not renewed: from when until when there is a gap, if one
-/// is known, and the lease that the server has.
-pub fn without_renewal(gap: Option<(i64, i64)>, lease: Option<Lease>, is_standby: bool) -> String {
-    match (gap, lease) {
+/// Adds to a HINT that a restart would cost this server its number.
+pub fn without_restart(report: RegistryReport) -> RegistryReport {
+    let hint = report.hint.unwrap_or_default();
+    let hint = format!("Do not restart this server, because it would have no number then. {hint}");
+    RegistryReport { hint: Some(hint), ..report }
+}
+
+/// Words that the lease is not renewed, and why: from when until when there is a gap, if one is
+/// known, and the lease that the server has.
+pub fn not_renewed(gap: Option<(i64, i64)>, lease: Option<Lease>, is_standby: bool, why: RegistryReport) -> Report {
+    let consequence = match (gap, lease) {
         (Some((from_ms, until_ms)), _) => {
             let generates = if is_standby { "would generate no ids if promoted," } else { "generates no ids" };
             format!("this server {generates} from {} to {}", Utc(from_ms), Utc(until_ms))
@@ -253,12 +259,18 @@ pub fn without_renewal(gap: Option<(i64, i64)>, lease: Option<Lease>, is_standby
             Utc(held.until_ms)
         ),
         (None, None) => "no worker number is leased, and the server draws no ids".to_owned(),
-    }
+    };
+    with_consequence(&consequence, why)
 }
 
 /// Ends a text with a period.
 fn sentence(text: String) -> String {
     if text.ends_with(['.', '!', '?']) { text } else { text + "." }
+}
+
+/// Names a command of the program with which operators use a registry, of either kind.
+fn program(command: &str) -> String {
+    format!("\"snowflake-registry {command}\"")
 }
 
 /// Writes a uuid as PostgreSQL does.
@@ -274,7 +286,7 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
         let report = RegistryReport { detail, ..RegistryReport::new(NOT_LEASED, message) };
         RegistryReport { open: report.whole(), ..report }.hint(hint)
     };
-    let call = |function| format!("In the registry, call {}.", kind.command(function));
+    let run = |command| format!("Run {}.", program(command));
     match failure {
         Failure::Away(error) => error.report(),
         Failure::OtherLayout { layout, backup } => new(
@@ -294,12 +306,12 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
         Failure::OutsideLayout { range: (first, last), numbers } => new(
             format!("the fleet's range of numbers is {first}..{last}, and the layout has 0..{}", numbers - 1),
             None,
-            &call("set_range"),
+            &run("set-range"),
         ),
         Failure::TooShort { lease_ms, least_ms } => new(
             format!("the fleet's leases are {lease_ms} ms long, but the layout needs {least_ms} ms"),
             None,
-            &call("set_lease"),
+            &run("set-lease"),
         ),
         Failure::OtherFleet { known, found } => new(
             "the registry has another fleet than the one that this server belongs to".to_owned(),
@@ -308,7 +320,7 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
                 "Check \"snowflake_id.registry\". If the registry was lost and is made again, give the new one the old \
                  uuid ({}). To join the other fleet for good, restart the server, and call snowflake_accept_fleet() in \
                  each database.",
-                kind.command("lost")
+                program("lost")
             ),
         ),
         Failure::Closed => new(
@@ -316,12 +328,9 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
             None,
             &format!(
                 "If the fleet has moved, correct this server's \"snowflake_id.registry\", and reload; do not restart it. \
-                 If it is being moved now, wait. Only if the move is given up, call {} here: called in a registry that was left, it lets \
-                 two servers draw the same ids.",
-                match kind {
-                    Kind::Postgres => "snowflake_registry.open(moved => false)",
-                    Kind::Etcd => "\"registry-etcd open not-moved\"",
-                }
+                 If it is being moved now, wait. Only if the move is given up, run {} for this registry: for one that \
+                 servers have left, it lets two servers draw the same ids.",
+                program("open --not-moved")
             ),
         ),
         Failure::ClockOff { now_ms, registry_ms, skew_ms } => new(
@@ -340,12 +349,9 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
             }),
             &format!(
                 "Widen the range with {}, or stop servers that are not needed: a clean stop gives the number back. {} \
-                 in the registry shows which servers have them.",
-                kind.command("set_range"),
-                match kind {
-                    Kind::Postgres => "SELECT * FROM snowflake_registry.fleet".to_owned(),
-                    Kind::Etcd => kind.command("show"),
-                }
+                 tells which servers have them.",
+                program("set-range"),
+                program("show")
             ),
         ),
         Failure::Frozen { until_ms } => new(
@@ -355,8 +361,8 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
                 "Servers that hold a number draw up to the end of their leases; do not restart them before then.{}",
                 match kind {
                     Kind::Postgres => {
-                        " With a synchronous standby that is declared by snowflake_registry.set_loses_nothing(), a \
-                         failover loses nothing."
+                        " With a synchronous standby that is declared with \"snowflake-registry set-loses-nothing \
+                         true\", a failover loses nothing."
                     }
                     Kind::Etcd => "",
                 }
@@ -365,7 +371,7 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
         Failure::Grace { left_ms } => new(
             format!("the registry has started, and leases no number for another {left_ms} ms"),
             None,
-            "An operator has set this time with snowflake_registry.set_grace().",
+            &format!("An operator has set this time with {}.", program("set-grace")),
         ),
         Failure::Contended => new(
             "other servers have changed the registry's records at each try".to_owned(),

@@ -1,38 +1,41 @@
 //! The background worker that leases this server's worker number: it acquires a number, renews the
 //! lease, and gives the rest of it back at the end. It also reserves the blocks from which sessions
-//! draw dense values (`keeper/supply.rs`). It blocks no session.
+//! draw dense values. It blocks no session.
 //!
-//! The decisions are the core's (`core/lease.rs`), and the way to the registry is that of
-//! `snowflake_registry`. This file runs the one over the other; `keeper/notes.rs` notes what comes
-//! of it, and tells operators. What the lease takes effect on lies in shared memory, as does the
-//! holder itself. So the worker may end between any two effects, and the next one goes on.
+//! This file says when. What is done then, the core decides (`core/lease/holder.rs`,
+//! `core/segment/supply.rs`), and `snowflake_registry` is the way to the registry.
+//! `keeper/server.rs` is what the core sees of this server and its registry. `keeper/notes.rs`
+//! notes what comes of it, and tells operators.
+//!
+//! What the lease and the blocks take effect on lies in shared memory, as do the holder and the
+//! supply themselves. So the worker may end between any two effects, and the next one goes on. A
+//! registry that does not answer holds up both alike: this process asks for them over one
+//! connection.
 
 mod notes;
-mod supply;
+mod server;
 
 use std::cell::{Cell, RefCell};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use pgrx::prelude::*;
-use snowflake_core::clock::Clock;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Failure, Holder, LeaseNotice, SharedWords};
+use snowflake_core::lease::{Failure, Holder, LeaseTerms, SharedWords};
+use snowflake_core::membership::Membership;
 use snowflake_core::pace::{self, Pace};
-use snowflake_core::registry::{Change, Fleet, FleetLimits, Reading, Registry, Swap, SwapAnswer, Wanted};
-use snowflake_registry::{self as registry, Config, Either, MemberName};
+use snowflake_core::registry::{Store, Wanted};
+use snowflake_core::segment::Supply;
+use snowflake_registry::{Either, RegistryError};
 
 use crate::error::fleet as texts;
 use crate::fleet::worker::{self, Worker};
-use crate::postgres::backend::{self, SharedLatch, WallClock};
+use crate::ids::stamp;
+use crate::postgres::backend::{self, SharedLatch};
+use crate::settings::guc;
 use crate::shared::lease_status::{LeaseStatus, can_lease};
 use crate::shared::locked::Locked;
 use crate::shared::shmem::{self, Work};
 use crate::shared::tags::Tags;
-use crate::{ids::stamp, settings::guc};
-
-/// How long one step of a call of the registry may take: connecting, or a statement.
-const STEP: Duration = Duration::from_secs(5);
 
 /// How often a server that is starting looks whether it is consistent, and a standby that has no
 /// number whether it was promoted, in milliseconds.
@@ -43,6 +46,11 @@ pub fn init() {
     if backend::is_preloading() && stamp::is_leased() && can_lease() && !worker::register() {
         texts::no_worker().report(PgLogLevel::WARNING);
     }
+}
+
+/// What is read to count the numbers that are leased.
+fn all_numbers() -> Wanted {
+    Wanted::numbers_of(stamp::datacenter())
 }
 
 /// Called by PostgreSQL as the background worker's main function.
@@ -56,8 +64,9 @@ pub unsafe extern "C-unwind" fn snowflake_lease_main(_argument: pg_sys::Datum) {
     let (worker, mut is_worker) = unsafe { Worker::begin() };
     let places = (stamp::layout(), shmem::status(), shmem::work(), words(), shmem::tags());
     let (Some(layout), Some(status), Some(work), Some(words), Some(tags)) = places else { return };
-    let keeper = Keeper::new(&worker, layout, status, words, tags);
-    keeper.run(work.of(&mut is_worker));
+    let work = work.of(&mut is_worker);
+    let keeper = Keeper::new(&worker, layout, status, words, tags, work.secret);
+    keeper.run(work);
     worker.exit()
 }
 
@@ -65,10 +74,50 @@ fn words() -> Option<SharedWords<'static>> {
     Some(SharedWords { numbers: shmem::numbers()?, generator: shmem::generator()?, marks: shmem::marks()? })
 }
 
-/// Why there is no lease.
-type RegistryFailure = Failure<registry::RegistryError>;
+/// Why there is no lease, or no block.
+type RegistryFailure = Failure<RegistryError>;
 
-/// This server, for the core, and its connection to the registry.
+/// When something is done again.
+struct Due {
+    /// In milliseconds since boot.
+    at_ms: Cell<i64>,
+    /// How it has failed, since it did not.
+    pace: Cell<Pace>,
+}
+
+impl Due {
+    fn at_once() -> Self {
+        Self { at_ms: Cell::new(i64::MIN), pace: Cell::default() }
+    }
+
+    fn reset(&self) {
+        self.at_ms.set(i64::MIN);
+        self.pace.take();
+    }
+
+    fn set(&self, at_ms: i64) {
+        self.at_ms.set(at_ms);
+    }
+
+    /// Returns how long to wait, in milliseconds; 0 for not at all.
+    fn in_ms(&self) -> i64 {
+        self.at_ms.get().saturating_sub(backend::boot_ms()).max(0)
+    }
+
+    /// Returns how long to wait after a failure, in milliseconds.
+    fn after(&self, failure: &RegistryFailure) -> i64 {
+        let failed = match failure {
+            Failure::Away(error) => error.paced_as(),
+            _ => pace::AttemptFailure::Otherwise,
+        };
+        let mut pace = self.pace.get();
+        let wait_ms = pace.failed(failed, backend::boot_ms(), backend::random_bits());
+        self.pace.set(pace);
+        wait_ms
+    }
+}
+
+/// The worker, with what it knows for as long as it runs.
 struct Keeper<'a> {
     worker: &'a Worker,
     layout: &'static Layout,
@@ -76,23 +125,20 @@ struct Keeper<'a> {
     words: SharedWords<'static>,
     tags: &'static Tags,
     registry: RefCell<Either<&'a Worker>>,
+    /// This life's secret (`registry::Config`).
+    secret: u128,
     /// How many nonces were made.
     nonces: Cell<u64>,
-    /// When the registry is asked again after a failure.
-    pace: Cell<Pace>,
-    /// When all numbers are counted again, in milliseconds since boot.
-    counts_at_ms: Cell<i64>,
+    /// When the lease is renewed, or acquired.
+    lease: Due,
+    /// When blocks are asked for again, after a failure.
+    blocks: Due,
+    /// When all numbers are counted again.
+    counts: Due,
     /// The numbers that are leased, if all were read in this turn.
     taken: RefCell<Option<Vec<i64>>>,
-    /// How often blocks, or what is known of tags, were asked for.
+    /// How often tags were read.
     asked: Cell<u64>,
-    /// When blocks are asked for again after a failure: its pace, and milliseconds since boot.
-    supply_pace: Cell<Pace>,
-    supplies_at_ms: Cell<i64>,
-    /// The greatest limits that the fleet's record has had, and how far clocks may be apart, in
-    /// milliseconds.
-    limits: Cell<FleetLimits>,
-    skew_ms: Cell<i64>,
     /// The length of leases and the skew that were found too close to each other, in milliseconds.
     warned: Cell<Option<(i64, i64)>>,
     /// What was said last of why no lease is renewed; `None` while that does not fail.
@@ -108,93 +154,110 @@ impl<'a> Keeper<'a> {
         status: &'static Locked<LeaseStatus>,
         words: SharedWords<'static>,
         tags: &'static Tags,
+        secret: u128,
     ) -> Self {
-        let registry = RefCell::new(Either::new(config(), worker));
         Self {
             worker,
             layout,
             status,
             words,
             tags,
-            registry,
+            registry: RefCell::new(Either::new(server::config(secret), worker)),
+            secret,
             nonces: Cell::new(0),
-            pace: Cell::default(),
-            counts_at_ms: Cell::new(i64::MIN),
+            lease: Due::at_once(),
+            blocks: Due::at_once(),
+            counts: Due::at_once(),
             taken: RefCell::default(),
             asked: Cell::new(0),
-            supply_pace: Cell::default(),
-            supplies_at_ms: Cell::new(i64::MIN),
-            limits: Cell::default(),
-            skew_ms: Cell::new(0),
             warned: Cell::new(None),
             said: Cell::new(None),
             is_promoted: Cell::new(false),
         }
     }
 
-    /// Leases a number until the process is told to end.
-    fn run(&self, Work { holder, supply }: &mut Work) {
-        self.status.change(|status| status.pid = backend::pid());
-        // What a process before has read, a registry may have forgotten since.
-        self.limits.set(holder.limits());
+    /// Leases a number and reserves blocks until the process is told to end.
+    fn run(&self, Work { holder, supply, .. }: &mut Work) {
+        self.begins();
         self.tags.set_worker(Some(SharedLatch::own()));
-        let (mut due_ms, mut was_in_recovery) = (i64::MIN, false);
+        let mut was_in_recovery = false;
         while !self.worker.is_ending() {
             if self.worker.reloads() {
-                let (config, mut registry) = (config(), self.registry.borrow_mut());
-                if *registry.config() != config {
-                    *registry = Either::new(config, self.worker);
-                }
-                due_ms = i64::MIN;
-                self.pace.take();
-                self.counts_at_ms.set(i64::MIN);
-                self.supply_pace.take();
-                self.supplies_at_ms.set(i64::MIN);
+                self.reload();
             }
             // Nothing is drawn before. A server that is itself the registry would refuse its own
             // worker again and again, and log each time.
             if !backend::is_consistent() {
-                self.worker.sleep(Duration::from_millis(RECOVERY_IS_LOOKED_AT_MS as u64));
+                self.sleep(RECOVERY_IS_LOOKED_AT_MS);
                 continue;
             }
-            let terms = guc::lease_terms();
             let is_in_recovery = backend::is_in_recovery();
-            let is_promoted = was_in_recovery && !is_in_recovery;
+            if was_in_recovery && !is_in_recovery {
+                self.is_promoted.set(true);
+                self.lease.set(i64::MIN);
+            }
             was_in_recovery = is_in_recovery;
-            self.is_promoted.set(!is_in_recovery && (is_promoted || self.is_promoted.get()));
-            if is_promoted || backend::boot_ms() >= due_ms {
-                due_ms = backend::boot_ms().saturating_add(self.turn(holder, &terms));
-            } else {
-                let held = holder.held();
-                holder.enter(self, &terms);
-                self.note(holder);
-                if holder.held() != held {
-                    // Renew it, and see that nothing fails any more.
-                    due_ms = i64::MIN;
-                }
-            }
-            let mut wait_ms = due_ms.saturating_sub(backend::boot_ms());
-            if let Some(enters_in_ms) = holder.enters_in_ms(self, &terms) {
-                wait_ms = wait_ms.min(enters_in_ms);
-            } else if is_in_recovery && holder.held().is_none() {
-                wait_ms = wait_ms.min(RECOVERY_IS_LOOKED_AT_MS);
-            }
-            if !is_in_recovery {
-                wait_ms = wait_ms.min(self.supply(supply));
-            }
-            self.worker.sleep(Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)));
+            let lease_in_ms = self.keep_lease(holder);
+            // A standby draws nothing.
+            let blocks_in_ms = if is_in_recovery { i64::MAX } else { self.keep_blocks(supply, &mut holder.membership) };
+            self.sleep(lease_in_ms.min(blocks_in_ms));
         }
         if let Err(failure) = holder.give_back(self, self) {
-            texts::number_kept(&failure, guc::registry_kind(), notes::own()).report(PgLogLevel::LOG);
+            notes::number_kept(&failure);
         }
-        self.give_back_blocks(supply);
+        let has_tags = !self.tags.claimed().is_empty();
+        if let Err(failure) = supply.give_back(self, self, &mut holder.membership)
+            && has_tags
+        {
+            notes::blocks_kept(&failure);
+        }
         self.tags.set_worker(None);
-        self.status.change(|status| (status.pid, status.held, status.next, status.gap) = (0, None, None, None));
+        self.ends();
+    }
+
+    fn sleep(&self, ms: i64) {
+        self.worker.sleep(Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
+    }
+
+    /// Takes over settings that may have changed.
+    fn reload(&self) {
+        let (config, mut registry) = (server::config(self.secret), self.registry.borrow_mut());
+        if *registry.config() != config {
+            *registry = Either::new(config, self.worker);
+        }
+        for due in [&self.lease, &self.blocks, &self.counts] {
+            due.reset();
+        }
+    }
+
+    /// Does with the lease what it is time for. Returns when to come again, in milliseconds from
+    /// now.
+    fn keep_lease(&self, holder: &mut Holder) -> i64 {
+        let terms = guc::lease_terms();
+        if self.lease.in_ms() == 0 {
+            let began_ms = backend::boot_ms();
+            let wait_ms = self.turn(holder, &terms);
+            self.lease.set(began_ms.saturating_add(wait_ms));
+        } else {
+            let held = holder.held();
+            holder.enter(self, &terms);
+            self.note(holder);
+            if holder.held() != held {
+                // Renew it, and see that nothing fails any more.
+                self.lease.set(i64::MIN);
+            }
+        }
+        let most_ms = match holder.enters_in_ms(self, &terms) {
+            Some(enters_in_ms) => enters_in_ms,
+            None if backend::is_in_recovery() && holder.held().is_none() => RECOVERY_IS_LOOKED_AT_MS,
+            None => i64::MAX,
+        };
+        self.lease.in_ms().min(most_ms)
     }
 
     /// Renews the lease, or acquires one, as far as that can be done now. Returns when to come
-    /// again, in milliseconds from now.
-    fn turn(&self, holder: &mut Holder, terms: &lease::LeaseTerms) -> i64 {
+    /// again, in milliseconds from the beginning of the turn.
+    fn turn(&self, holder: &mut Holder, terms: &LeaseTerms) -> i64 {
         self.taken.take();
         let has_none = holder.held().is_none() && holder.next().is_none();
         let kept = match has_none && backend::is_in_recovery() {
@@ -203,9 +266,9 @@ impl<'a> Keeper<'a> {
         };
         self.note(holder);
         // A lease that is renewed up to the registry's clock may be over by this server's.
-        let kept = kept.and_then(|()| self.reaches_the_clock(holder));
-        match kept {
+        match kept.and_then(|()| self.reaches_the_clock(holder)) {
             Ok(()) => {
+                self.lease.pace.take();
                 // It may have renewed the next lease only.
                 match self.status.get().gap {
                     Some(gap) => self.lacks(holder, gap),
@@ -216,18 +279,18 @@ impl<'a> Keeper<'a> {
             }
             Err(failure) => {
                 self.failed(&failure);
-                again_in_ms(&self.pace, &failure)
+                self.lease.after(&failure)
             }
         }
     }
 
     #[allow(clippy::result_large_err, reason = "as for `reserve`")]
     fn reaches_the_clock(&self, holder: &Holder) -> Result<(), RegistryFailure> {
-        let (now_ms, offset_ms) = (self.now_ms(), self.status.get().offset_ms.unwrap_or(0));
+        let (now_ms, offset_ms) = (server::now_ms(), self.status.get().offset_ms.unwrap_or(0));
         match holder.held().filter(|held| holder.next().is_none() && held.until_ms <= now_ms) {
             Some(_) => {
                 let registry_ms = now_ms.saturating_sub(offset_ms);
-                Err(Failure::ClockOff { now_ms, registry_ms, skew_ms: self.skew_ms.get() })
+                Err(Failure::ClockOff { now_ms, registry_ms, skew_ms: holder.membership.skew_ms() })
             }
             None => Ok(()),
         }
@@ -236,8 +299,8 @@ impl<'a> Keeper<'a> {
     /// Acquires a number on a standby that has none, if at least half of all are free: a promotion
     /// then needs no registry.
     #[allow(clippy::result_large_err, reason = "the registry's error has texts, and failures are rare")]
-    fn reserve(&self, holder: &mut Holder, terms: &lease::LeaseTerms) -> Result<(), RegistryFailure> {
-        let reading = self.read(Wanted::All).map_err(Failure::Away)?;
+    fn reserve(&self, holder: &mut Holder, terms: &LeaseTerms) -> Result<(), RegistryFailure> {
+        let reading = self.read(&all_numbers()).map_err(Failure::Away)?;
         if let Some((first, last)) = reading.fleet.range
             && notes::leased(&reading).count() as i64 * 2 > last.saturating_sub(first).saturating_add(1)
         {
@@ -248,109 +311,40 @@ impl<'a> Keeper<'a> {
 
     /// Counts the fleet's free numbers now and then. A renewal does not look at other numbers.
     fn count_numbers(&self) {
-        if backend::boot_ms() >= self.counts_at_ms.get() {
-            self.counts_at_ms.set(backend::boot_ms().saturating_add(pace::counts_in_ms(0)));
+        if self.counts.in_ms() == 0 {
+            self.counts.set(backend::boot_ms().saturating_add(pace::counts_in_ms(0)));
             // A failure shows at the next renewal.
-            let _ = self.read(Wanted::All);
+            let _ = self.read(&all_numbers());
         }
     }
-}
 
-/// Notes a failure of the registry. Returns when to ask it again, in milliseconds from now.
-fn again_in_ms(pace: &Cell<Pace>, failure: &RegistryFailure) -> i64 {
-    let failed = match failure {
-        Failure::Away(error) => error.paced_as(),
-        _ => pace::AttemptFailure::Otherwise,
-    };
-    let mut noted = pace.get();
-    let wait_ms = noted.failed(failed, backend::boot_ms(), backend::random_bits());
-    pace.set(noted);
-    wait_ms
-}
-
-/// Returns where the registry is, and which server this is.
-fn config() -> Config {
-    let (host, port) = backend::host_and_port();
-    Config {
-        conninfo: guc::registry(),
-        fleet: guc::fleet(),
-        datacenter: stamp::datacenter(),
-        member: MemberName {
-            host,
-            port,
-            cluster_name: backend::cluster_name(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        },
-        timeout: STEP,
-    }
-}
-
-impl Clock for Keeper<'_> {
-    fn now_ms(&self) -> i64 {
-        WallClock.now_ms()
-    }
-}
-
-impl lease::LeasingServer for Keeper<'_> {
-    fn layout(&self) -> &Layout {
-        self.layout
-    }
-
-    fn datacenter(&self) -> Option<i64> {
-        stamp::datacenter()
-    }
-
-    fn has_backup(&self) -> bool {
-        stamp::has_backup()
-    }
-
-    fn words(&self) -> SharedWords<'_> {
-        self.words
-    }
-
-    fn nonce(&self) -> u64 {
-        self.nonces.set(self.nonces.get() + 1);
-        let mut hasher = DefaultHasher::new();
-        let boot = std::time::Instant::now();
-        // Two copies of one memory may get the same random bits, but have no common connection.
-        (backend::random_bits(), backend::random_bits(), backend::pid(), self.nonces.get()).hash(&mut hasher);
-        (self.registry.borrow().connection_id(), boot).hash(&mut hasher);
-        hasher.finish()
-    }
-
-    fn report(&self, notice: LeaseNotice) {
-        notes::report(&notice, self.status.get().fleet);
-    }
-}
-
-impl Registry for Keeper<'_> {
-    type Error = registry::RegistryError;
-
-    fn read(&self, wanted: Wanted) -> Result<Reading, registry::RegistryError> {
-        let reading = self.registry.borrow().read(wanted)?;
-        self.status.change(|status| {
-            (status.incarnation, status.fleet) = (Some(reading.incarnation), Some(reading.fleet.uuid));
-        });
-        self.tags.set_fleet(Fleet::code(reading.fleet.uuid));
-        if wanted == Wanted::All {
-            self.note_numbers(&reading);
+    /// Reserves the blocks that are due. Returns when to come again, in milliseconds from now.
+    /// Sessions wake the worker earlier.
+    fn keep_blocks(&self, supply: &mut Supply, membership: &mut Membership) -> i64 {
+        let wait_ms = self.blocks.in_ms();
+        if wait_ms > 0 {
+            return wait_ms;
         }
-        self.limits.set(self.limits.get().noting(&reading.fleet));
-        self.skew_ms.set(reading.fleet.used_skew_ms());
-        self.check_terms(&reading.fleet);
-        Ok(reading)
-    }
-
-    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, registry::RegistryError> {
-        let answer = self.registry.borrow().swap(swap)?;
-        if let (Change::Number { worker, record, .. }, SwapAnswer::Done(_)) = (&swap.change, answer) {
-            let now_ms = self.now_ms();
-            self.note_taken(*worker);
-            self.status.change(|status| {
-                status.renewals += 1;
-                (status.renewed_ms, status.offset_ms) = (Some(now_ms), Some(record.offset_ms));
-            });
+        let asked = self.asked.get();
+        let supplied = supply.supply(self, self, membership);
+        let has_asked = self.asked.get() != asked;
+        if has_asked {
+            self.tags.show(supply);
         }
-        Ok(answer)
+        match supplied {
+            // Another block may have become due during the call, which has used up the wake-up.
+            Ok(()) if has_asked => {
+                self.supplied();
+                self.blocks.reset();
+                0
+            }
+            Ok(()) => supply.looks_in_ms(self).unwrap_or(i64::MAX),
+            Err(failure) => {
+                self.not_supplied(&failure);
+                let wait_ms = self.blocks.after(&failure);
+                self.blocks.set(backend::boot_ms().saturating_add(wait_ms));
+                wait_ms
+            }
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! Drawing dense values for SQL: finding a tag's place, the fast path, waiting for a block.
 //!
 //! Why no value comes twice: `core/segment.rs`. The background worker reserves the blocks
-//! (`keeper/supply.rs`). While a session waits for one, it must hold no lock of any kind.
+//! (`keeper.rs`). While a session waits for one, it must hold no lock of any kind.
 
 use std::ffi::CStr;
 
 use pgrx::pg_sys::{self, Oid};
 use snowflake_core::fnv::fnv1a;
-use snowflake_core::segment::{PlaceRefusal, State, TAG_BYTES, Tag, TagError, ValueRun};
+use snowflake_core::segment::{PlaceRefusal, State, ValueRun};
+use snowflake_core::tag::{TAG_BYTES, Tag, TagError};
 
 use crate::error::{Error, Fails, NoBlock, Reportable};
 use crate::ids::database_mark;
@@ -266,17 +267,16 @@ impl TagSource {
                 Err(PlaceRefusal::Void) => found = None,
                 Err(PlaceRefusal::Empty(State::Unknown)) if !is_new => found = None,
                 Err(PlaceRefusal::Empty(State::Unknown)) => {
-                    let (tag, fleet) = (tag.as_str().to_owned(), guc::fleet());
-                    break Err(Error::UnknownTag { tag, fleet, registry: guc::registry_kind() });
+                    break Err(Error::UnknownTag { tag: tag.as_str().to_owned(), fleet: guc::fleet() });
                 }
                 Err(PlaceRefusal::Empty(state @ (State::Ended | State::NoJump | State::TooFar))) => {
                     // It asks again, but not more often than once a second.
                     tags.wake_worker();
-                    let tag = tag.as_str().to_owned();
+                    let (tag, fleet) = (tag.as_str().to_owned(), guc::fleet());
                     break Err(match state {
                         State::Ended => Error::TagEnded(tag),
-                        State::TooFar => Error::TagTooFar { tag, registry: guc::registry_kind() },
-                        _ => Error::NoJump { tag, registry: guc::registry_kind() },
+                        State::TooFar => Error::TagTooFar { tag, fleet },
+                        _ => Error::NoJump { tag, fleet },
                     });
                 }
                 Err(PlaceRefusal::Empty(State::Open)) => {

@@ -68,25 +68,18 @@ pub fn showable(text: &str) -> String {
     text.chars().map(|c| if is_shown(c) { c } else { '?' }).collect()
 }
 
-/// Writes a text as a literal of SQL, which means the same whatever `standard_conforming_strings`
-/// says, with escapes for what the session's database cannot show.
-pub fn literal(text: &str) -> String {
-    let quoted = text.replace('\'', "''");
-    if showable(text) == text && !text.contains('\\') {
-        return format!("'{quoted}'");
-    }
-    let escaped = |c: char| match u32::from(c) {
-        _ if c == '\\' => "\\\\".to_owned(),
-        _ if c.is_ascii() || is_utf8_database() => c.to_string(),
-        code @ ..0x1_0000 => format!("\\u{code:04X}"),
-        code => format!("\\U{code:08X}"),
-    };
-    format!("E'{}'", quoted.chars().map(escaped).collect::<String>())
-}
-
-/// Writes a text as a word of a shell, as far as the session's database can show it.
+/// Writes a text as a word of a shell, with octal escapes of UTF-8 for what the session's database
+/// cannot show.
 pub fn shell_word(text: &str) -> String {
-    format!("'{}'", showable(text).replace('\'', "'\\''"))
+    if showable(text) == text {
+        return format!("'{}'", text.replace('\'', "'\\''"));
+    }
+    let escaped = |byte: u8| match byte {
+        b'\'' | b'\\' => format!("\\{}", char::from(byte)),
+        _ if byte.is_ascii() => char::from(byte).to_string(),
+        _ => format!("\\{byte:03o}"),
+    };
+    format!("$'{}'", text.bytes().map(escaped).collect::<String>())
 }
 
 /// An argument of type `text`.

@@ -1,18 +1,22 @@
-//! Where a registry is, and which server asks it.
+//! Where a registry is, and which server or operator asks it.
 
 use std::time::Duration;
 
-/// Where the registry is, and which server this is.
+/// Where the registry is, and which server or operator this is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// A connection string or URI of libpq's.
     pub conninfo: String,
     /// The fleet's name.
     pub fleet: String,
-    /// The datacenter, where the layout has that field. Numbers are leased in each of its own.
-    pub datacenter: Option<i64>,
     /// What operators know this server by.
     pub member: MemberName,
+    /// A random number of this life of shared memory, which no other server knows, and no reading
+    /// shows. In PostgreSQL, only with it can what this server has written be renewed or given
+    /// back. An operator needs none.
+    pub secret: u128,
+    /// Whether this is an operator, and not a server.
+    pub operator: bool,
     /// How long each step may take: connecting to one host, and each statement.
     pub timeout: Duration,
 }

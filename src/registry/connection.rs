@@ -172,13 +172,48 @@ impl<W: Waiter> PostgresConnection<W> {
             return Err(self.lost(step));
         }
         self.flush(step, deadline, timeout)?;
+        let (answer, answers) = self.collect(step, deadline, timeout)?;
+        if answers != 1 {
+            return Err(RegistryError::Garbage("no result for a statement".to_owned()));
+        }
+        Ok(answer)
+    }
+
+    /// Runs statements that have no parameters, and whose rows are not wanted. Returns their
+    /// notices.
+    pub fn run_script(
+        &mut self,
+        sql: &CStr,
+        step: RegistryStep,
+        timeout: Duration,
+    ) -> Result<Vec<Diagnostic>, RegistryError> {
+        let deadline = Instant::now() + timeout;
+        self.notices.borrow_mut().clear();
+        // SAFETY: conn is a live PGconn, and the text a C string, which libpq copies.
+        if unsafe { pq::PQsendQuery(self.conn, sql.as_ptr()) } != 1 {
+            return Err(self.lost(step));
+        }
+        self.flush(step, deadline, timeout)?;
+        self.collect(step, deadline, timeout).map(|(answer, _)| answer.notices)
+    }
+
+    /// Takes the results of what was sent. Returns the rows with the notices, and how many
+    /// statements had rows.
+    fn collect(
+        &mut self,
+        step: RegistryStep,
+        deadline: Instant,
+        timeout: Duration,
+    ) -> Result<(StatementAnswer, u32), RegistryError> {
         let (mut answer, mut failure, mut answers) = (StatementAnswer::default(), None, 0);
         while let Some(answered) = self.next(step, deadline, timeout)? {
             self.check_notices()?;
             match answered.status() {
                 pq::ExecStatusType::PGRES_SINGLE_TUPLE => answered.add_rows(&mut answer.rows)?,
                 // It comes behind the rows, and has none.
-                pq::ExecStatusType::PGRES_TUPLES_OK if answers == 0 => answers = 1,
+                pq::ExecStatusType::PGRES_TUPLES_OK => answers += 1,
+                // A statement without rows, such as CREATE.
+                pq::ExecStatusType::PGRES_COMMAND_OK => {}
                 pq::ExecStatusType::PGRES_FATAL_ERROR => {
                     let diagnostic = answered.diagnostic();
                     // The first one says why. What may follow is that the connection is closed.
@@ -204,11 +239,8 @@ impl<W: Waiter> PostgresConnection<W> {
         if unsafe { pq::PQtransactionStatus(self.conn) } != pq::PGTransactionStatusType::PQTRANS_IDLE {
             return Err(RegistryError::Garbage("a transaction is left open".to_owned()));
         }
-        if answers != 1 {
-            return Err(RegistryError::Garbage("no result for a statement".to_owned()));
-        }
         answer.notices = self.notices.take();
-        Ok(answer)
+        Ok((answer, answers))
     }
 
     /// Returns the process id of the session, as the server tells it.

@@ -44,6 +44,20 @@ pub fn without_secrets(conninfo: &str) -> String {
         .join(" ")
 }
 
+/// Returns whether a connection string has a password in it: the server's, or that of a key. A
+/// string that libpq refuses counts as one without.
+///
+/// ```
+/// use snowflake_registry::has_password;
+///
+/// assert!(has_password("postgresql://me:secret@a/ids") && has_password("host=a sslpassword=secret"));
+/// assert!(!has_password("host=a passfile=/etc/ids.pgpass"));
+/// ```
+pub fn has_password(conninfo: &str) -> bool {
+    let options = Options::parse(conninfo).unwrap_or_default();
+    [c"password", c"sslpassword"].iter().any(|keyword| options.get(keyword).is_some_and(|value| !value.is_empty()))
+}
+
 /// Returns a value as a connection string has it.
 fn quoted(value: &str) -> String {
     let is_plain = !value.is_empty() && !value.contains([' ', '\'', '\\', '\t', '\n', '\r']);

@@ -1,22 +1,24 @@
 //! A registry of either kind. The string says which one: one that begins with `etcd:` names an
 //! etcd, and any other one is libpq's.
 
-use snowflake_core::registry::{Reading, Registry, Swap, SwapAnswer, Wanted};
-use snowflake_core::segment::{GiveBack, Grant, Granted, Reserve, TagRegistry};
+use std::collections::BTreeMap;
 
-use crate::config::Config;
+use snowflake_core::registry::{Fleet, Incarnation, NumberKey, Reading, Store, Swap, SwapAnswer, Wanted};
+use snowflake_core::tag::Tag;
+
+use crate::config::{Config, MemberName};
 use crate::connection::Waiter;
 use crate::conninfo;
 use crate::error::RegistryError;
 use crate::etcd::{Address, Etcd, SCHEME};
-use crate::postgres::Postgres;
+use crate::postgres::{Postgres, Standbys};
 
 /// What a registry is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Tables and functions that `registry.sql` makes.
     Postgres,
-    /// Keys that `registry-etcd` makes.
+    /// Keys of text.
     Etcd,
 }
 
@@ -24,22 +26,6 @@ impl Kind {
     /// Returns what a string names that says where a registry is.
     pub fn of(text: &str) -> Self {
         if text.starts_with(SCHEME) { Self::Etcd } else { Self::Postgres }
-    }
-
-    /// Returns, as a message names it, what an operator calls there. `function` is one of
-    /// `registry.sql`; the commands of `registry-etcd` have the same names.
-    ///
-    /// ```
-    /// use snowflake_registry::Kind;
-    ///
-    /// assert_eq!(Kind::of("service=fleet").command("set_range"), "snowflake_registry.set_range()");
-    /// assert_eq!(Kind::of("etcd:http://a:2379").command("set_range"), "\"registry-etcd set-range\"");
-    /// ```
-    pub fn command(self, function: &str) -> String {
-        match self {
-            Self::Postgres => format!("snowflake_registry.{function}()"),
-            Self::Etcd => format!("\"registry-etcd {}\"", function.replace('_', "-")),
-        }
     }
 }
 
@@ -73,7 +59,7 @@ pub fn shown_address(text: &str) -> String {
 /// A registry of either kind.
 pub enum Either<W: Waiter> {
     /// In PostgreSQL.
-    Postgres(Postgres<W>),
+    Postgres(Box<Postgres<W>>),
     /// In etcd.
     Etcd(Box<Etcd<W>>),
 }
@@ -83,11 +69,11 @@ impl<W: Waiter> Either<W> {
     pub fn new(config: Config, waiter: W) -> Self {
         match Kind::of(&config.conninfo) {
             Kind::Etcd => Self::Etcd(Box::new(Etcd::new(config, waiter))),
-            Kind::Postgres => Self::Postgres(Postgres::new(config, waiter)),
+            Kind::Postgres => Self::Postgres(Box::new(Postgres::new(config, waiter))),
         }
     }
 
-    /// Returns where the registry is, and which server this is.
+    /// Returns where the registry is, and which server or operator this is.
     pub fn config(&self) -> &Config {
         match self {
             Self::Postgres(registry) => registry.config(),
@@ -112,10 +98,10 @@ impl<W: Waiter> Either<W> {
     }
 }
 
-impl<W: Waiter> Registry for Either<W> {
+impl<W: Waiter> Store for Either<W> {
     type Error = RegistryError;
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, RegistryError> {
+    fn read(&self, wanted: &Wanted) -> Result<Reading, RegistryError> {
         match self {
             Self::Postgres(registry) => registry.read(wanted),
             Self::Etcd(registry) => registry.read(wanted),
@@ -130,18 +116,93 @@ impl<W: Waiter> Registry for Either<W> {
     }
 }
 
-impl<W: Waiter> TagRegistry for Either<W> {
-    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, RegistryError> {
+/// What only operators do, beside reading and swapping.
+impl<W: Waiter> Either<W> {
+    /// [`Postgres::now`], [`Etcd::now`].
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn now(&self) -> Result<(Incarnation, i64), RegistryError> {
         match self {
-            Self::Postgres(registry) => registry.reserve(reserve),
-            Self::Etcd(registry) => registry.reserve(reserve),
+            Self::Postgres(registry) => registry.now(),
+            Self::Etcd(registry) => registry.now(),
         }
     }
 
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, RegistryError> {
+    /// [`Postgres::create_fleet`], [`Etcd::create_fleet`].
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn create_fleet(&self, fleet: &Fleet) -> Result<bool, RegistryError> {
         match self {
-            Self::Postgres(registry) => registry.give_back(give_back),
-            Self::Etcd(registry) => registry.give_back(give_back),
+            Self::Postgres(registry) => registry.create_fleet(fleet),
+            Self::Etcd(registry) => registry.create_fleet(fleet),
+        }
+    }
+
+    /// [`Postgres::fleets`], [`Etcd::fleets`].
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn fleets(&self) -> Result<Vec<String>, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.fleets(),
+            Self::Etcd(registry) => registry.fleets(),
+        }
+    }
+
+    /// [`Postgres::names`], [`Etcd::names`].
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn names(&self) -> Result<BTreeMap<NumberKey, MemberName>, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.names(),
+            Self::Etcd(registry) => registry.names(),
+        }
+    }
+
+    /// [`Postgres::descriptions`], [`Etcd::descriptions`].
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn descriptions(&self) -> Result<BTreeMap<Tag, String>, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.descriptions(),
+            Self::Etcd(registry) => registry.descriptions(),
+        }
+    }
+
+    /// [`Postgres::describe_tag`], [`Etcd::describe_tag`].
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn describe_tag(&self, tag: Tag, description: &str) -> Result<bool, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.describe_tag(tag, description),
+            Self::Etcd(registry) => registry.describe_tag(tag, description),
+        }
+    }
+
+    /// [`Postgres::prune`], [`Etcd::prune`].
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn prune(&self, before_ms: i64) -> Result<u64, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.prune(before_ms),
+            Self::Etcd(registry) => registry.prune(before_ms),
+        }
+    }
+
+    /// [`Postgres::standbys`]. etcd has none.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn standbys(&self) -> Result<Option<Standbys>, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.standbys().map(Some),
+            Self::Etcd(_) => Ok(None),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What can go wrong with a registry: for each error the SQLSTATE, the message, DETAIL and HINT.
 //!
 //! The texts follow PostgreSQL's error message style guide. They name the settings of the
-//! extension, because a person reads them in its log and its views.
+//! extension, because a person reads them in its log and its views, or the options of the program
+//! for operators ([`Asker`]).
 
 use std::fmt;
 use std::time::Duration;
@@ -10,13 +11,17 @@ use snowflake_core::pace;
 
 use crate::VERSION;
 use crate::problem::Problem;
-use crate::report::{RegistryReport, seconds};
+use crate::report::{Asker, RegistryReport, seconds};
 use crate::step::RegistryStep;
 
 /// What helps where the registry takes no writes.
-const NAME_ALL_SERVERS: &str = "Let \"snowflake_id.registry\" name all servers of the registry, with \
-     target_session_attrs=read-write. If this is the primary, set \"default_transaction_read_only\" to off for the role \
-     and the database.";
+fn name_all_servers(asker: Asker) -> String {
+    format!(
+        "Let {} name all servers of the registry, with target_session_attrs=read-write. If this is the primary, set \
+         \"default_transaction_read_only\" to off for the role and the database.",
+        asker.registry()
+    )
+}
 
 /// An error or a notice as PostgreSQL has sent it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -71,6 +76,8 @@ pub enum RegistryError {
     NoFleet(String),
     /// The role may not use the registry; PostgreSQL's message.
     NoRights(String),
+    /// The role may not do what only operators do; PostgreSQL's message.
+    NoOperator(String),
     /// The swap's commit came with a notice. So it is not known to have reached the synchronous
     /// standby.
     WaitCancelled(Box<Diagnostic>),
@@ -133,16 +140,24 @@ impl RegistryError {
         self.report().hint
     }
 
-    /// Returns all that is said of the error.
+    /// Returns all that a server says of the error.
     pub fn report(&self) -> RegistryReport {
+        self.report_of(Asker::Server)
+    }
+
+    /// Returns all that is said of the error where `asker` has met it.
+    pub fn report_of(&self, asker: Asker) -> RegistryReport {
+        let (registry, fleet, program) = (asker.registry(), asker.fleet(), asker.program());
         match self {
-            Self::Connect(text) => RegistryReport::new("08001", "could not connect to the registry").detail(text).hint(
-                "Check \"snowflake_id.registry\", the network, and the registry's \"pg_hba.conf\". A password belongs \
-                 in .pgpass or in a service file of the user that runs this server.",
-            ),
+            Self::Connect(text) => {
+                RegistryReport::new("08001", "could not connect to the registry").detail(text).hint(format!(
+                    "Check {registry}, the network, and the registry's \"pg_hba.conf\". A password belongs in .pgpass \
+                     or in a service file of the user that runs {program}."
+                ))
+            }
             Self::TimedOut { step: RegistryStep::Connect, after } => {
                 RegistryReport::new("08001", format!("could not connect to the registry within {}", seconds(*after)))
-                    .hint("Check \"snowflake_id.registry\", the network, and whether a firewall drops packets.")
+                    .hint(format!("Check {registry}, the network, and whether a firewall drops packets."))
             }
             Self::TimedOut { step, after } => {
                 let report = RegistryReport::new(
@@ -161,7 +176,7 @@ impl RegistryError {
             Self::Stopped => RegistryReport::new("57P01", "the process is asked to end"),
             Self::NoDescriptor => {
                 RegistryReport::new("53000", "could not open a connection to the registry: out of file descriptors")
-                    .hint("Raise the limit of open files (ulimit -n) of this server.")
+                    .hint(format!("Raise the limit of open files (ulimit -n) of {program}."))
             }
             Self::Lost { step, text } => {
                 let report = RegistryReport::new("08006", format!("connection to the registry was lost ({step})"));
@@ -173,34 +188,35 @@ impl RegistryError {
             }
             Self::InRecovery => RegistryReport::new("25006", "registry is a standby")
                 .detail("Only a primary can lease numbers.")
-                .hint(NAME_ALL_SERVERS),
-            Self::ReadOnly => RegistryReport::new("25006", "registry is read-only").hint(NAME_ALL_SERVERS),
+                .hint(name_all_servers(asker)),
+            Self::ReadOnly => RegistryReport::new("25006", "registry is read-only").hint(name_all_servers(asker)),
             Self::FsyncOff => RegistryReport::new("55000", "registry has \"fsync\" off")
                 .detail("A crash could make it lose leases, and then ids would repeat.")
                 .hint("Set \"fsync\" to on in the registry, and reload its configuration."),
             Self::NoSchema => RegistryReport::new("3F000", "registry's database has no schema \"snowflake_registry\"")
-                .hint(
-                    "Check the database that \"snowflake_id.registry\" names. Run \"psql -f registry.sql\" in the \
-                 registry's database, as the role that is to own the registry.",
-                ),
+                .hint(format!(
+                    "Check the database that {registry} names. Run \"snowflake-registry create\", or \"psql -f \
+                     registry.sql\", as the role that is to own the registry."
+                )),
             Self::OtherVersion(found) => RegistryReport::new(
                 "55000",
                 match found {
-                    Some(found) => format!("registry has version {found}, but this server needs version {VERSION}"),
-                    None => format!("registry has another version than {VERSION}, which this server needs"),
+                    Some(found) => format!("registry has version {found}, but {program} needs version {VERSION}"),
+                    None => format!("registry has another version than {VERSION}, which {program} needs"),
                 },
             )
             .hint("Use the same version of snowflake_id on all servers, and the registry.sql that comes with it."),
-            Self::NoFleet(name) => RegistryReport::new("42704", format!("registry has no fleet \"{name}\"")).hint(
-                "Check \"snowflake_id.fleet\". In the registry, \"SELECT name FROM snowflake_registry.fleets\" lists \
-                 the fleets, and \"SELECT snowflake_registry.add_fleet('name')\" makes one.",
-            ),
+            Self::NoFleet(name) => RegistryReport::new("42704", format!("registry has no fleet \"{name}\""))
+                .hint(format!("Check {fleet}. \"snowflake-registry add-fleet\" makes a fleet.")),
             Self::NoRights(message) => {
-                RegistryReport::new("42501", "role may not use the registry").quoting(message).hint(
-                    "In the registry, run the GRANT commands at the head of registry.sql for the role that \
-                 \"snowflake_id.registry\" names.",
-                )
+                RegistryReport::new("42501", "role may not use the registry").quoting(message).hint(format!(
+                    "In the registry, run the GRANT commands at the head of registry.sql for the role that {registry} \
+                     names."
+                ))
             }
+            Self::NoOperator(message) => RegistryReport::new("42501", "role may not operate the registry")
+                .quoting(message)
+                .hint("Connect as the role that owns the schema \"snowflake_registry\", or as a member of that role."),
             Self::WaitCancelled(notice) => {
                 let Diagnostic { message, detail, .. } = &**notice;
                 RegistryReport::new("08007", "registry did not confirm a change")
@@ -213,13 +229,15 @@ impl RegistryError {
             }
             Self::Garbage(what) => RegistryReport::new("08P01", "registry's answer makes no sense")
                 .quoting(what)
-                .hint("Check the host and the port in \"snowflake_id.registry\"."),
-            Self::TooLong { most, of_what } => {
-                RegistryReport::new("54000", format!("registry's answer is too long: more than {most} {of_what}")).hint(
-                    "Check what answers at the host and the port in \"snowflake_id.registry\": a proxy, or another \
-                     program. A fleet with so many records needs a registry for each part of it.",
-                )
-            }
+                .hint(format!("Check the host and the port in {registry}.")),
+            Self::TooLong { most, of_what } => RegistryReport::new(
+                "54000",
+                format!("registry's answer is too long: more than {most} {of_what}"),
+            )
+            .hint(format!(
+                "Check what answers at the host and the port in {registry}: a proxy, or another program. A fleet \
+                     with so many records needs a registry for each part of it."
+            )),
             Self::OutOfRange { name, value, most } => {
                 let report =
                     RegistryReport::new("22003", format!("registry has a number out of range: {name} is {value}"));
@@ -234,7 +252,7 @@ impl RegistryError {
                 let report = RegistryReport::new(sqlstate, "registry reports an error").quoting(message);
                 RegistryReport { detail: detail.clone(), hint: hint.clone(), ..report }
             }
-            Self::Etcd(problem) => problem.report(),
+            Self::Etcd(problem) => problem.report_of(asker),
         }
     }
 }
@@ -284,6 +302,7 @@ mod tests {
             RegistryError::Connect(words()),
             RegistryError::Lost { step: RegistryStep::Read, text: words() },
             RegistryError::NoRights(words()),
+            RegistryError::NoOperator(words()),
             RegistryError::WaitCancelled(Box::new(diagnostic.clone())),
             RegistryError::Garbage(words()),
             RegistryError::Refused(Box::new(diagnostic)),
@@ -299,6 +318,31 @@ mod tests {
             let RegistryReport { open, message, .. } = error.report();
             assert!(!open.contains("example"), "{open}");
             assert!(message.starts_with(&open) && !open.is_empty(), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_operator_reads_of_options_and_a_server_of_settings() {
+        let words = || "words".to_owned();
+        for error in [
+            RegistryError::Connect(words()),
+            RegistryError::TimedOut { step: RegistryStep::Connect, after: Duration::from_secs(5) },
+            RegistryError::ReadOnly,
+            RegistryError::NoSchema,
+            RegistryError::NoFleet(words()),
+            RegistryError::Garbage(words()),
+            RegistryError::TooLong { most: 10, of_what: "bytes" },
+            RegistryError::Etcd(Problem::Unreachable(words())),
+            RegistryError::Etcd(Problem::File(words())),
+            RegistryError::Etcd(Problem::Login(words())),
+            RegistryError::Etcd(Problem::NoFleet(words())),
+        ] {
+            let hint = |asker| error.report_of(asker).hint.unwrap();
+            let (server, operator) = (hint(Asker::Server), hint(Asker::Operator));
+            assert!(server.contains("\"snowflake_id.") && !server.contains("--"), "{server}");
+            assert!(operator.contains("--") && !operator.contains("snowflake_id."), "{operator}");
+            assert!(!operator.contains("this server"), "{operator}");
+            assert_eq!(error.report(), error.report_of(Asker::Server));
         }
     }
 
@@ -320,6 +364,7 @@ mod tests {
             RegistryError::OtherVersion(None),
             RegistryError::NoFleet("other".to_owned()),
             RegistryError::NoRights("permission denied".to_owned()),
+            RegistryError::NoOperator("permission denied".to_owned()),
             RegistryError::WaitCancelled(Box::new(diagnostic.clone())),
             RegistryError::Garbage("3 columns".to_owned()),
             RegistryError::TooLong { most: 10, of_what: "bytes" },

@@ -44,13 +44,13 @@ pub mod step;
 
 pub use config::{Config, MemberName};
 pub use connection::{Interest, Stopped, Waiter};
-pub use conninfo::{check_conninfo, without_secrets};
+pub use conninfo::{check_conninfo, has_password, without_secrets};
 pub use either::{Either, Kind, check_address, shown_address};
 pub use error::RegistryError;
 pub use etcd::Etcd;
-pub use postgres::Postgres;
+pub use postgres::{Postgres, Standbys};
 pub use problem::Problem;
-pub use report::RegistryReport;
+pub use report::{Asker, RegistryReport};
 pub use step::RegistryStep;
 
 /// The version of `registry.sql`, and of the records in etcd, that this crate works with.

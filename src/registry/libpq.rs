@@ -18,8 +18,8 @@ use pq_sys as pq;
 use crate::MOST_RECORDS;
 use crate::error::{Diagnostic, RegistryError};
 
-/// How many rows an answer may have: the fleet's, and one for each record.
-const MOST_ROWS: usize = MOST_RECORDS + 1;
+/// How many rows an answer may have: the registry's, the fleet's, and one for each record.
+const MOST_ROWS: usize = MOST_RECORDS + 2;
 
 /// How many bytes the texts of an answer's rows may have together.
 const MOST_BYTES: usize = 64 << 20;

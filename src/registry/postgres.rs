@@ -1,25 +1,30 @@
 //! The registry in PostgreSQL: what is sent, and what an answer means.
 //!
-//! Each call is one statement, in a transaction of its own: `read`, `swap_fleet`, `swap_number`,
-//! `reserve_blocks` or `return_blocks` of the schema `snowflake_registry`. So a transaction pooler
-//! may lie between. No statement outlives its answer, and no session has a state.
+//! Each call is one statement, in a transaction of its own: `read` or `swap` of the schema
+//! `snowflake_registry`. So a transaction pooler may lie between. No statement outlives its answer,
+//! and no session has a state. What is written and what is answered is JSON
+//! (`postgres/record.rs`).
 //!
 //! **Only a complete answer without a notice is a yes.** PostgreSQL sends the rows before it
 //! commits. When a wait for a synchronous standby is cancelled, it commits all the same, and says
 //! so in a warning.
 
+mod operator;
+mod record;
+
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::rc::Rc;
-use std::str::FromStr;
 use std::time::Duration;
 
-use snowflake_core::registry::{Change, Fleet, Incarnation, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted};
-use snowflake_core::segment::{Block, GiveBack, Grant, Granted, Reserve, TagRegistry};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use snowflake_core::registry::{Change, Fleet, Reading, Store, Swap, SwapAnswer, Wanted, WantedNumbers, WantedTags};
+use snowflake_core::tag::Tag;
 
 use crate::VERSION;
-use crate::config::{Config, MemberName};
+use crate::config::Config;
 use crate::connection::{self, PostgresConnection, Waiter};
 use crate::conninfo::Options;
 use crate::error::{Diagnostic, RegistryError};
@@ -27,31 +32,16 @@ use crate::libpq::Rows;
 use crate::reading;
 use crate::report::beginning;
 use crate::step::RegistryStep;
+pub use operator::{REGISTRY_SQL, Standbys};
+use record::{FleetRow, NO_DATACENTER, NumberRow, RegistryRow, SwapRow, TagRow, Writer};
 
 /// How often a transaction is tried that PostgreSQL rolls back for another one's sake.
 const TRIES: u32 = 5;
 
-/// The datacenter of a layout without that field.
-const NO_DATACENTER: i64 = -1;
+const READ: &CStr = c"SELECT kind, record FROM snowflake_registry.read($1, $2, $3, $4, $5)";
 
-const READ: &CStr =
-    c"SELECT version, uuid, layout, backup, first_worker, last_worker, loses_nothing, closed, longest_ms, \
-skew_ms, lease_ms, clock_skew_ms, grace_ms, written_store, written_timeline, fleet_generation, horizon_ms, freeze_ms, \
-fleet_version, store, timeline, now_ms, up_ms, number, holder, nonce, count, server, from_ms, until_ms, generation, renewed_ms, offset_ms \
-FROM snowflake_registry.read($1, $2, $3)";
-
-const SWAP_FLEET: &CStr =
-    c"SELECT done, store, timeline FROM snowflake_registry.swap_fleet($1, $2, $3, $4, $5, $6, $7, \
-$8, $9, $10, $11, $12, $13, $14, $15)";
-
-const SWAP_NUMBER: &CStr = c"SELECT done, store, timeline FROM snowflake_registry.swap_number($1, $2, $3, $4, $5, $6, \
-$7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
-
-const RESERVE: &CStr = c"SELECT done, store, timeline, number, answer, id, least_step, greatest_step, first_value, \
-value_count, generation, skipped FROM snowflake_registry.reserve_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
-
-const GIVE_BACK: &CStr = c"SELECT done, store, timeline, number, taken_from \
-FROM snowflake_registry.return_blocks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+const SWAP: &CStr =
+    c"SELECT pg_catalog.row_to_json(s) FROM snowflake_registry.swap($1, $2, $3, $4, $5, $6, $7, $8, $9) s";
 
 /// A registry in PostgreSQL. It connects when it is used, keeps the connection, and connects anew
 /// after an error.
@@ -67,7 +57,7 @@ impl<W: Waiter> Postgres<W> {
         Self { config, waiter: Rc::new(waiter), connection: RefCell::new(None) }
     }
 
-    /// Returns where the registry is, and which server this is.
+    /// Returns where the registry is, and which server or operator this is.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -100,6 +90,17 @@ impl<W: Waiter> Postgres<W> {
         }
     }
 
+    fn connect(&self) -> Result<PostgresConnection<W>, RegistryError> {
+        let options = Options::parse(&self.config.conninfo).map_err(RegistryError::Connect)?;
+        let (options, note) = options.with_defaults().without_ignored_passfile();
+        PostgresConnection::open(&options, self.config.timeout, &self.waiter).map_err(|error| match (error, note) {
+            (RegistryError::Connect(text), Some(note)) => {
+                RegistryError::Connect(format!("{}. {note}", text.trim_end_matches('.')))
+            }
+            (error, _) => error,
+        })
+    }
+
     /// Runs a statement. The connection is kept only if there is an answer, or if the transaction
     /// was rolled back.
     fn run_once(
@@ -111,22 +112,12 @@ impl<W: Waiter> Postgres<W> {
         let timeout = self.config.timeout;
         let kept = self.connection.take();
         let is_kept = kept.is_some();
-        let connect = || {
-            let options = Options::parse(&self.config.conninfo).map_err(RegistryError::Connect)?;
-            let (options, note) = options.with_defaults().without_ignored_passfile();
-            PostgresConnection::open(&options, timeout, &self.waiter).map_err(|error| match (error, note) {
-                (RegistryError::Connect(text), Some(note)) => {
-                    RegistryError::Connect(format!("{}. {note}", text.trim_end_matches('.')))
-                }
-                (error, _) => error,
-            })
-        };
-        let mut connection = kept.map_or_else(connect, Ok)?;
+        let mut connection = kept.map_or_else(|| self.connect(), Ok)?;
         let mut answer = connection.run(sql, values, step, timeout);
         // The registry may have been restarted since the last call. To read twice does no harm.
         if is_kept && !step.may_be_done() && matches!(answer, Err(RegistryError::Lost { .. })) {
             drop(connection);
-            connection = connect()?;
+            connection = self.connect()?;
             answer = connection.run(sql, values, step, timeout);
         }
         let is_usable = match &answer {
@@ -152,6 +143,7 @@ impl<W: Waiter> Postgres<W> {
             // What only a primary may do, before registry.sql could look.
             "25006" => RegistryError::ReadOnly,
             "3F000" => RegistryError::NoSchema,
+            "42501" if self.config.operator => RegistryError::NoOperator(diagnostic.message),
             "42501" => RegistryError::NoRights(diagnostic.message),
             // A wait for a lock.
             "55P03" => RegistryError::TimedOut { step, after: self.patience() },
@@ -167,19 +159,8 @@ impl<W: Waiter> Postgres<W> {
         self.config.timeout * 4 / 5
     }
 
-    fn datacenter(&self) -> i64 {
-        self.config.datacenter.unwrap_or(NO_DATACENTER)
-    }
-
-    /// What all changes begin with: the fleet, and what is compared.
-    fn compared(&self, fleet: u64, incarnation: Incarnation) -> Vec<Option<String>> {
-        vec![
-            text(&self.config.fleet),
-            text(self.patience().as_millis().max(1)),
-            bits(fleet),
-            bits(incarnation.store),
-            bits(incarnation.timeline),
-        ]
+    fn patience_ms(&self) -> Option<String> {
+        text(self.patience().as_millis().max(1))
     }
 
     /// Runs a statement that changes something. Its answer has to be complete, and without a
@@ -194,97 +175,60 @@ impl<W: Waiter> Postgres<W> {
             None => Ok(answer.rows),
         }
     }
+
+    /// Returns what an answer means. A connection that answers nonsense is given up.
+    fn understood<T>(&self, understood: Result<T, RegistryError>) -> Result<T, RegistryError> {
+        understood.inspect_err(|_| self.disconnect())
+    }
 }
 
-impl<W: Waiter> Registry for Postgres<W> {
+impl<W: Waiter> Store for Postgres<W> {
     type Error = RegistryError;
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, RegistryError> {
-        let number = match wanted {
-            Wanted::Number(worker) => text(worker),
-            Wanted::All => None,
+    fn read(&self, wanted: &Wanted) -> Result<Reading, RegistryError> {
+        let datacenter = |datacenter: Option<i64>| text(datacenter.unwrap_or(NO_DATACENTER));
+        let (numbers, datacenter, worker) = match wanted.numbers {
+            WantedNumbers::None => ("none", None, None),
+            WantedNumbers::One(number) => ("one", datacenter(number.datacenter), text(number.worker)),
+            WantedNumbers::Of(of) => ("datacenter", datacenter(of), None),
+            WantedNumbers::All => ("all", None, None),
         };
-        let values = [text(&self.config.fleet), text(self.datacenter()), number];
+        let tags = match &wanted.tags {
+            WantedTags::None => text("{}"),
+            WantedTags::Named(tags) => Some(array(tags)),
+            WantedTags::All => None,
+        };
+        let values = [text(&self.config.fleet), text(numbers), datacenter, worker, tags];
         let answer = self.run(READ, &values, RegistryStep::Read)?;
-        understood(&answer.rows).and_then(reading::checked).inspect_err(|_| self.disconnect())
+        self.understood(reading(&answer.rows).and_then(reading::checked))
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, RegistryError> {
-        let mut values = self.compared(swap.fleet, swap.incarnation);
-        let sql = match &swap.change {
-            Change::Fleet(fleet) => {
-                values.extend([
-                    fleet.layout.and_then(|(fingerprint, _)| text(fingerprint)),
-                    fleet.layout.and_then(|(_, backup)| text(backup)),
-                    fleet.range.and_then(|(first, _)| text(first)),
-                    fleet.range.and_then(|(_, last)| text(last)),
-                    text(fleet.longest_ms),
-                    text(fleet.skew_ms),
-                    bits(fleet.generation),
-                    text(fleet.horizon_ms),
-                    text(fleet.freeze_ms),
-                    bits(fleet.version),
-                ]);
-                SWAP_FLEET
+        let Config { fleet, member, secret, operator, .. } = &self.config;
+        let writer = if *operator { Writer::Operator } else { Writer::Server(member, *secret) };
+        let (mut new_fleet, mut numbers, mut tags) = (None, Vec::new(), Vec::new());
+        for change in &swap.changes {
+            match change {
+                Change::Fleet(fleet) => new_fleet = Some(json!(FleetRow::from(fleet))),
+                Change::Number { number, was, record } => numbers.push(writer.number(*number, *was, record)),
+                Change::Tag { tag, was, record } => tags.push(writer.tag(*tag, *was, record.as_ref())),
             }
-            Change::Number { worker, was, record } => {
-                let MemberName { host, port, cluster_name, version } = &self.config.member;
-                values.extend([
-                    text(self.datacenter()),
-                    text(worker),
-                    was.and_then(bits),
-                    uuid(record.holder),
-                    bits(record.nonce),
-                    bits(record.count),
-                    bits(record.server),
-                    text(record.from_ms),
-                    text(record.until_ms),
-                    bits(record.generation),
-                    text(record.renewed_ms),
-                    text(record.offset_ms),
-                    text(host),
-                    text(port),
-                    text(cluster_name),
-                    text(version),
-                ]);
-                SWAP_NUMBER
-            }
-        };
-        let rows = self.change(sql, &values, RegistryStep::of(swap))?;
-        swapped(&rows).inspect_err(|_| self.disconnect())
-    }
-}
-
-impl<W: Waiter> TagRegistry for Postgres<W> {
-    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, RegistryError> {
-        let asks = &reserve.asks;
-        let mut values = self.compared(reserve.fleet, reserve.incarnation);
-        values.extend([
-            array(asks.iter().map(|ask| Some(quoted(ask.tag.as_str())))),
-            array(asks.iter().map(|ask| ask.id.and_then(bits))),
-            array(asks.iter().map(|ask| ask.step.and_then(text))),
-            array(asks.iter().map(|ask| text(ask.above))),
-            array(asks.iter().map(|ask| text(ask.least))),
-            array(asks.iter().map(|ask| bits(ask.generation))),
-            array(asks.iter().map(|ask| bits(ask.nonce))),
-            array(asks.iter().map(|ask| ask.was.and_then(bits))),
-        ]);
-        let rows = self.change(RESERVE, &values, RegistryStep::Reserve)?;
-        granted(&rows, asks.len(), GRANT_COLUMNS, grant).inspect_err(|_| self.disconnect())
-    }
-
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, RegistryError> {
-        let returns = &give_back.returns;
-        let mut values = self.compared(give_back.fleet, give_back.incarnation);
-        values.extend([
-            array(returns.iter().map(|given| Some(quoted(given.tag.as_str())))),
-            array(returns.iter().map(|given| bits(given.id))),
-            array(returns.iter().map(|given| bits(given.was))),
-            array(returns.iter().map(|given| text(given.first))),
-            array(returns.iter().map(|given| bits(given.nonce))),
-        ]);
-        let rows = self.change(GIVE_BACK, &values, RegistryStep::GiveBack)?;
-        granted(&rows, returns.len(), 1, |row| row.maybe_number()).inspect_err(|_| self.disconnect())
+        }
+        let records = |records: Vec<Value>| (!records.is_empty()).then(|| Value::from(records).to_string());
+        let values = [
+            text(fleet),
+            self.patience_ms(),
+            text(swap.fleet.cast_signed()),
+            text(swap.incarnation.store.cast_signed()),
+            text(swap.incarnation.timeline.cast_signed()),
+            text(operator),
+            new_fleet.map(|fleet| fleet.to_string()),
+            records(numbers),
+            records(tags),
+        ];
+        let rows = self.change(SWAP, &values, RegistryStep::of(swap))?;
+        let answer: SwapRow = self.understood(only(&rows))?;
+        Ok(if answer.done { SwapAnswer::Done(answer.incarnation()) } else { SwapAnswer::Refused })
     }
 }
 
@@ -304,212 +248,88 @@ fn text(value: impl ToString) -> Option<String> {
     Some(value.to_string())
 }
 
-/// Returns a number as bigint, which has its bits.
-fn bits(value: u64) -> Option<String> {
-    text(value.cast_signed())
+/// Returns tags as an array of texts.
+fn array(tags: &[Tag]) -> String {
+    let quoted = |tag: &Tag| format!("\"{}\"", tag.as_str().replace('\\', "\\\\").replace('"', "\\\""));
+    format!("{{{}}}", tags.iter().map(quoted).collect::<Vec<_>>().join(","))
 }
 
-fn uuid(value: u128) -> Option<String> {
-    // PostgreSQL takes one without hyphens.
-    Some(format!("{value:032x}"))
+fn garbage(what: impl Into<String>) -> RegistryError {
+    RegistryError::Garbage(what.into())
 }
 
-/// Returns an array of PostgreSQL's, of texts that need no quotes or have them.
-fn array(elements: impl Iterator<Item = Option<String>>) -> Option<String> {
-    let elements: Vec<_> = elements.map(|element| element.unwrap_or_else(|| "NULL".to_owned())).collect();
-    Some(format!("{{{}}}", elements.join(",")))
+/// Understands a value that is JSON.
+fn parsed<T: DeserializeOwned>(value: Option<&str>) -> Result<T, RegistryError> {
+    let value = value.ok_or_else(|| garbage("value NULL"))?;
+    serde_json::from_str(value).map_err(|error| garbage(beginning(&error.to_string())))
 }
 
-/// Quotes a text as an element of an array.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+/// Understands an answer of one value in each row, which is JSON.
+fn each<T: DeserializeOwned>(rows: &Rows) -> Result<Vec<T>, RegistryError> {
+    let value = |row: Vec<Option<&str>>| match row[..] {
+        [value] => parsed(value),
+        _ => Err(garbage(format!("{} columns instead of 1", row.len()))),
+    };
+    rows.iter().map(value).collect()
 }
 
-/// A row of an answer, read from the left to the right.
-struct AnswerRow<'a>(std::slice::Iter<'a, Option<&'a str>>);
-
-impl<'a> AnswerRow<'a> {
-    fn of(row: &'a [Option<&'a str>], columns: usize) -> Result<Self, RegistryError> {
-        if row.len() != columns {
-            return Err(RegistryError::Garbage(format!("{} columns instead of {columns}", row.len())));
-        }
-        Ok(Self(row.iter()))
-    }
-
-    fn text(&mut self) -> Option<&'a str> {
-        *self.0.next().expect("the number of columns was checked")
-    }
-
-    fn parsed<T>(&mut self, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, RegistryError> {
-        let text = self.text();
-        text.and_then(parse).ok_or_else(|| RegistryError::Garbage(format!("value {}", text.map_or("NULL", beginning))))
-    }
-
-    fn number<T: FromStr>(&mut self) -> Result<T, RegistryError> {
-        self.parsed(|text| text.parse().ok())
-    }
-
-    fn maybe_number(&mut self) -> Result<Option<i64>, RegistryError> {
-        match self.0.as_slice() {
-            [None, ..] => {
-                self.0.next();
-                Ok(None)
-            }
-            _ => self.number().map(Some),
-        }
-    }
-
-    fn bits(&mut self) -> Result<u64, RegistryError> {
-        self.number().map(i64::cast_unsigned)
-    }
-
-    fn boolean(&mut self) -> Result<bool, RegistryError> {
-        self.parsed(|text| match text {
-            "t" => Some(true),
-            "f" => Some(false),
-            _ => None,
-        })
-    }
-
-    /// Reads two values that are NULL together.
-    fn both<A, B>(
-        &mut self,
-        first: impl FnOnce(&mut Self) -> Result<A, RegistryError>,
-        second: impl FnOnce(&mut Self) -> Result<B, RegistryError>,
-    ) -> Result<Option<(A, B)>, RegistryError> {
-        if let [None, None, ..] = self.0.as_slice() {
-            self.0.nth(1);
-            return Ok(None);
-        }
-        Ok(Some((first(self)?, second(self)?)))
-    }
-
-    fn uuid(&mut self) -> Result<u128, RegistryError> {
-        self.parsed(|text| u128::from_str_radix(&text.replace('-', ""), 16).ok())
-    }
-
-    fn incarnation(&mut self) -> Result<Incarnation, RegistryError> {
-        Ok(Incarnation { store: self.bits()?, timeline: self.bits()?, counts: [0; 2] })
-    }
+/// Understands an answer of one value, which is JSON.
+fn only<T: DeserializeOwned>(rows: &Rows) -> Result<T, RegistryError> {
+    let [answer] = <[T; 1]>::try_from(each(rows)?).map_err(|rows| garbage(format!("{} rows", rows.len())))?;
+    Ok(answer)
 }
 
-/// How many columns `READ` has: the fleet's and the registry's, and a number's.
-const FLEET_COLUMNS: usize = 23;
-const NUMBER_COLUMNS: usize = 10;
-
-/// Understands the answer of `read`: a row of the fleet, and one for each number. Each has NULL in
-/// the columns of the other kind.
-fn understood(rows: &Rows) -> Result<Reading, RegistryError> {
-    let mut numbers = rows.iter();
-    let first = numbers.next().ok_or_else(|| RegistryError::Garbage("no row".to_owned()))?;
-    let mut row = AnswerRow::of(&first, FLEET_COLUMNS + NUMBER_COLUMNS)?;
-    let version: i64 = row.number()?;
+/// Understands the answer of `read`: what the registry is, the fleet's record, and the others.
+fn reading(rows: &Rows) -> Result<Reading, RegistryError> {
+    #[derive(Deserialize)]
+    struct VersionRow {
+        version: i64,
+    }
+    let mut rows = rows.iter().map(|row| match row[..] {
+        [Some(kind), record] => Ok((kind, record)),
+        _ => Err(garbage(format!("a row of {} columns", row.len()))),
+    });
+    let mut first = |expected| match rows.next().transpose()? {
+        Some((kind, record)) if kind == expected => Ok(record),
+        _ => Err(garbage(format!("no row of kind {expected}"))),
+    };
+    let registry = first("registry")?;
+    let VersionRow { version } = parsed(registry)?;
     if version != VERSION {
         return Err(RegistryError::OtherVersion(Some(version)));
     }
-    let fleet = Fleet {
-        uuid: row.uuid()?,
-        layout: row.both(AnswerRow::number, AnswerRow::boolean)?,
-        range: row.both(AnswerRow::number, AnswerRow::number)?,
-        loses_nothing: row.boolean()?,
-        closed: row.boolean()?,
-        longest_ms: row.number()?,
-        skew_ms: row.number()?,
-        lease_ms: row.number()?,
-        clock_skew_ms: row.number()?,
-        grace_ms: row.number()?,
-        incarnation: row.incarnation()?,
-        generation: row.bits()?,
-        horizon_ms: row.number()?,
-        freeze_ms: row.number()?,
-        version: row.bits()?,
+    let registry: RegistryRow = parsed(registry)?;
+    let fleet: FleetRow = parsed(first("fleet")?)?;
+    let mut reading = Reading {
+        fleet: Fleet::from(fleet),
+        numbers: Default::default(),
+        tags: Default::default(),
+        incarnation: registry.incarnation(),
+        now_ms: registry.now_ms,
+        up_ms: Some(registry.up_ms),
     };
-    let incarnation = row.incarnation()?;
-    let (now_ms, up_ms) = (row.number()?, Some(row.number()?));
-    let mut records = BTreeMap::new();
-    for number in numbers {
-        AnswerRow::of(&number, FLEET_COLUMNS + NUMBER_COLUMNS)?;
-        let mut row = AnswerRow::of(&number[FLEET_COLUMNS..], NUMBER_COLUMNS)?;
-        let worker = row.number()?;
-        let record = NumberRecord {
-            holder: row.uuid()?,
-            nonce: row.bits()?,
-            count: row.bits()?,
-            server: row.bits()?,
-            from_ms: row.number()?,
-            until_ms: row.number()?,
-            generation: row.bits()?,
-            renewed_ms: row.number()?,
-            offset_ms: row.number()?,
-        };
-        records.insert(worker, record);
-    }
-    Ok(Reading { fleet, records, incarnation, now_ms, up_ms })
-}
-
-/// Understands the answer of a swap.
-fn swapped(rows: &Rows) -> Result<SwapAnswer, RegistryError> {
-    let garbage = || RegistryError::Garbage(format!("{} rows", rows.len()));
-    let row = rows.iter().next().filter(|_| rows.len() == 1).ok_or_else(garbage)?;
-    let mut row = AnswerRow::of(&row, 3)?;
-    let is_done = row.boolean()?;
-    Ok(if is_done { SwapAnswer::Done(row.incarnation()?) } else { SwapAnswer::Refused })
-}
-
-/// Understands the answers for several tags, each of which has so many columns after the number of
-/// what was asked. If something was not as compared, there is one row, which says only that.
-fn granted<T>(
-    rows: &Rows,
-    asked: usize,
-    columns: usize,
-    read: impl Fn(&mut AnswerRow<'_>) -> Result<T, RegistryError>,
-) -> Result<Option<Granted<T>>, RegistryError> {
-    let garbage = || RegistryError::Garbage(format!("{} rows for {asked} tags", rows.len()));
-    let mut answers: BTreeMap<usize, T> = BTreeMap::new();
-    let mut found = None;
-    for row in rows.iter() {
-        let mut row = AnswerRow::of(&row, 4 + columns)?;
-        if !row.boolean()? {
-            return Ok(None);
-        }
-        found = Some(row.incarnation()?);
-        answers.insert(row.number()?, read(&mut row)?);
-    }
-    // The rows come in the order of the tags' names.
-    let is_whole = answers.keys().copied().eq(1..=asked) && rows.len() == asked;
-    let incarnation = found.filter(|_| is_whole).ok_or_else(garbage)?;
-    Ok(Some(Granted { incarnation, answers: answers.into_values().collect() }))
-}
-
-/// How many columns a [`Grant`] has.
-const GRANT_COLUMNS: usize = 8;
-
-fn grant(row: &mut AnswerRow<'_>) -> Result<Grant, RegistryError> {
-    Ok(match row.text() {
-        Some("unknown") => Grant::Unknown,
-        Some("known") => Grant::Known,
-        Some("ended") => Grant::Ended,
-        Some("no jump") => Grant::NoJump,
-        Some("too far") => Grant::TooFar,
-        Some("forgot") => Grant::Forgot,
-        Some("block") => {
-            let (id, steps) = (row.bits()?, (row.number()?, row.number()?));
-            let block = Block { first: row.number()?, count: row.number()? };
-            if !block.is_possible() {
-                return Err(RegistryError::Garbage(format!("a block of {} values from {}", block.count, block.first)));
+    for row in rows {
+        match row? {
+            ("number", record) => reading.numbers.extend([parsed::<NumberRow>(record)?.understood()]),
+            ("tag", record) => {
+                let tag = parsed::<TagRow>(record)?.understood();
+                reading
+                    .tags
+                    .extend([tag.ok_or_else(|| garbage(format!("tag {}", beginning(record.unwrap_or_default()))))?]);
             }
-            Grant::Block { id, steps, block, generation: row.bits()?, skipped: row.number()? }
+            (kind, _) => return Err(garbage(format!("a row of kind {}", beginning(kind)))),
         }
-        other => return Err(RegistryError::Garbage(format!("answer {}", other.map_or("NULL", beginning)))),
-    })
+    }
+    Ok(reading)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use snowflake_core::registry::{Incarnation, NumberKey, NumberRecord, TagRecord};
 
     /// The least and the greatest numbers, and what no number is.
-    const ODD: [&str; 9] = [
+    const ODD: [&str; 12] = [
         "-9223372036854775808",
         "-1",
         "0",
@@ -517,40 +337,28 @@ mod tests {
         "9223372036854775808",
         "-9223372036854775809",
         "1e9",
-        "",
+        "0.5",
+        "\"5\"",
+        "null",
+        "[]",
         "99999999999999999999999999999999999999999",
     ];
 
-    const FLEET: [&str; FLEET_COLUMNS] = [
-        "1",
-        "1b4e28ba-2fa1-41d2-883f-0016d3cca427",
-        "5",
-        "t",
-        "0",
-        "9",
-        "f",
-        "f",
-        "600000",
-        "60000",
-        "300000",
-        "1000",
-        "0",
-        "7",
-        "3",
-        "1",
-        "5",
-        "6",
-        "8",
-        "7",
-        "3",
-        "1700000000000",
-        "100",
-    ];
+    const REGISTRY: &str = r#"{"version": 1, "store": 7, "timeline": 3, "now_ms": 1700000000000, "up_ms": 100}"#;
 
-    const NUMBER: [&str; NUMBER_COLUMNS] =
-        ["4", "1b4e28ba-2fa1-41d2-883f-0016d3cca427", "1", "2", "3", "1700000000000", "1700000001000", "1", "5", "0"];
+    const FLEET: &str = r#"{"name": "default", "uuid": "1b4e28ba-2fa1-41d2-883f-0016d3cca427", "layout": 5,
+        "backup": true, "first_worker": 0, "last_worker": 9, "loses_nothing": false, "closed": false,
+        "longest_ms": 600000, "skew_ms": 60000, "lease_ms": 300000, "clock_skew_ms": 1000, "grace_ms": 0, "store": 7,
+        "timeline": 3, "generation": 1, "horizon_ms": 5, "freeze_ms": 6, "version": 8}"#;
 
-    fn rows(values: &[Vec<Option<&str>>]) -> Rows {
+    const NUMBER: &str = r#"{"datacenter": -1, "worker": 4, "holder": "1b4e28ba-2fa1-41d2-883f-0016d3cca427",
+        "nonce": -1, "count": 2, "server": 3, "from_ms": 1700000000000, "until_ms": 1700000001000, "generation": 1,
+        "renewed_ms": 5, "offset_ms": -6}"#;
+
+    const TAG: &str = r#"{"tag": "orders", "id": 1, "next_value": 100, "least_step": 10, "greatest_step": 1000,
+        "jump": null, "nonce": 50, "generation": 1, "written_ms": 7, "returnable_from": 9223372036854775807}"#;
+
+    fn rows(values: &[[Option<&str>; 2]]) -> Rows {
         let mut rows = Rows::default();
         for row in values {
             rows.push(row.iter().map(|value| value.map(str::as_bytes))).unwrap();
@@ -558,60 +366,161 @@ mod tests {
         rows
     }
 
-    fn read(fleet: &[&str], number: &[&str]) -> Result<Reading, RegistryError> {
-        let first = fleet.iter().copied().map(Some).chain([None; NUMBER_COLUMNS]).collect();
-        let second = [None; FLEET_COLUMNS].into_iter().chain(number.iter().copied().map(Some)).collect();
-        understood(&rows(&[first, second])).and_then(reading::checked)
+    const KINDS: [&str; 4] = ["registry", "fleet", "number", "tag"];
+
+    fn read(records: [&str; 4]) -> Result<Reading, RegistryError> {
+        let values: Vec<_> = KINDS.into_iter().zip(records).map(|(kind, record)| [Some(kind), Some(record)]).collect();
+        reading(&rows(&values)).and_then(reading::checked)
+    }
+
+    const RECORDS: [&str; 4] = [REGISTRY, FLEET, NUMBER, TAG];
+
+    #[test]
+    fn a_reading_is_what_the_registry_shows() {
+        let read = read(RECORDS).unwrap();
+        let now = Incarnation { store: 7, timeline: 3, counts: [0; 2] };
+        assert_eq!((read.incarnation, read.now_ms, read.up_ms), (now, 1_700_000_000_000, Some(100)));
+        let Fleet { uuid, layout, range, incarnation, version, .. } = read.fleet;
+        assert_eq!((uuid, layout), (0x1b4e_28ba_2fa1_41d2_883f_0016_d3cc_a427, Some((5, true))));
+        assert_eq!((range, incarnation, version), (Some((0, 9)), now, 8));
+        let number = read.numbers[&NumberKey::new(None, 4)];
+        assert_eq!((number.nonce, number.offset_ms, number.holder), (u64::MAX, -6, uuid));
+        let tag = read.tags[&Tag::new("orders").unwrap()];
+        assert_eq!((tag.next, tag.steps, tag.jump, tag.returnable), (100, (10, 1000), None, i64::MAX));
     }
 
     #[test]
     fn no_number_in_a_reading_is_beyond_its_range_or_panics() {
-        assert_eq!(read(&FLEET, &NUMBER).unwrap().records.len(), 1);
-        for odd in ODD {
-            for column in 0..FLEET_COLUMNS {
-                let mut fleet = FLEET;
-                fleet[column] = odd;
-                if let Ok(read) = read(&fleet, &NUMBER) {
-                    let Fleet { longest_ms, skew_ms, lease_ms, clock_skew_ms, grace_ms, .. } = read.fleet;
-                    let all = [read.now_ms, longest_ms, skew_ms, lease_ms, clock_skew_ms, grace_ms];
-                    assert!(all.iter().all(|ms| (0..1 << 50).contains(ms)), "column {column}: {odd}");
+        let mut refused = 0;
+        for at in 0..RECORDS.len() {
+            let record: Value = serde_json::from_str(RECORDS[at]).unwrap();
+            for name in record.as_object().unwrap().keys() {
+                for odd in ODD {
+                    let with = format!("{{\"{name}\": {odd},{}", &without(&record, name)[1..]);
+                    let mut records = RECORDS;
+                    records[at] = &with;
+                    match read(records) {
+                        Ok(read) => {
+                            let Fleet { longest_ms, skew_ms, lease_ms, clock_skew_ms, grace_ms, .. } = read.fleet;
+                            let all = [read.now_ms, longest_ms, skew_ms, lease_ms, clock_skew_ms, grace_ms];
+                            assert!(all.iter().all(|ms| (0..1 << 50).contains(ms)), "{name}: {odd}");
+                            assert!(read.tags.values().all(|tag| tag.steps.0 > 0 && tag.steps.1 > 0), "{name}: {odd}");
+                        }
+                        Err(_) => refused += 1,
+                    }
+                    // What is left out is not taken for 0.
+                    let left_out = without(&record, name);
+                    records[at] = &left_out;
+                    let may_be_null = ["layout", "backup", "first_worker", "last_worker", "jump", "name"];
+                    assert_eq!(read(records).is_ok(), may_be_null.contains(&name.as_str()), "{name}");
                 }
             }
-            for column in 0..NUMBER_COLUMNS {
-                let mut number = NUMBER;
-                number[column] = odd;
-                let _ = read(&FLEET, &number);
-            }
         }
-        let mut fleet = FLEET;
-        fleet[9] = "-1";
-        assert!(matches!(read(&fleet, &NUMBER), Err(RegistryError::OutOfRange { name: "skew_ms", value: -1, .. })));
-        fleet = FLEET;
-        fleet[21] = "9223372036854775807";
-        assert!(matches!(
-            read(&fleet, &NUMBER),
-            Err(RegistryError::OutOfRange { name: "now_ms", value: i64::MAX, .. })
-        ));
+        assert!(refused > 200, "{refused}");
+        let with_skew = FLEET.replace("\"skew_ms\": 60000", "\"skew_ms\": -1");
+        let error = read([REGISTRY, &with_skew, NUMBER, TAG]);
+        assert!(matches!(error, Err(RegistryError::OutOfRange { name: "skew_ms", value: -1, .. })), "{error:?}");
+        let late = REGISTRY.replace("1700000000000", "9223372036854775807");
+        let error = read([&late, FLEET, NUMBER, TAG]);
+        assert!(matches!(error, Err(RegistryError::OutOfRange { name: "now_ms", value: i64::MAX, .. })), "{error:?}");
+    }
+
+    fn without(record: &Value, name: &str) -> String {
+        let mut record = record.clone();
+        record.as_object_mut().unwrap().remove(name);
+        record.to_string()
     }
 
     #[test]
-    fn no_number_in_a_block_panics() {
-        let block = ["t", "7", "3", "1", "block", "1", "10", "1000", "100", "10", "1", "0"];
-        let granted_of = |block: &[&str]| {
-            let row = block.iter().copied().map(Some).collect();
-            granted(&rows(&[row]), 1, GRANT_COLUMNS, grant)
-        };
-        assert!(matches!(granted_of(&block), Ok(Some(granted)) if granted.answers.len() == 1));
-        for odd in ODD {
-            for column in 0..block.len() {
-                let mut block = block;
-                block[column] = odd;
-                if let Ok(Some(granted)) = granted_of(&block)
-                    && let [Grant::Block { block, .. }] = granted.answers[..]
-                {
-                    assert!(block.first.checked_add(block.count.into()).is_some_and(|end| end > block.first));
-                }
-            }
+    fn an_answer_that_is_no_reading_is_not_taken_for_one() {
+        let (registry, fleet) = ([Some("registry"), Some(REGISTRY)], [Some("fleet"), Some(FLEET)]);
+        assert!(reading(&rows(&[registry, fleet])).is_ok());
+        for wrong in [
+            &[][..],
+            &[registry],
+            &[fleet, registry],
+            &[fleet],
+            &[[Some("registry"), None], fleet],
+            &[[None, Some(REGISTRY)], fleet],
+            &[registry, fleet, [Some("other"), Some(NUMBER)]],
+            &[registry, fleet, [Some("tag"), Some(NUMBER)]],
+            &[registry, fleet, [Some("number"), Some("{")]],
+            &[registry, fleet, [Some("number"), None]],
+            &[registry, fleet, registry],
+        ] {
+            assert!(matches!(reading(&rows(wrong)), Err(RegistryError::Garbage(_))), "{wrong:?}");
         }
+        let mut narrow = Rows::default();
+        narrow.push([Some(&b"registry"[..])].into_iter()).unwrap();
+        assert!(matches!(reading(&narrow), Err(RegistryError::Garbage(_))));
+        let other = REGISTRY.replace("\"version\": 1", "\"version\": 2");
+        assert_eq!(
+            reading(&rows(&[[Some("registry"), Some(&other)], fleet])),
+            Err(RegistryError::OtherVersion(Some(2)))
+        );
+    }
+
+    #[test]
+    fn an_answer_to_a_swap_has_one_row() {
+        let answer = |texts: &[&str]| {
+            let mut rows = Rows::default();
+            texts.iter().for_each(|text| rows.push([Some(text.as_bytes())].into_iter()).unwrap());
+            only::<SwapRow>(&rows).map(|row| (row.done, row.incarnation().store))
+        };
+        let done = r#"{"done": true, "store": -1, "timeline": 3}"#;
+        assert_eq!(answer(&[done]), Ok((true, u64::MAX)));
+        for wrong in [&[][..], &[done, done], &[r#"{"done": null, "store": 1, "timeline": 3}"#], &[r#"{"done": true}"#]]
+        {
+            assert!(matches!(answer(wrong), Err(RegistryError::Garbage(_))), "{wrong:?}");
+        }
+    }
+
+    /// What is written reads as it was.
+    #[test]
+    fn a_change_names_what_its_writer_writes() {
+        let number = NumberKey::new(Some(3), 4);
+        let record = NumberRecord {
+            holder: 7,
+            nonce: u64::MAX,
+            count: 2,
+            server: 1 << 63,
+            from_ms: -5,
+            until_ms: 9,
+            generation: 1,
+            renewed_ms: 5,
+            offset_ms: -6,
+        };
+        let name = crate::MemberName { host: "a \"b\"".to_owned(), ..crate::MemberName::default() };
+        let written = Writer::Server(&name, 5).number(number, Some(6), &record);
+        assert_eq!(parsed::<NumberRow>(Some(&written.to_string())).unwrap().understood(), (number, record));
+        let secret = format!("{:032x}", 5);
+        assert_eq!(
+            (&written["was"], &written["secret"], &written["host"]),
+            (&json!(6), &json!(secret), &json!("a \"b\""))
+        );
+        // An operator cuts a lease, whose holder stays known.
+        let cut = Writer::Operator.number(number, Some(6), &record);
+        assert!(cut.get("host").is_none() && cut.get("secret").is_none(), "{cut}");
+        let kept = Writer::Operator.number(number, None, &NumberRecord { server: 0, ..record });
+        assert_eq!((&kept["was"], &kept["secret"], &kept["host"]), (&Value::Null, &Value::Null, &json!("")));
+
+        let tag = Tag::new("we\"ird\\{}").unwrap();
+        let record = TagRecord {
+            id: 1 << 63,
+            next: -5,
+            steps: (10, 1000),
+            jump: Some(5),
+            nonce: 50,
+            generation: 1,
+            written_ms: 7,
+            returnable: i64::MIN,
+        };
+        let written = Writer::Server(&name, 5).tag(tag, Some(6), Some(&record));
+        assert_eq!(parsed::<TagRow>(Some(&written.to_string())).unwrap().understood(), Some((tag, record)));
+        assert_eq!((&written["was"], &written["secret"]), (&json!(6), &json!(secret)));
+        assert_eq!(Writer::Operator.tag(tag, None, Some(&record))["secret"], Value::Null);
+        let gone = Writer::Operator.tag(tag, Some(6), None);
+        assert_eq!((&gone["tag"], &gone["delete"], &gone["was"]), (&json!(tag.as_str()), &json!(true), &json!(6)));
+        assert_eq!(array(&[tag, Tag::new("NULL").unwrap()]), r#"{"we\"ird\\{}","NULL"}"#);
     }
 }

@@ -49,6 +49,41 @@ impl RegistryReport {
     }
 }
 
+/// Who asks a registry, and so where a reader finds what a report names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    /// A server, with its settings.
+    Server,
+    /// An operator's program, with its options.
+    Operator,
+}
+
+impl Asker {
+    /// Returns what says where the registry is.
+    pub(crate) fn registry(self) -> &'static str {
+        match self {
+            Self::Server => "\"snowflake_id.registry\"",
+            Self::Operator => "--registry",
+        }
+    }
+
+    /// Returns what says which fleet it is.
+    pub(crate) fn fleet(self) -> &'static str {
+        match self {
+            Self::Server => "\"snowflake_id.fleet\"",
+            Self::Operator => "--fleet",
+        }
+    }
+
+    /// Returns what asks.
+    pub(crate) fn program(self) -> &'static str {
+        match self {
+            Self::Server => "this server",
+            Self::Operator => "this program",
+        }
+    }
+}
+
 /// The most bytes of another program's text that an error repeats, so that no error grows with it.
 const LONGEST_TEXT: usize = 1000;
 

@@ -15,24 +15,25 @@ pub enum RegistryStep {
     SwapFleet,
     /// Changing a number's record.
     SwapNumber,
-    /// Reserving blocks of tags.
-    Reserve,
-    /// Giving back what is left of them.
-    GiveBack,
+    /// Changing tags' records.
+    SwapTags,
+    /// Changing what only operators change.
+    Change,
 }
 
 impl RegistryStep {
-    /// Returns what a swap changes.
+    /// Returns what a swap changes first.
     pub(crate) fn of(swap: &Swap) -> Self {
-        match swap.change {
-            Change::Fleet(_) => Self::SwapFleet,
-            Change::Number { .. } => Self::SwapNumber,
+        match swap.changes.first() {
+            None | Some(Change::Fleet(_)) => Self::SwapFleet,
+            Some(Change::Number { .. }) => Self::SwapNumber,
+            Some(Change::Tag { .. }) => Self::SwapTags,
         }
     }
 
     /// Whether the registry may have changed something although there is no answer.
     pub fn may_be_done(self) -> bool {
-        matches!(self, Self::SwapFleet | Self::SwapNumber | Self::Reserve | Self::GiveBack)
+        !matches!(self, Self::Connect | Self::Read)
     }
 }
 
@@ -43,8 +44,8 @@ impl fmt::Display for RegistryStep {
             Self::Read => "reading its records",
             Self::SwapFleet => "changing the fleet's record",
             Self::SwapNumber => "changing a number's record",
-            Self::Reserve => "reserving blocks",
-            Self::GiveBack => "giving blocks back",
+            Self::SwapTags => "changing tags' records",
+            Self::Change => "changing the registry",
         })
     }
 }

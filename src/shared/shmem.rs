@@ -59,6 +59,8 @@ pub struct Work {
     pub holder: Holder,
     /// What is known of the tags.
     pub supply: Supply,
+    /// What proves to the registry that a record is this life's own. No other server knows it.
+    pub secret: u128,
 }
 
 /// The server's counts at the last reset. Only a backend itself may write its slot, so the slots'
@@ -276,7 +278,7 @@ fn at_start() -> Shared {
         generator: Generator::new(),
         clocks: ClockReference::new(),
         numbers: Numbers::new(),
-        workers: WorkerCell::new(Work { holder: Holder::new(fingerprint()), supply: Supply::new() }),
+        workers: WorkerCell::new(Work { holder: Holder::new(fingerprint()), supply: Supply::new(), secret: secret() }),
         lease: Locked::new(Lock::Lease, LeaseStatus::new()),
         unclaimed: PublishedMarks::new(),
         since: CountsAtReset {
@@ -286,6 +288,11 @@ fn at_start() -> Shared {
         topics: std::array::from_fn(|_| RateLimit::new()),
         tags: Tags::new(),
     }
+}
+
+/// Returns a secret of this life of shared memory.
+fn secret() -> u128 {
+    u128::from(backend::random_bits()) << 64 | u128::from(backend::random_bits())
 }
 
 /// Returns a fingerprint of this server, by which it gets the number again that it had last.

@@ -1,12 +1,13 @@
 //! The tags that this server's sessions draw dense values from: their places in shared memory, and
 //! what is shown of them. Sessions (`dense.rs`) draw, and the background worker
-//! (`keeper/supply.rs`) puts blocks in place.
+//! (`keeper.rs`) puts blocks in place.
 //!
 //! Values are drawn from the places alone, which are atomic words (`core/segment/place.rs`). What
 //! lies behind the lock says which tag has which place, and is for operators.
 
 use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
-use snowflake_core::segment::{Claimed, Directory, Full, PLACES, Place, PlaceView, Rest, State, Supply, Tag};
+use snowflake_core::segment::{Claimed, Directory, Full, PLACES, Place, PlaceView, Rest, State, Supply};
+use snowflake_core::tag::Tag;
 
 use crate::postgres::backend::{self, SharedLatch};
 use crate::shared::lease_status::FailureReason;

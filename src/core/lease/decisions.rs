@@ -9,7 +9,7 @@ use std::convert::Infallible;
 
 use super::{Failure, Lease};
 use crate::layout::Layout;
-use crate::registry::{NumberRecord, Reading, SinceIncarnation};
+use crate::registry::{NumberKey, NumberRecord, Reading, SinceIncarnation};
 
 /// The longest time between two renewals, in milliseconds.
 pub(super) const RENEWED_EVERY_MS: i64 = 10_000;
@@ -18,6 +18,8 @@ pub(super) const RENEWED_EVERY_MS: i64 = 10_000;
 pub(super) struct Basis<'a> {
     /// The layout of the server's ids.
     pub layout: &'a Layout,
+    /// The datacenter of the server's ids, if the layout has that field.
+    pub datacenter: Option<i64>,
     /// A fingerprint of the server's host and port.
     pub server: u64,
     /// How long a lease is to be, in milliseconds.
@@ -172,7 +174,7 @@ impl Basis<'_> {
         self.may_acquire()?;
         // Not adopted yet: the next call does that.
         let Some((first, last)) = self.reading.fleet.range else { return Err(Failure::Contended) };
-        let used = || self.reading.records.range(first..=last).map(|(worker, record)| (*worker, *record));
+        let used = || self.used(first, last);
         let of_used = used().filter_map(|(worker, record)| {
             let rank = if record.server == self.server { i64::MIN } else { record.until_ms };
             Some((worker, Some(record), rank, self.free(Some(record))?))
@@ -202,17 +204,23 @@ impl Basis<'_> {
         Ok((worker, record, new))
     }
 
+    /// Returns the numbers of a range that have a record.
+    fn used(&self, first: i64, last: i64) -> impl Iterator<Item = (i64, NumberRecord)> + Clone {
+        let used = self.reading.numbers.range(NumberKey::range(self.datacenter, (first, last)));
+        used.map(|(number, record)| (number.worker, *record))
+    }
+
     /// Returns any number that has no record. (If all starters wanted the same one, a thousand of
     /// them would take a thousand rounds.)
     fn any_unused(&self, random: u64, first: i64, last: i64) -> Option<i64> {
-        let used = self.reading.records.range(first..=last);
+        let used = self.used(first, last);
         let unused = last.saturating_sub(first).saturating_add(1).saturating_sub(used.clone().count() as i64);
         if unused <= 0 {
             return None;
         }
         let nth = (random % unused as u64) as i64;
         // Each used number at or below the candidate moves it one up.
-        Some(used.fold(first + nth, |candidate, (worker, _)| candidate + i64::from(*worker <= candidate)))
+        Some(used.fold(first + nth, |candidate, (worker, _)| candidate + i64::from(worker <= candidate)))
     }
 }
 

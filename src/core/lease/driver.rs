@@ -13,15 +13,15 @@
 
 use super::holder::{Effect, Event, Facts, Holder, Nonces, Request, Turn};
 use super::{Failure, LeaseTerms, LeasingServer, SharedWords};
-use crate::registry::{Reading, Registry, Swap, SwapAnswer, Wanted};
+use crate::registry::{Reading, Store, Swap, SwapAnswer, Wanted};
 
 /// No registry, for a request that needs none.
 struct NoRegistry;
 
-impl Registry for NoRegistry {
+impl Store for NoRegistry {
     type Error = ();
 
-    fn read(&self, _: Wanted) -> Result<Reading, ()> {
+    fn read(&self, _: &Wanted) -> Result<Reading, ()> {
         Err(())
     }
 
@@ -42,7 +42,7 @@ impl Holder {
     ///
     /// # Errors
     /// [`Failure`]. What is held may be drawn with all the same.
-    pub fn keep<R: Registry, S: LeasingServer>(
+    pub fn keep<R: Store, S: LeasingServer>(
         &mut self,
         registry: &R,
         server: &S,
@@ -59,11 +59,7 @@ impl Holder {
     /// [`Failure`]. Up to three numbers stay leased then, each up to its end or until the message
     /// arrives: what was held, what was to be held next, and what was asked for, if the request
     /// has arrived or will. The caller may call this again, and `keep` does the rest first.
-    pub fn give_back<R: Registry, S: LeasingServer>(
-        &mut self,
-        registry: &R,
-        server: &S,
-    ) -> Result<(), Failure<R::Error>> {
+    pub fn give_back<R: Store, S: LeasingServer>(&mut self, registry: &R, server: &S) -> Result<(), Failure<R::Error>> {
         // What ids may borrow does not matter to what is given back.
         self.perform(Request::GiveBack, registry, server, &LeaseTerms { max_borrow_ms: 0 }, || true).unwrap_or(Ok(()))
     }
@@ -76,7 +72,7 @@ impl Holder {
 
     /// Performs a request, for as long as the process `goes_on`, which is asked before and after
     /// each effect. Returns `None` if it has ended. A process may end there; a test lets it.
-    pub fn perform<R: Registry, S: LeasingServer>(
+    pub fn perform<R: Store, S: LeasingServer>(
         &mut self,
         request: Request,
         registry: &R,
@@ -103,7 +99,7 @@ impl Holder {
                     Effect::Leave => event = Event::Left(numbers.leave(marks, generator, server.layout())),
                     Effect::Read(wanted) => {
                         let before_ms = server.now_ms();
-                        match registry.read(wanted) {
+                        match registry.read(&wanted) {
                             Ok(reading) => event = Event::Read { reading, before_ms },
                             Err(error) => return Some(Err(Failure::Away(error))),
                         }

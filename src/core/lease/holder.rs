@@ -18,11 +18,12 @@ use super::decisions::{Basis, Clocks, FoundLease, RENEWED_EVERY_MS, given_back};
 use super::{Failure, Gap, Lease, LeaseNotice, LeaseTerms, least_ms, member};
 use crate::identity::Identity;
 use crate::layout::{Field, Layout};
+use crate::membership::{FleetWrite, Membership};
 use crate::numbers::Span;
 use crate::pace::MOST_ROUNDS;
 use crate::registry::{
-    Change, DEFAULT_LEASE_MS, Fleet, FleetLimits, Incarnation, NumberRecord, Reading, SinceIncarnation, Swap,
-    SwapAnswer, Wanted,
+    Change, DEFAULT_LEASE_MS, Fleet, Incarnation, NumberKey, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer,
+    Wanted,
 };
 
 /// A change of a number's record for which there is no answer yet.
@@ -56,6 +57,8 @@ enum Drawing {
 /// One life of shared memory, and what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
+    /// What this life knows of its fleet. Its supply of blocks shares it.
+    pub membership: Membership,
     /// A fingerprint of the server's host and port, to get the same number again.
     server: u64,
     /// What the server draws with.
@@ -68,16 +71,12 @@ pub struct Holder {
     /// The changes that give back what was held, what was to be held next, and what was asked for
     /// without an answer.
     returned: [Option<Proposal>; 3],
-    /// Which fleet this life belongs to, once it has read a registry.
-    fleet: Option<u128>,
     /// How many changes were proposed.
     count: u64,
     /// The length of the lease that is proposed next, in milliseconds; 0 for the first length.
     length_ms: i64,
     /// How long leases are, as the fleet's record said last, in milliseconds.
     lease_ms: i64,
-    /// The greatest limits that the fleet's record has had.
-    limits: FleetLimits,
     /// Where the last tick ended when a lease was last left. Both lanes lie before it.
     left_ms: i64,
     /// Before which instant no number can be used, if the registry has said so since the lease was
@@ -179,6 +178,7 @@ pub struct Turn {
 
 /// What the last effect was for.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Awaits {
     Begin,
     /// Numbers were entered: first, or last.
@@ -201,10 +201,7 @@ enum Awaits {
         wanted: Wanted,
         acquires: bool,
     },
-    FleetSwap {
-        old: Fleet,
-        new: Fleet,
-    },
+    FleetSwap(FleetWrite),
     NumberSwap {
         incarnation: Incarnation,
         freeze_ms: i64,
@@ -231,16 +228,15 @@ impl Holder {
     /// Makes a holder that has nothing.
     pub fn new(server: u64) -> Self {
         Self {
+            membership: Membership::new(),
             server,
             drawing: Drawing::Free,
             next: None,
             proposal: None,
             returned: [None; 3],
-            fleet: None,
             count: 0,
             length_ms: 0,
             lease_ms: DEFAULT_LEASE_MS,
-            limits: FleetLimits::default(),
             left_ms: i64::MIN,
             frozen_ms: None,
         }
@@ -263,11 +259,6 @@ impl Holder {
             Drawing::Entering(lease) => Some(lease),
             Drawing::Free | Drawing::Held(_) | Drawing::Leaving(_) => self.next,
         }
-    }
-
-    /// Returns the greatest limits that this life has read in the fleet's record.
-    pub fn limits(&self) -> FleetLimits {
-        self.limits
     }
 
     /// Returns the time in which the server will draw nothing, or draws nothing now, as far as is
@@ -326,7 +317,7 @@ impl Holder {
                 self.leaves(reached_ms);
                 self.plan_return(facts, held, reached_ms.unwrap_or(i64::MIN));
                 (self.next, self.proposal) = (None, None);
-                self.round(turn, Vec::new())
+                self.round(turn, facts, Vec::new())
             }
             (Awaits::Stopped { notice, forgot }, Event::Left(reached_ms)) => {
                 self.leaves(reached_ms);
@@ -335,7 +326,7 @@ impl Holder {
                     Some((reading, lease)) => self.begin_generation(turn, facts, &reading, lease, effects),
                     None => Err(effects),
                 }
-                .unwrap_or_else(|effects| self.round(turn, effects))
+                .unwrap_or_else(|effects| self.round(turn, facts, effects))
             }
             (Awaits::Reentered, Event::Entered) => {
                 let effects = self.entered();
@@ -345,24 +336,15 @@ impl Holder {
             }
             (Awaits::Entered { is_last }, Event::Entered) => {
                 let effects = self.entered();
-                if is_last { self.done(turn, effects, Ok(())) } else { self.round(turn, effects) }
+                if is_last { self.done(turn, effects, Ok(())) } else { self.round(turn, facts, effects) }
             }
             (Awaits::Reading { wanted, acquires }, Event::Read { reading, before_ms }) => {
                 let clocks = Clocks::new(before_ms, facts.now_ms, reading.now_ms);
-                self.read(turn, facts, reading, clocks, wanted, acquires)
+                self.read(turn, facts, reading, clocks, &wanted, acquires)
             }
-            (Awaits::FleetSwap { old, new }, Event::Swapped(answer)) => {
-                let mut effects = Vec::new();
-                if answer != SwapAnswer::Refused {
-                    let brought = |fleet: &Fleet| (fleet.layout, fleet.range, fleet.longest_ms, fleet.skew_ms);
-                    if brought(&new) != brought(&old) {
-                        effects.push(Effect::Report(LeaseNotice::Adopted(new)));
-                    }
-                    if new.generation != old.generation {
-                        effects.push(Effect::Report(LeaseNotice::Forgot(new)));
-                    }
-                }
-                self.round(turn, effects)
+            (Awaits::FleetSwap(write), Event::Swapped(answer)) => {
+                let effects = write.notices(answer).map(|notice| Effect::Report(notice.into())).collect();
+                self.round(turn, facts, effects)
             }
             (Awaits::NumberSwap { incarnation, freeze_ms, proposal, record }, Event::Swapped(answer)) => {
                 match answer {
@@ -371,7 +353,7 @@ impl Holder {
                     }
                     // It was refused, or written into a store that has forgotten something since it
                     // was read.
-                    SwapAnswer::Done(_) | SwapAnswer::Refused => self.round(turn, Vec::new()),
+                    SwapAnswer::Done(_) | SwapAnswer::Refused => self.round(turn, facts, Vec::new()),
                 }
             }
             (awaits, event) => unreachable!("{event:?} is not an answer to {awaits:?}"),
@@ -399,7 +381,7 @@ impl Holder {
             Request::Enter | Request::Keep => match self.enters(turn, facts, Vec::new(), is_last) {
                 Ok(effects) => effects,
                 Err(effects) if is_last => self.done(turn, effects, Ok(())),
-                Err(effects) => self.round(turn, effects),
+                Err(effects) => self.round(turn, facts, effects),
             },
         }
     }
@@ -432,11 +414,16 @@ impl Holder {
     /// Returns what the words show of a lease.
     fn span(&self, facts: &Facts<'_>, lease: Lease) -> Option<Span> {
         let Lease { from_ms, until_ms, .. } = lease;
-        Some(Span { identity: facts.identity(lease.worker)?, from_ms, until_ms, fleet: Fleet::code(self.fleet?) })
+        Some(Span {
+            identity: facts.identity(lease.worker)?,
+            from_ms,
+            until_ms,
+            fleet: Fleet::code(self.membership.fleet()?),
+        })
     }
 
     /// Reads the registry, or ends the turn.
-    fn round(&mut self, turn: &mut Turn, effects: Vec<Effect>) -> Vec<Effect> {
+    fn round(&mut self, turn: &mut Turn, facts: &Facts<'_>, effects: Vec<Effect>) -> Vec<Effect> {
         let proposal = self.first_proposal();
         if turn.request == Request::GiveBack && proposal.is_none() {
             return self.done(turn, effects, Ok(()));
@@ -446,8 +433,8 @@ impl Holder {
         }
         turn.rounds += 1;
         let worker = proposal.map(|proposal| proposal.worker).or(self.kept().map(|lease| lease.worker));
-        let wanted = worker.map_or(Wanted::All, Wanted::Number);
-        turn.asks(effects, Effect::Read(wanted), Awaits::Reading { wanted, acquires: false })
+        let wanted = worker.map_or_else(|| facts.all(), |worker| facts.one(worker));
+        turn.asks(effects, Effect::Read(wanted.clone()), Awaits::Reading { wanted, acquires: false })
     }
 
     fn done(&mut self, turn: &Turn, mut effects: Vec<Effect>, result: Result<(), Failure<Infallible>>) -> Vec<Effect> {
@@ -470,26 +457,26 @@ impl Holder {
         facts: &Facts<'_>,
         reading: Reading,
         clocks: Clocks,
-        wanted: Wanted,
+        wanted: &Wanted,
         acquires: bool,
     ) -> Vec<Effect> {
         let effects = Vec::new();
-        if let Err(failure) = self.recognize(&reading) {
-            return self.done(turn, effects, Err(failure));
+        if let Err(other) = self.membership.read(&reading.fleet) {
+            return self.done(turn, effects, Err(other.into()));
         }
         if turn.request == Request::GiveBack {
             if reading.fleet.closed {
                 return self.done(turn, effects, Err(Failure::Closed));
             }
-            let Some(proposal) = self.first_proposal() else { return self.round(turn, effects) };
+            let Some(proposal) = self.first_proposal() else { return self.round(turn, facts, effects) };
             return match self.answered(facts, &self.basis(facts, &reading, clocks), proposal) {
-                Some((proposal, record)) => self.propose(turn, &reading, proposal, record, effects),
-                None => self.round(turn, effects),
+                Some((proposal, record)) => self.propose(turn, facts, &reading, proposal, record, effects),
+                None => self.round(turn, facts, effects),
             };
         }
         match self.amend(facts, &reading) {
             Ok(None) => {}
-            Ok(Some(new)) => return write_fleet(turn, &reading, new, effects),
+            Ok(Some(write)) => return write_fleet(turn, &reading, write, effects),
             Err(failure) => return self.done(turn, effects, Err(failure)),
         }
         let basis = self.basis(facts, &reading, clocks);
@@ -498,18 +485,18 @@ impl Holder {
         }
         let again = self.first_proposal().and_then(|proposal| self.answered(facts, &basis, proposal));
         if let Some((proposal, record)) = again {
-            return self.propose(turn, &reading, proposal, record, effects);
+            return self.propose(turn, facts, &reading, proposal, record, effects);
         }
         if self.first_proposal().is_some() {
-            return self.round(turn, effects);
+            return self.round(turn, facts, effects);
         }
         // By the same reading: what is read next may have forgotten why the proposal was dropped,
         // and show it.
         match self.kept() {
-            None if wanted == Wanted::All => self.acquire(turn, facts, &basis, effects),
-            None => read_all(turn, effects),
-            Some(lease) if wanted == Wanted::Number(lease.worker) => self.renew(turn, facts, reading, clocks, lease),
-            Some(_) => self.round(turn, effects),
+            None if *wanted == facts.all() => self.acquire(turn, facts, &basis, effects),
+            None => read_all(turn, facts, effects),
+            Some(lease) if *wanted == facts.one(lease.worker) => self.renew(turn, facts, reading, clocks, lease),
+            Some(_) => self.round(turn, facts, effects),
         }
     }
 
@@ -522,7 +509,7 @@ impl Holder {
         let [high, low] = facts.nonces.name;
         let name = u128::from(high) << 64 | u128::from(low);
         let proposal = self.new_proposal(facts.nonces.proposals[0], worker, name, replaced, None);
-        self.propose(turn, basis.reading, proposal, signed(new, proposal, basis), effects)
+        self.propose(turn, facts, basis.reading, proposal, signed(new, proposal, basis), effects)
     }
 
     /// Notes what is to be given back, before it is dropped. Ids may have been drawn with all
@@ -590,21 +577,15 @@ impl Holder {
 
     fn basis<'a>(&self, facts: &Facts<'a>, reading: &'a Reading, clocks: Clocks) -> Basis<'a> {
         let skew_ms = reading.fleet.used_skew_ms();
-        Basis { layout: facts.layout, server: self.server, length_ms: self.length_ms, skew_ms, reading, clocks }
+        let Facts { layout, datacenter, .. } = *facts;
+        Basis { layout, datacenter, server: self.server, length_ms: self.length_ms, skew_ms, reading, clocks }
     }
 
-    /// Refuses another fleet than the one that this life has first read: its leases know nothing of
-    /// this holder's. Changes nothing there.
-    fn recognize(&mut self, reading: &Reading) -> Result<(), Failure<Infallible>> {
-        let (known, found) = (*self.fleet.get_or_insert(reading.fleet.uuid), reading.fleet.uuid);
-        if known == found { Ok(()) } else { Err(Failure::OtherFleet { known, found }) }
-    }
-
-    /// Returns the fleet's record if it has to be written first. Otherwise keeps to what it says of
-    /// leases.
-    fn amend(&mut self, facts: &Facts<'_>, reading: &Reading) -> Result<Option<Fleet>, Failure<Infallible>> {
+    /// Returns the change of the fleet's record that has to be written first, if there is one.
+    /// Otherwise keeps to what the record says of leases.
+    fn amend(&mut self, facts: &Facts<'_>, reading: &Reading) -> Result<Option<FleetWrite>, Failure<Infallible>> {
         let fleet = &reading.fleet;
-        let member = member(facts.layout, facts.has_backup, self.limits);
+        let member = member(facts.layout, facts.has_backup);
         if let Some((layout, backup)) = fleet.layout.filter(|layout| *layout != member.layout) {
             return Err(Failure::OtherLayout { layout, backup });
         }
@@ -615,15 +596,14 @@ impl Holder {
         if range.0 < 0 || range.1 > member.range.1 || range.0 > range.1 {
             return Err(Failure::OutsideLayout { range, numbers: member.range.1 + 1 });
         }
-        if let Some(new) = fleet.amended(reading, &member, facts.nonces.version) {
-            return Ok(Some(new));
+        if let Some(write) = self.membership.amends(reading, &member, facts.nonces.version) {
+            return Ok(Some(write));
         }
         let (lease_ms, least_ms) = (fleet.used_lease_ms(), least_ms(facts.layout));
         if lease_ms < least_ms {
             return Err(Failure::TooShort { lease_ms, least_ms });
         }
         self.lease_ms = lease_ms;
-        self.limits = self.limits.noting(fleet);
         self.length_ms = self.length(&facts.terms, facts.layout);
         Ok(None)
     }
@@ -636,7 +616,7 @@ impl Holder {
         proposal: Proposal,
     ) -> Option<(Proposal, NumberRecord)> {
         let Proposal { worker, was, nonce, ends_ms, .. } = proposal;
-        let record = basis.reading.records.get(&worker).copied();
+        let record = basis.reading.numbers.get(&facts.number(worker)).copied();
         if record.map(|record| record.nonce) == was {
             // It has not arrived. With the same nonce, it arrives once at most.
             let again = match (record.filter(|record| record.holder == proposal.holder), ends_ms) {
@@ -690,7 +670,7 @@ impl Holder {
         lease: Lease,
     ) -> Vec<Effect> {
         let mut effects = Vec::new();
-        let record = match lease.find(reading.records.get(&lease.worker)) {
+        let record = match lease.find(reading.numbers.get(&facts.number(lease.worker))) {
             FoundLease::Known(record) => Some(record),
             FoundLease::Older(record) => {
                 effects.push(Effect::Report(LeaseNotice::Older(lease)));
@@ -706,7 +686,7 @@ impl Holder {
                 if self.held() == Some(lease) {
                     self.drawing = Drawing::Free;
                 }
-                return self.round(turn, effects);
+                return self.round(turn, facts, effects);
             }
             found @ (FoundLease::Copied | FoundLease::Overlapped) => {
                 (self.drawing, self.next) = (Drawing::Leaving(None), None);
@@ -725,11 +705,11 @@ impl Holder {
         let Some((record, new)) = renewed else {
             // Another number comes next. What is held is drawn with up to its end.
             self.next = None;
-            return read_all(turn, effects);
+            return read_all(turn, facts, effects);
         };
         let replaced = Some((record.nonce, record.count));
         let proposal = self.new_proposal(facts.nonces.proposals[0], lease.worker, record.holder, replaced, None);
-        self.propose(turn, &reading, proposal, signed(new, proposal, &basis), effects)
+        self.propose(turn, facts, &reading, proposal, signed(new, proposal, &basis), effects)
     }
 
     /// Begins a generation, because the registry has forgotten `lease`, unless one has begun since
@@ -742,7 +722,7 @@ impl Holder {
         lease: Lease,
         effects: Vec<Effect>,
     ) -> Result<Vec<Effect>, Vec<Effect>> {
-        let Reading { fleet, incarnation, now_ms, .. } = reading;
+        let fleet = &reading.fleet;
         // Two generations may have one number: the one in which the lease was written, and one that
         // an operator has begun after a restore that lacks that one. The later one has the later
         // freeze, which also covers the lease, unless a shorter one was begun wrongly.
@@ -750,8 +730,8 @@ impl Holder {
         if fleet.generation > lease.generation || is_covered {
             return Err(effects);
         }
-        let new = fleet.begin_generation(*incarnation, *now_ms, self.limits, facts.nonces.version);
-        Ok(write_fleet(turn, reading, new, effects))
+        let write = self.membership.begins_generation(reading, facts.nonces.version);
+        Ok(write_fleet(turn, reading, write, effects))
     }
 
     /// Makes a proposal to replace a record that has this nonce and this count. Its own count is
@@ -773,6 +753,7 @@ impl Holder {
     fn propose(
         &mut self,
         turn: &mut Turn,
+        facts: &Facts<'_>,
         reading: &Reading,
         proposal: Proposal,
         record: NumberRecord,
@@ -783,9 +764,9 @@ impl Holder {
         if proposal.ends_ms.is_none() {
             self.proposal = Some(proposal);
         }
-        let change = Change::Number { worker: proposal.worker, was: proposal.was, record };
+        let change = Change::Number { number: facts.number(proposal.worker), was: proposal.was, record };
         let incarnation = reading.incarnation;
-        let swap = Swap { fleet: reading.fleet.version, incarnation, change };
+        let swap = Swap::after(reading, vec![change]);
         let freeze_ms = reading.fleet.freeze_ms;
         turn.asks(effects, Effect::Swap(swap), Awaits::NumberSwap { incarnation, freeze_ms, proposal, record })
     }
@@ -804,7 +785,7 @@ impl Holder {
         let lease = Lease { worker, from_ms, until_ms, holder, nonce, count, generation, freeze_ms };
         if ends_ms.is_some() {
             self.replace(proposal, None);
-            return self.round(turn, vec![Effect::Report(LeaseNotice::GivenBack(lease))]);
+            return self.round(turn, facts, vec![Effect::Report(LeaseNotice::GivenBack(lease))]);
         }
         let is_same = |kept: &Lease| (kept.worker, kept.from_ms) == (worker, from_ms);
         self.length_ms = self.length_ms.saturating_mul(2);
@@ -825,6 +806,20 @@ impl Holder {
 }
 
 impl Facts<'_> {
+    fn number(&self, worker: i64) -> NumberKey {
+        NumberKey::new(self.datacenter, worker)
+    }
+
+    /// What is read of one number.
+    fn one(&self, worker: i64) -> Wanted {
+        Wanted::number(self.number(worker))
+    }
+
+    /// What is read to choose a number.
+    fn all(&self) -> Wanted {
+        Wanted::numbers_of(self.datacenter)
+    }
+
     fn identity(&self, worker: i64) -> Option<Identity> {
         let worker = self.layout.max_of(Field::Worker).map(|_| worker);
         Identity::new(self.layout, worker, self.datacenter, self.has_backup).ok()
@@ -832,15 +827,14 @@ impl Facts<'_> {
 }
 
 /// Writes the fleet's record, if nothing has changed since it was read.
-fn write_fleet(turn: &mut Turn, reading: &Reading, new: Fleet, effects: Vec<Effect>) -> Vec<Effect> {
-    let old = reading.fleet;
-    let swap = Swap { fleet: old.version, incarnation: reading.incarnation, change: Change::Fleet(new) };
-    turn.asks(effects, Effect::Swap(swap), Awaits::FleetSwap { old, new })
+fn write_fleet(turn: &mut Turn, reading: &Reading, write: FleetWrite, effects: Vec<Effect>) -> Vec<Effect> {
+    turn.asks(effects, Effect::Swap(write.swap(reading)), Awaits::FleetSwap(write))
 }
 
 /// Reads all numbers, to choose one.
-fn read_all(turn: &mut Turn, effects: Vec<Effect>) -> Vec<Effect> {
-    turn.asks(effects, Effect::Read(Wanted::All), Awaits::Reading { wanted: Wanted::All, acquires: true })
+fn read_all(turn: &mut Turn, facts: &Facts<'_>, effects: Vec<Effect>) -> Vec<Effect> {
+    let wanted = facts.all();
+    turn.asks(effects, Effect::Read(wanted.clone()), Awaits::Reading { wanted, acquires: true })
 }
 
 /// Returns a record as it is to be written.

@@ -1,6 +1,7 @@
 //! Which tag is in which place. A session looks a tag up once, and keeps its view of the place.
 
-use super::{PLACES, Place, PlaceView, State, Tag};
+use super::{PLACES, Place, PlaceView, State};
+use crate::tag::Tag;
 
 /// The tags of all places, in shared memory. The server's lock guards it: whoever uses a directory
 /// holds that lock.

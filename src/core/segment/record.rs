@@ -1,33 +1,9 @@
-//! What the registry holds of a tag, which block it gives, and the two calls through which a server
-//! uses it.
-//!
-//! The rules are here, so that every kind of registry keeps to the same ones. PostgreSQL has them
-//! in `sql/registry.sql`, because there a call is one statement.
+//! Which block a tag's record gives, and what it takes back: each a function of what was read, and
+//! of nothing else.
 
-use super::{Block, END, FARTHEST, Tag};
-use crate::registry::{Fleet, Incarnation, Registry};
-
-/// A tag's record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TagRecord {
-    /// A random number. A tag that is deleted and made again has another one.
-    pub id: u64,
-    /// The first value of the next block.
-    pub next: i64,
-    /// The fewest and the most values of a block, from 1 to
-    /// [`LONGEST_BLOCK`](super::LONGEST_BLOCK).
-    pub steps: (u32, u32),
-    /// How far the tag jumps ahead after the registry may have forgotten something. `None` if it
-    /// gives nothing then until an operator has set this.
-    pub jump: Option<i64>,
-    /// Another random number with each change of this record.
-    pub nonce: u64,
-    /// The fleet's generation when this was written.
-    pub generation: u64,
-    /// From where on values may be given back: the first value of the blocks that the last server
-    /// has reserved one after the other. [`END`] if none may be.
-    pub returnable: i64,
-}
+use super::{Block, END, FARTHEST};
+use crate::registry::{Fleet, TagRecord};
+use crate::tag::Tag;
 
 /// What a server asks for a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +23,7 @@ pub struct Ask {
     /// The fleet's generation when it got the values before `above`.
     pub generation: u64,
     /// The nonce under which the server has reserved its last block of the tag, if it could give
-    /// that back. Only that server knows it.
+    /// that back.
     pub was: Option<u64>,
     /// The nonce of the changed record.
     pub nonce: u64,
@@ -98,55 +74,6 @@ pub struct Return {
     pub nonce: u64,
 }
 
-/// Asks for several tags, in one step. Nothing changes unless the fleet's record has this version
-/// and the registry this incarnation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reserve {
-    /// The version of the fleet's record.
-    pub fleet: u64,
-    /// The registry's incarnation; see [`Swap`](crate::registry::Swap).
-    pub incarnation: Incarnation,
-    /// What is asked, for each tag once.
-    pub asks: Vec<Ask>,
-}
-
-/// Gives values of several tags back, under the same conditions as [`Reserve`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GiveBack {
-    /// The version of the fleet's record.
-    pub fleet: u64,
-    /// The registry's incarnation.
-    pub incarnation: Incarnation,
-    /// What is given back, for each tag once.
-    pub returns: Vec<Return>,
-}
-
-/// A registry's answer: what it has done is written, and durable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Granted<T> {
-    /// The registry's incarnation afterwards.
-    pub incarnation: Incarnation,
-    /// An answer for each tag, in the order asked.
-    pub answers: Vec<T>,
-}
-
-/// A registry that has tags. As in [`Registry`], an error means only that there is no answer.
-pub trait TagRegistry: Registry {
-    /// Reserves blocks. Returns `None`, and has done nothing, if something was not as compared, or
-    /// the fleet is closed.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, Self::Error>;
-
-    /// Takes values back. Returns for each tag from which value on: from none, if the tag has
-    /// changed since. Returns `None` as [`reserve`](Self::reserve) does.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, Self::Error>;
-}
-
 impl TagRecord {
     /// Returns how often the tag has to jump ahead before it is used under this record of the
     /// fleet: once for each generation, because a jump may be forgotten, too.
@@ -154,8 +81,14 @@ impl TagRecord {
         i64::try_from(fleet.generation.saturating_sub(self.generation)).unwrap_or(i64::MAX)
     }
 
-    /// Decides what a server gets, and returns the record that is to be written, if any.
-    pub fn answer(&self, ask: &Ask, fleet: &Fleet) -> (Grant, Option<Self>) {
+    /// Returns how far the tag jumps ahead at a time, in values.
+    pub fn jump_values(&self) -> Option<i64> {
+        self.jump.map(|jump| i64::from(jump).saturating_mul(self.steps.1.into()))
+    }
+
+    /// Decides what a server gets when the registry's clock shows `now_ms`, and returns the record
+    /// that is to be written, if any.
+    pub fn answer(&self, ask: &Ask, fleet: &Fleet, now_ms: i64) -> (Grant, Option<Self>) {
         if ask.id.is_some_and(|id| id != self.id) {
             return (Grant::Unknown, None);
         }
@@ -164,14 +97,14 @@ impl TagRecord {
         if jumps == 0 && self.next < ask.above && self.generation <= ask.generation {
             return (Grant::Forgot, None);
         }
-        let next = match (jumps, self.jump) {
+        let next = match (jumps, self.jump_values()) {
             (0, _) => self.next,
             // Also if nothing is asked for: an operator should know before the blocks are used up.
             // What the server has had is noted, so that the operator cannot set less.
             (_, None) => {
                 // As much as one call may raise a tag; the next look adds to it.
                 let next = ask.above.min(self.next.saturating_add(FARTHEST));
-                let told = Self { next, nonce: ask.nonce, ..*self };
+                let told = Self { next, nonce: ask.nonce, written_ms: now_ms, ..*self };
                 return (Grant::NoJump, Some(told).filter(|told| told.next > self.next));
             }
             (_, Some(jump)) => self.next.saturating_add(jump.saturating_mul(jumps)),
@@ -191,45 +124,60 @@ impl TagRecord {
             return (Grant::Ended, None);
         }
         let block = Block { first, count: count as u32 };
-        // Whoever knows the last block's nonce has reserved it.
+        // If the server has reserved the last block, too, it can give both back.
         let follows = ask.was == Some(self.nonce) && first == self.next;
         let returnable = if follows { self.returnable.min(first) } else { first };
-        let new = Self { next: block.end(), nonce: ask.nonce, generation: fleet.generation, returnable, ..*self };
+        let written = Self { next: block.end(), nonce: ask.nonce, generation: fleet.generation, returnable, ..*self };
+        let new = Self { written_ms: now_ms, ..written };
         let skipped = known.saturating_sub(self.next);
         (Grant::Block { id: self.id, steps: self.steps, block, generation: fleet.generation, skipped }, Some(new))
     }
 
-    /// Returns the record that an operator writes who says that the registry was restored, in the
-    /// generation of `fleet`, `age_ms` milliseconds after the record was written. `None` without a
+    /// Returns the first value that the tag gives under this record of the fleet, as far as it has
+    /// a [`jump`](Self::jump): after the jumps that are due.
+    pub fn next_in(&self, fleet: &Fleet) -> i64 {
+        let values = self.jump_values().unwrap_or(0).saturating_mul(self.jumps(fleet));
+        self.next.saturating_add(values)
+    }
+
+    /// Returns the record that an operator writes before the generation of `fleet` begins, because
+    /// the registry was restored, when the registry's clock shows `now_ms`. `None` without a
     /// [`jump`](Self::jump): the tag then gives nothing until an operator sets its next value.
     ///
     /// The backup may lack generations in which the tag has jumped already, and nothing tells how
-    /// many. So the tag also jumps once for each second since. It then lies above all that was
-    /// given, if generations did not follow each other faster than that, and if fewer values than a
-    /// jump were given in each second that had none.
-    pub fn restored(&self, fleet: &Fleet, age_ms: i64, nonce: u64) -> Option<Self> {
-        let jumps = self.jumps(fleet).saturating_add(age_ms.max(0) / 1000);
-        let next = i128::from(self.next) + i128::from(self.jump?) * i128::from(jumps);
+    /// many. So the tag jumps once for each second since, and for each by which clocks may be
+    /// apart, because the backup may come from another machine. Together with the jump of the
+    /// generation that begins, it then lies above all that was given, if generations did not follow
+    /// each other faster than that, and if fewer values than a jump were given in each second that
+    /// had none.
+    ///
+    /// The record keeps its generation. Otherwise the tag would not jump if this generation is
+    /// never begun, and the next one forgets what was given meanwhile.
+    pub fn restored(&self, fleet: &Fleet, now_ms: i64, nonce: u64) -> Option<Self> {
+        let age_ms = now_ms.saturating_sub(self.written_ms).saturating_add(fleet.skew_ms).max(0);
+        let seconds = age_ms / 1000 + i64::from(age_ms % 1000 > 0);
+        let next = i128::from(self.next) + i128::from(self.jump_values()?) * i128::from(seconds);
         let next = i64::try_from(next).unwrap_or(END);
-        Some(Self { next, nonce, generation: fleet.generation, ..*self })
+        Some(Self { next, nonce, written_ms: now_ms, ..*self })
     }
 
     /// Returns the record with what a server gives back, or `None` if a block was reserved, or a
     /// generation has begun, since the server has reserved its last one. More than two blocks are
     /// not taken, because no server has more. Values of blocks before another server's are not
     /// taken either.
-    pub fn take_back(&self, given: &Return, fleet: &Fleet) -> Option<Self> {
+    pub fn take_back(&self, given: &Return, fleet: &Fleet, now_ms: i64) -> Option<Self> {
         let is_last = (self.id, self.nonce) == (given.id, given.was) && self.generation == fleet.generation;
         let most = 2 * i64::from(self.steps.1);
         let next = given.first.max(self.returnable);
         let is_right = next < self.next && self.next.saturating_sub(given.first) <= most;
-        (is_last && is_right).then_some(Self { next, nonce: given.nonce, returnable: END, ..*self })
+        (is_last && is_right).then_some(Self { next, nonce: given.nonce, returnable: END, written_ms: now_ms, ..*self })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Incarnation;
 
     const FLEET: Fleet = Fleet {
         uuid: 1,
@@ -249,13 +197,18 @@ mod tests {
         version: 11,
     };
 
+    const WRITTEN_MS: i64 = 1_800_000_000_000;
+
+    const NOW_MS: i64 = WRITTEN_MS + 5000;
+
     const RECORD: TagRecord = TagRecord {
         id: 1,
         next: 100,
         steps: (10, 1000),
-        jump: Some(1_000_000),
+        jump: Some(1000),
         nonce: 50,
         generation: FLEET.generation,
+        written_ms: WRITTEN_MS,
         returnable: END,
     };
 
@@ -280,68 +233,89 @@ mod tests {
     #[test]
     fn a_block_has_as_many_values_as_are_asked_for_within_the_steps() {
         for (step, count) in [(0, 10), (9, 10), (10, 10), (500, 500), (1000, 1000), (u32::MAX, 1000)] {
-            let (grant, record) = RECORD.answer(&ask(step), &FLEET);
+            let (grant, record) = RECORD.answer(&ask(step), &FLEET, NOW_MS);
             assert_eq!(block(grant), (100, count, 0));
-            assert_eq!(record, Some(TagRecord { next: 100 + i64::from(count), nonce: 51, returnable: 100, ..RECORD }));
+            assert_eq!(
+                record,
+                Some(TagRecord {
+                    next: 100 + i64::from(count),
+                    nonce: 51,
+                    written_ms: NOW_MS,
+                    returnable: 100,
+                    ..RECORD
+                })
+            );
         }
         // An operator may have set these the wrong way round. The greatest counts.
-        let (grant, _) = TagRecord { steps: (10, 5), ..RECORD }.answer(&ask(7), &FLEET);
+        let (grant, _) = TagRecord { steps: (10, 5), ..RECORD }.answer(&ask(7), &FLEET, NOW_MS);
         assert_eq!(block(grant), (100, 5, 0));
     }
 
     #[test]
     fn a_tag_jumps_once_for_each_second_that_a_restore_goes_back() {
-        let fleet = Fleet { generation: FLEET.generation + 1, ..FLEET };
-        for (age_ms, jumps) in [(-5, 1), (0, 1), (999, 1), (1000, 2), (3_600_000, 3601)] {
-            let record = RECORD.restored(&fleet, age_ms, 51).unwrap();
-            let next = 100 + jumps * 1_000_000;
-            assert_eq!(record, TagRecord { next, nonce: 51, generation: fleet.generation, ..RECORD });
-            // It does not jump again.
-            assert_eq!(block(record.answer(&ask(10), &fleet).0), (next, 10, 0));
+        let next = Fleet { generation: FLEET.generation + 1, ..FLEET };
+        for (skew_ms, age_ms, seconds) in [
+            (0, -5, 0),
+            (0, 0, 0),
+            (0, 1, 1),
+            (0, 1000, 1),
+            (0, 1001, 2),
+            (0, 3_600_000, 3600),
+            // The backup may come from a machine whose clock was ahead.
+            (5000, -5000, 0),
+            (5000, -4999, 1),
+            (5000, 1, 6),
+        ] {
+            let now_ms = WRITTEN_MS + age_ms;
+            let fleet = Fleet { skew_ms, ..next };
+            let record = RECORD.restored(&fleet, now_ms, 51).unwrap();
+            let raised = 100 + seconds * 1_000_000;
+            assert_eq!(record, TagRecord { next: raised, nonce: 51, written_ms: now_ms, ..RECORD });
+            // It also jumps for the generation, once that has begun.
+            assert_eq!(record.next_in(&fleet), raised + 1_000_000);
+            assert_eq!(block(record.answer(&ask(10), &fleet, NOW_MS).0), (raised + 1_000_000, 10, 1_000_000));
         }
-        assert_eq!(RECORD.restored(&fleet, i64::MAX, 51).unwrap().next, END);
-        assert_eq!(TagRecord { jump: None, ..RECORD }.restored(&fleet, 0, 51), None);
-        // It was not used since the generation before.
-        let old = TagRecord { generation: FLEET.generation - 2, ..RECORD };
-        assert_eq!(old.restored(&fleet, 0, 51).unwrap().next, 100 + 3 * 1_000_000);
+        assert_eq!(RECORD.restored(&next, i64::MAX, 51).unwrap().next, END);
+        let stopped = TagRecord { jump: None, ..RECORD };
+        assert_eq!((stopped.restored(&next, NOW_MS, 51), stopped.next_in(&next)), (None, 100));
     }
 
     #[test]
     fn a_tag_jumps_once_for_each_generation() {
         for generations in [1, 2, 5] {
             let fleet = Fleet { generation: FLEET.generation + generations, ..FLEET };
-            let (grant, record) = RECORD.answer(&ask(10), &fleet);
+            let (grant, record) = RECORD.answer(&ask(10), &fleet, NOW_MS);
             assert_eq!(block(grant).2, generations as i64 * 1_000_000);
             // It does not jump again.
             let record = record.unwrap();
-            assert_eq!(block(record.answer(&ask(10), &fleet).0), (record.next, 10, 0));
+            assert_eq!(block(record.answer(&ask(10), &fleet, NOW_MS).0), (record.next, 10, 0));
         }
     }
 
     #[test]
     fn a_tag_without_a_jump_gives_nothing_in_a_new_generation() {
         let (record, fleet) = (TagRecord { jump: None, ..RECORD }, Fleet { generation: 6, ..FLEET });
-        assert_eq!(record.answer(&ask(10), &fleet), (Grant::NoJump, None));
+        assert_eq!(record.answer(&ask(10), &fleet, NOW_MS), (Grant::NoJump, None));
         let look = Ask { step: None, above: 130, ..ask(10) };
-        let told = TagRecord { next: 130, nonce: look.nonce, ..record };
-        assert_eq!(record.answer(&look, &fleet), (Grant::NoJump, Some(told)));
-        assert_eq!(told.answer(&look, &fleet), (Grant::NoJump, None));
-        assert_eq!(block(record.answer(&ask(10), &FLEET).0), (100, 10, 0));
+        let told = TagRecord { next: 130, nonce: look.nonce, written_ms: NOW_MS, ..record };
+        assert_eq!(record.answer(&look, &fleet, NOW_MS), (Grant::NoJump, Some(told)));
+        assert_eq!(told.answer(&look, &fleet, NOW_MS), (Grant::NoJump, None));
+        assert_eq!(block(record.answer(&ask(10), &FLEET, NOW_MS).0), (100, 10, 0));
     }
 
     #[test]
     fn a_tag_below_what_a_server_has_had_shows_that_the_registry_has_forgotten() {
         let beyond = Ask { above: 101, ..ask(10) };
-        assert_eq!(RECORD.answer(&beyond, &FLEET), (Grant::Forgot, None));
-        assert_eq!(RECORD.answer(&Ask { step: None, ..beyond }, &FLEET), (Grant::Forgot, None));
-        assert_eq!(RECORD.answer(&Ask { step: None, ..ask(10) }, &FLEET), (Grant::Known, None));
+        assert_eq!(RECORD.answer(&beyond, &FLEET, NOW_MS), (Grant::Forgot, None));
+        assert_eq!(RECORD.answer(&Ask { step: None, ..beyond }, &FLEET, NOW_MS), (Grant::Forgot, None));
+        assert_eq!(RECORD.answer(&Ask { step: None, ..ask(10) }, &FLEET, NOW_MS), (Grant::Known, None));
         // A generation has begun since. The tag jumps, or has done so, at least to what is known.
         let jumped = TagRecord { jump: Some(1), ..RECORD };
-        for above in [101, 5000] {
-            let (grant, _) = jumped.answer(&Ask { above, ..ask(10) }, &Fleet { generation: 6, ..FLEET });
+        for above in [1101, 5000] {
+            let (grant, _) = jumped.answer(&Ask { above, ..ask(10) }, &Fleet { generation: 6, ..FLEET }, NOW_MS);
             assert_eq!(block(grant), (above, 10, above - 100));
         }
-        let (grant, _) = RECORD.answer(&Ask { generation: 4, ..beyond }, &FLEET);
+        let (grant, _) = RECORD.answer(&Ask { generation: 4, ..beyond }, &FLEET, NOW_MS);
         assert_eq!(block(grant), (101, 10, 1));
     }
 
@@ -349,97 +323,97 @@ mod tests {
     fn a_wish_raises_a_tag_and_lowers_none() {
         let wish = |least| Ask { least, ..ask(10) };
         for least in [i64::MIN, 0, 99, 100] {
-            assert_eq!(RECORD.answer(&wish(least), &FLEET), RECORD.answer(&ask(10), &FLEET), "{least}");
+            assert_eq!(RECORD.answer(&wish(least), &FLEET, NOW_MS), RECORD.answer(&ask(10), &FLEET, NOW_MS), "{least}");
         }
         // The registry has forgotten nothing, so nothing was skipped.
-        let (grant, record) = RECORD.answer(&wish(5000), &FLEET);
+        let (grant, record) = RECORD.answer(&wish(5000), &FLEET, NOW_MS);
         assert_eq!((block(grant), record.unwrap().next), ((5000, 10, 0), 5010));
-        assert_eq!(block(record.unwrap().answer(&wish(5000), &FLEET).0), (5010, 10, 0));
+        assert_eq!(block(record.unwrap().answer(&wish(5000), &FLEET, NOW_MS).0), (5010, 10, 0));
         // It is not lost in a jump, and does not hide one.
         let fleet = Fleet { generation: 6, ..FLEET };
-        assert_eq!(block(RECORD.answer(&wish(5000), &fleet).0), (1_000_100, 10, 1_000_000));
-        assert_eq!(block(RECORD.answer(&wish(2_000_000), &fleet).0), (2_000_000, 10, 1_000_000));
+        assert_eq!(block(RECORD.answer(&wish(5000), &fleet, NOW_MS).0), (1_000_100, 10, 1_000_000));
+        assert_eq!(block(RECORD.answer(&wish(2_000_000), &fleet, NOW_MS).0), (2_000_000, 10, 1_000_000));
         let beyond = Ask { above: 101, ..wish(5000) };
-        assert_eq!(RECORD.answer(&beyond, &FLEET), (Grant::Forgot, None));
-        assert_eq!(RECORD.answer(&Ask { step: None, ..wish(5000) }, &FLEET), (Grant::Known, None));
+        assert_eq!(RECORD.answer(&beyond, &FLEET, NOW_MS), (Grant::Forgot, None));
+        assert_eq!(RECORD.answer(&Ask { step: None, ..wish(5000) }, &FLEET, NOW_MS), (Grant::Known, None));
     }
 
     #[test]
     fn one_call_does_not_use_up_a_tag() {
         let wish = |least| Ask { least, ..ask(10) };
-        assert_eq!(block(RECORD.answer(&wish(100 + FARTHEST), &FLEET).0).0, 100 + FARTHEST);
+        assert_eq!(block(RECORD.answer(&wish(100 + FARTHEST), &FLEET, NOW_MS).0).0, 100 + FARTHEST);
         for far in [101 + FARTHEST, END - 1, END] {
-            assert_eq!(RECORD.answer(&wish(far), &FLEET), (Grant::TooFar, None));
+            assert_eq!(RECORD.answer(&wish(far), &FLEET, NOW_MS), (Grant::TooFar, None));
             // A server that says that it has had them, before a generation that the tag knows of.
             let had = Ask { above: far, generation: 4, ..ask(10) };
-            assert_eq!(RECORD.answer(&had, &FLEET), (Grant::TooFar, None));
+            assert_eq!(RECORD.answer(&had, &FLEET, NOW_MS), (Grant::TooFar, None));
         }
         // A jump is the operator's, and counts from there.
         let fleet = Fleet { generation: 6, ..FLEET };
-        assert_eq!(block(RECORD.answer(&wish(1_000_100 + FARTHEST), &fleet).0).0, 1_000_100 + FARTHEST);
-        assert_eq!(RECORD.answer(&wish(1_000_101 + FARTHEST), &fleet), (Grant::TooFar, None));
+        assert_eq!(block(RECORD.answer(&wish(1_000_100 + FARTHEST), &fleet, NOW_MS).0).0, 1_000_100 + FARTHEST);
+        assert_eq!(RECORD.answer(&wish(1_000_101 + FARTHEST), &fleet, NOW_MS), (Grant::TooFar, None));
     }
 
     #[test]
     fn only_a_servers_own_blocks_are_taken_back() {
         // Another server has drawn from the values before 100.
-        let (_, mine) = RECORD.answer(&ask(10), &FLEET);
+        let (_, mine) = RECORD.answer(&ask(10), &FLEET, NOW_MS);
         let give = |record: TagRecord, first| {
             let given = Return { tag: ask(10).tag, id: 1, was: record.nonce, first, nonce: 90 };
-            record.take_back(&given, &FLEET).map(|record| record.next)
+            record.take_back(&given, &FLEET, NOW_MS).map(|record| record.next)
         };
         assert_eq!((give(mine.unwrap(), 100), give(mine.unwrap(), 50)), (Some(100), Some(100)));
         // The next block follows its own, for it knows that one's nonce.
         let second = Ask { was: Some(51), nonce: 52, above: 110, ..ask(10) };
-        let (_, both) = mine.unwrap().answer(&second, &FLEET);
+        let (_, both) = mine.unwrap().answer(&second, &FLEET, NOW_MS);
         assert_eq!((give(both.unwrap(), 104), give(both.unwrap(), 50)), (Some(104), Some(100)));
         // It does not know that of another one, nor does a block follow that lies further above.
         for other in [Ask { was: Some(50), ..second }, Ask { was: None, ..second }, Ask { least: 111, ..second }] {
-            let (grant, record) = mine.unwrap().answer(&other, &FLEET);
+            let (grant, record) = mine.unwrap().answer(&other, &FLEET, NOW_MS);
             let first = block(grant).0;
             assert_eq!(give(record.unwrap(), 104), Some(first), "{other:?}");
         }
         // Once they are back, nothing more is.
         let given = Return { tag: ask(10).tag, id: 1, was: 51, first: 105, nonce: 90 };
-        let back = mine.unwrap().take_back(&given, &FLEET).unwrap();
+        let back = mine.unwrap().take_back(&given, &FLEET, NOW_MS).unwrap();
         assert_eq!((back.next, give(back, 100)), (105, None));
     }
 
     #[test]
     fn another_tag_of_the_same_name_is_not_the_same_tag() {
         let other = TagRecord { id: 2, ..RECORD };
-        assert_eq!(other.answer(&ask(10), &FLEET), (Grant::Unknown, None));
-        assert_eq!(block(other.answer(&Ask { id: None, ..ask(10) }, &FLEET).0), (100, 10, 0));
+        assert_eq!(other.answer(&ask(10), &FLEET, NOW_MS), (Grant::Unknown, None));
+        assert_eq!(block(other.answer(&Ask { id: None, ..ask(10) }, &FLEET, NOW_MS).0), (100, 10, 0));
     }
 
     #[test]
     fn values_end_with_bigint() {
         let near = TagRecord { next: END - 15, ..RECORD };
-        let (grant, record) = near.answer(&ask(10), &FLEET);
+        let (grant, record) = near.answer(&ask(10), &FLEET, NOW_MS);
         assert_eq!(block(grant), (END - 15, 10, 0));
-        let (grant, record) = record.unwrap().answer(&ask(10), &FLEET);
+        let (grant, record) = record.unwrap().answer(&ask(10), &FLEET, NOW_MS);
         assert_eq!(block(grant), (END - 5, 5, 0));
-        assert_eq!(record.unwrap().answer(&ask(10), &FLEET), (Grant::Ended, None));
+        assert_eq!(record.unwrap().answer(&ask(10), &FLEET, NOW_MS), (Grant::Ended, None));
         // A jump beyond the end ends the tag, too.
         let fleet = Fleet { generation: u64::MAX, ..FLEET };
-        assert_eq!(RECORD.answer(&ask(10), &fleet), (Grant::Ended, None));
+        assert_eq!(RECORD.answer(&ask(10), &fleet, NOW_MS), (Grant::Ended, None));
     }
 
     #[test]
     fn values_are_taken_back_if_nothing_has_changed_since() {
-        let (_, record) = RECORD.answer(&ask(10), &FLEET);
+        let (_, record) = RECORD.answer(&ask(10), &FLEET, NOW_MS);
         let record = record.unwrap();
         let tag = ask(10).tag;
         let given = Return { tag, id: 1, was: 51, first: 104, nonce: 52 };
-        let back = record.take_back(&given, &FLEET).unwrap();
+        let back = record.take_back(&given, &FLEET, NOW_MS).unwrap();
         assert_eq!((back.next, back.nonce), (104, 52));
         // The same message arrives again.
-        assert_eq!(back.take_back(&given, &FLEET), None);
+        assert_eq!(back.take_back(&given, &FLEET, NOW_MS), None);
         // Another server has reserved a block, and given all of it back.
-        let (_, other) = record.answer(&Ask { nonce: 60, ..ask(10) }, &FLEET);
+        let (_, other) = record.answer(&Ask { nonce: 60, ..ask(10) }, &FLEET, NOW_MS);
         let whole = Return { was: 60, first: record.next, nonce: 61, ..given };
-        let again = other.unwrap().take_back(&whole, &FLEET).unwrap();
-        assert_eq!((again.next, again.take_back(&given, &FLEET)), (record.next, None));
+        let again = other.unwrap().take_back(&whole, &FLEET, NOW_MS).unwrap();
+        assert_eq!((again.next, again.take_back(&given, &FLEET, NOW_MS)), (record.next, None));
         let others = [
             (Return { id: 2, ..given }, FLEET),
             (given, Fleet { generation: 6, ..FLEET }),
@@ -447,7 +421,7 @@ mod tests {
             (Return { first: record.next - 2001, ..given }, FLEET),
         ];
         for (given, fleet) in others {
-            assert_eq!(record.take_back(&given, &fleet), None);
+            assert_eq!(record.take_back(&given, &fleet, NOW_MS), None);
         }
     }
 }

@@ -1,14 +1,25 @@
 //! The supply of blocks: when a block is reserved, how large it is, and what is given back.
 //!
-//! A [`Supply`] lies in shared memory, beside the places. One process at a time uses it, the
-//! worker, which may end between any two statements. So what is learnt of a block is noted before
-//! the block is put in place, and what is given back is taken out and noted before it is sent. A
-//! block that was reserved and not put in place is lost.
+//! A [`Supply`] decides, as a [`Holder`](crate::lease::Holder) does. [`Supply::step`] takes a
+//! [`SupplyEvent`], such as what was read, and returns [`SupplyEffect`]s, such as a swap that is to
+//! be sent. The worker performs them in their order (`driver.rs`), and answers the last one with
+//! the next event. A step itself changes only the supply and the places.
+//!
+//! The supply lies in shared memory, beside the places. One process at a time uses it, which may
+//! end between any two effects. So a step notes a block before it puts it in place, and notes what
+//! it takes out before that is given back. A process keeps only its [`SupplyTurn`]. If it ends, an
+//! answer that it has not noted is lost, and so is what it was to give back.
 
-use super::{Ask, Block, Claimed, GiveBack, Grant, Granted, PLACES, Place, Reserve, Return, State, Tag, TagRegistry};
+use std::convert::Infallible;
+
+use super::{Ask, Block, Claimed, Grant, PLACES, Place, Return, State};
 use crate::lease::Failure;
+use crate::membership::{FleetNotice, FleetWrite, Membership};
 use crate::pace::{AGAIN_AFTER_MS, MOST_ROUNDS};
-use crate::registry::{Change, Fleet, Incarnation, MemberTerms, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted};
+use crate::registry::{
+    Change, Fleet, Incarnation, MOST_CHANGES, MemberTerms, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted,
+};
+use crate::tag::Tag;
 
 /// How long a block should last, in milliseconds (Leaf). A tag's step doubles if a block lasted
 /// less than the first, and halves if it lasted longer than the second.
@@ -98,13 +109,33 @@ pub enum SupplyNotice {
     },
 }
 
+impl From<FleetNotice> for SupplyNotice {
+    fn from(notice: FleetNotice) -> Self {
+        match notice {
+            FleetNotice::Adopted(fleet) => Self::Adopted(fleet),
+            FleetNotice::Forgot(fleet) => Self::Forgot(fleet),
+        }
+    }
+}
+
 /// What the worker knows of a place's tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownTag {
     /// Which claim of the place this is about.
     claim: u64,
-    /// The tag's id in the registry, once a block was reserved.
-    id: Option<u64>,
+    /// What the server has had, once a block was reserved.
+    had: Option<HadBlocks>,
+    /// Since when the next block is wanted.
+    wanted_ms: Option<i64>,
+    /// When the registry has answered last.
+    answered_ms: i64,
+}
+
+/// What a server has had of a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HadBlocks {
+    /// The tag's id in the registry.
+    id: u64,
     /// Up to where values were had: after the last one. Those that were given back do not count.
     above: i64,
     /// The same before the last block.
@@ -115,68 +146,61 @@ pub struct KnownTag {
     nonce: Option<u64>,
     /// How many values the next block should have.
     step: u32,
-    /// How many blocks were had.
+    /// How many blocks there were.
     blocks: u64,
-    /// Since when the next block is wanted.
-    wanted_ms: Option<i64>,
-    /// When the last block was wanted.
+    /// When the last one was wanted.
     was_wanted_ms: i64,
-    /// How long the last block but one has lasted.
+    /// How long the last but one has lasted.
     lasted_ms: Option<i64>,
-    /// When the registry has answered last.
-    answered_ms: i64,
 }
 
 impl KnownTag {
     fn new(claim: u64) -> Self {
-        Self {
-            claim,
-            id: None,
-            above: i64::MIN,
-            before: i64::MIN,
-            generation: 0,
-            nonce: None,
-            step: 0,
-            blocks: 0,
-            wanted_ms: None,
-            was_wanted_ms: 0,
-            lasted_ms: None,
-            answered_ms: i64::MIN,
-        }
+        Self { claim, had: None, wanted_ms: None, answered_ms: i64::MIN }
     }
 
     /// Returns the tag's id in the registry, if a block was reserved.
     pub fn id(&self) -> Option<u64> {
-        self.id
+        self.had.map(|had| had.id)
     }
 
     /// Returns how many values the next block should have, within the tag's steps; 0 for the least.
     pub fn step(&self) -> u32 {
-        self.step
+        self.had.map_or(0, |had| had.step)
     }
 
     /// Returns how many blocks this server has had.
     pub fn blocks(&self) -> u64 {
-        self.blocks
+        self.had.map_or(0, |had| had.blocks)
     }
 
     /// Returns how long a block has lasted, in milliseconds, as far as one was used up.
     pub fn lasted_ms(&self) -> Option<i64> {
-        self.lasted_ms
+        self.had?.lasted_ms
+    }
+
+    /// Returns up to where values were had; [`i64::MIN`] if none were.
+    fn above(&self) -> i64 {
+        self.had.map_or(i64::MIN, |had| had.above)
     }
 
     /// Notes a block, before it is put in place.
     fn note(&mut self, id: u64, block: Block, steps: (u32, u32), generation: u64, nonce: u64) {
-        // First up to where values are had: should the process end here, the block is lost.
-        self.before = self.above;
-        self.above = block.end();
-        (self.id, self.generation, self.nonce) = (Some(id), generation, Some(nonce));
-        let wanted_ms = self.wanted_ms.take().unwrap_or(self.was_wanted_ms);
+        let was_wanted_ms = self.had.map_or(0, |had| had.was_wanted_ms);
+        let wanted_ms = self.wanted_ms.take().unwrap_or(was_wanted_ms);
         // Between the first two blocks lies only a tenth of one.
-        self.lasted_ms = (self.blocks > 1).then(|| wanted_ms.saturating_sub(self.was_wanted_ms));
-        self.step = next_step(block.count, self.lasted_ms, steps);
-        self.was_wanted_ms = wanted_ms;
-        self.blocks += 1;
+        let lasted_ms = (self.blocks() > 1).then(|| wanted_ms.saturating_sub(was_wanted_ms));
+        self.had = Some(HadBlocks {
+            id,
+            above: block.end(),
+            before: self.above(),
+            generation,
+            nonce: Some(nonce),
+            step: next_step(block.count, lasted_ms, steps),
+            blocks: self.blocks() + 1,
+            was_wanted_ms: wanted_ms,
+            lasted_ms,
+        });
     }
 }
 
@@ -192,27 +216,155 @@ fn next_step(step: u32, lasted_ms: Option<i64>, (least, greatest): (u32, u32)) -
     next.max(least).min(greatest).max(1)
 }
 
-/// The registry as it was read last: what every call compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
-    version: u64,
-    incarnation: Incarnation,
-}
-
 /// What the worker of one life of shared memory knows of its tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supply {
-    /// Which fleet this life belongs to, once it has read a registry.
-    fleet: Option<u128>,
-    seen: Option<Seen>,
     known: [KnownTag; PLACES],
+}
+
+/// What a process is asked to do with its supply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SupplyRequest {
+    /// Reserve the blocks that are due. From time to time, look whether the tags are still there.
+    Supply,
+    /// Take out what is left in all places, and give it back.
+    GiveBack,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
+pub enum SupplyEvent {
+    /// The turn begins.
+    Begin,
+    /// The registry has answered a [`SupplyEffect::Read`].
+    Read(Reading),
+    /// The registry has answered a [`SupplyEffect::Swap`].
+    Swapped(SwapAnswer),
+}
+
+/// What a server is to do. The last effect of a step is answered by an event, or ends the turn; the
+/// others are not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SupplyEffect {
+    /// Tell the operator.
+    Report(SupplyNotice),
+    /// Forget a wish, which the registry cannot fulfil.
+    Unwish {
+        /// The place.
+        place: usize,
+        /// The claim under which it was made.
+        claim: u64,
+        /// The wish.
+        least: i64,
+    },
+    /// Read the registry. Answered by [`SupplyEvent::Read`], or the turn is over, without an
+    /// answer.
+    Read(Wanted),
+    /// Compare and swap. Answered by [`SupplyEvent::Swapped`], or the turn is over, without an
+    /// answer.
+    Swap(Swap),
+    /// The turn is over.
+    Done(Result<(), Failure<Infallible>>),
+}
+
+/// One turn of one process with its supply: from a request to [`SupplyEffect::Done`].
+#[derive(Debug)]
+pub struct SupplyTurn {
+    request: SupplyRequest,
+    /// How often the registry was read since it has answered last.
+    rounds: u32,
+    /// The first place that was not asked for yet.
+    from: usize,
+    /// What is still to be given back.
+    returns: Vec<Return>,
+    awaits: Awaits,
+}
+
+/// What the last effect was for.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
+enum Awaits {
+    Begin,
+    Reading(Vec<Want>),
+    FleetSwap(FleetWrite),
+    TagSwap { incarnation: Incarnation, answers: Vec<Answer> },
+}
+
+/// What is wanted of one tag.
+#[derive(Debug, Clone, Copy)]
+enum Want {
+    /// A block for a place, or to know whether the tag is there.
+    Ask(usize, Ask),
+    Return(Return),
+}
+
+/// What the registry answers to it, once it is written.
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    Grant(usize, Ask, Grant),
+    /// Values are back from this one on.
+    Returned(Tag, Option<i64>),
+}
+
+impl Want {
+    fn tag(&self) -> Tag {
+        match self {
+            Self::Ask(_, ask) => ask.tag,
+            Self::Return(given) => given.tag,
+        }
+    }
+
+    /// Decides by a reading. Returns what is answered, and the tag's change if there is one.
+    fn decide(self, reading: &Reading) -> (Answer, Option<Change>) {
+        let tag = self.tag();
+        let Reading { fleet, now_ms, .. } = reading;
+        let record = reading.tags.get(&tag);
+        let (answer, new) = match self {
+            Self::Ask(place, ask) => {
+                let unknown = (Grant::Unknown, None);
+                let (grant, new) = record.map_or(unknown, |record| record.answer(&ask, fleet, *now_ms));
+                (Answer::Grant(place, ask, grant), new)
+            }
+            Self::Return(given) => {
+                let new = record.and_then(|record| record.take_back(&given, fleet, *now_ms));
+                (Answer::Returned(tag, new.map(|new| new.next)), new)
+            }
+        };
+        let was = record.map(|record| record.nonce);
+        (answer, new.map(|new| Change::Tag { tag, was, record: Some(new) }))
+    }
+}
+
+impl SupplyTurn {
+    /// Makes a turn, which begins with [`SupplyEvent::Begin`].
+    pub fn new(request: SupplyRequest) -> Self {
+        Self { request, rounds: 0, from: 0, returns: Vec::new(), awaits: Awaits::Begin }
+    }
+
+    /// Ends a step with an effect that is answered.
+    fn asks(&mut self, mut effects: Vec<SupplyEffect>, effect: SupplyEffect, awaits: Awaits) -> Vec<SupplyEffect> {
+        self.awaits = awaits;
+        effects.push(effect);
+        effects
+    }
+
+    /// Writes the fleet's record, if nothing has changed since it was read.
+    fn write_fleet(&mut self, reading: &Reading, write: FleetWrite, effects: Vec<SupplyEffect>) -> Vec<SupplyEffect> {
+        self.asks(effects, SupplyEffect::Swap(write.swap(reading)), Awaits::FleetSwap(write))
+    }
+}
+
+fn done(mut effects: Vec<SupplyEffect>, result: Result<(), Failure<Infallible>>) -> Vec<SupplyEffect> {
+    effects.push(SupplyEffect::Done(result));
+    effects
 }
 
 impl Supply {
     /// Makes what is known at the start: nothing.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
-        Self { fleet: None, seen: None, known: [KnownTag::new(0); PLACES] }
+        Self { known: [KnownTag::new(0); PLACES] }
     }
 
     /// Returns what is known of a place's tag under a claim.
@@ -226,80 +378,138 @@ impl Supply {
         let claimed = server.claimed().into_iter();
         let known = claimed.filter_map(|claimed| self.known(claimed.place, claimed.claim));
         let looks_ms = |known: &KnownTag| known.answered_ms.saturating_add(LOOKED_AT_EVERY_MS);
-        let first_ms = known.filter(|known| known.id.is_some()).map(looks_ms).min()?;
+        let first_ms = known.filter(|known| known.had.is_some()).map(looks_ms).min()?;
         Some(first_ms.saturating_sub(server.running_ms()).max(0))
     }
 
-    /// Reserves the blocks that are due, all in one call, and puts them in place. From time to
-    /// time, it looks whether the tags are still there.
-    ///
-    /// # Errors
-    /// [`Failure`]. Sessions draw on from the blocks that they have. The caller calls this again
-    /// after a moment, and whenever a session says that a block is due.
-    pub fn supply<R: TagRegistry, S: SuppliedServer>(
+    /// Takes what has happened, and returns what the server is to do. `event` is
+    /// [`SupplyEvent::Begin`], or the answer to the last effect. It asks `server`, and does nothing
+    /// to it but to its places.
+    pub fn step<S: SuppliedServer>(
         &mut self,
-        registry: &R,
+        turn: &mut SupplyTurn,
         server: &S,
-    ) -> Result<(), Failure<R::Error>> {
-        for _ in 0..MOST_ROUNDS {
-            let (places, asks): (Vec<usize>, Vec<Ask>) = self.asks(server).into_iter().unzip();
-            if asks.is_empty() {
-                return Ok(());
-            }
-            let Some(seen) = self.look(registry, server)? else { continue };
-            let reserve = Reserve { fleet: seen.version, incarnation: seen.incarnation, asks };
-            let Some(grants) = self.as_seen(seen, registry.reserve(&reserve).map_err(Failure::Away)?) else {
-                continue;
-            };
-            let mut forgot = None;
-            for ((place, ask), grant) in places.into_iter().zip(&reserve.asks).zip(grants) {
-                if grant == Grant::Forgot {
-                    server.report(SupplyNotice::Below { tag: ask.tag, above: ask.above });
-                    forgot = forgot.max(Some(ask.generation));
+        membership: &mut Membership,
+        event: SupplyEvent,
+    ) -> Vec<SupplyEffect> {
+        match (std::mem::replace(&mut turn.awaits, Awaits::Begin), event) {
+            (Awaits::Begin, SupplyEvent::Begin) => {
+                if turn.request == SupplyRequest::GiveBack {
+                    turn.returns = self.take_out(server);
                 }
-                self.receive(server, place, ask, grant);
+                self.round(turn, server, Vec::new())
             }
-            let Some(generation) = forgot else { return Ok(()) };
-            self.begin_generation(registry, server, generation)?;
+            (Awaits::Reading(wants), SupplyEvent::Read(reading)) => {
+                self.read(turn, server, membership, wants, &reading)
+            }
+            (Awaits::FleetSwap(write), SupplyEvent::Swapped(answer)) => {
+                let effects = write.notices(answer).map(|notice| SupplyEffect::Report(notice.into())).collect();
+                self.round(turn, server, effects)
+            }
+            (Awaits::TagSwap { incarnation, answers }, SupplyEvent::Swapped(answer)) => match answer {
+                SwapAnswer::Done(after) if after.since(&incarnation) == SinceIncarnation::Same => {
+                    self.written(turn, server, answers)
+                }
+                // It was refused, or written into a store that has forgotten something since it was
+                // read.
+                SwapAnswer::Done(_) | SwapAnswer::Refused => self.round(turn, server, Vec::new()),
+            },
+            (awaits, event) => unreachable!("{event:?} is not an answer to {awaits:?}"),
         }
-        Err(Failure::Contended)
     }
 
-    /// Takes out what is left in all places, and gives it back, as far as no other server has
-    /// reserved a block after it. Sessions draw nothing from then on, until the next
-    /// [`supply`](Self::supply).
-    ///
-    /// # Errors
-    /// [`Failure`]. What was left is lost then, unless the message arrives later.
-    pub fn give_back<R: TagRegistry, S: SuppliedServer>(
+    /// Reads the tags of which something is wanted, or ends the turn.
+    fn round<S: SuppliedServer>(
         &mut self,
-        registry: &R,
+        turn: &mut SupplyTurn,
         server: &S,
-    ) -> Result<(), Failure<R::Error>> {
-        let returns = self.take_out(server);
-        for _ in 0..MOST_ROUNDS {
-            if returns.is_empty() {
-                return Ok(());
-            }
-            let Some(seen) = self.look(registry, server)? else { continue };
-            let give_back = GiveBack { fleet: seen.version, incarnation: seen.incarnation, returns: returns.clone() };
-            let answer = registry.give_back(&give_back).map_err(Failure::Away)?;
-            let Some(taken) = self.as_seen(seen, answer) else { continue };
-            for (given, first) in returns.iter().zip(taken) {
-                if let Some(first) = first {
-                    server.report(SupplyNotice::GivenBack { tag: given.tag, first });
-                }
-            }
-            return Ok(());
+        effects: Vec<SupplyEffect>,
+    ) -> Vec<SupplyEffect> {
+        let mut wants: Vec<_> = match turn.request {
+            SupplyRequest::Supply => self.asks(server, turn.from),
+            SupplyRequest::GiveBack => turn.returns.iter().copied().map(Want::Return).collect(),
+        };
+        if wants.is_empty() {
+            return done(effects, Ok(()));
         }
-        Err(Failure::Contended)
+        if turn.rounds == MOST_ROUNDS {
+            return done(effects, Err(Failure::Contended));
+        }
+        turn.rounds += 1;
+        wants.truncate(MOST_CHANGES);
+        let wanted = Wanted::tags(wants.iter().map(Want::tag).collect());
+        turn.asks(effects, SupplyEffect::Read(wanted), Awaits::Reading(wants))
     }
 
-    /// Returns what is to be asked, and for which places.
-    fn asks<S: SuppliedServer>(&mut self, server: &S) -> Vec<(usize, Ask)> {
+    /// Decides by a reading. Refuses another fleet than the one that this life has first read, and
+    /// one that is closed.
+    fn read<S: SuppliedServer>(
+        &mut self,
+        turn: &mut SupplyTurn,
+        server: &S,
+        membership: &mut Membership,
+        wants: Vec<Want>,
+        reading: &Reading,
+    ) -> Vec<SupplyEffect> {
+        if let Err(other) = membership.read(&reading.fleet) {
+            return done(Vec::new(), Err(other.into()));
+        }
+        if reading.fleet.closed {
+            return done(Vec::new(), Err(Failure::Closed));
+        }
+        if let Some(write) = membership.amends(reading, &server.member(), server.nonce()) {
+            return turn.write_fleet(reading, write, Vec::new());
+        }
+        let (answers, changes): (Vec<_>, Vec<_>) = wants.into_iter().map(|want| want.decide(reading)).unzip();
+        let below = |answer: &Answer| match answer {
+            Answer::Grant(_, Ask { tag, above, .. }, Grant::Forgot) => {
+                Some(SupplyEffect::Report(SupplyNotice::Below { tag: *tag, above: *above }))
+            }
+            _ => None,
+        };
+        let below: Vec<_> = answers.iter().filter_map(below).collect();
+        if !below.is_empty() {
+            // No generation has begun since the values were had, or the tag would jump.
+            let write = membership.begins_generation(reading, server.nonce());
+            return turn.write_fleet(reading, write, below);
+        }
+        let changes: Vec<_> = changes.into_iter().flatten().collect();
+        if changes.is_empty() {
+            return self.written(turn, server, answers);
+        }
+        let swap = SupplyEffect::Swap(Swap::after(reading, changes));
+        turn.asks(Vec::new(), swap, Awaits::TagSwap { incarnation: reading.incarnation, answers })
+    }
+
+    /// Takes the answers, when all that they say is written.
+    fn written<S: SuppliedServer>(
+        &mut self,
+        turn: &mut SupplyTurn,
+        server: &S,
+        answers: Vec<Answer>,
+    ) -> Vec<SupplyEffect> {
+        let mut effects = Vec::new();
+        for answer in answers {
+            match answer {
+                Answer::Grant(place, ask, grant) => {
+                    turn.from = place + 1;
+                    self.receive(server, place, &ask, grant, &mut effects);
+                }
+                Answer::Returned(tag, first) => {
+                    turn.returns.retain(|given| given.tag != tag);
+                    effects.extend(first.map(|first| SupplyEffect::Report(SupplyNotice::GivenBack { tag, first })));
+                }
+            }
+        }
+        turn.rounds = 0;
+        self.round(turn, server, effects)
+    }
+
+    /// Returns what is to be asked for places from this one on.
+    fn asks<S: SuppliedServer>(&mut self, server: &S, from: usize) -> Vec<Want> {
         let now_ms = server.running_ms();
-        let claimed = server.claimed().into_iter().filter(|claimed| claimed.place < PLACES);
-        claimed.filter_map(|claimed| Some((claimed.place, self.ask(server, claimed, now_ms)?))).collect()
+        let claimed = server.claimed().into_iter().filter(|claimed| (from..PLACES).contains(&claimed.place));
+        claimed.filter_map(|claimed| Some(Want::Ask(claimed.place, self.ask(server, claimed, now_ms)?))).collect()
     }
 
     fn ask<S: SuppliedServer>(&mut self, server: &S, claimed: Claimed, now_ms: i64) -> Option<Ask> {
@@ -317,36 +527,50 @@ impl Supply {
             State::Ended | State::NoJump | State::TooFar => is_due && since_ms >= AGAIN_AFTER_MS,
             _ => is_due,
         };
-        let looks = known.id.is_some() && since_ms >= LOOKED_AT_EVERY_MS;
-        let step = asks.then_some(known.step);
-        (asks || looks).then(|| {
-            let KnownTag { id, above, generation, nonce: was, .. } = *known;
-            Ask { tag, id, step, above, least, generation, was, nonce: server.nonce() }
+        let looks = known.had.is_some() && since_ms >= LOOKED_AT_EVERY_MS;
+        let had = known.had.as_ref();
+        (asks || looks).then(|| Ask {
+            tag,
+            id: known.id(),
+            step: asks.then(|| known.step()),
+            above: known.above(),
+            least,
+            generation: had.map_or(0, |had| had.generation),
+            was: had.and_then(|had| had.nonce),
+            nonce: server.nonce(),
         })
     }
 
     /// Takes the registry's answer for a place.
-    fn receive<S: SuppliedServer>(&mut self, server: &S, at: usize, ask: &Ask, grant: Grant) {
+    fn receive<S: SuppliedServer>(
+        &mut self,
+        server: &S,
+        at: usize,
+        ask: &Ask,
+        grant: Grant,
+        effects: &mut Vec<SupplyEffect>,
+    ) {
         let Some(place) = server.places().get(at) else { return };
         let (known, tag) = (&mut self.known[at], ask.tag);
         known.answered_ms = server.running_ms();
-        let tell = |state, notice| {
+        let mut report = |notice| effects.push(SupplyEffect::Report(notice));
+        let mut tell = |state, notice| {
             if place.state() != state {
                 place.tell(state);
-                server.report(notice);
+                report(notice);
             }
         };
         match grant {
             Grant::Block { id, steps, block, generation, skipped } => {
-                let is_same = known.id.is_none_or(|known| known == id);
-                let is_right = is_same && block.is_possible() && block.first >= known.above;
+                let is_same = known.id().is_none_or(|known| known == id);
+                let is_right = is_same && block.is_possible() && block.first >= known.above();
                 // No claim ends while a block is reserved: only this process frees a place.
                 let room = place.room().filter(|_| is_right && place.claimed() == known.claim);
-                let Some(room) = room else { return server.report(SupplyNotice::Unusable { tag, block }) };
+                let Some(room) = room else { return report(SupplyNotice::Unusable { tag, block }) };
                 known.note(id, block, steps, generation, ask.nonce);
                 place.fill(room, block);
                 if skipped > 0 {
-                    server.report(SupplyNotice::Jumped { tag, skipped, to: block.first });
+                    report(SupplyNotice::Jumped { tag, skipped, to: block.first });
                 }
             }
             // An operator has said where it goes on.
@@ -354,15 +578,15 @@ impl Supply {
             Grant::Known | Grant::Forgot => {}
             Grant::Unknown => {
                 place.free();
-                if known.id.is_some() {
-                    server.report(SupplyNotice::Gone(tag));
+                if known.had.is_some() {
+                    report(SupplyNotice::Gone(tag));
                 }
             }
             Grant::Ended => tell(State::Ended, SupplyNotice::Ended(tag)),
             Grant::NoJump => tell(State::NoJump, SupplyNotice::NoJump(tag)),
             Grant::TooFar => {
                 tell(State::TooFar, SupplyNotice::TooFar { tag, from: ask.least.max(ask.above) });
-                server.unwish(at, known.claim, ask.least);
+                effects.push(SupplyEffect::Unwish { place: at, claim: known.claim, least: ask.least });
             }
         }
     }
@@ -373,103 +597,25 @@ impl Supply {
         for Claimed { place: at, claim, tag, .. } in server.claimed() {
             let Some((place, known)) = server.places().get(at).zip(self.known.get_mut(at)) else { continue };
             let rest = place.take_out();
+            let Some(had) = known.had.as_mut().filter(|_| known.claim == claim) else { continue };
             // What is given back, and up to where values were had without it. Two blocks without
             // another server's values between them are one.
             let given = match (rest.current, rest.next) {
                 (Some(current), Some(next)) if current.end() == next.first => Some((current.first, current.first)),
                 // No value of the next block is drawn. So other servers may also give back what
                 // lies immediately before it.
-                (_, Some(next)) => Some((next.first, known.before)),
+                (_, Some(next)) => Some((next.first, had.before)),
                 (current, None) => current.map(|current| (current.first, current.first)),
             };
-            let last = rest.next.or(rest.current);
-            let is_last = known.claim == claim && last.is_some_and(|last| last.end() == known.above);
+            let is_last = rest.next.or(rest.current).is_some_and(|last| last.end() == had.above);
             // Before it is sent: whatever the answer, these values do not count any more.
-            let nonce = known.nonce.take();
-            let (Some((first, above)), Some(was), Some(id), true) = (given, nonce, known.id, is_last) else { continue };
-            known.above = above;
-            returns.push(Return { tag, id, was, first, nonce: server.nonce() });
+            let nonce = had.nonce.take();
+            let (Some((first, above)), Some(was), true) = (given, nonce, is_last) else { continue };
+            had.above = above;
+            returns.push(Return { tag, id: had.id, was, first, nonce: server.nonce() });
         }
         returns
     }
-
-    /// Returns the answers, if the registry is the one that was read. Otherwise it is read again
-    /// before the next call.
-    fn as_seen<T>(&mut self, seen: Seen, granted: Option<Granted<T>>) -> Option<Vec<T>> {
-        let granted = granted.filter(|granted| granted.incarnation.since(&seen.incarnation) == SinceIncarnation::Same);
-        if granted.is_none() {
-            self.seen = None;
-        }
-        granted.map(|granted| granted.answers)
-    }
-
-    /// Returns the registry as it was read last, or reads it. Returns `None` if it has to be read
-    /// again, because the fleet's record had to be written first.
-    fn look<R: TagRegistry, S: SuppliedServer>(
-        &mut self,
-        registry: &R,
-        server: &S,
-    ) -> Result<Option<Seen>, Failure<R::Error>> {
-        if self.seen.is_none() {
-            let reading = self.read(registry)?;
-            if let Some(new) = reading.fleet.amended(&reading, &server.member(), server.nonce()) {
-                write_fleet(registry, server, &reading, new)?;
-                return Ok(None);
-            }
-            self.seen = Some(Seen { version: reading.fleet.version, incarnation: reading.incarnation });
-        }
-        Ok(self.seen)
-    }
-
-    /// Begins a generation, because the registry has forgotten what was had in `generation`, unless
-    /// one has begun since.
-    fn begin_generation<R: TagRegistry, S: SuppliedServer>(
-        &mut self,
-        registry: &R,
-        server: &S,
-        generation: u64,
-    ) -> Result<(), Failure<R::Error>> {
-        self.seen = None;
-        let reading = self.read(registry)?;
-        if reading.fleet.generation > generation {
-            return Ok(());
-        }
-        let Reading { fleet, incarnation, now_ms, .. } = &reading;
-        let new = fleet.begin_generation(*incarnation, *now_ms, server.member().limits, server.nonce());
-        write_fleet(registry, server, &reading, new)
-    }
-
-    /// Reads the registry. Refuses another fleet than the one that this life has first read, and
-    /// one that is closed.
-    fn read<R: TagRegistry>(&mut self, registry: &R) -> Result<Reading, Failure<R::Error>> {
-        // Any number will do: only the fleet's record is wanted.
-        let reading = registry.read(Wanted::Number(0)).map_err(Failure::Away)?;
-        let (known, found) = (*self.fleet.get_or_insert(reading.fleet.uuid), reading.fleet.uuid);
-        if known != found {
-            return Err(Failure::OtherFleet { known, found });
-        }
-        if reading.fleet.closed { Err(Failure::Closed) } else { Ok(reading) }
-    }
-}
-
-/// Writes the fleet's record, if nothing has changed since it was read.
-fn write_fleet<R: TagRegistry, S: SuppliedServer>(
-    registry: &R,
-    server: &S,
-    reading: &Reading,
-    new: Fleet,
-) -> Result<(), Failure<R::Error>> {
-    let old = &reading.fleet;
-    let swap = Swap { fleet: old.version, incarnation: reading.incarnation, change: Change::Fleet(new) };
-    if registry.swap(&swap).map_err(Failure::Away)? == SwapAnswer::Refused {
-        return Ok(());
-    }
-    if new.generation != old.generation {
-        server.report(SupplyNotice::Forgot(new));
-    } else if new.layout != old.layout {
-        server.report(SupplyNotice::Adopted(new));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use snowflake_core::lease::{
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{
-    Change, Fleet, FleetLimits, Incarnation, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted,
+    Change, Fleet, FleetLimits, Incarnation, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
 };
 
 const START_MS: i64 = 1_800_000_000_000;
@@ -88,7 +88,7 @@ impl World {
             dies_in: Cell::new(u32::MAX),
             loses_answers: Cell::new(0),
             delays: Cell::new(false),
-            delayed: Cell::new(None),
+            delayed: RefCell::new(None),
             meanwhile: RefCell::default(),
             takes_ms: Cell::new([0; 2]),
             calls: Cell::new(0),
@@ -120,11 +120,21 @@ impl World {
         change(&mut fleet);
         self.nonces.set(self.nonces.get() + 1);
         fleet.version = self.nonces.get();
-        store.write(Change::Fleet(fleet));
+        store.write(vec![Change::Fleet(fleet)]);
     }
 
     fn fleet(&self) -> Fleet {
         self.store.borrow().fleet
+    }
+
+    /// Returns a number's record.
+    fn record(&self, worker: i64) -> NumberRecord {
+        self.store.borrow().numbers[&NumberKey::new(None, worker)]
+    }
+
+    /// Changes a number's record, as a person does.
+    fn edit(&self, worker: i64, change: impl FnOnce(&mut NumberRecord)) {
+        change(self.store.borrow_mut().numbers.get_mut(&NumberKey::new(None, worker)).unwrap());
     }
 
     fn changes(&self) -> usize {
@@ -148,7 +158,7 @@ struct Server<'a> {
     loses_answers: Cell<u32>,
     /// Whether what is sent arrives later, and the last that was sent so.
     delays: Cell<bool>,
-    delayed: Cell<Option<Swap>>,
+    delayed: RefCell<Option<Swap>>,
     /// What happens while the next swap is on its way.
     meanwhile: RefCell<Option<Box<dyn FnOnce() + 'a>>>,
     /// How long the registry takes, in milliseconds: before and after it reads its clock.
@@ -197,10 +207,10 @@ impl lease::LeasingServer for Server<'_> {
     }
 }
 
-impl Registry for Server<'_> {
+impl snowflake_core::registry::Store for Server<'_> {
     type Error = NoAnswer;
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, NoAnswer> {
+    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
         self.may_die();
         self.calls.set(self.calls.get() + 1);
         if self.is_cut_off.get() {
@@ -209,14 +219,10 @@ impl Registry for Server<'_> {
         let [before_ms, after_ms] = self.takes_ms.get();
         self.world.pass(before_ms);
         let store = self.world.store.borrow();
-        let now_ms = self.world.time_ms.get() + store.offset_ms;
+        let mut reading = store.read(wanted, self.world.time_ms.get());
         self.world.pass(after_ms);
-        let up_ms = Some(self.world.time_ms.get() - store.started_ms);
-        let (fleet, mut records, incarnation) = (store.fleet, store.records.clone(), store.incarnation);
-        if let Wanted::Number(wanted) = wanted {
-            records.retain(|worker, _| *worker == wanted);
-        }
-        Ok(Reading { fleet, records, incarnation, now_ms, up_ms })
+        reading.up_ms = Some(self.world.time_ms.get() - store.started_ms);
+        Ok(reading)
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
@@ -225,12 +231,10 @@ impl Registry for Server<'_> {
             meanwhile();
         }
         if self.delays.get() {
-            self.delayed.set(Some(*swap));
+            self.delayed.replace(Some(swap.clone()));
             return Err(NoAnswer);
         }
-        let mut store = self.world.store.borrow_mut();
-        let answer = if store.compares(swap, false) { store.write(swap.change) } else { SwapAnswer::Refused };
-        drop(store);
+        let answer = self.world.store.borrow_mut().swap(swap);
         self.may_die();
         match self.loses_answers.get() {
             0 => Ok(answer),
@@ -421,7 +425,7 @@ fn a_copy_is_found_out_that_has_renewed_as_often() {
     original.keep().unwrap();
     copy.is_copy_of(&original);
     let before = world.changes();
-    let record = || world.store.borrow().records[&original.held().unwrap().0];
+    let record = || world.record(original.held().unwrap().0);
     world.pass(3000);
     original.keep().unwrap();
     let renewed = record();
@@ -443,7 +447,7 @@ fn what_is_given_back_is_leased_again_at_once() {
     server.give_back();
     assert!(!server.draws());
     // The second in which it has drawn is not given back.
-    let until_ms = world.store.borrow().records[&worker].until_ms;
+    let until_ms = world.record(worker).until_ms;
     assert_eq!(until_ms, from_ms + 1000);
     let again = world.server(7);
     world.pass(1000);
@@ -517,7 +521,7 @@ fn a_renewal_ends_no_earlier_than_what_the_registry_has_forgotten() {
     world.fail_over(world.changes() - 1);
     server.offset_ms.set(-SKEW_MS);
     server.keep().unwrap();
-    assert_eq!(world.store.borrow().records[&worker].until_ms, until_ms);
+    assert_eq!(world.record(worker).until_ms, until_ms);
 }
 
 #[test]
@@ -641,7 +645,7 @@ fn a_server_whose_clock_is_off_renews_and_does_not_acquire() {
     }
     assert_eq!(server.keep(), Ok(()));
     assert!(server.reported(|notice| *notice == LeaseNotice::ClockOff { offset_ms: -SKEW_MS - 1 }));
-    let record = world.store.borrow().records[&server.held().unwrap().0];
+    let record = world.record(server.held().unwrap().0);
     assert_eq!((record.renewed_ms, record.offset_ms), (START_MS, -SKEW_MS - 1));
     let (now_ms, registry_ms) = (START_MS - SKEW_MS - 1, START_MS);
     assert_eq!(other.keep(), Err(Failure::ClockOff { now_ms, registry_ms, skew_ms: SKEW_MS }));
@@ -985,7 +989,7 @@ fn a_number_is_given_back_at_the_second_try() {
     assert_eq!(holder.give_back(&server, &server), Err(Failure::Away(NoAnswer)));
     server.is_cut_off.set(false);
     holder.give_back(&server, &server).unwrap();
-    assert!(world.store.borrow().records[&worker].until_ms < until_ms);
+    assert!(world.record(worker).until_ms < until_ms);
 }
 
 #[test]
@@ -1015,7 +1019,7 @@ fn the_next_lease_of_the_same_number_is_given_back() {
     let (held, next) = (holder.held().unwrap(), holder.next().unwrap());
     assert_eq!((held.worker, next.from_ms), (next.worker, freeze_ms));
     server.give_back();
-    assert_eq!(world.store.borrow().records[&next.worker].until_ms, freeze_ms);
+    assert_eq!(world.record(next.worker).until_ms, freeze_ms);
 }
 
 /// A server whose clock is two leases ahead renews after the operator has raised the limit. The
@@ -1119,7 +1123,7 @@ fn a_number_is_given_back_whether_a_renewal_arrives_or_not() {
         server.delays.set(false);
         server.loses_answers.set(0);
         server.give_back();
-        assert_eq!(world.store.borrow().records[&0].until_ms, START_MS + 1000);
+        assert_eq!(world.record(0).until_ms, START_MS + 1000);
         if let Some(renewal) = server.delayed.take() {
             assert!(!world.store.borrow().compares(&renewal, false), "the renewal is written late");
         }
@@ -1166,7 +1170,7 @@ fn a_give_back_writes_no_empty_lease_over_one_that_may_be_forgotten() {
     assert_eq!(second.keep(), Err(Failure::Away(NoAnswer)));
     second.delays.set(false);
     second.give_back();
-    assert!(world.store.borrow().records.is_empty());
+    assert!(world.store.borrow().numbers.is_empty());
     let _ = first.keep();
     assert!(first.draws());
 }
@@ -1188,9 +1192,9 @@ fn what_is_given_back_ends_with_the_later_lanes_tick() {
         let reached_ms = LaneName::ALL.map(|lane| one.generator.reached_ms(lane, &world.layout).unwrap());
         assert_eq!(reached_ms, [START_MS, START_MS + 1]);
         one.give_back();
-        assert_eq!(world.store.borrow().records[&0].until_ms, START_MS + 2);
+        assert_eq!(world.record(0).until_ms, START_MS + 2);
         if lies {
-            world.store.borrow_mut().records.get_mut(&0).unwrap().until_ms = START_MS + 1;
+            world.edit(0, |record| record.until_ms = START_MS + 1);
         }
         world.pass(1);
         while other.keep().is_err() {
@@ -1253,7 +1257,7 @@ fn a_lease_begins_on_a_ticks_boundary_after_an_end_that_a_person_has_typed() {
     let server = world.server(1);
     server.keep().unwrap();
     server.give_back();
-    world.store.borrow_mut().records.get_mut(&0).unwrap().until_ms = START_MS + 5001;
+    world.edit(0, |record| record.until_ms = START_MS + 5001);
     world.pass(5500);
     let next = world.server(2);
     next.keep().unwrap();
@@ -1300,7 +1304,7 @@ fn a_holder_survives_the_end_of_its_process_at_any_call() {
             assert!(server.draws(), "{first} {second} {dies_at}: {holder:?}");
             // What it draws with is what the registry has, and no copy of it was suspected.
             let held = holder.held().unwrap();
-            let record = world.store.borrow().records[&held.worker];
+            let record = world.record(held.worker);
             assert_eq!((record.holder, record.from_ms, record.until_ms), (held.holder, held.from_ms, held.until_ms));
             assert_eq!(server.numbers.read(&world.layout).unwrap().until_ms(), held.until_ms);
             let is_alarm = |notice: &LeaseNotice| matches!(notice, LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_));
@@ -1334,7 +1338,7 @@ fn what_a_process_was_leaving_when_it_ended_stays_leased_to_its_end() {
     assert!(!server.draws());
     server.holder.set(holder);
     server.give_back();
-    let until_ms = world.store.borrow().records[&0].until_ms;
+    let until_ms = world.record(0).until_ms;
     assert!(until_ms > START_MS + FIRST_LEASE_MS, "the renewal is written");
     let other = world.server(2);
     assert!(matches!(other.keep(), Err(Failure::NoneFree { .. })));
@@ -1382,7 +1386,7 @@ fn the_next_lease_of_another_number_is_given_back() {
     let server = lease_two_numbers(&world);
     let next = server.holder.get().next().unwrap();
     server.give_back();
-    assert_eq!(world.store.borrow().records[&next.worker].until_ms, next.from_ms);
+    assert_eq!(world.record(next.worker).until_ms, next.from_ms);
 }
 
 #[test]
@@ -1432,7 +1436,7 @@ fn no_number_in_the_registry_overflows() {
                 let [holder, newcomer] = [1, 2].map(|name| world.server(name));
                 holder.keep().unwrap();
                 world.operate(|fleet| field(fleet, number));
-                of_record(world.store.borrow_mut().records.get_mut(&0).unwrap(), other);
+                world.edit(0, |record| of_record(record, other));
                 world.fail_over(world.changes());
                 for server in [&holder, &newcomer] {
                     let _ = server.keep();
@@ -1455,7 +1459,7 @@ fn a_server_changes_nothing_in_the_registry_of_another_fleet() {
     let mut fleet = world.store.borrow().fleet;
     fleet.uuid = 2;
     fleet.incarnation.store += 1;
-    world.store.borrow_mut().write(Change::Fleet(fleet));
+    world.store.borrow_mut().write(vec![Change::Fleet(fleet)]);
     let before = world.changes();
     world.pass(3000);
     assert_eq!(server.keep(), Err(Failure::OtherFleet { known: 1, found: 2 }));

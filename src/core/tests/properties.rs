@@ -50,6 +50,9 @@ mod layouts;
 mod marks;
 #[path = "properties/model.rs"]
 mod model;
+#[allow(dead_code, reason = "the simulation uses the rest")]
+#[path = "simulation/registry.rs"]
+mod registry;
 #[path = "properties/segments.rs"]
 mod segments;
 #[path = "properties/spec.rs"]

@@ -31,6 +31,10 @@ mod histories;
 mod keeper;
 #[path = "simulation/log.rs"]
 mod log;
+#[path = "simulation/operator.rs"]
+mod operator;
+#[path = "simulation/operators.rs"]
+mod operators;
 #[path = "simulation/promises.rs"]
 mod promises;
 #[path = "simulation/random.rs"]
@@ -103,11 +107,13 @@ const EVENTS: [&str; 21] = [
 ];
 
 /// What must happen often in the histories of a fleet.
-const FLEET_EVENTS: [&str; 30] = [
+const FLEET_EVENTS: [&str; 43] = [
     "acquired",
     "adopted",
     "answer lost",
+    "another generation",
     "clock off",
+    "closed",
     "copied",
     "drawn",
     "draws on",
@@ -120,20 +126,31 @@ const FLEET_EVENTS: [&str; 30] = [
     "late",
     "lease set",
     "limit raised",
+    "limits not lowered",
     "lost",
+    "may still draw",
     "memory copied",
+    "moved",
     "no answer",
     "no lease",
     "none free",
+    "not noted",
     "older",
+    "opened",
+    "operator ends",
     "process ends",
+    "range set",
     "registry fails over",
     "registry fails over twice",
     "registry is lost",
     "registry is restored",
+    "reserved",
     "reset",
+    "restored",
     "server cut off",
+    "settings reset",
     "settled",
+    "vouched for",
 ];
 
 /// Runs histories, and asserts that every guarantee holds and that each of the events is frequent.
@@ -152,7 +169,7 @@ fn assert_holds(story: Story, test: &'static str, histories: u64, events: &[&str
         world.counts.take()
     });
     println!("{seeds:?}: {counts:?}");
-    let often = (seeds.end - seeds.start) / 50;
+    let often = (seeds.end - seeds.start) / 100;
     let seldom = |event: &&&str| counts.get(**event).copied().unwrap_or(0) < often;
     let seldom: Vec<_> = events.iter().filter(seldom).collect();
     assert!(seldom.is_empty(), "these hardly happen: {seldom:?} in {counts:?}");
@@ -259,6 +276,30 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
     assert_breaks(Story::Fleet(None), Lie::SameHolder, &[Guarantee::G2]);
     assert_breaks(Story::Fleet(None), Lie::OwnGenerator, &[Guarantee::Ascending]);
     assert_breaks(Story::Fleet(None), Lie::SameTick, &[Guarantee::Ascending]);
+}
+
+/// Each lie is of an operator's action. Most break a rule, and some make a server stop.
+#[test]
+fn two_servers_draw_the_same_id_where_an_operator_may_do_what_is_refused() {
+    const RULES: &[Guarantee] = &[Guarantee::G3, Guarantee::R1, Guarantee::R2];
+    for (lie, guarantees) in [
+        (Lie::LowersLimits, RULES),
+        (Lie::ClosesUnnoted, RULES),
+        (Lie::OpensUnclosed, RULES),
+        (Lie::OpensAgain, RULES),
+        (Lie::VouchesUnnoted, RULES),
+        (Lie::ReservesLost, RULES),
+        (Lie::ReservesUnnoted, &[Guarantee::Alone]),
+        (Lie::ResetsRunning, &[Guarantee::Idle]),
+        (Lie::ResetsOpen, &[Guarantee::Idle]),
+        (Lie::ResetsRaise, RULES),
+        (Lie::ResetsToLimit, RULES),
+        (Lie::ResetsTwice, RULES),
+        (Lie::RestoredShort, RULES),
+        (Lie::CutsKept, RULES),
+    ] {
+        assert_breaks(Story::Fleet(None), lie, guarantees);
+    }
 }
 
 /// What no promise covers, to say how much it costs: `COUNT` sets the number of histories.

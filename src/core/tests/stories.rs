@@ -1,6 +1,6 @@
-//! The lease's protocol as stories: each file of `stories/` has an event on each line, and below it
-//! what the holder wants and what the registry answers. The test plays the events again, with the
-//! real holder, and compares.
+//! The protocols of leases and tags as stories: each file of `stories/` has an event on each line,
+//! and below it what a server wants and what the registry answers. The test plays the events again,
+//! with the real holder and the real supply, and compares.
 //!
 //! `STORIES=write cargo test -p snowflake_core --test stories` writes the files anew. Read the
 //! difference then, as one reads a change of code.
@@ -14,16 +14,23 @@
 //! | `NAME keeps, and loses the answer` | the same, but the answer to its first change is lost |
 //! | `NAME keeps, and its message is late` | its first change has not arrived yet |
 //! | `NAME keeps, and its process ends` | its worker ends instead of its first change |
-//! | `NAME gives back` | it stops |
+//! | `NAME gives back` | it gives back its number, because it stops |
+//! | `NAME draws N of TAG` | a session draws values of a tag |
+//! | `NAME takes over TAG from N on` | a session wants no value of a tag that is less |
+//! | `NAME reserves` | its worker reserves the blocks that are due, or looks whether its tags are there; also with what follows `keeps,` above |
+//! | `NAME gives its values back` | it gives back what is left of its blocks, because it stops |
 //! | `NAME is a copy of NAME` | a copy of a memory, such as a virtual machine's snapshot |
 //! | `late messages arrive` | those that are late |
 //! | `N s pass` | for all clocks |
 //! | `NAME's clock goes N s ahead` | a clock that is wrong |
 //! | `registry fails over, and loses N` | a standby without the last N changes is promoted |
 //! | `registry is restored to N` | a backup that has the first N changes, on another machine |
+//! | `registry is restored to N, and shows nothing` | files are copied back, and no operator says so |
 //! | `registry is lost, and made again` | as an operator does, who says how long leases were |
 //! | `registry is moved` | closed, copied to another machine, and opened there |
 //! | `operator closes`, `operator opens` | the fleet's record |
+//! | `operator makes TAG, N to M values at a time` | a tag without a jump; with one, `..., and jumps J steps` |
+//! | `operator sets TAG to N` | its next value |
 //!
 //! Instants are seconds since the story began.
 
@@ -36,18 +43,26 @@ mod registry;
 #[path = "simulation/told.rs"]
 mod told;
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use registry::{Kind, Store};
 use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{Effect, Event, Facts, Holder, LeaseTerms, Nonces, Request, Turn};
+use snowflake_core::lease::{self, Effect, Event, Facts, Holder, LeaseTerms, Nonces, Request, Turn};
 use snowflake_core::numbers::Numbers;
 use snowflake_core::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, Reading, Swap, SwapAnswer, Wanted,
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, MemberTerms, Reading, Swap, SwapAnswer,
+    TagRecord, Wanted,
 };
+use snowflake_core::segment::{
+    Claimed, Directory, END, Place, PlaceRefusal, State, SuppliedServer, Supply, SupplyEffect, SupplyEvent,
+    SupplyNotice, SupplyRequest, SupplyTurn,
+};
+use snowflake_core::tag::Tag;
 use told::Words;
 
 const START_MS: i64 = 1_800_000_000_000;
@@ -58,6 +73,66 @@ struct Server {
     numbers: Numbers,
     generator: Generator,
     ahead_ms: i64,
+    supply: Box<Supply>,
+    places: Vec<Place>,
+    directory: RefCell<Directory>,
+}
+
+impl Server {
+    fn new(holder: Holder) -> Self {
+        Self {
+            holder,
+            numbers: Numbers::new(),
+            generator: Generator::new(),
+            ahead_ms: 0,
+            supply: Box::new(Supply::new()),
+            places: (0..3).map(|_| Place::new()).collect(),
+            directory: RefCell::new(Directory::new()),
+        }
+    }
+}
+
+/// What a supply asks its server for.
+struct Supplied<'a> {
+    server: &'a Server,
+    layout: &'a Layout,
+    now_ms: i64,
+    nonces: &'a Cell<u64>,
+}
+
+impl SuppliedServer for Supplied<'_> {
+    fn places(&self) -> &[Place] {
+        &self.server.places
+    }
+
+    fn claimed(&self) -> Vec<Claimed> {
+        self.server.directory.borrow().claimed(&self.server.places)
+    }
+
+    fn unwish(&self, place: usize, claim: u64, least: i64) {
+        self.server.directory.borrow_mut().unwish(&self.server.places, place, claim, least);
+    }
+
+    fn member(&self) -> MemberTerms {
+        lease::member(self.layout, false)
+    }
+
+    fn running_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    fn nonce(&self) -> u64 {
+        next(self.nonces)
+    }
+
+    fn report(&self, _: SupplyNotice) {
+        unreachable!("the teller reports")
+    }
+}
+
+fn next(nonces: &Cell<u64>) -> u64 {
+    nonces.set(nonces.get() + 1);
+    nonces.get()
 }
 
 /// What becomes of the first change that a server sends.
@@ -69,6 +144,19 @@ enum Way {
     ProcessEnds,
 }
 
+impl Way {
+    /// Splits an event from what becomes of the first change.
+    fn of(event: &str) -> (&str, Self) {
+        let ways = [
+            (", and loses the answer", Self::AnswerLost),
+            (", and its message is late", Self::Late),
+            (", and its process ends", Self::ProcessEnds),
+        ];
+        let split = |(words, way)| Some((event.strip_suffix(words)?, way));
+        ways.into_iter().find_map(split).unwrap_or((event, Self::Through))
+    }
+}
+
 struct Teller {
     layout: Layout,
     store: Option<Store>,
@@ -76,8 +164,8 @@ struct Teller {
     words: Words,
     late: Vec<Swap>,
     now_ms: i64,
-    nonces: u64,
-    told: String,
+    nonces: Cell<u64>,
+    text: String,
 }
 
 impl Teller {
@@ -89,22 +177,21 @@ impl Teller {
             words: Words::new(START_MS),
             late: Vec::new(),
             now_ms: START_MS,
-            nonces: 0,
-            told: String::new(),
+            nonces: Cell::new(0),
+            text: String::new(),
         }
     }
 
     fn tell(&mut self, what: &str) {
-        writeln!(self.told, "    {what}").unwrap();
+        writeln!(self.text, "    {what}").unwrap();
     }
 
     fn store(&mut self) -> &mut Store {
         self.store.as_mut().expect("\"fleet of N numbers, KIND\" comes first")
     }
 
-    fn nonce(&mut self) -> u64 {
-        self.nonces += 1;
-        self.nonces
+    fn nonce(&self) -> u64 {
+        next(&self.nonces)
     }
 
     /// Changes the fleet's record, as an operator does.
@@ -113,18 +200,22 @@ impl Teller {
         let store = self.store();
         let mut fleet = store.fleet;
         change(&mut fleet);
-        store.write(Change::Fleet(Fleet { version, ..fleet }));
+        store.write(vec![Change::Fleet(Fleet { version, ..fleet })]);
     }
 
     fn play(&mut self, event: &str) {
-        writeln!(self.told, "{event}").unwrap();
+        writeln!(self.text, "{event}").unwrap();
+        let (event, way) = Way::of(event);
         let words: Vec<&str> = event.split_whitespace().collect();
         let number = |word: &str| word.parse::<i64>().unwrap_or_else(|_| panic!("{event}: {word} is not a number"));
         match words.as_slice() {
             [] | ["#", ..] => {}
             ["fleet", "of", numbers, "numbers,", kind] => self.make_fleet(number(numbers), kind),
             ["registry", "fails", "over,", "and", "loses", lost] => self.fail_over(number(lost) as usize),
-            ["registry", "is", "restored", "to", changes] => self.restore(number(changes) as usize),
+            ["registry", "is", "restored", "to", changes] => self.restore(number(changes) as usize, true),
+            ["registry", "is", "restored", "to", changes, "and", "shows", "nothing"] => {
+                self.restore(number(changes.trim_end_matches(',')) as usize, false);
+            }
             ["registry", "is", "lost,", "and", "made", "again"] => self.lose(),
             ["registry", "is", "moved"] => self.store().incarnation.store += 1,
             ["operator", "closes"] => self.operate(|fleet| fleet.closed = true),
@@ -137,35 +228,38 @@ impl Teller {
             [seconds, "s", "pass"] => self.now_ms += 1000 * number(seconds),
             [name, "starts"] => {
                 let server = name.bytes().map(u64::from).sum();
-                let started = Server {
-                    holder: Holder::new(server),
-                    numbers: Numbers::new(),
-                    generator: Generator::new(),
-                    ahead_ms: 0,
-                };
-                self.servers.insert((*name).to_owned(), started);
+                self.servers.insert((*name).to_owned(), Server::new(Holder::new(server)));
             }
             [name, "is", "a", "copy", "of", original] => {
                 let holder = self.servers[*original].holder;
-                let copy = Server { holder, numbers: Numbers::new(), generator: Generator::new(), ahead_ms: 0 };
-                self.servers.insert((*name).to_owned(), copy);
+                self.servers.insert((*name).to_owned(), Server::new(holder));
             }
             [name, "clock", "goes", seconds, "s", "ahead"] => {
                 let name = name.trim_end_matches("'s");
                 self.servers.get_mut(name).expect("a server").ahead_ms = 1000 * number(seconds);
             }
-            [name, "keeps"] => self.turn(name, Request::Keep, Way::Through),
-            [name, "keeps,", "and", "loses", "the", "answer"] => self.turn(name, Request::Keep, Way::AnswerLost),
-            [name, "keeps,", "and", "its", "message", "is", "late"] => self.turn(name, Request::Keep, Way::Late),
-            [name, "keeps,", "and", "its", "process", "ends"] => self.turn(name, Request::Keep, Way::ProcessEnds),
-            [name, "gives", "back"] => self.turn(name, Request::GiveBack, Way::Through),
+            [name, "gives", "back"] => self.turn(name, Request::GiveBack, way),
+            [name, "gives", "its", "values", "back"] => self.supply(name, SupplyRequest::GiveBack, way),
+            [name, "draws", count, "of", tag] => self.draw(name, number(count) as u32, tag),
+            [name, "takes", "over", tag, "from", least, "on"] => self.take_over(name, tag, number(least)),
+            ["operator", "sets", tag, "to", next] => self.set_tag(tag, number(next)),
+            ["operator", "makes", tag, least, "to", greatest, "values", "at", "a", "time" | "time,", jump @ ..] => {
+                let jump = match jump {
+                    [] => None,
+                    ["and", "jumps", steps, "steps"] => Some(number(steps) as u32),
+                    _ => panic!("{event:?} is not an event"),
+                };
+                self.make_tag(tag.trim_end_matches(','), (number(least) as u32, number(greatest) as u32), jump);
+            }
+            [name, "keeps"] => self.turn(name, Request::Keep, way),
+            [name, "reserves"] => self.supply(name, SupplyRequest::Supply, way),
             _ => panic!("{event:?} is not an event"),
         }
     }
 
-    fn told_change(&mut self, change: &Change) -> String {
+    fn told(&mut self, swap: &Swap) -> String {
         let old = self.store().fleet;
-        self.words.change(change, &old)
+        self.words.changes(swap, &old)
     }
 
     fn make_fleet(&mut self, numbers: i64, kind: &str) {
@@ -207,10 +301,11 @@ impl Teller {
         *store = next;
     }
 
-    fn restore(&mut self, changes: usize) {
+    fn restore(&mut self, changes: usize, shows: bool) {
         let store = self.store();
         let mut next = store.prefix(changes);
         match next.kind {
+            _ if !shows => {}
             Kind::Etcd => next.incarnation.counts[1] -= 100,
             Kind::Postgres | Kind::Synchronous => next.incarnation.store += 1,
         }
@@ -230,12 +325,9 @@ impl Teller {
 
     fn deliver(&mut self) {
         for swap in std::mem::take(&mut self.late) {
-            let is_as_read = self.store().compares(&swap, false);
-            let what = self.told_change(&swap.change);
-            self.tell(&format!("{what}: {}", if is_as_read { "written" } else { "refused" }));
-            if is_as_read {
-                self.store().write(swap.change);
-            }
+            let what = self.told(&swap);
+            let answered = told_answer(self.store().swap(&swap));
+            self.tell(&format!("{what}: {answered}"));
         }
     }
 
@@ -277,43 +369,15 @@ impl Teller {
                         self.tell("draws nothing");
                     }
                     Effect::Read(wanted) => {
-                        let reading = self.read(wanted);
-                        let what = self.words.reading(wanted, &reading);
-                        self.tell(&what);
+                        let reading = self.read(&wanted);
                         event = Event::Read { reading, before_ms: now_ms };
                     }
-                    Effect::Swap(swap) => {
-                        let what = self.told_change(&swap.change);
-                        match std::mem::replace(&mut way, Way::Through) {
-                            Way::ProcessEnds => break 'turn,
-                            Way::Late => {
-                                self.tell(&format!("{what}: no answer"));
-                                self.late.push(swap);
-                                break 'turn;
-                            }
-                            way => {
-                                let answer = match self.store().compares(&swap, false) {
-                                    true => self.store().write(swap.change),
-                                    false => SwapAnswer::Refused,
-                                };
-                                let answered = match (way, answer) {
-                                    (Way::AnswerLost, _) => "no answer",
-                                    (_, SwapAnswer::Done(_)) => "written",
-                                    (_, SwapAnswer::Refused) => "refused",
-                                };
-                                self.tell(&format!("{what}: {answered}"));
-                                if way == Way::AnswerLost {
-                                    break 'turn;
-                                }
-                                event = Event::Swapped(answer);
-                            }
-                        }
-                    }
+                    Effect::Swap(swap) => match self.send(swap, &mut way) {
+                        Some(answer) => event = Event::Swapped(answer),
+                        None => break 'turn,
+                    },
                     Effect::Done(result) => {
-                        if let Err(failure) = result {
-                            let failure = self.words.failure(&failure);
-                            self.tell(&format!("fails: {failure}"));
-                        }
+                        self.end(result);
                         break 'turn;
                     }
                 }
@@ -322,14 +386,126 @@ impl Teller {
         self.servers.insert(name.to_owned(), server);
     }
 
-    fn read(&mut self, wanted: Wanted) -> Reading {
-        let now_ms = self.now_ms;
-        let Store { fleet, records, incarnation, started_ms, .. } = self.store();
-        let mut records = records.clone();
-        if let Wanted::Number(worker) = wanted {
-            records.retain(|of, _| *of == worker);
+    /// Plays one turn of a server's process with its supply.
+    fn supply(&mut self, name: &str, request: SupplyRequest, mut way: Way) {
+        let server = self.servers.remove(name).unwrap_or_else(|| panic!("{name} has not started"));
+        let (mut turn, mut event) = (SupplyTurn::new(request), SupplyEvent::Begin);
+        let (layout, mut supply, mut holder) = (self.layout, server.supply.clone(), server.holder);
+        'turn: loop {
+            let supplied = Supplied { server: &server, layout: &layout, now_ms: self.now_ms, nonces: &self.nonces };
+            let effects = supply.step(&mut turn, &supplied, &mut holder.membership, event);
+            event = SupplyEvent::Begin;
+            for effect in effects {
+                match effect {
+                    SupplyEffect::Report(notice) => {
+                        let notice = self.words.supply_notice(&notice);
+                        self.tell(&format!("reports: {notice}"));
+                    }
+                    SupplyEffect::Unwish { place, claim, least } => {
+                        server.directory.borrow_mut().unwish(&server.places, place, claim, least);
+                    }
+                    SupplyEffect::Read(wanted) => event = SupplyEvent::Read(self.read(&wanted)),
+                    SupplyEffect::Swap(swap) => match self.send(swap, &mut way) {
+                        Some(answer) => event = SupplyEvent::Swapped(answer),
+                        None => break 'turn,
+                    },
+                    SupplyEffect::Done(result) => {
+                        self.end(result);
+                        break 'turn;
+                    }
+                }
+            }
         }
-        Reading { fleet: *fleet, records, incarnation: *incarnation, now_ms, up_ms: Some(now_ms - *started_ms) }
+        self.servers.insert(name.to_owned(), Server { holder, supply, ..server });
+    }
+
+    fn read(&mut self, wanted: &Wanted) -> Reading {
+        let time_ms = self.now_ms;
+        let reading = self.store().read(wanted, time_ms);
+        let what = self.words.reading(wanted, &reading);
+        self.tell(&what);
+        reading
+    }
+
+    /// Sends a swap. Returns the answer, if it arrives at a process.
+    fn send(&mut self, swap: Swap, way: &mut Way) -> Option<SwapAnswer> {
+        let what = self.told(&swap);
+        let way = std::mem::replace(way, Way::Through);
+        let answer = match way {
+            Way::ProcessEnds => return None,
+            Way::Late => {
+                self.late.push(swap);
+                None
+            }
+            Way::AnswerLost => {
+                self.store().swap(&swap);
+                None
+            }
+            Way::Through => Some(self.store().swap(&swap)),
+        };
+        self.tell(&format!("{what}: {}", answer.map_or("no answer", told_answer)));
+        answer
+    }
+
+    fn end(&mut self, result: Result<(), lease::Failure<Infallible>>) {
+        if let Err(failure) = result {
+            let failure = self.words.failure(&failure);
+            self.tell(&format!("fails: {failure}"));
+        }
+    }
+
+    /// Plays a session that draws.
+    fn draw(&mut self, name: &str, count: u32, tag: &str) {
+        let server = &self.servers[name];
+        let (_, view) = server.directory.borrow_mut().find(&server.places, Tag::new(tag).unwrap()).unwrap();
+        let told = match view.draw(count) {
+            Ok(drawn) => {
+                let last = drawn.run.values().last().expect("a run is not empty");
+                let due = if drawn.is_due { ", and wakes the worker" } else { "" };
+                format!("draws {} to {last}{due}", drawn.run.first)
+            }
+            Err(PlaceRefusal::Empty(State::Open)) => "draws nothing, and waits for a block".to_owned(),
+            Err(refusal) => format!("draws nothing: {refusal:?}"),
+        };
+        self.tell(&told);
+    }
+
+    /// Plays a session that throws away what is less than `least`.
+    fn take_over(&mut self, name: &str, tag: &str, least: i64) {
+        let server = &self.servers[name];
+        let mut directory = server.directory.borrow_mut();
+        let (place, view) = directory.find(&server.places, Tag::new(tag).unwrap()).unwrap();
+        directory.wish(&server.places, place, view.claim(), least);
+        while let Ok(found) = view.find(1) {
+            match u32::try_from(least.saturating_sub(found.run().first)) {
+                Ok(below @ 1..) => _ = view.draw(below),
+                _ => break,
+            }
+        }
+    }
+
+    fn write_tag(&mut self, tag: &str, record: TagRecord) {
+        let record = Some(TagRecord { nonce: self.nonce(), written_ms: self.now_ms, ..record });
+        self.store().write(vec![Change::Tag { tag: Tag::new(tag).unwrap(), was: None, record }]);
+    }
+
+    fn make_tag(&mut self, tag: &str, steps: (u32, u32), jump: Option<u32>) {
+        let (id, generation) = (self.nonce(), self.store().fleet.generation);
+        let record = TagRecord { id, next: 1, steps, jump, nonce: 0, generation, written_ms: 0, returnable: END };
+        self.write_tag(tag, record);
+    }
+
+    fn set_tag(&mut self, tag: &str, next: i64) {
+        let store = self.store();
+        let record = TagRecord { next, generation: store.fleet.generation, ..store.tags[&Tag::new(tag).unwrap()] };
+        self.write_tag(tag, TagRecord { returnable: END, ..record });
+    }
+}
+
+fn told_answer(answer: SwapAnswer) -> &'static str {
+    match answer {
+        SwapAnswer::Done(_) => "written",
+        SwapAnswer::Refused => "refused",
     }
 }
 
@@ -346,11 +522,11 @@ fn each_story_goes_as_it_is_told() {
         let mut teller = Teller::new();
         // What is indented was told before.
         text.lines().filter(|line| !line.starts_with(' ')).for_each(|line| teller.play(line));
-        if teller.told != text {
-            println!("--- {}\n{}", file.display(), teller.told);
+        if teller.text != text {
+            println!("--- {}\n{}", file.display(), teller.text);
             changed.push(file.file_name().unwrap().to_string_lossy().into_owned());
             if writes {
-                std::fs::write(&file, teller.told).unwrap();
+                std::fs::write(&file, teller.text).unwrap();
             }
         }
     }

@@ -8,10 +8,11 @@ use snowflake_core::clock::Clock;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, LeaseNotice};
 use snowflake_core::pace;
-use snowflake_core::registry::{Fleet, NumberRecord, Reading};
+use snowflake_core::registry::{Change, Fleet, NumberKey, NumberRecord, Reading, Swap, Wanted};
+use snowflake_core::segment::SupplyNotice;
 use snowflake_registry::RegistryReport;
 
-use super::{Keeper, RegistryFailure};
+use super::{Keeper, RegistryFailure, all_numbers};
 use crate::error::fleet as texts;
 use crate::ids::stamp;
 use crate::ids::stats::MINUTE_MS;
@@ -19,6 +20,7 @@ use crate::postgres::backend::{self, WallClock};
 use crate::settings::guc;
 use crate::shared::lease_status::{FailureReason, Line};
 use crate::shared::shmem::{self, Topic};
+use crate::shared::tags::Failing;
 
 /// How many times longer than the clock skew a lease should be, at least.
 const LEASES_PER_SKEW: i64 = 4;
@@ -70,8 +72,8 @@ impl Keeper<'_> {
         }
     }
 
+    /// Notes that the lease is renewed.
     pub(super) fn succeeded(&self) {
-        self.pace.take();
         self.said.take();
         let mut was_failing = None;
         self.status.change(|status| {
@@ -83,11 +85,47 @@ impl Keeper<'_> {
         }
     }
 
+    /// Notes that the worker runs.
+    pub(super) fn begins(&self) {
+        self.status.change(|status| status.pid = backend::pid());
+    }
+
+    /// Notes that the worker ends, and draws nothing from now on.
+    pub(super) fn ends(&self) {
+        self.status.change(|status| (status.pid, status.held, status.next, status.gap) = (0, None, None, None));
+    }
+
+    /// Notes what the registry has answered.
+    pub(super) fn note_reading(&self, wanted: &Wanted, reading: &Reading) {
+        self.status.change(|status| {
+            (status.incarnation, status.fleet) = (Some(reading.incarnation), Some(reading.fleet.uuid));
+        });
+        self.tags.set_fleet(Fleet::code(reading.fleet.uuid));
+        if *wanted == all_numbers() {
+            self.note_numbers(reading);
+        }
+        self.check_terms(&reading.fleet);
+    }
+
+    /// Notes what was written.
+    pub(super) fn note_swap(&self, swap: &Swap) {
+        for change in &swap.changes {
+            if let Change::Number { number, record, .. } = change {
+                let now_ms = self.now_ms();
+                self.note_taken(number.worker);
+                self.status.change(|status| {
+                    status.renewals += 1;
+                    (status.renewed_ms, status.offset_ms) = (Some(now_ms), Some(record.offset_ms));
+                });
+            }
+        }
+    }
+
     /// Notes how many numbers are free, if all of them were read.
-    pub(super) fn note_numbers(&self, reading: &Reading) {
+    fn note_numbers(&self, reading: &Reading) {
         let taken: Vec<i64> = leased(reading).map(|(worker, _)| worker).collect();
         let count = taken.len() as i64;
-        self.counts_at_ms.set(backend::boot_ms().saturating_add(pace::counts_in_ms(count)));
+        self.counts.set(backend::boot_ms().saturating_add(pace::counts_in_ms(count)));
         self.taken.replace(Some(taken));
         let Some((first, last)) = reading.fleet.range else { return };
         let all = last.saturating_sub(first).saturating_add(1);
@@ -96,7 +134,7 @@ impl Keeper<'_> {
 
     /// Notes that this server has taken a number after all of them were read, so that they need not
     /// be read again.
-    pub(super) fn note_taken(&self, worker: i64) {
+    fn note_taken(&self, worker: i64) {
         if let Some(taken) = self.taken.borrow_mut().as_mut().filter(|taken| !taken.contains(&worker)) {
             taken.push(worker);
             self.status.change(|status| {
@@ -109,7 +147,7 @@ impl Keeper<'_> {
 
     /// Warns where a failover of the registry would stop the fleet, because it renews no lease that
     /// ends within two skews.
-    pub(super) fn check_terms(&self, fleet: &Fleet) {
+    fn check_terms(&self, fleet: &Fleet) {
         let lease_ms = fleet.used_lease_ms();
         let skew_ms = fleet.used_skew_ms();
         let is_close =
@@ -120,6 +158,7 @@ impl Keeper<'_> {
         }
     }
 
+    /// Notes that the lease is not renewed, because something has failed.
     pub(super) fn failed(&self, failure: &RegistryFailure) {
         self.status.change(|status| status.failures += 1);
         let mut worded = worded(failure);
@@ -130,8 +169,7 @@ impl Keeper<'_> {
             Failure::OtherLayout { .. } | Failure::OtherFleet { .. } | Failure::Frozen { .. } | Failure::Closed
         );
         if has_lease && !is_other {
-            let hint = worded.hint.unwrap_or_default();
-            worded.hint = Some(format!("Do not restart this server, because it would have no number then. {hint}"));
+            worded = texts::without_restart(worded);
         }
         self.fails(worded, reason(failure));
     }
@@ -139,7 +177,6 @@ impl Keeper<'_> {
     /// Notes that the registry answers, and that the lease is not renewed all the same: another one
     /// begins too late.
     pub(super) fn lacks(&self, holder: &Holder, gap: (i64, i64)) {
-        self.pace.take();
         self.fails(texts::of_gap(holder.held(), holder.next(), gap.1), 0);
     }
 
@@ -173,29 +210,55 @@ impl Keeper<'_> {
             return;
         }
         let is_standby = backend::is_in_recovery();
-        let consequence = texts::without_renewal(status.gap, lease, is_standby);
         // A standby draws nothing. At its start, the registry may be starting, too.
         let is_calm = is_standby && is_new && status.renewals == 0;
-        texts::with_consequence(&consequence, worded).report(if is_calm {
-            PgLogLevel::LOG
-        } else {
-            PgLogLevel::WARNING
-        });
+        let level = if is_calm { PgLogLevel::LOG } else { PgLogLevel::WARNING };
+        texts::not_renewed(status.gap, lease, is_standby, worded).report(level);
+    }
+
+    /// Notes that the blocks that are due are reserved.
+    pub(super) fn supplied(&self) {
+        if let Some(Failing { since_ms, .. }) = self.tags.note_failing(None) {
+            texts::supplies_again(since_ms).report(PgLogLevel::LOG);
+        }
+    }
+
+    /// Notes that blocks are not reserved. Logs the first failure, and then one a minute.
+    pub(super) fn not_supplied(&self, failure: &RegistryFailure) {
+        let worded = worded(failure);
+        let error = kept(&worded);
+        let before = self.tags.failing();
+        let since_ms = before.map_or_else(|| self.now_ms(), |failing| failing.since_ms);
+        self.tags.note_failing(Some(Failing { since_ms, error }));
+        let is_due = shmem::is_due(Topic::SupplyFails, MINUTE_MS);
+        if !self.worker.is_ending() && (before.is_none() || is_due) {
+            texts::not_supplied(worded).report(PgLogLevel::WARNING);
+        }
     }
 }
 
+/// Tells that the number stays leased, because giving it back has failed.
+pub(super) fn number_kept(failure: &RegistryFailure) {
+    texts::number_kept(failure, guc::registry_kind(), own()).report(PgLogLevel::LOG);
+}
+
+/// Tells that the rest of the blocks is lost, because giving it back has failed.
+pub(super) fn blocks_kept(failure: &RegistryFailure) {
+    texts::blocks_kept(failure, guc::registry_kind(), own()).report(PgLogLevel::LOG);
+}
+
 /// This server's layout, and whether it has a backup number, for the texts.
-pub(super) fn own() -> Option<(&'static Layout, bool)> {
+fn own() -> Option<(&'static Layout, bool)> {
     stamp::layout().map(|own| (own, stamp::has_backup()))
 }
 
 /// Words a failure.
-pub(super) fn worded(failure: &RegistryFailure) -> RegistryReport {
+fn worded(failure: &RegistryFailure) -> RegistryReport {
     texts::worded(failure, guc::registry_kind(), own())
 }
 
 /// Returns what is kept of a failure for sessions and operators.
-pub(super) fn kept(worded: &RegistryReport) -> FailureReason {
+fn kept(worded: &RegistryReport) -> FailureReason {
     FailureReason { whole: Line::new(&worded.whole()), open: Line::new(&worded.open) }
 }
 
@@ -214,8 +277,8 @@ fn reason(failure: &RegistryFailure) -> u64 {
 /// Returns the records of numbers that are leased now, by the registry's clock.
 pub(super) fn leased(reading: &Reading) -> impl Iterator<Item = (i64, &NumberRecord)> {
     let range = reading.fleet.range.filter(|(first, last)| first <= last);
-    let range = range.map(|(first, last)| reading.records.range(first..=last));
-    let records = range.into_iter().flatten().map(|(worker, record)| (*worker, record));
+    let range = range.map(|(first, last)| reading.numbers.range(NumberKey::range(stamp::datacenter(), (first, last))));
+    let records = range.into_iter().flatten().map(|(number, record)| (number.worker, record));
     records.filter(|(_, record)| record.until_ms > reading.now_ms)
 }
 
@@ -230,6 +293,18 @@ pub(super) fn report(notice: &LeaseNotice, fleet: Option<u128>) {
         _ => true,
     };
     if is_due && let Some((level, report)) = texts::lease_notice(notice, fleet, guc::max_borrow_ms()) {
+        report.report(level);
+    }
+}
+
+/// Tells the operator what has happened to tags.
+pub(super) fn report_supply(notice: &SupplyNotice, fleet: Option<u128>) {
+    match notice {
+        SupplyNotice::Adopted(record) => report(&LeaseNotice::Adopted(*record), fleet),
+        SupplyNotice::Forgot(record) => report(&LeaseNotice::Forgot(*record), fleet),
+        _ => {}
+    }
+    if let Some((level, report)) = texts::supply_notice(notice) {
         report.report(level);
     }
 }

@@ -1,6 +1,7 @@
 //! etcd's answers: of their JSON only what is needed, so that an answer takes less memory here than
 //! it has bytes. All other names are skipped.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -37,19 +38,22 @@ struct Range {
 /// A key and its value.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Pair {
+struct Pair {
     #[serde(deserialize_with = "text")]
-    pub key: String,
+    key: String,
     #[serde(deserialize_with = "text")]
-    pub value: String,
+    value: String,
 }
 
 impl Transaction {
-    /// Returns what was found for each range.
-    pub fn pairs(self) -> Result<Vec<Vec<Pair>>, RegistryError> {
-        let responses = self.responses.unwrap_or_default().all()?.into_iter();
-        let pairs = |response: Response| response.response_range.unwrap_or_default().kvs.unwrap_or_default().all();
-        responses.map(pairs).collect()
+    /// Returns the values that were found, by their keys.
+    pub fn found(self) -> Result<BTreeMap<String, String>, RegistryError> {
+        let mut found = BTreeMap::new();
+        for response in self.responses.unwrap_or_default().all()? {
+            let pairs = response.response_range.unwrap_or_default().kvs.unwrap_or_default().all()?;
+            found.extend(pairs.into_iter().map(|Pair { key, value }| (key, value)));
+        }
+        Ok(found)
     }
 }
 
@@ -225,20 +229,22 @@ mod tests {
     #[test]
     fn pairs_are_read_and_only_so_many() {
         let read = |json: &str| serde_json::from_str::<Transaction>(json).map_err(|error| wrong(&error));
-        let pairs = |json: &str| read(json).unwrap().pairs();
-        let one = r#"{"key": "eA==", "value": "eQ==", "lease": "0"}"#;
-        let found = pairs(&format!(r#"{{"responses": [{{"response_range": {{"kvs": [{one}]}}}}, {{}}]}}"#)).unwrap();
-        assert_eq!((found.len(), found[1].len()), (2, 0));
-        assert_eq!((&*found[0][0].key, &*found[0][0].value), ("x", "y"));
-        assert!(pairs("{}").unwrap().is_empty() && pairs(r#"{"responses": null}"#).unwrap().is_empty());
-        for wrong in [r#""key": "e""#, r#""key": "/w==""#, r#""key": 5"#] {
-            assert!(read(&format!(r#"{{"responses": [{{"response_range": {{"kvs": [{{{wrong}}}]}}}}]}}"#)).is_err());
+        let range = |pairs: &str| format!(r#"{{"response_range": {{"kvs": [{pairs}]}}}}"#);
+        let found = |ranges: &str| read(&format!(r#"{{"responses": [{ranges}]}}"#)).unwrap().found();
+        let (one, bare) = (r#"{"key": "eA==", "value": "eQ==", "lease": "0"}"#, r#"{"key": "eg=="}"#);
+        let pairs = found(&format!("{}, {{}}, {}", range(one), range(bare))).unwrap();
+        assert_eq!(pairs.into_iter().collect::<Vec<_>>(), [("x", "y"), ("z", "")].map(|(k, v)| (k.into(), v.into())));
+        for empty in ["{}", r#"{"responses": null}"#] {
+            assert!(read(empty).unwrap().found().unwrap().is_empty());
         }
-        let many = |count| {
-            let list = vec!["{}"; count].join(",");
-            pairs(&format!(r#"{{"responses": [{{"response_range": {{"kvs": [{list}]}}}}]}}"#))
+        for wrong in [r#""key": "e""#, r#""key": "/w==""#, r#""key": 5"#] {
+            assert!(read(&format!(r#"{{"responses": [{}]}}"#, range(&format!("{{{wrong}}}")))).is_err());
+        }
+        let many = |count: usize| {
+            let pair = |number: usize| format!(r#"{{"key": "{}"}}"#, BASE64_STANDARD.encode(number.to_string()));
+            found(&range(&(0..count).map(pair).collect::<Vec<_>>().join(",")))
         };
-        assert_eq!(many(MOST_RECORDS).unwrap()[0].len(), MOST_RECORDS);
+        assert_eq!(many(MOST_RECORDS).unwrap().len(), MOST_RECORDS);
         let too_long = RegistryError::TooLong { most: MOST_RECORDS, of_what: "records" };
         assert_eq!(many(MOST_RECORDS + 1).unwrap_err(), too_long);
         assert_eq!(many(MOST_RECORDS + 100).unwrap_err(), too_long);

@@ -1,23 +1,26 @@
 //! Records in etcd: one line of `name=value` each, so that an operator can read and edit them with
 //! etcdctl and a shell alone. Values have no spaces ([`encoded`]).
+//!
+//! A record that replaces another one keeps the fields that are not written here: a tag's
+//! description, and whatever an operator has added.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use snowflake_core::registry::{Fleet, Incarnation, NumberRecord};
-use snowflake_core::segment::{self, END, LONGEST_BLOCK};
+use snowflake_core::registry::{Fleet, Incarnation, NumberRecord, TagRecord};
+use snowflake_core::segment::{END, LONGEST_BLOCK};
 
-use super::address::encoded;
+use super::address::{decoded, encoded};
 use crate::config::MemberName;
 
 /// A record's values by their names.
-pub(crate) struct Fields<'a>(BTreeMap<&'a str, &'a str>);
+struct Fields<'a>(BTreeMap<&'a str, &'a str>);
 
 /// What is wrong with a record.
-pub(crate) type Wrong = String;
+pub(super) type Wrong = String;
 
 impl<'a> Fields<'a> {
-    pub fn parse(text: &'a str) -> Result<Self, Wrong> {
+    fn parse(text: &'a str) -> Result<Self, Wrong> {
         let pairs = text.split_ascii_whitespace().map(|pair| pair.split_once('=').ok_or_else(|| pair.to_owned()));
         Ok(Self(pairs.collect::<Result<_, _>>()?))
     }
@@ -28,8 +31,12 @@ impl<'a> Fields<'a> {
         parse(value).map(Some).ok_or_else(|| format!("{name}={value}"))
     }
 
+    fn of<T>(&self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Wrong> {
+        self.maybe(name, parse)?.ok_or_else(|| format!("no {name}"))
+    }
+
     fn number<T: FromStr>(&self, name: &str) -> Result<T, Wrong> {
-        self.maybe(name, |value| value.parse().ok())?.ok_or_else(|| format!("no {name}"))
+        self.of(name, |value| value.parse().ok())
     }
 
     fn number_or<T: FromStr>(&self, name: &str, default: T) -> Result<T, Wrong> {
@@ -37,9 +44,27 @@ impl<'a> Fields<'a> {
     }
 
     fn uuid(&self, name: &str) -> Result<u128, Wrong> {
-        let parse = |value: &str| u128::from_str_radix(&value.replace('-', ""), 16).ok();
-        self.maybe(name, parse)?.ok_or_else(|| format!("no {name}"))
+        self.of(name, |value| u128::from_str_radix(&value.replace('-', ""), 16).ok())
     }
+
+    fn text(&self, name: &str) -> Result<String, Wrong> {
+        Ok(self.maybe(name, decoded)?.unwrap_or_default())
+    }
+}
+
+/// A field as it is written; `None` for one that the record does not get.
+type Written = (&'static str, Option<String>);
+
+fn written(name: &'static str, value: impl ToString) -> Written {
+    (name, Some(value.to_string()))
+}
+
+/// Writes a record that replaces another one.
+fn line(old: Option<&str>, fields: &[Written]) -> String {
+    let is_other = |pair: &&str| fields.iter().all(|(name, _)| pair.split('=').next() != Some(name));
+    let others = old.unwrap_or_default().split_ascii_whitespace().filter(is_other).map(str::to_owned);
+    let new = fields.iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?)));
+    new.chain(others).collect::<Vec<_>>().join(" ")
 }
 
 fn pair<A: FromStr, B: FromStr>(text: &str, between: &str) -> Option<(A, B)> {
@@ -47,12 +72,17 @@ fn pair<A: FromStr, B: FromStr>(text: &str, between: &str) -> Option<(A, B)> {
     Some((first.parse().ok()?, second.parse().ok()?))
 }
 
+/// Returns the random number that a number's or a tag's record got with its last change.
+pub(super) fn nonce(text: &str) -> Result<u64, Wrong> {
+    Fields::parse(text)?.number("nonce")
+}
+
 /// The version of this form.
 const FORMAT: i64 = crate::VERSION;
 
-/// Understands the fleet's record. Only `uuid` must be there: an operator makes a fleet by that
+/// Understands the fleet's record. Only `uuid` must be there: an operator can make a fleet by that
 /// alone. What is missing is not known yet. A record without a `store` was written under `now`.
-pub(crate) fn fleet(text: &str, now: Incarnation) -> Result<Result<Fleet, i64>, Wrong> {
+pub(super) fn fleet(text: &str, now: Incarnation) -> Result<Result<Fleet, i64>, Wrong> {
     let fields = Fields::parse(text)?;
     let format = fields.number_or("format", FORMAT)?;
     if format != FORMAT {
@@ -87,21 +117,33 @@ pub(crate) fn fleet(text: &str, now: Incarnation) -> Result<Result<Fleet, i64>, 
 }
 
 /// Writes the fleet's record.
-pub(crate) fn fleet_text(fleet: &Fleet) -> String {
-    let Fleet { uuid, closed, longest_ms, skew_ms, lease_ms, clock_skew_ms, .. } = fleet;
-    let Fleet { generation, horizon_ms, freeze_ms, version, .. } = fleet;
+pub(super) fn fleet_text(old: Option<&str>, fleet: &Fleet) -> String {
     let Incarnation { store, counts: [term, unseen], .. } = fleet.incarnation;
-    let layout = fleet.layout.map(|(layout, backup)| format!(" layout={layout}/{backup}")).unwrap_or_default();
-    let range = fleet.range.map(|(first, last)| format!(" range={first}-{last}")).unwrap_or_default();
-    format!(
-        "format={FORMAT} uuid={uuid:032x}{layout}{range} closed={closed} longest_ms={longest_ms} skew_ms={skew_ms} \
-         lease_ms={lease_ms} clock_skew_ms={clock_skew_ms} store={store} term={term} unseen={unseen} generation={generation} horizon_ms={horizon_ms} \
-         freeze_ms={freeze_ms} version={version}"
+    line(
+        old,
+        &[
+            written("format", FORMAT),
+            written("uuid", format_args!("{:032x}", fleet.uuid)),
+            ("layout", fleet.layout.map(|(layout, backup)| format!("{layout}/{backup}"))),
+            ("range", fleet.range.map(|(first, last)| format!("{first}-{last}"))),
+            written("closed", fleet.closed),
+            written("longest_ms", fleet.longest_ms),
+            written("skew_ms", fleet.skew_ms),
+            written("lease_ms", fleet.lease_ms),
+            written("clock_skew_ms", fleet.clock_skew_ms),
+            written("store", store),
+            written("term", term),
+            written("unseen", unseen),
+            written("generation", fleet.generation),
+            written("horizon_ms", fleet.horizon_ms),
+            written("freeze_ms", fleet.freeze_ms),
+            written("version", fleet.version),
+        ],
     )
 }
 
 /// Understands a number's record.
-pub(crate) fn number(text: &str) -> Result<NumberRecord, Wrong> {
+pub(super) fn number(text: &str) -> Result<NumberRecord, Wrong> {
     let fields = Fields::parse(text)?;
     Ok(NumberRecord {
         holder: fields.uuid("holder")?,
@@ -116,59 +158,87 @@ pub(crate) fn number(text: &str) -> Result<NumberRecord, Wrong> {
     })
 }
 
-/// Writes a number's record, with what operators know its holder by.
-pub(crate) fn number_text(record: &NumberRecord, member: &MemberName) -> String {
-    let NumberRecord { holder, nonce, count, server, from_ms, until_ms, generation, renewed_ms, offset_ms } = record;
-    let (host, port, version) = (encoded(&member.host), member.port, encoded(&member.version));
-    let cluster_name = encoded(&member.cluster_name);
-    format!(
-        "host={host} port={port} cluster_name={cluster_name} version={version} from_ms={from_ms} \
-         until_ms={until_ms} generation={generation} renewed_ms={renewed_ms} offset_ms={offset_ms} \
-         server={server} count={count} holder={holder:032x} nonce={nonce}"
-    )
+/// Returns what operators know the holder of a number by.
+pub(super) fn member(text: &str) -> Result<MemberName, Wrong> {
+    let fields = Fields::parse(text)?;
+    Ok(MemberName {
+        host: fields.text("host")?,
+        port: fields.number_or("port", 0)?,
+        cluster_name: fields.text("cluster_name")?,
+        version: fields.text("version")?,
+    })
 }
 
-/// What a tag's record is when an operator has left it out, as in `registry.sql`.
-const STEPS: (u32, u32) = (1000, 1_000_000);
+/// Writes a number's record, with what operators know its holder by; `None` if that stays as it is.
+pub(super) fn number_text(old: Option<&str>, record: &NumberRecord, member: Option<&MemberName>) -> String {
+    let name = |MemberName { host, port, cluster_name, version }: &MemberName| {
+        [
+            written("host", encoded(host)),
+            written("port", port),
+            written("cluster_name", encoded(cluster_name)),
+            written("version", encoded(version)),
+        ]
+    };
+    let mut fields: Vec<_> = member.into_iter().flat_map(name).collect();
+    fields.extend([
+        written("from_ms", record.from_ms),
+        written("until_ms", record.until_ms),
+        written("generation", record.generation),
+        written("renewed_ms", record.renewed_ms),
+        written("offset_ms", record.offset_ms),
+        written("server", record.server),
+        written("count", record.count),
+        written("holder", format_args!("{:032x}", record.holder)),
+        written("nonce", record.nonce),
+    ]);
+    line(old, &fields)
+}
 
-/// Understands a tag's record. `jump` counts greatest steps, or is `none`.
-pub(crate) fn tag(text: &str) -> Result<segment::TagRecord, Wrong> {
+/// Understands a tag's record. `jump` counts greatest steps, or is `none`. Without it and
+/// `returnable_from`, the tag does not jump, and nothing is given back.
+pub(super) fn tag(text: &str) -> Result<TagRecord, Wrong> {
     let fields = Fields::parse(text)?;
-    let step = |name: &str, default: u32| -> Result<u32, Wrong> {
-        let step = fields.number_or(name, default)?;
-        if (1..=LONGEST_BLOCK).contains(&step) { Ok(step) } else { Err(format!("{name}={step}")) }
-    };
-    let steps = (step("least_step", STEPS.0)?, step("greatest_step", STEPS.1)?);
-    let jump = match fields.0.get("jump") {
-        None | Some(&"none") => None,
-        Some(_) => Some(fields.number::<i64>("jump")?),
-    };
-    if let Some(wrong) = jump.filter(|jump| *jump < 1) {
-        return Err(format!("jump={wrong}"));
-    }
-    Ok(segment::TagRecord {
+    let positive = |value: &str| value.parse().ok().filter(|number| *number > 0_u32);
+    let step = |name| fields.of(name, |value| positive(value).filter(|step| *step <= LONGEST_BLOCK));
+    let jump = |value: &str| if value == "none" { Some(None) } else { positive(value).map(Some) };
+    Ok(TagRecord {
         id: fields.number("id")?,
         next: fields.number("next_value")?,
-        steps,
-        jump: jump.map(|jump| jump.saturating_mul(i64::from(steps.1))),
+        steps: (step("least_step")?, step("greatest_step")?),
+        jump: fields.maybe("jump", jump)?.flatten(),
         nonce: fields.number("nonce")?,
         generation: fields.number("generation")?,
+        written_ms: fields.number("written_ms")?,
         returnable: fields.number_or("returnable_from", END)?,
     })
 }
 
-/// Writes what has changed in a tag's record, at a time in milliseconds since 1970. All else stays.
-pub(crate) fn tag_text(text: &str, new: &segment::TagRecord, now_ms: i64) -> String {
-    let is_kept = |pair: &&str| {
-        let name = pair.split('=').next().unwrap_or_default();
-        !["next_value", "nonce", "generation", "written_ms", "returnable_from"].contains(&name)
-    };
-    let mut pairs: Vec<_> = text.split_ascii_whitespace().filter(is_kept).map(str::to_owned).collect();
-    let segment::TagRecord { next, nonce, generation, returnable, .. } = new;
-    pairs.push(format!(
-        "next_value={next} nonce={nonce} generation={generation} returnable_from={returnable} written_ms={now_ms}"
-    ));
-    pairs.join(" ")
+/// Writes a tag's record.
+pub(super) fn tag_text(old: Option<&str>, record: &TagRecord) -> String {
+    line(
+        old,
+        &[
+            written("next_value", record.next),
+            written("least_step", record.steps.0),
+            written("greatest_step", record.steps.1),
+            written("jump", record.jump.map_or_else(|| "none".to_owned(), |jump| jump.to_string())),
+            written("generation", record.generation),
+            written("written_ms", record.written_ms),
+            written("returnable_from", record.returnable),
+            written("id", record.id),
+            written("nonce", record.nonce),
+        ],
+    )
+}
+
+/// Returns the description of a tag; empty if it has none.
+pub(super) fn description(text: &str) -> Result<String, Wrong> {
+    Fields::parse(text)?.text("description")
+}
+
+/// Writes a tag's record with another description, and changes nothing else.
+pub(super) fn described(old: &str, description: &str) -> String {
+    line(Some(old), &[("description", (!description.is_empty()).then(|| encoded(description)))])
 }
 
 #[cfg(test)]
@@ -177,11 +247,138 @@ mod tests {
 
     const NOW: Incarnation = Incarnation { store: 7, timeline: 0, counts: [2, 5] };
 
+    const FLEET: Fleet = Fleet {
+        uuid: u128::MAX,
+        layout: Some((-5, true)),
+        range: Some((0, 1023)),
+        loses_nothing: false,
+        closed: true,
+        longest_ms: 1,
+        skew_ms: 2,
+        lease_ms: 3,
+        clock_skew_ms: 4,
+        grace_ms: 0,
+        incarnation: Incarnation { store: u64::MAX, timeline: 0, counts: [i64::MAX, i64::MIN] },
+        generation: u64::MAX,
+        horizon_ms: i64::MIN,
+        freeze_ms: i64::MAX,
+        version: 9,
+    };
+
+    const NUMBER: NumberRecord = NumberRecord {
+        holder: 1,
+        nonce: u64::MAX,
+        count: 2,
+        server: 3,
+        from_ms: -4,
+        until_ms: 5,
+        generation: 6,
+        renewed_ms: 7,
+        offset_ms: -8,
+    };
+
+    const TAG: TagRecord = TagRecord {
+        id: u64::MAX,
+        next: i64::MIN,
+        steps: (1, LONGEST_BLOCK),
+        jump: Some(u32::MAX),
+        nonce: 2,
+        generation: 4,
+        written_ms: i64::MAX,
+        returnable: -1,
+    };
+
+    fn name() -> MemberName {
+        MemberName { host: "a b=c\n".to_owned(), port: u16::MAX, cluster_name: "ü".to_owned(), version: String::new() }
+    }
+
+    /// Returns the text with another value of a field; `None` for none.
+    fn with(text: &str, name: &str, value: Option<&str>) -> String {
+        let is_other = |pair: &&str| pair.split('=').next() != Some(name);
+        let others = text.split(' ').filter(is_other).map(str::to_owned);
+        others.chain(value.map(|value| format!("{name}={value}"))).collect::<Vec<_>>().join(" ")
+    }
+
+    fn names(text: &str) -> Vec<&str> {
+        text.split(' ').map(|pair| pair.split_once('=').unwrap().0).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let least = Fleet {
+            uuid: 0,
+            layout: Some((i64::MIN, false)),
+            range: Some((0, i64::MAX)),
+            closed: false,
+            longest_ms: i64::MIN,
+            skew_ms: i64::MAX,
+            incarnation: Incarnation { store: 0, timeline: 0, counts: [i64::MIN, i64::MAX] },
+            generation: 0,
+            freeze_ms: i64::MIN,
+            ..FLEET
+        };
+        for written in [FLEET, least, Fleet { layout: None, range: None, ..FLEET }] {
+            assert_eq!(fleet(&fleet_text(None, &written), NOW), Ok(Ok(written)));
+        }
+        for record in [
+            NUMBER,
+            NumberRecord { holder: u128::MAX, from_ms: i64::MIN, until_ms: i64::MAX, offset_ms: i64::MIN, ..NUMBER },
+            NumberRecord { count: u64::MAX, server: u64::MAX, generation: u64::MAX, renewed_ms: i64::MAX, ..NUMBER },
+        ] {
+            let text = number_text(None, &record, Some(&name()));
+            assert_eq!((number(&text), member(&text), nonce(&text)), (Ok(record), Ok(name()), Ok(record.nonce)));
+            assert!(!text.contains('\n'), "{text}");
+            let bare = number_text(None, &record, None);
+            assert_eq!((number(&bare), member(&bare)), (Ok(record), Ok(MemberName::default())));
+        }
+        for record in [TAG, TagRecord { next: i64::MAX, jump: None, nonce: u64::MAX, written_ms: i64::MIN, ..TAG }] {
+            let text = tag_text(None, &record);
+            assert_eq!((tag(&text), nonce(&text)), (Ok(record), Ok(record.nonce)));
+        }
+    }
+
+    #[test]
+    fn what_an_operator_has_added_stays() {
+        let added = "note=a%20b other=";
+        let old = format!("{added} {} reason=x", fleet_text(None, &FLEET));
+        let new = Fleet { layout: None, range: None, version: 10, ..FLEET };
+        let text = fleet_text(Some(&old), &new);
+        assert_eq!(fleet(&text, NOW), Ok(Ok(new)));
+        assert!(text.ends_with("version=10 note=a%20b other= reason=x") && !text.contains("range="), "{text}");
+
+        let old = format!("{added} {}", number_text(None, &NUMBER, Some(&name())));
+        let new = NumberRecord { holder: 2, nonce: 1, ..NUMBER };
+        let text = number_text(Some(&old), &new, None);
+        assert_eq!((number(&text), member(&text)), (Ok(new), Ok(name())));
+        assert!(text.contains(added), "{text}");
+        let text = number_text(Some(&old), &new, Some(&MemberName::default()));
+        assert_eq!((number(&text), member(&text)), (Ok(new), Ok(MemberName::default())));
+        assert!(text.ends_with(added), "{text}");
+
+        let old = described(&format!("{added} {}", tag_text(None, &TAG)), "of the \"shop\" = ä");
+        assert_eq!((tag(&old), description(&old).as_deref()), (Ok(TAG), Ok("of the \"shop\" = ä")));
+        let new = TagRecord { next: 43, nonce: 1, jump: None, ..TAG };
+        let text = tag_text(Some(&old), &new);
+        assert_eq!((tag(&text), description(&text)), (Ok(new), description(&old)));
+        assert!(text.contains(added), "{text}");
+        let text = described(&text, "");
+        assert_eq!((description(&text).as_deref(), text.contains("description")), (Ok(""), false));
+        // No field is there twice, whatever is written over what.
+        for text in [fleet_text(Some(&text), &FLEET), number_text(Some(&text), &NUMBER, Some(&name()))] {
+            let mut all = names(&text);
+            all.sort_unstable();
+            assert!(all.is_sorted_by(|one, next| one < next), "{text}");
+        }
+    }
+
     #[test]
     fn a_fleet_is_made_by_its_uuid_alone() {
         let made = fleet("uuid=1b4e28ba-2fa1-41d2-883f-0016d3cca427", NOW).unwrap().unwrap();
         assert_eq!(made.uuid, 0x1b4e_28ba_2fa1_41d2_883f_0016_d3cc_a427);
         assert_eq!((made.layout, made.range, made.incarnation, made.generation), (None, None, NOW, 1));
+        // One that was restored at the very beginning has no counts.
+        let stored = fleet("uuid=1 store=0", NOW).unwrap().unwrap();
+        assert_eq!(stored.incarnation, Incarnation { store: 0, timeline: 0, counts: [0; 2] });
         assert_eq!(fleet("format=2 uuid=1", NOW).unwrap(), Err(2));
         for wrong in ["", "layout=1/true", "uuid=x", "uuid", "uuid=1 range=5", "uuid=1 closed=yes", "uuid=1 store=x"] {
             assert!(fleet(wrong, NOW).is_err(), "{wrong}");
@@ -189,73 +386,35 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_read_and_only_what_has_changed_is_written() {
-        let text = "least_step=5 greatest_step=50 jump=3 description=a%20b id=1 next_value=-7 nonce=2 generation=4";
-        let read = tag(text).unwrap();
-        let wanted = segment::TagRecord {
-            id: 1,
-            next: -7,
-            steps: (5, 50),
-            jump: Some(150),
-            nonce: 2,
-            generation: 4,
-            returnable: END,
-        };
-        assert_eq!(read, wanted);
-        let new = segment::TagRecord { next: 43, nonce: u64::MAX, generation: 5, returnable: -7, ..read };
-        let written = tag_text(text, &new, 9);
-        assert_eq!(tag(&written), Ok(new));
-        assert!(written.contains("description=a%20b") && written.ends_with(" written_ms=9"), "{written}");
-        assert_eq!(tag_text(&written, &new, 9), written);
-        let bare = "id=1 next_value=1 nonce=2 generation=1";
-        assert_eq!(tag(bare).map(|tag| (tag.steps, tag.jump)), Ok(((1000, 1_000_000), None)));
-        assert_eq!(tag(&format!("{bare} jump=none")).map(|tag| tag.jump), Ok(None));
-        assert_eq!(tag(&format!("{bare} jump=7")).map(|tag| tag.jump), Ok(Some(7_000_000)));
-        for wrong in ["least_step=0", "greatest_step=10000001", "jump=0", "jump=x", "next_value=9e9"] {
-            let name = wrong.split('=').next().unwrap();
-            assert!(tag(&format!("{bare} {wrong}")).unwrap_err().starts_with(name), "{wrong}");
+    fn a_record_that_makes_no_sense_says_which_field() {
+        let text = number_text(None, &NUMBER, None);
+        for name in names(&text) {
+            assert_eq!(number(&with(&text, name, None)), Err(format!("no {name}")));
+            for odd in ["", "x", "1.9", "99999999999999999999999999999999999999999", "0x9"] {
+                assert_eq!(number(&with(&text, name, Some(odd))), Err(format!("{name}={odd}")));
+            }
         }
-        for lacks in ["id=1", "next_value=1", "nonce=2", "generation=1"] {
-            assert!(tag(&bare.replace(lacks, "")).is_err(), "{lacks}");
+        let text = tag_text(None, &TAG);
+        for name in names(&text) {
+            let without = match name {
+                "jump" => Ok(TagRecord { jump: None, ..TAG }),
+                "returnable_from" => Ok(TagRecord { returnable: END, ..TAG }),
+                _ => Err(format!("no {name}")),
+            };
+            assert_eq!(tag(&with(&text, name, None)), without);
+            for odd in ["", "x", "9e9", "9223372036854775808000"] {
+                assert_eq!(tag(&with(&text, name, Some(odd))), Err(format!("{name}={odd}")));
+            }
         }
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let full = Fleet {
-            uuid: u128::MAX,
-            layout: Some((-5, true)),
-            range: Some((0, 1023)),
-            loses_nothing: false,
-            closed: true,
-            longest_ms: 1,
-            skew_ms: 2,
-            lease_ms: 3,
-            clock_skew_ms: 4,
-            grace_ms: 0,
-            incarnation: Incarnation { store: u64::MAX, ..NOW },
-            generation: 3,
-            horizon_ms: i64::MIN,
-            freeze_ms: i64::MAX,
-            version: 9,
-        };
-        let other = Incarnation { store: 1, ..NOW };
-        assert_eq!(fleet(&fleet_text(&full), other), Ok(Ok(full)));
-        let bare = Fleet { layout: None, range: None, closed: false, ..full };
-        assert_eq!(fleet(&fleet_text(&bare), other), Ok(Ok(bare)));
-        let record = NumberRecord {
-            holder: 1,
-            nonce: u64::MAX,
-            count: 2,
-            server: 3,
-            from_ms: -4,
-            until_ms: 5,
-            generation: 6,
-            renewed_ms: 7,
-            offset_ms: -8,
-        };
-        let member =
-            MemberName { host: "a b=c\n".to_owned(), port: 1, cluster_name: "ü".to_owned(), version: String::new() };
-        assert_eq!(number(&number_text(&record, &member)), Ok(record));
+        for wrong in
+            ["least_step=0", "greatest_step=0", "greatest_step=10000001", "jump=0", "jump=-1", "jump=4294967296"]
+        {
+            let (name, value) = wrong.split_once('=').unwrap();
+            assert_eq!(tag(&with(&text, name, Some(value))), Err(wrong.to_owned()));
+        }
+        assert_eq!(tag(&with(&text, "jump", Some("none"))), Ok(TagRecord { jump: None, ..TAG }));
+        assert_eq!(member("host=%4").unwrap_err(), "host=%4");
+        assert_eq!(description("description=%FF").unwrap_err(), "description=%FF");
+        assert_eq!(nonce("nonce").unwrap_err(), "nonce");
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cluster::registry::{Member, config};
-use cluster::{Builder, Fleet, Leases, Server};
+use cluster::{Builder, Fleet, Leases, Operated, Server};
 
 use crate::Failure;
 use crate::figure::{Bar, Figure};
@@ -41,11 +41,10 @@ pub fn measure(runs: usize) -> Result<Vec<Figure>, Failure> {
 fn promotions(fleet: &Fleet, runs: usize) -> Result<Vec<Figure>, Failure> {
     let small = Fleet::start();
     // A standby holds a lease only where half of all numbers are free.
-    small.registry.connect().batch_execute("SELECT snowflake_registry.set_range(0, 63)")?;
-    small
-        .registry
-        .connect()
-        .batch_execute("SELECT snowflake_registry.reserve(n, now() + '1 hour') FROM generate_series(0, 39) n")?;
+    small.operate(&["set-range", "0", "63"]);
+    for number in 0..40 {
+        small.operate(&["reserve", &number.to_string(), "in 1 hour"]);
+    }
     let mut values = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..runs {
         values[0].push(promotion_ms(servers::drawing(), false)?);

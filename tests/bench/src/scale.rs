@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use cluster::crowd::Took;
 use cluster::pooler::{PgBouncer, PoolMode, has_pgbouncer};
 use cluster::registry::{Member, ROLE, config, now_ms};
-use cluster::{Crowd, Draw, Etcd, Fleet, Order, Shutdown, has_etcd};
+use cluster::{Crowd, Draw, Etcd, Fleet, Operated, Order, Shutdown, has_etcd};
 use snowflake_core::pace::counts_in_ms;
-use snowflake_core::registry::{Registry, Wanted};
+use snowflake_core::registry::{Store, Wanted};
 
 use crate::Failure;
 use crate::figure::Measured;
@@ -23,7 +23,7 @@ use crate::report::{machine, shown, today};
 use crate::series::median;
 use crate::session::Measure;
 
-/// How long a step of a server's worker may take (`src/fleet/keeper.rs`).
+/// How long a step of a server's worker may take (`src/fleet/keeper/server.rs`).
 const STEP: Duration = Duration::from_secs(5);
 
 /// How long the registry is watched with no members, to know what it costs by itself.
@@ -101,16 +101,12 @@ impl Place {
 
     /// Sets how long leases are.
     fn set_lease(&self, lease: Duration) {
-        let ms = lease.as_millis();
-        match self {
-            Self::Postgres(_, fleet, _) => {
-                let sql = format!("SELECT snowflake_registry.set_lease('{ms} ms', NULL)");
-                fleet.registry.connect().batch_execute(&sql).expect("it is below the limit");
-            }
-            Self::Etcd(etcd) => {
-                etcd.operate(&["set-lease", &ms.to_string(), "60000"]).expect("it is below the limit");
-            }
-        }
+        let ms = format!("{} ms", lease.as_millis());
+        let operated: &dyn Operated = match self {
+            Self::Postgres(_, fleet, _) => &**fleet,
+            Self::Etcd(etcd) => etcd,
+        };
+        operated.operate(&["set-lease", "--lease", &ms]);
     }
 
     fn take_away(&mut self) {
@@ -292,7 +288,7 @@ fn fleet(kind: Kind, members: usize) -> Result<Lines, Failure> {
     // What each does once a minute, and more rarely in large fleets.
     let cpu = place.cpu_ms();
     for _ in 0..READS {
-        first.read(Wanted::All).map_err(|error| format!("{error:?}"))?;
+        first.read(&Wanted::numbers_of(None)).map_err(|error| format!("{error:?}"))?;
     }
     let count_ms = (place.cpu_ms() - cpu) / f64::from(READS);
     lines.push("counting free numbers: processor time", "ms", count_ms);

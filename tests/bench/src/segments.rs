@@ -8,6 +8,7 @@
 //! (Meituan, 2017: 4 cores, 8 GB).
 
 use cluster::Fleet;
+use cluster::Operated;
 
 use crate::Failure;
 use crate::calls;
@@ -27,7 +28,7 @@ const STATEMENTS: [&str; 3] = ["SELECT snowflake_segment_next('t')", "SELECT pg_
 /// Measures all of it.
 pub fn measure(runs: usize) -> Result<Measured, Failure> {
     let fleet = Fleet::start();
-    fleet.registry.connect().batch_execute("INSERT INTO snowflake_registry.tags (tag) VALUES ('t')")?;
+    fleet.operate(&["create-tag", "t"]);
     let server = servers::leasing(&fleet).start_with_extension();
     let mut session = server.connect();
     session.batch_execute("CREATE SEQUENCE cache_1")?;

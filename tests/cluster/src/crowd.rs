@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use snowflake_core::lease::{Failure, Lease};
 use snowflake_core::pace::{self, Pace};
-use snowflake_core::registry::{NumberRecord, Reading, Registry, Wanted};
+use snowflake_core::registry::{NumberRecord, Reading, Store, Wanted};
 use snowflake_registry::{Config, RegistryError};
 
 use crate::registry::{Calls, Member, now_ms};
@@ -309,10 +309,10 @@ impl<'a> Life<'a> {
                     self.counts_at = Some(Instant::now() + millis(pace::counts_in_ms(0)));
                 } else if self.counts_at.is_none_or(|at| at <= Instant::now()) {
                     // A failure shows at the next renewal.
-                    let read = self.member.read(Wanted::All);
+                    let read = self.member.read(&Wanted::numbers_of(None));
                     let leased = |reading: Reading| {
                         let is_leased = |record: &&NumberRecord| record.until_ms > reading.now_ms;
-                        reading.records.values().filter(is_leased).count() as i64
+                        reading.numbers.values().filter(is_leased).count() as i64
                     };
                     self.counts_at = Some(Instant::now() + millis(pace::counts_in_ms(read.map_or(0, leased))));
                     self.count_calls();

@@ -12,6 +12,7 @@ use std::{env, iter};
 use nix::sys::signal::Signal;
 
 use crate::installation::{Installation, cache};
+use crate::operator::Operated;
 use crate::outcome::wait_until;
 use crate::patroni::free_ports;
 use crate::scratch;
@@ -160,6 +161,11 @@ impl Etcd {
         self.directory.join(name).display().to_string()
     }
 
+    /// Prepares a run of a program of PostgreSQL's installation.
+    pub(crate) fn program(&self, name: &str) -> Command {
+        Installation::get().command(name, &self.directory)
+    }
+
     fn command(&self, name: &str, directory: &Path) -> Command {
         let program = programs().expect("a test asks for has_etcd() first").join(name);
         let mut command = Installation::get().command(program.to_str().expect("its name is UTF-8"), directory);
@@ -285,32 +291,14 @@ impl Etcd {
         self.try_ctl(arguments).unwrap_or_else(|error| panic!("etcdctl {arguments:?}: {error}"))
     }
 
-    /// Runs `sql/registry-etcd`, and returns what it says.
-    ///
-    /// # Errors
-    ///
-    /// What it says if it fails.
-    pub fn operate(&self, arguments: &[&str]) -> Result<String, String> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sql/registry-etcd");
-        let readable = self.directory.join("registry-etcd");
-        copy(&script, &readable);
-        let mut command = Installation::get().command("/bin/sh", &self.directory);
-        let programs = programs().expect("a test asks for has_etcd() first").display();
-        command.env("PATH", format!("{programs}:/usr/bin:/bin")).env("ETCDCTL_ENDPOINTS", self.urls());
-        command.envs(self.login.iter().map(|login| ("ETCDCTL_USER", login)));
-        let output = command.arg(readable).args(arguments).output().expect("there is a shell");
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
-    }
-
     /// Makes the fleet `default`.
     ///
     /// # Panics
     ///
-    /// Panics if etcd does not answer.
+    /// Panics if that fails.
     #[track_caller]
     pub fn make_registry(&self) {
-        self.ctl(&["put", "/snowflake_id/default/fleet", &format!("uuid={}", password())]);
+        self.operate(&["create"]);
     }
 
     /// Returns the record of the fleet `default`.
@@ -405,6 +393,20 @@ impl Etcd {
             leader.is_some()
         });
         leader.expect("it was found")
+    }
+
+    /// Writes as another program does, which shares the etcd. A snapshot that is restored shows by
+    /// the writes before it, because the log that begins then lacks them. It has elections and
+    /// starts of members instead, of which a busy machine may need many.
+    ///
+    /// # Panics
+    ///
+    /// Panics if etcd does not answer.
+    #[track_caller]
+    pub fn write_elsewhere(&self) {
+        for _ in 0..20 {
+            self.ctl(&["put", "x", "y"]);
+        }
     }
 
     /// Saves a snapshot.

@@ -3,8 +3,9 @@
 use postgres::Client;
 
 use crate::drawing::Draw;
+use crate::operator::Operated;
 use crate::outcome::wait_until;
-use crate::registry::Oracle;
+use crate::registry::{Oracle, number};
 use crate::server::{Builder, Server};
 
 /// A registry in PostgreSQL, without the extension, and oracles that hear of the servers' leases.
@@ -95,7 +96,7 @@ impl Fleet {
         let life = session.value("md5(pg_postmaster_start_time() || current_setting('data_directory') || (SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'checkpointer'))");
         let holder = u128::from_str_radix(&life, 16).expect("md5 is a number") ^ u128::from(from_ms.cast_unsigned());
         self.oracle
-            .try_accept(None, row.get(0), holder, from_ms, until_ms)
+            .try_accept(number(row.get(0)), holder, from_ms, until_ms)
             .unwrap_or_else(|error| panic!("the lease {row:?} overlaps another one: {error}"));
     }
 
@@ -133,9 +134,9 @@ impl Fleet {
     /// Panics if the registry does not answer.
     #[track_caller]
     pub fn forget_leases(&self) {
-        let sql = "SET session_replication_role = replica; DELETE FROM snowflake_registry.numbers;
-                   SET session_replication_role = origin; SELECT snowflake_registry.restored()";
-        self.registry.connect().batch_execute(sql).expect("the registry's owner may do that");
+        let sql = "SET session_replication_role = replica; DELETE FROM snowflake_registry.numbers";
+        self.registry.connect().batch_execute(sql).expect("a superuser may do that");
+        self.operate(&["restored"]);
     }
 
     /// Returns the numbers that are leased now, by the registry's clock.

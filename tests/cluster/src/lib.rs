@@ -23,6 +23,7 @@
 //! - [`clients`]: programs that use PostgreSQL clients as applications do
 //! - [`monitoring`]: Prometheus and its exporters, which watch servers
 //! - [`pages`]: the examples of the README and of `docs`
+//! - [`operator`]: the program with which operators use a registry
 //! - [`registry`]: a fleet's registry, its members, and an oracle for their leases
 //! - [`crowd`]: many members at once, which come as often as servers do
 //! - [`refusal`]: an error of the server, split into its parts
@@ -45,6 +46,7 @@ pub mod ledger;
 pub mod marks;
 pub mod monitoring;
 pub mod objects;
+pub mod operator;
 pub mod outcome;
 pub mod pages;
 pub mod patroni;
@@ -68,6 +70,7 @@ pub use fleet::{Fleet, Leases};
 pub use installation::{compile_library, postgres_version, use_installation};
 pub use ledger::{Ledger, Load, Next, Promise};
 pub use marks::Marks;
+pub use operator::Operated;
 pub use outcome::{skip, wait_until};
 pub use patroni::{Patroni, has_patroni};
 pub use plans::plan;

@@ -9,6 +9,7 @@ use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,9 +23,12 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, Lease, LeaseNotice, LeaseTerms, SharedWords};
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
-use snowflake_core::registry::{Change, NumberRecord, Reading, Registry, SinceIncarnation, Swap, SwapAnswer, Wanted};
+use snowflake_core::registry::{
+    Change, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted, WantedNumbers,
+};
 use snowflake_registry::{Config, Either, Interest, RegistryError, Stopped, Waiter};
 
+use crate::operator::Operated;
 use crate::server::{Server, locked};
 
 /// The settings of every member, unless a test changes them: the extension's defaults.
@@ -75,10 +79,17 @@ impl Server {
     /// Panics if the file fails.
     #[track_caller]
     pub fn make_registry_with(&self, options: &[&str]) -> String {
-        let output = self.psql_file(&registry_sql(), options);
+        let output = self.registry_file(options);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
-        String::from_utf8_lossy(&output.stdout).into_owned() + &said
+        assert!(output.stdout.is_empty(), "{output:?}");
+        said
+    }
+
+    /// Runs the file that makes a registry, with more options for psql.
+    #[must_use]
+    pub fn registry_file(&self, options: &[&str]) -> Output {
+        self.psql_file(&registry_sql(), &[&["--quiet", "--set=ON_ERROR_STOP=1"], options].concat())
     }
 
     /// Limits how long the fleet's leases are, and how far clocks may be apart, before its first
@@ -89,8 +100,9 @@ impl Server {
     /// Panics if that is refused.
     #[track_caller]
     pub fn limit_leases<'a>(&self, lease: &str, skew: impl Into<Option<&'a str>>) {
-        let sql = "SELECT snowflake_registry.set_limits($1::text::interval, $2::text::interval)";
-        self.connect().query(sql, &[&lease, &skew.into()]).expect("no server has started");
+        let mut arguments = vec!["set-limits", "--lease", lease];
+        arguments.extend(skew.into().map(|skew| ["--skew", skew]).into_iter().flatten());
+        self.operate(&arguments);
     }
 
     /// Returns the string with which members connect.
@@ -117,8 +129,8 @@ impl Waiter for Poll {
     }
 }
 
-/// Returns how a member reaches a registry. Steps may take half a minute, because the machine may
-/// be busy.
+/// Returns how a member reaches a registry. Each call has another secret. Steps may take half a
+/// minute, because the machine may be busy.
 #[must_use]
 pub fn config(conninfo: &str) -> Config {
     let member = snowflake_registry::MemberName {
@@ -128,7 +140,21 @@ pub fn config(conninfo: &str) -> Config {
         version: "0.3.0".to_owned(),
     };
     let (conninfo, fleet, timeout) = (conninfo.to_owned(), "default".to_owned(), Duration::from_secs(30));
-    Config { conninfo, fleet, datacenter: None, member, timeout }
+    let secret = u128::from(random()) << 64 | u128::from(random());
+    Config { conninfo, fleet, member, secret, operator: false, timeout }
+}
+
+/// Returns how an operator reaches a registry.
+#[must_use]
+pub fn operator_config(conninfo: &str) -> Config {
+    let member = snowflake_registry::MemberName::default();
+    Config { member, secret: 0, operator: true, ..config(conninfo) }
+}
+
+/// Names a number in a layout without a datacenter.
+#[must_use]
+pub fn number(worker: i64) -> NumberKey {
+    NumberKey::new(None, worker)
 }
 
 /// How often a member has called the registry.
@@ -152,6 +178,7 @@ pub struct Member<'a> {
     oracle: Option<&'a Oracle>,
     terms: Cell<LeaseTerms>,
     layout: Layout,
+    datacenter: Option<i64>,
     server: u64,
     holder: Cell<Holder>,
     generator: Generator,
@@ -173,6 +200,7 @@ impl<'a> Member<'a> {
             oracle: oracle.into(),
             terms: Cell::new(TERMS),
             layout: Layout::parse("snowflake").expect("it is built in"),
+            datacenter: None,
             server,
             holder: Cell::new(Holder::new(server)),
             generator: Generator::new(),
@@ -200,15 +228,22 @@ impl<'a> Member<'a> {
         Self { layout: Layout::parse(layout).expect("there is such a layout"), ..self }
     }
 
+    /// Changes the datacenter of its ids.
+    #[must_use]
+    pub fn in_datacenter(self, datacenter: i64) -> Self {
+        Self { datacenter: Some(datacenter), ..self }
+    }
+
     /// Returns its connection to the registry.
     #[must_use]
     pub fn registry(&self) -> &Either<Poll> {
         &self.registry
     }
 
-    /// Changes how it reaches the registry.
+    /// Changes how it reaches the registry. It is the same life of the same server.
     pub fn set_config(&mut self, config: Config) {
-        self.registry = Either::new(config, Poll);
+        let secret = self.registry.config().secret;
+        self.registry = Either::new(Config { secret, ..config }, Poll);
     }
 
     /// Renews or acquires.
@@ -356,7 +391,7 @@ impl lease::LeasingServer for Member<'_> {
     }
 
     fn datacenter(&self) -> Option<i64> {
-        self.registry.config().datacenter
+        self.datacenter
     }
 
     fn has_backup(&self) -> bool {
@@ -377,15 +412,15 @@ impl lease::LeasingServer for Member<'_> {
 }
 
 /// The registry, with an oracle that hears of every yes.
-impl Registry for Member<'_> {
+impl Store for Member<'_> {
     type Error = RegistryError;
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, RegistryError> {
+    fn read(&self, wanted: &Wanted) -> Result<Reading, RegistryError> {
         let reading = self.registry.read(wanted);
         self.count(|calls| {
-            match wanted {
-                Wanted::Number(_) => calls.reads += 1,
-                Wanted::All => calls.reads_of_all += 1,
+            match wanted.numbers {
+                WantedNumbers::None | WantedNumbers::One(_) => calls.reads += 1,
+                WantedNumbers::Of(_) | WantedNumbers::All => calls.reads_of_all += 1,
             }
             calls.unanswered += u64::from(reading.is_err());
         });
@@ -400,12 +435,15 @@ impl Registry for Member<'_> {
             calls.unanswered += u64::from(answer.is_err());
         });
         let answer = answer?;
-        if let (SwapAnswer::Done(incarnation), Change::Number { worker, record, .. }) = (answer, swap.change)
+        if let (SwapAnswer::Done(incarnation), Some(oracle)) = (answer, self.oracle)
             // As the holder does: etcd's counts may have grown.
             && incarnation.since(&swap.incarnation) == SinceIncarnation::Same
-            && let Some(oracle) = self.oracle
         {
-            oracle.accept(self.registry.config().datacenter, worker, &record);
+            for change in &swap.changes {
+                if let Change::Number { number, record, .. } = change {
+                    oracle.accept(*number, record);
+                }
+            }
         }
         Ok(answer)
     }
@@ -470,10 +508,10 @@ impl Oracle {
     ///
     /// Panics if it overlaps another lease of the number.
     #[track_caller]
-    pub fn accept(&self, datacenter: Option<i64>, worker: i64, record: &NumberRecord) {
+    pub fn accept(&self, number: NumberKey, record: &NumberRecord) {
         let NumberRecord { holder, from_ms, until_ms, .. } = *record;
-        if let Err(error) = self.try_accept(datacenter, worker, holder, from_ms, until_ms) {
-            panic!("number {worker} from {from_ms} to {until_ms}: {error}");
+        if let Err(error) = self.try_accept(number, holder, from_ms, until_ms) {
+            panic!("{number:?} from {from_ms} to {until_ms}: {error}");
         }
     }
 
@@ -484,14 +522,14 @@ impl Oracle {
     /// What PostgreSQL says if it overlaps another lease of the number.
     pub fn try_accept(
         &self,
-        datacenter: Option<i64>,
-        worker: i64,
+        number: NumberKey,
         holder: u128,
         from_ms: i64,
         until_ms: i64,
     ) -> Result<(), postgres::Error> {
         let sql = "INSERT INTO audit VALUES ($1, $2, $3, $4, int8range($5, $6)) \
                    ON CONFLICT ON CONSTRAINT audit_pkey DO UPDATE SET ids = excluded.ids";
+        let NumberKey { datacenter, worker } = number;
         let (datacenter, holder) = (datacenter.unwrap_or(-1), format!("{holder:032x}"));
         let mut session = locked(&self.session);
         session.execute(sql, &[&self.fleet, &datacenter, &worker, &holder, &from_ms, &until_ms]).map(|_| ())
@@ -511,10 +549,10 @@ impl Oracle {
         for row in &rows {
             let holder: String = row.get(2);
             let holder = u128::from_str_radix(&holder.replace('-', ""), 16).expect("it is a uuid");
-            let (datacenter, worker): (i64, i64) = (row.get(0), row.get(1));
-            let datacenter = (datacenter >= 0).then_some(datacenter);
-            if let Err(error) = self.try_accept(datacenter, worker, holder, row.get(3), row.get(4)) {
-                panic!("number {worker}: {error}");
+            let datacenter: i64 = row.get(0);
+            let number = NumberKey::new((datacenter >= 0).then_some(datacenter), row.get(1));
+            if let Err(error) = self.try_accept(number, holder, row.get(3), row.get(4)) {
+                panic!("{number:?}: {error}");
             }
         }
         rows.len()

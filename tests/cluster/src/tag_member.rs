@@ -2,23 +2,19 @@
 //! extension's connection, with a registry of either kind.
 
 use std::cell::RefCell;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Instant;
 
 use snowflake_core::lease::Failure;
-use snowflake_core::registry::{FleetLimits, MemberTerms as Brought};
+use snowflake_core::membership::Membership;
+use snowflake_core::registry::MemberTerms as Brought;
 use snowflake_core::segment::{
-    Claimed, Directory, Place, PlaceRefusal, SuppliedServer as Draws, Supply, SupplyNotice, Tag, ValueRun,
+    Claimed, Directory, Place, PlaceRefusal, SuppliedServer as Draws, Supply, SupplyNotice, ValueRun,
 };
+use snowflake_core::tag::Tag;
 use snowflake_registry::{Either, RegistryError};
 
-use crate::registry::{Poll, config};
+use crate::registry::{Poll, config, random};
 use crate::server::Server;
-
-/// Returns a random number.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
 
 /// A server without PostgreSQL, whose one session draws from tags.
 pub struct TagMember {
@@ -26,6 +22,7 @@ pub struct TagMember {
     places: [Place; 2],
     directory: RefCell<Directory>,
     supply: RefCell<Box<Supply>>,
+    membership: RefCell<Membership>,
     notices: RefCell<Vec<SupplyNotice>>,
     started: Instant,
 }
@@ -39,6 +36,7 @@ impl TagMember {
             places: [Place::new(), Place::new()],
             directory: RefCell::new(Directory::new()),
             supply: RefCell::new(Box::new(Supply::new())),
+            membership: RefCell::new(Membership::new()),
             notices: RefCell::default(),
             started: Instant::now(),
         }
@@ -56,7 +54,7 @@ impl TagMember {
     ///
     /// Why not everything was reserved that is due.
     pub fn supply(&self) -> Result<(), Failure<RegistryError>> {
-        self.supply.borrow_mut().supply(&self.registry, self)
+        self.supply.borrow_mut().supply(&self.registry, self, &mut self.membership.borrow_mut())
     }
 
     /// Gives back what is left, as the worker does at its end.
@@ -65,7 +63,7 @@ impl TagMember {
     ///
     /// Why it was not given back.
     pub fn give_back(&self) -> Result<(), Failure<RegistryError>> {
-        self.supply.borrow_mut().give_back(&self.registry, self)
+        self.supply.borrow_mut().give_back(&self.registry, self, &mut self.membership.borrow_mut())
     }
 
     /// Draws up to `count` values, after the worker has run if there is none.
@@ -81,7 +79,10 @@ impl TagMember {
         let tag = Tag::new(tag).expect("it is a name");
         let (_, view) = self.directory.borrow_mut().find(&self.places, tag).expect("there is a place");
         let drawn = view.draw(count).or_else(|_| {
-            self.supply().expect("the registry answers");
+            while let Err(failure) = self.supply() {
+                // The worker comes again.
+                assert_eq!(failure, Failure::Contended, "the registry answers");
+            }
             view.draw(count)
         });
         drawn.map(|drawn| drawn.run)
@@ -117,7 +118,7 @@ impl Draws for TagMember {
     }
 
     fn member(&self) -> Brought {
-        Brought { layout: (1, false), range: (0, 1023), limits: FleetLimits::default() }
+        Brought { layout: (1, false), range: (0, 1023) }
     }
 
     fn running_ms(&self) -> i64 {

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cluster::Operated;
 use cluster::drawing::noon;
 use cluster::{
     Draw, Fleet, Leases, Load, Promise, Running, Server, Shutdown, faketime_library, skip, use_installation,
@@ -33,7 +34,7 @@ fn without_a_mark_that_runs_ahead_ids_come_twice_and_the_tests_see_it() {
 /// does.
 fn a_server_that_slept_draws_with_a_number_that_another_one_has() {
     let fleet = Fleet::start().limited("3s", None);
-    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_range(7, 7)").unwrap();
+    fleet.operate(&["set-range", "7", "7"]);
     let member = || fleet.member().start_with_extension();
     let sleeper = member();
     assert_eq!(sleeper.connect().wait_for_lease(), 7);

@@ -51,7 +51,7 @@ const LANGUAGES: [&str; 13] =
     ["sql", "text", "conf", "console", "sh", "yaml", "python", "js", "java", "ruby", "rust", "go", "xml"];
 
 /// The keys of blocks, each with the language that it goes with.
-const KEYS: [(&str, &str); 9] = [
+const KEYS: [(&str, &str); 10] = [
     ("sql", "name"),
     ("sql", "needs"),
     ("sql", "server"),
@@ -61,6 +61,7 @@ const KEYS: [(&str, &str); 9] = [
     ("conf", "needs"),
     ("yaml", "name"),
     ("sh", "name"),
+    ("console", "name"),
 ];
 
 /// Returns what is wrong with the pages of the repository at `root`, each with its place.

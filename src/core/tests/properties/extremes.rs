@@ -2,7 +2,6 @@
 //! has, a server neither panics nor overflows, and goes on when they are right again.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,15 +13,32 @@ use snowflake_core::lease::{self, Failure, Holder, LeaseNotice, LeaseTerms, Shar
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{
-    self, Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MemberTerms, NumberRecord, Reading, Registry,
-    Swap, SwapAnswer, Wanted,
+    self, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MemberTerms, Reading, Swap, SwapAnswer, TagRecord,
+    Wanted,
 };
-use snowflake_core::segment::{self, Claimed, GiveBack, Grant, Granted, Place, Reserve, Supply, Tag, TagRegistry};
+use snowflake_core::segment::{self, Claimed, Place, Supply};
+use snowflake_core::tag::Tag;
 
 use super::for_all;
+use super::registry::{Kind, Store};
 
 const NOW_MS: i64 = 1_800_000_000_000;
 const TERMS: LeaseTerms = LeaseTerms { max_borrow_ms: 100 };
+
+const TAG_RECORD: TagRecord = TagRecord {
+    id: 1,
+    next: 1,
+    steps: (10, 100),
+    jump: Some(10),
+    nonce: 1,
+    generation: 1,
+    written_ms: NOW_MS,
+    returnable: segment::END,
+};
+
+fn tag() -> Tag {
+    Tag::new("orders").unwrap()
+}
 
 /// A server and its registry, which answers at once.
 struct World {
@@ -30,10 +46,7 @@ struct World {
     now_ms: Cell<i64>,
     registry_ms: Cell<i64>,
     up_ms: Cell<i64>,
-    incarnation: Cell<Incarnation>,
-    fleet: Cell<Fleet>,
-    records: RefCell<BTreeMap<i64, NumberRecord>>,
-    tag: Cell<segment::TagRecord>,
+    store: RefCell<Store>,
     nonces: Cell<u64>,
     generator: Generator,
     numbers: Numbers,
@@ -64,24 +77,14 @@ impl World {
             freeze_ms: i64::MIN,
             version: 1,
         };
-        let tag = segment::TagRecord {
-            id: 1,
-            next: 1,
-            steps: (10, 100),
-            jump: Some(1000),
-            nonce: 1,
-            generation: 1,
-            returnable: segment::END,
-        };
+        let mut store = Store::new(Kind::Postgres, fleet, 0, 0);
+        store.tags.insert(tag(), TAG_RECORD);
         Self {
             layout,
             now_ms: Cell::new(NOW_MS),
             registry_ms: Cell::new(NOW_MS),
             up_ms: Cell::new(1_000_000),
-            incarnation: Cell::new(incarnation),
-            fleet: Cell::new(fleet),
-            records: RefCell::default(),
-            tag: Cell::new(tag),
+            store: RefCell::new(store),
             nonces: Cell::new(100),
             generator: Generator::new(),
             numbers: Numbers::new(),
@@ -98,24 +101,23 @@ impl World {
 
     /// Makes all numbers of the registry right again, but what is in a number's record.
     fn is_mended(&self) {
-        let right = Self::new("snowflake");
-        let Fleet { generation, .. } = self.fleet.get();
-        self.fleet.set(Fleet {
-            layout: Some((self.layout.fingerprint(), false)),
-            version: self.next(),
-            ..right.fleet.get()
-        });
-        self.tag.set(segment::TagRecord { generation, ..right.tag.get() });
-        self.incarnation.set(right.incarnation.get());
+        let right = Self::new("snowflake").store.into_inner();
+        let mut store = self.store.borrow_mut();
+        let generation = store.fleet.generation;
+        let layout = Some((self.layout.fingerprint(), false));
+        store.fleet = Fleet { layout, version: self.next(), ..right.fleet };
+        store.tags.insert(tag(), TagRecord { generation, ..TAG_RECORD });
+        store.incarnation = right.incarnation;
         (self.registry_ms.set(NOW_MS), self.up_ms.set(1_000_000)).0
     }
 
     /// Gives one of all numbers this value.
     fn edit(&self, which: usize, value: i64) {
-        let (mut fleet, mut tag, mut incarnation) = (self.fleet.get(), self.tag.get(), self.incarnation.get());
-        let mut records = self.records.borrow_mut();
-        let nth = value.unsigned_abs() as usize % records.len().max(1);
-        let mut record = records.values_mut().nth(nth);
+        let mut store = self.store.borrow_mut();
+        let Store { fleet, tags, numbers, incarnation, .. } = &mut *store;
+        let tag = tags.get_mut(&tag()).unwrap();
+        let nth = value.unsigned_abs() as usize % numbers.len().max(1);
+        let mut record = numbers.values_mut().nth(nth);
         match (which, &mut record) {
             (0, _) => self.registry_ms.set(value),
             (1, _) => self.up_ms.set(value),
@@ -132,9 +134,10 @@ impl World {
             (12, _) => incarnation.timeline = value as u64,
             (13, _) => incarnation.counts = [!value, value],
             (14, _) => tag.next = value,
-            (15, _) => tag.jump = Some(value),
+            (15, _) => tag.jump = Some(value as u32),
             (16, _) => tag.generation = value as u64,
             (26, _) => tag.returnable = value,
+            (29, _) => tag.written_ms = value,
             (27, _) => fleet.lease_ms = value,
             (28, _) => fleet.clock_skew_ms = value,
             (17, _) => tag.steps = (value as u32, (value >> 32) as u32),
@@ -149,9 +152,6 @@ impl World {
             _ => {}
         }
         fleet.version = self.next();
-        self.fleet.set(fleet);
-        self.tag.set(tag);
-        self.incarnation.set(incarnation);
     }
 
     fn draw(&self) -> Option<i64> {
@@ -213,11 +213,7 @@ impl segment::SuppliedServer for World {
     }
 
     fn member(&self) -> MemberTerms {
-        lease::member(
-            lease::LeasingServer::layout(self),
-            lease::LeasingServer::has_backup(self),
-            registry::FleetLimits::default(),
-        )
+        lease::member(lease::LeasingServer::layout(self), lease::LeasingServer::has_backup(self))
     }
 
     fn running_ms(&self) -> i64 {
@@ -235,64 +231,21 @@ impl segment::SuppliedServer for World {
     fn report(&self, _: segment::SupplyNotice) {}
 }
 
-impl Registry for World {
+impl registry::Store for World {
     type Error = ();
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, ()> {
-        let mut records = self.records.borrow().clone();
-        if let Wanted::Number(number) = wanted {
-            records.retain(|worker, _| *worker == number);
-        }
-        let (fleet, incarnation, now_ms) = (self.fleet.get(), self.incarnation.get(), self.registry_ms.get());
-        Ok(Reading { fleet, records, incarnation, now_ms, up_ms: Some(self.up_ms.get()) })
+    fn read(&self, wanted: &Wanted) -> Result<Reading, ()> {
+        let reading = self.store.borrow().read(wanted, 0);
+        Ok(Reading { now_ms: self.registry_ms.get(), up_ms: Some(self.up_ms.get()), ..reading })
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, ()> {
-        if swap.fleet != self.fleet.get().version {
-            return Ok(SwapAnswer::Refused);
-        }
-        match swap.change {
-            Change::Fleet(fleet) => self.fleet.set(fleet),
-            Change::Number { worker, was, record } => {
-                let mut records = self.records.borrow_mut();
-                if records.get(&worker).map(|record| record.nonce) != was {
-                    return Ok(SwapAnswer::Refused);
-                }
-                records.insert(worker, record);
-            }
-        }
-        Ok(SwapAnswer::Done(self.incarnation.get()))
-    }
-}
-
-impl TagRegistry for World {
-    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, ()> {
-        let fleet = self.fleet.get();
-        let answer = |ask| {
-            let (grant, new) = self.tag.get().answer(ask, &fleet);
-            self.tag.set(new.unwrap_or(self.tag.get()));
-            grant
-        };
-        let is_right = reserve.fleet == fleet.version && !fleet.closed;
-        let answers =
-            || Granted { incarnation: self.incarnation.get(), answers: reserve.asks.iter().map(answer).collect() };
-        Ok(is_right.then(answers))
-    }
-
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, ()> {
-        let fleet = self.fleet.get();
-        let answer = |given| {
-            let new = self.tag.get().take_back(given, &fleet);
-            self.tag.set(new.unwrap_or(self.tag.get()));
-            new.map(|new| new.next)
-        };
-        let answers = give_back.returns.iter().map(answer).collect();
-        Ok((give_back.fleet == fleet.version).then_some(Granted { incarnation: self.incarnation.get(), answers }))
+        Ok(self.store.borrow_mut().swap(swap))
     }
 }
 
 /// Numbers at the ends of all types, around zero, and around now.
-fn extreme() -> impl Strategy<Value = i64> {
+pub(super) fn extreme() -> impl Strategy<Value = i64> {
     let ends =
         [i64::MIN, i64::MIN + 1, i64::MAX, i64::MAX - 1, i64::MAX / 2, i32::MAX.into(), u32::MAX.into(), -1, 0, 1];
     prop_oneof![
@@ -305,21 +258,21 @@ fn extreme() -> impl Strategy<Value = i64> {
 
 #[test]
 fn no_number_in_a_registry_makes_a_server_panic() {
-    let edits = vec((0..30_usize, extreme(), 0..8_u8), 1..20);
+    let edits = vec((0..31_usize, extreme(), 0..8_u8), 1..20);
     let layouts = proptest::sample::select(vec!["snowflake", "js53", "sonyflake", "baidu"]);
     for_all(2000, (layouts, edits), |(layout, edits)| {
-        let (world, tag) = (World::new(layout), Tag::new("orders").unwrap());
+        let world = World::new(layout);
         let (mut holder, mut supply) = (Holder::new(7), Supply::new());
         let _ = holder.keep(&world, &world, &TERMS);
         for (which, value, then) in edits {
             world.edit(which, value);
             let failure = match then {
                 0 => holder.give_back(&world, &world).err(),
-                1 => supply.give_back(&world, &world).err(),
+                1 => supply.give_back(&world, &world, &mut holder.membership).err(),
                 2..=4 => {
-                    let (place, view) = world.directory.borrow_mut().find(&world.places, tag).unwrap();
+                    let (place, view) = world.directory.borrow_mut().find(&world.places, tag()).unwrap();
                     world.directory.borrow_mut().wish(&world.places, place, view.claim(), value);
-                    let kept = supply.supply(&world, &world).err();
+                    let kept = supply.supply(&world, &world, &mut holder.membership).err();
                     let _ = (view.draw(1), view.draw(u32::MAX), supply.looks_in_ms(&world));
                     kept
                 }
@@ -339,7 +292,7 @@ fn no_number_in_a_registry_makes_a_server_panic() {
         world.now_ms.set(NOW_MS);
         for _ in 0..3 {
             let _ = holder.keep(&world, &world, &TERMS);
-            let _ = supply.supply(&world, &world);
+            let _ = supply.supply(&world, &world, &mut holder.membership);
         }
         Ok(())
     });

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use snowflake_core::registry::{Fleet, Incarnation};
+use snowflake_core::registry::{Fleet, Incarnation, TagRecord};
 use snowflake_core::segment::{
-    Ask, Block, END, FARTHEST, Grant, LONGEST_BLOCK, Place, PlaceRefusal, PlaceView, Rest, Return, State, Tag,
-    TagRecord, ValueRun,
+    Ask, Block, END, FARTHEST, Grant, LONGEST_BLOCK, Place, PlaceRefusal, PlaceView, Rest, Return, State, ValueRun,
 };
+use snowflake_core::tag::Tag;
 
-use crate::config;
+use crate::extremes::extreme;
+use crate::{config, for_all};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -78,6 +79,153 @@ impl Model {
     }
 }
 
+/// A fleet's record of a generation.
+fn fleet(generation: u64) -> Fleet {
+    Fleet {
+        uuid: 1,
+        layout: None,
+        range: None,
+        loses_nothing: false,
+        closed: false,
+        longest_ms: 0,
+        skew_ms: 0,
+        lease_ms: 0,
+        clock_skew_ms: 0,
+        grace_ms: 0,
+        incarnation: Incarnation { store: 7, timeline: 1, counts: [0; 2] },
+        generation,
+        horizon_ms: 0,
+        freeze_ms: 0,
+        version: 1,
+    }
+}
+
+/// Generations near each other, so that each may be the older one, and far apart.
+fn generations() -> impl Strategy<Value = [u64; 3]> {
+    prop_oneof![3 => [1_u64..4, 1..4, 1..4], 1 => [any::<u64>(), any::<u64>(), any::<u64>()]]
+}
+
+/// Any record of a tag, as a person may have typed it, and when it is read.
+fn records() -> impl Strategy<Value = (TagRecord, Fleet, u64, i64)> {
+    let numbers = (extreme(), extreme(), extreme(), extreme());
+    let steps = (prop_oneof![1_u32..20, any::<u32>()], prop_oneof![1_u32..20, any::<u32>()]);
+    let jump = proptest::option::of(prop_oneof![0_u32..2000, any::<u32>()]);
+    (numbers, steps, jump, generations()).prop_map(
+        |((next, returnable, written_ms, now_ms), steps, jump, generations)| {
+            let [generation, of_fleet, of_server] = generations;
+            let record = TagRecord { id: 1, next, steps, jump, nonce: 7, generation, written_ms, returnable };
+            (record, fleet(of_fleet), of_server, now_ms)
+        },
+    )
+}
+
+/// A value near one of the record's, or any other.
+fn value_near(record: &TagRecord, (near, other): (i64, i64)) -> i64 {
+    match near % 4 {
+        0 => record.next.saturating_add(near / 4),
+        1 => record.returnable.saturating_add(near / 4),
+        2 => i64::MIN,
+        _ => other,
+    }
+}
+
+/// What a server or an operator changes on purpose only.
+fn kept(record: &TagRecord) -> (u64, (u32, u32), Option<u32>) {
+    (record.id, record.steps, record.jump)
+}
+
+/// A tag's next value falls only by what its last server gives back, whatever was typed into its
+/// record.
+#[test]
+fn no_answer_lowers_a_tag() {
+    let values = || (-200_i64..200, extreme());
+    let asked = (proptest::option::of(prop_oneof![0_u32..20, any::<u32>()]), values(), values(), any::<bool>());
+    for_all(20_000, (records(), asked), |((record, fleet, generation, now_ms), (step, above, least, follows))| {
+        let (above, least) = (value_near(&record, above), value_near(&record, least));
+        let was = follows.then_some(record.nonce);
+        let ask = Ask { tag: Tag::new("orders").unwrap(), id: Some(1), step, above, least, generation, was, nonce: 8 };
+        let (grant, new) = record.answer(&ask, &fleet, now_ms);
+        if let Some(new) = new {
+            prop_assert!(new.next > record.next);
+            prop_assert_eq!((kept(&new), new.nonce, new.written_ms), (kept(&record), 8, now_ms));
+        }
+        match grant {
+            Grant::Block { block, skipped, .. } => {
+                let new = new.expect("a block is written");
+                prop_assert!(block.first >= record.next.max(above).max(least) && skipped >= 0);
+                prop_assert!(i64::from(block.count) == new.next - block.first && block.count <= record.steps.1);
+                prop_assert_eq!(new.generation, fleet.generation);
+                prop_assert!(new.returnable == block.first || follows && block.first == record.next);
+                prop_assert!(new.returnable <= block.first);
+            }
+            // What the server has had is told, and nothing else changes.
+            Grant::NoJump => {
+                let told = |new: TagRecord| {
+                    new.next <= above && new.next - record.next <= FARTHEST && new.generation == record.generation
+                };
+                prop_assert!(record.jump.is_none() && new.is_none_or(told));
+            }
+            _ => prop_assert_eq!(new, None),
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_restore_lowers_no_tag_and_no_value_that_it_gives_next() {
+    for_all(20_000, records(), |(record, fleet, _, now_ms)| {
+        let Some(restored) = record.restored(&fleet, now_ms, 8) else {
+            prop_assert_eq!(record.jump, None);
+            return Ok(());
+        };
+        prop_assert!(restored.next >= record.next);
+        prop_assert_eq!((kept(&restored), restored.nonce), (kept(&record), 8));
+        // It gives no value that is less than without the restore.
+        let ask = Ask {
+            tag: Tag::new("orders").unwrap(),
+            id: None,
+            step: Some(1),
+            above: i64::MIN,
+            least: i64::MIN,
+            generation: 0,
+            was: None,
+            nonce: 9,
+        };
+        let first = |record: &TagRecord| match record.answer(&ask, &fleet, now_ms).0 {
+            Grant::Block { block, .. } => block.first,
+            _ => END,
+        };
+        prop_assert!(first(&restored) >= first(&record));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_return_lowers_a_tag_once_by_two_blocks_at_most_and_to_no_other_servers_values() {
+    let given = ((-200_i64..200, extreme()), any::<bool>(), any::<bool>());
+    for_all(20_000, (records(), given), |((record, fleet, _, now_ms), (first, is_its, is_last))| {
+        let given = Return {
+            tag: Tag::new("orders").unwrap(),
+            id: if is_its { record.id } else { 2 },
+            was: if is_last { record.nonce } else { 6 },
+            first: value_near(&record, first),
+            nonce: 8,
+        };
+        if let Some(new) = record.take_back(&given, &fleet, now_ms) {
+            prop_assert!(is_its && is_last && record.generation == fleet.generation);
+            prop_assert!(new.next < record.next && record.next - new.next <= 2 * i64::from(record.steps.1));
+            prop_assert!(new.next >= record.returnable && new.next >= given.first);
+            prop_assert_eq!((kept(&new), new.nonce, new.generation), (kept(&record), 8, record.generation));
+            let again = Return { was: new.nonce, first: new.next.saturating_sub(1), ..given };
+            prop_assert_eq!(
+                (new.take_back(&given, &fleet, now_ms), new.take_back(&again, &fleet, now_ms)),
+                (None, None)
+            );
+        }
+        Ok(())
+    });
+}
+
 proptest! {
     #![proptest_config(config(2000))]
 
@@ -138,17 +286,15 @@ proptest! {
         greatest in 1..=LONGEST_BLOCK,
     ) {
         let tag = Tag::new("orders").unwrap();
-        let incarnation = Incarnation { store: 7, timeline: 1, counts: [0; 2] };
-        let mut fleet = Fleet {
-            uuid: 1, layout: None, range: None, loses_nothing: false, closed: false, longest_ms: 0, skew_ms: 0,
-            lease_ms: 0, clock_skew_ms: 0, grace_ms: 0, incarnation, generation: 1, horizon_ms: 0, freeze_ms: 0, version: 1,
-        };
+        let mut fleet = fleet(1);
         let least = greatest.div_ceil(3);
-        let jump = Some(i64::from(greatest) * 1000);
-        let mut record = TagRecord { id: 1, next, steps: (least, greatest), jump, nonce: 0, generation: 1, returnable: END };
+        let mut record = TagRecord {
+            id: 1, next, steps: (least, greatest), jump: Some(1000), nonce: 0, generation: 1, written_ms: 0, returnable: END,
+        };
         let mut held: Vec<Vec<(Block, u64)>> = vec![Vec::new(); 3];
         let mut sent: Vec<Return> = Vec::new();
         for (nonce, (server, step, what, which, wish)) in (1_u64..).zip(calls) {
+            let now_ms = nonce as i64;
             match what {
                 0 => fleet.generation += 1,
                 // The last block is given back, all but its first value.
@@ -158,7 +304,7 @@ proptest! {
                     block.count = 1;
                     sent.push(given);
                     if what == 1 {
-                        record = record.take_back(&given, &fleet).unwrap_or(record);
+                        record = record.take_back(&given, &fleet, now_ms).unwrap_or(record);
                     }
                 }
                 // All of the last block, and what lies before it.
@@ -166,7 +312,7 @@ proptest! {
                     let Some((block, was)) = held[server].last_mut() else { continue };
                     let first = block.first.saturating_sub(i64::from(step % greatest) + 1);
                     let given = Return { tag, id: 1, was: *was, first, nonce };
-                    if let Some(new) = record.take_back(&given, &fleet) {
+                    if let Some(new) = record.take_back(&given, &fleet, now_ms) {
                         // It loses what it has given back of its own.
                         for (block, _) in &mut held[server] {
                             block.count = i64::from(block.count).min((new.next - block.first).max(0)) as u32;
@@ -178,14 +324,14 @@ proptest! {
                 // What was sent before arrives, perhaps again.
                 3 if !sent.is_empty() => {
                     let given = which.get(&sent);
-                    record = record.take_back(given, &fleet).unwrap_or(record);
+                    record = record.take_back(given, &fleet, now_ms).unwrap_or(record);
                 }
                 _ => {
                     let above = held[server].last().map_or(i64::MIN, |(block, _)| block.end());
                     let was = held[server].last().map(|(_, nonce)| *nonce);
                     let generation = fleet.generation;
                     let ask = Ask { tag, id: Some(1), step: Some(step), above, least: wish, generation, was, nonce };
-                    let (grant, new) = record.answer(&ask, &fleet);
+                    let (grant, new) = record.answer(&ask, &fleet, now_ms);
                     prop_assert_eq!(new.is_some(), matches!(grant, Grant::Block { .. }));
                     match grant {
                         Grant::Block { block, .. } => {

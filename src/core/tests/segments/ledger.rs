@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use snowflake_core::segment::{Block, Return, Tag};
+use snowflake_core::segment::Block;
+use snowflake_core::tag::Tag;
 
 use crate::Guarantee;
 
@@ -76,19 +77,24 @@ impl Ledger {
 
     /// Values from `first` to the end of the block that was given under a nonce are back in the
     /// registry.
-    pub fn take_back(&mut self, life: u64, given: &Return) {
-        let Some(last) = self.given.iter().position(|old| old.nonce == given.was) else { return };
-        let its = self.given[..=last].iter_mut().filter(|old| (old.life, old.id) == (life, given.id));
+    pub fn take_back(&mut self, life: u64, id: u64, nonce: u64, first: i64) {
+        let Some(last) = self.given.iter().position(|old| old.nonce == nonce) else { return };
+        let its = self.given[..=last].iter_mut().filter(|old| (old.life, old.id) == (life, id));
         for old in its {
-            let kept = given.first.saturating_sub(old.block.first).max(0);
+            let kept = first.saturating_sub(old.block.first).max(0);
             old.block.count = i64::from(old.block.count).min(kept) as u32;
         }
     }
 
-    /// Returns the end of the last block that a life has had.
-    pub fn end(&self, life: u64, id: u64) -> Option<i64> {
-        let its = self.given.iter().filter(|given| (given.life, given.id, given.fate) == (life, id, Fate::Had));
-        its.map(|given| given.block.end()).max()
+    /// Returns the nonce of the last block that a life has had.
+    pub fn last(&self, life: u64, id: u64) -> Option<u64> {
+        let mut its = self.given.iter().filter(|given| (given.life, given.id, given.fate) == (life, id, Fate::Had));
+        its.next_back().map(|given| given.nonce)
+    }
+
+    /// The answer that gave a block under a nonce is lost after all.
+    pub fn lose(&mut self, nonce: u64) {
+        self.given.iter_mut().filter(|given| given.nonce == nonce).for_each(|given| given.fate = Fate::Lost);
     }
 
     fn undrawn(&self, given: &Given) -> Option<i64> {

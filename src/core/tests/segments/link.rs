@@ -1,22 +1,21 @@
 //! The way from a server to the registry. Other servers and sessions go on during a call. A call
-//! may never arrive, arrive late, or lose its answer.
+//! may never arrive, arrive late, or lose its answer. For a lie, what is read or sent is changed.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use snowflake_core::clock::Clock;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, LeaseTerms, SharedWords};
 use snowflake_core::registry::{
-    Fleet, FleetLimits, Incarnation, MemberTerms, Reading, Registry, SinceIncarnation, Swap, SwapAnswer, Wanted,
+    self, Change, MemberTerms, Reading, SinceIncarnation, Swap, SwapAnswer, TagRecord, Wanted, WantedTags,
 };
-use snowflake_core::segment::{
-    Block, Claimed, GiveBack, Grant, Granted, Place, Reserve, Return, State, SuppliedServer, SupplyNotice, Tag,
-    TagRecord, TagRegistry,
-};
+use snowflake_core::segment::{Ask, Block, Claimed, Grant, Place, State, SuppliedServer, SupplyNotice};
+use snowflake_core::tag::Tag;
 
 use crate::ledger::{Fate, Given};
-use crate::store::Kind;
+use crate::registry::Kind;
 use crate::swarm::Choice;
 use crate::world::{Life, World};
 use crate::{Guarantee, Lie};
@@ -30,11 +29,53 @@ enum Way {
     Lost,
 }
 
-/// A message that arrives late.
+/// A message to the registry.
 #[derive(Debug, Clone)]
-pub enum Message {
-    Reserve(Rc<Life>, Reserve),
-    GiveBack(Rc<Life>, GiveBack, Vec<i64>),
+pub struct Message {
+    life: Rc<Life>,
+    swap: Swap,
+    /// The fleet's generation and the tags, as the server has read them.
+    generation: u64,
+    read: BTreeMap<Tag, TagRecord>,
+}
+
+/// What a change of a tag's record means.
+enum Meaning {
+    Reserved(Block),
+    /// Values from this one on are given back.
+    GivenBack(i64),
+    /// The next value is raised, so that an operator cannot set less.
+    Told,
+}
+
+impl Message {
+    /// Returns what the swap writes of tags, with what was read of them, and what it means.
+    fn tags(&self) -> impl Iterator<Item = (Tag, TagRecord, TagRecord, Meaning)> {
+        self.swap.changes.iter().filter_map(|change| match change {
+            Change::Tag { tag, record: Some(new), .. } => {
+                let read = self.read.get(tag)?;
+                Some((*tag, *read, *new, self.meaning(read, new)))
+            }
+            _ => None,
+        })
+    }
+
+    fn meaning(&self, read: &TagRecord, new: &TagRecord) -> Meaning {
+        if new.next < read.next {
+            return Meaning::GivenBack(new.next);
+        }
+        if new.generation < self.generation {
+            return Meaning::Told;
+        }
+        // Unless the block follows one of the server's own, its first value is the first that can
+        // be given back.
+        let first = read.next.max(new.returnable);
+        Meaning::Reserved(Block { first, count: (new.next - first) as u32 })
+    }
+
+    fn gives_back(&self) -> bool {
+        self.tags().any(|(.., meaning)| matches!(meaning, Meaning::GivenBack(_)))
+    }
 }
 
 /// There is no answer.
@@ -44,13 +85,23 @@ pub struct NoAnswer;
 pub struct Link<'a> {
     pub world: &'a World,
     pub life: &'a Rc<Life>,
+    /// The tags as they were when the registry was read last, and what the server has read.
+    read: RefCell<Option<(BTreeMap<Tag, TagRecord>, Reading)>>,
+    /// The tags of which an operator had said by then where they go on.
+    going_on: RefCell<BTreeSet<Tag>>,
+    /// The nonces of what was written by the last swap, if it was answered.
+    pub answered: RefCell<Vec<u64>>,
 }
 
-impl Link<'_> {
+impl<'a> Link<'a> {
+    pub fn new(world: &'a World, life: &'a Rc<Life>) -> Self {
+        Self { world, life, read: RefCell::default(), going_on: RefCell::default(), answered: RefCell::default() }
+    }
+
     /// Something happens while the message is under way.
     fn way(&self) -> Result<Way, NoAnswer> {
-        self.world.meanwhile();
-        let Self { world, life } = self;
+        let Self { world, life, .. } = self;
+        world.meanwhile();
         let is_cut_off = world.now_ms.get() < world.away_until_ms.get().max(life.cut_off_until_ms.get());
         if life.is_over.get() || is_cut_off {
             world.count("no answer");
@@ -65,12 +116,65 @@ impl Link<'_> {
         Err(NoAnswer)
     }
 
-    fn incarnation(&self, compared: Incarnation, now: Incarnation) -> Incarnation {
-        if self.world.lies(Lie::AnyIncarnation) { compared } else { now }
+    /// Changes what is read of a tag, for lies.
+    fn lie_about(&self, tag: Tag, record: &mut TagRecord, generation: u64) {
+        let Self { world, life, .. } = self;
+        let Some(lie) = world.lie else { return };
+        let claimed = || life.directory.borrow().claimed(&life.places).into_iter().find(|claimed| claimed.tag == tag);
+        match lie {
+            Lie::NoJumps => record.generation = generation,
+            Lie::OneJump if record.generation < generation => record.generation = generation - 1,
+            Lie::ShortJump if record.generation < generation && record.jump.is_some() => {
+                record.generation = generation;
+                record.next = record.next.saturating_add(record.steps.0.into());
+            }
+            Lie::NoId => record.id = life.ids.borrow().get(&tag).copied().unwrap_or(record.id),
+            Lie::WishLowers => {
+                let least = claimed().map_or(i64::MIN, |claimed| claimed.least);
+                record.next = record.next.min(if least > i64::MIN { least } else { i64::MAX });
+            }
+            Lie::AnyStep => record.steps = (1, 1_000_000),
+            Lie::AnyReturn => record.nonce = world.ledger.borrow().last(life.number, record.id).unwrap_or(record.nonce),
+            _ => {}
+        }
+    }
+
+    /// Reserves blocks and keeps none of them, for a lie.
+    fn waste(&self, wanted: &Wanted) {
+        let (world, WantedTags::Named(tags)) = (self.world, &wanted.tags) else { return };
+        for tag in tags {
+            let store = world.store.borrow();
+            let Some(record) = store.tags.get(tag).copied() else { continue };
+            let (id, generation, nonce) = (Some(record.id), store.fleet.generation, world.bits());
+            let (above, least) = (i64::MIN, i64::MIN);
+            let ask = Ask { tag: *tag, id, step: Some(1), above, least, generation, was: None, nonce };
+            let (grant, new) = record.answer(&ask, &store.fleet, world.now_ms.get());
+            drop(store);
+            if let (Grant::Block { block, .. }, Some(new)) = (grant, new) {
+                world.give(self.life, *tag, &new, block, Fate::Had);
+                let change = Change::Tag { tag: *tag, was: Some(record.nonce), record: Some(new) };
+                world.store.borrow_mut().write(vec![change]);
+            }
+        }
+    }
+
+    /// For the lie that nothing was taken out: sessions draw what is given back.
+    fn put_back(&self, message: &Message) {
+        for (tag, read, _, meaning) in message.tags() {
+            let Meaning::GivenBack(first) = meaning else { continue };
+            let at = self.claimed().into_iter().find(|claimed| claimed.tag == tag);
+            let Some(place) = at.map(|at| &self.life.places[at.place]) else { continue };
+            let count = read.next.saturating_sub(first) as u32;
+            if let Some(room) = place.room().filter(|_| count > 0) {
+                place.fill(room, Block { first, count });
+                self.world.draw(self.life, tag, 2);
+            }
+        }
     }
 
     /// The answer arrives: what is written is durable.
-    fn answered(&self) {
+    fn is_answered(&self, message: &Message) {
+        self.answered.replace(message.tags().map(|(_, _, new, _)| new.nonce).collect());
         let mut store = self.world.store.borrow_mut();
         if store.kind == Kind::Synchronous && !self.world.lies(Lie::NotDurable) {
             store.synced = store.changes();
@@ -79,198 +183,142 @@ impl Link<'_> {
 }
 
 impl World {
-    /// The registry reserves, by the records that it has seen before if it lies.
-    pub fn arrive(
-        &self,
-        life: &Rc<Life>,
-        reserve: &Reserve,
-        fate: Fate,
-        before: Option<&BTreeMap<Tag, TagRecord>>,
-    ) -> Option<Granted<Grant>> {
-        let mut store = self.store.borrow_mut();
-        let now = store.tags.clone();
-        let granted = store.reserve(reserve, before.unwrap_or(&now), self.lie)?;
-        for (ask, grant) in reserve.asks.iter().zip(&granted.answers) {
-            let Grant::Block { id, block, generation, .. } = *grant else { continue };
-            let given = Given {
-                life: life.number,
-                id,
-                block,
-                generation,
-                restores: self.restores.get(),
-                nonce: ask.nonce,
-                fate,
-            };
-            self.check(self.ledger.borrow_mut().give(given));
-            if fate == Fate::Had {
-                life.ids.borrow_mut().insert(ask.tag, id);
-                life.ends.borrow_mut().entry(id).and_modify(|end| *end = block.end().max(*end)).or_insert(block.end());
-            }
-            let (_, greatest) = store.tags[&ask.tag].steps;
-            if block.count > greatest {
-                self.broken(Guarantee::Steps, || format!("{block:?} for {ask:?}"));
+    /// A server's swap arrives.
+    pub fn arrive(&self, message: &Message, fate: Fate) -> SwapAnswer {
+        let mut swap = message.swap.clone();
+        for change in &mut swap.changes {
+            match change {
+                Change::Fleet(fleet) if self.lies(Lie::NoTimelines) => {
+                    fleet.generation = fleet.generation.min(self.store.borrow().fleet.generation + 1);
+                }
+                Change::Tag { tag, was, record: Some(new) } => {
+                    let now = self.store.borrow().tags.get(tag).copied();
+                    let Some((read, now)) = message.read.get(tag).zip(now) else { continue };
+                    let is_as_compared = match self.lie {
+                        Some(Lie::ComparedByValue) => now.next == read.next,
+                        Some(Lie::NotComparedAtAll) => true,
+                        _ => false,
+                    };
+                    if is_as_compared && matches!(message.meaning(read, new), Meaning::GivenBack(_)) {
+                        *was = Some(now.nonce);
+                    }
+                }
+                _ => {}
             }
         }
-        Some(granted)
+        let compares = self.store.borrow().compares(&swap, self.lies(Lie::NotCompared));
+        if self.lies(Lie::NotAtomic) {
+            self.meanwhile();
+        }
+        if !compares {
+            return SwapAnswer::Refused;
+        }
+        for (tag, read, new, meaning) in message.tags() {
+            match meaning {
+                Meaning::Reserved(block) => self.give(&message.life, tag, &new, block, fate),
+                Meaning::GivenBack(first) => {
+                    self.ledger.borrow_mut().take_back(message.life.number, new.id, read.nonce, first);
+                }
+                Meaning::Told => {}
+            }
+        }
+        self.store.borrow_mut().write(swap.changes)
     }
 
-    pub fn arrive_back(&self, life: &Rc<Life>, give_back: &GiveBack, ends: &[i64]) -> Option<Granted<Option<i64>>> {
-        let granted = self.store.borrow_mut().give_back(give_back, ends, self.lie)?;
-        for (given, taken) in give_back.returns.iter().zip(&granted.answers) {
-            if let Some(first) = *taken {
-                self.ledger.borrow_mut().take_back(life.number, &Return { first, ..*given });
-            } else {
-                self.count("not given back");
-            }
+    /// Notes a block that is reserved for a server.
+    fn give(&self, life: &Rc<Life>, tag: Tag, record: &TagRecord, block: Block, fate: Fate) {
+        let TagRecord { id, nonce, generation, .. } = *record;
+        let given = Given { life: life.number, id, block, generation, restores: self.restores.get(), nonce, fate };
+        self.check(self.ledger.borrow_mut().give(given));
+        if fate == Fate::Had {
+            life.ids.borrow_mut().insert(tag, id);
         }
-        Some(granted)
+        if block.count > record.steps.1 {
+            self.broken(Guarantee::Steps, || format!("{block:?} of {tag}"));
+        }
     }
 }
 
-impl Registry for Link<'_> {
+impl registry::Store for Link<'_> {
     type Error = NoAnswer;
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, NoAnswer> {
+    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
+        if self.world.lies(Lie::Wasted) {
+            (0..3).for_each(|_| self.waste(wanted));
+        }
         if self.way()? != Way::Through {
             return self.answer_lost();
         }
-        let store = self.world.store.borrow();
+        let mut reading = self.world.store.borrow().read(wanted, self.world.now_ms.get());
+        let real = reading.tags.clone();
+        let going_on = real.iter().filter(|(_, record)| self.world.goes_on(record)).map(|(tag, _)| *tag);
+        self.going_on.replace(going_on.collect());
         // All begin at the same time.
-        let freeze_ms = if self.world.lies(Lie::ByNumber) { i64::MIN } else { store.fleet.freeze_ms };
-        Ok(Reading {
-            fleet: Fleet { freeze_ms, ..store.fleet },
-            records: match wanted {
-                Wanted::Number(worker) => store.numbers.range(worker..=worker),
-                Wanted::All => store.numbers.range(..),
-            }
-            .map(|(worker, record)| (*worker, *record))
-            .collect(),
-            incarnation: store.incarnation,
-            now_ms: self.world.now_ms.get(),
-            up_ms: None,
-        })
+        if self.world.lies(Lie::ByNumber) {
+            reading.fleet.freeze_ms = i64::MIN;
+        }
+        let generation = reading.fleet.generation;
+        reading.tags.iter_mut().for_each(|(tag, record)| self.lie_about(*tag, record, generation));
+        self.read.replace(Some((real, reading.clone())));
+        Ok(reading)
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
-        let way = self.way()?;
-        if matches!(way, Way::Lost | Way::Late) {
-            return self.answer_lost();
-        }
-        let answer = self.world.store.borrow_mut().swap(swap, self.world.lie);
-        if way == Way::AnswerLost {
-            return self.answer_lost();
-        }
-        self.answered();
-        Ok(answer)
-    }
-}
-
-impl TagRegistry for Link<'_> {
-    fn reserve(&self, reserve: &Reserve) -> Result<Option<Granted<Grant>>, NoAnswer> {
-        let Self { world, life } = self;
-        let mut reserve = reserve.clone();
-        if world.lies(Lie::ReturnsCount) {
-            let ends = life.ends.borrow();
-            for ask in &mut reserve.asks {
-                ask.above = ask.id.and_then(|id| ends.get(&id).copied()).unwrap_or(ask.above);
+        let Self { world, life, .. } = self;
+        let (real, reading) = self.read.borrow().clone().expect("a swap follows a reading");
+        let mut swap = swap.clone();
+        for change in &mut swap.changes {
+            // What was changed in the reading for a lie is not written.
+            if let Change::Tag { tag, was, record: Some(record) } = change
+                && let Some(real) = real.get(tag)
+            {
+                *was = Some(real.nonce);
+                *record = TagRecord { id: real.id, steps: real.steps, jump: real.jump, ..*record };
             }
         }
-        let reserve = &reserve;
-        let before = world.store.borrow().tags.clone();
-        let before = Some(&before).filter(|_| world.lies(Lie::NotAtomic));
+        let compared = swap.incarnation;
+        let (generation, read) = (reading.fleet.generation, reading.tags);
+        let message = Message { life: Rc::clone(life), swap, generation, read };
+        if world.lies(Lie::NotTakenOut) {
+            self.put_back(&message);
+        }
+        if let Some((tag, ..)) = message.tags().next() {
+            world.overtake(tag);
+        }
         let way = self.way()?;
         match way {
             Way::Lost if world.lies(Lie::LostIsYes) => {
-                let mut store = world.store.borrow().clone();
-                let now = store.tags.clone();
-                let granted = store.reserve(reserve, &now, None);
-                for (ask, grant) in reserve.asks.iter().zip(granted.iter().flat_map(|granted| &granted.answers)) {
-                    let Grant::Block { id, block, generation, .. } = *grant else { continue };
-                    let nonce = ask.nonce;
-                    let given = Given {
-                        life: life.number,
-                        id,
-                        block,
-                        generation,
-                        restores: world.restores.get(),
-                        nonce,
-                        fate: Fate::Had,
-                    };
-                    world.check(world.ledger.borrow_mut().give(given));
-                    life.ids.borrow_mut().insert(ask.tag, id);
+                for (tag, _, new, meaning) in message.tags() {
+                    if let Meaning::Reserved(block) = meaning {
+                        world.give(life, tag, &new, block, Fate::Had);
+                    }
                 }
-                return Ok(granted);
+                return Ok(SwapAnswer::Done(compared));
             }
             Way::Lost => return self.answer_lost(),
             Way::Late => {
-                world.late.borrow_mut().push(Message::Reserve((*life).clone(), reserve.clone()));
+                world.late.borrow_mut().push(message);
                 return self.answer_lost();
             }
-            Way::AnswerLost => {
-                world.arrive(life, reserve, Fate::Lost, before);
-                return self.answer_lost();
-            }
-            Way::Through => {}
+            Way::AnswerLost | Way::Through => {}
         }
-        if world.lies(Lie::Wasted) {
-            (0..3).for_each(|_| _ = world.arrive(life, reserve, Fate::Had, before));
+        // It may arrive once more.
+        if message.gives_back() && world.random.one_in(4) {
+            world.late.borrow_mut().push(message.clone());
+        }
+        if way == Way::AnswerLost {
+            world.arrive(&message, Fate::Lost);
+            return self.answer_lost();
         }
         // An answer of another incarnation is none.
-        let now = world.store.borrow().incarnation;
-        let is_same = now.since(&reserve.incarnation) == SinceIncarnation::Same || world.lies(Lie::AnyIncarnation);
-        let fate = if is_same { Fate::Had } else { Fate::Lost };
-        let granted = world.arrive(life, reserve, fate, before);
-        self.answered();
-        Ok(granted.map(|granted| Granted {
-            incarnation: self.incarnation(reserve.incarnation, granted.incarnation),
-            ..granted
-        }))
-    }
-
-    fn give_back(&self, give_back: &GiveBack) -> Result<Option<Granted<Option<i64>>>, NoAnswer> {
-        let Self { world, life } = self;
-        let ends: Vec<_> = {
-            let ledger = world.ledger.borrow();
-            give_back.returns.iter().map(|given| ledger.end(life.number, given.id).unwrap_or(i64::MIN)).collect()
-        };
-        if world.lies(Lie::NotTakenOut) {
-            self.put_back(give_back, &ends);
-        }
-        let way = self.way()?;
-        match way {
-            Way::Lost => return self.answer_lost(),
-            Way::Late => {
-                world.late.borrow_mut().push(Message::GiveBack((*life).clone(), give_back.clone(), ends));
-                return self.answer_lost();
-            }
-            Way::AnswerLost => {
-                world.arrive_back(life, give_back, &ends);
-                // The server may send it once more.
-                if world.random.one_in(2) {
-                    world.late.borrow_mut().push(Message::GiveBack((*life).clone(), give_back.clone(), ends));
-                }
-                return self.answer_lost();
-            }
-            Way::Through => {}
-        }
-        let granted = world.arrive_back(life, give_back, &ends);
-        self.answered();
-        Ok(granted)
-    }
-}
-
-impl Link<'_> {
-    /// For the lie that nothing was taken out: sessions draw what is given back.
-    fn put_back(&self, give_back: &GiveBack, ends: &[i64]) {
-        for (given, end) in give_back.returns.iter().zip(ends) {
-            let at = self.claimed().into_iter().find(|claimed| claimed.tag == given.tag);
-            let Some(place) = at.map(|at| &self.life.places[at.place]) else { continue };
-            let count = end.saturating_sub(given.first) as u32;
-            if let Some(room) = place.room().filter(|_| count > 0) {
-                place.fill(room, Block { first: given.first, count });
-                self.world.draw(self.life, given.tag, 2);
-            }
-        }
+        let any = world.lies(Lie::AnyIncarnation) || world.lies(Lie::NotCompared);
+        let is_same = world.store.borrow().incarnation.since(&compared) == SinceIncarnation::Same || any;
+        let answer = world.arrive(&message, if is_same { Fate::Had } else { Fate::Lost });
+        self.is_answered(&message);
+        Ok(match answer {
+            SwapAnswer::Done(_) if any => SwapAnswer::Done(compared),
+            answer => answer,
+        })
     }
 }
 
@@ -309,7 +357,7 @@ impl lease::LeasingServer for Keeper<'_> {
     }
 
     fn report(&self, notice: lease::LeaseNotice) {
-        let Link { world, life } = self.0;
+        let Link { world, life, .. } = self.0;
         world.tell(|| format!("  life {} reports {notice:?}", life.number));
         match notice {
             lease::LeaseNotice::Acquired(_) => world.count("leased"),
@@ -329,6 +377,9 @@ impl SuppliedServer for Link<'_> {
         if self.world.lies(Lie::NeverAgain) {
             claimed.retain(|claimed| self.life.places[claimed.place].state() != State::NoJump);
         }
+        if self.world.lies(Lie::NoWish) {
+            claimed.iter_mut().for_each(|claimed| claimed.least = i64::MIN);
+        }
         claimed
     }
 
@@ -337,11 +388,7 @@ impl SuppliedServer for Link<'_> {
     }
 
     fn member(&self) -> MemberTerms {
-        lease::member(
-            lease::LeasingServer::layout(&Keeper(self)),
-            lease::LeasingServer::has_backup(&Keeper(self)),
-            FleetLimits::default(),
-        )
+        lease::member(lease::LeasingServer::layout(&Keeper(self)), lease::LeasingServer::has_backup(&Keeper(self)))
     }
 
     fn running_ms(&self) -> i64 {
@@ -353,18 +400,16 @@ impl SuppliedServer for Link<'_> {
     }
 
     fn report(&self, notice: SupplyNotice) {
-        let Self { world, life } = self;
+        let Self { world, life, .. } = self;
         world.tell(|| format!("  life {} reports {notice:?}", life.number));
         world.count(match notice {
             SupplyNotice::Jumped { .. } => "jumped",
-            SupplyNotice::Gone(tag) => {
-                let id = life.ids.borrow_mut().remove(&tag);
-                world.ledger.borrow_mut().write_off(life.number, id);
-                "gone"
-            }
+            SupplyNotice::Gone(_) => "gone",
             SupplyNotice::Ended(_) => "ended",
             SupplyNotice::NoJump(tag) => {
-                world.stopped(tag);
+                if self.going_on.borrow().contains(&tag) {
+                    world.broken(Guarantee::Once, || format!("life {}: {tag} stops again", life.number));
+                }
                 "no jump"
             }
             SupplyNotice::TooFar { .. } => "too far",

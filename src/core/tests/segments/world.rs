@@ -6,17 +6,19 @@ use std::rc::Rc;
 
 use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::Holder;
+use snowflake_core::lease::{Failure, Holder};
+use snowflake_core::membership::Membership;
 use snowflake_core::numbers::Numbers;
-use snowflake_core::registry::{Fleet, FleetLimits, Incarnation, SinceIncarnation};
-use snowflake_core::segment::{
-    Directory, END, KnownTag, Place, PlaceRefusal, PlaceView, State, Supply, Tag, TagRecord,
+use snowflake_core::registry::{
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, SinceIncarnation, TagRecord,
 };
+use snowflake_core::segment::{Directory, END, KnownTag, Place, PlaceRefusal, PlaceView, State, Supply, SupplyRequest};
+use snowflake_core::tag::Tag;
 
 use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
-use crate::link::{Keeper, Link, Message, TERMS};
+use crate::link::{Keeper, Link, Message, NoAnswer, TERMS};
 use crate::random::Random;
-use crate::store::{Kind, Store, Written};
+use crate::registry::{Kind, Store};
 use crate::swarm::{Chance, Choice, Swarm};
 use crate::{Guarantee, Lie};
 
@@ -42,8 +44,6 @@ pub struct Life {
     /// The place and claim that sessions remember for each tag.
     views: RefCell<BTreeMap<Tag, (usize, u64)>>,
     pub ids: RefCell<Ids>,
-    /// The greatest end of a block of each tag, given back or not, for a lie.
-    pub ends: RefCell<BTreeMap<u64, i64>>,
     pub is_over: Cell<bool>,
     pub cut_off_until_ms: Cell<i64>,
     /// What was left of the blocks a while before, for a lie.
@@ -68,7 +68,6 @@ impl Life {
             generator: Generator::new(),
             views: RefCell::default(),
             ids: RefCell::default(),
-            ends: RefCell::default(),
             is_over: Cell::new(false),
             cut_off_until_ms: Cell::new(i64::MIN),
             remembered: RefCell::default(),
@@ -85,7 +84,7 @@ pub struct World {
     pub is_silent: bool,
     tells: bool,
     pub layout: Layout,
-    pub now_ms: Rc<Cell<i64>>,
+    pub now_ms: Cell<i64>,
     pub store: RefCell<Store>,
     /// The registry before the last failover, of which another standby may be promoted.
     failed: RefCell<Option<Store>>,
@@ -99,7 +98,9 @@ pub struct World {
     losses: Cell<u64>,
     /// How often it had when an operator said last where a tag without a jump goes on.
     said: RefCell<BTreeMap<u64, u64>>,
-    /// How many times an operator has said so, as far as the present registry or one before knows.
+    /// The versions of the fleet's record that an operator has written after a restore.
+    restored: RefCell<Vec<u64>>,
+    /// How many of them the present registry has had, or one before it.
     operators: Cell<usize>,
     pub away_until_ms: Cell<i64>,
     pub late: RefCell<Vec<Message>>,
@@ -116,7 +117,7 @@ impl World {
     pub fn new(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> Self {
         let random = Random::new(seed);
         let swarm = Swarm::new(&random);
-        let now_ms = Rc::new(Cell::new(1_000_000));
+        let now_ms = Cell::new(1_000_000);
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if is_silent { Kind::Postgres } else { kind };
         let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
@@ -145,14 +146,15 @@ impl World {
             tells,
             layout: Layout::parse("time:41 worker:10 sequence:12 unit:1ms epoch:1970-01-01T00:00:00Z")
                 .expect("a layout"),
-            now_ms: Rc::clone(&now_ms),
-            store: RefCell::new(Store::new(kind, fleet, &now_ms)),
+            store: RefCell::new(Store::new(kind, fleet, 0, now_ms.get())),
+            now_ms,
             failed: RefCell::default(),
             kept: Cell::new(1),
             newest: Cell::new(1),
             restores: Cell::new(0),
             losses: Cell::new(0),
             said: RefCell::default(),
+            restored: RefCell::default(),
             operators: Cell::new(0),
             away_until_ms: Cell::new(i64::MIN),
             late: RefCell::default(),
@@ -293,19 +295,15 @@ impl World {
         if life.is_over.get() {
             return;
         }
-        let link = Link { world: self, life };
+        let link = Link::new(self, life);
         let kept = holder.keep(&link, &Keeper(&link), &TERMS);
         self.tell(|| format!("life {} keeps its lease: {kept:?}", life.number));
     }
 
-    /// A tag without a jump gives no values until an operator says where it goes on. That is
-    /// wrong if one has, and the registry has forgotten nothing since.
-    pub fn stopped(&self, tag: Tag) {
-        let store = self.store.borrow();
-        let id = store.tags.get(&tag).map_or(0, |record| record.id);
-        if self.said.borrow().get(&id) == Some(&self.losses.get()) {
-            self.broken(Guarantee::Once, || format!("{tag} stops again in generation {}", store.fleet.generation));
-        }
+    /// Whether an operator has said where a tag without a jump goes on, and the registry has
+    /// forgotten nothing since.
+    pub fn goes_on(&self, record: &TagRecord) -> bool {
+        self.said.borrow().get(&record.id) == Some(&self.losses.get())
     }
 
     fn lose(&self) {
@@ -365,13 +363,53 @@ impl World {
 
     /// Runs a server's worker.
     fn supply(&self, life: &Rc<Life>) {
-        let Ok(mut supply) = life.supply.try_borrow_mut() else { return };
+        // One process does both.
+        let (Ok(mut supply), Ok(mut holder)) = (life.supply.try_borrow_mut(), life.holder.try_borrow_mut()) else {
+            return;
+        };
         if life.is_over.get() {
             return;
         }
-        let link = Link { world: self, life };
-        let supplied = supply.supply(&link, &link);
+        if self.lies(Lie::NothingAbove) {
+            **supply = Supply::new();
+        }
+        let supplied = self.perform(SupplyRequest::Supply, &mut supply, &mut holder.membership, life);
         self.tell(|| format!("life {} reserves: {supplied:?}", life.number));
+    }
+
+    /// Performs a request, up to its end or to the end of its process.
+    fn perform(
+        &self,
+        request: SupplyRequest,
+        supply: &mut Supply,
+        membership: &mut Membership,
+        life: &Rc<Life>,
+    ) -> Option<Result<(), Failure<NoAnswer>>> {
+        let link = Link::new(self, life);
+        let goes_on = || {
+            self.write_off_gone(life);
+            let answered = link.answered.take();
+            let goes_on = self.settles.get() || !self.swarm.one_in(&self.random, Chance::ProcessEnds, 100);
+            if !goes_on {
+                self.count("process ends");
+                // What the process was told last, it has not noted yet.
+                answered.into_iter().for_each(|nonce| self.ledger.borrow_mut().lose(nonce));
+            }
+            goes_on
+        };
+        supply.perform(request, &link, &link, membership, goes_on)
+    }
+
+    /// What was left of a tag that the registry does not have any more is lost.
+    fn write_off_gone(&self, life: &Life) {
+        let claimed = life.directory.borrow().claimed(&life.places);
+        life.ids.borrow_mut().retain(|tag, id| {
+            let is_there = claimed.iter().any(|claimed| claimed.tag == *tag);
+            if !is_there {
+                self.ledger.borrow_mut().write_off(life.number, Some(*id));
+            }
+            is_there
+        });
     }
 
     fn pass(&self) {
@@ -438,15 +476,27 @@ impl World {
 
     /// Gives back what a server has left. Returns whether its worker could be stopped.
     fn give_back(&self, life: &Rc<Life>) -> bool {
-        let Ok(mut supply) = life.supply.try_borrow_mut() else { return false };
-        let link = Link { world: self, life };
-        let given = if self.lies(Lie::NothingBack) { Ok(()) } else { supply.give_back(&link, &link) };
+        let (Ok(mut supply), Ok(mut holder)) = (life.supply.try_borrow_mut(), life.holder.try_borrow_mut()) else {
+            return false;
+        };
+        let before = supply.clone();
+        let given = match self.lies(Lie::NothingBack) {
+            true => Some(Ok(())),
+            false => self.perform(SupplyRequest::GiveBack, &mut supply, &mut holder.membership, life),
+        };
+        if self.lies(Lie::ReturnsCount) {
+            *supply = before;
+        }
         self.tell(|| format!("life {} gives back: {given:?}", life.number));
         let (ledger, store) = (self.ledger.borrow(), self.store.borrow());
         for (at, left) in ledger.left(life.number) {
             let is_there = store.tags.values().any(|record| record.id == left.id);
             let has_begun = (store.fleet.generation, self.restores.get()) != (left.generation, left.restores);
-            if given.is_ok() && is_there && !has_begun && !ledger.is_followed(at) {
+            if given != Some(Ok(())) || !is_there {
+                continue;
+            }
+            self.count("not given back");
+            if !has_begun && !ledger.is_followed(at) {
                 self.broken(Guarantee::GivenBack, || format!("life {} stops with {left:?}", life.number));
             }
         }
@@ -474,6 +524,24 @@ impl World {
                 self.supply(&life);
             }
         }
+    }
+
+    /// While a message about a tag is under way, another server reserves and draws, and the
+    /// registry forgets just that.
+    pub fn overtake(&self, tag: Tag) {
+        if self.settles.get() || self.depth.get() >= DEEPEST || !self.swarm.one_in(&self.random, Chance::Meanwhile, 30)
+        {
+            return;
+        }
+        self.depth.set(self.depth.get() + 1);
+        let (life, changes) = (self.any_server(), self.store.borrow().changes());
+        (0..3).for_each(|_| _ = self.draw(&life, tag, 4));
+        self.supply(&life);
+        (0..3).for_each(|_| _ = self.draw(&life, tag, 4));
+        if changes > TAGS.len() && self.store.borrow().changes() > changes {
+            self.restore_to(changes);
+        }
+        self.depth.set(self.depth.get() - 1);
     }
 
     /// A session takes over values that were drawn elsewhere, and wants only greater ones. These
@@ -524,10 +592,7 @@ impl World {
         let message = self.late.borrow_mut().swap_remove(at);
         self.count("late");
         self.tell(|| format!("arrives late: {message:?}"));
-        match message {
-            Message::Reserve(life, reserve) => _ = self.arrive(&life, &reserve, Fate::Lost, None),
-            Message::GiveBack(life, give_back, ends) => _ = self.arrive_back(&life, &give_back, &ends),
-        }
+        self.arrive(&message, Fate::Lost);
     }
 
     fn cut_off(&self) {
@@ -538,6 +603,11 @@ impl World {
         } else {
             self.any_server().cut_off_until_ms.set(until_ms);
         }
+    }
+
+    /// Returns how often an operator has said that a registry was restored, as far as it knows.
+    fn restores_of(&self, store: &Store) -> usize {
+        store.fleets().filter(|(_, fleet)| self.restored.borrow().contains(&fleet.version)).count()
     }
 
     fn note_generation(&self) {
@@ -573,7 +643,7 @@ impl World {
         if is_new || is_again && failed.kind != Kind::Postgres {
             return;
         }
-        let least = least.max(self.kept.get()).max(failed.of_this_store());
+        let least = least.max(self.kept.get()).max(of_this_store(&failed));
         let end = self.random.of(least as i64..=changes as i64) as usize;
         let mut next = failed.prefix(end);
         next.incarnation = store.incarnation;
@@ -592,13 +662,16 @@ impl World {
     /// A backup is restored: into another store, to a point in time on another timeline, as files
     /// after which an operator begins a generation, or silently.
     fn restore(&self) {
+        let changes = self.store.borrow().changes();
+        // Not from before the tags were made.
+        self.restore_to(self.random.of((TAGS.len() as i64 + 1).min(changes as i64)..=changes as i64) as usize);
+    }
+
+    fn restore_to(&self, end: usize) {
         self.note_generation();
         self.pass_some_seconds();
         let mut store = self.store.borrow_mut();
-        let changes = store.changes();
-        // Not from before the tags were made.
-        let mut next =
-            store.prefix(self.random.of((TAGS.len() as i64 + 1).min(changes as i64)..=changes as i64) as usize);
+        let (changes, mut next) = (store.changes(), store.prefix(end));
         self.tell(|| format!("the registry is restored, with {} of {changes} changes", next.changes()));
         self.failed.take();
         self.lose();
@@ -610,11 +683,11 @@ impl World {
         self.count("restored");
         self.restores.set(self.restores.get() + 1);
         // What an operator has said shows in no timeline.
-        let known_restores = next.restores() == self.operators.get();
+        let known_restores = self.restores_of(&next) == self.operators.get();
         let known = next.fleet.generation == self.newest.get() && known_restores;
         let way = self.random.below(3);
         // Whether each generation that is forgotten has a timeline that tells of it.
-        let (forgotten, then) = (self.newest.get() - next.fleet.generation, next.fleet.incarnation);
+        let (forgotten, then) = (self.newest.get().saturating_sub(next.fleet.generation), next.fleet.incarnation);
         let is_same = store.incarnation.store == then.store;
         let timelines = if is_same { store.incarnation.timeline.saturating_sub(then.timeline) } else { 0 };
         if way == 0 && next.kind == Kind::Postgres && forgotten <= timelines && known_restores {
@@ -624,21 +697,25 @@ impl World {
         } else if way == 1 && known {
             next.incarnation.counts[1] = next.fleet.incarnation.counts[1] - 1;
         } else {
-            // The operator does not know how many generations there have been.
-            let new =
-                next.fleet.begin_generation(next.incarnation, self.now_ms.get(), FleetLimits::default(), self.bits());
-            let age_ms = |tag: &Tag| if self.lies(Lie::NoAge) { 0 } else { self.now_ms.get() - next.written_ms[tag] };
+            // The operator does not know how many generations there have been, but what the limits
+            // were: the backup may be from before the first server brought them.
+            let limits = FleetLimits { longest_ms: DEFAULT_LEASE_MS, skew_ms: DEFAULT_SKEW_MS };
+            let new = next.fleet.begin_generation(next.incarnation, self.now_ms.get(), limits, self.bits());
+            let now_ms = |record: &TagRecord| if self.lies(Lie::NoAge) { record.written_ms } else { self.now_ms.get() };
             let restored = |(tag, record): (&Tag, &TagRecord)| {
-                let restored = record.restored(&new, age_ms(tag), self.bits())?;
+                let restored = record.restored(&new, now_ms(record), self.bits())?;
                 // If another restore is forgotten, the operator has to say where tags go on.
                 let least = if known_restores { i64::MIN } else { self.ledger.borrow().above(record.id) };
-                Some((*tag, TagRecord { next: restored.next.max(least), ..restored }))
+                let record = TagRecord { next: restored.next.max(least), ..restored };
+                Some(Change::Tag { tag: *tag, was: None, record: Some(record) })
             };
-            let tags: Vec<_> = next.tags.iter().filter_map(restored).collect();
-            next.write_restored(new, &tags);
+            let tags = next.tags.iter().filter_map(restored);
+            let changes = [Change::Fleet(new)].into_iter().chain(tags).collect();
+            next.write(changes);
+            self.restored.borrow_mut().push(new.version);
             next.synced = next.changes();
         }
-        self.operators.set(self.operators.get().max(next.restores()));
+        self.operators.set(self.operators.get().max(self.restores_of(&next)));
         self.kept.set(next.changes());
         *store = next;
         drop(store);
@@ -650,7 +727,7 @@ impl World {
         let mut store = self.store.borrow_mut();
         let least = self.random.of(1..=6) as u32;
         let greatest = least + self.random.below(12) as u32;
-        let jump = Some(self.jump(greatest)).filter(|_| !self.random.one_in(5));
+        let jump = Some(self.jump()).filter(|_| !self.random.one_in(5));
         let record = TagRecord {
             id: self.bits(),
             next: if self.random.one_in(12) { END - 40 } else { 1 },
@@ -658,15 +735,15 @@ impl World {
             jump,
             nonce: self.bits(),
             generation: store.fleet.generation,
+            written_ms: self.now_ms.get(),
             returnable: END,
         };
-        store.write(Written::Tag(tag, Some(record)));
+        store.write(vec![Change::Tag { tag, was: None, record: Some(record) }]);
     }
 
     /// Returns a jump that is greater than what the registry forgets.
-    fn jump(&self, greatest: u32) -> i64 {
-        let steps = if self.lies(Lie::TenSteps) { 10 } else { 1000 };
-        steps * i64::from(greatest)
+    fn jump(&self) -> u32 {
+        if self.lies(Lie::TenSteps) { 10 } else { 1000 }
     }
 
     fn operator(&self) {
@@ -685,7 +762,7 @@ impl World {
         let was = self.store.borrow().tags.contains_key(&tag);
         if was {
             self.count("deleted");
-            self.store.borrow_mut().write(Written::Tag(tag, None));
+            self.store.borrow_mut().write(vec![Change::Tag { tag, was: None, record: None }]);
         }
         if !was || self.random.one_in(2) {
             self.count("made again");
@@ -708,17 +785,20 @@ impl World {
             self.count("jump set");
             let is_stopped = record.generation < store.fleet.generation;
             let stays = is_stopped && !self.settles.get() && self.random.one_in(2);
-            let jump = if stays { None } else { Some(self.jump(record.steps.1)) };
+            let jump = if stays { None } else { Some(self.jump()) };
             let set = TagRecord { jump, ..record };
             let next = set.next.max(self.ledger.borrow().above(set.id));
             if is_stopped {
                 self.said.borrow_mut().insert(set.id, self.losses.get());
             }
             let set = match is_stopped {
-                true => TagRecord { next, nonce: self.bits(), generation: store.fleet.generation, ..set },
+                true => {
+                    let (generation, written_ms) = (store.fleet.generation, self.now_ms.get());
+                    TagRecord { next, nonce: self.bits(), generation, written_ms, ..set }
+                }
                 false => set,
             };
-            store.write(Written::Tag(tag, Some(set)));
+            store.write(vec![Change::Tag { tag, was: None, record: Some(set) }]);
         }
     }
 
@@ -736,7 +816,7 @@ impl World {
             fleet.incarnation = store.incarnation;
             self.failed.take();
         }
-        store.write(Written::Fleet(fleet));
+        store.write(vec![Change::Fleet(fleet)]);
         store.synced = store.changes();
     }
 
@@ -796,4 +876,11 @@ impl World {
     fn is_ended(&self, tag: Tag) -> bool {
         self.store.borrow().tags[&tag].next >= END - 1000 * 20
     }
+}
+
+/// Returns how many changes there were when the fleet's record first told of this store. Its
+/// standbys are made after that.
+fn of_this_store(store: &Store) -> usize {
+    let mut its = store.fleets().filter(|(_, fleet)| fleet.incarnation.store == store.incarnation.store);
+    its.next().map_or(store.changes(), |(at, _)| at + 1)
 }

@@ -166,6 +166,10 @@ impl World {
         let half = fleet.layout.max_of(Field::Worker).unwrap_or(0).div_ceil(2) as i64;
         let worker = if fleet.backup && worker >= half { worker - half } else { worker };
         let memory = shared.memory;
+        let mark_ms = fleet.operators.marks.borrow().get(&worker).copied().unwrap_or(i64::MIN);
+        if start_ms < mark_ms && !shared.elsewhere {
+            self.broken(Guarantee::G3, || format!("{id} may have been drawn while {worker} was configured"));
+        }
         let covers = |known: &Known| known.worker == worker && known.from_ms <= start_ms && end_ms <= known.until_ms;
         // One of two copies notices at its next renewal of what both hold. If the registry has
         // forgotten that lease, there is none, and both draw up to its end.

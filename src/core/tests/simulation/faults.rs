@@ -2,24 +2,30 @@
 
 use std::rc::Rc;
 
-use snowflake_core::registry::{Change, DEFAULT_LEASE_MS, Fleet, FleetLimits, Incarnation, SinceIncarnation};
+use snowflake_core::operate::{Operation, lost_fleet, new_fleet};
+use snowflake_core::registry::{Fleet, Incarnation, SinceIncarnation};
 
-use crate::fleet::{Beyond, Registered, bits, raised, timer_ms};
+use crate::fleet::{Beyond, HOME, Registered, bits, timer_ms};
+use crate::operators::FIRST_FREE;
 use crate::promises::Lie;
 use crate::registry::{Kind, Store};
 use crate::server::Server;
-use crate::swarm::Choice;
+use crate::swarm::{Chance, Choice};
 use crate::world::World;
 
 /// One more than the most changes that a failover forgets.
-const MOST_LOST: usize = 8;
+pub const MOST_LOST: usize = 8;
 
 impl World {
-    /// Something happens to the registry.
-    pub fn disturb_registry(&self, _: &Rc<Server>) {
+    /// Something happens to the registry, or an operator does something.
+    pub fn disturb_registry(&self, server: &Rc<Server>) {
         let Some(fleet) = &self.fleet else { return };
+        if self.happens(Chance::Operates, 4) {
+            return self.operate(server);
+        }
         type Action = fn(&World, &Registered);
         let actions: [(usize, Action); 8] = [
+            (4, Self::hasten),
             (2, Self::fail_over_and_freeze),
             (6, Self::deliver),
             (3, Self::cut_registry_off),
@@ -27,25 +33,28 @@ impl World {
             (4, Self::fail_registry_over),
             (1, Self::restore_registry),
             (1, Self::lose_registry),
-            (6, Self::change_lease),
         ];
         self.swarm.weighed(&self.random, Choice::Registry, &actions)(self, fleet);
     }
 
     /// A late message arrives.
     pub fn deliver(&self, fleet: &Registered) {
-        let swap = {
+        let (swap, is_operators) = {
             let mut late = fleet.late.borrow_mut();
-            if late.is_empty() || self.time_ms() < fleet.away_until_ms.get() {
+            if late.is_empty() || self.time_ms() < fleet.away_until_ms.get() || fleet.operators.is_sealed() {
                 return;
             }
             let at = self.random.below(late.len());
             late.swap_remove(at)
         };
         let mut store = fleet.store.borrow_mut();
-        if store.compares(&swap, self.lies(Lie::NumberAlone)) {
-            self.tell(|| format!("{}: arrives late, and is written", self.words.change(&swap.change, &store.fleet)));
-            store.write(swap.change);
+        let compares = match is_operators {
+            true => store.compares_for_operator(&swap),
+            false => store.compares(&swap, self.lies(Lie::NumberAlone)),
+        };
+        if compares {
+            self.tell(|| format!("{}: arrives late, and is written", self.words.changes(&swap, &store.fleet)));
+            store.write(swap.changes);
             self.count("written late");
         }
     }
@@ -78,7 +87,8 @@ impl World {
     }
 
     pub fn fail_registry_over(&self, fleet: &Registered) {
-        if !fleet.forgets {
+        // Of a registry that was just restored there is no standby yet.
+        if !fleet.forgets || fleet.operators.is_sealed() {
             return;
         }
         let mut store = fleet.store.borrow_mut();
@@ -112,6 +122,7 @@ impl World {
         (next.offset_ms, next.started_ms) = (self.any_offset(fleet), self.time_ms());
         self.tell(|| format!("the registry fails over, and loses {} of {changes} changes", changes - end));
         self.count("registry fails over");
+        fleet.operators.failovers.set(fleet.operators.failovers.get() + 1);
         fleet.failed.replace(Some((failed, end)));
         *store = next;
     }
@@ -119,12 +130,13 @@ impl World {
     /// Restores a backup: in the ways that show, and as files, after which an operator begins a
     /// generation.
     pub fn restore_registry(&self, fleet: &Registered) {
-        if !fleet.forgets {
+        if !fleet.forgets || fleet.operators.is_sealed() {
             return;
         }
         let mut store = fleet.store.borrow_mut();
         let changes = store.changes();
-        let mut next = store.prefix(self.random.of(1..=changes as i64) as usize);
+        let oldest = fleet.operators.oldest_backup.get().min(changes);
+        let mut next = store.prefix(self.random.of(oldest as i64..=changes as i64) as usize);
         (next.offset_ms, next.started_ms) = (self.any_offset(fleet), self.time_ms());
         let silently = matches!(fleet.beyond, Some(Beyond::RestoredSilently | Beyond::RestoredWithGrace));
         // A synchronous standby vouches for PostgreSQL's timeline.
@@ -133,23 +145,18 @@ impl World {
             // It falls at each restore, below zero, too.
             next.incarnation.counts[1] = next.fleet.incarnation.counts[1] - 1;
         }
-        if !silently {
-            // The operator knows to what the limits were raised after the backup was taken.
-            let mut known = fleet.with_limits(&next.fleet);
-            known.version = bits(&self.random);
-            if begins {
-                let now_ms = self.time_ms() + next.offset_ms;
-                known = known.begin_generation(next.incarnation, now_ms, FleetLimits::default(), known.version);
-            } else if next.kind != Kind::Etcd {
-                next.incarnation.store += 1;
-            }
-            next.write(Change::Fleet(known));
-            next.synced = next.changes();
-        }
+        let plan = if silently { Vec::new() } else { self.plan_restored(fleet, &mut next, begins) };
         self.tell(|| format!("the registry is restored, with {} of {changes} changes", next.changes()));
         self.count("registry is restored");
         fleet.failed.take();
         fleet.kept.set(if silently { 1 } else { next.changes() });
+        next.synced = next.changes();
+        fleet.operators.plan(plan);
+        if next.kind == Kind::Etcd {
+            // It does not compare what it has forgotten.
+            fleet.late.borrow_mut().clear();
+            fleet.operators.cuts.set(fleet.operators.cuts.get() + 1);
+        }
         *store = next;
         drop(store);
         if silently {
@@ -169,88 +176,60 @@ impl World {
 
     /// The registry is lost, and an operator makes it anew, saying so.
     pub fn lose_registry(&self, fleet: &Registered) {
-        if !fleet.forgets || fleet.beyond.is_some() {
+        if !fleet.forgets || fleet.beyond.is_some() || fleet.operators.is_sealed() {
             return;
         }
         let mut store = fleet.store.borrow_mut();
-        let was = store.fleet;
         let offset_ms = self.any_offset(fleet);
-        let incarnation = Incarnation { store: was.incarnation.store + 7, ..store.incarnation };
+        let incarnation = Incarnation { store: store.incarnation.store + 7, ..store.incarnation };
         let now_ms = self.time_ms() + offset_ms;
-        // The operator says how long leases were, which the registry has forgotten, too.
-        let new = Fleet { generation: 0, ..fleet.with_limits(&was) };
-        let mut new = new.begin_generation(incarnation, now_ms, FleetLimits::default(), bits(&self.random));
-        if self.lies(Lie::LostUnfrozen) {
-            (new.freeze_ms, new.horizon_ms) = (i64::MIN, i64::MIN);
+        // The operator knows how long leases may have been.
+        let (lease_ms, skew_ms) = fleet.operators.limits_ms();
+        let mut new = new_fleet(HOME, incarnation, bits(&self.random));
+        let mut plan = vec![Operation::SetRange { first: FIRST_FREE, last: fleet.range.1 }];
+        if self.random.one_in(2) {
+            plan.insert(0, Operation::Lost { lease_ms, skew_ms, uuid: Some(HOME) });
+            new.uuid = bits(&self.random).into();
+        } else {
+            new = lost_fleet(&new, now_ms, lease_ms, skew_ms, bits(&self.random)).expect("limits that were set");
+            if self.lies(Lie::LostUnfrozen) {
+                (new.freeze_ms, new.horizon_ms) = (i64::MIN, i64::MIN);
+            }
         }
         self.tell(|| "the registry is lost, and made again".to_owned());
         self.count("registry is lost");
         fleet.failed.take();
         fleet.kept.set(1);
+        fleet.operators.oldest_backup.set(0);
+        fleet.operators.plan(plan);
         *store = Store::new(store.kind, new, offset_ms, self.time_ms());
     }
 
-    /// The operator changes the length of leases: first the fleet's limit, if that is less, and
-    /// what is used only when no failover can forget it.
-    pub fn change_lease(&self, fleet: &Registered) {
-        let mut store = fleet.store.borrow_mut();
-        if fleet.beyond.is_some() || self.time_ms() < fleet.away_until_ms.get() {
-            return;
+    /// Shows that a registry is restored, unless it is so by files alone. Returns what an operator
+    /// has to do before servers reach it.
+    fn plan_restored(&self, fleet: &Registered, next: &mut Store, by_files: bool) -> Vec<Operation> {
+        let (longest_ms, most_skew_ms) = fleet.operators.limits_ms();
+        let (lease_ms, skew_ms) = (Some(longest_ms), Some(most_skew_ms));
+        let Fleet { closed, loses_nothing, .. } = next.fleet;
+        // The operator knows to what limits were raised after the backup was taken.
+        let knows_more = next.fleet.longest_ms < longest_ms || next.fleet.skew_ms < most_skew_ms;
+        let mut plan = Vec::new();
+        let restored = Operation::Restored { lease_ms, skew_ms };
+        if !by_files && next.kind != Kind::Etcd {
+            next.incarnation.store += 1;
         }
-        // The operator first sees to it that no standby is left over from before a failover.
-        if fleet.failed.borrow().is_some() {
-            fleet.failed.borrow_mut().take_if(|_| self.random.one_in(2));
-            return;
+        if by_files || closed || knows_more && self.random.one_in(2) {
+            plan.push(restored);
+        } else if knows_more {
+            plan.push(Operation::SetLimits { lease_ms, skew_ms });
         }
-        let write = |store: &mut Store, new: Fleet| {
-            store.write(Change::Fleet(Fleet { version: bits(&self.random), ..new }));
-            store.synced = store.changes();
-        };
-        let set = |store: &mut Store, lease_ms: i64| {
-            self.tell(|| format!("leases are to be {lease_ms} ms long"));
-            self.count("lease set");
-            let new = Fleet { lease_ms, ..store.fleet };
-            write(store, new);
-            fleet.lease_ms.set(lease_ms);
-        };
-        if let Some((lease_ms, changes)) = fleet.raised.get() {
-            if store.fleet.longest_ms < lease_ms {
-                self.tell(|| "a failover has forgotten the raise".to_owned());
-                self.count("raise forgotten");
-                fleet.raised.set(None);
-            } else if store.changes() >= changes + MOST_LOST {
-                fleet.kept.set(changes);
-                set(&mut store, lease_ms);
-                fleet.raised.set(None);
-            }
-            return;
+        if loses_nothing && next.kind != Kind::Synchronous {
+            plan.push(Operation::SetLosesNothing { loses_nothing: false });
         }
-        let lease_ms = self.random.pick(&[2000, 10_000, 60_000, 2 * DEFAULT_LEASE_MS]);
-        let lease_ms = lease_ms.max(fleet.terms.least_ms(&fleet.layout));
-        let is_unknown = store.fleet.longest_ms == 0;
-        // Below the default, a limit is set only while no server has one, and none was forgotten.
-        let is_forgotten = store.incarnation.since(&store.fleet.incarnation) != SinceIncarnation::Same;
-        if is_unknown && is_forgotten && lease_ms < DEFAULT_LEASE_MS {
-            return;
+        if closed {
+            plan.push(Operation::Open { moved: Some(false) });
         }
-        if !is_unknown && lease_ms <= store.fleet.longest_ms || self.lies(Lie::BeyondLimit) {
-            return set(&mut store, lease_ms);
-        }
-        self.tell(|| format!("the fleet's limit is raised to {lease_ms} ms"));
-        self.count(if is_unknown { "limit set" } else { "limit raised" });
-        let new = match self.lies(Lie::RaisesBoth) {
-            true => Fleet { longest_ms: lease_ms, ..store.fleet },
-            false => raised(&store.fleet, lease_ms, store.fleet.skew_ms),
-        };
-        write(&mut store, new);
-        fleet.longest_ms.set(lease_ms.max(fleet.longest_ms.get()));
-        if self.lies(Lie::UsedAtOnce) {
-            set(&mut store, lease_ms);
-        } else {
-            fleet.raised.set(Some((lease_ms, store.changes())));
-        }
-        drop(store);
-        self.fail_over_and_freeze(fleet);
+        plan
     }
 
     /// Some servers renew, and a failover forgets it, perhaps together with a raise of the limit

@@ -9,9 +9,11 @@ use snowflake_core::identity::{Identity, LaneName, NO_END};
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease::{self, Holder, LeaseTerms};
 use snowflake_core::numbers::Span;
+use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, Swap};
 
 use crate::keeper::{Keeper, NoAnswer};
+use crate::operators::{Operators, is_kept};
 use crate::promises::{Guarantee, Lie};
 use crate::random::Random;
 use crate::registry::{Kind, Store};
@@ -20,7 +22,7 @@ use crate::session::Session;
 use crate::world::World;
 
 /// The uuids of the fleet, and of the other one.
-const HOME: u128 = 1 << 68;
+pub const HOME: u128 = 1 << 68;
 const ELSEWHERE: u128 = 2 << 68;
 
 /// What is done to a registry beyond what the guarantee covers, to measure it.
@@ -60,12 +62,9 @@ pub struct Registered {
     pub lease_ms: Cell<i64>,
     /// How far clocks are apart.
     pub skew_ms: i64,
-    /// The greatest limits that the fleet's record has had.
-    pub longest_ms: Cell<i64>,
-    pub most_skew_ms: i64,
-    /// The length of leases that waits until no failover can forget that the fleet's limit was
-    /// raised, and how many changes the registry had then.
-    pub raised: Cell<Option<(i64, usize)>>,
+    pub operators: Operators,
+    /// Whether a synchronous standby was vouched for in the beginning.
+    pub is_synchronous: bool,
     /// How many of the registry's changes no failover forgets.
     pub kept: Cell<usize>,
     pub layout: Layout,
@@ -81,8 +80,8 @@ pub struct Registered {
     /// how much of it the promoted one had.
     pub failed: RefCell<Option<(Store, usize)>>,
     pub away_until_ms: Cell<i64>,
-    /// Messages that arrive late.
-    pub late: RefCell<Vec<Swap>>,
+    /// Messages that arrive late, and whether they are an operator's.
+    pub late: RefCell<Vec<(Swap, bool)>>,
     pub known: RefCell<Vec<Known>>,
     /// The memories of holders whose leases were found to overlap, and where.
     pub overlaps: RefCell<Vec<([u64; 2], i64, i64)>>,
@@ -131,22 +130,16 @@ impl Registered {
         let forgets = beyond.is_some() || matches!(lie, Some(Lie::OneSkew | Lie::BringsOther)) || random.one_in(2);
         let backup = random.one_in(2);
         let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
+        let timeline = if kind == Kind::Etcd { 0 } else { 1 };
         let fleet = Fleet {
-            uuid: HOME,
-            layout: None,
             range: Some(range),
             loses_nothing: kind == Kind::Synchronous || beyond == Some(Beyond::VouchedWrongly),
-            closed: false,
             longest_ms: limits.0,
             skew_ms: limits.1,
             lease_ms: set.0,
             clock_skew_ms: set.1,
             grace_ms: if beyond == Some(Beyond::RestoredWithGrace) { timer_ms(&terms, lease_ms, &layout) } else { 0 },
-            incarnation: Incarnation { store: 1, timeline: 1, counts },
-            generation: 1,
-            horizon_ms: i64::MIN,
-            freeze_ms: i64::MIN,
-            version: bits(random),
+            ..new_fleet(HOME, Incarnation { store: 1, timeline, counts }, bits(random))
         };
         let incarnation = Incarnation { store: 2, ..fleet.incarnation };
         let elsewhere = Fleet { uuid: ELSEWHERE, incarnation, ..fleet };
@@ -155,9 +148,11 @@ impl Registered {
             terms,
             lease_ms: Cell::new(lease_ms),
             skew_ms,
-            longest_ms: Cell::new(if limits.0 > 0 { limits.0 } else { DEFAULT_LEASE_MS }),
-            most_skew_ms: if limits.1 > 0 { limits.1 } else { DEFAULT_SKEW_MS },
-            raised: Cell::new(None),
+            operators: Operators::new(
+                if limits.0 > 0 { limits.0 } else { DEFAULT_LEASE_MS },
+                if limits.1 > 0 { limits.1 } else { DEFAULT_SKEW_MS },
+            ),
+            is_synchronous: kind == Kind::Synchronous,
             kept: Cell::new(1),
             layout,
             backup,
@@ -176,9 +171,8 @@ impl Registered {
         }
     }
 
-    /// Returns a restored record of the fleet with the limits that the operator knows.
-    pub fn with_limits(&self, fleet: &Fleet) -> Fleet {
-        raised(fleet, self.longest_ms.get(), self.most_skew_ms)
+    pub fn datacenter(&self) -> Option<i64> {
+        self.layout.max_of(Field::Datacenter).map(|_| DATACENTER)
     }
 
     /// Returns how far a server's clock is off: mostly so little that it may acquire a number, and
@@ -193,19 +187,6 @@ impl Registered {
     pub fn length_ms(&self) -> i64 {
         self.terms.first_ms(self.lease_ms.get(), &self.layout)
     }
-}
-
-/// Returns the fleet's record with other limits, as an operator writes it: what is used stays what
-/// it was (`with_limits` of `registry.sql`).
-pub fn raised(fleet: &Fleet, longest_ms: i64, skew_ms: i64) -> Fleet {
-    let known = |limit_ms: i64, default_ms: i64| if limit_ms > 0 { limit_ms } else { default_ms };
-    let known = Fleet {
-        longest_ms: known(fleet.longest_ms, DEFAULT_LEASE_MS),
-        skew_ms: known(fleet.skew_ms, DEFAULT_SKEW_MS),
-        ..*fleet
-    };
-    let (lease_ms, clock_skew_ms) = (known.used_lease_ms(), known.used_skew_ms());
-    Fleet { longest_ms, skew_ms, lease_ms, clock_skew_ms, ..*fleet }
 }
 
 /// Returns a random number that no other call is expected to return.
@@ -247,6 +228,9 @@ impl World {
             Err(lease::Failure::Grace { .. }) => self.count("grace"),
             Err(lease::Failure::ClockOff { .. }) => self.count("clock off"),
             Err(lease::Failure::Contended) => self.count("contended"),
+            Err(lease::Failure::Closed) => self.count("fleet closed"),
+            // An operator has not said yet which fleet it is.
+            Err(lease::Failure::OtherFleet { .. }) if self.lie.is_some() => {}
             Err(other) => panic!("{other:?}"),
         }
         if self.lies(Lie::NotFolded) && holder.held().is_some() {
@@ -383,6 +367,7 @@ impl World {
         let Some(fleet) = self.fleet.as_ref().filter(|_| self.right_clock && self.lie.is_none()) else { return };
         self.settles.set(true);
         fleet.late.borrow_mut().clear();
+        self.settle_operators(fleet);
         // A generation may begin only now, and dead holders keep their numbers until their ends.
         self.pass(fleet.away_until_ms.get().saturating_sub(self.time_ms()).max(0));
         let servers = self.leasing();
@@ -391,8 +376,19 @@ impl World {
         for server in servers.iter().chain(&servers) {
             self.keep(server);
         }
-        self.pass(fleet.longest_ms.get() * 2 + 4 * fleet.most_skew_ms + 1000);
-        let free = (fleet.range.1 - fleet.range.0 + 1) as usize;
+        let (longest_ms, most_skew_ms) = fleet.operators.limits_ms();
+        self.pass(longest_ms * 2 + 4 * most_skew_ms + 1000);
+        let free_in = |store: &RefCell<Store>| {
+            let store = store.borrow();
+            let (first, last) = store.fleet.range.expect("an operator has set it");
+            let now_ms = self.time_ms() + store.offset_ms;
+            let kept = store.numbers.iter().filter(|(number, record)| {
+                (first..=last).contains(&number.worker) && is_kept(record) && record.until_ms > now_ms
+            });
+            (last - first + 1) as usize - kept.count()
+        };
+        // All servers may have been started with the other registry.
+        let free = fleet.other.iter().chain([&fleet.store]).map(free_in).min().unwrap_or(0);
         for server in servers.iter().take(free) {
             let shared = server.shared();
             let keeper = Keeper::new(self, fleet, server, &shared);

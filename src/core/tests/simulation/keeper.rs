@@ -9,7 +9,9 @@ use snowflake_core::generator::Generator;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease::{self, Holder, LeaseNotice, LeaseTerms, SharedWords};
-use snowflake_core::registry::{Change, NumberRecord, Reading, Registry, Swap, SwapAnswer, Wanted};
+use snowflake_core::registry::{
+    self, Change, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted, WantedNumbers,
+};
 
 use crate::fleet::{Known, Registered, bits};
 use crate::promises::{Guarantee, Lie};
@@ -45,7 +47,8 @@ impl<'a> Keeper<'a> {
     pub fn is_heard(&self) -> Result<(), NoAnswer> {
         self.world.meanwhile(self.server);
         let away_until_ms = self.fleet.away_until_ms.get().max(self.server.cut_off_until_ms.get());
-        let is_away = self.world.time_ms() < away_until_ms && !self.world.settles.get();
+        let is_sealed = self.fleet.operators.is_sealed() && !self.shared.elsewhere;
+        let is_away = (self.world.time_ms() < away_until_ms || is_sealed) && !self.world.settles.get();
         let is_lost = !self.world.settles.get() && self.world.happens(Chance::CallLost, 16);
         if self.shared.gone.get() || is_away || is_lost { Err(NoAnswer) } else { Ok(()) }
     }
@@ -57,7 +60,7 @@ impl<'a> Keeper<'a> {
 
     /// Tells what a swap writes.
     fn told(&self, swap: &Swap) -> String {
-        self.world.words.change(&swap.change, &self.store().borrow().fleet)
+        self.world.words.changes(swap, &self.store().borrow().fleet)
     }
 
     /// Whether the process goes on, which may end between any two effects.
@@ -70,9 +73,11 @@ impl<'a> Keeper<'a> {
     }
 
     /// Notes what the holder takes for written, and checks it.
-    pub fn note_change(&self, change: &Change) {
-        if let Change::Number { worker, record, .. } = change {
-            self.note(*worker, record);
+    pub fn note_changes(&self, swap: &Swap) {
+        for change in &swap.changes {
+            if let Change::Number { number, record, .. } = change {
+                self.note(number.worker, record);
+            }
         }
     }
 
@@ -187,18 +192,18 @@ impl lease::LeasingServer for Keeper<'_> {
     }
 }
 
-impl Registry for Keeper<'_> {
+impl registry::Store for Keeper<'_> {
     type Error = NoAnswer;
 
-    fn read(&self, wanted: Wanted) -> Result<Reading, NoAnswer> {
+    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
         self.calls.set(self.calls.get() + 1);
         self.is_heard()?;
         let store = self.store().borrow();
-        let mut now_ms = self.world.time_ms() + store.offset_ms;
-        if self.lies(Lie::NoCap) && wanted != Wanted::All {
-            now_ms = now_ms.max(self.server.now_ms(self.world.time_ms()));
+        let mut reading = store.read(wanted, self.world.time_ms());
+        if self.lies(Lie::NoCap) && matches!(wanted.numbers, WantedNumbers::One(_)) {
+            reading.now_ms = reading.now_ms.max(self.server.now_ms(self.world.time_ms()));
         }
-        let mut fleet = store.fleet;
+        let Reading { fleet, numbers, now_ms, .. } = &mut reading;
         if self.lies(Lie::BeyondLimit) && fleet.longest_ms > 0 {
             fleet.longest_ms = fleet.longest_ms.max(fleet.lease_ms);
         }
@@ -208,36 +213,35 @@ impl Registry for Keeper<'_> {
         if self.lies(Lie::NoHorizon) {
             fleet.horizon_ms = i64::MIN;
         }
-        let mut records = match wanted {
-            Wanted::All => store.records.clone(),
-            Wanted::Number(worker) => store.records.get(&worker).map(|record| (worker, *record)).into_iter().collect(),
-        };
         if self.lies(Lie::FromClock) {
             let clock_ms = self.server.now_ms(self.world.time_ms());
-            for record in records.values_mut().filter(|record| record.until_ms <= now_ms) {
+            for record in numbers.values_mut().filter(|record| record.until_ms <= *now_ms) {
                 record.until_ms = record.until_ms.min(clock_ms);
             }
         }
-        let up_ms = Some(self.world.time_ms() - store.started_ms);
-        Ok(Reading { fleet, records, incarnation: store.incarnation, now_ms, up_ms })
+        Ok(reading)
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
         self.calls.set(self.calls.get() + 1);
         let (fleet, sent) = (self.fleet, swap);
-        let mut swap = *swap;
+        let mut swap = swap.clone();
         self.lie_about(&mut swap);
         self.note_given_back(&swap);
+        let cuts = self.fleet.operators.cuts.get();
         self.world.message_takes_time(self.server);
         let heard = self.is_heard();
+        if cuts != self.fleet.operators.cuts.get() {
+            return Err(NoAnswer);
+        }
         let is_late = !self.world.settles.get() && self.world.happens(Chance::Late, 12);
         if is_late && !self.shared.gone.get() && !self.shared.elsewhere {
-            fleet.late.borrow_mut().push(swap);
+            fleet.late.borrow_mut().push((swap.clone(), false));
             self.world.count("late");
             if !self.lies(Lie::LostIsYes) {
                 return Err(NoAnswer);
             }
-            self.note_change(&swap.change);
+            self.note_changes(&swap);
             return Ok(SwapAnswer::Done(swap.incarnation));
         }
         heard?;
@@ -251,7 +255,7 @@ impl Registry for Keeper<'_> {
             return Ok(SwapAnswer::Refused);
         }
         self.world.tell(|| format!("    {}: written", self.told(&swap)));
-        let answer = self.store().borrow_mut().write(swap.change);
+        let answer = self.store().borrow_mut().write(swap.changes.clone());
         if !self.world.settles.get() && self.world.happens(Chance::NotConfirmed, 12) {
             // The standby has not confirmed it.
             self.world.count("answer lost");
@@ -259,7 +263,7 @@ impl Registry for Keeper<'_> {
             if !self.lies(Lie::ReadIsYes) {
                 return Err(NoAnswer);
             }
-            self.note_change(&swap.change);
+            self.note_changes(&swap);
             return Ok(answer);
         }
         let mut store = self.store().borrow_mut();
@@ -269,9 +273,13 @@ impl Registry for Keeper<'_> {
         if self.shared.gone.get() || !self.world.settles.get() && self.world.happens(Chance::AnswerLost, 16) {
             return Err(NoAnswer);
         }
-        self.note_change(&swap.change);
         // The lie compares no incarnation, neither before nor after.
-        Ok(if number_alone { SwapAnswer::Done(sent.incarnation) } else { answer })
+        let answer = if number_alone { SwapAnswer::Done(sent.incarnation) } else { answer };
+        // What is written into a store that has forgotten something since is not a lease.
+        if matches!(answer, SwapAnswer::Done(after) if after.since(&sent.incarnation) == SinceIncarnation::Same) {
+            self.note_changes(&swap);
+        }
+        Ok(answer)
     }
 }
 
@@ -279,41 +287,44 @@ impl Keeper<'_> {
     /// Changes what is sent, for lies.
     pub fn lie_about(&self, swap: &mut Swap) {
         let read = self.store().borrow().fleet;
-        match &mut swap.change {
-            Change::Fleet(new) => {
-                if read.longest_ms > 0 {
-                    if new.generation != read.generation {
-                        new.freeze_ms = new.freeze_ms.saturating_sub(new.longest_ms - read.longest_ms);
-                    }
-                    new.longest_ms = read.longest_ms;
-                } else if self.lies(Lie::BringsOther) {
-                    let other_ms = self.world.random.pick(&[12_000, 600_000]);
-                    if new.generation != read.generation {
-                        new.freeze_ms = new.freeze_ms.saturating_sub(new.longest_ms - other_ms);
-                    }
-                    new.longest_ms = other_ms;
-                }
-                if new.generation != read.generation {
-                    match self.world.lie {
-                        Some(Lie::FreezeOfLength) => new.freeze_ms = new.freeze_ms.saturating_sub(2 * new.skew_ms),
-                        Some(Lie::OneSkew) => {
-                            new.freeze_ms = new.freeze_ms.saturating_sub(new.skew_ms);
-                            new.horizon_ms = new.horizon_ms.saturating_sub(new.skew_ms);
+        for change in &mut swap.changes {
+            match change {
+                Change::Fleet(new) => {
+                    if read.longest_ms > 0 {
+                        if new.generation != read.generation {
+                            new.freeze_ms = new.freeze_ms.saturating_sub(new.longest_ms - read.longest_ms);
                         }
-                        _ => {}
+                        new.longest_ms = read.longest_ms;
+                    } else if self.lies(Lie::BringsOther) {
+                        let other_ms = self.world.random.pick(&[12_000, 600_000]);
+                        if new.generation != read.generation {
+                            new.freeze_ms = new.freeze_ms.saturating_sub(new.longest_ms - other_ms);
+                        }
+                        new.longest_ms = other_ms;
+                    }
+                    if new.generation != read.generation {
+                        match self.world.lie {
+                            Some(Lie::FreezeOfLength) => new.freeze_ms = new.freeze_ms.saturating_sub(2 * new.skew_ms),
+                            Some(Lie::OneSkew) => {
+                                new.freeze_ms = new.freeze_ms.saturating_sub(new.skew_ms);
+                                new.horizon_ms = new.horizon_ms.saturating_sub(new.skew_ms);
+                            }
+                            _ => {}
+                        }
                     }
                 }
-            }
-            Change::Number { worker, record, .. } => {
-                let key = (*worker, record.holder, record.from_ms);
-                let gives_back = self.fleet.known.borrow().iter().any(|known| {
-                    (known.worker, known.holder, known.from_ms) == key && known.until_ms > record.until_ms
-                });
-                if self.lies(Lie::OneLane) && gives_back {
-                    let reached = self.shared.generator.reached_ms(LaneName::Primary, &self.fleet.layout);
-                    let end_ms = reached.unwrap_or(record.from_ms) + self.fleet.layout.unit().ms();
-                    record.until_ms = end_ms.clamp(record.from_ms, record.until_ms);
+                Change::Number { number, record, .. } => {
+                    let key = (number.worker, record.holder, record.from_ms);
+                    let gives_back = self.fleet.known.borrow().iter().any(|known| {
+                        (known.worker, known.holder, known.from_ms) == key && known.until_ms > record.until_ms
+                    });
+                    if self.lies(Lie::OneLane) && gives_back {
+                        let reached = self.shared.generator.reached_ms(LaneName::Primary, &self.fleet.layout);
+                        let end_ms = reached.unwrap_or(record.from_ms) + self.fleet.layout.unit().ms();
+                        record.until_ms = end_ms.clamp(record.from_ms, record.until_ms);
+                    }
                 }
+                Change::Tag { .. } => {}
             }
         }
     }
@@ -332,18 +343,22 @@ impl Keeper<'_> {
     /// Notes that a holder draws nothing beyond what it gives back. Only then a record ends before
     /// what its holder has known.
     pub fn note_given_back(&self, swap: &Swap) {
-        let Change::Number { worker, record, .. } = swap.change else { return };
-        for known in self.fleet.known.borrow_mut().iter_mut() {
-            let is_it = (known.worker, known.holder, known.from_ms) == (worker, record.holder, record.from_ms);
-            if is_it && known.until_ms > record.until_ms {
-                let reached_ms = self.shared.reached_ms.borrow().get(&worker).copied().unwrap_or(i64::MIN);
-                if reached_ms > record.until_ms {
-                    self.world
-                        .broken(Guarantee::R2, || format!("{known:?} is given back, and was drawn up to {reached_ms}"));
+        for change in &swap.changes {
+            let Change::Number { number, record, .. } = change else { continue };
+            let reached = || self.shared.reached_ms.borrow().get(&number.worker).copied();
+            for known in self.fleet.known.borrow_mut().iter_mut() {
+                let is_it =
+                    (known.worker, known.holder, known.from_ms) == (number.worker, record.holder, record.from_ms);
+                if is_it && known.until_ms > record.until_ms {
+                    let reached_ms = reached().unwrap_or(i64::MIN);
+                    if reached_ms > record.until_ms {
+                        let what = || format!("{known:?} is given back, and was drawn up to {reached_ms}");
+                        self.world.broken(Guarantee::R2, what);
+                    }
+                    known.until_ms = record.until_ms;
+                    // A copy of its memory had the same request on its way.
+                    known.is_copied |= known.memory != self.shared.memory;
                 }
-                known.until_ms = record.until_ms;
-                // A copy of its memory had the same request on its way.
-                known.is_copied |= known.memory != self.shared.memory;
             }
         }
     }

@@ -48,6 +48,8 @@ pub enum Guarantee {
     Alone,
     /// With right clocks and a registry that answers, every server has a number after a freeze.
     Live,
+    /// An operator resets the settings of a fleet only when all of its leases have ended.
+    Idle,
 }
 
 /// What a simulation does wrong on purpose, to show that the checks notice it.
@@ -122,6 +124,36 @@ pub enum Lie {
     LostUnfrozen,
     /// Leases are longer as soon as the fleet's limit is raised.
     UsedAtOnce,
+    /// A limit is lowered.
+    LowersLimits,
+    /// An operator closes a fleet whose registry may have forgotten something, which no server has
+    /// noted.
+    ClosesUnnoted,
+    /// An operator opens a moved fleet that was not closed.
+    OpensUnclosed,
+    /// An operator opens a moved fleet again, although the registry may have forgotten the first
+    /// time.
+    OpensAgain,
+    /// An operator vouches for a registry that may have forgotten something.
+    VouchesUnnoted,
+    /// An operator keeps a number, and does not look whether a lost lease of it may run.
+    ReservesLost,
+    /// An operator keeps a number in a registry that may have forgotten something.
+    ReservesUnnoted,
+    /// Settings are reset while servers draw.
+    ResetsRunning,
+    /// Settings are reset without closing the fleet first.
+    ResetsOpen,
+    /// A reset lets leases be as long as the next server's limit.
+    ResetsRaise,
+    /// A reset lets leases be as long as the limit was.
+    ResetsToLimit,
+    /// Only the first of two resets keeps leases as short as they were.
+    ResetsTwice,
+    /// The freeze after a restore is as long as a lease, and no skew longer.
+    RestoredShort,
+    /// A restore ends what an operator keeps.
+    CutsKept,
     /// A raise of the limit raises what is used, where nothing was set.
     RaisesBoth,
     /// What a server borrows lengthens its leases, up to the fleet's limit.

@@ -3,7 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use snowflake_core::registry::{Change, Fleet, Incarnation, NumberRecord, Swap, SwapAnswer};
+use snowflake_core::registry::{
+    Change, Fleet, Incarnation, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, TagRecord, Wanted, WantedNumbers,
+    WantedTags,
+};
+use snowflake_core::tag::Tag;
 
 /// Which kind of store it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,11 +26,13 @@ pub enum Kind {
 #[derive(Debug, Clone)]
 pub struct Store {
     pub kind: Kind,
-    log: Vec<Change>,
-    /// How many changes a synchronous standby has.
+    /// What each swap has written.
+    log: Vec<Vec<Change>>,
+    /// How many swaps a synchronous standby has.
     pub synced: usize,
     pub fleet: Fleet,
-    pub records: BTreeMap<i64, NumberRecord>,
+    pub numbers: BTreeMap<NumberKey, NumberRecord>,
+    pub tags: BTreeMap<Tag, TagRecord>,
     pub incarnation: Incarnation,
     /// How far the machine's clock is from the right time.
     pub offset_ms: i64,
@@ -36,47 +42,111 @@ pub struct Store {
 
 impl Store {
     pub fn new(kind: Kind, fleet: Fleet, offset_ms: i64, started_ms: i64) -> Self {
-        let (log, records, incarnation) = (vec![Change::Fleet(fleet)], BTreeMap::new(), fleet.incarnation);
-        Self { kind, log, synced: 1, fleet, records, incarnation, offset_ms, started_ms }
-    }
-
-    /// Whether what a swap compares is as it was read. With `number_alone`, only the number's
-    /// record counts.
-    pub fn compares(&self, swap: &Swap, number_alone: bool) -> bool {
-        let as_read = swap.fleet == self.fleet.version
-            && (self.kind == Kind::Etcd || swap.incarnation == self.incarnation)
-            && !self.fleet.closed;
-        (as_read || number_alone)
-            && match swap.change {
-                Change::Fleet(_) => as_read,
-                Change::Number { worker, was, .. } => self.records.get(&worker).map(|record| record.nonce) == was,
-            }
-    }
-
-    pub fn write(&mut self, change: Change) -> SwapAnswer {
-        self.log.push(change);
-        self.apply(change);
-        SwapAnswer::Done(self.incarnation)
-    }
-
-    fn apply(&mut self, change: Change) {
-        match change {
-            Change::Fleet(fleet) => self.fleet = fleet,
-            Change::Number { worker, record, .. } => _ = self.records.insert(worker, record),
+        Self {
+            kind,
+            log: vec![vec![Change::Fleet(fleet)]],
+            synced: 1,
+            fleet,
+            numbers: BTreeMap::new(),
+            tags: BTreeMap::new(),
+            incarnation: fleet.incarnation,
+            offset_ms,
+            started_ms,
         }
     }
 
-    /// Returns how many changes there are.
+    /// Reads at the right time `time_ms`.
+    pub fn read(&self, wanted: &Wanted, time_ms: i64) -> Reading {
+        let is_wanted_number = |number: &NumberKey| match wanted.numbers {
+            WantedNumbers::None => false,
+            WantedNumbers::One(one) => *number == one,
+            WantedNumbers::Of(datacenter) => number.datacenter == datacenter,
+            WantedNumbers::All => true,
+        };
+        let is_wanted_tag = |tag: &Tag| match &wanted.tags {
+            WantedTags::None => false,
+            WantedTags::Named(tags) => tags.contains(tag),
+            WantedTags::All => true,
+        };
+        let numbers = self.numbers.iter().filter(|(number, _)| is_wanted_number(number));
+        let tags = self.tags.iter().filter(|(tag, _)| is_wanted_tag(tag));
+        Reading {
+            fleet: self.fleet,
+            numbers: numbers.map(|(number, record)| (*number, *record)).collect(),
+            tags: tags.map(|(tag, record)| (*tag, *record)).collect(),
+            incarnation: self.incarnation,
+            now_ms: time_ms + self.offset_ms,
+            // etcd does not tell.
+            up_ms: (self.kind != Kind::Etcd).then_some(time_ms - self.started_ms),
+        }
+    }
+
+    /// Whether what a server's swap compares is as it was read. With `records_alone`, only the
+    /// records that are replaced count, unless the fleet's is.
+    pub fn compares(&self, swap: &Swap, records_alone: bool) -> bool {
+        let as_read = self.is_as_read(swap) && !self.fleet.closed;
+        (as_read || records_alone) && self.are_as_read(swap, as_read)
+    }
+
+    /// Whether what an operator's swap compares is as it was read.
+    pub fn compares_for_operator(&self, swap: &Swap) -> bool {
+        self.is_as_read(swap) && self.are_as_read(swap, true)
+    }
+
+    fn is_as_read(&self, swap: &Swap) -> bool {
+        swap.fleet == self.fleet.version && (self.kind == Kind::Etcd || swap.incarnation == self.incarnation)
+    }
+
+    fn are_as_read(&self, swap: &Swap, is_fleet: bool) -> bool {
+        swap.changes.iter().all(|change| match change {
+            Change::Fleet(_) => is_fleet,
+            Change::Number { number, was, .. } => self.numbers.get(number).map(|record| record.nonce) == *was,
+            Change::Tag { tag, was, .. } => self.tags.get(tag).map(|record| record.nonce) == *was,
+        })
+    }
+
+    /// Compares and swaps, for a server.
+    #[allow(dead_code, reason = "where a lie may change the comparison, it is a step of its own")]
+    pub fn swap(&mut self, swap: &Swap) -> SwapAnswer {
+        if self.compares(swap, false) { self.write(swap.changes.clone()) } else { SwapAnswer::Refused }
+    }
+
+    /// Writes in one step, and compares nothing.
+    pub fn write(&mut self, changes: Vec<Change>) -> SwapAnswer {
+        for change in &changes {
+            match *change {
+                Change::Fleet(fleet) => self.fleet = fleet,
+                Change::Number { number, record, .. } => _ = self.numbers.insert(number, record),
+                Change::Tag { tag, record: Some(record), .. } => _ = self.tags.insert(tag, record),
+                Change::Tag { tag, record: None, .. } => _ = self.tags.remove(&tag),
+            }
+        }
+        self.log.push(changes);
+        SwapAnswer::Done(self.incarnation)
+    }
+
+    /// Returns how many swaps there were.
     pub fn changes(&self) -> usize {
         self.log.len()
     }
 
-    /// Returns a copy that lacks what comes after the first `end` changes.
+    /// Returns the fleet's records, in the order written, each with the number of its swap.
+    #[allow(dead_code, reason = "the other simulation uses it")]
+    pub fn fleets(&self) -> impl Iterator<Item = (usize, Fleet)> {
+        self.log.iter().enumerate().flat_map(|(at, changes)| {
+            changes.iter().filter_map(move |change| match change {
+                Change::Fleet(fleet) => Some((at, *fleet)),
+                Change::Number { .. } | Change::Tag { .. } => None,
+            })
+        })
+    }
+
+    /// Returns a copy that lacks what comes after the first `end` swaps.
     pub fn prefix(&self, end: usize) -> Self {
-        let Change::Fleet(first) = self.log[0] else { unreachable!("the first change makes the fleet") };
+        let [Change::Fleet(first)] = self.log[0][..] else { unreachable!("the first change makes the fleet") };
         let mut copy = Self::new(self.kind, first, self.offset_ms, self.started_ms);
-        for change in &self.log[1..end] {
-            copy.write(*change);
+        for changes in &self.log[1..end] {
+            copy.write(changes.clone());
         }
         copy.synced = self.synced.min(end);
         copy.incarnation = self.incarnation;

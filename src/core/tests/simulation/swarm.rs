@@ -19,6 +19,8 @@ pub enum Chance {
     AnswerLost,
     /// A process ends between two effects.
     ProcessEnds,
+    /// An operator does something.
+    Operates,
 }
 
 /// Choices whose weights each history draws for itself.
@@ -32,6 +34,10 @@ pub enum Choice {
     Registry,
     /// What becomes of a message.
     Way,
+    /// What an operator does next.
+    Operator,
+    /// At which moment an operator does something.
+    Scene,
 }
 
 /// How often each kind of event happens in one history: from never to four times as often as on
@@ -40,9 +46,9 @@ pub enum Choice {
 #[derive(Debug)]
 pub struct Swarm {
     /// For each chance, in quarters.
-    chances: [usize; 7],
+    chances: [usize; 8],
     /// For each choice's weights, in quarters.
-    choices: [[usize; 20]; 4],
+    choices: [[usize; 20]; 6],
 }
 
 impl Swarm {
@@ -50,7 +56,7 @@ impl Swarm {
     pub fn new(random: &Random) -> Self {
         let is_even = random.one_in(4);
         let quarters = || if is_even { 4 } else { random.pick(&[0, 1, 2, 4, 4, 8, 8, 16]) };
-        Self { chances: [(); 7].map(|()| quarters()), choices: [(); 4].map(|()| [(); 20].map(|()| quarters())) }
+        Self { chances: [(); 8].map(|()| quarters()), choices: [(); 6].map(|()| [(); 20].map(|()| quarters())) }
     }
 
     /// Returns true once in `times` on average.

@@ -5,7 +5,11 @@ use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
 
 use snowflake_core::lease::{Failure, Lease, LeaseNotice};
-use snowflake_core::registry::{Change, Fleet, Incarnation, NumberRecord, Reading, Wanted};
+use snowflake_core::registry::{
+    Change, Fleet, Incarnation, NumberRecord, Reading, Swap, TagRecord, Wanted, WantedNumbers, WantedTags,
+};
+use snowflake_core::segment::{END, SupplyNotice};
+use snowflake_core::tag::Tag;
 
 /// Tells of leases by short names.
 pub struct Words {
@@ -37,12 +41,16 @@ impl Words {
         format!("L{}", at + 1)
     }
 
-    pub fn reading(&self, wanted: Wanted, reading: &Reading) -> String {
+    pub fn reading(&self, wanted: &Wanted, reading: &Reading) -> String {
         let Incarnation { store, timeline, .. } = reading.incarnation;
         let fleet = reading.fleet;
         let mut text = match wanted {
-            Wanted::All => "reads all".to_owned(),
-            Wanted::Number(worker) => format!("reads number {worker}"),
+            Wanted { numbers: WantedNumbers::One(number), .. } => format!("reads number {}", number.worker),
+            Wanted { tags: WantedTags::Named(tags), .. } => {
+                let tags: Vec<_> = tags.iter().map(Tag::as_str).collect();
+                format!("reads {}", tags.join(", "))
+            }
+            _ => "reads all".to_owned(),
         };
         write!(text, ": generation {}", fleet.generation).unwrap();
         if fleet.incarnation != reading.incarnation {
@@ -54,9 +62,13 @@ impl Words {
         if fleet.closed {
             text.push_str(", closed");
         }
-        for (worker, record) in &reading.records {
+        for (number, record) in &reading.numbers {
             let record = self.record(record);
-            write!(text, "; {worker} is {record}").unwrap();
+            write!(text, "; {} is {record}", number.worker).unwrap();
+        }
+        for (tag, record) in &reading.tags {
+            let record = tag_record(record);
+            write!(text, "; {tag} is {record}").unwrap();
         }
         text
     }
@@ -71,7 +83,13 @@ impl Words {
         )
     }
 
-    pub fn change(&self, change: &Change, old: &Fleet) -> String {
+    /// Tells what a swap writes, in place of this record of the fleet.
+    pub fn changes(&self, swap: &Swap, old: &Fleet) -> String {
+        let changes: Vec<_> = swap.changes.iter().map(|change| self.change(change, old)).collect();
+        changes.join("; ")
+    }
+
+    fn change(&self, change: &Change, old: &Fleet) -> String {
         match change {
             Change::Fleet(fleet) => {
                 let mut text = format!("writes the fleet: generation {}", fleet.generation);
@@ -88,10 +106,12 @@ impl Words {
                 }
                 text
             }
-            Change::Number { worker, record, .. } => {
+            Change::Number { number, record, .. } => {
                 let record = self.record(record);
-                format!("writes number {worker} as {record}")
+                format!("writes number {} as {record}", number.worker)
             }
+            Change::Tag { tag, record: Some(record), .. } => format!("writes {tag} as {}", tag_record(record)),
+            Change::Tag { tag, record: None, .. } => format!("deletes {tag}"),
         }
     }
 
@@ -121,6 +141,21 @@ impl Words {
         }
     }
 
+    pub fn supply_notice(&self, notice: &SupplyNotice) -> String {
+        match notice {
+            SupplyNotice::Jumped { tag, skipped, to } => format!("{tag} has jumped by {skipped} values to {to}"),
+            SupplyNotice::Gone(tag) => format!("the registry has no {tag} any more"),
+            SupplyNotice::Ended(tag) => format!("{tag} has no more values"),
+            SupplyNotice::NoJump(tag) => format!("an operator must say where {tag} goes on"),
+            SupplyNotice::TooFar { tag, from } => format!("{tag} lies too far below {from}"),
+            SupplyNotice::Below { tag, above } => format!("{tag} lies below {above}, up to where values were had"),
+            SupplyNotice::Unusable { tag, block } => format!("{block:?} of {tag} cannot be used"),
+            SupplyNotice::Adopted(fleet) => self.notice(&LeaseNotice::Adopted(*fleet)),
+            SupplyNotice::Forgot(fleet) => self.notice(&LeaseNotice::Forgot(*fleet)),
+            SupplyNotice::GivenBack { tag, first } => format!("gave back {tag} from {first} on"),
+        }
+    }
+
     /// Tells why a turn has come to nothing.
     pub fn failure<E: Copy + Debug>(&self, failure: &Failure<E>) -> String {
         match *failure {
@@ -134,4 +169,10 @@ impl Words {
             other => format!("{other:?}"),
         }
     }
+}
+
+fn tag_record(record: &TagRecord) -> String {
+    let TagRecord { next, generation, returnable, .. } = *record;
+    let returnable = if returnable == END { String::new() } else { format!(", returnable from {returnable} on") };
+    format!("{next} next (generation {generation}{returnable})")
 }

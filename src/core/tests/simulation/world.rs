@@ -153,7 +153,7 @@ impl World {
             self.copy(&first);
             self.copy(&first);
         }
-        for _ in 0..self.random.of(20..=70) {
+        for _ in 0..self.random.of(20..=80) {
             self.pass(self.random.weighed(&[(4, 0), (4, 1), (2, 7), (2, 120), (2, 450), (1, 1300), (1, 4000)]));
             if let Some(length_ms) = self.fleet.as_ref().map(Registered::length_ms).filter(|_| self.random.one_in(4)) {
                 self.pass(self.random.pick(&[length_ms / 10, length_ms / 4, length_ms, length_ms * 2]));
@@ -256,6 +256,9 @@ impl World {
         let fleet = usize::from(self.fleet.is_some());
         if self.two_fleets() && self.random.one_in(6) {
             return self.go_elsewhere(&server);
+        }
+        if self.operates() {
+            return self.operate(&server);
         }
         if fleet == 1 && self.random.one_in(2) {
             return self.keep(&server);

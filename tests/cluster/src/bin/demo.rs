@@ -100,7 +100,7 @@ fn demo() -> Result<(), String> {
 /// The second part: nobody types a number.
 fn fleet(step: &mut Step) -> Result<(), String> {
     step.begin("A fleet: a registry leases the worker numbers, and two servers have the same configuration");
-    println!("once, in any PostgreSQL that all servers reach:\n  psql -f registry.sql\n");
+    println!("once, in any PostgreSQL that all servers reach:\n  snowflake-registry create\n");
     let fleet = Fleet::start();
     println!("postgresql.conf of every server:");
     println!("  shared_preload_libraries = 'snowflake_id'\n  snowflake_id.registry = 'service=fleet'\n");

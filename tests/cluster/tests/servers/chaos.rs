@@ -8,6 +8,7 @@
 //! members are stepped by libfaketime, for each server alone, and etcd's by a proxy.
 //!
 //! - [`fleet`]: the members, and what happens to them
+//! - [`operators`]: what operators do to the registry
 //! - [`in_postgres`], [`in_etcd`]: the registry of either kind ([`registry`]), and what happens to
 //!   it
 //! - [`sessions`]: what they draw and see
@@ -15,6 +16,7 @@
 mod fleet;
 mod in_etcd;
 mod in_postgres;
+mod operators;
 mod random;
 mod registry;
 mod sessions;
@@ -24,7 +26,7 @@ use std::env;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cluster::{ClockProxy, Etcd, Leases, Server, faketime_library, has_etcd, skip, wait_until};
+use cluster::{ClockProxy, Etcd, Leases, Operated, Server, faketime_library, has_etcd, skip, wait_until};
 
 use fleet::Chaos;
 use in_etcd::InEtcd;
@@ -144,9 +146,9 @@ fn a_wrong_restore_of_the_registry_repeats_ids() {
     }
     for how in [Restore::Told, Restore::Untold, Restore::ClockSetBack] {
         let mut etcd = Etcd::start(1);
-        etcd.make_registry();
-        etcd.operate(&["set-range", "7", "7"]).expect("the fleet is there");
-        // No server has written its incarnation yet. So a restore does not show by itself.
+        // Made by hand, and not used yet. So nobody has written an incarnation, and a restore does
+        // not show by itself.
+        etcd.ctl(&["put", "/snowflake_id/default/fleet", "uuid=1b4e28ba2fa141d2883f0016d3cca427 range=7-7"]);
         etcd.save("snapshot");
         let proxies = [(); 2].map(|()| ClockProxy::start(&etcd.ports()));
         let member = |proxy: &ClockProxy| {
@@ -163,18 +165,16 @@ fn a_wrong_restore_of_the_registry_repeats_ids() {
         });
         proxies[0].close();
         etcd.restore("snapshot", "one");
-        if how != Restore::Untold {
-            etcd.operate(&["restored"]).expect("the snapshot has the fleet");
-        }
         if how == Restore::ClockSetBack {
             proxies[1].set_offset(-3600);
         }
-        let second = member(&proxies[1]);
         if how != Restore::Untold {
-            // Replaced by the server that begins the generation.
-            wait_until("a freeze", || !etcd.fleet().contains("store=0"));
+            proxies[1].operate(&["restored", "--lease", "10 min", "--skew", "1 min"]);
         }
-        if how != Restore::Told {
+        let second = member(&proxies[1]);
+        if how == Restore::Told {
+            wait_until("a freeze", || second.connect().lease("last_error").starts_with("no number can be used before"));
+        } else {
             proxies[1].set_offset(0);
             assert_eq!(second.connect().wait_for_lease(), 7);
         }

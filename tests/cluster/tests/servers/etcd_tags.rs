@@ -1,12 +1,13 @@
-//! Tags in a fleet's registry in etcd: `sql/registry-etcd` and the extension's connection
-//! (`src/registry/etcd/tags.rs`), used by the core's supply as a server uses it, and by servers.
+//! Tags in a fleet's registry in etcd: what operators do to them, and the extension's connection
+//! (`src/registry/etcd.rs`), used by the core's supply as a server uses it, and by servers.
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
 
 use cluster::refusal::assert_refused_as;
-use cluster::{Draw, Etcd, Leases, Server, Shutdown, TagMember, has_etcd, refused, skip, wait_until};
+use cluster::{Draw, Etcd, Leases, Operated, Server, Shutdown, TagMember, has_etcd, refused, skip, wait_until};
+use serde_json::Value;
 use snowflake_core::lease::Failure;
 use snowflake_core::segment::{END, PlaceRefusal, State, SupplyNotice, ValueRun};
 use snowflake_registry::{Problem, RegistryError};
@@ -19,17 +20,9 @@ fn registry(members: usize) -> Etcd {
     etcd
 }
 
-/// Runs a command of an operator.
-#[track_caller]
-fn says(etcd: &Etcd, arguments: &[&str]) -> String {
-    etcd.operate(arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
-}
-
 /// Makes a tag with these steps.
 fn create(etcd: &Etcd, tag: &str, steps: (&str, &str)) {
-    says(etcd, &["create-tag", tag]);
-    says(etcd, &["set-tag", tag, "least_step", steps.0]);
-    says(etcd, &["set-tag", tag, "greatest_step", steps.1]);
+    etcd.operate(&["create-tag", tag, "--least-step", steps.0, "--greatest-step", steps.1]);
 }
 
 /// Returns a value of a tag's record.
@@ -121,55 +114,55 @@ fn what_is_left_is_given_back_unless_another_member_has_reserved_a_block_since()
 }
 
 #[test]
-fn an_operator_makes_changes_and_deletes_tags_with_a_script() {
+fn an_operator_makes_changes_and_deletes_tags() {
     if !has_etcd() {
         return skip(NO_ETCD);
     }
     let etcd = Etcd::start(1);
-    let fails = |arguments: &[&str]| etcd.operate(arguments).expect_err("it is refused");
-    assert!(fails(&["create-tag", "orders"]).contains("has no fleet"));
+    assert!(etcd.refuses(&["create-tag", "orders"]).contains("has no record of the fleet"));
     etcd.make_registry();
     let member = TagMember::new(&etcd.address());
     let longest = "\u{e4}".repeat(31) + "x";
     for tag in ["we\"ird\\{},%41", " a 'b' ", "../fleet", &longest] {
         assert_eq!(member.draw(tag, 1), Err(PlaceRefusal::Empty(State::Unknown)), "{tag}");
-        says(&etcd, &["create-tag", tag, "7"]);
-        assert!(fails(&["create-tag", tag]).contains("exists already"));
+        etcd.operate(&["create-tag", tag, "--next-value", "7"]);
+        assert!(etcd.refuses(&["create-tag", tag]).contains("exists already"));
         assert_eq!(member.draw(tag, 1), run(7, 1), "{tag}");
-        says(&etcd, &["drop-tag", tag]);
+        etcd.operate(&["drop-tag", tag]);
         // What is left is drawn, until the registry is asked the next time.
         assert!(matches!(member.draw(tag, u32::MAX), Ok(ValueRun { first: 8, .. })));
         assert_eq!(member.draw(tag, 1), Err(PlaceRefusal::Empty(State::Unknown)), "{tag}");
     }
-    assert!(fails(&["create-tag", ""]).contains("1 to 63 bytes"));
-    let too_long = longest + "x";
-    assert!(fails(&["create-tag", &too_long]).contains(" has 64"));
-    assert!(fails(&["create-tag", "orders", "9223372036854775808"]).contains("is not a bigint"));
-    says(&etcd, &["create-tag", "orders", "-5"]);
-    for (name, value, why) in [
-        ("next_value", "-6", "cannot be lowered from -5 to -6"),
-        ("next_value", "x", "not a whole number"),
-        ("least_step", "0", "steps are from 1"),
-        ("least_step", "1000001", "the least is not above the greatest"),
-        ("greatest_step", "10000001", "steps are from 1"),
-        ("jump", "0", "jump is from 1"),
-        ("price", "1", "and no price"),
+    let fails = |arguments: &[&str], status: i32, why: &str| {
+        let output = etcd.operate_once(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(status) && said.contains(why), "{arguments:?}: {output:?}");
+    };
+    fails(&["create-tag", ""], 2, "tag is empty");
+    fails(&["create-tag", &(longest + "x")], 2, "tag has 64 bytes");
+    fails(&["create-tag", "orders", "--next-value", "9223372036854775808"], 2, "number too large");
+    etcd.operate(&["create-tag", "orders", "--next-value", "-5"]);
+    for (name, value, status, why) in [
+        ("--next-value", "-6", 1, "cannot be lowered from -5 to -6"),
+        ("--next-value", "x", 2, "invalid digit"),
+        ("--least-step", "0", 1, "blocks of a tag cannot have 0 to 1000000 values"),
+        ("--least-step", "1000001", 1, "blocks of a tag cannot have 1000001 to 1000000 values"),
+        ("--greatest-step", "10000001", 1, "blocks of a tag cannot have 1000 to 10000001 values"),
+        ("--jump", "0", 2, "is not from 1"),
+        ("--price", "1", 2, "unexpected argument"),
     ] {
-        let error = fails(&["set-tag", "orders", name, value]);
-        assert!(error.contains(why), "{name} {value}: {error}");
+        fails(&["set-tag", "orders", name, value], status, why);
     }
-    says(&etcd, &["set-tag", "orders", "description", "of the \"shop\" = all"]);
-    says(&etcd, &["set-tag", "orders", "next_value", "100"]);
+    etcd.operate(&["set-tag", "orders", "--description", "of the \"shop\" = all"]);
+    etcd.operate(&["set-tag", "orders", "--next-value", "100"]);
     assert_eq!(member.draw("orders", 1), run(100, 1));
-    let shown = says(&etcd, &["show"]);
-    assert!(
-        shown.contains("/tags/orders\n") && shown.contains("description=of%20the%20%22shop%22%20%3D%20all"),
-        "{shown}"
-    );
-    // An edit without the script.
+    let shown: Value = serde_json::from_str(&etcd.operate(&["show", "--json"])).unwrap();
+    let shown = shown["tags"].as_array().unwrap().iter().find(|shown| shown["tag"] == "orders").unwrap();
+    assert_eq!(shown["description"], "of the \"shop\" = all");
+    // An edit without the program.
     etcd.ctl(&["put", "/snowflake_id/default/tags/orders", "id=1 next_value=many nonce=1 generation=1"]);
     let other = TagMember::new(&etcd.address());
-    says(&etcd, &["create-tag", "invoices", &(END - 3).to_string()]);
+    etcd.operate(&["create-tag", "invoices", "--next-value", &(END - 3).to_string()]);
     assert_eq!(other.draw("invoices", 5), run(END - 3, 3));
     assert_eq!(other.draw("invoices", 5), Err(PlaceRefusal::Empty(State::Ended)));
     let third = TagMember::new(&etcd.address());
@@ -193,7 +186,7 @@ fn a_restored_snapshot_moves_tags_beyond_what_was_given() {
     let mut etcd = registry(1);
     create(&etcd, "orders", ("10", "20"));
     create(&etcd, "invoices", ("10", "20"));
-    assert!(etcd.operate(&["set-tag", "orders", "jump", "1000"]).unwrap().contains("has jump 1000"));
+    assert!(etcd.operate(&["set-tag", "orders", "--jump", "1000"]).contains("it jumps ahead by 20000 values"));
     let member = TagMember::new(&etcd.address());
     assert_eq!((member.draw("orders", 10), member.draw("invoices", 10)), (run(1, 10), run(1, 10)));
     etcd.save("snapshot");
@@ -204,25 +197,29 @@ fn a_restored_snapshot_moves_tags_beyond_what_was_given() {
     assert_eq!(first, 21 + 20_000);
     assert!(after.has_reported(|notice| matches!(notice, SupplyNotice::Forgot(_))));
     assert_eq!(after.draw("invoices", 1), Err(PlaceRefusal::Empty(State::NoJump)));
-    assert!(etcd.operate(&["set-tag", "invoices", "jump", "5"]).unwrap_err().contains("needs a next value first"));
-    says(&etcd, &["set-tag", "invoices", "next_value", "500"]);
+    assert!(etcd.refuses(&["set-tag", "invoices", "--jump", "5"]).contains("needs a next value, too"));
+    etcd.operate(&["set-tag", "invoices", "--next-value", "500"]);
     assert_eq!(TagMember::new(&etcd.address()).draw("invoices", 1), run(500, 1));
 
     etcd.restore("snapshot", "one");
-    let shown = says(&etcd, &["show"]);
-    let dry = says(&etcd, &["restored", "dry-run"]);
+    let records = || etcd.ctl(&["get", "--prefix", "/snowflake_id/"]);
+    let before = records();
+    let dry = etcd.operate(&["restored", "--dry-run"]);
+    let stopped = "These tags give no values until you set their next value \
+                   (\"snowflake-registry set-tag TAG --next-value VALUE\"): \"invoices\" at 11.\n";
     assert!(
-        dry.starts_with("Nothing was changed.\nThese tags jump ahead: orders from 21 to ")
-            && dry.ends_with("These tags give no values until you set their next_value: invoices at 11.\n"),
+        dry.starts_with("Nothing was changed")
+            && dry.contains("\nThese tags would jump ahead: \"orders\" from 21 to ")
+            && dry.ends_with(stopped),
         "{dry}"
     );
-    assert_eq!(says(&etcd, &["show"]), shown);
-    let said = says(&etcd, &["restored"]);
-    let to = said.lines().find_map(|line| line.strip_prefix("These tags have jumped ahead: orders from 21 to "));
+    assert_eq!(records(), before);
+    let said = etcd.operate(&["restored"]);
+    let to = said.lines().find_map(|line| line.strip_prefix("These tags have jumped ahead: \"orders\" from 21 to "));
     let to: i64 = to.and_then(|to| to.strip_suffix('.')?.parse().ok()).unwrap_or_else(|| panic!("{said}"));
-    assert!(said.ends_with("give no values until you set their next_value: invoices at 11.\n"), "{said}");
-    // Before the next server begins the generation. One word of the operator is enough.
-    says(&etcd, &["set-tag", "invoices", "next_value", "600"]);
+    assert!(said.ends_with(stopped), "{said}");
+    // One word of the operator is enough.
+    etcd.operate(&["set-tag", "invoices", "--next-value", "600"]);
     let again = TagMember::new(&etcd.address());
     let second = draw_patiently(&again, "orders")[0];
     assert!(second == to && second > first + 20 && (second - 21) % 20_000 == 0, "{second} after {first}");
@@ -243,8 +240,8 @@ fn a_server_draws_dense_values_from_etcd() {
     session.wait_for_lease();
     let refusal = refused(session.query("SELECT snowflake_segment_next('o''rders')", &[]));
     assert_refused_as(&refusal, "42704", "tag \"o'rders\" does not exist in the registry's fleet \"default\"");
-    assert_eq!(refusal.hint.as_deref(), Some("Make it: registry-etcd -f default create-tag 'o'\\''rders'"));
-    says(&etcd, &["create-tag", "o'rders"]);
+    // The hint is what has to be done.
+    etcd.enter(refusal.hint.as_deref().and_then(|hint| hint.strip_prefix("Make it: ")).expect("it begins so"));
     assert_eq!(session.ids("SELECT snowflake_segment_batch('o''rders', 3)").unwrap(), [1, 2, 3]);
     drop(session);
     server.stop(Shutdown::Fast);

@@ -2,6 +2,8 @@
 //! and a ledger outside of them that holds every id which a client saw. No two are equal, whatever
 //! happens to servers, registry, clocks and copies.
 
+use cluster::Operated;
+use cluster::operator::commands;
 use cluster::pages::{block, psql, settings};
 use cluster::refusal::assert_refused_as;
 use cluster::{
@@ -205,7 +207,7 @@ fn a_gap_between_two_leases_is_told_before_it_begins_and_when_it_is_over() {
 #[test]
 fn a_server_that_slept_beyond_its_lease_draws_nothing_with_its_old_number() {
     let fleet = short_fleet();
-    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_range(7, 7)").unwrap();
+    fleet.operate(&["set-range", "7", "7"]);
     let sleeper = fleet.member().start_with_extension();
     assert_eq!(sleeper.connect().wait_for_lease(), 7);
     let other = fleet.member().start_with_extension();
@@ -273,7 +275,7 @@ fn a_standby_that_is_promoted_while_its_primary_lives_draws_other_ids() {
 #[test]
 fn a_standby_takes_no_number_while_most_are_leased_and_gets_one_at_its_promotion() {
     let fleet = Fleet::start();
-    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_range(7, 9)").unwrap();
+    fleet.operate(&["set-range", "7", "9"]);
     let [primary, _other] = [(); 2].map(|()| {
         let server = fleet.member().start_with_extension();
         server.connect().wait_for_lease();
@@ -415,7 +417,7 @@ fn a_registry_that_is_restored_from_a_backup_leases_no_number_twice() {
             restored
         } else {
             let restored = backup.alone().start();
-            restored.connect().batch_execute(block("fleet-restored")).unwrap();
+            restored.enter(&commands(block("fleet-restored")));
             restored
         };
         let _lost = fleet.replace(restored);
@@ -676,7 +678,7 @@ fn the_examples_of_the_page_about_fleets_run() {
     let registry = Server::builder().without_preload().durable().start();
     registry.make_registry_with(&[]);
     psql(&registry, &[], block("fleet-role"));
-    psql(&registry, &[], block("fleet-range"));
+    registry.enter(&commands(block("fleet-range")));
     assert_eq!(settings(block("readme-registry")), settings(block("fleet-member")));
     // The lines name a host that does not exist.
     let mut member = Server::builder();

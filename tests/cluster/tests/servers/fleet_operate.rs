@@ -1,21 +1,28 @@
-//! A fleet in use: the statements of the page about operating one, run as a reader would, with
-//! sessions that draw all the while. No id comes twice.
+//! A fleet in use: the statements and commands of the page about operating one, run as a reader
+//! would, with sessions that draw all the while. No id comes twice.
 
 use std::process::{Command, Stdio};
 
+use cluster::operator::commands;
 use cluster::pages::{block, psql, settings};
 use cluster::registry::ROLE;
-use cluster::{Draw, Fleet, Leases, Ledger, Load, Server, Shutdown, assert_unique, refused, wait_until};
+use cluster::{Draw, Fleet, Leases, Ledger, Load, Operated, Server, Shutdown, assert_unique, refused, wait_until};
 use snowflake_core::layout::Layout;
 
 fn execute(server: &Server, sql: &str) {
     server.connect().batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// Runs a block of the page, and returns what it prints, without headings.
+/// Runs the SQL of a block of the page, and returns what it prints, without headings.
 #[track_caller]
-fn follow(server: &Server, sql: &str) -> String {
+fn query(server: &Server, sql: &str) -> String {
     psql(server, &["--tuples-only", "--no-align"], sql)
+}
+
+/// Enters the commands of a block of the page.
+#[track_caller]
+fn follow(registry: &Server, console: &str) {
+    registry.enter(&commands(console));
 }
 
 /// Returns the worker numbers of what a load has seen, each once.
@@ -72,10 +79,10 @@ fn a_fleet_moves_from_configured_numbers_to_leases_and_back_without_a_moment_wit
     // Then the configured numbers, each with the highest mark of all that had it.
     let mut latest = Vec::new();
     for (number, server) in (1..).zip(&servers) {
-        let mark = follow(server, block("fleet-mark"));
+        let mark = query(server, block("fleet-mark"));
         let reserve = block("fleet-reserve");
-        assert!(reserve.contains("(5, '2026-11-22 12:00:01+00')"), "{reserve}");
-        follow(&fleet.registry, &reserve.replace("5, '2026-11-22 12:00:01+00'", &format!("{number}, '{mark}'")));
+        assert!(reserve.contains("5 '2026-11-22 12:00:01+00'"), "{reserve}");
+        follow(&fleet.registry, &reserve.replace("5 '2026-11-22 12:00:01+00'", &format!("{number} '{mark}'")));
         latest.push((number, mark));
     }
     follow(&fleet.registry, block("fleet-all"));
@@ -84,7 +91,7 @@ fn a_fleet_moves_from_configured_numbers_to_leases_and_back_without_a_moment_wit
         assert_eq!(fleet.registry.connect().value(&until), "true");
     }
     // One of them is leased again, from its mark on.
-    execute(&fleet.registry, "SELECT snowflake_registry.set_range(1, 1)");
+    fleet.operate(&["set-range", "1", "1"]);
     let late = fleet.member().start_with_extension();
     assert_eq!(late.connect().wait_for_lease(), 1);
     let of_late = Load::start(&late, 4);
@@ -99,7 +106,7 @@ fn a_fleet_moves_from_configured_numbers_to_leases_and_back_without_a_moment_wit
     let leased = block("fleet-left");
     fleet.hear_history();
     // 1 to 3 were drawn with until now. 4 to 6 are configured now, and never were leased.
-    for row in follow(&fleet.registry, leased).lines() {
+    for row in query(&fleet.registry, leased).lines() {
         assert!(["1|", "2|", "3|"].iter().any(|number| row.starts_with(number)), "{row}");
     }
     in_turn(&servers, &mut loads, &mut ledger, |server, turn| {
@@ -133,8 +140,8 @@ fn open_moved(registry: &Server) {
     // All servers of a test process have one system identifier. This one is another in life.
     execute(registry, "UPDATE snowflake_registry.fleets SET store = store + 1");
     follow(registry, block("fleet-open"));
-    let record = "SELECT generation || ' ' || (f.store = i.store)::text FROM snowflake_registry.fleets f, \
-                  snowflake_registry.incarnation() i";
+    let record = "SELECT generation || ' ' || (f.store = i.system_identifier)::text FROM snowflake_registry.fleets f, \
+                  pg_control_system() i";
     assert_eq!(registry.connect().value(record), "1 true");
 }
 
@@ -254,20 +261,20 @@ fn the_alarms_of_the_registry_name_what_is_short() {
     let fleet = Fleet::start();
     let server = fleet.member().start_with_extension();
     server.connect().wait_for_lease();
-    assert_eq!(follow(&fleet.registry, block("fleet-alarm")), "");
-    execute(&fleet.registry, "SELECT snowflake_registry.set_range(0, 1)");
-    execute(&fleet.registry, "SELECT snowflake_registry.close()");
-    let alarm = follow(&fleet.registry, block("fleet-alarm"));
+    assert_eq!(query(&fleet.registry, block("fleet-alarm")), "");
+    fleet.operate(&["set-range", "0", "1"]);
+    fleet.operate(&["close"]);
+    let alarm = query(&fleet.registry, block("fleet-alarm"));
     assert!(alarm.starts_with("default|") && alarm.contains("|t|"), "{alarm}");
     // A number that is held, and that the range has left out since.
-    execute(&fleet.registry, "SELECT snowflake_registry.open(moved => false), snowflake_registry.set_range(0, 1023)");
-    assert_eq!(follow(&fleet.registry, block("fleet-alarm")), "");
+    fleet.operate(&["open", "--not-moved"]);
+    fleet.operate(&["set-range", "0", "1023"]);
+    assert_eq!(query(&fleet.registry, block("fleet-alarm")), "");
     let number = server.connect().lease("worker_id");
     // A hundred others of the layout's.
     let first = number.parse::<i64>().map(|number| if number < 900 { number + 1 } else { number - 100 }).unwrap();
-    let beyond = format!("SELECT snowflake_registry.set_range({first}, {first} + 99)");
-    execute(&fleet.registry, &beyond);
-    let alarm = follow(&fleet.registry, block("fleet-alarm"));
+    fleet.operate(&["set-range", &first.to_string(), &(first + 99).to_string()]);
+    let alarm = query(&fleet.registry, block("fleet-alarm"));
     assert!(alarm.contains("|100|0|1|"), "{alarm}");
     follow(&fleet.registry, block("fleet-prune"));
 }
@@ -290,8 +297,10 @@ fn a_registry_on_a_members_own_server_fails_over_with_it() {
         primary.limit_leases("20s", "500ms");
         if !standby_has_lease {
             // More than half are taken, so that the standby leaves the rest alone.
-            let taken = "SELECT snowflake_registry.reserve(worker, now() + '1 hour') FROM generate_series(8, 9) worker";
-            execute(&primary, &format!("SELECT snowflake_registry.set_range(7, 10); {taken}"));
+            primary.operate(&["set-range", "7", "10"]);
+            for number in ["8", "9"] {
+                primary.operate(&["reserve", number, "in 1 hour"]);
+            }
         }
         primary.set_config("snowflake_id.registry", &primary.registry_conninfo());
         primary.reload();

@@ -2,14 +2,14 @@
 //! beside the clock skew, and servers that cannot run a background worker at all.
 
 use cluster::refusal::assert_refused_as;
-use cluster::{Draw, Fleet, Leases, Server, Shutdown, refused, wait_until};
+use cluster::{Draw, Fleet, Leases, Operated, Server, Shutdown, refused, wait_until};
 
 const DRAW: &str = "SELECT snowflake_next()";
 
 #[test]
 fn the_view_counts_the_numbers_that_are_free() {
     let fleet = Fleet::start();
-    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_range(5, 9)").unwrap();
+    fleet.operate(&["set-range", "5", "9"]);
     let one = fleet.member().start_with_extension();
     one.connect().wait_for_lease();
     wait_until("the count", || one.connect().lease("free_numbers") == "4");
@@ -59,13 +59,13 @@ fn a_lease_that_is_short_beside_the_clock_skew_is_warned_of() {
     assert_eq!(server.log().matches(WARNING).count(), 1);
     // Not where the skew is small, and not where the operator says that a failover loses nothing.
     let length = server.log_length();
-    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_lease(NULL, '10s')").unwrap();
+    fleet.operate(&["set-lease", "--skew", "10s"]);
     server.reload();
     let renewals = server.connect().lease("renewals");
     wait_until("a renewal", || server.connect().lease("renewals") != renewals);
     assert!(!server.log_since(length).contains(WARNING));
-    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_loses_nothing(true)").unwrap();
-    fleet.registry.connect().batch_execute("SELECT snowflake_registry.set_lease(NULL, '1min')").unwrap();
+    fleet.operate(&["set-loses-nothing", "true"]);
+    fleet.operate(&["set-lease", "--skew", "1min"]);
     let other = fleet.member().start_with_extension();
     other.connect().wait_for_lease();
     assert!(!other.log().contains(WARNING), "{}", other.log());

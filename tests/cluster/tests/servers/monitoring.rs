@@ -10,10 +10,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use cluster::Operated;
 use cluster::drawing::{DAY_MS, HOUR_MS, noon};
 use cluster::monitoring::{Watch, has_prometheus, promtool, read_monitoring_file, value};
 use cluster::pages::{block, page, pages};
-use cluster::registry::ROLE;
 use cluster::{
     Builder, Draw, Fleet, Leases, Running, Server, Shutdown, compile_library, faketime_library, refused, skip,
     wait_until,
@@ -401,7 +401,7 @@ fn a_freeze_raises_alerts_on_a_server_that_waits_for_its_end() {
     let fleet = Fleet::start().limited("30s", "500ms");
     let member = || fleet.member().start_with_extension();
     member().connect().wait_for_lease();
-    execute(&fleet.registry, "SELECT snowflake_registry.restored()");
+    fleet.operate(&["restored"]);
     let late = member();
     let watch = Watch::start_with_registry(&[&late], &fleet.registry);
     watch.assert_fires(&["SnowflakeFleetFrozen", "SnowflakeGap", "SnowflakeNoLease", "SnowflakeWaitsForFreeze"]);
@@ -436,15 +436,15 @@ fn a_registry_that_is_closed_or_short_of_numbers_raises_alerts() {
     watch.assert_silent();
     // A number that is held, and that the range has left out since.
     let (first, last) = if number < 500 { (number + 1, number + 100) } else { (number - 100, number - 1) };
-    execute(&fleet.registry, &format!("SELECT snowflake_registry.set_range({first}, {last})"));
+    fleet.operate(&["set-range", &first.to_string(), &last.to_string()]);
     watch.assert_fires(&["SnowflakeFleetOutsideRange"]);
-    execute(&fleet.registry, &format!("SELECT snowflake_registry.set_range({number}, {number})"));
+    fleet.operate(&["set-range", &number.to_string(), &number.to_string()]);
     server.reload();
     watch.assert_fires(&["SnowflakeFleetNumbersShort", "SnowflakeFewNumbersFree"]);
-    execute(&fleet.registry, "SELECT snowflake_registry.set_range(0, 1023)");
+    fleet.operate(&["set-range", "0", "1023"]);
     server.reload();
     watch.assert_silent();
-    execute(&fleet.registry, "SELECT snowflake_registry.close()");
+    fleet.operate(&["close"]);
     server.reload();
     watch.assert_fires(&["SnowflakeFleetClosed", "SnowflakeRegistryAway"]);
     // The page's target is of the fleet "shop" by its own label.
@@ -505,7 +505,7 @@ fn a_standby_without_a_lease_raises_an_alert() {
         return;
     }
     let fleet = Fleet::start();
-    execute(&fleet.registry, "SELECT snowflake_registry.set_range(5, 6)");
+    fleet.operate(&["set-range", "5", "6"]);
     let primary = fleet.member().start_with_extension();
     primary.connect().wait_for_lease();
     let watch = Watch::start(&[&primary]);
@@ -552,7 +552,11 @@ fn a_registry_that_gives_no_blocks_raises_alerts() {
     let watch = Watch::start(&[&server]);
     watch.assert_silent();
     // Leases are renewed as before.
-    execute(&fleet.registry, &format!("REVOKE EXECUTE ON FUNCTION snowflake_registry.reserve_blocks FROM {ROLE}"));
+    execute(
+        &fleet.registry,
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no blocks''; END';
+         CREATE TRIGGER refuse BEFORE UPDATE ON snowflake_registry.tags EXECUTE FUNCTION refuse()",
+    );
     // At a tenth of a block, the server wants another one.
     execute(&server, "SELECT snowflake_segment_batch('t', 900)");
     watch.assert_fires(&["SnowflakeSegmentRegistryAway"]);
@@ -609,7 +613,7 @@ fn each_query_of_the_dashboard_gives_something() {
     watch.evaluate();
     server.connect().draw_batch(1000);
     // So that an alert fires.
-    execute(&fleet.registry, "SELECT snowflake_registry.close()");
+    fleet.operate(&["close"]);
     server.reload();
     // Another block is due, which does not come.
     execute(&server, "SELECT snowflake_segment_batch('t', 900)");

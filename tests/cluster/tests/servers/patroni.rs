@@ -20,8 +20,9 @@ use cluster::fleet::Leases;
 use cluster::pages::{block, pages};
 use cluster::patroni::SCOPE;
 use cluster::registry::now_ms;
-use cluster::{Ledger, Load, Patroni, Promise, faketime_library, has_patroni, skip, wait_until};
+use cluster::{Ledger, Load, Operated, Patroni, Promise, faketime_library, has_patroni, skip, wait_until};
 use postgres::{Client, NoTls};
+use serde_json::Value;
 
 /// How many sessions draw and insert at once. Up to six clusters run at the same time, and more
 /// load would keep a dead leader from being rewound in time.
@@ -55,7 +56,7 @@ impl Numbers {
     fn etcd(self) -> Etcd {
         let mut etcd = Etcd::start(1);
         if self == Leased {
-            etcd.operate(&["create"]).expect("it has no fleet yet");
+            etcd.make_registry();
         }
         etcd.enable_passwords();
         etcd
@@ -249,11 +250,12 @@ fn two_primaries_of_a_patroni_that_died_alone_repeat_ids_with_a_configured_numbe
             for session in [&mut orphan, &mut promoted] {
                 assert_eq!(session.lease("state"), "held");
                 // The registry's list has both.
-                let list = cluster.etcd.operate(&["show"]).unwrap();
-                let port = format!(" port={} ", session.value("current_setting('port')"));
-                let key = format!("/numbers/-/{}\n", session.lease("worker_id"));
-                let record = list.split_once(&key).and_then(|(_, rest)| rest.lines().next()).unwrap_or_default();
-                assert!(format!(" {record} ").contains(&port), "{list}");
+                let list = cluster.etcd.operate(&["show", "--json"]);
+                let list: Value = serde_json::from_str(&list).unwrap();
+                let number: i64 = session.lease("worker_id").parse().unwrap();
+                let port: i64 = session.value("current_setting('port')").parse().unwrap();
+                let held = list["numbers"].as_array().unwrap().iter().find(|shown| shown["number"] == number);
+                assert_eq!(held.map(|held| held["port"].as_i64()), Some(Some(port)), "{list}");
             }
         }
         let loads = [load.end(), more.end()];

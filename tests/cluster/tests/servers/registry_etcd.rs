@@ -14,10 +14,11 @@ use std::thread;
 use std::time::Duration;
 
 use cluster::registry::config;
-use cluster::{Draw, Etcd, Leases, Member, Oracle, Server, Shutdown, has_etcd, skip, wait_until};
+use cluster::{Draw, Etcd, Leases, Member, Operated, Oracle, Server, Shutdown, has_etcd, skip, wait_until};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use snowflake_core::lease::{Failure, LeaseNotice};
-use snowflake_core::registry::{DEFAULT_LEASE_MS, Registry, Wanted};
+use snowflake_core::registry::{DEFAULT_LEASE_MS, Store, Wanted};
 use snowflake_registry::{Config, Problem, RegistryError, RegistryStep};
 use socket2::{Domain, Socket, Type};
 
@@ -77,7 +78,7 @@ fn many_that_start_at_once_get_different_numbers() {
     let numbers: BTreeSet<i64> = thread::scope(|scope| {
         let start_one = || {
             let member = Member::new(config(&etcd.address()), &oracle);
-            member.registry().read(Wanted::All).unwrap();
+            member.registry().read(&Wanted::default()).unwrap();
             start.wait();
             member.lease().worker
         };
@@ -97,7 +98,9 @@ fn a_missing_fleet_names_the_command_that_makes_it() {
     let member = Member::new(config(&etcd.address()), &oracle);
     let error = member.unanswered();
     assert_eq!(error.sqlstate(), "42704");
-    assert!(error.hint().unwrap().contains("etcdctl put /snowflake_id/default/fleet uuid="), "{error:?}");
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("\"snowflake-registry create\" makes it"), "{hint}");
+    assert!(hint.contains("etcdctl put /snowflake_id/default/fleet uuid="), "{hint}");
     // The same connection serves once the fleet is there.
     etcd.make_registry();
     member.lease();
@@ -113,13 +116,13 @@ fn the_fleet_goes_on_when_the_leader_is_killed_and_not_without_a_majority() {
     let (mut etcd, oracle) = (registry(3), Oracle::new());
     let member = Member::new(config(&etcd.address()), &oracle);
     let first = member.lease();
-    let before = member.registry().read(Wanted::All).unwrap();
+    let before = member.registry().read(&Wanted::numbers_of(None)).unwrap();
     let leader = etcd.leader();
     etcd.kill_member(leader);
     keep_until_answered(&member);
     let renewed = member.held().unwrap();
     assert_eq!((renewed.worker, renewed.holder), (first.worker, first.holder));
-    let after = member.registry().read(Wanted::All).unwrap();
+    let after = member.registry().read(&Wanted::numbers_of(None)).unwrap();
     // An election loses nothing, and freezes nothing.
     assert_eq!(after.fleet.generation, before.fleet.generation);
     assert!(after.incarnation.counts[0] > before.incarnation.counts[0]);
@@ -150,7 +153,7 @@ fn a_compaction_changes_nothing() {
     etcd.ctl(&["compact", revision]);
     etcd.ctl(&["defrag"]);
     assert_eq!(member.lease().holder, first.holder);
-    assert_eq!(member.registry().read(Wanted::All).unwrap().fleet.generation, 1);
+    assert_eq!(member.registry().read(&Wanted::default()).unwrap().fleet.generation, 1);
 }
 
 #[test]
@@ -196,13 +199,14 @@ fn a_restored_snapshot_begins_a_generation() {
     // Another cluster, and the same one.
     for token in ["two", "one"] {
         let (mut etcd, oracle) = (registry(3), Oracle::new());
+        etcd.write_elsewhere();
         let member = Member::new(config(&etcd.address()), &oracle);
         member.lease();
         etcd.save("snapshot");
         // Forgotten by the snapshot.
         let late = Member::new(config(&etcd.address()), &oracle);
         let lost = late.lease();
-        let before = member.registry().read(Wanted::All).unwrap();
+        let before = member.registry().read(&Wanted::numbers_of(None)).unwrap();
         etcd.restore("snapshot", token);
         let after = Member::new(config(&etcd.address()), &oracle);
         wait_until("the freeze", || match after.keep() {
@@ -210,7 +214,7 @@ fn a_restored_snapshot_begins_a_generation() {
             Err(Failure::Away(_) | Failure::Contended) => false,
             other => panic!("{other:?}"),
         });
-        let reading = after.registry().read(Wanted::All).unwrap();
+        let reading = after.registry().read(&Wanted::numbers_of(None)).unwrap();
         assert_eq!(reading.fleet.generation, before.fleet.generation + 1);
         assert_eq!(reading.incarnation.store == before.incarnation.store, token == "one");
         assert!(reading.fleet.freeze_ms > lost.until_ms);
@@ -224,7 +228,10 @@ fn a_restored_snapshot_begins_a_generation() {
         etcd.restore("second", token);
         wait_until("another generation", || {
             let _ = after.keep();
-            after.registry().read(Wanted::All).is_ok_and(|now| now.fleet.generation == reading.fleet.generation + 1)
+            after
+                .registry()
+                .read(&Wanted::default())
+                .is_ok_and(|now| now.fleet.generation == reading.fleet.generation + 1)
         });
     }
 }
@@ -440,70 +447,87 @@ fn an_etcd_that_sends_without_a_pause_is_given_up_and_holds_up_no_stop() {
 }
 
 #[test]
-fn an_operator_runs_the_registry_with_a_script() {
+fn an_operator_runs_the_registry() {
     if !has_etcd() {
         return skip(NO_ETCD);
     }
     let (etcd, oracle) = (Etcd::start(1), Oracle::new());
-    let says = |arguments: &[&str]| etcd.operate(arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
-    let fails = |arguments: &[&str]| etcd.operate(arguments).expect_err("it is refused");
-    assert!(fails(&["set-range", "7", "9"]).contains("has no fleet"));
+    let says = |arguments: &[&str]| etcd.operate(arguments);
+    let fails = |arguments: &[&str]| etcd.refuses(arguments);
+    assert!(fails(&["set-range", "7", "9"]).contains("has no record of the fleet"));
     says(&["create"]);
-    assert!(fails(&["create"]).contains("exists already"));
     assert!(fails(&["set-range", "9", "7"]).contains("has no numbers"));
-    assert!(fails(&["set-range", "x", "7"]).contains("not a whole number"));
     says(&["set-range", "7", "9"]);
-    let far = (cluster::registry::now_ms() + 3_600_000).to_string();
-    says(&["reserve", "7", &far]);
-    assert!(fails(&["reserve", "7", &far]).contains("was leased before"));
+    says(&["reserve", "7", "in 1 hour"]);
+    assert!(fails(&["reserve", "7", "in 1 min"]).contains("number 7 has a lease that ended later"));
     let member = Member::new(config(&etcd.address()), &oracle);
     let first = member.lease();
     assert!((8..=9).contains(&first.worker), "{first:?}");
-    assert!(fails(&["set-limits", "1000", "60000"]).contains("cannot be lowered"));
-    for (lease, skew) in [("999", "60000"), ("700000", "9"), ("2592000001", "60000"), ("700000", "3600001")] {
-        let range = if lease == "700000" { "clocks may be from 10 ms" } else { "a lease is from 1000 ms" };
-        for command in ["set-limits", "set-lease"] {
-            assert!(fails(&[command, lease, skew]).contains(range), "{command} {lease} {skew}");
+    assert!(fails(&["set-limits", "--lease", "1 s"]).contains("cannot be lowered"));
+    for command in ["set-limits", "set-lease"] {
+        for (name, value, why) in [
+            ("--lease", "999 ms", "lease cannot be 999 ms"),
+            ("--lease", "2592000001 ms", "lease cannot be 30 d 1 ms"),
+            ("--skew", "9 ms", "skew cannot be 9 ms"),
+            ("--skew", "3600001 ms", "skew cannot be 1 h 1 ms"),
+        ] {
+            let said = fails(&[command, name, value]);
+            assert!(said.contains(why), "{command} {name} {value}: {said}");
         }
     }
-    assert!(fails(&["set-lease", "700000", "60000"]).contains("raise that first"));
-    says(&["set-limits", "700000", "60000"]);
+    assert!(fails(&["set-lease", "--lease", "700 s"]).contains("is beyond the limits"));
+    says(&["set-limits", "--lease", "700 s"]);
     // What is used is not raised with it.
     let limited = etcd.fleet();
     assert!(
         limited.contains("longest_ms=700000") && limited.contains("lease_ms=600000 clock_skew_ms=60000"),
         "{limited}"
     );
-    says(&["set-lease", "700000", "1000"]);
-    let fleet = member.registry().read(Wanted::All).unwrap().fleet;
+    says(&["set-lease", "--lease", "700 s", "--skew", "1 s"]);
+    let fleet = member.registry().read(&Wanted::default()).unwrap().fleet;
     assert_eq!((fleet.used_lease_ms(), fleet.used_skew_ms(), fleet.skew_ms), (700_000, 1000, 60_000));
     member.lease();
-    assert_eq!(member.registry().read(Wanted::All).unwrap().fleet, fleet);
+    assert_eq!(member.registry().read(&Wanted::default()).unwrap().fleet, fleet);
     says(&["close"]);
     assert!(matches!(member.keep(), Err(Failure::Closed)));
-    assert!(fails(&["open"]).contains("open not-moved"));
-    says(&["open", "not-moved"]);
+    assert!(fails(&["open"]).contains("open --not-moved"));
+    says(&["open", "--not-moved"]);
     member.give_back();
     member.lease();
-    assert!(says(&["show"]).contains("/snowflake_id/default/numbers/-/7\n"));
-    // The lease before the last one has ended.
-    wait_until("its end", || cluster::registry::now_ms() / 1000 > first.from_ms / 1000 + 2);
-    let now = cluster::registry::now_ms() / 1000 * 1000 - 1;
-    assert_eq!(says(&["prune", &now.to_string()]).matches("Pruned").count(), 1);
+    let shown: Value = serde_json::from_str(&says(&["show", "--json"])).unwrap();
+    assert!(shown["numbers"].as_array().unwrap().iter().any(|shown| shown["number"] == 7), "{shown}");
+    let history = || etcd.ctl(&["get", "--prefix", "--keys-only", "/snowflake_id/default/history/"]);
+    // As if two years had passed since the first lease, of which the number has had another one.
+    let old =
+        history().split_ascii_whitespace().find(|key| key.ends_with(&format!("/{}", first.from_ms))).map(str::to_owned);
+    let old = old.expect("each lease is in the history");
+    let record = etcd.ctl(&["get", "--print-value-only", &old]);
+    let aged = record.split_ascii_whitespace().map(|pair| match pair.split_once('=') {
+        Some((name @ ("from_ms" | "until_ms"), _)) => format!("{name}=1"),
+        _ => pair.to_owned(),
+    });
+    etcd.ctl(&["put", &old, &aged.collect::<Vec<_>>().join(" ")]);
+    assert!(fails(&["prune", "now"]).contains("cannot be pruned"));
+    let before = history();
+    says(&["prune", "1 d ago"]);
+    let gone: Vec<_> = before.split_ascii_whitespace().filter(|key| !history().contains(key)).collect();
+    assert_eq!(gone, [old.as_str()]);
 
     says(&["restored"]);
     let new = Member::new(config(&etcd.address()), &oracle);
     assert!(matches!(new.keep(), Err(Failure::Frozen { .. })));
     assert!(etcd.fleet().contains("generation=2"), "{}", etcd.fleet());
     // A registry that is lost is made again, as the same fleet.
-    let uuid = member.registry().read(Wanted::All).unwrap().fleet.uuid;
+    let uuid = member.registry().read(&Wanted::default()).unwrap().fleet.uuid;
     etcd.ctl(&["del", "--prefix", "/snowflake_id/"]);
-    // Seconds in place of milliseconds would end the freeze under the lost leases.
-    assert!(fails(&["lost", &format!("{uuid:032x}"), "700", "60"]).contains("from 1000 ms"));
-    says(&["lost", &format!("{uuid:032x}"), "700000", "60000"]);
+    let hex = format!("{uuid:032x}");
+    // Milliseconds in place of seconds would end the freeze under the lost leases.
+    let said = fails(&["lost", "--uuid", &hex, "--lease", "700 ms", "--skew", "60 ms"]);
+    assert!(said.contains("lease cannot be 700 ms"), "{said}");
+    says(&["lost", "--uuid", &hex, "--lease", "700 s", "--skew", "1 min"]);
     let after = Member::new(config(&etcd.address()), &oracle);
     assert!(matches!(after.keep(), Err(Failure::Frozen { .. })));
-    assert_eq!(after.registry().read(Wanted::All).unwrap().fleet.uuid, uuid);
+    assert_eq!(after.registry().read(&Wanted::default()).unwrap().fleet.uuid, uuid);
 }
 
 #[test]
@@ -536,21 +560,19 @@ fn a_server_leases_from_etcd_and_stops_while_it_is_silent() {
     assert!(server.log().contains("the worker number was not given back"), "{}", server.log());
 }
 
-/// The functions of `registry.sql` are not there.
 #[test]
-fn what_servers_tell_names_the_commands_of_etcd() {
+fn what_servers_tell_names_the_commands_of_the_program() {
     if !has_etcd() {
         return skip(NO_ETCD);
     }
     let etcd = registry(1);
-    etcd.operate(&["set-range", "7", "7"]).unwrap();
+    etcd.operate(&["set-range", "7", "7"]);
     let settings = || Server::builder().set("registry", &etcd.address()).config("dynamic_shared_memory_type", "mmap");
-    etcd.operate(&["set-limits", "180000", "60000"]).unwrap();
+    etcd.operate(&["set-limits", "--lease", "3 min", "--skew", "1 min"]);
     let holder = settings().start_with_extension();
     holder.connect().wait_for_lease();
     assert!(holder.log().contains("after a restore of the registry, this server may draw no ids"), "{}", holder.log());
-    assert!(holder.log().contains("in the registry, call \"registry-etcd set-lease\"."), "{}", holder.log());
-    assert!(!holder.log().contains("snowflake_registry."), "{}", holder.log());
+    assert!(holder.log().contains("run \"snowflake-registry set-lease\"."), "{}", holder.log());
 
     let other = settings().start_with_extension();
     // The first failure is logged at once, and later ones once a minute.
@@ -558,23 +580,24 @@ fn what_servers_tell_names_the_commands_of_etcd() {
         other.restart();
         wait_until(hint, || other.log().contains(hint));
     };
-    assert_told("\"registry-etcd show\" in the registry shows which servers have them");
-    etcd.operate(&["close"]).unwrap();
-    assert_told("call \"registry-etcd open not-moved\"");
-    etcd.operate(&["open", "not-moved"]).unwrap();
-    let refused = etcd.operate(&["set-range", "0", "1024"]).unwrap_err();
-    assert!(refused.contains("it has 0 to 1023"), "{refused}");
-    let refused = etcd.operate(&["reserve", "1024", "1"]).unwrap_err();
-    assert!(refused.contains("the layout has no number 1024"), "{refused}");
-    let refused = etcd.operate(&["reset-settings"]).unwrap_err();
+    assert_told("\"snowflake-registry show\" tells which servers have them");
+    etcd.operate(&["close"]);
+    assert_told("run \"snowflake-registry open --not-moved\"");
+    etcd.operate(&["open", "--not-moved"]);
+    let refused = etcd.refuses(&["set-range", "0", "1024"]);
+    assert!(refused.contains("has the numbers 0 to 1023"), "{refused}");
+    let refused = etcd.refuses(&["reserve", "1024", "now"]);
+    assert!(refused.contains("layout has no number 1024"), "{refused}");
+    let refused = etcd.refuses(&["reset-settings"]);
     assert!(refused.contains("may still draw ids"), "{refused}");
     etcd.edit_fleet(&[("range", "2000-3000")]);
-    assert_told("call \"registry-etcd set-range\"");
+    assert_told("Run \"snowflake-registry set-range\"");
     // In this order, or the server gets a number in between.
-    etcd.operate(&["restored"]).unwrap();
-    etcd.operate(&["set-range", "7", "9"]).unwrap();
+    etcd.operate(&["restored"]);
+    etcd.operate(&["set-range", "7", "9"]);
     assert_told("do not restart them before then.");
-    assert!(!other.log().contains("snowflake_registry."), "{}", other.log());
+    // No function of a registry in PostgreSQL.
+    assert!(!holder.log().contains("snowflake_registry.") && !other.log().contains("snowflake_registry."));
 }
 
 /// A port to which packets are lost: nobody takes connections, and the queue for them is full.

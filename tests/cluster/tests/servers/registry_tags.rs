@@ -8,13 +8,11 @@ use std::thread;
 
 use cluster::refusal::assert_refused_as;
 use cluster::registry::{Poll, ROLE, config};
-use cluster::{Draw, Server, TagMember as Member, refused, wait_until};
+use cluster::{Draw, Operated, Server, TagMember as Member, refused, wait_until};
 use postgres::Client;
-use snowflake_core::registry::{Fleet, Incarnation, Registry, Wanted};
-use snowflake_core::segment::{
-    Ask, END, FARTHEST, GiveBack, Grant, PlaceRefusal, Reserve, Return, State, SupplyNotice, Tag, TagRecord,
-    TagRegistry, ValueRun,
-};
+use snowflake_core::registry::{Change, Store, Swap, SwapAnswer, Wanted};
+use snowflake_core::segment::{Ask, Grant, PlaceRefusal, State, SupplyNotice, ValueRun};
+use snowflake_core::tag::Tag;
 use snowflake_registry::Postgres;
 
 fn registry() -> Server {
@@ -174,60 +172,25 @@ fn a_restore_moves_tags_beyond_what_was_given_after_a_failover() {
     let records = "SELECT concat((SELECT f FROM snowflake_registry.fleets f), \
                    (SELECT string_agg(t::text, '') FROM snowflake_registry.tags t))";
     let before = session.value(records);
-    let dry = session.value("SELECT snowflake_registry.restored(dry_run => true)");
+    let dry = restored.operate(&["restored", "--dry-run"]);
+    let stopped = "These tags give no values until you set their next value \
+                   (\"snowflake-registry set-tag TAG --next-value VALUE\"): \"invoices\" at 1.\n";
     assert!(
-        dry.starts_with("Nothing was changed.")
-            && dry.contains(" These tags jump ahead: \"orders\" from 11 to ")
-            && dry.ends_with(" These tags give no values until you set their next_value: \"invoices\" at 1."),
+        dry.starts_with("Nothing was changed")
+            && dry.contains("\nThese tags would jump ahead: \"orders\" from 11 to ")
+            && dry.ends_with(stopped),
         "{dry}"
     );
     assert_eq!(session.value(records), before);
-    let reply = session.value("SELECT snowflake_registry.restored()");
-    let to = next_value(&restored, "orders");
-    assert!(
-        reply.ends_with(&format!(
-            " These tags have jumped ahead: \"orders\" from 11 to {to}. \
-             These tags give no values until you set their next_value: \"invoices\" at 1."
-        )),
-        "{reply}"
-    );
+    let reply = restored.operate(&["restored"]);
+    let to = reply.split_once("\nThese tags have jumped ahead: \"orders\" from 11 to ");
+    let to: i64 = to.and_then(|(_, to)| to.split_once(".\n")?.0.parse().ok()).unwrap_or_else(|| panic!("{reply}"));
+    assert!(reply.ends_with(stopped), "{reply}");
     let ValueRun { first, .. } = Member::of(&restored).draw("orders", 10).unwrap();
     assert!(first >= 11 + 20_000 * (1 + age) && (first - 11) % 20_000 == 0, "{first} after {age} s");
+    assert_eq!(first, to);
     assert!(first > 11 + 20_000 + 10, "{first} is beyond what was given after the failover");
     assert_eq!(Member::of(&restored).draw("invoices", 1), Err(PlaceRefusal::Empty(State::NoJump)));
-}
-
-/// What `restored()` writes is what the core says.
-#[test]
-fn a_restored_tag_jumps_as_the_core_says() {
-    let server = registry();
-    insert(&server, "orders", "", "");
-    let mut session = server.connect();
-    let of = |choices: &[i64]| choices[(random() % choices.len() as u64) as usize];
-    for _ in 0..100 {
-        let (next, jump) = (of(&[-5, 1, END - 20, END]), of(&[1, 1000, i32::MAX.into()]));
-        let (age_s, generation) = (of(&[0, 1, 3600, 40_000_000]), of(&[0, 1]));
-        execute(
-            &mut session,
-            &format!(
-                "SET session_replication_role = replica;
-                 UPDATE snowflake_registry.tags SET next_value = {next}, jump = {jump}, generation = {generation},
-                     written_ms = snowflake_registry.now_ms() - 1000::bigint * {age_s};
-                 SET session_replication_role = origin;
-                 UPDATE snowflake_registry.fleets SET generation = 1"
-            ),
-        );
-        execute(&mut session, "SELECT snowflake_registry.restored(lease => '1 min', skew => '1 s')");
-        let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
-        let fleet = registry.read(Wanted::Number(0)).unwrap().fleet;
-        let generation = generation as u64;
-        let jump = Some(jump * 1_000_000);
-        let record = TagRecord { id: 1, next, steps: (1000, 1_000_000), jump, nonce: 5, generation, returnable: END };
-        let stored: i64 = session.value("SELECT next_value FROM snowflake_registry.tags").parse().unwrap();
-        // A second may pass between the two statements.
-        let possible = [0, 1].map(|more| record.restored(&fleet, 1000 * (age_s + more), 5).unwrap().next);
-        assert!(possible.contains(&stored), "{stored} is not in {possible:?}: {record:?}, {age_s} s");
-    }
 }
 
 #[test]
@@ -253,12 +216,11 @@ fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
     assert_eq!(new.draw("invoices", 1), Err(PlaceRefusal::Empty(State::NoJump)));
     assert_eq!(next_value(&standby, "invoices"), "11");
     let registry = Postgres::new(config(&standby.registry_conninfo()), Poll);
-    let reading = registry.read(Wanted::Number(0)).unwrap();
-    let id: i64 =
-        standby.connect().value("SELECT id FROM snowflake_registry.tags WHERE tag = 'invoices'").parse().unwrap();
+    let tag = Tag::new("invoices").unwrap();
+    let reading = registry.read(&Wanted::tags(vec![tag])).unwrap();
     let look = Ask {
-        tag: Tag::new("invoices").unwrap(),
-        id: Some(id as u64),
+        tag,
+        id: Some(reading.tags[&tag].id),
         step: None,
         above: 21,
         least: i64::MIN,
@@ -266,8 +228,11 @@ fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
         was: None,
         nonce: random(),
     };
-    let asks = Reserve { fleet: reading.fleet.version, incarnation: reading.incarnation, asks: vec![look] };
-    assert_eq!(registry.reserve(&asks).unwrap().unwrap().answers, [Grant::NoJump]);
+    let old = reading.tags[&look.tag];
+    let (grant, new) = old.answer(&look, &reading.fleet, reading.now_ms);
+    assert_eq!((grant, new.map(|new| new.next)), (Grant::NoJump, Some(21)));
+    let told = Change::Tag { tag: look.tag, was: Some(old.nonce), record: new };
+    assert_eq!(registry.swap(&Swap::after(&reading, vec![told])), Ok(SwapAnswer::Done(reading.incarnation)));
     let mut session = standby.connect();
     let lower = "UPDATE snowflake_registry.tags SET next_value = 15 WHERE tag = 'invoices'";
     assert_refused_as(
@@ -312,223 +277,4 @@ fn a_smaller_step_does_not_shorten_a_jump() {
     assert_eq!(set("greatest_step = 300000, jump = 4"), "4");
     let refusal = refused(server.connect().batch_execute("UPDATE snowflake_registry.tags SET greatest_step = 0"));
     assert_eq!(refusal.sqlstate, "23514");
-}
-
-#[test]
-fn the_registry_takes_back_no_more_than_a_server_can_have() {
-    let server = registry();
-    insert(&server, "orders", ", next_value, least_step, greatest_step", ", 1000, 10, 20");
-    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
-    let mut session = server.connect();
-    let mut number = |column: &str| -> i64 {
-        session.value(&format!("SELECT {column} FROM snowflake_registry.tags")).parse().unwrap()
-    };
-    let (id, was) = (number("id") as u64, number("nonce") as u64);
-    let reading = registry.read(Wanted::Number(0)).unwrap();
-    let give_back = |first, was, nonce| {
-        let returns = vec![Return { tag: Tag::new("orders").unwrap(), id, was, first, nonce }];
-        let give_back = GiveBack { fleet: reading.fleet.version, incarnation: reading.incarnation, returns };
-        registry.give_back(&give_back).unwrap().unwrap().answers[0]
-    };
-    // What lies before a tag's first block is no server's.
-    assert_eq!([999, 1000, i64::MIN].map(|first| give_back(first, was, 1)), [None; 3]);
-    // A server's first block, and two that follow.
-    let reserve = |above, was, nonce| {
-        let tag = Tag::new("orders").unwrap();
-        let (least, generation) = (i64::MIN, reading.fleet.generation);
-        let ask = Ask { tag, id: Some(id), step: Some(20), above, least, generation, was, nonce };
-        let reserve = Reserve { fleet: reading.fleet.version, incarnation: reading.incarnation, asks: vec![ask] };
-        match registry.reserve(&reserve).unwrap().unwrap().answers[0] {
-            Grant::Block { block, .. } => block.first,
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!([reserve(0, None, 11), reserve(1020, Some(11), 12), reserve(1040, Some(12), 13)], [1000, 1020, 1040]);
-    // More than two blocks.
-    assert_eq!([1019, i64::MIN].map(|first| give_back(first, 13, 1)), [None; 2]);
-    assert_eq!((give_back(1025, 13, 14), number("next_value")), (Some(1025), 1025));
-    // The same message comes again, and another one that knows an older block, or what it has given
-    // back.
-    assert_eq!([(1025, 13), (1020, 12), (1020, 14)].map(|(first, was)| give_back(first, was, 15)), [None; 3]);
-    assert_eq!(number("next_value"), 1025);
-}
-
-/// The values 1 to 3 are drawn, and the thief of the servers' password sells them again.
-#[test]
-fn values_that_another_member_has_drawn_cannot_be_given_back() {
-    let server = registry();
-    insert(&server, "orders", ", least_step, greatest_step", ", 3, 10");
-    let (one, other) = (Member::of(&server), Member::of(&server));
-    assert_eq!(one.draw("orders", 3), run(1, 3));
-    assert_eq!(next_value(&server, "orders"), "4");
-    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
-    let reading = registry.read(Wanted::Number(0)).unwrap();
-    let (fleet, incarnation, generation) = (reading.fleet.version, reading.incarnation, reading.fleet.generation);
-    let tag = Tag::new("orders").unwrap();
-    let mut session = server.connect();
-    // It reserves a block by itself, and says in each way that its own goes back further. It cannot
-    // read the last nonce, so it guesses.
-    for (nonce, was, above) in [(101, None, i64::MIN), (102, Some(101), 4), (103, Some(0), i64::MIN)] {
-        let before: i64 = next_value(&server, "orders").parse().unwrap();
-        let ask = Ask { tag, id: None, step: Some(3), above, least: i64::MIN, generation, was, nonce };
-        let granted = registry.reserve(&Reserve { fleet, incarnation, asks: vec![ask] }).unwrap().unwrap();
-        let Grant::Block { id, .. } = granted.answers[0] else { panic!("{granted:?}") };
-        for first in [1, i64::MIN] {
-            let returns = vec![Return { tag, id, was: nonce, first, nonce: nonce + 1000 }];
-            let give_back = GiveBack { fleet, incarnation, returns };
-            let answer = registry.give_back(&give_back).unwrap().unwrap().answers[0];
-            assert!(answer.is_none_or(|first| first >= 4), "{answer:?}");
-        }
-        let after: i64 = next_value(&server, "orders").parse().unwrap();
-        assert!((4..=before + 3).contains(&after), "{after} after {before}");
-        // As if it went on from there.
-        execute(&mut session, "UPDATE snowflake_registry.tags SET next_value = next_value + 3");
-    }
-    assert!(other.draw("orders", 3).is_ok_and(|run| run.first >= 4));
-}
-
-#[test]
-fn one_call_with_the_servers_password_does_not_use_up_a_tag() {
-    let server = registry();
-    insert(&server, "orders", ", jump", ", NULL");
-    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
-    let reading = registry.read(Wanted::Number(0)).unwrap();
-    let ask = |step, above, least, generation| {
-        let tag = Tag::new("orders").unwrap();
-        let asks = vec![Ask { tag, id: None, step: Some(step), above, least, generation, was: None, nonce: 1 }];
-        let reserve = Reserve { fleet: reading.fleet.version, incarnation: reading.incarnation, asks };
-        registry.reserve(&reserve).unwrap().unwrap().answers[0]
-    };
-    execute(&mut server.connect(), "UPDATE snowflake_registry.tags SET generation = 1");
-    for far in [2 + FARTHEST, END - 1, END] {
-        assert_eq!(ask(1, i64::MIN, far, 1), Grant::TooFar);
-        assert_eq!(ask(1, far, i64::MIN, 0), Grant::TooFar);
-    }
-    assert_eq!(next_value(&server, "orders"), "1");
-    assert!(matches!(ask(u32::MAX, i64::MIN, 1, 1), Grant::Block { block, .. } if block.first == 1));
-    assert_eq!(next_value(&server, "orders"), "1000001");
-}
-
-/// A tag that waits for an operator is raised by no more, and only an operator lets it go on.
-#[test]
-fn with_the_servers_password_a_stopped_tag_is_neither_used_up_nor_opened() {
-    let server = registry();
-    insert(&server, "orders", "", "");
-    let mut session = server.connect();
-    execute(&mut session, "UPDATE snowflake_registry.fleets SET generation = generation + 1");
-    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
-    let reading = registry.read(Wanted::Number(0)).unwrap();
-    let ask = |nonce| {
-        let tag = Tag::new("orders").unwrap();
-        let asks =
-            vec![Ask { tag, id: None, step: Some(1), above: END, least: i64::MIN, generation: 1, was: None, nonce }];
-        let reserve = Reserve { fleet: reading.fleet.version, incarnation: reading.incarnation, asks };
-        registry.reserve(&reserve).unwrap().unwrap().answers[0]
-    };
-    assert_eq!((ask(7), next_value(&server, "orders")), (Grant::NoJump, (1 + FARTHEST).to_string()));
-    let mut refuse = |tags: &str, nonces: &str| {
-        let call = format!(
-            "SELECT FROM snowflake_registry.fleets f, snowflake_registry.incarnation() i, \
-                 snowflake_registry.reserve_blocks(f.name, 0, f.version, i.store, i.timeline, {tags}, '{{NULL,NULL}}', '{{1,1}}', \
-                 '{{2,2}}', '{{1,1}}', '{{1,1}}', {nonces}, '{{NULL,NULL}}')"
-        );
-        let refusal = refused(session.query(&call, &[]));
-        assert_eq!(refusal.sqlstate, "SF005", "{refusal:?}");
-        refusal.message
-    };
-    // By these the trigger would take the call for an operator's UPDATE.
-    assert_eq!(refuse("'{orders}'", "'{NULL}'"), "tag \"orders\" needs a new nonce");
-    assert_eq!(refuse("'{orders}'", "'{7}'"), "tag \"orders\" needs a new nonce");
-    assert!(refuse("'{orders,orders}'", "'{8,9}'").contains("for each of them once"));
-    assert_eq!(ask(8), Grant::NoJump);
-}
-
-/// The registry decides as the core does, whatever is asked.
-#[test]
-fn the_registry_decides_as_the_core_does() {
-    let server = registry();
-    insert(&server, "orders", "", "");
-    let mut session = server.connect();
-    execute(&mut session, "ALTER TABLE snowflake_registry.tags DISABLE TRIGGER keep_tags");
-    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
-    let tag = Tag::new("orders").unwrap();
-    let of = |choices: &[i64]| choices[(random() % choices.len() as u64) as usize];
-    let (mut grants, mut returned) = (BTreeSet::new(), BTreeSet::new());
-    for _ in 0..2000 {
-        let least = of(&[1, 10, 5_000_000]);
-        let greatest = least + of(&[0, 1, 5_000_000]);
-        let jump = Some(of(&[1, 1000, i32::MAX.into()])).filter(|_| !random().is_multiple_of(4));
-        let (fleet_generation, generation) = (of(&[3, 4, 9]), of(&[3, 4]));
-        let next = of(&[i64::MIN, -5, 1, 1000, END - 20, END - 1, END]);
-        let id = of(&[1, 2]);
-        let returnable = of(&[i64::MIN, -5, 990, END]);
-        execute(
-            &mut session,
-            &format!(
-                "UPDATE snowflake_registry.fleets SET generation = {fleet_generation};
-                 UPDATE snowflake_registry.tags SET next_value = {next}, least_step = {least},
-                     greatest_step = {greatest}, jump = {}, id = {id}, nonce = 5, generation = {generation},
-                     returnable_from = {returnable}",
-                jump.map_or("NULL".to_owned(), |jump| jump.to_string()),
-            ),
-        );
-        let fleet: Fleet = registry.read(Wanted::Number(0)).unwrap().fleet;
-        let incarnation: Incarnation = fleet.incarnation;
-        let record = TagRecord {
-            id: id as u64,
-            next,
-            steps: (least as u32, greatest as u32),
-            jump: jump.map(|jump| jump * greatest),
-            nonce: 5,
-            generation: generation as u64,
-            returnable,
-        };
-        let ask = Ask {
-            tag,
-            id: [None, Some(1), Some(2)][(random() % 3) as usize],
-            step: Some(of(&[0, 7, 12, 6_000_000, u32::MAX.into()]) as u32).filter(|_| !random().is_multiple_of(4)),
-            above: of(&[i64::MIN, 1, 1001, END - 10, END]),
-            least: of(&[i64::MIN, i64::MIN, 500, 2000, 9_000_000_000, END - 10, END]),
-            generation: of(&[2, 3, 4]) as u64,
-            was: [None, Some(5), Some(6)][(random() % 3) as usize],
-            nonce: random(),
-        };
-        let granted =
-            registry.reserve(&Reserve { fleet: fleet.version, incarnation, asks: vec![ask] }).unwrap().unwrap();
-        let (grant, new) = record.answer(&ask, &fleet);
-        assert_eq!(granted.answers, [grant], "{record:?} and {ask:?} in generation {fleet_generation}");
-        let new = new.unwrap_or(record);
-        let stored =
-            session.value("SELECT (next_value, nonce, generation, returnable_from) FROM snowflake_registry.tags");
-        let TagRecord { next, nonce, generation, returnable, .. } = new;
-        assert_eq!(stored, format!("({next},{},{generation},{returnable})", nonce.cast_signed()), "{ask:?}");
-        // What is given back then.
-        let given = Return {
-            tag,
-            id: new.id,
-            was: [nonce, 6][(random() % 2) as usize],
-            first: next.saturating_sub(of(&[0, 1, 5, 12, 3_000_000, i64::MAX])),
-            nonce: random(),
-        };
-        let give_back = GiveBack { fleet: fleet.version, incarnation, returns: vec![given] };
-        let taken = registry.give_back(&give_back).unwrap().unwrap();
-        let back = new.take_back(&given, &fleet);
-        assert_eq!(taken.answers, [back.map(|back| back.next)], "{new:?} and {given:?}");
-        let TagRecord { next, nonce, returnable, .. } = back.unwrap_or(new);
-        let stored = session.value("SELECT (next_value, nonce, returnable_from) FROM snowflake_registry.tags");
-        assert_eq!(stored, format!("({next},{},{returnable})", nonce.cast_signed()), "{given:?}");
-        returned.insert(back.is_some());
-        grants.insert(match grant {
-            Grant::Block { skipped: 0, .. } => "block",
-            Grant::Block { .. } => "block after a jump",
-            Grant::Known => "known",
-            Grant::Unknown => "unknown",
-            Grant::Ended => "ended",
-            Grant::NoJump => "no jump",
-            Grant::Forgot => "forgot",
-            Grant::TooFar => "too far",
-        });
-    }
-    assert_eq!(grants.len(), 8, "only these were given: {grants:?}");
-    assert_eq!(returned.len(), 2);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cluster::registry::config;
 use cluster::{Crowd, Etcd, Fleet, Member, Order, Shutdown, has_etcd, skip, wait_until};
 use snowflake_core::lease::Failure;
-use snowflake_core::registry::{Incarnation, Registry, SinceIncarnation, Wanted};
+use snowflake_core::registry::{Incarnation, SinceIncarnation, Store, Wanted};
 use snowflake_registry::Config;
 
 const MEMBERS: usize = 100;
@@ -96,7 +96,7 @@ fn the_counts_of_a_busy_etcd_never_fall() {
                 Ok(()) | Err(Failure::Contended | Failure::Away(_)) => {}
                 Err(failure) => panic!("{failure:?}"),
             }
-            let Ok(reading) = member.registry().read(Wanted::All) else { continue };
+            let Ok(reading) = member.registry().read(&Wanted::default()) else { continue };
             if let Some(seen) = seen {
                 assert_eq!(
                     reading.incarnation.since(&seen),

@@ -1,9 +1,10 @@
 //! Dense values on real servers: what is drawn, what is refused, and what is left after a stop. The
 //! values of a fleet under load are in `segments_fleet.rs`.
 
+use cluster::operator::commands;
 use cluster::pages::{block, page, psql};
 use cluster::refusal::assert_refused_as;
-use cluster::{Draw, Fleet, Running, Server, Shutdown, assert_unique, postgres_version, refused, wait_until};
+use cluster::{Draw, Fleet, Operated, Running, Server, Shutdown, assert_unique, postgres_version, refused, wait_until};
 use postgres::Client;
 
 /// Inserts a tag into the registry.
@@ -145,7 +146,7 @@ fn wrong_calls_are_refused() {
     let mut session = server.connect();
     let refusal = refused(session.batch_execute(&format!("SELECT snowflake_segment_next('{longest}')")));
     let hint = refusal.hint.expect("it has a hint");
-    at_registry(&fleet, hint.strip_prefix("In the registry: ").expect("it begins so"));
+    fleet.enter(hint.strip_prefix("Make it: ").expect("it begins so"));
     assert_eq!(draw(&mut session, &longest, 2), [1, 2]);
     // A standby draws nothing, and its claims nothing.
     let standby = server.standby().start();
@@ -345,7 +346,7 @@ fn a_name_means_the_same_tag_in_every_encoding() {
     let refusal = refused(latin1.batch_execute("SELECT snowflake_segment_next('é')"));
     assert_refused_as(&refusal, "42704", "tag \"?\" does not exist in the registry's fleet \"default\"");
     let hint = refusal.hint.expect("it has a hint");
-    at_registry(&fleet, hint.strip_prefix("In the registry: ").expect("it begins so"));
+    fleet.enter(hint.strip_prefix("Make it: ").expect("it begins so"));
     assert_eq!((draw(&mut latin1, "é", 1), draw(&mut utf8, "é", 1)), (vec![1], vec![2]));
     let mut ascii = make("sql_ascii", "SQL_ASCII");
     ascii.batch_execute("SET client_encoding = 'SQL_ASCII'").unwrap();
@@ -413,7 +414,7 @@ fn a_tag_without_a_jump_stops_when_the_registry_forgets() {
     draw(&mut session, "t", 150);
     draw(&mut session, "u", 1);
     wait_until("the next block", || stat(&mut session, "t", "next_left") == "1000");
-    at_registry(&fleet, "SELECT snowflake_registry.restored()");
+    fleet.operate(&["restored"]);
     // An operator knows before the values are used up.
     wait_until("the alarm", || stat(&mut session, "u", "state") == "stopped");
     assert_eq!(stat(&mut session, "u", "current_left"), "999");
@@ -431,7 +432,7 @@ fn a_tag_without_a_jump_stops_when_the_registry_forgets() {
     // 1,000 times the greatest step, which is a million, and as much for each second.
     let value = draw(&mut session, "t", 1)[0];
     assert!(value > 1_000_000_000 && value % 1_000_000_000 == 2001, "{value}");
-    at_registry(&fleet, "UPDATE snowflake_registry.tags SET next_value = 5000 WHERE tag = 'u'");
+    fleet.operate(&["set-tag", "u", "--next-value", "5000"]);
     wait_until("the tag", || session.ids("SELECT snowflake_segment_next('u')").is_ok_and(|values| values[0] == 5000));
 }
 
@@ -498,7 +499,10 @@ fn a_parallel_query_draws_in_its_leader() {
 fn the_page_about_segments_prints_what_it_says() {
     let fleet = Fleet::start();
     let server = fleet.member().start_with_extension();
-    let at_registry = |sql: &str| psql(&fleet.registry, &[], sql);
+    let at_registry = |block: &str| match block.starts_with("$ ") {
+        true => fleet.enter(&commands(block)),
+        false => psql(&fleet.registry, &[], block),
+    };
     let at_server = |sql: &str| psql(&server, &[], sql);
     at_registry(block("segment-tag"));
     let printed = at_server(block("segment-draw"));
@@ -512,5 +516,6 @@ fn the_page_about_segments_prints_what_it_says() {
     at_registry(block("segment-stopped"));
     assert_eq!(next_value(&fleet, "invoices"), 250_001);
     at_registry(block("segment-jump"));
-    assert!(at_registry(block("segment-dry-run")).contains("until you set their next_value: \"invoices\" at 250001."));
+    let dry = at_registry(block("segment-dry-run"));
+    assert!(dry.contains("give no values until you set their next value") && dry.contains("\"invoices\" at 250001."));
 }

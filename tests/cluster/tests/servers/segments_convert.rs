@@ -9,7 +9,7 @@ use std::thread;
 
 use cluster::pages::{block, page, psql};
 use cluster::refusal::assert_refused_as;
-use cluster::{Draw, Fleet, Server, assert_unique, postgres_version, refused, wait_until};
+use cluster::{Draw, Fleet, Operated, Server, assert_unique, postgres_version, refused, wait_until};
 use postgres::{Client, Error};
 
 fn at_registry(fleet: &Fleet, sql: &str) {
@@ -149,7 +149,7 @@ fn a_tag_with_a_backslash_is_the_same_one_whatever_strings_mean() {
     }
     run(&mut session, &format!("SET standard_conforming_strings = {}", settings[0]));
     let refusal = refused(session.query(r"SELECT snowflake_segment_next(E'no\\t\'ag')", &[]));
-    let hint = r"In the registry: INSERT INTO snowflake_registry.tags (fleet, tag) VALUES ('default', E'no\\t''ag');";
+    let hint = r"Make it: snowflake-registry --fleet 'default' create-tag 'no\t'\''ag'";
     assert_eq!(refusal.hint.as_deref(), Some(hint));
 }
 
@@ -486,10 +486,10 @@ fn a_column_whose_values_lie_too_far_above_a_tag_waits_for_an_operator() {
     let far = "snowflake_segment_convert('wild', 'id', 't')";
     let refusal = refused(call(&mut session, far));
     assert_refused_as(&refusal, "55000", "tag \"t\" cannot be raised that far by a server");
-    assert!(refusal.hint.as_deref().is_some_and(|hint| hint.contains("set the tag's next_value")), "{refusal:?}");
+    assert!(refusal.hint.as_deref().is_some_and(|hint| hint.contains("set-tag --next-value ...")), "{refusal:?}");
     assert!(next_value(&fleet, "t") < 10_000_000);
     wait_until("values as before", || session.ids("SELECT snowflake_segment_next('t')").is_ok());
-    at_registry(&fleet, "UPDATE snowflake_registry.tags SET next_value = 9000000000000000001 WHERE tag = 't'");
+    fleet.operate(&["set-tag", "t", "--next-value", "9000000000000000001"]);
     convert(&mut session, "wild", "t");
     assert!(insert(&mut session, "wild") > 9_000_000_000_000_000_000);
 }

@@ -1,9 +1,10 @@
 //! Servers that are started with the registry of another fleet: each database stores which fleet
 //! leases numbers for its ids, and refuses another one until an operator accepts it.
 
+use cluster::operator::commands;
 use cluster::pages::{block, psql};
 use cluster::refusal::assert_refused_as;
-use cluster::{Draw, Fleet, Leases, Server, Shutdown, assert_unique, refused, wait_until};
+use cluster::{Draw, Fleet, Leases, Operated, Server, Shutdown, assert_unique, refused, wait_until};
 
 const DRAW: &str = "SELECT snowflake_next()";
 const ANOTHER: &str = "this database belongs to another fleet than the one that leases the server's number";
@@ -78,13 +79,13 @@ fn a_standby_and_a_copy_belong_to_the_fleet_and_so_does_a_registry_made_again_wi
     assert_eq!(uuid, fleet.registry.connect().value("SELECT uuid::text FROM snowflake_registry.fleets"));
     // The registry is lost, and made again with the uuid that every server shows.
     let again = Fleet::start();
-    let mut statement = block("fleet-again").to_owned();
+    let mut command = commands(block("fleet-again"));
     for (shown, used) in [("1b4e28ba-2fa1-41d2-883f-0016d3cca427", uuid.as_str()), ("10 min", "3 s"), ("1 min", "1 s")]
     {
-        assert!(statement.contains(shown), "{statement}");
-        statement = statement.replace(shown, used);
+        assert!(command.contains(shown), "{command}");
+        command = command.replace(shown, used);
     }
-    psql(&again.registry, &[], &statement);
+    again.enter(&command);
     drop(fleet.replace(again.registry));
     server.set_config("snowflake_id.registry", &fleet.conninfo());
     server.reload();

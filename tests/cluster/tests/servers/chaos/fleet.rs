@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cluster::{Builder, Draw, Paused, Server, Shutdown, wait_until};
 
+use super::operators::Operators;
 use super::random::Random;
 use super::registry::Registry;
 use super::sessions::{Seen, Sessions, repeats};
@@ -32,6 +33,7 @@ pub struct Chaos {
     /// How often each event has happened.
     events: BTreeMap<&'static str, usize>,
     registry: Box<dyn Registry>,
+    operators: Operators,
     members: Vec<Member>,
     /// Servers that should not be: copies, and primaries that were replaced. Each with its end.
     others: Vec<(Server, usize)>,
@@ -42,7 +44,7 @@ pub struct Chaos {
 /// it cannot happen now.
 type Event = (&'static str, fn(&mut Chaos) -> Option<String>);
 
-const EVENTS: [Event; 7] = [
+const EVENTS: [Event; 9] = [
     ("kill", Chaos::kill),
     ("kill a session's process", Chaos::kill_backend),
     ("restart", Chaos::restart),
@@ -50,6 +52,9 @@ const EVENTS: [Event; 7] = [
     ("copy", Chaos::copy),
     ("promote", Chaos::promote),
     ("step a clock", Chaos::step_clock),
+    // Twice as often as each of the others.
+    ("operators", Chaos::operate),
+    ("operators", Chaos::operate),
 ];
 
 impl Chaos {
@@ -77,6 +82,7 @@ impl Chaos {
             random: Random::new(seed),
             step: 0,
             events: events.map(|name| (name, 0)).collect(),
+            operators: Operators::new(registry.first_limits()),
             registry,
             members,
             others: Vec::new(),
@@ -95,7 +101,9 @@ impl Chaos {
         let number = self.random.below(EVENTS.len() + of_registry.len());
         let (name, happened) = match number.checked_sub(EVENTS.len()) {
             None => (EVENTS[number].0, EVENTS[number].1(self)),
-            Some(number) => (of_registry[number], self.registry.happen(number, step, &mut self.random)),
+            Some(number) => {
+                (of_registry[number], self.registry.happen(number, step, &mut self.random, self.operators.limits()))
+            }
         };
         if let Some(what) = happened {
             *self.events.entry(name).or_default() += 1;
@@ -117,6 +125,7 @@ impl Chaos {
         }
         self.others.retain(|(server, end)| *end > step && server.is_running());
         self.registry.end_what_is_due(step);
+        self.operators.end_what_is_due(&*self.registry, step);
     }
 
     /// Sends the sessions to the servers that run now.
@@ -198,11 +207,16 @@ impl Chaos {
         Some(format!("member {number} to {seconds:+} s"))
     }
 
+    fn operate(&mut self) -> Option<String> {
+        Some(self.operators.act(&*self.registry, self.step, &mut self.random))
+    }
+
     /// Ends all trouble, waits until every member draws, and checks what was drawn.
     pub fn end(mut self) {
         self.step = usize::MAX;
         self.end_what_is_due();
         self.registry.mend();
+        self.operators.mend(&*self.registry);
         for member in &self.members {
             member.primary.set_clock_offset(0.0);
         }

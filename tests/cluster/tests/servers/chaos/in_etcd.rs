@@ -11,15 +11,18 @@
 //!   a longest lease and two skews after the clock at the restore (`src/core/registry.rs`).
 //!
 //! So this registry is restored only when its clock is not behind what it has told
-//! ([`ClockProxy::is_behind`]). Its clock then stays as it is until a server has begun the
-//! generation that the restore asks for. `a_wrong_restore_of_the_registry_repeats_ids` shows what
-//! happens otherwise.
+//! ([`ClockProxy::is_behind`]). `a_wrong_restore_of_the_registry_repeats_ids` shows what happens
+//! otherwise. Operators see the same clock as members do.
 
-use cluster::{ClockProxy, Etcd, wait_until};
+use cluster::{ClockProxy, Etcd, Operated};
 use nix::sys::signal::Signal;
 
+use super::operators::tell_restored;
 use super::random::Random;
-use super::registry::{LEASE_MS, RANGE, Registry};
+use super::registry::{LEASE_MS, Limits, RANGE, Registry};
+
+/// How far clocks may be apart, in milliseconds.
+const SKEW_MS: u32 = 2000;
 
 /// The members of the etcd.
 const NODES: usize = 3;
@@ -50,10 +53,11 @@ enum Trouble {
     Unreachable,
 }
 
-/// The registry, and the proxy through which members reach it. An operator reaches etcd itself.
+/// The registry, the proxy through which members reach it, and the one for operators.
 pub struct InEtcd {
     etcd: Etcd,
     proxy: ClockProxy,
+    operators: ClockProxy,
     /// What is wrong, and up to which step.
     trouble: Option<(Trouble, usize)>,
     /// Up to which step the clock is beyond the skew.
@@ -66,15 +70,12 @@ impl InEtcd {
     pub fn start() -> Self {
         let etcd = Etcd::start(NODES);
         etcd.make_registry();
-        etcd.operate(&["set-range", RANGE[0], RANGE[1]]).expect("the fleet is there");
-        etcd.operate(&["set-limits", LEASE_MS, "2000"]).expect("no server has started");
-        etcd.operate(&["create-tag", "t"]).expect("the tag is new");
+        etcd.operate(&["set-range", RANGE[0], RANGE[1]]);
+        etcd.operate(&["set-limits", "--lease", &format!("{LEASE_MS} ms"), "--skew", &format!("{SKEW_MS} ms")]);
         // No jump is too short: what a restore loses is less than a million blocks.
-        for (name, value) in [("least_step", "10"), ("greatest_step", "1000"), ("jump", "1000000")] {
-            etcd.operate(&["set-tag", "t", name, value]).expect("the tag is there");
-        }
-        let proxy = ClockProxy::start(&etcd.ports());
-        Self { etcd, proxy, trouble: None, wrong_clock: None, has_snapshot: false }
+        etcd.operate(&["create-tag", "t", "--least-step", "10", "--greatest-step", "1000", "--jump", "1000000"]);
+        let [proxy, operators] = [(); 2].map(|()| ClockProxy::start(&etcd.ports()));
+        Self { etcd, proxy, operators, trouble: None, wrong_clock: None, has_snapshot: false }
     }
 
     /// Kills the member that leads, which lets the others elect another one.
@@ -129,8 +130,8 @@ impl InEtcd {
     }
 
     /// Saves a snapshot, or restores the last one, under the same token or another one. No server
-    /// reaches etcd before `registry-etcd restored`, as the page asks.
-    fn restore(&mut self, step: usize, random: &mut Random) -> Option<String> {
+    /// reaches etcd before an operator has told it, as the page asks.
+    fn restore(&mut self, step: usize, random: &mut Random, limits: Limits) -> Option<String> {
         let is_another = random.below(2) == 0;
         if !self.has_snapshot {
             self.etcd.save("snapshot");
@@ -143,19 +144,17 @@ impl InEtcd {
         self.proxy.close();
         let token = if is_another { format!("step-{step}") } else { TOKEN.to_owned() };
         self.etcd.restore("snapshot", &token);
-        // Again, if members have just elected another leader.
-        wait_until("registry-etcd restored", || self.etcd.operate(&["restored"]).is_ok());
+        let twice = random.below(2) == 0;
+        tell_restored(&self.operators, limits, twice);
         self.proxy.open();
         self.has_snapshot = false;
-        Some(format!("from the snapshot, with {} token", if is_another { "another" } else { "the first" }))
+        let (which, told) = (if is_another { "another" } else { "the first" }, if twice { "twice" } else { "once" });
+        Some(format!("from the snapshot, with {which} token, told {told}"))
     }
 
     fn step_clock(&mut self, step: usize, random: &mut Random) -> Option<String> {
         let (seconds, end) = (random.of(&STEPS), step + random.between(1, 8));
-        if !self.has_frozen() {
-            return None;
-        }
-        self.proxy.set_offset(seconds);
+        self.set_offset(seconds);
         self.wrong_clock = (seconds.abs() > 1).then_some(end);
         Some(match self.wrong_clock {
             None => format!("to {seconds:+} s"),
@@ -163,11 +162,9 @@ impl InEtcd {
         })
     }
 
-    /// Returns whether a server has begun the generation that a restore asks for: it replaces what
-    /// `registry-etcd restored` has left in the fleet's record. Not while etcd does not answer.
-    fn has_frozen(&self) -> bool {
-        let record = self.etcd.try_ctl(&["get", "--print-value-only", "/snowflake_id/default/fleet"]);
-        record.is_ok_and(|record| record.split_ascii_whitespace().all(|pair| pair != "store=0"))
+    fn set_offset(&self, seconds: i64) {
+        self.proxy.set_offset(seconds);
+        self.operators.set_offset(seconds);
     }
 }
 
@@ -181,7 +178,7 @@ impl Registry for InEtcd {
         &EVENTS
     }
 
-    fn happen(&mut self, event: usize, step: usize, random: &mut Random) -> Option<String> {
+    fn happen(&mut self, event: usize, step: usize, random: &mut Random, limits: Limits) -> Option<String> {
         if self.trouble.is_some() {
             return None;
         }
@@ -193,7 +190,7 @@ impl Registry for InEtcd {
             2 => Some(self.lose_majority(step, random)),
             3 => Some(self.go_away(step, random)),
             4 => self.step_clock(step, random),
-            _ => self.restore(step, random),
+            _ => self.restore(step, random, limits),
         }
     }
 
@@ -208,8 +205,8 @@ impl Registry for InEtcd {
             }
             Some((Trouble::Unreachable, _)) => self.proxy.open(),
         }
-        if self.wrong_clock.is_some_and(|end| end <= step) && self.trouble.is_none() && self.has_frozen() {
-            self.proxy.set_offset(0);
+        if self.wrong_clock.is_some_and(|end| end <= step) {
+            self.set_offset(0);
             self.wrong_clock = None;
         }
     }
@@ -217,7 +214,21 @@ impl Registry for InEtcd {
     fn mend(&mut self) {
         self.end_what_is_due(usize::MAX);
         self.etcd.wait();
-        wait_until("a freeze after the restore", || self.has_frozen());
-        self.proxy.set_offset(0);
+        self.set_offset(0);
+    }
+
+    fn first_limits(&self) -> Limits {
+        Limits { lease_ms: LEASE_MS, skew_ms: SKEW_MS }
+    }
+
+    fn operated(&self) -> &(dyn Operated + Sync) {
+        &self.operators
+    }
+
+    /// A change is answered once a majority has it.
+    fn wait_until_replicated(&self) {}
+
+    fn has_right_clock(&self) -> bool {
+        !self.proxy.is_behind()
     }
 }

@@ -7,10 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use cluster::registry::ROLE;
-use cluster::{Backup, Fleet, Server};
+use cluster::{Backup, Fleet, Operated, Server};
 
+use super::operators::tell_restored;
 use super::random::Random;
-use super::registry::{LEASE_MS, RANGE, Registry};
+use super::registry::{LEASE_MS, Limits, RANGE, Registry};
+
+/// How far clocks may be apart, in milliseconds.
+const SKEW_MS: u32 = 500;
 
 /// The registry. Members reach whichever server has it through a link to the socket's directory.
 pub struct InPostgres {
@@ -29,11 +33,9 @@ impl InPostgres {
     pub fn start() -> Self {
         let Fleet { registry: server, .. } = Fleet::start();
         // No jump is too short: what a restore loses is less than a million blocks.
-        let tag = "INSERT INTO snowflake_registry.tags (tag, least_step, greatest_step, jump) VALUES ('t', 10, 1000, 1000000)";
-        server.connect().batch_execute(tag).expect("the tag is new");
-        let range = format!("SELECT snowflake_registry.set_range({}, {})", RANGE[0], RANGE[1]);
-        server.connect().batch_execute(&range).expect("the fleet is there");
-        server.limit_leases(&format!("{LEASE_MS} ms"), "500 ms");
+        server.operate(&["create-tag", "t", "--least-step", "10", "--greatest-step", "1000", "--jump", "1000000"]);
+        server.operate(&["set-range", RANGE[0], RANGE[1]]);
+        server.limit_leases(&format!("{LEASE_MS} ms"), &*format!("{SKEW_MS} ms"));
         let link = directory(&server).join("registry");
         symlink(directory(&server), &link).expect("the directory is writable");
         let standby = server.standby().start();
@@ -64,17 +66,18 @@ impl InPostgres {
     }
 
     /// Takes a backup, or replaces the server by the last one.
-    fn restore(&mut self) -> String {
+    fn restore(&mut self, limits: Limits, random: &mut Random) -> String {
         let Some(backup) = self.backup.take() else {
             self.backup = Some(self.server.base_backup());
             return "a backup is taken".to_owned();
         };
         self.server.crash();
         let new = backup.alone().start();
-        new.connect().batch_execute("SELECT snowflake_registry.restored()").expect("an operator may call it");
+        let twice = random.below(2) == 0;
+        tell_restored(&new, limits, twice);
         self.standby = new.standby().start();
         self.replace(new);
-        "from the backup".to_owned()
+        format!("from the backup, told {}", if twice { "twice at once" } else { "once" })
     }
 
     fn replace(&mut self, new: Server) {
@@ -95,14 +98,14 @@ impl Registry for InPostgres {
         &["registry away", "registry fails over", "registry restored"]
     }
 
-    fn happen(&mut self, event: usize, step: usize, random: &mut Random) -> Option<String> {
+    fn happen(&mut self, event: usize, step: usize, random: &mut Random, limits: Limits) -> Option<String> {
         if self.away.is_some() {
             return None;
         }
         Some(match event {
             0 => self.crash(step, random),
             1 => self.fail_over(random),
-            _ => self.restore(),
+            _ => self.restore(limits, random),
         })
     }
 
@@ -114,6 +117,24 @@ impl Registry for InPostgres {
 
     fn mend(&mut self) {
         self.end_what_is_due(usize::MAX);
+    }
+
+    fn first_limits(&self) -> Limits {
+        Limits { lease_ms: LEASE_MS, skew_ms: SKEW_MS }
+    }
+
+    fn operated(&self) -> &(dyn Operated + Sync) {
+        &self.server
+    }
+
+    fn wait_until_replicated(&self) {
+        if self.away.is_none() {
+            self.standby.wait_until_replayed(&self.server.flushed());
+        }
+    }
+
+    fn has_right_clock(&self) -> bool {
+        true
     }
 }
 

@@ -1,0 +1,554 @@
+//! What an operation writes, and when it is refused: each a function of what was read, and of what
+//! the turn has done before.
+//!
+//! Nothing here keeps anything: `turn.rs` does. All that is read may have been typed by a person,
+//! so arithmetic on it saturates.
+
+use std::collections::BTreeSet;
+
+use super::{
+    CutLease, GRACES_MS, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS,
+    STEPS,
+};
+use crate::identity::Identity;
+use crate::layout::{Field, Layout};
+use crate::registry::{
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, MOST_CHANGES, NumberKey, NumberRecord,
+    Reading, SinceIncarnation, TagRecord,
+};
+use crate::segment::END;
+use crate::tag::Tag;
+
+/// What a turn remembers for its decisions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Began {
+    /// The fleet's generation when the turn has read it first.
+    pub(super) generation: u64,
+    /// The registry's incarnation then.
+    pub(super) incarnation: Incarnation,
+    /// The version of the fleet's record under which this turn has closed it.
+    pub(super) closed_as: Option<u64>,
+    /// The tags that this turn has raised after a restore.
+    pub(super) raised: BTreeSet<Tag>,
+    /// How many changes a swap can have.
+    pub(super) most_changes: usize,
+}
+
+impl Began {
+    /// Begins with what is read first.
+    pub fn at(reading: &Reading) -> Self {
+        Self {
+            generation: reading.fleet.generation,
+            incarnation: reading.incarnation,
+            closed_as: None,
+            raised: BTreeSet::new(),
+            most_changes: MOST_CHANGES,
+        }
+    }
+}
+
+/// What an operation writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// What is written next, [`MOST_CHANGES`] at most, in one swap.
+    pub changes: Vec<Change>,
+    /// Whether that is all. Otherwise the registry is read again then, and the rest decided.
+    pub is_last: bool,
+    /// What the operation does, as far as it is not done yet.
+    pub outcome: Outcome,
+}
+
+/// Returns the record of a fleet that no server has used. Its first server brings layout, range and
+/// limits.
+pub fn new_fleet(uuid: u128, incarnation: Incarnation, version: u64) -> Fleet {
+    Fleet {
+        uuid,
+        layout: None,
+        range: None,
+        loses_nothing: false,
+        closed: false,
+        longest_ms: 0,
+        skew_ms: 0,
+        lease_ms: 0,
+        clock_skew_ms: 0,
+        grace_ms: 0,
+        incarnation,
+        generation: 1,
+        horizon_ms: i64::MIN,
+        freeze_ms: i64::MIN,
+        version,
+    }
+}
+
+/// Returns the record of a fleet that was lost, and is made anew in a registry at `now_ms`: it
+/// leases nothing before the lost leases have ended. `new` is its [`new_fleet`].
+///
+/// # Errors
+/// [`Refusal::LeaseOutside`], [`Refusal::SkewOutside`].
+pub fn lost_fleet(new: &Fleet, now_ms: i64, lease_ms: i64, skew_ms: i64, version: u64) -> Result<Fleet, Refusal> {
+    check_limits(Some(lease_ms), Some(skew_ms))?;
+    Ok(lost(new, new.incarnation, now_ms, lease_ms, skew_ms, version))
+}
+
+/// Checks that history that ended before an instant may be pruned, and returns that instant. Each
+/// number's last lease stays.
+///
+/// # Errors
+/// [`Refusal::MayStillBeDrawnWith`].
+pub fn prunable_before(reading: &Reading, before_ms: i64) -> Result<i64, Refusal> {
+    let (longest_ms, skew_ms) = reading.fleet.limits_ms();
+    let latest_ms = reading.now_ms.saturating_sub(longest_ms).saturating_sub(2 * skew_ms);
+    if before_ms > latest_ms {
+        return Err(Refusal::MayStillBeDrawnWith { before_ms, latest_ms });
+    }
+    Ok(before_ms)
+}
+
+/// Decides what an operation writes after a reading of what it [wants](Operation::wanted).
+/// `random` returns a random number that no other call returns, in no program.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn decide(
+    operation: &Operation,
+    began: &Began,
+    reading: &Reading,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<Decision, Refusal> {
+    let fleet = reading.fleet;
+    match *operation {
+        Operation::SetRange { first, last } => {
+            let numbers = numbers(&fleet);
+            if first < 0 {
+                return Err(Refusal::RangeBelowZero { first });
+            } else if first > last {
+                return Err(Refusal::EmptyRange { first, last });
+            } else if let Some(numbers) = numbers.filter(|numbers| last >= *numbers) {
+                return Err(Refusal::RangeOutsideLayout { first, last, numbers });
+            }
+            let new = Fleet { range: Some((first, last)), ..fleet };
+            Ok(whole(new, Outcome::RangeSet { first, last, numbers }, random))
+        }
+        Operation::SetLimits { lease_ms, skew_ms } => set_limits(reading, lease_ms, skew_ms, random),
+        Operation::SetLease { lease_ms, skew_ms } => set_lease(&fleet, lease_ms, skew_ms, random),
+        Operation::SetLosesNothing { loses_nothing } => {
+            if loses_nothing {
+                if !reading.incarnation.has_timelines() {
+                    return Err(Refusal::NoTimelines);
+                }
+                check_noted(reading)?;
+            }
+            Ok(whole(Fleet { loses_nothing, ..fleet }, Outcome::LosesNothingSet { loses_nothing }, random))
+        }
+        Operation::SetGrace { grace_ms } => {
+            if !GRACES_MS.contains(&grace_ms) {
+                return Err(Refusal::GraceOutside { grace_ms, allowed: GRACES_MS });
+            } else if grace_ms > 0 && reading.up_ms.is_none() {
+                return Err(Refusal::NoUptime);
+            }
+            Ok(whole(Fleet { grace_ms, ..fleet }, Outcome::GraceSet { grace_ms }, random))
+        }
+        Operation::Close => {
+            // Opening then says that nothing was lost.
+            check_noted(reading)?;
+            Ok(whole(Fleet { closed: true, ..fleet }, Outcome::Closed { was_closed: fleet.closed }, random))
+        }
+        Operation::Open { moved } => open(began, reading, moved, random),
+        Operation::ResetSettings => reset_settings(began, reading, random),
+        Operation::Restored { lease_ms, skew_ms } => restored(began, reading, lease_ms, skew_ms, random),
+        Operation::Lost { lease_ms, skew_ms, uuid } => {
+            check_limits(Some(lease_ms), Some(skew_ms))?;
+            check_generation(began, &fleet)?;
+            if !reading.numbers.is_empty() {
+                return Err(Refusal::HasLeases);
+            } else if !reading.tags.is_empty() {
+                return Err(Refusal::HasTags);
+            }
+            let old = Fleet { uuid: uuid.unwrap_or(fleet.uuid), ..fleet };
+            let new = lost(&old, reading.incarnation, reading.now_ms, lease_ms, skew_ms, random());
+            let Fleet { generation, freeze_ms, uuid, .. } = new;
+            let changes = vec![Change::Fleet(new)];
+            Ok(Decision { changes, is_last: true, outcome: Outcome::Lost { generation, freeze_ms, uuid } })
+        }
+        Operation::Reserve { number, until_ms, force } => reserve(reading, number, until_ms, force, random),
+        Operation::CreateTag { tag, next, steps, jump } => {
+            check_tag(steps, jump)?;
+            if reading.tags.contains_key(&tag) {
+                return Err(Refusal::TagExists { tag });
+            }
+            let generation = coming_generation(reading);
+            let (id, nonce, written_ms) = (random(), random(), reading.now_ms);
+            let record = TagRecord { id, next, steps, jump, nonce, generation, written_ms, returnable: END };
+            Ok(of_tag(tag, None, Some(record), Outcome::TagCreated { tag, record }))
+        }
+        Operation::SetTag { tag, next, least, greatest, jump } => {
+            let was = *reading.tags.get(&tag).ok_or(Refusal::NoSuchTag { tag })?;
+            let record = changed_tag(reading, tag, &was, next, least, greatest, jump, random)?;
+            Ok(of_tag(tag, Some(was.nonce), Some(record), Outcome::TagSet { tag, was, record }))
+        }
+        Operation::DropTag { tag } => {
+            let was = *reading.tags.get(&tag).ok_or(Refusal::NoSuchTag { tag })?;
+            Ok(of_tag(tag, Some(was.nonce), None, Outcome::TagDropped { tag, was }))
+        }
+    }
+}
+
+/// Writes the fleet's record, and nothing else. It is written also where it stays the same: only a
+/// swap that is answered shows that what was read is durable.
+fn whole(new: Fleet, outcome: Outcome, random: &mut dyn FnMut() -> u64) -> Decision {
+    Decision { changes: vec![Change::Fleet(Fleet { version: random(), ..new })], is_last: true, outcome }
+}
+
+fn of_tag(tag: Tag, was: Option<u64>, record: Option<TagRecord>, outcome: Outcome) -> Decision {
+    Decision { changes: vec![Change::Tag { tag, was, record }], is_last: true, outcome }
+}
+
+/// Returns how many numbers the fleet's layout has for servers, if it is built in: what the line of
+/// such a layout means never changes.
+fn numbers(fleet: &Fleet) -> Option<i64> {
+    let (fingerprint, has_backup) = fleet.layout?;
+    Identity::worker_numbers(&built_in(fingerprint)?, has_backup).ok()
+}
+
+fn built_in(fingerprint: i64) -> Option<Layout> {
+    Layout::parse(Layout::built_in_with(fingerprint)?).ok()
+}
+
+fn check_limits(lease_ms: Option<i64>, skew_ms: Option<i64>) -> Result<(), Refusal> {
+    if let Some(lease_ms) = lease_ms.filter(|lease_ms| !LEASES_MS.contains(lease_ms)) {
+        return Err(Refusal::LeaseOutside { lease_ms, allowed: LEASES_MS });
+    }
+    match skew_ms.filter(|skew_ms| !SKEWS_MS.contains(skew_ms)) {
+        Some(skew_ms) => Err(Refusal::SkewOutside { skew_ms, allowed: SKEWS_MS }),
+        None => Ok(()),
+    }
+}
+
+/// Whether all that the registry may have lost shows in the fleet's record. A failover that loses
+/// nothing needs not show.
+fn is_noted(reading: &Reading) -> bool {
+    match reading.incarnation.since(&reading.fleet.incarnation) {
+        SinceIncarnation::Same => true,
+        SinceIncarnation::Failover => reading.fleet.loses_nothing,
+        SinceIncarnation::Other => false,
+    }
+}
+
+/// Refuses what would hide that the registry has failed over, or was restored.
+fn check_noted(reading: &Reading) -> Result<(), Refusal> {
+    if is_noted(reading) { Ok(()) } else { Err(Refusal::NotNoted { is_closed: reading.fleet.closed }) }
+}
+
+/// Refuses to begin a generation where another hand has begun one since the turn began: it would be
+/// one too many, and stop tags for which an operator has set a next value meanwhile.
+fn check_generation(began: &Began, fleet: &Fleet) -> Result<(), Refusal> {
+    let Fleet { generation, freeze_ms, .. } = *fleet;
+    if generation == began.generation {
+        return Ok(());
+    }
+    Err(Refusal::GenerationBegan { was: began.generation, generation, freeze_ms })
+}
+
+/// Returns the generation of what is written now: the one that the next server begins, if it will
+/// find that the registry may have lost something. No block is given before it has begun.
+fn coming_generation(reading: &Reading) -> u64 {
+    let Reading { fleet, incarnation, now_ms, .. } = reading;
+    match is_noted(reading) {
+        true => fleet.generation,
+        false => fleet.begin_generation(*incarnation, *now_ms, FleetLimits::default(), 0).generation,
+    }
+}
+
+/// Returns the record with other limits. What is used stays what it was: a raise that a failover
+/// can lose must not be used.
+fn with_limits(fleet: &Fleet, longest_ms: i64, skew_ms: i64) -> Fleet {
+    let (old_longest_ms, old_skew_ms) = fleet.limits_ms();
+    let known = Fleet { longest_ms: old_longest_ms, skew_ms: old_skew_ms, ..*fleet };
+    let (lease_ms, clock_skew_ms) = (known.used_lease_ms(), known.used_skew_ms());
+    Fleet { longest_ms, skew_ms, lease_ms, clock_skew_ms, ..*fleet }
+}
+
+fn set_limits(
+    reading: &Reading,
+    lease_ms: Option<i64>,
+    skew_ms: Option<i64>,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<Decision, Refusal> {
+    let fleet = reading.fleet;
+    if lease_ms.is_none() && skew_ms.is_none() {
+        return Err(Refusal::NothingToSet);
+    }
+    check_limits(lease_ms, skew_ms)?;
+    let (least_lease_ms, least_skew_ms) = match reading.incarnation.since(&fleet.incarnation) {
+        SinceIncarnation::Same => (fleet.longest_ms, fleet.skew_ms),
+        // What the first server has written may be lost, and leases with it.
+        SinceIncarnation::Failover | SinceIncarnation::Other => fleet.limits_ms(),
+    };
+    let is_lowered = |wanted: Option<i64>, least: i64| wanted.is_some_and(|wanted| wanted < least);
+    if is_lowered(lease_ms, least_lease_ms) || is_lowered(skew_ms, least_skew_ms) {
+        return Err(Refusal::LimitsLowered { lease_ms, skew_ms, least_lease_ms, least_skew_ms });
+    }
+    let (longest_ms, skew_ms) = (lease_ms.unwrap_or(fleet.longest_ms), skew_ms.unwrap_or(fleet.skew_ms));
+    let new = with_limits(&fleet, longest_ms, skew_ms);
+    let (longest, skew) = new.limits_ms();
+    let used = Fleet { longest_ms: longest, skew_ms: skew, ..new };
+    let (used_lease_ms, used_skew_ms) = (used.used_lease_ms(), used.used_skew_ms());
+    Ok(whole(new, Outcome::LimitsSet { longest_ms, skew_ms, used_lease_ms, used_skew_ms }, random))
+}
+
+fn set_lease(
+    fleet: &Fleet,
+    lease_ms: Option<i64>,
+    skew_ms: Option<i64>,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<Decision, Refusal> {
+    if lease_ms.is_none() && skew_ms.is_none() {
+        return Err(Refusal::NothingToSet);
+    }
+    check_limits(lease_ms, skew_ms)?;
+    let (longest_ms, most_skew_ms) = fleet.limits_ms();
+    if lease_ms.is_some_and(|lease_ms| lease_ms > longest_ms) || skew_ms.is_some_and(|skew_ms| skew_ms > most_skew_ms) {
+        return Err(Refusal::BeyondLimits { lease_ms, skew_ms, longest_ms, most_skew_ms });
+    }
+    let lease_ms = lease_ms.unwrap_or(fleet.lease_ms);
+    let clock_skew_ms = skew_ms.unwrap_or(fleet.clock_skew_ms);
+    let new = Fleet { lease_ms, clock_skew_ms, ..*fleet };
+    let used = Fleet { longest_ms, skew_ms: most_skew_ms, ..new };
+    let outcome = Outcome::LeaseSet { lease_ms: used.used_lease_ms(), skew_ms: used.used_skew_ms() };
+    Ok(whole(new, outcome, random))
+}
+
+fn open(
+    began: &Began,
+    reading: &Reading,
+    moved: Option<bool>,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<Decision, Refusal> {
+    let fleet = reading.fleet;
+    match (moved, fleet.closed) {
+        (Some(true), false) => return Err(Refusal::NotClosed),
+        // If servers have reached a moved copy, and this one is opened, both lease the same
+        // numbers.
+        (None, true) => return Err(Refusal::IsClosed),
+        // It may have been opened by this turn, without an answer. Servers may have leased then,
+        // and the registry may have lost both.
+        (Some(true), true) if reading.incarnation.since(&began.incarnation) != SinceIncarnation::Same => {
+            return Err(Refusal::NotNoted { is_closed: true });
+        }
+        _ => {}
+    }
+    let moved = moved == Some(true);
+    let incarnation = if moved { reading.incarnation } else { fleet.incarnation };
+    let outcome = Outcome::Opened { was_closed: fleet.closed, moved };
+    Ok(whole(Fleet { closed: false, incarnation, ..fleet }, outcome, random))
+}
+
+/// Decides in two steps, because a swap does not compare all numbers. First the fleet is closed, so
+/// that no server begins a lease after the numbers are read.
+fn reset_settings(began: &Began, reading: &Reading, random: &mut dyn FnMut() -> u64) -> Result<Decision, Refusal> {
+    let fleet = reading.fleet;
+    check_noted(reading)?;
+    let last_ms = reading.numbers.values().filter(|record| !is_kept(record)).map(|record| record.until_ms).max();
+    // Clocks may be apart by the skew, and the registry's own may have been.
+    let leases_ms = last_ms.map_or(i64::MIN, |last_ms| last_ms.saturating_add(2 * fleet.limits_ms().1));
+    // By the end of the freeze, all leases that are lost have ended.
+    let until_ms = leases_ms.max(fleet.freeze_ms);
+    if until_ms > reading.now_ms {
+        return Err(Refusal::MayStillDraw { until_ms });
+    }
+    let is_whole = fleet.range.is_some() && fleet.range == numbers(&fleet).map(|numbers| (0, numbers - 1));
+    let range = fleet.range.filter(|_| !is_whole);
+    // The next server's limits may be a raise, and so may the present ones, which a failover can
+    // lose. So what is used stays.
+    let (longest_ms, skew_ms) = fleet.limits_ms();
+    let known = Fleet { longest_ms, skew_ms, ..fleet };
+    let less = |used_ms: i64, default_ms: i64| Some(used_ms).filter(|used_ms| *used_ms < default_ms);
+    let lease_ms = less(known.used_lease_ms(), DEFAULT_LEASE_MS);
+    let skew_ms = less(known.used_skew_ms(), DEFAULT_SKEW_MS);
+    // Another operator may have closed it for a move.
+    let is_closed = fleet.closed && began.closed_as != Some(fleet.version);
+    let outcome = Outcome::SettingsReset { range, lease_ms, skew_ms, is_closed };
+    if !fleet.closed {
+        return Ok(Decision { is_last: false, ..whole(Fleet { closed: true, ..fleet }, outcome, random) });
+    }
+    let used = Fleet { lease_ms: lease_ms.unwrap_or(0), clock_skew_ms: skew_ms.unwrap_or(0), ..fleet };
+    let new = Fleet { layout: None, range, closed: is_closed, longest_ms: 0, skew_ms: 0, ..used };
+    Ok(whole(new, outcome, random))
+}
+
+/// Decides what a restore changes: leases and tags first, and the fleet's record last. Whatever
+/// comes in between, tags are raised only, and lie above what was lost when the generation begins.
+fn restored(
+    began: &Began,
+    reading: &Reading,
+    lease_ms: Option<i64>,
+    skew_ms: Option<i64>,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<Decision, Refusal> {
+    check_limits(lease_ms, skew_ms)?;
+    check_generation(began, &reading.fleet)?;
+    let Reading { fleet, incarnation, now_ms, .. } = *reading;
+    let longest_ms = fleet.longest_ms.max(lease_ms.unwrap_or(0));
+    let skew_ms = fleet.skew_ms.max(skew_ms.unwrap_or(0));
+    if longest_ms <= 0 || skew_ms <= 0 {
+        return Err(Refusal::LimitsUnknown);
+    }
+    let new = with_limits(&fleet, longest_ms, skew_ms);
+    let new = new.begin_generation(incarnation, now_ms, FleetLimits::default(), random());
+    let Fleet { generation, horizon_ms, freeze_ms, .. } = new;
+    let mut outcome = Restored { generation, horizon_ms, freeze_ms, ..Restored::default() };
+    let mut changes = Vec::new();
+    for (number, record) in &reading.numbers {
+        // The freeze of the new generation outlasts all leases that may be.
+        if record.until_ms <= freeze_ms || is_kept(record) {
+            continue;
+        }
+        outcome.cut.push(CutLease { number: *number, until_ms: record.until_ms, becomes_ms: freeze_ms });
+        // The nonce stays, so that a server that lives recognizes its lease.
+        let cut = NumberRecord { from_ms: record.from_ms.min(freeze_ms), until_ms: freeze_ms, ..*record };
+        changes.push(Change::Number { number: *number, was: Some(record.nonce), record: cut });
+    }
+    for (tag, record) in &reading.tags {
+        if record.jump.is_none() {
+            outcome.stopped.push((*tag, record.next));
+        } else if !began.raised.contains(tag)
+            && let Some(raised) = record.restored(&new, now_ms, random())
+        {
+            outcome.jumped.push(JumpedTag { tag: *tag, from: record.next, to: raised.next_in(&new) });
+            changes.push(Change::Tag { tag: *tag, was: Some(record.nonce), record: Some(raised) });
+        }
+    }
+    let is_last = changes.len() < began.most_changes;
+    changes.truncate(began.most_changes);
+    if is_last {
+        changes.push(Change::Fleet(new));
+    }
+    Ok(Decision { changes, is_last, outcome: Outcome::Restored(outcome) })
+}
+
+fn lost(old: &Fleet, incarnation: Incarnation, now_ms: i64, lease_ms: i64, skew_ms: i64, version: u64) -> Fleet {
+    let new = with_limits(old, old.longest_ms.max(lease_ms), old.skew_ms.max(skew_ms));
+    let new = new.begin_generation(incarnation, now_ms, FleetLimits::default(), version);
+    // The lost registry may have had many generations. Its servers must see that this one is newer.
+    let seconds = u64::try_from(now_ms / 1000).unwrap_or(0);
+    Fleet { generation: new.generation.max(seconds), ..new }
+}
+
+/// Whether an operator keeps the number: no lease has the fingerprint 0 of a server.
+fn is_kept(record: &NumberRecord) -> bool {
+    record.server == 0
+}
+
+fn check_number(fleet: &Fleet, number: NumberKey) -> Result<(), Refusal> {
+    if number.worker < 0 || number.datacenter.is_some_and(|datacenter| datacenter < 0) {
+        return Err(Refusal::NoSuchNumber { number });
+    }
+    if let Some(numbers) = numbers(fleet).filter(|numbers| number.worker >= *numbers) {
+        return Err(Refusal::NumberOutsideLayout { number, numbers });
+    }
+    let Some(layout) = fleet.layout.and_then(|(fingerprint, _)| built_in(fingerprint)) else { return Ok(()) };
+    let greatest = layout.max_of(Field::Datacenter).map(|greatest| greatest as i64);
+    let is_right = match (number.datacenter, greatest) {
+        (None, None) => true,
+        (Some(datacenter), Some(greatest)) => datacenter <= greatest,
+        _ => false,
+    };
+    if is_right { Ok(()) } else { Err(Refusal::DatacenterOutsideLayout { number, greatest }) }
+}
+
+fn reserve(
+    reading: &Reading,
+    number: NumberKey,
+    until_ms: i64,
+    force: bool,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<Decision, Refusal> {
+    let Reading { fleet, now_ms, .. } = *reading;
+    check_number(&fleet, number)?;
+    let most_ms = now_ms.saturating_add(KEPT_AHEAD_MS);
+    if until_ms > most_ms && !force {
+        return Err(Refusal::KeptTooLong { number, until_ms, most_ms });
+    }
+    // A lost lease of the number may run. Its server would stop drawing, because the number is
+    // taken.
+    check_noted(reading)?;
+    let old = reading.numbers.get(&number);
+    let is_older = old.is_none_or(|old| old.generation < fleet.generation);
+    if let Some(old) = old.filter(|old| !is_kept(old)) {
+        let again_ms = old.until_ms.saturating_add(fleet.limits_ms().1);
+        if again_ms > now_ms {
+            return Err(Refusal::NumberLeased { number, until_ms: old.until_ms, again_ms });
+        }
+    }
+    if is_older && fleet.freeze_ms > now_ms {
+        return Err(Refusal::MayBeLost { number, until_ms: fleet.freeze_ms });
+    }
+    if let Some(old) = old.filter(|old| until_ms < old.until_ms) {
+        return Err(Refusal::EndedLater { number, until_ms, ended_ms: old.until_ms });
+    }
+    // The record is of this generation. So it says by itself where all lost leases have ended: a
+    // server whose clock is behind must not begin before.
+    let until_ms = if is_older { until_ms.max(fleet.freeze_ms) } else { until_ms };
+    let record = NumberRecord {
+        holder: u128::from(random()) << 64 | u128::from(random()),
+        nonce: random(),
+        count: old.map_or(0, |old| old.count).saturating_add(1),
+        server: 0,
+        // A server that remembers a lost lease finds that this begins after it.
+        from_ms: old.map_or(i64::MIN, |old| old.until_ms).max(now_ms.min(until_ms)),
+        until_ms,
+        generation: fleet.generation,
+        renewed_ms: now_ms,
+        offset_ms: 0,
+    };
+    let changes = vec![Change::Number { number, was: old.map(|old| old.nonce), record }];
+    Ok(Decision { changes, is_last: true, outcome: Outcome::Reserved { number, until_ms } })
+}
+
+fn check_tag(steps: (u32, u32), jump: Option<u32>) -> Result<(), Refusal> {
+    if !STEPS.contains(&steps.0) || !STEPS.contains(&steps.1) || steps.0 > steps.1 {
+        return Err(Refusal::StepsOutside { steps, allowed: STEPS });
+    }
+    match jump.filter(|jump| !JUMPS.contains(jump)) {
+        Some(jump) => Err(Refusal::JumpOutside { jump, allowed: JUMPS }),
+        None => Ok(()),
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the values of an operation, each of which may be left out")]
+fn changed_tag(
+    reading: &Reading,
+    tag: Tag,
+    was: &TagRecord,
+    next: Option<i64>,
+    least: Option<u32>,
+    greatest: Option<u32>,
+    jump: Option<Option<u32>>,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<TagRecord, Refusal> {
+    if next.is_none() && least.is_none() && greatest.is_none() && jump.is_none() {
+        return Err(Refusal::NothingToSet);
+    }
+    let steps = (least.unwrap_or(was.steps.0), greatest.unwrap_or(was.steps.1));
+    let jump = match jump {
+        Some(jump) => jump,
+        // Larger blocks may be lost, and the tag must jump over them, too.
+        None if steps.1 < was.steps.1 && steps.1 > 0 => was.jump.map(|jump| {
+            let values = u64::from(jump) * u64::from(was.steps.1);
+            values.div_ceil(steps.1.into()).min(u64::from(*JUMPS.end())) as u32
+        }),
+        None => was.jump,
+    };
+    check_tag(steps, jump)?;
+    let generation = coming_generation(reading);
+    // With another nonce, no server's change that is under way undoes this.
+    let changed = TagRecord { steps, jump, nonce: random(), ..*was };
+    match next {
+        Some(next) if next < was.next => Err(Refusal::NextLowered { tag, next, least: was.next }),
+        Some(next) => Ok(TagRecord { next, generation, written_ms: reading.now_ms, returnable: END, ..changed }),
+        None if was.jump.is_none() && jump.is_some() && was.generation < generation => {
+            Err(Refusal::NeedsNext { tag, least: was.next })
+        }
+        None => Ok(changed),
+    }
+}

@@ -1,0 +1,276 @@
+//! One operation over a registry: read, decide, swap, and again.
+//!
+//! A [`Turn`] decides, and does nothing: [`Turn::step`] takes what has happened, and returns what
+//! is to be done next. [`Turn::perform`] does it over a [`Store`]. A call without an answer ends
+//! `perform`. What was sent then may have been done. The turn remembers it, so the caller may call
+//! `perform` again with the same turn, which recognizes what it has written itself. Another turn
+//! would begin a second generation, or say that a tag is there already.
+//!
+//! Each step is decided from what is read then. So it makes no difference which turn has done the
+//! steps before, and one that ends in between leaves nothing that another has to mend.
+
+use super::decisions::{Began, Decision, decide};
+use super::{JumpedTag, Operation, Outcome, Refusal, Restored};
+use crate::registry::{
+    Change, Fleet, Incarnation, MOST_CHANGES, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted,
+};
+
+/// How often a swap is refused, one after the other, until the turn gives up.
+const MOST_REFUSED: u32 = 20;
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
+pub enum Event {
+    /// The turn begins, or goes on after a call that was not answered.
+    Begin,
+    /// The registry has answered an [`Effect::Read`].
+    Read(Reading),
+    /// The registry has answered an [`Effect::Swap`].
+    Swapped(SwapAnswer),
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Read the registry. Answered by [`Event::Read`].
+    Read(Wanted),
+    /// Compare and swap. Answered by [`Event::Swapped`].
+    Swap(Swap),
+    /// The turn is over.
+    Done(Result<Outcome, Refusal>),
+}
+
+/// Why an operation is not performed, or may not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure<E> {
+    /// The registry does not answer.
+    Away(E),
+    /// It is refused.
+    Refused(Refusal),
+}
+
+/// What was sent in the end, or would be.
+#[derive(Debug, Clone)]
+struct Proposal {
+    incarnation: Incarnation,
+    /// What tells that it is written.
+    sign: Change,
+    outcome: Outcome,
+}
+
+/// What the last effect was for.
+#[derive(Debug, Clone)]
+enum Awaits {
+    Nothing,
+    Reading,
+    /// Some of what is to be written.
+    Part {
+        incarnation: Incarnation,
+        changes: Vec<Change>,
+        done: Restored,
+    },
+    /// All that was left.
+    Rest,
+    /// The fleet is opened, which this turn has closed.
+    Undoing(Refusal),
+}
+
+/// One operation, from its beginning to [`Effect::Done`].
+#[derive(Debug, Clone)]
+pub struct Turn {
+    operation: Operation,
+    is_dry: bool,
+    most_changes: usize,
+    began: Option<Began>,
+    /// What was sent, and would end the turn.
+    proposals: Vec<Proposal>,
+    /// What is written so far of a restore.
+    so_far: Restored,
+    refused: u32,
+    awaits: Awaits,
+}
+
+impl Turn {
+    /// Makes a turn that performs an operation.
+    pub fn new(operation: Operation) -> Self {
+        Self {
+            operation,
+            is_dry: false,
+            most_changes: MOST_CHANGES,
+            began: None,
+            proposals: Vec::new(),
+            so_far: Restored::default(),
+            refused: 0,
+            awaits: Awaits::Nothing,
+        }
+    }
+
+    /// Makes a turn that only says what an operation would do.
+    pub fn dry(operation: Operation) -> Self {
+        Self { is_dry: true, ..Self::new(operation) }
+    }
+
+    /// Limits how many changes a swap has, where a store takes fewer than [`MOST_CHANGES`]; 1 at
+    /// least.
+    #[must_use]
+    pub fn with_most_changes(self, most_changes: usize) -> Self {
+        Self { most_changes: most_changes.clamp(1, MOST_CHANGES), ..self }
+    }
+
+    /// Performs the operation, or goes on with it after a failure. `random` returns a random number
+    /// that no other call returns, in no program.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn perform<S: Store>(
+        &mut self,
+        store: &S,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Result<Outcome, Failure<S::Error>> {
+        let mut event = Event::Begin;
+        loop {
+            event = match self.step(event, random) {
+                Effect::Read(wanted) => Event::Read(store.read(&wanted).map_err(Failure::Away)?),
+                Effect::Swap(swap) => Event::Swapped(store.swap(&swap).map_err(Failure::Away)?),
+                Effect::Done(result) => return result.map_err(Failure::Refused),
+            };
+        }
+    }
+
+    /// Takes what has happened, and returns what is to be done. `event` is [`Event::Begin`], or the
+    /// answer to the last effect.
+    pub fn step(&mut self, event: Event, random: &mut dyn FnMut() -> u64) -> Effect {
+        match (std::mem::replace(&mut self.awaits, Awaits::Nothing), event) {
+            (_, Event::Begin) => self.read(),
+            (Awaits::Reading, Event::Read(reading)) => self.decide(&reading, random),
+            (Awaits::Part { incarnation, changes, done }, Event::Swapped(answer)) => {
+                if is_done(answer, incarnation) {
+                    self.note_part(&changes, done);
+                }
+                self.again(answer)
+            }
+            (Awaits::Rest, Event::Swapped(answer)) => match self.proposals.last() {
+                Some(proposal) if is_done(answer, proposal.incarnation) => {
+                    let outcome = proposal.outcome.clone();
+                    Effect::Done(Ok(self.whole(outcome)))
+                }
+                _ => self.again(answer),
+            },
+            (Awaits::Undoing(refusal), Event::Swapped(SwapAnswer::Done(_))) => Effect::Done(Err(refusal)),
+            (Awaits::Undoing(_), Event::Swapped(answer)) => self.again(answer),
+            (awaits, event) => unreachable!("{event:?} is not an answer to {awaits:?}"),
+        }
+    }
+
+    fn read(&mut self) -> Effect {
+        self.awaits = Awaits::Reading;
+        Effect::Read(self.operation.wanted())
+    }
+
+    /// Reads again after a swap.
+    fn again(&mut self, answer: SwapAnswer) -> Effect {
+        self.refused = if answer == SwapAnswer::Refused { self.refused + 1 } else { 0 };
+        if self.refused == MOST_REFUSED {
+            return Effect::Done(Err(Refusal::Contended));
+        }
+        self.read()
+    }
+
+    fn decide(&mut self, reading: &Reading, random: &mut dyn FnMut() -> u64) -> Effect {
+        let most_changes = self.most_changes;
+        let began = self.began.get_or_insert_with(|| Began { most_changes, ..Began::at(reading) }).clone();
+        // What can be read need not be durable. A swap that is answered shows it.
+        let shown = self.proposals.iter().find(|proposal| proposal.shows_in(reading)).cloned();
+        let decision = match shown {
+            Some(Proposal { outcome, .. }) => {
+                let confirmed = Fleet { version: random(), ..reading.fleet };
+                Ok(Decision { changes: vec![Change::Fleet(confirmed)], is_last: true, outcome })
+            }
+            None => decide(&self.operation, &began, reading, random),
+        };
+        let Decision { changes, is_last, outcome } = match decision {
+            Ok(decision) if self.is_dry => return Effect::Done(Ok(decision.outcome)),
+            Ok(decision) => decision,
+            Err(refusal) if began.closed_as == Some(reading.fleet.version) => {
+                self.awaits = Awaits::Undoing(refusal);
+                let opened = Fleet { closed: false, version: random(), ..reading.fleet };
+                return Effect::Swap(Swap::after(reading, vec![Change::Fleet(opened)]));
+            }
+            Err(refusal) => return Effect::Done(Err(refusal)),
+        };
+        let incarnation = reading.incarnation;
+        if let [.., sign] = changes.as_slice()
+            && is_last
+        {
+            self.proposals.push(Proposal { incarnation, sign: sign.clone(), outcome });
+            self.awaits = Awaits::Rest;
+        } else {
+            if let ([Change::Fleet(closed)], Some(began)) = (changes.as_slice(), &mut self.began) {
+                began.closed_as = Some(closed.version);
+            }
+            let done = if let Outcome::Restored(restored) = outcome { restored } else { Restored::default() };
+            self.awaits = Awaits::Part { incarnation, changes: changes.clone(), done };
+        }
+        Effect::Swap(Swap::after(reading, changes))
+    }
+
+    /// Notes what was written of a restore.
+    fn note_part(&mut self, changes: &[Change], done: Restored) {
+        for change in changes {
+            match change {
+                Change::Number { number, .. } => {
+                    self.so_far.cut.extend(done.cut.iter().filter(|cut| cut.number == *number));
+                }
+                Change::Tag { tag, .. } => {
+                    self.so_far.jumped.extend(done.jumped.iter().filter(|jumped| jumped.tag == *tag));
+                    self.began.as_mut().map(|began| began.raised.insert(*tag));
+                }
+                Change::Fleet(_) => {}
+            }
+        }
+    }
+
+    /// Returns an outcome with what was written before.
+    fn whole(&mut self, outcome: Outcome) -> Outcome {
+        let Outcome::Restored(last) = outcome else { return outcome };
+        let Restored { mut jumped, mut cut, .. } = std::mem::take(&mut self.so_far);
+        jumped.extend(last.jumped);
+        jumped.sort_by_key(|jumped: &JumpedTag| jumped.tag);
+        cut.extend(last.cut);
+        cut.sort_by_key(|cut| cut.number);
+        Outcome::Restored(Restored { jumped, cut, ..last })
+    }
+}
+
+impl Proposal {
+    /// Whether what is read shows that it is written. A store that has forgotten something since
+    /// it was decided shows that it may rest on what is not true any more.
+    fn shows_in(&self, reading: &Reading) -> bool {
+        let is_written = match &self.sign {
+            // A server may have changed the record since. No two generations have one freeze.
+            Change::Fleet(new) => {
+                let begins = |fleet: &Fleet| (fleet.generation, fleet.horizon_ms, fleet.freeze_ms);
+                let is_generation = matches!(self.outcome, Outcome::Restored(_) | Outcome::Lost { .. });
+                reading.fleet.version == new.version || is_generation && begins(&reading.fleet) == begins(new)
+            }
+            Change::Number { number, record, .. } => {
+                reading.numbers.get(number).is_some_and(|found| found.nonce == record.nonce)
+            }
+            Change::Tag { tag, record: Some(record), .. } => {
+                reading.tags.get(tag).is_some_and(|found| found.nonce == record.nonce)
+            }
+            // Another tag may have its name by now.
+            Change::Tag { tag, record: None, .. } => {
+                let Outcome::TagDropped { was, .. } = &self.outcome else { return false };
+                reading.tags.get(tag).is_none_or(|found| found.id != was.id)
+            }
+        };
+        is_written && reading.incarnation.since(&self.incarnation) == SinceIncarnation::Same
+    }
+}
+
+/// Whether a swap is written, and into a store that has forgotten nothing since it was read.
+fn is_done(answer: SwapAnswer, read: Incarnation) -> bool {
+    matches!(answer, SwapAnswer::Done(after) if after.since(&read) == SinceIncarnation::Same)
+}

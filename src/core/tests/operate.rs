@@ -1,0 +1,831 @@
+//! What operators may do, one operation after the other: each refusal with its facts, and each
+//! outcome with what is written. The simulations test what operators, servers and the registry do
+//! to each other.
+
+// loom's atomics panic outside a loom model.
+#![cfg(not(loom))]
+
+use std::collections::BTreeMap;
+
+use snowflake_core::clock::DAY_MS;
+use snowflake_core::layout::Layout;
+use snowflake_core::operate::{
+    Began, CutLease, Decision, GRACES_MS, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal,
+    Restored, SKEWS_MS, STEPS, decide, lost_fleet, new_fleet, prunable_before,
+};
+use snowflake_core::registry::{
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberKey, NumberRecord, Reading, TagRecord, Wanted,
+    WantedNumbers, WantedTags,
+};
+use snowflake_core::segment::{END, LONGEST_BLOCK};
+use snowflake_core::tag::Tag;
+
+const NOW_MS: i64 = 1_800_000_000_000;
+const POSTGRES: Incarnation = Incarnation { store: 1, timeline: 1, counts: [0; 2] };
+const ETCD: Incarnation = Incarnation { store: 1, timeline: 0, counts: [2, 3] };
+const LEASE_MS: i64 = 600_000;
+const SKEW_MS: i64 = 60_000;
+
+/// A fleet of 1024 numbers, whose first server has brought layout, range and limits.
+fn fleet() -> Fleet {
+    let layout = Layout::parse("snowflake").unwrap().fingerprint();
+    Fleet {
+        layout: Some((layout, false)),
+        range: Some((0, 1023)),
+        longest_ms: LEASE_MS,
+        skew_ms: SKEW_MS,
+        ..new_fleet(7, POSTGRES, 1)
+    }
+}
+
+fn of_layout(layout: &str, backup: bool) -> Fleet {
+    Fleet { layout: Some((Layout::parse(layout).unwrap().fingerprint(), backup)), range: None, ..fleet() }
+}
+
+fn reading(fleet: Fleet) -> Reading {
+    Reading {
+        fleet,
+        numbers: BTreeMap::new(),
+        tags: BTreeMap::new(),
+        incarnation: fleet.incarnation,
+        now_ms: NOW_MS,
+        up_ms: Some(DAY_MS),
+    }
+}
+
+/// A registry that has failed over since the fleet's record was written.
+fn failed_over(fleet: Fleet) -> Reading {
+    Reading { incarnation: Incarnation { timeline: 2, ..fleet.incarnation }, ..reading(fleet) }
+}
+
+fn number(worker: i64) -> NumberKey {
+    NumberKey::new(None, worker)
+}
+
+fn lease(until_ms: i64) -> NumberRecord {
+    NumberRecord {
+        holder: 9,
+        nonce: 50,
+        count: 3,
+        server: 8,
+        from_ms: until_ms - 1000,
+        until_ms,
+        generation: 1,
+        renewed_ms: NOW_MS - 500,
+        offset_ms: 5,
+    }
+}
+
+/// What `reserve` writes.
+fn kept(until_ms: i64) -> NumberRecord {
+    NumberRecord { server: 0, offset_ms: 0, ..lease(until_ms) }
+}
+
+fn with_number(fleet: Fleet, worker: i64, record: NumberRecord) -> Reading {
+    Reading { numbers: BTreeMap::from([(number(worker), record)]), ..reading(fleet) }
+}
+
+fn tag() -> Tag {
+    Tag::new("orders").unwrap()
+}
+
+fn tag_record() -> TagRecord {
+    TagRecord {
+        id: 40,
+        next: 5000,
+        steps: (10, 1000),
+        jump: Some(7),
+        nonce: 60,
+        generation: 1,
+        written_ms: NOW_MS - 10_000,
+        returnable: 4000,
+    }
+}
+
+fn with_tag(fleet: Fleet, record: TagRecord) -> Reading {
+    Reading { tags: BTreeMap::from([(tag(), record)]), ..reading(fleet) }
+}
+
+/// Decides with the random numbers 101, 102, ...
+fn decided(operation: &Operation, reading: &Reading) -> Result<Decision, Refusal> {
+    let mut random = 100;
+    decide(operation, &Began::at(reading), reading, &mut || {
+        random += 1;
+        random
+    })
+}
+
+/// Returns what an operation does, and the fleet's record that it writes, which is all it writes.
+#[track_caller]
+fn sets(operation: &Operation, reading: &Reading) -> (Outcome, Fleet) {
+    let Decision { changes, is_last, outcome } = decided(operation, reading).unwrap();
+    let [Change::Fleet(fleet)] = changes.as_slice() else { panic!("{changes:?}") };
+    assert!(is_last, "{outcome:?}");
+    assert_ne!(fleet.version, reading.fleet.version);
+    (outcome, Fleet { version: reading.fleet.version, ..*fleet })
+}
+
+#[track_caller]
+fn refuses(operation: &Operation, reading: &Reading, refusal: Refusal) {
+    assert_eq!(decided(operation, reading), Err(refusal), "{operation:?}");
+}
+
+#[test]
+fn an_operation_reads_what_it_needs() {
+    let fleet_alone = [
+        Operation::SetRange { first: 0, last: 1 },
+        Operation::SetLimits { lease_ms: None, skew_ms: None },
+        Operation::SetLease { lease_ms: None, skew_ms: None },
+        Operation::SetLosesNothing { loses_nothing: true },
+        Operation::SetGrace { grace_ms: 0 },
+        Operation::Close,
+        Operation::Open { moved: None },
+    ];
+    for operation in fleet_alone {
+        assert_eq!(operation.wanted(), Wanted::default(), "{operation:?}");
+    }
+    let of_numbers = Wanted { numbers: WantedNumbers::All, tags: WantedTags::None };
+    assert_eq!(Operation::ResetSettings.wanted(), of_numbers);
+    assert_eq!(Operation::Restored { lease_ms: None, skew_ms: None }.wanted(), Wanted::all());
+    assert_eq!(Operation::Lost { lease_ms: 1000, skew_ms: 10, uuid: None }.wanted(), Wanted::all());
+    let reserve = Operation::Reserve { number: number(5), until_ms: 0, force: false };
+    assert_eq!(reserve.wanted(), Wanted::number(number(5)));
+    for operation in [
+        Operation::CreateTag { tag: tag(), next: 1, steps: (1, 1), jump: None },
+        Operation::SetTag { tag: tag(), next: None, least: None, greatest: None, jump: None },
+        Operation::DropTag { tag: tag() },
+    ] {
+        assert_eq!(operation.wanted(), Wanted::tags(vec![tag()]), "{operation:?}");
+    }
+}
+
+#[test]
+fn a_range_lies_within_the_layout() {
+    let range = |first, last| Operation::SetRange { first, last };
+    for (fleet, last, numbers) in [
+        (fleet(), 1023, Some(1024)),
+        (of_layout("snowflake", true), 511, Some(512)),
+        (of_layout("js53", false), 31, Some(32)),
+        (of_layout("mastodon", false), 0, Some(1)),
+        // Its own numbers in each datacenter.
+        (of_layout("twitter", false), 31, Some(32)),
+        // Not built in, so that the operator has to know.
+        (of_layout("time:41 worker:3 sequence:19 unit:1ms epoch:2025-01-01T00:00:00Z", false), i64::MAX, None),
+        // No server has brought one.
+        (Fleet { layout: None, ..fleet() }, i64::MAX, None),
+    ] {
+        let first = last.min(3);
+        let (outcome, new) = sets(&range(first, last), &reading(fleet));
+        assert_eq!(outcome, Outcome::RangeSet { first, last, numbers });
+        assert_eq!(new, Fleet { range: Some((first, last)), ..fleet });
+        if let Some(numbers) = numbers {
+            let refusal = Refusal::RangeOutsideLayout { first, last: numbers, numbers };
+            refuses(&range(first, numbers), &reading(fleet), refusal);
+        }
+    }
+    refuses(&range(-1, 5), &reading(fleet()), Refusal::RangeBelowZero { first: -1 });
+    refuses(&range(6, 5), &reading(fleet()), Refusal::EmptyRange { first: 6, last: 5 });
+}
+
+#[test]
+fn limits_are_within_bounds() {
+    for lease_ms in [i64::MIN, -1, 0, 999, 30 * DAY_MS + 1, i64::MAX] {
+        let refusal = Refusal::LeaseOutside { lease_ms, allowed: LEASES_MS };
+        let given = Some(lease_ms);
+        refuses(&Operation::SetLimits { lease_ms: given, skew_ms: None }, &reading(fleet()), refusal.clone());
+        refuses(&Operation::SetLease { lease_ms: given, skew_ms: None }, &reading(fleet()), refusal.clone());
+        refuses(&Operation::Restored { lease_ms: given, skew_ms: None }, &reading(fleet()), refusal.clone());
+        refuses(&Operation::Lost { lease_ms, skew_ms: 10, uuid: None }, &reading(fleet()), refusal.clone());
+        assert_eq!(lost_fleet(&new_fleet(7, POSTGRES, 1), NOW_MS, lease_ms, 10, 2), Err(refusal));
+    }
+    for skew_ms in [i64::MIN, -1, 0, 9, 3_600_001, i64::MAX] {
+        let refusal = Refusal::SkewOutside { skew_ms, allowed: SKEWS_MS };
+        let given = Some(skew_ms);
+        refuses(&Operation::SetLimits { lease_ms: None, skew_ms: given }, &reading(fleet()), refusal.clone());
+        refuses(&Operation::SetLease { lease_ms: None, skew_ms: given }, &reading(fleet()), refusal.clone());
+        refuses(&Operation::Restored { lease_ms: None, skew_ms: given }, &reading(fleet()), refusal.clone());
+        refuses(&Operation::Lost { lease_ms: 1000, skew_ms, uuid: None }, &reading(fleet()), refusal.clone());
+        assert_eq!(lost_fleet(&new_fleet(7, POSTGRES, 1), NOW_MS, 1000, skew_ms, 2), Err(refusal));
+    }
+    let nothing = (None, None);
+    for operation in [
+        Operation::SetLimits { lease_ms: nothing.0, skew_ms: nothing.1 },
+        Operation::SetLease { lease_ms: nothing.0, skew_ms: nothing.1 },
+    ] {
+        refuses(&operation, &reading(fleet()), Refusal::NothingToSet);
+    }
+}
+
+#[test]
+fn limits_are_raised_and_what_is_used_stays() {
+    let limits = |lease_ms, skew_ms| Operation::SetLimits { lease_ms, skew_ms };
+    let greatest = limits(Some(30 * DAY_MS), Some(3_600_000));
+    let (outcome, new) = sets(&greatest, &reading(fleet()));
+    let (longest_ms, skew_ms) = (30 * DAY_MS, 3_600_000);
+    let (used_lease_ms, used_skew_ms) = (LEASE_MS, SKEW_MS);
+    assert_eq!(outcome, Outcome::LimitsSet { longest_ms, skew_ms, used_lease_ms, used_skew_ms });
+    assert_eq!(new, Fleet { longest_ms, skew_ms, lease_ms: LEASE_MS, clock_skew_ms: SKEW_MS, ..fleet() });
+    // What is used was less than before, or was set to more than the limit.
+    for (set, used) in [((2000, 50), (2000, 50)), ((LEASE_MS + 1, SKEW_MS + 1), (LEASE_MS, SKEW_MS))] {
+        let old = Fleet { lease_ms: set.0, clock_skew_ms: set.1, ..fleet() };
+        let (_, new) = sets(&greatest, &reading(old));
+        assert_eq!((new.lease_ms, new.clock_skew_ms), used);
+    }
+    // One of the two, and the same again.
+    let (_, new) = sets(&limits(Some(LEASE_MS + 1), None), &reading(fleet()));
+    assert_eq!((new.longest_ms, new.skew_ms), (LEASE_MS + 1, SKEW_MS));
+    let (_, new) = sets(&limits(None, Some(SKEW_MS + 1)), &reading(fleet()));
+    assert_eq!((new.longest_ms, new.skew_ms), (LEASE_MS, SKEW_MS + 1));
+    sets(&limits(Some(LEASE_MS), Some(SKEW_MS)), &reading(fleet()));
+}
+
+#[test]
+fn limits_are_not_lowered() {
+    let limits = |lease_ms, skew_ms| Operation::SetLimits { lease_ms, skew_ms };
+    let refusal = |lease_ms, skew_ms| Refusal::LimitsLowered {
+        lease_ms,
+        skew_ms,
+        least_lease_ms: LEASE_MS,
+        least_skew_ms: SKEW_MS,
+    };
+    for (lease_ms, skew_ms) in [
+        (Some(LEASE_MS - 1), None),
+        (None, Some(SKEW_MS - 1)),
+        (Some(LEASE_MS - 1), Some(SKEW_MS)),
+        (Some(LEASE_MS), Some(SKEW_MS - 1)),
+    ] {
+        refuses(&limits(lease_ms, skew_ms), &reading(fleet()), refusal(lease_ms, skew_ms));
+    }
+    // Before the first server, any are set.
+    let new = new_fleet(7, POSTGRES, 1);
+    let (outcome, set) = sets(&limits(Some(1000), Some(10)), &reading(new));
+    let expected = Outcome::LimitsSet { longest_ms: 1000, skew_ms: 10, used_lease_ms: 1000, used_skew_ms: 10 };
+    assert_eq!(outcome, expected);
+    assert_eq!((set.used_lease_ms(), set.used_skew_ms()), (1000, 10));
+    // The first server brings the other one.
+    let (outcome, _) = sets(&limits(Some(1000), None), &reading(new));
+    let (used_lease_ms, used_skew_ms) = (1000, DEFAULT_SKEW_MS);
+    assert_eq!(outcome, Outcome::LimitsSet { longest_ms: 1000, skew_ms: 0, used_lease_ms, used_skew_ms });
+    // But what the first server has brought may be lost.
+    let (least_lease_ms, least_skew_ms) = (DEFAULT_LEASE_MS, DEFAULT_SKEW_MS);
+    let (lease_ms, skew_ms) = (Some(DEFAULT_LEASE_MS - 1), None);
+    let refusal = Refusal::LimitsLowered { lease_ms, skew_ms, least_lease_ms, least_skew_ms };
+    refuses(&limits(lease_ms, skew_ms), &failed_over(new), refusal);
+    sets(&limits(Some(DEFAULT_LEASE_MS), Some(DEFAULT_SKEW_MS)), &failed_over(new));
+}
+
+#[test]
+fn a_raised_limit_is_used_only_when_that_is_set() {
+    let limits = |lease_ms| Operation::SetLimits { lease_ms: Some(lease_ms), skew_ms: None };
+    // Set before the first server, and raised.
+    let (_, first) = sets(&limits(5000), &reading(new_fleet(7, POSTGRES, 1)));
+    let (_, raised) = sets(&limits(3_600_000), &reading(first));
+    assert_eq!(raised.used_lease_ms(), 5000);
+    let lease = Operation::SetLease { lease_ms: Some(3_600_000), skew_ms: None };
+    assert_eq!(sets(&lease, &reading(raised)).1.used_lease_ms(), 3_600_000);
+}
+
+#[test]
+fn leases_are_up_to_the_limits() {
+    let lease = |lease_ms, skew_ms| Operation::SetLease { lease_ms, skew_ms };
+    let (outcome, new) = sets(&lease(Some(2000), Some(20)), &reading(fleet()));
+    assert_eq!(outcome, Outcome::LeaseSet { lease_ms: 2000, skew_ms: 20 });
+    assert_eq!(new, Fleet { lease_ms: 2000, clock_skew_ms: 20, ..fleet() });
+    let (outcome, new) = sets(&lease(None, Some(20)), &reading(fleet()));
+    assert_eq!(outcome, Outcome::LeaseSet { lease_ms: LEASE_MS, skew_ms: 20 });
+    assert_eq!(new, Fleet { clock_skew_ms: 20, ..fleet() });
+    for fleet in [fleet(), new_fleet(7, POSTGRES, 1)] {
+        sets(&lease(Some(LEASE_MS), Some(SKEW_MS)), &reading(fleet));
+        for (lease_ms, skew_ms) in [(Some(LEASE_MS + 1), None), (None, Some(SKEW_MS + 1))] {
+            let refusal = Refusal::BeyondLimits { lease_ms, skew_ms, longest_ms: LEASE_MS, most_skew_ms: SKEW_MS };
+            refuses(&lease(lease_ms, skew_ms), &reading(fleet), refusal);
+        }
+    }
+}
+
+#[test]
+fn what_would_hide_a_failover_is_refused() {
+    let refusal = |is_closed| Refusal::NotNoted { is_closed };
+    let reserve = Operation::Reserve { number: number(5), until_ms: NOW_MS, force: false };
+    let vouch = Operation::SetLosesNothing { loses_nothing: true };
+    for operation in [vouch.clone(), Operation::Close, Operation::ResetSettings, reserve.clone()] {
+        refuses(&operation, &failed_over(fleet()), refusal(false));
+        refuses(&operation, &failed_over(Fleet { closed: true, ..fleet() }), refusal(true));
+        // Another store, and a restored etcd.
+        let vouched = Fleet { loses_nothing: true, ..fleet() };
+        let other = Reading { incarnation: Incarnation { store: 2, ..POSTGRES }, ..reading(vouched) };
+        refuses(&operation, &other, refusal(false));
+        decided(&operation, &failed_over(vouched)).expect("it loses nothing");
+    }
+    let etcd = Fleet { incarnation: ETCD, ..fleet() };
+    let restored = Reading { incarnation: Incarnation { counts: [2, -7], ..ETCD }, ..reading(etcd) };
+    refuses(&Operation::Close, &restored, refusal(false));
+    let elected = Reading { incarnation: Incarnation { counts: [3, 3], ..ETCD }, ..reading(etcd) };
+    decided(&Operation::Close, &elected).expect("an election loses nothing");
+    // These hide nothing.
+    for operation in [
+        Operation::SetLosesNothing { loses_nothing: false },
+        Operation::SetRange { first: 0, last: 5 },
+        Operation::SetLimits { lease_ms: Some(LEASE_MS), skew_ms: None },
+        Operation::SetLease { lease_ms: Some(LEASE_MS), skew_ms: None },
+        Operation::SetGrace { grace_ms: 5 },
+        Operation::Open { moved: None },
+        Operation::CreateTag { tag: tag(), next: 1, steps: (1, 1), jump: None },
+    ] {
+        let Decision { changes, .. } = decided(&operation, &failed_over(fleet())).unwrap();
+        if let [Change::Fleet(new)] = changes.as_slice() {
+            assert_eq!(new.incarnation, POSTGRES, "{operation:?}");
+        }
+    }
+}
+
+#[test]
+fn an_operator_vouches_for_a_store_with_timelines_only() {
+    for loses_nothing in [true, false] {
+        let (outcome, new) = sets(&Operation::SetLosesNothing { loses_nothing }, &reading(fleet()));
+        assert_eq!(outcome, Outcome::LosesNothingSet { loses_nothing });
+        assert_eq!(new, Fleet { loses_nothing, ..fleet() });
+    }
+    let etcd = reading(Fleet { incarnation: ETCD, ..fleet() });
+    refuses(&Operation::SetLosesNothing { loses_nothing: true }, &etcd, Refusal::NoTimelines);
+    sets(&Operation::SetLosesNothing { loses_nothing: false }, &etcd);
+}
+
+#[test]
+fn a_grace_is_a_day_at_most_and_needs_a_store_that_tells_its_start() {
+    let grace = |grace_ms| Operation::SetGrace { grace_ms };
+    for grace_ms in [0, 1, DAY_MS] {
+        let (outcome, new) = sets(&grace(grace_ms), &reading(fleet()));
+        assert_eq!((outcome, new), (Outcome::GraceSet { grace_ms }, Fleet { grace_ms, ..fleet() }));
+    }
+    for grace_ms in [i64::MIN, -1, DAY_MS + 1] {
+        refuses(&grace(grace_ms), &reading(fleet()), Refusal::GraceOutside { grace_ms, allowed: GRACES_MS });
+    }
+    let etcd = Reading { up_ms: None, ..reading(fleet()) };
+    refuses(&grace(1), &etcd, Refusal::NoUptime);
+    sets(&grace(0), &etcd);
+}
+
+#[test]
+fn a_fleet_is_closed_and_opened() {
+    let closed = Fleet { closed: true, ..fleet() };
+    for (before, was_closed) in [(fleet(), false), (closed, true)] {
+        let (outcome, new) = sets(&Operation::Close, &reading(before));
+        assert_eq!((outcome, new), (Outcome::Closed { was_closed }, closed));
+    }
+    let open = |moved| Operation::Open { moved };
+    let opened = |was_closed, moved| Outcome::Opened { was_closed, moved };
+    // Moved to another store, where nothing is lost.
+    let incarnation = Incarnation { store: 2, timeline: 5, counts: [0; 2] };
+    let moved = Reading { incarnation, ..reading(closed) };
+    assert_eq!(sets(&open(Some(true)), &moved), (opened(true, true), Fleet { incarnation, ..fleet() }));
+    // Without that word, the next server finds another store.
+    assert_eq!(sets(&open(Some(false)), &moved), (opened(true, false), fleet()));
+    assert_eq!(sets(&open(Some(false)), &reading(closed)), (opened(true, false), fleet()));
+    refuses(&open(None), &moved, Refusal::IsClosed);
+    refuses(&open(Some(true)), &reading(fleet()), Refusal::NotClosed);
+    for nothing in [None, Some(false)] {
+        assert_eq!(sets(&open(nothing), &reading(fleet())), (opened(false, false), fleet()));
+    }
+}
+
+fn whole_reset(reading: &Reading) -> (Outcome, Fleet) {
+    // First it closes the fleet.
+    let Decision { changes, is_last, .. } = decided(&Operation::ResetSettings, reading).unwrap();
+    let [Change::Fleet(closed)] = changes.as_slice() else { panic!("{changes:?}") };
+    assert_eq!((*closed, is_last), (Fleet { closed: true, version: 101, ..reading.fleet }, false));
+    let closed = Fleet { version: 55, ..*closed };
+    sets(&Operation::ResetSettings, &Reading { fleet: closed, ..reading.clone() })
+}
+
+#[test]
+fn settings_are_reset_when_no_server_draws() {
+    let until_ms = NOW_MS - 2 * SKEW_MS;
+    let over = with_number(fleet(), 5, lease(until_ms));
+    let (outcome, new) = whole_reset(&over);
+    let reset = Outcome::SettingsReset { range: None, lease_ms: None, skew_ms: None, is_closed: true };
+    assert_eq!(outcome, reset);
+    let bare = Fleet { layout: None, range: None, longest_ms: 0, skew_ms: 0, ..fleet() };
+    assert_eq!(new, Fleet { closed: true, version: new.version, ..bare });
+    // Clocks may be apart, and the registry's own may have been.
+    let runs = with_number(fleet(), 5, lease(until_ms + 1));
+    refuses(&Operation::ResetSettings, &runs, Refusal::MayStillDraw { until_ms: NOW_MS + 1 });
+    // What an operator keeps is not drawn with.
+    whole_reset(&with_number(fleet(), 5, kept(NOW_MS + DAY_MS)));
+    // A lost lease has not ended before the freeze.
+    let frozen = reading(Fleet { freeze_ms: NOW_MS + 1, ..fleet() });
+    refuses(&Operation::ResetSettings, &frozen, Refusal::MayStillDraw { until_ms: NOW_MS + 1 });
+    whole_reset(&reading(Fleet { freeze_ms: NOW_MS, ..fleet() }));
+}
+
+#[test]
+fn a_reset_keeps_a_range_that_is_not_all_of_the_layout() {
+    let range = |fleet: Fleet| whole_reset(&reading(fleet)).1.range;
+    assert_eq!(range(fleet()), None);
+    assert_eq!(range(Fleet { range: Some((0, 1022)), ..fleet() }), Some((0, 1022)));
+    assert_eq!(range(Fleet { range: Some((1, 1023)), ..fleet() }), Some((1, 1023)));
+    assert_eq!(range(Fleet { range: Some((0, 511)), ..of_layout("snowflake", true) }), None);
+    assert_eq!(range(Fleet { range: None, ..fleet() }), None);
+    // Of another layout, nothing is known here.
+    let other = of_layout("time:41 worker:3 sequence:19 unit:1ms epoch:2025-01-01T00:00:00Z", false);
+    assert_eq!(range(Fleet { range: Some((0, 7)), ..other }), Some((0, 7)));
+    let (outcome, _) = whole_reset(&reading(Fleet { range: Some((1, 2)), ..fleet() }));
+    assert!(matches!(outcome, Outcome::SettingsReset { range: Some((1, 2)), .. }), "{outcome:?}");
+}
+
+#[test]
+fn a_reset_raises_nothing_that_is_used() {
+    for (limit_ms, set_ms, stays_ms) in [
+        (DEFAULT_LEASE_MS, 0, 0),
+        (3_600_000, 3_600_000, 0),
+        // The next server's limit is a raise.
+        (5000, 0, 5000),
+        (5000, 2000, 2000),
+        (5000, 60_000, 5000),
+        // The present one may be a raise.
+        (DEFAULT_LEASE_MS, 2000, 2000),
+        // It was reset before, and no server has come since.
+        (0, 5000, 5000),
+        (0, 0, 0),
+    ] {
+        let old = Fleet { longest_ms: limit_ms, lease_ms: set_ms, ..fleet() };
+        let (outcome, new) = whole_reset(&reading(old));
+        assert_eq!((new.longest_ms, new.lease_ms), (0, stays_ms), "{limit_ms} {set_ms}");
+        let Outcome::SettingsReset { lease_ms, skew_ms, .. } = outcome else { panic!("{outcome:?}") };
+        assert_eq!((lease_ms, skew_ms), (Some(stays_ms).filter(|ms| *ms > 0), None));
+    }
+    for (limit_ms, set_ms, stays_ms) in [(DEFAULT_SKEW_MS, 50, 50), (500, 0, 500), (0, 500, 500), (0, 0, 0)] {
+        let (outcome, new) = whole_reset(&reading(Fleet { skew_ms: limit_ms, clock_skew_ms: set_ms, ..fleet() }));
+        assert_eq!((new.skew_ms, new.clock_skew_ms), (0, stays_ms), "{limit_ms} {set_ms}");
+        let Outcome::SettingsReset { skew_ms, .. } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(skew_ms, Some(stays_ms).filter(|ms| *ms > 0));
+    }
+}
+
+fn restored(lease_ms: Option<i64>, skew_ms: Option<i64>) -> Operation {
+    Operation::Restored { lease_ms, skew_ms }
+}
+
+fn of_restored(operation: &Operation, reading: &Reading) -> (Restored, Vec<Change>) {
+    let Decision { changes, is_last, outcome } = decided(operation, reading).unwrap();
+    let Outcome::Restored(restored) = outcome else { panic!("{outcome:?}") };
+    assert!(is_last);
+    (restored, changes)
+}
+
+#[test]
+fn a_restore_begins_a_generation_with_the_greatest_limits_that_are_known() {
+    for (lease_ms, skew_ms, longest_ms, most_skew_ms) in [
+        (None, None, LEASE_MS, SKEW_MS),
+        (Some(LEASE_MS - 1), Some(SKEW_MS - 1), LEASE_MS, SKEW_MS),
+        (Some(3_600_000), None, 3_600_000, SKEW_MS),
+        (None, Some(120_000), LEASE_MS, 120_000),
+    ] {
+        let (done, changes) = of_restored(&restored(lease_ms, skew_ms), &reading(fleet()));
+        let horizon_ms = NOW_MS + 2 * most_skew_ms;
+        let freeze_ms = horizon_ms + longest_ms;
+        assert_eq!(done, Restored { generation: 2, horizon_ms, freeze_ms, ..Restored::default() });
+        let [Change::Fleet(new)] = changes.as_slice() else { panic!("{changes:?}") };
+        // What is used stays.
+        let limits = Fleet { longest_ms, skew_ms: most_skew_ms, lease_ms: LEASE_MS, clock_skew_ms: SKEW_MS, ..fleet() };
+        assert_eq!(*new, Fleet { generation: 2, horizon_ms, freeze_ms, version: new.version, ..limits });
+    }
+    // As many generations as there were timelines since, and the incarnation is noted.
+    let later = Reading { incarnation: Incarnation { timeline: 5, ..POSTGRES }, ..reading(fleet()) };
+    let (done, changes) = of_restored(&restored(None, None), &later);
+    let Some(Change::Fleet(new)) = changes.last() else { panic!("{changes:?}") };
+    assert_eq!((done.generation, new.generation, new.incarnation), (5, 5, later.incarnation));
+    // A backup from before the first server.
+    let new = reading(new_fleet(7, POSTGRES, 1));
+    for (lease_ms, skew_ms) in [(None, None), (Some(LEASE_MS), None), (None, Some(SKEW_MS))] {
+        refuses(&restored(lease_ms, skew_ms), &new, Refusal::LimitsUnknown);
+    }
+    assert_eq!(of_restored(&restored(Some(1000), Some(10)), &new).0.freeze_ms, NOW_MS + 1020);
+}
+
+#[test]
+fn a_restore_cuts_leases_that_end_later_than_any_may() {
+    let freeze_ms = NOW_MS + 2 * SKEW_MS + LEASE_MS;
+    let far = NumberRecord { from_ms: freeze_ms + 5, ..lease(freeze_ms + 10) };
+    let numbers = BTreeMap::from([
+        (number(1), lease(freeze_ms)),
+        (number(2), lease(freeze_ms + 1)),
+        (number(3), far),
+        (number(4), kept(freeze_ms + DAY_MS)),
+    ]);
+    let (done, changes) = of_restored(&restored(None, None), &Reading { numbers, ..reading(fleet()) });
+    let cut = |worker, until_ms| CutLease { number: number(worker), until_ms, becomes_ms: freeze_ms };
+    assert_eq!(done.cut, [cut(2, freeze_ms + 1), cut(3, freeze_ms + 10)]);
+    // The nonce stays, so that a server that lives recognizes its lease.
+    let ended = |worker, from_ms, record: NumberRecord| Change::Number {
+        number: number(worker),
+        was: Some(record.nonce),
+        record: NumberRecord { from_ms, until_ms: freeze_ms, ..record },
+    };
+    assert_eq!(changes[..2], [ended(2, freeze_ms - 999, lease(freeze_ms + 1)), ended(3, freeze_ms, far)]);
+    assert_eq!(changes.len(), 3);
+}
+
+#[test]
+fn a_restore_moves_tags_that_have_a_jump() {
+    let stopped = TagRecord { jump: None, next: 77, ..tag_record() };
+    let other = Tag::new("invoices").unwrap();
+    let with_both = Reading { tags: BTreeMap::from([(tag(), tag_record()), (other, stopped)]), ..reading(fleet()) };
+    let (done, changes) = of_restored(&restored(None, None), &with_both);
+    // Ten seconds, the skew, and the generation that begins.
+    let raised = 5000 + (10 + 60) * 7 * 1000;
+    assert_eq!(done.jumped, [JumpedTag { tag: tag(), from: 5000, to: raised + 7000 }]);
+    assert_eq!(done.stopped, [(other, 77)]);
+    let [Change::Tag { tag: of, was: Some(60), record: Some(record) }, Change::Fleet(_)] = changes.as_slice() else {
+        panic!("{changes:?}")
+    };
+    assert_eq!(*of, tag());
+    assert_eq!(*record, TagRecord { next: raised, nonce: record.nonce, written_ms: NOW_MS, ..tag_record() });
+    assert_ne!(record.nonce, 60);
+}
+
+#[test]
+fn a_lost_fleet_is_newer_than_it_ever_was() {
+    let new = new_fleet(7, POSTGRES, 1);
+    let lost = |uuid| Operation::Lost { lease_ms: LEASE_MS, skew_ms: SKEW_MS, uuid };
+    let generation = NOW_MS as u64 / 1000;
+    let horizon_ms = NOW_MS + 2 * SKEW_MS;
+    let freeze_ms = horizon_ms + LEASE_MS;
+    for (given, uuid) in [(None, 7), (Some(8), 8)] {
+        let (outcome, made) = sets(&lost(given), &reading(new));
+        assert_eq!(outcome, Outcome::Lost { generation, freeze_ms, uuid });
+        let limits = Fleet { longest_ms: LEASE_MS, skew_ms: SKEW_MS, ..new };
+        let used = Fleet { lease_ms: LEASE_MS, clock_skew_ms: SKEW_MS, ..limits };
+        assert_eq!(made, Fleet { uuid, generation, horizon_ms, freeze_ms, ..used });
+        let at_once = lost_fleet(&new_fleet(uuid, POSTGRES, 1), NOW_MS, LEASE_MS, SKEW_MS, 1);
+        assert_eq!(at_once, Ok(made));
+    }
+    let newest = Fleet { generation: u64::from(u32::MAX), ..new };
+    assert_eq!(sets(&lost(None), &reading(newest)).1.generation, u64::from(u32::MAX) + 1);
+    refuses(&lost(None), &with_number(fleet(), 5, lease(0)), Refusal::HasLeases);
+    refuses(&lost(None), &with_tag(fleet(), tag_record()), Refusal::HasTags);
+}
+
+#[test]
+fn a_generation_is_not_begun_where_another_hand_has_begun_one() {
+    let began = Began::at(&reading(fleet()));
+    let now = reading(Fleet { generation: 2, freeze_ms: 99, ..fleet() });
+    let refusal = Refusal::GenerationBegan { was: 1, generation: 2, freeze_ms: 99 };
+    for operation in [restored(None, None), Operation::Lost { lease_ms: 1000, skew_ms: 10, uuid: None }] {
+        assert_eq!(decide(&operation, &began, &now, &mut || 5), Err(refusal.clone()));
+    }
+}
+
+fn reserve(number: NumberKey, until_ms: i64, force: bool) -> Operation {
+    Operation::Reserve { number, until_ms, force }
+}
+
+#[test]
+fn a_number_is_kept() {
+    let until_ms = NOW_MS + 5000;
+    let kept_record = |reading: &Reading, until_ms| {
+        let Decision { changes, is_last, outcome } = decided(&reserve(number(5), until_ms, false), reading).unwrap();
+        assert_eq!((outcome, is_last), (Outcome::Reserved { number: number(5), until_ms }, true));
+        let [Change::Number { number: of, was, record }] = changes.as_slice() else { panic!("{changes:?}") };
+        assert_eq!(*of, number(5));
+        (*was, *record)
+    };
+    let base = NumberRecord {
+        holder: 101 << 64 | 102,
+        nonce: 103,
+        count: 1,
+        server: 0,
+        from_ms: NOW_MS,
+        until_ms,
+        generation: 1,
+        renewed_ms: NOW_MS,
+        offset_ms: 0,
+    };
+    assert_eq!(kept_record(&reading(fleet()), until_ms), (None, base));
+    // A mark that has passed.
+    assert_eq!(kept_record(&reading(fleet()), 7), (None, NumberRecord { from_ms: 7, until_ms: 7, ..base }));
+    // After its last lease, in the fleet's generation.
+    let ended_ms = NOW_MS - SKEW_MS;
+    let later = Fleet { generation: 3, ..fleet() };
+    let (was, record) = kept_record(&with_number(later, 5, lease(ended_ms)), until_ms);
+    assert_eq!((was, record), (Some(50), NumberRecord { count: 4, generation: 3, ..base }));
+    let (_, record) = kept_record(&with_number(later, 5, lease(ended_ms)), ended_ms);
+    let empty = NumberRecord { from_ms: ended_ms, until_ms: ended_ms, ..base };
+    assert_eq!(record, NumberRecord { count: 4, generation: 3, ..empty });
+    // It is kept already, and for longer now.
+    let (was, record) = kept_record(&with_number(fleet(), 5, kept(until_ms)), until_ms + 1);
+    let longer = NumberRecord { count: 4, from_ms: until_ms, until_ms: until_ms + 1, ..base };
+    assert_eq!((was, record), (Some(50), longer));
+}
+
+/// The record is of this generation, whose freeze does not hold for it. So a server whose clock is
+/// behind would lease it for ids of a lost lease.
+#[test]
+fn a_number_is_kept_until_lost_leases_have_ended() {
+    let frozen = Fleet { generation: 2, freeze_ms: NOW_MS - 5, ..fleet() };
+    let ended = lease(NOW_MS - SKEW_MS);
+    for reading in [reading(frozen), with_number(frozen, 5, ended)] {
+        let until_ms = NOW_MS - SKEW_MS;
+        let Decision { changes, outcome, .. } = decided(&reserve(number(5), until_ms, false), &reading).unwrap();
+        assert_eq!(outcome, Outcome::Reserved { number: number(5), until_ms: NOW_MS - 5 });
+        let [Change::Number { record, .. }] = changes.as_slice() else { panic!("{changes:?}") };
+        assert_eq!((record.from_ms, record.until_ms, record.generation), (NOW_MS - 5, NOW_MS - 5, 2));
+    }
+    // It was leased since.
+    let of_now = with_number(frozen, 5, NumberRecord { generation: 2, ..ended });
+    let Decision { outcome, .. } = decided(&reserve(number(5), NOW_MS - 10, false), &of_now).unwrap();
+    assert_eq!(outcome, Outcome::Reserved { number: number(5), until_ms: NOW_MS - 10 });
+}
+
+#[test]
+fn a_number_that_may_be_leased_is_not_kept() {
+    let until_ms = NOW_MS + 5000;
+    let leased = |ended_ms| with_number(fleet(), 5, lease(ended_ms));
+    let again_ms = NOW_MS + 1;
+    let refusal = Refusal::NumberLeased { number: number(5), until_ms: again_ms - SKEW_MS, again_ms };
+    refuses(&reserve(number(5), until_ms, false), &leased(again_ms - SKEW_MS), refusal);
+    // A lost lease of it may run.
+    let frozen = Fleet { generation: 2, freeze_ms: NOW_MS + 1, ..fleet() };
+    let lost = Refusal::MayBeLost { number: number(5), until_ms: NOW_MS + 1 };
+    refuses(&reserve(number(5), until_ms, false), &reading(frozen), lost.clone());
+    let ended = lease(NOW_MS - SKEW_MS);
+    refuses(&reserve(number(5), until_ms, false), &with_number(frozen, 5, ended), lost.clone());
+    refuses(&reserve(number(5), until_ms, false), &with_number(frozen, 5, kept(NOW_MS)), lost);
+    let of_now = NumberRecord { generation: 2, ..ended };
+    decided(&reserve(number(5), until_ms, false), &with_number(frozen, 5, of_now)).expect("it was leased since");
+    for (record, ended_ms) in [(ended, NOW_MS - SKEW_MS), (kept(until_ms), until_ms)] {
+        let refusal = Refusal::EndedLater { number: number(5), until_ms: ended_ms - 1, ended_ms };
+        refuses(&reserve(number(5), ended_ms - 1, false), &with_number(fleet(), 5, record), refusal);
+    }
+}
+
+#[test]
+fn a_number_is_kept_for_long_only_by_force() {
+    let most_ms = NOW_MS + KEPT_AHEAD_MS;
+    decided(&reserve(number(5), most_ms, false), &reading(fleet())).expect("30 days");
+    for until_ms in [most_ms + 1, i64::MAX] {
+        let refusal = Refusal::KeptTooLong { number: number(5), until_ms, most_ms };
+        refuses(&reserve(number(5), until_ms, false), &reading(fleet()), refusal);
+        decided(&reserve(number(5), until_ms, true), &reading(fleet())).expect("it is forced");
+    }
+}
+
+#[test]
+fn a_number_is_one_of_the_layout() {
+    let of = |datacenter, worker| reserve(NumberKey::new(datacenter, worker), NOW_MS, false);
+    for key in [NumberKey::new(None, -1), NumberKey::new(Some(-1), 5)] {
+        refuses(&reserve(key, NOW_MS, false), &reading(fleet()), Refusal::NoSuchNumber { number: key });
+    }
+    decided(&of(None, 1023), &reading(fleet())).expect("the last number");
+    let refusal = Refusal::NumberOutsideLayout { number: number(1024), numbers: 1024 };
+    refuses(&of(None, 1024), &reading(fleet()), refusal);
+    let outside =
+        |datacenter, greatest| Refusal::DatacenterOutsideLayout { number: NumberKey::new(datacenter, 5), greatest };
+    refuses(&of(Some(0), 5), &reading(fleet()), outside(Some(0), None));
+    let twitter = reading(of_layout("twitter", false));
+    decided(&of(Some(31), 31), &twitter).expect("the last number");
+    refuses(&of(None, 5), &twitter, outside(None, Some(31)));
+    refuses(&of(Some(32), 5), &twitter, outside(Some(32), Some(31)));
+    // Of another layout, nothing is known here.
+    let other = of_layout("time:41 worker:3 sequence:19 unit:1ms epoch:2025-01-01T00:00:00Z", false);
+    for fleet in [other, new_fleet(7, POSTGRES, 1)] {
+        decided(&of(Some(9), 99), &reading(fleet)).expect("the operator has to know");
+    }
+}
+
+fn create(next: i64, steps: (u32, u32), jump: Option<u32>) -> Operation {
+    Operation::CreateTag { tag: tag(), next, steps, jump }
+}
+
+fn set(next: Option<i64>, least: Option<u32>, greatest: Option<u32>, jump: Option<Option<u32>>) -> Operation {
+    Operation::SetTag { tag: tag(), next, least, greatest, jump }
+}
+
+/// Returns the record that an operation writes, which is all it writes.
+#[track_caller]
+fn writes_tag(operation: &Operation, reading: &Reading) -> TagRecord {
+    let Decision { changes, is_last, outcome } = decided(operation, reading).unwrap();
+    let [Change::Tag { tag: of, was, record: Some(written) }] = changes.as_slice() else { panic!("{changes:?}") };
+    let old = reading.tags.get(&tag());
+    assert_eq!((*of, *was, is_last), (tag(), old.map(|old| old.nonce), true));
+    assert_ne!(Some(written.nonce), *was);
+    let expected = match old {
+        None => Outcome::TagCreated { tag: tag(), record: *written },
+        Some(was) => Outcome::TagSet { tag: tag(), was: *was, record: *written },
+    };
+    assert_eq!(outcome, expected);
+    *written
+}
+
+#[test]
+fn a_tag_is_made() {
+    let record = writes_tag(&create(-5, (1, LONGEST_BLOCK), Some(i32::MAX as u32)), &reading(fleet()));
+    let TagRecord { id, nonce, .. } = record;
+    assert_ne!(id, nonce);
+    let (steps, jump) = ((1, LONGEST_BLOCK), Some(i32::MAX as u32));
+    let (generation, written_ms) = (1, NOW_MS);
+    assert_eq!(record, TagRecord { id, nonce, next: -5, steps, jump, generation, written_ms, returnable: END });
+    refuses(&create(1, (1, 1), None), &with_tag(fleet(), tag_record()), Refusal::TagExists { tag: tag() });
+    for steps in [(0, 1), (2, 1), (1, LONGEST_BLOCK + 1), (0, 0)] {
+        let refusal = Refusal::StepsOutside { steps, allowed: STEPS };
+        refuses(&create(1, steps, None), &reading(fleet()), refusal);
+    }
+    for jump in [0, i32::MAX as u32 + 1] {
+        let refusal = Refusal::JumpOutside { jump, allowed: JUMPS };
+        refuses(&create(1, (1, 1), Some(jump)), &reading(fleet()), refusal);
+    }
+}
+
+/// The next server begins that generation, so that the tag would stop, or jump, for nothing.
+#[test]
+fn a_tag_is_of_the_generation_that_the_next_server_begins() {
+    assert_eq!(writes_tag(&create(1, (1, 1), None), &failed_over(fleet())).generation, 2);
+    let vouched = Fleet { loses_nothing: true, ..fleet() };
+    assert_eq!(writes_tag(&create(1, (1, 1), None), &failed_over(vouched)).generation, 1);
+    let stopped = TagRecord { jump: None, ..tag_record() };
+    let failed = Reading { tags: BTreeMap::from([(tag(), stopped)]), ..failed_over(fleet()) };
+    assert_eq!(writes_tag(&set(Some(5000), None, None, None), &failed).generation, 2);
+    let jump = set(None, None, None, Some(Some(5)));
+    refuses(&jump, &failed, Refusal::NeedsNext { tag: tag(), least: 5000 });
+}
+
+#[test]
+fn a_tags_next_value_is_raised() {
+    let later = Fleet { generation: 4, ..fleet() };
+    for next in [5000, 5001, END] {
+        let record = writes_tag(&set(Some(next), None, None, None), &with_tag(later, tag_record()));
+        let written = TagRecord { next, generation: 4, written_ms: NOW_MS, returnable: END, ..tag_record() };
+        assert_eq!(record, TagRecord { nonce: record.nonce, ..written });
+    }
+    let refusal = Refusal::NextLowered { tag: tag(), next: 4999, least: 5000 };
+    refuses(&set(Some(4999), None, None, None), &with_tag(fleet(), tag_record()), refusal);
+    for operation in [set(Some(1), None, None, None), Operation::DropTag { tag: tag() }] {
+        refuses(&operation, &reading(fleet()), Refusal::NoSuchTag { tag: tag() });
+    }
+    refuses(&set(None, None, None, None), &with_tag(fleet(), tag_record()), Refusal::NothingToSet);
+}
+
+#[test]
+fn a_jump_covers_as_many_values_where_the_greatest_step_is_lowered() {
+    for (greatest, jump) in [(500, 14), (999, 8), (1000, 7), (2000, 7), (300, 24)] {
+        let record = writes_tag(&set(None, None, Some(greatest), None), &with_tag(fleet(), tag_record()));
+        assert_eq!((record.steps, record.jump), ((10, greatest), Some(jump)));
+        // Nothing else changes.
+        let written = TagRecord { steps: (10, greatest), jump: Some(jump), ..tag_record() };
+        assert_eq!(record, TagRecord { nonce: record.nonce, ..written });
+    }
+    let widest = TagRecord { steps: (1, LONGEST_BLOCK), jump: Some(i32::MAX as u32), ..tag_record() };
+    let record = writes_tag(&set(None, None, Some(1), None), &with_tag(fleet(), widest));
+    assert_eq!(record.jump, Some(i32::MAX as u32));
+    let none = TagRecord { jump: None, ..tag_record() };
+    assert_eq!(writes_tag(&set(None, None, Some(500), None), &with_tag(fleet(), none)).jump, None);
+    // The operator's word counts.
+    let record = writes_tag(&set(None, None, Some(500), Some(Some(3))), &with_tag(fleet(), tag_record()));
+    assert_eq!(record.jump, Some(3));
+    for (least, greatest, steps) in [
+        (None, Some(9), (10, 9)),
+        (Some(1001), None, (1001, 1000)),
+        (Some(0), None, (0, 1000)),
+        (None, Some(0), (10, 0)),
+    ] {
+        let refusal = Refusal::StepsOutside { steps, allowed: STEPS };
+        refuses(&set(None, least, greatest, None), &with_tag(fleet(), tag_record()), refusal);
+    }
+    let refusal = Refusal::JumpOutside { jump: 0, allowed: JUMPS };
+    refuses(&set(None, None, None, Some(Some(0))), &with_tag(fleet(), tag_record()), refusal);
+}
+
+#[test]
+fn a_tag_that_has_stopped_needs_a_next_value_too() {
+    let (later, stopped) = (Fleet { generation: 2, ..fleet() }, TagRecord { jump: None, ..tag_record() });
+    let jump = set(None, None, None, Some(Some(5)));
+    refuses(&jump, &with_tag(later, stopped), Refusal::NeedsNext { tag: tag(), least: 5000 });
+    let both = set(Some(5000), None, None, Some(Some(5)));
+    let record = writes_tag(&both, &with_tag(later, stopped));
+    assert_eq!((record.next, record.jump, record.generation), (5000, Some(5), 2));
+    // It has not stopped, or it has jumped.
+    assert_eq!(writes_tag(&jump, &with_tag(fleet(), stopped)).jump, Some(5));
+    assert_eq!(writes_tag(&jump, &with_tag(later, tag_record())).jump, Some(5));
+    // Without a jump, it stops.
+    assert_eq!(writes_tag(&set(None, None, None, Some(None)), &with_tag(later, tag_record())).jump, None);
+    assert_eq!(writes_tag(&set(None, Some(20), None, None), &with_tag(later, stopped)).steps, (20, 1000));
+}
+
+#[test]
+fn a_tag_is_deleted() {
+    let Decision { changes, is_last, outcome } =
+        decided(&Operation::DropTag { tag: tag() }, &with_tag(fleet(), tag_record())).unwrap();
+    assert_eq!(changes, [Change::Tag { tag: tag(), was: Some(60), record: None }]);
+    assert_eq!((outcome, is_last), (Outcome::TagDropped { tag: tag(), was: tag_record() }, true));
+}
+
+#[test]
+fn history_is_pruned_when_no_server_can_draw_with_it() {
+    for fleet in [fleet(), new_fleet(7, POSTGRES, 1)] {
+        let latest_ms = NOW_MS - LEASE_MS - 2 * SKEW_MS;
+        assert_eq!(prunable_before(&reading(fleet), latest_ms), Ok(latest_ms));
+        let before_ms = latest_ms + 1;
+        let refusal = Refusal::MayStillBeDrawnWith { before_ms, latest_ms };
+        assert_eq!(prunable_before(&reading(fleet), before_ms), Err(refusal));
+    }
+}

@@ -1,0 +1,331 @@
+//! The supply of blocks, step by step, over a registry that does what it is told. `segments.rs`
+//! tests what servers, registry and network do to each other.
+//!
+//! Each test of liveness says how many calls of the registry are needed.
+
+// loom's atomics panic outside a loom model.
+#![cfg(not(loom))]
+
+#[allow(dead_code, reason = "the simulations use the rest")]
+#[path = "simulation/registry.rs"]
+mod registry;
+
+use std::cell::{Cell, RefCell};
+
+use registry::{Kind, Store};
+use snowflake_core::layout::Layout;
+use snowflake_core::lease::{self, Failure};
+use snowflake_core::membership::Membership;
+use snowflake_core::registry::{
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, MemberTerms, Reading, Swap,
+    SwapAnswer, TagRecord, Wanted,
+};
+use snowflake_core::segment::{
+    Claimed, Directory, END, PLACES, Place, SuppliedServer, Supply, SupplyEffect, SupplyEvent, SupplyNotice,
+    SupplyRequest, SupplyTurn,
+};
+use snowflake_core::tag::Tag;
+
+const START_MS: i64 = 1_800_000_000_000;
+
+/// A registry that has tags, and the time.
+struct World {
+    store: RefCell<Store>,
+    now_ms: Cell<i64>,
+    nonces: Cell<u64>,
+}
+
+fn tag(number: usize) -> Tag {
+    Tag::new(&format!("tag {number}")).unwrap()
+}
+
+impl World {
+    fn new(tags: usize) -> Self {
+        let (layout, backup) = layout();
+        let fleet = Fleet {
+            uuid: 1,
+            layout: Some((layout.fingerprint(), backup)),
+            range: Some((0, 1)),
+            loses_nothing: false,
+            closed: false,
+            longest_ms: DEFAULT_LEASE_MS,
+            skew_ms: DEFAULT_SKEW_MS,
+            lease_ms: 0,
+            clock_skew_ms: 0,
+            grace_ms: 0,
+            incarnation: Incarnation { store: 1, timeline: 1, counts: [0; 2] },
+            generation: 1,
+            horizon_ms: i64::MIN,
+            freeze_ms: i64::MIN,
+            version: 1,
+        };
+        let mut store = Store::new(Kind::Postgres, fleet, 0, START_MS);
+        let record = TagRecord {
+            id: 1,
+            next: 1,
+            steps: (10, 100),
+            jump: Some(1000),
+            nonce: 1,
+            generation: 1,
+            written_ms: START_MS,
+            returnable: END,
+        };
+        let change = |number| Change::Tag { tag: tag(number), was: None, record: Some(record) };
+        store.write((0..tags).map(change).collect());
+        Self { store: RefCell::new(store), now_ms: Cell::new(START_MS), nonces: Cell::new(100) }
+    }
+
+    fn server(&self) -> Server<'_> {
+        Server {
+            world: self,
+            places: (0..PLACES).map(|_| Place::new()).collect(),
+            directory: RefCell::new(Directory::new()),
+            membership: RefCell::new(Membership::new()),
+            calls: Cell::new(0),
+            notices: RefCell::default(),
+        }
+    }
+
+    fn next_of(&self, number: usize) -> i64 {
+        self.store.borrow().tags[&tag(number)].next
+    }
+}
+
+fn layout() -> (Layout, bool) {
+    (Layout::parse("js53").unwrap(), false)
+}
+
+/// A server, with its connection.
+struct Server<'a> {
+    world: &'a World,
+    places: Vec<Place>,
+    directory: RefCell<Directory>,
+    membership: RefCell<Membership>,
+    calls: Cell<u32>,
+    notices: RefCell<Vec<SupplyNotice>>,
+}
+
+impl SuppliedServer for Server<'_> {
+    fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    fn claimed(&self) -> Vec<Claimed> {
+        self.directory.borrow().claimed(&self.places)
+    }
+
+    fn unwish(&self, place: usize, claim: u64, least: i64) {
+        self.directory.borrow_mut().unwish(&self.places, place, claim, least);
+    }
+
+    fn member(&self) -> MemberTerms {
+        let (layout, backup) = layout();
+        lease::member(&layout, backup)
+    }
+
+    fn running_ms(&self) -> i64 {
+        self.world.now_ms.get()
+    }
+
+    fn nonce(&self) -> u64 {
+        self.world.nonces.set(self.world.nonces.get() + 1);
+        self.world.nonces.get()
+    }
+
+    fn report(&self, notice: SupplyNotice) {
+        self.notices.borrow_mut().push(notice);
+    }
+}
+
+impl snowflake_core::registry::Store for Server<'_> {
+    type Error = ();
+
+    fn read(&self, wanted: &Wanted) -> Result<Reading, ()> {
+        self.calls.set(self.calls.get() + 1);
+        Ok(self.world.store.borrow().read(wanted, self.world.now_ms.get()))
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, ()> {
+        assert!((1..=MOST_CHANGES).contains(&swap.changes.len()));
+        self.calls.set(self.calls.get() + 1);
+        Ok(self.world.store.borrow_mut().swap(swap))
+    }
+}
+
+impl Server<'_> {
+    fn supply(&self, supply: &mut Supply) -> u32 {
+        self.calls.set(0);
+        assert_eq!(supply.supply(self, self, &mut self.membership.borrow_mut()), Ok(()));
+        self.calls.get()
+    }
+
+    /// Draws one value, as a session does.
+    fn draw(&self, number: usize) -> Option<i64> {
+        let (_, view) = self.directory.borrow_mut().find(&self.places, tag(number)).unwrap();
+        view.draw(1).ok().map(|drawn| drawn.run.first)
+    }
+}
+
+#[test]
+fn a_first_block_takes_two_calls_and_a_look_one() {
+    let (world, mut supply) = (World::new(1), Supply::new());
+    let server = world.server();
+    assert_eq!((server.draw(0), server.supply(&mut supply)), (None, 2));
+    assert_eq!(server.draw(0), Some(1));
+    // A tenth is drawn.
+    assert_eq!((server.supply(&mut supply), world.next_of(0)), (2, 21));
+    assert_eq!((server.supply(&mut supply), supply.looks_in_ms(&server)), (0, Some(10_000)));
+    world.now_ms.set(START_MS + 10_000);
+    assert_eq!((server.supply(&mut supply), world.next_of(0)), (1, 21));
+}
+
+#[test]
+fn as_many_tags_as_a_server_can_use_take_three_swaps() {
+    let (world, mut supply) = (World::new(PLACES), Supply::new());
+    let server = world.server();
+    assert!((0..PLACES).all(|number| server.draw(number).is_none()));
+    assert_eq!(server.supply(&mut supply), 6);
+    assert!((0..PLACES).all(|number| server.draw(number) == Some(1)));
+    server.calls.set(0);
+    assert_eq!(
+        (supply.give_back(&server, &server, &mut server.membership.borrow_mut()), server.calls.get()),
+        (Ok(()), 6)
+    );
+    assert!((0..PLACES).all(|number| world.next_of(number) == 2));
+}
+
+/// Nothing of the swap is written then.
+#[test]
+fn a_tag_that_another_server_changes_meanwhile_costs_two_calls_more() {
+    let world = World::new(2);
+    let [one, other] = [world.server(), world.server()];
+    let (mut supply, mut others) = (Supply::new(), Supply::new());
+    assert!((0..2).all(|number| one.draw(number).is_none()) && other.draw(1).is_none());
+    let mut turn = SupplyTurn::new(SupplyRequest::Supply);
+    supply.step(&mut turn, &one, &mut one.membership.borrow_mut(), SupplyEvent::Begin);
+    let reading = world.store.borrow().read(&Wanted::all(), START_MS);
+    other.supply(&mut others);
+    let sent = supply.step(&mut turn, &one, &mut one.membership.borrow_mut(), SupplyEvent::Read(reading));
+    let [SupplyEffect::Swap(swap)] = &sent[..] else { panic!("{sent:?}") };
+    let answer = world.store.borrow_mut().swap(swap);
+    assert_eq!(answer, SwapAnswer::Refused);
+    let again = supply.step(&mut turn, &one, &mut one.membership.borrow_mut(), SupplyEvent::Swapped(answer));
+    assert_eq!(again, [SupplyEffect::Read(Wanted::tags(vec![tag(0), tag(1)]))]);
+    assert_eq!(one.supply(&mut supply), 2);
+    assert_eq!((one.draw(0), one.draw(1), other.draw(1)), (Some(1), Some(11), Some(1)));
+}
+
+/// The worst case: all read before one swaps. Each refusal is another server's block, so that all
+/// have theirs after as many rounds as there are servers.
+#[test]
+fn of_servers_that_ask_at_once_one_gets_a_block_in_each_round() {
+    const SERVERS: usize = 50;
+    let world = World::new(1);
+    let servers: Vec<_> = (0..SERVERS).map(|_| world.server()).collect();
+    let begin = |server: &Server<'_>| {
+        assert_eq!(server.draw(0), None);
+        (Box::new(Supply::new()), SupplyTurn::new(SupplyRequest::Supply))
+    };
+    let mut turns: Vec<_> = servers.iter().map(begin).collect();
+    let mut events: Vec<_> = servers.iter().map(|_| SupplyEvent::Begin).collect();
+    let mut contended = 0;
+    for round in 0..SERVERS {
+        for writes in [false, true] {
+            for ((server, event), (supply, turn)) in servers.iter().zip(&mut events).zip(&mut turns) {
+                let mut effects = supply.step(
+                    turn,
+                    server,
+                    &mut server.membership.borrow_mut(),
+                    std::mem::replace(event, SupplyEvent::Begin),
+                );
+                if let [SupplyEffect::Done(Err(failure))] = effects[..] {
+                    assert_eq!(failure, Failure::Contended);
+                    contended += 1;
+                    *turn = SupplyTurn::new(SupplyRequest::Supply);
+                    effects = supply.step(turn, server, &mut server.membership.borrow_mut(), SupplyEvent::Begin);
+                }
+                *event = match effects.pop() {
+                    Some(SupplyEffect::Read(wanted)) if !writes => {
+                        SupplyEvent::Read(world.store.borrow().read(&wanted, START_MS))
+                    }
+                    Some(SupplyEffect::Swap(swap)) if writes => {
+                        SupplyEvent::Swapped(world.store.borrow_mut().swap(&swap))
+                    }
+                    // It has its block.
+                    Some(SupplyEffect::Done(Ok(()))) => {
+                        *turn = SupplyTurn::new(SupplyRequest::Supply);
+                        SupplyEvent::Begin
+                    }
+                    effect => panic!("{effect:?} in round {round}"),
+                };
+            }
+        }
+        assert_eq!(world.next_of(0), 1 + 10 * (round as i64 + 1));
+    }
+    assert!(contended > 0, "no server has had to come again");
+    let mut drawn: Vec<_> = servers
+        .iter()
+        .zip(&mut turns)
+        .zip(events)
+        .map(|((server, (supply, turn)), event)| {
+            supply.step(turn, server, &mut server.membership.borrow_mut(), event);
+            server.draw(0).expect("it has a block")
+        })
+        .collect();
+    drawn.sort_unstable();
+    assert!(drawn.into_iter().eq((0..SERVERS as i64).map(|nth| 1 + 10 * nth)));
+}
+
+/// What the holder of the server's lease has read counts, too: the registry may have forgotten it.
+#[test]
+fn a_generation_that_a_supply_begins_counts_with_the_limits_that_the_holder_has_read() {
+    let (world, mut supply) = (World::new(1), Supply::new());
+    let server = world.server();
+    server.draw(0);
+    server.supply(&mut supply);
+    let fleet = world.store.borrow().fleet;
+    let raised = Fleet { longest_ms: 3 * fleet.longest_ms, skew_ms: 2 * fleet.skew_ms, ..fleet };
+    server.membership.borrow_mut().read(&raised).unwrap();
+    // A backup from before the raise, and from before the block.
+    let Some(record) = world.store.borrow().tags.get(&tag(0)).copied() else { panic!("the tag is there") };
+    let older = Change::Tag { tag: tag(0), was: None, record: Some(TagRecord { next: 1, ..record }) };
+    world.store.borrow_mut().write(vec![older]);
+    world.now_ms.set(START_MS + 10_000);
+    server.supply(&mut supply);
+    let begun = world.store.borrow().fleet;
+    let now_ms = world.now_ms.get();
+    assert_eq!(begun.generation, fleet.generation + 1);
+    assert_eq!(begun.freeze_ms, now_ms + raised.longest_ms + 2 * raised.skew_ms);
+    assert!(server.notices.borrow().contains(&SupplyNotice::Forgot(begun)));
+}
+
+/// Wherever a process ends, the next one supplies its server, and one block at most is lost.
+#[test]
+fn a_supply_survives_the_end_of_its_process_between_any_two_effects() {
+    for request in [SupplyRequest::Supply, SupplyRequest::GiveBack] {
+        let mut goes_on = 0;
+        loop {
+            let (world, mut supply) = (World::new(1), Supply::new());
+            let server = world.server();
+            server.draw(0);
+            server.supply(&mut supply);
+            assert_eq!(server.draw(0), Some(1));
+            let mut left = goes_on;
+            let result = supply.perform(request, &server, &server, &mut server.membership.borrow_mut(), || {
+                left -= 1;
+                left >= 0
+            });
+            server.supply(&mut supply);
+            let drawn = server.draw(0).expect("it has a block");
+            let most = if request == SupplyRequest::Supply { 2 } else { 11 };
+            assert!((2..=most).contains(&drawn), "{drawn} after {goes_on}");
+            assert!(world.next_of(0) <= 31);
+            if result == Some(Ok(())) {
+                break;
+            }
+            assert_eq!(result, None);
+            goes_on += 1;
+        }
+        assert!(goes_on >= 5, "{request:?}");
+    }
+}

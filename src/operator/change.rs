@@ -1,0 +1,315 @@
+//! Performing a change: what it would write, the question before a dangerous one, the change
+//! itself, and what is said of it.
+
+use std::convert::Infallible;
+
+use serde_json::{Value as Json, json};
+use snowflake_core::operate::{Failure as TurnFailure, Operation, Outcome, Refusal, Turn};
+use snowflake_core::registry::Store;
+use snowflake_registry::RegistryError;
+
+use crate::arguments::Changing;
+use crate::ask;
+use crate::changes::{Changed, Noting, Rehearsal, lines};
+use crate::output::Said;
+use crate::place::Random;
+use crate::report::{Failure, Report};
+use crate::words;
+
+/// How often a turn goes on after a call without an answer. It recognizes what it has written.
+const TRIES: u32 = 2;
+
+/// A change that is performed for somebody.
+pub struct Change<'a, S> {
+    /// The command, for messages.
+    pub command: &'a str,
+    /// The fleet's name.
+    pub fleet: &'a str,
+    /// The registry.
+    pub store: &'a S,
+    /// Whether only to show it, and whether to ask.
+    pub changing: Changing,
+    /// Whether a person is at a terminal.
+    pub has_person: bool,
+}
+
+impl<S: Store<Error = RegistryError>> Change<'_, S> {
+    /// Performs an operation, or shows what it would do.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn perform(&self, operation: &Operation, random: &mut Random) -> Result<Said, Failure> {
+        self.perform_with(operation, random, Vec::new())
+    }
+
+    /// The same with changes of what no record of the protocol has, which the caller makes
+    /// afterwards.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn perform_with(
+        &self,
+        operation: &Operation,
+        random: &mut Random,
+        more: Vec<Changed>,
+    ) -> Result<Said, Failure> {
+        let must_ask = is_dangerous(operation) && !self.changing.dry_run && !self.changing.yes;
+        if must_ask && !self.has_person {
+            return Err(ask::without_person(self.command));
+        }
+        if self.changing.dry_run || must_ask {
+            let (outcome, mut changes) = self.rehearse(operation, random)?;
+            changes.extend(more.iter().cloned());
+            if self.changing.dry_run {
+                return Ok(dry(&changes, words::outcome(&outcome, self.fleet, true)));
+            }
+            if let Some(consequence) = words::consequence(operation, &outcome) {
+                ask::confirm(&would_change(&changes), &consequence)?;
+            }
+        }
+        let (outcome, mut changes) = self.turn(operation, random)?;
+        changes.extend(more);
+        Ok(done(&changes, words::outcome(&outcome, self.fleet, false)))
+    }
+
+    /// Returns what an operation would do, from one reading.
+    fn rehearse(&self, operation: &Operation, random: &mut Random) -> Result<(Outcome, Vec<Changed>), Failure> {
+        let store = Rehearsal::new(self.store.read(&operation.wanted())?);
+        let noting = Noting::new(&store);
+        match Turn::new(operation.clone()).perform(&noting, &mut || random.next()) {
+            Ok(outcome) => Ok((outcome, noting.changes(self.fleet))),
+            Err(TurnFailure::Refused(refusal)) => Err(self.refused(&refusal)),
+            Err(TurnFailure::Away(never)) => {
+                let never: Infallible = never;
+                match never {}
+            }
+        }
+    }
+
+    fn turn(&self, operation: &Operation, random: &mut Random) -> Result<(Outcome, Vec<Changed>), Failure> {
+        let noting = Noting::new(self.store);
+        let mut turn = Turn::new(operation.clone());
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match turn.perform(&noting, &mut || random.next()) {
+                Ok(outcome) => return Ok((outcome, noting.changes(self.fleet))),
+                Err(TurnFailure::Refused(refusal)) => return Err(self.refused(&refusal)),
+                Err(TurnFailure::Away(error)) => {
+                    let failure = Failure::from(error);
+                    if matches!(failure, Failure::NoAnswer(_)) && tries < TRIES && noting.is_unsure() {
+                        continue;
+                    }
+                    return Err(said_of_change(failure, noting.is_unsure(), noting.has_written()));
+                }
+            }
+        }
+    }
+
+    fn refused(&self, refusal: &Refusal) -> Failure {
+        Failure::Refused(words::refusal(refusal, self.fleet))
+    }
+}
+
+/// Says what may have been changed when the registry has not answered.
+pub fn said_of_change(failure: Failure, is_unsure: bool, has_written: bool) -> Failure {
+    let Failure::NoAnswer(report) = failure else { return failure };
+    let what = match (has_written, is_unsure) {
+        (false, false) => "Nothing was changed.",
+        (false, true) => "The change may have been made all the same, or may still be made.",
+        (true, _) => "A part of the change was made.",
+    };
+    let detail = report
+        .detail
+        .iter()
+        .filter(|detail| !detail.contains(what))
+        .map(|detail| if detail.ends_with(['.', '!', '?']) { detail.clone() } else { format!("{detail}.") });
+    let detail = detail.chain([what.to_owned()]).collect::<Vec<_>>().join(" ");
+    Failure::NoAnswer(Report { detail: Some(detail), ..report })
+}
+
+/// Whether a person has to confirm an operation.
+fn is_dangerous(operation: &Operation) -> bool {
+    match operation {
+        Operation::Restored { .. }
+        | Operation::Lost { .. }
+        | Operation::Open { moved: Some(_) }
+        | Operation::ResetSettings
+        | Operation::SetLosesNothing { loses_nothing: true }
+        | Operation::DropTag { .. }
+        | Operation::Reserve { force: true, .. }
+        | Operation::SetLimits { .. } => true,
+        Operation::SetRange { .. }
+        | Operation::SetLease { .. }
+        | Operation::SetLosesNothing { loses_nothing: false }
+        | Operation::SetGrace { .. }
+        | Operation::Close
+        | Operation::Open { moved: None }
+        | Operation::Reserve { force: false, .. }
+        | Operation::CreateTag { .. }
+        | Operation::SetTag { .. } => false,
+    }
+}
+
+fn would_change(changes: &[Changed]) -> Vec<String> {
+    if changes.is_empty() {
+        return vec!["No value would change.".to_owned()];
+    }
+    [vec!["This would change:".to_owned()], lines(changes)].concat()
+}
+
+/// Says what a change would do.
+pub fn dry(changes: &[Changed], said: Vec<String>) -> Said {
+    let lines = [vec!["Nothing was changed, because of --dry-run.".to_owned()], would_change(changes), said.clone()];
+    Said::new(lines.concat(), json(changes, &said, true))
+}
+
+/// Says what a change has done.
+pub fn done(changes: &[Changed], said: Vec<String>) -> Said {
+    let json = json(changes, &said, false);
+    Said::new(said, json)
+}
+
+fn json(changes: &[Changed], said: &[String], is_dry: bool) -> Json {
+    let changes: Vec<_> = changes.iter().map(Changed::json).collect();
+    json!({"done": !is_dry, "dry_run": is_dry, "said": said, "changes": changes})
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::time::Duration;
+
+    use snowflake_core::registry::{Reading, Swap, SwapAnswer, Wanted};
+    use snowflake_core::tag::Tag;
+    use snowflake_registry::RegistryStep;
+
+    use super::*;
+    use crate::samples::reading;
+
+    /// A registry that may lose its answers.
+    struct Losing {
+        store: Rehearsal,
+        swaps: RefCell<Vec<Swap>>,
+        /// How many answers to swaps are lost, and whether such a swap is done.
+        lost: Cell<u32>,
+        is_done: bool,
+    }
+
+    impl Losing {
+        fn new(lost: u32, is_done: bool) -> Self {
+            Self { store: Rehearsal::new(reading()), swaps: RefCell::default(), lost: Cell::new(lost), is_done }
+        }
+    }
+
+    impl Store for Losing {
+        type Error = RegistryError;
+
+        fn read(&self, wanted: &Wanted) -> Result<Reading, RegistryError> {
+            let Ok(reading) = self.store.read(wanted);
+            Ok(reading)
+        }
+
+        fn swap(&self, swap: &Swap) -> Result<SwapAnswer, RegistryError> {
+            self.swaps.borrow_mut().push(swap.clone());
+            let lost = self.lost.get();
+            if lost == 0 || self.is_done {
+                let Ok(answer) = self.store.swap(swap);
+                if lost == 0 {
+                    return Ok(answer);
+                }
+            }
+            self.lost.set(lost - 1);
+            Err(RegistryError::TimedOut { step: RegistryStep::Read, after: Duration::from_secs(1) })
+        }
+    }
+
+    fn perform(store: &Losing, operation: Operation, changing: Changing) -> Result<Said, Failure> {
+        let change = Change { command: "it", fleet: "shop", store, changing, has_person: false };
+        change.perform(&operation, &mut Random::open().unwrap())
+    }
+
+    const RANGE: Operation = Operation::SetRange { first: 100, last: 200 };
+    const LIMITS: Operation = Operation::SetLimits { lease_ms: Some(3_600_000), skew_ms: None };
+    const NOW: Changing = Changing { dry_run: false, yes: false };
+    const DRY: Changing = Changing { dry_run: true, yes: false };
+    const YES: Changing = Changing { dry_run: false, yes: true };
+
+    #[test]
+    fn a_change_is_made_and_said() {
+        let store = Losing::new(0, true);
+        let said = perform(&store, RANGE, NOW).unwrap();
+        assert_eq!(said.text(), "Numbers 100 to 200 may be leased.\n");
+        assert_eq!(said.json["done"], true);
+        assert_eq!(said.json["changes"][0]["new"], 100);
+        assert_eq!(store.swaps.borrow().len(), 1);
+    }
+
+    #[test]
+    fn a_dry_run_writes_nothing_and_shows_all() {
+        let store = Losing::new(0, true);
+        let said = perform(&store, LIMITS, DRY).unwrap();
+        assert_eq!(store.swaps.borrow().len(), 0);
+        let text = said.text();
+        assert!(text.starts_with("Nothing was changed, because of --dry-run.\nThis would change:\nfleet \"shop\"\n"));
+        assert!(text.contains("  longest_lease  10 min -> 1 h\n"), "{text}");
+        assert!(text.contains("Each freeze lasts 1 h 2 min from now on."), "{text}");
+        assert_eq!((said.json["done"].clone(), said.json["dry_run"].clone()), (json!(false), json!(true)));
+    }
+
+    #[test]
+    fn a_dangerous_change_is_not_made_unasked() {
+        let store = Losing::new(0, true);
+        let tag = Tag::new("invoices").unwrap();
+        for operation in [
+            LIMITS,
+            Operation::Restored { lease_ms: None, skew_ms: None },
+            Operation::Open { moved: Some(false) },
+            Operation::ResetSettings,
+            Operation::SetLosesNothing { loses_nothing: true },
+            Operation::DropTag { tag },
+        ] {
+            let failure = perform(&store, operation, NOW).unwrap_err();
+            assert_eq!(failure.status(), 2, "{failure:?}");
+        }
+        assert_eq!(store.swaps.borrow().len(), 0);
+        perform(&store, LIMITS, YES).unwrap();
+        assert_eq!(store.swaps.borrow().len(), 1);
+    }
+
+    #[test]
+    fn a_refusal_is_worded() {
+        let failure = perform(&Losing::new(0, true), Operation::SetRange { first: 0, last: 1024 }, NOW).unwrap_err();
+        assert_eq!(failure.status(), 1);
+        let report = failure.report().unwrap().to_string();
+        assert!(report.starts_with("error: range 0 to 1024 has numbers that the layout does not have\n"), "{report}");
+    }
+
+    #[test]
+    fn an_answer_that_is_lost_is_looked_for() {
+        // It was done, and is found.
+        let store = Losing::new(1, true);
+        let said = perform(&store, Operation::Restored { lease_ms: None, skew_ms: None }, YES).unwrap();
+        assert!(said.text().starts_with("Generation 4 of fleet \"shop\" has begun."), "{}", said.text());
+        let Ok(after) = store.store.read(&Wanted::all());
+        assert_eq!(after.fleet.generation, 4);
+    }
+
+    #[test]
+    fn a_change_without_an_answer_says_that_it_may_be_made() {
+        for is_done in [true, false] {
+            let failure = perform(&Losing::new(9, is_done), RANGE, NOW).unwrap_err();
+            assert_eq!(failure.status(), 3);
+            let detail = failure.report().unwrap().detail.clone().unwrap();
+            assert_eq!(detail, "The change may have been made all the same, or may still be made.");
+        }
+        let away = |is_unsure, has_written| {
+            let failure = Failure::NoAnswer(Report::new("no").detail("It is gone"));
+            said_of_change(failure, is_unsure, has_written).report().unwrap().detail.clone().unwrap()
+        };
+        assert_eq!(away(false, false), "It is gone. Nothing was changed.");
+        assert_eq!(away(true, true), "It is gone. A part of the change was made.");
+        let refused = Failure::Refused(Report::new("no"));
+        assert_eq!(said_of_change(refused.clone(), true, true), refused);
+    }
+}

@@ -1,0 +1,633 @@
+//! Whether all is well with a fleet, and what to do if not.
+
+use std::cmp::max;
+use std::collections::BTreeSet;
+
+use serde_json::{Value as Json, json};
+use snowflake_core::registry::Reading;
+use snowflake_registry::{Kind, Standbys};
+
+use crate::instant::Shown;
+use crate::output::Said;
+use crate::report::Report;
+use crate::show::clock;
+use crate::span::Span;
+use crate::table::{WIDTH, printable};
+use crate::view::{NumberView, TagState, View};
+use crate::words::{self, command};
+
+/// How far clocks may be apart until somebody should look, in milliseconds.
+const CLOCKS_APART_MS: i64 = 1000;
+
+/// How many clock skews a lease should last: else it is not renewed after a failover.
+const SKEWS_PER_LEASE: i64 = 4;
+
+/// How many names a line lists.
+const MOST_NAMES: usize = 4;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grade {
+    /// All is well.
+    Ok,
+    /// Somebody should look at it.
+    Warn,
+    /// A server generates no ids, or soon will, or ids can be equal.
+    Bad,
+}
+
+impl Grade {
+    /// As it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "WARN",
+            Self::Bad => "BAD",
+        }
+    }
+}
+
+/// What was found of one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked at.
+    pub subject: &'static str,
+    /// How it is.
+    pub grade: Grade,
+    /// What was found.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl Finding {
+    fn ok(subject: &'static str, message: impl Into<String>) -> Self {
+        Self { subject, grade: Grade::Ok, message: message.into(), hint: None }
+    }
+
+    fn warn(subject: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { subject, grade: Grade::Warn, message: message.into(), hint: Some(hint.into()) }
+    }
+
+    fn bad(subject: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { grade: Grade::Bad, ..Self::warn(subject, message, hint) }
+    }
+
+    /// What is found if the registry cannot be read.
+    pub fn unread(report: &Report) -> Self {
+        let Report { message, detail, hint } = report;
+        let message = detail.iter().fold(message.clone(), |message, detail| format!("{message}: {detail}"));
+        Self { subject: "registry", grade: Grade::Bad, message, hint: hint.clone() }
+    }
+}
+
+/// How far this machine's clock is ahead of the registry's.
+#[derive(Debug, Clone, Copy)]
+pub struct ClockHere {
+    /// In milliseconds.
+    pub offset_ms: i64,
+    /// How wrong that may be, in milliseconds.
+    pub error_ms: i64,
+}
+
+/// Looks at everything.
+pub fn findings(view: &View, here: ClockHere, standbys: Option<&Standbys>) -> Vec<Finding> {
+    let numbers = view.numbers();
+    let mut found = vec![registry(view), clocks_here(view, here)];
+    found.extend(state(view));
+    found.push(limits(view));
+    found.extend(range(view));
+    found.push(leases(view, &numbers));
+    found.extend(outside(&numbers));
+    found.push(clocks(view, &numbers));
+    found.extend(versions(&numbers));
+    found.extend(tags(view));
+    found.extend(standbys.map(|standbys| replication(view, standbys)));
+    found
+}
+
+/// What is read only if it is so.
+fn registry(view: &View) -> Finding {
+    let what = match view.kind {
+        Kind::Postgres => "PostgreSQL, a primary, \"fsync\" on",
+        Kind::Etcd => "etcd, with a majority of its members",
+    };
+    let version = snowflake_registry::VERSION;
+    Finding::ok("registry", format!("answers: {what}, version {version}, {}", printable(&view.address)))
+}
+
+fn clocks_here(view: &View, here: ClockHere) -> Finding {
+    const HINT: &str = "Compare both with a right clock (\"chronyc tracking\"). If servers' clocks are off as well, \
+                        the registry's is wrong.";
+    let ClockHere { offset_ms, error_ms } = here;
+    // etcd's clock is known to half a second.
+    let error_ms = error_ms.saturating_add(if view.kind == Kind::Etcd { 500 } else { 0 });
+    let surely_ms = i64::try_from(offset_ms.unsigned_abs()).unwrap_or(i64::MAX).saturating_sub(error_ms);
+    let message = format!("this machine's clock is {} off the registry's", clock(offset_ms));
+    match surely_ms {
+        ms if ms > max(view.reading.fleet.used_skew_ms(), CLOCKS_APART_MS) => Finding::bad("this clock", message, HINT),
+        ms if ms > CLOCKS_APART_MS => Finding::warn("this clock", message, HINT),
+        _ => Finding::ok("this clock", message),
+    }
+}
+
+/// Returns what keeps servers from leasing, if anything.
+fn state(view: &View) -> Vec<Finding> {
+    let Reading { fleet, incarnation, .. } = &view.reading;
+    let mut found = Vec::new();
+    if fleet.closed {
+        found.push(Finding::bad(
+            "fleet",
+            "is closed: nothing is leased or renewed, and servers stop when their leases end",
+            format!(
+                "Finish the move, and run {} in the registry that was moved to. To give it up, run {}, and only if no \
+                 server has reached an opened copy.",
+                command("open --moved"),
+                command("open --not-moved")
+            ),
+        ));
+    }
+    if view.is_unnoted() {
+        found.push(Finding::warn(
+            "history",
+            format!(
+                "the registry has failed over or was restored since generation {}, and no server has noted it",
+                fleet.generation
+            ),
+            format!(
+                "After a failover, a server notes it within ten seconds. After a restore, run {} before a server \
+                 reaches the registry.",
+                command("restored")
+            ),
+        ));
+    } else {
+        let of = match view.kind {
+            Kind::Postgres => format!("timeline {}", incarnation.timeline),
+            Kind::Etcd => format!("cluster {:x}", incarnation.store),
+        };
+        found.push(Finding::ok("history", format!("generation {}, {of}, noted", fleet.generation)));
+    }
+    if let Some(left_ms) = view.frozen_ms() {
+        found.push(Finding::warn(
+            "freeze",
+            format!(
+                "no number of an older generation is leased for {} more, until {}",
+                Span(left_ms).short(),
+                Shown(fleet.freeze_ms)
+            ),
+            "Restart no server before then: it would generate no ids. Afterwards no action is needed.",
+        ));
+    }
+    if let Some(left_ms) = view.grace_left_ms() {
+        found.push(Finding::warn(
+            "grace",
+            format!("no number is acquired for another {}, because the registry was started", Span(left_ms).short()),
+            format!("Wait. {} sets this time.", command("set-grace")),
+        ));
+    }
+    found
+}
+
+fn limits(view: &View) -> Finding {
+    let fleet = &view.reading.fleet;
+    if fleet.longest_ms <= 0 || fleet.skew_ms <= 0 {
+        return Finding::ok("limits", "the first server sets the defaults");
+    }
+    let (lease_ms, skew_ms) = (fleet.used_lease_ms(), fleet.used_skew_ms());
+    let freeze = Span(fleet.longest_ms.saturating_add(2 * fleet.skew_ms));
+    let message = format!(
+        "leases {} of {}, clock skew {} of {}; a freeze lasts {freeze}",
+        Span(lease_ms),
+        Span(fleet.longest_ms),
+        Span(skew_ms),
+        Span(fleet.skew_ms)
+    );
+    // A failover that loses nothing freezes nothing.
+    if lease_ms >= skew_ms.saturating_mul(SKEWS_PER_LEASE) || fleet.loses_nothing {
+        return Finding::ok("limits", message);
+    }
+    Finding::warn(
+        "limits",
+        format!("{message}; leases are not several times as long as two clock skews"),
+        format!("They are not renewed after a failover that may lose leases. Run {}.", command("set-lease")),
+    )
+}
+
+/// Says how many numbers are left, in each datacenter.
+fn range(view: &View) -> Vec<Finding> {
+    let (Some((first, last)), Some(numbers)) = (view.reading.fleet.range, view.in_range()) else {
+        return vec![Finding::ok("numbers", "the first server brings layout and range")];
+    };
+    let mut found = Vec::new();
+    if let Some(layout_numbers) = view.layout_numbers().filter(|layout_numbers| last >= *layout_numbers) {
+        found.push(Finding::bad(
+            "range",
+            format!(
+                "{first} to {last} has numbers that the layout does not have, which has 0 to {}",
+                layout_numbers - 1
+            ),
+            format!("Servers renew nothing. Run {}.", command("set-range")),
+        ));
+    }
+    let mut taken = view.taken();
+    if !view.has_datacenters() {
+        taken.entry(None).or_insert(0);
+    }
+    for (datacenter, taken) in taken {
+        let place = datacenter.map(|datacenter| format!(" in datacenter {datacenter}")).unwrap_or_default();
+        let message = format!("{} of {numbers} can be leased ({first} to {last}){place}", numbers - taken);
+        let hint = || {
+            format!(
+                "Stop servers that are not needed cleanly, standbys first, or widen the range with {}, without numbers \
+                 that are configured.",
+                command("set-range")
+            )
+        };
+        found.push(if taken >= numbers {
+            Finding::bad("numbers", message, hint())
+        } else if taken.saturating_mul(10) > numbers.saturating_mul(9) {
+            Finding::warn("numbers", message, hint())
+        } else {
+            Finding::ok("numbers", message)
+        });
+    }
+    found
+}
+
+/// Says which servers do not renew.
+fn leases(view: &View, numbers: &[NumberView]) -> Finding {
+    let now_ms = view.reading.now_ms;
+    let leased = numbers.iter().filter(|number| number.state.is_leased()).count();
+    let left = numbers.iter().filter(|number| number.is_left_behind).count();
+    let late: Vec<_> = numbers.iter().filter(|number| number.is_late && !number.is_left_behind).collect();
+    if late.is_empty() {
+        let left = match left {
+            0 => String::new(),
+            left => format!(", and {left} left by servers that have started again with another number"),
+        };
+        return Finding::ok("leases", format!("{} renewed{left}", leased - left_count(numbers)));
+    }
+    let names = named(late.iter().map(|number| {
+        let ends = Span(number.record.until_ms.saturating_sub(now_ms)).short();
+        let renewed = Span(now_ms.saturating_sub(number.record.renewed_ms)).short();
+        format!("{} ({}) since {renewed}, ends in {ends}", words::number(number.key), printable(&number.server()))
+    }));
+    let message = format!("{} of {leased} not renewed: {names}", late.len());
+    let hint = "If the server was killed, no action is needed: the number is free when the lease ends. If it runs, \
+                look at last_error in its snowflake_lease, and do not restart it.";
+    // As the alert has it: less than half of the lease is left.
+    let half_ms = view.reading.fleet.used_lease_ms() / 2;
+    let ends_soon = late.iter().any(|number| number.record.until_ms.saturating_sub(now_ms) < half_ms);
+    if ends_soon { Finding::bad("leases", message, hint) } else { Finding::warn("leases", message, hint) }
+}
+
+fn left_count(numbers: &[NumberView]) -> usize {
+    numbers.iter().filter(|number| number.is_left_behind).count()
+}
+
+fn outside(numbers: &[NumberView]) -> Option<Finding> {
+    let outside: Vec<_> = numbers.iter().filter(|number| number.is_outside).collect();
+    let names =
+        named(outside.iter().map(|number| format!("{} ({})", words::number(number.key), printable(&number.server()))));
+    (!outside.is_empty()).then(|| {
+        Finding::warn(
+            "range",
+            format!("servers hold numbers outside of it: {names}"),
+            "Restart these servers, so that they lease other numbers. Configure such a number nowhere before its lease \
+             has ended.",
+        )
+    })
+}
+
+/// Says how far servers' clocks are off.
+fn clocks(view: &View, numbers: &[NumberView]) -> Finding {
+    let living: Vec<_> = numbers.iter().filter(|number| number.state.is_leased() && !number.is_late).collect();
+    let Some(worst) = living.iter().max_by_key(|number| number.record.offset_ms.unsigned_abs()) else {
+        return Finding::ok("clocks", "no server has a lease that it renews");
+    };
+    let offset_ms = worst.record.offset_ms;
+    let worst_is = format!("{} at {}", clock(offset_ms), printable(&worst.server()));
+    let (skew_ms, off_ms) = (view.reading.fleet.used_skew_ms(), offset_ms.unsigned_abs());
+    let message = format!("servers' clocks are at most {worst_is} off the registry's; {} is allowed", Span(skew_ms));
+    let hint = "Look at the time synchronization of both. If several servers are off, the registry's clock is wrong.";
+    if off_ms > skew_ms.unsigned_abs() {
+        Finding::bad("clocks", message, hint)
+    } else if off_ms > CLOCKS_APART_MS.unsigned_abs() {
+        Finding::warn("clocks", message, hint)
+    } else {
+        Finding::ok("clocks", message)
+    }
+}
+
+fn versions(numbers: &[NumberView]) -> Option<Finding> {
+    let servers = numbers.iter().filter(|number| number.state.is_leased());
+    let versions: BTreeSet<_> =
+        servers.map(|number| printable(&number.name.version)).filter(|version| !version.is_empty()).collect();
+    let list: Vec<_> = versions.iter().cloned().collect();
+    match list.as_slice() {
+        [] => None,
+        [version] => Some(Finding::ok("versions", format!("all servers have snowflake_id {version}"))),
+        _ => Some(Finding::warn(
+            "versions",
+            format!("servers have different versions of snowflake_id: {}", named(list.into_iter())),
+            "Use the same version on all servers, and run \"snowflake-registry create\" with each new one first.",
+        )),
+    }
+}
+
+fn tags(view: &View) -> Vec<Finding> {
+    let tags = &view.reading.tags;
+    let of = |state: TagState| -> Vec<String> {
+        let of = tags.iter().filter(|(_, record)| view.tag_state(record) == state);
+        of.map(|(tag, record)| format!("\"{tag}\" at {}", record.next)).collect()
+    };
+    let mut found = Vec::new();
+    let stopped = of(TagState::Stopped);
+    if !stopped.is_empty() {
+        found.push(Finding::bad(
+            "tags",
+            format!("{} of {} stopped: {}", stopped.len(), tags.len(), named(stopped.into_iter())),
+            format!(
+                "The registry may have lost blocks, so they give no values. Run {}, with a value above all that \
+                 servers have had.",
+                command("set-tag TAG --next-value VALUE")
+            ),
+        ));
+    }
+    let ended = of(TagState::Ended);
+    if !ended.is_empty() {
+        found.push(Finding::bad(
+            "tags",
+            format!("{} of {} ended, without values left: {}", ended.len(), tags.len(), named(ended.into_iter())),
+            format!("Make another tag with {}, and let columns draw from it.", command("create-tag")),
+        ));
+    }
+    if found.is_empty() && !tags.is_empty() {
+        found.push(Finding::ok("tags", format!("{} open", tags.len())));
+    }
+    found
+}
+
+/// Says whether what was declared of failovers can be true.
+fn replication(view: &View, standbys: &Standbys) -> Finding {
+    let Standbys { names, connected } = standbys;
+    let shown = printable(names);
+    if !view.reading.fleet.loses_nothing {
+        return Finding::ok(
+            "replication",
+            match names.is_empty() {
+                true => "is not synchronous, and a failover freezes what may be lost".to_owned(),
+                false => format!(
+                    "is synchronous ({shown}), and a failover freezes nevertheless, because {} was not run",
+                    command("set-loses-nothing true")
+                ),
+            },
+        );
+    }
+    if names.is_empty() {
+        return Finding::bad(
+            "replication",
+            "is not synchronous, although it was declared that a failover loses nothing",
+            format!(
+                "A failover can let ids repeat. Set \"synchronous_standby_names\" in the registry, or run {}.",
+                command("set-loses-nothing false")
+            ),
+        );
+    }
+    match connected {
+        Some((_, 0)) => Finding::bad(
+            "replication",
+            format!("no synchronous standby is connected ({shown}), so the registry confirms no change"),
+            "Look at pg_stat_replication in the registry, and bring a standby back.",
+        ),
+        Some((all, synchronous)) => {
+            Finding::ok("replication", format!("{synchronous} of {all} standbys are synchronous ({shown})"))
+        }
+        None => Finding::ok("replication", format!("is synchronous ({shown}); only pg_monitor can see the standbys")),
+    }
+}
+
+/// Joins the first names.
+fn named(names: impl Iterator<Item = String>) -> String {
+    let names: Vec<_> = names.collect();
+    let more = names.len().saturating_sub(MOST_NAMES);
+    let shown = names[..names.len() - more].join("; ");
+    if more > 0 { format!("{shown}; and {more} more") } else { shown }
+}
+
+/// Returns the worst grade.
+pub fn worst(findings: &[Finding]) -> Grade {
+    findings.iter().map(|finding| finding.grade).max().unwrap_or(Grade::Ok)
+}
+
+/// Draws the findings: a line for each, and what to do below it.
+pub fn said(findings: &[Finding]) -> Said {
+    let mut lines = Vec::new();
+    for Finding { subject, grade, message, hint } in findings {
+        let begin = format!("{:<6}{subject:<12}", grade.name());
+        lines.extend(wrapped(&begin, message));
+        lines.extend(hint.iter().flat_map(|hint| wrapped(&" ".repeat(begin.len()), hint)));
+    }
+    let count = |grade: Grade| findings.iter().filter(|finding| finding.grade == grade).count();
+    let (bad, warn) = (count(Grade::Bad), count(Grade::Warn));
+    lines.push(match (bad, warn) {
+        (0, 0) => "All is well.".to_owned(),
+        (0, warn) => format!("{warn} WARN, nothing BAD."),
+        (bad, warn) => format!("{bad} BAD, {warn} WARN."),
+    });
+    let json = |finding: &Finding| {
+        let Finding { subject, grade, message, hint } = finding;
+        json!({"subject": subject, "result": grade.name().to_lowercase(), "message": message, "hint": hint})
+    };
+    let list: Vec<Json> = findings.iter().map(json).collect();
+    Said::new(lines, json!({"findings": list, "worst": worst(findings).name().to_lowercase()}))
+}
+
+/// Breaks a text into lines of a screen, below each other.
+fn wrapped(begin: &str, text: &str) -> Vec<String> {
+    let mut lines = vec![begin.to_owned()];
+    for word in printable(text).split(' ') {
+        let last = lines.last_mut().expect("there is a line");
+        let is_first = last.chars().count() == begin.chars().count();
+        if !is_first && last.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(" ".repeat(begin.chars().count()) + word);
+        } else {
+            *last += if is_first { "" } else { " " };
+            *last += word;
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{NOW_MS, TAG, number, view};
+    use snowflake_core::registry::{Fleet, Incarnation, NumberKey, NumberRecord, TagRecord};
+    use snowflake_core::segment::END;
+    use snowflake_core::tag::Tag;
+
+    const HERE: ClockHere = ClockHere { offset_ms: 3, error_ms: 1 };
+
+    fn of(view: &View, subject: &str) -> Vec<(Grade, String)> {
+        let found = findings(view, HERE, None).into_iter().filter(|finding| finding.subject == subject);
+        found.map(|finding| (finding.grade, finding.message)).collect()
+    }
+
+    fn grades(view: &View, subject: &str) -> Vec<Grade> {
+        of(view, subject).into_iter().map(|(grade, _)| grade).collect()
+    }
+
+    #[test]
+    fn a_fleet_that_is_well_has_a_line_for_each_thing() {
+        let asynchronous = Standbys { names: String::new(), connected: Some((1, 0)) };
+        let said = said(&findings(&view(), HERE, Some(&asynchronous)));
+        assert_eq!(
+            said.text(),
+            "\
+ok    registry    answers: PostgreSQL, a primary, \"fsync\" on, version 1, host=r.example dbname=ids user=dba
+ok    this clock  this machine's clock is +3 ms off the registry's
+ok    history     generation 3, timeline 3, noted
+ok    limits      leases 10 min of 10 min, clock skew 1 min of 1 min; a freeze lasts 12 min
+ok    numbers     1022 of 1024 can be leased (0 to 1023)
+ok    leases      2 renewed
+ok    clocks      servers' clocks are at most +12 ms at a.example:5432 off the registry's; 1 min is allowed
+ok    versions    all servers have snowflake_id 0.3.0
+ok    tags        2 open
+ok    replication is not synchronous, and a failover freezes what may be lost
+All is well.
+"
+        );
+        assert_eq!(said.json["worst"], "ok");
+    }
+
+    #[test]
+    fn what_keeps_servers_from_leasing_is_found() {
+        let mut view = view();
+        view.reading.fleet = Fleet { closed: true, freeze_ms: NOW_MS + 1, grace_ms: i64::MAX, ..view.reading.fleet };
+        view.reading.incarnation = Incarnation { timeline: 4, ..view.reading.incarnation };
+        assert_eq!(grades(&view, "fleet"), [Grade::Bad]);
+        assert_eq!(grades(&view, "history"), [Grade::Warn]);
+        assert_eq!(grades(&view, "freeze"), [Grade::Warn]);
+        assert_eq!(grades(&view, "grace"), [Grade::Warn]);
+        assert_eq!(worst(&findings(&view, HERE, None)), Grade::Bad);
+    }
+
+    #[test]
+    fn clocks_are_compared_with_what_is_allowed() {
+        let mut view = view();
+        let here = |view: &View, offset_ms, error_ms| clocks_here(view, ClockHere { offset_ms, error_ms }).grade;
+        assert_eq!(here(&view, 1001, 1), Grade::Ok);
+        assert_eq!(here(&view, -1002, 1), Grade::Warn);
+        assert_eq!(here(&view, 60_002, 1), Grade::Bad);
+        assert_eq!(here(&view, i64::MIN, 1), Grade::Bad);
+        view.kind = Kind::Etcd;
+        assert_eq!(here(&view, 1501, 1), Grade::Ok);
+        for (offset_ms, grade) in [(-1000, Grade::Ok), (1001, Grade::Warn), (-60_001, Grade::Bad)] {
+            let key = NumberKey::new(None, 4);
+            let record = view.reading.numbers[&key];
+            view.reading.numbers.insert(key, NumberRecord { offset_ms, ..record });
+            assert_eq!(grades(&view, "clocks"), [grade]);
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_not_renewed_is_bad_when_half_of_it_is_over() {
+        let mut view = view();
+        let mut leases = |until_ms| {
+            let late = NumberRecord { server: 9, renewed_ms: NOW_MS - 50_000, ..number(0, NOW_MS + until_ms) };
+            view.reading.numbers.insert(NumberKey::new(None, 9), late);
+            of(&view, "leases")
+        };
+        assert_eq!(leases(300_000)[0].0, Grade::Warn);
+        let (grade, message) = leases(299_999).remove(0);
+        assert_eq!(grade, Grade::Bad);
+        assert_eq!(message, "1 of 3 not renewed: number 9 () since 50 s, ends in 4 min 59 s");
+        // Its server has started again, as number 4.
+        let key = NumberKey::new(None, 9);
+        let record = view.reading.numbers[&key];
+        view.reading.numbers.insert(key, NumberRecord { server: 4, ..record });
+        assert_eq!(
+            of(&view, "leases"),
+            [(Grade::Ok, "2 renewed, and 1 left by servers that have started again with another number".to_owned())]
+        );
+    }
+
+    #[test]
+    fn numbers_run_out() {
+        let mut view = view();
+        view.reading.numbers = (0..19).map(|worker| (NumberKey::new(None, worker), number(0, NOW_MS + 1))).collect();
+        let mut range = |first, last, subject| {
+            view.reading.fleet.range = Some((first, last));
+            grades(&view, subject)
+        };
+        assert_eq!(range(0, 18, "numbers"), [Grade::Bad]);
+        assert_eq!(range(0, 19, "numbers"), [Grade::Warn]);
+        assert_eq!(range(0, 21, "numbers"), [Grade::Ok]);
+        assert_eq!(range(0, 21, "range"), []);
+        // Somebody has configured the others.
+        assert_eq!(range(1, 21, "range"), [Grade::Warn]);
+        assert_eq!(range(0, 1024, "range"), [Grade::Bad]);
+    }
+
+    #[test]
+    fn tags_that_give_nothing_are_named() {
+        let mut view = view();
+        view.reading.fleet.generation = 4;
+        view.reading.tags.insert(Tag::new("used").unwrap(), TagRecord { next: END, ..TAG });
+        let found = of(&view, "tags");
+        assert_eq!(found[0], (Grade::Bad, "1 of 3 stopped: \"invoices\" at 4001".to_owned()));
+        assert_eq!(found[1], (Grade::Bad, format!("1 of 3 ended, without values left: \"used\" at {END}")));
+    }
+
+    #[test]
+    fn a_declaration_must_be_true() {
+        let mut view = view();
+        let synchronous = Standbys { names: "s1".to_owned(), connected: Some((2, 1)) };
+        let grade = |view: &View, standbys: &Standbys| replication(view, standbys).grade;
+        assert_eq!(grade(&view, &synchronous), Grade::Ok);
+        view.reading.fleet.loses_nothing = true;
+        assert_eq!(grade(&view, &synchronous), Grade::Ok);
+        assert_eq!(grade(&view, &Standbys { connected: None, ..synchronous.clone() }), Grade::Ok);
+        assert_eq!(grade(&view, &Standbys { connected: Some((2, 0)), ..synchronous.clone() }), Grade::Bad);
+        assert_eq!(grade(&view, &Standbys { names: String::new(), ..synchronous }), Grade::Bad);
+    }
+
+    #[test]
+    fn leases_that_a_failover_ends_are_found() {
+        let mut view = view();
+        view.reading.fleet.lease_ms = 240_000;
+        assert_eq!(grades(&view, "limits"), [Grade::Ok]);
+        view.reading.fleet.lease_ms = 239_999;
+        assert_eq!(grades(&view, "limits"), [Grade::Warn]);
+        view.reading.fleet.loses_nothing = true;
+        assert_eq!(grades(&view, "limits"), [Grade::Ok]);
+    }
+
+    #[test]
+    fn versions_are_compared() {
+        let mut view = view();
+        view.names.get_mut(&NumberKey::new(None, 5)).unwrap().version = "0.4.0".to_owned();
+        let expected = "servers have different versions of snowflake_id: 0.3.0; 0.4.0";
+        assert_eq!(of(&view, "versions"), [(Grade::Warn, expected.to_owned())]);
+    }
+
+    #[test]
+    fn long_findings_are_wrapped() {
+        let finding = Finding::bad("registry", "word ".repeat(60), "x".repeat(200));
+        let said = said(&[finding]);
+        for line in &said.lines[..3] {
+            assert!(line.chars().count() <= WIDTH, "{line}");
+        }
+        assert!(said.lines[1].starts_with(&" ".repeat(18)), "{:?}", said.lines);
+        assert_eq!(named((0..6).map(|n| n.to_string())), "0; 1; 2; 3; and 2 more");
+    }
+
+    #[test]
+    fn a_registry_that_cannot_be_read_is_bad() {
+        let report = Report::new("could not connect to the registry").detail("Refused.").hint("Check it.");
+        let said = said(&[Finding::unread(&report)]);
+        assert_eq!(said.lines[0], "BAD   registry    could not connect to the registry: Refused.");
+        assert_eq!(said.json["findings"][0]["hint"], "Check it.");
+    }
+}

@@ -1,0 +1,327 @@
+//! Making a registry and its fleets: `create`, `add-fleet`, `lost`.
+
+use serde_json::json;
+use snowflake_core::operate::{Operation, Refusal, lost_fleet, new_fleet};
+use snowflake_core::registry::{Fleet, Incarnation, Store, Wanted};
+use snowflake_registry::error::Diagnostic;
+use snowflake_registry::postgres::REGISTRY_SQL;
+use snowflake_registry::{Problem, RegistryError};
+
+use crate::arguments::Changing;
+use crate::ask;
+use crate::change::{Change, said_of_change};
+use crate::changes::{Changed, Value, fleet_fields};
+use crate::output::Said;
+use crate::place::{Random, Registry};
+use crate::report::{Failure, Report};
+use crate::words::{self, command};
+
+/// The fleet that it makes.
+const FIRST_FLEET: &str = "default";
+
+/// What `create` has found, or would find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// Neither schema nor fleet: PostgreSQL.
+    Nothing,
+    /// No fleet of this name.
+    NoFleet,
+    /// The fleet.
+    Fleet,
+}
+
+fn look(registry: &Registry) -> Result<Found, Failure> {
+    match registry.read(&Wanted::default()) {
+        Ok(_) => Ok(Found::Fleet),
+        Err(RegistryError::NoSchema) => Ok(Found::Nothing),
+        Err(error) if is_no_fleet(&error) => Ok(Found::NoFleet),
+        // The file says better what it is for.
+        Err(RegistryError::OtherVersion(_)) => Ok(Found::Fleet),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_no_fleet(error: &RegistryError) -> bool {
+    matches!(error, RegistryError::NoFleet(_) | RegistryError::Etcd(Problem::NoFleet(_)))
+}
+
+/// Makes the registry and the fleet, or brings the registry up to date.
+///
+/// # Errors
+/// [`Failure`].
+pub fn create(
+    registry: &Registry,
+    fleet: &str,
+    owner: Option<&str>,
+    changing: Changing,
+    random: &mut Random,
+) -> Result<Said, Failure> {
+    let found = look(registry)?;
+    let is_postgres = is_postgres(registry);
+    if !is_postgres && owner.is_some() {
+        return Err(Failure::Usage(Report::new("etcd has no owner of a registry").hint("Leave --owner out.")));
+    }
+    if changing.dry_run {
+        let mut said = Vec::new();
+        match (is_postgres, found) {
+            (true, Found::Nothing) => said.push(format!(
+                "The schema \"snowflake_registry\" would be made for {}, and the fleet \"{FIRST_FLEET}\" in it.",
+                owner.map_or_else(|| "the role that connects".to_owned(), |owner| format!("role \"{owner}\""))
+            )),
+            (true, _) => said.push(
+                "The database has a registry already. Its functions, views and triggers would be replaced. Records and \
+                 rights would stay."
+                    .to_owned(),
+            ),
+            (false, _) => {}
+        }
+        said.push(match found {
+            Found::Fleet => format!("Fleet \"{fleet}\" exists already, and would stay."),
+            Found::Nothing if fleet == FIRST_FLEET => return Ok(outcome(said, Vec::new(), true)),
+            Found::Nothing | Found::NoFleet => format!("Fleet \"{fleet}\" would be made."),
+        });
+        return Ok(outcome(said, Vec::new(), true));
+    }
+    let (mut said, mut grants) = (Vec::new(), Vec::new());
+    if is_postgres {
+        let notices = make_schema(registry, owner)?;
+        said.extend(notices.iter().map(sentences));
+        if found == Found::Nothing {
+            grants = role_commands();
+        }
+    }
+    // The file has made the first one.
+    if found != Found::Fleet && !(is_postgres && found == Found::Nothing && fleet == FIRST_FLEET) {
+        let new = new_fleet(random.uuid(), NO_INCARNATION, random.next());
+        if make_fleet(registry, &new)? {
+            said.push(is_there(fleet));
+        }
+    } else if found == Found::Fleet {
+        said.push(format!("Fleet \"{fleet}\" exists already."));
+    }
+    if !grants.is_empty() {
+        said.push("Then make the servers' role, as a role that may create roles:".to_owned());
+    }
+    Ok(outcome(said, grants, false))
+}
+
+/// Makes another fleet.
+///
+/// # Errors
+/// [`Failure`].
+pub fn add_fleet(registry: &Registry, name: &str, changing: Changing, random: &mut Random) -> Result<Said, Failure> {
+    let exists = || {
+        let report = Report::new(format!("fleet \"{name}\" exists already"));
+        Failure::Refused(
+            report.hint(format!("Servers can use it. A registry that was lost needs {}.", command("lost"))),
+        )
+    };
+    match registry.read(&Wanted::default()) {
+        Ok(_) => return Err(exists()),
+        Err(error) if is_no_fleet(&error) => {}
+        Err(error) => return Err(error.into()),
+    }
+    if changing.dry_run {
+        return Ok(outcome(vec![format!("Fleet \"{name}\" would be made.")], Vec::new(), true));
+    }
+    let new = new_fleet(random.uuid(), NO_INCARNATION, random.next());
+    if !make_fleet(registry, &new)? {
+        return Err(exists());
+    }
+    Ok(outcome(vec![is_there(name)], Vec::new(), false))
+}
+
+/// What `lost` is given.
+pub struct Lost<'a> {
+    pub lease_ms: i64,
+    pub skew_ms: i64,
+    pub uuid: Option<u128>,
+    pub owner: Option<&'a str>,
+}
+
+/// Makes a fleet anew that was lost, beginning with a freeze, and what is missing around it.
+///
+/// # Errors
+/// [`Failure`].
+pub fn lost(
+    registry: &Registry,
+    fleet: &str,
+    lost: &Lost<'_>,
+    changing: Changing,
+    has_person: bool,
+    random: &mut Random,
+) -> Result<Said, Failure> {
+    let Lost { lease_ms, skew_ms, uuid, owner } = *lost;
+    let refused = |refusal: Refusal| Failure::Refused(words::refusal(&refusal, fleet));
+    if !changing.dry_run && !changing.yes && !has_person {
+        return Err(ask::without_person("lost"));
+    }
+    // Checks what was given before anything is made.
+    let blank = new_fleet(uuid.unwrap_or_else(|| random.uuid()), NO_INCARNATION, random.next());
+    lost_fleet(&blank, 0, lease_ms, skew_ms, 0).map_err(refused)?;
+    let operation = Operation::Lost { lease_ms, skew_ms, uuid };
+    let found = look(registry)?;
+    let mut made = Vec::new();
+    let is_made_by_file = is_postgres(registry) && found == Found::Nothing && fleet == FIRST_FLEET;
+    if found == Found::Fleet {
+        let change = Change { command: "lost", fleet, store: registry, changing, has_person };
+        return change.perform(&operation, random).map(|said| with_uuid(said, uuid));
+    }
+    let schema = "The schema \"snowflake_registry\" is made";
+    if changing.dry_run {
+        if found == Found::Nothing {
+            made.push(format!("{schema} first, as by {}.", command("create")));
+        }
+        made.push(format!(
+            "Fleet \"{fleet}\" would be made. It would lease no number before {} and two of {} have passed.",
+            crate::span::Span(lease_ms),
+            crate::span::Span(skew_ms)
+        ));
+        return Ok(outcome(made, Vec::new(), true));
+    }
+    if !changing.yes {
+        let shown = [format!("Fleet \"{fleet}\" is made anew.")];
+        ask::confirm(
+            &shown,
+            "If the lost registry permitted longer leases, or clocks further apart, than you say, ids repeat.",
+        )?;
+    }
+    let mut grants = Vec::new();
+    if found == Found::Nothing {
+        make_schema(registry, owner)?;
+        made.push(format!("{schema}."));
+        grants = role_commands();
+    }
+    let yes = Changing { yes: true, ..changing };
+    let mut said = if is_made_by_file {
+        // No server has a right yet.
+        let change = Change { command: "lost", fleet, store: registry, changing: yes, has_person };
+        change.perform(&operation, random)?
+    } else {
+        // In one step, because servers may reach it at once.
+        let (_, now_ms) = registry.now()?;
+        let new = lost_fleet(&blank, now_ms, lease_ms, skew_ms, random.next()).map_err(refused)?;
+        if !make_fleet(registry, &new)? {
+            let report = Report::new(format!("fleet \"{fleet}\" was made meanwhile")).hint("Run this again.");
+            return Err(Failure::Refused(report));
+        }
+        let lost = snowflake_core::operate::Outcome::Lost {
+            generation: new.generation,
+            freeze_ms: new.freeze_ms,
+            uuid: new.uuid,
+        };
+        let record = format!("fleet \"{fleet}\"");
+        let changes: Vec<_> = fleet_fields(&new)
+            .into_iter()
+            // The registry itself knows these.
+            .filter(|(field, _)| !["store", "timeline", "counts"].contains(field))
+            .map(|(field, value)| Changed { record: record.clone(), field, old: None::<Value>, new: Some(value) })
+            .collect();
+        crate::change::done(&changes, words::outcome(&lost, fleet, false))
+    };
+    said.lines.splice(0..0, made);
+    if !grants.is_empty() {
+        said.lines.push("Set the range and make the tags. Last of all, make the servers' role:".to_owned());
+        said.lines.extend(grants);
+    }
+    Ok(with_uuid(said, uuid))
+}
+
+fn with_uuid(mut said: Said, uuid: Option<u128>) -> Said {
+    if uuid.is_none() {
+        said.lines.push(
+            "To servers it is another fleet than the lost one. For the same one, run this again with --uuid."
+                .to_owned(),
+        );
+    }
+    said
+}
+
+/// The registry writes its own into a fleet that is made.
+const NO_INCARNATION: Incarnation = Incarnation { store: 0, timeline: 0, counts: [0; 2] };
+
+fn is_postgres(registry: &Registry) -> bool {
+    matches!(registry, Registry::Postgres(_))
+}
+
+fn make_fleet(registry: &Registry, fleet: &Fleet) -> Result<bool, Failure> {
+    registry.create_fleet(fleet).map_err(|error| said_of_change(error.into(), true, false))
+}
+
+fn is_there(fleet: &str) -> String {
+    format!("Fleet \"{fleet}\" is there. Its first server brings layout and range.")
+}
+
+/// Makes the schema, or brings it up to date.
+fn make_schema(registry: &Registry, owner: Option<&str>) -> Result<Vec<Diagnostic>, Failure> {
+    match registry {
+        Registry::Postgres(postgres) => postgres.create(owner).map_err(|error| match error {
+            // Also where the schema is there, and another role's.
+            RegistryError::NoOperator(message) => {
+                Failure::Refused(Report::new(format!("role may not make the registry: {message}")).hint(
+                    "Connect as a role that may create a schema. If the schema is there, connect as its owner, or add \
+                     --owner if you trust that role with the registry.",
+                ))
+            }
+            error => said_of_change(error.into(), true, false),
+        }),
+        Registry::Etcd(_) => Ok(Vec::new()),
+    }
+}
+
+/// Returns the commands that make the servers' role, which stand at the head of `registry.sql`.
+fn role_commands() -> Vec<String> {
+    let head = REGISTRY_SQL.lines().skip_while(|line| !line.contains("CREATE ROLE"));
+    let commands = head.map_while(|line| line.strip_prefix("--     "));
+    commands.map(|line| format!("    {line}")).collect()
+}
+
+/// Turns a notice of PostgreSQL's into sentences.
+fn sentences(notice: &Diagnostic) -> String {
+    let parts = [Some(&notice.message), notice.detail.as_ref(), notice.hint.as_ref()];
+    let sentence = |part: &String| {
+        let mut chars = part.chars();
+        let begin = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+        let end = if part.ends_with(['.', ';', '!', '?']) { "" } else { "." };
+        format!("{begin}{}{end}", chars.as_str())
+    };
+    parts.into_iter().flatten().map(sentence).collect::<Vec<_>>().join(" ")
+}
+
+/// Says what was made.
+fn outcome(mut said: Vec<String>, grants: Vec<String>, is_dry: bool) -> Said {
+    let json = json!({
+        "done": !is_dry,
+        "dry_run": is_dry,
+        "said": said,
+        "changes": [],
+        "role_commands": grants.iter().map(|line| line.trim()).collect::<Vec<_>>(),
+    });
+    if is_dry {
+        said.insert(0, "Nothing was changed, because of --dry-run.".to_owned());
+    }
+    said.extend(grants);
+    Said::new(said, json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_for_the_servers_role_are_found() {
+        let commands = role_commands().join("\n");
+        assert!(commands.starts_with("    CREATE ROLE snowflake LOGIN;\n"), "{commands}");
+        assert!(commands.ends_with(" TO snowflake;") && commands.matches("GRANT").count() == 2, "{commands}");
+    }
+
+    #[test]
+    fn a_notice_becomes_sentences() {
+        let notice = Diagnostic {
+            message: "role s lacks a right".to_owned(),
+            hint: Some("Run: GRANT x TO s;".to_owned()),
+            ..Diagnostic::default()
+        };
+        assert_eq!(sentences(&notice), "Role s lacks a right. Run: GRANT x TO s;");
+    }
+}

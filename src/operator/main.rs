@@ -1,0 +1,430 @@
+//! `snowflake-registry`: makes, shows and changes the registry of a fleet, for operators.
+//!
+//! What is written is the core's decision (`core/operate.rs`), and it is written by the same
+//! compare-and-swap as a server's changes, through the same stores (`src/registry`). This program
+//! has the words, the questions and the tables. Each file uses only files that stand below it.
+//!
+//! ```text
+//! main                 which command is run, and what is printed of it
+//!   |
+//! create               a registry and its fleets are made
+//! change               an operation is shown, asked about, performed
+//!   |
+//! check                whether all is well
+//! show                 the fleet as a table
+//!   |
+//! view                 what the registry holds, as facts for people
+//! changes              what a change changes: old and new values
+//! words                outcomes, refusals and consequences
+//!   |
+//! place                where the registry is, and random numbers
+//! arguments            the arguments, and --help
+//! ask                  the question before a dangerous change
+//! output               what is printed, for people and for programs
+//! report               errors and exit status
+//! table                columns, and texts that are safe to print
+//! instant, span        instants and lengths of time
+//! ```
+
+mod arguments;
+mod ask;
+mod change;
+mod changes;
+mod check;
+mod create;
+mod instant;
+mod output;
+mod place;
+mod report;
+#[cfg(test)]
+mod samples;
+mod show;
+mod span;
+mod table;
+mod view;
+mod words;
+
+use std::io::{IsTerminal, stdout};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use serde_json::json;
+use snowflake_core::operate::{Operation, Refusal, prunable_before};
+use snowflake_core::registry::{NumberKey, Store, Wanted};
+use snowflake_core::tag::Tag;
+
+use crate::arguments::{Arguments, Changing, Command, Common, TagValues};
+use crate::change::Change;
+use crate::changes::{Changed, Value};
+use crate::check::{ClockHere, Finding, Grade};
+use crate::output::Said;
+use crate::place::{Place, Random, Registry, VARIABLE};
+use crate::report::{Failure, Report};
+use crate::span::Span;
+use crate::view::View;
+
+/// What a new tag has, as in `registry.sql`.
+const NEW_TAG_NEXT: i64 = 1;
+const NEW_TAG_STEPS: (u32, u32) = (1000, 1_000_000);
+
+/// The shortest time between two looks of `watch`, in milliseconds.
+const LEAST_INTERVAL_MS: i64 = 100;
+
+fn main() -> ExitCode {
+    let Arguments { common, command } = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return misunderstood(&error),
+    };
+    let name = command.name();
+    let fleet = if let Command::AddFleet { name, .. } = &command { name.clone() } else { common.fleet.clone() };
+    let mut session = match Session::new(&common, fleet.clone()) {
+        Ok(session) => session,
+        Err(failure) => return print(&common, name, &fleet, &Said::default(), Some(&failure)).1,
+    };
+    if let Command::Watch { all, interval, count } = command {
+        return session.watch(&common, name, all, interval, count);
+    }
+    let makes_fleet = matches!(command, Command::Create { .. } | Command::AddFleet { .. } | Command::Lost { .. });
+    let (said, failure) = match session.run(command) {
+        Ok((said, failure)) => (said, failure),
+        Err(failure) if makes_fleet => (Said::default(), Some(failure)),
+        Err(failure) => (Said::default(), Some(session.with_fleets(failure))),
+    };
+    print(&common, name, &fleet, &said, failure.as_ref()).1
+}
+
+/// Says what is wrong with the arguments, or what was asked about them.
+fn misunderstood(error: &clap::Error) -> ExitCode {
+    let wants_json = std::env::args_os().any(|argument| argument == "--json");
+    if !error.use_stderr() || !wants_json {
+        // A reader that is gone does not want it.
+        let _ = error.print();
+    } else {
+        let text = error.to_string();
+        let (message, rest) = text.trim_end().split_once('\n').unwrap_or((text.trim_end(), ""));
+        let message = message.strip_prefix("error: ").unwrap_or(message);
+        let report = Report { detail: Some(rest.trim().to_owned()), ..Report::new(message) };
+        output::print(&Said::default().line(None, None, Some(&Failure::Usage(report))));
+    }
+    ExitCode::from(if error.use_stderr() { Failure::USAGE } else { 0 })
+}
+
+/// Prints what a command says. Returns whether anybody reads it, and the exit status.
+fn print(common: &Common, command: &str, fleet: &str, said: &Said, failure: Option<&Failure>) -> (bool, ExitCode) {
+    let status = failure.map_or(0, Failure::status);
+    let is_read = match common.json {
+        true => output::print(&said.line(Some(command), Some(fleet), failure)),
+        false => {
+            let is_read = output::print(&said.text());
+            if let Some(report) = failure.and_then(Failure::report) {
+                output::print_error(&table::printable_lines(&report.to_string()));
+            }
+            is_read
+        }
+    };
+    (is_read, ExitCode::from(status))
+}
+
+/// A registry, for one command.
+struct Session {
+    place: Place,
+    fleet: String,
+    registry: Registry,
+    random: Random,
+}
+
+impl Session {
+    fn new(common: &Common, fleet: String) -> Result<Self, Failure> {
+        let place = Place::of(common, std::env::var(VARIABLE).ok())?;
+        if fleet.is_empty() {
+            let report = Report::new("a fleet needs a name");
+            return Err(Failure::Usage(report.hint("Give the value of \"snowflake_id.fleet\" on its servers.")));
+        }
+        let (registry, random) = (place.registry(&fleet), Random::open()?);
+        Ok(Self { place, fleet, registry, random })
+    }
+
+    /// Runs a command. Returns what it says, and a failure that this already tells.
+    fn run(&mut self, command: Command) -> Result<(Said, Option<Failure>), Failure> {
+        let name = command.name();
+        let has_person = ask::has_person();
+        let said = match command {
+            Command::Show { all } => show::show(&self.view()?.0, all),
+            Command::Check { strict } => return self.check(strict),
+            Command::Watch { .. } => unreachable!("it prints by itself"),
+            Command::Create { owner, changing } => {
+                create::create(&self.registry, &self.fleet, owner.as_deref(), changing, &mut self.random)?
+            }
+            Command::AddFleet { changing, .. } => {
+                create::add_fleet(&self.registry, &self.fleet, changing, &mut self.random)?
+            }
+            Command::Lost { lease, skew, uuid, owner, changing } => {
+                let lost = create::Lost { lease_ms: lease.0, skew_ms: skew.0, uuid, owner: owner.as_deref() };
+                create::lost(&self.registry, &self.fleet, &lost, changing, has_person, &mut self.random)?
+            }
+            Command::Prune { before, changing } => self.prune(before, changing, has_person)?,
+            Command::SetTag { tag, values, changing } => self.set_tag(tag, &values, changing, has_person)?,
+            Command::CreateTag { tag, values, changing } => {
+                let (least, greatest) = NEW_TAG_STEPS;
+                let operation = Operation::CreateTag {
+                    tag,
+                    next: values.next_value.unwrap_or(NEW_TAG_NEXT),
+                    steps: (values.least_step.unwrap_or(least), values.greatest_step.unwrap_or(greatest)),
+                    jump: values.jump.and_then(|jump| jump.0),
+                };
+                self.perform_described(name, &operation, tag, &values, None, changing, has_person)?
+            }
+            Command::Reserve { number, until, datacenter, force, changing } => {
+                let until_ms = until.ms(self.registry.read(&Wanted::default())?.now_ms);
+                let number = NumberKey::new(datacenter, number);
+                self.perform(name, &Operation::Reserve { number, until_ms, force }, changing, has_person)?
+            }
+            Command::SetRange { first, last, changing } => {
+                self.perform(name, &Operation::SetRange { first, last }, changing, has_person)?
+            }
+            Command::SetLimits { limits, changing } => {
+                let (lease_ms, skew_ms) = (limits.lease.map(|span| span.0), limits.skew.map(|span| span.0));
+                self.perform(name, &Operation::SetLimits { lease_ms, skew_ms }, changing, has_person)?
+            }
+            Command::SetLease { lease, changing } => {
+                let (lease_ms, skew_ms) = (lease.lease.map(|span| span.0), lease.skew.map(|span| span.0));
+                self.perform(name, &Operation::SetLease { lease_ms, skew_ms }, changing, has_person)?
+            }
+            Command::SetLosesNothing { loses_nothing, changing } => {
+                self.perform(name, &Operation::SetLosesNothing { loses_nothing }, changing, has_person)?
+            }
+            Command::SetGrace { grace, changing } => {
+                self.perform(name, &Operation::SetGrace { grace_ms: grace.0 }, changing, has_person)?
+            }
+            Command::Restored { limits, changing } => {
+                let (lease_ms, skew_ms) = (limits.lease.map(|span| span.0), limits.skew.map(|span| span.0));
+                self.perform(name, &Operation::Restored { lease_ms, skew_ms }, changing, has_person)?
+            }
+            Command::Close { changing } => self.perform(name, &Operation::Close, changing, has_person)?,
+            Command::Open { moved, not_moved, changing } => {
+                let moved = (moved || not_moved).then_some(moved);
+                self.perform(name, &Operation::Open { moved }, changing, has_person)?
+            }
+            Command::ResetSettings { changing } => {
+                self.perform(name, &Operation::ResetSettings, changing, has_person)?
+            }
+            Command::DropTag { tag, changing } => {
+                self.perform(name, &Operation::DropTag { tag }, changing, has_person)?
+            }
+        };
+        Ok((said, None))
+    }
+
+    /// Adds the names of the registry's fleets to a refusal, if it has none of the one that was
+    /// asked for.
+    fn with_fleets(&self, failure: Failure) -> Failure {
+        let Failure::Refused(report) = failure else { return failure };
+        let Ok(fleets) = self.registry.fleets() else { return Failure::Refused(report) };
+        if fleets.contains(&self.fleet) {
+            return Failure::Refused(report);
+        }
+        Failure::Refused(match fleets.as_slice() {
+            [] => report.detail("The registry has no fleet."),
+            [fleet] => report.detail(format!("The registry has the fleet \"{fleet}\".")),
+            fleets => report.detail(format!("The registry has the fleets {}.", quoted(fleets))),
+        })
+    }
+
+    /// Says that an operation on the whole registry is one on each of its fleets.
+    fn name_other_fleets(&self, said: &mut Said) {
+        let fleets = self.registry.fleets().unwrap_or_default();
+        let others: Vec<_> = fleets.into_iter().filter(|fleet| *fleet != self.fleet).collect();
+        if !others.is_empty() {
+            said.lines.push(format!(
+                "This registry also has {}: run this for {} (--fleet).",
+                quoted(&others),
+                if others.len() == 1 { "it, too" } else { "each of them, too" }
+            ));
+        }
+        said.json.insert("other_fleets".to_owned(), json!(others));
+    }
+
+    fn perform(
+        &mut self,
+        command: &str,
+        operation: &Operation,
+        changing: Changing,
+        has_person: bool,
+    ) -> Result<Said, Failure> {
+        let change = Change { command, fleet: &self.fleet, store: &self.registry, changing, has_person };
+        let mut said = change.perform(operation, &mut self.random)?;
+        // A registry is restored and moved as a whole.
+        if matches!(operation, Operation::Restored { .. } | Operation::Close | Operation::Open { moved: Some(_) }) {
+            self.name_other_fleets(&mut said);
+        }
+        Ok(said)
+    }
+
+    /// Performs an operation on a tag, and describes it.
+    #[allow(clippy::too_many_arguments, reason = "a change, and what belongs to a tag")]
+    fn perform_described(
+        &mut self,
+        command: &str,
+        operation: &Operation,
+        tag: Tag,
+        values: &TagValues,
+        old: Option<String>,
+        changing: Changing,
+        has_person: bool,
+    ) -> Result<Said, Failure> {
+        let text = |text: &String| if text.is_empty() { Value::None } else { Value::Text(text.clone()) };
+        let is_new = matches!(operation, Operation::CreateTag { .. });
+        let more: Vec<_> = values
+            .description
+            .iter()
+            .map(|description| Changed {
+                record: format!("tag \"{tag}\""),
+                field: "description",
+                old: (!is_new).then(|| text(&old.clone().unwrap_or_default())),
+                new: Some(text(description)),
+            })
+            .filter(|changed| changed.old != changed.new)
+            .collect();
+        let change = Change { command, fleet: &self.fleet, store: &self.registry, changing, has_person };
+        let said = change.perform_with(operation, &mut self.random, more)?;
+        if let Some(description) = values.description.as_ref().filter(|_| !changing.dry_run) {
+            self.describe(tag, description, true)?;
+        }
+        Ok(said)
+    }
+
+    fn describe(&self, tag: Tag, description: &str, has_written: bool) -> Result<(), Failure> {
+        match self.registry.describe_tag(tag, description) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::Refused(words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet))),
+            Err(error) => Err(change::said_of_change(error.into(), true, has_written)),
+        }
+    }
+
+    fn set_tag(&mut self, tag: Tag, values: &TagValues, changing: Changing, has_person: bool) -> Result<Said, Failure> {
+        let TagValues { next_value, least_step, greatest_step, jump, description } = values;
+        let old = if description.is_some() { self.registry.descriptions()?.remove(&tag) } else { None };
+        let is_of_record = next_value.is_some() || least_step.is_some() || greatest_step.is_some() || jump.is_some();
+        if let Some(description) = description.as_ref().filter(|_| !is_of_record) {
+            if !self.registry.read(&Wanted::tags(vec![tag]))?.tags.contains_key(&tag) {
+                return Err(Failure::Refused(words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet)));
+            }
+            let (old, new) = (old.unwrap_or_default(), description.clone());
+            let (old, new) = (Some(Value::Text(old)), Some(Value::Text(new)));
+            let changed = Changed { record: format!("tag \"{tag}\""), field: "description", old, new };
+            let changes: Vec<_> = Some(changed).filter(|changed| changed.old != changed.new).into_iter().collect();
+            let said = vec![format!("Tag \"{tag}\" is described.")];
+            if changing.dry_run {
+                return Ok(change::dry(&changes, said));
+            }
+            self.describe(tag, description, false)?;
+            return Ok(change::done(&changes, said));
+        }
+        let operation = Operation::SetTag {
+            tag,
+            next: *next_value,
+            least: *least_step,
+            greatest: *greatest_step,
+            jump: jump.map(|jump| jump.0),
+        };
+        self.perform_described("set-tag", &operation, tag, values, old, changing, has_person)
+    }
+
+    fn prune(&self, before: instant::When, changing: Changing, has_person: bool) -> Result<Said, Failure> {
+        if !changing.dry_run && !changing.yes && !has_person {
+            return Err(ask::without_person("prune"));
+        }
+        let reading = self.registry.read(&Wanted::default())?;
+        let before_ms = prunable_before(&reading, before.ms(reading.now_ms))
+            .map_err(|refusal| Failure::Refused(words::refusal(&refusal, &self.fleet)))?;
+        let shown = instant::Shown(before_ms);
+        if changing.dry_run {
+            let said = format!("The history of leases that ended before {shown} would be deleted.");
+            return Ok(change::dry(&[], vec![said]));
+        }
+        if !changing.yes {
+            let consequence = format!(
+                "Nobody can find any more which server drew an id before {shown}, unless its lease has ended later. \
+                 This cannot be undone."
+            );
+            ask::confirm(&[], &consequence)?;
+        }
+        let pruned =
+            self.registry.prune(before_ms).map_err(|error| change::said_of_change(error.into(), true, false))?;
+        let mut said = change::done(&[], vec![format!("Pruned leases that ended before {shown}: {pruned}.")]);
+        said.json.insert("pruned".to_owned(), json!(pruned));
+        Ok(said)
+    }
+
+    /// Reads all of the fleet, and compares the clocks.
+    fn view(&self) -> Result<(View, ClockHere), Failure> {
+        let before_ms = now_ms();
+        let reading = self.registry.read(&Wanted::all())?;
+        let after_ms = now_ms();
+        let offset_ms = before_ms.midpoint(after_ms).saturating_sub(reading.now_ms);
+        let here = ClockHere { offset_ms, error_ms: after_ms.saturating_sub(before_ms).max(0) / 2 + 1 };
+        let (names, descriptions) = (self.registry.names()?, self.registry.descriptions()?);
+        let (kind, address) = (self.place.kind(), self.place.shown());
+        Ok((View { fleet: self.fleet.clone(), kind, address, reading, names, descriptions }, here))
+    }
+
+    fn check(&self, is_strict: bool) -> Result<(Said, Option<Failure>), Failure> {
+        let found = match self.view() {
+            Ok((view, here)) => {
+                // A role that may not look at this may still check the rest.
+                let standbys = self.registry.standbys().ok().flatten();
+                check::findings(&view, here, standbys.as_ref())
+            }
+            Err(failure) => {
+                let report = failure.report().cloned().unwrap_or_else(|| Report::new("registry cannot be read"));
+                let said = check::said(&[Finding::unread(&report)]);
+                let is_silent = matches!(failure, Failure::NoAnswer(_));
+                return Ok((said, Some(if is_silent { Failure::Silent } else { Failure::Found })));
+            }
+        };
+        let least = if is_strict { Grade::Warn } else { Grade::Bad };
+        Ok((check::said(&found), (check::worst(&found) >= least).then_some(Failure::Found)))
+    }
+
+    fn watch(&self, common: &Common, name: &str, all: bool, interval: Span, count: Option<u64>) -> ExitCode {
+        if interval.0 < LEAST_INTERVAL_MS {
+            let report = Report::new(format!("interval cannot be {interval}"))
+                .detail(format!("It must be {} or more.", Span(LEAST_INTERVAL_MS)))
+                .hint("Give it as '2 s' or '500 ms'.");
+            return print(common, name, &self.fleet, &Said::default(), Some(&Failure::Usage(report))).1;
+        }
+        let is_screen = stdout().is_terminal() && !common.json;
+        let mut looks = 0;
+        loop {
+            let (said, failure) = match self.view() {
+                Ok((view, _)) => (show::show(&view, all), None),
+                Err(failure) => (Said::default(), Some(failure)),
+            };
+            if is_screen {
+                // To the upper left corner, and away with all that is below.
+                output::print("\x1b[H\x1b[2J");
+            } else if looks > 0 && !common.json {
+                output::print("\n");
+            }
+            let (is_read, status) = print(common, name, &self.fleet, &said, failure.as_ref());
+            looks += 1;
+            if !is_read || count.is_some_and(|count| looks >= count) {
+                return status;
+            }
+            thread::sleep(Duration::from_millis(interval.0.unsigned_abs()));
+        }
+    }
+}
+
+/// Lists names.
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns this machine's clock, in milliseconds since 1970.
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

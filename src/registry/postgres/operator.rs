@@ -1,0 +1,194 @@
+//! What only operators do, beside reading and swapping: the registry itself, fleets, and what
+//! people read and the protocol does not.
+//!
+//! These statements run in the operator's own session, whose path may have any schema. So they name
+//! the schema of each function, and their parameters have types.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+
+use serde_json::json;
+use snowflake_core::registry::{Fleet, Incarnation, NumberKey};
+use snowflake_core::tag::Tag;
+
+use super::record::{DescriptionRow, FleetRow, NameRow, RegistryRow, StandbysRow};
+use super::{Postgres, each, garbage, only, text};
+use crate::config::MemberName;
+use crate::connection::Waiter;
+use crate::error::{Diagnostic, RegistryError};
+use crate::step::RegistryStep;
+
+/// The file that makes a registry.
+pub const REGISTRY_SQL: &str = include_str!("../../../sql/registry.sql");
+
+/// What a registry tells of its standbys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standbys {
+    /// `synchronous_standby_names`.
+    pub names: String,
+    /// How many standbys are connected, and how many of them are synchronous; `None` if the role
+    /// may not see that.
+    pub connected: Option<(i64, i64)>,
+}
+
+// To a role without pg_monitor, all but the processes is NULL.
+const STANDBYS: &CStr = c"SELECT pg_catalog.row_to_json(s) FROM (\
+SELECT pg_catalog.current_setting('synchronous_standby_names') AS names, pg_catalog.count(*) AS connected, \
+pg_catalog.count(sync_state) AS visible, \
+pg_catalog.count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) AS synchronous \
+FROM pg_catalog.pg_stat_replication) AS s";
+
+const NOW: &CStr = c"SELECT snowflake_registry.shown()";
+
+const CREATE_FLEET: &CStr = c"INSERT INTO snowflake_registry.fleets \
+SELECT r.* FROM snowflake_registry.begin_change($1, 'operator') AS b, \
+pg_catalog.jsonb_populate_record(NULL::snowflake_registry.fleets, $2) AS r \
+ON CONFLICT (name) DO NOTHING RETURNING 1";
+
+const FLEETS: &CStr = c"SELECT pg_catalog.to_json(name) FROM snowflake_registry.fleets ORDER BY name";
+
+const NAMES: &CStr = c"SELECT pg_catalog.row_to_json(r) FROM (\
+SELECT datacenter, worker, host, port, cluster_name, version FROM snowflake_registry.numbers \
+WHERE fleet = $1::pg_catalog.text) AS r";
+
+const DESCRIPTIONS: &CStr = c"SELECT pg_catalog.row_to_json(r) FROM (\
+SELECT tag, description FROM snowflake_registry.tags \
+WHERE fleet = $1::pg_catalog.text AND description IS NOT NULL) AS r";
+
+const DESCRIBE_TAG: &CStr = c"UPDATE snowflake_registry.tags \
+SET description = $4 FROM snowflake_registry.begin_change($1, 'operator') AS b \
+WHERE fleet = $2::pg_catalog.text AND tag = $3::pg_catalog.text RETURNING 1";
+
+// A number's last lease has no end in the history.
+const PRUNE: &CStr = c"WITH pruned AS (\
+DELETE FROM snowflake_registry.history USING snowflake_registry.begin_change($1, 'operator') AS b \
+WHERE fleet = $2::pg_catalog.text AND until_ms < $3::pg_catalog.int8 RETURNING 1) \
+SELECT pg_catalog.count(*) FROM pruned";
+
+impl<W: Waiter> Postgres<W> {
+    /// Makes the registry, or brings it up to date. It belongs to the role that connects, or to
+    /// `owner`. Returns what the registry says of it.
+    ///
+    /// # Errors
+    /// The registry's. If that refuses it, nothing is changed.
+    pub fn create(&self, owner: Option<&str>) -> Result<Vec<Diagnostic>, RegistryError> {
+        // In one message with the file, because a pooler may lie between.
+        let set_owner = owner.map(|owner| format!("SET LOCAL snowflake_registry.owner = {};\n", literal(owner)));
+        let script = CString::new(set_owner.unwrap_or_default() + REGISTRY_SQL)
+            .map_err(|_| garbage("a role's name with a character NUL"))?;
+        let step = RegistryStep::Change;
+        let kept = self.connection.take();
+        let made = kept.map_or_else(|| self.connect(), Ok).and_then(|mut connection| {
+            let notices = connection.run_script(&script, step, self.config.timeout)?;
+            self.connection.replace(Some(connection));
+            Ok(notices)
+        });
+        made.map_err(|error| self.explain(error, step))
+    }
+
+    /// Returns the registry's incarnation, and its clock in milliseconds since 1970. It needs no
+    /// fleet.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn now(&self) -> Result<(Incarnation, i64), RegistryError> {
+        let answer = self.run(NOW, &[], RegistryStep::Read)?;
+        let registry: RegistryRow = self.understood(only(&answer.rows))?;
+        Ok((registry.incarnation(), registry.now_ms))
+    }
+
+    /// Makes a fleet, under the present incarnation, whatever the record says of it. Returns
+    /// whether it did not exist.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn create_fleet(&self, fleet: &Fleet) -> Result<bool, RegistryError> {
+        let (incarnation, _) = self.now()?;
+        let mut record = json!(FleetRow::from(&Fleet { incarnation, ..*fleet }));
+        record["name"] = json!(self.config.fleet);
+        let rows = self.change(CREATE_FLEET, &[self.patience_ms(), text(record)], RegistryStep::Change)?;
+        Ok(rows.len() == 1)
+    }
+
+    /// Returns the names of all fleets.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn fleets(&self) -> Result<Vec<String>, RegistryError> {
+        let answer = self.run(FLEETS, &[], RegistryStep::Read)?;
+        self.understood(each(&answer.rows))
+    }
+
+    /// Returns which servers hold the numbers, or have held them last. The name of a number that an
+    /// operator keeps is empty.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn names(&self) -> Result<BTreeMap<NumberKey, MemberName>, RegistryError> {
+        let answer = self.run(NAMES, &[text(&self.config.fleet)], RegistryStep::Read)?;
+        let rows: Vec<NameRow> = self.understood(each(&answer.rows))?;
+        Ok(rows.into_iter().map(NameRow::understood).collect())
+    }
+
+    /// Returns the descriptions of all tags that have one.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn descriptions(&self) -> Result<BTreeMap<Tag, String>, RegistryError> {
+        let answer = self.run(DESCRIPTIONS, &[text(&self.config.fleet)], RegistryStep::Read)?;
+        let rows: Vec<DescriptionRow> = self.understood(each(&answer.rows))?;
+        let understood = |row: DescriptionRow| Some((Tag::new(&row.tag).ok()?, row.description));
+        Ok(rows.into_iter().filter_map(understood).collect())
+    }
+
+    /// Describes a tag for people. An empty text removes what was there. Returns whether there is
+    /// such a tag.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn describe_tag(&self, tag: Tag, description: &str) -> Result<bool, RegistryError> {
+        let description = Some(description).filter(|description| !description.is_empty()).and_then(text);
+        let values = [self.patience_ms(), text(&self.config.fleet), text(tag), description];
+        Ok(self.change(DESCRIBE_TAG, &values, RegistryStep::Change)?.len() == 1)
+    }
+
+    /// Returns what the registry tells of its standbys.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn standbys(&self) -> Result<Standbys, RegistryError> {
+        let answer = self.run(STANDBYS, &[], RegistryStep::Read)?;
+        let StandbysRow { names, connected, visible, synchronous } = self.understood(only(&answer.rows))?;
+        Ok(Standbys { names, connected: (visible == connected).then_some((connected, synchronous)) })
+    }
+
+    /// Deletes the history of leases that ended before an instant, in milliseconds since 1970. The
+    /// last lease of each number stays. Returns how many were deleted.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn prune(&self, before_ms: i64) -> Result<u64, RegistryError> {
+        let values = [self.patience_ms(), text(&self.config.fleet), text(before_ms)];
+        let rows = self.change(PRUNE, &values, RegistryStep::Change)?;
+        self.understood(only(&rows))
+    }
+}
+
+/// Returns a text as a literal of SQL.
+fn literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    // Without the E, a setting says what a backslash means.
+    if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_literal_ends_where_its_text_ends() {
+        for (text, sql) in [("dba", "'dba'"), ("the 'dba'", "'the ''dba'''"), ("a\\'b", "E'a\\\\''b'")] {
+            assert_eq!(literal(text), sql);
+        }
+    }
+}

@@ -1,0 +1,616 @@
+//! The program with which operators use a fleet's registry, on a registry in a real PostgreSQL and
+//! in a real etcd: what it prints, what it changes, what it refuses, and its exit status.
+//!
+//! What an operation does to a fleet, `fleet_operate.rs` shows.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use cluster::operator::PROGRAM;
+use cluster::registry::{config, role_sql};
+use cluster::{Etcd, Member, Operated, Oracle, Server, has_etcd, skip, wait_until};
+use serde_json::Value;
+
+use crate::pages::masked;
+
+const NO_ETCD: &str = "etcd and etcdctl are not installed";
+
+/// A registry of either kind, with a fleet that no server has used.
+struct Registry {
+    operated: Box<dyn Operated>,
+    /// How members reach it.
+    conninfo: String,
+}
+
+impl Registry {
+    /// Runs a command, and returns its exit status, and what it says.
+    #[track_caller]
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        told(&self.operated.operator().args(arguments).output().expect("the program is installed"))
+    }
+
+    /// Runs a command that succeeds, and returns what it says.
+    #[track_caller]
+    fn ok(&self, arguments: &[&str]) -> String {
+        let (status, stdout, stderr) = self.run(arguments);
+        assert_eq!((status, stderr.as_str()), (0, ""), "{arguments:?}: {stdout}");
+        stdout
+    }
+
+    /// Runs a command that fails with this exit status, and returns what it says of that.
+    #[track_caller]
+    fn fails(&self, status: i32, arguments: &[&str]) -> String {
+        let (found, stdout, stderr) = self.run(arguments);
+        assert_eq!((found, stdout.as_str()), (status, ""), "{arguments:?}: {stderr}");
+        stderr
+    }
+
+    /// Returns what the registry holds.
+    #[track_caller]
+    fn shown(&self) -> Value {
+        serde_json::from_str(&self.ok(&["show", "--json"])).expect("it is JSON")
+    }
+
+    /// Returns what the registry holds, without what its clock says of that.
+    #[track_caller]
+    fn held(&self) -> Value {
+        let mut shown = self.shown();
+        shown["registry"].take();
+        for number in shown["numbers"].as_array_mut().expect("there is a list") {
+            number["state"].take();
+        }
+        shown
+    }
+
+    /// Returns a member of the fleet that has a lease of full length, which is not late soon.
+    #[track_caller]
+    fn member<'a>(&self, oracle: &'a Oracle) -> Member<'a> {
+        let member = Member::new(config(&self.conninfo), oracle);
+        // The first one lasts half a minute, and each renewal doubles that.
+        for _ in 0..6 {
+            member.lease();
+        }
+        member
+    }
+}
+
+fn told(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("the program writes UTF-8");
+    (output.status.code().expect("no signal ends it"), text(&output.stdout), text(&output.stderr))
+}
+
+fn postgres() -> Registry {
+    let server = Server::builder().durable().without_preload().start();
+    server.make_registry();
+    let conninfo = server.registry_conninfo();
+    Registry { operated: Box::new(server), conninfo }
+}
+
+fn etcd() -> Registry {
+    let etcd = Etcd::start(1);
+    etcd.operate(&["create"]);
+    let conninfo = etcd.address();
+    Registry { operated: Box::new(etcd), conninfo }
+}
+
+/// Makes a test of each of these functions for each kind of registry.
+macro_rules! for_each_kind {
+    ($($test:ident)*) => {
+        mod in_postgres {
+            $(#[test] fn $test() { super::$test(&super::postgres()); })*
+        }
+        mod in_etcd {
+            $(#[test] fn $test() {
+                if !super::has_etcd() {
+                    return super::skip(super::NO_ETCD);
+                }
+                super::$test(&super::etcd());
+            })*
+        }
+    };
+}
+
+for_each_kind! {
+    a_fleet_is_shown
+    what_programs_read_has_stable_names
+    a_range_is_set_or_refused
+    limits_are_raised_and_leases_set
+    a_dry_run_writes_nothing
+    a_restore_is_shown_before_it_is_said
+    a_fleet_is_closed_and_opened
+    a_number_is_kept
+    tags_are_made_changed_and_deleted
+    history_is_pruned
+    a_check_grades_what_it_finds
+    a_dangerous_change_needs_a_person_or_yes
+    a_person_is_asked
+    another_fleet_is_added
+    looks_are_repeated
+}
+
+/// Replaces what differs from run to run: numbers, and the uuid, which may have letters.
+fn drawn(text: &str) -> String {
+    let lines = text.lines().map(|line| match line.split_once("\", ") {
+        Some((begin, _)) if line.starts_with("fleet ") => format!("{begin}\", UUID"),
+        _ if line.starts_with("registry ") => "registry ...".to_owned(),
+        _ if line.starts_with("generation ") => "generation ...".to_owned(),
+        // How long it is until then, how long ago it was, and what the clock shows.
+        _ if line.contains("  held  ") => line.split_whitespace().take(4).collect::<Vec<_>>().join(" "),
+        _ => line.trim_end().to_owned(),
+    });
+    masked(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn a_fleet_is_shown(registry: &Registry) {
+    let unused = "\
+fleet \"default\", UUID
+layout none yet: the first server brings it
+range none yet: the first server brings all numbers of its layout
+leases limits are not set yet: the first server sets the defaults
+generation ...
+registry ...";
+    assert_eq!(drawn(&registry.ok(&["show"])), unused);
+    let oracle = Oracle::new();
+    let member = registry.member(&oracle);
+    registry.ok(&["create-tag", "invoices", "--description", "invoice numbers"]);
+    let number = member.held().expect("it has a lease").worker;
+    // etcd's clock is known to half a second.
+    wait_until("the begin of the lease", || registry.shown()["numbers"][0]["state"] == "held");
+    let shown = registry.ok(&["show"]);
+    let used = "\
+fleet \"default\", UUID
+layout snowflake, backup_worker off
+range 0 to 0: 0 numbers, 0 leased
+leases 0 min, limit 0 min; clock skew 0 min, limit 0 min; a freeze lasts 0 min
+generation ...
+registry ...
+
+NUMBER STATE SERVER VERSION ENDS IN RENEWED CLOCK
+0 held member:0 0
+
+TAG NEXT VALUE STEPS JUMP STATE WRITTEN DESCRIPTION
+invoices 0 0 to 0 none open 0 s ago invoice numbers";
+    assert_eq!(drawn(&shown), used, "{shown}");
+    assert!(shown.lines().any(|line| line.trim_start().starts_with(&format!("{number}  held"))), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 120), "{shown}");
+    member.give_back();
+    let shown = registry.ok(&["show"]);
+    assert!(shown.contains("1 more number was leased before, and is not now (--all)."), "{shown}");
+    assert!(registry.ok(&["show", "--all"]).contains("  free  "));
+}
+
+fn what_programs_read_has_stable_names(registry: &Registry) {
+    let oracle = Oracle::new();
+    let member = registry.member(&oracle);
+    let shown = registry.shown();
+    let names = |value: &Value| value.as_object().expect("it is an object").keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&shown), ["command", "error", "fleet", "numbers", "registry", "settings", "tags"]);
+    assert_eq!(shown["numbers"][0]["number"], member.held().expect("it has a lease").worker);
+    assert_eq!(shown["numbers"][0]["host"], "member");
+    assert_eq!(shown["settings"]["layout"], "snowflake");
+    assert_eq!(shown["settings"]["longest_lease"], 600_000);
+    let set: Value = serde_json::from_str(&registry.ok(&["set-range", "0", "9", "--json"])).expect("it is JSON");
+    assert_eq!(names(&set), ["changes", "command", "done", "dry_run", "error", "fleet", "said"]);
+    let changed = &set["changes"][0];
+    assert_eq!((&changed["field"], &changed["old"], &changed["new"]), (&"last_number".into(), &1023.into(), &9.into()));
+    let (status, stdout, stderr) = registry.run(&["set-range", "9", "0", "--json"]);
+    assert_eq!((status, stderr.as_str()), (1, ""));
+    let refused: Value = serde_json::from_str(&stdout).expect("it is JSON");
+    assert_eq!(refused["error"]["message"], "range 9 to 0 has no numbers");
+    assert_eq!(refused["error"]["exit_status"], 1);
+    let (status, stdout, stderr) = registry.run(&["set-range", "--json"]);
+    assert_eq!((status, stderr.as_str()), (2, ""));
+    let wrong: Value = serde_json::from_str(&stdout).expect("it is JSON");
+    assert_eq!(
+        (names(&wrong), &wrong["error"]["exit_status"]),
+        (vec!["command".into(), "error".into(), "fleet".into()], &2.into())
+    );
+}
+
+fn a_range_is_set_or_refused(registry: &Registry) {
+    let oracle = Oracle::new();
+    let member = registry.member(&oracle);
+    let number = member.held().expect("it has a lease").worker;
+    let said = registry.fails(1, &["set-range", "0", "1024"]);
+    assert_eq!(
+        said,
+        "error: range 0 to 1024 has numbers that the layout does not have\n\
+         detail: The fleet's layout has the numbers 0 to 1023. Servers would renew nothing, and stop drawing when \
+         their leases end.\n\
+         hint: Give numbers of the layout.\n"
+    );
+    let (first, last) = if number < 512 { ("512", "1023") } else { ("0", "511") };
+    assert_eq!(registry.ok(&["set-range", first, last]), format!("Numbers {first} to {last} may be leased.\n"));
+    assert_eq!(registry.shown()["numbers"][0]["outside"], true);
+    // It renews its number for as long as it runs.
+    member.keep().expect("the registry answers");
+}
+
+fn limits_are_raised_and_leases_set(registry: &Registry) {
+    let oracle = Oracle::new();
+    let _member = registry.member(&oracle);
+    assert!(
+        registry
+            .fails(1, &["set-limits", "--lease", "9min", "--yes"])
+            .contains("cannot be lowered: longest lease from 10 min to 9 min")
+    );
+    assert!(registry.fails(1, &["set-lease", "--lease", "1h"]).contains("lease of 1 h is beyond the limits"));
+    let said = registry.ok(&["set-limits", "--lease", "1 hour", "--skew", "2 min", "--yes"]);
+    assert!(said.contains("Each freeze lasts 1 h 4 min from now on."), "{said}");
+    // What is used stays until it is set.
+    let settings = |registry: &Registry| {
+        let settings = registry.shown()["settings"].clone();
+        ["longest_lease", "greatest_skew", "used_lease", "used_skew"]
+            .map(|name| settings[name].as_i64().expect("it is set"))
+    };
+    assert_eq!(settings(registry), [3_600_000, 120_000, 600_000, 60_000]);
+    registry.ok(&["set-lease", "--lease", "30 min"]);
+    assert_eq!(settings(registry), [3_600_000, 120_000, 1_800_000, 60_000]);
+}
+
+fn a_dry_run_writes_nothing(registry: &Registry) {
+    let oracle = Oracle::new();
+    let _member = registry.member(&oracle);
+    registry.ok(&["create-tag", "invoices"]);
+    let before = registry.held();
+    for arguments in [
+        &["set-range", "5", "9"][..],
+        &["set-limits", "--lease", "2h"],
+        &["set-lease", "--skew", "30s"],
+        &["restored"],
+        &["close"],
+        &["create-tag", "parcels"],
+        &["set-tag", "invoices", "--next-value", "500", "--description", "numbers"],
+        &["set-tag", "invoices", "--description", "numbers"],
+        &["drop-tag", "invoices"],
+        &["reserve", "1023", "in 1 hour"],
+        &["prune", "730 days ago"],
+        &["create"],
+        &["lost", "--lease", "10min", "--skew", "1min", "--fleet", "other"],
+        &["add-fleet", "other"],
+    ] {
+        let arguments = [arguments, &["--dry-run"]].concat();
+        let said = registry.ok(&arguments);
+        assert!(said.starts_with("Nothing was changed, because of --dry-run.\n"), "{arguments:?}: {said}");
+    }
+    assert_eq!(registry.held(), before);
+    assert!(registry.fails(1, &["show", "--fleet", "other"]).contains("other"));
+    // It shows each value, old and new.
+    let said = registry.ok(&["set-tag", "invoices", "--next-value", "500", "--description", "numbers", "--dry-run"]);
+    assert!(said.contains("  next_value   1 -> 500\n") && said.contains("  description  none -> numbers\n"), "{said}");
+    // What is refused is refused in a dry run, too.
+    registry.fails(1, &["set-range", "0", "1024", "--dry-run"]);
+}
+
+fn a_restore_is_shown_before_it_is_said(registry: &Registry) {
+    let oracle = Oracle::new();
+    let _member = registry.member(&oracle);
+    registry.ok(&["create-tag", "invoices"]);
+    registry.ok(&["create-tag", "parcels", "--jump", "1000", "--next-value", "7"]);
+    let generation = |registry: &Registry| registry.shown()["settings"]["generation"].as_i64().expect("it has one");
+    let was = generation(registry);
+    let said = registry.ok(&["restored", "--dry-run"]);
+    for text in [
+        format!("  generation  {was} -> {}\n", was + 1),
+        format!("Generation {} of fleet \"default\" would begin.", was + 1),
+        "These tags would jump ahead: \"parcels\" from 7 to ".to_owned(),
+        "These tags give no values until you set their next value".to_owned(),
+        "\"invoices\" at 1.".to_owned(),
+    ] {
+        assert!(said.contains(&text), "{said}");
+    }
+    assert_eq!(generation(registry), was);
+    let said = registry.ok(&["restored", "--yes"]);
+    assert!(said.starts_with(&format!("Generation {} of fleet \"default\" has begun.", was + 1)), "{said}");
+    assert_eq!(generation(registry), was + 1);
+    let shown = registry.ok(&["show"]);
+    assert!(shown.contains("\nFROZEN      for 1") && shown.contains("  STOPPED  "), "{shown}");
+    registry.ok(&["set-tag", "invoices", "--next-value", "1000"]);
+    assert!(!registry.ok(&["show"]).contains("STOPPED"));
+}
+
+fn a_fleet_is_closed_and_opened(registry: &Registry) {
+    let said = registry.ok(&["close"]);
+    assert!(said.starts_with("Fleet \"default\" is closed: nothing is leased or renewed."), "{said}");
+    let (status, stdout, _) = registry.run(&["check"]);
+    assert_eq!(status, 4);
+    assert!(stdout.contains("BAD   fleet       is closed"), "{stdout}");
+    let said = registry.fails(1, &["open"]);
+    assert!(said.contains("is closed for a move") && said.contains("snowflake-registry open --not-moved"), "{said}");
+    registry.ok(&["open", "--not-moved", "--yes"]);
+    assert!(registry.fails(1, &["open", "--moved", "--yes"]).contains("is not closed"));
+    registry.ok(&["close"]);
+    registry.ok(&["open", "--moved", "--yes"]);
+    assert_eq!(registry.shown()["settings"]["closed"], false);
+}
+
+fn a_number_is_kept(registry: &Registry) {
+    let oracle = Oracle::new();
+    let member = registry.member(&oracle);
+    let number = member.held().expect("it has a lease").worker;
+    let other = ((number + 1) % 1024).to_string();
+    let said = registry.ok(&["reserve", &other, "2020-11-24 12:00+00"]);
+    assert_eq!(
+        said,
+        format!(
+            "Number {other} is reserved until 2020-11-24 12:00:00Z: it is not leased for ids before that. This \
+             cannot be undone.\n"
+        )
+    );
+    registry.ok(&["reserve", &other, "in 2 hours"]);
+    let shown = registry.shown();
+    let kept = shown["numbers"]
+        .as_array()
+        .expect("there are numbers")
+        .iter()
+        .find(|kept| kept["number"].as_i64() == other.parse().ok());
+    assert_eq!(kept.map(|kept| (&kept["state"], &kept["host"])), Some((&"reserved".into(), &Value::Null)));
+    assert!(registry.fails(1, &["reserve", &number.to_string(), "in 2 hours"]).contains("is leased"));
+    assert!(registry.fails(1, &["reserve", &other, "in 31 days"]).contains("more than 30 d from now"));
+    assert!(
+        registry.fails(1, &["reserve", "5", "now", "--datacenter", "1"]).contains("layout has no datacenter field")
+    );
+    assert!(registry.fails(2, &["reserve", &other, "in 31 days", "--force"]).contains("must be confirmed"));
+}
+
+fn tags_are_made_changed_and_deleted(registry: &Registry) {
+    assert!(registry.fails(1, &["set-tag", "invoices", "--jump", "5"]).contains("tag \"invoices\" does not exist"));
+    assert!(registry.fails(1, &["set-tag", "invoices", "--description", "x"]).contains("does not exist"));
+    registry.ok(&["create-tag", "invoices", "--next-value", "-5", "--least-step", "10", "--greatest-step", "100"]);
+    assert!(registry.fails(1, &["create-tag", "invoices"]).contains("exists already"));
+    registry.ok(&["set-tag", "invoices", "--next-value", "250000", "--jump", "3"]);
+    assert!(
+        registry
+            .fails(1, &["set-tag", "invoices", "--next-value", "249999"])
+            .contains("cannot be lowered from 250000 to 249999")
+    );
+    assert!(registry.fails(1, &["set-tag", "invoices", "--least-step", "101"]).contains("101 to 100 values"));
+    // As many values as before are jumped over.
+    let said = registry.ok(&["set-tag", "invoices", "--greatest-step", "50", "--description", "Gr\u{f6}\u{df}e"]);
+    assert!(said.contains("is 6 greatest steps now"), "{said}");
+    let tag = registry.shown()["tags"][0].clone();
+    let expected = [("next_value", 250_000), ("least_step", 10), ("greatest_step", 50), ("jump", 6)];
+    assert_eq!(expected.map(|(name, _)| tag[name].as_i64()), expected.map(|(_, value)| Some(value)));
+    assert_eq!((&tag["description"], &tag["state"]), (&"Gr\u{f6}\u{df}e".into(), &"open".into()));
+    registry.ok(&["set-tag", "invoices", "--description", ""]);
+    assert_eq!(registry.shown()["tags"][0]["description"], Value::Null);
+    let said = registry.ok(&["drop-tag", "invoices", "--yes"]);
+    assert!(said.contains("Its next value was 250000."), "{said}");
+    assert_eq!(registry.shown()["tags"], Value::Array(Vec::new()));
+}
+
+fn history_is_pruned(registry: &Registry) {
+    assert!(registry.fails(1, &["prune", "now", "--yes"]).contains("cannot be pruned"));
+    let said = registry.ok(&["prune", "730 days ago", "--yes"]);
+    assert!(said.starts_with("Pruned leases that ended before ") && said.ends_with(": 0.\n"), "{said}");
+}
+
+fn a_check_grades_what_it_finds(registry: &Registry) {
+    let oracle = Oracle::new();
+    let _member = registry.member(&oracle);
+    let said = registry.ok(&["check", "--strict"]);
+    assert!(said.starts_with("ok    registry    answers: ") && said.ends_with("All is well.\n"), "{said}");
+    registry.ok(&["restored", "--yes"]);
+    let said = registry.ok(&["check"]);
+    assert!(said.contains("\nWARN  freeze ") && said.ends_with("1 WARN, nothing BAD.\n"), "{said}");
+    let (status, ..) = registry.run(&["check", "--strict"]);
+    assert_eq!(status, 4);
+    let (status, stdout, _) = registry.run(&["check", "--fleet", "other", "--json"]);
+    let found: Value = serde_json::from_str(&stdout).expect("it is JSON");
+    assert_eq!((status, &found["worst"], &found["findings"][0]["subject"]), (4, &"bad".into(), &"registry".into()));
+}
+
+fn a_dangerous_change_needs_a_person_or_yes(registry: &Registry) {
+    registry.ok(&["create-tag", "invoices"]);
+    let before = registry.held();
+    for arguments in [
+        &["restored", "--lease", "10min", "--skew", "1min"][..],
+        &["lost", "--lease", "10min", "--skew", "1min"],
+        &["open", "--not-moved"],
+        &["reset-settings"],
+        &["set-loses-nothing", "true"],
+        &["set-limits", "--lease", "1h"],
+        &["drop-tag", "invoices"],
+        &["reserve", "5", "now", "--force"],
+        &["prune", "730 days ago"],
+    ] {
+        let said = registry.fails(2, arguments);
+        assert!(said.contains("must be confirmed, and there is no terminal to ask on"), "{arguments:?}: {said}");
+    }
+    assert_eq!(registry.held(), before);
+}
+
+/// Runs a command on a terminal, where a person types.
+#[track_caller]
+fn on_a_terminal(registry: &Registry, arguments: &[&str], typed: &str) -> (i32, String) {
+    let program = registry.operated.operator();
+    let words = arguments.iter().map(|argument| format!("'{argument}'")).collect::<Vec<_>>().join(" ");
+    let mut script = Command::new("script");
+    script.env_clear().envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let path = std::path::Path::new(program.get_program());
+    script.args(["--quiet", "--return", "--command"]).arg(format!("{} {words}", path.display())).arg("/dev/null");
+    script.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = script.spawn().expect("bsdutils, which Debian always has, has it");
+    child.stdin.take().expect("it is piped").write_all(typed.as_bytes()).expect("the program reads");
+    let (status, stdout, _) = told(&child.wait_with_output().expect("it ends"));
+    (status, stdout.replace('\r', ""))
+}
+
+fn a_person_is_asked(registry: &Registry) {
+    registry.ok(&["create-tag", "invoices", "--next-value", "77"]);
+    for no in ["no\n", "y\n", "\n"] {
+        let (status, said) = on_a_terminal(registry, &["drop-tag", "invoices"], no);
+        assert_eq!(status, 1, "{said}");
+        for text in [
+            "tag \"invoices\", which is deleted\n  next_value       77\n",
+            "Draws of tag \"invoices\" fail within 20 seconds.",
+            "Continue? Type \"yes\": ",
+            "error: nothing was changed, because the answer was not \"yes\"",
+        ] {
+            assert!(said.contains(text), "{said}");
+        }
+    }
+    let (status, said) = on_a_terminal(registry, &["drop-tag", "invoices"], "yes\n");
+    assert_eq!(status, 0, "{said}");
+    assert_eq!(registry.shown()["tags"], Value::Array(Vec::new()));
+    // What is not dangerous is done.
+    let (status, said) = on_a_terminal(registry, &["set-range", "0", "9"], "");
+    assert!(status == 0 && said.contains("Numbers 0 to 9 may be leased."), "{said}");
+}
+
+fn another_fleet_is_added(registry: &Registry) {
+    let said = registry.ok(&["add-fleet", "other"]);
+    assert_eq!(said, "Fleet \"other\" is there. Its first server brings layout and range.\n");
+    assert!(registry.fails(1, &["add-fleet", "other"]).contains("fleet \"other\" exists already"));
+    let uuid = |registry: &Registry, fleet| {
+        let shown: Value =
+            serde_json::from_str(&registry.ok(&["show", "--json", "--fleet", fleet])).expect("it is JSON");
+        shown["settings"]["uuid"].as_str().expect("it has one").to_owned()
+    };
+    assert_ne!(uuid(registry, "other"), uuid(registry, "default"));
+    let said = registry.fails(1, &["close", "--fleet", "shop"]);
+    assert!(said.contains("\ndetail: The registry has the fleets \"default\", \"other\".\n"), "{said}");
+    // A registry is moved as a whole.
+    let said = registry.ok(&["close"]);
+    assert!(said.ends_with("\nThis registry also has \"other\": run this for it, too (--fleet).\n"), "{said}");
+    registry.ok(&["open", "--not-moved", "--yes"]);
+    assert!(registry.fails(2, &["add-fleet", ""]).contains("a fleet needs a name"));
+    // One that is made as lost begins with a freeze.
+    let lost = "1b4e28ba-2fa1-41d2-883f-0016d3cca427";
+    let arguments = ["lost", "--lease", "10min", "--skew", "1min", "--uuid", lost, "--fleet", "third", "--yes"];
+    let said = registry.ok(&arguments);
+    assert!(said.contains(lost) && said.contains("when all lost leases have ended."), "{said}");
+    assert!(registry.ok(&["show", "--fleet", "third"]).contains("\nFROZEN      for 1"));
+    assert_eq!(uuid(registry, "third"), lost);
+}
+
+fn looks_are_repeated(registry: &Registry) {
+    let said = registry.ok(&["watch", "--count", "3", "--interval", "100 ms"]);
+    assert_eq!(said.matches("fleet       \"default\", ").count(), 3, "{said}");
+    assert!(!said.contains('\u{1b}'), "{said}");
+    let said = registry.ok(&["watch", "--count", "2", "--interval", "100 ms", "--json"]);
+    let objects: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
+    assert!(objects.len() == 2 && objects.iter().all(|object| object["command"] == "watch"), "{said}");
+    let (_, said) = on_a_terminal(registry, &["watch", "--count", "1"], "");
+    assert!(said.starts_with("\u{1b}[H\u{1b}[2Jfleet "), "{said:?}");
+}
+
+#[test]
+fn a_registry_is_made_in_postgresql() {
+    let server = Server::builder().durable().without_preload().start();
+    let registry = Registry { operated: Box::new(server), conninfo: String::new() };
+    assert!(registry.fails(1, &["show"]).contains("has no schema \"snowflake_registry\""));
+    let said = registry.ok(&["create", "--dry-run"]);
+    assert!(said.contains("The schema \"snowflake_registry\" would be made for the role that connects"), "{said}");
+    assert!(registry.fails(1, &["show"]).contains("has no schema"));
+    let said = registry.ok(&["create"]);
+    assert!(said.starts_with("Registry is made: fleet \"default\" is there"), "{said}");
+    // What it says is left to do is what the file says.
+    let commands: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    let file = role_sql();
+    let file: Vec<_> = file.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    assert_eq!(commands.iter().map(|line| line.trim()).collect::<Vec<_>>(), file);
+    let said = registry.ok(&["create"]);
+    assert!(said.contains("Nothing has changed.") && !said.contains("CREATE ROLE"), "{said}");
+    let said = registry.ok(&["create", "--fleet", "shop"]);
+    assert!(said.contains("Fleet \"shop\" is there."), "{said}");
+}
+
+#[test]
+fn a_registry_belongs_to_its_owner() {
+    let server = Server::builder().durable().without_preload().start();
+    server.connect().batch_execute("CREATE ROLE \"d'ba\"; CREATE ROLE other").expect("they are new");
+    server.operate(&["create", "--owner", "d'ba"]);
+    let owner = "SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'snowflake_registry'";
+    let owner: String = server.connect().query_one(owner, &[]).expect("there is one").get(0);
+    assert_eq!(owner, "\"d'ba\"");
+    // Another role may have made it as a trap.
+    assert!(server.refuses(&["create"]).contains("schema \"snowflake_registry\" belongs to role \"d'ba\""));
+    assert!(server.refuses(&["create", "--owner", "other"]).contains("belongs to role"));
+    server.operate(&["create", "--owner", "d'ba"]);
+}
+
+#[test]
+fn a_registry_that_was_lost_is_made_with_a_freeze() {
+    let registry =
+        Registry { operated: Box::new(Server::builder().durable().without_preload().start()), conninfo: String::new() };
+    let uuid = "1b4e28ba-2fa1-41d2-883f-0016d3cca427";
+    let arguments = ["lost", "--lease", "20min", "--skew", "2min", "--uuid", uuid, "--yes"];
+    assert!(
+        registry.fails(1, &["lost", "--lease", "31 days", "--skew", "1 min", "--yes"]).contains("lease cannot be 31 d")
+    );
+    let said = registry.ok(&arguments);
+    assert!(said.starts_with("The schema \"snowflake_registry\" is made.\n") && said.contains("CREATE ROLE"), "{said}");
+    let shown = registry.ok(&["show"]);
+    assert!(shown.contains(uuid) && shown.contains("\nFROZEN      for 2"), "{shown}");
+    // Again, as long as it has no leases.
+    registry.ok(&arguments);
+}
+
+#[test]
+fn a_registry_that_does_not_answer_is_told_from_one_that_refuses() {
+    let server = Server::builder().durable().without_preload().start();
+    let run = |arguments: &[&str]| {
+        let mut program = server.operator();
+        program.env_remove("SNOWFLAKE_REGISTRY");
+        told(&program.args(arguments).output().expect("the program is installed"))
+    };
+    let away = "host=127.0.0.1 port=1 user=x";
+    let (status, _, stderr) = run(&["set-range", "0", "9", "--registry", away]);
+    assert_eq!(status, 3);
+    assert!(stderr.starts_with("error: could not connect to the registry\n"), "{stderr}");
+    assert!(stderr.contains("Nothing was changed.") && stderr.contains("--registry"), "{stderr}");
+    let (status, stdout, _) = run(&["check", "--registry", away]);
+    assert!(status == 3 && stdout.starts_with("BAD   registry    could not connect"), "{stdout}");
+    let (status, _, stderr) = run(&["show", "--registry", "etcd:http://127.0.0.1:1"]);
+    assert!(status == 3 && stderr.starts_with("error: could not connect to etcd\n"), "{stderr}");
+    let (status, _, stderr) = run(&["show"]);
+    assert!(status == 2 && stderr.starts_with("error: no registry is given\n"), "{stderr}");
+    // An empty string takes all from libpq's environment.
+    let (status, _, stderr) = run(&["show", "--registry", ""]);
+    assert!(status == 1 && stderr.contains("has no schema"), "{stderr}");
+}
+
+#[test]
+fn no_argument_may_have_a_password() {
+    let server = Server::builder().durable().without_preload().start();
+    for address in ["host=a password=s3cret", "postgresql://me:s3cret@a/ids"] {
+        let output = server.operator().args(["show", "--registry", address]).output().expect("it is installed");
+        let (status, stdout, stderr) = told(&output);
+        assert_eq!((status, stdout.as_str()), (2, ""));
+        assert!(stderr.contains("--registry has a password") && !stderr.contains("s3cret"), "{stderr}");
+    }
+    // libpq's own way.
+    let server = Server::builder().durable().without_preload().tcp().start();
+    let mut admin = server.connect();
+    admin.batch_execute("CREATE ROLE dba LOGIN SUPERUSER PASSWORD 's3cret'").expect("it is new");
+    let address = format!("host=127.0.0.1 port={} user=dba dbname=postgres", server.port());
+    let run = |password: &str| {
+        let mut program = server.operator();
+        program.env("PGPASSWORD", password).args(["create", "--registry", &address]);
+        told(&program.output().expect("it is installed"))
+    };
+    let (status, _, stderr) = run("wrong");
+    assert!(status == 3 && stderr.contains("password authentication failed"), "{stderr}");
+    let (status, stdout, stderr) = run("s3cret");
+    assert_eq!(status, 0, "{stdout}{stderr}");
+}
+
+#[test]
+fn help_tells_of_each_command() {
+    let server = Server::builder().durable().without_preload().start();
+    let help = |arguments: &[&str]| {
+        let (status, stdout, _) = told(&server.operator().args(arguments).output().expect("it is installed"));
+        assert_eq!(status, 0, "{arguments:?}");
+        stdout
+    };
+    let whole = help(&["--help"]);
+    let commands =
+        whole.split("Commands:\n").nth(1).expect("it lists them").lines().take_while(|line| !line.is_empty());
+    for line in commands {
+        let command = line.split_whitespace().next().expect("a line begins with a name");
+        assert!(help(&[command, "--help"]).contains(&format!("Usage: {PROGRAM} {command}")), "{command}");
+    }
+    assert!(whole.contains("Exit status:"));
+    assert_eq!(help(&["--version"]).split(' ').next(), Some(PROGRAM));
+}
