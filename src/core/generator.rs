@@ -282,9 +282,13 @@ impl Lane {
 
     /// Counts as drawn the rest of the tick that the lane is in, and makes every draw that is under
     /// way fail. A lane at the end of its tick goes to the first sequence of the next one: if it
-    /// stayed, a draw that has read it would succeed later.
+    /// stayed, a draw that has read it would succeed later. A lane beyond the layout's time stays,
+    /// because no draw that has read it succeeds.
     fn end_tick(&self, layout: &Layout) {
-        let ended = |word: u64| (word + 1).max(word | layout.sequence.max());
+        let ended = |word: u64| match word >> layout.sequence.bits > layout.last_tick() {
+            true => word,
+            false => (word + 1).max(word | layout.sequence.max()),
+        };
         // Release: pairs with the load in `draw_below`, as every write of the word does. Relaxed: a
         // failure's value is only compared again.
         let _ = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(ended(word)));
@@ -671,6 +675,23 @@ mod tests {
         }
         for at_the_end in [layout.last_instant_ms(), layout.last_instant_ms() + 1000, i64::MAX] {
             let refusal = draw(&following(&layout, at_the_end, 1000), layout.last_instant_ms());
+            assert_eq!(refusal, Err(ServerRefusal::TimeUsedUp));
+        }
+    }
+
+    #[test]
+    fn other_numbers_begin_no_tick_beyond_the_end_of_time() {
+        let layout = Layout::parse("js53").unwrap();
+        let drawing = IdStamp::new(layout, Some(3), None, false).unwrap();
+        let generator = following(&layout, i64::MAX, 0);
+        let end_ms = layout.start_of_ms(layout.last_tick() + 1);
+        for _ in 0..3 {
+            generator.begin(&layout, i64::MAX);
+            for lane in LaneName::ALL {
+                assert!(generator.reached_ms(lane, &layout).unwrap() <= end_ms);
+            }
+            let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
+            let refusal = generator.draw(&drawing, &|| layout.last_instant_ms(), &limits, 1);
             assert_eq!(refusal, Err(ServerRefusal::TimeUsedUp));
         }
     }
