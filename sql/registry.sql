@@ -39,10 +39,10 @@
 -- * A record that a server has written holds that server's secret, which nothing shows. Only with
 --   the secret can a lease be renewed or given back, and values of a tag be given back.
 -- * Numbers: the leases of one number never overlap: a new one begins at or after the end of the
---   one before, and not before that has ended. It is of a number in the range, of the fleet's
---   generation, and not before the freeze. Only its holder moves its end. It ends at most the
---   longest lease and two skews after the registry's clock, also if it is empty. Its count grows,
---   and leaves room for the next one. What an operator keeps stays kept.
+--   one before. It is written when that end is at most a skew away, for a number in the range, in
+--   the fleet's generation, and begins after the freeze. Only its holder moves its end. It ends at
+--   most the longest lease and two skews after the registry's clock, also if it is empty. Its count
+--   grows, and leaves room for the next one. What an operator keeps stays kept.
 -- * Fleets: servers bring layout and range once, and the default limits. They change no limit and
 --   nothing else that an operator sets. A registry that shows another store or timeline begins a
 --   generation, unless an operator vouches for its standby. The generation grows by the timelines.

@@ -273,8 +273,8 @@ impl Writer<'_> {
         change["was"] = json!(was.map(Bits));
         let (name, secret) = match self {
             Self::Server(name, secret) => (name, Some(secret)),
-            // An operator keeps the number, so that it is no server's any more.
-            Self::Operator if record.server == 0 => (&MemberName::default(), None),
+            // An operator keeps the number, or makes its record, so that it is no server's.
+            Self::Operator if record.server == 0 || was.is_none() => (&MemberName::default(), None),
             Self::Operator => return change,
         };
         change["secret"] = json!(secret.map(Uuid));

@@ -65,6 +65,7 @@ mod segments_convert;
 mod segments_fleet;
 mod statistics;
 mod store_etcd;
+mod store_postgres;
 mod two_fleets;
 mod upgrade;
 mod waiting;

@@ -10,8 +10,8 @@ use cluster::refusal::assert_refused_as;
 use cluster::registry::{Poll, ROLE, config};
 use cluster::{Draw, Operated, Server, TagMember as Member, refused, wait_until};
 use postgres::Client;
-use snowflake_core::registry::{Change, Store, Swap, SwapAnswer, Wanted};
-use snowflake_core::segment::{Ask, Grant, PlaceRefusal, State, SupplyNotice, ValueRun};
+use snowflake_core::registry::{Change, Store, Swap, SwapAnswer, TagRecord, Wanted};
+use snowflake_core::segment::{Ask, END, Grant, PlaceRefusal, Return, State, SupplyNotice, ValueRun};
 use snowflake_core::tag::Tag;
 use snowflake_registry::Postgres;
 
@@ -277,4 +277,107 @@ fn a_smaller_step_does_not_shorten_a_jump() {
     assert_eq!(set("greatest_step = 300000, jump = 4"), "4");
     let refusal = refused(server.connect().batch_execute("UPDATE snowflake_registry.tags SET greatest_step = 0"));
     assert_eq!(refusal.sqlstate, "23514");
+}
+
+/// A server that has read a tag before must not write its old steps back.
+#[test]
+fn a_change_by_sql_is_one_for_servers_but_for_the_description() {
+    let server = registry();
+    insert(&server, "orders", "", "");
+    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
+    let nonce = || registry.read(&Wanted::tags(vec![Tag::new("orders").unwrap()])).unwrap().tags.into_values().next();
+    let mut session = server.connect();
+    for (change, is_one) in [
+        ("description = 'what for'", false),
+        ("least_step = 7", true),
+        ("greatest_step = 2000000", true),
+        ("jump = 5", true),
+        ("jump = NULL", true),
+        ("next_value = 8", true),
+        ("next_value = 8, jump = NULL", false),
+        // No person chooses these.
+        ("nonce = 5, secret = gen_random_uuid(), returnable_from = 1, next_value = 9", true),
+    ] {
+        let before = nonce();
+        execute(&mut session, &format!("UPDATE snowflake_registry.tags SET {change}"));
+        let after = nonce();
+        assert_eq!(before.map(|tag| tag.nonce) != after.map(|tag| tag.nonce), is_one, "{change}");
+        assert!(after.is_some_and(|tag| tag.nonce != 5 && tag.returnable == END), "{after:?}");
+    }
+    assert_eq!(session.value("SELECT secret FROM snowflake_registry.tags"), "NULL");
+}
+
+/// Whatever stands in the registry, and whatever is asked.
+#[test]
+fn the_registry_takes_what_the_core_decides_for_a_server() {
+    let server = registry();
+    insert(&server, "orders", "", "");
+    let mut session = server.connect();
+    // As an operator's swap, so that no trigger changes what is set here.
+    execute(&mut session, "SET snowflake_registry.writer = 'operator'");
+    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
+    let (tag, own) = (Tag::new("orders").unwrap(), format!("{:032x}", registry.config().secret));
+    let of = |choices: &[i64]| choices[(random() % choices.len() as u64) as usize];
+    let (mut grants, mut returned) = (BTreeSet::new(), 0);
+    for _ in 0..500 {
+        let least = of(&[1, 10, 5_000_000]);
+        let greatest = least + of(&[0, 1, 5_000_000]);
+        let jump = Some(of(&[1, 1000, i32::MAX.into()])).filter(|_| !random().is_multiple_of(4));
+        let (fleet_generation, generation) = (of(&[3, 4, 9]), of(&[3, 4]));
+        let next = of(&[i64::MIN, -5, 1, 1000, END - 20, END - 1, END]);
+        let returnable = of(&[i64::MIN, -5, 990, END]);
+        // Only the server that has reserved the last block knows of it as its own.
+        let is_own = random().is_multiple_of(2);
+        let secret = if is_own { format!("'{own}'") } else { "gen_random_uuid()".to_owned() };
+        execute(
+            &mut session,
+            &format!(
+                "UPDATE snowflake_registry.fleets SET generation = {fleet_generation};
+                 UPDATE snowflake_registry.tags SET next_value = {next}, least_step = {least},
+                     greatest_step = {greatest}, jump = {}, id = 1, nonce = 5, generation = {generation},
+                     returnable_from = {returnable}, secret = {secret}",
+                jump.map_or("NULL".to_owned(), |jump| jump.to_string()),
+            ),
+        );
+        let read = || registry.read(&Wanted::tags(vec![tag])).unwrap();
+        let swap = |was: u64, record: TagRecord| {
+            let change = Change::Tag { tag, was: Some(was), record: Some(record) };
+            registry.swap(&Swap::after(&read(), vec![change]))
+        };
+        let (reading, record) = (read(), read().tags[&tag]);
+        let ask = Ask {
+            tag,
+            id: Some(1),
+            step: Some(of(&[0, 7, 12, 6_000_000, u32::MAX.into()]) as u32),
+            above: of(&[i64::MIN, 1, 1001, END - 10, END]),
+            least: of(&[i64::MIN, i64::MIN, 500, 2000, 9_000_000_000, END - 10, END]),
+            generation: of(&[2, 3, 4]) as u64,
+            was: is_own.then_some(5),
+            nonce: random(),
+        };
+        let (grant, decided) = record.answer(&ask, &reading.fleet, reading.now_ms);
+        if let Some(new) = decided {
+            assert!(matches!(swap(5, new), Ok(SwapAnswer::Done(_))), "{record:?} and {ask:?} in {fleet_generation}");
+            let written = read().tags[&tag];
+            assert_eq!(TagRecord { written_ms: new.written_ms, ..written }, new);
+        }
+        grants.insert(match grant {
+            Grant::Block { skipped: 0, .. } => "block",
+            Grant::Block { .. } => "block after a jump",
+            Grant::NoJump if decided.is_some() => "told",
+            _ => "nothing",
+        });
+        // What is given back then, by the server that has it.
+        let is_its = is_own || matches!(grant, Grant::Block { .. });
+        let (reading, last) = (read(), read().tags[&tag]);
+        let first = last.next.saturating_sub(of(&[0, 1, 5, 12, 3_000_000, i64::MAX]));
+        let given = Return { tag, id: 1, was: last.nonce, first, nonce: random() };
+        let back = last.take_back(&given, &reading.fleet, reading.now_ms).filter(|_| is_its);
+        if let Some(back) = back {
+            assert!(matches!(swap(last.nonce, back), Ok(SwapAnswer::Done(_))), "{last:?} and {given:?}");
+            returned += 1;
+        }
+    }
+    assert_eq!(grants.len(), 4, "only these were given: {grants:?}");
+    assert!(returned > 20, "{returned}");
 }
