@@ -1,6 +1,7 @@
 //! A fleet for tests.
 
 use snowflake_core::layout::Layout;
+use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{Fleet, Incarnation, NumberKey, NumberRecord, Reading, TagRecord};
 use snowflake_core::segment::END;
 use snowflake_core::tag::Tag;
@@ -26,21 +27,12 @@ pub const TAG: TagRecord = TagRecord {
 
 pub fn fleet() -> Fleet {
     Fleet {
-        uuid: 0x1b4e_28ba_2fa1_41d2_883f_0016_d3cc_a427,
         layout: Some((Layout::parse("snowflake").unwrap().fingerprint(), false)),
         range: Some((0, 1023)),
-        loses_nothing: false,
-        closed: false,
         longest_ms: 600_000,
         skew_ms: 60_000,
-        lease_ms: 0,
-        clock_skew_ms: 0,
-        grace_ms: 0,
-        incarnation: INCARNATION,
         generation: 3,
-        horizon_ms: i64::MIN,
-        freeze_ms: i64::MIN,
-        version: 9,
+        ..new_fleet(0x1b4e_28ba_2fa1_41d2_883f_0016_d3cc_a427, INCARNATION, 9)
     }
 }
 

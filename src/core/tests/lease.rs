@@ -21,6 +21,7 @@ use snowflake_core::lease::{
     self, FIRST_LEASE_MS, Failure, Gap, Holder, LeaseNotice, LeaseTerms, Request, SharedWords,
 };
 use snowflake_core::numbers::{Numbers, Span};
+use snowflake_core::operate::new_fleet;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{
     Change, Fleet, FleetLimits, Incarnation, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
@@ -53,21 +54,11 @@ impl World {
         let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
         let incarnation = Incarnation { store: 1, timeline: 1, counts };
         let fleet = Fleet {
-            uuid: 1,
             layout: Some((layout.fingerprint(), backup)),
             range: Some((0, numbers - 1)),
-            loses_nothing: false,
-            closed: false,
             longest_ms: LEASE_MS,
             skew_ms: SKEW_MS,
-            lease_ms: 0,
-            clock_skew_ms: 0,
-            grace_ms: 0,
-            incarnation,
-            generation: 1,
-            horizon_ms: i64::MIN,
-            freeze_ms: i64::MIN,
-            version: 1,
+            ..new_fleet(1, incarnation, 1)
         };
         let store = RefCell::new(Store::new(kind, fleet, 0, START_MS));
         Self { layout, backup, store, time_ms: Cell::new(START_MS), nonces: Cell::new(100) }

@@ -54,6 +54,7 @@ use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Effect, Event, Facts, Holder, LeaseTerms, Nonces, Request, Turn};
 use snowflake_core::numbers::Numbers;
+use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, MemberTerms, Reading, Swap, SwapAnswer,
     TagRecord, Wanted,
@@ -271,21 +272,9 @@ impl Teller {
         };
         let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
         let fleet = Fleet {
-            uuid: 1,
-            layout: None,
             range: Some((0, numbers - 1)),
             loses_nothing: kind == Kind::Synchronous,
-            closed: false,
-            longest_ms: 0,
-            skew_ms: 0,
-            lease_ms: 0,
-            clock_skew_ms: 0,
-            grace_ms: 0,
-            incarnation: Incarnation { store: 1, timeline: 1, counts },
-            generation: 1,
-            horizon_ms: i64::MIN,
-            freeze_ms: i64::MIN,
-            version: self.nonce(),
+            ..new_fleet(1, Incarnation { store: 1, timeline: 1, counts }, self.nonce())
         };
         self.store = Some(Store::new(kind, fleet, 0, START_MS));
     }

@@ -16,6 +16,7 @@ use registry::{Kind, Store};
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure};
 use snowflake_core::membership::Membership;
+use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, MemberTerms, Reading, Swap,
     SwapAnswer, TagRecord, Wanted,
@@ -43,21 +44,11 @@ impl World {
     fn new(tags: usize) -> Self {
         let (layout, backup) = layout();
         let fleet = Fleet {
-            uuid: 1,
             layout: Some((layout.fingerprint(), backup)),
             range: Some((0, 1)),
-            loses_nothing: false,
-            closed: false,
             longest_ms: DEFAULT_LEASE_MS,
             skew_ms: DEFAULT_SKEW_MS,
-            lease_ms: 0,
-            clock_skew_ms: 0,
-            grace_ms: 0,
-            incarnation: Incarnation { store: 1, timeline: 1, counts: [0; 2] },
-            generation: 1,
-            horizon_ms: i64::MIN,
-            freeze_ms: i64::MIN,
-            version: 1,
+            ..new_fleet(1, Incarnation { store: 1, timeline: 1, counts: [0; 2] }, 1)
         };
         let mut store = Store::new(Kind::Postgres, fleet, 0, START_MS);
         let record = TagRecord {

@@ -11,6 +11,7 @@ use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure, Holder, LeaseNotice, LeaseTerms, SharedWords};
 use snowflake_core::numbers::Numbers;
+use snowflake_core::operate::new_fleet;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{
     self, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MemberTerms, Reading, Swap, SwapAnswer, TagRecord,
@@ -61,21 +62,11 @@ impl World {
         assert!(marks[0].claim(UNCLAIMED, 1));
         let incarnation = Incarnation { store: 1, timeline: 1, counts: [0; 2] };
         let fleet = Fleet {
-            uuid: 1,
             layout: Some((layout.fingerprint(), false)),
             range: Some((0, 3)),
-            loses_nothing: false,
-            closed: false,
             longest_ms: DEFAULT_LEASE_MS,
             skew_ms: DEFAULT_SKEW_MS,
-            lease_ms: 0,
-            clock_skew_ms: 0,
-            grace_ms: 0,
-            incarnation,
-            generation: 1,
-            horizon_ms: i64::MIN,
-            freeze_ms: i64::MIN,
-            version: 1,
+            ..new_fleet(1, incarnation, 1)
         };
         let mut store = Store::new(Kind::Postgres, fleet, 0, 0);
         store.tags.insert(tag(), TAG_RECORD);

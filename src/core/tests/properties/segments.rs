@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{Fleet, Incarnation, TagRecord};
 use snowflake_core::segment::{
     Ask, Block, END, FARTHEST, Grant, LONGEST_BLOCK, Place, PlaceRefusal, PlaceView, Rest, Return, State, ValueRun,
@@ -82,21 +83,10 @@ impl Model {
 /// A fleet's record of a generation.
 fn fleet(generation: u64) -> Fleet {
     Fleet {
-        uuid: 1,
-        layout: None,
-        range: None,
-        loses_nothing: false,
-        closed: false,
-        longest_ms: 0,
-        skew_ms: 0,
-        lease_ms: 0,
-        clock_skew_ms: 0,
-        grace_ms: 0,
-        incarnation: Incarnation { store: 7, timeline: 1, counts: [0; 2] },
         generation,
         horizon_ms: 0,
         freeze_ms: 0,
-        version: 1,
+        ..new_fleet(1, Incarnation { store: 7, timeline: 1, counts: [0; 2] }, 1)
     }
 }
 

@@ -9,6 +9,7 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{Failure, Holder};
 use snowflake_core::membership::Membership;
 use snowflake_core::numbers::Numbers;
+use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, SinceIncarnation, TagRecord,
 };
@@ -122,21 +123,8 @@ impl World {
         let kind = if is_silent { Kind::Postgres } else { kind };
         let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
         let fleet = Fleet {
-            uuid: 1,
-            layout: None,
-            range: None,
             loses_nothing: kind == Kind::Synchronous,
-            closed: false,
-            longest_ms: 0,
-            skew_ms: 0,
-            lease_ms: 0,
-            clock_skew_ms: 0,
-            grace_ms: 0,
-            incarnation: Incarnation { store: 1, timeline: 1, counts },
-            generation: 1,
-            horizon_ms: i64::MIN,
-            freeze_ms: i64::MIN,
-            version: random.below(usize::MAX) as u64,
+            ..new_fleet(1, Incarnation { store: 1, timeline: 1, counts }, random.below(usize::MAX) as u64)
         };
         let world = Self {
             random,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::registry::{Poll, config, now_ms, number};
 use cluster::{Etcd as Servers, has_etcd, skip, wait_until};
+use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{
     Change, Fleet, FleetLimits, Incarnation, MOST_CHANGES, MemberTerms, NumberKey, NumberRecord, Reading,
     SinceIncarnation, Store, Swap, SwapAnswer, TagRecord, Wanted, WantedNumbers, WantedTags,
@@ -24,24 +25,8 @@ fn operator(etcd: &Servers) -> Etcd<Poll> {
 }
 
 /// A fleet as no server has used it.
-fn new_fleet(version: u64) -> Fleet {
-    Fleet {
-        uuid: 0x1b4e_28ba_2fa1_41d2_883f_0016_d3cc_a427,
-        layout: None,
-        range: None,
-        loses_nothing: false,
-        closed: false,
-        longest_ms: 0,
-        skew_ms: 0,
-        lease_ms: 0,
-        clock_skew_ms: 0,
-        grace_ms: 0,
-        incarnation: Incarnation { store: 0, timeline: 0, counts: [0; 2] },
-        generation: 1,
-        horizon_ms: i64::MIN,
-        freeze_ms: i64::MIN,
-        version,
-    }
+fn unused_fleet(version: u64) -> Fleet {
+    new_fleet(0x1b4e_28ba_2fa1_41d2_883f_0016_d3cc_a427, Incarnation { store: 0, timeline: 0, counts: [0; 2] }, version)
 }
 
 fn lease(holder: u128, nonce: u64, (from_ms, until_ms): (i64, i64)) -> NumberRecord {
@@ -100,7 +85,7 @@ fn read_patiently(store: &Etcd<Poll>) -> Reading {
 #[track_caller]
 fn make(etcd: &Servers) -> Etcd<Poll> {
     let operator = operator(etcd);
-    assert!(operator.create_fleet(&new_fleet(1)).unwrap());
+    assert!(operator.create_fleet(&unused_fleet(1)).unwrap());
     let reading = operator.read(&Wanted::all()).unwrap();
     let changes = vec![of_number(7, None, lease(1, 1, (10, 20))), of_tag("orders", None, Some(tag_record(1, 1)))];
     assert!(swaps(&operator, &reading, changes));
@@ -288,8 +273,8 @@ fn an_operator_finds_fleets_names_and_descriptions() {
     assert!(of_fleet("none").fleets().unwrap().is_empty());
     let names = ["a", "a-b", "a/b", "default", "ä"];
     for fleet in names {
-        assert!(of_fleet(fleet).create_fleet(&new_fleet(1)).unwrap(), "{fleet}");
-        assert!(!of_fleet(fleet).create_fleet(&new_fleet(2)).unwrap(), "{fleet}");
+        assert!(of_fleet(fleet).create_fleet(&unused_fleet(1)).unwrap(), "{fleet}");
+        assert!(!of_fleet(fleet).create_fleet(&unused_fleet(2)).unwrap(), "{fleet}");
     }
     // Not fleets: another program's key, and what is left of one.
     for key in ["/snowflake_id/a", "/snowflake_id/lost/numbers/-/7", "/snowflake_idx/x/fleet", "/z/fleet"] {
@@ -300,7 +285,7 @@ fn an_operator_finds_fleets_names_and_descriptions() {
     assert_eq!(found.len(), names.len());
     let bare = Etcd::new(config(&(etcd.address() + "?prefix=")), Poll);
     assert!(bare.fleets().unwrap().is_empty());
-    assert!(bare.create_fleet(&new_fleet(1)).unwrap());
+    assert!(bare.create_fleet(&unused_fleet(1)).unwrap());
     assert_eq!(bare.fleets().unwrap(), ["default"]);
 
     let operator = of_fleet("default");
@@ -462,7 +447,7 @@ fn a_snapshot_of_a_fleet_that_no_server_had_used_shows() {
     etcd.write_elsewhere();
     let (before, at_ms) = operator(&etcd).now().unwrap();
     assert!((now_ms() - at_ms).abs() < 3_600_000);
-    assert!(operator(&etcd).create_fleet(&new_fleet(1)).unwrap());
+    assert!(operator(&etcd).create_fleet(&unused_fleet(1)).unwrap());
     // etcd may have written something of its own since.
     let reading = operator(&etcd).read(&Wanted::default()).unwrap();
     assert_eq!(reading.fleet.incarnation.since(&before), SinceIncarnation::Same);

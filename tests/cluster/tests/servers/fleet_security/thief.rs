@@ -13,6 +13,7 @@ use cluster::{Draw, Member, Oracle, Refusal, Server, refused};
 use postgres::Client;
 use serde_json::{Value, json};
 use snowflake_core::lease::{Failure, LeaseNotice};
+use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, NumberRecord, Reading, Store, Swap, SwapAnswer,
     TagRecord, Wanted, WantedNumbers, WantedTags,
@@ -73,23 +74,7 @@ impl Stolen {
         let of = |config: Config| Postgres::new(Config { fleet: fleet.clone(), ..config }, Poll);
         let operator = of(operator_config(&server.conninfo()));
         let (incarnation, _) = operator.now().unwrap();
-        let empty = Fleet {
-            uuid: u128::from(number),
-            layout: None,
-            range: None,
-            loses_nothing: false,
-            closed: false,
-            longest_ms: 0,
-            skew_ms: 0,
-            lease_ms: 0,
-            clock_skew_ms: 0,
-            grace_ms: 0,
-            incarnation,
-            generation: 1,
-            horizon_ms: i64::MIN,
-            freeze_ms: i64::MIN,
-            version: 1,
-        };
+        let empty = new_fleet(u128::from(number), incarnation, 1);
         assert_eq!(operator.create_fleet(&columns(empty)), Ok(true));
         let member = config(&server.registry_conninfo());
         Self {
