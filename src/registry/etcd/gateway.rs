@@ -40,7 +40,8 @@ use crate::problem::Problem;
 use crate::report::beginning;
 use crate::step::RegistryStep;
 
-/// How long connecting to one address may take, so that there is time for the next one.
+/// How long connecting to one address may take where another one follows, so that there is time for
+/// that.
 const CONNECT: Duration = Duration::from_secs(1);
 
 /// How often etcd is asked for its state, until it shows the same revision twice.
@@ -119,9 +120,10 @@ impl<W: Waiter> Gateway<W> {
     fn connect(&self, deadline: &Deadline) -> Result<EtcdSession<W>, RegistryError> {
         let address = Address::parse(&self.config.conninfo)
             .map_err(|why| RegistryError::Etcd(Problem::Unreachable(format!("The address is wrong: {why}."))))?;
-        let (count, timeout) = (address.endpoints.len(), CONNECT.min(self.config.timeout));
+        let count = address.endpoints.len();
         let mut failure = None;
         for tried in 0..count {
+            let timeout = time_to_connect(tried, count, self.config.timeout);
             let number = self.first.get().wrapping_add(tried) % count;
             match HttpConnection::open(&address.endpoints[number], &address, timeout, &self.waiter) {
                 Ok(connection) => {
@@ -142,6 +144,12 @@ impl<W: Waiter> Gateway<W> {
         }
         Err(failure.expect("there is an address"))
     }
+}
+
+/// How long connecting to one of `count` addresses may take, after so many others. The last one has
+/// all of `timeout`.
+fn time_to_connect(tried: usize, count: usize, timeout: Duration) -> Duration {
+    if tried + 1 < count { CONNECT.min(timeout) } else { timeout }
 }
 
 /// A connection, and the token that goes with it.
@@ -291,6 +299,14 @@ fn date_ms(date: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connecting_leaves_time_for_the_addresses_that_follow() {
+        let (short, long) = (Duration::from_millis(300), Duration::from_secs(10));
+        assert_eq!([0, 1, 2].map(|tried| time_to_connect(tried, 3, long)), [CONNECT, CONNECT, long]);
+        assert_eq!(time_to_connect(0, 1, long), long);
+        assert_eq!(time_to_connect(0, 2, short), short);
+    }
 
     #[test]
     fn a_date_is_the_middle_of_its_second() {
