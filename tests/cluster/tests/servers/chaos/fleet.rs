@@ -8,7 +8,7 @@ use cluster::{Builder, Draw, Paused, Server, Shutdown, wait_until};
 
 use super::operators::Operators;
 use super::random::Random;
-use super::registry::Registry;
+use super::registry::{KEPT_WAL, Registry};
 use super::sessions::{Seen, Sessions, repeats};
 
 /// Members, and sessions for each.
@@ -65,6 +65,7 @@ impl Chaos {
                 .set("registry", &registry.address())
                 .config("dynamic_shared_memory_type", "mmap")
                 .config("shared_buffers", "16MB")
+                .config("wal_keep_size", KEPT_WAL)
                 .time_limit()
                 .faketime()
                 .may_run_long()

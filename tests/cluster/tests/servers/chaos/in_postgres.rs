@@ -11,7 +11,7 @@ use cluster::{Backup, Fleet, Operated, Server};
 
 use super::operators::tell_restored;
 use super::random::Random;
-use super::registry::{LEASE_MS, Limits, RANGE, Registry};
+use super::registry::{KEPT_WAL, LEASE_MS, Limits, RANGE, Registry};
 
 /// How far clocks may be apart, in milliseconds.
 const SKEW_MS: u32 = 500;
@@ -31,7 +31,7 @@ pub struct InPostgres {
 impl InPostgres {
     /// Starts it with the tag `t`.
     pub fn start() -> Self {
-        let Fleet { registry: server, .. } = Fleet::start();
+        let Fleet { registry: server, .. } = Fleet::start_with(|registry| registry.config("wal_keep_size", KEPT_WAL));
         // No jump is too short: what a restore loses is less than a million blocks.
         server.operate(&["create-tag", "t", "--least-step", "10", "--greatest-step", "1000", "--jump", "1000000"]);
         server.operate(&["set-range", RANGE[0], RANGE[1]]);
