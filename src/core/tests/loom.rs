@@ -1,7 +1,7 @@
 //! Tries all schedules of two and three threads that draw while another thread moves the clock.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p snowflake_core
-//! --release --test loom`. Without that cfg this file is empty.
+//! --test loom`. Without that cfg this file is empty.
 //!
 //! loom tries every interleaving and, for each load, every value that the memory model allows. The
 //! clock is such a load, and `Relaxed`. Only the word's Acquire and Release keep it from returning
@@ -23,6 +23,7 @@ mod numbers;
 #[path = "loom/segment.rs"]
 mod segment;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use loom::sync::Arc;
@@ -129,6 +130,28 @@ fn schedules(name: &str, preemptions: Option<usize>, schedule: impl Fn() + Sync 
         schedule();
     });
     println!("{name}: {} schedules", count.load(SeqCst));
+}
+
+/// Runs `schedule` of a control until it has found what it must find.
+fn schedules_until(
+    found: impl Fn() -> bool + Sync + Send + 'static,
+    name: &str,
+    preemptions: Option<usize>,
+    schedule: impl Fn() + Sync + Send + 'static,
+) {
+    const FOUND: &str = "the control has found it";
+    let search = AssertUnwindSafe(|| {
+        schedules(name, preemptions, move || {
+            schedule();
+            // loom ends its search in no other way.
+            assert!(!found(), "{FOUND}");
+        });
+    });
+    if let Err(panic) = catch_unwind(search)
+        && !panic.downcast_ref::<String>().is_some_and(|message| message == FOUND)
+    {
+        resume_unwind(panic);
+    }
 }
 
 /// Asserts that each thread's words increase, and that no two threads have one in common.

@@ -147,7 +147,7 @@ impl Builder {
     #[must_use]
     #[track_caller]
     pub fn start_with_minutes(self) -> Server {
-        let server = self.config("enable_seqscan", "off").config("jit", "off").start_with_extension();
+        let server = self.config("enable_seqscan", "off").start_with_extension();
         server.connect().batch_execute(MINUTES).expect("the database is new");
         server
     }

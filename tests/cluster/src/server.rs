@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -148,11 +149,12 @@ impl Builder {
         self.config("fsync", "on")
     }
 
-    /// Leaves `fsync` and the size of WAL segments as `initdb` does by default, for what is
+    /// Leaves `fsync`, `jit` and the size of WAL segments as `initdb` does by default, for what is
     /// measured or shown.
     #[must_use]
     pub fn like_outside_of_tests(mut self) -> Self {
         self.full_segments = true;
+        self.settings.remove("jit");
         // What initdb writes for segments of 16 MB.
         self.durable().config("min_wal_size", "80MB").config("max_wal_size", "1GB")
     }
@@ -220,10 +222,10 @@ impl Builder {
             (server.data_dir(), self.origin.as_ref().map_or_else(|| template().join("data"), |files| files.data_dir()));
         if let Some(megabytes) = self.small_disk {
             disk::mount(&data_dir, megabytes);
-            copy(&origin.join("."), &data_dir);
         } else {
-            copy(&origin, &data_dir);
+            make_directory(&data_dir);
         }
+        copy_files(&origin, &data_dir);
         if self.full_segments {
             let mut resetwal = Installation::get().command("pg_resetwal", &server.directory);
             run(resetwal.arg("--wal-segsize=16").arg(&data_dir));
@@ -270,7 +272,8 @@ impl Server {
     /// Describes a server with `snowflake_id` preloaded, and everything else as `initdb` leaves it,
     /// except for what only costs time where no machine loses its power: `fsync` is off, and WAL
     /// segments have 1 MB. The processes of a server may end in any way, because what they have
-    /// written stays with the operating system.
+    /// written stays with the operating system. `jit` is off, because a plan without an index costs
+    /// so much in many tests that PostgreSQL would compile each of them.
     #[must_use]
     pub fn builder() -> Builder {
         let nothing = Builder {
@@ -285,7 +288,7 @@ impl Server {
             may_run_long: false,
             environment: Vec::new(),
         };
-        nothing.config("shared_preload_libraries", "snowflake_id").config("fsync", "off")
+        nothing.config("shared_preload_libraries", "snowflake_id").config("fsync", "off").config("jit", "off")
     }
 
     // Connections
@@ -785,11 +788,55 @@ fn template() -> &'static Path {
         // Leaves one segment. The others would be copied, too, and a full disk noticed only when
         // they are used up.
         run(Installation::get().command("pg_resetwal", &directory).arg("data"));
+        // A fourth of the files, and made again where they are needed.
+        remove_maps(&directory.join("data"));
         let path = directory.join("data/postgresql.conf");
         let config = fs::read_to_string(&path).expect("initdb has made a configuration file");
         fs::write(&path, format!("{config}\ninclude '{CONFIG}'\n")).expect("the data directory is writable");
         directory
     })
+}
+
+/// Removes the free space maps and the visibility maps.
+fn remove_maps(directory: &Path) {
+    for entry in fs::read_dir(directory).expect("the template is readable").flatten() {
+        let path = entry.path();
+        let name = entry.file_name().into_string().expect("PostgreSQL's names are ASCII");
+        if path.is_dir() {
+            remove_maps(&path);
+        } else if name.ends_with("_fsm") || name.ends_with("_vm") {
+            fs::remove_file(&path).expect("the template is writable");
+        }
+    }
+}
+
+fn make_directory(path: &Path) {
+    DirBuilder::new().mode(0o700).create(path).expect("the server's directory is writable");
+    Installation::get().hand_over(path);
+}
+
+/// Copies all files of a data directory for the servers' user. Each start of a server does that,
+/// and `cp` takes twice as long.
+fn copy_files(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).expect("the data directory is readable").flatten() {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type().expect("the file is there");
+        if kind.is_dir() {
+            make_directory(&to);
+            copy_files(&from, &to);
+        } else if kind.is_symlink() {
+            let target = fs::read_link(&from).expect("the link is readable");
+            symlink(target, &to).expect("the data directory is writable");
+        } else {
+            let mut from = File::open(&from).expect("the file is readable");
+            let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to);
+            let mut to = new.expect("the data directory is writable");
+            io::copy(&mut from, &mut to).expect("there is room");
+            if let Some((uid, gid)) = Installation::get().server_user() {
+                fchown(&to, Some(uid.as_raw()), Some(gid.as_raw())).expect("root may give a file away");
+            }
+        }
+    }
 }
 
 pub(crate) fn copy(from: &Path, to: &Path) {

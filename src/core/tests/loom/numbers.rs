@@ -15,7 +15,7 @@ use snowflake_core::layout::{Field, Layout};
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 
-use super::{ONE, layout, schedules};
+use super::{ONE, layout, schedules, schedules_until};
 
 /// How often a schedule interrupts the running thread. With one more, the models here take minutes
 /// instead of seconds; such a run was not brought to its end.
@@ -153,8 +153,28 @@ impl Drawn {
     }
 }
 
+/// Which schedules to run.
+#[derive(Clone, Copy)]
+enum Run {
+    All,
+    /// A control's: until something was drawn that was not allowed.
+    UntilWrong,
+}
+
+impl Run {
+    /// Runs `schedule`, which counts in `drawn`.
+    fn schedules(self, name: &str, drawn: &Drawn, schedule: impl Fn() + Sync + Send + 'static) {
+        let counted = drawn.clone();
+        match self {
+            Self::All => schedules(name, PREEMPTIONS, schedule),
+            Self::UntilWrong => schedules_until(move || counted.times()[3] > 0, name, PREEMPTIONS, schedule),
+        }
+    }
+}
+
 /// Runs a session beside one that loads the mark, while the numbers change.
-fn change_in_all_schedules(
+fn change_in_schedules(
+    run: Run,
     name: &str,
     next_ms: (i64, i64),
     session: fn(&Server) -> Option<IdRun>,
@@ -162,7 +182,7 @@ fn change_in_all_schedules(
 ) -> Drawn {
     let drawn = Drawn::default();
     let counted = drawn.clone();
-    schedules(name, PREEMPTIONS, move || {
+    run.schedules(name, &drawn, move || {
         let server = Server::new(Some(next_ms), false);
         let others = [Some(session), None].map(|session| {
             let server = server.clone();
@@ -185,7 +205,7 @@ fn change_in_all_schedules(
 #[test]
 fn old_numbers_are_not_drawn_once_their_marks_are_retired() {
     // The session draws before the change, or not at all: nothing has loaded a mark since.
-    change_in_all_schedules("numbers change", (9, 14), |server| server.draw_now(5), None).assert_all(&[0, 2]);
+    change_in_schedules(Run::All, "numbers change", (9, 14), |server| server.draw_now(5), None).assert_all(&[0, 2]);
 }
 
 #[test]
@@ -194,22 +214,24 @@ fn new_numbers_are_drawn_only_in_their_own_span() {
     // allow too much.
     let early = (3, 6);
     let draw: fn(&Server) -> Option<IdRun> = |server| server.draw_now(5);
-    change_in_all_schedules("a mark is loaded while numbers change", early, draw, Some(Server::load))
+    change_in_schedules(Run::All, "a mark is loaded while numbers change", early, draw, Some(Server::load))
         .assert_all(&[0, 1, 2]);
     let draw: fn(&Server) -> Option<IdRun> = |server| server.draw_now(10);
-    change_in_all_schedules("a mark is loaded for a shorter span", early, draw, Some(Server::load)).assert_all(&[0, 2]);
+    change_in_schedules(Run::All, "a mark is loaded for a shorter span", early, draw, Some(Server::load))
+        .assert_all(&[0, 2]);
     // They begin where the old ones end, and the clock is there.
     let late = (OLD_UNTIL_MS, OLD_UNTIL_MS + 4);
     let draw: fn(&Server) -> Option<IdRun> = |server| server.draw_now(OLD_UNTIL_MS + 1);
-    change_in_all_schedules("a mark is loaded for a later span", late, draw, Some(Server::load)).assert_all(&[1, 2]);
+    change_in_schedules(Run::All, "a mark is loaded for a later span", late, draw, Some(Server::load))
+        .assert_all(&[1, 2]);
 }
 
 /// Draws a run of the old number beside the change, and composes its id when the change is over,
 /// as `compose` says.
-fn compose_after_the_change(name: &str, compose: fn(&Server, &IdRun) -> Id) -> Drawn {
+fn compose_after_the_change(run: Run, name: &str, compose: fn(&Server, &IdRun) -> Id) -> Drawn {
     let drawn = Drawn::default();
     let counted = drawn.clone();
-    schedules(name, PREEMPTIONS, move || {
+    run.schedules(name, &drawn, move || {
         let server = Server::new(Some((OLD_UNTIL_MS, OLD_UNTIL_MS + 4)), false);
         let other = thread::spawn({
             let server = server.clone();
@@ -224,7 +246,7 @@ fn compose_after_the_change(name: &str, compose: fn(&Server, &IdRun) -> Id) -> D
 
 #[test]
 fn a_run_keeps_the_numbers_that_it_was_drawn_with() {
-    compose_after_the_change("a run is composed after the change", Server::parts).assert_all(&[0, 2]);
+    compose_after_the_change(Run::All, "a run is composed after the change", Server::parts).assert_all(&[0, 2]);
 }
 
 /// A control: the id gets the number that the server has when it is composed.
@@ -235,7 +257,7 @@ fn a_run_composed_with_the_numbers_of_the_moment_has_the_wrong_one() {
         let now = server.numbers.read(&server.layout).unwrap();
         (now.identity().number(&server.layout, Field::Worker) as u32, tick)
     };
-    compose_after_the_change("a run is composed with other numbers", compose).assert_control_fails();
+    compose_after_the_change(Run::UntilWrong, "a run is composed with other numbers", compose).assert_control_fails();
 }
 
 #[test]
@@ -263,7 +285,7 @@ fn nothing_is_drawn_beyond_what_is_given_back() {
 fn numbers_that_change_under_the_same_marks_are_drawn_beyond_their_span() {
     let drawn = Drawn::default();
     let counted = drawn.clone();
-    schedules("marks that are not retired", PREEMPTIONS, move || {
+    Run::UntilWrong.schedules("marks that are not retired", &drawn, move || {
         let server = Server::new(Some((3, 6)), false);
         let other = thread::spawn({
             let server = server.clone();
@@ -283,7 +305,8 @@ fn numbers_read_before_the_marks_are_drawn_beyond_their_span() {
         server.draw((server.marks[0].of(ONE)?.whole(), drawing), OLD_UNTIL_MS + 1)
     };
     let late = (OLD_UNTIL_MS, OLD_UNTIL_MS + 4);
-    change_in_all_schedules("numbers read before the marks", late, draw, Some(Server::load)).assert_control_fails();
+    change_in_schedules(Run::UntilWrong, "numbers read before the marks", late, draw, Some(Server::load))
+        .assert_control_fails();
 }
 
 /// A control: a session that loads the mark looks at the numbers before it looks at the mark.
@@ -295,16 +318,17 @@ fn a_mark_found_after_the_numbers_is_published_for_the_wrong_ones() {
         known.publish(known.find(LaneName::Primary), drawing.until_ms());
     };
     let draw: fn(&Server) -> Option<IdRun> = |server| server.draw_now(10);
-    change_in_all_schedules("a mark found after the numbers", (3, 6), draw, Some(load)).assert_control_fails();
+    change_in_schedules(Run::UntilWrong, "a mark found after the numbers", (3, 6), draw, Some(load))
+        .assert_control_fails();
 }
 
 /// Changes from the old numbers to the new ones within a tick, beside a session that draws, and
 /// draws afterwards. `before` ids of the old numbers are drawn first, of two that a tick has. An id
 /// of the new numbers that is not in a later tick than all of the old ones counts as not allowed.
-fn change_within_a_tick(name: &'static str, before: usize, change: fn(&Server)) -> Drawn {
+fn change_within_a_tick(run: Run, name: &'static str, before: usize, change: fn(&Server)) -> Drawn {
     let drawn = Drawn::default();
     let counted = drawn.clone();
-    schedules(name, PREEMPTIONS, move || {
+    run.schedules(name, &drawn, move || {
         let server = Server::new(Some((3, OLD_UNTIL_MS + 4)), false);
         let first: Vec<_> = (0..before).map(|_| server.draw_now(5)).collect();
         let other = thread::spawn({
@@ -330,7 +354,7 @@ fn change_within_a_tick(name: &'static str, before: usize, change: fn(&Server)) 
 fn new_numbers_are_drawn_in_later_ticks_than_the_old_ones() {
     for before in 0..=2 {
         let change: fn(&Server) = |server| _ = server.change(&server.marks);
-        change_within_a_tick("numbers change within a tick", before, change).assert_all(&[0, 1, 2]);
+        change_within_a_tick(Run::All, "numbers change within a tick", before, change).assert_all(&[0, 1, 2]);
     }
 }
 
@@ -340,7 +364,7 @@ fn numbers_that_change_without_the_lanes_are_drawn_in_the_tick_of_the_old_ones()
     let change: fn(&Server) = |server| {
         server.numbers.enter(&server.marks, &Generator::new(), &server.layout, &server.next.unwrap());
     };
-    change_within_a_tick("lanes that stay", 1, change).assert_control_fails();
+    change_within_a_tick(Run::UntilWrong, "lanes that stay", 1, change).assert_control_fails();
 }
 
 /// A control: the lanes are raised to the end of the tick that was read of them. So a lane at the
@@ -355,5 +379,5 @@ fn a_lane_that_is_raised_to_the_end_of_its_tick_may_be_drawn_from_with_the_old_n
         generator.raise(LaneName::Primary, layout, reached_ms + 1);
         numbers.enter(marks, &others, layout, &server.next.unwrap());
     };
-    change_within_a_tick("a lane raised to the end of its tick", 2, change).assert_control_fails();
+    change_within_a_tick(Run::UntilWrong, "a lane raised to the end of its tick", 2, change).assert_control_fails();
 }

@@ -11,7 +11,7 @@ use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::segment::{Block, Drawn, Place, PlaceRefusal, PlaceView, Rest, State, ValueRun};
 
-use super::schedules;
+use super::{schedules, schedules_until};
 
 /// How often a schedule interrupts the running thread. With one more, the models of three threads
 /// take minutes instead of seconds.
@@ -201,18 +201,11 @@ type TakeOver = fn(&Place) -> Vec<i64>;
 
 /// Runs a session beside a change of the tag, and another session that draws for the new tag.
 /// `check` gets what the session of the old tag has drawn, and what was drawn for the new one.
-fn change_of_tag(
-    name: &str,
-    take_over: TakeOver,
-    draw: fn(PlaceView<'_>) -> Vec<i64>,
-    check: impl Fn(&[i64], &[i64]) + Sync + Send + 'static,
-) {
-    schedules(name, PREEMPTIONS, move || {
-        let place = place(&[(ONE, 2), (NEXT, 1)]);
-        let old = session(&place, draw);
-        let new = take_over(&place);
-        check(&old.join().unwrap(), &new);
-    });
+fn change_of_tag(take_over: TakeOver, draw: fn(PlaceView<'_>) -> Vec<i64>, check: impl Fn(&[i64], &[i64])) {
+    let place = place(&[(ONE, 2), (NEXT, 1)]);
+    let old = session(&place, draw);
+    let new = take_over(&place);
+    check(&old.join().unwrap(), &new);
 }
 
 fn draw_twice(view: PlaceView<'_>) -> Vec<i64> {
@@ -231,12 +224,14 @@ fn take_over(place: &Place) -> Vec<i64> {
 fn a_place_gives_each_tag_its_own_values() {
     let seen = Seen::default();
     let counted = seen.clone();
-    change_of_tag("another tag takes the place", take_over, draw_twice, move |old, new| {
-        assert_eq!(new, [OTHER]);
-        assert!(old.iter().all(|value| *value < OTHER), "{old:?}");
-        for (what, count) in [0, 1, 2].into_iter().enumerate() {
-            counted.count(what, old.len() == count);
-        }
+    schedules("another tag takes the place", PREEMPTIONS, move || {
+        change_of_tag(take_over, draw_twice, |old, new| {
+            assert_eq!(new, [OTHER]);
+            assert!(old.iter().all(|value| *value < OTHER), "{old:?}");
+            for (what, count) in [0, 1, 2].into_iter().enumerate() {
+                counted.count(what, old.len() == count);
+            }
+        });
     });
     seen.assert_all(&["no value", "one value", "two values"]);
 }
@@ -261,13 +256,21 @@ fn a_session_of_another_tag_is_told_to_look_again_and_not_to_wait() {
     });
 }
 
+/// Runs schedules of a control until the first thing was seen.
+fn control(name: &str, preemptions: Option<usize>, seen: &Seen, schedule: impl Fn() + Sync + Send + 'static) {
+    let seen = seen.clone();
+    schedules_until(move || seen.0[0].load(SeqCst) > 0, name, preemptions, schedule);
+}
+
 /// A control must find a session of the old tag that draws a value of the new one, or the reverse.
 fn control_of_tags(name: &'static str, take_over: TakeOver, draw: fn(PlaceView<'_>) -> Vec<i64>) {
     let seen = Seen::default();
     let counted = seen.clone();
-    change_of_tag(name, take_over, draw, move |old, new| {
-        let is_wrong = old.iter().any(|value| *value >= OTHER) || new.iter().any(|value| *value < OTHER);
-        counted.count(0, is_wrong);
+    control(name, PREEMPTIONS, &seen, move || {
+        change_of_tag(take_over, draw, |old, new| {
+            let is_wrong = old.iter().any(|value| *value >= OTHER) || new.iter().any(|value| *value < OTHER);
+            counted.count(0, is_wrong);
+        });
     });
     seen.assert_all(&["a value of another tag"]);
 }
@@ -298,7 +301,7 @@ fn a_place_that_is_filled_before_it_is_claimed_gives_values_to_the_wrong_tag() {
 fn a_session_that_forgets_the_claim_draws_values_of_another_tag() {
     let seen = Seen::default();
     let counted = seen.clone();
-    schedules("a session forgets the claim", PREEMPTIONS, move || {
+    control("a session forgets the claim", PREEMPTIONS, &seen, move || {
         let place = place(&[(ONE, 2), (NEXT, 1)]);
         let old = thread::spawn({
             let place = place.clone();
@@ -315,7 +318,7 @@ fn a_session_that_forgets_the_claim_draws_values_of_another_tag() {
 fn two_workers_that_fill_one_room_give_values_of_no_block() {
     let seen = Seen::default();
     let counted = seen.clone();
-    schedules("two workers", Some(2), move || {
+    control("two workers", Some(2), &seen, move || {
         let place = place(&[(ONE, 1)]);
         assert_eq!(drawn(place.view().draw(1)), [ONE]);
         let room = place.room().unwrap();

@@ -150,8 +150,7 @@ fn start(layout: &str, workers: &str) -> Server {
     let server = Server::drawing()
         .config("snowflake_id.layout", layout)
         .config("fsync", "off")
-        .config("jit", "off")
-        // Only what never ends is to be ended: on a busy machine a statement of a second takes a minute,
+        // Ends only what would never end. On a busy machine a statement of a second takes a minute,
         // and one that is cancelled on one side counts as a difference.
         .config("statement_timeout", "20min")
         .config("max_parallel_workers", workers)
@@ -454,8 +453,8 @@ fn the_comparison_notices_a_bound_that_is_wrong() {
     // Without workers, because only the test above is about what they return.
     let [right, wrong @ ..] = compare(&seeds(CONTROL_ROUNDS), "0", OFF, sides);
     assert_eq!(right.different, 0, "{}", right.reports.join("\n\n"));
-    // The last three are of a few kinds of statements. Each bar is a fourth of what is usual or less:
-    // in 40 runs, the third had 18 of 1,000 with a standard deviation of 3.
+    // The last three are of a few kinds of statements. Each bar is a fourth of what is usual or
+    // less: in 40 runs, the third had 18 of 1,000 with a standard deviation of 3.
     for ((wrong, spelling), least) in wrong.iter().zip(&spellings[1..]).zip([40, 20, 4, 2, 2]) {
         println!("{spelling:?}: {} of {} differ", wrong.different, wrong.statements);
         assert!(

@@ -8,7 +8,7 @@
 use std::io::Read;
 
 use cluster::plans::{LATE, explain, is_pushed, left_alone, plan, pushed, rows, without_pushdown};
-use cluster::{Draw, Running, Server, refused};
+use cluster::{Draw, Running, Server, assert_ascending, refused};
 use postgres::Client;
 
 #[test]
@@ -46,6 +46,28 @@ fn generated_columns_and_constraints_read_the_time_as_ever() {
     pushed(&mut session, &format!("SELECT created_at FROM g WHERE snowflake_timestamp(id, 'snowflake') >= {LATE}"));
     // A condition on the stored column is not rewritten.
     left_alone(&mut session, &format!("SELECT id FROM g WHERE created_at >= {LATE}"));
+}
+
+/// Other tests run without `jit`.
+#[test]
+fn what_is_compiled_draws_ids_and_gives_the_same_rows() {
+    let always = ["jit_above_cost", "jit_inline_above_cost", "jit_optimize_above_cost"];
+    let server = always.iter().fold(Server::drawing().config("jit", "on"), |server, cost| server.config(cost, "0"));
+    let server = server.start_with_minutes();
+    let mut session = server.connect();
+    let query = format!(
+        "SELECT n, snowflake_timestamp(id, 'snowflake') FROM t WHERE (snowflake_parse(id)).created_at >= {LATE}"
+    );
+    let explained = explain(&mut session, "ANALYZE", &query);
+    assert_eq!(explained.contains("JIT:"), session.value("pg_jit_available()") == "true", "{explained}");
+    pushed(&mut session, &query);
+    let compiled = rows(&mut session, &query).unwrap();
+    session.batch_execute("SET jit = off").unwrap();
+    assert_eq!(rows(&mut session, &query).unwrap(), compiled);
+    session.batch_execute("SET jit = on").unwrap();
+    let ids = session.ids("SELECT snowflake_next() FROM t").unwrap();
+    assert_eq!(ids.len(), 10_000);
+    assert_ascending(&ids);
 }
 
 #[test]

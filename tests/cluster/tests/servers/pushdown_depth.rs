@@ -77,7 +77,7 @@ fn queries(depth: usize, leaf: &str) -> Vec<String> {
 /// A server with ten rows, with the library preloaded or not.
 fn start(is_preloaded: bool) -> Server {
     let builder = if is_preloaded { Server::builder() } else { Server::builder().without_preload() };
-    let server = builder.config("jit", "off").start_with_extension();
+    let server = builder.start_with_extension();
     server
         .connect()
         .batch_execute(

@@ -12,8 +12,8 @@ pub const RANGE: [&str; 2] = ["0", "7"];
 /// over soon.
 pub const LEASE_MS: u32 = 5000;
 
-/// How much WAL each server keeps, so that a standby which falls behind on a busy machine finds what
-/// it has not received.
+/// How much WAL each server keeps, so that a standby which falls behind on a busy machine finds
+/// what it has not received.
 pub const KEPT_WAL: &str = "256MB";
 
 /// Limits of a fleet, in milliseconds.
