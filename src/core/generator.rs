@@ -280,18 +280,22 @@ impl Lane {
         self.0.fetch_max(last_word(layout, tick), Ordering::Release);
     }
 
-    /// Counts as drawn the rest of the tick that the lane is in, and makes every draw that is under
-    /// way fail. A lane at the end of its tick goes to the first sequence of the next one: if it
-    /// stayed, a draw that has read it would succeed later. A lane beyond the layout's time stays,
-    /// because no draw that has read it succeeds.
+    /// Moves on, and makes every draw that is under way fail. Returns the word before. A lane
+    /// beyond the layout's time stays, because no draw that has read it succeeds.
+    fn move_on(&self, layout: &Layout, next: impl Fn(u64) -> u64) -> u64 {
+        let moved = |word: u64| if word >> layout.sequence.bits > layout.last_tick() { word } else { next(word) };
+        // Release: pairs with the load in `draw_below`, as every write of the word does: a draw
+        // that reads the new word finds its view of the marks void. Relaxed: a failure's value is
+        // only compared again.
+        let moved = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(moved(word)));
+        moved.unwrap_or_else(|word| word)
+    }
+
+    /// Counts as drawn the rest of the tick that the lane is in. A lane at the end of its tick goes
+    /// to the first sequence of the next one: if it stayed, a draw that has read it would succeed
+    /// later.
     fn end_tick(&self, layout: &Layout) {
-        let ended = |word: u64| match word >> layout.sequence.bits > layout.last_tick() {
-            true => word,
-            false => (word + 1).max(word | layout.sequence.max()),
-        };
-        // Release: pairs with the load in `draw_below`, as every write of the word does. Relaxed: a
-        // failure's value is only compared again.
-        let _ = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(ended(word)));
+        self.move_on(layout, |word| (word + 1).max(word | layout.sequence.max()));
     }
 
     /// Draws `count` consecutive ids: the whole run or nothing. All bounds hold for the run's last
@@ -470,10 +474,8 @@ impl Generator {
     /// Returns the end of the latest tick in which a lane was, in milliseconds since 1970: nothing
     /// drawn so far is in a later tick. `None` if nothing is drawn and nothing counts as drawn.
     pub fn cut_off(&self, layout: &Layout) -> Option<i64> {
-        // Another word, so that a draw that has read the old one fails. It may be in the next tick.
-        // Release: pairs with the load in `draw_below`: a draw that reads the new word finds its
-        // view of the marks void.
-        let words = self.lanes.each_ref().map(|lane| lane.0.fetch_add(1, Ordering::Release));
+        // The next word may be in the next tick.
+        let words = self.lanes.each_ref().map(|lane| lane.move_on(layout, |word| word + 1));
         let reached = words.into_iter().max().filter(|word| *word > 0)?;
         Some(layout.start_of_ms(reached >> layout.sequence.bits) + layout.unit().ms())
     }
@@ -676,6 +678,20 @@ mod tests {
         for at_the_end in [layout.last_instant_ms(), layout.last_instant_ms() + 1000, i64::MAX] {
             let refusal = draw(&following(&layout, at_the_end, 1000), layout.last_instant_ms());
             assert_eq!(refusal, Err(ServerRefusal::TimeUsedUp));
+        }
+    }
+
+    #[test]
+    fn giving_numbers_back_moves_no_lane_beyond_the_end_of_time() {
+        let layout = Layout::parse("time:41 worker:10 sequence:1 unit:1ms epoch:2025-01-01T00:00:00Z").unwrap();
+        let generator = following(&layout, i64::MAX, 0);
+        let end_ms = layout.start_of_ms(layout.last_tick() + 1);
+        // Two words make a tick.
+        for _ in 0..5 {
+            assert!(generator.cut_off(&layout).unwrap() <= end_ms + layout.unit().ms());
+            for lane in LaneName::ALL {
+                assert!(generator.reached_ms(lane, &layout).unwrap() <= end_ms);
+            }
         }
     }
 

@@ -130,7 +130,7 @@ pub enum Operation {
         /// [`TagRecord::jump`] ([`JUMPS`]).
         jump: Option<u32>,
     },
-    /// Change a tag. `None` leaves a value as it is.
+    /// Change a tag. `None` leaves a value as it is. Jumps that are due come first.
     SetTag {
         /// The tag.
         tag: Tag,
@@ -396,7 +396,8 @@ pub enum Refusal {
         /// Whether the fleet is closed, so that no server can note it.
         is_closed: bool,
     },
-    /// The fleet is closed, and whether it was moved was not said.
+    /// The fleet is closed for a move. It is opened only by who says whether it was moved. Numbers
+    /// and tags are not changed meanwhile, because the registry may be copied already.
     IsClosed,
     /// The fleet is not closed, so it was not moved.
     NotClosed,
@@ -408,7 +409,8 @@ pub enum Refusal {
     /// The limits of what the registry may lack are not known, so they have to be given.
     LimitsUnknown,
     /// Another hand, an operator's or a server's, has begun a generation since this turn has read
-    /// the registry first. Leases may be cut and tags have jumped by then.
+    /// the registry first. After a restore, leases may be cut and tags have jumped by then. A tag's
+    /// next value was chosen without knowing what is lost now.
     GenerationBegan {
         /// The generation that was read first.
         was: u64,

@@ -5,6 +5,10 @@
 //! What a server gives up is work that is done for nothing. If all servers asked again at once, the
 //! registry would stay as busy as it is, and answer none of them. So after each such failure a
 //! server waits for a longer time, and each server for another one.
+//!
+//! The same holds for a record that many servers want to change in one moment. Of those that have
+//! read it, one is first, and the others have to read again. If they did so at once, a thousand
+//! servers would read it a thousand times each.
 
 /// How long to wait after a failure, and until a tag that can give nothing is asked for again, in
 /// milliseconds.
@@ -19,9 +23,18 @@ const SOON_MS: i64 = 3000;
 /// gives a call up after five seconds. So about a quarter of a fleet asks at once.
 pub const LONGEST_MS: i64 = 32_000;
 
+/// How long to wait at most, in milliseconds, if others were first, and how long at most for the
+/// first time. A thousand servers that each come once in that time do not meet.
+pub const LONGEST_CONTENDED_MS: i64 = 4000;
+const FIRST_CONTENDED_MS: i64 = 50;
+
 /// How often one call asks the registry again after a refusal, before it leaves the rest to the
 /// next call.
 pub(crate) const MOST_ROUNDS: u32 = 8;
+
+/// How often others may be first at a tag, before a call leaves the rest to the next one, which
+/// comes after a wait.
+pub(crate) const MOST_LOST: u32 = 3;
 
 /// How often all numbers are counted, in milliseconds: once a minute, and more rarely where more
 /// than a hundred are leased. The registry then sends each server a hundred records a minute.
@@ -33,6 +46,8 @@ const COUNTED_PER_NUMBER_MS: i64 = 600;
 pub enum AttemptFailure {
     /// It did not answer in time, or said that it has too much to do.
     Overloaded,
+    /// Others have changed what it holds at each try.
+    Contended,
     /// Anything else: it is away, refuses, or has nothing to give.
     Otherwise,
 }
@@ -42,8 +57,8 @@ pub enum AttemptFailure {
 pub struct Pace {
     /// The first failure since the last success, in milliseconds of the caller's clock.
     failing_since_ms: Option<i64>,
-    /// How long the last wait could have been, in milliseconds; 0 if the registry was not
-    /// overloaded.
+    /// How long the last wait could have been, in milliseconds; 0 if the registry was neither
+    /// overloaded nor contended.
     longest_ms: i64,
 }
 
@@ -54,18 +69,21 @@ impl Pace {
     }
 
     /// Notes a failure. Returns how long to wait now, in milliseconds: 160 to 240 while failures
-    /// are new, then 800 to 1200, and 1000 to 32,000 if the registry is overloaded. `now_ms` is of
-    /// a clock that is not set back. `random` has random bits.
+    /// are new, then 800 to 1200; 1000 to 32,000 if the registry is overloaded; and 0 to 4000 if
+    /// others were first. `now_ms` is of a clock that is not set back. `random` has random bits.
     pub fn failed(&mut self, failed: AttemptFailure, now_ms: i64, random: u64) -> i64 {
         let since_ms = *self.failing_since_ms.get_or_insert(now_ms);
-        if failed == AttemptFailure::Overloaded {
-            self.longest_ms = (self.longest_ms * 2).clamp(2 * AGAIN_AFTER_MS, LONGEST_MS);
-            let beyond_ms = (self.longest_ms - AGAIN_AFTER_MS) as u64;
-            return AGAIN_AFTER_MS + (random % (beyond_ms + 1)) as i64;
-        }
-        self.longest_ms = 0;
-        let is_new = now_ms.saturating_sub(since_ms) < SOON_MS;
-        varied_ms(if is_new { AGAIN_SOON_MS } else { AGAIN_AFTER_MS }, random)
+        let (least_ms, first_ms, most_ms) = match failed {
+            AttemptFailure::Overloaded => (AGAIN_AFTER_MS, 2 * AGAIN_AFTER_MS, LONGEST_MS),
+            AttemptFailure::Contended => (0, FIRST_CONTENDED_MS, LONGEST_CONTENDED_MS),
+            AttemptFailure::Otherwise => {
+                self.longest_ms = 0;
+                let is_new = now_ms.saturating_sub(since_ms) < SOON_MS;
+                return varied_ms(if is_new { AGAIN_SOON_MS } else { AGAIN_AFTER_MS }, random);
+            }
+        };
+        self.longest_ms = (self.longest_ms * 2).clamp(first_ms, most_ms);
+        least_ms + (random % (self.longest_ms - least_ms + 1) as u64) as i64
     }
 }
 

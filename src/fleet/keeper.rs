@@ -108,6 +108,7 @@ impl Due {
     fn after(&self, failure: &RegistryFailure) -> i64 {
         let failed = match failure {
             Failure::Away(error) => error.paced_as(),
+            Failure::Contended => pace::AttemptFailure::Contended,
             _ => pace::AttemptFailure::Otherwise,
         };
         let mut pace = self.pace.get();

@@ -372,7 +372,7 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
             ))
             .detail(
                 "It has failed over, or was restored, since the fleet's record was written. This command would \
-                         hide that.",
+                         hide that, or a tag would stop or jump at once.",
             );
             let restored = command("restored");
             report.hint(match is_closed {
@@ -389,8 +389,9 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
         }
         Refusal::IsClosed => Report::new(format!("fleet \"{fleet}\" is closed for a move"))
             .detail(
-                "If servers have reached a moved copy of this registry, and this one is opened, both lease the same \
-                 numbers, and ids come twice.",
+                "Numbers and tags are not changed meanwhile, because the registry may be copied already. If servers \
+                 have reached a moved copy, and this registry is opened, both lease the same numbers, and ids come \
+                 twice.",
             )
             .hint(format!(
                 "In the registry that was moved to, run {}. To give up the move, and only if no server has reached an \
@@ -419,8 +420,9 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                     Shown(*freeze_ms)
                 ))
                 .hint(format!(
-                    "If another operator has run {}, no action is needed. If not, keep servers away from the registry, \
-                     and run this again.",
+                    "If this sets a tag's next value, look again at what servers have had of the tag, and run this \
+                     again. If another operator has run {}, no action is needed. If not, keep servers away from the \
+                     registry, and run this again.",
                     command("restored")
                 ))
         }

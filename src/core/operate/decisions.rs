@@ -4,7 +4,7 @@
 //! Nothing here keeps anything: `turn.rs` does. All that is read may have been typed by a person,
 //! so arithmetic on it saturates.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::{
     CutLease, GRACES_MS, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS,
@@ -22,14 +22,15 @@ use crate::tag::Tag;
 /// What a turn remembers for its decisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Began {
-    /// The fleet's generation when the turn has read it first.
-    pub(super) generation: u64,
+    /// The fleet's generation when the turn has read it first, and its freeze: two generations may
+    /// have one number.
+    pub(super) generation: (u64, i64),
     /// The registry's incarnation then.
     pub(super) incarnation: Incarnation,
     /// The version of the fleet's record under which this turn has closed it.
     pub(super) closed_as: Option<u64>,
-    /// The tags that this turn has raised after a restore.
-    pub(super) raised: BTreeSet<Tag>,
+    /// The tags that this turn has raised after a restore: the tag's id, and to which next value.
+    pub(super) raised: BTreeMap<Tag, (u64, i64)>,
     /// How many changes a swap can have.
     pub(super) most_changes: usize,
 }
@@ -38,12 +39,18 @@ impl Began {
     /// Begins with what is read first.
     pub fn at(reading: &Reading) -> Self {
         Self {
-            generation: reading.fleet.generation,
+            generation: (reading.fleet.generation, reading.fleet.freeze_ms),
             incarnation: reading.incarnation,
             closed_as: None,
-            raised: BTreeSet::new(),
+            raised: BTreeMap::new(),
             most_changes: MOST_CHANGES,
         }
+    }
+
+    /// Whether a record shows that this turn has raised the tag. The registry may have forgotten
+    /// it.
+    fn has_raised(&self, tag: Tag, record: &TagRecord) -> bool {
+        self.raised.get(&tag).is_some_and(|(id, next)| *id == record.id && record.next >= *next)
     }
 }
 
@@ -172,21 +179,26 @@ pub fn decide(
         }
         Operation::Reserve { number, until_ms, force } => reserve(reading, number, until_ms, force, random),
         Operation::CreateTag { tag, next, steps, jump } => {
+            check_open(&fleet)?;
             check_tag(steps, jump)?;
             if reading.tags.contains_key(&tag) {
                 return Err(Refusal::TagExists { tag });
             }
-            let generation = coming_generation(reading);
+            check_noted(reading)?;
+            let generation = fleet.generation;
             let (id, nonce, written_ms) = (random(), random(), reading.now_ms);
             let record = TagRecord { id, next, steps, jump, nonce, generation, written_ms, returnable: END };
             Ok(of_tag(tag, None, Some(record), Outcome::TagCreated { tag, record }))
         }
         Operation::SetTag { tag, next, least, greatest, jump } => {
+            check_open(&fleet)?;
             let was = *reading.tags.get(&tag).ok_or(Refusal::NoSuchTag { tag })?;
-            let record = changed_tag(reading, tag, &was, next, least, greatest, jump, random)?;
+            let wish = Wish { next, least, greatest, jump };
+            let record = changed_tag(began, reading, tag, &was, &wish, random)?;
             Ok(of_tag(tag, Some(was.nonce), Some(record), Outcome::TagSet { tag, was, record }))
         }
         Operation::DropTag { tag } => {
+            check_open(&fleet)?;
             let was = *reading.tags.get(&tag).ok_or(Refusal::NoSuchTag { tag })?;
             Ok(of_tag(tag, Some(was.nonce), None, Outcome::TagDropped { tag, was }))
         }
@@ -239,24 +251,21 @@ fn check_noted(reading: &Reading) -> Result<(), Refusal> {
     if is_noted(reading) { Ok(()) } else { Err(Refusal::NotNoted { is_closed: reading.fleet.closed }) }
 }
 
-/// Refuses to begin a generation where another hand has begun one since the turn began: it would be
-/// one too many, and stop tags for which an operator has set a next value meanwhile.
-fn check_generation(began: &Began, fleet: &Fleet) -> Result<(), Refusal> {
-    let Fleet { generation, freeze_ms, .. } = *fleet;
-    if generation == began.generation {
-        return Ok(());
-    }
-    Err(Refusal::GenerationBegan { was: began.generation, generation, freeze_ms })
+/// Refuses to change tags and numbers of a fleet that is closed for a move: the registry may be
+/// copied already, without this.
+fn check_open(fleet: &Fleet) -> Result<(), Refusal> {
+    if fleet.closed { Err(Refusal::IsClosed) } else { Ok(()) }
 }
 
-/// Returns the generation of what is written now: the one that the next server begins, if it will
-/// find that the registry may have lost something. No block is given before it has begun.
-fn coming_generation(reading: &Reading) -> u64 {
-    let Reading { fleet, incarnation, now_ms, .. } = reading;
-    match is_noted(reading) {
-        true => fleet.generation,
-        false => fleet.begin_generation(*incarnation, *now_ms, FleetLimits::default(), 0).generation,
+/// Refuses what an operator has said of one generation, where another hand has begun another one
+/// since the turn began. A generation would be one too many, and stop tags for which an operator
+/// has set a next value meanwhile. And such a value was chosen without knowing what is lost now.
+fn check_generation(began: &Began, fleet: &Fleet) -> Result<(), Refusal> {
+    let Fleet { generation, freeze_ms, .. } = *fleet;
+    if (generation, freeze_ms) == began.generation {
+        return Ok(());
     }
+    Err(Refusal::GenerationBegan { was: began.generation.0, generation, freeze_ms })
 }
 
 /// Returns the record with other limits. What is used stays what it was: a raise that a failover
@@ -411,7 +420,7 @@ fn restored(
     for (tag, record) in &reading.tags {
         if record.jump.is_none() {
             outcome.stopped.push((*tag, record.next));
-        } else if !began.raised.contains(tag)
+        } else if !began.has_raised(*tag, record)
             && let Some(raised) = record.restored(&new, now_ms, random())
         {
             outcome.jumped.push(JumpedTag { tag: *tag, from: record.next, to: raised.next_in(&new) });
@@ -464,6 +473,7 @@ fn reserve(
     random: &mut dyn FnMut() -> u64,
 ) -> Result<Decision, Refusal> {
     let Reading { fleet, now_ms, .. } = *reading;
+    check_open(&fleet)?;
     check_number(&fleet, number)?;
     let most_ms = now_ms.saturating_add(KEPT_AHEAD_MS);
     if until_ms > most_ms && !force {
@@ -515,24 +525,30 @@ fn check_tag(steps: (u32, u32), jump: Option<u32>) -> Result<(), Refusal> {
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "the values of an operation, each of which may be left out")]
-fn changed_tag(
-    reading: &Reading,
-    tag: Tag,
-    was: &TagRecord,
+/// What is changed of a tag ([`Operation::SetTag`]).
+struct Wish {
     next: Option<i64>,
     least: Option<u32>,
     greatest: Option<u32>,
     jump: Option<Option<u32>>,
+}
+
+fn changed_tag(
+    began: &Began,
+    reading: &Reading,
+    tag: Tag,
+    was: &TagRecord,
+    wish: &Wish,
     random: &mut dyn FnMut() -> u64,
 ) -> Result<TagRecord, Refusal> {
+    let Wish { next, least, greatest, jump } = *wish;
     if next.is_none() && least.is_none() && greatest.is_none() && jump.is_none() {
         return Err(Refusal::NothingToSet);
     }
     let steps = (least.unwrap_or(was.steps.0), greatest.unwrap_or(was.steps.1));
     let jump = match jump {
         Some(jump) => jump,
-        // Larger blocks may be lost, and the tag must jump over them, too.
+        // The registry may forget as many values as before, in more blocks.
         None if steps.1 < was.steps.1 && steps.1 > 0 => was.jump.map(|jump| {
             let values = u64::from(jump) * u64::from(was.steps.1);
             values.div_ceil(steps.1.into()).min(u64::from(*JUMPS.end())) as u32
@@ -540,15 +556,33 @@ fn changed_tag(
         None => was.jump,
     };
     check_tag(steps, jump)?;
-    let generation = coming_generation(reading);
+    let fleet = &reading.fleet;
+    let is_behind = was.generation < fleet.generation;
     // With another nonce, no server's change that is under way undoes this.
-    let changed = TagRecord { steps, jump, nonce: random(), ..*was };
-    match next {
-        Some(next) if next < was.next => Err(Refusal::NextLowered { tag, next, least: was.next }),
-        Some(next) => Ok(TagRecord { next, generation, written_ms: reading.now_ms, returnable: END, ..changed }),
-        None if was.jump.is_none() && jump.is_some() && was.generation < generation => {
-            Err(Refusal::NeedsNext { tag, least: was.next })
+    let mut changed = TagRecord { steps, jump, nonce: random(), ..*was };
+    if was.jump.is_some() && jump.is_some() {
+        if changed.jump_values() < was.jump_values() {
+            // The jump of the generation that the next server begins would be shorter.
+            check_noted(reading)?;
         }
-        None => Ok(changed),
+        if is_behind {
+            // What is set must not take the place of the jumps that are due.
+            let (next, generation) = (was.next_in(fleet), fleet.generation);
+            changed = TagRecord { next, generation, written_ms: reading.now_ms, returnable: END, ..changed };
+        }
     }
+    let Some(next) = next else {
+        let has_stopped = was.jump.is_none() && (is_behind || !is_noted(reading));
+        let needs_next = has_stopped && jump.is_some();
+        return if needs_next { Err(Refusal::NeedsNext { tag, least: was.next }) } else { Ok(changed) };
+    };
+    check_generation(began, fleet)?;
+    if next < changed.next {
+        return Err(Refusal::NextLowered { tag, next, least: changed.next });
+    }
+    // In the generation that the next server begins, the tag would stop again. It cannot be of that
+    // one yet: what is given in it may be forgotten together with it.
+    check_noted(reading)?;
+    let generation = fleet.generation;
+    Ok(TagRecord { next, generation, written_ms: reading.now_ms, returnable: END, ..changed })
 }

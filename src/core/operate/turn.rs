@@ -181,7 +181,7 @@ impl Turn {
         let most_changes = self.most_changes;
         let began = self.began.get_or_insert_with(|| Began { most_changes, ..Began::at(reading) }).clone();
         // What can be read need not be durable. A swap that is answered shows it.
-        let shown = self.proposals.iter().find(|proposal| proposal.shows_in(reading)).cloned();
+        let shown = self.proposals.iter().find(|proposal| proposal.shows_in(reading, &began)).cloned();
         let decision = match shown {
             Some(Proposal { outcome, .. }) => {
                 let confirmed = Fleet { version: random(), ..reading.fleet };
@@ -222,11 +222,12 @@ impl Turn {
                 Change::Number { number, .. } => {
                     self.so_far.cut.extend(done.cut.iter().filter(|cut| cut.number == *number));
                 }
-                Change::Tag { tag, .. } => {
+                Change::Tag { tag, record: Some(record), .. } => {
+                    self.so_far.jumped.retain(|jumped| jumped.tag != *tag);
                     self.so_far.jumped.extend(done.jumped.iter().filter(|jumped| jumped.tag == *tag));
-                    self.began.as_mut().map(|began| began.raised.insert(*tag));
+                    self.began.as_mut().map(|began| began.raised.insert(*tag, (record.id, record.next)));
                 }
-                Change::Fleet(_) => {}
+                Change::Tag { record: None, .. } | Change::Fleet(_) => {}
             }
         }
     }
@@ -235,8 +236,9 @@ impl Turn {
     fn whole(&mut self, outcome: Outcome) -> Outcome {
         let Outcome::Restored(last) = outcome else { return outcome };
         let Restored { mut jumped, mut cut, .. } = std::mem::take(&mut self.so_far);
+        jumped.retain(|jumped: &JumpedTag| last.jumped.iter().all(|last| last.tag != jumped.tag));
         jumped.extend(last.jumped);
-        jumped.sort_by_key(|jumped: &JumpedTag| jumped.tag);
+        jumped.sort_by_key(|jumped| jumped.tag);
         cut.extend(last.cut);
         cut.sort_by_key(|cut| cut.number);
         Outcome::Restored(Restored { jumped, cut, ..last })
@@ -246,7 +248,7 @@ impl Turn {
 impl Proposal {
     /// Whether what is read shows that it is written. A store that has forgotten something since
     /// it was decided shows that it may rest on what is not true any more.
-    fn shows_in(&self, reading: &Reading) -> bool {
+    fn shows_in(&self, reading: &Reading, began: &Began) -> bool {
         let is_written = match &self.sign {
             // A server may have changed the record since. No two generations have one freeze.
             Change::Fleet(new) => {
@@ -257,8 +259,10 @@ impl Proposal {
             Change::Number { number, record, .. } => {
                 reading.numbers.get(number).is_some_and(|found| found.nonce == record.nonce)
             }
+            // In another generation, what was said of a tag does not hold any more.
             Change::Tag { tag, record: Some(record), .. } => {
-                reading.tags.get(tag).is_some_and(|found| found.nonce == record.nonce)
+                let is_same = (reading.fleet.generation, reading.fleet.freeze_ms) == began.generation;
+                is_same && reading.tags.get(tag).is_some_and(|found| found.nonce == record.nonce)
             }
             // Another tag may have its name by now.
             Change::Tag { tag, record: None, .. } => {

@@ -15,7 +15,7 @@ use std::convert::Infallible;
 use super::{Ask, Block, Claimed, Grant, PLACES, Place, Return, State};
 use crate::lease::Failure;
 use crate::membership::{FleetNotice, FleetWrite, Membership};
-use crate::pace::{AGAIN_AFTER_MS, MOST_ROUNDS};
+use crate::pace::{AGAIN_AFTER_MS, MOST_LOST, MOST_ROUNDS};
 use crate::registry::{
     Change, Fleet, Incarnation, MOST_CHANGES, MemberTerms, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted,
 };
@@ -274,6 +274,8 @@ pub struct SupplyTurn {
     request: SupplyRequest,
     /// How often the registry was read since it has answered last.
     rounds: u32,
+    /// How often others were first at a tag since then.
+    lost: u32,
     /// The first place that was not asked for yet.
     from: usize,
     /// What is still to be given back.
@@ -339,7 +341,7 @@ impl Want {
 impl SupplyTurn {
     /// Makes a turn, which begins with [`SupplyEvent::Begin`].
     pub fn new(request: SupplyRequest) -> Self {
-        Self { request, rounds: 0, from: 0, returns: Vec::new(), awaits: Awaits::Begin }
+        Self { request, rounds: 0, lost: 0, from: 0, returns: Vec::new(), awaits: Awaits::Begin }
     }
 
     /// Ends a step with an effect that is answered.
@@ -410,9 +412,12 @@ impl Supply {
                 SwapAnswer::Done(after) if after.since(&incarnation) == SinceIncarnation::Same => {
                     self.written(turn, server, answers)
                 }
-                // It was refused, or written into a store that has forgotten something since it was
-                // read.
-                SwapAnswer::Done(_) | SwapAnswer::Refused => self.round(turn, server, Vec::new()),
+                SwapAnswer::Refused => {
+                    turn.lost += 1;
+                    self.round(turn, server, Vec::new())
+                }
+                // It was written into a store that has forgotten something since it was read.
+                SwapAnswer::Done(_) => self.round(turn, server, Vec::new()),
             },
             (awaits, event) => unreachable!("{event:?} is not an answer to {awaits:?}"),
         }
@@ -432,7 +437,10 @@ impl Supply {
         if wants.is_empty() {
             return done(effects, Ok(()));
         }
-        if turn.rounds == MOST_ROUNDS {
+        // A tag falls out of what is given back once another server was first at it, so that ends
+        // by itself.
+        let has_lost = turn.request == SupplyRequest::Supply && turn.lost == MOST_LOST;
+        if has_lost || turn.rounds == MOST_ROUNDS {
             return done(effects, Err(Failure::Contended));
         }
         turn.rounds += 1;
@@ -501,7 +509,7 @@ impl Supply {
                 }
             }
         }
-        turn.rounds = 0;
+        (turn.rounds, turn.lost) = (0, 0);
         self.round(turn, server, effects)
     }
 

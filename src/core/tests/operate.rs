@@ -308,9 +308,11 @@ fn what_would_hide_a_failover_is_refused() {
     let refusal = |is_closed| Refusal::NotNoted { is_closed };
     let reserve = Operation::Reserve { number: number(5), until_ms: NOW_MS, force: false };
     let vouch = Operation::SetLosesNothing { loses_nothing: true };
-    for operation in [vouch.clone(), Operation::Close, Operation::ResetSettings, reserve.clone()] {
+    for operation in [vouch, Operation::Close, Operation::ResetSettings, reserve.clone()] {
         refuses(&operation, &failed_over(fleet()), refusal(false));
-        refuses(&operation, &failed_over(Fleet { closed: true, ..fleet() }), refusal(true));
+        if operation != reserve {
+            refuses(&operation, &failed_over(Fleet { closed: true, ..fleet() }), refusal(true));
+        }
         // Another store, and a restored etcd.
         let vouched = Fleet { loses_nothing: true, ..fleet() };
         let other = Reading { incarnation: Incarnation { store: 2, ..POSTGRES }, ..reading(vouched) };
@@ -330,7 +332,6 @@ fn what_would_hide_a_failover_is_refused() {
         Operation::SetLease { lease_ms: Some(LEASE_MS), skew_ms: None },
         Operation::SetGrace { grace_ms: 5 },
         Operation::Open { moved: None },
-        Operation::CreateTag { tag: tag(), next: 1, steps: (1, 1), jump: None },
     ] {
         let Decision { changes, .. } = decided(&operation, &failed_over(fleet())).unwrap();
         if let [Change::Fleet(new)] = changes.as_slice() {
@@ -386,6 +387,20 @@ fn a_fleet_is_closed_and_opened() {
     refuses(&open(Some(true)), &reading(fleet()), Refusal::NotClosed);
     for nothing in [None, Some(false)] {
         assert_eq!(sets(&open(nothing), &reading(fleet())), (opened(false, false), fleet()));
+    }
+}
+
+/// The registry may be copied already.
+#[test]
+fn tags_and_numbers_of_a_closed_fleet_are_not_changed() {
+    let closed = with_tag(Fleet { closed: true, ..fleet() }, tag_record());
+    for operation in [
+        create(1, (1, 1), None),
+        set(Some(9000), None, None, None),
+        Operation::DropTag { tag: tag() },
+        reserve(number(5), NOW_MS, false),
+    ] {
+        refuses(&operation, &closed, Refusal::IsClosed);
     }
 }
 
@@ -571,9 +586,19 @@ fn a_generation_is_not_begun_where_another_hand_has_begun_one() {
     let began = Began::at(&reading(fleet()));
     let now = reading(Fleet { generation: 2, freeze_ms: 99, ..fleet() });
     let refusal = Refusal::GenerationBegan { was: 1, generation: 2, freeze_ms: 99 };
-    for operation in [restored(None, None), Operation::Lost { lease_ms: 1000, skew_ms: 10, uuid: None }] {
+    let now = Reading { tags: BTreeMap::from([(tag(), tag_record())]), ..now };
+    for operation in [
+        restored(None, None),
+        Operation::Lost { lease_ms: 1000, skew_ms: 10, uuid: None },
+        set(Some(END), None, None, None),
+    ] {
         assert_eq!(decide(&operation, &began, &now, &mut || 5), Err(refusal.clone()));
     }
+    decide(&set(None, Some(5), None, None), &began, &now, &mut || 5).expect("it says nothing of what is lost");
+    // Of two standbys that were promoted one after the other, both have begun it.
+    let other = reading(Fleet { freeze_ms: 99, ..fleet() });
+    let refusal = Refusal::GenerationBegan { was: 1, generation: 1, freeze_ms: 99 };
+    assert_eq!(decide(&restored(None, None), &began, &other, &mut || 5), Err(refusal));
 }
 
 fn reserve(number: NumberKey, until_ms: i64, force: bool) -> Operation {
@@ -736,25 +761,33 @@ fn a_tag_is_made() {
     }
 }
 
-/// The next server begins that generation, so that the tag would stop, or jump, for nothing.
+/// The next server begins a generation, in which the tag would stop, or jump, for nothing.
 #[test]
-fn a_tag_is_of_the_generation_that_the_next_server_begins() {
-    assert_eq!(writes_tag(&create(1, (1, 1), None), &failed_over(fleet())).generation, 2);
+fn nothing_is_said_of_a_tag_before_a_failover_is_noted() {
+    let refusal = Refusal::NotNoted { is_closed: false };
+    let create = create(1, (1, 1), None);
+    refuses(&create, &failed_over(fleet()), refusal.clone());
     let vouched = Fleet { loses_nothing: true, ..fleet() };
-    assert_eq!(writes_tag(&create(1, (1, 1), None), &failed_over(vouched)).generation, 1);
+    assert_eq!(writes_tag(&create, &failed_over(vouched)).generation, 1);
     let stopped = TagRecord { jump: None, ..tag_record() };
-    let failed = Reading { tags: BTreeMap::from([(tag(), stopped)]), ..failed_over(fleet()) };
-    assert_eq!(writes_tag(&set(Some(5000), None, None, None), &failed).generation, 2);
-    let jump = set(None, None, None, Some(Some(5)));
-    refuses(&jump, &failed, Refusal::NeedsNext { tag: tag(), least: 5000 });
+    let failed = |record, fleet| Reading { tags: BTreeMap::from([(tag(), record)]), ..failed_over(fleet) };
+    let (next, jump) = (set(Some(5000), None, None, None), set(None, None, None, Some(Some(5))));
+    refuses(&next, &failed(stopped, fleet()), refusal.clone());
+    refuses(&next, &failed(tag_record(), fleet()), refusal);
+    refuses(&jump, &failed(stopped, fleet()), Refusal::NeedsNext { tag: tag(), least: 5000 });
+    for operation in [next, jump.clone()] {
+        writes_tag(&operation, &failed(stopped, vouched));
+    }
+    // This says nothing of what was lost.
+    writes_tag(&set(None, None, None, Some(Some(8))), &failed(tag_record(), fleet()));
+    writes_tag(&set(None, None, Some(500), None), &failed(stopped, fleet()));
 }
 
 #[test]
 fn a_tags_next_value_is_raised() {
-    let later = Fleet { generation: 4, ..fleet() };
     for next in [5000, 5001, END] {
-        let record = writes_tag(&set(Some(next), None, None, None), &with_tag(later, tag_record()));
-        let written = TagRecord { next, generation: 4, written_ms: NOW_MS, returnable: END, ..tag_record() };
+        let record = writes_tag(&set(Some(next), None, None, None), &with_tag(fleet(), tag_record()));
+        let written = TagRecord { next, written_ms: NOW_MS, returnable: END, ..tag_record() };
         assert_eq!(record, TagRecord { nonce: record.nonce, ..written });
     }
     let refusal = Refusal::NextLowered { tag: tag(), next: 4999, least: 5000 };
@@ -803,12 +836,41 @@ fn a_tag_that_has_stopped_needs_a_next_value_too() {
     let both = set(Some(5000), None, None, Some(Some(5)));
     let record = writes_tag(&both, &with_tag(later, stopped));
     assert_eq!((record.next, record.jump, record.generation), (5000, Some(5), 2));
-    // It has not stopped, or it has jumped.
+    // It has not stopped, or it jumps.
     assert_eq!(writes_tag(&jump, &with_tag(fleet(), stopped)).jump, Some(5));
     assert_eq!(writes_tag(&jump, &with_tag(later, tag_record())).jump, Some(5));
     // Without a jump, it stops.
     assert_eq!(writes_tag(&set(None, None, None, Some(None)), &with_tag(later, tag_record())).jump, None);
     assert_eq!(writes_tag(&set(None, Some(20), None, None), &with_tag(later, stopped)).steps, (20, 1000));
+}
+
+/// Otherwise a next value that an operator has chosen without knowing of them, or a shorter jump,
+/// would take their place.
+#[test]
+fn jumps_that_are_due_come_before_what_is_set() {
+    let later = Fleet { generation: 3, ..fleet() };
+    let due = with_tag(later, tag_record());
+    let jumped = TagRecord { next: 19_000, generation: 3, written_ms: NOW_MS, returnable: END, ..tag_record() };
+    let refusal = Refusal::NextLowered { tag: tag(), next: 18_999, least: 19_000 };
+    refuses(&set(Some(18_999), None, None, None), &due, refusal);
+    let written = |operation: Operation| {
+        let record = writes_tag(&operation, &due);
+        TagRecord { nonce: tag_record().nonce, ..record }
+    };
+    assert_eq!(written(set(Some(19_000), None, None, None)), jumped);
+    assert_eq!(written(set(None, Some(5), None, None)), TagRecord { steps: (5, 1000), ..jumped });
+    assert_eq!(written(set(None, None, None, Some(Some(1)))), TagRecord { jump: Some(1), ..jumped });
+    // Without a jump, the operator has to say where it goes on, and may know better.
+    let stopped = TagRecord { jump: None, ..tag_record() };
+    assert_eq!(written(set(None, None, None, Some(None))), stopped);
+    let said = TagRecord { next: 5000, generation: 3, written_ms: NOW_MS, returnable: END, ..stopped };
+    assert_eq!(written(set(Some(5000), None, None, Some(None))), said);
+    // Nor is a jump made shorter that the next server finds to be due.
+    let failed = |record| Reading { tags: BTreeMap::from([(tag(), record)]), ..failed_over(fleet()) };
+    let refusal = Refusal::NotNoted { is_closed: false };
+    refuses(&set(None, None, None, Some(Some(6))), &failed(tag_record()), refusal.clone());
+    refuses(&set(None, None, Some(999), Some(Some(7))), &failed(tag_record()), refusal);
+    writes_tag(&set(None, None, Some(999), Some(Some(8))), &failed(tag_record()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! When servers ask a registry again: the waits, and what becomes of a registry that a whole fleet
 //! asks at once.
 
-use snowflake_core::pace::{AttemptFailure, LONGEST_MS, Pace, counts_in_ms, varied_ms};
+use snowflake_core::pace::{AttemptFailure, LONGEST_CONTENDED_MS, LONGEST_MS, Pace, counts_in_ms, varied_ms};
 
 /// Random bits that are the same in each run.
 struct Random(u64);
@@ -52,6 +52,25 @@ fn a_registry_that_is_overloaded_is_asked_less_often_each_time() {
     assert!(pace.failed(AttemptFailure::Overloaded, 10_000, u64::MAX) <= 2000);
     pace.succeeded();
     assert!(pace.failed(AttemptFailure::Overloaded, 10_000, u64::MAX) <= 2000);
+}
+
+#[test]
+fn servers_that_were_not_first_come_again_at_different_times_and_less_often_each_time() {
+    let (mut pace, mut longest_ms) = (Pace::default(), Vec::new());
+    for _ in 0..9 {
+        let mut after = pace;
+        let mut wait_ms = |random| {
+            after = pace;
+            after.failed(AttemptFailure::Contended, 0, random)
+        };
+        let waits: Vec<_> = (0..5000).map(&mut wait_ms).collect();
+        assert_eq!(waits.iter().min(), Some(&0));
+        longest_ms.extend(waits.into_iter().max());
+        pace = after;
+    }
+    assert_eq!(longest_ms, [50, 100, 200, 400, 800, 1600, 3200, LONGEST_CONTENDED_MS, LONGEST_CONTENDED_MS]);
+    pace.succeeded();
+    assert!(pace.failed(AttemptFailure::Contended, 0, u64::MAX) <= 50);
 }
 
 #[test]

@@ -26,11 +26,19 @@
 //! | `registry fails over, and loses N` | a standby without the last N changes is promoted |
 //! | `registry is restored to N` | a backup that has the first N changes, on another machine |
 //! | `registry is restored to N, and shows nothing` | files are copied back, and no operator says so |
-//! | `registry is lost, and made again` | as an operator does, who says how long leases were |
-//! | `registry is moved` | closed, copied to another machine, and opened there |
-//! | `operator closes`, `operator opens` | the fleet's record |
-//! | `operator makes TAG, N to M values at a time` | a tag without a jump; with one, `..., and jumps J steps` |
-//! | `operator sets TAG to N` | its next value |
+//! | `registry is lost, and made anew` | another store, with the record of a fleet that no server has used |
+//! | `registry is moved` | copied to another machine |
+//! | `OPERATOR closes` | `operator` or `another operator`, as all of the following; also with what follows `keeps,` above |
+//! | `OPERATOR opens what was moved`, `... the old registry` | after a move, or in place of one |
+//! | `OPERATOR says that it was restored` | begins a generation; also `..., with leases of up to N s` |
+//! | `OPERATOR says that it was lost, with leases of up to N s` | the same, for a registry that was made anew |
+//! | `OPERATOR lets servers lease N to M` | the range |
+//! | `OPERATOR permits leases of N s`, `... sets leases of N s` | the limit, and what is used of it |
+//! | `OPERATOR keeps number N until N s` | a number that was configured on a server |
+//! | `OPERATOR makes TAG, N to M values at a time` | a tag without a jump; with one, `..., and jumps J steps` |
+//! | `OPERATOR sets TAG to N`, `... lets TAG jump J steps` | its next value, its jump |
+//! | `OPERATOR deletes TAG` | a tag |
+//! | `OPERATOR tries again` | after an answer that was lost, or a message that is late |
 //!
 //! Instants are seconds since the story began.
 
@@ -54,19 +62,22 @@ use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Effect, Event, Facts, Holder, LeaseTerms, Nonces, Request, Turn};
 use snowflake_core::numbers::Numbers;
-use snowflake_core::operate::new_fleet;
+use snowflake_core::operate::{self, Operation, new_fleet};
 use snowflake_core::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, MemberTerms, Reading, Swap, SwapAnswer,
-    TagRecord, Wanted,
+    DEFAULT_SKEW_MS, Fleet, Incarnation, MemberTerms, NumberKey, Reading, Swap, SwapAnswer, Wanted,
 };
 use snowflake_core::segment::{
-    Claimed, Directory, END, Place, PlaceRefusal, State, SuppliedServer, Supply, SupplyEffect, SupplyEvent,
-    SupplyNotice, SupplyRequest, SupplyTurn,
+    Claimed, Directory, Place, PlaceRefusal, State, SuppliedServer, Supply, SupplyEffect, SupplyEvent, SupplyNotice,
+    SupplyRequest, SupplyTurn,
 };
 use snowflake_core::tag::Tag;
 use told::Words;
 
 const START_MS: i64 = 1_800_000_000_000;
+
+/// The uuids of the fleet, and of a registry that is made anew.
+const FLEET: u128 = 1;
+const OTHER_FLEET: u128 = 2;
 
 /// One server: what lies in its shared memory, and its clock.
 struct Server {
@@ -131,6 +142,10 @@ impl SuppliedServer for Supplied<'_> {
     }
 }
 
+fn number(word: &str) -> i64 {
+    word.parse().unwrap_or_else(|_| panic!("{word} is not a number"))
+}
+
 fn next(nonces: &Cell<u64>) -> u64 {
     nonces.set(nonces.get() + 1);
     nonces.get()
@@ -163,7 +178,10 @@ struct Teller {
     store: Option<Store>,
     servers: BTreeMap<String, Server>,
     words: Words,
-    late: Vec<Swap>,
+    /// Messages that are late, and whether they are an operator's.
+    late: Vec<(Swap, bool)>,
+    /// What operators go on with that had no answer.
+    turns: BTreeMap<String, operate::Turn>,
     now_ms: i64,
     nonces: Cell<u64>,
     text: String,
@@ -177,6 +195,7 @@ impl Teller {
             servers: BTreeMap::new(),
             words: Words::new(START_MS),
             late: Vec::new(),
+            turns: BTreeMap::new(),
             now_ms: START_MS,
             nonces: Cell::new(0),
             text: String::new(),
@@ -195,20 +214,83 @@ impl Teller {
         next(&self.nonces)
     }
 
-    /// Changes the fleet's record, as an operator does.
-    fn operate(&mut self, change: impl FnOnce(&mut Fleet)) {
-        let version = self.nonce();
-        let store = self.store();
-        let mut fleet = store.fleet;
-        change(&mut fleet);
-        store.write(vec![Change::Fleet(Fleet { version, ..fleet })]);
+    /// Plays a turn of an operator.
+    fn operate(&mut self, operator: &str, mut turn: operate::Turn, mut way: Way) {
+        let mut event = operate::Event::Begin;
+        loop {
+            event = match turn.step(event, &mut || next(&self.nonces)) {
+                operate::Effect::Read(wanted) => operate::Event::Read(self.read(&wanted)),
+                operate::Effect::Swap(swap) => match self.send(swap, true, &mut way) {
+                    Some(answer) => operate::Event::Swapped(answer),
+                    None => break,
+                },
+                operate::Effect::Done(result) => {
+                    let told = match result {
+                        Ok(outcome) => format!("done: {}", self.words.outcome(&outcome)),
+                        Err(refusal) => format!("refuses: {}", self.words.refusal(&refusal)),
+                    };
+                    return self.tell(&told);
+                }
+            };
+        }
+        self.turns.insert(operator.to_owned(), turn);
+    }
+
+    /// Plays what an operator does.
+    fn play_operator(&mut self, operator: &str, words: &[&str], way: Way) {
+        let number = |word: &str| number(word.trim_end_matches(','));
+        let tag = |word: &str| Tag::new(word.trim_end_matches(',')).unwrap();
+        let set = |tag, next, jump| Operation::SetTag { tag, next, least: None, greatest: None, jump };
+        let operation = match *words {
+            ["tries", "again"] => {
+                let turn = self.turns.remove(operator).expect("the operator has had no answer");
+                return self.operate(operator, turn, way);
+            }
+            ["closes"] => Operation::Close,
+            ["opens", "what", "was", "moved"] => Operation::Open { moved: Some(true) },
+            ["opens", "the", "old", "registry"] => Operation::Open { moved: Some(false) },
+            ["says", "that", "it", "was", "restored"] => Operation::Restored { lease_ms: None, skew_ms: None },
+            ["says", "that", "it", "was", "restored,", "with", "leases", "of", "up", "to", lease_s, "s"] => {
+                Operation::Restored { lease_ms: Some(1000 * number(lease_s)), skew_ms: Some(DEFAULT_SKEW_MS) }
+            }
+            ["says", "that", "it", "was", "lost,", "with", "leases", "of", "up", "to", lease_s, "s"] => {
+                let lease_ms = 1000 * number(lease_s);
+                Operation::Lost { lease_ms, skew_ms: DEFAULT_SKEW_MS, uuid: Some(FLEET) }
+            }
+            ["lets", "servers", "lease", first, "to", last] => {
+                Operation::SetRange { first: number(first), last: number(last) }
+            }
+            ["permits", "leases", "of", lease_s, "s"] => {
+                Operation::SetLimits { lease_ms: Some(1000 * number(lease_s)), skew_ms: None }
+            }
+            ["sets", "leases", "of", lease_s, "s"] => {
+                Operation::SetLease { lease_ms: Some(1000 * number(lease_s)), skew_ms: None }
+            }
+            ["keeps", "number", worker, "until", until_s, "s"] => {
+                let number_key = NumberKey::new(None, number(worker));
+                Operation::Reserve { number: number_key, until_ms: START_MS + 1000 * number(until_s), force: false }
+            }
+            ["makes", name, least, "to", greatest, "values", "at", "a", "time" | "time,", ref jump @ ..] => {
+                let jump = match *jump {
+                    [] => None,
+                    ["and", "jumps", steps, "steps"] => Some(number(steps) as u32),
+                    _ => panic!("an operator does not do this: {words:?}"),
+                };
+                let steps = (number(least) as u32, number(greatest) as u32);
+                Operation::CreateTag { tag: tag(name), next: 1, steps, jump }
+            }
+            ["sets", name, "to", next] => set(tag(name), Some(number(next)), None),
+            ["lets", name, "jump", steps, "steps"] => set(tag(name), None, Some(Some(number(steps) as u32))),
+            ["deletes", name] => Operation::DropTag { tag: tag(name) },
+            _ => panic!("an operator does not do this: {words:?}"),
+        };
+        self.operate(operator, operate::Turn::new(operation), way);
     }
 
     fn play(&mut self, event: &str) {
         writeln!(self.text, "{event}").unwrap();
         let (event, way) = Way::of(event);
         let words: Vec<&str> = event.split_whitespace().collect();
-        let number = |word: &str| word.parse::<i64>().unwrap_or_else(|_| panic!("{event}: {word} is not a number"));
         match words.as_slice() {
             [] | ["#", ..] => {}
             ["fleet", "of", numbers, "numbers,", kind] => self.make_fleet(number(numbers), kind),
@@ -217,14 +299,10 @@ impl Teller {
             ["registry", "is", "restored", "to", changes, "and", "shows", "nothing"] => {
                 self.restore(number(changes.trim_end_matches(',')) as usize, false);
             }
-            ["registry", "is", "lost,", "and", "made", "again"] => self.lose(),
+            ["registry", "is", "lost,", "and", "made", "anew"] => self.lose(),
             ["registry", "is", "moved"] => self.store().incarnation.store += 1,
-            ["operator", "closes"] => self.operate(|fleet| fleet.closed = true),
-            ["operator", "opens"] => {
-                // It was closed before it was copied, so that nothing is forgotten.
-                let incarnation = self.store().incarnation;
-                self.operate(|fleet| (fleet.closed, fleet.incarnation) = (false, incarnation));
-            }
+            ["operator", words @ ..] => self.play_operator("operator", words, way),
+            ["another", "operator", words @ ..] => self.play_operator("another operator", words, way),
             ["late", "messages", "arrive"] => self.deliver(),
             [seconds, "s", "pass"] => self.now_ms += 1000 * number(seconds),
             [name, "starts"] => {
@@ -243,15 +321,6 @@ impl Teller {
             [name, "gives", "its", "values", "back"] => self.supply(name, SupplyRequest::GiveBack, way),
             [name, "draws", count, "of", tag] => self.draw(name, number(count) as u32, tag),
             [name, "takes", "over", tag, "from", least, "on"] => self.take_over(name, tag, number(least)),
-            ["operator", "sets", tag, "to", next] => self.set_tag(tag, number(next)),
-            ["operator", "makes", tag, least, "to", greatest, "values", "at", "a", "time" | "time,", jump @ ..] => {
-                let jump = match jump {
-                    [] => None,
-                    ["and", "jumps", steps, "steps"] => Some(number(steps) as u32),
-                    _ => panic!("{event:?} is not an event"),
-                };
-                self.make_tag(tag.trim_end_matches(','), (number(least) as u32, number(greatest) as u32), jump);
-            }
             [name, "keeps"] => self.turn(name, Request::Keep, way),
             [name, "reserves"] => self.supply(name, SupplyRequest::Supply, way),
             _ => panic!("{event:?} is not an event"),
@@ -274,7 +343,7 @@ impl Teller {
         let fleet = Fleet {
             range: Some((0, numbers - 1)),
             loses_nothing: kind == Kind::Synchronous,
-            ..new_fleet(1, Incarnation { store: 1, timeline: 1, counts }, self.nonce())
+            ..new_fleet(FLEET, Incarnation { store: 1, timeline: 1, counts }, self.nonce())
         };
         self.store = Some(Store::new(kind, fleet, 0, START_MS));
     }
@@ -304,18 +373,14 @@ impl Teller {
     fn lose(&mut self) {
         let (now_ms, version) = (self.now_ms, self.nonce());
         let store = self.store();
-        let limits = FleetLimits { longest_ms: DEFAULT_LEASE_MS, skew_ms: DEFAULT_SKEW_MS };
-        let was = store.fleet;
-        let incarnation = Incarnation { store: was.incarnation.store + 7, ..store.incarnation };
-        let new = Fleet { generation: 0, longest_ms: DEFAULT_LEASE_MS, skew_ms: DEFAULT_SKEW_MS, ..was };
-        let new = new.begin_generation(incarnation, now_ms, limits, version);
-        *store = Store::new(store.kind, new, 0, now_ms);
+        let incarnation = Incarnation { store: store.incarnation.store + 7, ..store.incarnation };
+        *store = Store::new(store.kind, new_fleet(OTHER_FLEET, incarnation, version), 0, now_ms);
     }
 
     fn deliver(&mut self) {
-        for swap in std::mem::take(&mut self.late) {
+        for (swap, is_operators) in std::mem::take(&mut self.late) {
             let what = self.told(&swap);
-            let answered = told_answer(self.store().swap(&swap));
+            let answered = told_answer(self.arrive(&swap, is_operators));
             self.tell(&format!("{what}: {answered}"));
         }
     }
@@ -361,7 +426,7 @@ impl Teller {
                         let reading = self.read(&wanted);
                         event = Event::Read { reading, before_ms: now_ms };
                     }
-                    Effect::Swap(swap) => match self.send(swap, &mut way) {
+                    Effect::Swap(swap) => match self.send(swap, false, &mut way) {
                         Some(answer) => event = Event::Swapped(answer),
                         None => break 'turn,
                     },
@@ -394,7 +459,7 @@ impl Teller {
                         server.directory.borrow_mut().unwish(&server.places, place, claim, least);
                     }
                     SupplyEffect::Read(wanted) => event = SupplyEvent::Read(self.read(&wanted)),
-                    SupplyEffect::Swap(swap) => match self.send(swap, &mut way) {
+                    SupplyEffect::Swap(swap) => match self.send(swap, false, &mut way) {
                         Some(answer) => event = SupplyEvent::Swapped(answer),
                         None => break 'turn,
                     },
@@ -416,21 +481,29 @@ impl Teller {
         reading
     }
 
+    fn arrive(&mut self, swap: &Swap, is_operators: bool) -> SwapAnswer {
+        let store = self.store();
+        if is_operators && store.compares_for_operator(swap) {
+            return store.write(swap.changes.clone());
+        }
+        if is_operators { SwapAnswer::Refused } else { store.swap(swap) }
+    }
+
     /// Sends a swap. Returns the answer, if it arrives at a process.
-    fn send(&mut self, swap: Swap, way: &mut Way) -> Option<SwapAnswer> {
+    fn send(&mut self, swap: Swap, is_operators: bool, way: &mut Way) -> Option<SwapAnswer> {
         let what = self.told(&swap);
         let way = std::mem::replace(way, Way::Through);
         let answer = match way {
             Way::ProcessEnds => return None,
             Way::Late => {
-                self.late.push(swap);
+                self.late.push((swap, is_operators));
                 None
             }
             Way::AnswerLost => {
-                self.store().swap(&swap);
+                self.arrive(&swap, is_operators);
                 None
             }
-            Way::Through => Some(self.store().swap(&swap)),
+            Way::Through => Some(self.arrive(&swap, is_operators)),
         };
         self.tell(&format!("{what}: {}", answer.map_or("no answer", told_answer)));
         answer
@@ -471,23 +544,6 @@ impl Teller {
                 _ => break,
             }
         }
-    }
-
-    fn write_tag(&mut self, tag: &str, record: TagRecord) {
-        let record = Some(TagRecord { nonce: self.nonce(), written_ms: self.now_ms, ..record });
-        self.store().write(vec![Change::Tag { tag: Tag::new(tag).unwrap(), was: None, record }]);
-    }
-
-    fn make_tag(&mut self, tag: &str, steps: (u32, u32), jump: Option<u32>) {
-        let (id, generation) = (self.nonce(), self.store().fleet.generation);
-        let record = TagRecord { id, next: 1, steps, jump, nonce: 0, generation, written_ms: 0, returnable: END };
-        self.write_tag(tag, record);
-    }
-
-    fn set_tag(&mut self, tag: &str, next: i64) {
-        let store = self.store();
-        let record = TagRecord { next, generation: store.fleet.generation, ..store.tags[&Tag::new(tag).unwrap()] };
-        self.write_tag(tag, TagRecord { returnable: END, ..record });
     }
 }
 

@@ -17,9 +17,10 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Failure};
 use snowflake_core::membership::Membership;
 use snowflake_core::operate::new_fleet;
+use snowflake_core::pace::{AttemptFailure, Pace};
 use snowflake_core::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, MemberTerms, Reading, Swap,
-    SwapAnswer, TagRecord, Wanted,
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, MemberTerms, Reading, Store as _,
+    Swap, SwapAnswer, TagRecord, Wanted,
 };
 use snowflake_core::segment::{
     Claimed, Directory, END, PLACES, Place, SuppliedServer, Supply, SupplyEffect, SupplyEvent, SupplyNotice,
@@ -265,6 +266,81 @@ fn of_servers_that_ask_at_once_one_gets_a_block_in_each_round() {
         .collect();
     drawn.sort_unstable();
     assert!(drawn.into_iter().eq((0..SERVERS as i64).map(|nth| 1 + 10 * nth)));
+}
+
+/// How servers that want one tag in the same moment get their blocks. In a round, all that ask read
+/// before one of them swaps.
+struct Rounds {
+    rounds: usize,
+    /// How often each server has called the registry.
+    calls: Vec<u32>,
+}
+
+/// `waits` says for how many rounds a server waits that has lost again and again.
+fn rounds(servers: usize, mut waits: impl FnMut(usize, usize) -> usize) -> Rounds {
+    let world = World::new(1);
+    let servers: Vec<_> = (0..servers).map(|_| world.server()).collect();
+    servers.iter().for_each(|server| assert_eq!(server.draw(0), None));
+    let mut supplies: Vec<_> = servers.iter().map(|_| Box::new(Supply::new())).collect();
+    // When each server asks next.
+    let mut due = vec![0; servers.len()];
+    let mut turns: Vec<_> = servers.iter().map(|_| None).collect();
+    for round in 0.. {
+        for (nth, server) in servers.iter().enumerate() {
+            if due[nth] > round {
+                continue;
+            }
+            let begin = || (SupplyTurn::new(SupplyRequest::Supply), SupplyEvent::Begin);
+            let (mut turn, event) = turns[nth].take().unwrap_or_else(begin);
+            let mut effects = supplies[nth].step(&mut turn, server, &mut server.membership.borrow_mut(), event);
+            match effects.pop() {
+                Some(SupplyEffect::Read(wanted)) => {
+                    let event = SupplyEvent::Read(server.read(&wanted).unwrap());
+                    turns[nth] = Some((turn, event));
+                }
+                Some(SupplyEffect::Done(Err(Failure::Contended))) => due[nth] = round + waits(nth, round),
+                Some(SupplyEffect::Done(Ok(()))) => due[nth] = usize::MAX,
+                effect => panic!("{effect:?} in round {round}"),
+            }
+        }
+        for (nth, server) in servers.iter().enumerate() {
+            let Some((mut turn, event)) = turns[nth].take() else { continue };
+            let mut effects = supplies[nth].step(&mut turn, server, &mut server.membership.borrow_mut(), event);
+            let Some(SupplyEffect::Swap(swap)) = effects.pop() else { panic!("it has read") };
+            let event = SupplyEvent::Swapped(server.swap(&swap).unwrap());
+            turns[nth] = Some((turn, event));
+        }
+        if due.iter().all(|due| *due == usize::MAX) {
+            let calls = servers.iter().map(|server| server.calls.get()).collect();
+            return Rounds { rounds: round, calls };
+        }
+    }
+    unreachable!("it returns")
+}
+
+#[test]
+fn of_a_thousand_servers_that_want_one_tag_at_once_none_asks_for_it_often() {
+    const SERVERS: usize = 1000;
+    /// How long a read and a swap take.
+    const ROUND_MS: i64 = 5;
+    let (mut paces, mut bits) = (vec![Pace::default(); SERVERS], 0_u64);
+    let Rounds { rounds, calls } = rounds(SERVERS, |nth, round| {
+        bits = bits.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        let wait_ms = paces[nth].failed(AttemptFailure::Contended, round as i64 * ROUND_MS, bits >> 33);
+        1 + (wait_ms / ROUND_MS) as usize
+    });
+    let (all, most) = (calls.iter().sum::<u32>(), calls.iter().max().unwrap());
+    println!("{rounds} rounds, {all} calls, {most} by one server");
+    // No fewer rounds are possible than there are servers.
+    assert!(rounds < 3 * SERVERS && all < 60 * SERVERS as u32 && *most < 150, "{rounds} rounds, {all} calls, {most}");
+}
+
+/// The negative control: each server asks in each round, up to its block.
+#[test]
+fn servers_that_do_not_wait_ask_as_often_as_there_are_servers() {
+    const SERVERS: usize = 200;
+    let Rounds { calls, .. } = rounds(SERVERS, |_, _| 0);
+    assert!(calls.iter().sum::<u32>() > 150 * SERVERS as u32, "{calls:?}");
 }
 
 /// What the holder of the server's lease has read counts, too: the registry may have forgotten it.

@@ -42,6 +42,11 @@ pub struct Ledger {
 pub type Broken = (Guarantee, String);
 
 impl Ledger {
+    /// Returns how many blocks were given.
+    pub fn given(&self) -> usize {
+        self.given.len()
+    }
+
     /// Returns the value after the greatest one that was given of a tag.
     pub fn above(&self, id: u64) -> i64 {
         self.given.iter().filter(|given| given.id == id).map(|given| given.block.end()).max().unwrap_or(i64::MIN)
@@ -106,6 +111,13 @@ impl Ledger {
         let its = self.given.iter().copied().enumerate();
         its.filter(|(_, given)| (given.life, given.fate) == (life, Fate::Had) && self.undrawn(given).is_some())
             .collect()
+    }
+
+    /// Returns the block before the one at `at` of the same life and tag, or that one if it is the
+    /// first.
+    pub fn before(&self, at: usize) -> usize {
+        let (given, earlier) = (self.given[at], &self.given[..at]);
+        earlier.iter().rposition(|old| (old.life, old.id) == (given.life, given.id)).unwrap_or(at)
     }
 
     /// Whether a block of the same tag was reserved after the one at `at`, though it may have been

@@ -16,13 +16,12 @@ use snowflake_core::tag::Tag;
 
 use crate::ledger::{Fate, Given};
 use crate::registry::Kind;
-use crate::swarm::Choice;
 use crate::world::{Life, World};
 use crate::{Guarantee, Lie};
 
 /// What may happen to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub enum Way {
     Through,
     AnswerLost,
     Late,
@@ -103,12 +102,11 @@ impl<'a> Link<'a> {
         let Self { world, life, .. } = self;
         world.meanwhile();
         let is_cut_off = world.now_ms.get() < world.away_until_ms.get().max(life.cut_off_until_ms.get());
-        if life.is_over.get() || is_cut_off {
+        if life.is_over.get() || is_cut_off || world.operators.is_sealed() {
             world.count("no answer");
             return Err(NoAnswer);
         }
-        let ways = [(16, Way::Through), (1, Way::AnswerLost), (1, Way::Late), (1, Way::Lost)];
-        Ok(if world.settles.get() { Way::Through } else { world.swarm.weighed(&world.random, Choice::Way, &ways) })
+        Ok(world.any_way())
     }
 
     fn answer_lost<T>(&self) -> Result<T, NoAnswer> {
@@ -213,6 +211,7 @@ impl World {
         if !compares {
             return SwapAnswer::Refused;
         }
+        self.tell(|| format!("  life {} writes {:?}", message.life.number, swap.changes));
         for (tag, read, new, meaning) in message.tags() {
             match meaning {
                 Meaning::Reserved(block) => self.give(&message.life, tag, &new, block, fate),
@@ -230,6 +229,7 @@ impl World {
         let TagRecord { id, nonce, generation, .. } = *record;
         let given = Given { life: life.number, id, block, generation, restores: self.restores.get(), nonce, fate };
         self.check(self.ledger.borrow_mut().give(given));
+        self.check_raised(id, block);
         if fate == Fate::Had {
             life.ids.borrow_mut().insert(tag, id);
         }

@@ -9,15 +9,15 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{Failure, Holder};
 use snowflake_core::membership::Membership;
 use snowflake_core::numbers::Numbers;
-use snowflake_core::operate::new_fleet;
-use snowflake_core::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, SinceIncarnation, TagRecord,
+use snowflake_core::registry::{DEFAULT_SKEW_MS, SinceIncarnation, TagRecord};
+use snowflake_core::segment::{
+    Block, Directory, END, KnownTag, Place, PlaceRefusal, PlaceView, State, Supply, SupplyRequest,
 };
-use snowflake_core::segment::{Directory, END, KnownTag, Place, PlaceRefusal, PlaceView, State, Supply, SupplyRequest};
 use snowflake_core::tag::Tag;
 
 use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
-use crate::link::{Keeper, Link, Message, NoAnswer, TERMS};
+use crate::link::{Keeper, Link, Message, NoAnswer, TERMS, Way};
+use crate::operators::{Operators, Step, made};
 use crate::random::Random;
 use crate::registry::{Kind, Store};
 use crate::swarm::{Chance, Choice, Swarm};
@@ -25,7 +25,7 @@ use crate::{Guarantee, Lie};
 
 /// How many places a server has. There are more tags.
 const FEW_PLACES: usize = 3;
-const TAGS: [&str; 5] = ["orders", "invoices", "tickets", "parcels", "refunds"];
+pub const TAGS: [&str; 5] = ["orders", "invoices", "tickets", "parcels", "refunds"];
 
 /// One more than the most changes that a failover forgets.
 const MOST_LOST: usize = 6;
@@ -97,12 +97,14 @@ pub struct World {
     pub restores: Cell<u64>,
     /// How often the registry may have forgotten something.
     losses: Cell<u64>,
-    /// How often it had when an operator said last where a tag without a jump goes on.
-    said: RefCell<BTreeMap<u64, u64>>,
-    /// The versions of the fleet's record that an operator has written after a restore.
+    /// How often it had when an operator said last where a tag goes on, and where that is.
+    said: RefCell<BTreeMap<u64, (u64, i64)>>,
+    /// The versions of the fleet's record, and the nonces of tags', that an operator has written
+    /// after a restore.
     restored: RefCell<Vec<u64>>,
     /// How many of them the present registry has had, or one before it.
-    operators: Cell<usize>,
+    most_restored: Cell<usize>,
+    pub operators: Operators,
     pub away_until_ms: Cell<i64>,
     pub late: RefCell<Vec<Message>>,
     servers: RefCell<Vec<Rc<Life>>>,
@@ -115,18 +117,15 @@ pub struct World {
 }
 
 impl World {
+    /// Returns a world in which there is nothing yet.
     pub fn new(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> Self {
         let random = Random::new(seed);
         let swarm = Swarm::new(&random);
         let now_ms = Cell::new(1_000_000);
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if is_silent { Kind::Postgres } else { kind };
-        let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
-        let fleet = Fleet {
-            loses_nothing: kind == Kind::Synchronous,
-            ..new_fleet(1, Incarnation { store: 1, timeline: 1, counts }, random.below(usize::MAX) as u64)
-        };
-        let world = Self {
+        let fleet = made(kind, random.below(usize::MAX) as u64);
+        Self {
             random,
             swarm,
             lie,
@@ -143,7 +142,8 @@ impl World {
             losses: Cell::new(0),
             said: RefCell::default(),
             restored: RefCell::default(),
-            operators: Cell::new(0),
+            most_restored: Cell::new(0),
+            operators: Operators::new(),
             away_until_ms: Cell::new(i64::MIN),
             late: RefCell::default(),
             servers: RefCell::default(),
@@ -153,17 +153,26 @@ impl World {
             settles: Cell::new(false),
             broken: RefCell::default(),
             counts: RefCell::default(),
-        };
+        }
+    }
+
+    /// Returns the world of a seed, with its tags and servers.
+    pub fn any(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> Self {
+        let world = Self::new(seed, is_silent, lie, tells);
         let tags = world.random.of(1..=TAGS.len() as i64) as usize;
         TAGS[..tags].iter().for_each(|tag| world.insert(Tag::new(tag).unwrap()));
         // A backup has the tags.
-        let mut store = world.store.borrow_mut();
-        store.synced = store.changes();
-        drop(store);
+        world.sync();
         for _ in 0..world.random.of(1..=3) {
             world.start();
         }
         world
+    }
+
+    /// A synchronous standby has what is written.
+    pub fn sync(&self) {
+        let mut store = self.store.borrow_mut();
+        store.synced = store.changes();
     }
 
     pub fn bits(&self) -> u64 {
@@ -207,7 +216,7 @@ impl World {
 
     fn step(&self) {
         type Action = fn(&World);
-        let actions: [(usize, Action); 15] = [
+        let actions: [(usize, Action); 16] = [
             (30, Self::some_session),
             (14, Self::some_worker),
             (6, Self::some_keeper),
@@ -219,12 +228,16 @@ impl World {
             (1, Self::cut_off),
             (2, Self::fail_over),
             (1, Self::restore),
-            (1, Self::operator),
+            (1, Self::lose_registry),
+            (8, Self::operate),
             (1, Self::hand_over),
             (1, Self::take_over),
             (1, Self::remember),
         ];
-        self.swarm.weighed(&self.random, Choice::Step, &actions)(self);
+        // Servers wait until an operator has said what has happened to the registry.
+        let waits = self.operators.is_sealed() && self.random.one_in(2);
+        let action = if waits { Self::operate } else { self.swarm.weighed(&self.random, Choice::Step, &actions) };
+        action(self);
     }
 
     /// Something happens while a message to the registry is under way.
@@ -239,7 +252,7 @@ impl World {
         self.depth.set(self.depth.get() - 1);
     }
 
-    fn start(&self) -> Rc<Life> {
+    pub fn start(&self) -> Rc<Life> {
         self.lives.set(self.lives.get() + 1);
         let life = Life::new(self.lives.get());
         self.servers.borrow_mut().push(life.clone());
@@ -251,7 +264,7 @@ impl World {
         servers[self.random.below(servers.len())].clone()
     }
 
-    fn any_tag(&self) -> Tag {
+    pub fn any_tag(&self) -> Tag {
         // The first tags are used more than the others.
         let first = self.random.below(TAGS.len());
         Tag::new(TAGS[self.random.below(first + 1)]).unwrap()
@@ -278,7 +291,7 @@ impl World {
     }
 
     /// Renews a server's lease, or acquires one.
-    fn keep(&self, life: &Rc<Life>) {
+    pub fn keep(&self, life: &Rc<Life>) {
         let Ok(mut holder) = life.holder.try_borrow_mut() else { return };
         if life.is_over.get() {
             return;
@@ -291,11 +304,84 @@ impl World {
     /// Whether an operator has said where a tag without a jump goes on, and the registry has
     /// forgotten nothing since.
     pub fn goes_on(&self, record: &TagRecord) -> bool {
-        self.said.borrow().get(&record.id) == Some(&self.losses.get())
+        self.said.borrow().get(&record.id).is_some_and(|(losses, _)| *losses == self.losses.get())
     }
 
-    fn lose(&self) {
+    /// Checks that a block lies where an operator has said that its tag goes on, unless the
+    /// registry may have forgotten that.
+    pub fn check_raised(&self, id: u64, block: Block) {
+        let said = self.said.borrow().get(&id).copied();
+        if let Some((_, next)) = said.filter(|(losses, next)| *losses == self.losses.get() && block.first < *next) {
+            self.broken(Guarantee::Raised, || format!("{block:?} lies below {next}"));
+        }
+    }
+
+    /// The registry may have forgotten something.
+    pub fn lose(&self) {
         self.losses.set(self.losses.get() + 1);
+    }
+
+    pub fn losses(&self) -> u64 {
+        self.losses.get()
+    }
+
+    /// An operator has said where a tag goes on, when the registry may have forgotten something so
+    /// often.
+    pub fn say(&self, id: u64, losses: u64, next: i64) {
+        self.said.borrow_mut().insert(id, (losses, next));
+    }
+
+    /// An operator begins a generation, or raises a tag before that.
+    pub fn begin_restored(&self, version: u64) {
+        self.restored.borrow_mut().push(version);
+    }
+
+    pub fn note_restores(&self) {
+        self.most_restored.set(self.most_restored.get().max(self.restores_of(&self.store.borrow())));
+        self.note_generation();
+    }
+
+    /// The registry is lost, and with it all that an operator has said.
+    pub fn forget_restores(&self) {
+        self.restores.set(self.restores.get() + 1);
+        self.restored.borrow_mut().clear();
+        self.most_restored.set(0);
+    }
+
+    /// Whether the registry knows of all generations that an operator has begun.
+    pub fn knows_restores(&self) -> bool {
+        self.restores_of(&self.store.borrow()) == self.most_restored.get()
+    }
+
+    /// All standbys have what is written.
+    pub fn keep_all(&self) {
+        let mut store = self.store.borrow_mut();
+        store.synced = store.changes();
+        self.kept.set(store.changes());
+        self.forget_failed();
+    }
+
+    /// No standby is left over from before a failover.
+    pub fn forget_failed(&self) {
+        self.failed.take();
+    }
+
+    /// Servers reach another registry.
+    pub fn adopt(&self, store: Store) {
+        self.kept.set(store.changes());
+        self.forget_failed();
+        *self.store.borrow_mut() = store;
+    }
+
+    /// Returns how far the clock of another machine of the registry is off.
+    pub fn any_offset(&self) -> i64 {
+        self.random.pick(&[-DEFAULT_SKEW_MS / 2, 0, DEFAULT_SKEW_MS / 2])
+    }
+
+    /// Returns what becomes of a message.
+    pub fn any_way(&self) -> Way {
+        let ways = [(16, Way::Through), (1, Way::AnswerLost), (1, Way::Late), (1, Way::Lost)];
+        if self.settles.get() { Way::Through } else { self.swarm.weighed(&self.random, Choice::Way, &ways) }
     }
 
     /// Returns a session's view of its tag's place.
@@ -350,7 +436,7 @@ impl World {
     }
 
     /// Runs a server's worker.
-    fn supply(&self, life: &Rc<Life>) {
+    pub fn supply(&self, life: &Rc<Life>) {
         // One process does both.
         let (Ok(mut supply), Ok(mut holder)) = (life.supply.try_borrow_mut(), life.holder.try_borrow_mut()) else {
             return;
@@ -484,7 +570,7 @@ impl World {
                 continue;
             }
             self.count("not given back");
-            if !has_begun && !ledger.is_followed(at) {
+            if !has_begun && !ledger.is_followed(at) && !self.operators.has_changed(left.id, ledger.before(at)) {
                 self.broken(Guarantee::GivenBack, || format!("life {} stops with {left:?}", life.number));
             }
         }
@@ -573,14 +659,20 @@ impl World {
 
     /// A late message arrives.
     fn deliver(&self) {
-        if self.now_ms.get() < self.away_until_ms.get() || self.late.borrow().is_empty() {
+        if self.now_ms.get() < self.away_until_ms.get() || self.operators.is_sealed() {
             return;
         }
-        let at = self.random.below(self.late.borrow().len());
-        let message = self.late.borrow_mut().swap_remove(at);
-        self.count("late");
-        self.tell(|| format!("arrives late: {message:?}"));
-        self.arrive(&message, Fate::Lost);
+        let (of_servers, of_operators) = (self.late.borrow().len(), self.operators.late.borrow().len());
+        if of_operators > 0 && self.random.below(of_servers + of_operators) < of_operators {
+            let sent = self.operators.late.borrow_mut().swap_remove(self.random.below(of_operators));
+            self.count("an operator's is late");
+            self.arrive_from_operator(&sent);
+        } else if of_servers > 0 {
+            let message = self.late.borrow_mut().swap_remove(self.random.below(of_servers));
+            self.count("late");
+            self.tell(|| format!("arrives late: {message:?}"));
+            self.arrive(&message, Fate::Lost);
+        }
     }
 
     fn cut_off(&self) {
@@ -595,7 +687,9 @@ impl World {
 
     /// Returns how often an operator has said that a registry was restored, as far as it knows.
     fn restores_of(&self, store: &Store) -> usize {
-        store.fleets().filter(|(_, fleet)| self.restored.borrow().contains(&fleet.version)).count()
+        let restored = self.restored.borrow();
+        let generations = store.fleets().filter(|(_, fleet)| restored.contains(&fleet.version)).count();
+        generations + store.tag_nonces().filter(|nonce| restored.contains(nonce)).count()
     }
 
     fn note_generation(&self) {
@@ -608,11 +702,19 @@ impl World {
         self.now_ms.set(self.now_ms.get() + 3000);
     }
 
+    /// A standby is promoted that has so many changes.
+    pub fn promote(&self, changes: usize) {
+        let mut next = self.store.borrow().prefix(changes);
+        next.incarnation.timeline += 1;
+        self.store.replace(next);
+        self.lose();
+    }
+
     /// A standby of the registry is promoted: of the one there is, or of the one before.
     fn fail_over(&self) {
         self.note_generation();
         self.pass_some_seconds();
-        if self.is_silent {
+        if self.is_silent || self.operators.is_sealed() {
             return;
         }
         let mut store = self.store.borrow_mut();
@@ -640,6 +742,8 @@ impl World {
             // The standby knows the timelines of the others that were promoted.
             _ => next.incarnation.timeline += 1,
         }
+        next.offset_ms = self.any_offset();
+        self.operators.failovers.set(self.operators.failovers.get() + 1);
         self.count(if is_again { "fails over again" } else { "fails over" });
         self.tell(|| format!("the registry fails over, and loses {} of {changes} changes", changes - end));
         self.failed.replace(Some(failed));
@@ -656,6 +760,9 @@ impl World {
     }
 
     fn restore_to(&self, end: usize) {
+        if self.operators.is_sealed() {
+            return;
+        }
         self.note_generation();
         self.pass_some_seconds();
         let mut store = self.store.borrow_mut();
@@ -671,12 +778,13 @@ impl World {
         self.count("restored");
         self.restores.set(self.restores.get() + 1);
         // What an operator has said shows in no timeline.
-        let known_restores = self.restores_of(&next) == self.operators.get();
+        let known_restores = self.restores_of(&next) == self.most_restored.get();
         let known = next.fleet.generation == self.newest.get() && known_restores;
         let way = self.random.below(3);
         // Whether each generation that is forgotten has a timeline that tells of it.
         let (forgotten, then) = (self.newest.get().saturating_sub(next.fleet.generation), next.fleet.incarnation);
         let is_same = store.incarnation.store == then.store;
+        let mut plan = Vec::new();
         let timelines = if is_same { store.incarnation.timeline.saturating_sub(then.timeline) } else { 0 };
         if way == 0 && next.kind == Kind::Postgres && forgotten <= timelines && known_restores {
             next.incarnation.timeline += 1;
@@ -685,127 +793,20 @@ impl World {
         } else if way == 1 && known {
             next.incarnation.counts[1] = next.fleet.incarnation.counts[1] - 1;
         } else {
-            // The operator does not know how many generations there have been, but what the limits
-            // were: the backup may be from before the first server brought them.
-            let limits = FleetLimits { longest_ms: DEFAULT_LEASE_MS, skew_ms: DEFAULT_SKEW_MS };
-            let new = next.fleet.begin_generation(next.incarnation, self.now_ms.get(), limits, self.bits());
-            let now_ms = |record: &TagRecord| if self.lies(Lie::NoAge) { record.written_ms } else { self.now_ms.get() };
-            let restored = |(tag, record): (&Tag, &TagRecord)| {
-                let restored = record.restored(&new, now_ms(record), self.bits())?;
-                // If another restore is forgotten, the operator has to say where tags go on.
-                let least = if known_restores { i64::MIN } else { self.ledger.borrow().above(record.id) };
-                let record = TagRecord { next: restored.next.max(least), ..restored };
-                Some(Change::Tag { tag: *tag, was: None, record: Some(record) })
-            };
-            let tags = next.tags.iter().filter_map(restored);
-            let changes = [Change::Fleet(new)].into_iter().chain(tags).collect();
-            next.write(changes);
-            self.restored.borrow_mut().push(new.version);
-            next.synced = next.changes();
+            // The operator does not know how many generations there have been.
+            plan.push(Step::Restored);
+            plan.extend(next.fleet.closed.then_some(Step::Open));
+            // If another restore is forgotten, the operator has to say where tags go on.
+            let jumping = next.tags.iter().filter(|(_, record)| record.jump.is_some() && !known_restores);
+            plan.extend(jumping.map(|(tag, _)| Step::Raise(*tag)));
         }
-        self.operators.set(self.operators.get().max(self.restores_of(&next)));
+        next.offset_ms = self.any_offset();
+        next.synced = next.changes();
+        self.operators.plan(plan);
         self.kept.set(next.changes());
         *store = next;
         drop(store);
-        self.note_generation();
-    }
-
-    /// Makes a tag.
-    fn insert(&self, tag: Tag) {
-        let mut store = self.store.borrow_mut();
-        let least = self.random.of(1..=6) as u32;
-        let greatest = least + self.random.below(12) as u32;
-        let jump = Some(self.jump()).filter(|_| !self.random.one_in(5));
-        let record = TagRecord {
-            id: self.bits(),
-            next: if self.random.one_in(12) { END - 40 } else { 1 },
-            steps: (least, greatest),
-            jump,
-            nonce: self.bits(),
-            generation: store.fleet.generation,
-            written_ms: self.now_ms.get(),
-            returnable: END,
-        };
-        store.write(vec![Change::Tag { tag, was: None, record: Some(record) }]);
-    }
-
-    /// Returns a jump that is greater than what the registry forgets.
-    fn jump(&self) -> u32 {
-        if self.lies(Lie::TenSteps) { 10 } else { 1000 }
-    }
-
-    fn operator(&self) {
-        type Action = fn(&World);
-        let actions: [(usize, Action); 3] = [(2, Self::change_tags), (4, Self::set_jumps), (2, Self::move_registry)];
-        // Who makes a tag in a registry that has forgotten something first begins a generation.
-        let is_settled = self.store.borrow().fleet.incarnation == self.store.borrow().incarnation;
-        if is_settled && !self.is_silent {
-            self.random.weighed(&actions)(self);
-        }
-    }
-
-    /// Deletes a tag, and perhaps makes it again; or makes one that is missing.
-    fn change_tags(&self) {
-        let tag = self.any_tag();
-        let was = self.store.borrow().tags.contains_key(&tag);
-        if was {
-            self.count("deleted");
-            self.store.borrow_mut().write(vec![Change::Tag { tag, was: None, record: None }]);
-        }
-        if !was || self.random.one_in(2) {
-            self.count("made again");
-            self.insert(tag);
-        }
-        self.tell(|| format!("an operator deletes or makes {tag}"));
-    }
-
-    /// Sets the jumps of all tags that have none. A tag that waits for an operator needs to be told
-    /// where it goes on, and may stay without a jump.
-    fn set_jumps(&self) {
-        let mut store = self.store.borrow_mut();
-        let none: Vec<_> = store
-            .tags
-            .iter()
-            .filter(|(_, record)| record.jump.is_none())
-            .map(|(tag, record)| (*tag, *record))
-            .collect();
-        for (tag, record) in none {
-            self.count("jump set");
-            let is_stopped = record.generation < store.fleet.generation;
-            let stays = is_stopped && !self.settles.get() && self.random.one_in(2);
-            let jump = if stays { None } else { Some(self.jump()) };
-            let set = TagRecord { jump, ..record };
-            let next = set.next.max(self.ledger.borrow().above(set.id));
-            if is_stopped {
-                self.said.borrow_mut().insert(set.id, self.losses.get());
-            }
-            let set = match is_stopped {
-                true => {
-                    let (generation, written_ms) = (store.fleet.generation, self.now_ms.get());
-                    TagRecord { next, nonce: self.bits(), generation, written_ms, ..set }
-                }
-                false => set,
-            };
-            store.write(vec![Change::Tag { tag, was: None, record: Some(set) }]);
-        }
-    }
-
-    /// Moves the registry whole to another store: closes the fleet, moves it, opens it. If it has
-    /// failed over meanwhile, it is opened where it is.
-    fn move_registry(&self) {
-        let closed = !self.store.borrow().fleet.closed;
-        let mut store = self.store.borrow_mut();
-        let mut fleet = Fleet { closed, version: self.bits(), ..store.fleet };
-        if closed {
-            self.count("closed");
-        } else if store.fleet.incarnation == store.incarnation {
-            self.count("moved");
-            store.incarnation.store += 7;
-            fleet.incarnation = store.incarnation;
-            self.failed.take();
-        }
-        store.write(vec![Change::Fleet(fleet)]);
-        store.synced = store.changes();
+        self.note_restores();
     }
 
     /// In the end the registry answers, and every server draws from every tag that has values.
@@ -813,14 +814,14 @@ impl World {
         self.settles.set(true);
         self.away_until_ms.set(i64::MIN);
         self.late.borrow_mut().clear();
-        if self.store.borrow().fleet.closed {
-            self.move_registry();
-        }
-        self.set_jumps();
+        self.settle_operators();
         let servers = self.servers.borrow().clone();
         for life in &servers {
             life.cut_off_until_ms.set(i64::MIN);
         }
+        // A server notes first what the registry may have forgotten.
+        servers.first().into_iter().for_each(|life| self.keep(life));
+        self.settle_tags();
         // Time for every server to look at its tags, and for what could give nothing.
         for _ in 0..3 {
             self.now_ms.set(self.now_ms.get() + 11_000);
@@ -862,7 +863,7 @@ impl World {
 
     /// Whether the tag has hardly any value left.
     fn is_ended(&self, tag: Tag) -> bool {
-        self.store.borrow().tags[&tag].next >= END - 1000 * 20
+        self.store.borrow().tags[&tag].next >= END - 1000 * 300
     }
 }
 

@@ -49,6 +49,8 @@ pub struct AtWork {
     operator: Operator,
     /// Whether servers wait for this.
     is_planned: bool,
+    /// How often the registry had failed over when the operator has begun.
+    failovers: u32,
     /// What the registry held, and what the operator has read of it, which a lie may have changed.
     read: RefCell<Option<(Reading, Reading)>>,
 }
@@ -269,6 +271,9 @@ impl Desk<'_> {
                                 new.freeze_ms -= new.skew_ms;
                                 new.horizon_ms -= new.skew_ms;
                             }
+                            Lie::RestoredForgetful => {
+                                (new.longest_ms, new.skew_ms) = (old.longest_ms, old.skew_ms);
+                            }
                             Lie::LostUnfrozen if matches!(self.operation, Operation::Lost { .. }) => {
                                 (new.freeze_ms, new.horizon_ms) = (i64::MIN, i64::MIN);
                             }
@@ -280,6 +285,9 @@ impl Desk<'_> {
                     let old = real.numbers.get(number);
                     if let (Lie::CutsKept, Some(old)) = (lie, old) {
                         record.server = old.server;
+                    }
+                    if let (Lie::ReservesUnfrozen, Operation::Reserve { until_ms, .. }) = (lie, self.operation) {
+                        record.until_ms = *until_ms;
                     }
                 }
                 Change::Tag { .. } => {}
@@ -361,11 +369,12 @@ impl World {
         };
         longest_ms.set(longest_ms.get().max(lease_ms.unwrap_or(0)));
         most_skew_ms.set(most_skew_ms.get().max(skew_ms.unwrap_or(0)));
-        AtWork { operator: Operator::new(operation, 100), is_planned, read: RefCell::default() }
+        let failovers = fleet.operators.failovers.get();
+        AtWork { operator: Operator::new(operation, 100), is_planned, failovers, read: RefCell::default() }
     }
 
     /// Performs an operation at once, as far as the registry answers.
-    fn perform(&self, fleet: &Registered, operation: Operation, is_planned: bool) {
+    pub fn perform(&self, fleet: &Registered, operation: Operation, is_planned: bool) {
         if !is_planned && fleet.operators.is_sealed() {
             return;
         }
@@ -498,6 +507,11 @@ impl World {
             Move::None => Some(Operation::Close),
             // A failover may have forgotten it, and show an older record that is closed, too.
             Move::Closed(then) | Move::Copied(then) if then != failovers.get() => {
+                moving.set(Move::None);
+                None
+            }
+            // Another operator has opened it.
+            Move::Closed(_) if !is_closed => {
                 moving.set(Move::None);
                 None
             }
@@ -840,7 +854,13 @@ impl World {
     fn operated(&self, fleet: &Registered, at_work: &AtWork, result: Result<Outcome, Refusal>) {
         let operators = &fleet.operators;
         let operation = &at_work.operator.operation;
-        self.tell(|| format!("an operator is done: {operation:?}: {result:?}"));
+        self.tell(|| {
+            let told = result.as_ref().map_or_else(
+                |refusal| format!("refuses: {}", self.words.refusal(refusal)),
+                |outcome| format!("done: {}", self.words.outcome(outcome)),
+            );
+            format!("an operator's {operation:?}: {told}")
+        });
         let (changes, is_vouched) = {
             let store = fleet.store.borrow();
             (store.changes(), store.fleet.loses_nothing)
@@ -855,7 +875,9 @@ impl World {
                     } else {
                         operators.raised.set(Some((*lease_ms, changes)));
                     }
-                    self.fail_over_and_freeze(fleet);
+                    if !self.settles.get() {
+                        self.fail_over_and_freeze(fleet);
+                    }
                 }
                 "limit raised"
             }
@@ -874,7 +896,7 @@ impl World {
             Ok(Outcome::GraceSet { .. }) => "grace set",
             Ok(Outcome::Closed { .. }) => {
                 if operators.moving.get() == Move::None {
-                    operators.moving.set(Move::Closed(operators.failovers.get()));
+                    operators.moving.set(Move::Closed(at_work.failovers));
                 }
                 "closed"
             }

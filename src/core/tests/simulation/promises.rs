@@ -140,6 +140,11 @@ pub enum Lie {
     ReservesLost,
     /// An operator keeps a number in a registry that may have forgotten something.
     ReservesUnnoted,
+    /// An operator keeps a number up to what is asked for, also where a lost lease of it has ended
+    /// later.
+    ReservesUnfrozen,
+    /// After a restore, the fleet's limits are those of the backup.
+    RestoredForgetful,
     /// Settings are reset while servers draw.
     ResetsRunning,
     /// Settings are reset without closing the fleet first.

@@ -141,6 +141,15 @@ impl Store {
         })
     }
 
+    /// Returns the nonces of all tags' records, in the order written.
+    #[allow(dead_code, reason = "the other simulation uses it")]
+    pub fn tag_nonces(&self) -> impl Iterator<Item = u64> {
+        self.log.iter().flatten().filter_map(|change| match change {
+            Change::Tag { record: Some(record), .. } => Some(record.nonce),
+            _ => None,
+        })
+    }
+
     /// Returns a copy that lacks what comes after the first `end` swaps.
     pub fn prefix(&self, end: usize) -> Self {
         let [Change::Fleet(first)] = self.log[0][..] else { unreachable!("the first change makes the fleet") };

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
 
 use snowflake_core::lease::{Failure, Lease, LeaseNotice};
+use snowflake_core::operate::{CutLease, JumpedTag, Outcome, Refusal, Restored};
 use snowflake_core::registry::{
     Change, Fleet, Incarnation, NumberRecord, Reading, Swap, TagRecord, Wanted, WantedNumbers, WantedTags,
 };
@@ -46,6 +47,7 @@ impl Words {
         let fleet = reading.fleet;
         let mut text = match wanted {
             Wanted { numbers: WantedNumbers::One(number), .. } => format!("reads number {}", number.worker),
+            Wanted { numbers: WantedNumbers::None, tags: WantedTags::None } => "reads the fleet".to_owned(),
             Wanted { tags: WantedTags::Named(tags), .. } => {
                 let tags: Vec<_> = tags.iter().map(Tag::as_str).collect();
                 format!("reads {}", tags.join(", "))
@@ -94,11 +96,23 @@ impl Words {
             Change::Fleet(fleet) => {
                 let mut text = format!("writes the fleet: generation {}", fleet.generation);
                 if old.layout != fleet.layout {
-                    text.push_str(", its layout");
+                    text.push_str(if fleet.layout.is_some() { ", its layout" } else { ", no layout" });
+                }
+                if let Some((first, last)) = fleet.range.filter(|range| old.range != Some(*range)) {
+                    write!(text, ", numbers {first} to {last}").unwrap();
+                }
+                if old.closed != fleet.closed {
+                    text.push_str(if fleet.closed { ", closed" } else { ", open" });
                 }
                 if old.longest_ms != fleet.longest_ms {
                     let (longest_s, skew_s) = (fleet.longest_ms / 1000, fleet.skew_ms / 1000);
                     write!(text, ", leases of up to {longest_s} s, clocks up to {skew_s} s apart").unwrap();
+                }
+                if old.longest_ms > 0 && old.used_lease_ms() != fleet.used_lease_ms() {
+                    write!(text, ", leases of {} s", fleet.used_lease_ms() / 1000).unwrap();
+                }
+                if old.generation == fleet.generation && old.incarnation != fleet.incarnation {
+                    text.push_str(", in this registry");
                 }
                 if old.generation != fleet.generation {
                     let (horizon, freeze) = (self.at(fleet.horizon_ms), self.at(fleet.freeze_ms));
@@ -156,6 +170,73 @@ impl Words {
         }
     }
 
+    /// Tells what an operation has done.
+    pub fn outcome(&self, outcome: &Outcome) -> String {
+        match outcome {
+            Outcome::RangeSet { first, last, .. } => format!("numbers {first} to {last} may be leased"),
+            Outcome::LimitsSet { longest_ms, used_lease_ms, .. } => {
+                let (longest_s, used_s) = (longest_ms / 1000, used_lease_ms / 1000);
+                format!("leases may be {longest_s} s long, and are {used_s} s long")
+            }
+            Outcome::LeaseSet { lease_ms, .. } => format!("leases are {} s long", lease_ms / 1000),
+            Outcome::Closed { .. } => "nothing is leased or renewed".to_owned(),
+            Outcome::Opened { moved: true, .. } => "servers use this registry, and nothing is forgotten".to_owned(),
+            Outcome::Opened { moved: false, .. } => "servers use this registry".to_owned(),
+            Outcome::Restored(restored) => self.restored(restored),
+            Outcome::Lost { generation, freeze_ms, .. } => {
+                format!("generation {generation}, freeze until {}", self.at(*freeze_ms))
+            }
+            Outcome::Reserved { number, until_ms } => {
+                format!("number {} is kept until {}", number.worker, self.at(*until_ms))
+            }
+            Outcome::TagCreated { tag, .. } => format!("{tag} is made"),
+            Outcome::TagSet { tag, was, record } if was.next == record.next => format!("{tag} is changed"),
+            Outcome::TagSet { tag, was, record } => {
+                format!("{tag} goes on at {} in place of {}", record.next, was.next)
+            }
+            Outcome::TagDropped { tag, .. } => format!("{tag} is deleted"),
+            other => format!("{other:?}"),
+        }
+    }
+
+    fn restored(&self, restored: &Restored) -> String {
+        let Restored { generation, freeze_ms, jumped, stopped, cut, .. } = restored;
+        let mut text = format!("generation {generation}, freeze until {}", self.at(*freeze_ms));
+        for JumpedTag { tag, from, to } in jumped {
+            write!(text, "; {tag} jumps from {from} to {to}").unwrap();
+        }
+        for (tag, next) in stopped {
+            write!(text, "; {tag} stops at {next}").unwrap();
+        }
+        for CutLease { number, until_ms, becomes_ms } in cut {
+            let (until, becomes) = (self.at(*until_ms), self.at(*becomes_ms));
+            write!(text, "; the lease of {} ends at {becomes} in place of {until}", number.worker).unwrap();
+        }
+        text
+    }
+
+    /// Tells why an operation is refused.
+    pub fn refusal(&self, refusal: &Refusal) -> String {
+        match refusal {
+            Refusal::NotNoted { .. } => "no server has noted what the registry may have forgotten".to_owned(),
+            Refusal::IsClosed => "the fleet is closed".to_owned(),
+            Refusal::NotClosed => "the fleet is not closed".to_owned(),
+            Refusal::GenerationBegan { was, generation, .. } => {
+                format!("generation {generation} has begun since generation {was} was read")
+            }
+            Refusal::TagExists { tag } => format!("{tag} is there already"),
+            Refusal::NextLowered { tag, least, .. } => format!("{tag} goes on at {least} at least"),
+            Refusal::NeedsNext { tag, least } => format!("it must also say where {tag} goes on, at {least} at least"),
+            Refusal::NumberLeased { number, until_ms, .. } => {
+                format!("number {} is leased until {}", number.worker, self.at(*until_ms))
+            }
+            Refusal::MayBeLost { number, until_ms } => {
+                format!("a lost lease of number {} may run until {}", number.worker, self.at(*until_ms))
+            }
+            other => format!("{other:?}"),
+        }
+    }
+
     /// Tells why a turn has come to nothing.
     pub fn failure<E: Copy + Debug>(&self, failure: &Failure<E>) -> String {
         match *failure {
@@ -166,6 +247,8 @@ impl Words {
             Failure::ClockOff { now_ms, registry_ms, .. } => {
                 format!("the clock shows {}, and the registry's {}", self.at(now_ms), self.at(registry_ms))
             }
+            Failure::Closed => "the fleet is closed".to_owned(),
+            Failure::OtherFleet { .. } => "the registry is another fleet's".to_owned(),
             other => format!("{other:?}"),
         }
     }

@@ -1,0 +1,63 @@
+//! Histories whose events are chosen, in which nothing else happens: for rules that random ones
+//! hardly ever need, because several rare things must come together.
+
+use std::rc::Rc;
+
+use snowflake_core::operate::Operation;
+use snowflake_core::tag::Tag;
+
+use crate::Lie;
+use crate::operator::Went;
+use crate::operators::made;
+use crate::registry::{Kind, Store};
+use crate::world::{Life, TAGS, World};
+
+/// Returns a world with a registry in PostgreSQL, and one tag, which has these steps and this jump.
+fn calm(lie: Option<Lie>, steps: (u32, u32), jump: Option<u32>) -> (World, Tag) {
+    let world = World::new(1, false, lie, crate::number("SEED").is_some());
+    world.store.replace(Store::new(Kind::Postgres, made(Kind::Postgres, 1), 0, world.now_ms.get()));
+    world.settles.set(true);
+    let tag = Tag::new(TAGS[0]).unwrap();
+    world.perform_operation(Operation::CreateTag { tag, next: 1, steps, jump }, false);
+    (world, tag)
+}
+
+fn draw_some(world: &World, life: &Rc<Life>, tag: Tag) {
+    for _ in 0..10 {
+        world.draw(life, tag, 10);
+        world.supply(life);
+    }
+}
+
+/// A tag's blocks become smaller, and servers use as many values as before. A failover forgets more
+/// of these small blocks than the tag has steps to jump.
+pub fn blocks_become_smaller_before_a_failover(lie: Option<Lie>) -> World {
+    let (world, tag) = calm(lie, (100, 100), Some(3));
+    let (least, greatest) = (Some(10), Some(10));
+    world.perform_operation(Operation::SetTag { tag, next: None, least, greatest, jump: None }, false);
+    let changes = world.store.borrow().changes();
+    let (before, after) = (world.start(), world.start());
+    draw_some(&world, &before, tag);
+    world.promote(changes);
+    draw_some(&world, &after, tag);
+    assert!(world.counts.borrow()["jumped"] > 0, "the tag jumps");
+    world
+}
+
+/// An operator raises a tag without a jump. Before that is written, a server reserves blocks
+/// beyond, and a failover forgets them. Another server has noted that when the operator goes on.
+pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> World {
+    let (world, tag) = calm(lie, (10, 10), None);
+    let (before, after) = (world.start(), world.start());
+    world.supply(&before);
+    let raise = Operation::SetTag { tag, next: Some(31), least: None, greatest: None, jump: None };
+    let mut operator = world.begin(raise, false);
+    assert!(matches!(world.go_on(&mut operator), Went::On), "it reads");
+    let changes = world.store.borrow().changes();
+    draw_some(&world, &before, tag);
+    world.promote(changes);
+    world.keep(&after);
+    while matches!(world.go_on(&mut operator), Went::On) {}
+    draw_some(&world, &after, tag);
+    world
+}

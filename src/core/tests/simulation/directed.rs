@@ -1,0 +1,144 @@
+//! Histories whose events are chosen, in which nothing else happens: for rules that random ones
+//! hardly ever need, because several rare things must come together.
+
+use std::rc::Rc;
+
+use snowflake_core::layout::Layout;
+use snowflake_core::lease::LeaseTerms;
+use snowflake_core::operate::{Operation, new_fleet};
+use snowflake_core::registry::{Fleet, Incarnation, NumberKey};
+
+use crate::fleet::{HOME, Registered};
+use crate::log::{Log, Record};
+use crate::promises::Lie;
+use crate::registry::{Kind, Store};
+use crate::server::{Config, Server};
+use crate::world::{Story, World};
+
+const SKEW_MS: i64 = 5000;
+const LEASE_MS: i64 = 10_000;
+
+/// How much time passes between two draws.
+const STEP_MS: i64 = 100;
+
+/// The only number that servers lease here.
+const NUMBER: i64 = 12;
+
+/// A fleet with one number. Nothing is lost on the way, and no process ends.
+struct Directed(World);
+
+impl Directed {
+    fn new(lie: Option<Lie>) -> Self {
+        let layout = Layout::parse("time:41 worker:5 sequence:1 unit:1ms epoch:2025-01-01T00:00:00Z").unwrap();
+        let mut world = World::new(1, Story::Fleet(None), lie, crate::number("SEED").is_some());
+        let fleet = Fleet {
+            range: Some((NUMBER, NUMBER)),
+            longest_ms: LEASE_MS,
+            skew_ms: SKEW_MS,
+            ..new_fleet(HOME, Incarnation { store: 1, timeline: 1, counts: [0; 2] }, 1)
+        };
+        let registered = Registered::new(&world.random, layout, false, 0, None, false, None);
+        registered.store.replace(Store::new(Kind::Postgres, fleet, 0, i64::MIN / 4));
+        let terms = LeaseTerms { max_borrow_ms: 0 };
+        world.fleet = Some(Registered { terms, layout, backup: false, skew_ms: SKEW_MS, ..registered });
+        (world.layouts, world.max_borrow_ms, world.max_clock_jump_ms) = ([layout; 2], 0, 0);
+        world.settles.set(true);
+        Self(world)
+    }
+
+    fn fleet(&self) -> &Registered {
+        self.0.fleet.as_ref().expect("it has one")
+    }
+
+    /// Adds a server whose clock is off by so much.
+    fn server(&self, offset_ms: i64) -> Rc<Server> {
+        let Self(world) = self;
+        let mut log = Log::default();
+        log.insert(Record::NewDatabase(None));
+        let config = Config { layout: world.layouts[0], worker: 1, backup: false };
+        world.add_server(log, config, offset_ms, vec![Vec::new()], None);
+        let server = world.servers.borrow().last().expect("it was added").clone();
+        server.leases.set(true);
+        world.start(&server);
+        server
+    }
+
+    /// The registry shows what the first `changes` of it are, by a clock that is off by so much.
+    fn show(&self, changes: usize, timelines: u64, offset_ms: i64) {
+        let mut store = self.fleet().store.borrow_mut();
+        let mut next = store.prefix(changes);
+        next.incarnation.timeline += timelines;
+        next.offset_ms = offset_ms;
+        *store = next;
+    }
+
+    fn changes(&self) -> usize {
+        self.fleet().store.borrow().changes()
+    }
+
+    fn operate(&self, operation: Operation) {
+        self.0.perform(self.fleet(), operation, true);
+    }
+
+    /// A server draws in each step until the right time is `until_ms`.
+    fn draw_until(&self, server: &Rc<Server>, until_ms: i64) {
+        while self.0.time_ms() < until_ms {
+            self.0.draw(server);
+            self.0.draw(server);
+            self.0.pass(STEP_MS);
+        }
+    }
+}
+
+/// An operator keeps a number in the moment in which a freeze ends, up to a mark that is long
+/// past. A server whose clock is behind would begin before the end of a lease that the registry has
+/// forgotten.
+pub fn a_number_is_kept_when_a_freeze_ends(lie: Option<Lie>) -> World {
+    let directed = Directed::new(lie);
+    let Directed(world) = &directed;
+    let start_ms = world.time_ms();
+    directed.show(1, 0, SKEW_MS / 2);
+    // As far ahead of this registry as clocks may be.
+    let ahead = directed.server(3 * SKEW_MS / 2);
+    world.keep(&ahead);
+    // Another one is promoted, whose clock is as far behind. It has nothing of that lease.
+    directed.show(1, 1, -SKEW_MS / 2);
+    let behind = directed.server(-3 * SKEW_MS / 2);
+    world.keep(&behind);
+    directed.draw_until(&ahead, start_ms + LEASE_MS);
+    let freeze_ms = directed.fleet().store.borrow().fleet.freeze_ms;
+    world.pass(freeze_ms - (world.time_ms() - SKEW_MS / 2));
+    let number = NumberKey::new(None, NUMBER);
+    directed.operate(Operation::Reserve { number, until_ms: start_ms, force: false });
+    world.keep(&behind);
+    directed.draw_until(&behind, world.time_ms() + 2 * SKEW_MS);
+    world.keep(&behind);
+    directed.draw_until(&behind, world.time_ms() + STEP_MS);
+    directed.0
+}
+
+/// A backup is older than a raise of the limit, which the operator knows. A failover follows, and a
+/// server that knows nothing of all this.
+pub fn a_registry_fails_over_after_a_restore_that_has_forgotten_a_raise(lie: Option<Lie>) -> World {
+    let directed = Directed::new(lie);
+    let Directed(world) = &directed;
+    // More than a freeze that does not know of it.
+    let longer_ms = LEASE_MS + 4 * SKEW_MS;
+    let (lease_ms, skew_ms) = (Some(longer_ms), Some(SKEW_MS));
+    directed.operate(Operation::SetLimits { lease_ms, skew_ms });
+    directed.operate(Operation::SetLease { lease_ms, skew_ms: None });
+    let (start_ms, holder) = (world.time_ms(), directed.server(0));
+    world.keep(&holder);
+    directed.show(1, 0, 0);
+    directed.operate(Operation::Restored { lease_ms, skew_ms });
+    // It loses nothing.
+    directed.show(directed.changes(), 1, 0);
+    let other = directed.server(-SKEW_MS);
+    world.keep(&other);
+    directed.draw_until(&holder, start_ms + longer_ms);
+    for _ in 0..4 {
+        world.keep(&other);
+        directed.draw_until(&other, world.time_ms() + SKEW_MS);
+    }
+    directed.0
+}
