@@ -295,11 +295,12 @@ fn secret() -> u128 {
     u128::from(backend::random_bits()) << 64 | u128::from(backend::random_bits())
 }
 
-/// Returns a fingerprint of this server, by which it gets the number again that it had last.
+/// Returns a fingerprint of this server, by which it gets the number again that it had last. It is
+/// not 0, which stands for an operator who keeps a number.
 fn fingerprint() -> u64 {
     let mut hasher = DefaultHasher::new();
     (backend::host_and_port(), backend::data_directory()).hash(&mut hasher);
-    hasher.finish()
+    hasher.finish().max(1)
 }
 
 #[pg_guard]

@@ -145,8 +145,10 @@ impl Basis<'_> {
     pub(super) fn free(&self, record: Option<NumberRecord>) -> Option<NumberRecord> {
         let Self { layout, reading, .. } = *self;
         let fleet = &reading.fleet;
-        // A lease that is empty was given back before it began.
-        let is_over = |record: NumberRecord| record.until_ms <= self.now_ms() || record.until_ms <= record.from_ms;
+        // A server's lease that is empty was given back before it began. What an operator keeps has
+        // only an end.
+        let was_given_back = |record: NumberRecord| record.server != 0 && record.until_ms <= record.from_ms;
+        let is_over = |record: NumberRecord| record.until_ms <= self.now_ms() || was_given_back(record);
         if !record.is_none_or(is_over) {
             return None;
         }

@@ -59,17 +59,22 @@ struct Proposal {
     outcome: Outcome,
 }
 
+/// Some of what is to be written, in one swap.
+#[derive(Debug, Clone)]
+struct Part {
+    incarnation: Incarnation,
+    changes: Vec<Change>,
+    /// What it does of a restore.
+    done: Restored,
+}
+
 /// What the last effect was for.
 #[derive(Debug, Clone)]
 enum Awaits {
     Nothing,
     Reading,
     /// Some of what is to be written.
-    Part {
-        incarnation: Incarnation,
-        changes: Vec<Change>,
-        done: Restored,
-    },
+    Part(Part),
     /// All that was left.
     Rest,
     /// The fleet is opened, which this turn has closed.
@@ -80,11 +85,12 @@ enum Awaits {
 #[derive(Debug, Clone)]
 pub struct Turn {
     operation: Operation,
-    is_dry: bool,
     most_changes: usize,
     began: Option<Began>,
     /// What was sent, and would end the turn.
     proposals: Vec<Proposal>,
+    /// What was sent as well, and not answered.
+    unanswered: Vec<Part>,
     /// What is written so far of a restore.
     so_far: Restored,
     refused: u32,
@@ -96,23 +102,18 @@ impl Turn {
     pub fn new(operation: Operation) -> Self {
         Self {
             operation,
-            is_dry: false,
             most_changes: MOST_CHANGES,
             began: None,
             proposals: Vec::new(),
+            unanswered: Vec::new(),
             so_far: Restored::default(),
             refused: 0,
             awaits: Awaits::Nothing,
         }
     }
 
-    /// Makes a turn that only says what an operation would do.
-    pub fn dry(operation: Operation) -> Self {
-        Self { is_dry: true, ..Self::new(operation) }
-    }
-
-    /// Limits how many changes a swap has, where a store takes fewer than [`MOST_CHANGES`]; 1 at
-    /// least.
+    /// Limits how many changes a swap has, to 1 at least. So a simulation has turns of several
+    /// swaps without more records than one can have ([`MOST_CHANGES`]).
     #[must_use]
     pub fn with_most_changes(self, most_changes: usize) -> Self {
         Self { most_changes: most_changes.clamp(1, MOST_CHANGES), ..self }
@@ -142,11 +143,16 @@ impl Turn {
     /// answer to the last effect.
     pub fn step(&mut self, event: Event, random: &mut dyn FnMut() -> u64) -> Effect {
         match (std::mem::replace(&mut self.awaits, Awaits::Nothing), event) {
-            (_, Event::Begin) => self.read(),
+            (awaits, Event::Begin) => {
+                if let Awaits::Part(part) = awaits {
+                    self.unanswered.push(part);
+                }
+                self.read()
+            }
             (Awaits::Reading, Event::Read(reading)) => self.decide(&reading, random),
-            (Awaits::Part { incarnation, changes, done }, Event::Swapped(answer)) => {
-                if is_done(answer, incarnation) {
-                    self.note_part(&changes, done);
+            (Awaits::Part(part), Event::Swapped(answer)) => {
+                if is_done(answer, part.incarnation) {
+                    self.note_part(&part);
                 }
                 self.again(answer)
             }
@@ -179,7 +185,9 @@ impl Turn {
 
     fn decide(&mut self, reading: &Reading, random: &mut dyn FnMut() -> u64) -> Effect {
         let most_changes = self.most_changes;
-        let began = self.began.get_or_insert_with(|| Began { most_changes, ..Began::at(reading) }).clone();
+        self.began.get_or_insert_with(|| Began { most_changes, ..Began::at(reading) });
+        self.note_what_shows(reading);
+        let began = self.began.as_ref().expect("the turn has begun").clone();
         // What can be read need not be durable. A swap that is answered shows it.
         let shown = self.proposals.iter().find(|proposal| proposal.shows_in(reading, &began)).cloned();
         let decision = match shown {
@@ -190,7 +198,6 @@ impl Turn {
             None => decide(&self.operation, &began, reading, random),
         };
         let Decision { changes, is_last, outcome } = match decision {
-            Ok(decision) if self.is_dry => return Effect::Done(Ok(decision.outcome)),
             Ok(decision) => decision,
             Err(refusal) if began.closed_as == Some(reading.fleet.version) => {
                 self.awaits = Awaits::Undoing(refusal);
@@ -210,13 +217,29 @@ impl Turn {
                 began.closed_as = Some(closed.version);
             }
             let done = if let Outcome::Restored(restored) = outcome { restored } else { Restored::default() };
-            self.awaits = Awaits::Part { incarnation, changes: changes.clone(), done };
+            self.awaits = Awaits::Part(Part { incarnation, changes: changes.clone(), done });
         }
         Effect::Swap(Swap::after(reading, changes))
     }
 
+    /// Notes parts that were not answered, and are written. One record shows that, because the
+    /// others may have changed since.
+    fn note_what_shows(&mut self, reading: &Reading) {
+        for part in std::mem::take(&mut self.unanswered) {
+            if reading.incarnation.since(&part.incarnation) != SinceIncarnation::Same {
+                continue;
+            }
+            if part.changes.iter().any(|change| is_written(change, reading)) {
+                self.note_part(&part);
+            } else {
+                // It may arrive later.
+                self.unanswered.push(part);
+            }
+        }
+    }
+
     /// Notes what was written of a restore.
-    fn note_part(&mut self, changes: &[Change], done: Restored) {
+    fn note_part(&mut self, Part { changes, done, .. }: &Part) {
         for change in changes {
             match change {
                 Change::Number { number, .. } => {
@@ -271,6 +294,20 @@ impl Proposal {
             }
         };
         is_written && reading.incarnation.since(&self.incarnation) == SinceIncarnation::Same
+    }
+}
+
+/// Whether a record is read as a change has left it.
+fn is_written(change: &Change, reading: &Reading) -> bool {
+    match change {
+        Change::Fleet(fleet) => reading.fleet.version == fleet.version,
+        Change::Number { number, record, .. } => {
+            reading.numbers.get(number).is_some_and(|found| found.nonce == record.nonce)
+        }
+        Change::Tag { tag, record: Some(record), .. } => {
+            reading.tags.get(tag).is_some_and(|found| found.nonce == record.nonce)
+        }
+        Change::Tag { record: None, .. } => false,
     }
 }
 

@@ -374,6 +374,25 @@ fn when_all_numbers_are_leased_the_error_says_which_one_is_free_first_unless_it_
     assert!(!one.draws());
 }
 
+/// Both records have no time between their beginning and their end.
+#[test]
+fn a_number_that_was_given_back_early_is_free_and_one_that_was_reserved_twice_is_not() {
+    for (fingerprint, is_free) in [(8, true), (0, false)] {
+        let world = World::new(1);
+        world.server(1).keep().unwrap();
+        let end_ms = world.record(0).until_ms;
+        world.edit(0, |record| (record.server, record.from_ms, record.until_ms) = (fingerprint, end_ms, end_ms));
+        // A lease of a free one begins at its end.
+        let found = world.server(2).keep();
+        match is_free {
+            true => assert_eq!(found, Err(Failure::Frozen { until_ms: end_ms })),
+            false => assert!(matches!(found, Err(Failure::NoneFree { .. })), "{found:?}"),
+        }
+        world.pass(FIRST_LEASE_MS);
+        world.server(3).keep().expect("its end has passed, and nobody has begun");
+    }
+}
+
 #[test]
 fn a_lost_answer_is_no_copy_and_costs_two_calls_more() {
     let world = World::new(2);
@@ -914,7 +933,7 @@ fn orderly_restarts_in_a_freeze_leave_a_number_for_the_next_one() {
     let world = World::new(2);
     let freeze_ms = freeze_two_numbers(&world);
     world.pass(freeze_ms - world.time_ms.get() - 5000);
-    for name in 0..6 {
+    for name in 1..7 {
         let life = world.server(name);
         life.keep().unwrap();
         assert_eq!(life.holder.get().next().map(|next| next.from_ms), Some(freeze_ms));

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use snowflake_core::clock::DAY_MS;
 use snowflake_core::layout::Layout;
 use snowflake_core::operate::{
-    Began, CutLease, Decision, GRACES_MS, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal,
-    Restored, SKEWS_MS, STEPS, decide, lost_fleet, new_fleet, prunable_before,
+    Began, CutLease, Decision, Effect, Event, GRACES_MS, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation,
+    Outcome, Refusal, Restored, SKEWS_MS, STEPS, Turn, decide, lost_fleet, new_fleet, prunable_before,
 };
 use snowflake_core::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberKey, NumberRecord, Reading, TagRecord, Wanted,
-    WantedNumbers, WantedTags,
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading,
+    SwapAnswer, TagRecord, Wanted, WantedNumbers, WantedTags,
 };
 use snowflake_core::segment::{END, LONGEST_BLOCK};
 use snowflake_core::tag::Tag;
@@ -890,4 +890,48 @@ fn history_is_pruned_when_no_server_can_draw_with_it() {
         let refusal = Refusal::MayStillBeDrawnWith { before_ms, latest_ms };
         assert_eq!(prunable_before(&reading(fleet), before_ms), Err(refusal));
     }
+}
+
+/// A restore of more tags than one swap can have. The answer to the first swap is lost, or no
+/// answer.
+#[test]
+fn a_restore_raises_each_tag_once_though_an_answer_is_lost() {
+    let tags = (0..=MOST_CHANGES).map(|tag| Tag::new(&format!("t{tag}")).unwrap());
+    let restored = Reading { tags: tags.map(|tag| (tag, tag_record())).collect(), ..failed_over(fleet()) };
+    let run = |is_lost: bool| {
+        let (mut reading, mut swaps, mut random) = (restored.clone(), 0, 100);
+        let mut turn = Turn::new(Operation::Restored { lease_ms: None, skew_ms: None });
+        let mut event = Event::Begin;
+        loop {
+            let effect = turn.step(event, &mut || {
+                random += 1;
+                random
+            });
+            event = match effect {
+                Effect::Read(_) => Event::Read(reading.clone()),
+                Effect::Swap(swap) => {
+                    for change in swap.changes {
+                        match change {
+                            Change::Tag { tag, record: Some(record), .. } => _ = reading.tags.insert(tag, record),
+                            Change::Fleet(fleet) => reading.fleet = fleet,
+                            change => panic!("{change:?}"),
+                        }
+                    }
+                    swaps += 1;
+                    if is_lost && swaps == 1 {
+                        Event::Begin
+                    } else {
+                        Event::Swapped(SwapAnswer::Done(reading.incarnation))
+                    }
+                }
+                Effect::Done(result) => break (result.unwrap(), reading.tags),
+            };
+        }
+    };
+    let (outcome, tags) = run(true);
+    let next = |tags: &BTreeMap<Tag, TagRecord>| tags.values().map(|record| record.next).collect::<Vec<_>>();
+    assert_eq!((&outcome, next(&tags)), (&run(false).0, next(&run(false).1)));
+    let Outcome::Restored(Restored { jumped, .. }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(jumped.len(), MOST_CHANGES + 1);
+    assert!(jumped.iter().all(|jumped| jumped.from == 5000), "{jumped:?}");
 }
