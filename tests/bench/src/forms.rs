@@ -53,8 +53,8 @@ const UUID_INDEX: [&str; 2] =
     ["CREATE INDEX by_uuid_time ON by_uuid (uuid_extract_timestamp(id))", "VACUUM (ANALYZE) by_uuid"];
 
 /// The forms of docs/time.md, in its order: how the page calls it, and a query. `{t}` is the time,
-/// `{from}` is the table with what reads the time beside it, `{day}` a condition that bounds what the
-/// table's index has by the first of each of two days, as users of a key alone write it.
+/// `{from}` is the table with what reads the time beside it. `{day}` is a condition on what the
+/// table has an index on: it bounds it by the first of each of two days, as users of a key write.
 const FORMS: [(&str, &str); 16] = [
     ("`key >= bound AND key < bound`, a day", "SELECT count(*) FROM {from} WHERE {day}"),
     ("`t >= x AND t < y`, a day", "SELECT count(*) FROM {from} WHERE {t} >= '2026-06-01Z' AND {t} < '2026-06-02Z'"),
