@@ -1,4 +1,5 @@
--- From 0.2.0 to 0.3.0: leases, tags, and limits on a time for ages, ranges, arrays and local times.
+-- From 0.2.0 to 0.3.0: leases, tags, settled ids, and limits on a time for ages, ranges, arrays and
+-- local times.
 -- What 0.2.0 has stays where it is.
 
 -- A schema for what only plans and views call: in nobody's search_path, and \df does not show it.
@@ -43,6 +44,33 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_acce
 REVOKE ALL ON FUNCTION snowflake_accept_fleet() FROM PUBLIC;
 COMMENT ON FUNCTION snowflake_accept_fleet() IS
     'let the fleet that leases the server''s number draw ids in this database, though another fleet has before';
+
+-- Reading rows in the order of their ids.
+CREATE FUNCTION snowflake_settled() RETURNS bigint
+STABLE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_settled_wrapper';
+CREATE FUNCTION snowflake_plan.unsettled() RETURNS TABLE (pid integer, transaction xid, first_id bigint)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_unsettled_wrapper';
+CREATE FUNCTION snowflake_plan.settled_lag() RETURNS bigint
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_settled_lag_wrapper';
+CREATE OR REPLACE VIEW snowflake_stat AS SELECT *, snowflake_plan.settled_lag() AS settled_lag_ms FROM snowflake_stat();
+REVOKE ALL ON FUNCTION snowflake_plan.settled_lag() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_plan.settled_lag() TO pg_monitor;
+-- A session sees of another user's what pg_stat_activity shows of it.
+CREATE VIEW snowflake_unsettled AS
+    SELECT held.pid, prepared.gid, coalesce(activity.usename, prepared.owner) AS usename, activity.state,
+        coalesce(activity.xact_start, prepared.prepared) AS xact_start, held.first_id
+    FROM snowflake_plan.unsettled() AS held
+    LEFT JOIN pg_catalog.pg_stat_activity AS activity ON activity.pid = held.pid
+    LEFT JOIN pg_catalog.pg_prepared_xacts AS prepared ON prepared.transaction = held.transaction;
+GRANT SELECT ON snowflake_unsettled TO PUBLIC;
+COMMENT ON FUNCTION snowflake_settled() IS
+    'the id up to which a reader misses nothing: all ids at or below it belong to transactions that have ended';
+COMMENT ON FUNCTION snowflake_plan.unsettled() IS
+    'the open transactions that have drawn ids in this database; see the view snowflake_unsettled';
+COMMENT ON FUNCTION snowflake_plan.settled_lag() IS
+    'how far snowflake_settled() is behind the clock in a database where it is called, in milliseconds; see the view snowflake_stat';
+COMMENT ON VIEW snowflake_unsettled IS
+    'the open transactions that hold snowflake_settled() back in this database, and the first id of each';
 
 -- Dense values, in blocks that the registry hands out.
 CREATE FUNCTION snowflake_segment_next(tag text) RETURNS bigint

@@ -35,6 +35,11 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_batc
 CREATE FUNCTION snowflake_last() RETURNS bigint
 VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_last_wrapper';
 
+-- Reading rows in the order of their ids
+
+CREATE FUNCTION snowflake_settled() RETURNS bigint
+STABLE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_settled_wrapper';
+
 -- Reading ids
 
 CREATE FUNCTION snowflake_parse(id bigint, OUT created_at timestamptz, OUT datacenter_id integer, OUT worker_id integer,
@@ -258,6 +263,12 @@ CREATE FUNCTION snowflake_stat() RETURNS TABLE (
 )
 VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_wrapper';
 
+CREATE FUNCTION snowflake_plan.unsettled() RETURNS TABLE (pid integer, transaction xid, first_id bigint)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_unsettled_wrapper';
+
+CREATE FUNCTION snowflake_plan.settled_lag() RETURNS bigint
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_settled_lag_wrapper';
+
 CREATE FUNCTION snowflake_plan.lease() RETURNS TABLE (state text, worker_id integer, backup_worker_id integer, datacenter_id integer,
     lease_from timestamptz, lease_until timestamptz, next_worker_id bigint, next_from timestamptz,
     gap_from timestamptz, gap_until timestamptz, registry text, incarnation text,
@@ -373,15 +384,24 @@ REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snow
     snowflake_segment_convert(regclass, name, text, boolean), snowflake_segment_convert_back(regclass, name, boolean) FROM PUBLIC;
 
 -- The server's counts are for its operators.
-CREATE VIEW snowflake_stat AS SELECT * FROM snowflake_stat();
+CREATE VIEW snowflake_stat AS SELECT *, snowflake_plan.settled_lag() AS settled_lag_ms FROM snowflake_stat();
 CREATE VIEW snowflake_stat_backend AS SELECT * FROM snowflake_stat_backend();
 CREATE VIEW snowflake_lease AS SELECT *, lease_until - clock_timestamp() AS time_left FROM snowflake_plan.lease();
 CREATE VIEW snowflake_segment_stat AS SELECT * FROM snowflake_plan.segment_stat();
 REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset(), snowflake_plan.lease(),
-    snowflake_plan.segment_stat() FROM PUBLIC;
+    snowflake_plan.segment_stat(), snowflake_plan.settled_lag() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_plan.lease(),
-    snowflake_plan.segment_stat() TO pg_monitor;
+    snowflake_plan.segment_stat(), snowflake_plan.settled_lag() TO pg_monitor;
 GRANT SELECT ON snowflake_stat, snowflake_stat_backend, snowflake_lease, snowflake_segment_stat TO pg_monitor;
+
+-- A session sees of another user's what pg_stat_activity shows of it.
+CREATE VIEW snowflake_unsettled AS
+    SELECT held.pid, prepared.gid, coalesce(activity.usename, prepared.owner) AS usename, activity.state,
+        coalesce(activity.xact_start, prepared.prepared) AS xact_start, held.first_id
+    FROM snowflake_plan.unsettled() AS held
+    LEFT JOIN pg_catalog.pg_stat_activity AS activity ON activity.pid = held.pid
+    LEFT JOIN pg_catalog.pg_prepared_xacts AS prepared ON prepared.transaction = held.transaction;
+GRANT SELECT ON snowflake_unsettled TO PUBLIC;
 
 CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
 GRANT SELECT ON snowflake_layouts TO PUBLIC;
@@ -392,6 +412,8 @@ COMMENT ON FUNCTION snowflake_batch(integer) IS
     'draw a number of ids, ascending';
 COMMENT ON FUNCTION snowflake_last() IS
     'the last id drawn in this session';
+COMMENT ON FUNCTION snowflake_settled() IS
+    'the id up to which a reader misses nothing: all ids at or below it belong to transactions that have ended';
 COMMENT ON FUNCTION snowflake_parse(bigint) IS
     'read an id back: its time, datacenter, worker, sequence and tick';
 COMMENT ON FUNCTION snowflake_parse(bigint, text) IS
@@ -510,6 +532,10 @@ COMMENT ON FUNCTION snowflake_stat() IS
     'what the server has drawn, waited for and met; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_backend() IS
     'what each session has drawn; see the view of the same name';
+COMMENT ON FUNCTION snowflake_plan.unsettled() IS
+    'the open transactions that have drawn ids in this database; see the view snowflake_unsettled';
+COMMENT ON FUNCTION snowflake_plan.settled_lag() IS
+    'how far snowflake_settled() is behind the clock in a database where it is called, in milliseconds; see the view snowflake_stat';
 COMMENT ON FUNCTION snowflake_plan.lease() IS
     'where the server''s worker number comes from, and what is known of its lease; see the view snowflake_lease';
 COMMENT ON FUNCTION snowflake_segment_next(text) IS
@@ -542,5 +568,7 @@ COMMENT ON VIEW snowflake_lease IS
     'where the server''s worker number comes from, and what is known of its lease; times in milliseconds';
 COMMENT ON VIEW snowflake_segment_stat IS
     'the tags that this server draws from, what is left of their blocks, and how long sessions have waited; times in milliseconds';
+COMMENT ON VIEW snowflake_unsettled IS
+    'the open transactions that hold snowflake_settled() back in this database, and the first id of each';
 COMMENT ON VIEW snowflake_layouts IS
     'the built-in layouts, and one row, current, for the setting snowflake_id.layout';

@@ -106,6 +106,16 @@ pub enum Error {
     TooManyTags(usize),
     /// Both blocks of a tag are used up, and no other one has come.
     NoBlock(NoBlock),
+    /// `snowflake_settled()` on a standby.
+    SettledOnStandby,
+    /// `snowflake_settled()` on a server with two lanes.
+    SettledWithBackup,
+    /// `snowflake_settled()` outside of a statement, or with a snapshot of another kind.
+    NoSnapshot,
+    /// More transactions have ended since the statement's snapshot was taken than are known.
+    SnapshotTooOld,
+    /// More transactions are being prepared than there are places for.
+    TooManyPrepared,
     /// The library comes before Citus in `shared_preload_libraries`.
     BeforeCitus,
 }
@@ -578,6 +588,38 @@ impl Reportable for Error {
             )
             .hint("SELECT * FROM snowflake_segment_stat shows them. A tag that is deleted in the registry makes room."),
             Self::NoBlock(why) => why.report(),
+            Self::SettledOnStandby => {
+                Report::new(ERRCODE_FEATURE_NOT_SUPPORTED, "snowflake_settled() does not work on a standby")
+                    .detail("Only the primary knows which open transactions have drawn ids.")
+                    .hint(
+                        "On the primary, call snowflake_settled(), and after it pg_current_wal_insert_lsn(). On the \
+                         standby, read up to that id once pg_last_wal_replay_lsn() has reached that position.",
+                    )
+            }
+            Self::SettledWithBackup => Report::new(
+                ERRCODE_FEATURE_NOT_SUPPORTED,
+                "snowflake_settled() does not work with \"snowflake_id.backup_worker\"",
+            )
+            .detail("The ids of a server's two worker numbers do not ascend together.")
+            .hint("Turn off \"snowflake_id.backup_worker\", and restart the server."),
+            Self::NoSnapshot => {
+                Report::new(ERRCODE_FEATURE_NOT_SUPPORTED, "snowflake_settled() needs a statement's MVCC snapshot")
+                    .hint("Call it in a query.")
+            }
+            Self::SnapshotTooOld => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "snapshot is too old to know which ids are settled",
+            )
+            .detail("More transactions have ended since the snapshot was taken than the server remembers.")
+            .hint(
+                "Call snowflake_settled() at the beginning of a statement, as a condition on an indexed id does, or in \
+                 a new transaction.",
+            ),
+            Self::TooManyPrepared => Report::new(
+                ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+                "too many transactions that have drawn ids are being prepared at the same time",
+            )
+            .hint("Raise \"max_prepared_transactions\", and restart the server."),
             Self::BeforeCitus => Report::new(
                 ERRCODE_WARNING,
                 "\"citus\" comes after \"snowflake_id\" in \"shared_preload_libraries\"",

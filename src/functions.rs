@@ -9,7 +9,7 @@
 
 use std::ffi::{CStr, CString};
 
-use pgrx::pg_sys::Oid;
+use pgrx::pg_sys::{Oid, TransactionId};
 use pgrx::prelude::*;
 use snowflake_core::encoding::Encoding;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
@@ -21,6 +21,7 @@ use crate::ids::database_mark;
 use crate::ids::dense;
 use crate::ids::layouts;
 use crate::ids::next;
+use crate::ids::settled::{self, Holder};
 use crate::ids::stamp;
 use crate::ids::stats;
 use crate::parts::PartsRow;
@@ -69,6 +70,21 @@ fn snowflake_batch(count: i32) -> SetOfIterator<'static, i64> {
 #[pg_extern(volatile, strict, parallel_restricted)]
 fn snowflake_last() -> i64 {
     next::last().or_raise()
+}
+
+/// Returns the settled id, up to which a reader misses nothing: every id of this server and
+/// database at or below it belongs to a transaction that has ended for the statement's snapshot,
+/// and none will be drawn.
+///
+/// STABLE, so that a condition with it can use an index. PARALLEL RESTRICTED, because processes
+/// that share a statement must share the answer (`ids/settled.rs`).
+///
+/// # Errors
+/// 55000 not preloaded, worker not set, or a snapshot that is too old; 0A000 a standby, or a server
+/// with backup workers; 58000 clock behind the mark.
+#[pg_extern(stable, strict, parallel_restricted)]
+fn snowflake_settled() -> i64 {
+    settled::settled().or_raise()
 }
 
 /// Decodes an id. A field that the layout lacks is NULL.
@@ -541,6 +557,34 @@ fn snowflake_stat() -> TableIterator<
         guc::max_databases() as i32,
         timestamptz(server.reset_ms),
     ))
+}
+
+/// Returns the open transactions that hold the settled id of this database back: the process of a
+/// session's, the xid of a prepared one, and the first id of each. The view `snowflake_unsettled`
+/// reads it.
+///
+/// # Errors
+/// 55000 not preloaded.
+#[pg_extern(name = "unsettled", schema = "snowflake_plan", volatile, strict, parallel_restricted)]
+#[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
+fn snowflake_unsettled()
+-> TableIterator<'static, (name!(pid, Option<i32>), name!(transaction, Option<TransactionId>), name!(first_id, i64))> {
+    let holders: Vec<_> = settled::unsettled().or_raise().collect();
+    TableIterator::new(holders.into_iter().map(|(holder, first_id)| match holder {
+        Holder::Session(pid) => (Some(pid), None, first_id),
+        Holder::Prepared(xid) => (None, Some(xid), first_id),
+    }))
+}
+
+/// Returns how far the settled id is behind the clock, in milliseconds, because a transaction holds
+/// it back: the most of the databases in which it was asked for; 0 if there is none. The view
+/// `snowflake_stat` reads it, for `pg_monitor` only.
+///
+/// # Errors
+/// 55000 not preloaded.
+#[pg_extern(name = "settled_lag", schema = "snowflake_plan", volatile, strict, parallel_restricted)]
+fn snowflake_settled_lag() -> i64 {
+    settled::lag_ms().or_raise()
 }
 
 /// Returns where the server's number comes from, and what is known of its lease: one row, on

@@ -30,6 +30,8 @@
 //!   dense            * drawing dense values: a tag's place, the fast path, waiting for a block
 //!   layouts          * the layouts that this session uses
 //!   invalidation       what makes known marks wrong: drops, restored dumps, rollbacks
+//!   settled          * up to which id a reader misses nothing: refusals, one answer for a statement
+//!   prepared           what a prepared transaction has drawn, through restarts
 //!   database_mark    * a database's mark: what the core's protocol runs over
 //!   waiting          * how a session sleeps, and what is counted and logged of it
 //!   stats            * what the views show, and what is counted and logged of draws
@@ -56,6 +58,7 @@
 //!   backend            what this backend may do now, the clock, and how it sleeps
 //!   backtrace        * what of a panic does not belong in an error's DETAIL
 //!   text               text of any encoding
+//!   snapshot           which transactions run for a statement
 //!   local              statics that one process has for itself
 //!   allocator          what happens if Rust gets no memory
 //!   |
@@ -69,6 +72,7 @@
 //! |---|---|
 //! | Can two ids be equal? | `core/generator.rs` |
 //! | What happens in a crash? | `core/mark.rs`, and `ids/database_mark.rs` for PostgreSQL's part |
+//! | Which rows does a reader in the order of ids miss? | `core/settled.rs`, and `ids/settled.rs` for SQL |
 //! | Can two servers have the same numbers? | `core/lease.rs`, and `fleet/keeper.rs` for the process that runs it |
 //! | Can two servers get the same dense value? | `core/segment.rs`, and `fleet/keeper.rs` for the process that reserves blocks |
 //! | When does a draw wait, and for what? | `core/draw.rs`, and `ids/waiting.rs` |

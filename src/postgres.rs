@@ -6,4 +6,5 @@ pub mod backend;
 pub mod backtrace;
 pub mod catalog;
 pub mod local;
+pub mod snapshot;
 pub mod text;

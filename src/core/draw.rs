@@ -15,7 +15,7 @@
 //! nothing rests on how long a wait took.
 
 use crate::clock::{Clock, Wait};
-use crate::generator::{self, Generator, IdRun, Limits, MarkLimits};
+use crate::generator::{self, Announce, Generator, IdRun, Limits, MarkLimits};
 use crate::identity::{IdStamp, LaneName};
 use crate::mark::{MarkTerms, end_of};
 use crate::published::Marks;
@@ -43,6 +43,9 @@ pub trait DrawingSession: Clock {
 
     /// Returns the settings that bear on the draw.
     fn terms(&self) -> MarkTerms;
+
+    /// Returns what a draw announces its attempts to (`settled.rs`). By default, that is nothing.
+    fn announce(&self) -> impl Announce {}
 
     /// Returns the limits that a draw reads at each attempt. A simulation lets other sessions run
     /// before each reading.
@@ -98,7 +101,7 @@ pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -
         let terms = session.terms();
         let max_borrow_ms = terms.max_borrow_ms;
         let limits = Limits { max_borrow_ms, marks_ms: session.marks(known) };
-        let mut drawn = generator.draw(&drawing, session, &limits, count);
+        let mut drawn = generator.draw_announced(&drawing, session, &limits, count, session.announce());
         if let Err(generator::ServerRefusal::MarkReached { lane, end_ms }) = drawn {
             if end_ms > end_of(&drawing) {
                 session.lease(&drawing)?;
@@ -109,7 +112,7 @@ pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -
             drawing = session.drawing()?;
             // While another session moves the mark early, this one need not wait.
             let limits = Limits { max_borrow_ms, marks_ms: session.marks(known.whole()) };
-            drawn = generator.draw(&drawing, session, &limits, count);
+            drawn = generator.draw_announced(&drawing, session, &limits, count, session.announce());
         }
         let wait = match drawn {
             Ok(run) => return Ok(run),

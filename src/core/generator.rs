@@ -57,7 +57,7 @@
 //!
 //! | access | order | partner |
 //! |---|---|---|
-//! | load of the word | Acquire | the compare-exchange that wrote it: the clock reading that follows comes after the writer's (I2) |
+//! | load of the word | Acquire | the compare-exchange that wrote it: the clock reading that follows comes after the writer's (I2); and what was announced before any draw up to that word (`settled.rs`) |
 //! | compare-exchange, success | Release | the load of the word |
 //! | compare-exchange, failure | Relaxed | none: the value is discarded, and word and clock are read anew |
 //! | raising a lane, to the mark or above a predecessor | Release | the load of the word; a draw that is under way fails its compare-exchange |
@@ -134,8 +134,7 @@ impl IdRun {
 
     #[inline(always)]
     fn id(&self, word: u64) -> i64 {
-        let sequence = self.layout.sequence;
-        self.layout.pack(word >> sequence.bits, self.fixed, word & sequence.max())
+        self.layout.pack_word(self.fixed, word)
     }
 }
 
@@ -160,6 +159,25 @@ impl MarkLimits for [i64; 2] {
     fn limit_ms(&self, lane: LaneName) -> i64 {
         self[lane as usize]
     }
+}
+
+/// What a draw tells before it takes its ids (`settled.rs`).
+pub trait Announce: Copy {
+    /// Called before each attempt to exchange a lane's word. If it succeeds, the draw's first id is
+    /// the one that `first_id` composes.
+    fn attempts(&self, first_id: impl FnOnce() -> i64);
+
+    /// Called when a lane refuses the draw, perhaps after an attempt has failed.
+    fn is_refused(&self);
+}
+
+/// For a draw that tells nothing.
+impl Announce for () {
+    #[inline(always)]
+    fn attempts(&self, _first_id: impl FnOnce() -> i64) {}
+
+    #[inline(always)]
+    fn is_refused(&self) {}
 }
 
 /// Why one lane does not serve. Instants are milliseconds since 1970.
@@ -312,12 +330,13 @@ impl Lane {
         mark_ms: i64,
         count: u32,
     ) -> Result<(u64, u64), LaneRefusal> {
-        self.draw_below(layout, clock, allowance_ms, || mark_ms, count).map(|words| (words.first, words.last))
+        self.draw_below(layout, clock, allowance_ms, || mark_ms, count, |_| ()).map(|words| (words.first, words.last))
     }
 
     /// Draws as [`draw`](Self::draw) does, by a mark that may change during the draw. The mark is
     /// read between the word and the compare-exchange. So the compare-exchange fails if the lane
-    /// was raised before that mark was published, but after the word was read.
+    /// was raised before that mark was published, but after the word was read. `announce` is called
+    /// before each attempt, with the first word that it takes.
     #[inline(always)]
     fn draw_below<C: Clock>(
         &self,
@@ -326,6 +345,7 @@ impl Lane {
         allowance_ms: i64,
         mark_ms: impl Fn() -> i64,
         count: u32,
+        announce: impl Fn(u64),
     ) -> Result<LaneSpan, LaneRefusal> {
         loop {
             // Acquire: pairs with the Release below, and keeps the clock reading after the load
@@ -333,9 +353,10 @@ impl Lane {
             let word = self.0.load(Ordering::Acquire);
             let now_ms = clock.now_ms();
             let words = next_run(layout, word, now_ms, allowance_ms, &mark_ms, count)?;
-            // Release: a session that reads this word reads the clock later than this one did.
-            // Relaxed: a failure's value is not used. Weak: a spurious failure only repeats the
-            // loop.
+            announce(words.first);
+            // Release: a session that reads this word reads the clock later than this one did, and
+            // finds what was announced. Relaxed: a failure's value is not used. Weak: a spurious
+            // failure only repeats the loop.
             if self.0.compare_exchange_weak(word, words.last, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return Ok(words);
             }
@@ -491,6 +512,27 @@ impl Generator {
         }
     }
 
+    /// Returns the greatest id of which all ids at or below it that can be drawn from the primary
+    /// lane are drawn; 0 if there is none. What their draws have announced is found after this.
+    ///
+    /// `drawing` is what the server draws with now, `None` if it has no numbers. The result is only
+    /// right if that does not change during the call, and if there is no backup lane.
+    pub fn last_id(&self, layout: &Layout, drawing: Option<&IdStamp>) -> i64 {
+        // Acquire: pairs with the Release in `draw_below`, of this word and of each earlier one:
+        // all writes of a word are exchanges, which pass on what the ones before have released.
+        let word = self.lanes[LaneName::Primary as usize].0.load(Ordering::Acquire);
+        match drawing {
+            _ if word == 0 => 0,
+            Some(drawing) if word & layout.sequence.max() != layout.sequence.max() => {
+                layout.pack_word(drawing.identity().fixed(LaneName::Primary), word)
+            }
+            // All ids of a tick that is used up, whatever their numbers: a lane that was raised to
+            // a mark covers those of other servers, and one whose numbers have changed those of the
+            // numbers before. Without numbers, nothing more is drawn in the tick.
+            _ => layout.last_id_of(word >> layout.sequence.bits),
+        }
+    }
+
     /// Returns the start of the tick that a lane has reached, in milliseconds since 1970. `None` if
     /// nothing is drawn from it yet and nothing counts as drawn.
     pub fn reached_ms(&self, lane: LaneName, layout: &Layout) -> Option<i64> {
@@ -521,12 +563,28 @@ impl Generator {
         limits: &Limits<M>,
         count: u32,
     ) -> Result<IdRun, ServerRefusal> {
+        self.draw_announced(drawing, clock, limits, count, ())
+    }
+
+    /// Draws as [`draw`](Self::draw) does, and announces each attempt.
+    ///
+    /// # Errors
+    /// As for [`draw`](Self::draw).
+    #[inline(always)]
+    pub fn draw_announced<C: Clock, M: MarkLimits>(
+        &self,
+        drawing: &IdStamp,
+        clock: &C,
+        limits: &Limits<M>,
+        count: u32,
+        announce: impl Announce,
+    ) -> Result<IdRun, ServerRefusal> {
         let (layout, identity) = (drawing.layout(), drawing.identity());
         debug_assert!((1..=longest_run(layout)).contains(&count) && limits.max_borrow_ms >= 0);
         let (lane, LaneSpan { first, last, borrowed }) = if identity.has_backup() {
-            self.draw_with_backup(layout, clock, limits, count)
+            self.draw_with_backup(drawing, clock, limits, count, announce)
         } else {
-            self.draw_from(LaneName::Primary, layout, clock, limits.max_borrow_ms, limits, count)
+            self.draw_from(LaneName::Primary, drawing, clock, limits.max_borrow_ms, limits, count, announce)
         }?;
         // Assembled here, where the run is never in memory. A callee would return it through
         // memory.
@@ -538,15 +596,16 @@ impl Generator {
     #[inline(never)]
     fn draw_with_backup<C: Clock, M: MarkLimits>(
         &self,
-        layout: &Layout,
+        drawing: &IdStamp,
         clock: &C,
         limits: &Limits<M>,
         count: u32,
+        announce: impl Announce,
     ) -> Result<(LaneName, LaneSpan), ServerRefusal> {
         let attempts = [(LaneName::Primary, 0), (LaneName::Backup, 0), (LaneName::Backup, limits.max_borrow_ms)];
         let mut soonest = None;
         for (lane, allowance_ms) in attempts {
-            match self.draw_from(lane, layout, clock, allowance_ms, limits, count) {
+            match self.draw_from(lane, drawing, clock, allowance_ms, limits, count, announce) {
                 Ok(words) => return Ok(words),
                 // The next lane must not serve instead: moving the mark takes too little time to be
                 // worth an id out of order.
@@ -560,19 +619,26 @@ impl Generator {
     }
 
     #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "it is a part of the function above, for each lane")]
     fn draw_from<C: Clock, M: MarkLimits>(
         &self,
         lane: LaneName,
-        layout: &Layout,
+        drawing: &IdStamp,
         clock: &C,
         allowance_ms: i64,
         limits: &Limits<M>,
         count: u32,
+        announce: impl Announce,
     ) -> Result<(LaneName, LaneSpan), ServerRefusal> {
+        let (layout, fixed) = (drawing.layout(), drawing.identity().fixed(lane));
         let mark_ms = || limits.marks_ms.limit_ms(lane);
-        match self.lanes[lane as usize].draw_below(layout, clock, allowance_ms, mark_ms, count) {
+        let attempts = |first: u64| announce.attempts(|| layout.pack_word(fixed, first));
+        match self.lanes[lane as usize].draw_below(layout, clock, allowance_ms, mark_ms, count, attempts) {
             Ok(words) => Ok((lane, words)),
-            Err(refused) => Err(refused.judged(lane, limits.max_borrow_ms)),
+            Err(refused) => {
+                announce.is_refused();
+                Err(refused.judged(lane, limits.max_borrow_ms))
+            }
         }
     }
 }

@@ -62,6 +62,17 @@ impl Layout {
         (self.time.put(tick) | fixed | self.sequence.put(sequence)) as i64
     }
 
+    /// Composes the id of a lane's word (`generator.rs`).
+    #[inline(always)]
+    pub(crate) fn pack_word(&self, fixed: u64, word: u64) -> i64 {
+        self.pack(word >> self.sequence.bits, fixed, word & self.sequence.max())
+    }
+
+    /// Returns the last id of a tick, whatever its numbers.
+    pub(crate) fn last_id_of(&self, tick: u64) -> i64 {
+        self.pack(tick, 0, 0) | (1_i64 << self.time.shift).wrapping_sub(1)
+    }
+
     /// Checks the numbers that all ids of a lane share, and puts them into place.
     ///
     /// # Errors

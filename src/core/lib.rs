@@ -23,6 +23,7 @@
 //! | Which ids were drawn in a span of time? | [`bounds`] |
 //! | What happens after a crash, a failover or a restore? | [`mark`] |
 //! | How far may a database draw, and how do its sessions know? | [`published`] |
+//! | Up to which id does a reader miss nothing? | [`settled`] |
 //! | Which atomics are there? | [`atomic`] |
 //! | Where does the time come from? How is an instant written? | [`clock`] |
 //! | Which number stands for a text? | [`fnv`] |
@@ -70,5 +71,6 @@ pub mod pace;
 pub mod published;
 pub mod registry;
 pub mod segment;
+pub mod settled;
 pub mod spelling;
 pub mod tag;

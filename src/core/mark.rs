@@ -543,6 +543,40 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         }
     }
 
+    /// Raises the primary lane to what is stored, so that all ids count as drawn that can have been
+    /// drawn in this database before this life of the server. Does not write, and needs no lock and
+    /// no numbers. Does nothing where the lane's mark is loaded. Waits as a draw does for a clock
+    /// that is behind.
+    ///
+    /// # Errors
+    /// [`MarkRefusal::Behind`], [`MarkRefusal::OtherLayout`], and the database's own.
+    pub fn reach(&self, layout: &Layout, terms: &MarkTerms) -> Result<(), D::Error> {
+        loop {
+            if self.database.marks()?.is_some_and(|marks| marks.mark_ms(LaneName::Primary).is_some()) {
+                return Ok(());
+            }
+            let stored = self.database.read()?;
+            self.require_layout(layout, &stored)?;
+            // The ids may have been drawn with any numbers.
+            let (mark_ms, now_ms) = (stored.highest_ms(), self.database.now_ms());
+            let wait = match distance(mark_ms, now_ms, terms.max_borrow_ms, layout.unit().ms()) {
+                Distance::Reached => {
+                    self.generator.raise(LaneName::Primary, layout, mark_ms);
+                    return Ok(());
+                }
+                Distance::Near { wait_ms } => Wait::Start { wait_ms },
+                Distance::Far { wait_ms } if terms.wait_for_clock => {
+                    Wait::ClockStepBack { wait_ms, behind_ms: mark_ms.saturating_sub(now_ms) }
+                }
+                Distance::Far { .. } => {
+                    let behind_ms = mark_ms.saturating_sub(now_ms);
+                    return Err(MarkRefusal::Behind { behind_ms, mark_ms }.into());
+                }
+            };
+            self.database.wait(wait)?;
+        }
+    }
+
     /// Reads both clocks, and refuses a clock that has jumped too far.
     fn read_clocks(&self, terms: &MarkTerms) -> Result<(i64, i64), D::Error> {
         let (now_ms, boot_ms) = (self.database.now_ms(), self.database.boot_ms());

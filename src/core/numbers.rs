@@ -115,6 +115,14 @@ impl Numbers {
         self.version.load(Ordering::Acquire) == drawing.version()
     }
 
+    /// Returns the version of the numbers, or `None` while they change. What was read between two
+    /// equal versions was read under the same numbers.
+    pub fn version(&self) -> Option<u64> {
+        // Acquire: pairs with the Release in `change`. A lane's word that was read before this,
+        // with Acquire, shows the version under which it was written.
+        Some(self.version.load(Ordering::Acquire)).filter(|version| version.is_multiple_of(2))
+    }
+
     /// Lets the same numbers be drawn with for longer. Never call it with an earlier end: only
     /// [`leave`](Self::leave) makes sure that nothing is drawn beyond it.
     pub fn extend(&self, until_ms: i64) {

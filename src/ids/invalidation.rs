@@ -1,5 +1,5 @@
 //! What invalidates the known marks of a database: objects that are created or dropped, dumps that
-//! are restored, transactions that are rolled back.
+//! are restored, transactions that are rolled back. Also tells `settled.rs` when transactions end.
 //!
 //! The session that drops a sequence or a database forgets or releases its published marks. The
 //! session that has set a sequence rechecks the marks before it commits. When a rollback removes a
@@ -19,7 +19,9 @@ use snowflake_core::published::Published;
 use crate::error::OrRaise;
 use crate::ids::database_mark;
 use crate::ids::members;
+use crate::ids::prepared;
 use crate::ids::sequence::Sequence;
+use crate::ids::settled;
 use crate::ids::stamp;
 use crate::ids::waiting::Request;
 use crate::postgres::backend;
@@ -99,6 +101,8 @@ unsafe extern "C-unwind" fn object_accessed(
 unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: *mut c_void) {
     use pg_sys::XactEvent::{XACT_EVENT_COMMIT, XACT_EVENT_PRE_COMMIT, XACT_EVENT_PRE_PREPARE};
     if event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE {
+        // PostgreSQL has made the end visible before.
+        settled::end_transaction(event == XACT_EVENT_COMMIT);
         if event != XACT_EVENT_COMMIT {
             // After PREPARE TRANSACTION too, this session no longer sees what it has created.
             forget_what_was_made();
@@ -107,6 +111,9 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
         CALLS_SETVAL.set(false);
         MAKES_RELATIONS.set(false);
         return;
+    }
+    if event == XACT_EVENT_PRE_PREPARE {
+        prepare();
     }
     // A background worker may set sequences without a call in SQL. PostgreSQL's own does so, from
     // 19 on, and pglogical's.
@@ -121,6 +128,12 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
     } else if backend::copies_sequences() {
         remember();
     }
+}
+
+/// Notes that this transaction is about to be prepared. Guarded, because it may raise.
+#[pg_guard]
+extern "C-unwind" fn prepare() {
+    prepared::enter().or_raise();
 }
 
 /// Notes what the database holds before sequences are copied. Such a worker first looks up its

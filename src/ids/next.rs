@@ -9,11 +9,12 @@ use std::ffi::CStr;
 use snowflake_core::bounds::Instant;
 use snowflake_core::clock::{Clock, Wait};
 use snowflake_core::draw::{self, DrawRefusal};
-use snowflake_core::generator::{Generator, IdRun, Limits, longest_run};
+use snowflake_core::generator::{Announce, Generator, IdRun, Limits, longest_run};
 use snowflake_core::identity::{IdStamp, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::mark::MarkTerms;
 use snowflake_core::published::Marks;
+use snowflake_core::settled::FirstDraw;
 
 use crate::error::{Again, Error};
 use crate::ids::database_mark;
@@ -57,7 +58,8 @@ impl IdSource {
 
     /// Draws a run of `count` ids, waiting as long as the policy says.
     fn draw(self, count: u32) -> Result<IdRun, Error> {
-        draw::draw(&BackendSession { request: Request::new() }, self.generator, count)
+        let session = BackendSession { request: Request::new(), announce: self.slot.announce() };
+        draw::draw(&session, self.generator, count)
     }
 
     /// Counts a run of one, notes its id in the slot, and returns it.
@@ -76,6 +78,7 @@ impl IdSource {
 /// This backend, as one draw sees it.
 struct BackendSession {
     request: Request,
+    announce: FirstDraw<'static>,
 }
 
 impl BackendSession {
@@ -116,6 +119,10 @@ impl draw::DrawingSession for BackendSession {
 
     fn terms(&self) -> MarkTerms {
         database_mark::terms()
+    }
+
+    fn announce(&self) -> impl Announce {
+        self.announce
     }
 
     fn make_way(
@@ -201,8 +208,21 @@ pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
 #[inline(always)]
 pub fn one_at_once() -> Option<i64> {
     let (source, marks, drawing) = (IdSource::known()?, database_mark::known()?, stamp::kept()?);
+    if !source.slot.has_first_id() {
+        return first_at_once();
+    }
     let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms: marks };
     Some(source.note(&source.generator.draw(drawing, &WallClock, &limits, 1).ok()?))
+}
+
+/// Does the same for the first id of a transaction, and announces it. A function of its own, so
+/// that the other ids pay no more for this than one comparison.
+#[inline(never)]
+fn first_at_once() -> Option<i64> {
+    let (source, marks, drawing) = (IdSource::known()?, database_mark::known()?, stamp::kept()?);
+    let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms: marks };
+    let run = source.generator.draw_announced(drawing, &WallClock, &limits, 1, source.slot.announce());
+    Some(source.note(&run.ok()?))
 }
 
 /// Draws `count` ids in runs, as the iterator asks for them.
@@ -288,7 +308,7 @@ pub fn accept_fleet() -> Result<(), Error> {
     if members::find_with_fleet().ok_or(Error::NoExtension)?.fleet.is_none() {
         return Err(Error::OldObjects);
     }
-    let session = BackendSession { request: Request::new() };
+    let session = BackendSession { request: Request::new(), announce: FirstDraw::default() };
     let drawing = draw::DrawingSession::drawing(&session)?;
     database_mark::of(layout, &session.request)?.accept_fleet(&drawing)
 }
@@ -300,7 +320,7 @@ pub fn accept_fleet() -> Result<(), Error> {
 /// [`Error::OtherLayout`], [`Error::OtherFleet`], [`Error::NoExtension`].
 pub fn reset_mark() -> Result<(), Error> {
     let layout = writable_layout(c"snowflake_reset_mark()")?;
-    let session = BackendSession { request: Request::new() };
+    let session = BackendSession { request: Request::new(), announce: FirstDraw::default() };
     // Waits for a lease, which the server may not have yet after the restart before this.
     let drawing = draw::DrawingSession::drawing(&session)?;
     database_mark::of(layout, &session.request)?.reset(&drawing)

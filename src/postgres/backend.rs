@@ -19,6 +19,8 @@ unsafe extern "C-unwind" {
     /// access/xact.h: the id of the top transaction, 0 if it has none. Reads a backend-local
     /// variable; raises nothing.
     fn GetTopTransactionIdIfAny() -> pg_sys::TransactionId;
+    /// access/xact.h: the same, with 64 bits.
+    fn GetTopFullTransactionIdIfAny() -> pg_sys::FullTransactionId;
     /// storage/latch.h: wakes the process that waits on the latch. Raises nothing.
     fn SetLatch(latch: *mut pg_sys::Latch);
 }
@@ -40,6 +42,13 @@ pub fn may_write() -> bool {
 pub fn has_written() -> bool {
     // SAFETY: the function has no preconditions inside a backend, and raises nothing.
     unsafe { GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId }
+}
+
+/// Returns the full id of the transaction, also while it ends; `None` if it has none. Raises
+/// nothing.
+pub fn full_xid() -> Option<u64> {
+    // SAFETY: as above.
+    Some(unsafe { GetTopFullTransactionIdIfAny() }.value).filter(|xid| *xid != 0)
 }
 
 /// Raises what `nextval` raises where no id can be drawn: 25006 in recovery and in a read-only
@@ -332,6 +341,18 @@ pub fn random_bits() -> u64 {
     // SAFETY: writes that many bytes; raises nothing.
     let _ = unsafe { pg_sys::pg_strong_random(bits.as_mut_ptr().cast(), bits.len()) };
     u64::from_ne_bytes(bits)
+}
+
+/// Returns the database that this process is connected to; 0 if it is to none.
+pub fn database() -> u32 {
+    // SAFETY: a variable of this process, read by value.
+    unsafe { pg_sys::MyDatabaseId }.to_u32()
+}
+
+/// Returns how many transactions can be prepared at once.
+pub fn max_prepared() -> usize {
+    // SAFETY: a setting that is read before any library is loaded, and then never changes.
+    usize::try_from(unsafe { pg_sys::max_prepared_xacts }).unwrap_or(0)
 }
 
 /// Returns the backend's index among all that can run at once (PostgreSQL's MaxBackends). Auxiliary

@@ -285,7 +285,7 @@ pub fn init() {
         GucRegistry::define_int_guc(
             c"snowflake_id.max_databases",
             c"Sets how many databases of the server can draw ids.",
-            c"Each takes 64 bytes of shared memory. A database that is dropped, or whose extension is dropped, does \
+            c"Each takes 80 bytes of shared memory. A database that is dropped, or whose extension is dropped, does \
               not count.",
             &MAX_DATABASES,
             1,

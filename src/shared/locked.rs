@@ -30,10 +30,12 @@ pub enum Lock {
     Lease,
     /// Which tag has which place.
     Tags,
+    /// Promises and prepared transactions (`core/settled.rs`).
+    Settled,
 }
 
 impl Lock {
-    const COUNT: usize = 2;
+    const COUNT: usize = 3;
 }
 
 /// Asks for the locks. Call it where shared memory is requested.
@@ -56,6 +58,12 @@ impl<T: Copy> Locked<T> {
     pub fn get(&self) -> T {
         // SAFETY: with the lock held, no process writes.
         self.locked(pg_sys::LWLockMode::LW_SHARED, |value| unsafe { value.read() })
+    }
+
+    /// Looks at the value, and returns what `look` does, which must be plain, as below.
+    pub fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        // SAFETY: as above.
+        self.locked(pg_sys::LWLockMode::LW_SHARED, |value| look(unsafe { &*value }))
     }
 
     /// Changes the value, and returns what `change` does, which must be plain: it must not raise,

@@ -4,6 +4,8 @@
 //! Generator | clock reference | numbers | worker's own | lease | unclaimed marks | counts at the last reset | topics
 //! places of tags
 //! marks of each of up to max_databases databases | Slot 0 | ... | Slot MaxBackends - 1
+//!
+//! what readers share | promises of each of up to max_databases databases | prepared transactions
 //! ```
 //!
 //! `region/lib.rs` computes where each part lies, and has tests of its own. Generator and marks are
@@ -24,6 +26,8 @@ use snowflake_core::lease::Holder;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::segment::Supply;
+use snowflake_core::settled::Promise;
+use snowflake_core::settled::prepared::{PreparedPlace, PreparedTable};
 use snowflake_region::Region;
 
 use crate::error::Error;
@@ -72,6 +76,17 @@ struct CountsAtReset {
     reset_ms: AtomicI64,
 }
 
+/// What readers of the settled id share, besides the slots.
+#[derive(Debug)]
+pub struct Readers {
+    /// Guards the promises' databases, and the table of prepared transactions.
+    pub lock: Locked<()>,
+    /// The greatest bound of the prepared transactions that have made room.
+    forgotten: AtomicU64,
+    /// The next full transaction id when the table was filled from locks, 0 before that.
+    pub filled_at: AtomicU64,
+}
+
 places! {
     /// What is logged at most once per interval.
     pub enum Topic {
@@ -100,14 +115,21 @@ places! {
 /// What all backends share, the marks of each database, and the slot of each backend.
 type Memory = Region<Shared, PublishedMarks, Slot>;
 
+/// What readers of the settled id share, the promise of each database, and the prepared
+/// transactions.
+type ReaderMemory = Region<Readers, Promise, PreparedPlace>;
+
 /// The shared memory; `None` without preload. The postmaster sets it, and its children inherit it.
 static MEMORY: Local<Option<Memory>> = Local::new(None);
+
+/// As above.
+static READER_MEMORY: Local<Option<ReaderMemory>> = Local::new(None);
 
 /// This backend's slot, `None` until it draws. Children of the postmaster start with `None`.
 static SLOT: Local<Option<&'static Slot>> = Local::new(None);
 
 // ShmemInitStruct aligns to PG_CACHE_LINE_SIZE.
-const _: () = assert!(Memory::ALIGN <= 128);
+const _: () = assert!(Memory::ALIGN <= 128 && ReaderMemory::ALIGN <= 128);
 
 // As the description of `max_databases` says.
 const _: () = assert!(size_of::<PublishedMarks>() == 64);
@@ -166,8 +188,25 @@ pub fn unclaimed_marks() -> Option<&'static PublishedMarks> {
     Some(&shared()?.unclaimed)
 }
 
-/// Returns the slots of all backends, or `None` without preload.
-fn slots() -> Option<&'static [Slot]> {
+/// Returns what readers of the settled id share, or `None` without preload.
+pub fn readers() -> Option<&'static Readers> {
+    Some(READER_MEMORY.get()?.header())
+}
+
+/// Returns the promises of all databases, or `None` without preload.
+pub fn promises() -> Option<&'static [Promise]> {
+    Some(READER_MEMORY.get()?.firsts())
+}
+
+/// Returns the table of prepared transactions, or `None` without preload.
+pub fn prepared() -> Option<PreparedTable<'static>> {
+    let memory = READER_MEMORY.get()?;
+    Some(PreparedTable { places: memory.seconds(), forgotten: &memory.header().forgotten })
+}
+
+/// Returns the slots of all backends, or `None` without preload. Their index is that of
+/// [`proc_number`](backend::proc_number).
+pub fn slots() -> Option<&'static [Slot]> {
     Some(MEMORY.get()?.seconds())
 }
 
@@ -241,7 +280,7 @@ pub fn claim_slot() -> Result<&'static Slot, Error> {
     let number = backend::proc_number();
     let slot = slots().ok_or(Error::NotPreloaded)?.get(number);
     let slot = slot.unwrap_or_else(|| panic!("backend {number} is beyond MaxBackends"));
-    slot.begin(backend::pid());
+    slot.begin(backend::pid(), backend::database());
     SLOT.set(Some(slot));
     Ok(slot)
 }
@@ -268,6 +307,11 @@ pub fn init() {
 /// Returns how many databases have marks, and how many backends have slots.
 fn elements() -> (usize, usize) {
     (guc::max_databases(), backend::max_backends())
+}
+
+/// Returns how many databases can have a promise, and how many prepared transactions a place.
+fn reader_elements() -> (usize, usize) {
+    (guc::max_databases(), PreparedPlace::count(backend::max_prepared()))
 }
 
 /// Makes what all backends share. What was drawn before is lost with the words. The first draw
@@ -312,6 +356,7 @@ unsafe extern "C-unwind" fn request() {
             previous();
         }
         pg_sys::RequestAddinShmemSpace(Memory::size(elements()));
+        pg_sys::RequestAddinShmemSpace(ReaderMemory::size(reader_elements()));
         locked::request();
     }
 }
@@ -332,5 +377,12 @@ unsafe extern "C-unwind" fn startup() {
         let start = pg_sys::ShmemInitStruct(c"snowflake_id".as_ptr(), Memory::size(elements), &raw mut found);
         let start = NonNull::new(start.cast()).expect("PostgreSQL raises an error where there is no memory");
         MEMORY.set(Some(Memory::begin(start, elements, at_start(), PublishedMarks::new, Slot::new)));
+        let elements = reader_elements();
+        let size = ReaderMemory::size(elements);
+        let start = pg_sys::ShmemInitStruct(c"snowflake_id readers".as_ptr(), size, &raw mut found);
+        let start = NonNull::new(start.cast()).expect("PostgreSQL raises an error where there is no memory");
+        let zero = || AtomicU64::new(0);
+        let readers = Readers { lock: Locked::new(Lock::Settled, ()), forgotten: zero(), filled_at: zero() };
+        READER_MEMORY.set(Some(ReaderMemory::begin(start, elements, readers, Promise::new, PreparedPlace::new)));
     }
 }

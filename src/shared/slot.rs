@@ -10,6 +10,7 @@ use std::mem::offset_of;
 use snowflake_core::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
 use snowflake_core::generator::IdRun;
 use snowflake_core::identity::LaneName;
+use snowflake_core::settled::{Ended, FirstDraw, Floor, Told};
 
 use crate::postgres::backend;
 
@@ -87,6 +88,8 @@ pub struct Slot {
     /// The greatest id at the time when an id was drawn that may have been lower. (All others
     /// ascend, so the last one is the greatest.)
     greatest_id: AtomicI64,
+    /// The first id of the open transaction.
+    floor: Floor,
     /// The counts of all backends that have had the slot.
     counts: [AtomicU64; Counter::COUNT],
     /// The process that took the slot over last, which may have ended; 0 before the first.
@@ -94,12 +97,15 @@ pub struct Slot {
     /// The counts when that process took the slot over.
     drawn_before: AtomicU64,
     waits_before: AtomicU64,
+    /// The last transactions that had drawn.
+    ended: Ended,
 }
 
 // What a draw writes is in the first cache line, so the counts of ids come first.
 const _: () = assert!(
     offset_of!(Slot, last_id) < 64
         && offset_of!(Slot, greatest_id) < 64
+        && offset_of!(Slot, floor) < 64
         && offset_of!(Slot, counts) + (Counter::Borrowed as usize + 1) * size_of::<AtomicU64>() <= 64
         && align_of::<Slot>() == 64
 );
@@ -122,25 +128,51 @@ pub struct OfBackend {
 // Relaxed in all functions of a slot, and a load and a store instead of an addition, because only
 // the backend that owns the slot writes it. Readers need no order between two numbers. The next
 // owner sees what an earlier one wrote, because PostgreSQL handles PGPROCs under a spinlock in
-// between.
+// between. What a slot tells of transactions has orderings of its own (`core/settled.rs`): a reader
+// of a floor also finds the process that has drawn it, which took the slot over before.
 impl Slot {
     /// Makes a slot that no backend has had.
     pub fn new() -> Self {
         Self {
             last_id: AtomicI64::new(NO_ID),
             greatest_id: AtomicI64::new(NO_ID),
+            floor: Floor::new(),
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             pid: AtomicI32::new(0),
             drawn_before: AtomicU64::new(0),
             waits_before: AtomicU64::new(0),
+            ended: Ended::new(),
         }
     }
 
-    /// Takes the slot over from the backend that had it.
-    pub fn begin(&self, pid: i32) {
+    /// Takes the slot over from the backend that had it, for one that is connected to `database`.
+    pub fn begin(&self, pid: i32, database: u32) {
+        self.told().begin(database);
         self.drawn_before.store(self.count(Counter::Drawn), Ordering::Relaxed);
         self.waits_before.store(self.waits(), Ordering::Relaxed);
         self.pid.store(pid, Ordering::Relaxed);
+    }
+
+    /// Returns what the slot tells of transactions.
+    pub fn told(&self) -> Told<'_> {
+        Told { floor: &self.floor, ended: &self.ended }
+    }
+
+    /// Whether the transaction of the backend that owns the slot has drawn.
+    #[inline(always)]
+    pub fn has_first_id(&self) -> bool {
+        self.floor.is_set()
+    }
+
+    /// Returns what the backend that owns the slot announces its draw to.
+    #[inline(always)]
+    pub fn announce(&self) -> FirstDraw<'_> {
+        self.floor.announce()
+    }
+
+    /// Returns the process that took the slot over last, if it still runs.
+    pub fn process(&self, number: usize) -> Option<i32> {
+        Some(self.pid.load(Ordering::Relaxed)).filter(|pid| backend::is_running(*pid, number))
     }
 
     /// Counts `count` ids that were drawn.
@@ -203,7 +235,7 @@ impl Slot {
     /// nothing yet. (A backend does not note its end, because a process has few places for exit
     /// callbacks: see `catalog.rs`.)
     pub fn of_backend(&self, number: usize) -> Option<OfBackend> {
-        let pid = Some(self.pid.load(Ordering::Relaxed)).filter(|pid| backend::is_running(*pid, number))?;
+        let pid = self.process(number)?;
         // If another backend takes the slot over between two of these readings, they mix both
         // backends.
         let drawn = self.count(Counter::Drawn).saturating_sub(self.drawn_before.load(Ordering::Relaxed));

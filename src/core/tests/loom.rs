@@ -11,7 +11,7 @@
 //! that test guards both.
 //!
 //! How numbers change while sessions draw: `loom/numbers.rs`. How blocks of dense values do:
-//! `loom/segment.rs`.
+//! `loom/segment.rs`. Up to which id a reader misses nothing: `loom/settled.rs`.
 //!
 //! The marks' log is such a load, too. A draw that sees a published mark without what came before
 //! it finds an old log, and each test of marks asserts that it does not.
@@ -22,6 +22,8 @@
 mod numbers;
 #[path = "loom/segment.rs"]
 mod segment;
+#[path = "loom/settled.rs"]
+mod settled;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

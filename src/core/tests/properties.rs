@@ -9,6 +9,7 @@
 //! | Do servers? | `draws.rs`, `js53.rs`, `identities.rs`, `first_sequences.rs` |
 //! | Does what the mark builds on? | `marks.rs` |
 //! | Do blocks of dense values? | `segments.rs` |
+//! | Up to which id does a reader miss nothing? | `settled.rs` |
 //! | What if a registry has numbers that nobody expects? | `extremes.rs` |
 //!
 //! Every run takes new values. A failing test prints the line that repeats it
@@ -55,6 +56,8 @@ mod model;
 mod registry;
 #[path = "properties/segments.rs"]
 mod segments;
+#[path = "properties/settled.rs"]
+mod settled;
 #[path = "properties/spec.rs"]
 mod spec;
 

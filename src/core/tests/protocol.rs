@@ -9,6 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use snowflake_core::bounds::Instant;
 use snowflake_core::clock::{Clock, ClockReference, DAY_MS, Wait};
 use snowflake_core::draw;
 use snowflake_core::generator::{Generator, Limits, ServerRefusal};
@@ -434,6 +435,48 @@ fn a_clock_that_was_set_back_is_refused_or_waited_for() {
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     assert_eq!(fake.did()[0], WaitFor(Wait::ClockStepBack { wait_ms: 1002, behind_ms: 1102 }));
     assert!(server.next_end_ms(&fake).unwrap() > mark_ms);
+}
+
+/// A reader of the settled id needs the lane above all that can have been drawn, and nothing else.
+#[test]
+fn a_reader_raises_the_lane_to_its_mark_and_writes_nothing() {
+    let reach = |server: &Server, fake: &Fake| server.mark(fake).reach(&server.layout, &server.terms);
+    for (name, ahead_ms) in ["snowflake", "js53"].into_iter().flat_map(|name| [-DAY_MS, 0, 1100].map(|ms| (name, ms))) {
+        let mut server = Server::new(name, 5, false).started_again();
+        // The ids may have been drawn with any numbers, from either lane, and a dump may have set
+        // them.
+        let fake = Fake::holding([0, NOW_MS], &server.layout, None);
+        fake.stored.set(Stored { local_ms: [NOW_MS + ahead_ms, 0], ..fake.stored.get() });
+        let mark_ms = NOW_MS + ahead_ms.max(0);
+        reach(&server, &fake).unwrap();
+        assert!(fake.did().iter().all(|did| matches!(did, WaitFor(Wait::Start { .. }))));
+        assert_eq!(fake.published_ms(), [None; 2]);
+        let last = server.generator.last_id(&server.layout, None);
+        let covered = server.layout.last_id_before(Instant { ms: mark_ms, later: false });
+        // All ids of the ticks that end at or before the mark.
+        let is_whole = mark_ms % server.layout.unit().ms() == 0;
+        assert!(last == covered || last < covered && !is_whole, "{name}: {last}, {covered}");
+        // Once the mark is loaded, it says nothing more about ids of before.
+        server.generator = Rc::new(Generator::new());
+        server.make_way(&fake, LaneName::Primary, fake.now_ms.get() + 1).unwrap();
+        fake.stored.set(Stored { marks_ms: [NOW_MS + DAY_MS; 2], ..fake.stored.get() });
+        fake.did();
+        reach(&server, &fake).unwrap();
+        assert_eq!(fake.did(), []);
+    }
+    // A clock that was set back is refused or waited for, as for a draw.
+    let mut server = Server::new("snowflake", 5, false).started_again();
+    let mark_ms = NOW_MS + 60_000;
+    let fake = Fake::holding([mark_ms, 0], &server.layout, Some(&server.drawing));
+    let behind = mark::MarkRefusal::Behind { behind_ms: 60_000, mark_ms };
+    assert_eq!(reach(&server, &fake), Err(Failure::Refused(behind)));
+    assert_eq!(server.generator.reached_ms(LaneName::Primary, &server.layout), None);
+    server.terms.wait_for_clock = true;
+    reach(&server, &fake).unwrap();
+    assert_eq!(fake.did()[0], WaitFor(Wait::ClockStepBack { wait_ms: 59_900, behind_ms: 60_000 }));
+    let other = Server::new("js53", 5, false);
+    let stored = server.layout.fingerprint();
+    assert_eq!(reach(&other, &fake), Err(Failure::Refused(mark::MarkRefusal::OtherLayout { stored })));
 }
 
 #[test]

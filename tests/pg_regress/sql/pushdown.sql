@@ -282,7 +282,7 @@ GROUP BY layout, operator ORDER BY layout COLLATE "C", operator COLLATE "C";
 \pset tuples_only off
 SELECT oid::regprocedure AS function, provolatile AS volatile, proleakproof AS leakproof FROM pg_proc
 WHERE proname IN ('snowflake_from', 'snowflake_after', 'snowflake_before', 'snowflake_until')
-   OR pronamespace = 'snowflake_plan'::regnamespace AND proname NOT IN ('lease', 'segment_stat') ORDER BY oid::regprocedure::text COLLATE "C";
+   OR pronamespace = 'snowflake_plan'::regnamespace AND proname NOT IN ('lease', 'segment_stat', 'settled_lag', 'unsettled') ORDER BY oid::regprocedure::text COLLATE "C";
 \pset null none
 SELECT layout, t, snowflake_from(t, layout) AS "from", snowflake_after(t, layout) AS after,
        snowflake_before(t, layout) AS before, snowflake_until(t, layout) AS until

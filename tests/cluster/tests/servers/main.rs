@@ -63,6 +63,7 @@ mod scale;
 mod segments;
 mod segments_convert;
 mod segments_fleet;
+mod settled;
 mod statistics;
 mod store_etcd;
 mod store_postgres;

@@ -113,6 +113,23 @@ fn a_clock_that_is_set_back_raises_alerts() {
 }
 
 #[test]
+fn a_transaction_that_holds_readers_back_raises_an_alert() {
+    if cannot_watch() {
+        return;
+    }
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    session.draw();
+    session.batch_execute("BEGIN; SELECT snowflake_next()").unwrap();
+    let watch = Watch::start(&[&server]);
+    server.freeze_clock(noon() + HOUR_MS);
+    // Nobody reads.
+    watch.assert_silent();
+    execute(&server, "SELECT snowflake_settled()");
+    watch.assert_fires(&["SnowflakeReadersHeldBack"]);
+}
+
+#[test]
 fn a_clock_that_waits_are_for_raises_alerts() {
     if cannot_watch() {
         return;

@@ -94,27 +94,9 @@ fn the_examples_of_the_questions_run() {
     follow("docs/faq.md");
 }
 
-/// A reader that goes on from the last id misses a row whose transaction commits after a later one.
 #[test]
-fn below_a_settled_id_no_row_appears_later() {
-    let server = configured().start();
-    let table = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)";
-    psql(&server, &[], &format!("CREATE EXTENSION snowflake_id; {table}"));
-    psql(&server, &[], block("settled"));
-    let (mut late, mut early, mut reader) = (server.connect(), server.connect(), server.connect());
-    late.batch_execute("BEGIN; INSERT INTO orders (item) VALUES ('late')").unwrap();
-    early.batch_execute("INSERT INTO orders (item) VALUES ('early')").unwrap();
-    let missed = "SELECT min(id) < (SELECT id FROM orders WHERE item = 'early') FROM orders";
-    assert_eq!(reader.value(missed), "false", "the row of the lower id is not seen yet");
-
-    reader.batch_execute("SET statement_timeout = '300ms'").unwrap();
-    let refusal = refused(reader.batch_execute("SELECT settled('orders')"));
-    assert_eq!(refusal.sqlstate, "57014", "{refusal:?}");
-    late.batch_execute("COMMIT").unwrap();
-    reader.batch_execute("RESET statement_timeout").unwrap();
-    let bound = reader.value("SELECT settled('orders')");
-    assert_eq!(reader.value(&format!("SELECT count(*) FROM orders WHERE id < {bound}")), "2");
-    assert_eq!(reader.value(missed), "true");
+fn the_examples_of_the_page_about_reading_in_order_run() {
+    follow("docs/stream.md");
 }
 
 /// The files of this package's sources and tests.

@@ -1,0 +1,539 @@
+//! The settled id against an oracle that knows every transaction.
+//!
+//! A history has sessions that draw, write, commit, roll back, prepare, end and die; slots that
+//! change their database; snapshots that are kept; numbers that change; and restarts. It has one
+//! thread, so the settled id is known exactly. `loom/settled.rs` has the threads.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use snowflake_core::atomic::{AtomicU64, Ordering};
+use snowflake_core::generator::{Announce, Generator, Limits, NO_MARK, ServerRefusal, longest_run};
+use snowflake_core::identity::{IdStamp, Identity, LaneName};
+use snowflake_core::layout::Layout;
+use snowflake_core::numbers::{Numbers, Span};
+use snowflake_core::settled::prepared::{self, PreparedPlace, PreparedTable, PreparedTransaction};
+use snowflake_core::settled::{Ended, Floor, Promise, Reader, Snapshot, Told, Unsettled};
+
+use crate::config;
+
+const SLOTS: usize = 3;
+const DATABASES: u32 = 2;
+
+/// How many ended transactions of a slot a reader finds.
+const KEPT: usize = 7;
+
+/// How many transactions can be prepared at once, and how many places there are for ended ones.
+const MOST_PREPARED: usize = 2;
+const SPARE: usize = 2;
+
+/// A transaction id whose low 32 bits are about to wrap around.
+const FIRST_XID: u64 = (1 << 32) - 20;
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Draw(usize, u32),
+    /// The transaction gets an xid.
+    Write(usize),
+    Commit(usize),
+    RollBack(usize),
+    /// The lane is used up, so a draw is refused after it has announced itself.
+    Refuse(usize),
+    Prepare(usize),
+    /// Ends a prepared transaction.
+    Finish(usize, bool),
+    /// Another backend takes the slot, for a database.
+    Take(usize, u32),
+    /// The process of the slot ends, and another library keeps it from clearing its floor.
+    Die(usize),
+    /// The clock goes on.
+    Tick(i64),
+    /// The server gets another worker number.
+    Number(i64),
+    Keep,
+    /// A reader of a database, with a snapshot that was kept, or a new one.
+    Read(u32, Option<usize>),
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let slot = || 0..SLOTS;
+    let database = || 1..=DATABASES;
+    let step = prop_oneof![
+        12 => (slot(), prop_oneof![3 => Just(1), 1 => 1_u32..=4]).prop_map(|(slot, count)| Step::Draw(slot, count)),
+        8 => slot().prop_map(Step::Write),
+        8 => slot().prop_map(Step::Commit),
+        2 => slot().prop_map(Step::RollBack),
+        1 => slot().prop_map(Step::Refuse),
+        3 => slot().prop_map(Step::Prepare),
+        4 => (0..4_usize, any::<bool>()).prop_map(|(which, commits)| Step::Finish(which, commits)),
+        2 => (slot(), database()).prop_map(|(slot, database)| Step::Take(slot, database)),
+        1 => slot().prop_map(Step::Die),
+        2 => (0..2000_i64).prop_map(Step::Tick),
+        1 => (0..32_i64).prop_map(Step::Number),
+        3 => Just(Step::Keep),
+        12 => (database(), proptest::option::of(0..4_usize)).prop_map(|(of, kept)| Step::Read(of, kept)),
+        1 => Just(Step::Restart),
+    ];
+    vec(step, 0..150)
+}
+
+/// What is done wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lie {
+    None,
+    /// The floor is that of the last draw.
+    LastDraw,
+    /// A draw that is refused leaves its floor.
+    RefusedStays,
+    /// Ended transactions are not entered.
+    NoEntry,
+    /// Entries do not know their database.
+    AnyDatabase,
+    /// The reader does not look at its snapshot.
+    NoSnapshot,
+    /// The reader believes the floor of a process that has ended.
+    DeadStay,
+    /// Prepared transactions are not entered.
+    NoPrepared,
+    /// Nobody loads what was prepared before a restart.
+    NotLoaded,
+    /// A prepared transaction that makes room leaves nothing.
+    ForgottenSilently,
+    /// What a reader has found for its snapshot is promised to all.
+    PromisesAll,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Prepared,
+    /// With an xid, so that snapshots from before its end do not see its rows.
+    Committed,
+    /// It has left no rows.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Transaction {
+    database: u32,
+    xid: Option<u64>,
+    first: Option<i64>,
+    state: State,
+    /// Whether it was prepared: it counts for snapshots from before its end even if it is rolled
+    /// back.
+    was_prepared: bool,
+}
+
+struct Slot {
+    floor: Floor,
+    ended: Ended,
+    database: u32,
+    is_alive: bool,
+    /// The open transaction, as an index.
+    open: Option<usize>,
+    /// The xids that were entered.
+    entered: Vec<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    ended: BTreeSet<u64>,
+    /// The first xid that it does not know.
+    first_unknown: u64,
+    /// When it was taken.
+    number: usize,
+}
+
+impl Snapshot for Kept {
+    fn sees_running(&self, xid: u64) -> bool {
+        !self.ended.contains(&xid)
+    }
+}
+
+struct Everything;
+
+impl Snapshot for Everything {
+    fn sees_running(&self, _xid: u64) -> bool {
+        false
+    }
+}
+
+/// What a restart loses.
+struct Memory {
+    generator: Generator,
+    numbers: Numbers,
+    slots: [Slot; SLOTS],
+    promises: [Promise; DATABASES as usize],
+    prepared: Vec<PreparedPlace>,
+    forgotten: AtomicU64,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let slot = |_| {
+            let (floor, ended, database) = (Floor::new(), Ended::new(), 1);
+            Told { floor: &floor, ended: &ended }.begin(database);
+            Slot { floor, ended, database, is_alive: true, open: None, entered: Vec::new() }
+        };
+        let promise = |number| {
+            let promise = Promise::new();
+            promise.take(number as u32 + 1);
+            promise
+        };
+        Self {
+            generator: Generator::new(),
+            numbers: Numbers::new(),
+            slots: std::array::from_fn(slot),
+            promises: std::array::from_fn(promise),
+            prepared: (0..MOST_PREPARED + SPARE).map(|_| PreparedPlace::new()).collect(),
+            forgotten: AtomicU64::new(0),
+        }
+    }
+
+    fn told(&self, slot: usize) -> Told<'_> {
+        Told { floor: &self.slots[slot].floor, ended: &self.slots[slot].ended }
+    }
+
+    fn table(&self) -> PreparedTable<'_> {
+        PreparedTable { places: &self.prepared, forgotten: &self.forgotten }
+    }
+}
+
+struct World {
+    lie: Lie,
+    layout: Layout,
+    now_ms: i64,
+    memory: Memory,
+    transactions: Vec<Transaction>,
+    /// The locks of prepared transactions, which outlive a restart.
+    locks: Vec<PreparedTransaction>,
+    next_xid: u64,
+    ended: BTreeSet<u64>,
+    kept: Vec<Kept>,
+    snapshots: usize,
+    /// For each database: each answer, and when its snapshot was taken.
+    answers: [Vec<(usize, i64)>; DATABASES as usize],
+    /// How often a snapshot was too old.
+    too_old: usize,
+}
+
+impl World {
+    fn new(lie: Lie, layout: Layout) -> Self {
+        let world = Self {
+            lie,
+            layout,
+            now_ms: 1_800_000_000_000,
+            memory: Memory::new(),
+            transactions: Vec::new(),
+            locks: Vec::new(),
+            next_xid: FIRST_XID,
+            ended: BTreeSet::new(),
+            kept: Vec::new(),
+            snapshots: 0,
+            answers: [Vec::new(), Vec::new()],
+            too_old: 0,
+        };
+        world.enter(5);
+        world
+    }
+
+    fn enter(&self, worker: i64) {
+        let identity = Identity::new(&self.layout, Some(worker), None, false).unwrap();
+        let span = Span { identity, from_ms: self.now_ms, until_ms: i64::MAX - 1, fleet: 7 };
+        self.memory.numbers.enter(&[], &self.memory.generator, &self.layout, &span);
+    }
+
+    fn drawing(&self) -> Option<IdStamp> {
+        self.memory.numbers.read(&self.layout)
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Draw(slot, count) => self.draw(slot, count)?,
+            Step::Refuse(slot) => self.refuse(slot),
+            Step::Write(slot) => {
+                if let Some(open) = self.memory.slots[slot].open {
+                    self.write(open);
+                }
+            }
+            Step::Commit(slot) => self.end(slot, true),
+            Step::RollBack(slot) => self.end(slot, false),
+            Step::Prepare(slot) => self.prepare(slot),
+            Step::Finish(which, commits) => self.finish(which, commits),
+            Step::Take(slot, database) => {
+                self.end(slot, false);
+                self.memory.told(slot).begin(if self.lie == Lie::AnyDatabase { 1 } else { database });
+                let slot = &mut self.memory.slots[slot];
+                (slot.database, slot.is_alive) = (database, true);
+            }
+            Step::Die(slot) => {
+                if let Some(open) = self.memory.slots[slot].open.take() {
+                    self.over(open, State::Gone);
+                }
+                self.memory.slots[slot].is_alive = false;
+            }
+            Step::Tick(ms) => self.now_ms += ms,
+            Step::Number(worker) => self.enter(worker),
+            Step::Keep => {
+                let snapshot = self.snapshot();
+                self.kept.push(snapshot);
+            }
+            Step::Read(database, kept) => self.read(database, kept)?,
+            Step::Restart => self.restart(),
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self, slot: usize, count: u32) -> Result<(), TestCaseError> {
+        if !self.memory.slots[slot].is_alive {
+            return Ok(());
+        }
+        let told = self.memory.told(slot);
+        if self.lie == Lie::LastDraw {
+            told.floor.clear();
+        }
+        let limits = Limits { max_borrow_ms: 1_000_000_000, marks_ms: [NO_MARK; 2] };
+        let (drawing, count) = (self.drawing().unwrap(), count.min(longest_run(&self.layout)));
+        let now = || self.now_ms;
+        let run = self.memory.generator.draw_announced(&drawing, &now, &limits, count, told.floor.announce()).unwrap();
+        let ids: Vec<_> = run.ids().collect();
+        let database = self.memory.slots[slot].database;
+        let settled = self.answers[database as usize - 1].iter().map(|(_, id)| *id).max().unwrap_or(0);
+        prop_assert!(ids[0] > settled, "{} is drawn, but {settled} was settled", ids[0]);
+        let open = self.open(slot);
+        self.transactions[open].first.get_or_insert(ids[0]);
+        Ok(())
+    }
+
+    /// Announces a draw that is then refused.
+    fn refuse(&mut self, slot: usize) {
+        let told = self.memory.told(slot);
+        if !self.memory.slots[slot].is_alive {
+            return;
+        }
+        let announce = told.floor.announce();
+        let last = self.memory.generator.last_id(&self.layout, self.drawing().as_ref());
+        announce.attempts(|| last + 1);
+        if self.lie != Lie::RefusedStays {
+            let limits = Limits { max_borrow_ms: 0, marks_ms: [0; 2] };
+            let (drawing, now) = (self.drawing().unwrap(), || self.now_ms);
+            let refusal = self.memory.generator.draw_announced(&drawing, &now, &limits, 1, announce);
+            let is_expected = |refusal: &ServerRefusal| !matches!(refusal, ServerRefusal::TimeUsedUp);
+            assert!(refusal.as_ref().is_err_and(is_expected), "{refusal:?}");
+        }
+    }
+
+    /// Returns the slot's transaction, and begins one if there is none.
+    fn open(&mut self, slot: usize) -> usize {
+        let database = self.memory.slots[slot].database;
+        *self.memory.slots[slot].open.get_or_insert_with(|| {
+            let new = Transaction { database, xid: None, first: None, state: State::Open, was_prepared: false };
+            self.transactions.push(new);
+            self.transactions.len() - 1
+        })
+    }
+
+    fn write(&mut self, transaction: usize) -> u64 {
+        let next = &mut self.next_xid;
+        *self.transactions[transaction].xid.get_or_insert_with(|| {
+            *next += 1;
+            *next - 1
+        })
+    }
+
+    /// Makes the end of a transaction visible.
+    fn over(&mut self, transaction: usize, state: State) {
+        let transaction = &mut self.transactions[transaction];
+        transaction.state = state;
+        self.ended.extend(transaction.xid);
+    }
+
+    fn end(&mut self, slot: usize, commits: bool) {
+        let Some(open) = self.memory.slots[slot].open.take() else { return };
+        let Transaction { xid, first, .. } = self.transactions[open];
+        self.over(open, if commits && xid.is_some() { State::Committed } else { State::Gone });
+        let xid = xid.filter(|_| commits && self.lie != Lie::NoEntry);
+        self.memory.told(slot).end(|| xid);
+        if first.is_some() {
+            self.memory.slots[slot].entered.extend(xid);
+        }
+    }
+
+    fn prepare(&mut self, slot: usize) {
+        let count = self.transactions.iter().filter(|transaction| transaction.state == State::Prepared).count();
+        let Some(open) = self.memory.slots[slot].open.filter(|_| count < MOST_PREPARED) else { return };
+        self.memory.slots[slot].open = None;
+        let xid = self.write(open);
+        let database = self.transactions[open].database;
+        if let Some(floor) = self.memory.told(slot).floor.get() {
+            let transaction = PreparedTransaction { xid, floor, database };
+            self.locks.push(transaction);
+            if self.lie != Lie::NoPrepared {
+                self.tabulate(transaction);
+            }
+        }
+        (self.transactions[open].state, self.transactions[open].was_prepared) = (State::Prepared, true);
+        self.memory.told(slot).end(|| None);
+    }
+
+    /// Enters a transaction into the table, as the server does.
+    fn tabulate(&self, transaction: PreparedTransaction) {
+        let table = self.memory.table();
+        let ended: Vec<_> = table.to_look_at().filter(|xid| self.ended.contains(xid)).collect();
+        for xid in ended {
+            table.note_end(xid, self.next_xid);
+        }
+        assert!(table.enter(transaction), "there is room for all that can be prepared");
+        if self.lie == Lie::ForgottenSilently {
+            self.memory.forgotten.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn finish(&mut self, which: usize, commits: bool) {
+        let prepared = (0..self.transactions.len()).filter(|n| self.transactions[*n].state == State::Prepared);
+        let prepared: Vec<_> = prepared.collect();
+        if let Some(transaction) = prepared.get(which % prepared.len().max(1)) {
+            self.over(*transaction, if commits { State::Committed } else { State::Gone });
+            let xid = self.transactions[*transaction].xid;
+            self.locks.retain(|lock| Some(lock.xid) != xid);
+        }
+    }
+
+    fn snapshot(&mut self) -> Kept {
+        self.snapshots += 1;
+        let first_unknown = self.ended.last().map_or(FIRST_XID, |last| last + 1);
+        Kept { ended: self.ended.clone(), first_unknown, number: self.snapshots }
+    }
+
+    /// Ends all open transactions. The lanes begin above all that was drawn.
+    fn restart(&mut self) {
+        for slot in 0..SLOTS {
+            if let Some(open) = self.memory.slots[slot].open.take() {
+                self.over(open, State::Gone);
+            }
+        }
+        self.kept.clear();
+        // As the mark does, which is ahead of all.
+        let reached_ms = self.memory.generator.reached_ms(LaneName::Primary, &self.layout).unwrap_or(self.now_ms);
+        self.now_ms = self.now_ms.max(reached_ms) + self.layout.unit().ms();
+        self.memory = Memory::new();
+        self.memory.generator.raise(LaneName::Primary, &self.layout, self.now_ms);
+        self.enter(5);
+        if self.lie != Lie::NotLoaded {
+            self.locks.iter().for_each(|lock| self.tabulate(*lock));
+        }
+    }
+
+    /// Returns what the settled id is, and whether the snapshot may be too old.
+    fn expected(&self, database: u32, snapshot: &Kept) -> (i64, bool) {
+        let runs = |xid: Option<u64>| xid.is_some_and(|xid| snapshot.sees_running(xid));
+        let holds = |transaction: &&Transaction| {
+            let Transaction { xid, state, was_prepared, .. } = transaction;
+            transaction.database == database
+                && match state {
+                    State::Open | State::Prepared => true,
+                    State::Committed => runs(*xid),
+                    State::Gone => *was_prepared && runs(*xid),
+                }
+        };
+        let last = self.memory.generator.last_id(&self.layout, self.drawing().as_ref());
+        let floors = self.transactions.iter().filter(holds).filter_map(|transaction| transaction.first);
+        let may_be_too_old = self.memory.slots.iter().any(|slot| {
+            slot.entered.len() > KEPT && slot.entered.iter().rev().take(KEPT).all(|xid| snapshot.sees_running(*xid))
+        });
+        (floors.map(|floor| floor - 1).chain([last]).min().unwrap(), may_be_too_old)
+    }
+
+    fn read(&mut self, database: u32, kept: Option<usize>) -> Result<(), TestCaseError> {
+        let kept = kept.filter(|_| !self.kept.is_empty()).map(|n| self.kept[n % self.kept.len()].clone());
+        let snapshot = kept.unwrap_or_else(|| self.snapshot());
+        let Memory { generator, numbers, slots, promises, forgotten, .. } = &self.memory;
+        let promise = Promise::find(promises, database);
+        let is_alive = |slot: usize| slots[slot].is_alive || self.lie == Lie::DeadStay;
+        let forgotten = forgotten.load(Ordering::Relaxed);
+        let is_table_too_old = Cell::new(false);
+        let seen = &snapshot;
+        let prepared = || {
+            let table = self.memory.table();
+            let known = table.of(database, seen.first_unknown).inspect_err(|_| is_table_too_old.set(true))?;
+            let known: Vec<_> = known.collect();
+            Ok(if self.lie == Lie::NoSnapshot { None } else { prepared::least(&known, seen) })
+        };
+        let reader = Reader { generator, numbers, layout: &self.layout, database, promise };
+        let told = (0..SLOTS).map(|slot| self.memory.told(slot));
+        let drawing = || self.drawing();
+        let settled = match self.lie {
+            Lie::NoSnapshot => reader.settled(drawing, told, &Everything, is_alive, prepared),
+            _ => reader.settled(drawing, told, seen, is_alive, prepared),
+        };
+        let (expected, may_be_too_old) = self.expected(database, seen);
+        let settled = match settled {
+            Ok(settled) if self.lie == Lie::PromisesAll => settled.max(promise.unwrap().id()),
+            Ok(settled) => settled,
+            Err(why) => {
+                prop_assert_eq!(why, Unsettled::SnapshotTooOld);
+                prop_assert!(may_be_too_old || is_table_too_old.get(), "a snapshot is refused that need not be");
+                // A snapshot that was taken after the last end can never be too old.
+                prop_assert!(seen.ended != self.ended || seen.first_unknown <= forgotten, "a new snapshot is too old");
+                self.too_old += 1;
+                return Ok(());
+            }
+        };
+        prop_assert_eq!(settled, expected);
+        let answers = &mut self.answers[database as usize - 1];
+        let before = answers.iter().filter(|(number, _)| *number <= seen.number).map(|(_, id)| *id).max();
+        prop_assert!(before <= Some(settled), "{before:?} falls to {settled}");
+        answers.push((seen.number, settled));
+        Ok(())
+    }
+}
+
+/// Runs histories, and returns what the first one that fails has found, and how often a snapshot
+/// was too old.
+fn run(lie: Lie, cases: u32) -> (Option<String>, usize) {
+    let layouts = prop_oneof![
+        Just(Layout::parse("snowflake").unwrap()),
+        Just(Layout::parse("js53").unwrap()),
+        Just(Layout::parse("time:40 sequence:2 worker:5 unit:10ms epoch:2020-01-01T00:00:00Z").unwrap()),
+    ];
+    let too_old = Cell::new(0);
+    let mut config = config(cases);
+    // A history that fails for a lie need not be a short one.
+    config.max_shrink_iters = if lie == Lie::None { config.max_shrink_iters } else { 0 };
+    let result = TestRunner::new(config).run(&(layouts, steps()), |(layout, steps)| {
+        let mut world = World::new(lie, layout);
+        let result = steps.into_iter().try_for_each(|step| world.step(step));
+        too_old.set(too_old.get() + world.too_old);
+        result
+    });
+    (result.err().map(|error| error.to_string()), too_old.get())
+}
+
+#[test]
+fn the_settled_id_is_what_an_oracle_says_and_never_falls() {
+    let (error, too_old) = run(Lie::None, 3000);
+    assert_eq!(error, None);
+    assert!(too_old > 0, "no snapshot was too old");
+}
+
+#[test]
+fn the_oracle_notices_each_lie() {
+    for lie in [
+        Lie::LastDraw,
+        Lie::RefusedStays,
+        Lie::NoEntry,
+        Lie::AnyDatabase,
+        Lie::NoSnapshot,
+        Lie::DeadStay,
+        Lie::NoPrepared,
+        Lie::NotLoaded,
+        Lie::ForgottenSilently,
+        Lie::PromisesAll,
+    ] {
+        assert!(run(lie, 20_000).0.is_some(), "nothing shows that it matters: {lie:?}");
+    }
+}

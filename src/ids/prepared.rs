@@ -1,0 +1,159 @@
+//! Prepared transactions that have drawn (two-phase commit): how they get into the table of
+//! `core/settled/prepared.rs`, and what of them outlives a restart.
+//!
+//! A transaction that has drawn takes a lock before it is prepared. The lock is of the class of
+//! advisory locks, and holds the transaction's first id. PostgreSQL keeps it with the prepared
+//! transaction, through restarts and promotions, until the transaction has ended. The first reader
+//! in a life of shared memory fills the table from the locks.
+
+use std::slice;
+
+use pgrx::pg_sys;
+use snowflake_core::atomic::Ordering;
+use snowflake_core::settled::SnapshotTooOld;
+use snowflake_core::settled::prepared::{self, PreparedTable, PreparedTransaction};
+
+use crate::error::Error;
+use crate::postgres::backend;
+use crate::postgres::snapshot::{self, StatementSnapshot};
+use crate::shared::shmem::{self, Readers};
+
+/// The fourth field of the lock's tag, by which it differs from the locks of SQL's functions, which
+/// have 1 and 2, and from those of other extensions.
+const CLASS: u16 = 0x5F1D;
+
+/// A mode that does not conflict with itself.
+const LOCK: pg_sys::LOCKMODE = pg_sys::ShareLock as pg_sys::LOCKMODE;
+
+fn tag(database: u32, floor: i64) -> pg_sys::LOCKTAG {
+    pg_sys::LOCKTAG {
+        locktag_field1: database,
+        locktag_field2: (floor >> 32) as u32,
+        locktag_field3: floor as u32,
+        locktag_field4: CLASS,
+        locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
+        locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
+    }
+}
+
+/// Returns the database and the first id of such a lock; `None` for any other lock.
+fn read_tag(tag: &pg_sys::LOCKTAG) -> Option<(u32, i64)> {
+    let is_ours = tag.locktag_type == pg_sys::LockTagType::LOCKTAG_ADVISORY as u8 && tag.locktag_field4 == CLASS;
+    let floor = i64::from(tag.locktag_field2) << 32 | i64::from(tag.locktag_field3);
+    is_ours.then_some((tag.locktag_field1, floor))
+}
+
+/// Returns the table and its lock; `None` where nothing can be prepared.
+fn table() -> Option<(PreparedTable<'static>, &'static Readers)> {
+    shmem::prepared().filter(|table| !table.places.is_empty()).zip(shmem::readers())
+}
+
+/// Enters this transaction, which is about to be prepared, if it has drawn.
+///
+/// A library that draws in a callback of PostgreSQL's after this is not noticed.
+///
+/// # Errors
+/// [`Error::TooManyPrepared`].
+pub fn enter() -> Result<(), Error> {
+    let floor = shmem::slot().and_then(|slot| slot.told().floor.get());
+    let (Some(floor), Some(xid), Some((table, Readers { lock, .. }))) = (floor, backend::full_xid(), table()) else {
+        return Ok(());
+    };
+    let database = backend::database();
+    let tag = tag(database, floor);
+    // SAFETY: as an SQL function takes an advisory lock until the end of the transaction. Errors
+    // are raised through pgrx's guard.
+    unsafe { pg_sys::LockAcquire(&raw const tag, LOCK, false, false) };
+    let mut xids = Vec::with_capacity(table.places.len());
+    lock.look(|()| xids.extend(table.to_look_at()));
+    xids.retain(|xid| !snapshot::is_running(*xid));
+    let next_xid = snapshot::next_xid();
+    let has_entered = lock.change(|()| {
+        xids.iter().for_each(|xid| table.note_end(*xid, next_xid));
+        table.enter(PreparedTransaction { xid, floor, database })
+    });
+    if has_entered { Ok(()) } else { Err(Error::TooManyPrepared) }
+}
+
+/// Fills the table from the locks of prepared transactions, once in a life of shared memory. Call
+/// it on a server that is through with recovery, which has given these locks back.
+fn fill(table: &PreparedTable<'_>, Readers { lock, filled_at, .. }: &Readers) {
+    // Acquire: pairs with the Release below.
+    if filled_at.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    // SAFETY: copies the table of locks into memory of the call's context. Errors are raised
+    // through pgrx's guard.
+    let locks = unsafe {
+        let pg_sys::LockData { nelements, locks } = *pg_sys::GetLockStatusData();
+        if nelements == 0 { &[] } else { slice::from_raw_parts(locks, nelements as usize) }
+    };
+    let next_xid = snapshot::next_xid();
+    let is_same = |one: &pg_sys::LockInstanceData, other: &pg_sys::LockInstanceData| {
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        return (one.backend, one.lxid) == (other.backend, other.lxid);
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        return (one.vxid.procNumber, one.vxid.localTransactionId)
+            == (other.vxid.procNumber, other.vxid.localTransactionId);
+    };
+    // A prepared transaction has no process. It holds a lock on its own xid.
+    let prepared = || locks.iter().filter(|lock| lock.pid == 0);
+    let is_xid =
+        |lock: &&pg_sys::LockInstanceData| lock.locktag.locktag_type == pg_sys::LockTagType::LOCKTAG_TRANSACTION as u8;
+    let transactions: Vec<_> = prepared()
+        .filter_map(|lock| {
+            let (database, floor) = read_tag(&lock.locktag)?;
+            let xid = prepared().filter(is_xid).find(|other| is_same(lock, other))?.locktag.locktag_field1;
+            let xid = snapshot::full_xid(pg_sys::TransactionId::from_inner(xid), next_xid);
+            Some(PreparedTransaction { xid, floor, database })
+        })
+        .collect();
+    // There is room for all that can be prepared.
+    lock.change(|()| transactions.iter().for_each(|transaction| _ = table.enter(*transaction)));
+    // Release: pairs with the load above.
+    filled_at.store(next_xid, Ordering::Release);
+}
+
+/// Returns the least first id of the database's prepared transactions that run for the statement's
+/// snapshot.
+///
+/// # Errors
+/// [`SnapshotTooOld`].
+pub fn least(statement: &StatementSnapshot) -> Result<Option<i64>, SnapshotTooOld> {
+    let Some((table, readers)) = table() else { return Ok(None) };
+    fill(&table, readers);
+    let mut known = Vec::with_capacity(table.places.len());
+    let (database, first_unknown) = (backend::database(), statement.first_unknown());
+    readers.lock.look(|()| table.of(database, first_unknown).map(|transactions| known.extend(transactions)))?;
+    require_known(&table, readers, statement)?;
+    Ok(prepared::least(&known, statement))
+}
+
+/// Refuses a snapshot from before the table was filled that may see a transaction as running which
+/// has ended before that: then there was no lock of it any more.
+fn require_known(
+    table: &PreparedTable<'_>,
+    Readers { lock, filled_at, .. }: &Readers,
+    statement: &StatementSnapshot,
+) -> Result<(), SnapshotTooOld> {
+    // Acquire: as in `fill`.
+    let filled_at = filled_at.load(Ordering::Acquire);
+    if statement.first_running() >= filled_at {
+        return Ok(());
+    }
+    let mut known = Vec::with_capacity(table.places.len());
+    lock.look(|()| known.extend(table.transactions().map(|transaction| transaction.xid)));
+    let mut running = statement.running().ok_or(SnapshotTooOld)?;
+    let is_lost = |xid: u64| xid < filled_at && !known.contains(&xid) && !snapshot::is_running(xid);
+    if running.any(is_lost) { Err(SnapshotTooOld) } else { Ok(()) }
+}
+
+/// Returns the prepared transactions of all databases that have drawn. For people.
+pub fn running() -> Vec<PreparedTransaction> {
+    let Some((table, readers)) = table().filter(|_| !backend::is_in_recovery()) else { return Vec::new() };
+    fill(&table, readers);
+    let mut known = Vec::with_capacity(table.places.len());
+    readers.lock.look(|()| known.extend(table.transactions()));
+    known.retain(|transaction| snapshot::is_running(transaction.xid));
+    known
+}

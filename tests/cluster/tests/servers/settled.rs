@@ -1,0 +1,870 @@
+//! Reading rows in the order of their ids (`snowflake_settled()`), on real servers: writers of
+//! every kind, readers of every form, who holds a reader back, prepared transactions, crashes,
+//! refusals.
+//!
+//! The control reads as one would without the function, from the greatest id that it has seen. In
+//! the same run it must miss rows.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use cluster::drawing::{HOUR_MS, noon, wait_until_gone};
+use cluster::pages::{block, psql};
+use cluster::refusal::assert_refused_as;
+use cluster::{Builder, Draw, Fleet, Leases, Operated, Server, Shutdown, assert_ascending, plan, refused, wait_until};
+use postgres::{Client, Error};
+
+use crate::random::Random;
+
+/// A server on which transactions can be prepared.
+fn server() -> Builder {
+    Server::drawing().config("max_prepared_transactions", "20").time_limit()
+}
+
+fn settled(session: &mut Client) -> i64 {
+    session.ids("SELECT snowflake_settled()").expect("there is a settled id")[0]
+}
+
+fn execute(session: &mut Client, sql: &str) {
+    session.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+/// A partitioned table, whose partitions are scanned one after the other in one statement.
+const TABLES: &str = "
+    CREATE TABLE outbox (id bigint PRIMARY KEY DEFAULT snowflake_next(), writer int) PARTITION BY HASH (id);
+    CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES WITH (MODULUS 3, REMAINDER 0);
+    CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES WITH (MODULUS 3, REMAINDER 1);
+    CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES WITH (MODULUS 3, REMAINDER 2);
+    CREATE PROCEDURE writes(writer int, times int) LANGUAGE plpgsql AS $$
+        BEGIN
+            FOR n IN 1..times LOOP
+                INSERT INTO outbox (writer) SELECT writes.writer FROM generate_series(1, n);
+                IF n % 3 = 0 THEN ROLLBACK; ELSE COMMIT; END IF;
+            END LOOP;
+        END $$;
+    CREATE FUNCTION settled() RETURNS bigint STABLE LANGUAGE plpgsql AS $$
+        BEGIN RETURN snowflake_settled(); END $$;
+    CREATE FUNCTION pages(last bigint) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql AS $$
+        DECLARE ids bigint[];
+        BEGIN
+            FOR n IN 1..3 LOOP
+                ids := ARRAY(SELECT id FROM outbox WHERE id > last AND id <= snowflake_settled() ORDER BY id LIMIT 9);
+                RETURN QUERY SELECT unnest(ids);
+                last := coalesce(ids[array_upper(ids, 1)], last);
+            END LOOP;
+        END $$;
+    CREATE TABLE copied (id bigint);
+    CREATE PROCEDURE copies(last bigint) LANGUAGE plpgsql AS $$
+        BEGIN
+            FOR n IN 1..3 LOOP
+                INSERT INTO copied SELECT id FROM outbox WHERE id > last AND id <= snowflake_settled();
+                COMMIT;
+                last := coalesce((SELECT max(id) FROM copied), last);
+            END LOOP;
+        END $$";
+
+/// A statement that takes the server some time.
+fn busy(random: &Random) -> String {
+    format!("SELECT count(*) FROM generate_series(1, {})", random.below(60_000))
+}
+
+/// Returns the statements of one transaction of a writer, each of which is sent by itself.
+fn transaction(writer: usize, turn: u64, random: &Random) -> Vec<String> {
+    let insert = |count: usize| format!("INSERT INTO outbox (writer) SELECT {writer} FROM generate_series(1, {count})");
+    let (begin, commit) = ("BEGIN".to_owned(), "COMMIT".to_owned());
+    let gid = format!("writer {writer} {turn}");
+    match random.below(12) {
+        0 => vec![begin, insert(1), busy(random), insert(1), commit],
+        1 => {
+            let (savepoint, back) = ("SAVEPOINT s".to_owned(), "ROLLBACK TO s".to_owned());
+            vec![begin, savepoint, insert(1), back, busy(random), insert(2), commit]
+        }
+        2 => vec![begin, insert(3), busy(random), "ROLLBACK".to_owned()],
+        3 => {
+            let end = if random.below(4) == 0 { "ROLLBACK" } else { "COMMIT" };
+            let end = format!("{end} PREPARED '{gid}'");
+            vec![begin, insert(1), format!("PREPARE TRANSACTION '{gid}'"), busy(random), end]
+        }
+        4 => vec![format!("CALL writes({writer}, 7)")],
+        // It draws, and writes nothing.
+        5 => vec![begin, "SELECT snowflake_next()".to_owned(), busy(random), commit],
+        // It draws, and gets an xid later.
+        6 => vec![begin, "SELECT count(*) FROM snowflake_batch(20)".to_owned(), busy(random), insert(1), commit],
+        7 => {
+            let hold = "DECLARE held CURSOR WITH HOLD FOR SELECT snowflake_next() FROM generate_series(1, 5)";
+            vec![begin, hold.to_owned(), insert(1), commit, "CLOSE held".to_owned()]
+        }
+        8 => vec![insert(10)],
+        _ => vec![insert(1)],
+    }
+}
+
+/// Writes until it is told to end. Its session may be terminated at any time.
+fn write(server: &Server, writer: usize, end: &AtomicBool) {
+    let random = Random::new(writer as u64);
+    let mut turn = 0;
+    let connect = || {
+        let mut session = server.connection().application_name("writer").connect(postgres::NoTls)?;
+        // What the session before has prepared.
+        let sql = format!("SELECT gid FROM pg_prepared_xacts WHERE gid LIKE 'writer {writer} %'");
+        for row in session.query(&sql, &[])? {
+            session.batch_execute(&format!("COMMIT PREPARED '{}'", row.get::<_, String>(0)))?;
+        }
+        Ok::<_, Error>(session)
+    };
+    // Relaxed: it only ends the loop.
+    while !end.load(Ordering::Relaxed) {
+        let Ok(mut session) = connect() else { continue };
+        while !end.load(Ordering::Relaxed) && !session.is_closed() {
+            turn += 1;
+            let mut statements = transaction(writer, turn, &random).into_iter();
+            if statements.any(|sql| session.batch_execute(&sql).is_err()) && !session.is_closed() {
+                let _ = session.batch_execute("ROLLBACK");
+            }
+        }
+    }
+    connect().expect("the server accepts a connection");
+}
+
+/// Tells threads to end, also when an assertion fails while they run.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the loads in the threads' loops, which then find all that was done.
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Asserts that a statement was refused because too much has ended since its snapshot was taken.
+#[track_caller]
+fn assert_too_old(error: Error) {
+    let refusal = refused(Err::<(), _>(error));
+    assert_refused_as(&refusal, "55000", "snapshot is too old to know which ids are settled");
+}
+
+/// What a reader gets at one time: rows, and from where it goes on.
+type Page = (Vec<i64>, i64);
+
+/// A way to read the rows after an id.
+type Form = fn(&mut Client, i64) -> Result<Page, Error>;
+
+/// From where a reader goes on that got all rows up to a settled id, and each row once.
+fn page(ids: Vec<i64>, last: i64) -> Page {
+    let last = ids.last().copied().unwrap_or(last);
+    (ids, last)
+}
+
+/// The settled id, and the rows up to it, in one statement.
+fn in_one_statement(session: &mut Client, last: i64) -> Result<Page, Error> {
+    let rows = session.query(
+        "WITH s AS MATERIALIZED (SELECT snowflake_settled() AS settled)
+         SELECT settled, id FROM s LEFT JOIN outbox ON id > $1 AND id <= settled ORDER BY id",
+        &[&last],
+    )?;
+    let settled: i64 = rows[0].get(0);
+    assert!(settled >= last, "{settled} is below {last}");
+    Ok((rows.iter().filter_map(|row| row.get(1)).collect(), settled))
+}
+
+fn with_a_limit(session: &mut Client, last: i64) -> Result<Page, Error> {
+    let sql = "SELECT id FROM outbox WHERE id > $1 AND id <= snowflake_settled() ORDER BY id LIMIT 7";
+    Ok(page(session.query(sql, &[&last])?.iter().map(|row| row.get(0)).collect(), last))
+}
+
+/// The condition is a filter, and so computed for each row.
+fn by_a_filter(session: &mut Client, last: i64) -> Result<Page, Error> {
+    Ok(page(
+        session
+            .ids(&format!("SELECT id FROM outbox WHERE id > {last} AND id + 0 <= snowflake_settled() ORDER BY 1"))?,
+        last,
+    ))
+}
+
+fn by_a_stable_function(session: &mut Client, last: i64) -> Result<Page, Error> {
+    Ok(page(session.ids(&format!("SELECT id FROM outbox WHERE id > {last} AND id <= settled() ORDER BY 1"))?, last))
+}
+
+/// The function is called after other work of the statement, and so long after the statement's
+/// snapshot was taken.
+fn late_in_a_statement(session: &mut Client, last: i64) -> Result<Page, Error> {
+    let settled = "SELECT CASE WHEN count(*) > 0 THEN snowflake_settled() END FROM generate_series(1, 20000)";
+    Ok(page(session.ids(&format!("SELECT id FROM outbox WHERE id > {last} AND id <= ({settled}) ORDER BY id"))?, last))
+}
+
+/// With one plan for all executions.
+fn by_a_prepared_statement(session: &mut Client, last: i64) -> Result<Page, Error> {
+    if session.ids("SELECT count(*) FROM pg_prepared_statements WHERE name = 'page'")? == [0] {
+        let query = "SELECT id FROM outbox WHERE id > $1 AND id <= snowflake_settled() ORDER BY id";
+        session
+            .batch_execute(&format!("SET plan_cache_mode = force_generic_plan; PREPARE page (bigint) AS {query}"))?;
+    }
+    Ok(page(session.ids(&format!("EXECUTE page ({last})"))?, last))
+}
+
+/// Several statements within one, each with a snapshot of its own.
+fn by_a_volatile_function(session: &mut Client, last: i64) -> Result<Page, Error> {
+    Ok(page(session.ids(&format!("SELECT pages FROM pages({last})"))?, last))
+}
+
+/// Several transactions within one statement.
+fn by_a_procedure(session: &mut Client, last: i64) -> Result<Page, Error> {
+    // A part may have been copied before an error.
+    let copied = session.batch_execute(&format!("CALL copies({last})"));
+    let mut all = session.ids("DELETE FROM copied RETURNING id")?;
+    if all.is_empty() {
+        copied?;
+    }
+    all.sort_unstable();
+    Ok(page(all, last))
+}
+
+/// First the settled id, and then the rows, with a later snapshot.
+fn in_two_statements(session: &mut Client, last: i64) -> Result<Page, Error> {
+    let settled = session.ids("SELECT snowflake_settled()")?[0];
+    assert!(settled >= last, "{settled} is below {last}");
+    let rows = session.ids(&format!("SELECT id FROM outbox WHERE id > {last} AND id <= {settled} ORDER BY id"))?;
+    Ok((rows, settled))
+}
+
+/// Several statements with one snapshot.
+fn in_a_transaction(session: &mut Client, last: i64, mode: &str) -> Result<Page, Error> {
+    let read = |session: &mut Client| {
+        session.batch_execute(&format!("BEGIN ISOLATION LEVEL {mode}"))?;
+        let settled = session.ids("SELECT snowflake_settled()")?[0];
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            let (ids, _) = with_a_limit(session, all.last().copied().unwrap_or(last))?;
+            all.extend(ids);
+        }
+        assert_eq!(session.ids("SELECT snowflake_settled()")?[0], settled, "it is one snapshot");
+        Ok(page(all, last))
+    };
+    let result = read(session);
+    session.batch_execute("ROLLBACK")?;
+    result
+}
+
+fn with_repeatable_reads(session: &mut Client, last: i64) -> Result<Page, Error> {
+    in_a_transaction(session, last, "REPEATABLE READ")
+}
+
+fn serializable(session: &mut Client, last: i64) -> Result<Page, Error> {
+    in_a_transaction(session, last, "SERIALIZABLE READ ONLY")
+}
+
+/// One query, whose rows are fetched by many statements.
+fn by_a_cursor(session: &mut Client, last: i64) -> Result<Page, Error> {
+    let read = |session: &mut Client| {
+        // Without a sort, the partitions are scanned while the rows are fetched.
+        let query = format!("SELECT id FROM outbox WHERE id > {last} AND id <= snowflake_settled()");
+        session.batch_execute(&format!("BEGIN; DECLARE rows CURSOR FOR {query}"))?;
+        let mut all = Vec::new();
+        loop {
+            let ids = session.ids("FETCH 3 FROM rows")?;
+            if ids.is_empty() {
+                break;
+            }
+            all.extend(ids);
+        }
+        all.sort_unstable();
+        Ok(page(all, last))
+    };
+    let result = read(session);
+    session.batch_execute("ROLLBACK")?;
+    result
+}
+
+/// The control.
+fn from_the_greatest_id(session: &mut Client, last: i64) -> Result<Page, Error> {
+    Ok(page(session.ids(&format!("SELECT id FROM outbox WHERE id > {last} ORDER BY id"))?, last))
+}
+
+const FORMS: [Form; 12] = [
+    in_one_statement,
+    with_a_limit,
+    by_a_filter,
+    by_a_stable_function,
+    late_in_a_statement,
+    by_a_prepared_statement,
+    by_a_volatile_function,
+    by_a_procedure,
+    in_two_statements,
+    with_repeatable_reads,
+    serializable,
+    by_a_cursor,
+];
+
+/// Reads until it is told to end, and then until there is nothing more. Returns what it got.
+fn read(server: &Server, form: Form, end: &AtomicBool) -> Vec<i64> {
+    let mut session = server.connect();
+    let (mut all, mut last) = (Vec::new(), 0);
+    loop {
+        let is_last = end.load(Ordering::Acquire);
+        match form(&mut session, last) {
+            Ok((ids, _)) if ids.is_empty() && is_last => return all,
+            Ok((ids, next)) => {
+                all.extend(ids);
+                last = next;
+            }
+            // It is told so, and misses nothing.
+            Err(error) => assert_too_old(error),
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_goes_up_to_the_settled_id_misses_nothing_and_one_that_does_not_misses_rows() {
+    const WRITERS: usize = 16;
+    let server = server().config("max_connections", "60").start_with_extension();
+    let mut observer = server.connect();
+    execute(&mut observer, TABLES);
+    let (written, read_all) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (stored, readings, control) = thread::scope(|scope| {
+        let (writing, reading) = (Ends(&written), Ends(&read_all));
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                scope.spawn({
+                    let (server, written) = (&server, &written);
+                    move || write(server, writer, written)
+                })
+            })
+            .collect();
+        let readers = FORMS.map(|form| {
+            scope.spawn({
+                let (server, read_all) = (&server, &read_all);
+                move || read(server, form, read_all)
+            })
+        });
+        let control = scope.spawn(|| read(&server, from_the_greatest_id, &read_all));
+        // A session is terminated each time that this looks.
+        wait_until("rows", || {
+            let terminate = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
+                             WHERE application_name = 'writer' ORDER BY random() LIMIT 1) AS writer";
+            execute(&mut observer, terminate);
+            observer.value("SELECT count(*) > 5000 FROM outbox") == "true"
+        });
+        drop(writing);
+        for writer in writers {
+            writer.join().expect("a writer ends");
+        }
+        let stored = observer.ids("SELECT id FROM outbox ORDER BY id").unwrap();
+        drop(reading);
+        let readings = readers.map(|reader| reader.join().expect("a reader's assertions hold"));
+        (stored, readings, control.join().expect("the control ends"))
+    });
+    for (form, reading) in readings.into_iter().enumerate() {
+        assert_ascending(&reading);
+        let missed: Vec<_> = stored.iter().filter(|id| reading.binary_search(id).is_err()).collect();
+        assert!(missed.is_empty() && reading.len() == stored.len(), "form {form} has missed {missed:?}");
+    }
+    let seen: BTreeSet<_> = control.into_iter().collect();
+    let missed = stored.iter().filter(|id| !seen.contains(id)).count();
+    assert!(missed > 0, "without the settled id, nothing is missed among {} rows", stored.len());
+}
+
+#[test]
+fn only_open_transactions_that_have_drawn_in_the_same_database_hold_it_back() {
+    let server = server().start_with_extension();
+    execute(&mut server.connect(), "CREATE DATABASE other");
+    execute(&mut server.connect(), "CREATE TABLE t (id bigint DEFAULT snowflake_next(), n int)");
+    execute(&mut server.connect_to("other"), "CREATE EXTENSION snowflake_id");
+    let mut reader = server.connect();
+    // Nothing was drawn in this life of the server. What may have been drawn before is settled.
+    let first = settled(&mut reader);
+    let mut writer = server.connect();
+    let id = writer.draw();
+    assert!(id > first && settled(&mut reader) == id, "on an idle server, all that was drawn is settled");
+
+    // A transaction that draws in another database, or only writes, does not hold it back.
+    let mut elsewhere = server.connect_to("other");
+    execute(&mut elsewhere, "BEGIN; SELECT snowflake_next()");
+    let mut writes = server.connect();
+    execute(&mut writes, "BEGIN; INSERT INTO t (id) VALUES (1)");
+    let id = writer.draw();
+    assert_eq!(settled(&mut reader), id);
+    assert_eq!(reader.value("SELECT count(*) FROM snowflake_unsettled"), "0");
+
+    // One that draws here does, whether it writes or not, until it ends, however it ends.
+    for end in ["COMMIT", "ROLLBACK", "SELECT 1/0"] {
+        for statements in [
+            "SELECT snowflake_next()",
+            "INSERT INTO t DEFAULT VALUES",
+            "SAVEPOINT s; SELECT count(*) FROM snowflake_batch(9); ROLLBACK TO s; RELEASE s; INSERT INTO t VALUES (1)",
+        ] {
+            let before = settled(&mut reader);
+            execute(&mut writes, "ROLLBACK; BEGIN");
+            execute(&mut writes, statements);
+            let after = writer.draw();
+            let sql = "SELECT pid, first_id, state, gid IS NULL FROM snowflake_unsettled";
+            let row = reader.query_one(sql, &[]).unwrap();
+            let (pid, first_id, state): (i32, i64, String) = (row.get(0), row.get(1), row.get(2));
+            assert!(pid == writes.pid() && before < first_id && first_id < after && row.get::<_, bool>(3));
+            assert_eq!(state, "idle in transaction");
+            assert_eq!(settled(&mut reader), first_id - 1, "{statements}");
+            // A transaction's own draws hold it back as well.
+            assert_eq!(settled(&mut writes), first_id - 1);
+            let _ = writes.batch_execute(end);
+            assert!(settled(&mut reader) >= after, "{statements}; {end}");
+            assert_eq!(reader.value("SELECT count(*) FROM snowflake_unsettled"), "0");
+        }
+    }
+    // It holds back what is read there.
+    let mut other = server.connect_to("other");
+    assert!(settled(&mut other) < settled(&mut reader));
+    assert_eq!(other.value("SELECT pid FROM snowflake_unsettled"), elsewhere.pid().to_string());
+
+    // The server's figure is about all of its databases.
+    let lag = |session: &mut Client| session.value("SELECT settled_lag_ms FROM snowflake_stat").parse::<i64>().unwrap();
+    wait_until("the lag to grow", || lag(&mut reader) > 100);
+    execute(&mut elsewhere, "ROLLBACK");
+    assert_eq!(lag(&mut reader), 0);
+}
+
+#[test]
+fn a_session_that_ends_in_any_way_holds_nothing_back() {
+    let server = server().start_with_extension();
+    let mut reader = server.connect();
+    execute(&mut reader, "CREATE TABLE t (id bigint DEFAULT snowflake_next())");
+    for end in ["SELECT pg_terminate_backend($1)", "", "kill"] {
+        let mut writer = server.connect();
+        execute(&mut writer, "BEGIN; INSERT INTO t DEFAULT VALUES");
+        let (pid, id) = (writer.pid(), reader.draw());
+        assert!(settled(&mut reader) < id);
+        match end {
+            "" => drop(writer),
+            "kill" => server.kill_backend(pid),
+            sql => _ = reader.query_one(sql, &[&pid]).unwrap(),
+        }
+        if end == "kill" {
+            server.wait_until_ready();
+            reader = server.connect();
+        } else {
+            wait_until_gone(&mut reader, pid);
+        }
+        assert!(settled(&mut reader) >= id, "{end}");
+    }
+    assert_eq!(reader.value("SELECT count(*) FROM t"), "0");
+}
+
+#[test]
+fn an_older_snapshot_has_a_lower_settled_id_than_a_newer_one_had_before() {
+    let server = server().start_with_extension();
+    let [mut old, mut new, mut writer] = [(); 3].map(|()| server.connect());
+    execute(&mut new, "CREATE TABLE t (id bigint DEFAULT snowflake_next())");
+    execute(&mut writer, "BEGIN; INSERT INTO t DEFAULT VALUES");
+    execute(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+    execute(&mut writer, "COMMIT");
+    let id = new.ids("SELECT id FROM t").unwrap()[0];
+    assert_eq!(settled(&mut new), id);
+    // The row is not visible to the older one.
+    assert_eq!(old.value("SELECT count(*) FROM t"), "0");
+    assert_eq!(settled(&mut old), id - 1);
+    execute(&mut old, "COMMIT");
+    assert_eq!(settled(&mut old), id);
+}
+
+#[test]
+fn a_snapshot_from_before_the_ends_of_many_transactions_is_refused() {
+    let server = server().start_with_extension();
+    let [mut old, mut knows, mut writer] = [(); 3].map(|()| server.connect());
+    execute(&mut writer, "CREATE TABLE t (id bigint DEFAULT snowflake_next())");
+    for session in [&mut old, &mut knows] {
+        execute(session, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+    }
+    let known = settled(&mut knows);
+    for ended in 1..=8 {
+        execute(&mut writer, "INSERT INTO t DEFAULT VALUES");
+        if ended <= 7 {
+            continue;
+        }
+        let refusal = refused(old.ids("SELECT snowflake_settled()"));
+        assert_refused_as(&refusal, "55000", "snapshot is too old to know which ids are settled");
+        assert!(refusal.hint.unwrap().contains("in a new transaction"));
+    }
+    // What was found for a snapshot stays.
+    assert_eq!(settled(&mut knows), known);
+    execute(&mut old, "ROLLBACK");
+    let greatest = old.ids("SELECT max(id) FROM t").unwrap()[0];
+    assert_eq!(settled(&mut old), greatest);
+}
+
+/// A cursor's query is one statement, whatever happens between its FETCHes.
+#[test]
+fn it_is_the_same_for_the_whole_statement_and_a_new_one_for_the_next() {
+    let server = server().start_with_extension();
+    let [mut reader, mut writer, mut other] = [(); 3].map(|()| server.connect());
+    let before = other.draw();
+    execute(&mut writer, "BEGIN; SELECT snowflake_next()");
+    let id = other.draw();
+    execute(&mut reader, "BEGIN; DECLARE c CURSOR FOR SELECT snowflake_settled() FROM generate_series(1, 3)");
+    assert_eq!(reader.ids("FETCH 1 FROM c").unwrap(), [before]);
+    // It had no xid, so PostgreSQL's snapshots do not differ.
+    execute(&mut writer, "COMMIT");
+    assert_eq!(settled(&mut reader), id);
+    assert_eq!(reader.ids("FETCH 1 FROM c").unwrap(), [before]);
+    execute(&mut reader, "COMMIT");
+
+    // Within a statement that takes snapshots of its own, the outer one keeps its answer.
+    execute(
+        &mut reader,
+        "CREATE FUNCTION inner_settled() RETURNS bigint VOLATILE LANGUAGE plpgsql AS $$
+         DECLARE result bigint;
+         BEGIN
+             PERFORM snowflake_settled() FROM generate_series(1, 3);
+             SELECT snowflake_settled() INTO result;
+             RETURN result;
+         END $$",
+    );
+    let rows = reader.query("SELECT snowflake_settled(), inner_settled() FROM generate_series(1, 50)", &[]).unwrap();
+    let outer: BTreeSet<i64> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(outer.len(), 1);
+}
+
+#[test]
+fn a_condition_with_it_uses_the_index_and_no_parallel_worker() {
+    let server = server().start_with_extension();
+    let mut session = server.connect();
+    execute(
+        &mut session,
+        "CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next());
+         INSERT INTO t SELECT FROM generate_series(1, 5000); ANALYZE t",
+    );
+    let middle = session.value("SELECT id FROM t ORDER BY id OFFSET 4990 LIMIT 1");
+    let query = format!("SELECT id FROM t WHERE id > {middle} AND id <= snowflake_settled() ORDER BY id LIMIT 1000");
+    let indexed = plan(&mut session, &query);
+    assert!(indexed.contains("Index Cond: ((id > ") && indexed.contains("id <= snowflake_settled()"), "{indexed}");
+    execute(
+        &mut session,
+        "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
+         SET min_parallel_table_scan_size = 0; SET min_parallel_index_scan_size = 0",
+    );
+    let parallel = plan(&mut session, "SELECT count(*) FROM t WHERE id > 0");
+    assert!(parallel.contains("Parallel"), "{parallel}");
+    let serial = plan(&mut session, "SELECT count(*) FROM t WHERE id <= snowflake_settled()");
+    assert!(!serial.contains("Parallel"), "{serial}");
+}
+
+/// In a read-only transaction, after a start, nothing need be written.
+#[test]
+fn a_reader_may_come_before_any_draw_and_write_nothing() {
+    let server = server().start_with_extension();
+    let mut session = server.connect();
+    execute(
+        &mut session,
+        "CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_next()); INSERT INTO t DEFAULT VALUES",
+    );
+    let greatest = session.ids("SELECT id FROM t").unwrap()[0];
+    for restart in ["fast", "crash"] {
+        if restart == "fast" {
+            server.restart()
+        } else {
+            server.crash();
+            server.start_again()
+        }
+        let mut session = server.connect();
+        execute(&mut session, "SET default_transaction_read_only = on");
+        let before = session.value("SELECT pg_current_wal_insert_lsn()");
+        let id = settled(&mut session);
+        assert!(id >= greatest, "{restart}");
+        assert_eq!(session.value("SELECT pg_current_wal_insert_lsn()"), before);
+        assert_eq!(
+            session.value("SELECT age(backend_xid) IS NULL FROM pg_stat_activity WHERE pid = pg_backend_pid()"),
+            "true"
+        );
+        execute(&mut session, "SET default_transaction_read_only = off");
+        assert!(session.draw() > id);
+    }
+}
+
+#[test]
+fn prepared_transactions_hold_it_back_through_restarts_until_they_end() {
+    let server = server().start_with_extension();
+    let mut session = server.connect();
+    execute(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_next())");
+    for (end, life) in
+        ["COMMIT", "ROLLBACK"].into_iter().flat_map(|end| ["same", "restart", "crash"].map(|life| (end, life)))
+    {
+        let mut writer = server.connect();
+        execute(&mut writer, "BEGIN; INSERT INTO t DEFAULT VALUES; PREPARE TRANSACTION 'p'");
+        drop(writer);
+        let mut reader = server.connect();
+        let row =
+            reader.query_one("SELECT first_id, pid IS NULL, gid, usename::text FROM snowflake_unsettled", &[]).unwrap();
+        let (id, is_prepared, gid, user): (i64, bool, String, String) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
+        assert!(is_prepared && gid == "p" && user == "postgres");
+        match life {
+            "restart" => server.restart(),
+            "crash" => {
+                server.crash();
+                server.start_again();
+            }
+            _ => {}
+        }
+        let [mut reader, mut old] = [(); 2].map(|()| server.connect());
+        let after = reader.draw();
+        assert_eq!(settled(&mut reader), id - 1, "{end} {life}");
+        assert_eq!(reader.ids("SELECT first_id FROM snowflake_unsettled").unwrap(), [id]);
+        execute(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+        execute(&mut reader, &format!("{end} PREPARED 'p'"));
+        assert_eq!(settled(&mut reader), after, "{end} {life}");
+        assert_eq!(reader.value("SELECT count(*) FROM snowflake_unsettled"), "0");
+        // A snapshot from before its end does not see the row.
+        assert_eq!(settled(&mut old), id - 1);
+        execute(&mut old, "COMMIT");
+        assert_eq!(settled(&mut old), after);
+    }
+    // A transaction that has drawn nothing is of no interest, and one that is not prepared in the
+    // end leaves nothing.
+    let mut session = server.connect();
+    execute(&mut session, "BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'q'");
+    let id = session.draw();
+    assert_eq!(settled(&mut session), id);
+    execute(&mut session, "COMMIT PREPARED 'q'");
+    execute(&mut session, "BEGIN; CREATE TEMP TABLE x (); INSERT INTO t DEFAULT VALUES");
+    assert_eq!(refused(session.batch_execute("PREPARE TRANSACTION 'r'")).sqlstate, "0A000");
+    let id = session.draw();
+    assert_eq!(settled(&mut session), id);
+    assert_eq!(session.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), "0");
+}
+
+/// Nobody has read before the prepared transaction ends, so nothing is known of it. A snapshot that
+/// may see it as running is refused.
+#[test]
+fn a_snapshot_from_before_the_end_of_an_unknown_prepared_transaction_is_refused() {
+    let server = server().start_with_extension();
+    let mut session = server.connect();
+    execute(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_next())");
+    execute(&mut session, "BEGIN; INSERT INTO t DEFAULT VALUES; PREPARE TRANSACTION 'p'");
+    server.restart();
+    let [mut old, mut session] = [(); 2].map(|()| server.connect());
+    execute(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+    execute(&mut session, "COMMIT PREPARED 'p'");
+    let refusal = refused(old.ids("SELECT snowflake_settled()"));
+    assert_refused_as(&refusal, "55000", "snapshot is too old to know which ids are settled");
+    let id = session.ids("SELECT id FROM t").unwrap()[0];
+    assert!(settled(&mut session) >= id);
+    execute(&mut old, "ROLLBACK");
+    assert!(settled(&mut old) >= id);
+}
+
+/// More transactions are prepared and end than have places, while an old one runs.
+#[test]
+fn the_table_of_prepared_transactions_does_not_run_out() {
+    let server = server().start_with_extension();
+    let [mut session, mut running, mut old] = [(); 3].map(|()| server.connect());
+    execute(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_next()); CREATE TABLE u (n int)");
+    // It keeps the xmin of all snapshots where it is.
+    execute(&mut running, "BEGIN; INSERT INTO u VALUES (1)");
+    execute(&mut session, "BEGIN; INSERT INTO t DEFAULT VALUES; PREPARE TRANSACTION 'first'");
+    let first = session.ids("SELECT first_id FROM snowflake_unsettled").unwrap()[0];
+    execute(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+    for n in 0..400 {
+        execute(&mut session, "BEGIN; INSERT INTO t DEFAULT VALUES; PREPARE TRANSACTION 'p'");
+        assert_eq!(settled(&mut session), first - 1, "{n}");
+        execute(&mut session, "COMMIT PREPARED 'p'");
+        assert_eq!(settled(&mut session), first - 1, "{n}");
+    }
+    assert_eq!(refused(old.ids("SELECT snowflake_settled()")).sqlstate, "55000");
+    execute(&mut session, "COMMIT PREPARED 'first'");
+    let greatest = session.ids("SELECT max(id) FROM t").unwrap()[0];
+    assert_eq!(settled(&mut session), greatest);
+}
+
+#[test]
+fn a_standby_refuses_until_it_is_promoted_and_then_all_rows_are_settled() {
+    let primary = server().start_with_extension();
+    let standby = primary.standby().start();
+    let mut session = primary.connect();
+    execute(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_next()); INSERT INTO t DEFAULT VALUES");
+    execute(&mut session, "BEGIN; INSERT INTO t DEFAULT VALUES; PREPARE TRANSACTION 'p'");
+    let held = session.ids("SELECT first_id FROM snowflake_unsettled").unwrap()[0];
+    execute(&mut session, "INSERT INTO t DEFAULT VALUES");
+    let (id, greatest) = (settled(&mut session), session.ids("SELECT max(id) FROM t").unwrap()[0]);
+    // The recipe of the HINT.
+    let lsn = session.value("SELECT pg_current_wal_insert_lsn()");
+    execute(&mut session, "INSERT INTO t VALUES (1)");
+    standby.wait_until_replayed(&lsn);
+    let mut on_standby = standby.connect();
+    let refusal = refused(on_standby.ids("SELECT snowflake_settled()"));
+    assert_refused_as(&refusal, "0A000", "snowflake_settled() does not work on a standby");
+    assert!(refusal.hint.unwrap().contains("pg_last_wal_replay_lsn()"));
+    let read = format!("SELECT id FROM t WHERE id <= {id} AND id > 1");
+    assert_eq!(on_standby.ids(&read).unwrap(), session.ids(&read).unwrap());
+
+    primary.stop(Shutdown::Fast);
+    standby.promote();
+    let mut session = standby.connect();
+    assert_eq!(settled(&mut session), held - 1);
+    execute(&mut session, "COMMIT PREPARED 'p'");
+    assert!(settled(&mut session) >= greatest);
+    assert!(session.draw() > greatest);
+}
+
+/// The settled id has no clock in it. After a start, a reader needs a clock that has reached what
+/// was drawn before, as a draw does.
+#[test]
+fn a_clock_that_is_set_back_does_not_lower_it_and_after_a_start_is_refused() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    let id = session.draw();
+    for back_ms in [0, 50, HOUR_MS] {
+        server.freeze_clock(noon() - back_ms);
+        assert_eq!(settled(&mut session), id);
+    }
+    assert_eq!(refused(session.try_draw()).sqlstate, "58000");
+
+    server.restart();
+    let mut session = server.connect();
+    let refusal = refused(session.ids("SELECT snowflake_settled()"));
+    assert_eq!(refusal.sqlstate, "58000", "{refusal:?}");
+    assert_eq!(refusal.message, refused(session.try_draw()).message);
+    server.freeze_clock(noon() + HOUR_MS);
+    assert!(settled(&mut session) >= id);
+}
+
+/// A subscription of the hub to a server, of the tables that the page has for this.
+fn subscribe(hub: &Server, server: &Server, name: &str) {
+    execute(&mut server.connect(), "CREATE PUBLICATION feed FOR TABLE feed, settled_ids");
+    let conninfo = server.conninfo().replace('\'', "''");
+    execute(&mut hub.connect(), &format!("CREATE SUBSCRIPTION of_{name} CONNECTION '{conninfo}' PUBLICATION feed"));
+}
+
+/// Reads on the hub as on the page, until it is told to end, and then until there is nothing more.
+fn read_from(hub: &Server, name: &str, end: &AtomicBool) -> Vec<i64> {
+    let mut session = hub.connect();
+    let (mut all, mut last) = (Vec::new(), 0);
+    loop {
+        let is_last = end.load(Ordering::Acquire);
+        let query = block("hub-read").replace("'east'", &format!("'{name}'"));
+        let ids = session.ids(&query.replace("feed.id > 0", &format!("feed.id > {last}"))).unwrap();
+        match ids.last() {
+            Some(id) => last = *id,
+            None if is_last => return all,
+            None => {}
+        }
+        all.extend(ids);
+    }
+}
+
+/// The recipe of the page for rows from several servers, with its SQL.
+#[test]
+fn a_hub_that_several_servers_replicate_to_misses_no_row_of_any() {
+    const NAMES: [&str; 2] = ["east", "west"];
+    let servers = [1, 2].map(|number: usize| {
+        let server = Server::builder().set("worker_id", &number.to_string()).config("wal_level", "logical");
+        server.config("cluster_name", NAMES[number - 1]).time_limit().start_with_extension()
+    });
+    let hub = Server::drawing().time_limit().start_with_extension();
+    servers.iter().chain([&hub]).for_each(|server| _ = psql(server, &[], block("hub-tables")));
+    servers.iter().zip(NAMES).for_each(|(server, name)| subscribe(&hub, server, name));
+    let mut observer = hub.connect();
+    wait_until("the first copies", || {
+        observer.value("SELECT count(*) = 4 AND bool_and(srsubstate = 'r') FROM pg_subscription_rel") == "true"
+    });
+
+    // A row that is committed late. The hub has the later one before it, and does not read on.
+    let [mut late, mut early] = [(); 2].map(|()| servers[0].connect());
+    execute(&mut late, "BEGIN; INSERT INTO feed (item) VALUES ('late')");
+    execute(&mut early, "INSERT INTO feed (item) VALUES ('early')");
+    let publish = block("hub-publish");
+    psql(&servers[0], &[], publish);
+    wait_until("the settled id", || observer.value("SELECT count(*) FROM settled_ids") == "1");
+    assert_eq!(observer.value("SELECT item FROM feed"), "early");
+    assert!(observer.query(block("hub-read"), &[]).unwrap().is_empty());
+    execute(&mut late, "COMMIT");
+
+    let (written, read_all) = (AtomicBool::new(false), AtomicBool::new(false));
+    let readings = thread::scope(|scope| {
+        let (writing, reading) = (Ends(&written), Ends(&read_all));
+        let writers: Vec<_> = (0..8)
+            .map(|writer| {
+                let server = &servers[writer % 2];
+                scope.spawn(move || {
+                    let (mut session, random) = (server.connect(), Random::new(writer as u64));
+                    for _ in 0..60 {
+                        for sql in ["BEGIN", "INSERT INTO feed DEFAULT VALUES", &busy(&random), "COMMIT"] {
+                            execute(&mut session, sql);
+                        }
+                    }
+                })
+            })
+            .collect();
+        let publishers: Vec<_> = servers
+            .iter()
+            .map(|server| {
+                let written = &written;
+                scope.spawn(move || {
+                    let mut session = server.connect();
+                    loop {
+                        let is_last = written.load(Ordering::Acquire);
+                        match session.batch_execute(publish) {
+                            Ok(()) if is_last => return session.value("SELECT id FROM settled_ids"),
+                            Ok(()) => {}
+                            // The first call after a start has waited for the clock.
+                            Err(error) => assert_too_old(error),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let readers = NAMES.map(|name| {
+            let (hub, read_all) = (&hub, &read_all);
+            scope.spawn(move || read_from(hub, name, read_all))
+        });
+        for writer in writers {
+            writer.join().expect("a writer ends");
+        }
+        drop(writing);
+        for publisher in publishers {
+            let settled = publisher.join().expect("a publisher ends");
+            let has_come = format!("SELECT count(*) FROM settled_ids WHERE id = {settled}");
+            wait_until("the last settled id", || observer.value(&has_come) == "1");
+        }
+        drop(reading);
+        readers.map(|reader| reader.join().expect("a reader ends"))
+    });
+    for (server, reading) in servers.iter().zip(readings) {
+        assert_eq!(reading, server.connect().ids("SELECT id FROM feed ORDER BY id").unwrap());
+    }
+}
+
+#[test]
+fn it_is_refused_where_ids_have_no_order_or_no_memory() {
+    let server = Server::drawing().set("backup_worker", "on").start_with_extension();
+    let refusal = refused(server.connect().ids("SELECT snowflake_settled()"));
+    assert_refused_as(&refusal, "0A000", "snowflake_settled() does not work with \"snowflake_id.backup_worker\"");
+    let server = Server::builder().without_preload().start_with_extension();
+    let refusal = refused(server.connect().ids("SELECT snowflake_settled()"));
+    assert_refused_as(&refusal, "55000", "snowflake_id must be loaded via \"shared_preload_libraries\"");
+}
+
+/// A tick of the layout js53 is a second. Ids are borrowed from ticks that lie ahead, so the number
+/// changes in the middle of a tick. (With a frozen clock, the postmaster does not start the process
+/// again that leases a number.)
+#[test]
+fn ids_ascend_through_a_change_of_the_leased_number_within_a_tick() {
+    let fleet = Fleet::start();
+    let range = |number: i64| _ = fleet.operate(&["set-range", &number.to_string(), &number.to_string()]);
+    let server = fleet.member().set("layout", "js53").set("max_borrow", "10s").start_with_extension();
+    execute(&mut server.connect(), "CREATE DATABASE other");
+    let mut other = server.connect_to("other");
+    execute(&mut other, "CREATE EXTENSION snowflake_id");
+    let mut session = server.connect();
+    session.draw();
+    let ticks = |from: i64, to: i64| (to >> 21) - (from >> 21);
+    // The last change is to a lower number, and so is the one before the last but one.
+    for number in [9, 3, 8, 2] {
+        range(number);
+        let before = session.ids("SELECT max(id) FROM snowflake_batch(400000) AS id").unwrap()[0];
+        assert_eq!(settled(&mut session), before);
+        server.end_worker(session.lease("pid").parse().unwrap());
+        wait_until("the next number", || session.lease("worker_id") == number.to_string());
+        let after = other.draw();
+        assert!(after > before, "{before} {after}");
+        assert_eq!(ticks(before, after), 1, "the number has changed within a tick");
+        assert!(settled(&mut other) >= after && settled(&mut session) >= after);
+    }
+}
