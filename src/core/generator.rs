@@ -74,6 +74,13 @@
 //! | a lane's word for statistics; `RateLimit` | Relaxed | none: for people, not ordered with anything |
 //! | the clock reference | Relaxed | none: one word, compared with two clocks |
 //!
+//! No argument rests on the order that x86 adds. A clock is not memory, so Acquire alone does not
+//! order its reading after the word's (I2). The C library's `gettimeofday` does that: it first
+//! loads from the kernel's page, which Acquire orders, and then waits for that load before it reads
+//! the counter (LFENCE on x86, ISB on arm64). The writer stores only after it has compared its
+//! clock with the word, so its store comes after its reading. If that failed, a rollback would be
+//! reported that did not happen. No id would come twice.
+//!
 //! I1 needs no ordering at all, only that one word has one modification order. `tests/loom.rs` runs
 //! all schedules of two and three threads, and shows that a clock read before the word breaks I2.
 //!

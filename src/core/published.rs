@@ -46,7 +46,7 @@ pub const NOT_LOADED: i64 = i64::MIN / 2;
 /// What a view from before a change of version finds. No word ever holds it.
 const VOID: i64 = i64::MIN;
 
-/// Words of one owner, on a cache line of their own.
+/// Words of one owner, on a cache line of their own where lines have 64 bytes.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Published<const WORDS: usize> {

@@ -79,7 +79,8 @@ places! {
 /// One number for each [`Counter`].
 pub type DrawCounts = [u64; Counter::COUNT];
 
-/// What one backend has drawn and met, on cache lines of its own.
+/// What one backend has drawn and met. Where cache lines have 64 bytes, they are its own. Where
+/// they have 128, what two sessions' draws write is still not in one line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
@@ -108,6 +109,7 @@ const _: () = assert!(
         && offset_of!(Slot, floor) < 64
         && offset_of!(Slot, counts) + (Counter::Borrowed as usize + 1) * size_of::<AtomicU64>() <= 64
         && align_of::<Slot>() == 64
+        && size_of::<Slot>() >= 128
 );
 
 /// Not an id, because ids are not negative.

@@ -83,7 +83,7 @@ impl BlockWords {
     }
 }
 
-/// The words of one tag, on a cache line of their own.
+/// The words of one tag, on a cache line of their own where lines have 64 bytes.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Place {
