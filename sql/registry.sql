@@ -39,10 +39,12 @@
 -- * A record that a server has written holds that server's secret, which nothing shows. Only with
 --   the secret can a lease be renewed or given back, and values of a tag be given back.
 -- * Numbers: the leases of one number never overlap: a new one begins at or after the end of the
---   one before. It is written when that end is at most a skew away, for a number in the range, in
---   the fleet's generation, and begins after the freeze. Only its holder moves its end. It ends at
---   most the longest lease and two skews after the registry's clock, also if it is empty. Its count
---   grows, and leaves room for the next one. What an operator keeps stays kept.
+--   one before. It is written when that end is at most the skew in use away, for a number in the
+--   range, in the fleet's generation, and begins after the freeze. Only its holder moves its end.
+--   It ends at most the longest lease and two skews after the registry's clock, also if it is
+--   empty. Its count grows, and leaves room for the next one. What an operator keeps stays kept. A
+--   fleet has no more records of numbers than an operator can read at once. All are of datacenters,
+--   or none is.
 -- * Fleets: servers bring layout and range once, and the default limits. They change no limit and
 --   nothing else that an operator sets. A registry that shows another store or timeline begins a
 --   generation, unless an operator vouches for its standby. The generation grows by the timelines.
@@ -369,7 +371,13 @@ COMMENT ON COLUMN snowflake_registry.tags.secret IS
     'what only the server knows that has reserved the last block, and must not be shown; NULL if no server can give it back';
 
 -- For servers and operators. Each call is a transaction. src/registry/postgres.rs knows the
--- SQLSTATEs SF001 to SF004.
+-- SQLSTATEs SF001 to SF004:
+--
+--     SF001  the registry is a standby
+--     SF002  the registry is read-only
+--     SF003  the registry has "fsync" off
+--     SF004  the registry has no such fleet
+--     SF005  no server's own rules permit the change; shown as any other error
 
 CREATE OR REPLACE FUNCTION snowflake_registry.check_server() RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
@@ -434,6 +442,16 @@ BEGIN
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.no_fleet(text) IS 'raise the error that a fleet does not exist';
+
+CREATE OR REPLACE FUNCTION snowflake_registry.refuse(why text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = why,
+        HINT = 'A server that follows the rules never sends this. If the registry was restored, run "snowflake-registry restored". If not, see "A password is stolen" in the runbook.';
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.refuse(text) IS
+    'raise the error that no server''s own rules permit a change';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.shown() RETURNS json
 LANGUAGE sql VOLATILE AS $$
@@ -521,7 +539,7 @@ DECLARE
     change jsonb;
 BEGIN
     IF records > 100 THEN
-        RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = 'one call cannot change more than 100 records';
+        PERFORM snowflake_registry.refuse('one call cannot change more than 100 records');
     END IF;
     IF is_operator OR new_fleet IS NOT NULL THEN
         SELECT * INTO f FROM snowflake_registry.fleets s WHERE s.name = swap.fleet FOR UPDATE;
@@ -585,7 +603,8 @@ BEGIN
             done := false;
         ELSIF NOT FOUND THEN
             RAISE EXCEPTION USING ERRCODE = '40001',
-                MESSAGE = format('number %s of fleet "%s" has changed meanwhile', change ->> 'worker', fleet);
+                MESSAGE = concat('number ', change ->> 'worker', ' of datacenter ' || nullif(change ->> 'datacenter', '-1'),
+                    format(' of fleet "%s" has changed meanwhile', fleet));
         END IF;
     END LOOP;
     FOR change IN SELECT c.value FROM jsonb_array_elements(tags) AS c (value) LOOP
@@ -667,7 +686,7 @@ BEGIN
                 snowflake_registry.instant(new.freeze_ms))
     END;
     IF why IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = why;
+        PERFORM snowflake_registry.refuse(why);
     END IF;
     RETURN new;
 END $$;
@@ -682,18 +701,21 @@ DECLARE
     now_ms CONSTANT bigint := snowflake_registry.now_ms();
     -- All of old is NULL for a number's first lease.
     is_new CONSTANT boolean := new.holder IS DISTINCT FROM old.holder;
+    used_skew_ms bigint;
     why text;
 BEGIN
     SELECT * INTO f FROM snowflake_registry.fleets s WHERE s.name = new.fleet;
+    used_skew_ms := least(coalesce(nullif(f.clock_skew_ms, 0), 60000), f.skew_ms);
     why := CASE
         WHEN new.nonce = old.nonce THEN 'needs another nonce'
         -- This is how an operator keeps a number.
         WHEN new.server = 0 THEN 'needs the fingerprint of a server'
         WHEN NOT is_new AND coalesce(new.secret <> old.secret, true) THEN 'belongs to another server'
         WHEN NOT is_new AND new.from_ms <> old.from_ms THEN 'cannot begin at another time than before'
-        -- A server takes a number that is over by its own clock. One that is empty was given back
-        -- before it began.
-        WHEN is_new AND old.until_ms > old.from_ms AND old.until_ms > now_ms + f.skew_ms
+        -- A server takes a number that is over by its own clock, which may be ahead by the skew in
+        -- use (used_skew_ms in src/core/registry.rs). A server's record that is empty was given
+        -- back before it began. An operator's is empty if it was reserved twice.
+        WHEN is_new AND (old.server = 0 OR old.until_ms > old.from_ms) AND old.until_ms > now_ms + used_skew_ms
             THEN format('cannot be taken before %s', snowflake_registry.instant(old.until_ms))
         WHEN is_new AND new.from_ms < old.until_ms
             THEN format('cannot begin %s ms before the end of the one before it', old.until_ms::numeric - new.from_ms)
@@ -719,8 +741,26 @@ BEGIN
             THEN format('cannot have count %s, only %s to %s', new.count, coalesce(old.count, 0) + 1,
                 greatest(now_ms, coalesce(old.count, 0) + 1))
     END;
+    -- Apart from the above, which is fast because it reads nothing. Records are never deleted.
+    IF why IS NULL AND TG_OP = 'INSERT' THEN
+        why := CASE
+            -- A layout has a field for the datacenter, or it has none.
+            WHEN new.datacenter >= 0 AND EXISTS (SELECT FROM snowflake_registry.numbers s
+                    WHERE s.fleet = new.fleet AND s.datacenter = -1)
+                THEN 'cannot be of a datacenter, because other numbers of the fleet are of none'
+            WHEN new.datacenter = -1 AND EXISTS (SELECT FROM snowflake_registry.numbers s
+                    WHERE s.fleet = new.fleet AND s.datacenter >= 0)
+                THEN 'must be of a datacenter, because other numbers of the fleet are'
+            -- An answer has 131,072 records at most (MOST_RECORDS in src/registry/lib.rs).
+            -- Operators read all of numbers and all of tags in one. Calls at the same moment may
+            -- each add one.
+            WHEN (SELECT count(*) FROM snowflake_registry.numbers s WHERE s.fleet = new.fleet) >= 120000
+                THEN 'would be one record too many: the fleet has 120000'
+        END;
+    END IF;
     IF why IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = format('lease of number %s %s', new.worker, why);
+        PERFORM snowflake_registry.refuse(concat('lease of number ', new.worker,
+            ' of datacenter ' || nullif(new.datacenter, -1), ' ', why));
     END IF;
     -- What only people read. A clock may be off by any time, which the views must be able to show.
     new.offset_ms := greatest(least(new.offset_ms, 1000000000000000), -1000000000000000);
@@ -745,7 +785,7 @@ DECLARE
     why text;
 BEGIN
     IF TG_OP <> 'UPDATE' THEN
-        RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = 'a server cannot make or delete a tag';
+        PERFORM snowflake_registry.refuse('a server cannot make or delete a tag');
     END IF;
     fleet_generation := (SELECT f.generation FROM snowflake_registry.fleets f WHERE f.name = new.fleet);
     jumps := greatest(fleet_generation - old.generation, 0);
@@ -778,7 +818,7 @@ BEGIN
             THEN format('cannot go on from %s to %s', reached, new.next_value)
     END;
     IF why IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'SF005', MESSAGE = format('tag "%s" %s', old.tag, why);
+        PERFORM snowflake_registry.refuse(format('tag "%s" %s', old.tag, why));
     END IF;
     new.written_ms := snowflake_registry.now_ms();
     RETURN new;
@@ -836,12 +876,12 @@ BEGIN
         IF (new.fleet, new.tag, new.id) IS DISTINCT FROM (old.fleet, old.tag, old.id) THEN
             RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('tag "%s" cannot be renamed', old.tag),
                 DETAIL = 'Servers have values of it under this name.',
-                HINT = 'Insert another tag, and set its next_value.';
+                HINT = 'Make another tag with "snowflake-registry create-tag" or an INSERT, and set its next_value.';
         ELSIF new.next_value < old.next_value THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
                 MESSAGE = format('next value of tag "%s" cannot be lowered from %s to %s', old.tag, old.next_value, new.next_value),
                 DETAIL = 'Servers have had the values before it.',
-                HINT = 'To begin anew, delete the tag and insert it again, when no server uses it any more.';
+                HINT = 'To begin anew, wait until no server uses the tag. Delete it with "snowflake-registry drop-tag" or DELETE, and make it again with "snowflake-registry create-tag" or INSERT.';
         ELSIF new.next_value = old.next_value THEN
             IF old.jump IS NULL AND new.jump IS NOT NULL AND old.generation < fleet_generation THEN
                 RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('tag "%s" needs a next value, too', old.tag),

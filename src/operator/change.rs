@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use serde_json::{Value as Json, json};
 use snowflake_core::operate::{Failure as TurnFailure, Operation, Outcome, Refusal, Turn};
-use snowflake_core::registry::Store;
+use snowflake_core::registry::{Fleet, Store};
 use snowflake_registry::RegistryError;
 
 use crate::arguments::Changing;
@@ -53,17 +53,21 @@ impl<S: Store<Error = RegistryError>> Change<'_, S> {
         random: &mut Random,
         more: Vec<Changed>,
     ) -> Result<Said, Failure> {
-        let must_ask = is_dangerous(operation) && !self.changing.dry_run && !self.changing.yes;
-        if must_ask && !self.has_person {
+        let danger = danger(operation);
+        let may_ask = danger != Danger::Never && !self.changing.dry_run && !self.changing.yes;
+        if may_ask && danger == Danger::Always && !self.has_person {
             return Err(ask::without_person(self.command));
         }
-        if self.changing.dry_run || must_ask {
-            let (outcome, mut changes) = self.rehearse(operation, random)?;
+        if self.changing.dry_run || may_ask {
+            let (fleet, outcome, mut changes) = self.rehearse(operation, random)?;
             changes.extend(more.iter().cloned());
             if self.changing.dry_run {
                 return Ok(dry(&changes, words::outcome(&outcome, self.fleet, true)));
             }
-            if let Some(consequence) = words::consequence(operation, &outcome) {
+            if let Some(consequence) = words::consequence(operation, &fleet, &outcome) {
+                if !self.has_person {
+                    return Err(ask::without_person(self.command));
+                }
                 ask::confirm(&would_change(&changes), &consequence)?;
             }
         }
@@ -72,12 +76,15 @@ impl<S: Store<Error = RegistryError>> Change<'_, S> {
         Ok(done(&changes, words::outcome(&outcome, self.fleet, false)))
     }
 
-    /// Returns what an operation would do, from one reading.
-    fn rehearse(&self, operation: &Operation, random: &mut Random) -> Result<(Outcome, Vec<Changed>), Failure> {
-        let store = Rehearsal::new(self.store.read(&operation.wanted())?);
+    /// Returns the fleet's record, and what an operation would do, from one reading.
+    fn rehearse(&self, operation: &Operation, random: &mut Random) -> Result<(Fleet, Outcome, Vec<Changed>), Failure> {
+        let reading = self.store.read(&operation.wanted());
+        let reading = reading.map_err(|error| said_of_change(error.into(), false, false))?;
+        let fleet = reading.fleet;
+        let store = Rehearsal::new(reading);
         let noting = Noting::new(&store);
         match Turn::new(operation.clone()).perform(&noting, &mut || random.next()) {
-            Ok(outcome) => Ok((outcome, noting.changes(self.fleet))),
+            Ok(outcome) => Ok((fleet, outcome, noting.changes(self.fleet))),
             Err(TurnFailure::Refused(refusal)) => Err(self.refused(&refusal)),
             Err(TurnFailure::Away(never)) => {
                 let never: Infallible = never;
@@ -94,16 +101,35 @@ impl<S: Store<Error = RegistryError>> Change<'_, S> {
             tries += 1;
             match turn.perform(&noting, &mut || random.next()) {
                 Ok(outcome) => return Ok((outcome, noting.changes(self.fleet))),
-                Err(TurnFailure::Refused(refusal)) => return Err(self.refused(&refusal)),
+                Err(TurnFailure::Refused(refusal)) => {
+                    return Err(self.ended(self.refused(&refusal), operation, &noting));
+                }
                 Err(TurnFailure::Away(error)) => {
                     let failure = Failure::from(error);
                     if matches!(failure, Failure::NoAnswer(_)) && tries < TRIES && noting.is_unsure() {
                         continue;
                     }
-                    return Err(said_of_change(failure, noting.is_unsure(), noting.has_written()));
+                    return Err(self.ended(failure, operation, &noting));
                 }
             }
         }
+    }
+
+    /// Says what a turn has changed that did not come to its end.
+    fn ended(&self, failure: Failure, operation: &Operation, noting: &Noting<'_, S>) -> Failure {
+        let failure = said_of_change(failure, noting.is_unsure(), noting.has_written());
+        // The turn closes it first, so that no server leases meanwhile.
+        if matches!(operation, Operation::ResetSettings) && noting.has_closed() {
+            return with_detail(
+                failure,
+                &format!(
+                    "Fleet \"{}\" is closed now, so that servers renew nothing. To open it again, run {}.",
+                    self.fleet,
+                    words::command("open --not-moved")
+                ),
+            );
+        }
+        failure
     }
 
     fn refused(&self, refusal: &Refusal) -> Failure {
@@ -111,25 +137,51 @@ impl<S: Store<Error = RegistryError>> Change<'_, S> {
     }
 }
 
-/// Says what may have been changed when the registry has not answered.
+/// Of a call that was rolled back, and of one that was not answered.
+const NOTHING: &str = "Nothing was changed.";
+const MAYBE: &str = "The change may have been made all the same, or may still be made.";
+
+/// Says what was changed, or may have been, when a change failed. A registry that has refused a
+/// call has not done it, but it may have done one before.
 pub fn said_of_change(failure: Failure, is_unsure: bool, has_written: bool) -> Failure {
-    let Failure::NoAnswer(report) = failure else { return failure };
+    let is_unsure = is_unsure && matches!(failure, Failure::NoAnswer(_));
     let what = match (has_written, is_unsure) {
-        (false, false) => "Nothing was changed.",
-        (false, true) => "The change may have been made all the same, or may still be made.",
-        (true, _) => "A part of the change was made.",
+        (false, false) if matches!(failure, Failure::NoAnswer(_)) => NOTHING,
+        (false, false) => return failure,
+        (false, true) => MAYBE,
+        (true, false) => "A part of the change was made.",
+        (true, true) => "A part of the change was made, and the rest may have been made.",
     };
-    let detail = report
-        .detail
-        .iter()
-        .filter(|detail| !detail.contains(what))
-        .map(|detail| if detail.ends_with(['.', '!', '?']) { detail.clone() } else { format!("{detail}.") });
-    let detail = detail.chain([what.to_owned()]).collect::<Vec<_>>().join(" ");
-    Failure::NoAnswer(Report { detail: Some(detail), ..report })
+    with_detail(failure, what)
 }
 
-/// Whether a person has to confirm an operation.
-fn is_dangerous(operation: &Operation) -> bool {
+/// Appends a sentence to what is said of a failure. What was said of one call, and not of the
+/// whole, is left out.
+fn with_detail(failure: Failure, sentence: &str) -> Failure {
+    let add = |report: Report| {
+        let detail = report.detail.filter(|detail| ![NOTHING, MAYBE].contains(&detail.as_str()));
+        Report { detail, ..report }.add_detail(sentence)
+    };
+    match failure {
+        Failure::Refused(report) => Failure::Refused(add(report)),
+        Failure::Usage(report) => Failure::Usage(add(report)),
+        Failure::NoAnswer(report) => Failure::NoAnswer(add(report)),
+        Failure::Found | Failure::Silent => failure,
+    }
+}
+
+/// When a person has to confirm an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Danger {
+    /// At no time.
+    Never,
+    /// If it has a consequence, which depends on the fleet.
+    Sometimes,
+    /// At each time.
+    Always,
+}
+
+fn danger(operation: &Operation) -> Danger {
     match operation {
         Operation::Restored { .. }
         | Operation::Lost { .. }
@@ -138,16 +190,17 @@ fn is_dangerous(operation: &Operation) -> bool {
         | Operation::SetLosesNothing { loses_nothing: true }
         | Operation::DropTag { .. }
         | Operation::Reserve { force: true, .. }
-        | Operation::SetLimits { .. } => true,
-        Operation::SetRange { .. }
-        | Operation::SetLease { .. }
+        | Operation::SetTag { next: Some(_), .. }
+        | Operation::SetLimits { .. } => Danger::Always,
+        Operation::SetRange { .. } => Danger::Sometimes,
+        Operation::SetLease { .. }
         | Operation::SetLosesNothing { loses_nothing: false }
         | Operation::SetGrace { .. }
         | Operation::Close
         | Operation::Open { moved: None }
         | Operation::Reserve { force: false, .. }
         | Operation::CreateTag { .. }
-        | Operation::SetTag { .. } => false,
+        | Operation::SetTag { next: None, .. } => Danger::Never,
     }
 }
 
@@ -180,9 +233,10 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::time::Duration;
 
-    use snowflake_core::registry::{Reading, Swap, SwapAnswer, Wanted};
+    use snowflake_core::registry::{Change as Pending, Reading, Swap, SwapAnswer, Wanted};
     use snowflake_core::tag::Tag;
     use snowflake_registry::RegistryStep;
+    use snowflake_registry::error::Diagnostic;
 
     use super::*;
     use crate::samples::reading;
@@ -268,6 +322,7 @@ mod tests {
             Operation::ResetSettings,
             Operation::SetLosesNothing { loses_nothing: true },
             Operation::DropTag { tag },
+            Operation::SetTag { tag, next: Some(5000), least: None, greatest: None, jump: None },
         ] {
             let failure = perform(&store, operation, NOW).unwrap_err();
             assert_eq!(failure.status(), 2, "{failure:?}");
@@ -308,8 +363,97 @@ mod tests {
             said_of_change(failure, is_unsure, has_written).report().unwrap().detail.clone().unwrap()
         };
         assert_eq!(away(false, false), "It is gone. Nothing was changed.");
-        assert_eq!(away(true, true), "It is gone. A part of the change was made.");
-        let refused = Failure::Refused(Report::new("no"));
-        assert_eq!(said_of_change(refused.clone(), true, true), refused);
+        assert_eq!(away(false, true), "It is gone. A part of the change was made.");
+        assert_eq!(away(true, true), "It is gone. A part of the change was made, and the rest may have been made.");
+        let refused =
+            |detail: Option<&str>| Failure::Refused(Report { detail: detail.map(str::to_owned), ..Report::new("no") });
+        assert_eq!(said_of_change(refused(None), true, false), refused(None));
+        for detail in [None, Some(NOTHING)] {
+            let said = said_of_change(refused(detail), true, true);
+            assert_eq!(said, refused(Some("A part of the change was made.")));
+        }
+    }
+
+    /// A registry that does some swaps, and then fails.
+    struct Failing {
+        store: Rehearsal,
+        /// How many swaps it does.
+        left: Cell<u32>,
+        error: Option<RegistryError>,
+    }
+
+    impl Store for Failing {
+        type Error = RegistryError;
+
+        fn read(&self, wanted: &Wanted) -> Result<Reading, RegistryError> {
+            let Ok(reading) = self.store.read(wanted);
+            Ok(reading)
+        }
+
+        fn swap(&self, swap: &Swap) -> Result<SwapAnswer, RegistryError> {
+            match (self.left.get(), &self.error) {
+                (0, Some(error)) => Err(error.clone()),
+                (0, None) => Ok(SwapAnswer::Refused),
+                (left, _) => {
+                    self.left.set(left - 1);
+                    let Ok(answer) = self.store.swap(swap);
+                    Ok(answer)
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_that_fails_in_the_middle_says_so() {
+        let full = Diagnostic { sqlstate: "53100".to_owned(), message: "no space".to_owned(), ..Default::default() };
+        let timed_out = RegistryError::TimedOut { step: RegistryStep::Change, after: Duration::from_secs(1) };
+        let failed = |left: u32, operation: &Operation, reading: Reading, error: Option<RegistryError>| {
+            let store = Failing { store: Rehearsal::new(reading), left: Cell::new(left), error };
+            let change = Change { command: "it", fleet: "shop", store: &store, changing: YES, has_person: false };
+            change.perform(operation, &mut Random::open().unwrap()).unwrap_err().report().unwrap().detail.clone()
+        };
+        let many_tags = || {
+            let mut reading = reading();
+            let jumping = reading.tags[&Tag::new("parcels").unwrap()];
+            let tags = (0..150).map(|number| (Tag::new(&format!("t{number}")).unwrap(), jumping));
+            reading.tags.extend(tags);
+            reading
+        };
+        let restored = Operation::Restored { lease_ms: None, skew_ms: None };
+        let part = "A part of the change was made.";
+        let full = RegistryError::Refused(Box::new(full));
+        for error in [full.clone(), RegistryError::ReadOnly, RegistryError::Locked] {
+            let said = failed(1, &restored, many_tags(), Some(error.clone())).unwrap();
+            assert!(said.ends_with(part) && !said.contains(NOTHING), "{said}");
+            let said = failed(0, &restored, many_tags(), Some(error));
+            assert!(said.is_none_or(|said| !said.contains(part)));
+        }
+        let contended = failed(1, &restored, many_tags(), None).unwrap();
+        assert!(contended.ends_with(part), "{contended}");
+        let unsure = failed(1, &restored, many_tags(), Some(timed_out)).unwrap();
+        assert_eq!(unsure, "A part of the change was made, and the rest may have been made.");
+        // It has closed the fleet.
+        let unused = || Reading { numbers: Default::default(), ..reading() };
+        let closed = failed(1, &Operation::ResetSettings, unused(), Some(full)).unwrap();
+        assert!(closed.starts_with("A part of the change was made. Fleet \"shop\" is closed now"), "{closed}");
+    }
+
+    #[test]
+    fn only_a_range_with_more_numbers_has_to_be_confirmed() {
+        let with = |range, operation| {
+            let store = Losing::new(0, true);
+            let fleet = Fleet { range, layout: None, ..reading().fleet };
+            store
+                .store
+                .swap(&Swap { changes: vec![Pending::Fleet(fleet)], ..Swap::after(&reading(), Vec::new()) })
+                .unwrap();
+            perform(&store, operation, NOW).map_err(|failure| failure.status()).map(drop)
+        };
+        let set = |first, last| Operation::SetRange { first, last };
+        assert_eq!(with(None, set(0, 5)), Ok(()));
+        assert_eq!(with(Some((0, 9)), set(0, 9)), Ok(()));
+        assert_eq!(with(Some((0, 9)), set(5, 6)), Ok(()));
+        assert_eq!(with(Some((5, 9)), set(4, 9)), Err(2));
+        assert_eq!(with(Some((5, 9)), set(5, 10)), Err(2));
     }
 }

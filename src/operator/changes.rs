@@ -244,10 +244,14 @@ impl<'a, S: Store> Noting<'a, S> {
         *self.is_unsure.borrow()
     }
 
-    /// Whether something is known to be written.
+    /// Whether something is known to be written that is not as it was before.
     pub fn has_written(&self) -> bool {
-        let written = self.written.borrow();
-        written.fleet.is_some() || !written.numbers.is_empty() || !written.tags.is_empty()
+        !self.changes("").is_empty()
+    }
+
+    /// Whether the fleet is known to be closed now, and was not before.
+    pub fn has_closed(&self) -> bool {
+        self.written.borrow().fleet.is_some_and(|(old, new)| new.closed && !old.closed)
     }
 
     /// Returns what was written: the fleet's record, numbers, and tags.

@@ -123,7 +123,7 @@ fn clocks_here(view: &View, here: ClockHere) -> Finding {
     // etcd's clock is known to half a second.
     let error_ms = error_ms.saturating_add(if view.kind == Kind::Etcd { 500 } else { 0 });
     let surely_ms = i64::try_from(offset_ms.unsigned_abs()).unwrap_or(i64::MAX).saturating_sub(error_ms);
-    let message = format!("this machine's clock is {} off the registry's", clock(offset_ms));
+    let message = format!("this machine's clock is {}", off(offset_ms));
     match surely_ms {
         ms if ms > max(view.reading.fleet.used_skew_ms(), CLOCKS_APART_MS) => Finding::bad("this clock", message, HINT),
         ms if ms > CLOCKS_APART_MS => Finding::warn("this clock", message, HINT),
@@ -299,16 +299,29 @@ fn outside(numbers: &[NumberView]) -> Option<Finding> {
     })
 }
 
+/// Says how far a clock is off the registry's.
+fn off(offset_ms: i64) -> String {
+    let off = clock(offset_ms);
+    match off.as_str() {
+        "far ahead" => "far ahead of the registry's".to_owned(),
+        "far behind" => "far behind the registry's".to_owned(),
+        off => format!("{off} off the registry's"),
+    }
+}
+
 /// Says how far servers' clocks are off.
 fn clocks(view: &View, numbers: &[NumberView]) -> Finding {
-    let living: Vec<_> = numbers.iter().filter(|number| number.state.is_leased() && !number.is_late).collect();
+    let living: Vec<_> = numbers.iter().filter(|number| number.state.is_leased() && number.is_living).collect();
     let Some(worst) = living.iter().max_by_key(|number| number.record.offset_ms.unsigned_abs()) else {
         return Finding::ok("clocks", "no server has a lease that it renews");
     };
     let offset_ms = worst.record.offset_ms;
-    let worst_is = format!("{} at {}", clock(offset_ms), printable(&worst.server()));
+    let server = match worst.server() {
+        server if server.is_empty() => words::number(worst.key),
+        server => printable(&server),
+    };
     let (skew_ms, off_ms) = (view.reading.fleet.used_skew_ms(), offset_ms.unsigned_abs());
-    let message = format!("servers' clocks are at most {worst_is} off the registry's; {} is allowed", Span(skew_ms));
+    let message = format!("clock of {server} is {}, the most of all; {} is allowed", off(offset_ms), Span(skew_ms));
     let hint = "Look at the time synchronization of both. If several servers are off, the registry's clock is wrong.";
     if off_ms > skew_ms.unsigned_abs() {
         Finding::bad("clocks", message, hint)
@@ -491,7 +504,7 @@ ok    history     generation 3, timeline 3, noted
 ok    limits      leases 10 min of 10 min, clock skew 1 min of 1 min; a freeze lasts 12 min
 ok    numbers     1022 of 1024 can be leased (0 to 1023)
 ok    leases      2 renewed
-ok    clocks      servers' clocks are at most +12 ms at a.example:5432 off the registry's; 1 min is allowed
+ok    clocks      clock of a.example:5432 is +12 ms off the registry's, the most of all; 1 min is allowed
 ok    versions    all servers have snowflake_id 0.3.0
 ok    tags        2 open
 ok    replication is not synchronous, and a failover freezes what may be lost
@@ -529,6 +542,16 @@ All is well.
             view.reading.numbers.insert(key, NumberRecord { offset_ms, ..record });
             assert_eq!(grades(&view, "clocks"), [grade]);
         }
+        // A thief has written no host, and any offset.
+        let key = NumberKey::new(None, 4);
+        view.names.clear();
+        view.reading.numbers.get_mut(&key).unwrap().offset_ms = i64::MIN;
+        let said = clocks(&view, &view.numbers()).message;
+        assert_eq!(said, "clock of number 4 is far behind the registry's, the most of all; 1 min is allowed");
+        // A time that is still to come shows no server that lives.
+        view.reading.numbers.get_mut(&key).unwrap().renewed_ms = i64::MAX;
+        let said = clocks(&view, &view.numbers()).message;
+        assert_eq!(said, "clock of number 5 is -7 ms off the registry's, the most of all; 1 min is allowed");
     }
 
     #[test]

@@ -93,7 +93,8 @@ pub fn create(
     // The file has made the first one.
     if found != Found::Fleet && !(is_postgres && found == Found::Nothing && fleet == FIRST_FLEET) {
         let new = new_fleet(random.uuid(), NO_INCARNATION, random.next());
-        if make_fleet(registry, &new)? {
+        // The schema is made by now.
+        if make_fleet(registry, &new, is_postgres)? {
             said.push(is_there(fleet));
         }
     } else if found == Found::Fleet {
@@ -125,7 +126,7 @@ pub fn add_fleet(registry: &Registry, name: &str, changing: Changing, random: &m
         return Ok(outcome(vec![format!("Fleet \"{name}\" would be made.")], Vec::new(), true));
     }
     let new = new_fleet(random.uuid(), NO_INCARNATION, random.next());
-    if !make_fleet(registry, &new)? {
+    if !make_fleet(registry, &new, false)? {
         return Err(exists());
     }
     Ok(outcome(vec![is_there(name)], Vec::new(), false))
@@ -173,11 +174,15 @@ pub fn lost(
             made.push(format!("{schema} first, as by {}.", command("create")));
         }
         made.push(format!(
-            "Fleet \"{fleet}\" would be made. It would lease no number before {} and two of {} have passed.",
-            crate::span::Span(lease_ms),
-            crate::span::Span(skew_ms)
+            "Fleet \"{fleet}\" would be made. It would lease no number for {}.",
+            crate::span::Span(lease_ms.saturating_add(2 * skew_ms))
         ));
-        return Ok(outcome(made, Vec::new(), true));
+        // What is not made yet has no clock. A uuid that is not given is another one each time.
+        let now_ms = if found == Found::Nothing { crate::now_ms() } else { registry.now()?.1 };
+        let new = lost_fleet(&blank, now_ms, lease_ms, skew_ms, 0).map_err(refused)?;
+        let mut changes = values(fleet, &new);
+        changes.retain(|changed| uuid.is_some() || changed.field != "uuid");
+        return Ok(crate::change::dry(&changes, made));
     }
     if !changing.yes {
         let shown = [format!("Fleet \"{fleet}\" is made anew.")];
@@ -196,28 +201,22 @@ pub fn lost(
     let mut said = if is_made_by_file {
         // No server has a right yet.
         let change = Change { command: "lost", fleet, store: registry, changing: yes, has_person };
-        change.perform(&operation, random)?
+        change.perform(&operation, random).map_err(|failure| said_of_change(failure, false, true))?
     } else {
         // In one step, because servers may reach it at once.
-        let (_, now_ms) = registry.now()?;
+        let has_made = !made.is_empty();
+        let (_, now_ms) = registry.now().map_err(|error| said_of_change(error.into(), false, has_made))?;
         let new = lost_fleet(&blank, now_ms, lease_ms, skew_ms, random.next()).map_err(refused)?;
-        if !make_fleet(registry, &new)? {
+        if !make_fleet(registry, &new, has_made)? {
             let report = Report::new(format!("fleet \"{fleet}\" was made meanwhile")).hint("Run this again.");
-            return Err(Failure::Refused(report));
+            return Err(said_of_change(Failure::Refused(report), false, has_made));
         }
         let lost = snowflake_core::operate::Outcome::Lost {
             generation: new.generation,
             freeze_ms: new.freeze_ms,
             uuid: new.uuid,
         };
-        let record = format!("fleet \"{fleet}\"");
-        let changes: Vec<_> = fleet_fields(&new)
-            .into_iter()
-            // The registry itself knows these.
-            .filter(|(field, _)| !["store", "timeline", "counts"].contains(field))
-            .map(|(field, value)| Changed { record: record.clone(), field, old: None::<Value>, new: Some(value) })
-            .collect();
-        crate::change::done(&changes, words::outcome(&lost, fleet, false))
+        crate::change::done(&values(fleet, &new), words::outcome(&lost, fleet, false))
     };
     said.lines.splice(0..0, made);
     if !grants.is_empty() {
@@ -225,6 +224,15 @@ pub fn lost(
         said.lines.extend(grants);
     }
     Ok(with_uuid(said, uuid))
+}
+
+/// Returns the values of a fleet that is made, but those that the registry itself knows.
+fn values(fleet: &str, new: &Fleet) -> Vec<Changed> {
+    let record = format!("fleet \"{fleet}\"");
+    let fields = fleet_fields(new).into_iter().filter(|(field, _)| !["store", "timeline", "counts"].contains(field));
+    fields
+        .map(|(field, value)| Changed { record: record.clone(), field, old: None::<Value>, new: Some(value) })
+        .collect()
 }
 
 fn with_uuid(mut said: Said, uuid: Option<u128>) -> Said {
@@ -244,8 +252,9 @@ fn is_postgres(registry: &Registry) -> bool {
     matches!(registry, Registry::Postgres(_))
 }
 
-fn make_fleet(registry: &Registry, fleet: &Fleet) -> Result<bool, Failure> {
-    registry.create_fleet(fleet).map_err(|error| said_of_change(error.into(), true, false))
+/// Makes a fleet. `has_made` says whether the schema was made before.
+fn make_fleet(registry: &Registry, fleet: &Fleet, has_made: bool) -> Result<bool, Failure> {
+    registry.create_fleet(fleet).map_err(|error| said_of_change(error.into(), true, has_made))
 }
 
 fn is_there(fleet: &str) -> String {

@@ -54,6 +54,7 @@ use serde_json::json;
 use snowflake_core::operate::{Operation, Refusal, prunable_before};
 use snowflake_core::registry::{NumberKey, Store, Wanted};
 use snowflake_core::tag::Tag;
+use snowflake_registry::{Asker, RegistryError};
 
 use crate::arguments::{Arguments, Changing, Command, Common, TagValues};
 use crate::change::Change;
@@ -234,15 +235,8 @@ impl Session {
 
     /// Says that an operation on the whole registry is one on each of its fleets.
     fn name_other_fleets(&self, said: &mut Said) {
-        let fleets = self.registry.fleets().unwrap_or_default();
-        let others: Vec<_> = fleets.into_iter().filter(|fleet| *fleet != self.fleet).collect();
-        if !others.is_empty() {
-            said.lines.push(format!(
-                "This registry also has {}: run this for {} (--fleet).",
-                quoted(&others),
-                if others.len() == 1 { "it, too" } else { "each of them, too" }
-            ));
-        }
+        let (line, others) = other_fleets(self.registry.fleets(), &self.fleet);
+        said.lines.extend(line);
         said.json.insert("other_fleets".to_owned(), json!(others));
     }
 
@@ -298,7 +292,10 @@ impl Session {
     fn describe(&self, tag: Tag, description: &str, has_written: bool) -> Result<(), Failure> {
         match self.registry.describe_tag(tag, description) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Failure::Refused(words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet))),
+            Ok(false) => {
+                let refused = Failure::Refused(words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet));
+                Err(change::said_of_change(refused, false, has_written))
+            }
             Err(error) => Err(change::said_of_change(error.into(), true, has_written)),
         }
     }
@@ -377,6 +374,8 @@ impl Session {
                 let standbys = self.registry.standbys().ok().flatten();
                 check::findings(&view, here, standbys.as_ref())
             }
+            // The arguments are wrong.
+            Err(failure @ Failure::Usage(_)) => return Err(failure),
             Err(failure) => {
                 let report = failure.report().cloned().unwrap_or_else(|| Report::new("registry cannot be read"));
                 let said = check::said(&[Finding::unread(&report)]);
@@ -423,8 +422,49 @@ fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns which other fleets the registry has, if that can be read, and what to do with them.
+fn other_fleets(fleets: Result<Vec<String>, RegistryError>, own: &str) -> (Option<String>, Option<Vec<String>>) {
+    let fleets = match fleets {
+        Ok(fleets) => fleets,
+        Err(error) => {
+            let why = Report::from(error.report_of(Asker::Operator)).message;
+            let line = format!(
+                "The names of other fleets could not be read: {why}. If this registry has others, run this for each of \
+                 them, too (--fleet)."
+            );
+            return (Some(line), None);
+        }
+    };
+    let others: Vec<_> = fleets.into_iter().filter(|fleet| fleet != own).collect();
+    let line = (!others.is_empty()).then(|| {
+        format!(
+            "This registry also has {}: run this for {} (--fleet).",
+            quoted(&others),
+            if others.len() == 1 { "it, too" } else { "each of them, too" }
+        )
+    });
+    (line, Some(others))
+}
+
 /// Returns this machine's clock, in milliseconds since 1970.
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_fleets_are_named_and_a_failure_to_read_them_is_said() {
+        let names = |names: &[&str]| Ok(names.iter().map(|name| (*name).to_owned()).collect());
+        assert_eq!(other_fleets(names(&["a"]), "a"), (None, Some(Vec::new())));
+        let (line, others) = other_fleets(names(&["a", "b"]), "a");
+        assert_eq!(line.unwrap(), "This registry also has \"b\": run this for it, too (--fleet).");
+        assert_eq!(others, Some(vec!["b".to_owned()]));
+        let (line, others) = other_fleets(Err(RegistryError::ReadOnly), "a");
+        assert!(line.unwrap().starts_with("The names of other fleets could not be read: registry is read-only. "));
+        assert_eq!(others, None);
+    }
 }

@@ -33,6 +33,18 @@ impl Report {
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
+
+    /// Appends a sentence to the detail, unless it is there.
+    #[must_use]
+    pub fn add_detail(self, sentence: &str) -> Self {
+        let detail = match self.detail {
+            Some(detail) if detail.contains(sentence) => detail,
+            Some(detail) if detail.ends_with(['.', '!', '?']) => format!("{detail} {sentence}"),
+            Some(detail) => format!("{detail}. {sentence}"),
+            None => sentence.to_owned(),
+        };
+        Self { detail: Some(detail), ..self }
+    }
 }
 
 impl fmt::Display for Report {
@@ -91,6 +103,16 @@ impl Failure {
 
 impl From<RegistryError> for Failure {
     fn from(error: RegistryError) -> Self {
+        // libpq is asked nothing before it connects, and has read its files then.
+        if let RegistryError::Connect(text) = &error
+            && ["definition of service", "service file"].iter().any(|words| text.contains(words))
+        {
+            let report = Report::new("the registry's service is not defined").detail(text);
+            return Self::Usage(report.hint(
+                "Check service= in --registry. Define the service in ~/.pg_service.conf, in the file that \
+                 PGSERVICEFILE names, or in pg_service.conf of the directory that PGSYSCONFDIR names.",
+            ));
+        }
         let report = error.report_of(Asker::Operator).into();
         if is_answer(&error) { Self::Refused(report) } else { Self::NoAnswer(report) }
     }
@@ -99,13 +121,14 @@ impl From<RegistryError> for Failure {
 /// Whether the registry has said no, and has done nothing. All else is no answer.
 fn is_answer(error: &RegistryError) -> bool {
     use RegistryError::{
-        Connect, Etcd, FsyncOff, Garbage, InRecovery, Lost, NoDescriptor, NoFleet, NoOperator, NoRights, NoSchema,
-        OtherVersion, OutOfRange, ReadOnly, Refused, Stopped, TimedOut, TooLong, WaitCancelled,
+        Connect, Etcd, FsyncOff, Garbage, InRecovery, Locked, Lost, NoDescriptor, NoFleet, NoOperator, NoRights,
+        NoSchema, OtherVersion, OutOfRange, ReadOnly, Refused, Stopped, TimedOut, TooLong, WaitCancelled,
     };
     match error {
         InRecovery
         | ReadOnly
         | FsyncOff
+        | Locked
         | NoSchema
         | OtherVersion(_)
         | NoFleet(_)
@@ -152,6 +175,7 @@ mod tests {
         let words = || "words".to_owned();
         for error in [
             RegistryError::InRecovery,
+            RegistryError::Locked,
             RegistryError::NoSchema,
             RegistryError::NoFleet(words()),
             RegistryError::Etcd(Problem::Login(words())),
@@ -168,5 +192,9 @@ mod tests {
         ] {
             assert_eq!(status(error.clone()), 3, "{error}");
         }
+        let no_service = RegistryError::Connect("definition of service \"nosuch\" not found".to_owned());
+        let failure = Failure::from(no_service);
+        assert_eq!(failure.status(), 2);
+        assert!(failure.report().unwrap().hint.as_ref().unwrap().contains("pg_service.conf"), "{failure:?}");
     }
 }

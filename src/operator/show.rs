@@ -167,6 +167,7 @@ fn number_row(number: &NumberView, view: &View) -> Vec<String> {
 /// Says how long ago something was.
 fn ago(now_ms: i64, then_ms: i64) -> String {
     match now_ms.saturating_sub(then_ms) {
+        ms if ms < -FAR_MS => "far ahead".to_owned(),
         // The registry's clock was set back.
         ms if ms < 0 => format!("in {}", Span(ms.saturating_neg()).short()),
         ms if ms > FAR_MS => "long ago".to_owned(),
@@ -320,6 +321,12 @@ parcels            1  1000 to 1000000  1000  open   1 min ago
         }
         assert!(drawn.contains("  held, OUTSIDE  ") && drawn.contains("  held, LATE "), "{drawn}");
         assert!(drawn.contains("  STOPPED  ") && drawn.contains("  JUMPS    "), "{drawn}");
+    }
+
+    #[test]
+    fn a_time_beyond_a_century_has_no_figure() {
+        let told = [i64::MAX, NOW_MS + 5000, NOW_MS - 5000, i64::MIN].map(|then_ms| ago(NOW_MS, then_ms));
+        assert_eq!(told, ["far ahead", "in 5 s", "5 s ago", "long ago"]);
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub struct NumberView {
     pub state: NumberState,
     /// Whether it is leased, and its server has missed several renewals.
     pub is_late: bool,
+    /// Whether a server has renewed it lately. No server has written a time that is still to come.
+    pub is_living: bool,
     /// Whether it is late because its server has started again, with another number.
     pub is_left_behind: bool,
     /// Whether it is leased, and lies outside of the range.
@@ -123,10 +125,12 @@ impl View {
     /// Returns all numbers that have a record.
     pub fn numbers(&self) -> Vec<NumberView> {
         let Reading { fleet, numbers, now_ms, .. } = &self.reading;
+        let latest_ms = now_ms.saturating_add(fleet.used_skew_ms());
+        let is_living = |record: &NumberRecord| !is_late(record, *now_ms) && record.renewed_ms <= latest_ms;
         // The servers that renew something.
         let living: BTreeSet<u64> = numbers
             .values()
-            .filter(|record| record.server != 0 && record.until_ms > *now_ms && !is_late(record, *now_ms))
+            .filter(|record| record.server != 0 && record.until_ms > *now_ms && is_living(record))
             .map(|record| record.server)
             .collect();
         let view = |(key, record): (&NumberKey, &NumberRecord)| {
@@ -148,6 +152,7 @@ impl View {
                 name: self.names.get(key).cloned().unwrap_or_default(),
                 state,
                 is_late,
+                is_living: is_living(record),
                 is_left_behind: is_late && living.contains(&record.server),
                 is_outside: state.is_leased() && !is_inside,
             }
@@ -296,6 +301,12 @@ mod tests {
         let late: Vec<_> =
             view.numbers().iter().filter(|number| number.is_late).map(|n| (n.key.worker, n.is_left_behind)).collect();
         assert_eq!(late, [(8, true), (9, false)]);
+        // A record of a time that is still to come shows no server that lives.
+        let four = view.reading.numbers.get_mut(&NumberKey::new(None, 4)).unwrap();
+        four.renewed_ms = i64::MAX;
+        assert!(view.numbers().iter().all(|number| !number.is_left_behind));
+        let living: Vec<_> = view.numbers().iter().map(|number| (number.key.worker, number.is_living)).collect();
+        assert_eq!(living[..2], [(4, false), (5, true)]);
     }
 
     #[test]

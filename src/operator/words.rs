@@ -6,7 +6,8 @@
 use snowflake_core::operate::{
     CutLease, JumpedTag, KEPT_AHEAD_MS, Operation, Outcome, Refusal, Restored as RestoredOutcome,
 };
-use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, NumberKey, TagRecord};
+use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, TagRecord};
+use snowflake_core::segment::END;
 use snowflake_core::tag::Tag;
 
 use crate::instant::Shown;
@@ -245,8 +246,26 @@ fn restored_said(restored: &RestoredOutcome, fleet: &str, is_dry: bool) -> Vec<S
 
 /// Says what a dangerous operation brings about, for a person who is asked. `None` if nothing has
 /// to be asked.
-pub fn consequence(operation: &Operation, outcome: &Outcome) -> Option<String> {
+pub fn consequence(operation: &Operation, fleet: &Fleet, outcome: &Outcome) -> Option<String> {
     Some(match (operation, outcome) {
+        (Operation::SetRange { .. }, Outcome::RangeSet { first, last, numbers }) => {
+            return wider_range(fleet, (*first, *last), numbers.is_some());
+        }
+        (Operation::SetTag { next: Some(_), .. }, Outcome::TagSet { tag, was, record }) => {
+            let mut said = match record.next {
+                END => format!("Tag \"{tag}\" ends, and never gives a value again. This cannot be undone."),
+                next if next > was.next => format!(
+                    "Tag \"{tag}\" never gives the values from {} to {}. This cannot be undone.",
+                    was.next,
+                    next - 1
+                ),
+                next => format!("Tag \"{tag}\" goes on at {next}."),
+            };
+            if was.generation < record.generation && record.next != END {
+                said += &format!(" If servers have had values from {} on, these come twice.", record.next);
+            }
+            said
+        }
         (Operation::Restored { .. }, Outcome::Restored(restored)) => format!(
             "A freeze begins: until {}, a server that is restarted or added generates no ids. Tags jump or stop. This \
              cannot be undone.",
@@ -298,6 +317,34 @@ pub fn consequence(operation: &Operation, outcome: &Outcome) -> Option<String> {
         ),
         _ => return None,
     })
+}
+
+/// Says what numbers bring about that a range did not have before, if there are any.
+fn wider_range(fleet: &Fleet, (first, last): (i64, i64), is_layout_known: bool) -> Option<String> {
+    // A fleet that no server has used yet has all numbers, and those of the range are fewer.
+    let (old_first, old_last) = match fleet.range {
+        Some(range) => range,
+        None if fleet.layout.is_none() => return None,
+        None => (first, first - 1),
+    };
+    let gained = [(first, last.min(old_first - 1)), (first.max(old_last.saturating_add(1)), last)];
+    let gained: Vec<_> = gained
+        .into_iter()
+        .filter(|(first, last)| first <= last)
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first} to {last}") })
+        .collect();
+    if gained.is_empty() {
+        return None;
+    }
+    let mut said = format!(
+        "The range gains the numbers {}. If a server has one of them in its own configuration, ids repeat.",
+        gained.join(" and ")
+    );
+    if fleet.layout.is_some() && !is_layout_known {
+        said += " The fleet's layout is not known here. If the layout lacks a number of the range, servers renew \
+                 nothing, and stop drawing when their leases end.";
+    }
+    Some(said)
 }
 
 /// Says why an operation is refused.
@@ -544,7 +591,7 @@ mod tests {
     use super::*;
     use snowflake_core::operate::{GRACES_MS, JUMPS, LEASES_MS, SKEWS_MS, STEPS};
 
-    use crate::samples::{NOW_MS, TAG};
+    use crate::samples::{NOW_MS, TAG, fleet};
 
     fn tag() -> Tag {
         Tag::new("invoices").unwrap()
@@ -741,11 +788,34 @@ mod tests {
             ),
         ];
         for (operation, of) in asked {
-            check_sentences(&consequence(&operation, &of).unwrap());
+            check_sentences(&consequence(&operation, &fleet(), &of).unwrap());
         }
+        let set_range = |fleet: &Fleet, first, last, numbers| {
+            let of = Outcome::RangeSet { first, last, numbers };
+            consequence(&Operation::SetRange { first, last }, fleet, &of)
+        };
+        let narrow = Fleet { range: Some((100, 200)), ..fleet() };
+        let both = set_range(&narrow, 0, 201, Some(1024)).unwrap();
+        assert!(both.starts_with("The range gains the numbers 0 to 99 and 201. "), "{both}");
+        check_sentences(&both);
+        let unknown = set_range(&narrow, 100, 300, None).unwrap();
+        assert!(unknown.contains("layout is not known here"), "{unknown}");
+        check_sentences(&unknown);
+        assert_eq!(set_range(&narrow, 100, 200, None), None);
+        let set_tag = |was: TagRecord, next| {
+            let operation = Operation::SetTag { tag: tag(), next: Some(next), least: None, greatest: None, jump: None };
+            let record = TagRecord { next, generation: 3, ..was };
+            let said = consequence(&operation, &fleet(), &Outcome::TagSet { tag: tag(), was, record }).unwrap();
+            check_sentences(&said);
+            said
+        };
+        assert!(set_tag(TAG, 5000).contains("never gives the values from 4001 to 4999. This cannot be undone."));
+        assert!(set_tag(TAG, END).contains("ends"));
+        let stopped = set_tag(TagRecord { generation: 2, ..TAG }, 4001);
+        assert!(stopped.ends_with("If servers have had values from 4001 on, these come twice."), "{stopped}");
         // Nothing would be done.
         let opened = Outcome::Opened { was_closed: false, moved: false };
-        assert_eq!(consequence(&Operation::Open { moved: Some(false) }, &opened), None);
+        assert_eq!(consequence(&Operation::Open { moved: Some(false) }, &fleet(), &opened), None);
     }
 
     #[test]

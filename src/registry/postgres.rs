@@ -85,7 +85,7 @@ impl<W: Waiter> Postgres<W> {
             tries += 1;
             match self.run_once(sql, values, step) {
                 Err(RegistryError::Refused(diagnostic)) if is_transient(&diagnostic) && tries < TRIES => {}
-                answer => return answer.map_err(|error| self.explain(error, step)),
+                answer => return answer.map_err(|error| self.explain(error)),
             }
         }
     }
@@ -132,7 +132,7 @@ impl<W: Waiter> Postgres<W> {
     }
 
     /// Says what an error means in a registry.
-    fn explain(&self, error: RegistryError, step: RegistryStep) -> RegistryError {
+    fn explain(&self, error: RegistryError) -> RegistryError {
         let RegistryError::Refused(diagnostic) = error else { return error };
         match diagnostic.sqlstate.as_str() {
             // Raised by registry.sql.
@@ -145,8 +145,8 @@ impl<W: Waiter> Postgres<W> {
             "3F000" => RegistryError::NoSchema,
             "42501" if self.config.operator => RegistryError::NoOperator(diagnostic.message),
             "42501" => RegistryError::NoRights(diagnostic.message),
-            // A wait for a lock.
-            "55P03" => RegistryError::TimedOut { step, after: self.patience() },
+            // A wait for a lock, which ends before that for the answer.
+            "55P03" => RegistryError::Locked,
             // A function, a column or a table that is missing.
             "42883" | "42703" | "42P01" => RegistryError::OtherVersion(None),
             _ => RegistryError::Refused(diagnostic),

@@ -47,9 +47,15 @@ ON CONFLICT (name) DO NOTHING RETURNING 1";
 
 const FLEETS: &CStr = c"SELECT pg_catalog.to_json(name) FROM snowflake_registry.fleets ORDER BY name";
 
+// Texts are as long as all of them together have room in an answer, where a thief has made them as
+// long as can be: a character may take six bytes of JSON.
 const NAMES: &CStr = c"SELECT pg_catalog.row_to_json(r) FROM (\
-SELECT datacenter, worker, host, port, cluster_name, version FROM snowflake_registry.numbers \
-WHERE fleet = $1::pg_catalog.text) AS r";
+SELECT n.datacenter, n.worker, pg_catalog.left(n.host, m.most) AS host, n.port, \
+pg_catalog.left(n.cluster_name, m.most) AS cluster_name, pg_catalog.left(n.version, m.most) AS version \
+FROM snowflake_registry.numbers n CROSS JOIN (\
+SELECT LEAST(255, GREATEST(20, 2000000 / GREATEST(pg_catalog.count(*), 1)))::pg_catalog.int4 AS most \
+FROM snowflake_registry.numbers WHERE fleet = $1::pg_catalog.text) m \
+WHERE n.fleet = $1::pg_catalog.text) AS r";
 
 const DESCRIPTIONS: &CStr = c"SELECT pg_catalog.row_to_json(r) FROM (\
 SELECT tag, description FROM snowflake_registry.tags \
@@ -83,7 +89,7 @@ impl<W: Waiter> Postgres<W> {
             self.connection.replace(Some(connection));
             Ok(notices)
         });
-        made.map_err(|error| self.explain(error, step))
+        made.map_err(|error| self.explain(error))
     }
 
     /// Returns the registry's incarnation, and its clock in milliseconds since 1970. It needs no

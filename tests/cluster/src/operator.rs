@@ -17,9 +17,20 @@ pub const PROGRAM: &str = "snowflake-registry";
 /// The environment variable that tells the program where the registry is.
 pub const ADDRESS: &str = "SNOWFLAKE_REGISTRY";
 
-/// The commands that ask, except where nobody is at a terminal. There they want a word more.
-const ASKING: [&str; 8] =
-    ["restored", "lost", "open", "reset-settings", "set-loses-nothing", "set-limits", "drop-tag", "prune"];
+/// The commands that ask, or may ask, except where nobody is at a terminal. There they want a word
+/// more.
+const ASKING: [&str; 10] = [
+    "restored",
+    "lost",
+    "open",
+    "reset-settings",
+    "set-loses-nothing",
+    "set-limits",
+    "set-range",
+    "set-tag",
+    "drop-tag",
+    "prune",
+];
 
 /// A registry, as operators reach it.
 pub trait Operated {

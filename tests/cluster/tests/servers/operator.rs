@@ -276,6 +276,8 @@ fn a_dry_run_writes_nothing(registry: &Registry) {
     assert_eq!(registry.held(), before);
     assert!(registry.fails(1, &["show", "--fleet", "other"]).contains("other"));
     // It shows each value, old and new.
+    let said = registry.ok(&["lost", "--lease", "10min", "--skew", "1min", "--fleet", "other", "--dry-run"]);
+    assert!(said.contains("  longest_lease  ") && said.contains("would lease no number for 12 min."), "{said}");
     let said = registry.ok(&["set-tag", "invoices", "--next-value", "500", "--description", "numbers", "--dry-run"]);
     assert!(said.contains("  next_value   1 -> 500\n") && said.contains("  description  none -> numbers\n"), "{said}");
     // What is refused is refused in a dry run, too.
@@ -305,7 +307,7 @@ fn a_restore_is_shown_before_it_is_said(registry: &Registry) {
     assert_eq!(generation(registry), was + 1);
     let shown = registry.ok(&["show"]);
     assert!(shown.contains("\nFROZEN      for 1") && shown.contains("  STOPPED  "), "{shown}");
-    registry.ok(&["set-tag", "invoices", "--next-value", "1000"]);
+    registry.ok(&["set-tag", "invoices", "--next-value", "1000", "--yes"]);
     assert!(!registry.ok(&["show"]).contains("STOPPED"));
 }
 
@@ -358,10 +360,10 @@ fn tags_are_made_changed_and_deleted(registry: &Registry) {
     assert!(registry.fails(1, &["set-tag", "invoices", "--description", "x"]).contains("does not exist"));
     registry.ok(&["create-tag", "invoices", "--next-value", "-5", "--least-step", "10", "--greatest-step", "100"]);
     assert!(registry.fails(1, &["create-tag", "invoices"]).contains("exists already"));
-    registry.ok(&["set-tag", "invoices", "--next-value", "250000", "--jump", "3"]);
+    registry.ok(&["set-tag", "invoices", "--next-value", "250000", "--jump", "3", "--yes"]);
     assert!(
         registry
-            .fails(1, &["set-tag", "invoices", "--next-value", "249999"])
+            .fails(1, &["set-tag", "invoices", "--next-value", "249999", "--yes"])
             .contains("cannot be lowered from 250000 to 249999")
     );
     assert!(registry.fails(1, &["set-tag", "invoices", "--least-step", "101"]).contains("101 to 100 values"));
@@ -402,6 +404,8 @@ fn a_check_grades_what_it_finds(registry: &Registry) {
 
 fn a_dangerous_change_needs_a_person_or_yes(registry: &Registry) {
     registry.ok(&["create-tag", "invoices"]);
+    // No server has brought a range yet, so this one gains no number.
+    registry.ok(&["set-range", "100", "1023"]);
     let before = registry.held();
     for arguments in [
         &["restored", "--lease", "10min", "--skew", "1min"][..],
@@ -410,6 +414,8 @@ fn a_dangerous_change_needs_a_person_or_yes(registry: &Registry) {
         &["reset-settings"],
         &["set-loses-nothing", "true"],
         &["set-limits", "--lease", "1h"],
+        &["set-tag", "invoices", "--next-value", "9223372036854775807"],
+        &["set-range", "0", "1023"],
         &["drop-tag", "invoices"],
         &["reserve", "5", "now", "--force"],
         &["prune", "730 days ago"],
@@ -418,6 +424,9 @@ fn a_dangerous_change_needs_a_person_or_yes(registry: &Registry) {
         assert!(said.contains("must be confirmed, and there is no terminal to ask on"), "{arguments:?}: {said}");
     }
     assert_eq!(registry.held(), before);
+    // A narrower range gains no number.
+    registry.ok(&["set-range", "200", "1023"]);
+    registry.ok(&["set-range", "0", "1023", "--yes"]);
 }
 
 /// Runs a command on a terminal, where a person types.
@@ -569,6 +578,17 @@ fn a_registry_that_does_not_answer_is_told_from_one_that_refuses() {
     // An empty string takes all from libpq's environment.
     let (status, _, stderr) = run(&["show", "--registry", ""]);
     assert!(status == 1 && stderr.contains("has no schema"), "{stderr}");
+    for command in ["show", "check"] {
+        let (status, _, stderr) = run(&[command, "--registry", "service=nosuch"]);
+        assert!(status == 2 && stderr.contains("pg_service.conf"), "{stderr}");
+    }
+    // What waits for a lock is rolled back.
+    server.make_registry();
+    let mut other = server.connect();
+    other.batch_execute("BEGIN; SELECT FROM snowflake_registry.fleets FOR UPDATE").expect("there is a fleet");
+    let (status, _, stderr) = run(&["set-range", "0", "9", "--timeout", "5s", "--registry", &server.conninfo()]);
+    let said = "error: another session holds a lock on the fleet's record\ndetail: Nothing was changed.\n";
+    assert!(status == 1 && stderr.starts_with(said), "{stderr}");
 }
 
 #[test]

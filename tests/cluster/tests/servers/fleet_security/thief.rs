@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::registry::{Poll, ROLE, config, now_ms, number, operator_config};
-use cluster::{Draw, Member, Oracle, Refusal, Server, refused};
+use cluster::{Draw, Member, Operated, Oracle, Refusal, Server, refused};
 use postgres::Client;
 use serde_json::{Value, json};
 use snowflake_core::lease::{Failure, LeaseNotice};
@@ -264,6 +264,19 @@ fn a_lease_that_runs_is_not_taken() {
     assert!(stolen.number(&next).unwrap());
 }
 
+/// What counts is how far clocks are taken to be apart, and not how far they may be.
+#[test]
+fn a_lease_that_runs_is_not_taken_whatever_the_limit_of_the_skew_is() {
+    for (columns, ends_in_ms) in [("clock_skew_ms = 1000", 30_000), ("skew_ms = 3600000", 300_000)] {
+        let mut stolen = Stolen::new();
+        stolen.victim_leases(ends_in_ms);
+        stolen.set("fleets", columns);
+        Stolen::refuses(stolen.number(&stolen.lease(7)), "cannot be taken before");
+        stolen.set("fleets", "skew_ms = 3600000, clock_skew_ms = 3600000");
+        assert!(stolen.number(&stolen.lease(7)).unwrap(), "{columns}");
+    }
+}
+
 /// The thief reads everything of a lease but its secret.
 #[test]
 fn only_its_holder_changes_a_lease() {
@@ -379,6 +392,50 @@ fn only_numbers_in_the_range_are_leased() {
     Stolen::refuses(unknown.number(&unknown.lease(7)), "is outside of the range NULL to NULL");
 }
 
+/// Records are never deleted, and one answer has so many at most.
+#[test]
+fn no_more_records_are_made_than_an_operator_can_read() {
+    let mut stolen = Stolen::with(|fleet| Fleet {
+        layout: Some((5, false)),
+        range: Some((0, 1 << 40)),
+        longest_ms: DEFAULT_LEASE_MS,
+        skew_ms: DEFAULT_SKEW_MS,
+        ..fleet
+    });
+    stolen.make_tag(None);
+    stolen.set("tags", &format!("description = '{}'", "x".repeat(1000)));
+    assert!(stolen.number(&stolen.lease(0)).unwrap());
+    // A server's layout has datacenters, or it has none.
+    for datacenter in [0, i32::MAX] {
+        let other = with(&stolen.lease(1), "datacenter", datacenter);
+        Stolen::refuses(stolen.number(&other), "cannot be of a datacenter");
+    }
+    // As long as JSON can make them.
+    let name = "\u{1}".repeat(255);
+    let sql = "INSERT INTO snowflake_registry.numbers SELECT n.fleet, n.datacenter, w, n.holder, n.nonce, n.count, \
+               n.server, n.from_ms, n.until_ms, n.generation, n.renewed_ms, n.offset_ms, $2, n.port, $2, $2, n.secret \
+               FROM snowflake_registry.numbers n, generate_series(1, $3::bigint) w WHERE n.fleet = $1";
+    let most = 120_000_i64;
+    stolen.owner.execute(sql, &[&stolen.fleet, &name, &(most - 2)]).unwrap();
+    assert!(stolen.number(&stolen.lease(most - 1)).unwrap());
+    Stolen::refuses(stolen.number(&stolen.lease(most)), "would be one record too many");
+    // What is there is leased anew.
+    stolen.set("numbers", &format!("until_ms = greatest(from_ms, {})", now_ms()));
+    assert!(stolen.number(&with(&stolen.lease(most - 1), "holder", uuid(3))).unwrap());
+    assert_eq!(stolen.operator.names().unwrap().len() as i64, most);
+    for arguments in [&["show"][..], &["check"], &["restored"]] {
+        let said = server().operate_once(&[&["--fleet", &stolen.fleet], arguments].concat());
+        // The check finds that something is BAD.
+        assert!([Some(0), Some(4)].contains(&said.status.code()), "{arguments:?}: {said:?}");
+        assert!(!said.stdout.is_empty() && said.stderr.is_empty(), "{arguments:?}");
+    }
+    // A fleet with datacenters has no record without one.
+    let mut other = Stolen::new();
+    assert!(other.number(&with(&other.lease(7), "datacenter", 0)).unwrap());
+    assert!(other.number(&with(&other.lease(7), "datacenter", 1)).unwrap());
+    Stolen::refuses(other.number(&other.lease(8)), "must be of a datacenter");
+}
+
 #[test]
 fn a_count_leaves_room_for_the_next_one_and_a_nonce_is_another() {
     let mut stolen = Stolen::new();
@@ -422,6 +479,14 @@ fn what_an_operator_keeps_stays_kept() {
             Stolen::refuses(stolen.number(&change), "belongs to another server");
         }
     }
+    // Also one that is reserved twice until the same instant, so that its record is empty.
+    let reading = stolen.reading();
+    let until_ms = reading.now_ms + 300_000;
+    for (was, from_ms, nonce) in [(None, reading.now_ms, 10), (Some(10), until_ms, 11)] {
+        let record = NumberRecord { nonce, count: nonce, from_ms, until_ms, ..kept };
+        written(&stolen.operator, &reading, Change::Number { number: number(7), was, record });
+    }
+    Stolen::refuses(stolen.number(&stolen.lease(7)), "cannot be taken before");
     stolen.set("numbers", &format!("from_ms = 0, until_ms = {}", now_ms()));
     assert!(stolen.number(&stolen.lease(8)).unwrap());
 }
@@ -772,7 +837,9 @@ fn whatever_json_is_sent_nothing_is_written_by_halves() {
     let mut stolen = Stolen::new();
     stolen.make_tag(None);
     stolen.victim_leases(300_000);
-    let rows = "SELECT concat((SELECT string_agg(f::text, '' ORDER BY f::text) FROM snowflake_registry.fleets f), \
+    // Other tests change their own fleets meanwhile.
+    let rows = "SELECT concat((SELECT string_agg(f::text, '' ORDER BY f::text) FROM snowflake_registry.fleets f \
+                 WHERE f.name IN ($1, 'default')), \
                 (SELECT string_agg(n::text, '' ORDER BY n::text) FROM snowflake_registry.numbers n \
                  WHERE n.fleet = $1), (SELECT string_agg(t::text, '' ORDER BY t::text) \
                  FROM snowflake_registry.tags t WHERE t.fleet = $1))";
@@ -948,21 +1015,26 @@ fn leases_are_frozen_and_no_more() {
         let answer = stolen.store.swap(&Swap::after(&reading, vec![change]));
         assert!(matches!(answer, Err(RegistryError::Refused(ref diagnostic)) if diagnostic.sqlstate == "SF005"));
     }
-    // It freezes the fleet for as long as it can. The victim renews what it holds.
+    // It freezes the fleet for as long as it can, with a horizon as far as it can. The victim draws
+    // on, and cannot renew what it holds.
     let mut fleet = reading.fleet;
-    let horizon_ms = reading.now_ms + 2 * fleet.skew_ms;
     (fleet.generation, fleet.version) = (fleet.generation + 1, 77);
-    (fleet.horizon_ms, fleet.freeze_ms) = (horizon_ms, reading.now_ms + MONTH_MS);
+    (fleet.horizon_ms, fleet.freeze_ms) = (reading.now_ms + 2 * HOUR_MS, reading.now_ms + MONTH_MS);
     written(&stolen.store, &reading, Change::Fleet(fleet));
     let _ = victim.keep();
     assert_eq!(victim.held().map(|held| held.holder), Some(lease.holder));
+    assert_eq!(stolen.reading().numbers[&number(lease.worker)], old);
     assert!(victim.draw().is_some());
     assert!(!victim.has_reported(|notice| matches!(notice, LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_))));
     let starter = Member::new(of(&stolen), &oracle);
     assert!(matches!(starter.keep(), Err(Failure::Frozen { .. })));
-    // An operator begins a generation with the freeze that the limits need.
-    let reading = stolen.reading();
-    let begun = reading.fleet.begin_generation(reading.incarnation, reading.now_ms, FleetLimits::default(), 78);
-    written(&stolen.operator, &reading, Change::Fleet(begun));
-    assert!(begun.freeze_ms < reading.now_ms + HOUR_MS);
+    // An operator begins a generation with the horizon and the freeze that the limits need.
+    server().operate(&["--fleet", &stolen.fleet, "restored"]);
+    let begun = stolen.reading().fleet;
+    assert!(begun.freeze_ms < reading.now_ms + HOUR_MS && old.until_ms > begun.horizon_ms);
+    victim.keep().unwrap();
+    assert_eq!(victim.held().map(|held| held.holder), Some(lease.holder));
+    let renewed = stolen.reading().numbers[&number(lease.worker)];
+    assert_eq!((renewed.generation, renewed.holder), (begun.generation, old.holder));
+    assert!(renewed.until_ms > old.until_ms);
 }
