@@ -348,8 +348,10 @@ fn a_registry_that_takes_a_minute_for_an_answer_is_given_up() {
 
 #[test]
 fn a_registry_that_waits_for_a_synchronous_standby_that_is_gone_is_given_up() {
-    // After five seconds, or after four for one that waits for the lock of the one before.
-    endures_setting("(changing a number's record)", "synchronous_standby_names", "gone", "");
+    // The first commit is given up after five seconds. It keeps the lock for which all others wait,
+    // for four.
+    let words = "another session holds a lock on the fleet's record";
+    endures_setting(words, "synchronous_standby_names", "gone", "");
 }
 
 /// The commit is in the log, and nobody was told.
