@@ -130,7 +130,8 @@ pub enum Operation {
         /// [`TagRecord::jump`] ([`JUMPS`]).
         jump: Option<u32>,
     },
-    /// Change a tag. `None` leaves a value as it is. Jumps that are due come first.
+    /// Change a tag. `None` leaves a value as it is. Jumps that are due come first, unless the jump
+    /// is taken away.
     SetTag {
         /// The tag.
         tag: Tag,
@@ -396,8 +397,9 @@ pub enum Refusal {
         /// Whether the fleet is closed, so that no server can note it.
         is_closed: bool,
     },
-    /// The fleet is closed for a move. It is opened only by who says whether it was moved. Numbers
-    /// and tags are not changed meanwhile, because the registry may be copied already.
+    /// The fleet is closed for a move. Only an operator who says whether it was moved
+    /// opens it. Numbers and tags are not changed meanwhile, because the registry may be copied
+    /// already.
     IsClosed,
     /// The fleet is not closed, so it was not moved.
     NotClosed,

@@ -24,7 +24,8 @@ const SOON_MS: i64 = 3000;
 pub const LONGEST_MS: i64 = 32_000;
 
 /// How long to wait at most, in milliseconds, if others were first, and how long at most for the
-/// first time. A thousand servers that each come once in that time do not meet.
+/// first time. Of a thousand servers, one then comes about every two
+/// milliseconds.
 pub const LONGEST_CONTENDED_MS: i64 = 4000;
 const FIRST_CONTENDED_MS: i64 = 50;
 

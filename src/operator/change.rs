@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use serde_json::{Value as Json, json};
 use snowflake_core::operate::{Failure as TurnFailure, Operation, Outcome, Refusal, Turn};
-use snowflake_core::registry::{Fleet, Store};
+use snowflake_core::registry::{Reading, Store};
 use snowflake_registry::RegistryError;
 
 use crate::arguments::Changing;
@@ -58,33 +58,38 @@ impl<S: Store<Error = RegistryError>> Change<'_, S> {
         if may_ask && danger == Danger::Always && !self.has_person {
             return Err(ask::without_person(self.command));
         }
+        let mut confirmed = None;
         if self.changing.dry_run || may_ask {
-            let (fleet, outcome, mut changes) = self.rehearse(operation, random)?;
+            let (reading, outcome, mut changes) = self.rehearse(operation, random)?;
             changes.extend(more.iter().cloned());
             if self.changing.dry_run {
                 return Ok(dry(&changes, words::outcome(&outcome, self.fleet, true)));
             }
-            if let Some(consequence) = words::consequence(operation, &fleet, &outcome) {
+            if let Some(consequence) = words::consequence(operation, &reading.fleet, &outcome) {
                 if !self.has_person {
                     return Err(ask::without_person(self.command));
                 }
                 ask::confirm(&would_change(&changes), &consequence)?;
+                confirmed = Some(reading);
             }
         }
-        let (outcome, mut changes) = self.turn(operation, random)?;
+        let (outcome, mut changes) = self.turn(operation, confirmed.as_ref(), random)?;
         changes.extend(more);
         Ok(done(&changes, words::outcome(&outcome, self.fleet, false)))
     }
 
-    /// Returns the fleet's record, and what an operation would do, from one reading.
-    fn rehearse(&self, operation: &Operation, random: &mut Random) -> Result<(Fleet, Outcome, Vec<Changed>), Failure> {
+    /// Returns a reading, and what an operation would do then.
+    fn rehearse(
+        &self,
+        operation: &Operation,
+        random: &mut Random,
+    ) -> Result<(Reading, Outcome, Vec<Changed>), Failure> {
         let reading = self.store.read(&operation.wanted());
         let reading = reading.map_err(|error| said_of_change(error.into(), false, false))?;
-        let fleet = reading.fleet;
-        let store = Rehearsal::new(reading);
+        let store = Rehearsal::new(reading.clone());
         let noting = Noting::new(&store);
         match Turn::new(operation.clone()).perform(&noting, &mut || random.next()) {
-            Ok(outcome) => Ok((fleet, outcome, noting.changes(self.fleet))),
+            Ok(outcome) => Ok((reading, outcome, noting.changes(self.fleet))),
             Err(TurnFailure::Refused(refusal)) => Err(self.refused(&refusal)),
             Err(TurnFailure::Away(never)) => {
                 let never: Infallible = never;
@@ -93,31 +98,51 @@ impl<S: Store<Error = RegistryError>> Change<'_, S> {
         }
     }
 
-    fn turn(&self, operation: &Operation, random: &mut Random) -> Result<(Outcome, Vec<Changed>), Failure> {
+    /// Performs an operation. `confirmed` is what a person has confirmed it by.
+    fn turn(
+        &self,
+        operation: &Operation,
+        confirmed: Option<&Reading>,
+        random: &mut Random,
+    ) -> Result<(Outcome, Vec<Changed>), Failure> {
         let noting = Noting::new(self.store);
-        let mut turn = Turn::new(operation.clone());
-        let mut tries = 0;
+        let turn = Turn::new(operation.clone());
+        let mut turn = match confirmed {
+            Some(reading) => turn.confirmed_at(reading),
+            None => turn,
+        };
+        let (mut tries, mut was_unanswered) = (0, false);
         loop {
             tries += 1;
             match turn.perform(&noting, &mut || random.next()) {
                 Ok(outcome) => return Ok((outcome, noting.changes(self.fleet))),
                 Err(TurnFailure::Refused(refusal)) => {
-                    return Err(self.ended(self.refused(&refusal), operation, &noting));
+                    return Err(self.ended(self.refused(&refusal), operation, &noting, was_unanswered));
                 }
                 Err(TurnFailure::Away(error)) => {
                     let failure = Failure::from(error);
-                    if matches!(failure, Failure::NoAnswer(_)) && tries < TRIES && noting.is_unsure() {
-                        continue;
+                    if matches!(failure, Failure::NoAnswer(_)) && noting.is_unsure() {
+                        was_unanswered = true;
+                        if tries < TRIES {
+                            continue;
+                        }
                     }
-                    return Err(self.ended(failure, operation, &noting));
+                    return Err(self.ended(failure, operation, &noting, was_unanswered));
                 }
             }
         }
     }
 
-    /// Says what a turn has changed that did not come to its end.
-    fn ended(&self, failure: Failure, operation: &Operation, noting: &Noting<'_, S>) -> Failure {
-        let failure = said_of_change(failure, noting.is_unsure(), noting.has_written());
+    /// Says what a turn has changed that did not come to its end. `was_unanswered` says whether a
+    /// swap of it was sent without an answer.
+    fn ended(&self, failure: Failure, operation: &Operation, noting: &Noting<'_, S>, was_unanswered: bool) -> Failure {
+        let is_unsure = was_unanswered && noting.is_unsure();
+        let failure = match failure {
+            // It may hold the lock for which a later one has waited.
+            Failure::Refused(report) if is_unsure => Failure::NoAnswer(report),
+            failure => failure,
+        };
+        let failure = said_of_change(failure, is_unsure, noting.has_written());
         // The turn closes it first, so that no server leases meanwhile.
         if matches!(operation, Operation::ResetSettings) && noting.has_closed() {
             return with_detail(
@@ -233,7 +258,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::time::Duration;
 
-    use snowflake_core::registry::{Change as Pending, Reading, Swap, SwapAnswer, Wanted};
+    use snowflake_core::registry::{Change as Pending, Fleet, Swap, SwapAnswer, Wanted};
     use snowflake_core::tag::Tag;
     use snowflake_registry::RegistryStep;
     use snowflake_registry::error::Diagnostic;
@@ -403,6 +428,22 @@ mod tests {
         }
     }
 
+    /// A registry that answers each swap with the last of these errors.
+    struct Answering(Rehearsal, RefCell<Vec<RegistryError>>);
+
+    impl Store for Answering {
+        type Error = RegistryError;
+
+        fn read(&self, wanted: &Wanted) -> Result<Reading, RegistryError> {
+            let Ok(reading) = self.0.read(wanted);
+            Ok(reading)
+        }
+
+        fn swap(&self, _: &Swap) -> Result<SwapAnswer, RegistryError> {
+            Err(self.1.borrow_mut().pop().expect("nobody tries again"))
+        }
+    }
+
     #[test]
     fn a_change_that_fails_in_the_middle_says_so() {
         let full = Diagnostic { sqlstate: "53100".to_owned(), message: "no space".to_owned(), ..Default::default() };
@@ -430,8 +471,15 @@ mod tests {
         }
         let contended = failed(1, &restored, many_tags(), None).unwrap();
         assert!(contended.ends_with(part), "{contended}");
+        let timed_out_again = timed_out.clone();
         let unsure = failed(1, &restored, many_tags(), Some(timed_out)).unwrap();
         assert_eq!(unsure, "A part of the change was made, and the rest may have been made.");
+        // A commit that waits for a standby keeps the lock for which the next try waits.
+        let store = Answering(Rehearsal::new(reading()), RefCell::new(vec![RegistryError::Locked, timed_out_again]));
+        let change = Change { command: "it", fleet: "shop", store: &store, changing: YES, has_person: false };
+        let failure = change.perform(&RANGE, &mut Random::open().unwrap()).unwrap_err();
+        assert_eq!(failure.status(), 3, "{failure:?}");
+        assert_eq!(failure.report().unwrap().detail.as_deref(), Some(MAYBE));
         // It has closed the fleet.
         let unused = || Reading { numbers: Default::default(), ..reading() };
         let closed = failed(1, &Operation::ResetSettings, unused(), Some(full)).unwrap();

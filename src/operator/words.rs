@@ -419,7 +419,7 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
             ))
             .detail(
                 "It has failed over, or was restored, since the fleet's record was written. This command would \
-                         hide that, or a tag would stop or jump at once.",
+                         hide that, or a tag would stop or jump at once, or jump too little.",
             );
             let restored = command("restored");
             report.hint(match is_closed {
@@ -467,10 +467,12 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                     Shown(*freeze_ms)
                 ))
                 .hint(format!(
-                    "If this sets a tag's next value, look again at what servers have had of the tag, and run this \
-                     again. If another operator has run {}, no action is needed. If not, keep servers away from the \
-                     registry, and run this again.",
-                    command("restored")
+                    "For {}, look again at what servers have had of the tag, and run this again. For {} and {}: if \
+                     another operator has run it, no action is needed. If not, keep servers away from the registry, \
+                     and run this again.",
+                    command("set-tag"),
+                    command("restored"),
+                    command("lost")
                 ))
         }
         Refusal::HasLeases => Report::new(format!("fleet \"{fleet}\" has leases")).hint(format!(

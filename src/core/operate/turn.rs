@@ -10,9 +10,9 @@
 //! steps before, and one that ends in between leaves nothing that another has to mend.
 
 use super::decisions::{Began, Decision, decide};
-use super::{JumpedTag, Operation, Outcome, Refusal, Restored};
+use super::{CutLease, JumpedTag, Operation, Outcome, Refusal, Restored};
 use crate::registry::{
-    Change, Fleet, Incarnation, MOST_CHANGES, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted,
+    Change, Fleet, Incarnation, MOST_CHANGES, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted,
 };
 
 /// How often a swap is refused, one after the other, until the turn gives up.
@@ -117,6 +117,14 @@ impl Turn {
     #[must_use]
     pub fn with_most_changes(self, most_changes: usize) -> Self {
         Self { most_changes: most_changes.clamp(1, MOST_CHANGES), ..self }
+    }
+
+    /// Begins at what a person has read and confirmed. The turn is refused where it must not be
+    /// done in another generation than that.
+    #[must_use]
+    pub fn confirmed_at(self, reading: &Reading) -> Self {
+        let most_changes = self.most_changes;
+        Self { began: Some(Began { most_changes, ..Began::at(reading) }), ..self }
     }
 
     /// Performs the operation, or goes on with it after a failure. `random` returns a random number
@@ -243,6 +251,7 @@ impl Turn {
         for change in changes {
             match change {
                 Change::Number { number, .. } => {
+                    self.so_far.cut.retain(|cut| cut.number != *number);
                     self.so_far.cut.extend(done.cut.iter().filter(|cut| cut.number == *number));
                 }
                 Change::Tag { tag, record: Some(record), .. } => {
@@ -262,6 +271,7 @@ impl Turn {
         jumped.retain(|jumped: &JumpedTag| last.jumped.iter().all(|last| last.tag != jumped.tag));
         jumped.extend(last.jumped);
         jumped.sort_by_key(|jumped| jumped.tag);
+        cut.retain(|cut: &CutLease| last.cut.iter().all(|last| last.number != cut.number));
         cut.extend(last.cut);
         cut.sort_by_key(|cut| cut.number);
         Outcome::Restored(Restored { jumped, cut, ..last })
@@ -302,7 +312,9 @@ fn is_written(change: &Change, reading: &Reading) -> bool {
     match change {
         Change::Fleet(fleet) => reading.fleet.version == fleet.version,
         Change::Number { number, record, .. } => {
-            reading.numbers.get(number).is_some_and(|found| found.nonce == record.nonce)
+            // A lease that is cut keeps its nonce.
+            let is_same = |found: &NumberRecord| (found.nonce, found.until_ms) == (record.nonce, record.until_ms);
+            reading.numbers.get(number).is_some_and(is_same)
         }
         Change::Tag { tag, record: Some(record), .. } => {
             reading.tags.get(tag).is_some_and(|found| found.nonce == record.nonce)

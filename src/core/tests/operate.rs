@@ -892,13 +892,14 @@ fn history_is_pruned_when_no_server_can_draw_with_it() {
     }
 }
 
-/// A restore of more tags than one swap can have. The answer to the first swap is lost, or no
-/// answer.
+/// A restore of more records than one swap can have. The first swap is lost, or its answer, or
+/// nothing.
 #[test]
-fn a_restore_raises_each_tag_once_though_an_answer_is_lost() {
+fn a_restore_changes_each_record_once_though_an_answer_is_lost() {
     let tags = (0..=MOST_CHANGES).map(|tag| Tag::new(&format!("t{tag}")).unwrap());
-    let restored = Reading { tags: tags.map(|tag| (tag, tag_record())).collect(), ..failed_over(fleet()) };
-    let run = |is_lost: bool| {
+    let numbers = BTreeMap::from([(number(5), lease(NOW_MS + 10 * LEASE_MS))]);
+    let restored = Reading { tags: tags.map(|tag| (tag, tag_record())).collect(), numbers, ..failed_over(fleet()) };
+    let run = |is_sent: bool, is_answered: bool| {
         let (mut reading, mut swaps, mut random) = (restored.clone(), 0, 100);
         let mut turn = Turn::new(Operation::Restored { lease_ms: None, skew_ms: None });
         let mut event = Event::Begin;
@@ -910,15 +911,20 @@ fn a_restore_raises_each_tag_once_though_an_answer_is_lost() {
             event = match effect {
                 Effect::Read(_) => Event::Read(reading.clone()),
                 Effect::Swap(swap) => {
+                    swaps += 1;
+                    if swaps == 1 && !is_sent {
+                        event = Event::Begin;
+                        continue;
+                    }
                     for change in swap.changes {
                         match change {
+                            Change::Number { number, record, .. } => _ = reading.numbers.insert(number, record),
                             Change::Tag { tag, record: Some(record), .. } => _ = reading.tags.insert(tag, record),
                             Change::Fleet(fleet) => reading.fleet = fleet,
                             change => panic!("{change:?}"),
                         }
                     }
-                    swaps += 1;
-                    if is_lost && swaps == 1 {
+                    if swaps == 1 && !is_answered {
                         Event::Begin
                     } else {
                         Event::Swapped(SwapAnswer::Done(reading.incarnation))
@@ -928,10 +934,33 @@ fn a_restore_raises_each_tag_once_though_an_answer_is_lost() {
             };
         }
     };
-    let (outcome, tags) = run(true);
+    let (outcome, tags) = run(true, true);
     let next = |tags: &BTreeMap<Tag, TagRecord>| tags.values().map(|record| record.next).collect::<Vec<_>>();
-    assert_eq!((&outcome, next(&tags)), (&run(false).0, next(&run(false).1)));
-    let Outcome::Restored(Restored { jumped, .. }) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(jumped.len(), MOST_CHANGES + 1);
+    for (is_sent, is_answered) in [(true, false), (false, false)] {
+        let (other, others) = run(is_sent, is_answered);
+        assert_eq!((other, next(&others)), (outcome.clone(), next(&tags)), "{is_sent}");
+    }
+    let Outcome::Restored(Restored { jumped, cut, .. }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((jumped.len(), cut.len()), (MOST_CHANGES + 1, 1));
     assert!(jumped.iter().all(|jumped| jumped.from == 5000), "{jumped:?}");
+}
+
+/// Between what a person is shown and the answer, a server has noted a failover.
+#[test]
+fn what_a_person_has_confirmed_is_not_done_in_another_generation() {
+    let (shown, next) = (with_tag(fleet(), tag_record()), Some(END / 2));
+    let now = with_tag(Fleet { generation: 2, freeze_ms: NOW_MS, ..fleet() }, tag_record());
+    for operation in [
+        Operation::SetTag { tag: tag(), next, least: None, greatest: None, jump: None },
+        Operation::Restored { lease_ms: None, skew_ms: None },
+    ] {
+        let turn = |turn: Turn| {
+            let mut turn = turn;
+            assert!(matches!(turn.step(Event::Begin, &mut || 1), Effect::Read(_)));
+            turn.step(Event::Read(now.clone()), &mut || 1)
+        };
+        assert!(matches!(turn(Turn::new(operation.clone())), Effect::Swap(_)));
+        let began = Refusal::GenerationBegan { was: 1, generation: 2, freeze_ms: NOW_MS };
+        assert_eq!(turn(Turn::new(operation).confirmed_at(&shown)), Effect::Done(Err(began)));
+    }
 }

@@ -123,7 +123,7 @@ impl<W: Waiter> Gateway<W> {
         let count = address.endpoints.len();
         let mut failure = None;
         for tried in 0..count {
-            let timeout = time_to_connect(tried, count, self.config.timeout);
+            let timeout = time_to_connect(tried, count, deadline.left()?);
             let number = self.first.get().wrapping_add(tried) % count;
             match HttpConnection::open(&address.endpoints[number], &address, timeout, &self.waiter) {
                 Ok(connection) => {
@@ -147,9 +147,9 @@ impl<W: Waiter> Gateway<W> {
 }
 
 /// How long connecting to one of `count` addresses may take, after so many others. The last one has
-/// all of `timeout`.
-fn time_to_connect(tried: usize, count: usize, timeout: Duration) -> Duration {
-    if tried + 1 < count { CONNECT.min(timeout) } else { timeout }
+/// all of `left`, what is left of the call.
+fn time_to_connect(tried: usize, count: usize, left: Duration) -> Duration {
+    if tried + 1 < count { CONNECT.min(left) } else { left }
 }
 
 /// A connection, and the token that goes with it.

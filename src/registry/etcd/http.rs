@@ -62,7 +62,7 @@ impl Deadline {
         Self { step, after, at: Instant::now() + after }
     }
 
-    fn left(&self) -> Result<Duration, RegistryError> {
+    pub fn left(&self) -> Result<Duration, RegistryError> {
         let left = self.at.saturating_duration_since(Instant::now());
         let timed_out = RegistryError::Etcd(Problem::TimedOut { step: self.step, after: self.after });
         if left.is_zero() { Err(timed_out) } else { Ok(left) }
