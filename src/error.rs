@@ -18,6 +18,7 @@ use snowflake_core::id::IdError;
 use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
 use snowflake_core::registry::Fleet;
 use snowflake_core::segment::FARTHEST;
+use snowflake_core::settled::MOST_ENDED;
 use snowflake_core::tag::{TAG_BYTES, TagError};
 
 use crate::postgres::text::{shell_word, showable};
@@ -110,9 +111,12 @@ pub enum Error {
     SettledOnStandby,
     /// `snowflake_settled()` on a server with two lanes.
     SettledWithBackup,
+    /// `snowflake_settled()` in a parallel worker.
+    SettledInParallel,
     /// `snowflake_settled()` outside of a statement, or with a snapshot of another kind.
     NoSnapshot,
-    /// More transactions have ended since the statement's snapshot was taken than are known.
+    /// One session has committed more transactions since the statement's snapshot was taken than
+    /// are known.
     SnapshotTooOld,
     /// More transactions are being prepared than there are places for.
     TooManyPrepared,
@@ -602,6 +606,12 @@ impl Reportable for Error {
             )
             .detail("The ids of a server's two worker numbers do not ascend together.")
             .hint("Turn off \"snowflake_id.backup_worker\", and restart the server."),
+            Self::SettledInParallel => Report::new(
+                ERRCODE_INVALID_TRANSACTION_STATE,
+                "snowflake_settled() does not run in a parallel worker",
+            )
+            .detail("Each worker would get an id of its own.")
+            .hint("Mark the function that calls it PARALLEL RESTRICTED, and not PARALLEL SAFE."),
             Self::NoSnapshot => {
                 Report::new(ERRCODE_FEATURE_NOT_SUPPORTED, "snowflake_settled() needs a statement's MVCC snapshot")
                     .hint("Call it in a query.")
@@ -610,16 +620,19 @@ impl Reportable for Error {
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "snapshot is too old to know which ids are settled",
             )
-            .detail("More transactions have ended since the snapshot was taken than the server remembers.")
+            .detail(format!(
+                "One session has committed more transactions since the snapshot was taken than the server remembers \
+                 ({MOST_ENDED}), or the snapshot is from before a restart or a promotion."
+            ))
             .hint(
-                "Call snowflake_settled() at the beginning of a statement, as a condition on an indexed id does, or in \
-                 a new transaction.",
+                "Try again in a new transaction. Call snowflake_settled() at the beginning of a statement, as a \
+                 condition on an indexed id does.",
             ),
             Self::TooManyPrepared => Report::new(
                 ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
                 "too many transactions that have drawn ids are being prepared at the same time",
             )
-            .hint("Raise \"max_prepared_transactions\", and restart the server."),
+            .hint("Try again. If this persists, raise \"max_prepared_transactions\", and restart the server."),
             Self::BeforeCitus => Report::new(
                 ERRCODE_WARNING,
                 "\"citus\" comes after \"snowflake_id\" in \"shared_preload_libraries\"",

@@ -144,8 +144,12 @@ impl Announce for FirstDraw<'_> {
 }
 
 /// How many ended transactions of a slot have a place. One of the places may be being overwritten,
-/// so a reader finds one fewer.
-const PLACES: usize = if cfg!(loom) { 2 } else { 8 };
+/// so a reader finds one fewer. A session that commits 20,000 transactions a second fills them in
+/// 1.5 ms, and a reader with a snapshot from before is refused.
+const PLACES: usize = if cfg!(loom) { 2 } else { 32 };
+
+/// How many ended transactions of a session a reader finds.
+pub const MOST_ENDED: usize = PLACES - 1;
 
 /// The last transactions of a slot that had drawn and then committed with an xid.
 #[derive(Debug)]

@@ -76,11 +76,12 @@ pub fn enter() -> Result<(), Error> {
 }
 
 /// Fills the table from the locks of prepared transactions, once in a life of shared memory. Call
-/// it on a server that is through with recovery, which has given these locks back.
-fn fill(table: &PreparedTable<'_>, Readers { lock, filled_at, .. }: &Readers) {
+/// it on a server that is through with recovery, which has given these locks back. Returns false if
+/// there is no room, which is over when some that are prepared have ended.
+fn fill(table: &PreparedTable<'_>, Readers { lock, filled_at, .. }: &Readers) -> bool {
     // Acquire: pairs with the Release below.
     if filled_at.load(Ordering::Acquire) != 0 {
-        return;
+        return true;
     }
     // SAFETY: copies the table of locks into memory of the call's context. Errors are raised
     // through pgrx's guard.
@@ -108,10 +109,20 @@ fn fill(table: &PreparedTable<'_>, Readers { lock, filled_at, .. }: &Readers) {
             Some(PreparedTransaction { xid, floor, database })
         })
         .collect();
-    // There is room for all that can be prepared.
-    lock.change(|()| transactions.iter().for_each(|transaction| _ = table.enter(*transaction)));
-    // Release: pairs with the load above.
-    filled_at.store(next_xid, Ordering::Release);
+    // Those that were prepared in this life, and have ended, make room.
+    let mut xids = Vec::with_capacity(table.places.len());
+    lock.look(|()| xids.extend(table.transactions().map(|transaction| transaction.xid)));
+    xids.retain(|xid| !snapshot::is_running(*xid));
+    let ended_before = snapshot::next_xid();
+    let has_room = lock.change(|()| {
+        xids.iter().for_each(|xid| table.note_end(*xid, ended_before));
+        transactions.iter().all(|transaction| table.enter(*transaction))
+    });
+    if has_room {
+        // Release: pairs with the load above.
+        filled_at.store(next_xid, Ordering::Release);
+    }
+    has_room
 }
 
 /// Returns the least first id of the database's prepared transactions that run for the statement's
@@ -121,7 +132,9 @@ fn fill(table: &PreparedTable<'_>, Readers { lock, filled_at, .. }: &Readers) {
 /// [`SnapshotTooOld`].
 pub fn least(statement: &StatementSnapshot) -> Result<Option<i64>, SnapshotTooOld> {
     let Some((table, readers)) = table() else { return Ok(None) };
-    fill(&table, readers);
+    if !fill(&table, readers) {
+        return Err(SnapshotTooOld);
+    }
     let mut known = Vec::with_capacity(table.places.len());
     let (database, first_unknown) = (backend::database(), statement.first_unknown());
     readers.lock.look(|()| table.of(database, first_unknown).map(|transactions| known.extend(transactions)))?;

@@ -28,7 +28,13 @@ use crate::shared::slot::Slot;
 
 /// The ids of the last statements. A statement that is still being executed has asked last, or
 /// statements within it have.
-static REMEMBERED: Mutex<Vec<(StatementKey, i64)>> = Mutex::new(Vec::new());
+static REMEMBERED: Mutex<Remembered> = Mutex::new(Remembered { ids: Vec::new(), newest_forgotten: None });
+
+struct Remembered {
+    ids: Vec<(StatementKey, i64)>,
+    /// The newest statement of its transaction whose id is remembered no longer.
+    newest_forgotten: Option<StatementKey>,
+}
 
 /// How many are remembered. Functions that call the function by statements of their own may be
 /// nested that deep.
@@ -41,8 +47,9 @@ static PROMISE: Local<Option<&'static Promise>> = Local::new(None);
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::SettledOnStandby`],
-/// [`Error::SettledWithBackup`], [`Error::NoSnapshot`], [`Error::SnapshotTooOld`], and those of
-/// [`Mark::reach`](snowflake_core::mark::Mark::reach), as [`Error`] words them.
+/// [`Error::SettledWithBackup`], [`Error::SettledInParallel`], [`Error::NoSnapshot`],
+/// [`Error::SnapshotTooOld`], and those of [`Mark::reach`](snowflake_core::mark::Mark::reach), as
+/// [`Error`] words them.
 pub fn settled() -> Result<i64, Error> {
     let layout = stamp::layout().ok_or(Error::NotPreloaded)?;
     if backend::is_in_recovery() {
@@ -51,10 +58,17 @@ pub fn settled() -> Result<i64, Error> {
     if stamp::has_backup() {
         return Err(Error::SettledWithBackup);
     }
+    if backend::is_parallel_worker() {
+        return Err(Error::SettledInParallel);
+    }
     stamp::check()?;
     let statement = StatementSnapshot::active().ok_or(Error::NoSnapshot)?;
+    // The primary before knows what has ended since, and this server does not.
+    if statement.is_from_recovery() {
+        return Err(Error::SnapshotTooOld);
+    }
     let key = statement.key();
-    if let Some(id) = remembered(&key) {
+    if let Some(id) = remembered(&key)? {
         return Ok(id);
     }
     let promise = promise()?;
@@ -85,20 +99,30 @@ pub fn settled() -> Result<i64, Error> {
 }
 
 /// Returns what was found for the same statement, which then counts as the last one.
-fn remembered(key: &StatementKey) -> Option<i64> {
-    let mut all = REMEMBERED.lock();
-    let position = all.iter().rposition(|(known, _)| known == key)?;
-    let found = all.remove(position);
-    all.push(found);
-    Some(found.1)
+///
+/// # Errors
+/// [`Error::SnapshotTooOld`] for one whose id may be forgotten: another id would be wrong.
+fn remembered(key: &StatementKey) -> Result<Option<i64>, Error> {
+    let mut remembered = REMEMBERED.lock();
+    if let Some(position) = remembered.ids.iter().rposition(|(known, _)| known == key) {
+        let found = remembered.ids.remove(position);
+        remembered.ids.push(found);
+        return Ok(Some(found.1));
+    }
+    let may_be_forgotten = remembered.newest_forgotten.is_some_and(|newest| key.is_not_newer_than(&newest));
+    if may_be_forgotten { Err(Error::SnapshotTooOld) } else { Ok(None) }
 }
 
 fn remember(key: StatementKey, id: i64) {
-    let mut all = REMEMBERED.lock();
-    if all.len() == MOST_REMEMBERED {
-        all.remove(0);
+    let mut remembered = REMEMBERED.lock();
+    if remembered.ids.len() == MOST_REMEMBERED {
+        let (forgotten, _) = remembered.ids.remove(0);
+        // Statements of earlier transactions are over.
+        if !remembered.newest_forgotten.is_some_and(|newest| forgotten.is_not_newer_than(&newest)) {
+            remembered.newest_forgotten = Some(forgotten);
+        }
     }
-    all.push((key, id));
+    remembered.ids.push((key, id));
 }
 
 /// Finds the promise of this session's database, or takes one. Returns `None` if all belong to

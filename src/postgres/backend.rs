@@ -44,6 +44,12 @@ pub fn has_written() -> bool {
     unsafe { GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId }
 }
 
+/// Whether this process executes a part of another session's query.
+pub fn is_parallel_worker() -> bool {
+    // SAFETY: a variable of this process, which has one thread; it is read by value.
+    unsafe { pg_sys::ParallelWorkerNumber >= 0 }
+}
+
 /// Returns the full id of the transaction, also while it ends; `None` if it has none. Raises
 /// nothing.
 pub fn full_xid() -> Option<u64> {

@@ -18,12 +18,24 @@ pub struct StatementSnapshot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatementKey {
     transaction: u32,
-    /// When the statement's portal was made. The FETCHes of a cursor are statements to the client,
-    /// and one to this. 0 where all statements of the transaction have one snapshot.
+    /// When the client's message began that has made the statement's portal. Several statements may
+    /// share it: where their snapshots are equal, too, later ones get the earlier answer, which is
+    /// right for them. The FETCHes of a cursor are statements to the client, and one to this. 0
+    /// where all statements of the transaction have one snapshot.
     portal: i64,
     xmin: u32,
     xmax: u32,
     running: [i64; 2],
+}
+
+impl StatementKey {
+    /// Whether this statement is of the same transaction as another one, and not newer.
+    pub fn is_not_newer_than(&self, other: &Self) -> bool {
+        let xmax = (self.xmax.wrapping_sub(other.xmax) as i32).cmp(&0);
+        // Of two snapshots with one xmax, the older one has more running transactions.
+        let order = self.portal.cmp(&other.portal).then(xmax).then(other.running.cmp(&self.running));
+        self.transaction == other.transaction && order.is_le()
+    }
 }
 
 impl StatementSnapshot {
@@ -37,6 +49,12 @@ impl StatementSnapshot {
             let is_mvcc = (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
             is_mvcc.then(|| Self { snapshot, next_xid: next_xid() })
         }
+    }
+
+    /// Whether the snapshot was taken on a standby, before a promotion.
+    pub fn is_from_recovery(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { (*self.snapshot).takenDuringRecovery }
     }
 
     /// Returns the first full transaction id that the snapshot does not know.

@@ -150,7 +150,7 @@ fn schedules_until(
         });
     });
     if let Err(panic) = catch_unwind(search)
-        && !panic.downcast_ref::<String>().is_some_and(|message| message == FOUND)
+        && panic.downcast_ref::<String>().is_none_or(|message| message != FOUND)
     {
         resume_unwind(panic);
     }

@@ -15,6 +15,8 @@ use cluster::refusal::assert_refused_as;
 use cluster::{Builder, Draw, Fleet, Leases, Operated, Server, Shutdown, assert_ascending, plan, refused, wait_until};
 use postgres::{Client, Error};
 
+use snowflake_core::settled::MOST_ENDED;
+
 use crate::random::Random;
 
 /// A server on which transactions can be prepared.
@@ -474,9 +476,9 @@ fn a_snapshot_from_before_the_ends_of_many_transactions_is_refused() {
         execute(session, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
     }
     let known = settled(&mut knows);
-    for ended in 1..=8 {
+    for ended in 1..=MOST_ENDED + 1 {
         execute(&mut writer, "INSERT INTO t DEFAULT VALUES");
-        if ended <= 7 {
+        if ended <= MOST_ENDED {
             continue;
         }
         let refusal = refused(old.ids("SELECT snowflake_settled()"));
@@ -701,6 +703,26 @@ fn a_standby_refuses_until_it_is_promoted_and_then_all_rows_are_settled() {
     execute(&mut session, "COMMIT PREPARED 'p'");
     assert!(settled(&mut session) >= greatest);
     assert!(session.draw() > greatest);
+}
+
+/// Nothing can be prepared here, so no table would tell.
+#[test]
+fn a_snapshot_from_before_a_promotion_is_refused() {
+    let primary = Server::drawing().time_limit().start_with_extension();
+    let standby = primary.standby().start();
+    let mut session = primary.connect();
+    execute(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_next())");
+    standby.wait_until_replayed(&primary.flushed());
+    let mut old = standby.connect();
+    execute(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+    execute(&mut session, "INSERT INTO t DEFAULT VALUES");
+    standby.wait_until_replayed(&primary.flushed());
+    primary.stop(Shutdown::Fast);
+    standby.promote();
+    assert_too_old(old.ids("SELECT snowflake_settled()").unwrap_err());
+    execute(&mut old, "ROLLBACK");
+    let greatest = old.ids("SELECT max(id) FROM t").unwrap()[0];
+    assert!(settled(&mut old) >= greatest);
 }
 
 /// The settled id has no clock in it. After a start, a reader needs a clock that has reached what
