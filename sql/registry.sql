@@ -43,8 +43,7 @@
 --   range, in the fleet's generation, and begins after the freeze. Only its holder moves its end.
 --   It ends at most the longest lease and two skews after the registry's clock, also if it is
 --   empty. Its count grows, and leaves room for the next one. What an operator keeps stays kept. A
---   fleet has no more records of numbers than an operator can read at once. All are of datacenters,
---   or none is.
+--   fleet has no more records of numbers than an operator can read at once.
 -- * Fleets: servers bring layout and range once, and the default limits. They change no limit and
 --   nothing else that an operator sets. A registry that shows another store or timeline begins a
 --   generation, unless an operator vouches for its standby. The generation grows by the timelines.
@@ -371,13 +370,13 @@ COMMENT ON COLUMN snowflake_registry.tags.secret IS
     'what only the server knows that has reserved the last block, and must not be shown; NULL if no server can give it back';
 
 -- For servers and operators. Each call is a transaction. src/registry/postgres.rs knows the
--- SQLSTATEs SF001 to SF004:
+-- SQLSTATEs, except SF005:
 --
 --     SF001  the registry is a standby
 --     SF002  the registry is read-only
 --     SF003  the registry has "fsync" off
 --     SF004  the registry has no such fleet
---     SF005  no server's own rules permit the change; shown as any other error
+--     SF005  the rules do not permit a server's change; shown as any other error
 
 CREATE OR REPLACE FUNCTION snowflake_registry.check_server() RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
@@ -741,26 +740,19 @@ BEGIN
             THEN format('cannot have count %s, only %s to %s', new.count, coalesce(old.count, 0) + 1,
                 greatest(now_ms, coalesce(old.count, 0) + 1))
     END;
-    -- Apart from the above, which is fast because it reads nothing. Records are never deleted.
-    IF why IS NULL AND TG_OP = 'INSERT' THEN
-        why := CASE
-            -- A layout has a field for the datacenter, or it has none.
-            WHEN new.datacenter >= 0 AND EXISTS (SELECT FROM snowflake_registry.numbers s
-                    WHERE s.fleet = new.fleet AND s.datacenter = -1)
-                THEN 'cannot be of a datacenter, because other numbers of the fleet are of none'
-            WHEN new.datacenter = -1 AND EXISTS (SELECT FROM snowflake_registry.numbers s
-                    WHERE s.fleet = new.fleet AND s.datacenter >= 0)
-                THEN 'must be of a datacenter, because other numbers of the fleet are'
-            -- An answer has 131,072 records at most (MOST_RECORDS in src/registry/lib.rs).
-            -- Operators read all of numbers and all of tags in one. Calls at the same moment may
-            -- each add one.
-            WHEN (SELECT count(*) FROM snowflake_registry.numbers s WHERE s.fleet = new.fleet) >= 120000
-                THEN 'would be one record too many: the fleet has 120000'
-        END;
-    END IF;
     IF why IS NOT NULL THEN
         PERFORM snowflake_registry.refuse(concat('lease of number ', new.worker,
             ' of datacenter ' || nullif(new.datacenter, -1), ' ', why));
+    END IF;
+    -- An answer has 131,072 records at most (MOST_RECORDS in src/registry/lib.rs). Operators read
+    -- all of numbers and all of tags in one, and records are never deleted. Calls at the same
+    -- moment may each add one. A server that follows the rules may meet this bound, too.
+    IF TG_OP = 'INSERT'
+        AND (SELECT count(*) FROM snowflake_registry.numbers s WHERE s.fleet = new.fleet) >= 120000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'SF005',
+            MESSAGE = concat('lease of number ', new.worker, ' of datacenter ' || nullif(new.datacenter, -1),
+                ' would be one record too many: the fleet has 120000'),
+            HINT = 'Set a range of numbers that have a record already, with "snowflake-registry set-range".';
     END IF;
     -- What only people read. A clock may be off by any time, which the views must be able to show.
     new.offset_ms := greatest(least(new.offset_ms, 1000000000000000), -1000000000000000);
@@ -866,20 +858,33 @@ CREATE OR REPLACE FUNCTION snowflake_registry.keep_tags() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     fleet_generation bigint := coalesce((SELECT f.generation FROM snowflake_registry.fleets f WHERE f.name = new.fleet), 0);
+    due numeric;
 BEGIN
     IF TG_OP = 'UPDATE' THEN
-        -- Larger blocks may be lost, and the tag must jump over them, too.
+        -- The registry may forget as many values as before, in more blocks.
         IF new.greatest_step < old.greatest_step AND new.jump = old.jump THEN
             new.jump := least(2147483647, ceil(old.jump::numeric * old.greatest_step / nullif(new.greatest_step, 0)));
             RAISE NOTICE 'jump of tag "%" is % greatest steps now, as many values as before', old.tag, new.jump;
+        END IF;
+        -- What is set must not take the place of the jumps that are due. (next_in in
+        -- src/core/segment/record.rs)
+        due := old.next_value;
+        IF old.jump IS NOT NULL AND new.jump IS NOT NULL THEN
+            due := least(9223372036854775807, due + least(9223372036854775807,
+                old.jump::numeric * old.greatest_step * greatest(fleet_generation - old.generation, 0)));
+        END IF;
+        -- Other steps or another jump would also change the jumps that are due.
+        IF new.next_value = old.next_value AND (new.least_step, new.greatest_step, new.jump)
+                IS DISTINCT FROM (old.least_step, old.greatest_step, old.jump) THEN
+            new.next_value := due;
         END IF;
         IF (new.fleet, new.tag, new.id) IS DISTINCT FROM (old.fleet, old.tag, old.id) THEN
             RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('tag "%s" cannot be renamed', old.tag),
                 DETAIL = 'Servers have values of it under this name.',
                 HINT = 'Make another tag with "snowflake-registry create-tag" or an INSERT, and set its next_value.';
-        ELSIF new.next_value < old.next_value THEN
+        ELSIF new.next_value < old.next_value OR new.next_value > old.next_value AND new.next_value < due THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
-                MESSAGE = format('next value of tag "%s" cannot be lowered from %s to %s', old.tag, old.next_value, new.next_value),
+                MESSAGE = format('next value of tag "%s" cannot be lowered from %s to %s', old.tag, due, new.next_value),
                 DETAIL = 'Servers have had the values before it.',
                 HINT = 'To begin anew, wait until no server uses the tag. Delete it with "snowflake-registry drop-tag" or DELETE, and make it again with "snowflake-registry create-tag" or INSERT.';
         ELSIF new.next_value = old.next_value THEN

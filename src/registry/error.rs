@@ -176,7 +176,7 @@ impl RegistryError {
                     report.hint("Look for locks and load on the registry.")
                 }
             }
-            Self::Locked => RegistryReport::new("55P03", "another session holds a lock on the fleet's record")
+            Self::Locked => RegistryReport::new("55P03", "another session holds a lock in the registry")
                 .detail("Nothing was changed.")
                 .hint(
                     "In the registry, look in pg_stat_activity for sessions that wait for a lock: \

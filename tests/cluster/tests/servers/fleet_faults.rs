@@ -350,7 +350,7 @@ fn a_registry_that_takes_a_minute_for_an_answer_is_given_up() {
 fn a_registry_that_waits_for_a_synchronous_standby_that_is_gone_is_given_up() {
     // The first commit is given up after five seconds. It keeps the lock for which all others wait,
     // for four.
-    let words = "another session holds a lock on the fleet's record";
+    let words = "another session holds a lock in the registry";
     endures_setting(words, "synchronous_standby_names", "gone", "");
 }
 

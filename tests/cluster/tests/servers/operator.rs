@@ -587,7 +587,7 @@ fn a_registry_that_does_not_answer_is_told_from_one_that_refuses() {
     let mut other = server.connect();
     other.batch_execute("BEGIN; SELECT FROM snowflake_registry.fleets FOR UPDATE").expect("there is a fleet");
     let (status, _, stderr) = run(&["set-range", "0", "9", "--timeout", "5s", "--registry", &server.conninfo()]);
-    let said = "error: another session holds a lock on the fleet's record\ndetail: Nothing was changed.\n";
+    let said = "error: another session holds a lock in the registry\ndetail: Nothing was changed.\n";
     assert!(status == 1 && stderr.starts_with(said), "{stderr}");
 }
 

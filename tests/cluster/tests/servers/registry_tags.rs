@@ -279,6 +279,72 @@ fn a_smaller_step_does_not_shorten_a_jump() {
     assert_eq!(refusal.sqlstate, "23514");
 }
 
+/// SQL sets what the program would set (`changed_tag` in the core).
+#[test]
+fn jumps_that_are_due_come_before_what_sql_sets() {
+    let server = registry();
+    insert(&server, "orders", ", least_step, greatest_step, jump", ", 10, 20, 100");
+    let mut session = server.connect();
+    let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
+    let tag = Tag::new("orders").unwrap();
+    let read = || {
+        let reading = registry.read(&Wanted::tags(vec![tag])).unwrap();
+        (reading.tags[&tag], reading.fleet)
+    };
+    let set = |change: &str| format!("UPDATE snowflake_registry.tags SET {change}");
+    let refuses = |session: &mut Client, next: i64, least: i64| {
+        let message = format!("next value of tag \"orders\" cannot be lowered from {least} to {next}");
+        assert_refused_as(&refused(session.execute(&set(&format!("next_value = {next}")), &[])), "22023", &message);
+    };
+    for (next, generations, changes) in [
+        (11, 2, &["jump = 5", "least_step = 7", "greatest_step = 15", "greatest_step = 30", "jump = 200"][..]),
+        (-5, i64::MAX - 1000, &["jump = 1"]),
+        (END - 5, 1, &["jump = 1"]),
+    ] {
+        for change in changes {
+            // As an operator's swap, so that no trigger changes what is set here.
+            execute(
+                &mut session,
+                &format!(
+                    "BEGIN; SET LOCAL snowflake_registry.writer = 'operator';
+                     UPDATE snowflake_registry.fleets SET generation = 3 + {generations};
+                     {}; COMMIT",
+                    set(&format!(
+                        "next_value = {next}, least_step = 10, greatest_step = 20, jump = 100, generation = 3"
+                    )),
+                ),
+            );
+            let (record, fleet) = read();
+            let due = record.next_in(&fleet);
+            assert!(due > next && record.generation == 3);
+            // Otherwise values would come twice that the registry has forgotten.
+            refuses(&mut session, next + 1, due);
+            refuses(&mut session, due - 1, due);
+            refuses(&mut session, next - 1, due);
+            execute(&mut session, &set("description = 'what for'"));
+            assert_eq!(read().0, record);
+            execute(&mut session, &set(change));
+            let (changed, _) = read();
+            assert_eq!(
+                (changed.next, changed.generation, changed.returnable),
+                (due, fleet.generation, END),
+                "{change}"
+            );
+            assert_ne!(changed.nonce, record.nonce);
+            assert_eq!(changed.next_in(&fleet), due, "the jumps are no longer due");
+        }
+    }
+    let stopped = set("next_value = 11, generation = 3, jump = NULL");
+    execute(
+        &mut session,
+        &format!(
+            "BEGIN; SET LOCAL snowflake_registry.writer = 'operator'; {stopped}; COMMIT; {}",
+            set("next_value = 12")
+        ),
+    );
+    assert_eq!(read().0.next, 12, "no jump is due");
+}
+
 /// A server that has read a tag before must not write its old steps back.
 #[test]
 fn a_change_by_sql_is_one_for_servers_but_for_the_description() {
