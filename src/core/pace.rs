@@ -24,8 +24,7 @@ const SOON_MS: i64 = 3000;
 pub const LONGEST_MS: i64 = 32_000;
 
 /// How long to wait at most, in milliseconds, if others were first, and how long at most for the
-/// first time. Of a thousand servers, one then comes about every two
-/// milliseconds.
+/// first time. Of a thousand servers, one then comes about every two milliseconds.
 pub const LONGEST_CONTENDED_MS: i64 = 4000;
 const FIRST_CONTENDED_MS: i64 = 50;
 

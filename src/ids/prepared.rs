@@ -161,7 +161,8 @@ fn require_known(
     if running.any(is_lost) { Err(SnapshotTooOld) } else { Ok(()) }
 }
 
-/// Returns the prepared transactions of all databases that have drawn. For people.
+/// Returns the prepared transactions of all databases that have drawn. For people: those of before
+/// a restart are missing while the table has no room for them.
 pub fn running() -> Vec<PreparedTransaction> {
     let Some((table, readers)) = table().filter(|_| !backend::is_in_recovery()) else { return Vec::new() };
     fill(&table, readers);
