@@ -35,9 +35,10 @@ const TIMESTAMPTZ_END_MS: i64 = 9_224_318_016_000_000;
 /// The built-in layouts with name and text; the first is the default.
 ///
 /// `baidu`'s time ended in November 2024: it decodes ids, but cannot draw new ones. Discord,
-/// Instagram and Mastodon write one more time bit, the sign bit, which stays 0 for decades.
-/// Discord's process is our datacenter.
-pub const BUILT_IN: [(&str, &str); 11] = [
+/// Instagram, Mastodon and TSID write one more time bit, the sign bit, which stays 0 for decades.
+/// Discord's process is our datacenter, and TSID's node is our worker. `sonyflake2` is version 2 of
+/// Sonyflake, which has another epoch.
+pub const BUILT_IN: [(&str, &str); 13] = [
     ("snowflake", "time:41 worker:10 sequence:12 unit:1ms epoch:2025-01-01T00:00:00Z"),
     ("twitter", "time:41 datacenter:5 worker:5 sequence:12 unit:1ms epoch:2010-11-04T01:42:54.657Z"),
     ("js53", "time:32 worker:5 sequence:16 unit:1s epoch:2019-01-01T00:00:00Z"),
@@ -49,6 +50,8 @@ pub const BUILT_IN: [(&str, &str); 11] = [
     ("sonyflake", "time:39 sequence:8 worker:16 unit:10ms epoch:2014-09-01T00:00:00Z"),
     ("cosid", "time:41 worker:10 sequence:12 unit:1ms epoch:2019-12-24T16:00:00Z"),
     ("pgedge", "time:41 worker:10 sequence:12 unit:1ms epoch:2023-01-01T00:00:00Z"),
+    ("tsid", "time:41 worker:10 sequence:12 unit:1ms epoch:2020-01-01T00:00:00Z"),
+    ("sonyflake2", "time:39 sequence:8 worker:16 unit:10ms epoch:2025-01-01T00:00:00Z"),
 ];
 
 /// A field's name.

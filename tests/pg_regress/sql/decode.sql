@@ -9,6 +9,9 @@ SELECT * FROM snowflake_parse(314948827708654619, 'sonyflake');
 SELECT * FROM snowflake_parse(180363646902239241, 'time:29 worker:21 sequence:13 unit:1s epoch:2016-09-20T00:00:00Z');
 SELECT (snowflake_parse(175928847299117063, 'discord')).*;
 
+-- A published TSID, by its text.
+SELECT p.* FROM snowflake_decode('0123456789ABC', 'base32') id, snowflake_parse(id, 'tsid') p;
+
 -- The setting's layout is the default one; both forms agree.
 SELECT * FROM snowflake_parse(249489561523081219);
 SELECT snowflake_parse(249489561523081219) = snowflake_parse(249489561523081219, 'snowflake') AS same;

@@ -15,7 +15,7 @@ use crate::{Scripted, config};
 
 /// FNV-1a of the layouts' lines, as computed by another program. They can never change, because
 /// databases hold them.
-const FINGERPRINTS: [(&str, i64); 11] = [
+const FINGERPRINTS: [(&str, i64); 13] = [
     ("snowflake", 659_112_385_214_155_961),
     ("twitter", 7_366_546_996_939_299_186),
     ("js53", 8_876_148_683_603_590_667),
@@ -27,6 +27,8 @@ const FINGERPRINTS: [(&str, i64); 11] = [
     ("sonyflake", 3_129_586_852_765_729_314),
     ("cosid", 8_438_707_181_393_898_272),
     ("pgedge", 4_107_238_148_521_907_482),
+    ("tsid", 6_138_977_074_444_365_288),
+    ("sonyflake2", 714_955_673_124_139_298),
 ];
 
 #[test]

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use cluster::pages::{Block, block, configuration, configured, is_shown, page, pages, psql, settings};
 use cluster::plans::{plan, without_pushdown};
 use cluster::{Draw, Server, refused, skip};
+use snowflake_core::layout::Layout;
 
 /// Masks numbers, and the width of the columns that depends on them.
 pub(crate) fn masked(text: &str) -> String {
@@ -97,6 +98,20 @@ fn the_examples_of_the_questions_run() {
 #[test]
 fn the_examples_of_the_page_about_reading_in_order_run() {
     follow("docs/stream.md");
+}
+
+/// Without these layouts, a reader who follows the table would get an error, or no rows in the
+/// order of time.
+#[test]
+fn the_layouts_of_other_libraries_are_such_as_functions_take() {
+    let (_, section) = page("docs/reference.md").text.split_once("### Ids of other libraries\n").expect("it is there");
+    let (table, _) = section.split_once("\n- **").expect("notes follow the table");
+    let code = table.lines().filter(|line| line.starts_with("| ")).flat_map(|row| row.split('`').skip(1).step_by(2));
+    let layouts: Vec<_> = code.filter(|code| code.starts_with("time:") || Layout::parse(code).is_ok()).collect();
+    for layout in &layouts {
+        Layout::parse(layout).unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert!(layouts.len() >= 10, "{layouts:?}");
 }
 
 /// The files of this package's sources and tests.
