@@ -104,6 +104,8 @@ impl Application {
 pub enum Language {
     /// `python FILE`, with the libraries of `tests/clients/requirements.txt`.
     Python,
+    /// `python FILE`, with the engines of `tests/clients/engines.txt`.
+    Engines,
     /// `node FILE`, with the packages of `tests/clients/package-lock.json`.
     Node,
     /// `java FILE`, with Debian's driver.
@@ -122,6 +124,7 @@ impl Language {
     fn needs(self) -> &'static str {
         match self {
             Self::Python => "the libraries of tests/clients/requirements.txt",
+            Self::Engines => "the engines of tests/clients/engines.txt",
             Self::Node => "Node with npm and the packages of tests/clients/package-lock.json",
             Self::Java => "a JDK and PostgreSQL's JDBC driver",
             Self::EclipseLink => "a JDK, EclipseLink and PostgreSQL's JDBC driver",
@@ -134,6 +137,7 @@ impl Language {
     fn interpreter(self) -> Option<Vec<OsString>> {
         match self {
             Self::Python => Some(vec![libraries("python", "requirements.txt")?.join("bin/python").into()]),
+            Self::Engines => Some(vec![libraries("engines", "engines.txt")?.join("bin/python").into()]),
             Self::Node => libraries("node", "package-lock.json").and(on_path("node")).map(|node| vec![node.into()]),
             Self::Java => {
                 // A runtime without the compiler cannot run source files.
@@ -156,7 +160,8 @@ impl Language {
                     let is_compiled = fs::read(compiled).ok()? == fs::read(source).expect("it can be read");
                     is_compiled.then_some(())?;
                 }
-                Some(vec!["sh".into(), "-c".into(), "exec \"$0/$1\"".into(), programs.into()])
+                let script = "program=$1; shift; exec \"$0/$program\" \"$@\"";
+                Some(vec!["sh".into(), "-c".into(), script.into(), programs.into()])
             }
             Self::Ruby => {
                 // Debian's Ruby first, because another one on the PATH lacks Debian's packages.
@@ -208,6 +213,16 @@ impl Program {
             symlink(packages.join("node_modules"), directory.join("node_modules")).expect("it was just made");
         }
         Some(Self { directory, interpreter })
+    }
+
+    /// Writes a file into the program's directory.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that is impossible.
+    #[track_caller]
+    pub fn add(&self, name: &str, text: &str) {
+        fs::write(self.directory.join(name), text).expect("the program's directory is writable");
     }
 
     /// Takes a program that has been compiled. It is run without a file's name.

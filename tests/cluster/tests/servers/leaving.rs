@@ -288,9 +288,9 @@ fn who_comes_back_draws_above_what_is_stored_only_after_an_advance() {
 }
 
 /// Ids of a layout: the first and the last, those beside each power of two, and some in between.
-/// None is later than the page's limit.
-fn ids_of(layout: &Layout) -> Vec<i64> {
-    let last = (layout.epoch_ms() + EXACT_MS).min(layout.last_instant_ms());
+/// None is later than the limit.
+pub(crate) fn ids_until(layout: &Layout, last_ms: i64) -> Vec<i64> {
+    let last = last_ms.min(layout.last_instant_ms());
     let last = (0..63).rev().fold(0, |id, bit| {
         let more = id | 1_i64 << bit;
         if more <= layout.max_id() && layout.created_at_ms(more).unwrap() <= last { more } else { id }
@@ -299,6 +299,11 @@ fn ids_of(layout: &Layout) -> Vec<i64> {
     // Steps without a pattern, so that every digit of a time occurs.
     let between = (1..1000_u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 1).cast_signed() % last);
     powers.chain(between).chain([0, last]).filter(|id| *id <= last).collect()
+}
+
+/// The same, up to the page's limit.
+fn ids_of(layout: &Layout) -> Vec<i64> {
+    ids_until(layout, layout.epoch_ms() + EXACT_MS)
 }
 
 /// The result of an expression over ids, which it finds in the table `ids`.

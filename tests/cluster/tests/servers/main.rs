@@ -15,6 +15,7 @@ mod concurrency;
 mod configuration;
 mod convert;
 mod crash;
+mod decode;
 mod differential;
 mod disk_full;
 mod etcd_tags;

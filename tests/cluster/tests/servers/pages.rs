@@ -96,6 +96,11 @@ fn the_examples_of_the_questions_run() {
 }
 
 #[test]
+fn the_examples_of_the_page_about_decoding_elsewhere_run() {
+    follow("docs/decode.md");
+}
+
+#[test]
 fn the_examples_of_the_page_about_reading_in_order_run() {
     follow("docs/stream.md");
 }
