@@ -1,5 +1,5 @@
-//! PostgreSQL clients: each runs the program that docs/clients.md shows for it, and meets the
-//! errors that such a program can meet.
+//! PostgreSQL clients: each runs the programs that docs/clients.md and docs/pool.md show for it,
+//! and meets the errors that such programs can meet.
 //!
 //! The programs are in `tests/clients`, a directory for each client: `recipe` is what the page
 //! shows, word for word, and `check` runs it and asserts what came of it.
@@ -12,9 +12,11 @@ use cluster::pages::{Block, is_shown, pages};
 use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
 
 /// The file with what the page shows, and the language of the page's block.
-const RECIPES: [(&str, &str); 21] = [
+const RECIPES: [(&str, &str); 27] = [
     ("psycopg/batch.py", "python"),
     ("psycopg/recipe.py", "python"),
+    ("psycopg/pool.py", "python"),
+    ("psycopg/tree.py", "python"),
     ("sqlalchemy/recipe.py", "python"),
     ("django/shop/fields.py", "python"),
     ("django/shop/apps.py", "python"),
@@ -23,15 +25,19 @@ const RECIPES: [(&str, &str); 21] = [
     ("node-postgres/batch.mjs", "js"),
     ("node-postgres/recipe.mjs", "js"),
     ("node-postgres/numbers.mjs", "js"),
+    ("node-postgres/pool.mjs", "js"),
+    ("node-postgres/tree.mjs", "js"),
     ("drizzle/schema.mjs", "js"),
     ("drizzle/recipe.mjs", "js"),
     ("sequelize/recipe.mjs", "js"),
     ("jdbc/Recipe.java", "java"),
+    ("jdbc/IdPool.java", "java"),
     ("eclipselink/SnowflakeSequence.java", "java"),
     ("eclipselink/META-INF/persistence.xml", "xml"),
     ("eclipselink/Order.java", "java"),
     ("eclipselink/Recipe.java", "java"),
     ("pgx/recipe.go", "go"),
+    ("pgx/pool.go", "go"),
     ("activerecord/recipe.rb", "ruby"),
     ("rust/recipe.rs", "rust"),
 ];
@@ -114,6 +120,37 @@ fn programs_draw_ids_before_they_store_parents_and_children() {
     if let Some(program) = Program::new(Language::Node, "node-postgres") {
         assert_eq!(families_of(&program, "batch.mjs"), "tea green, tea black");
     }
+}
+
+/// A program that takes 2,500 ids from a pool: how many it has drawn, and the rows that it has
+/// stored.
+fn assert_stores_a_tree(language: Language, client: &str, file: &str) {
+    let Some(program) = Program::new(language, client) else { return };
+    let application = application();
+    let comments = "CREATE TABLE comments (id bigint PRIMARY KEY DEFAULT snowflake_next(), parent bigint REFERENCES comments, body text)";
+    application.connect_as_app().batch_execute(comments).expect("the database is new");
+    program.run(&application, &[file]);
+    let mut session = application.connect();
+    let rows =
+        "SELECT concat_ws(' ', count(*), count(DISTINCT parent), count(*) FILTER (WHERE parent < id)) FROM comments";
+    assert_eq!(session.value(rows), "2500 1 2499", "{file}");
+    // The last batch is drawn when half of the third one is used, perhaps after the program's end.
+    let drawn = session.value("SELECT drawn FROM snowflake_stat");
+    assert!(["3000", "4000"].contains(&drawn.as_str()), "{file} has drawn {drawn}");
+}
+
+#[test]
+fn programs_take_ids_from_a_pool_and_store_parents_and_children_by_one_statement() {
+    assert_stores_a_tree(Language::Python, "psycopg", "tree.py");
+    assert_stores_a_tree(Language::Node, "node-postgres", "tree.mjs");
+    assert_stores_a_tree(Language::Java, "jdbc", "IdPool.java");
+    assert_stores_a_tree(Language::Go, "pgx", "pool");
+}
+
+#[test]
+fn a_pool_gives_each_id_once_and_none_that_is_too_old_and_goes_on_after_an_error() {
+    run(Language::Python, "psycopg", "check_pool.py");
+    run(Language::Node, "node-postgres", "check_pool.mjs");
 }
 
 /// What the page says about drawing a batch, and the program that does so.

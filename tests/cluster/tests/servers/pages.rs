@@ -96,6 +96,11 @@ fn the_examples_of_the_questions_run() {
 }
 
 #[test]
+fn the_examples_of_the_page_about_drawing_ahead_run() {
+    follow("docs/pool.md");
+}
+
+#[test]
 fn the_examples_of_the_page_about_decoding_elsewhere_run() {
     follow("docs/decode.md");
 }
