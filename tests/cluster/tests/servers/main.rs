@@ -18,6 +18,7 @@ mod crash;
 mod decode;
 mod differential;
 mod disk_full;
+mod domain;
 mod etcd_tags;
 mod extension_path;
 mod failover;

@@ -96,6 +96,11 @@ fn the_examples_of_the_questions_run() {
 }
 
 #[test]
+fn the_examples_of_the_page_about_json_run() {
+    follow("docs/json.md");
+}
+
+#[test]
 fn the_examples_of_the_page_about_drawing_ahead_run() {
     follow("docs/pool.md");
 }
