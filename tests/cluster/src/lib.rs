@@ -11,6 +11,7 @@
 //! - [`clock`]: a clock that a test can set
 //! - [`clock_proxy`]: a proxy before an etcd, which moves the clock that etcd tells
 //! - [`drawing`]: sessions that draw, and assertions about ids
+//! - [`edition`]: the SQL edition in a database
 //! - [`fleet`]: a registry, and servers that lease their worker numbers from it
 //! - [`ledger`]: a load whose clients note their ids, and what every copy of its database has to
 //!   fulfil
@@ -39,6 +40,7 @@ pub mod copies;
 pub mod crowd;
 pub mod disk;
 pub mod drawing;
+pub mod edition;
 pub mod etcd;
 pub mod fleet;
 mod installation;
@@ -65,6 +67,7 @@ pub use clock_proxy::ClockProxy;
 pub use copies::Backup;
 pub use crowd::{Crowd, Order};
 pub use drawing::{Draw, Known, Running, assert_ascending, assert_unique, instant};
+pub use edition::{EDITION, Edition};
 pub use etcd::{Etcd, has_etcd};
 pub use fleet::{Fleet, Leases};
 pub use installation::{compile_library, postgres_version, use_installation};

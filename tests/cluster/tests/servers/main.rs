@@ -19,6 +19,8 @@ mod decode;
 mod differential;
 mod disk_full;
 mod domain;
+mod edition;
+mod edition_read;
 mod etcd_tags;
 mod extension_path;
 mod failover;

@@ -1,0 +1,187 @@
+-- The installer: checks the numbers as the extension checks its settings, makes the sequence, and
+-- makes the functions with all that as constants. No draw reads a table or a setting.
+--
+-- An argument that is left out stays as it is installed, or has its default: layout "snowflake",
+-- max_borrow 100 (milliseconds), settled false. With another number, another layout or another
+-- "settled", ids go on above, from a new sequence. That waits for the open transactions that have
+-- drawn. A draw that waits meanwhile fails, because its sequence is gone, so none gets an id by the
+-- old numbers later.
+
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_install(worker_id integer DEFAULT NULL, datacenter_id integer DEFAULT NULL,
+    layout text DEFAULT NULL, max_borrow integer DEFAULT NULL, settled boolean DEFAULT NULL, accept boolean DEFAULT false)
+RETURNS void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $install$
+#variable_conflict use_variable
+DECLARE
+    old record;
+    is_installed CONSTANT boolean := to_regprocedure('@extschema@._snowflake_installed()') IS NOT NULL;
+    has_word CONSTANT boolean := to_regclass('@extschema@.snowflake_word') IS NOT NULL;
+    named text;
+    l @extschema@._snowflake_layout;
+    old_l @extschema@._snowflake_layout;
+    k integer;
+    last_tick bigint;
+    fixed bigint;
+    -- The last tick of which nothing is drawn any more.
+    closed bigint;
+    old_end_ms bigint;
+    word bigint;
+    constants jsonb;
+    template text;
+    constant_name text;
+    constant_value text;
+BEGIN
+    -- One at a time.
+    PERFORM pg_advisory_xact_lock('@extschema@'::regnamespace::oid::integer, 0);
+    IF is_installed THEN
+        EXECUTE 'SELECT * FROM @extschema@._snowflake_installed()' INTO STRICT old;
+    ELSE
+        SELECT NULL::integer AS worker_id, NULL::integer AS datacenter_id, NULL::text AS layout,
+            NULL::integer AS max_borrow, NULL::boolean AS settled INTO old;
+    END IF;
+    layout := coalesce(layout, old.layout, 'snowflake');
+    worker_id := coalesce(worker_id, old.worker_id);
+    datacenter_id := coalesce(datacenter_id, old.datacenter_id);
+    max_borrow := coalesce(max_borrow, old.max_borrow, 100);
+    settled := coalesce(settled, old.settled, false);
+
+    l := @extschema@._snowflake_layout_of(layout);
+    named := @extschema@._snowflake_known_as(layout);
+    IF max_borrow NOT BETWEEN 0 AND 3600000 THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('%s ms is outside the valid range for parameter "max_borrow" (0 ms .. 3600000 ms)', max_borrow);
+    END IF;
+    IF l.datacenter_bits > 0 AND datacenter_id IS NULL OR l.worker_bits > 0 AND worker_id IS NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('parameter "%s" is not set',
+                CASE WHEN l.worker_bits > 0 AND worker_id IS NULL THEN 'worker_id' ELSE 'datacenter_id' END),
+            HINT = CASE WHEN l.worker_bits > 0 AND worker_id IS NULL
+                THEN 'Pass a number that no other database of the fleet has, such as snowflake_install(worker_id => 5).'
+                ELSE 'Pass the number of this server''s datacenter.' END;
+    END IF;
+    fixed := @extschema@._snowflake_place('datacenter', datacenter_id, l.datacenter_bits, l.datacenter_shift)
+        | @extschema@._snowflake_place('worker', worker_id, l.worker_bits, l.worker_shift);
+    worker_id := CASE WHEN l.worker_bits > 0 THEN worker_id END;
+    datacenter_id := CASE WHEN l.datacenter_bits > 0 THEN datacenter_id END;
+
+    -- As many bits for values that are no ids as there are, but at least so many that there are
+    -- 524,288 of them. A wide sequence then ends the layout's time earlier.
+    k := greatest(20, l.sequence_bits + 1, 63 - l.time_bits);
+    last_tick := least(l.last_tick, (1::bigint << (63 - k)) - 1);
+
+    IF has_word THEN
+        IF NOT is_installed THEN
+            RAISE EXCEPTION USING
+                ERRCODE = 'object_not_in_prerequisite_state',
+                MESSAGE = 'sequence "snowflake_word" exists, but not what it was installed with',
+                HINT = 'If no id was drawn in this database, drop the sequence, and repeat the command.';
+        END IF;
+        IF NOT EXISTS (
+            SELECT FROM pg_sequence AS s JOIN pg_class AS c ON c.oid = s.seqrelid
+            WHERE s.seqrelid = '@extschema@.snowflake_word'::regclass AND c.relpersistence = 'p'
+                AND s.seqtypid = 'bigint'::regtype AND s.seqincrement = 1 AND s.seqcache = 1 AND NOT s.seqcycle
+        ) THEN
+            RAISE EXCEPTION USING
+                ERRCODE = 'object_not_in_prerequisite_state',
+                MESSAGE = 'sequence "snowflake_word" was altered',
+                HINT = 'Make it a logged sequence AS bigint INCREMENT 1 CACHE 1 NO CYCLE again.';
+        END IF;
+        IF named <> old.layout AND NOT accept THEN
+            RAISE EXCEPTION USING
+                ERRCODE = 'object_not_in_prerequisite_state',
+                MESSAGE = format('layout "%s" is not the one that this database''s ids were drawn with', named),
+                DETAIL = format('They were drawn with layout "%s".', old.layout),
+                HINT = 'Install with that layout, or pass the layout as an argument to read ids. To change the layout '
+                    'for good, add accept => true.';
+        END IF;
+    END IF;
+
+    IF NOT has_word OR ROW(worker_id, datacenter_id, named, settled)
+            IS DISTINCT FROM ROW(old.worker_id, old.datacenter_id, old.layout, old.settled) THEN
+        closed := ((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 1000 - l.epoch_ms) / l.unit_ms;
+        IF has_word THEN
+            -- Takes the strongest lock in one step.
+            ALTER SEQUENCE @extschema@.snowflake_word RENAME TO _snowflake_word_before;
+            SELECT last_value + is_called::integer INTO STRICT word FROM @extschema@._snowflake_word_before;
+            old_l := @extschema@._snowflake_layout_of(old.layout);
+            old_end_ms := old_l.epoch_ms
+                + ((word >> greatest(20, old_l.sequence_bits + 1, 63 - old_l.time_bits)) + 1) * old_l.unit_ms;
+            -- Rounded up, to a tick of the new layout.
+            closed := greatest(closed, (old_end_ms - l.epoch_ms + l.unit_ms - 1) / l.unit_ms - 1);
+        END IF;
+        -- What was drawn in this tick before, if another installation was here, is not drawn again.
+        closed := least(greatest(closed, 0), last_tick);
+        EXECUTE format('CREATE SEQUENCE @extschema@.snowflake_word AS bigint MINVALUE 0 START %s CACHE 1 NO CYCLE',
+            (closed << k) + (1::bigint << l.sequence_bits));
+        IF has_word THEN
+            DROP SEQUENCE @extschema@._snowflake_word_before;
+        END IF;
+    END IF;
+
+    constants := jsonb_build_object(
+        'k', k,
+        'sequence_bits', l.sequence_bits,
+        'sequence_mask', (1::bigint << l.sequence_bits) - 1,
+        'sequence_shift', l.sequence_shift,
+        'word_mask', (1::bigint << k) - 1,
+        'middle', (1::bigint << k) - (1::bigint << l.sequence_bits),
+        -- The first sequence of a tick is below a 64th of them.
+        'first_mask', (1::bigint << greatest(l.sequence_bits - 6, 0)) - 1,
+        'time_shift', l.time_shift,
+        'fixed', fixed,
+        'max_id', l.max_id,
+        'last_tick', last_tick,
+        'last_ms', l.epoch_ms + last_tick * l.unit_ms,
+        'epoch_ms', l.epoch_ms,
+        'epoch_us', l.epoch_ms * 1000,
+        'unit_ms', l.unit_ms,
+        'unit_us', l.unit_ms * 1000,
+        'max_borrow', max_borrow,
+        'borrow_ticks', max_borrow / l.unit_ms,
+        'worker_id', coalesce(worker_id::text, 'NULL'),
+        'datacenter_id', coalesce(datacenter_id::text, 'NULL'),
+        'layout', quote_literal(named),
+        'settled', settled,
+        -- Each installation in a database has its own.
+        'setting', 'snowflake_sql.held_' || to_hex(hashtext('@extschema@')),
+        'hold', CASE WHEN settled THEN 'IF (pg_catalog.current_setting(''snowflake_sql.held_' || to_hex(hashtext('@extschema@'))
+            || ''', true) OPERATOR(pg_catalog.=) ''held'') IS NOT TRUE THEN PERFORM @extschema@._snowflake_hold(now_us); END IF;'
+            || E'\n    ' ELSE '' END
+    );
+    FOREACH template IN ARRAY ARRAY[
+-- include 50-draw.sql
+-- include 55-settled.sql
+-- include 60-current.sql
+    ] LOOP
+        FOR constant_name, constant_value IN SELECT c.key, c.value FROM jsonb_each_text(constants) AS c LOOP
+            template := replace(template, '@' || constant_name || '@', constant_value);
+        END LOOP;
+        EXECUTE template;
+    END LOOP;
+END
+$install$;
+
+REVOKE ALL ON FUNCTION @extschema@.snowflake_install(integer, integer, text, integer, boolean, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.snowflake_install(integer, integer, text, integer, boolean, boolean) IS
+    'install what draws ids, or change its number, its layout or the rest';
+COMMENT ON FUNCTION @extschema@.snowflake_timestamp(bigint, text) IS 'the time of an id of the given layout';
+COMMENT ON FUNCTION @extschema@.snowflake_parse(bigint, text) IS
+    'read an id of the given layout back: its time, datacenter, worker, sequence and tick';
+COMMENT ON FUNCTION @extschema@.snowflake_format(bigint, text) IS
+    'an id of the given layout for people: UTC time, sequence, datacenter and worker';
+COMMENT ON FUNCTION @extschema@.snowflake_compose(timestamptz, integer, integer, integer, text) IS
+    'compose an id of the given layout from time, worker, sequence and datacenter';
+COMMENT ON FUNCTION @extschema@.snowflake_min(timestamptz, text) IS
+    'the smallest id of the given layout whose time is that time or later';
+COMMENT ON FUNCTION @extschema@.snowflake_from(timestamptz, text) IS
+    'the first id of the given layout whose time is that time or later, NULL if there is none';
+COMMENT ON FUNCTION @extschema@.snowflake_after(timestamptz, text) IS
+    'the first id of the given layout whose time is after that time, NULL if there is none';
+COMMENT ON FUNCTION @extschema@.snowflake_before(timestamptz, text) IS
+    'the last id of the given layout whose time is before that time, -1 if there is none';
+COMMENT ON FUNCTION @extschema@.snowflake_until(timestamptz, text) IS
+    'the last id of the given layout whose time is that time or before, -1 if there is none';
+COMMENT ON FUNCTION @extschema@.snowflake_encode(bigint, text) IS
+    'an id as a short text, in base32 or base62, which sorts as the id does under COLLATE "C"';
+COMMENT ON FUNCTION @extschema@.snowflake_decode(text, text) IS 'the id that a text in base32 or base62 stands for';
