@@ -28,7 +28,7 @@ const REPEATS: usize = 25;
 
 /// The objects that the yardsticks need. The function puts milliseconds (41 bits), a shard's number
 /// (13) and a sequence (10) into 64 bits, as in Instagram's description of its ids.
-const YARDSTICKS_NEED: &str = "
+pub const YARDSTICKS_NEED: &str = "
     CREATE SEQUENCE cache_1;
     CREATE SEQUENCE cache_100 CACHE 100;
     CREATE SEQUENCE shard_5_ids;

@@ -16,6 +16,7 @@ mod arguments;
 mod calls;
 mod chart;
 mod clients;
+mod edition;
 mod figure;
 mod fleet;
 mod forms;
@@ -56,7 +57,7 @@ struct Group {
     measure: fn(&Arguments, usize) -> Result<Measured, Failure>,
 }
 
-const GROUPS: [Group; 15] = [
+const GROUPS: [Group; 16] = [
     Group {
         name: "calls",
         about: "snowflake_next() against nextval(), the clock, UUIDs and PL/pgSQL, 250,000 calls of each a run",
@@ -140,6 +141,13 @@ const GROUPS: [Group; 15] = [
         runs: 21,
         is_on_request: false,
         measure: |_, runs| Ok(planning::measure(runs)?.into()),
+    },
+    Group {
+        name: "edition",
+        about: "the SQL edition against nextval(), UUIDv7 and functions in PL/pgSQL: one id, a million rows, 8 and 64 clients",
+        runs: 7,
+        is_on_request: true,
+        measure: |_, runs| edition::measure(runs),
     },
     Group {
         name: "forms",

@@ -3,7 +3,7 @@
 //!
 //! Every scenario of a crash, a failover or a restore runs the same [`Load`] and makes the same
 //! checks on each copy ([`Ledger::check`]). This file knows nothing of the extension's internals,
-//! except that each lane has a mark.
+//! except that each lane has a mark, and of the SQL edition's, except that it shows its last id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -361,7 +361,8 @@ impl Ledger {
     /// Compares the database `postgres` of a copy with this ledger. The copy is running, and is not
     /// a standby.
     ///
-    /// 1. No id is stored twice. Every id's tick ends at or below the mark of its lane.
+    /// 1. No id is stored twice. Every id's tick ends at or below the mark of its lane. With the
+    ///    SQL edition, no id is above the last one.
     /// 2. With [`Promise::Seen`], everything that clients were told is stored is there.
     /// 3. The next id is greater than every stored one of the same worker, and with
     ///    [`Promise::Seen`] than every one that clients have seen; or it is refused because the
@@ -446,9 +447,6 @@ impl Ledger {
         let layout = self.layout.unwrap_or_else(|| layout_of(client));
         let held = rows(client);
         assert_unique(&held);
-        // The marks are read after the rows. If others draw at the same time, marks can only have
-        // moved on.
-        let marks = [client.mark_ms(), client.backup_mark_ms()];
         let mut bounded = held.clone();
         if promise == Promise::Seen {
             let there: BTreeSet<i64> = held.iter().copied().collect();
@@ -457,6 +455,14 @@ impl Ledger {
             }
             bounded.extend(&self.seen);
         }
+        // What bounds the ids is read after the rows. If others draw at the same time, it can only
+        // have moved on.
+        if has_edition(client) {
+            let last = client.ids("SELECT last_id FROM snowflake_stat").expect("the owner may read it")[0];
+            assert!(bounded.iter().all(|id| *id <= last), "an id is above the last one, {last}");
+            return held;
+        }
+        let marks = [client.mark_ms(), client.backup_mark_ms()];
         for id in bounded {
             let end_ms = layout.created_at_ms(id).expect("the id is one of the layout's") + layout.unit().ms();
             // A worker number that this ledger does not know may have been drawn in either lane.
@@ -487,13 +493,24 @@ fn worker(layout: &Layout, id: i64) -> Option<u32> {
     layout.parts(id).expect("the id is one of the layout's").worker
 }
 
+/// Whether the session's ids come from the SQL edition.
+fn has_edition(client: &mut Client) -> bool {
+    client.value("to_regclass('snowflake_word') IS NOT NULL") == "true"
+}
+
 fn layout_of(client: &mut Client) -> Layout {
-    let text = client.value("current_setting('snowflake_id.layout')");
+    let of_edition = "SELECT layout FROM snowflake_stat";
+    let of_extension = "current_setting('snowflake_id.layout')";
+    let sql = if has_edition(client) { of_edition } else { of_extension };
+    let text = client.value(sql);
     Layout::parse(&text).expect("the server runs with it")
 }
 
 /// The worker numbers of a server, each with its lane.
 fn lanes_of(client: &mut Client) -> Lanes {
+    if has_edition(client) {
+        return Lanes::new();
+    }
     let Some(max) = layout_of(client).max_of(Field::Worker) else {
         return Lanes::from([(None, BTreeSet::from([0]))]);
     };

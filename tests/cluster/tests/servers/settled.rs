@@ -33,7 +33,7 @@ fn execute(session: &mut Client, sql: &str) {
 }
 
 /// A partitioned table, whose partitions are scanned one after the other in one statement.
-const TABLES: &str = "
+pub(crate) const TABLES: &str = "
     CREATE TABLE outbox (id bigint PRIMARY KEY DEFAULT snowflake_next(), writer int) PARTITION BY HASH (id);
     CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES WITH (MODULUS 3, REMAINDER 0);
     CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES WITH (MODULUS 3, REMAINDER 1);
@@ -147,10 +147,10 @@ fn assert_too_old(error: Error) {
 }
 
 /// What a reader gets at one time: rows, and from where it goes on.
-type Page = (Vec<i64>, i64);
+pub(crate) type Page = (Vec<i64>, i64);
 
 /// A way to read the rows after an id.
-type Form = fn(&mut Client, i64) -> Result<Page, Error>;
+pub(crate) type Form = fn(&mut Client, i64) -> Result<Page, Error>;
 
 /// From where a reader goes on that got all rows up to a settled id, and each row once.
 fn page(ids: Vec<i64>, last: i64) -> Page {
@@ -316,30 +316,33 @@ fn read(server: &Server, form: Form, end: &AtomicBool) -> Vec<i64> {
     }
 }
 
-#[test]
-fn a_reader_that_goes_up_to_the_settled_id_misses_nothing_and_one_that_does_not_misses_rows() {
-    const WRITERS: usize = 16;
-    let server = server().config("max_connections", "60").start_with_extension();
+/// Lets writers write and readers read at once, until there are rows enough. Returns the ids of all
+/// rows, what each form of reading got, and what the control got. The outbox must be empty.
+#[track_caller]
+pub(crate) fn read_while_writing<const N: usize>(
+    server: &Server,
+    writers: usize,
+    forms: [Form; N],
+) -> (Vec<i64>, [Vec<i64>; N], Vec<i64>) {
     let mut observer = server.connect();
-    execute(&mut observer, TABLES);
     let (written, read_all) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (stored, readings, control) = thread::scope(|scope| {
+    thread::scope(|scope| {
         let (writing, reading) = (Ends(&written), Ends(&read_all));
-        let writers: Vec<_> = (0..WRITERS)
+        let writers: Vec<_> = (0..writers)
             .map(|writer| {
                 scope.spawn({
-                    let (server, written) = (&server, &written);
+                    let written = &written;
                     move || write(server, writer, written)
                 })
             })
             .collect();
-        let readers = FORMS.map(|form| {
+        let readers = forms.map(|form| {
             scope.spawn({
-                let (server, read_all) = (&server, &read_all);
+                let read_all = &read_all;
                 move || read(server, form, read_all)
             })
         });
-        let control = scope.spawn(|| read(&server, from_the_greatest_id, &read_all));
+        let control = scope.spawn(|| read(server, from_the_greatest_id, &read_all));
         // A session is terminated each time that this looks.
         wait_until("rows", || {
             let terminate = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
@@ -355,15 +358,26 @@ fn a_reader_that_goes_up_to_the_settled_id_misses_nothing_and_one_that_does_not_
         drop(reading);
         let readings = readers.map(|reader| reader.join().expect("a reader's assertions hold"));
         (stored, readings, control.join().expect("the control ends"))
-    });
+    })
+}
+
+/// Returns how many of the stored rows a reading lacks.
+pub(crate) fn missed(stored: &[i64], reading: &[i64]) -> usize {
+    let seen: BTreeSet<_> = reading.iter().collect();
+    stored.iter().filter(|id| !seen.contains(id)).count()
+}
+
+#[test]
+fn a_reader_that_goes_up_to_the_settled_id_misses_nothing_and_one_that_does_not_misses_rows() {
+    let server = server().config("max_connections", "60").start_with_extension();
+    execute(&mut server.connect(), TABLES);
+    let (stored, readings, control) = read_while_writing(&server, 16, FORMS);
     for (form, reading) in readings.into_iter().enumerate() {
         assert_ascending(&reading);
-        let missed: Vec<_> = stored.iter().filter(|id| reading.binary_search(id).is_err()).collect();
-        assert!(missed.is_empty() && reading.len() == stored.len(), "form {form} has missed {missed:?}");
+        let missed = missed(&stored, &reading);
+        assert!(missed == 0 && reading.len() == stored.len(), "form {form} has missed {missed}");
     }
-    let seen: BTreeSet<_> = control.into_iter().collect();
-    let missed = stored.iter().filter(|id| !seen.contains(id)).count();
-    assert!(missed > 0, "without the settled id, nothing is missed among {} rows", stored.len());
+    assert!(missed(&stored, &control) > 0, "without the settled id, nothing is missed among {} rows", stored.len());
 }
 
 #[test]
@@ -407,8 +421,8 @@ fn only_open_transactions_that_have_drawn_in_the_same_database_hold_it_back() {
             assert_eq!(settled(&mut reader), first_id - 1, "{statements}");
             // A transaction's own draws hold it back as well.
             assert_eq!(settled(&mut writes), first_id - 1);
-            // The error of a statement arrives before PostgreSQL ends the transaction, and that of the
-            // next statement after it.
+            // The error of a statement arrives before PostgreSQL ends the transaction, and that of
+            // the next statement after it.
             if writes.batch_execute(end).is_err() {
                 assert_eq!(refused(writes.batch_execute("SELECT 1")).sqlstate, "25P02");
             }
