@@ -149,7 +149,9 @@ RETURNS SETOF record LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         (8, 'mastodon', 'time:47 sequence:16 unit:1ms epoch:1970-01-01T00:00:00Z'),
         (9, 'sonyflake', 'time:39 sequence:8 worker:16 unit:10ms epoch:2014-09-01T00:00:00Z'),
         (10, 'cosid', 'time:41 worker:10 sequence:12 unit:1ms epoch:2019-12-24T16:00:00Z'),
-        (11, 'pgedge', 'time:41 worker:10 sequence:12 unit:1ms epoch:2023-01-01T00:00:00Z')
+        (11, 'pgedge', 'time:41 worker:10 sequence:12 unit:1ms epoch:2023-01-01T00:00:00Z'),
+        (12, 'tsid', 'time:41 worker:10 sequence:12 unit:1ms epoch:2020-01-01T00:00:00Z'),
+        (13, 'sonyflake2', 'time:39 sequence:8 worker:16 unit:10ms epoch:2025-01-01T00:00:00Z')
 $$;
 
 -- As much of a user's text as an error repeats.
@@ -1341,7 +1343,7 @@ $f$;
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_layouts()
 RETURNS TABLE (name text, specification text, unit text, epoch timestamptz, first_instant timestamptz,
     last_instant timestamptz, ids_per_second bigint, min_worker_id integer, max_worker_id integer, below_2_53 boolean)
-LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 12 SET search_path = pg_catalog, pg_temp AS $f$
+LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 14 SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY SELECT known.name, @extschema@._snowflake_layout_line(known.line), @extschema@._snowflake_unit(l.unit_ms),

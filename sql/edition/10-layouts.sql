@@ -34,7 +34,9 @@ RETURNS SETOF record LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         (8, 'mastodon', 'time:47 sequence:16 unit:1ms epoch:1970-01-01T00:00:00Z'),
         (9, 'sonyflake', 'time:39 sequence:8 worker:16 unit:10ms epoch:2014-09-01T00:00:00Z'),
         (10, 'cosid', 'time:41 worker:10 sequence:12 unit:1ms epoch:2019-12-24T16:00:00Z'),
-        (11, 'pgedge', 'time:41 worker:10 sequence:12 unit:1ms epoch:2023-01-01T00:00:00Z')
+        (11, 'pgedge', 'time:41 worker:10 sequence:12 unit:1ms epoch:2023-01-01T00:00:00Z'),
+        (12, 'tsid', 'time:41 worker:10 sequence:12 unit:1ms epoch:2020-01-01T00:00:00Z'),
+        (13, 'sonyflake2', 'time:39 sequence:8 worker:16 unit:10ms epoch:2025-01-01T00:00:00Z')
 $$;
 
 -- As much of a user's text as an error repeats.

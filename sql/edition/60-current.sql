@@ -42,7 +42,7 @@ $f$;
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_layouts()
 RETURNS TABLE (name text, specification text, unit text, epoch timestamptz, first_instant timestamptz,
     last_instant timestamptz, ids_per_second bigint, min_worker_id integer, max_worker_id integer, below_2_53 boolean)
-LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 12 SET search_path = pg_catalog, pg_temp AS $f$
+LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 14 SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY SELECT known.name, @extschema@._snowflake_layout_line(known.line), @extschema@._snowflake_unit(l.unit_ms),
