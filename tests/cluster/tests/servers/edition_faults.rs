@@ -513,8 +513,13 @@ fn ids_stay_unique_across_the_kill_of_a_backend_under_load() {
         let load = Load::start(&server, 8);
         load.wait_for(50);
         let victim = "SELECT pid FROM pg_stat_activity WHERE query ~ 'snowflake' AND pid <> pg_backend_pid() LIMIT 1";
-        let victim: i32 = server.connect().query_one(victim, &[]).unwrap().get(0);
-        server.kill_backend(victim);
+        let mut observer = server.connect();
+        let mut found = None;
+        wait_until("a session that draws", || {
+            found = observer.query_opt(victim, &[]).unwrap();
+            found.is_some()
+        });
+        server.kill_backend(found.unwrap().get(0));
         wait_until("the end of the load", || load.are_all_over());
         server.wait_until_ready();
         load.end().check(&server, Promise::Seen).drawn();
