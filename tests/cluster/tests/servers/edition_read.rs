@@ -133,7 +133,7 @@ const RETURNED: [(&str, &str); 35] = [
         "(time,41,22,0,2199023255551) (worker,10,12,0,1023) (sequence,12,0,0,4095)",
     ),
     ("(SELECT string_agg(l::text, '; ') FROM @snowflake_layouts l WHERE name <> 'snowflake') ~ 'current'", "true"),
-    ("(SELECT count(*) FROM @snowflake_layouts())", "12"),
+    ("(SELECT count(*) FROM @snowflake_layouts())", "14"),
     ("(SELECT p.* IS NULL FROM @snowflake_parse(NULL) p)", "true"),
     (
         "num_nulls(@snowflake_timestamp(NULL), @snowflake_timestamp(1, NULL), @snowflake_format(NULL), @snowflake_compose(NULL, 1, 1), @snowflake_min(NULL, 'snowflake'), @snowflake_encode(NULL, 'base32'), @snowflake_decode('1', NULL))",
