@@ -449,18 +449,28 @@ fn a_clock_that_is_set_back_under_load_repeats_nothing() {
     if no_clock_to_set() {
         return;
     }
-    let server = server().faketime().start();
+    // Without a limit of time: a statement's timeout follows the clock, and ends at once what waits
+    // for a lock when the clock is set forward by an hour.
+    let server = server().config("statement_timeout", "0").faketime().start();
     let mut observer = install(&server, EDITION, "worker_id => 5");
     let (known, end) = (Known::default(), AtomicBool::new(false));
-    let (drawn, refusals) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let wait_for = |what: &str, counter: &AtomicUsize| {
-        let before = counter.load(Ordering::Relaxed);
-        wait_until(what, || counter.load(Ordering::Relaxed) > before + 500);
+    let drawn = AtomicUsize::new(0);
+    let refusals: [AtomicUsize; 8] = Default::default();
+    let wait_for_draws = || {
+        let before = drawn.load(Ordering::Relaxed);
+        wait_until("draws", || drawn.load(Ordering::Relaxed) > before + 500);
+    };
+    // The second refusal of a session is of a statement that began after this was called.
+    let wait_until_all_are_refused = || {
+        let before = refusals.each_ref().map(|refusals| refusals.load(Ordering::Relaxed));
+        wait_until("refusals", || {
+            refusals.iter().zip(before).all(|(refusals, before)| refusals.load(Ordering::Relaxed) >= before + 2)
+        });
     };
     let all = thread::scope(|scope| {
         let living = Ends(&end);
         let drawing = scope.spawn(|| {
-            at_once(&server, 8, |_, mut client| {
+            at_once(&server, refusals.len(), |number, mut client| {
                 let mut ids = Vec::new();
                 // Relaxed, here and below: counts to wait for, and the end of a loop.
                 while !end.load(Ordering::Relaxed) {
@@ -473,28 +483,29 @@ fn a_clock_that_is_set_back_under_load_repeats_nothing() {
                         }
                         Err(error) => {
                             assert_eq!(refused::<()>(Err(error)).sqlstate, "58000");
-                            refusals.fetch_add(1, Ordering::Relaxed);
+                            refusals[number].fetch_add(1, Ordering::Relaxed);
                         }
                     }
                 }
                 ids
             })
         });
-        wait_for("draws", &drawn);
+        wait_for_draws();
         // Ids run ahead of the clock.
         server.set_clock_offset(-0.05);
-        wait_for("draws", &drawn);
-        assert_eq!(refusals.load(Ordering::Relaxed), 0, "50 ms are less than max_borrow");
+        wait_for_draws();
+        let refused: usize = refusals.iter().map(|refusals| refusals.load(Ordering::Relaxed)).sum();
+        assert_eq!(refused, 0, "50 ms are less than max_borrow");
         // The clock catches up by itself.
         server.set_clock_offset(-1.05);
-        wait_for("draws", &drawn);
+        wait_for_draws();
         server.set_clock_offset(-3601.0);
-        wait_for("refusals", &refusals);
+        wait_until_all_are_refused();
         let before = drawn.load(Ordering::Relaxed);
-        wait_for("refusals", &refusals);
+        wait_until_all_are_refused();
         assert_eq!(drawn.load(Ordering::Relaxed), before, "nothing is drawn for an hour");
         server.set_clock_offset(0.0);
-        wait_for("draws", &drawn);
+        wait_for_draws();
         drop(living);
         drawing.join().unwrap()
     });
