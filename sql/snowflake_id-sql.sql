@@ -10,6 +10,7 @@
 -- version of the file, run both again. The number is for this database alone: no other database of
 -- the fleet may have it, and a copy of this one needs another. Layouts, encodings, results and
 -- errors are those of the extension. Other roles draw as soon as they have USAGE on the schema.
+-- Later calls of snowflake_install come from the role that has run the file.
 --
 -- | call | what it does |
 -- |---|---|
@@ -52,12 +53,11 @@ BEGIN
             MESSAGE = 'the SQL edition of snowflake_id needs PostgreSQL 13 or later';
     END IF;
     -- As CREATE EXTENSION: the schema's name becomes part of many texts.
-    IF pg_catalog.translate(schema, '"$''\', '') OPERATOR(pg_catalog.<>) schema
-        OR pg_catalog.strpos(schema, '@extschema') OPERATOR(pg_catalog.>) 0 THEN
+    IF pg_catalog.translate(schema, '"$''\@', '') OPERATOR(pg_catalog.<>) schema THEN
         RAISE EXCEPTION USING
             ERRCODE = 'invalid_schema_name',
             MESSAGE = pg_catalog.format('schema name "%s" has a character that is not supported', schema),
-            HINT = 'Install into a schema without quotes, dollar signs and backslashes in its name.';
+            HINT = 'Install into a schema without quotes, dollar signs, backslashes and at signs in its name.';
     END IF;
     IF schema OPERATOR(pg_catalog.~) '^pg_' THEN
         RAISE EXCEPTION USING
@@ -843,8 +843,8 @@ BEGIN
 -- An argument that is left out stays as it is installed, or has its default: layout "snowflake",
 -- max_borrow 100 (milliseconds), settled false. With another number, another layout or another
 -- "settled", ids go on above, from a new sequence. That waits for the open transactions that have
--- drawn. A draw that waits meanwhile fails, because its sequence is gone, so none gets an id by the
--- old numbers later.
+-- drawn. A draw that waits meanwhile fails, because its sequence is gone. No draw gets an id by the
+-- old numbers later (_snowflake_generation).
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_install(worker_id integer DEFAULT NULL, datacenter_id integer DEFAULT NULL,
     layout text DEFAULT NULL, max_borrow integer DEFAULT NULL, settled boolean DEFAULT NULL, accept boolean DEFAULT false)
@@ -852,8 +852,10 @@ RETURNS void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_cata
 #variable_conflict use_variable
 DECLARE
     old record;
-    is_installed CONSTANT boolean := to_regprocedure('@extschema@._snowflake_installed()') IS NOT NULL;
-    has_word CONSTANT boolean := to_regclass('@extschema@.snowflake_word') IS NOT NULL;
+    owner CONSTANT name := (SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE oid = to_regprocedure(
+        '@extschema@.snowflake_install(integer, integer, text, integer, boolean, boolean)'));
+    is_installed boolean;
+    has_word boolean;
     named text;
     l @extschema@._snowflake_layout;
     old_l @extschema@._snowflake_layout;
@@ -864,13 +866,27 @@ DECLARE
     closed bigint;
     old_end_ms bigint;
     word bigint;
+    generation bigint;
+    new_relations regclass[] := '{}';
+    granted record;
+    setting text;
     constants jsonb;
     template text;
     constant_name text;
     constant_value text;
 BEGIN
+    -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
+    IF owner <> current_user THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'insufficient_privilege',
+            MESSAGE = 'must be owner of function snowflake_install',
+            DETAIL = format('The function belongs to role "%s", and the current role is "%s".', owner, current_user),
+            HINT = format('Run SET ROLE %s, and repeat the command.', quote_ident(owner));
+    END IF;
     -- One at a time.
     PERFORM pg_advisory_xact_lock('@extschema@'::regnamespace::oid::integer, 0);
+    is_installed := to_regprocedure('@extschema@._snowflake_installed()') IS NOT NULL;
+    has_word := to_regclass('@extschema@.snowflake_word') IS NOT NULL;
     IF is_installed THEN
         EXECUTE 'SELECT * FROM @extschema@._snowflake_installed()' INTO STRICT old;
     ELSE
@@ -904,8 +920,9 @@ BEGIN
     worker_id := CASE WHEN l.worker_bits > 0 THEN worker_id END;
     datacenter_id := CASE WHEN l.datacenter_bits > 0 THEN datacenter_id END;
 
-    -- As many bits for values that are no ids as there are, but at least so many that there are
-    -- 524,288 of them. A wide sequence then ends the layout's time earlier.
+    -- As many bits for values that are not ids as there are, but at least so many that there are
+    -- 524,288 of them. A wide sequence then ends the layout's time earlier. Sequences hold values
+    -- that were made with this k, so it never changes.
     k := greatest(20, l.sequence_bits + 1, 63 - l.time_bits);
     last_tick := least(l.last_tick, (1::bigint << (63 - k)) - 1);
 
@@ -953,11 +970,19 @@ BEGIN
         closed := least(greatest(closed, 0), last_tick);
         EXECUTE format('CREATE SEQUENCE @extschema@.snowflake_word AS bigint MINVALUE 0 START %s CACHE 1 NO CYCLE',
             (closed << k) + (1::bigint << l.sequence_bits));
+        new_relations := new_relations || '@extschema@.snowflake_word'::regclass;
         IF has_word THEN
             DROP SEQUENCE @extschema@._snowflake_word_before;
         END IF;
     END IF;
+    generation := (SELECT seqstart FROM pg_sequence WHERE seqrelid = '@extschema@.snowflake_word'::regclass);
+    IF to_regclass('@extschema@._snowflake_lock') IS NULL THEN
+        CREATE VIEW @extschema@._snowflake_lock AS SELECT 1 AS one;
+        new_relations := new_relations || '@extschema@._snowflake_lock'::regclass;
+    END IF;
 
+    -- Each sequence in a database has its own.
+    setting := 'snowflake_sql.held_' || to_hex(hashtext('@extschema@')) || '_' || to_hex(generation);
     constants := jsonb_build_object(
         'k', k,
         'sequence_bits', l.sequence_bits,
@@ -969,11 +994,12 @@ BEGIN
         'first_mask', (1::bigint << greatest(l.sequence_bits - 6, 0)) - 1,
         'time_shift', l.time_shift,
         'fixed', fixed,
-        'max_id', l.max_id,
+        'max_id', format('%L::bigint', l.max_id),
         'last_tick', last_tick,
-        'last_ms', l.epoch_ms + last_tick * l.unit_ms,
-        'epoch_ms', l.epoch_ms,
-        'epoch_us', l.epoch_ms * 1000,
+        'last_ms', format('%L::bigint', l.epoch_ms + last_tick * l.unit_ms),
+        'epoch_ms', format('%L::bigint', l.epoch_ms),
+        'epoch_us', format('%L::bigint', l.epoch_ms * 1000),
+        'generation', generation,
         'unit_ms', l.unit_ms,
         'unit_us', l.unit_ms * 1000,
         'max_borrow', max_borrow,
@@ -982,10 +1008,8 @@ BEGIN
         'datacenter_id', coalesce(datacenter_id::text, 'NULL'),
         'layout', quote_literal(named),
         'settled', settled,
-        -- Each installation in a database has its own.
-        'setting', 'snowflake_sql.held_' || to_hex(hashtext('@extschema@')),
-        'hold', CASE WHEN settled THEN 'IF (pg_catalog.current_setting(''snowflake_sql.held_' || to_hex(hashtext('@extschema@'))
-            || ''', true) OPERATOR(pg_catalog.=) ''held'') IS NOT TRUE THEN PERFORM @extschema@._snowflake_hold(now_us); END IF;'
+        'setting', setting,
+        'hold', CASE WHEN settled THEN 'IF (pg_catalog.current_setting(''' || setting || ''', true) OPERATOR(pg_catalog.=) ''held'') IS NOT TRUE THEN PERFORM @extschema@._snowflake_hold(now_us); END IF;'
             || E'\n    ' ELSE '' END
     );
     FOREACH template IN ARRAY ARRAY[
@@ -1001,31 +1025,47 @@ $template$
 --
 -- The datacenter and the worker are added when the id is composed. A draw is one nextval. Its value
 -- is an id if its tick is not behind the clock's, and nothing is in the middle. Else the tick must
--- be changed, by setval, which is done with an advisory lock held (_snowflake_forward).
+-- be changed, by setval, which is done with a lock held (_snowflake_forward).
 --
 -- Why no value comes twice (nextval takes no lock, so that others draw while the lock is held):
 --
 -- - A tick begins with setval alone. Between its last sequence and the next tick lie at least
---   524,288 values, which are no ids. A session that gets one of them waits for the lock. A server
---   has fewer than 262,144 processes, and each holder who finds more than that used up sets back to
---   their first. So while the lock is held, nextval does not get from one tick into the next.
+--   524,288 values, which are not ids: 4,190,208 with the default layout. A session that gets one
+--   of them waits for the lock, and each holder that finds more than 262,144 used up sets back to
+--   their first. So between a holder's read of the last value and its setval, nextval would have
+--   to be called 262,144 times to get into the next tick, and that tick must not be past. Each
+--   session calls it once, and waits. One whose wait ends by a timeout can call it again, at most
+--   every millisecond.
 -- - The holder sets to a later tick than the one that it has read, so above all that was drawn, or
---   within the values that are no ids.
+--   within the values that are not ids.
 -- - setval and nextval are not undone by a rollback.
 --
--- The lock is of a transaction, in a block whose end is an error that the block itself catches. So
--- each end of the block releases it: this one, an error, a cancel, another cancel right after that,
--- the end of the session. A lock of a session would stay if it was granted in the moment of a
--- cancel. It is never held to a commit. Any role that can connect can take the same lock, and stop
--- all draws: PostgreSQL has no advisory locks that are not everyone's.
+-- The lock is that of a view, _snowflake_lock, which only the owner may take. An advisory lock
+-- would be everyone's. The mode conflicts with itself, but with no lock that other roles can hold
+-- on a view. A stronger one would write WAL, or end the fast path of other locks. A table would do
+-- as well, but vacuum visits it, and publications FOR ALL TABLES contain it.
+--
+-- The lock is taken in a block whose end is an error that the block itself catches. So each end of
+-- the block releases it: this one, an error, a cancel, another cancel right after that, the end of
+-- the session. It is never held to a commit.
+--
+-- A session may have begun a function of an installation that has been replaced since. nextval
+-- waits for the commit of the other installation, and each sequence has its own generation. So a
+-- generation that is compared after nextval tells whether the constants are those of the sequence.
+-- From then on no other installation commits, until the transaction ends. The planner puts the
+-- generation in place of its function, so that the comparison costs nothing.
 --
 -- Every prefix of WAL that holds a row holds the record of the sequence that covers the row's id:
 -- that record was written before nextval returned. An id that was only seen, and whose record was
 -- not flushed, can come again after a crash, if the clock is then behind its tick or still in it.
 --
 -- The functions belong to the role that installs, and run with its rights, because setval must not
--- be everyone's. Other roles have no right on the sequence. All names in snowflake_next are
--- qualified, because SET costs a microsecond for each id.
+-- be everyone's. Other roles have no right on the sequence. All names and operators in
+-- snowflake_next are qualified, because SET costs a microsecond for each id. So its constants have
+-- their type and no sign outside of quotes.
+
+CREATE OR REPLACE FUNCTION @extschema@._snowflake_generation() RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT @generation@::bigint';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next() RETURNS bigint
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER AS $next$
@@ -1033,7 +1073,7 @@ DECLARE
     -- Read before nextval: see 55-settled.sql.
     now_us bigint := (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp())
         OPERATOR(pg_catalog.*) 1000000::double precision)::bigint;
-    now_tick bigint := (now_us OPERATOR(pg_catalog.-) @epoch_us@::bigint) OPERATOR(pg_catalog./) @unit_us@::bigint;
+    now_tick bigint := (now_us OPERATOR(pg_catalog.-) @epoch_us@) OPERATOR(pg_catalog./) @unit_us@::bigint;
     word bigint;
     tick bigint;
 BEGIN
@@ -1042,10 +1082,14 @@ BEGIN
     IF (tick OPERATOR(pg_catalog.>=) now_tick)
         AND (tick OPERATOR(pg_catalog.<=) (now_tick OPERATOR(pg_catalog.+) @borrow_ticks@::bigint))
         AND ((word OPERATOR(pg_catalog.&) @middle@::bigint) OPERATOR(pg_catalog.=) 0::bigint)
+        AND (@extschema@._snowflake_generation() OPERATOR(pg_catalog.=) @generation@::bigint)
     THEN
         RETURN ((tick OPERATOR(pg_catalog.<<) @time_shift@)
             OPERATOR(pg_catalog.|) ((word OPERATOR(pg_catalog.&) @sequence_mask@::bigint) OPERATOR(pg_catalog.<<) @sequence_shift@))
             OPERATOR(pg_catalog.|) @fixed@::bigint;
+    END IF;
+    IF @extschema@._snowflake_generation() OPERATOR(pg_catalog.<>) @generation@::bigint THEN
+        RETURN @extschema@.snowflake_next(); -- That of the other installation.
     END IF;
     RETURN @extschema@._snowflake_forward(now_tick);
 END
@@ -1069,7 +1113,7 @@ BEGIN
     LOOP
         word := NULL;
         BEGIN
-            PERFORM pg_advisory_xact_lock('@extschema@.snowflake_word'::regclass::integer, 0);
+            LOCK TABLE @extschema@._snowflake_lock IN SHARE UPDATE EXCLUSIVE MODE;
             now_ms := (date_part('epoch', clock_timestamp()) * 1000000)::bigint / 1000;
             IF now_ms < @epoch_ms@ THEN
                 RAISE EXCEPTION USING
@@ -1203,8 +1247,15 @@ BEGIN
                 'snowflake_advance(id, true). This database then draws no ids until the clock has passed %s, and '
                 'neither a rollback nor a restart undoes that.', @extschema@._snowflake_utc(id_ms));
     END IF;
+    -- Waits for another installation before the lock is held, and holds it off until the end of the
+    -- transaction.
+    PERFORM FROM @extschema@.snowflake_word;
+    IF @extschema@._snowflake_generation() <> @generation@ THEN
+        PERFORM @extschema@.snowflake_advance(id, force);
+        RETURN;
+    END IF;
     BEGIN
-        PERFORM pg_advisory_xact_lock('@extschema@.snowflake_word'::regclass::integer, 0);
+        LOCK TABLE @extschema@._snowflake_lock IN SHARE UPDATE EXCLUSIVE MODE;
         IF (SELECT last_value + is_called::integer FROM @extschema@.snowflake_word) < (tick << @k@) + @sequence_mask@ + 1 THEN
             PERFORM setval('@extschema@.snowflake_word', (tick << @k@) + @sequence_mask@ + 1, false);
         END IF;
@@ -1245,9 +1296,9 @@ $template$
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_hold(now_us bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $hold$
 BEGIN
-    -- 0 is the key of _snowflake_forward.
-    PERFORM pg_advisory_xact_lock_shared('@extschema@.snowflake_word'::regclass::integer,
-        ((now_us - @epoch_us@) / 100000 % 2147483647 + 1)::integer);
+    -- The sequence that is read is there until the transaction ends.
+    PERFORM pg_advisory_xact_lock_shared(word.tableoid::integer, ((now_us - @epoch_us@) / 100000 % 2147483647)::integer)
+    FROM @extschema@.snowflake_word AS word;
     PERFORM set_config('@setting@', 'held', true);
 END
 $hold$;
@@ -1255,6 +1306,7 @@ $hold$;
 CREATE OR REPLACE PROCEDURE @extschema@.snowflake_settled(INOUT id bigint DEFAULT NULL)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $settled$
 DECLARE
+    word_oid oid;
     last_word bigint;
     last_tick bigint;
     now_tenth bigint;
@@ -1281,13 +1333,19 @@ BEGIN
             DETAIL = 'Later statements of this transaction do not see what was committed after its first one.',
             HINT = 'Call it in a transaction with READ COMMITTED.';
     END IF;
-    SELECT last_value - (NOT is_called)::integer INTO STRICT last_word FROM @extschema@.snowflake_word;
+    -- The value and whether it is drawn, read together. What was set and is not drawn yet does not
+    -- count.
+    SELECT word.tableoid, coalesce(pg_sequence_last_value(word.tableoid), word.last_value - 1)
+    INTO STRICT word_oid, last_word FROM @extschema@.snowflake_word AS word;
+    IF @extschema@._snowflake_generation() <> @generation@ THEN
+        CALL @extschema@.snowflake_settled(id); -- That of the other installation.
+        RETURN;
+    END IF;
     now_tenth := ((date_part('epoch', clock_timestamp()) * 1000000)::bigint - @epoch_us@) / 100000;
     -- Keys begin anew after six years, so the nearest tenth that has the key counts.
-    SELECT min(now_tenth + (held.objid::bigint - 1 - now_tenth % 2147483647 + 3221225470) % 2147483647 - 1073741823)
+    SELECT min(now_tenth + (held.objid::bigint - now_tenth % 2147483647 + 3221225470) % 2147483647 - 1073741823)
     INTO oldest_tenth FROM pg_locks AS held
-    WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 2 AND held.objid <> 0
-        AND held.classid = '@extschema@.snowflake_word'::regclass
+    WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 2 AND held.classid = word_oid
         AND held.database = (SELECT here.oid FROM pg_database AS here WHERE here.datname = current_database());
     last_tick := last_word >> @k@;
     id := CASE WHEN (last_word & @word_mask@) >= @sequence_mask@
@@ -1402,6 +1460,24 @@ $template$
             template := replace(template, '@' || constant_name || '@', constant_value);
         END LOOP;
         EXECUTE template;
+    END LOOP;
+
+    -- What ALTER DEFAULT PRIVILEGES has granted on new objects is revoked. Rights that the owner
+    -- grants later stay, as long as the object does.
+    FOR granted IN
+        SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || c.oid::regclass AS object, a.grantee
+        FROM pg_class AS c, aclexplode(c.relacl) AS a
+        WHERE a.grantee <> c.relowner AND c.oid = ANY (new_relations)
+        UNION
+        SELECT 'FUNCTION ' || p.oid::regprocedure, a.grantee
+        FROM pg_proc AS p, aclexplode(p.proacl) AS a
+        WHERE a.grantee <> p.proowner AND NOT is_installed
+            AND p.oid IN ('@extschema@._snowflake_forward(bigint)'::regprocedure,
+                '@extschema@.snowflake_advance(bigint)'::regprocedure,
+                '@extschema@.snowflake_advance(bigint, boolean)'::regprocedure)
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s', granted.object,
+            CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(granted.grantee)) END);
     END LOOP;
 END
 $install$;

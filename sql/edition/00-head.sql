@@ -10,6 +10,7 @@
 -- version of the file, run both again. The number is for this database alone: no other database of
 -- the fleet may have it, and a copy of this one needs another. Layouts, encodings, results and
 -- errors are those of the extension. Other roles draw as soon as they have USAGE on the schema.
+-- Later calls of snowflake_install come from the role that has run the file.
 --
 -- | call | what it does |
 -- |---|---|
@@ -52,12 +53,11 @@ BEGIN
             MESSAGE = 'the SQL edition of snowflake_id needs PostgreSQL 13 or later';
     END IF;
     -- As CREATE EXTENSION: the schema's name becomes part of many texts.
-    IF pg_catalog.translate(schema, '"$''\', '') OPERATOR(pg_catalog.<>) schema
-        OR pg_catalog.strpos(schema, '@extschema') OPERATOR(pg_catalog.>) 0 THEN
+    IF pg_catalog.translate(schema, '"$''\@', '') OPERATOR(pg_catalog.<>) schema THEN
         RAISE EXCEPTION USING
             ERRCODE = 'invalid_schema_name',
             MESSAGE = pg_catalog.format('schema name "%s" has a character that is not supported', schema),
-            HINT = 'Install into a schema without quotes, dollar signs and backslashes in its name.';
+            HINT = 'Install into a schema without quotes, dollar signs, backslashes and at signs in its name.';
     END IF;
     IF schema OPERATOR(pg_catalog.~) '^pg_' THEN
         RAISE EXCEPTION USING

@@ -9,31 +9,47 @@
 --
 -- The datacenter and the worker are added when the id is composed. A draw is one nextval. Its value
 -- is an id if its tick is not behind the clock's, and nothing is in the middle. Else the tick must
--- be changed, by setval, which is done with an advisory lock held (_snowflake_forward).
+-- be changed, by setval, which is done with a lock held (_snowflake_forward).
 --
 -- Why no value comes twice (nextval takes no lock, so that others draw while the lock is held):
 --
 -- - A tick begins with setval alone. Between its last sequence and the next tick lie at least
---   524,288 values, which are no ids. A session that gets one of them waits for the lock. A server
---   has fewer than 262,144 processes, and each holder who finds more than that used up sets back to
---   their first. So while the lock is held, nextval does not get from one tick into the next.
+--   524,288 values, which are not ids: 4,190,208 with the default layout. A session that gets one
+--   of them waits for the lock, and each holder that finds more than 262,144 used up sets back to
+--   their first. So between a holder's read of the last value and its setval, nextval would have
+--   to be called 262,144 times to get into the next tick, and that tick must not be past. Each
+--   session calls it once, and waits. One whose wait ends by a timeout can call it again, at most
+--   every millisecond.
 -- - The holder sets to a later tick than the one that it has read, so above all that was drawn, or
---   within the values that are no ids.
+--   within the values that are not ids.
 -- - setval and nextval are not undone by a rollback.
 --
--- The lock is of a transaction, in a block whose end is an error that the block itself catches. So
--- each end of the block releases it: this one, an error, a cancel, another cancel right after that,
--- the end of the session. A lock of a session would stay if it was granted in the moment of a
--- cancel. It is never held to a commit. Any role that can connect can take the same lock, and stop
--- all draws: PostgreSQL has no advisory locks that are not everyone's.
+-- The lock is that of a view, _snowflake_lock, which only the owner may take. An advisory lock
+-- would be everyone's. The mode conflicts with itself, but with no lock that other roles can hold
+-- on a view. A stronger one would write WAL, or end the fast path of other locks. A table would do
+-- as well, but vacuum visits it, and publications FOR ALL TABLES contain it.
+--
+-- The lock is taken in a block whose end is an error that the block itself catches. So each end of
+-- the block releases it: this one, an error, a cancel, another cancel right after that, the end of
+-- the session. It is never held to a commit.
+--
+-- A session may have begun a function of an installation that has been replaced since. nextval
+-- waits for the commit of the other installation, and each sequence has its own generation. So a
+-- generation that is compared after nextval tells whether the constants are those of the sequence.
+-- From then on no other installation commits, until the transaction ends. The planner puts the
+-- generation in place of its function, so that the comparison costs nothing.
 --
 -- Every prefix of WAL that holds a row holds the record of the sequence that covers the row's id:
 -- that record was written before nextval returned. An id that was only seen, and whose record was
 -- not flushed, can come again after a crash, if the clock is then behind its tick or still in it.
 --
 -- The functions belong to the role that installs, and run with its rights, because setval must not
--- be everyone's. Other roles have no right on the sequence. All names in snowflake_next are
--- qualified, because SET costs a microsecond for each id.
+-- be everyone's. Other roles have no right on the sequence. All names and operators in
+-- snowflake_next are qualified, because SET costs a microsecond for each id. So its constants have
+-- their type and no sign outside of quotes.
+
+CREATE OR REPLACE FUNCTION @extschema@._snowflake_generation() RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT @generation@::bigint';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next() RETURNS bigint
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER AS $next$
@@ -41,7 +57,7 @@ DECLARE
     -- Read before nextval: see 55-settled.sql.
     now_us bigint := (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp())
         OPERATOR(pg_catalog.*) 1000000::double precision)::bigint;
-    now_tick bigint := (now_us OPERATOR(pg_catalog.-) @epoch_us@::bigint) OPERATOR(pg_catalog./) @unit_us@::bigint;
+    now_tick bigint := (now_us OPERATOR(pg_catalog.-) @epoch_us@) OPERATOR(pg_catalog./) @unit_us@::bigint;
     word bigint;
     tick bigint;
 BEGIN
@@ -50,10 +66,14 @@ BEGIN
     IF (tick OPERATOR(pg_catalog.>=) now_tick)
         AND (tick OPERATOR(pg_catalog.<=) (now_tick OPERATOR(pg_catalog.+) @borrow_ticks@::bigint))
         AND ((word OPERATOR(pg_catalog.&) @middle@::bigint) OPERATOR(pg_catalog.=) 0::bigint)
+        AND (@extschema@._snowflake_generation() OPERATOR(pg_catalog.=) @generation@::bigint)
     THEN
         RETURN ((tick OPERATOR(pg_catalog.<<) @time_shift@)
             OPERATOR(pg_catalog.|) ((word OPERATOR(pg_catalog.&) @sequence_mask@::bigint) OPERATOR(pg_catalog.<<) @sequence_shift@))
             OPERATOR(pg_catalog.|) @fixed@::bigint;
+    END IF;
+    IF @extschema@._snowflake_generation() OPERATOR(pg_catalog.<>) @generation@::bigint THEN
+        RETURN @extschema@.snowflake_next(); -- That of the other installation.
     END IF;
     RETURN @extschema@._snowflake_forward(now_tick);
 END
@@ -77,7 +97,7 @@ BEGIN
     LOOP
         word := NULL;
         BEGIN
-            PERFORM pg_advisory_xact_lock('@extschema@.snowflake_word'::regclass::integer, 0);
+            LOCK TABLE @extschema@._snowflake_lock IN SHARE UPDATE EXCLUSIVE MODE;
             now_ms := (date_part('epoch', clock_timestamp()) * 1000000)::bigint / 1000;
             IF now_ms < @epoch_ms@ THEN
                 RAISE EXCEPTION USING
@@ -211,8 +231,15 @@ BEGIN
                 'snowflake_advance(id, true). This database then draws no ids until the clock has passed %s, and '
                 'neither a rollback nor a restart undoes that.', @extschema@._snowflake_utc(id_ms));
     END IF;
+    -- Waits for another installation before the lock is held, and holds it off until the end of the
+    -- transaction.
+    PERFORM FROM @extschema@.snowflake_word;
+    IF @extschema@._snowflake_generation() <> @generation@ THEN
+        PERFORM @extschema@.snowflake_advance(id, force);
+        RETURN;
+    END IF;
     BEGIN
-        PERFORM pg_advisory_xact_lock('@extschema@.snowflake_word'::regclass::integer, 0);
+        LOCK TABLE @extschema@._snowflake_lock IN SHARE UPDATE EXCLUSIVE MODE;
         IF (SELECT last_value + is_called::integer FROM @extschema@.snowflake_word) < (tick << @k@) + @sequence_mask@ + 1 THEN
             PERFORM setval('@extschema@.snowflake_word', (tick << @k@) + @sequence_mask@ + 1, false);
         END IF;

@@ -15,9 +15,9 @@
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_hold(now_us bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $hold$
 BEGIN
-    -- 0 is the key of _snowflake_forward.
-    PERFORM pg_advisory_xact_lock_shared('@extschema@.snowflake_word'::regclass::integer,
-        ((now_us - @epoch_us@) / 100000 % 2147483647 + 1)::integer);
+    -- The sequence that is read is there until the transaction ends.
+    PERFORM pg_advisory_xact_lock_shared(word.tableoid::integer, ((now_us - @epoch_us@) / 100000 % 2147483647)::integer)
+    FROM @extschema@.snowflake_word AS word;
     PERFORM set_config('@setting@', 'held', true);
 END
 $hold$;
@@ -25,6 +25,7 @@ $hold$;
 CREATE OR REPLACE PROCEDURE @extschema@.snowflake_settled(INOUT id bigint DEFAULT NULL)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $settled$
 DECLARE
+    word_oid oid;
     last_word bigint;
     last_tick bigint;
     now_tenth bigint;
@@ -51,13 +52,19 @@ BEGIN
             DETAIL = 'Later statements of this transaction do not see what was committed after its first one.',
             HINT = 'Call it in a transaction with READ COMMITTED.';
     END IF;
-    SELECT last_value - (NOT is_called)::integer INTO STRICT last_word FROM @extschema@.snowflake_word;
+    -- The value and whether it is drawn, read together. What was set and is not drawn yet does not
+    -- count.
+    SELECT word.tableoid, coalesce(pg_sequence_last_value(word.tableoid), word.last_value - 1)
+    INTO STRICT word_oid, last_word FROM @extschema@.snowflake_word AS word;
+    IF @extschema@._snowflake_generation() <> @generation@ THEN
+        CALL @extschema@.snowflake_settled(id); -- That of the other installation.
+        RETURN;
+    END IF;
     now_tenth := ((date_part('epoch', clock_timestamp()) * 1000000)::bigint - @epoch_us@) / 100000;
     -- Keys begin anew after six years, so the nearest tenth that has the key counts.
-    SELECT min(now_tenth + (held.objid::bigint - 1 - now_tenth % 2147483647 + 3221225470) % 2147483647 - 1073741823)
+    SELECT min(now_tenth + (held.objid::bigint - now_tenth % 2147483647 + 3221225470) % 2147483647 - 1073741823)
     INTO oldest_tenth FROM pg_locks AS held
-    WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 2 AND held.objid <> 0
-        AND held.classid = '@extschema@.snowflake_word'::regclass
+    WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 2 AND held.classid = word_oid
         AND held.database = (SELECT here.oid FROM pg_database AS here WHERE here.datname = current_database());
     last_tick := last_word >> @k@;
     id := CASE WHEN (last_word & @word_mask@) >= @sequence_mask@

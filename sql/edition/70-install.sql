@@ -4,8 +4,8 @@
 -- An argument that is left out stays as it is installed, or has its default: layout "snowflake",
 -- max_borrow 100 (milliseconds), settled false. With another number, another layout or another
 -- "settled", ids go on above, from a new sequence. That waits for the open transactions that have
--- drawn. A draw that waits meanwhile fails, because its sequence is gone, so none gets an id by the
--- old numbers later.
+-- drawn. A draw that waits meanwhile fails, because its sequence is gone. No draw gets an id by the
+-- old numbers later (_snowflake_generation).
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_install(worker_id integer DEFAULT NULL, datacenter_id integer DEFAULT NULL,
     layout text DEFAULT NULL, max_borrow integer DEFAULT NULL, settled boolean DEFAULT NULL, accept boolean DEFAULT false)
@@ -13,8 +13,10 @@ RETURNS void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_cata
 #variable_conflict use_variable
 DECLARE
     old record;
-    is_installed CONSTANT boolean := to_regprocedure('@extschema@._snowflake_installed()') IS NOT NULL;
-    has_word CONSTANT boolean := to_regclass('@extschema@.snowflake_word') IS NOT NULL;
+    owner CONSTANT name := (SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE oid = to_regprocedure(
+        '@extschema@.snowflake_install(integer, integer, text, integer, boolean, boolean)'));
+    is_installed boolean;
+    has_word boolean;
     named text;
     l @extschema@._snowflake_layout;
     old_l @extschema@._snowflake_layout;
@@ -25,13 +27,27 @@ DECLARE
     closed bigint;
     old_end_ms bigint;
     word bigint;
+    generation bigint;
+    new_relations regclass[] := '{}';
+    granted record;
+    setting text;
     constants jsonb;
     template text;
     constant_name text;
     constant_value text;
 BEGIN
+    -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
+    IF owner <> current_user THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'insufficient_privilege',
+            MESSAGE = 'must be owner of function snowflake_install',
+            DETAIL = format('The function belongs to role "%s", and the current role is "%s".', owner, current_user),
+            HINT = format('Run SET ROLE %s, and repeat the command.', quote_ident(owner));
+    END IF;
     -- One at a time.
     PERFORM pg_advisory_xact_lock('@extschema@'::regnamespace::oid::integer, 0);
+    is_installed := to_regprocedure('@extschema@._snowflake_installed()') IS NOT NULL;
+    has_word := to_regclass('@extschema@.snowflake_word') IS NOT NULL;
     IF is_installed THEN
         EXECUTE 'SELECT * FROM @extschema@._snowflake_installed()' INTO STRICT old;
     ELSE
@@ -65,8 +81,9 @@ BEGIN
     worker_id := CASE WHEN l.worker_bits > 0 THEN worker_id END;
     datacenter_id := CASE WHEN l.datacenter_bits > 0 THEN datacenter_id END;
 
-    -- As many bits for values that are no ids as there are, but at least so many that there are
-    -- 524,288 of them. A wide sequence then ends the layout's time earlier.
+    -- As many bits for values that are not ids as there are, but at least so many that there are
+    -- 524,288 of them. A wide sequence then ends the layout's time earlier. Sequences hold values
+    -- that were made with this k, so it never changes.
     k := greatest(20, l.sequence_bits + 1, 63 - l.time_bits);
     last_tick := least(l.last_tick, (1::bigint << (63 - k)) - 1);
 
@@ -114,11 +131,19 @@ BEGIN
         closed := least(greatest(closed, 0), last_tick);
         EXECUTE format('CREATE SEQUENCE @extschema@.snowflake_word AS bigint MINVALUE 0 START %s CACHE 1 NO CYCLE',
             (closed << k) + (1::bigint << l.sequence_bits));
+        new_relations := new_relations || '@extschema@.snowflake_word'::regclass;
         IF has_word THEN
             DROP SEQUENCE @extschema@._snowflake_word_before;
         END IF;
     END IF;
+    generation := (SELECT seqstart FROM pg_sequence WHERE seqrelid = '@extschema@.snowflake_word'::regclass);
+    IF to_regclass('@extschema@._snowflake_lock') IS NULL THEN
+        CREATE VIEW @extschema@._snowflake_lock AS SELECT 1 AS one;
+        new_relations := new_relations || '@extschema@._snowflake_lock'::regclass;
+    END IF;
 
+    -- Each sequence in a database has its own.
+    setting := 'snowflake_sql.held_' || to_hex(hashtext('@extschema@')) || '_' || to_hex(generation);
     constants := jsonb_build_object(
         'k', k,
         'sequence_bits', l.sequence_bits,
@@ -130,11 +155,12 @@ BEGIN
         'first_mask', (1::bigint << greatest(l.sequence_bits - 6, 0)) - 1,
         'time_shift', l.time_shift,
         'fixed', fixed,
-        'max_id', l.max_id,
+        'max_id', format('%L::bigint', l.max_id),
         'last_tick', last_tick,
-        'last_ms', l.epoch_ms + last_tick * l.unit_ms,
-        'epoch_ms', l.epoch_ms,
-        'epoch_us', l.epoch_ms * 1000,
+        'last_ms', format('%L::bigint', l.epoch_ms + last_tick * l.unit_ms),
+        'epoch_ms', format('%L::bigint', l.epoch_ms),
+        'epoch_us', format('%L::bigint', l.epoch_ms * 1000),
+        'generation', generation,
         'unit_ms', l.unit_ms,
         'unit_us', l.unit_ms * 1000,
         'max_borrow', max_borrow,
@@ -143,10 +169,8 @@ BEGIN
         'datacenter_id', coalesce(datacenter_id::text, 'NULL'),
         'layout', quote_literal(named),
         'settled', settled,
-        -- Each installation in a database has its own.
-        'setting', 'snowflake_sql.held_' || to_hex(hashtext('@extschema@')),
-        'hold', CASE WHEN settled THEN 'IF (pg_catalog.current_setting(''snowflake_sql.held_' || to_hex(hashtext('@extschema@'))
-            || ''', true) OPERATOR(pg_catalog.=) ''held'') IS NOT TRUE THEN PERFORM @extschema@._snowflake_hold(now_us); END IF;'
+        'setting', setting,
+        'hold', CASE WHEN settled THEN 'IF (pg_catalog.current_setting(''' || setting || ''', true) OPERATOR(pg_catalog.=) ''held'') IS NOT TRUE THEN PERFORM @extschema@._snowflake_hold(now_us); END IF;'
             || E'\n    ' ELSE '' END
     );
     FOREACH template IN ARRAY ARRAY[
@@ -158,6 +182,24 @@ BEGIN
             template := replace(template, '@' || constant_name || '@', constant_value);
         END LOOP;
         EXECUTE template;
+    END LOOP;
+
+    -- What ALTER DEFAULT PRIVILEGES has granted on new objects is revoked. Rights that the owner
+    -- grants later stay, as long as the object does.
+    FOR granted IN
+        SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || c.oid::regclass AS object, a.grantee
+        FROM pg_class AS c, aclexplode(c.relacl) AS a
+        WHERE a.grantee <> c.relowner AND c.oid = ANY (new_relations)
+        UNION
+        SELECT 'FUNCTION ' || p.oid::regprocedure, a.grantee
+        FROM pg_proc AS p, aclexplode(p.proacl) AS a
+        WHERE a.grantee <> p.proowner AND NOT is_installed
+            AND p.oid IN ('@extschema@._snowflake_forward(bigint)'::regprocedure,
+                '@extschema@.snowflake_advance(bigint)'::regprocedure,
+                '@extschema@.snowflake_advance(bigint, boolean)'::regprocedure)
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s', granted.object,
+            CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(granted.grantee)) END);
     END LOOP;
 END
 $install$;

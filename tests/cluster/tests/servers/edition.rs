@@ -33,9 +33,12 @@ fn part(session: &mut Client, part: &str, id: i64) -> String {
     session.value(&format!("SELECT {part} FROM edition.snowflake_parse({id})"))
 }
 
-/// Returns how many advisory locks any session holds.
+/// Returns how many locks any session holds: those of a draw, and those of open transactions.
 fn locks(session: &mut Client) -> String {
-    session.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+    session.value(
+        "SELECT count(*) FROM pg_locks
+         WHERE locktype = 'advisory' OR relation = 'edition._snowflake_lock'::regclass AND mode = 'ShareUpdateExclusiveLock'",
+    )
 }
 
 fn settled(session: &mut Client) -> i64 {
@@ -261,6 +264,91 @@ fn a_role_that_owns_only_its_schema_installs_and_others_only_draw() {
     writer.batch_execute("SELECT * FROM snowflake_stat").unwrap();
 }
 
+/// Functions run with the rights of the role that ran the file. A sequence of another role, though
+/// it may do more, would stop all draws.
+#[test]
+fn only_the_role_that_ran_the_file_installs_again() {
+    let server = Server::builder().without_preload().start();
+    server
+        .connect()
+        .batch_execute(
+            "CREATE ROLE app LOGIN; CREATE ROLE deployer LOGIN IN ROLE app; CREATE SCHEMA ids AUTHORIZATION app",
+        )
+        .unwrap();
+    let mut owner = server.connect_as("app");
+    owner.install_edition("ids", "worker_id => 5");
+    for mut other in [server.connect_as("deployer"), server.connect()] {
+        let refusal = refused(other.batch_execute("SELECT ids.snowflake_install(worker_id => 6)"));
+        assert_refused_as(&refusal, "42501", "must be owner of function snowflake_install");
+        assert_eq!(refusal.hint.as_deref(), Some("Run SET ROLE app, and repeat the command."));
+        owner.draw();
+        other.batch_execute("SET ROLE app; SELECT ids.snowflake_install(worker_id => 6)").unwrap();
+        other
+            .batch_execute(
+                "RESET ROLE; SELECT ids.snowflake_next(); SET ROLE app; SELECT ids.snowflake_install(worker_id => 5)",
+            )
+            .unwrap();
+        owner.draw();
+    }
+}
+
+/// As services have it that give all rights on new objects to the roles of their users.
+#[test]
+fn default_privileges_permit_others_no_more_than_to_draw() {
+    let server = Server::builder().without_preload().start();
+    let mut owner = server.connect();
+    owner
+        .batch_execute(
+            "CREATE ROLE writer LOGIN; CREATE SCHEMA edition; GRANT USAGE ON SCHEMA edition TO writer;
+             ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO writer, PUBLIC;
+             ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO writer, PUBLIC;
+             ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO writer",
+        )
+        .unwrap();
+    owner.load_edition("edition").unwrap();
+    for arguments in ["worker_id => 5", "max_borrow => 50", "worker_id => 6"] {
+        install(&mut owner, arguments).unwrap();
+        let mut writer = server.connect_as("writer");
+        writer.batch_execute("SET search_path = edition").unwrap();
+        let id = writer.draw();
+        for sql in [
+            "SELECT nextval('snowflake_word')",
+            "SELECT setval('snowflake_word', 1)",
+            "SELECT snowflake_advance(1)",
+            "SELECT snowflake_advance(1, true)",
+            "SELECT _snowflake_forward(1)",
+            "BEGIN; LOCK TABLE _snowflake_lock IN SHARE UPDATE EXCLUSIVE MODE",
+            "SELECT snowflake_install(worker_id => 7)",
+        ] {
+            assert_eq!(refused(writer.batch_execute(sql)).sqlstate, "42501", "{sql}");
+            writer.batch_execute("ROLLBACK").unwrap();
+        }
+        assert!(writer.draw() > id);
+    }
+    // What the owner grants stays.
+    owner.batch_execute("GRANT EXECUTE ON FUNCTION edition.snowflake_advance(bigint) TO writer").unwrap();
+    install(&mut owner, "worker_id => 7").unwrap();
+    server.connect_as("writer").batch_execute("SELECT edition.snowflake_advance(1)").unwrap();
+}
+
+/// Its number of microseconds is negative, and a minus sign would be an operator of the caller.
+#[test]
+fn an_epoch_before_1970_calls_no_operator_of_the_caller() {
+    let (server, _session) =
+        start("worker_id => 5, layout => 'time:45 worker:8 sequence:10 unit:1ms epoch:1900-01-01T00:00:00Z'");
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            "CREATE SCHEMA hostile; CREATE FUNCTION hostile.minus(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint / 0';
+             CREATE OPERATOR hostile.- (RIGHTARG = bigint, FUNCTION = hostile.minus); SET search_path = hostile, pg_catalog, edition",
+        )
+        .unwrap();
+    refused(session.batch_execute("SELECT - 1::bigint"));
+    let id = session.draw();
+    assert!(session.ids("SELECT * FROM snowflake_batch(5000)").unwrap()[0] > id);
+    assert_eq!(part(&mut session, "worker_id", id), "5");
+}
+
 /// What comes first in the search_path of a session, or in its temporary schema, changes nothing.
 #[test]
 fn names_of_other_schemas_do_not_get_in_between() {
@@ -325,9 +413,7 @@ fn names_of_other_schemas_do_not_get_in_between() {
 fn two_installations_in_one_database_do_not_wait_for_each_other() {
     let (server, mut session) = start("worker_id => 5");
     session.install_edition("Other one", "worker_id => 6, layout => 'sonyflake'");
-    session
-        .batch_execute("BEGIN; SELECT pg_advisory_xact_lock('edition.snowflake_word'::regclass::integer, 0)")
-        .unwrap();
+    session.batch_execute("BEGIN; LOCK TABLE edition._snowflake_lock IN SHARE UPDATE EXCLUSIVE MODE").unwrap();
     let mut other = server.connect();
     other.batch_execute("SET lock_timeout = '10s'; SET search_path = \"Other one\"").unwrap();
     let ids = other.draw_batch(1000);
@@ -343,10 +429,10 @@ fn schemas_that_cannot_serve_are_refused() {
     let mut session = server.connect();
     session.batch_execute("CREATE EXTENSION snowflake_id").unwrap();
     for (path, sqlstate) in
-        [("public", "42710"), ("nowhere", "3F000"), ("pg_temp", "3F000"), ("\"a$b\"", "3F000"), ("\"a'b\"", "3F000")]
+        [("public", "42710"), ("nowhere", "3F000"), ("pg_temp", "3F000"), ("\"a$b\"", "3F000"), ("\"a@k@b\"", "3F000")]
     {
         let mut session = server.connect();
-        session.batch_execute("CREATE SCHEMA IF NOT EXISTS \"a$b\"; CREATE SCHEMA IF NOT EXISTS \"a'b\"").unwrap();
+        session.batch_execute("CREATE SCHEMA IF NOT EXISTS \"a$b\"; CREATE SCHEMA IF NOT EXISTS \"a@k@b\"").unwrap();
         session.batch_execute(&format!("CREATE TEMP TABLE temporary (); SET search_path = {path}")).unwrap();
         assert_eq!(refused(session.batch_execute(EDITION)).sqlstate, sqlstate, "{path}");
     }

@@ -25,8 +25,8 @@ use crate::random::Random;
 const FEW: &str = "time:41 worker:10 sequence:2 unit:1ms epoch:2025-01-01T00:00:00Z";
 
 /// What `pg_locks` has of the lock under which the tick changes.
-const WORD_LOCKS: &str = "FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND objid = 0 \
-                          AND classid = 'edition.snowflake_word'::regclass";
+const WORD_LOCKS: &str =
+    "FROM pg_locks WHERE relation = 'edition._snowflake_lock'::regclass AND mode = 'ShareUpdateExclusiveLock'";
 
 /// A server that loads no library.
 fn server() -> Builder {
@@ -63,7 +63,7 @@ fn with_other_forward(file: &str, part: &str, other: &str) -> String {
     format!("{before}AS $forward${}$forward${after}", replaced(function, part, other))
 }
 
-const TAKE: &str = "PERFORM pg_advisory_xact_lock('@extschema@.snowflake_word'::regclass::integer, 0);";
+const TAKE: &str = "LOCK TABLE @extschema@._snowflake_lock IN SHARE UPDATE EXCLUSIVE MODE;";
 const LOOK: &str = "IF target <> tick THEN";
 
 fn word_locks(observer: &mut Client) -> String {
@@ -229,6 +229,7 @@ fn no_id_comes_twice_and_no_lock_stays_while_32_sessions_are_cancelled_and_termi
         let mut session = server.connect();
         assert_ascending(&session.draw_batch(100));
         assert_eq!(session.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), "0");
+        assert_eq!(word_locks(&mut session), "0");
     }
 }
 
@@ -378,6 +379,53 @@ fn a_backend_that_is_killed_at_any_step_gives_no_id_twice() {
     }
 }
 
+/// A draw that has begun by the old number finds the sequence of the new one. It draws by the new
+/// number, and readers see its lock. The lie compares no generation after `nextval`.
+#[test]
+fn a_draw_that_began_before_another_installation_gets_an_id_of_the_new_number() {
+    const COMPARE: &str = "AND (@extschema@._snowflake_generation() OPERATOR(pg_catalog.=) @generation@::bigint)";
+    for (settled, is_lie) in [(false, false), (true, false), (false, true)] {
+        let server = server().start();
+        server.connect().batch_execute("CREATE FUNCTION public.step() RETURNS void LANGUAGE sql AS ''").unwrap();
+        let file = replaced(EDITION, "@hold@word :=", "PERFORM public.step(); @hold@word :=");
+        let file = if is_lie { replaced(&file, COMPARE, "") } else { file };
+        // Ids may run ahead for longer than the draw is stopped.
+        let mut session =
+            install(&server, &file, &format!("worker_id => 5, max_borrow => 600000, settled => {settled}"));
+        // Stops the first draw only.
+        session
+            .batch_execute(
+                "CREATE OR REPLACE FUNCTION public.step() RETURNS void LANGUAGE plpgsql AS $$
+                 BEGIN
+                     IF current_setting('test.stop', true) = 'yes' THEN
+                         PERFORM pg_advisory_xact_lock_shared(77), set_config('test.stop', 'no', false);
+                     END IF;
+                 END $$;
+                 SELECT pg_advisory_lock(77)",
+            )
+            .unwrap();
+        let mut stopped = server.connect();
+        stopped.batch_execute("SET test.stop = 'yes'; BEGIN").unwrap();
+        let stopped = Running::start(stopped, "SELECT snowflake_next()");
+        server.wait_until_locked(stopped.pid);
+        session.batch_execute("SELECT snowflake_install(worker_id => 6)").unwrap();
+        // Begins a tick that the stopped draw takes for its own.
+        let before = session.draw();
+        session.batch_execute("SELECT pg_advisory_unlock(77)").unwrap();
+        let (mut open, ids) = stopped.end();
+        let id = ids.expect("it goes on")[0];
+        let worker = session.value(&format!("SELECT worker_id FROM snowflake_parse({id})"));
+        assert_eq!(worker, if is_lie { "5" } else { "6" });
+        if settled {
+            let bound =
+                |session: &mut Client| session.query_one("CALL snowflake_settled()", &[]).unwrap().get::<_, i64>(0);
+            assert!(bound(&mut session) < id);
+            open.batch_execute("COMMIT").unwrap();
+            assert!(bound(&mut session) >= id.max(before));
+        }
+    }
+}
+
 // Transactions
 
 /// Each of these has drawn, and stays open: idle, failed, with a cursor, prepared.
@@ -449,28 +497,18 @@ fn a_clock_that_is_set_back_under_load_repeats_nothing() {
     if no_clock_to_set() {
         return;
     }
-    // Without a limit of time: a statement's timeout follows the clock, and ends at once what waits
-    // for a lock when the clock is set forward by an hour.
-    let server = server().config("statement_timeout", "0").faketime().start();
+    let server = server().faketime().start();
     let mut observer = install(&server, EDITION, "worker_id => 5");
     let (known, end) = (Known::default(), AtomicBool::new(false));
-    let drawn = AtomicUsize::new(0);
-    let refusals: [AtomicUsize; 8] = Default::default();
-    let wait_for_draws = || {
-        let before = drawn.load(Ordering::Relaxed);
-        wait_until("draws", || drawn.load(Ordering::Relaxed) > before + 500);
-    };
-    // The second refusal of a session is of a statement that began after this was called.
-    let wait_until_all_are_refused = || {
-        let before = refusals.each_ref().map(|refusals| refusals.load(Ordering::Relaxed));
-        wait_until("refusals", || {
-            refusals.iter().zip(before).all(|(refusals, before)| refusals.load(Ordering::Relaxed) >= before + 2)
-        });
+    let (drawn, refusals) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let wait_for = |what: &str, counter: &AtomicUsize| {
+        let before = counter.load(Ordering::Relaxed);
+        wait_until(what, || counter.load(Ordering::Relaxed) > before + 500);
     };
     let all = thread::scope(|scope| {
         let living = Ends(&end);
         let drawing = scope.spawn(|| {
-            at_once(&server, refusals.len(), |number, mut client| {
+            at_once(&server, 8, |_, mut client| {
                 let mut ids = Vec::new();
                 // Relaxed, here and below: counts to wait for, and the end of a loop.
                 while !end.load(Ordering::Relaxed) {
@@ -483,29 +521,28 @@ fn a_clock_that_is_set_back_under_load_repeats_nothing() {
                         }
                         Err(error) => {
                             assert_eq!(refused::<()>(Err(error)).sqlstate, "58000");
-                            refusals[number].fetch_add(1, Ordering::Relaxed);
+                            refusals.fetch_add(1, Ordering::Relaxed);
                         }
                     }
                 }
                 ids
             })
         });
-        wait_for_draws();
+        wait_for("draws", &drawn);
         // Ids run ahead of the clock.
         server.set_clock_offset(-0.05);
-        wait_for_draws();
-        let refused: usize = refusals.iter().map(|refusals| refusals.load(Ordering::Relaxed)).sum();
-        assert_eq!(refused, 0, "50 ms are less than max_borrow");
+        wait_for("draws", &drawn);
+        assert_eq!(refusals.load(Ordering::Relaxed), 0, "50 ms are less than max_borrow");
         // The clock catches up by itself.
         server.set_clock_offset(-1.05);
-        wait_for_draws();
+        wait_for("draws", &drawn);
         server.set_clock_offset(-3601.0);
-        wait_until_all_are_refused();
+        wait_for("refusals", &refusals);
         let before = drawn.load(Ordering::Relaxed);
-        wait_until_all_are_refused();
+        wait_for("refusals", &refusals);
         assert_eq!(drawn.load(Ordering::Relaxed), before, "nothing is drawn for an hour");
         server.set_clock_offset(0.0);
-        wait_for_draws();
+        wait_for("draws", &drawn);
         drop(living);
         drawing.join().unwrap()
     });
@@ -747,15 +784,45 @@ fn a_role_with_usage_alone_draws_and_changes_nothing() {
     assert_eq!(refused(server.connect_as("writer").batch_execute("SELECT edition.snowflake_next()")).sqlstate, "42501");
 }
 
-/// A draw waits while another session holds the lock, as it does for any lock. Its own timeout ends
-/// that, and the end of the other session.
+/// What other roles can hold in a transaction stops no draw.
 #[test]
-fn a_session_that_takes_the_lock_by_its_key_holds_draws_up_until_it_ends() {
+fn only_the_owner_can_take_the_lock_of_the_draws() {
+    let server = server().start();
+    let mut owner = install(&server, EDITION, "worker_id => 5");
+    owner.batch_execute("CREATE ROLE writer LOGIN; GRANT USAGE ON SCHEMA edition TO writer").unwrap();
+    let mut writer = server.connect_as("writer");
+    let take = [
+        "LOCK TABLE edition._snowflake_lock IN ACCESS SHARE MODE",
+        "LOCK TABLE edition._snowflake_lock IN SHARE UPDATE EXCLUSIVE MODE",
+        "LOCK TABLE edition._snowflake_lock IN ACCESS EXCLUSIVE MODE",
+        "TABLE edition._snowflake_lock",
+        "COMMENT ON VIEW edition._snowflake_lock IS 'mine'",
+        "CREATE OR REPLACE VIEW edition._snowflake_lock AS SELECT 1 AS one",
+        "ALTER VIEW edition._snowflake_lock RENAME TO mine",
+        "DROP VIEW edition._snowflake_lock",
+    ];
+    for sql in take {
+        writer.batch_execute("BEGIN").unwrap();
+        assert_eq!(refused(writer.batch_execute(sql)).sqlstate, "42501", "{sql}");
+        writer.batch_execute("ROLLBACK").unwrap();
+    }
+    let keys = "BEGIN; SELECT snowflake_next(), pg_advisory_xact_lock(name::regclass::integer, 0)
+                FROM unnest('{edition.snowflake_word, edition._snowflake_lock}'::text[]) AS name";
+    writer.batch_execute(keys).unwrap();
+    owner.batch_execute("SET lock_timeout = '10s'").unwrap();
+    let ids = owner.draw_batch(10_000);
+    assert!(ids[0] >> 22 < ids[9_999] >> 22, "ticks began meanwhile");
+}
+
+/// A draw waits while the owner's session holds the lock, as it does for any lock. Its own timeout
+/// ends that, and the end of the other session.
+#[test]
+fn a_session_of_the_owner_that_takes_the_lock_holds_draws_up_until_it_ends() {
     let server = server().start();
     let mut session = install(&server, EDITION, "worker_id => 5");
     let before = session.draw();
     let mut holder = server.connect();
-    holder.batch_execute("SELECT pg_advisory_lock('edition.snowflake_word'::regclass::integer, 0)").unwrap();
+    holder.batch_execute("BEGIN; LOCK TABLE edition._snowflake_lock IN SHARE UPDATE EXCLUSIVE MODE").unwrap();
     session.batch_execute("SET lock_timeout = '100ms'").unwrap();
     wait_until("a refusal", || session.try_draw().is_err_and(|error| refused::<()>(Err(error)).sqlstate == "55P03"));
     session.batch_execute("RESET lock_timeout").unwrap();
