@@ -867,7 +867,6 @@ DECLARE
     old_end_ms bigint;
     word bigint;
     generation bigint;
-    new_relations regclass[] := '{}';
     granted record;
     setting text;
     constants jsonb;
@@ -970,7 +969,6 @@ BEGIN
         closed := least(greatest(closed, 0), last_tick);
         EXECUTE format('CREATE SEQUENCE @extschema@.snowflake_word AS bigint MINVALUE 0 START %s CACHE 1 NO CYCLE',
             (closed << k) + (1::bigint << l.sequence_bits));
-        new_relations := new_relations || '@extschema@.snowflake_word'::regclass;
         IF has_word THEN
             DROP SEQUENCE @extschema@._snowflake_word_before;
         END IF;
@@ -978,7 +976,6 @@ BEGIN
     generation := (SELECT seqstart FROM pg_sequence WHERE seqrelid = '@extschema@.snowflake_word'::regclass);
     IF to_regclass('@extschema@._snowflake_lock') IS NULL THEN
         CREATE VIEW @extschema@._snowflake_lock AS SELECT 1 AS one;
-        new_relations := new_relations || '@extschema@._snowflake_lock'::regclass;
     END IF;
 
     -- Each sequence in a database has its own.
@@ -1098,7 +1095,7 @@ $next$;
 -- Changes the tick if that is due, and draws: from the clock's tick on, and from the one that the
 -- caller has read, from which the clock may have been set back since.
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_forward(least_tick bigint) RETURNS bigint
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $forward$
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $forward$
 DECLARE
     now_ms bigint;
     now_tick bigint;
@@ -1228,7 +1225,7 @@ $last$;
 
 -- Counts the id's tick as used up.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_advance(id bigint, force boolean) RETURNS void
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $advance$
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $advance$
 DECLARE
     tick bigint := least(id >> @time_shift@, @last_tick@);
     id_ms bigint := @epoch_ms@ + (id >> @time_shift@) * @unit_ms@;
@@ -1267,14 +1264,15 @@ END
 $advance$;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_advance(id bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $advance$
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $advance$
 BEGIN
     PERFORM @extschema@.snowflake_advance(id, false);
 END
 $advance$;
 
 -- These affect every session that draws. _snowflake_forward draws, so it must not get round what
--- snowflake_next does before.
+-- snowflake_next does before. They run with the caller's rights, so that a right to execute them,
+-- which ALTER DEFAULT PRIVILEGES may give, is not enough.
 REVOKE ALL ON FUNCTION @extschema@.snowflake_advance(bigint), @extschema@.snowflake_advance(bigint, boolean),
     @extschema@._snowflake_forward(bigint) FROM PUBLIC;
 $template$,
@@ -1462,19 +1460,14 @@ $template$
         EXECUTE template;
     END LOOP;
 
-    -- What ALTER DEFAULT PRIVILEGES has granted on new objects is revoked. Rights that the owner
-    -- grants later stay, as long as the object does.
+    -- What ALTER DEFAULT PRIVILEGES has granted, here or when a dump was restored. Whoever can
+    -- change the sequence can repeat ids.
     FOR granted IN
         SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || c.oid::regclass AS object, a.grantee
         FROM pg_class AS c, aclexplode(c.relacl) AS a
-        WHERE a.grantee <> c.relowner AND c.oid = ANY (new_relations)
-        UNION
-        SELECT 'FUNCTION ' || p.oid::regprocedure, a.grantee
-        FROM pg_proc AS p, aclexplode(p.proacl) AS a
-        WHERE a.grantee <> p.proowner AND NOT is_installed
-            AND p.oid IN ('@extschema@._snowflake_forward(bigint)'::regprocedure,
-                '@extschema@.snowflake_advance(bigint)'::regprocedure,
-                '@extschema@.snowflake_advance(bigint, boolean)'::regprocedure)
+        WHERE a.grantee <> c.relowner
+            AND c.oid IN ('@extschema@.snowflake_word'::regclass, '@extschema@._snowflake_lock'::regclass)
+        GROUP BY c.oid, a.grantee
     LOOP
         EXECUTE format('REVOKE ALL ON %s FROM %s', granted.object,
             CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(granted.grantee)) END);

@@ -82,7 +82,7 @@ $next$;
 -- Changes the tick if that is due, and draws: from the clock's tick on, and from the one that the
 -- caller has read, from which the clock may have been set back since.
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_forward(least_tick bigint) RETURNS bigint
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $forward$
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $forward$
 DECLARE
     now_ms bigint;
     now_tick bigint;
@@ -212,7 +212,7 @@ $last$;
 
 -- Counts the id's tick as used up.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_advance(id bigint, force boolean) RETURNS void
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $advance$
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $advance$
 DECLARE
     tick bigint := least(id >> @time_shift@, @last_tick@);
     id_ms bigint := @epoch_ms@ + (id >> @time_shift@) * @unit_ms@;
@@ -251,13 +251,14 @@ END
 $advance$;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_advance(id bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $advance$
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $advance$
 BEGIN
     PERFORM @extschema@.snowflake_advance(id, false);
 END
 $advance$;
 
 -- These affect every session that draws. _snowflake_forward draws, so it must not get round what
--- snowflake_next does before.
+-- snowflake_next does before. They run with the caller's rights, so that a right to execute them,
+-- which ALTER DEFAULT PRIVILEGES may give, is not enough.
 REVOKE ALL ON FUNCTION @extschema@.snowflake_advance(bigint), @extschema@.snowflake_advance(bigint, boolean),
     @extschema@._snowflake_forward(bigint) FROM PUBLIC;

@@ -28,7 +28,6 @@ DECLARE
     old_end_ms bigint;
     word bigint;
     generation bigint;
-    new_relations regclass[] := '{}';
     granted record;
     setting text;
     constants jsonb;
@@ -131,7 +130,6 @@ BEGIN
         closed := least(greatest(closed, 0), last_tick);
         EXECUTE format('CREATE SEQUENCE @extschema@.snowflake_word AS bigint MINVALUE 0 START %s CACHE 1 NO CYCLE',
             (closed << k) + (1::bigint << l.sequence_bits));
-        new_relations := new_relations || '@extschema@.snowflake_word'::regclass;
         IF has_word THEN
             DROP SEQUENCE @extschema@._snowflake_word_before;
         END IF;
@@ -139,7 +137,6 @@ BEGIN
     generation := (SELECT seqstart FROM pg_sequence WHERE seqrelid = '@extschema@.snowflake_word'::regclass);
     IF to_regclass('@extschema@._snowflake_lock') IS NULL THEN
         CREATE VIEW @extschema@._snowflake_lock AS SELECT 1 AS one;
-        new_relations := new_relations || '@extschema@._snowflake_lock'::regclass;
     END IF;
 
     -- Each sequence in a database has its own.
@@ -184,19 +181,14 @@ BEGIN
         EXECUTE template;
     END LOOP;
 
-    -- What ALTER DEFAULT PRIVILEGES has granted on new objects is revoked. Rights that the owner
-    -- grants later stay, as long as the object does.
+    -- What ALTER DEFAULT PRIVILEGES has granted, here or when a dump was restored. Whoever can
+    -- change the sequence can repeat ids.
     FOR granted IN
         SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || c.oid::regclass AS object, a.grantee
         FROM pg_class AS c, aclexplode(c.relacl) AS a
-        WHERE a.grantee <> c.relowner AND c.oid = ANY (new_relations)
-        UNION
-        SELECT 'FUNCTION ' || p.oid::regprocedure, a.grantee
-        FROM pg_proc AS p, aclexplode(p.proacl) AS a
-        WHERE a.grantee <> p.proowner AND NOT is_installed
-            AND p.oid IN ('@extschema@._snowflake_forward(bigint)'::regprocedure,
-                '@extschema@.snowflake_advance(bigint)'::regprocedure,
-                '@extschema@.snowflake_advance(bigint, boolean)'::regprocedure)
+        WHERE a.grantee <> c.relowner
+            AND c.oid IN ('@extschema@.snowflake_word'::regclass, '@extschema@._snowflake_lock'::regclass)
+        GROUP BY c.oid, a.grantee
     LOOP
         EXECUTE format('REVOKE ALL ON %s FROM %s', granted.object,
             CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(granted.grantee)) END);
