@@ -21,12 +21,27 @@ use crate::{functions, ids::dense, ids::next};
 /// Called by PostgreSQL only, in a backend, with a valid `fcinfo`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn snowflake_next_entry(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-    match next::one_at_once() {
-        // fcinfo's isnull is false, because every caller of a function sets it so.
-        Some(id) => pg_sys::Datum::from(id),
-        // SAFETY: the arguments are passed on unchanged.
-        None => unsafe { functions::snowflake_next_wrapper(fcinfo) },
+    // fcinfo's isnull is false, because every caller of a function sets it so.
+    if let Some(id) = next::one_of_known_tick() {
+        return pg_sys::Datum::from(id);
     }
+    if let Some(id) = next::one_of_any_tick() {
+        return pg_sys::Datum::from(id);
+    }
+    // SAFETY: the arguments are passed on unchanged.
+    unsafe { next_guarded(fcinfo) }
+}
+
+/// Calls the guarded function. Not inlined, because the calls that need no guard would then make
+/// room for it on the stack.
+///
+/// # Safety
+/// As above.
+#[cold]
+#[inline(never)]
+unsafe fn next_guarded(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: the caller's.
+    unsafe { functions::snowflake_next_wrapper(fcinfo) }
 }
 
 /// Called by PostgreSQL for `snowflake_segment_next(tag)`.

@@ -139,9 +139,18 @@ impl IdRun {
         self.id(self.last)
     }
 
+    /// Composes the id of a word, as if the run held it.
     #[inline(always)]
-    fn id(&self, word: u64) -> i64 {
+    pub(crate) fn id(&self, word: u64) -> i64 {
         self.layout.pack_word(self.fixed, word)
+    }
+
+    pub(crate) fn last_word(&self) -> u64 {
+        self.last
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
     }
 }
 
@@ -340,10 +349,8 @@ impl Lane {
         self.draw_below(layout, clock, allowance_ms, || mark_ms, count, |_| ()).map(|words| (words.first, words.last))
     }
 
-    /// Draws as [`draw`](Self::draw) does, by a mark that may change during the draw. The mark is
-    /// read between the word and the compare-exchange. So the compare-exchange fails if the lane
-    /// was raised before that mark was published, but after the word was read. `announce` is called
-    /// before each attempt, with the first word that it takes.
+    /// Draws as [`draw`](Self::draw) does, by a mark that may change during the draw. `announce` is
+    /// called before each attempt, with the first word that it takes.
     #[inline(always)]
     fn draw_below<C: Clock>(
         &self,
@@ -354,18 +361,43 @@ impl Lane {
         count: u32,
         announce: impl Fn(u64),
     ) -> Result<LaneSpan, LaneRefusal> {
+        let decide = |word, now_ms| {
+            let words = next_run(layout, word, now_ms, allowance_ms, mark_ms(), count)?;
+            announce(words.first);
+            Ok((words.last, words))
+        };
+        self.take(clock, |_| Ok(()), decide)
+    }
+
+    /// Raises the lane: the loop of every draw. `decide` returns the word to raise it to, from the
+    /// word that was read and from the clock. It is called again if another draw was first. `look`
+    /// may refuse a word before the clock is read, because that takes most of the time of a draw.
+    ///
+    /// `decide` reads the mark, which is then read between the word and the compare-exchange. So
+    /// the compare-exchange fails if the lane was raised before that mark was published, but after
+    /// the word was read.
+    ///
+    /// # Errors
+    /// Those of `look` and `decide`; the lane is then unchanged.
+    #[inline(always)]
+    pub(crate) fn take<T, E>(
+        &self,
+        clock: &impl Clock,
+        look: impl Fn(u64) -> Result<(), E>,
+        decide: impl Fn(u64, i64) -> Result<(u64, T), E>,
+    ) -> Result<T, E> {
         loop {
             // Acquire: pairs with the Release below, and keeps the clock reading after the load
             // (I2).
             let word = self.0.load(Ordering::Acquire);
+            look(word)?;
             let now_ms = clock.now_ms();
-            let words = next_run(layout, word, now_ms, allowance_ms, &mark_ms, count)?;
-            announce(words.first);
+            let (raised, taken) = decide(word, now_ms)?;
             // Release: a session that reads this word reads the clock later than this one did, and
             // finds what was announced. Relaxed: a failure's value is not used. Weak: a spurious
             // failure only repeats the loop.
-            if self.0.compare_exchange_weak(word, words.last, Ordering::Release, Ordering::Relaxed).is_ok() {
-                return Ok(words);
+            if self.0.compare_exchange_weak(word, raised, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return Ok(taken);
             }
         }
     }
@@ -380,37 +412,11 @@ struct LaneSpan {
     borrowed: u64,
 }
 
-/// The decision of a draw: a function of the word, the clock and the mark, and of nothing else.
-///
-/// The short way is for a run that follows the word within the clock's own tick. All but one of its
-/// comparisons can be made before the clock is read, and that one needs no division. Everything
-/// else goes the whole way ([`next_run_in_full`]). The short way must never decide otherwise than
-/// the whole way; `tests/properties` holds both against one model.
-#[inline(always)]
-fn next_run(
-    layout: &Layout,
-    word: u64,
-    now_ms: i64,
-    allowance_ms: i64,
-    mark_ms: &impl Fn() -> i64,
-    count: u32,
-) -> Result<LaneSpan, LaneRefusal> {
-    let sequence_bits = layout.sequence.bits;
-    let (first, last) = (word + 1, word + u64::from(count));
-    let tick = last >> sequence_bits;
-    let start_ms = layout.start_of_ms(tick);
-    let end_ms = start_ms + layout.unit().ms();
-    // Otherwise the whole way would skip to the tick's first sequence.
-    let follows = first >= (tick << sequence_bits) + first_sequence(layout, tick);
-    if (start_ms..end_ms).contains(&now_ms) && follows && tick <= layout.last_tick() && end_ms <= mark_ms() {
-        return Ok(LaneSpan { first, last, borrowed: 0 });
-    }
-    next_run_in_full(layout, word, now_ms, allowance_ms, mark_ms(), count)
-}
-
-/// The whole decision: the table at the top of this file.
+/// The decision of a draw, by the table at the top of this file: a function of the word, the clock
+/// and the mark, and of nothing else. A draw that knows its tick has a shorter way to the same
+/// (`known_tick.rs`).
 #[inline(never)]
-fn next_run_in_full(
+fn next_run(
     layout: &Layout,
     word: u64,
     now_ms: i64,
@@ -517,6 +523,12 @@ impl Generator {
             lane.end_tick(layout);
             lane.raise(layout, from_ms);
         }
+    }
+
+    /// Returns the primary lane.
+    #[inline(always)]
+    pub(crate) fn primary(&self) -> &Lane {
+        &self.lanes[LaneName::Primary as usize]
     }
 
     /// Returns the greatest id of which all ids at or below it that can be drawn from the primary

@@ -19,6 +19,7 @@
 //! | How do many servers share one dense space of values? | [`segment`] |
 //! | What can such a space be called? | [`tag`] |
 //! | Can two ids be equal? When is a draw refused? | [`generator`] |
+//! | How does a busy session draw with little work? | [`known_tick`] |
 //! | When does a draw wait, and for what? | [`mod@draw`] |
 //! | Which ids were drawn in a span of time? | [`bounds`] |
 //! | What happens after a crash, a failover or a restore? | [`mark`] |
@@ -61,6 +62,7 @@ pub mod fnv;
 pub mod generator;
 pub mod id;
 pub mod identity;
+pub mod known_tick;
 pub mod layout;
 pub mod lease;
 pub mod mark;

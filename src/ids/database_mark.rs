@@ -10,6 +10,7 @@ use std::cell::Cell;
 use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc, Wait};
 use snowflake_core::identity::Identity;
+use snowflake_core::known_tick::KnownTick;
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::mark::{Mark, MarkNotice, MarkRefusal, MarkTerms, MarkedDatabase, Stored, StoredNumber};
 use snowflake_core::published::{Marks, Published, UNCLAIMED};
@@ -30,6 +31,10 @@ use crate::shared::slot::Counter;
 /// The published marks of this session's database, once it has claimed or found them.
 static KNOWN: Local<Option<Marks<'static>>> = Local::new(None);
 
+/// The tick that this session draws from, once it has drawn by the marks in [`KNOWN`]. Whatever
+/// replaces those forgets this.
+static TICK: Local<Option<KnownTick<'static>>> = Local::new(None);
+
 /// The millisecond in which this session last tried to move the mark early.
 static LAST_TRY_MS: Local<i64> = Local::new(i64::MIN);
 
@@ -40,6 +45,17 @@ static LAYOUT_CHECKED: Local<bool> = Local::new(false);
 #[inline(always)]
 pub fn known() -> Option<Marks<'static>> {
     KNOWN.get()
+}
+
+/// Returns the tick that this session draws from, if it is known. Raises nothing.
+#[inline(always)]
+pub fn known_tick() -> Option<KnownTick<'static>> {
+    TICK.get()
+}
+
+/// Remembers the tick of an id that was drawn by the marks of [`known`].
+pub fn remember_tick(tick: KnownTick<'static>) {
+    TICK.set(Some(tick));
 }
 
 /// Returns the marks of [`known`], or marks that permit nothing, so that the first draw loads them.
@@ -54,6 +70,7 @@ pub fn known_or_none() -> Result<Marks<'static>, Error> {
 /// sequence.
 pub fn forget_known() {
     KNOWN.set(None);
+    TICK.set(None);
 }
 
 /// Forgets what holds for one transaction only.
@@ -314,6 +331,7 @@ pub fn places_taken() -> usize {
 /// under other marks (`core/numbers.rs`).
 fn remember(marks: Marks<'static>) -> Marks<'static> {
     if KNOWN.replace(Some(marks)).is_none_or(|known| !known.is_same(&marks)) {
+        TICK.set(None);
         stamp::forget_kept();
     }
     marks

@@ -3,6 +3,10 @@
 //! The core has the loop that moves the mark, waits and refuses (`core/draw.rs`); this file is its
 //! session. While it waits, it must hold no lock of any kind. Each refused draw must leave through
 //! `stats::note_refusal`, which counts it.
+//!
+//! Three ways lead to an id, the shortest first: of the tick that the session knows, of any tick
+//! without waiting, and through the core's loop. `docs/internals/testing.md` (Figures) has what the
+//! shortest costs, instruction by instruction.
 
 use std::ffi::CStr;
 
@@ -11,6 +15,7 @@ use snowflake_core::clock::{Clock, Wait};
 use snowflake_core::draw::{self, DrawRefusal};
 use snowflake_core::generator::{Announce, Generator, IdRun, Limits, longest_run};
 use snowflake_core::identity::{IdStamp, LaneName};
+use snowflake_core::known_tick::{self, KnownTick};
 use snowflake_core::layout::Layout;
 use snowflake_core::mark::MarkTerms;
 use snowflake_core::published::Marks;
@@ -202,27 +207,40 @@ pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
     Ok(next.min(layout.last_id_before(start) + 1))
 }
 
-/// Draws one id if that takes no waiting, raises nothing and is not the session's first. Panics
-/// only if an invariant of the core is broken. Such a panic ends in an abort, so that no wrong id
-/// gets out.
+/// Draws one id of the tick that the session knows (`core/known_tick.rs`), if the transaction has
+/// drawn before. Raises and waits for nothing. Panics only if an invariant of the core is broken.
+/// Such a panic ends in an abort, so that no wrong id gets out.
 #[inline(always)]
-pub fn one_at_once() -> Option<i64> {
-    let (source, marks, drawing) = (IdSource::known()?, database_mark::known()?, stamp::kept()?);
-    if !source.slot.has_first_id() {
-        return first_at_once();
+pub fn one_of_known_tick() -> Option<i64> {
+    let (generator, slot) = (shmem::generator()?, shmem::slot()?);
+    if !slot.has_first_id() {
+        return None;
     }
-    let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms: marks };
-    Some(source.note(&source.generator.draw(drawing, &WallClock, &limits, 1).ok()?))
+    // Recovery was over when the session learned the tick.
+    let id = known_tick::draw_one(generator, &WallClock, database_mark::known_tick, backend::may_still_write)?;
+    slot.note_one(id);
+    Some(id)
 }
 
-/// Does the same for the first id of a transaction, and announces it. A function of its own, so
-/// that the other ids pay no more for this than one comparison.
+/// Draws one id of any tick, perhaps the first of a transaction, which is announced. Learns the
+/// tick for the next draws. Raises and waits for nothing. A function of its own, so that the one
+/// above need not save what this one uses.
 #[inline(never)]
-fn first_at_once() -> Option<i64> {
+pub fn one_of_any_tick() -> Option<i64> {
     let (source, marks, drawing) = (IdSource::known()?, database_mark::known()?, stamp::kept()?);
+    let is_first = !source.slot.has_first_id();
     let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms: marks };
-    let run = source.generator.draw_announced(drawing, &WallClock, &limits, 1, source.slot.announce());
-    Some(source.note(&run.ok()?))
+    let announce = source.slot.announce();
+    let run = source.generator.draw_announced(drawing, &WallClock, &limits, 1, announce).ok()?;
+    // Most transactions draw one id, and need no more. A tick that is ahead of the clock does not
+    // serve.
+    if !is_first
+        && run.borrowed() == 0
+        && let Some(tick) = KnownTick::of(&run, marks)
+    {
+        database_mark::remember_tick(tick);
+    }
+    Some(source.note(&run))
 }
 
 /// Draws `count` ids in runs, as the iterator asks for them.

@@ -33,9 +33,15 @@ static RECOVERY_IS_OVER: Local<bool> = Local::new(false);
 /// looked yet: then call [`require_writable`]. Raises nothing.
 #[inline]
 pub fn may_write() -> bool {
+    RECOVERY_IS_OVER.get() && may_still_write()
+}
+
+/// Returns what [`may_write`] does, if that has returned true before. Raises nothing.
+#[inline(always)]
+pub fn may_still_write() -> bool {
     // SAFETY: XactReadOnly is a variable of this backend, which has one thread; it is read by
     // value. IsInParallelMode has no preconditions inside a backend and raises nothing.
-    RECOVERY_IS_OVER.get() && unsafe { !pg_sys::XactReadOnly && !IsInParallelMode() }
+    unsafe { !pg_sys::XactReadOnly && !IsInParallelMode() }
 }
 
 /// Whether the transaction has an id, as every transaction that has written does. Raises nothing.
@@ -145,15 +151,23 @@ pub fn lock_relations(relations: &[pg_sys::Oid]) -> bool {
 pub struct WallClock;
 
 impl Clock for WallClock {
-    #[inline]
+    #[inline(always)]
     fn now_ms(&self) -> i64 {
         let mut now = libc::timeval { tv_sec: 0, tv_usec: 0 };
         // SAFETY: writes to `now` only, and cannot fail with a valid pointer and no time zone.
         unsafe { libc::gettimeofday(&raw mut now, std::ptr::null_mut()) };
-        // Saturating, because even an absurd clock, at the end of i64, must be refused and not end
-        // the backend (see `entry.rs`).
-        now.tv_sec.saturating_mul(1000).saturating_add(now.tv_usec / 1000)
+        // Below a million, which 32 bits hold. They are faster to divide.
+        let ms = i64::from(now.tv_usec as u32 / 1000);
+        now.tv_sec.checked_mul(1000).and_then(|start_ms| start_ms.checked_add(ms)).unwrap_or_else(|| absurd(now.tv_sec))
     }
+}
+
+/// Returns the end of time that is nearer to an absurd clock, because that must be refused, and not
+/// end the backend (see `entry.rs`).
+#[cold]
+#[inline(never)]
+fn absurd(seconds: i64) -> i64 {
+    if seconds < 0 { i64::MIN } else { i64::MAX }
 }
 
 /// Returns the time since boot, including the time that the machine was suspended, in milliseconds.

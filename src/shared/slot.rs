@@ -177,6 +177,14 @@ impl Slot {
         Some(self.pid.load(Ordering::Relaxed)).filter(|pid| backend::is_running(*pid, number))
     }
 
+    /// Counts an id that was drawn in the clock's tick from the primary lane, and notes it as
+    /// [`note_id`](Self::note_id) does.
+    #[inline(always)]
+    pub fn note_one(&self, id: i64) {
+        self.add(Counter::Drawn, 1);
+        self.note_id(id);
+    }
+
     /// Counts `count` ids that were drawn.
     #[inline]
     pub fn note_run(&self, run: &IdRun, count: u64) {

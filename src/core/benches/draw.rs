@@ -14,24 +14,43 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use snowflake_core::clock;
 use snowflake_core::generator::{Generator, Limits, NO_MARK};
 use snowflake_core::identity::IdStamp;
+use snowflake_core::known_tick::{KnownTick, draw_one};
 use snowflake_core::layout::Layout;
+use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 
 const WIDE: &str = "time:32 sequence:31 unit:1ms epoch:2027-01-01T00:00:00Z";
 const NOW_MS: i64 = 1_800_000_000_000;
 const LIMITS: Limits = Limits { max_borrow_ms: 100, marks_ms: [NO_MARK; 2] };
 
-/// Returns how long the threads take, until each has drawn `times` runs of `count` ids from one
-/// lane.
-fn draw(threads: usize, times: u64, count: u32) -> Duration {
+/// How many ids are drawn at once.
+#[derive(Clone, Copy)]
+enum Draw {
+    /// One, from a tick that the session knows.
+    Known,
+    Run(u32),
+}
+
+/// Returns how long the threads take, until each has drawn `times` from one lane.
+fn draw(threads: usize, times: u64, what: Draw) -> Duration {
     let layout = Layout::parse(WIDE).expect("the layout is right");
     let drawing = IdStamp::new(layout, None, None, false).expect("the layout has no fields for numbers");
     let (generator, start) = (Generator::new(), Barrier::new(threads));
+    let clock = || black_box(NOW_MS);
+    let published = PublishedMarks::new();
+    let marks = published.of(UNCLAIMED).expect("nothing was claimed");
+    assert!(marks.set(0, marks.get(0), NO_MARK));
     let draw = || {
+        let run = generator.draw(&drawing, &clock, &LIMITS, 1).expect("nothing is used up");
+        let tick = black_box(KnownTick::of(&run, marks));
         start.wait();
         let begun = Instant::now();
         for _ in 0..times {
-            let run = generator.draw(&drawing, &|| black_box(NOW_MS), &LIMITS, count);
-            black_box(run.expect("nothing is used up").last_id());
+            black_box(match what {
+                Draw::Known => draw_one(&generator, &clock, || tick, || true).expect("nothing is used up"),
+                Draw::Run(count) => {
+                    generator.draw(&drawing, &clock, &LIMITS, count).expect("nothing is used up").last_id()
+                }
+            });
         }
         begun.elapsed()
     };
@@ -44,12 +63,14 @@ fn draw(threads: usize, times: u64, count: u32) -> Duration {
 
 /// Measures each thread's time per draw, and the ids per second of all threads.
 fn drawing(criterion: &mut Criterion) {
-    for (name, count) in [("one id", 1), ("a run of 64", 64)] {
+    let whats = [("one id of a known tick", Draw::Known), ("one id", Draw::Run(1)), ("a run of 64", Draw::Run(64))];
+    for (name, what) in whats {
+        let count = if let Draw::Run(count) = what { count } else { 1 };
         let mut group = criterion.benchmark_group(name);
         for threads in [1, 2, 4] {
             group.throughput(Throughput::Elements(threads as u64 * u64::from(count)));
             group.bench_function(BenchmarkId::new("threads", threads), |bencher| {
-                bencher.iter_custom(|times| draw(threads, times, count));
+                bencher.iter_custom(|times| draw(threads, times, what));
             });
         }
         group.finish();

@@ -14,7 +14,8 @@
 //! `loom/segment.rs`. Up to which id a reader misses nothing: `loom/settled.rs`.
 //!
 //! The marks' log is such a load, too. A draw that sees a published mark without what came before
-//! it finds an old log, and each test of marks asserts that it does not.
+//! it finds an old log, and each test of marks asserts that it does not. Sessions draw by both ways
+//! there: the whole one, and the short one of a session that knows its tick.
 
 #![cfg(loom)]
 
@@ -34,6 +35,7 @@ use loom::thread;
 use snowflake_core::clock::Clock;
 use snowflake_core::generator::{Generator, Lane, LaneRefusal, Limits, NO_MARK, ServerRefusal};
 use snowflake_core::identity::{IdStamp, LaneName};
+use snowflake_core::known_tick::{KnownTick, draw_one};
 use snowflake_core::layout::Layout;
 use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
 
@@ -379,9 +381,27 @@ fn two_threads_borrow_from_the_backup_lane() {
     backup_schedules("both lanes, borrowing", 1, 3);
 }
 
+/// How the sessions of a model draw.
+#[derive(Clone)]
+enum Way {
+    /// As a session that knows nothing.
+    Whole,
+    /// As one that knows its tick, if that serves (`known_tick.rs`); counts how often it did.
+    Short(std::sync::Arc<AtomicUsize>),
+}
+
+/// Runs a test for both ways, and asserts that the short one has served.
+fn both_ways(test: impl Fn(Way)) {
+    test(Way::Whole);
+    let served = std::sync::Arc::new(AtomicUsize::new(0));
+    test(Way::Short(served.clone()));
+    assert!(served.load(SeqCst) > 0, "no session has drawn from a tick that it knows");
+}
+
 /// A server whose marks one thread moves, with the database's lock, while another thread draws. It
 /// has the log that the marks make promises about, and a flag.
 struct Guarded {
+    way: Way,
     layout: Layout,
     generator: Generator,
     published: PublishedMarks,
@@ -401,12 +421,14 @@ const EARLY_MS: i64 = MARK_AHEAD_MS / 2;
 const DRAWN_MS: i64 = START_MS + 3;
 
 impl Guarded {
-    /// Returns a server whose marks belong to [`ONE`], and are not loaded.
-    fn new() -> Arc<Self> {
-        let (published, generator) = (PublishedMarks::new(), Generator::new());
+    /// Returns a server whose marks belong to [`ONE`], and are not loaded. The next id is the first
+    /// one of the clock's tick.
+    fn new(way: &Way) -> Arc<Self> {
+        let (published, generator, layout) = (PublishedMarks::new(), Generator::new(), layout(1));
         assert!(published.claim(UNCLAIMED, ONE));
+        generator.raise(LaneName::Primary, &layout, START_MS);
         let [logged_ms, done] = [0, 0].map(AtomicI64::new);
-        Arc::new(Self { layout: layout(1), generator, published, logged_ms, done })
+        Arc::new(Self { way: way.clone(), layout, generator, published, logged_ms, done })
     }
 
     fn marks_of(&self, owner: u64) -> Marks<'_> {
@@ -424,8 +446,24 @@ impl Guarded {
     fn draw(&self, marks: Marks<'_>, now_ms: i64) -> Result<i64, ServerRefusal> {
         let drawing = IdStamp::new(self.layout, Some(1), None, false).unwrap();
         let limits = Limits { max_borrow_ms: 10, marks_ms: marks };
+        if let Way::Short(served) = &self.way
+            && let Some(tick) = self.draw_known(marks, now_ms)
+        {
+            served.fetch_add(1, SeqCst);
+            return Ok(tick);
+        }
         let run = self.generator.draw(&drawing, &|| now_ms, &limits, 1)?;
         Ok(self.layout.parts(run.last_id()).unwrap().tick as i64)
+    }
+
+    /// Draws as a session that knows the tick of an instant, and returns that tick.
+    fn draw_known(&self, marks: Marks<'_>, now_ms: i64) -> Option<i64> {
+        let drawing = IdStamp::new(self.layout, Some(1), None, false).unwrap();
+        let unlimited = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
+        let run = Generator::new().draw(&drawing, &|| now_ms, &unlimited, 1).unwrap();
+        let tick = KnownTick::of(&run, marks);
+        let id = draw_one(&self.generator, &|| now_ms, || tick, || true)?;
+        Some(self.layout.parts(id).unwrap().tick as i64)
     }
 }
 
@@ -487,52 +525,58 @@ fn claim_in_all_schedules(name: &str, may_be_forgotten: bool, before: fn(&[Publi
 
 #[test]
 fn who_sees_a_published_mark_sees_its_log_record() {
-    let served = Served::default();
-    let counted = served.clone();
-    all_schedules("a mark is moved", move || {
-        let server = Guarded::new();
-        server.move_mark(server.marks_of(ONE), START_MS);
-        let others = [0, 1].map(|_| {
-            let (server, counted) = (server.clone(), counted.clone());
-            thread::spawn(move || {
-                let drawn = server.draw(server.marks_of(ONE), START_MS);
-                counted.count(&drawn);
-                // The id's tick ends at or below the mark in the log.
-                let covers = |tick: &i64| server.logged_ms.load(Ordering::Relaxed) - EARLY_MS > *tick;
-                drawn.inspect(|tick| assert!(covers(tick), "{tick}")).ok()
-            })
+    both_ways(|way| {
+        let served = Served::default();
+        let counted = served.clone();
+        all_schedules("a mark is moved", move || {
+            let server = Guarded::new(&way);
+            server.move_mark(server.marks_of(ONE), START_MS);
+            let others = [0, 1].map(|_| {
+                let (server, counted) = (server.clone(), counted.clone());
+                thread::spawn(move || {
+                    let drawn = server.draw(server.marks_of(ONE), START_MS);
+                    counted.count(&drawn);
+                    // The id's tick ends at or below the mark in the log.
+                    let covers = |tick: &i64| server.logged_ms.load(Ordering::Relaxed) - EARLY_MS > *tick;
+                    drawn.inspect(|tick| assert!(covers(tick), "{tick}")).ok()
+                })
+            });
+            server.move_mark(server.marks_of(ONE), START_MS + 1);
+            let ids: Vec<u64> =
+                others.into_iter().filter_map(|thread| thread.join().unwrap()).map(|tick| tick as u64).collect();
+            assert!(ids.len() < 2 || ids.iter().all(|tick| *tick == START_MS as u64), "{ids:?}");
         });
-        server.move_mark(server.marks_of(ONE), START_MS + 1);
-        let ids: Vec<u64> =
-            others.into_iter().filter_map(|thread| thread.join().unwrap()).map(|tick| tick as u64).collect();
-        assert!(ids.len() < 2 || ids.iter().all(|tick| *tick == START_MS as u64), "{ids:?}");
+        served.assert_both();
     });
-    served.assert_both();
 }
 
 #[test]
 fn nothing_is_drawn_below_the_mark_that_was_loaded() {
-    let served = Served::default();
-    let counted = served.clone();
-    all_schedules("a mark is loaded", move || {
-        let server = Guarded::new();
-        let other = thread::spawn({
-            let (server, counted) = (server.clone(), counted.clone());
-            move || {
-                // The draw may have read the word before it was raised, and the mark after it was
-                // published.
-                let drawn = server.draw(server.marks_of(ONE), START_MS);
-                counted.count(&drawn);
-                drawn.inspect(|tick| assert!(*tick >= DRAWN_MS, "{tick} was drawn before")).ok()
+    both_ways(|way| {
+        let served = Served::default();
+        let counted = served.clone();
+        all_schedules("a mark is loaded", move || {
+            let server = Guarded::new(&way);
+            let other = thread::spawn({
+                let (server, counted) = (server.clone(), counted.clone());
+                move || {
+                    // The draw may have read the word before it was raised, and the mark after it
+                    // was published.
+                    let drawn = server.draw(server.marks_of(ONE), START_MS);
+                    counted.count(&drawn);
+                    drawn.inspect(|tick| assert!(*tick >= DRAWN_MS, "{tick} was drawn before")).ok()
+                }
+            });
+            server.generator.raise(LaneName::Primary, &server.layout, DRAWN_MS);
+            server.move_mark(server.marks_of(ONE), DRAWN_MS + 2);
+            for now_ms in [START_MS, DRAWN_MS] {
+                let mine = server.draw(server.marks_of(ONE), now_ms).unwrap();
+                assert!(mine >= DRAWN_MS, "{mine} was drawn before");
             }
+            other.join().unwrap();
         });
-        server.generator.raise(LaneName::Primary, &server.layout, DRAWN_MS);
-        server.move_mark(server.marks_of(ONE), DRAWN_MS + 2);
-        let mine = server.draw(server.marks_of(ONE), START_MS).unwrap();
-        assert!(mine >= DRAWN_MS, "{mine} was drawn before");
-        other.join().unwrap();
+        served.assert_both();
     });
-    served.assert_both();
 }
 
 #[test]
@@ -575,7 +619,7 @@ fn no_session_draws_under_the_mark_of_another_sequence() {
     let served = Served::default();
     let counted = served.clone();
     all_schedules("marks change hands, and back", move || {
-        let server = Guarded::new();
+        let server = Guarded::new(&Way::Whole);
         let known = server.marks_of(ONE).version();
         server.move_mark(server.marks_of(ONE), START_MS + 1);
         let other = thread::spawn({
@@ -600,32 +644,57 @@ fn no_session_draws_under_the_mark_of_another_sequence() {
 }
 
 #[test]
-fn what_a_restored_dump_holds_is_not_drawn_once_it_is_there() {
-    let served = Served::default();
-    let counted = served.clone();
-    all_schedules("marks are forgotten and loaded", move || {
-        let server = Guarded::new();
+fn no_session_draws_from_a_known_tick_under_the_mark_of_another_sequence() {
+    const FAR_MS: i64 = START_MS + 8;
+    all_schedules("marks change hands in a known tick", || {
+        let server = Guarded::new(&Way::Whole);
+        server.generator.raise(LaneName::Primary, &server.layout, FAR_MS);
+        let known = server.marks_of(ONE).version();
         server.move_mark(server.marks_of(ONE), START_MS + 1);
         let other = thread::spawn({
-            let (server, counted) = (server.clone(), counted.clone());
+            let server = server.clone();
             move || {
-                // Acquire: pairs with the Release below, which makes "once it is there" true in the
-                // model.
-                let there = server.done.load(Ordering::Acquire) == 1;
-                let drawn = server.draw(server.marks_of(ONE), START_MS);
-                counted.count(&drawn);
-                let Ok(tick) = drawn else { return };
-                // Either the old mark permitted it, earlier, or the new mark does, above what was
-                // restored.
-                assert!(tick >= DRAWN_MS || !there && tick == START_MS, "{tick} is drawn, restored: {there}");
-                assert!(tick < DRAWN_MS || server.logged_ms.load(Ordering::Relaxed) > DRAWN_MS + EARLY_MS);
+                let known = Marks::new(&server.published, known);
+                assert_eq!(server.draw_known(known, FAR_MS), None);
             }
         });
-        server.published.forget();
-        server.done.store(1, Ordering::Release);
-        server.generator.raise(LaneName::Primary, &server.layout, DRAWN_MS);
-        server.move_mark(server.marks_of(ONE), DRAWN_MS + 2);
+        assert!(server.published.claim(ONE, OTHER));
+        server.move_mark(server.marks_of(OTHER), FAR_MS + 1);
+        assert_eq!(server.draw_known(server.marks_of(OTHER), FAR_MS), Some(FAR_MS));
+        assert!(server.published.claim(OTHER, ONE));
         other.join().unwrap();
     });
-    served.assert_both();
+}
+
+#[test]
+fn what_a_restored_dump_holds_is_not_drawn_once_it_is_there() {
+    both_ways(|way| {
+        let served = Served::default();
+        let counted = served.clone();
+        all_schedules("marks are forgotten and loaded", move || {
+            let server = Guarded::new(&way);
+            server.move_mark(server.marks_of(ONE), START_MS + 1);
+            let other = thread::spawn({
+                let (server, counted) = (server.clone(), counted.clone());
+                move || {
+                    // Acquire: pairs with the Release below, which makes "once it is there" true in
+                    // the model.
+                    let there = server.done.load(Ordering::Acquire) == 1;
+                    let drawn = server.draw(server.marks_of(ONE), START_MS);
+                    counted.count(&drawn);
+                    let Ok(tick) = drawn else { return };
+                    // Either the old mark permitted it, earlier, or the new mark does, above what
+                    // was restored.
+                    assert!(tick >= DRAWN_MS || !there && tick == START_MS, "{tick} is drawn, restored: {there}");
+                    assert!(tick < DRAWN_MS || server.logged_ms.load(Ordering::Relaxed) > DRAWN_MS + EARLY_MS);
+                }
+            });
+            server.published.forget();
+            server.done.store(1, Ordering::Release);
+            server.generator.raise(LaneName::Primary, &server.layout, DRAWN_MS);
+            server.move_mark(server.marks_of(ONE), DRAWN_MS + 2);
+            other.join().unwrap();
+        });
+        served.assert_both();
+    });
 }

@@ -87,7 +87,7 @@ fn run(seed: u64, story: Story, lie: Option<Lie>, tells: bool) -> World {
 }
 
 /// What must happen often in the histories, because they would otherwise show little.
-const EVENTS: [&str; 21] = [
+const EVENTS: [&str; 22] = [
     "advance refused",
     "advanced",
     "advanced far ahead",
@@ -99,6 +99,7 @@ const EVENTS: [&str; 21] = [
     "crash within a statement",
     "crashed",
     "drawn",
+    "drawn from a known tick",
     "failover",
     "jumped",
     "other layout",
@@ -112,7 +113,7 @@ const EVENTS: [&str; 21] = [
 ];
 
 /// What must happen often in the histories of a fleet.
-const FLEET_EVENTS: [&str; 43] = [
+const FLEET_EVENTS: [&str; 44] = [
     "acquired",
     "adopted",
     "answer lost",
@@ -121,6 +122,7 @@ const FLEET_EVENTS: [&str; 43] = [
     "closed",
     "copied",
     "drawn",
+    "drawn from a known tick",
     "draws on",
     "entered",
     "forgot",
@@ -233,6 +235,7 @@ fn each_promise_is_broken_by_what_breaks_it() {
         (Lie::NoFlush, &[Guarantee::G2, Guarantee::Flushed]),
         (Lie::LateLog, &[Guarantee::G1, Guarantee::G2, Guarantee::Flushed]),
         (Lie::NoLimit, &[Guarantee::G1, Guarantee::G2, Guarantee::Flushed]),
+        (Lie::KeptTick, &[Guarantee::Advance]),
         (Lie::NoLookAhead, &[Guarantee::G1, Guarantee::G2, Guarantee::Flushed]),
         (Lie::NothingStored, &[Guarantee::G1, Guarantee::G2, Guarantee::Order, Guarantee::Advance]),
         (Lie::NoIdentity, &[Guarantee::G1, Guarantee::G2, Guarantee::Order, Guarantee::Reset]),

@@ -1,21 +1,23 @@
 //! A server's numbers change while its sessions draw, load marks and compose what they have drawn.
 //!
 //! The old numbers may be drawn up to one instant, and the new ones from one instant to another.
-//! What a session has read of marks, numbers and lanes may be of different moments. Six controls
-//! take a step of the change away, or do it in the wrong order, and must find an id that is not
-//! allowed, or one out of order.
+//! What a session has read of marks, numbers and lanes may be of different moments. A session may
+//! also know a tick of the old numbers (`known_tick.rs`). Seven controls take a step of the change
+//! away, or do it in the wrong order, and must find an id that is not allowed, or one out of order.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use snowflake_core::generator::{Generator, IdRun, Limits, MarkLimits};
+use snowflake_core::generator::{Generator, IdRun, Limits, MarkLimits, NO_MARK};
 use snowflake_core::identity::{IdStamp, Identity, LaneName};
+use snowflake_core::known_tick::{KnownTick, draw_one};
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
 
-use super::{ONE, layout, schedules, schedules_until};
+use super::{EARLY_MS, ONE, layout, schedules, schedules_until};
 
 /// How often a schedule interrupts the running thread. With one more, the models here take minutes
 /// instead of seconds; such a run was not brought to its end.
@@ -48,7 +50,10 @@ impl Server {
     /// Returns a server that may draw with the old numbers, under a mark that is loaded. It will
     /// change to the new numbers `from_ms..until_ms`, or to none.
     fn new(next_ms: Option<(i64, i64)>, backup: bool) -> Arc<Self> {
-        let layout = layout(1);
+        Self::with_layout(layout(1), next_ms, backup)
+    }
+
+    fn with_layout(layout: Layout, next_ms: Option<(i64, i64)>, backup: bool) -> Arc<Self> {
         let identity = |worker: u32| Identity::new(&layout, Some(worker.into()), None, backup).unwrap();
         let next = next_ms.map(|(from_ms, until_ms)| Span { identity: identity(NEW), from_ms, until_ms, fleet: FLEET });
         let (generator, marks, numbers) = (Generator::new(), [PublishedMarks::new()], Numbers::new());
@@ -89,6 +94,15 @@ impl Server {
         self.draw((known.whole(), drawing), now_ms)
     }
 
+    /// Draws as a session that has drawn at this instant before, with what it has found then, and
+    /// knows the tick.
+    fn draw_known(&self, (known, drawing): (Marks<'_>, IdStamp), now_ms: i64) -> Option<Id> {
+        let unlimited = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
+        let run = Generator::new().draw(&drawing, &|| now_ms, &unlimited, 1).unwrap();
+        let tick = KnownTick::of(&run, known);
+        draw_one(&self.generator, &|| now_ms, || tick, || true).map(|id| self.parts_of(id))
+    }
+
     /// Publishes the mark for the numbers that it finds, as far as they may be drawn.
     fn load(&self) {
         let Some((known, drawing)) = self.look() else { return };
@@ -99,7 +113,11 @@ impl Server {
     }
 
     fn parts(&self, run: &IdRun) -> Id {
-        let parts = self.layout.parts(run.last_id()).unwrap();
+        self.parts_of(run.last_id())
+    }
+
+    fn parts_of(&self, id: i64) -> Id {
+        let parts = self.layout.parts(id).unwrap();
         (parts.worker.unwrap(), parts.tick as i64)
     }
 
@@ -380,4 +398,63 @@ fn a_lane_that_is_raised_to_the_end_of_its_tick_may_be_drawn_from_with_the_old_n
         numbers.enter(marks, &others, layout, &server.next.unwrap());
     };
     change_within_a_tick(Run::UntilWrong, "a lane raised to the end of its tick", 2, change).assert_control_fails();
+}
+
+/// Changes the numbers, or gives them back, beside a session that knows a tick of the old ones, and
+/// draws from it. The tick has ids left afterwards. An id that is drawn from it once the change is
+/// over counts as not allowed, and so does one of the new numbers that is not in a later tick.
+fn change_in_a_known_tick(run: Run, name: &'static str, next_ms: Option<(i64, i64)>, retires: bool) -> Drawn {
+    const NOW_MS: i64 = 5;
+    let drawn = Drawn::default();
+    let counted = drawn.clone();
+    run.schedules(name, &drawn, move || {
+        let server = Server::with_layout(layout(3), next_ms, false);
+        server.draw_now(NOW_MS).unwrap();
+        let (known, drawing) = server.look().unwrap();
+        // The short way ends where the mark should be moved early.
+        assert!(known.publish(known.find(LaneName::Primary), drawing.until_ms() + EARLY_MS));
+        let (version, is_over) = (known.version(), Arc::new(AtomicBool::new(false)));
+        let other = thread::spawn({
+            let (server, is_over) = (server.clone(), is_over.clone());
+            move || {
+                // Acquire: pairs with the Release below, which makes "once it is over" true in the
+                // model.
+                let is_over = is_over.load(Ordering::Acquire);
+                let known = Marks::new(&server.marks[0], version);
+                server.draw_known((known, drawing), NOW_MS).map(|id| (id, is_over))
+            }
+        });
+        server.change(if retires { &server.marks } else { &[] });
+        is_over.store(true, Ordering::Release);
+        server.load();
+        let late = server.draw_known((known, drawing), NOW_MS);
+        let new = server.draw_now(NOW_MS + 1);
+        let what = match (other.join().unwrap(), late) {
+            (Some((_, true)), _) | (_, Some(_)) => 3,
+            (Some((id, false)), None) => {
+                assert_eq!(id, (OLD, NOW_MS));
+                0
+            }
+            (None, None) => 2,
+        };
+        counted.0[what].fetch_add(1, SeqCst);
+        if let Some((worker, tick)) = new.map(|run| server.parts(&run)) {
+            counted.0[if worker == NEW && tick > NOW_MS { 1 } else { 3 }].fetch_add(1, SeqCst);
+        }
+    });
+    drawn
+}
+
+#[test]
+fn a_known_tick_is_not_drawn_from_once_the_numbers_have_changed() {
+    let next = Some((3, OLD_UNTIL_MS + 4));
+    change_in_a_known_tick(Run::All, "numbers change in a known tick", next, true).assert_all(&[0, 1, 2]);
+    change_in_a_known_tick(Run::All, "numbers are given back in a known tick", None, true).assert_all(&[0, 2]);
+}
+
+/// A control: the marks are not retired.
+#[test]
+fn a_known_tick_under_marks_that_are_not_retired_is_drawn_from_after_the_numbers_are_given_back() {
+    change_in_a_known_tick(Run::UntilWrong, "a known tick, and marks that are not retired", None, false)
+        .assert_control_fails();
 }

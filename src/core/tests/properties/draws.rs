@@ -10,9 +10,13 @@ use std::collections::{BTreeMap, HashSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use snowflake_core::generator::{Generator, Lane, LaneRefusal, Limits, NO_MARK, ServerRefusal, longest_run};
+use snowflake_core::generator::{
+    Generator, Lane, LaneRefusal, Limits, NO_MARK, ServerRefusal, first_sequence, longest_run,
+};
 use snowflake_core::identity::{IdStamp, LaneName};
+use snowflake_core::known_tick::{KnownTick, draw_one};
 use snowflake_core::layout::{Field, Layout};
+use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 
 use crate::model::{self, Place};
 use crate::spec::{Numbers, Spec, numbers, place, specs, specs_with_sequence, up_to};
@@ -320,6 +324,69 @@ fn a_lane_draws_what_the_model_draws() {
     let refusals = ["before epoch", "time used up", "used up", "behind", "mark reached"];
     seen.assert_all(false, &refusals);
     seen.assert_all(false, &["drawn"]);
+}
+
+/// Draws of two sessions in turn, of which each goes the short way where it can. So the tick that
+/// one knows is often an old one, or one from which the other has drawn the rest.
+#[test]
+fn a_known_tick_serves_what_the_model_draws_in_it_and_nothing_else() {
+    const PRIMARY: usize = LaneName::Primary as usize;
+    let seen = Seen::default();
+    for_all(2000, scripts(), |script| {
+        let Script { spec, with_backup, max_borrow_ms, .. } = &script;
+        let layout = spec.layout();
+        let drawing = script.drawing(&layout);
+        let generator = Generator::new();
+        let mut model = model::Generator::new();
+        let published = PublishedMarks::new();
+        let view = published.of(UNCLAIMED).unwrap();
+        let mut sessions: [Option<(i128, KnownTick)>; 2] = [None; 2];
+        for (now_ms, step) in script.clocks() {
+            let marks_ms = step.marks.map(|mark| mark.ms(spec, now_ms));
+            prop_assert!(view.set(PRIMARY, view.get(PRIMARY), marks_ms[PRIMARY]));
+            let limits = Limits { max_borrow_ms: *max_borrow_ms, marks_ms };
+            let (clock, now) = (Scripted::at(now_ms), spec.tick_at(now_ms.into()));
+            for _ in 0..step.times {
+                sessions.swap(0, 1);
+                let known = sessions[0];
+                let short = draw_one(&generator, &clock, || known.map(|(_, tick)| tick), || true);
+                let modelled = model.draw(spec, *with_backup, now_ms, *max_borrow_ms, marks_ms, 1);
+                if let Some(id) = short {
+                    let Ok((lane, _, drawn)) = modelled else { panic!("{id} is drawn, and not {modelled:?}") };
+                    prop_assert_eq!((id, Some(drawn.tick)), (script.id(lane, drawn), known.map(|(tick, _)| tick)));
+                    // So none is borrowed, as the session counts it.
+                    prop_assert_eq!(drawn.tick, now);
+                    seen.count("known tick", *with_backup);
+                    continue;
+                }
+                match (generator.draw(&drawing, &clock, &limits, 1), modelled) {
+                    (Ok(run), Ok((lane, _, drawn))) => {
+                        prop_assert_eq!(run.last_id(), script.id(lane, drawn));
+                        let is_known = known.is_some_and(|(tick, _)| tick == now);
+                        let is_first = drawn.sequence == first_sequence(&layout, drawn.tick as u64).into();
+                        let serves = is_known && !is_first && lane == LaneName::Primary && drawn.tick == now;
+                        prop_assert!(!serves, "{} is in the tick that the session knows", run.last_id());
+                        if let Some(tick) = KnownTick::of(&run, view) {
+                            prop_assert_eq!(lane, LaneName::Primary);
+                            sessions[0] = Some((drawn.tick, tick));
+                            seen.count(if drawn.tick > now { "learned, borrowed" } else { "learned" }, *with_backup);
+                        }
+                    }
+                    (Err(refusal), Err(modelled)) => {
+                        prop_assert_eq!(refusal, modelled);
+                        let is_known = known.is_some_and(|(tick, _)| tick == now);
+                        seen.count(if is_known { variant(refusal) } else { "refused" }, *with_backup);
+                    }
+                    (drawn, modelled) => prop_assert!(false, "{drawn:?} is not {modelled:?}"),
+                }
+            }
+        }
+        Ok(())
+    });
+    for with_backup in [false, true] {
+        seen.assert_all(with_backup, &["known tick", "learned", "mark reached", "refused"]);
+    }
+    seen.assert_all(false, &["learned, borrowed"]);
 }
 
 /// Checks I1, I3, I4 and I5 by the ids alone, without the model or the words. The clock also moves

@@ -14,17 +14,24 @@ use crate::world::World;
 
 impl World {
     pub fn check(&self, session: &Session<'_>, run: IdRun) {
+        self.check_ids(session, run.lane(), run.ids());
+    }
+
+    /// Checks ids of one lane, ascending.
+    pub fn check_ids(&self, session: &Session<'_>, lane: LaneName, ids: impl Iterator<Item = i64>) {
         let Session { server, shared, database, config, .. } = session;
         let (database, layout) = (*database, &config.layout);
         let drawing = config.drawing();
         let leased = self.fleet.as_ref().filter(|_| shared.leases);
         let has_backup = leased.map_or(config.backup, |fleet| fleet.backup);
-        for id in run.ids() {
+        let mut last = None;
+        for id in ids {
+            last = Some(id);
             let parts = layout.parts(id).unwrap();
             let end_ms = parts.created_at_ms + layout.unit().ms();
             let code = match &self.fleet {
                 Some(fleet) if shared.leases => {
-                    let half = config.half() * i64::from(run.lane() == LaneName::Backup);
+                    let half = config.half() * i64::from(lane == LaneName::Backup);
                     let worker = parts.worker.map_or(0, i64::from) - half;
                     Config { worker, backup: fleet.backup, ..*config }.drawing().code()
                 }
@@ -32,7 +39,7 @@ impl World {
             };
             let id = Id {
                 id,
-                lane: run.lane(),
+                lane,
                 numbers: (parts.datacenter, parts.worker),
                 layout: layout.fingerprint(),
                 identity: code,
@@ -65,7 +72,7 @@ impl World {
             if server.seen.borrow()[database].iter().any(|seen| seen.id == id.id) {
                 broken(Guarantee::G2, "which a client has seen");
             }
-            if !shared.leases && log.durable[database].stored.marks_ms[run.lane() as usize] < end_ms {
+            if !shared.leases && log.durable[database].stored.marks_ms[lane as usize] < end_ms {
                 broken(Guarantee::Flushed, "above the mark that is flushed");
             }
             if contents.stored.layout != Some(layout.fingerprint()) {
@@ -93,7 +100,7 @@ impl World {
         }
         let mut greatest = shared.greatest.borrow_mut();
         let so_far = greatest.last().map(|(_, id)| *id);
-        greatest.extend(so_far.max(Some(run.last_id())).map(|id| (self.event(), id)));
+        greatest.extend(so_far.max(last).map(|id| (self.event(), id)));
     }
 
     /// Returns the greatest id of this life of shared memory whose draw had returned before the

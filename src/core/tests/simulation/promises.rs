@@ -61,6 +61,8 @@ pub enum Lie {
     LateLog,
     /// A draw does not look at the mark.
     NoLimit,
+    /// A session that knows its tick does not look at the mark.
+    KeptTick,
     /// A written mark does not run ahead.
     NoLookAhead,
     /// The first read after a start finds no marks.

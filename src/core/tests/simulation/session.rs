@@ -10,8 +10,9 @@ use std::rc::Rc;
 
 use snowflake_core::clock::{Clock, Wait};
 use snowflake_core::draw;
-use snowflake_core::generator::{Generator, IdRun, MarkLimits, NO_MARK};
+use snowflake_core::generator::{Generator, IdRun, Limits, MarkLimits, NO_MARK};
 use snowflake_core::identity::{IdStamp, LaneName};
+use snowflake_core::known_tick::{self, KnownTick};
 use snowflake_core::layout::Layout;
 use snowflake_core::mark::{self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, Written};
 use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
@@ -63,6 +64,8 @@ pub struct Session<'a> {
     own_generator: Option<Generator>,
     /// Marks that are never claimed, for a session whose database has none.
     unclaimed: PublishedMarks,
+    /// Marks that permit everything, for the lie that a session does not look at those of its tick.
+    unlimited: PublishedMarks,
     resetting: bool,
     restoring: bool,
     wait_for_clock: bool,
@@ -94,6 +97,7 @@ impl<'a> Session<'a> {
             config,
             own_generator: world.lies(Lie::OwnGenerator).then(Generator::new),
             unclaimed: PublishedMarks::new(),
+            unlimited: PublishedMarks::new(),
             resetting: false,
             restoring: false,
             wait_for_clock: !world.right_clock && world.random.one_in(4),
@@ -139,6 +143,31 @@ impl<'a> Session<'a> {
         let drawn = draw::draw(self, generator, count);
         // If the server crashes during a draw, what is drawn reaches no client.
         if self.shared.gone.get() { Err(Failure::Crashed) } else { drawn }
+    }
+
+    /// Draws an id at once, if the marks permit that, and learns its tick.
+    pub fn learn(&self) -> Option<(IdRun, Option<KnownTick<'_>>)> {
+        let generator = self.own_generator.as_ref().unwrap_or(&self.shared.generator);
+        let known = self.known_marks();
+        let drawing = draw::DrawingSession::drawing(self).ok()?;
+        let limits =
+            Limits { max_borrow_ms: self.world.max_borrow_ms, marks_ms: Watched { session: self, limits: known } };
+        let run = generator.draw(&drawing, self, &limits, 1).ok()?;
+        let marks = if self.world.lies(Lie::KeptTick) {
+            let unlimited = self.unlimited.of(UNCLAIMED)?;
+            unlimited.set(LaneName::Primary as usize, unlimited.get(LaneName::Primary as usize), NO_MARK);
+            unlimited
+        } else {
+            known
+        };
+        (!self.shared.gone.get()).then(|| (run, KnownTick::of(&run, marks)))
+    }
+
+    /// Draws an id of a tick that was learned in the same life of shared memory.
+    pub fn draw_known(&self, tick: KnownTick<'_>) -> Option<i64> {
+        let generator = self.own_generator.as_ref().unwrap_or(&self.shared.generator);
+        let id = known_tick::draw_one(generator, self, || Some(tick), || true)?;
+        (!self.shared.gone.get()).then_some(id)
     }
 
     /// `snowflake_advance`.

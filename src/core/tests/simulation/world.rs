@@ -322,7 +322,10 @@ impl World {
         let longest = snowflake_core::generator::longest_run(&session.config.layout).min(3);
         let count = if self.random.one_in(4) { longest } else { 1 };
         match session.draw(count) {
-            Ok(run) => self.check(&session, run),
+            Ok(run) => {
+                self.check(&session, run);
+                self.draw_on(&session);
+            }
             Err(failure) => {
                 self.tell(|| format!("server {} database {database}: {failure:?}", server.number));
                 self.count(match failure {
@@ -349,6 +352,28 @@ impl World {
                         format!("a session ends with {failure:?} though the clock is right")
                     });
                 }
+            }
+        }
+    }
+
+    /// Lets a session draw one id after the other, from the tick that it knows, while others run.
+    fn draw_on(&self, session: &Session<'_>) {
+        let Session { server, shared, database, .. } = session;
+        // Where events are chosen, a draw is one id or run. Two fleets are about what is accepted.
+        if self.settles.get() || self.two_fleets() || self.random.one_in(2) {
+            return;
+        }
+        let Some((run, tick)) = session.learn() else { return };
+        self.check(session, run);
+        for _ in 0..self.random.below(4) {
+            self.meanwhile(server);
+            if shared.gone.get() {
+                return;
+            }
+            let again = Session::new(self, server, *database);
+            if let Some(id) = tick.and_then(|tick| again.draw_known(tick)) {
+                self.count("drawn from a known tick");
+                self.check_ids(&again, LaneName::Primary, [id].into_iter());
             }
         }
     }

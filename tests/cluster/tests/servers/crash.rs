@@ -220,6 +220,33 @@ fn a_function_that_is_wrongly_marked_cannot_draw_in_parallel() {
     assert_eq!(session.value("snowflake_last()"), last);
 }
 
+/// A session that draws one id of a tick after the other asks less for each than for the first.
+#[test]
+fn a_session_that_has_just_drawn_still_draws_nothing_where_nothing_may_be_drawn() {
+    let Some(server) = Server::drawing().set("layout", "js53").start_frozen(noon()) else { return };
+    let mut session = with_parallel_table(&server);
+    session
+        .batch_execute(
+            "SET max_parallel_workers = 0;
+             CREATE FUNCTION f(bigint) RETURNS bigint LANGUAGE plpgsql PARALLEL SAFE
+             AS 'BEGIN RETURN snowflake_next(); END'",
+        )
+        .unwrap();
+    let in_parallel = "SELECT count(f(id)) FROM t";
+    for (change, draw, sqlstate, message) in [
+        ("SET TRANSACTION READ ONLY", "SELECT snowflake_next()", "25006", "in a read-only transaction"),
+        ("SAVEPOINT s", in_parallel, "25000", "during a parallel operation"),
+    ] {
+        session.batch_execute("BEGIN").unwrap();
+        let ids = [(); 4].map(|()| session.draw());
+        assert_ascending(&ids);
+        session.batch_execute(change).unwrap();
+        assert_refused_as(&refused(session.ids(draw)), sqlstate, &format!("cannot execute snowflake_next() {message}"));
+        session.batch_execute("ROLLBACK").unwrap();
+        assert_eq!(session.ids("SELECT snowflake_last()").unwrap(), [ids[3]]);
+    }
+}
+
 #[test]
 fn a_query_that_reads_runs_in_parallel() {
     let server = Server::drawing().start_with_extension();
