@@ -1,6 +1,6 @@
 //! A figure: what was measured, what it is compared with, and the bar that it has to reach.
 
-use crate::series::{Series, median, quantile};
+use crate::series::{Series, least, median, quantile};
 
 /// How the figure follows from what was measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -9,6 +9,9 @@ pub enum Relation {
     Ratio,
     /// The median of what was measured less the median of the yardstick.
     Difference,
+    /// The least of what was measured less the least of the yardstick. For what takes nanoseconds,
+    /// to which other load on the machine adds more than the figure itself.
+    LeastDifference,
     /// The median of what was measured.
     Alone,
 }
@@ -81,6 +84,12 @@ impl Figure {
         Self { relation: Relation::Difference, ..Self::ratio(subject, yardstick, bar) }
     }
 
+    /// Subtracts the least value of a yardstick that was measured in the same runs from the least
+    /// of the subject.
+    pub fn least_difference(subject: &Series, yardstick: &Series, bar: Bar) -> Self {
+        Self { relation: Relation::LeastDifference, ..Self::ratio(subject, yardstick, bar) }
+    }
+
     /// Takes the measured values as they are.
     pub fn alone(subject: &Series, bar: Bar) -> Self {
         Self { subject: subject.clone(), yardstick: None, relation: Relation::Alone, bar }
@@ -95,6 +104,9 @@ impl Figure {
     pub fn name(&self) -> String {
         match (&self.yardstick, self.relation) {
             (Some(yardstick), Relation::Ratio) => format!("{} / {}", self.subject.what, yardstick.what),
+            (Some(yardstick), Relation::LeastDifference) => {
+                format!("{} - {}, least of each", self.subject.what, yardstick.what)
+            }
             (Some(yardstick), _) => format!("{} - {}", self.subject.what, yardstick.what),
             (None, _) => self.subject.what.clone(),
         }
@@ -107,7 +119,12 @@ impl Figure {
 
     /// Returns the figure.
     pub fn value(&self) -> f64 {
-        self.relate(median(&self.subject.values), self.yardstick.as_ref().map(|yardstick| median(&yardstick.values)))
+        self.relate(self.of_runs(&self.subject), self.yardstick.as_ref().map(|yardstick| self.of_runs(yardstick)))
+    }
+
+    /// Returns the value of a series that the figure takes for all of its runs.
+    pub fn of_runs(&self, series: &Series) -> f64 {
+        if self.relation == Relation::LeastDifference { least(&series.values) } else { median(&series.values) }
     }
 
     /// Returns the least and the greatest figure of single runs.
@@ -122,7 +139,7 @@ impl Figure {
     fn relate(&self, subject: f64, yardstick: Option<f64>) -> f64 {
         match (self.relation, yardstick) {
             (Relation::Ratio, Some(yardstick)) => subject / yardstick,
-            (Relation::Difference, Some(yardstick)) => subject - yardstick,
+            (Relation::Difference | Relation::LeastDifference, Some(yardstick)) => subject - yardstick,
             _ => subject,
         }
     }

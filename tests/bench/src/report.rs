@@ -10,7 +10,7 @@ use std::thread;
 
 use crate::figure::{Bar, Figure, Verdict};
 use crate::ids;
-use crate::series::{Series, median, quantile};
+use crate::series::{Series, quantile};
 
 /// Returns the table's head, so that a copy of it shows where it comes from.
 pub fn machine() -> String {
@@ -38,7 +38,7 @@ pub fn load() -> String {
 
 /// Formats the figures in columns.
 pub fn table(figures: &[(&str, Figure)]) -> String {
-    let head = ["", "figure", "bar", "measured", "single runs", "medians", ""].map(str::to_owned);
+    let head = ["", "figure", "bar", "measured", "single runs", "of each side", ""].map(str::to_owned);
     let rows: Vec<_> = [head].into_iter().chain(figures.iter().map(|(group, figure)| row(group, figure))).collect();
     let widths: [usize; 7] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
@@ -53,9 +53,10 @@ pub fn table(figures: &[(&str, Figure)]) -> String {
 
 fn row(group: &str, figure: &Figure) -> [String; 7] {
     let unit = figure.unit();
-    let medians = match &figure.yardstick {
-        Some(yardstick) => format!("{}, {}", shown_median(&figure.subject), shown_median(yardstick)),
-        None => shown_median(&figure.subject),
+    let side = |series: &Series| shown(figure.of_runs(series), series.unit);
+    let sides = match &figure.yardstick {
+        Some(yardstick) => format!("{}, {}", side(&figure.subject), side(yardstick)),
+        None => side(&figure.subject),
     };
     let (least, greatest) = figure.spread();
     let verdict = match figure.verdict() {
@@ -66,7 +67,7 @@ fn row(group: &str, figure: &Figure) -> [String; 7] {
     };
     let spread = format!("{} to {}", shown(least, ""), shown(greatest, unit));
     let value = shown(figure.value(), unit);
-    [group.to_owned(), figure.name(), bar(figure), value, spread, medians, verdict.to_owned()]
+    [group.to_owned(), figure.name(), bar(figure), value, spread, sides, verdict.to_owned()]
 }
 
 /// Formats a figure's bar; nothing if there is none.
@@ -80,10 +81,6 @@ pub fn bar(figure: &Figure) -> String {
         Bar::Factor(bar) => format!("{} to {}", shown(1.0 / bar, unit), shown(bar, unit)),
         Bar::None => String::new(),
     }
-}
-
-fn shown_median(series: &Series) -> String {
-    shown(median(&series.values), series.unit)
 }
 
 /// Formats a number with three digits or more, and its unit: 0.0123, 1.230, 12.3, 1,230,000.
