@@ -1,10 +1,11 @@
 -- Installs the extension: CREATE EXTENSION runs this file. First the functions, in the order of
--- src/functions.rs, which says what each does; then sequences, views, grants and comments.
+-- src/functions.rs, which says what each does; then what is in PL/pgSQL, sequences, views, grants,
+-- comments.
 --
 -- src/functions.rs declares each function, too. "make lint" compares what this file creates with
 -- what cargo-pgrx generates from there, object by object (tools/install-script).
 --
--- All functions are STRICT. Those with a layout argument are IMMUTABLE, so indexes, generated
+-- All functions in C are STRICT. Those with a layout argument are IMMUTABLE, so indexes, generated
 -- columns and partition bounds can use them. Those that read the setting snowflake_id.layout are
 -- STABLE.
 
@@ -227,6 +228,14 @@ CREATE FUNCTION snowflake_segment_convert_back(relation regclass, attribute name
     RETURNS SETOF text
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_convert_back_wrapper';
 
+-- Partitions by time
+
+CREATE FUNCTION snowflake_plan.require_no_block() RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_require_no_block_wrapper';
+
+CREATE FUNCTION snowflake_plan.lock_for_drop(relation regclass, partition regclass) RETURNS boolean
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lock_for_drop_wrapper';
+
 -- Statistics
 
 CREATE FUNCTION snowflake_stat() RETURNS TABLE (
@@ -340,6 +349,285 @@ SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_identity', '');
 
 -- Plans name the schema's functions, so every role may look them up.
 GRANT USAGE ON SCHEMA snowflake_plan TO PUBLIC;
+
+-- Partitions by time. The procedure commits after each partition, so it cannot have a search_path
+-- of its own. The functions that it calls have one, and the statements that it runs qualify each
+-- name.
+--
+-- CREATE TABLE ... PARTITION OF would lock out readers of the table. ATTACH PARTITION only locks
+-- out other changes of its definition. No procedure can run DETACH ... CONCURRENTLY, so a detach
+-- locks out all other sessions for a moment. A dry run returns statements for psql, which can run
+-- that.
+
+-- The steps that are left, in their order: the statement that locks the table, or the partition to
+-- be locked with it, and what to run then. New partitions come first, because without them rows are
+-- refused. Old ones come when no new one is missing. To be shown, all come at once, and detach
+-- concurrently where that is possible. The bounds of all partitions are those of units, so a new
+-- partition overlaps none.
+CREATE FUNCTION snowflake_plan.partition_steps(relation regclass, unit text, ahead integer, keep interval, layout text,
+    is_shown boolean, OUT lock text, OUT dropped regclass, OUT statements text[]) RETURNS SETOF record
+STABLE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    step CONSTANT interval := '{"hour": "1 hour", "day": "1 day", "week": "7 days", "month": "1 month", "quarter": "3 months",
+        "year": "1 year"}'::jsonb ->> unit;
+    suffix CONSTANT text := '{"hour": "_YYYY_MM_DD_HH24", "day": "_YYYY_MM_DD", "week": "_IYYY_\"w\"IW", "month": "_YYYY_MM",
+        "quarter": "_YYYY_\"q\"Q", "year": "_YYYY"}'::jsonb ->> unit;
+    clock CONSTANT text := 'YYYY-MM-DD HH24:MI:SS.MS"Z"';
+    utc CONSTANT timestamp := now() AT TIME ZONE 'UTC';
+    -- That of the setting, and that of the ids.
+    configured CONSTANT text := (SELECT l.specification FROM @extschema@.snowflake_layouts() l WHERE l.name = 'current');
+    ids CONSTANT text := coalesce(layout, configured);
+    shown CONSTANT text := coalesce((SELECT min(l.name) FROM @extschema@.snowflake_layouts() l
+        WHERE ids IN (l.name, l.specification) AND l.name <> 'current'), ids);
+    last CONSTANT bigint := @extschema@.snowflake_until('infinity'::timestamptz, ids);
+    parent record;
+    part record;
+    bounds int8range;
+    covered int8multirange := '{}';
+    old jsonb[] := '{}';
+    name text;
+    has_default boolean := false;
+    start timestamp;
+    present bigint;
+    gap int8range;
+BEGIN
+    IF relation IS NULL OR unit IS NULL OR ahead IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = format('argument "%s" must not be NULL',
+            CASE WHEN relation IS NULL THEN 'relation' WHEN unit IS NULL THEN 'unit' ELSE 'ahead' END);
+    ELSIF step IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format('unrecognized unit "%s"', unit),
+            HINT = 'The unit must be hour, day, week, month, quarter or year.';
+    ELSIF ahead NOT BETWEEN 0 AND 1000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format('ahead %s is outside the range 0..1000', ahead),
+            HINT = 'The argument is the number of partitions after the present one.';
+    ELSIF utc - keep > utc THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format('keep "%s" is negative', keep),
+            DETAIL = 'Partitions of the future would be dropped.',
+            HINT = 'The argument must be zero or longer, such as ''1 year''. With NULL, no partition is dropped.';
+    END IF;
+    -- Refuses what is not a layout.
+    PERFORM FROM @extschema@.snowflake_layout_fields(ids);
+
+    -- Without a relation, pg_get_expr locks none.
+    SELECT format('%I.%I', n.nspname, c.relname) AS name, n.oid AS namespace, n.nspname AS schema, c.relname, c.relkind,
+           pg_has_role(c.relowner, 'USAGE') AS is_owner,
+           CASE WHEN r.rolname <> current_user THEN format('%I', r.rolname) END AS owner,
+           p.partstrat = 'r' AND p.partnatts = 1 AND CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END = 'int8'::regtype
+               AS is_by_id,
+           a.attname,
+           CASE WHEN a.attidentity <> '' THEN 'The column is an identity column.'
+                WHEN EXISTS (SELECT FROM pg_depend u LEFT JOIN pg_class s ON u.refclassid = 'pg_class'::regclass AND s.oid = u.refobjid
+                             WHERE u.classid = 'pg_attrdef'::regclass AND u.objid = d.oid
+                                   AND (s.relkind = 'S' OR u.refclassid = 'pg_proc'::regclass
+                                        AND u.refobjid = '@extschema@.snowflake_segment_next(text)'::regprocedure))
+                THEN format('The default is %s.', pg_get_expr(d.adbin, 0)) END AS counts,
+           EXISTS (SELECT FROM pg_depend u
+                   WHERE u.classid = 'pg_attrdef'::regclass AND u.objid = d.oid AND u.refclassid = 'pg_proc'::regclass
+                         AND u.refobjid = '@extschema@.snowflake_next()'::regprocedure) AS draws_ids,
+           (SELECT format(' USING %I', m.amname) FROM pg_am m WHERE m.oid = c.relam) AS method,
+           (SELECT format(' TABLESPACE %I', s.spcname) FROM pg_tablespace s WHERE s.oid = c.reltablespace) AS tablespace
+    INTO parent
+    FROM pg_class c
+         JOIN pg_namespace n ON n.oid = c.relnamespace
+         JOIN pg_roles r ON r.oid = c.relowner
+         LEFT JOIN pg_partitioned_table p ON p.partrelid = c.oid
+         LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = p.partattrs[0]
+         LEFT JOIN pg_type t ON t.oid = a.atttypid
+         LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+    WHERE c.oid = relation;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = format('relation with OID %s does not exist', relation::oid);
+    ELSIF parent.relkind <> 'p' THEN
+        RAISE EXCEPTION USING ERRCODE = 'wrong_object_type', MESSAGE = format('%s is not a partitioned table', parent.name),
+            HINT = 'Name a table that was created with PARTITION BY RANGE (id).';
+    ELSIF NOT parent.is_owner THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = format('must be owner of table %s', parent.name);
+    ELSIF parent.is_by_id IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
+            MESSAGE = format('table %s is not partitioned by range of one bigint column', parent.name),
+            DETAIL = format('The partition key is %s.', pg_get_partkeydef(relation)),
+            HINT = 'The bounds of the partitions must be ids: PARTITION BY RANGE (id).';
+    ELSIF parent.counts IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
+            MESSAGE = format('column "%s" of table %s does not hold ids that tell the time', parent.attname, parent.name),
+            DETAIL = parent.counts, HINT = 'Convert the column with snowflake_convert() first.';
+    ELSIF parent.draws_ids AND @extschema@.snowflake_from(now(), ids) IS DISTINCT FROM @extschema@.snowflake_from(now(), configured) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('ids of table %s do not have layout "%s"', parent.name, layout),
+            DETAIL = format('Column "%s" draws ids of layout "%s".', parent.attname,
+                coalesce((SELECT min(l.name) FROM @extschema@.snowflake_layouts() l
+                          WHERE l.specification = configured AND l.name <> 'current'), configured)),
+            HINT = 'Leave out the argument "layout".';
+    END IF;
+
+    -- The partitions, in the order of their ids. Each must begin and end with a unit. Otherwise the
+    -- unit or the layout may be another one, and what seems to be old may be new. Only below all
+    -- ids, as for rows from before a conversion, a partition may begin anywhere.
+    FOR part IN
+        SELECT p.*, s.starts, e.ends
+        FROM (SELECT c.oid, format('%I.%I', n.nspname, c.relname) AS name, c.relkind, i.inhdetachpending AS is_pending, b.bound = 'DEFAULT' AS is_default,
+                     substring(b.bound FROM 'FROM \(''?(-?\d+)''?\)')::bigint AS lower,
+                     substring(b.bound FROM 'TO \(''?(-?\d+)''?\)')::bigint AS upper
+              FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+                   CROSS JOIN pg_get_expr(c.relpartbound, 0) AS b (bound)
+              WHERE i.inhparent = relation) AS p
+             CROSS JOIN LATERAL (SELECT CASE WHEN p.lower BETWEEN 0 AND last THEN @extschema@.snowflake_timestamp(p.lower, ids) END) AS s (starts)
+             CROSS JOIN LATERAL (SELECT CASE WHEN p.upper BETWEEN 0 AND last THEN @extschema@.snowflake_timestamp(p.upper, ids) END) AS e (ends)
+        ORDER BY p.lower NULLS FIRST
+    LOOP
+        IF part.is_default THEN
+            has_default := true;
+            CONTINUE;
+        ELSIF part.upper IS NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition', MESSAGE = format('partition %s has no end', part.name),
+                DETAIL = 'No partition can be made above MAXVALUE.',
+                HINT = format('Detach the partition, and attach it again up to the first id of a %s.', unit);
+        ELSIF NOT coalesce(part.lower <= 0 OR part.lower = @extschema@.snowflake_from(date_trunc(unit, part.starts, 'UTC'), ids), part.lower IS NULL)
+              OR part.upper IS DISTINCT FROM @extschema@.snowflake_from(date_trunc(unit, part.ends, 'UTC'), ids) THEN
+            RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
+                MESSAGE = format('partition %s does not begin and end with a %s of UTC', part.name, unit),
+                DETAIL = format('The partition is from id %s (%s) to id %s (%s), by layout "%s".', coalesce(part.lower::text, 'MINVALUE'),
+                    coalesce(to_char(part.starts AT TIME ZONE 'UTC', clock), 'no time'), part.upper,
+                    coalesce(to_char(part.ends AT TIME ZONE 'UTC', clock), 'no time'), shown),
+                HINT = 'Name the unit and the layout that the partitions have, or detach this partition.';
+        END IF;
+        -- A detach that was interrupted has not ended, but no row gets there any more.
+        IF NOT part.is_pending THEN
+            covered := covered + int8multirange(int8range(part.lower, part.upper));
+        END IF;
+        IF part.ends <= (utc - keep) AT TIME ZONE 'UTC' THEN
+            old := old || to_jsonb(part);
+        END IF;
+    END LOOP;
+
+    lock := format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE', parent.name);
+    FOR start IN SELECT generate_series(date_trunc(unit, utc), date_trunc(unit, utc) + ahead * step, step) LOOP
+        bounds := int8range(@extschema@.snowflake_from(start AT TIME ZONE 'UTC', ids),
+                            @extschema@.snowflake_from((start + step) AT TIME ZONE 'UTC', ids));
+        present := coalesce(present, lower(bounds));
+        name := parent.relname || to_char(start, suffix);
+        CONTINUE WHEN covered @> bounds AND NOT upper_inf(bounds);
+        IF upper_inf(bounds) THEN
+            RAISE EXCEPTION USING ERRCODE = 'datetime_field_overflow',
+                MESSAGE = format('layout "%s" has no ids for the whole %s of partition %I', shown, unit, name),
+                DETAIL = format('The last id is of %s.', to_char(@extschema@.snowflake_timestamp(last, ids) AT TIME ZONE 'UTC', clock)),
+                HINT = 'Make fewer partitions ahead.';
+        ELSIF octet_length(name) > current_setting('max_identifier_length')::integer THEN
+            RAISE EXCEPTION USING ERRCODE = 'name_too_long',
+                MESSAGE = format('name "%s" is longer than %s bytes', name, current_setting('max_identifier_length')),
+                HINT = format('Give table %s a shorter name.', parent.name);
+        END IF;
+        -- By the snapshot that has shown the partitions, which to_regclass() would not use.
+        IF EXISTS (SELECT FROM pg_class c WHERE c.relname = name AND c.relnamespace = parent.namespace) THEN
+            RAISE EXCEPTION USING ERRCODE = 'duplicate_table', MESSAGE = format('relation %I.%I already exists', parent.schema, name),
+                DETAIL = format('The relation is not the partition of table %s from id %s to id %s.', parent.name, lower(bounds), upper(bounds)),
+                HINT = 'Attach the relation with these bounds, rename it, or drop it.';
+        END IF;
+        covered := covered + int8multirange(bounds);
+        name := format('%I.%I', parent.schema, name);
+        -- What a partition has of its table, except what it gets when it is attached.
+        statements := ARRAY[
+            concat(format('CREATE TABLE %s (LIKE %s INCLUDING COMPRESSION INCLUDING CONSTRAINTS INCLUDING DEFAULTS INCLUDING GENERATED '
+                          'INCLUDING STORAGE)', name, parent.name), parent.method, parent.tablespace),
+            'ALTER TABLE ' || name || ' OWNER TO ' || parent.owner,
+            format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%s) TO (%s)', parent.name, name, lower(bounds), upper(bounds))];
+        statements := array_remove(statements, NULL);
+        RETURN NEXT;
+        IF NOT is_shown THEN
+            RETURN;
+        END IF;
+    END LOOP;
+
+    FOR part IN SELECT p.* FROM unnest(old) o, jsonb_to_record(o) AS p (oid oid, name text, relkind text, upper bigint, is_pending boolean) LOOP
+        -- If the clock or the layout is wrong, all partitions may seem old. Then there is a gap.
+        SELECT g INTO gap FROM unnest(int8multirange(int8range(part.upper, present)) - covered) g LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
+                MESSAGE = format('cannot drop partition %s because of a gap between it and the present', part.name),
+                DETAIL = format('No partition of table %s has the ids from %s (%s) to %s (%s), by layout "%s".', parent.name,
+                    lower(gap), to_char(@extschema@.snowflake_timestamp(lower(gap), ids) AT TIME ZONE 'UTC', clock),
+                    upper(gap), to_char(@extschema@.snowflake_timestamp(upper(gap), ids) AT TIME ZONE 'UTC', clock), shown),
+                HINT = 'If neither the layout nor the clock is wrong, make a partition for the gap, or drop what is older by hand.';
+        END IF;
+        -- FINALIZE waits for old snapshots, so no session may have to wait for it.
+        dropped := CASE WHEN NOT part.is_pending THEN part.oid END;
+        statements := ARRAY[
+            concat(format('ALTER TABLE %s DETACH PARTITION %s', parent.name, part.name),
+                   CASE WHEN part.is_pending THEN ' FINALIZE' WHEN is_shown AND NOT has_default THEN ' CONCURRENTLY' END),
+            format('DROP %sTABLE %s', CASE part.relkind WHEN 'f' THEN 'FOREIGN ' END, part.name)];
+        RETURN NEXT;
+        IF NOT is_shown THEN
+            RETURN;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Takes the locks of the next step, and returns what to run: nothing if another session was faster,
+-- NULL if no step is left.
+CREATE FUNCTION snowflake_plan.partition_turn(relation regclass, unit text, ahead integer, keep interval, layout text) RETURNS text[]
+VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    planned record;
+    locked record;
+BEGIN
+    -- Otherwise what others have committed before the lock may stay unseen.
+    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
+            MESSAGE = format('cannot change partitions in a transaction with isolation level "%s"', current_setting('transaction_isolation')),
+            HINT = 'Set "default_transaction_isolation" to READ COMMITTED.';
+    END IF;
+    SELECT * INTO planned FROM snowflake_plan.partition_steps(relation, unit, ahead, keep, layout, false);
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF current_setting('lock_timeout') = '0' THEN
+        PERFORM set_config('lock_timeout', '500ms', true);
+    END IF;
+    IF planned.dropped IS NULL THEN
+        EXECUTE planned.lock;
+    ELSIF NOT snowflake_plan.lock_for_drop(relation, planned.dropped) THEN
+        RAISE lock_not_available;
+    END IF;
+    SELECT * INTO locked FROM snowflake_plan.partition_steps(relation, unit, ahead, keep, layout, false);
+    RETURN CASE WHEN locked IS NOT DISTINCT FROM planned THEN locked.statements ELSE '{}' END;
+END $$;
+
+CREATE PROCEDURE snowflake_partitions(relation regclass, unit text, ahead integer DEFAULT 3, keep interval DEFAULT NULL,
+    layout text DEFAULT NULL, dry_run boolean DEFAULT false, INOUT statements text DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+DECLARE
+    turn text[];
+    statement text;
+BEGIN
+    statements := NULL;
+    IF dry_run THEN
+        FOR turn IN SELECT steps.statements FROM snowflake_plan.partition_steps(relation, unit, ahead, keep, layout, true) steps LOOP
+            statements := pg_catalog.concat_ws(E'\n', statements, pg_catalog.array_to_string(turn, E';\n') OPERATOR(pg_catalog.||) ';');
+        END LOOP;
+        RETURN;
+    END IF;
+    PERFORM snowflake_plan.require_no_block();
+    LOOP
+        COMMIT;
+        BEGIN
+            turn := snowflake_plan.partition_turn(relation, unit, ahead, keep, layout);
+            EXIT WHEN turn IS NULL;
+            FOREACH statement IN ARRAY turn LOOP
+                EXECUTE statement;
+                statements := pg_catalog.concat_ws(E'\n', statements, statement OPERATOR(pg_catalog.||) ';');
+            END LOOP;
+        EXCEPTION WHEN lock_not_available THEN
+            RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+                MESSAGE = pg_catalog.format('could not lock table %s within "lock_timeout"', relation),
+                DETAIL = 'What the call did before stays.',
+                HINT = 'Call the procedure again when no long transaction uses the table, or with a longer "lock_timeout".';
+        WHEN check_violation THEN
+            RAISE EXCEPTION USING ERRCODE = 'check_violation', MESSAGE = SQLERRM,
+                DETAIL = 'The default partition may have rows of the new one.',
+                HINT = 'Detach the default partition, make the new one, and insert these rows into the table.';
+        END;
+    END LOOP;
+END $$;
 
 -- The planner replaces conditions on an id's time by these (src/time/pushdown.rs). They are
 -- leakproof because they raise nothing, whatever their arguments, so they can run before a row's
@@ -471,7 +759,7 @@ COMMENT ON FUNCTION snowflake_until(date, text) IS
 COMMENT ON FUNCTION snowflake_until(timestamp, text) IS
     'the last id of the given layout whose time is that time or before, in the session''s time zone, -1 if there is none';
 COMMENT ON SCHEMA snowflake_plan IS
-    'functions that plans show for conditions on an id''s time, and that views read: not for statements of users';
+    'functions that plans show for conditions on an id''s time, and that views and snowflake_partitions call: not for statements of users';
 COMMENT ON FUNCTION snowflake_plan.instant(timestamptz, boolean) IS
     'that time; if the second argument is true, the next one, a microsecond later';
 COMMENT ON FUNCTION snowflake_plan.instant(date, boolean) IS
@@ -528,6 +816,16 @@ COMMENT ON FUNCTION snowflake_segment_convert(regclass, name, text, boolean) IS
     'turn a serial, identity or integer column into one that draws from a tag';
 COMMENT ON FUNCTION snowflake_segment_convert_back(regclass, name, boolean) IS
     'turn a column that draws from a tag into an identity';
+COMMENT ON FUNCTION snowflake_plan.require_no_block() IS
+    'refuses a call of snowflake_partitions in a transaction block';
+COMMENT ON FUNCTION snowflake_plan.lock_for_drop(regclass, regclass) IS
+    'lock all that the drop of a partition locks, at one moment; false if lock_timeout passes first';
+COMMENT ON FUNCTION snowflake_plan.partition_steps(regclass, text, integer, interval, text, boolean) IS
+    'what snowflake_partitions has to do';
+COMMENT ON FUNCTION snowflake_plan.partition_turn(regclass, text, integer, interval, text) IS
+    'lock the table for the next step of snowflake_partitions, and return its statements, NULL if no step is left';
+COMMENT ON PROCEDURE snowflake_partitions(regclass, text, integer, interval, text, boolean, text) IS
+    'make the partitions of the present and of times to come, and drop old ones';
 COMMENT ON FUNCTION snowflake_stat() IS
     'what the server has drawn, waited for and met; see the view of the same name';
 COMMENT ON FUNCTION snowflake_stat_backend() IS

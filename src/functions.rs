@@ -1,6 +1,7 @@
 //! Every SQL function for users: what its arguments mean, and which errors it raises. Each does one
 //! thing, without `unsafe`. What only plans and views call is in the schema `snowflake_plan`:
-//! `steps.rs`, and two functions here that views read.
+//! `undo.rs`, and here what views and `snowflake_partitions()` call. That procedure is in PL/pgSQL
+//! (`sql/snowflake_id--VERSION.sql`), because it commits.
 //!
 //! Forms without a `layout` argument read the setting `snowflake_id.layout` and are STABLE. Forms
 //! with one, and those that need none, are IMMUTABLE, so generated columns, indexes and partition
@@ -24,7 +25,9 @@ use crate::ids::next;
 use crate::ids::settled::{self, Holder};
 use crate::ids::stamp;
 use crate::ids::stats;
+use crate::partitions;
 use crate::parts::PartsRow;
+use crate::postgres::backend;
 use crate::postgres::text::{Text, showable};
 use crate::settings::guc;
 use crate::shared::slot::Counter;
@@ -478,6 +481,33 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME
 )]
 fn snowflake_segment_convert_back(relation: Oid, attribute: &CStr, dry_run: bool) -> SetOfIterator<'static, Vec<u8>> {
     SetOfIterator::new(convert_back(relation, attribute, dry_run).or_raise())
+}
+
+/// Refuses a call of `snowflake_partitions()` in a transaction block, before it changes anything.
+///
+/// # Errors
+/// 25001 in a transaction block.
+#[pg_extern(name = "require_no_block", schema = "snowflake_plan", volatile, strict, parallel_unsafe)]
+fn snowflake_require_no_block() {
+    backend::require_no_block(c"snowflake_partitions()");
+}
+
+/// Locks all that the drop of a partition locks, at one moment, for `snowflake_partitions()`.
+/// Returns false if `lock_timeout` passes first. For a caller who does not own both, it locks
+/// nothing.
+#[pg_extern(
+    name = "lock_for_drop",
+    schema = "snowflake_plan",
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_plan.lock_for_drop(relation regclass, partition regclass) RETURNS boolean
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_lock_for_drop(relation: Oid, partition: Oid) -> bool {
+    partitions::lock_for_drop(relation, partition)
 }
 
 /// Returns what the server has counted since the last reset, its last id and its settings. Times

@@ -16,6 +16,8 @@
 //!   keeper             leases this server's number, and reserves blocks
 //!   worker             the worker's process: its start and end, how it waits
 //!   |
+//! partitions         * the locks under which an old partition is dropped
+//!   |
 //! convert            * tables' columns become snowflake columns, or draw from a tag
 //!   |
 //! time/                what a condition on an id's time means for the id
@@ -90,6 +92,7 @@ mod error;
 mod fleet;
 mod functions;
 mod ids;
+mod partitions;
 mod parts;
 mod postgres;
 mod settings;

@@ -76,6 +76,14 @@ pub fn require_writable(command: &'static CStr) {
     RECOVERY_IS_OVER.set(true);
 }
 
+/// Raises what VACUUM raises inside a transaction block: 25001. `command` names the statement in
+/// the message.
+pub fn require_no_block(command: &'static CStr) {
+    // SAFETY: any backend may call it while it runs a statement. Errors are raised through pgrx's
+    // guard. That the statement is not called from a function is not known here; COMMIT finds out.
+    unsafe { pg_sys::PreventInTransactionBlock(true, command.as_ptr()) };
+}
+
 /// Runs `work` with settings that no user has chosen. Names mean what is in `pg_catalog`, and a
 /// policy that would hide rows is an error. Nothing is compiled for a query of the catalogs,
 /// because that would take a hundred times as long as the query.

@@ -8,7 +8,7 @@ WHERE e.extname = 'snowflake_id' AND d.deptype = 'e' AND d.classid <> 'pg_type':
 ORDER BY object;
 
 -- Forms without a layout are STABLE (they depend on a setting), forms with it IMMUTABLE; all are
--- STRICT.
+-- STRICT, except for those in PL/pgSQL.
 SELECT p.oid::regprocedure AS function, pg_get_function_result(p.oid) AS result,
        p.provolatile AS volatile, p.proisstrict AS strict, p.proparallel AS parallel
 FROM pg_proc p

@@ -44,6 +44,7 @@ mod memory;
 mod monitoring;
 mod operator;
 mod pages;
+mod partitions;
 mod partman;
 mod patroni;
 mod pg_upgrade;

@@ -208,20 +208,18 @@ fn ids_take_the_place_of_uuids_and_foreign_keys_follow() {
     assert_eq!(session.value("SELECT max(id) > snowflake_min(now() - interval '1 hour') FROM accounts"), "true");
 }
 
-/// The names of the partitions of `measurements`, in their order.
+/// The names of the partitions of `samples`, in their order.
 fn partitions(session: &mut Client) -> String {
     session.value(
         "SELECT string_agg(inhrelid::regclass::text, ' ' ORDER BY inhrelid::regclass::text) FROM pg_inherits
-                   WHERE inhparent = 'measurements'::regclass",
+                   WHERE inhparent = 'samples'::regclass",
     )
 }
 
 #[test]
-fn the_procedure_creates_months_ahead_and_drops_old_ones_as_pg_cron_would_call_it() {
+fn pg_cron_can_call_what_makes_and_drops_partitions() {
     let server = Server::drawing().start_with_extension();
-    // The months are those of UTC, whatever the session's time zone is.
-    server.connect().batch_execute("ALTER DATABASE postgres SET timezone = 'Pacific/Kiritimati'").unwrap();
-    psql(&server, &[], block("keep-months"));
+    psql(&server, &[], block("partitions"));
     let mut session = server.connect();
     session
         .batch_execute(
@@ -231,25 +229,39 @@ fn the_procedure_creates_months_ahead_and_drops_old_ones_as_pg_cron_would_call_i
                  BEGIN ATOMIC INSERT INTO cron.jobs VALUES (command) RETURNING 1; END",
         )
         .unwrap();
-    session.batch_execute(block("keep-months-daily")).unwrap();
+    session.batch_execute(block("partitions-daily")).unwrap();
     let call = session.value("SELECT command FROM cron.jobs");
+    let count = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'measurements'::regclass";
+    assert_eq!(session.value(count), "4");
+    session.batch_execute(&call).unwrap();
+    assert_eq!(session.value(count), "4");
+}
+
+#[test]
+fn the_procedure_creates_months_ahead_and_drops_old_ones() {
+    let server = Server::drawing().start_with_extension();
+    // The months are those of UTC, whatever the session's time zone is.
+    server.connect().batch_execute("ALTER DATABASE postgres SET timezone = 'Pacific/Kiritimati'").unwrap();
+    psql(&server, &[], block("keep-months"));
+    let mut session = server.connect();
+    let call = "CALL keep_months('samples', ahead => 3, keep => '1 year')";
 
     let month = |ago: i32| format!("date_trunc('month', now() AT TIME ZONE 'UTC') - interval '{ago} months'");
-    let ahead = "SELECT string_agg(to_char(date_trunc('month', now() AT TIME ZONE 'UTC') + n * interval '1 month', '\"measurements_\"YYYY_MM'), ' ' ORDER BY n)
+    let ahead = "SELECT string_agg(to_char(date_trunc('month', now() AT TIME ZONE 'UTC') + n * interval '1 month', '\"samples_\"YYYY_MM'), ' ' ORDER BY n)
                  FROM generate_series(0, 3) n";
     let ahead = session.value(ahead);
     assert_eq!(partitions(&mut session), ahead);
-    session.batch_execute("INSERT INTO measurements (value) VALUES (1)").unwrap();
+    session.batch_execute("INSERT INTO samples (value) VALUES (1)").unwrap();
 
     // Months that ended a year ago or more, and one that did not, and one with a name of its own.
     let mut kept = String::new();
     for ago in [12, 13, 14] {
-        let name = session.value(&format!("SELECT to_char({}, '\"measurements_\"YYYY_MM')", month(ago)));
-        let name = if ago == 14 { "measurements_old".to_owned() } else { name };
+        let name = session.value(&format!("SELECT to_char({}, '\"samples_\"YYYY_MM')", month(ago)));
+        let name = if ago == 14 { "samples_old".to_owned() } else { name };
         let [from, to] =
             [ago, ago - 1].map(|ago| session.value(&format!("snowflake_min(({}) AT TIME ZONE 'UTC')", month(ago))));
         session
-            .batch_execute(&format!("CREATE TABLE {name} PARTITION OF measurements FOR VALUES FROM ({from}) TO ({to})"))
+            .batch_execute(&format!("CREATE TABLE {name} PARTITION OF samples FOR VALUES FROM ({from}) TO ({to})"))
             .unwrap();
         if ago == 12 {
             kept = name;
@@ -257,14 +269,14 @@ fn the_procedure_creates_months_ahead_and_drops_old_ones_as_pg_cron_would_call_i
     }
     // A reader of the table holds a lock: the call fails, and the next one succeeds.
     let mut reader = server.connect();
-    reader.batch_execute("BEGIN; SELECT count(*) FROM measurements").unwrap();
-    assert_eq!(refused(session.batch_execute(&call)).sqlstate, "55P03");
+    reader.batch_execute("BEGIN; SELECT count(*) FROM samples").unwrap();
+    assert_eq!(refused(session.batch_execute(call)).sqlstate, "55P03");
     reader.batch_execute("COMMIT").unwrap();
-    session.batch_execute(&call).unwrap();
-    assert_eq!(partitions(&mut session), format!("{kept} {ahead} measurements_old"));
-    session.batch_execute(&call).unwrap();
+    session.batch_execute(call).unwrap();
+    assert_eq!(partitions(&mut session), format!("{kept} {ahead} samples_old"));
+    session.batch_execute(call).unwrap();
     // In a transaction block it cannot commit.
-    session.batch_execute("DROP TABLE measurements_old").unwrap();
+    session.batch_execute("DROP TABLE samples_old").unwrap();
     session.batch_execute(&format!("DROP TABLE {}", ahead.rsplit(' ').next().unwrap())).unwrap();
     assert_eq!(refused(session.batch_execute(&format!("BEGIN; {call}"))).sqlstate, "2D000");
 }
