@@ -401,6 +401,14 @@ COMMENT ON FUNCTION snowflake_plan.partition_turn(regclass, text, integer, inter
 COMMENT ON PROCEDURE snowflake_partitions(regclass, text, integer, interval, text, boolean, text) IS
     'make the partitions of the present and of times to come, and drop old ones';
 
+-- The way back to an identity.
+CREATE FUNCTION snowflake_convert_back(relation regclass, attribute name, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_back_wrapper';
+REVOKE ALL ON FUNCTION snowflake_convert_back(regclass, name, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION snowflake_convert_back(regclass, name, boolean) IS
+    'turn a column whose default is snowflake_next() into an identity';
+
 -- Limits on a time, from what a condition compares
 
 CREATE FUNCTION snowflake_plan.instant(ts timestamptz, after boolean) RETURNS timestamptz

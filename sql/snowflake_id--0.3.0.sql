@@ -220,6 +220,10 @@ CREATE FUNCTION snowflake_convert_columns(columns text[], rewrite boolean DEFAUL
     RETURNS SETOF text
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_columns_wrapper';
 
+CREATE FUNCTION snowflake_convert_back(relation regclass, attribute name, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_back_wrapper';
+
 CREATE FUNCTION snowflake_segment_convert(relation regclass, attribute name, tag text, dry_run boolean DEFAULT false)
     RETURNS SETOF text
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_convert_wrapper';
@@ -669,7 +673,7 @@ REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, bool
 
 -- These lock tables against all other sessions for a while.
 REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snowflake_convert_columns(text[], boolean, boolean),
-    snowflake_segment_convert(regclass, name, text, boolean), snowflake_segment_convert_back(regclass, name, boolean) FROM PUBLIC;
+    snowflake_convert_back(regclass, name, boolean), snowflake_segment_convert(regclass, name, text, boolean), snowflake_segment_convert_back(regclass, name, boolean) FROM PUBLIC;
 
 -- The server's counts are for its operators.
 CREATE VIEW snowflake_stat AS SELECT *, snowflake_plan.settled_lag() AS settled_lag_ms FROM snowflake_stat();
@@ -812,6 +816,8 @@ COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
     'turn a serial, identity or bigint column into one whose default is snowflake_next()';
 COMMENT ON FUNCTION snowflake_convert_columns(text[], boolean, boolean) IS
     'turn columns of any tables into such ones at once';
+COMMENT ON FUNCTION snowflake_convert_back(regclass, name, boolean) IS
+    'turn a column whose default is snowflake_next() into an identity';
 COMMENT ON FUNCTION snowflake_segment_convert(regclass, name, text, boolean) IS
     'turn a serial, identity or integer column into one that draws from a tag';
 COMMENT ON FUNCTION snowflake_segment_convert_back(regclass, name, boolean) IS

@@ -16,7 +16,7 @@ use snowflake_core::encoding::Encoding;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use snowflake_core::segment::Block;
 
-use crate::convert::{convert, convert_back, convert_columns, convert_to_tag};
+use crate::convert::{convert, convert_back, convert_columns, convert_ids_back, convert_to_tag};
 use crate::error::OrRaise;
 use crate::ids::database_mark;
 use crate::ids::dense;
@@ -428,6 +428,27 @@ fn snowflake_convert_columns(
     dry_run: bool,
 ) -> SetOfIterator<'static, Vec<u8>> {
     SetOfIterator::new(convert_columns(columns.iter(), rewrite, dry_run).or_raise())
+}
+
+/// Turns a column whose default is `snowflake_next()` into an identity, which counts on above all
+/// stored values and all ids that this server has drawn. Partitions and children that do not
+/// inherit the identity draw from its sequence. (Revoked from PUBLIC.)
+///
+/// # Errors
+/// As `snowflake_convert`, without widening; 55000 a column that does not draw ids; 22003 no value
+/// left above the stored ones.
+#[pg_extern(
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_convert_back(relation regclass, attribute name, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_convert_back(relation: Oid, attribute: &CStr, dry_run: bool) -> SetOfIterator<'static, Vec<u8>> {
+    SetOfIterator::new(convert_ids_back(relation, attribute, dry_run).or_raise())
 }
 
 /// Turns a serial, identity or integer column into one that draws from a tag, which goes on where

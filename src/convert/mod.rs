@@ -53,6 +53,18 @@ macro_rules! with_ours {
     };
 }
 
+/// The same, beside a name for an identity's sequence.
+macro_rules! with_sequence {
+    ($file:literal) => {
+        concat!(
+            include_str!("family.sql"),
+            include_str!("ours.sql"),
+            include_str!("sequence_name.sql"),
+            include_str!($file)
+        )
+    };
+}
+
 /// A statement about the objects that prevent a new type.
 macro_rules! with_found {
     ($file:literal) => {
@@ -119,8 +131,15 @@ enum Aim<'a> {
     Ids { rewrite: bool },
     /// From `snowflake_segment_next()`, with this tag in the database's encoding.
     Tag(&'a CStr),
-    /// From an identity. They have come from a tag.
-    Identity,
+    /// From an identity. They have come from a tag, or from `snowflake_next()`.
+    Identity(Former),
+}
+
+/// What a column that becomes an identity has drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Former {
+    Ids,
+    Tag,
 }
 
 /// A column that is to be converted, with its qualified table's name and its own name for messages.
@@ -154,10 +173,10 @@ impl Target {
         let column = text(row, 6).expect("a column has a name");
         let type_name = text(row, 7).expect("a column has a type");
         let [is_integer, is_generated, is_domain] = [8, 9, 12].map(|number| given::<bool>(row, number));
-        if !is_integer || is_domain && matches!(aim, Aim::Identity) {
+        if !is_integer || is_domain && matches!(aim, Aim::Identity(_)) {
             return Err(match aim {
                 Aim::Ids { .. } => Unconvertible::Type { table, column, type_name },
-                Aim::Tag(_) | Aim::Identity => Unconvertible::NoInteger { table, column, type_name },
+                Aim::Tag(_) | Aim::Identity(_) => Unconvertible::NoInteger { table, column, type_name },
             });
         } else if is_generated {
             return Err(Unconvertible::Generated { table, column });
@@ -275,12 +294,15 @@ struct Steps {
     places: Vec<i64>,
 }
 
-/// An identity in place of a tag.
+/// An identity in place of a tag, or of ids.
 struct NewIdentity {
     /// The statement, without where the identity starts.
     statement: CString,
-    /// The tag that the column has drawn from, in the database's encoding.
-    tag: CString,
+    /// The tag that the column has drawn from, in the database's encoding; `None` if it was ids.
+    tag: Option<CString>,
+    /// The statements that let partitions and children draw from the identity's sequence, where
+    /// they do not inherit the identity.
+    partitions: Vec<CString>,
 }
 
 impl Steps {
@@ -289,7 +311,7 @@ impl Steps {
         let (function, argument) = match aim {
             Aim::Ids { .. } => (c"snowflake_next", None),
             Aim::Tag(tag) => (c"snowflake_segment_next", Some(tag)),
-            Aim::Identity => return Self::find_identity(database, targets, refusals),
+            Aim::Identity(former) => return Self::find_identity(database, targets, former, refusals),
         };
         let mut steps = Self::find_sequences(database, &columns, refusals);
         let [rels, atts] = pairs(&columns);
@@ -302,20 +324,33 @@ impl Steps {
         steps
     }
 
-    /// Finds what makes a column that draws from a tag an identity; nothing if it is one.
-    fn find_identity(database: &mut SpiDatabase, targets: &[Target], refusals: &mut Refusals) -> Self {
+    /// Finds what makes a column that draws from a tag, or ids, an identity; nothing if it is one.
+    fn find_identity(database: &mut SpiDatabase, targets: &[Target], former: Former, refusals: &mut Refusals) -> Self {
         let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
-        let rows = database.ask(with_ours!("set_identity.sql"), &pairs(&columns));
+        let rows = database.ask(with_sequence!("set_identity.sql"), &pairs(&columns));
         let Some(row) = rows.first() else { return Self::default() };
         let mut steps = Self::find_sequences(database, &columns, refusals);
         let place: i64 = given(row, 1);
         let Target { table_name, column_name, .. } = &targets[place as usize - 1];
         let (table, column) = (table_name.clone(), column_name.clone());
-        match value::<CString>(row, 5) {
-            Some(tag) => steps.identity = Some(NewIdentity { statement: given(row, 4), tag }),
-            None => refusals.add(Unconvertible::NoTag { table: table.clone(), column: column.clone() }),
+        match (former, value::<CString>(row, 5)) {
+            (Former::Tag, None) => {
+                refusals.add(Unconvertible::NoTag { table: table.clone(), column: column.clone() });
+            }
+            (Former::Tag, tag) => {
+                steps.identity = Some(NewIdentity { statement: given(row, 4), tag, partitions: Vec::new() });
+            }
+            (Former::Ids, _) if !given::<bool>(row, 7) => {
+                refusals.add(Unconvertible::NoIdsDrawn { table: table.clone(), column: column.clone() });
+            }
+            (Former::Ids, _) => {
+                let partitions = database.ask_for(with_sequence!("partition_defaults.sql"), &pairs(&columns));
+                // Their defaults need the sequence's name.
+                let statement = if partitions.is_empty() { given(row, 4) } else { given(row, 8) };
+                steps.identity = Some(NewIdentity { statement, tag: None, partitions });
+            }
         }
-        if let Some(child) = text(row, 6) {
+        if let (Former::Tag, Some(child)) = (former, text(row, 6)) {
             refusals.add(Unconvertible::Child { table, column, child });
         }
         steps.defaults.push(given(row, 2));
@@ -387,7 +422,7 @@ impl Plan {
         // A tag's values fit into narrow columns, as long as they are short.
         let narrow = match aim {
             Aim::Ids { rewrite } => narrow(database, &columns, rewrite, &mut refusals),
-            Aim::Tag(_) | Aim::Identity => Vec::new(),
+            Aim::Tag(_) | Aim::Identity(_) => Vec::new(),
         };
         let dependents = refusals.sort(Dependents::find(database, &narrow, dry_run)).unwrap_or_default();
         let steps = Steps::find(database, &targets, aim, &mut refusals);
@@ -428,7 +463,7 @@ impl Plan {
         let tag = match aim {
             Aim::Ids { .. } => None,
             Aim::Tag(tag) => Some(tag),
-            Aim::Identity => self.identity.as_ref().map(|identity| identity.tag.as_c_str()),
+            Aim::Identity(_) => self.identity.as_ref().and_then(|identity| identity.tag.as_deref()),
         };
         Ok(tag.map(|tag| Takeover::find(command, &to_utf8(tag.to_bytes()))).transpose()?)
     }
@@ -490,9 +525,25 @@ impl Plan {
         }
         check(match aim {
             _ if dry_run => before.max(least),
-            Aim::Identity => takeover.fresh()?.max(least),
+            Aim::Identity(_) => takeover.fresh()?.max(least),
             Aim::Ids { .. } | Aim::Tag(_) => takeover.raise(least)?,
         })
+    }
+
+    /// Returns the first value of an identity in place of ids: above all that are stored, and all
+    /// that this server has drawn.
+    fn go_on(&self, database: &mut SpiDatabase, command: &'static CStr) -> Result<i64, Unconvertible> {
+        let stored = self.stored(database).into_iter().flatten().max();
+        // After them, because a session that stores an id by hand has drawn it before.
+        let drawn = next::above_drawn(command)?;
+        let least = stored.map_or(Some(drawn), |stored| stored.checked_add(1).map(|least| least.max(drawn)));
+        match (least, self.targets.first()) {
+            (Some(least), _) => Ok(least),
+            (None, target) => {
+                let target = target.expect("there is a column");
+                Err(Unconvertible::NoRoom { table: target.table_name.clone(), column: target.column_name.clone() })
+            }
+        }
     }
 
     /// Checks that all stored values are below the next id, and returns that id.
@@ -582,7 +633,17 @@ pub fn convert_to_tag(
 /// # Errors
 /// The same.
 pub fn convert_back(relation: Oid, attribute: &CStr, dry_run: bool) -> Result<Vec<Vec<u8>>, Unconvertible> {
-    run_for_one(c"snowflake_segment_convert_back()", relation, attribute, Aim::Identity, dry_run)
+    let aim = Aim::Identity(Former::Tag);
+    run_for_one(c"snowflake_segment_convert_back()", relation, attribute, aim, dry_run)
+}
+
+/// Makes a column that draws ids an identity, which counts on above them.
+///
+/// # Errors
+/// All of [`Unconvertible`]; those of [`next::one`] as [`Unconvertible::NoIds`].
+pub fn convert_ids_back(relation: Oid, attribute: &CStr, dry_run: bool) -> Result<Vec<Vec<u8>>, Unconvertible> {
+    let aim = Aim::Identity(Former::Ids);
+    run_for_one(c"snowflake_convert_back()", relation, attribute, aim, dry_run)
 }
 
 fn run_for_one(
@@ -640,12 +701,14 @@ fn run(
             return Ok(with_semicolons(run));
         }
         backend::with_trusted_settings(|| {
-            let next = match plan.takeover(command, aim)? {
-                Some(takeover) => plan.take_over(database, takeover, aim, dry_run)?,
-                None => plan.check_values(database, command)?,
+            let next = match (plan.takeover(command, aim)?, aim) {
+                (Some(takeover), _) => plan.take_over(database, takeover, aim, dry_run)?,
+                (None, Aim::Identity(_)) => plan.go_on(database, command)?,
+                (None, _) => plan.check_values(database, command)?,
             };
-            if let Some(NewIdentity { statement: make, .. }) = &plan.identity {
-                plan.statements.push(statement([make.to_bytes(), format!(" (START WITH {next})").as_bytes()]));
+            if let Some(NewIdentity { statement: make, partitions, .. }) = &plan.identity {
+                plan.statements.push(statement([make.to_bytes(), format!("START WITH {next})").as_bytes()]));
+                plan.statements.extend_from_slice(partitions);
             }
             plan.announce(database, aim, next)
         })?;

@@ -7,8 +7,7 @@ SELECT (SELECT format('%I.%I', nspname, s.relname) FROM pg_namespace n WHERE n.o
        (SELECT string_agg(DISTINCT pg_describe_object(u.classid, u.objid, u.objsubid), E'\n')::cstring
         FROM pg_depend u
         WHERE u.refclassid = 'pg_class'::regclass AND u.refobjid = o.objid AND u.deptype = 'n'
-              AND NOT (u.classid = 'pg_attrdef'::regclass AND o.deptype = 'a'
-                       AND u.objid IN (SELECT def FROM family WHERE def IS NOT NULL)))
+              AND NOT (u.classid = 'pg_attrdef'::regclass AND u.objid IN (SELECT def FROM family WHERE def IS NOT NULL)))
 FROM family
      JOIN pg_depend o ON o.refclassid = 'pg_class'::regclass AND o.refobjid = rel AND o.refobjsubid = attnum
                          AND o.classid = 'pg_class'::regclass AND o.deptype IN ('a', 'i')

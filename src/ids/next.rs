@@ -186,6 +186,16 @@ pub fn one() -> Result<i64, Error> {
     draw().inspect_err(stats::note_refusal)
 }
 
+/// Draws and discards one id, uncounted, and returns it. It is above all that this server has
+/// drawn, except for borrowed ones. `command` names the SQL function in messages.
+///
+/// # Errors
+/// As for [`one`].
+pub fn above_drawn(command: &'static CStr) -> Result<i64, Error> {
+    let draw = || Ok(IdSource::find(command)?.draw(1)?.last_id());
+    draw().inspect_err(stats::note_refusal)
+}
+
 /// Draws and discards one id, uncounted, and returns the least id that this server can draw from
 /// now on. `command` names the SQL function in messages.
 ///

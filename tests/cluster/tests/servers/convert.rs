@@ -13,8 +13,10 @@
 //! - [`sessions`]: other sessions that insert, lock, change or convert the same tables meanwhile
 //! - [`schema`]: many columns at once, and what depends on them
 //! - [`any_schema`]: random tables that refer to each other
+//! - [`back`]: `snowflake_convert_back`, the way back to an identity
 
 mod any_schema;
+mod back;
 mod column;
 mod database;
 mod refusals;

@@ -40,7 +40,9 @@ fn part(recipe: &'static str, from: &str, to: &str) -> &'static str {
 fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
     let nested = "PARTITION BY RANGE (id); CREATE TABLE half PARTITION OF tickets DEFAULT PARTITION BY RANGE (id);
         CREATE TABLE part PARTITION OF half DEFAULT";
-    for partitions in ["", "PARTITION BY RANGE (id); CREATE TABLE part PARTITION OF tickets DEFAULT", nested] {
+    let kinds = ["", "PARTITION BY RANGE (id); CREATE TABLE part PARTITION OF tickets DEFAULT", nested];
+    let call = "SELECT snowflake_convert_back('tickets', 'id')";
+    for (way, partitions) in [recipe(SEQUENCE), call].into_iter().flat_map(|way| kinds.map(|kind| (way, kind))) {
         let server = Server::drawing().time_limit().start_with_extension();
         let table = "CREATE TABLE tickets (id bigint PRIMARY KEY DEFAULT snowflake_next(), title text)";
         server.connect().batch_execute(&format!("{table} {partitions}")).unwrap();
@@ -53,7 +55,7 @@ fn a_table_goes_back_to_a_sequence_while_sessions_insert() {
                 wait_until("the others", || client.value("SELECT count(*) > 200 FROM tickets") == "true");
                 // In psql each statement would be a separate transaction without the recipe's
                 // BEGIN.
-                psql(&server, &[], recipe(SEQUENCE));
+                psql(&server, &[], way);
                 left.store(true, Ordering::Relaxed);
                 return Vec::new();
             }
