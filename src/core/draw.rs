@@ -100,6 +100,8 @@ pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -
         let mut drawing = session.drawing()?;
         let terms = session.terms();
         let max_borrow_ms = terms.max_borrow_ms;
+        // Before the draw: meanwhile another session may wait for the tick, and load the mark.
+        let mut is_first = is_first_draw(known, &drawing);
         let limits = Limits { max_borrow_ms, marks_ms: session.marks(known) };
         let mut drawn = generator.draw_announced(&drawing, session, &limits, count, session.announce());
         if let Err(generator::ServerRefusal::MarkReached { lane, end_ms }) = drawn {
@@ -110,6 +112,7 @@ pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -
             session.make_way(&drawing, &terms, known, lane, end_ms)?;
             known = session.known()?;
             drawing = session.drawing()?;
+            is_first = is_first_draw(known, &drawing);
             // While another session moves the mark early, this one need not wait.
             let limits = Limits { max_borrow_ms, marks_ms: session.marks(known.whole()) };
             drawn = generator.draw_announced(&drawing, session, &limits, count, session.announce());
@@ -126,12 +129,9 @@ pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -
                 if session.drawing()?.version() != drawing.version() {
                     continue;
                 }
-                // So can numbers that were entered. Nothing is drawn with them before a mark is
-                // loaded.
-                let is_unused = |lane: &LaneName| known.mark_ms(*lane).is_none();
-                let lanes = if drawing.identity().has_backup() { &LaneName::ALL[..] } else { &[LaneName::Primary] };
+                // So can numbers that were entered.
                 let is_in_the_next_tick = wait_ms <= drawing.layout().unit().ms();
-                if drawing.is_leased() && is_in_the_next_tick && lanes.iter().any(is_unused) {
+                if is_first && is_in_the_next_tick {
                     session.wait(Wait::UsedUp { wait_ms })?;
                     continue;
                 }
@@ -147,4 +147,11 @@ pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -
         };
         session.wait(wait)?;
     }
+}
+
+/// Whether a lane may lie in the tick after the clock's because leased numbers were entered.
+/// Nothing is drawn with them before a mark is loaded.
+fn is_first_draw(known: Marks<'_>, drawing: &IdStamp) -> bool {
+    let lanes = if drawing.identity().has_backup() { &LaneName::ALL[..] } else { &[LaneName::Primary] };
+    drawing.is_leased() && lanes.iter().any(|lane| known.mark_ms(*lane).is_none())
 }
