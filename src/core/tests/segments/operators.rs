@@ -145,6 +145,8 @@ impl Operators {
 struct Desk<'a> {
     world: &'a World,
     operation: &'a Operation,
+    /// How often the registry may have forgotten something when the operator has begun.
+    losses: u64,
     read: &'a RefCell<Option<Read>>,
 }
 
@@ -154,6 +156,11 @@ impl registry::Store for Desk<'_> {
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
         let Self { world, .. } = self;
         if self.way()? != Way::Through {
+            return Err(NoAnswer);
+        }
+        // An operator does not choose a value, and say so much later.
+        let says = matches!(self.operation, Operation::SetTag { next: Some(_), .. });
+        if says && self.read.borrow().is_none() && self.losses != world.losses() {
             return Err(NoAnswer);
         }
         let real = world.store.borrow().read(wanted, world.now_ms.get());
@@ -348,7 +355,7 @@ impl World {
 
     pub fn go_on(&self, at_work: &mut AtWork) -> Went {
         let operation = at_work.operator.operation.clone();
-        let desk = Desk { world: self, operation: &operation, read: &at_work.read };
+        let desk = Desk { world: self, operation: &operation, losses: at_work.losses, read: &at_work.read };
         let went = at_work.operator.go_on(&desk, &mut || self.bits());
         let is_late = match operation {
             Operation::SetTag { .. } => self.lies(Lie::SaysLate),

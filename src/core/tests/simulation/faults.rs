@@ -102,8 +102,10 @@ impl World {
         let again = fleet.failed.take().filter(|(failed, _)| failed.kind == Kind::Postgres && self.random.one_in(2));
         if again.is_some() {
             self.count("registry fails over twice");
-            // What was sent to the first one does not reach the second.
+            // What was sent to the first one does not reach the second. Nothing shows that it is
+            // another one, so operators begin again what they were doing.
             fleet.late.borrow_mut().clear();
+            fleet.operators.stop();
         }
         let (failed, changes) = again.unwrap_or_else(|| (store.clone(), store.changes()));
         let kind = failed.kind;

@@ -10,7 +10,7 @@ use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease::{self, Holder, LeaseTerms};
 use snowflake_core::numbers::Span;
 use snowflake_core::operate::new_fleet;
-use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, Swap};
+use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberRecord, Swap};
 
 use crate::keeper::{Keeper, NoAnswer};
 use crate::operators::{Operators, is_kept};
@@ -382,9 +382,14 @@ impl World {
             let store = store.borrow();
             let (first, last) = store.fleet.range.expect("an operator has set it");
             let now_ms = self.time_ms() + store.offset_ms;
-            let kept = store.numbers.iter().filter(|(number, record)| {
-                (first..=last).contains(&number.worker) && is_kept(record) && record.until_ms > now_ms
-            });
+            // A lease begins with a whole tick, and the one in which a kept number's time ends is
+            // not whole.
+            let unit_ms = fleet.layout.unit().ms();
+            let is_taken = |record: &NumberRecord| is_kept(record) && record.until_ms.saturating_add(unit_ms) > now_ms;
+            let kept = store
+                .numbers
+                .iter()
+                .filter(|(number, record)| (first..=last).contains(&number.worker) && is_taken(record));
             (last - first + 1) as usize - kept.count()
         };
         // All servers may have been started with the other registry.

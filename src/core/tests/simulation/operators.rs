@@ -65,8 +65,8 @@ pub struct Operators {
     has_the_word: Cell<bool>,
     /// The copy of the registry that is moved.
     copy: RefCell<Option<Store>>,
-    /// How often the registry was restored, lost or moved: whoever does that sees to it that no
-    /// operator is at work.
+    /// How often the registry was restored, lost or moved, or a second standby of one primary was
+    /// promoted: whoever does that sees to it that no operator is at work.
     registries: Cell<u32>,
     /// How often all connections to it were cut, because it was moved, or etcd was restored.
     pub cuts: Cell<u32>,
@@ -130,7 +130,8 @@ impl Operators {
         self.plan.replace(plan);
     }
 
-    fn stop(&self) {
+    /// Operators give up what they are doing, and begin it again.
+    pub fn stop(&self) {
         self.registries.set(self.registries.get() + 1);
         self.at_work.borrow_mut().clear();
     }
