@@ -247,6 +247,8 @@ pub enum Outcome {
         freeze_ms: i64,
         /// The fleet's uuid.
         uuid: u128,
+        /// Whether the fleet is closed, as it was before.
+        is_closed: bool,
     },
     /// The number is not leased for ids before this instant.
     Reserved {

@@ -392,6 +392,9 @@ pub enum Command {
     ///
     /// Then set the range as it was, make each tag again with a --next-value above all values that
     /// servers have had, and only then give the servers' role its rights. It cannot be undone.
+    ///
+    /// A fleet that is there is closed first, so that nobody makes a tag meanwhile. If the program
+    /// is interrupted, it stays closed: run "lost" again, and then "open --not-moved".
     #[command(verbatim_doc_comment)]
     Lost {
         /// The longest lease of the lost registry: 10 min, unless "set-limits" has raised it

@@ -143,8 +143,8 @@ impl<S: Store<Error = RegistryError>> Change<'_, S> {
             failure => failure,
         };
         let failure = said_of_change(failure, is_unsure, noting.has_written());
-        // The turn closes it first, so that no server leases meanwhile.
-        if matches!(operation, Operation::ResetSettings) && noting.has_closed() {
+        // The turn closes it first, so that nothing is leased and no tag is made meanwhile.
+        if matches!(operation, Operation::ResetSettings | Operation::Lost { .. }) && noting.has_closed() {
             return with_detail(
                 failure,
                 &format!(
@@ -481,9 +481,11 @@ mod tests {
         assert_eq!(failure.status(), 3, "{failure:?}");
         assert_eq!(failure.report().unwrap().detail.as_deref(), Some(MAYBE));
         // It has closed the fleet.
-        let unused = || Reading { numbers: Default::default(), ..reading() };
-        let closed = failed(1, &Operation::ResetSettings, unused(), Some(full)).unwrap();
-        assert!(closed.starts_with("A part of the change was made. Fleet \"shop\" is closed now"), "{closed}");
+        let unused = || Reading { numbers: Default::default(), tags: Default::default(), ..reading() };
+        for operation in [Operation::ResetSettings, Operation::Lost { lease_ms: 60_000, skew_ms: 5000, uuid: None }] {
+            let closed = failed(1, &operation, unused(), Some(full.clone())).unwrap();
+            assert!(closed.starts_with("A part of the change was made. Fleet \"shop\" is closed now"), "{closed}");
+        }
     }
 
     #[test]

@@ -215,6 +215,7 @@ pub fn lost(
             generation: new.generation,
             freeze_ms: new.freeze_ms,
             uuid: new.uuid,
+            is_closed: new.closed,
         };
         crate::change::done(&values(fleet, &new), words::outcome(&lost, fleet, false))
     };

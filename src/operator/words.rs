@@ -140,14 +140,18 @@ pub fn outcome(outcome: &Outcome, fleet: &str, is_dry: bool) -> Vec<String> {
             said
         }
         Outcome::Restored(restored) => restored_said(restored, fleet, is_dry),
-        Outcome::Lost { generation, freeze_ms, uuid: lost } => vec![
-            format!(
+        Outcome::Lost { generation, freeze_ms, uuid: lost, is_closed } => [
+            Some(format!(
                 "Fleet \"{fleet}\" is made anew, in generation {generation}, with the uuid {}. Servers of a fleet with \
                  another uuid refuse to draw.",
                 uuid(*lost)
-            ),
-            format!("Numbers are leased for ids from {} on, when all lost leases have ended.", Shown(*freeze_ms)),
-        ],
+            )),
+            Some(format!("Numbers are leased for ids from {} on, when all lost leases have ended.", Shown(*freeze_ms))),
+            is_closed.then(|| "The fleet is still closed.".to_owned()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
         Outcome::Reserved { number: reserved, until_ms } => vec![format!(
             "{} is reserved until {}: it is not leased for ids before that. This cannot be undone.",
             capitalized(&number(*reserved)),
@@ -679,7 +683,7 @@ mod tests {
                 stopped: vec![(tag(), 4001)],
                 cut: vec![CutLease { number: NumberKey::new(Some(3), 5), until_ms: i64::MAX, becomes_ms: NOW_MS }],
             }),
-            Outcome::Lost { generation: 1_795_521_600, freeze_ms: NOW_MS, uuid: 1 },
+            Outcome::Lost { generation: 1_795_521_600, freeze_ms: NOW_MS, uuid: 1, is_closed: true },
             Outcome::Reserved { number: NumberKey::new(None, 5), until_ms: NOW_MS },
             Outcome::TagCreated { tag: tag(), record: TAG },
             Outcome::TagSet { tag: tag(), was: TAG, record: jumping },

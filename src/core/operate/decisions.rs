@@ -163,20 +163,7 @@ pub fn decide(
         Operation::Open { moved } => open(began, reading, moved, random),
         Operation::ResetSettings => reset_settings(began, reading, random),
         Operation::Restored { lease_ms, skew_ms } => restored(began, reading, lease_ms, skew_ms, random),
-        Operation::Lost { lease_ms, skew_ms, uuid } => {
-            check_limits(Some(lease_ms), Some(skew_ms))?;
-            check_generation(began, &fleet)?;
-            if !reading.numbers.is_empty() {
-                return Err(Refusal::HasLeases);
-            } else if !reading.tags.is_empty() {
-                return Err(Refusal::HasTags);
-            }
-            let old = Fleet { uuid: uuid.unwrap_or(fleet.uuid), ..fleet };
-            let new = lost(&old, reading.incarnation, reading.now_ms, lease_ms, skew_ms, random());
-            let Fleet { generation, freeze_ms, uuid, .. } = new;
-            let changes = vec![Change::Fleet(new)];
-            Ok(Decision { changes, is_last: true, outcome: Outcome::Lost { generation, freeze_ms, uuid } })
-        }
+        Operation::Lost { lease_ms, skew_ms, uuid } => made_anew(began, reading, lease_ms, skew_ms, uuid, random),
         Operation::Reserve { number, until_ms, force } => reserve(reading, number, until_ms, force, random),
         Operation::CreateTag { tag, next, steps, jump } => {
             check_open(&fleet)?;
@@ -374,8 +361,7 @@ fn reset_settings(began: &Began, reading: &Reading, random: &mut dyn FnMut() -> 
     let less = |used_ms: i64, default_ms: i64| Some(used_ms).filter(|used_ms| *used_ms < default_ms);
     let lease_ms = less(known.used_lease_ms(), DEFAULT_LEASE_MS);
     let skew_ms = less(known.used_skew_ms(), DEFAULT_SKEW_MS);
-    // Another operator may have closed it for a move.
-    let is_closed = fleet.closed && began.closed_as != Some(fleet.version);
+    let is_closed = stays_closed(began, &fleet);
     let outcome = Outcome::SettingsReset { range, lease_ms, skew_ms, is_closed };
     if !fleet.closed {
         return Ok(Decision { is_last: false, ..whole(Fleet { closed: true, ..fleet }, outcome, random) });
@@ -387,6 +373,8 @@ fn reset_settings(began: &Began, reading: &Reading, random: &mut dyn FnMut() -> 
 
 /// Decides what a restore changes: leases and tags first, and the fleet's record last. Whatever
 /// comes in between, tags are raised only, and lie above what was lost when the generation begins.
+/// A tag that is made in between jumps with the generation. If a failover forgets that, all of this
+/// has to be done again, for the other tags, too.
 fn restored(
     began: &Began,
     reading: &Reading,
@@ -433,6 +421,42 @@ fn restored(
         changes.push(Change::Fleet(new));
     }
     Ok(Decision { changes, is_last, outcome: Outcome::Restored(outcome) })
+}
+
+/// Decides in two steps, because a swap does not compare that there is no lease and no tag. First
+/// the fleet is closed, so that none is made after this is read. A tag of the generation before
+/// would jump for this one, and again by as much if a failover forgets this one: it begins one with
+/// the same number.
+fn made_anew(
+    began: &Began,
+    reading: &Reading,
+    lease_ms: i64,
+    skew_ms: i64,
+    uuid: Option<u128>,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<Decision, Refusal> {
+    let fleet = reading.fleet;
+    check_limits(Some(lease_ms), Some(skew_ms))?;
+    check_generation(began, &fleet)?;
+    if !reading.numbers.is_empty() {
+        return Err(Refusal::HasLeases);
+    } else if !reading.tags.is_empty() {
+        return Err(Refusal::HasTags);
+    }
+    let is_closed = stays_closed(began, &fleet);
+    let old = Fleet { uuid: uuid.unwrap_or(fleet.uuid), closed: is_closed, ..fleet };
+    let new = lost(&old, reading.incarnation, reading.now_ms, lease_ms, skew_ms, random());
+    let Fleet { generation, freeze_ms, uuid, .. } = new;
+    let outcome = Outcome::Lost { generation, freeze_ms, uuid, is_closed };
+    if !fleet.closed {
+        return Ok(Decision { is_last: false, ..whole(Fleet { closed: true, ..fleet }, outcome, random) });
+    }
+    Ok(Decision { changes: vec![Change::Fleet(new)], is_last: true, outcome })
+}
+
+/// Whether another operator has closed the fleet, for a move, and not this turn.
+fn stays_closed(began: &Began, fleet: &Fleet) -> bool {
+    fleet.closed && began.closed_as != Some(fleet.version)
 }
 
 fn lost(old: &Fleet, incarnation: Incarnation, now_ms: i64, lease_ms: i64, skew_ms: i64, version: u64) -> Fleet {

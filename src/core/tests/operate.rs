@@ -559,6 +559,18 @@ fn a_restore_moves_tags_that_have_a_jump() {
     assert_ne!(record.nonce, 60);
 }
 
+/// Returns a turn that has closed an open fleet, and reads it now, and the fleet's record.
+fn closes_first(operation: Operation, fleet: Fleet) -> (Turn, Fleet) {
+    let mut turn = Turn::new(operation);
+    assert!(matches!(turn.step(Event::Begin, &mut || 4), Effect::Read(_)));
+    let effect = turn.step(Event::Read(reading(fleet)), &mut || 5);
+    let Effect::Swap(swap) = effect else { panic!("{effect:?}") };
+    let closed = Fleet { closed: true, version: 5, ..fleet };
+    assert_eq!(swap.changes, [Change::Fleet(closed)]);
+    assert!(matches!(turn.step(Event::Swapped(SwapAnswer::Done(POSTGRES)), &mut || 5), Effect::Read(_)));
+    (turn, closed)
+}
+
 #[test]
 fn a_lost_fleet_is_newer_than_it_ever_was() {
     let new = new_fleet(7, POSTGRES, 1);
@@ -566,16 +578,39 @@ fn a_lost_fleet_is_newer_than_it_ever_was() {
     let generation = NOW_MS as u64 / 1000;
     let horizon_ms = NOW_MS + 2 * SKEW_MS;
     let freeze_ms = horizon_ms + LEASE_MS;
+    let closed = Fleet { closed: true, ..new };
     for (given, uuid) in [(None, 7), (Some(8), 8)] {
-        let (outcome, made) = sets(&lost(given), &reading(new));
-        assert_eq!(outcome, Outcome::Lost { generation, freeze_ms, uuid });
+        // First it is closed, so that nobody makes a tag meanwhile.
+        let outcome = Outcome::Lost { generation, freeze_ms, uuid, is_closed: false };
+        let first = decided(&lost(given), &reading(new)).unwrap();
+        assert_eq!((first.is_last, &first.outcome), (false, &outcome));
+        let [Change::Fleet(fleet)] = first.changes.as_slice() else { panic!("{first:?}") };
+        assert_ne!(fleet.version, new.version);
+        assert_eq!(Fleet { version: new.version, ..*fleet }, closed);
         let limits = Fleet { longest_ms: LEASE_MS, skew_ms: SKEW_MS, ..new };
         let used = Fleet { lease_ms: LEASE_MS, clock_skew_ms: SKEW_MS, ..limits };
-        assert_eq!(made, Fleet { uuid, generation, horizon_ms, freeze_ms, ..used });
+        let made = Fleet { uuid, generation, horizon_ms, freeze_ms, ..used };
+        // Another operator had closed it, for a move.
+        let kept_closed = Outcome::Lost { generation, freeze_ms, uuid, is_closed: true };
+        let stays_closed = Fleet { closed: true, ..made };
+        assert_eq!(sets(&lost(given), &reading(closed)), (kept_closed, stays_closed));
         let at_once = lost_fleet(&new_fleet(uuid, POSTGRES, 1), NOW_MS, LEASE_MS, SKEW_MS, 1);
         assert_eq!(at_once, Ok(made));
+        // This turn has closed it.
+        let (mut turn, closed_by_it) = closes_first(lost(given), new);
+        let effect = turn.step(Event::Read(reading(closed_by_it)), &mut || 6);
+        let Effect::Swap(swap) = effect else { panic!("{effect:?}") };
+        assert_eq!(swap.changes, [Change::Fleet(Fleet { version: 6, ..made })]);
+        assert_eq!(turn.step(Event::Swapped(SwapAnswer::Done(POSTGRES)), &mut || 7), Effect::Done(Ok(outcome)));
+        // A tag was made just before. The fleet is opened again.
+        let (mut turn, closed_by_it) = closes_first(lost(given), new);
+        let effect = turn.step(Event::Read(with_tag(closed_by_it, tag_record())), &mut || 6);
+        let Effect::Swap(swap) = effect else { panic!("{effect:?}") };
+        assert_eq!(swap.changes, [Change::Fleet(Fleet { version: 6, ..new })]);
+        let refused = Effect::Done(Err(Refusal::HasTags));
+        assert_eq!(turn.step(Event::Swapped(SwapAnswer::Done(POSTGRES)), &mut || 7), refused);
     }
-    let newest = Fleet { generation: u64::from(u32::MAX), ..new };
+    let newest = Fleet { generation: u64::from(u32::MAX), ..closed };
     assert_eq!(sets(&lost(None), &reading(newest)).1.generation, u64::from(u32::MAX) + 1);
     refuses(&lost(None), &with_number(fleet(), 5, lease(0)), Refusal::HasLeases);
     refuses(&lost(None), &with_tag(fleet(), tag_record()), Refusal::HasTags);

@@ -146,6 +146,8 @@ pub enum Lie {
     SaysLate,
     /// An operator changes a tag while the registry is being moved.
     ChangesClosed,
+    /// A fleet that is made anew is not closed first.
+    LostAtOnce,
     /// What an operator says of a tag is of the generation that the next server begins.
     SaysAhead,
     /// What an operator sets takes the place of the jumps that are due.
@@ -319,9 +321,10 @@ fn a_value_comes_twice_without_any_one_of_the_rules() {
 #[test]
 fn a_value_comes_twice_in_a_directed_history_without_a_rule() {
     type History = fn(Option<Lie>) -> World;
-    let histories: [(Lie, History); 2] = [
+    let histories: [(Lie, History); 3] = [
         (Lie::KeepsJump, directed::blocks_become_smaller_before_a_failover),
         (Lie::SaysLate, directed::the_registry_forgets_what_an_operator_did_not_know),
+        (Lie::LostAtOnce, directed::a_tag_is_made_while_a_fleet_is_made_anew),
     ];
     for (lie, history) in histories {
         let honest = history(None);

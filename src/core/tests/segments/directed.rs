@@ -61,3 +61,27 @@ pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> W
     draw_some(&world, &after, tag);
     world
 }
+
+/// A fleet without tags is made anew. Before that is written, another operator makes a tag.
+pub fn a_tag_is_made_while_a_fleet_is_made_anew(lie: Option<Lie>) -> World {
+    let world = World::new(1, false, lie, crate::number("SEED").is_some());
+    world.store.replace(Store::new(Kind::Postgres, made(Kind::Postgres, 1), 0, world.now_ms.get()));
+    world.settles.set(true);
+    let tag = Tag::new(TAGS[0]).unwrap();
+    let (before, after) = (world.start(), world.start());
+    let lost = Operation::Lost { lease_ms: 600_000, skew_ms: 60_000, uuid: None };
+    world.perform_operation(lost.clone(), false);
+    world.supply(&before);
+    world.draw(&before, tag, 1);
+    world.supply(&before);
+    world.supply(&before);
+    let mut operator = world.begin(lost, false);
+    assert!(matches!(world.go_on(&mut operator), Went::On), "it reads");
+    world.perform_operation(Operation::CreateTag { tag, next: 1, steps: (10, 10), jump: Some(1000) }, false);
+    let changes = world.store.borrow().changes();
+    while matches!(world.go_on(&mut operator), Went::On) {}
+    draw_some(&world, &before, tag);
+    world.promote(changes);
+    draw_some(&world, &after, tag);
+    world
+}

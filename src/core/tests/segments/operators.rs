@@ -237,6 +237,7 @@ impl Desk<'_> {
                 reading.incarnation = reading.fleet.incarnation;
             }
             (Some(Lie::ChangesClosed), Operation::SetTag { .. }) => reading.fleet.closed = false,
+            (Some(Lie::LostAtOnce), Operation::Lost { .. }) => reading.fleet.closed = true,
             _ => {}
         }
     }
@@ -253,6 +254,11 @@ impl Desk<'_> {
             let fleet = whole.into_iter().filter(|change| matches!(change, Change::Fleet(_)));
             swap.changes = fleet.collect();
             return;
+        }
+        if let (Some(Lie::LostAtOnce), Operation::Lost { .. }, [Change::Fleet(new)]) =
+            (world.lie, self.operation, swap.changes.as_mut_slice())
+        {
+            new.closed = real.fleet.closed;
         }
         for change in &mut swap.changes {
             let Change::Tag { tag, record: Some(record), .. } = change else { continue };
