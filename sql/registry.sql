@@ -857,9 +857,24 @@ COMMENT ON FUNCTION snowflake_registry.note_lease() IS
 CREATE OR REPLACE FUNCTION snowflake_registry.keep_tags() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    fleet_generation bigint := coalesce((SELECT f.generation FROM snowflake_registry.fleets f WHERE f.name = new.fleet), 0);
+    fleet_generation bigint;
+    is_closed boolean;
     due numeric;
 BEGIN
+    IF TG_OP = 'INSERT' THEN
+        -- Locked, so that a swap that closes the fleet waits for this tag, or is seen here. A move
+        -- has copied the tags then, or "lost" has found that there is none.
+        SELECT f.generation, f.closed INTO fleet_generation, is_closed
+        FROM snowflake_registry.fleets f WHERE f.name = new.fleet FOR SHARE;
+        IF is_closed THEN
+            RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('fleet "%s" is closed', new.fleet),
+                DETAIL = 'No tag is made meanwhile, because the registry may be copied already, or is being made again.',
+                HINT = 'Wait until the fleet is open, and insert the tag then. After a move, insert it in the registry that was moved to.';
+        END IF;
+    ELSE
+        SELECT f.generation INTO fleet_generation FROM snowflake_registry.fleets f WHERE f.name = new.fleet;
+    END IF;
+    fleet_generation := coalesce(fleet_generation, 0);
     IF TG_OP = 'UPDATE' THEN
         -- The registry may forget as many values as before, in more blocks.
         IF new.greatest_step < old.greatest_step AND new.jump = old.jump THEN

@@ -262,6 +262,39 @@ fn an_operator_cannot_lower_a_next_value_or_rename_a_tag() {
     assert_eq!(refused(member.execute("SELECT FROM snowflake_registry.tags", &[])).sqlstate, "42501");
 }
 
+/// A swap that closes a fleet does not compare that there is no tag. "lost" rests on it.
+#[test]
+fn no_tag_is_inserted_while_a_fleet_is_closed_or_being_closed() {
+    let server = registry();
+    insert(&server, "orders", "", "");
+    const INSERT: &str = "INSERT INTO snowflake_registry.tags (tag) VALUES ('invoices')";
+    server.operate(&["close"]);
+    assert_refused_as(&refused(server.connect().execute(INSERT, &[])), "55000", "fleet \"default\" is closed");
+    // What is there may still be corrected, as before a restored registry is opened.
+    execute(&mut server.connect(), "UPDATE snowflake_registry.tags SET next_value = 7");
+    server.operate(&["open", "--not-moved"]);
+    // One that is not committed yet holds the fleet open.
+    let mut session = server.connect();
+    execute(&mut session, "BEGIN");
+    execute(&mut session, INSERT);
+    let closes = "SET lock_timeout = 1; UPDATE snowflake_registry.fleets SET closed = true";
+    assert_eq!(refused(server.connect().batch_execute(closes)).sqlstate, "55P03");
+    execute(&mut session, "ROLLBACK");
+    // One that comes while the fleet is being closed waits for that.
+    execute(&mut session, "BEGIN; UPDATE snowflake_registry.fleets SET closed = true");
+    let mut inserting = server.connect();
+    let pid = inserting.pid();
+    thread::scope(|scope| {
+        let insert = scope.spawn(|| refused(inserting.execute(INSERT, &[])));
+        server.wait_until_locked(pid);
+        execute(&mut session, "COMMIT");
+        assert_refused_as(&insert.join().unwrap(), "55000", "fleet \"default\" is closed");
+    });
+    // Members cannot make one at all.
+    execute(&mut session, &format!("UPDATE snowflake_registry.fleets SET closed = false; SET ROLE {ROLE}"));
+    assert_eq!(refused(session.execute(INSERT, &[])).sqlstate, "42501");
+}
+
 /// Blocks of the greater step may be lost.
 #[test]
 fn a_smaller_step_does_not_shorten_a_jump() {
