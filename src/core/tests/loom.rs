@@ -11,7 +11,8 @@
 //! that test guards both.
 //!
 //! How numbers change while sessions draw: `loom/numbers.rs`. How blocks of dense values do:
-//! `loom/segment.rs`. Up to which id a reader misses nothing: `loom/settled.rs`.
+//! `loom/segment.rs`. Up to which id a reader misses nothing: `loom/settled.rs`. The stacks of a
+//! schedule's threads: `loom/stacks.rs`.
 //!
 //! The marks' log is such a load, too. A draw that sees a published mark without what came before
 //! it finds an old log, and each test of marks asserts that it does not. Sessions draw by both ways
@@ -25,6 +26,9 @@ mod numbers;
 mod segment;
 #[path = "loom/settled.rs"]
 mod settled;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+#[path = "loom/stacks.rs"]
+mod stacks;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
