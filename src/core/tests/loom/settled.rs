@@ -18,7 +18,7 @@ use snowflake_core::layout::Layout;
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::settled::{Ended, Floor, Promise, Reader, Snapshot, Told, Unsettled};
 
-use super::{START_MS, layout, schedules};
+use super::{START_MS, layout, schedules, schedules_until};
 
 /// How often a schedule interrupts the running thread.
 const PREEMPTIONS: Option<usize> = Some(3);
@@ -207,11 +207,20 @@ impl Found {
     }
 }
 
+/// Runs `schedule`, which counts in `found`, in all schedules; with a lie, until it was found.
+fn run(name: &str, lie: Lie, found: &Found, schedule: impl Fn() + Sync + Send + 'static) {
+    let counted = found.clone();
+    match lie {
+        Lie::None => schedules(name, PREEMPTIONS, schedule),
+        _ => schedules_until(move || counted.times()[3] > 0, name, PREEMPTIONS, schedule),
+    }
+}
+
 /// Lets a transaction in each of two slots draw and end beside a reader.
 fn two_transactions(name: &str, lie: Lie) -> Found {
     let found = Found::default();
     let counted = found.clone();
-    schedules(name, PREEMPTIONS, move || {
+    run(name, lie, &found, move || {
         let server = Server::new(lie);
         let others = [0, 1].map(|slot| {
             let server = server.clone();
@@ -281,7 +290,7 @@ fn an_entry_that_is_overwritten_is_not_taken_for_another_one() {
 fn two_readers(name: &str, lie: Lie, is_later: bool) -> Found {
     let found = Found::default();
     let counted = found.clone();
-    schedules(name, PREEMPTIONS, move || {
+    run(name, lie, &found, move || {
         let server = Server::new(lie);
         let others = [0, 1].map(|slot| {
             let server = server.clone();
