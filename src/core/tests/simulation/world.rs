@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::LazyLock;
 
 use snowflake_core::clock::DAY_MS;
 use snowflake_core::generator::Generator;
@@ -60,7 +61,12 @@ pub struct World {
     depth: Cell<u32>,
 }
 
-const LAYOUTS: [&str; 7] = [
+/// Read once: to read them for each history would take a fifth of its time.
+static LAYOUTS: LazyLock<[Layout; 7]> = LazyLock::new(|| LAYOUT_TEXTS.map(|text| Layout::parse(text).unwrap()));
+static LEASED_LAYOUTS: LazyLock<[Layout; 5]> =
+    LazyLock::new(|| LEASED_LAYOUT_TEXTS.map(|text| Layout::parse(text).unwrap()));
+
+const LAYOUT_TEXTS: [&str; 7] = [
     "snowflake",
     "js53",
     "mastodon",
@@ -71,7 +77,7 @@ const LAYOUTS: [&str; 7] = [
 ];
 
 /// Layouts of fleets that lease their numbers.
-const LEASED_LAYOUTS: [&str; 5] = [
+const LEASED_LAYOUT_TEXTS: [&str; 5] = [
     "js53",
     "time:41 worker:5 sequence:1 unit:1ms epoch:2025-01-01T00:00:00Z",
     "time:39 sequence:2 worker:5 unit:10ms epoch:2025-01-01T00:00:00Z",
@@ -95,13 +101,13 @@ impl World {
     pub fn new(seed: u64, story: Story, lie: Option<Lie>, tells: bool) -> Self {
         let random = Random::new(seed);
         let swarm = Swarm::new(&random);
-        let mut layouts = [(); 2].map(|()| Layout::parse(random.pick(&LAYOUTS)).unwrap());
+        let mut layouts = [(); 2].map(|()| random.pick(&*LAYOUTS));
         let right_clock = random.one_in(4);
         let mut max_borrow_ms = random.pick(&[0, 5, 100, 2500]);
         let mut fleet = None;
         if story != Story::Configured {
             let beyond = if let Story::Fleet(beyond) = story { beyond } else { None };
-            layouts = [Layout::parse(random.pick(&LEASED_LAYOUTS)).unwrap(); 2];
+            layouts = [random.pick(&*LEASED_LAYOUTS); 2];
             max_borrow_ms = random.pick(&[0, 5, 100, 2500, 3_600_000]);
             fleet = Some(Registered::new(
                 &random,
