@@ -33,6 +33,15 @@ pub(crate) struct Files {
 }
 
 impl Files {
+    /// Makes a place for files.
+    pub(crate) fn new() -> Self {
+        Self { directory: scratch::new_directory() }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.directory.join("data")
     }
@@ -80,7 +89,7 @@ impl Server {
     pub fn base_backup(&self) -> Backup {
         let mut settings = self.settings();
         settings.retain(|name, _| !name.starts_with("archive_"));
-        let files = Files { directory: scratch::new_directory() };
+        let files = Files::new();
         run(self.client("pg_basebackup").args(["--checkpoint=fast", "--no-sync", "--pgdata"]).arg(files.data_dir()));
         Backup { files: Arc::new(files), settings }
     }

@@ -116,15 +116,6 @@ impl Builder {
         self.config(&format!("snowflake_id.{name}"), value)
     }
 
-    /// Starts the server, and creates the extension in the database `postgres`.
-    #[must_use]
-    #[track_caller]
-    pub fn start_with_extension(self) -> Server {
-        let server = self.start();
-        server.connect().batch_execute("CREATE EXTENSION snowflake_id").expect("the extension can be created");
-        server
-    }
-
     /// Starts the server with the extension and a frozen clock (see [`Server::freeze_clock`]).
     /// Without libfaketime it returns `None`, and the test is reported as skipped.
     #[must_use]

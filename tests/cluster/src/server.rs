@@ -34,6 +34,10 @@ const PORT: u16 = 5432;
 /// postgresql.conf.
 const CONFIG: &str = "test.conf";
 
+/// The setting that loads the extension's library at the start, and the library.
+const PRELOAD: &str = "shared_preload_libraries";
+const LIBRARY: &str = "snowflake_id";
+
 /// How to shut down a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
@@ -101,7 +105,7 @@ impl Builder {
     /// Leaves `shared_preload_libraries` empty; by default it is `snowflake_id`.
     #[must_use]
     pub fn without_preload(self) -> Self {
-        self.config("shared_preload_libraries", "")
+        self.config(PRELOAD, "")
     }
 
     /// Gives the server a clock that can be set (see [`Server::set_clock`]). Needs
@@ -173,6 +177,27 @@ impl Builder {
     pub fn environment(mut self, name: &'static str, value: &'static str) -> Self {
         self.environment.push((name, value));
         self
+    }
+
+    /// Starts the server, and creates the extension in the database `postgres`.
+    ///
+    /// The statement takes as long as a start. So a preloaded server begins as a copy of one in
+    /// which it has run, and which was shut down since.
+    ///
+    /// # Panics
+    ///
+    /// Panics as [`Builder::start`], or if the extension cannot be created.
+    #[must_use]
+    #[track_caller]
+    pub fn start_with_extension(mut self) -> Server {
+        let is_preloaded = self.settings.get(PRELOAD).is_some_and(|libraries| libraries == LIBRARY);
+        if self.origin.is_none() && is_preloaded {
+            self.origin = Some(Arc::clone(template_with_extension()));
+            return self.start();
+        }
+        let server = self.start();
+        server.create_extension();
+        server
     }
 
     /// Describes a server that begins as a copy of a data directory.
@@ -288,7 +313,7 @@ impl Server {
             may_run_long: false,
             environment: Vec::new(),
         };
-        nothing.config("shared_preload_libraries", "snowflake_id").config("fsync", "off").config("jit", "off")
+        nothing.config(PRELOAD, LIBRARY).config("fsync", "off").config("jit", "off")
     }
 
     // Connections
@@ -703,6 +728,11 @@ impl Server {
         self.pid().as_raw()
     }
 
+    #[track_caller]
+    fn create_extension(&self) {
+        self.connect().batch_execute("CREATE EXTENSION snowflake_id").expect("the extension can be created");
+    }
+
     fn pid(&self) -> Pid {
         pid_of(locked(&self.postmaster).as_ref().expect("the server is running"))
     }
@@ -717,6 +747,9 @@ impl Server {
     pub fn keep(self) -> String {
         // Leaves no work for the reaper, which might still be busy when the command is run.
         let _ = fs::remove_dir_all(template());
+        if let Some(files) = TEMPLATE_WITH_EXTENSION.get() {
+            let _ = fs::remove_dir_all(files.directory());
+        }
         fs::write(self.directory.join(scratch::KEEP), "").expect("the server's directory is writable");
         // Relaxed: read by this thread's drop.
         self.kept.store(true, Ordering::Relaxed);
@@ -785,16 +818,36 @@ fn template() -> &'static Path {
         // Segments are files that each start of a server copies.
         initdb.args(["--wal-segsize=1", "--no-sync"]);
         run(&mut initdb);
-        // Leaves one segment. The others would be copied, too, and a full disk noticed only when
-        // they are used up.
-        run(Installation::get().command("pg_resetwal", &directory).arg("data"));
-        // A fourth of the files, and made again where they are needed.
-        remove_maps(&directory.join("data"));
+        shrink(&directory);
         let path = directory.join("data/postgresql.conf");
         let config = fs::read_to_string(&path).expect("initdb has made a configuration file");
         fs::write(&path, format!("{config}\ninclude '{CONFIG}'\n")).expect("the data directory is writable");
         directory
     })
+}
+
+static TEMPLATE_WITH_EXTENSION: OnceLock<Arc<Files>> = OnceLock::new();
+
+/// Makes a data directory at the first call, with the extension in the database `postgres`.
+fn template_with_extension() -> &'static Arc<Files> {
+    TEMPLATE_WITH_EXTENSION.get_or_init(|| {
+        let server = Server::builder().start();
+        server.create_extension();
+        server.stop(Shutdown::Fast);
+        let files = Files::new();
+        fs::rename(server.data_dir(), files.data_dir()).expect("both are in the scratch directory");
+        shrink(files.directory());
+        Arc::new(files)
+    })
+}
+
+/// Removes from a new data directory what servers make again, and copies would only copy.
+fn shrink(directory: &Path) {
+    // Leaves one segment. The others would be copied, too, and a full disk noticed only when they
+    // are used up.
+    run(Installation::get().command("pg_resetwal", directory).arg("data"));
+    // A fourth of the files.
+    remove_maps(&directory.join("data"));
 }
 
 /// Removes the free space maps and the visibility maps.
