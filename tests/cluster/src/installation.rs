@@ -1,8 +1,8 @@
 //! The PostgreSQL installation under test, and the user who runs its programs.
 //!
 //! PostgreSQL refuses to run as root. If the caller is root, its programs run as user `postgres`,
-//! otherwise as the caller. They are not started through `runuser`, which would stay as their
-//! parent and kill them two seconds after a signal.
+//! otherwise as the caller. `setpriv` changes the user and becomes the program. `runuser` would
+//! stay as its parent, and kill it two seconds after a signal.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -11,6 +11,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use nix::unistd::{Gid, Uid, User, geteuid};
+
+/// Part of util-linux, as `runuser` is. An absolute path, because Rust copies this process to
+/// search for a program.
+const SETPRIV: &str = "/usr/bin/setpriv";
 
 /// The argument of [`use_installation`].
 static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
@@ -42,6 +46,16 @@ pub fn postgres_version() -> u32 {
         let digits = version.trim_start_matches("PostgreSQL ").split(|c: char| !c.is_ascii_digit()).next();
         digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("no version in {version:?}"))
     })
+}
+
+/// Returns the path of one of PostgreSQL's programs, among which is the one for operators.
+///
+/// # Panics
+///
+/// Panics if there is no installation.
+#[must_use]
+pub fn program_path(name: &str) -> PathBuf {
+    Installation::get().program(name)
 }
 
 /// Compiles a library in C for the servers, `libraries/NAME.c`, which may include PostgreSQL's
@@ -117,14 +131,26 @@ impl Installation {
 
     /// Prepares a run of one of PostgreSQL's programs in `directory`, as the server's user. The
     /// environment has nothing from the caller's: no `PGHOST`, no locale, no `RUST_BACKTRACE`.
+    ///
+    /// To change the user by itself, Rust would copy this process first. Its memory, with hundreds
+    /// of threads, takes ten times as long to copy and to discard as `setpriv` takes to start.
     pub(crate) fn command(&self, name: &str, directory: &Path) -> Command {
+        let Some((uid, gid)) = self.server_user.filter(|_| Path::new(SETPRIV).exists()) else {
+            return self.command_in_a_copy(name, directory);
+        };
+        let mut command = Command::new(SETPRIV);
+        command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}")).args(["--clear-groups", "--"]);
+        command.arg(self.program(name));
+        set_environment(&mut command, directory);
+        command
+    }
+
+    /// Prepares a run like [`Installation::command`], without `setpriv`. A program needs it that is
+    /// preloaded with libfaketime. That makes a semaphore for the process, and may not open it when
+    /// the process has become another user's.
+    pub(crate) fn command_in_a_copy(&self, name: &str, directory: &Path) -> Command {
         let mut command = Command::new(self.program(name));
-        command.env_clear().current_dir(directory).env("HOME", directory).env("LC_ALL", "C").env("TZ", "UTC");
-        for kept in ["PATH", "LD_LIBRARY_PATH"] {
-            if let Some(value) = env::var_os(kept) {
-                command.env(kept, value);
-            }
-        }
+        set_environment(&mut command, directory);
         if let Some((uid, gid)) = self.server_user {
             command.uid(uid.as_raw()).gid(gid.as_raw());
         }
@@ -146,5 +172,14 @@ impl Installation {
     /// Returns whether servers run as another user than the caller.
     pub(crate) fn changes_user(&self) -> bool {
         self.server_user.is_some()
+    }
+}
+
+fn set_environment(command: &mut Command, directory: &Path) {
+    command.env_clear().current_dir(directory).env("HOME", directory).env("LC_ALL", "C").env("TZ", "UTC");
+    for kept in ["PATH", "LD_LIBRARY_PATH"] {
+        if let Some(value) = env::var_os(kept) {
+            command.env(kept, value);
+        }
     }
 }

@@ -556,12 +556,15 @@ impl Server {
         let mut postmaster = locked(&self.postmaster);
         assert!(postmaster.is_none(), "the server is already running");
         let log_start = self.log_length();
-        let mut command = Installation::get().command("postgres", &self.directory);
-        command.arg("-D").arg(self.data_dir()).args(options).envs(self.environment.iter().copied());
         // Relaxed: see use_faketime.
-        if self.faketime.load(Ordering::Relaxed) {
+        let mut command = if self.faketime.load(Ordering::Relaxed) {
+            let mut command = Installation::get().command_in_a_copy("postgres", &self.directory);
             clock::follow(&mut command, &self.directory);
-        }
+            command
+        } else {
+            Installation::get().command("postgres", &self.directory)
+        };
+        command.arg("-D").arg(self.data_dir()).args(options).envs(self.environment.iter().copied());
         let mut child = spawn(&mut command, &self.directory);
         let failure = |status| StartFailure { status, log: self.log_since(log_start) };
         let deadline = Instant::now() + PATIENCE;

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cluster::drawing::{WORKER, at_once};
 use cluster::pages::{block, is_shown, page, psql};
 use cluster::{
-    Draw, EDITION, Edition, Load, Promise, Refusal, Server, assert_ascending, assert_unique, plan, refused, skip,
-    wait_until,
+    Draw, EDITION, Edition, Load, Promise, Refusal, Server, assert_ascending, assert_unique, plan, program_path,
+    refused, skip, wait_until,
 };
 use postgres::Client;
 use snowflake_core::layout::Layout;
@@ -33,10 +33,9 @@ fn run_console(server: &Server, console: &str) {
     let commands: Vec<_> = console.lines().map(|line| line.strip_prefix("$ ").expect("a command")).collect();
     let directory = server.data_dir();
     fs::write(directory.join("snowflake_id-sql.sql"), EDITION).unwrap();
-    let psql = PathBuf::from(server.client("psql").get_program());
-    let bin = psql.parent().unwrap().display();
+    let programs = program_path("");
     let mut shell = server.client("/bin/sh");
-    shell.current_dir(&directory).env("PATH", format!("{bin}:{}", env::var("PATH").unwrap()));
+    shell.current_dir(&directory).env("PATH", format!("{}:{}", programs.display(), env::var("PATH").unwrap()));
     let output = shell.args(["-e", "-c", &commands.join("\n")]).output().expect("a shell runs");
     assert!(output.status.success(), "{console}\n{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use cluster::operator::PROGRAM;
 use cluster::registry::{config, role_sql};
-use cluster::{Etcd, Member, Operated, Oracle, Server, has_etcd, skip, wait_until};
+use cluster::{Etcd, Member, Operated, Oracle, Server, has_etcd, program_path, skip, wait_until};
 use serde_json::Value;
 
 use crate::pages::masked;
@@ -436,7 +436,7 @@ fn on_a_terminal(registry: &Registry, arguments: &[&str], typed: &str) -> (i32, 
     let words = arguments.iter().map(|argument| format!("'{argument}'")).collect::<Vec<_>>().join(" ");
     let mut script = Command::new("script");
     script.env_clear().envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let path = std::path::Path::new(program.get_program());
+    let path = program_path(PROGRAM);
     script.args(["--quiet", "--return", "--command"]).arg(format!("{} {words}", path.display())).arg("/dev/null");
     script.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = script.spawn().expect("bsdutils, which Debian always has, has it");
