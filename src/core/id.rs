@@ -73,6 +73,13 @@ impl Layout {
         self.pack(tick, 0, 0) | (1_i64 << self.time.shift).wrapping_sub(1)
     }
 
+    /// Returns the last id of the ticks that end at or before an instant (in milliseconds since
+    /// 1970), whatever its numbers; 0 if no tick does.
+    pub(crate) fn last_id_of_ticks_until(&self, end_ms: i64) -> i64 {
+        let tick = u64::try_from(self.tick_at(end_ms).saturating_sub(1));
+        tick.map_or(0, |tick| self.last_id_of(tick.min(self.last_tick())))
+    }
+
     /// Checks the numbers that all ids of a lane share, and puts them into place.
     ///
     /// # Errors

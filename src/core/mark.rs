@@ -174,6 +174,9 @@ pub trait MarkedDatabase {
     /// Returns when all that this session has written is durable.
     fn flush(&self) -> Result<(), Self::Error>;
 
+    /// Returns when the marks that are stored are durable, whichever session has written them.
+    fn flush_marks(&self) -> Result<(), Self::Error>;
+
     /// Reads the wall clock, in milliseconds since 1970.
     fn now_ms(&self) -> i64;
 
@@ -552,10 +555,11 @@ impl<D: MarkedDatabase> Mark<'_, D> {
     /// [`MarkRefusal::Behind`], [`MarkRefusal::OtherLayout`], and the database's own.
     pub fn reach(&self, layout: &Layout, terms: &MarkTerms) -> Result<(), D::Error> {
         loop {
+            let stored = self.database.read()?;
+            // Another session may have loaded the mark, and moved it, before it was read here.
             if self.database.marks()?.is_some_and(|marks| marks.mark_ms(LaneName::Primary).is_some()) {
                 return Ok(());
             }
-            let stored = self.database.read()?;
             self.require_layout(layout, &stored)?;
             // The ids may have been drawn with any numbers.
             let (mark_ms, now_ms) = (stored.highest_ms(), self.database.now_ms());
@@ -575,6 +579,32 @@ impl<D: MarkedDatabase> Mark<'_, D> {
             };
             self.database.wait(wait)?;
         }
+    }
+
+    /// Returns the greatest id that the database's stored mark covers, durably; 0 if there is none.
+    /// After the end of this life of the server, all ids that are drawn in the database are
+    /// greater, whatever the clock and the numbers. The same holds in each copy of the database
+    /// whose log has what is written after this call. In this life, an id that is drawn later may
+    /// be less. It is greater than the lane's last one.
+    ///
+    /// `known` is what was returned last in this life, 0 for nothing. It is returned again while
+    /// the lane has not gone beyond it. Needs no lock and no numbers, and writes nothing. It
+    /// flushes a mark that was moved since, about twice a second while ids are drawn.
+    ///
+    /// # Errors
+    /// The database's own.
+    pub fn covered(&self, layout: &Layout, known: i64) -> Result<i64, D::Error> {
+        // All ids that any number has in the lane's tick.
+        if self.generator.last_id(layout, None) <= known {
+            return Ok(known);
+        }
+        // What is published may be less: it ends with the lease. The higher mark is the one above
+        // which the next life begins, because the other one is less only with other numbers.
+        let id = layout.last_id_of_ticks_until(self.database.read()?.highest_ms());
+        if id != known {
+            self.database.flush_marks()?;
+        }
+        Ok(id)
     }
 
     /// Reads both clocks, and refuses a clock that has jumped too far.

@@ -27,12 +27,13 @@
 //!
 //! # What a reader does
 //!
-//! 1. It reads what earlier readers of its database have [promised](Promise).
-//! 2. It reads the lane's last id.
+//! 1. It finds the greatest id that the database's [mark](crate::mark::Mark::covered) covers, and
+//!    reads what earlier readers of its database have [promised](Promise).
+//! 2. It reads the lane's last id, and takes the lesser of it and the one that is covered.
 //! 3. It reads each backend's floor, and then its ended transactions: from the last one, as far
 //!    back as the first one that its snapshot sees as ended. Those of other databases do not count.
 //! 4. It reads the prepared transactions.
-//! 5. **Open**: the lane's last id, but less than each floor of step 3; and at least what was
+//! 5. **Open**: the id of step 2, but less than each floor of step 3; and at least what was
 //!    promised. The reader promises this to later readers.
 //! 6. The settled id is that one, but less than the floor of each ended or prepared transaction
 //!    that runs for its snapshot.
@@ -55,6 +56,15 @@
 //!   older one does not see what a newer one sees.
 //! - **The lane's word has no number in it.** So the last id is read under one version of the
 //!   [`Numbers`]. Other numbers begin in a later tick (`numbers.rs`).
+//!
+//! # Through a restart
+//!
+//! The lanes are lost in a restart, and the marks are not. Each database begins above its own mark.
+//! The lane's last id may be one that another database has drawn, far above that. So the settled id
+//! stays at or below what the database's mark covers, durably. Then no id at or below it is drawn
+//! in the database after a restart or a crash, and the next life's settled id is not less. A reader
+//! misses nothing by that: the mark is stored before the database's ids are drawn, so it covers
+//! all those that were drawn before the reader looked. `tests/simulation.rs` has lies for this.
 //!
 //! # Memory ordering
 //!
@@ -316,13 +326,15 @@ pub struct Promise {
     /// The database; 0 if the promise is free.
     database: AtomicU32,
     id: AtomicI64,
+    /// The id that the database's mark covered when a reader looked last.
+    covered: AtomicI64,
 }
 
 impl Promise {
     /// Makes a free one.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
-        Self { database: AtomicU32::new(0), id: AtomicI64::new(0) }
+        Self { database: AtomicU32::new(0), id: AtomicI64::new(0), covered: AtomicI64::new(0) }
     }
 
     /// Returns its database; 0 if it is free.
@@ -341,8 +353,9 @@ impl Promise {
     /// dropped, because no session uses that one any more. Call it with a lock held that one
     /// session has at a time.
     pub fn take(&self, database: u32) {
-        // Relaxed: found only after the database.
+        // Relaxed, twice: found only after the database.
         self.id.store(0, Ordering::Relaxed);
+        self.covered.store(0, Ordering::Relaxed);
         // Release: pairs with the load in `database`.
         self.database.store(database, Ordering::Release);
     }
@@ -351,6 +364,19 @@ impl Promise {
     pub fn id(&self) -> i64 {
         // Acquire: pairs with the Release in `raise`.
         self.id.load(Ordering::Acquire)
+    }
+
+    /// Returns the id that [`cover`](Self::cover) was given last, 0 if none.
+    pub fn covered(&self) -> i64 {
+        // Acquire: pairs with the Release in `cover`.
+        self.covered.load(Ordering::Acquire)
+    }
+
+    /// Notes what [`Mark::covered`](crate::mark::Mark::covered) has returned. It is durable.
+    pub fn cover(&self, id: i64) {
+        // Release: pairs with the load in `covered`. A reader that overwrites a later one's makes
+        // the next one flush once more, which finds nothing to do.
+        self.covered.store(id, Ordering::Release);
     }
 
     /// Promises an id.
@@ -374,6 +400,8 @@ pub struct Reader<'a> {
     pub database: u32,
     /// Its promise. Without one, the settled id may fall.
     pub promise: Option<&'a Promise>,
+    /// What its mark [covers](crate::mark::Mark::covered).
+    pub covered: i64,
 }
 
 impl Reader<'_> {
@@ -396,7 +424,7 @@ impl Reader<'_> {
         prepared: impl FnOnce() -> Result<Option<i64>, SnapshotTooOld>,
     ) -> Result<i64, Unsettled> {
         let promised = self.promise.map_or(0, Promise::id);
-        let mut open = self.last_id(drawing).ok_or(Unsettled::NumbersChange)?;
+        let mut open = self.last_id(drawing).ok_or(Unsettled::NumbersChange)?.min(self.covered);
         let mut ended = i64::MAX;
         for (index, told) in slots.enumerate() {
             if let Some(floor) = told.floor_up_to(open, self.database, || is_alive(index)) {

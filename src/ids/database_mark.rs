@@ -245,6 +245,11 @@ impl MarkedDatabase for SessionDatabase<'_> {
         Ok(())
     }
 
+    fn flush_marks(&self) -> Result<(), Error> {
+        let sequences = members::find().ok_or(Error::NoExtension)?;
+        sequences.marks.into_iter().chain(sequences.local).try_for_each(Sequence::flush_value)
+    }
+
     fn now_ms(&self) -> i64 {
         WallClock.now_ms()
     }

@@ -108,6 +108,7 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
             forget_what_was_made();
         }
         database_mark::end_transaction();
+        prepared::end_transaction();
         CALLS_SETVAL.set(false);
         MAKES_RELATIONS.set(false);
         return;
@@ -133,7 +134,7 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
 /// Notes that this transaction is about to be prepared. Guarded, because it may raise.
 #[pg_guard]
 extern "C-unwind" fn prepare() {
-    prepared::enter().or_raise();
+    prepared::prepare().or_raise();
 }
 
 /// Notes what the database holds before sequences are copied. Such a worker first looks up its

@@ -24,6 +24,7 @@ use snowflake_core::settled::FirstDraw;
 use crate::error::{Again, Error};
 use crate::ids::database_mark;
 use crate::ids::members;
+use crate::ids::prepared;
 use crate::ids::stamp;
 use crate::ids::stats;
 use crate::ids::waiting::Request;
@@ -63,8 +64,13 @@ impl IdSource {
 
     /// Draws a run of `count` ids, waiting as long as the policy says.
     fn draw(self, count: u32) -> Result<IdRun, Error> {
+        let is_first = !self.slot.has_first_id();
         let session = BackendSession { request: Request::new(), announce: self.slot.announce() };
-        draw::draw(&session, self.generator, count)
+        let run = draw::draw(&session, self.generator, count)?;
+        if is_first {
+            prepared::has_drawn()?;
+        }
+        Ok(run)
     }
 
     /// Counts a run of one, notes its id in the slot, and returns it.
@@ -239,6 +245,10 @@ pub fn one_of_known_tick() -> Option<i64> {
 pub fn one_of_any_tick() -> Option<i64> {
     let (source, marks, drawing) = (IdSource::known()?, database_mark::known()?, stamp::kept()?);
     let is_first = !source.slot.has_first_id();
+    // What is then to be done may raise an error.
+    if is_first && prepared::is_preparing() {
+        return None;
+    }
     let limits = Limits { max_borrow_ms: guc::max_borrow_ms(), marks_ms: marks };
     let announce = source.slot.announce();
     let run = source.generator.draw_announced(drawing, &WallClock, &limits, 1, announce).ok()?;

@@ -15,6 +15,7 @@ use snowflake_core::settled::prepared::{self, PreparedTable, PreparedTransaction
 
 use crate::error::Error;
 use crate::postgres::backend;
+use crate::postgres::local::Local;
 use crate::postgres::snapshot::{self, StatementSnapshot};
 use crate::shared::shmem::{self, Readers};
 
@@ -24,6 +25,9 @@ const CLASS: u16 = 0x5F1D;
 
 /// A mode that does not conflict with itself.
 const LOCK: pg_sys::LOCKMODE = pg_sys::ShareLock as pg_sys::LOCKMODE;
+
+/// Whether this transaction is being prepared: it is entered, if it had drawn before that.
+static IS_PREPARING: Local<bool> = Local::new(false);
 
 fn tag(database: u32, floor: i64) -> pg_sys::LOCKTAG {
     pg_sys::LOCKTAG {
@@ -48,13 +52,36 @@ fn table() -> Option<(PreparedTable<'static>, &'static Readers)> {
     shmem::prepared().filter(|table| !table.places.is_empty()).zip(shmem::readers())
 }
 
-/// Enters this transaction, which is about to be prepared, if it has drawn.
-///
-/// A library that draws in a callback of PostgreSQL's after this is not noticed.
+/// Enters this transaction, which is about to be prepared, if it has drawn. Another library may
+/// draw its first id after this, in a callback of the same event.
 ///
 /// # Errors
 /// [`Error::TooManyPrepared`].
-pub fn enter() -> Result<(), Error> {
+pub fn prepare() -> Result<(), Error> {
+    IS_PREPARING.set(true);
+    enter()
+}
+
+/// Whether this transaction is being prepared. Raises nothing.
+#[inline(always)]
+pub fn is_preparing() -> bool {
+    IS_PREPARING.get()
+}
+
+/// Notes that this transaction has drawn its first id.
+///
+/// # Errors
+/// [`Error::TooManyPrepared`], if it is being prepared. It is not prepared then.
+pub fn has_drawn() -> Result<(), Error> {
+    if is_preparing() { enter() } else { Ok(()) }
+}
+
+/// Forgets what holds for one transaction only.
+pub fn end_transaction() {
+    IS_PREPARING.set(false);
+}
+
+fn enter() -> Result<(), Error> {
     let floor = shmem::slot().and_then(|slot| slot.told().floor.get());
     let (Some(floor), Some(xid), Some((table, Readers { lock, .. }))) = (floor, backend::full_xid(), table()) else {
         return Ok(());

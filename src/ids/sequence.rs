@@ -35,9 +35,36 @@ impl Sequence {
     /// # Errors
     /// [`Error::NoExtension`] if the sequence is gone.
     pub fn read(self) -> Result<Option<i64>, Error> {
-        // SAFETY: a relation that is gone is null. A sequence, which is checked, has one page with
-        // one row, as PostgreSQL's own sequence.c reads it; the page is pinned and locked while the
-        // row is copied. Errors are raised through pgrx's guard.
+        self.look(|buffer| {
+            // SAFETY: a sequence has one page with one row, as PostgreSQL's own sequence.c reads
+            // it; the page is pinned and locked while the row is copied.
+            unsafe {
+                let page = pg_sys::BufferGetPage(buffer);
+                let first_item = (*page.cast::<pg_sys::PageHeaderData>()).pd_linp.as_ptr();
+                let tuple = page.add((*first_item).lp_off() as usize).cast::<pg_sys::HeapTupleHeaderData>();
+                let row = tuple.cast::<u8>().add((*tuple).t_hoff.into()).cast::<SequenceRow>();
+                (*row).is_called.then(|| (*row).last_value)
+            }
+        })
+    }
+
+    /// Returns when the value is durable, whichever session has set it. Where `wal_level` is
+    /// minimal and the sequence is new, as for [`flush`].
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn flush_value(self) -> Result<(), Error> {
+        // SAFETY: the page is pinned. It has the end of the log record that has set the value.
+        let end = self.look(|buffer| unsafe { pg_sys::BufferGetLSNAtomic(buffer) })?;
+        // SAFETY: the record was inserted before it was on the page.
+        unsafe { pg_sys::XLogFlush(end) };
+        Ok(())
+    }
+
+    /// Looks at the sequence's page, which is pinned and locked meanwhile.
+    fn look<T>(self, look: impl FnOnce(pg_sys::Buffer) -> T) -> Result<T, Error> {
+        // SAFETY: a relation that is gone is null, and one that is no sequence is left alone.
+        // Errors are raised through pgrx's guard.
         unsafe {
             let relation = pg_sys::try_relation_open(self.0, pg_sys::AccessShareLock as _);
             if relation.is_null() {
@@ -54,14 +81,10 @@ impl Sequence {
             // What LockBuffer, an inline function since then, calls.
             #[cfg(feature = "pg19")]
             pg_sys::LockBufferInternal(buffer, pg_sys::BufferLockMode::BUFFER_LOCK_SHARE);
-            let page = pg_sys::BufferGetPage(buffer);
-            let first_item = (*page.cast::<pg_sys::PageHeaderData>()).pd_linp.as_ptr();
-            let tuple = page.add((*first_item).lp_off() as usize).cast::<pg_sys::HeapTupleHeaderData>();
-            let row = tuple.cast::<u8>().add((*tuple).t_hoff.into()).cast::<SequenceRow>();
-            let value = (*row).is_called.then(|| (*row).last_value);
+            let found = look(buffer);
             pg_sys::UnlockReleaseBuffer(buffer);
             pg_sys::relation_close(relation, pg_sys::AccessShareLock as _);
-            Ok(value)
+            Ok(found)
         }
     }
 

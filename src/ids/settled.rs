@@ -48,8 +48,8 @@ static PROMISE: Local<Option<&'static Promise>> = Local::new(None);
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::SettledOnStandby`],
 /// [`Error::SettledWithBackup`], [`Error::SettledInParallel`], [`Error::NoSnapshot`],
-/// [`Error::SnapshotTooOld`], and those of [`Mark::reach`](snowflake_core::mark::Mark::reach), as
-/// [`Error`] words them.
+/// [`Error::SnapshotTooOld`], and those of [`Mark::reach`](snowflake_core::mark::Mark::reach) and
+/// [`Mark::covered`](snowflake_core::mark::Mark::covered), as [`Error`] words them.
 pub fn settled() -> Result<i64, Error> {
     let layout = stamp::layout().ok_or(Error::NotPreloaded)?;
     if backend::is_in_recovery() {
@@ -71,15 +71,21 @@ pub fn settled() -> Result<i64, Error> {
     if let Some(id) = remembered(&key)? {
         return Ok(id);
     }
-    let promise = promise()?;
+    let (promise, request) = (promise()?, Request::new());
+    let mark = database_mark::of(layout, &request)?;
     // A reader has done this before, if it has promised something.
     if promise.is_none_or(|promise| promise.id() == 0) {
-        database_mark::of(layout, &Request::new())?.reach(layout, &database_mark::terms())?;
+        mark.reach(layout, &database_mark::terms())?;
+    }
+    let known = promise.map_or(0, Promise::covered);
+    let covered = mark.covered(layout, known)?;
+    if let Some(promise) = promise.filter(|_| covered != known) {
+        promise.cover(covered);
     }
     let generator = shmem::generator().ok_or(Error::NotPreloaded)?;
     let numbers = shmem::numbers().ok_or(Error::NotPreloaded)?;
     let slots = shmem::slots().ok_or(Error::NotPreloaded)?;
-    let reader = Reader { generator, numbers, layout, database: backend::database(), promise };
+    let reader = Reader { generator, numbers, layout, database: backend::database(), promise, covered };
     let drawing = || stamp::read().ok().flatten();
     let is_alive = |number: usize| slots[number].process(number).is_some();
     let id = loop {

@@ -26,10 +26,11 @@ enum Did {
     Write(StoredNumber, i64),
     WriteOnlyMark(LaneName, i64),
     Flush,
+    FlushMarks,
     WaitFor(Wait),
     Report(MarkNotice),
 }
-use Did::{Flush, Report, WaitFor, Write, WriteOnlyMark};
+use Did::{Flush, FlushMarks, Report, WaitFor, Write, WriteOnlyMark};
 
 #[derive(Debug, PartialEq, Eq)]
 enum Failure {
@@ -164,6 +165,11 @@ impl MarkedDatabase for &Fake {
         self.did.borrow_mut().push(Flush);
         self.at_write.borrow().iter().for_each(|look| look());
         if self.disk_full.get() { Err(Failure::DiskFull) } else { Ok(()) }
+    }
+
+    fn flush_marks(&self) -> Result<(), Failure> {
+        self.did.borrow_mut().push(FlushMarks);
+        Ok(())
     }
 
     fn now_ms(&self) -> i64 {
@@ -477,6 +483,35 @@ fn a_reader_raises_the_lane_to_its_mark_and_writes_nothing() {
     let other = Server::new("js53", 5, false);
     let stored = server.layout.fingerprint();
     assert_eq!(reach(&other, &fake), Err(Failure::Refused(mark::MarkRefusal::OtherLayout { stored })));
+}
+
+#[test]
+fn a_reader_flushes_a_mark_once_and_looks_again_when_the_lane_is_beyond_it() {
+    for name in ["snowflake", "js53"] {
+        let server = Server::new(name, 5, false);
+        let unit_ms = server.layout.unit().ms();
+        let covered = |fake: &Fake, known| server.mark(fake).covered(&server.layout, known).unwrap();
+        let until = |ms: i64| server.layout.last_id_before(Instant { ms: ms - ms.rem_euclid(unit_ms), later: false });
+        // What is stored counts: the higher mark, whichever copy it is in.
+        let fake = Fake::holding([NOW_MS, 0], &server.layout, None);
+        fake.stored.set(Stored { local_ms: [0, NOW_MS + 2500], ..fake.stored.get() });
+        let stored = covered(&fake, 0);
+        assert_eq!((stored, fake.did()), (until(NOW_MS + 2500), vec![FlushMarks]), "{name}");
+        // While the lane is within it, nobody looks.
+        let moved = Stored { local_ms: [NOW_MS + 9000; 2], ..fake.stored.get() };
+        fake.stored.set(moved);
+        assert_eq!((covered(&fake, stored), fake.did()), (stored, vec![]));
+        server.generator.raise(LaneName::Primary, &server.layout, NOW_MS + 2500);
+        assert_eq!((covered(&fake, stored), fake.did()), (stored, vec![]));
+        server.generator.raise(LaneName::Primary, &server.layout, NOW_MS + 2500 + unit_ms);
+        let later = covered(&fake, stored);
+        assert_eq!((later, fake.did()), (until(NOW_MS + 9000), vec![FlushMarks]));
+        // Another database may have drawn far ahead. This one's mark has been flushed.
+        server.generator.raise(LaneName::Primary, &server.layout, NOW_MS + 60_000);
+        assert_eq!((covered(&fake, later), fake.did()), (later, vec![]));
+        let empty = Fake::holding([0; 2], &server.layout, None);
+        assert_eq!(covered(&empty, 0), 0);
+    }
 }
 
 #[test]

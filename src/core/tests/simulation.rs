@@ -87,7 +87,7 @@ fn run(seed: u64, story: Story, lie: Option<Lie>, tells: bool) -> World {
 }
 
 /// What must happen often in the histories, because they would otherwise show little.
-const EVENTS: [&str; 22] = [
+const EVENTS: [&str; 23] = [
     "advance refused",
     "advanced",
     "advanced far ahead",
@@ -103,6 +103,7 @@ const EVENTS: [&str; 22] = [
     "failover",
     "jumped",
     "other layout",
+    "read",
     "reset",
     "reset refused",
     "restore",
@@ -113,7 +114,7 @@ const EVENTS: [&str; 22] = [
 ];
 
 /// What must happen often in the histories of a fleet.
-const FLEET_EVENTS: [&str; 44] = [
+const FLEET_EVENTS: [&str; 45] = [
     "acquired",
     "adopted",
     "answer lost",
@@ -147,6 +148,7 @@ const FLEET_EVENTS: [&str; 44] = [
     "operator ends",
     "process ends",
     "range set",
+    "read",
     "registry fails over",
     "registry fails over twice",
     "registry is lost",
@@ -262,6 +264,7 @@ fn each_promise_is_broken_by_what_breaks_it() {
         (Lie::NoRecheck, &[Guarantee::G1]),
         (Lie::NothingRemembered, &[Guarantee::G1]),
         (Lie::MarksSurvive, &[Guarantee::G1, Guarantee::G2]),
+        (Lie::Uncovered, &[Guarantee::Settled]),
         (Lie::TooFarAhead, &[Guarantee::Bounded]),
         (Lie::AlwaysForced, &[Guarantee::Ahead]),
     ] {
@@ -304,6 +307,8 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
     assert_breaks(Story::Fleet(None), Lie::SameHolder, &[Guarantee::G2]);
     assert_breaks(Story::Fleet(None), Lie::OwnGenerator, &[Guarantee::Ascending]);
     assert_breaks(Story::Fleet(None), Lie::SameTick, &[Guarantee::Ascending]);
+    assert_breaks(Story::Fleet(None), Lie::Uncovered, &[Guarantee::Settled]);
+    assert_breaks(Story::Fleet(None), Lie::CoveredUnflushed, &[Guarantee::Settled]);
 }
 
 /// Each lie is of an operator's action. Most break a rule, and some make a server stop.

@@ -34,6 +34,7 @@ mod segments;
 mod series;
 mod servers;
 mod session;
+mod settled;
 mod time;
 mod wal;
 
@@ -57,7 +58,7 @@ struct Group {
     measure: fn(&Arguments, usize) -> Result<Measured, Failure>,
 }
 
-const GROUPS: [Group; 16] = [
+const GROUPS: [Group; 17] = [
     Group {
         name: "calls",
         about: "snowflake_next() against nextval(), the clock, UUIDs and PL/pgSQL, 250,000 calls of each a run",
@@ -155,6 +156,13 @@ const GROUPS: [Group; 16] = [
         runs: 5,
         is_on_request: true,
         measure: |arguments, runs| forms::measure(arguments.rows, runs),
+    },
+    Group {
+        name: "settled",
+        about: "a poll beside 100 and 1,000 sessions; 16 writers and a reader in order, in four ways, 8 seconds of each a run",
+        runs: 5,
+        is_on_request: true,
+        measure: |_, runs| settled::measure(runs),
     },
     Group {
         name: "scale",

@@ -145,7 +145,7 @@ impl Server {
     fn settled(&self, snapshot: &Seen) -> Option<i64> {
         let promise = Some(&self.promise).filter(|_| self.lie != Lie::NoPromise);
         let Self { generator, numbers, layout, .. } = self;
-        let reader = Reader { generator, numbers, layout, database: DATABASE, promise };
+        let reader = Reader { generator, numbers, layout, database: DATABASE, promise, covered: i64::MAX };
         let drawing = || Some(self.drawing());
         let slots = || (0..self.slots.len()).map(|slot| self.told(slot));
         let result = match self.lie {
@@ -362,7 +362,7 @@ fn numbers_change(name: &str, read: fn(&Reader<'_>, &dyn Fn() -> Option<IdStamp>
             }
         });
         let (layout, generator, numbers) = &*server;
-        let reader = Reader { generator, numbers, layout, database: DATABASE, promise: None };
+        let reader = Reader { generator, numbers, layout, database: DATABASE, promise: None, covered: i64::MAX };
         let last = read(&reader, &|| numbers.read(layout));
         other.join().unwrap();
         let after = draw(&server);

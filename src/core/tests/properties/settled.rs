@@ -105,6 +105,8 @@ enum Lie {
     ForgottenSilently,
     /// What a reader has found for its snapshot is promised to all.
     PromisesAll,
+    /// The reader goes up to what other databases have drawn.
+    Uncovered,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,6 +217,8 @@ struct World {
     ended: BTreeSet<u64>,
     kept: Vec<Kept>,
     snapshots: usize,
+    /// For each database: the greatest id that it has drawn, which its mark covers.
+    covered: [i64; DATABASES as usize],
     /// For each database: each answer, and when its snapshot was taken.
     answers: [Vec<(usize, i64)>; DATABASES as usize],
     /// How often a snapshot was too old.
@@ -234,6 +238,7 @@ impl World {
             ended: BTreeSet::new(),
             kept: Vec::new(),
             snapshots: 0,
+            covered: [0; DATABASES as usize],
             answers: [Vec::new(), Vec::new()],
             too_old: 0,
         };
@@ -304,6 +309,7 @@ impl World {
         let database = self.memory.slots[slot].database;
         let settled = self.answers[database as usize - 1].iter().map(|(_, id)| *id).max().unwrap_or(0);
         prop_assert!(ids[0] > settled, "{} is drawn, but {settled} was settled", ids[0]);
+        self.covered[database as usize - 1] = ids[ids.len() - 1];
         let open = self.open(slot);
         self.transactions[open].first.get_or_insert(ids[0]);
         Ok(())
@@ -445,7 +451,8 @@ impl World {
         let may_be_too_old = self.memory.slots.iter().any(|slot| {
             slot.entered.len() > KEPT && slot.entered.iter().rev().take(KEPT).all(|xid| snapshot.sees_running(*xid))
         });
-        (floors.map(|floor| floor - 1).chain([last]).min().unwrap(), may_be_too_old)
+        let covered = self.covered[database as usize - 1];
+        (floors.map(|floor| floor - 1).chain([last, covered]).min().unwrap(), may_be_too_old)
     }
 
     fn read(&mut self, database: u32, kept: Option<usize>) -> Result<(), TestCaseError> {
@@ -463,7 +470,8 @@ impl World {
             let known: Vec<_> = known.collect();
             Ok(if self.lie == Lie::NoSnapshot { None } else { prepared::least(&known, seen) })
         };
-        let reader = Reader { generator, numbers, layout: &self.layout, database, promise };
+        let covered = if self.lie == Lie::Uncovered { i64::MAX } else { self.covered[database as usize - 1] };
+        let reader = Reader { generator, numbers, layout: &self.layout, database, promise, covered };
         let told = (0..SLOTS).map(|slot| self.memory.told(slot));
         let drawing = || self.drawing();
         let settled = match self.lie {
@@ -533,6 +541,7 @@ fn the_oracle_notices_each_lie() {
         Lie::NotLoaded,
         Lie::ForgottenSilently,
         Lie::PromisesAll,
+        Lie::Uncovered,
     ] {
         assert!(run(lie, 20_000).0.is_some(), "nothing shows that it matters: {lie:?}");
     }

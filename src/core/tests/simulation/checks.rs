@@ -1,12 +1,14 @@
 //! Checks each id that is drawn, and each mark that is written.
 
+use std::rc::Rc;
+
 use snowflake_core::generator::IdRun;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Field;
 use snowflake_core::published::MARK_AHEAD_MS;
 
 use crate::fleet::{Drawer, Known};
-use crate::log::Id;
+use crate::log::{Id, Record};
 use crate::promises::Guarantee;
 use crate::server::{Config, Server, Shared};
 use crate::session::Session;
@@ -88,6 +90,13 @@ impl World {
             if end_ms <= advanced_ms && session.began > when {
                 broken(Guarantee::Advance, "at or below what was given to snowflake_advance()");
             }
+            // With a backup worker, two lanes do not ascend together.
+            if !has_backup && server.settled[database].get().id_in(id.layout) >= id.id {
+                broken(Guarantee::Settled, "at or below a settled id that a client has got");
+            }
+            if !has_backup && contents.settled.id_in(id.layout) >= id.id {
+                broken(Guarantee::Settled, "at or below a settled id that a reader has stored");
+            }
             if !has_backup && self.greatest_before(session) >= Some(id.id) {
                 broken(Guarantee::Ascending, "though a greater one was drawn before this draw began");
             }
@@ -101,6 +110,37 @@ impl World {
         let mut greatest = shared.greatest.borrow_mut();
         let so_far = greatest.last().map(|(_, id)| *id);
         greatest.extend(so_far.max(last).map(|id| (self.event(), id)));
+    }
+
+    /// Readers of all databases of a server ask for the settled id, and some store it.
+    pub fn read_settled(&self, server: &Rc<Server>) {
+        for database in 0..server.databases() {
+            if !self.reads || self.readers.one_in(2) || !self.has(server) || self.is_restoring(server, database) {
+                continue;
+            }
+            let session = Session::new(self, server, database);
+            let leased = self.fleet.as_ref().filter(|_| session.shared.leases);
+            if leased.map_or(session.config.backup, |fleet| fleet.backup) {
+                continue; // It is refused.
+            }
+            let Ok(settled) = session.settled() else { continue };
+            self.tell(|| format!("server {} database {database}: settled up to {settled}", server.number));
+            self.count("read");
+            let layout = session.config.layout.fingerprint();
+            let before = server.settled[database].get().id_in(layout);
+            if settled < before {
+                self.broken(Guarantee::Settled, || {
+                    format!(
+                        "the settled id of database {database} of server {} falls from {before} to {settled}",
+                        server.number
+                    )
+                });
+            }
+            server.settled[database].set(server.settled[database].get().and(layout, settled));
+            if self.readers.one_in(2) {
+                server.log.borrow_mut().insert(Record::Settled(database, layout, settled));
+            }
+        }
     }
 
     /// Returns the greatest id of this life of shared memory whose draw had returned before the

@@ -48,6 +48,7 @@ impl World {
             config: Cell::new(config),
             log: RefCell::new(log),
             seen: RefCell::new(seen),
+            settled: std::array::from_fn(|_| Cell::default()),
             shared: RefCell::new(Rc::new(Shared::new(Generator::new(), false, false, Holder::new(0), 0))),
             cut_off_until_ms: Cell::new(i64::MIN),
             offset_ms: Cell::new(offset_ms),
@@ -57,6 +58,7 @@ impl World {
             ever_issued: RefCell::default(),
             predecessors_issued: RefCell::default(),
         });
+        server.settled_is_what_it_holds();
         self.flush_all(&server);
         self.start(&server);
         let mut servers = self.servers.borrow_mut();
@@ -114,6 +116,7 @@ impl World {
         self.tell(|| format!("server {} is promoted, {} records of its log", standby.number, log.inserted()));
         standby.log.replace(log);
         standby.seen.replace(seen);
+        standby.settled_is_what_it_holds();
         self.flush_all(standby);
     }
 
@@ -159,6 +162,7 @@ impl World {
         let log = server.log.borrow();
         let of_template = template.map(|template| covered(&log.present[template], &seen[template]));
         seen.push(of_template.unwrap_or_default());
+        server.settled[log.present.len() - 1].set(log.present[log.present.len() - 1].settled);
     }
 
     /// Runs DROP EXTENSION and CREATE EXTENSION: promises about earlier ids end.
@@ -168,6 +172,7 @@ impl World {
         server.log.borrow_mut().insert(Record::NewExtension(database));
         self.flush_all(server);
         server.seen.borrow_mut()[database].clear();
+        server.begins_anew(database);
         server.shared().uncommitted.borrow_mut().retain(|(of, _)| *of != database);
     }
 

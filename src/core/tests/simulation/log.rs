@@ -25,6 +25,26 @@ pub struct Id {
     pub end_ms: i64,
 }
 
+/// The greatest settled id, and the layout of its ids. (A database that has lost its first draw in
+/// a crash may be drawn in with another layout.)
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settled {
+    layout: i64,
+    id: i64,
+}
+
+impl Settled {
+    /// Returns the id, if it is of this layout.
+    pub fn id_in(&self, layout: i64) -> i64 {
+        if self.layout == layout { self.id } else { 0 }
+    }
+
+    /// Returns what holds after another settled id.
+    pub fn and(&self, layout: i64, id: i64) -> Self {
+        Self { layout, id: id.max(self.id_in(layout)) }
+    }
+}
+
 /// The content of one database.
 #[derive(Debug, Clone)]
 pub struct Contents {
@@ -35,6 +55,8 @@ pub struct Contents {
     pub rows_end_ms: [i64; 2],
     /// What `snowflake_advance` has promised, and at which event.
     pub advanced: (i64, u64),
+    /// The greatest settled id that a reader has stored.
+    pub settled: Settled,
     /// How often the extension was created. Each time, its sequences are new ones.
     pub generation: u32,
 }
@@ -42,7 +64,14 @@ pub struct Contents {
 impl Contents {
     fn new(generation: u32) -> Self {
         let stored = Stored { marks_ms: [0; 2], local_ms: [0; 2], layout: None, identity: None, fleet: None };
-        Self { stored, rows: Vec::new(), rows_end_ms: [0; 2], advanced: (0, 0), generation }
+        Self {
+            stored,
+            rows: Vec::new(),
+            rows_end_ms: [0; 2],
+            advanced: (0, 0),
+            settled: Settled::default(),
+            generation,
+        }
     }
 }
 
@@ -55,6 +84,8 @@ pub enum Record {
     Row(usize, Id),
     /// `snowflake_advance` has returned.
     Advanced(usize, (i64, u64)),
+    /// A reader stores up to which id of a layout it has read.
+    Settled(usize, i64, i64),
     /// CREATE DATABASE, perhaps from a template.
     NewDatabase(Option<usize>),
     /// DROP EXTENSION and CREATE EXTENSION. Promises about earlier ids end here.
@@ -72,7 +103,7 @@ fn apply(databases: &mut Vec<Contents>, record: &Record) {
                     contents.stored.marks_ms[*lane as usize] = *number;
                     if *resets {
                         contents.rows_end_ms[*lane as usize] = 0;
-                        contents.advanced = (0, 0);
+                        (contents.advanced, contents.settled) = ((0, 0), Settled::default());
                     }
                 }
                 StoredNumber::Local(lane) => contents.stored.local_ms[*lane as usize] = *number,
@@ -90,6 +121,10 @@ fn apply(databases: &mut Vec<Contents>, record: &Record) {
         Record::Advanced(database, advanced) => {
             let contents = &mut databases[*database];
             contents.advanced = contents.advanced.max(*advanced);
+        }
+        Record::Settled(database, layout, id) => {
+            let contents = &mut databases[*database];
+            contents.settled = contents.settled.and(*layout, *id);
         }
         Record::NewDatabase(template) => {
             let contents = template.map_or(Contents::new(0), |template| databases[template].clone());

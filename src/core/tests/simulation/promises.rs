@@ -31,6 +31,10 @@ pub enum Guarantee {
     Ahead,
     /// The mark is reset only with another number or a leased one, and before it is in use.
     Reset,
+    /// No id is drawn at or below a settled id that a client has got from this data directory, or
+    /// that a reader has stored in this copy of the database. On one data directory, the settled id
+    /// never falls. (G4, through restarts, crashes and promotions.)
+    Settled,
     /// No id is drawn with another layout than before.
     Layout,
     /// With a right clock, no session is refused or waits longer than the mark runs ahead, and the
@@ -90,6 +94,10 @@ pub enum Lie {
     TooFarAhead,
     /// Each advance is forced.
     AlwaysForced,
+    /// A reader goes up to the lane's last id, whatever the database's mark.
+    Uncovered,
+    /// A reader goes up to a mark that is not durable.
+    CoveredUnflushed,
     /// The registry compares, and writes later.
     NotAtomic,
     /// A swap compares the number's record alone.

@@ -13,7 +13,7 @@ use snowflake_core::lease::Holder;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::PublishedMarks;
 
-use crate::log::{Id, Log};
+use crate::log::{Id, Log, Settled};
 
 /// The most databases that a server can have.
 pub const MOST_DATABASES: usize = 4;
@@ -73,6 +73,10 @@ pub struct Shared {
     /// The end of the lease that both copies held.
     pub copied_until_ms: Cell<i64>,
     pub marks: [PublishedMarks; MOST_DATABASES],
+    /// For each database, whether a reader has raised the lane to its mark, and what the mark
+    /// covered when a reader looked last.
+    pub reached: [Cell<bool>; MOST_DATABASES],
+    pub covered: [Cell<i64>; MOST_DATABASES],
     /// For each database, the session that holds the lock on its mark, known by when it began.
     pub locks: [Cell<Option<u64>>; MOST_DATABASES],
     /// When `snowflake_advance` was last called, in events. The marks are then loaded anew.
@@ -104,6 +108,8 @@ impl Shared {
             clocks: ClockReference::new(),
             numbers: Numbers::new(),
             marks: std::array::from_fn(|_| PublishedMarks::new()),
+            reached: std::array::from_fn(|_| Cell::new(false)),
+            covered: std::array::from_fn(|_| Cell::new(0)),
             locks: std::array::from_fn(|_| Cell::new(None)),
             advanced: Cell::new(0),
             gone: Cell::new(false),
@@ -131,6 +137,9 @@ pub struct Server {
     /// For each database, the ids that clients have seen and that must not come again: those drawn
     /// in this data directory, and those that the mark had covered when the directory was copied.
     pub seen: RefCell<Vec<Vec<Id>>>,
+    /// For each database, the greatest settled id that clients have got from this data directory,
+    /// or that the directory held when it was copied.
+    pub settled: [Cell<Settled>; MOST_DATABASES],
     pub shared: RefCell<Rc<Shared>>,
     /// Until when it does not reach the registry, by the right time.
     pub cut_off_until_ms: Cell<i64>,
@@ -164,6 +173,19 @@ impl Server {
 
     pub fn is_standby(&self) -> bool {
         self.standby_of.borrow().is_some()
+    }
+
+    /// Forgets the settled ids that clients have got: this is another data directory than theirs.
+    pub fn settled_is_what_it_holds(&self) {
+        for (settled, contents) in self.settled.iter().zip(&self.log.borrow().present) {
+            settled.set(contents.settled);
+        }
+    }
+
+    /// A new count begins in a database, and readers begin anew.
+    pub fn begins_anew(&self, database: usize) {
+        self.settled[database].take();
+        self.shared().covered[database].set(0);
     }
 
     pub fn databases(&self) -> usize {

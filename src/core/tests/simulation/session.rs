@@ -68,6 +68,7 @@ pub struct Session<'a> {
     unlimited: PublishedMarks,
     resetting: bool,
     restoring: bool,
+    reads: Cell<bool>,
     wait_for_clock: bool,
     /// The end of the log that it has to flush.
     written: Cell<usize>,
@@ -100,6 +101,7 @@ impl<'a> Session<'a> {
             unlimited: PublishedMarks::new(),
             resetting: false,
             restoring: false,
+            reads: Cell::new(false),
             wait_for_clock: !world.right_clock && world.random.one_in(4),
             written: Cell::new(0),
             late: Cell::default(),
@@ -168,6 +170,24 @@ impl<'a> Session<'a> {
         let generator = self.own_generator.as_ref().unwrap_or(&self.shared.generator);
         let id = known_tick::draw_one(generator, self, || Some(tick), || true)?;
         (!self.shared.gone.get()).then_some(id)
+    }
+
+    /// `snowflake_settled`, where no transaction is open.
+    pub fn settled(&self) -> Result<i64, Failure> {
+        let Self { shared, database, .. } = self;
+        self.reads.set(true);
+        if !shared.reached[*database].get() {
+            self.mark().reach(self.layout(), &self.terms())?;
+            shared.reached[*database].set(true);
+        }
+        let covered = &shared.covered[*database];
+        covered.set(self.mark().covered(self.layout(), covered.get())?);
+        if shared.gone.get() {
+            return Err(Failure::Crashed);
+        }
+        let drawing = if shared.leases { shared.numbers.read(self.layout()) } else { Some(self.config.drawing()) };
+        let last = shared.generator.last_id(self.layout(), drawing.as_ref());
+        Ok(if self.world.lies(Lie::Uncovered) { last } else { last.min(covered.get()) })
     }
 
     /// `snowflake_advance`.
@@ -480,6 +500,14 @@ impl MarkedDatabase for &Session<'_> {
         self.meanwhile()
     }
 
+    fn flush_marks(&self) -> Result<(), Failure> {
+        self.meanwhile()?;
+        if !self.world.lies(Lie::CoveredUnflushed) {
+            self.world.flush_all(&self.server);
+        }
+        self.meanwhile()
+    }
+
     fn now_ms(&self) -> i64 {
         Clock::now_ms(*self)
     }
@@ -496,7 +524,9 @@ impl MarkedDatabase for &Session<'_> {
         let bound_ms = MARK_AHEAD_MS + self.layout().unit().ms();
         // After an advance, or with other numbers, it may have to wait once more, for the mark that
         // this server itself has moved.
-        let is_first = self.shared.advanced.get() < self.began && self.shared.entered.get() == self.entered;
+        // So may a reader, which takes no lock: another session may be about to publish the mark.
+        let is_first =
+            !self.reads.get() && self.shared.advanced.get() < self.began && self.shared.entered.get() == self.entered;
         if self.world.right_clock && is_first && self.waited_ms.get() > bound_ms {
             let waited_ms = self.waited_ms.get();
             self.world.broken(Guarantee::Bounded, || {

@@ -28,6 +28,10 @@ const START_MS: i64 = 1_780_000_000_000;
 /// Several servers, and everything about them that is random.
 pub struct World {
     pub random: Random,
+    /// Whether readers ask for the settled id, and what they do. It is separate, so that they
+    /// change no history in which there are none.
+    pub reads: bool,
+    pub readers: Random,
     /// How often things happen in this history.
     pub swarm: Swarm,
     pub lie: Option<Lie>,
@@ -119,7 +123,11 @@ impl World {
                 lie,
             ));
         }
+        let readers = Random::new(!seed);
         Self {
+            // Some of the other lies are so rare that each history counts.
+            reads: matches!(lie, None | Some(Lie::Uncovered | Lie::CoveredUnflushed)) && readers.one_in(2),
+            readers,
             swarm,
             lie,
             right_clock,
@@ -165,6 +173,8 @@ impl World {
                 self.pass(self.random.pick(&[length_ms / 10, length_ms / 4, length_ms, length_ms * 2]));
             }
             self.step();
+            let primaries: Vec<_> = self.servers.borrow().iter().filter(|one| !one.is_standby()).cloned().collect();
+            primaries.iter().for_each(|server| self.read_settled(server));
             self.draw_where_leases_overlap();
         }
         self.settle();
@@ -651,6 +661,7 @@ impl World {
         }
         server.shared().uncommitted.borrow_mut().retain(|(of, _)| *of != database);
         self.restoring.set(Some((server.number, database)));
+        server.begins_anew(database);
         let reset = Session::new(self, server, database).reset();
         self.restoring.set(None);
         self.tell(|| format!("server {} database {database}: reset: {reset:?}", server.number));
@@ -687,6 +698,7 @@ impl World {
         let session = Session::new(self, server, database);
         let loaded = session.loaded();
         let (config, identity) = (session.config, session.identity_read.clone());
+        server.begins_anew(database);
         let reset = session.reset();
         self.tell(|| format!("server {} database {database}: reset: {reset:?}", server.number));
         if reset.is_ok() {

@@ -1,6 +1,8 @@
 //! Chaos: three members with standbys and a registry, to which everything happens that may happen,
 //! while sessions draw. A ledger outside of the servers holds every id and every dense value that a
-//! client saw. No two are equal, and at the end every member draws again.
+//! client saw. No two are equal, and at the end every member draws again. Each member has an
+//! outbox, and a reader that goes up to the settled id. It gets each row once that its member holds
+//! at the end.
 //!
 //! `MINUTES` says how long (1 by default), and `SEED` which events come. `REGISTRY` is `postgres`
 //! or `etcd`. Without it, each kind has half of the time. `make chaos` prints the events. The seed
@@ -12,12 +14,14 @@
 //! - [`in_postgres`], [`in_etcd`]: the registry of either kind ([`registry`]), and what happens to
 //!   it
 //! - [`sessions`]: what they draw and see
+//! - [`readers`]: what they read in the order of ids
 
 mod fleet;
 mod in_etcd;
 mod in_postgres;
 mod operators;
 mod random;
+mod readers;
 mod registry;
 mod sessions;
 
@@ -26,13 +30,14 @@ use std::env;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cluster::{ClockProxy, Etcd, Leases, Operated, Server, faketime_library, has_etcd, skip, wait_until};
+use cluster::{ClockProxy, Draw, Etcd, Leases, Operated, Server, faketime_library, has_etcd, skip, wait_until};
 
 use fleet::Chaos;
 use in_etcd::InEtcd;
 use in_postgres::InPostgres;
+use readers::{How, Place, Readers, missed};
 use registry::Registry;
-use sessions::{Sessions, repeats};
+use sessions::{Sessions, Work, repeats};
 
 /// Where the registry is, as `REGISTRY` names it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -178,11 +183,28 @@ fn a_wrong_restore_of_the_registry_repeats_ids() {
             proxies[1].set_offset(0);
             assert_eq!(second.connect().wait_for_lease(), 7);
         }
-        let sessions = Sessions::start(16, 1, false);
+        let sessions = Sessions::start(16, 1, Work::default());
         sessions.connect(vec![first.connection(), second.connection()]);
         wait_until("ids", || sessions.drawn() > 3000);
         assert_eq!(repeats(sessions.end().ids).is_empty(), how == Restore::Told, "{how:?}");
     }
+}
+
+/// The control of the outboxes: among the same sessions, a reader that does not go up to the
+/// settled id misses rows, and that is found.
+#[test]
+fn a_reader_that_goes_on_from_the_greatest_id_misses_rows_of_an_outbox() {
+    let server = Server::drawing().time_limit().start_with_extension();
+    let mut observer = server.connect();
+    observer.batch_execute("CREATE TABLE outbox (id bigint PRIMARY KEY DEFAULT snowflake_next())").unwrap();
+    let sessions = Sessions::start(16, 1, Work { values: false, rows: true });
+    let place = || vec![Place { primary: server.connection(), failovers: 0 }];
+    let readers = [How::Settled, How::GreatestId].map(|how| Readers::start(how, place()));
+    sessions.connect(vec![server.connection()]);
+    wait_until("rows", || observer.value("SELECT count(*) > 500 FROM outbox") == "true");
+    sessions.end();
+    let missed = readers.map(|readers| missed(&mut observer, &readers.end()[0]).is_empty());
+    assert_eq!(missed, [true, false], "whether each has got all rows");
 }
 
 /// The ledger finds what comes twice.

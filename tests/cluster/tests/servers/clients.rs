@@ -8,15 +8,18 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use cluster::pages::{Block, is_shown, pages};
-use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
+use cluster::pages::{Block, block, is_shown, pages};
+use cluster::{Application, Draw, Language, Program, Server, faketime_library, refused, skip};
+
+use crate::settled::refuse_snapshots;
 
 /// The file with what the page shows, and the language of the page's block.
-const RECIPES: [(&str, &str); 27] = [
+const RECIPES: [(&str, &str); 30] = [
     ("psycopg/batch.py", "python"),
     ("psycopg/recipe.py", "python"),
     ("psycopg/pool.py", "python"),
     ("psycopg/tree.py", "python"),
+    ("psycopg/stream.py", "python"),
     ("sqlalchemy/recipe.py", "python"),
     ("django/shop/fields.py", "python"),
     ("django/shop/apps.py", "python"),
@@ -27,6 +30,7 @@ const RECIPES: [(&str, &str); 27] = [
     ("node-postgres/numbers.mjs", "js"),
     ("node-postgres/pool.mjs", "js"),
     ("node-postgres/tree.mjs", "js"),
+    ("node-postgres/stream.mjs", "js"),
     ("drizzle/schema.mjs", "js"),
     ("drizzle/recipe.mjs", "js"),
     ("sequelize/recipe.mjs", "js"),
@@ -38,6 +42,7 @@ const RECIPES: [(&str, &str); 27] = [
     ("eclipselink/Recipe.java", "java"),
     ("pgx/recipe.go", "go"),
     ("pgx/pool.go", "go"),
+    ("pgx/stream.go", "go"),
     ("activerecord/recipe.rb", "ruby"),
     ("rust/recipe.rs", "rust"),
 ];
@@ -174,6 +179,49 @@ fn the_other_clients_draw_a_batch_as_the_page_says() {
     assert!(is_shown("client.query(\"SELECT snowflake_batch($1)\", &[&n])"));
     let rows = application().connect_as_app().query("SELECT snowflake_batch($1)", &[&n]).expect("an i32 fits");
     assert_eq!(rows.len(), 3);
+}
+
+/// Runs a program that reads in order. Its first try is refused.
+fn read_in_order(language: Language, client: &str, file: &str) {
+    let Some(program) = Program::new(language, client) else { return };
+    let server = Server::builder().config("snowflake_id.worker_id", "5").config("max_prepared_transactions", "200");
+    let application = Application::start(server);
+    create_orders(&application);
+    let mut session = application.connect_as_app();
+    session.batch_execute(block("readers")).expect("the database is new");
+    session
+        .batch_execute("INSERT INTO orders (item) SELECT 'tea' FROM generate_series(1, 250)")
+        .expect("there is a table");
+    // All databases of a server count for this.
+    let mut other = application.server().connect();
+    other.batch_execute("CREATE EXTENSION snowflake_id").expect("it is installed");
+    refuse_snapshots(&mut other);
+    assert_eq!(refused(session.query("SELECT snowflake_settled()", &[])).sqlstate, "55000");
+    let expected = |ids: &[i64], item: &str| ids.iter().map(|id| format!("{id} {item}\n")).collect::<String>();
+    assert_eq!(program.run(&application, &[file]), expected(&ids_of_orders(&application), "tea"));
+    assert_eq!(program.run(&application, &[file]), "");
+
+    // It goes on from the last row, and not beyond an open transaction.
+    session.batch_execute("INSERT INTO orders (item) VALUES ('coffee')").expect("there is a table");
+    let mut open = application.connect_as_app();
+    open.batch_execute("BEGIN; INSERT INTO orders (item) VALUES ('cocoa')").expect("there is a table");
+    session.batch_execute("INSERT INTO orders (item) VALUES ('late')").expect("there is a table");
+    assert_eq!(program.run(&application, &[file]), expected(&ids_of_orders(&application)[250..251], "coffee"));
+}
+
+#[test]
+fn psycopg_reads_in_order_and_tries_again() {
+    read_in_order(Language::Python, "psycopg", "stream.py");
+}
+
+#[test]
+fn node_postgres_reads_in_order_and_tries_again() {
+    read_in_order(Language::Node, "node-postgres", "stream.mjs");
+}
+
+#[test]
+fn pgx_reads_in_order_and_tries_again() {
+    read_in_order(Language::Go, "pgx", "stream");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The fleet: members with standbys, a registry, the sessions, and what happens to the members.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Duration;
 
@@ -8,8 +8,9 @@ use cluster::{Builder, Draw, Paused, Server, Shutdown, wait_until};
 
 use super::operators::Operators;
 use super::random::Random;
+use super::readers::{How, Place, Readers, missed};
 use super::registry::{KEPT_WAL, Registry};
-use super::sessions::{Seen, Sessions, repeats};
+use super::sessions::{Seen, Sessions, Work, repeats};
 
 /// Members, and sessions for each.
 const MEMBERS: usize = 3;
@@ -22,7 +23,15 @@ const STEPS_OF_CLOCKS: [f64; 9] = [0.0, 0.0, 0.3, -0.3, 2.0, -2.0, 40.0, 3600.0,
 struct Member {
     primary: Server,
     standby: Server,
+    /// How many primaries it has had before.
+    failovers: usize,
     paused: Option<(Paused, usize)>,
+}
+
+impl Member {
+    fn place(&self) -> Place {
+        Place { primary: self.primary.connection(), failovers: self.failovers }
+    }
 }
 
 /// Everything.
@@ -38,6 +47,7 @@ pub struct Chaos {
     /// Servers that should not be: copies, and primaries that were replaced. Each with its end.
     others: Vec<(Server, usize)>,
     sessions: Sessions,
+    readers: Readers,
 }
 
 /// What happens to members: its name, and how it happens. Returns what has happened, or nothing if
@@ -72,11 +82,14 @@ impl Chaos {
         };
         let member = || {
             let primary = settings(Server::builder()).start_with_extension();
+            let outbox = "CREATE TABLE outbox (id bigint PRIMARY KEY DEFAULT snowflake_next())";
+            primary.connect().batch_execute(outbox).expect("the server is new");
             let standby = primary.standby().faketime().may_run_long().start();
-            Member { primary, standby, paused: None }
+            Member { primary, standby, failovers: 0, paused: None }
         };
-        let members = (0..MEMBERS).map(|_| member()).collect();
-        let sessions = Sessions::start(MEMBERS * SESSIONS, seed, true);
+        let members: Vec<_> = (0..MEMBERS).map(|_| member()).collect();
+        let sessions = Sessions::start(MEMBERS * SESSIONS, seed, Work { values: true, rows: true });
+        let readers = Readers::start(How::Settled, members.iter().map(Member::place).collect());
         let events = EVENTS.iter().map(|(name, _)| *name).chain(registry.events().iter().copied());
         let chaos = Self {
             seed,
@@ -88,6 +101,7 @@ impl Chaos {
             members,
             others: Vec::new(),
             sessions,
+            readers,
         };
         chaos.connect_sessions();
         chaos
@@ -113,6 +127,7 @@ impl Chaos {
         self.connect_sessions();
         thread::sleep(Duration::from_millis(self.random.between(200, 1200) as u64));
         self.sessions.check();
+        self.readers.check();
     }
 
     fn end_what_is_due(&mut self) {
@@ -129,12 +144,13 @@ impl Chaos {
         self.operators.end_what_is_due(&*self.registry, step);
     }
 
-    /// Sends the sessions to the servers that run now.
+    /// Sends the sessions to the servers that run now, and the readers to the primaries.
     fn connect_sessions(&self) {
         let primaries = self.members.iter().map(|member| &member.primary);
         let others = self.others.iter().map(|(server, _)| server);
         let running = primaries.chain(others).filter(|server| server.is_running());
         self.sessions.connect(running.map(Server::connection).collect());
+        self.readers.connect(self.members.iter().map(Member::place).collect());
     }
 
     /// Returns a member that is not paused.
@@ -198,6 +214,7 @@ impl Chaos {
         let standby = member.standby.standby().faketime().may_run_long().start();
         let primary = std::mem::replace(&mut member.standby, standby);
         let old = std::mem::replace(&mut member.primary, primary);
+        member.failovers += 1;
         self.others.push((old, end));
         Some(format!("member {number}; the old primary lives up to step {end}"))
     }
@@ -230,10 +247,21 @@ impl Chaos {
         }
         let refused = self.sessions.refused();
         let Seen { ids, values } = self.sessions.end();
+        let read = self.readers.end();
+        let rows: usize = read.iter().map(BTreeSet::len).sum();
         let events: Vec<_> = self.events.iter().map(|(name, count)| format!("{count} {name}")).collect();
-        println!("{} ids, {} dense values, {refused} refused; {}", ids.len(), values.len(), events.join(", "));
+        let counts = format!("{} ids, {} dense values, {rows} rows read", ids.len(), values.len());
+        println!("{counts}, {refused} refused; {}", events.join(", "));
         assert!(ids.len() > 100, "only {} ids", ids.len());
         assert!(values.len() > 100, "only {} values", values.len());
+        assert!(rows > 100, "only {rows} rows");
+        for (number, (member, got)) in self.members.iter().zip(&read).enumerate() {
+            assert_eq!(
+                missed(&mut member.primary.connect(), got),
+                [] as [i64; 0],
+                "rows that member {number}'s reader missed"
+            );
+        }
         for (what, drawn) in [("ids", ids), ("values", values)] {
             assert_eq!(repeats(drawn), [] as [i64; 0], "{what} that came twice");
         }

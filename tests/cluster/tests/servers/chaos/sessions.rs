@@ -6,12 +6,21 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use cluster::{Draw, refused};
-use postgres::{Client, Config, NoTls};
+use postgres::{Client, Config, Error, NoTls};
 
 use super::random::Random;
 
 /// How long a session rests between two statements. A night's ids have to fit into memory.
-const REST: Duration = Duration::from_millis(50);
+pub const REST: Duration = Duration::from_millis(50);
+
+/// What sessions do besides drawing ids.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Work {
+    /// They draw dense values of the tag `t`.
+    pub values: bool,
+    /// They insert rows into the table `outbox`.
+    pub rows: bool,
+}
 
 /// What sessions have seen.
 #[derive(Default)]
@@ -30,15 +39,15 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Starts so many sessions, which draw ids, and dense values of the tag `t` if there is one.
-    pub fn start(count: usize, seed: u64, has_tag: bool) -> Self {
+    /// Starts so many sessions.
+    pub fn start(count: usize, seed: u64, work: Work) -> Self {
         let places = Arc::new(Mutex::new(Vec::new()));
         let (drawn, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let end = Arc::new(AtomicBool::new(false));
         let start = |number: usize| {
             let (places, drawn, refused) = (Arc::clone(&places), Arc::clone(&drawn), Arc::clone(&refused));
             let (end, random) = (Arc::clone(&end), Random::new(seed ^ (number as u64) << 40));
-            thread::spawn(move || session(&places, &drawn, &refused, &end, random, has_tag))
+            thread::spawn(move || session(&places, &drawn, &refused, &end, random, work))
         };
         let threads = (0..count).map(start).collect();
         Self { places, drawn, refused, end, threads }
@@ -86,7 +95,7 @@ fn session(
     refused_draws: &AtomicUsize,
     end: &AtomicBool,
     mut random: Random,
-    has_tag: bool,
+    work: Work,
 ) -> Seen {
     let (mut seen, mut client): (Seen, Option<Client>) = (Seen::default(), None);
     // Relaxed, here and below: nothing else depends on it.
@@ -100,16 +109,22 @@ fn session(
             client = place.and_then(|place| place.connect(NoTls).ok());
             continue;
         };
-        let is_value = has_tag && random.below(4) == 0;
-        let sql = match (is_value, random.below(3)) {
-            (false, 0) => "SELECT snowflake_next()",
-            (false, 1) => "SELECT snowflake_next() FROM generate_series(1, 5)",
-            (false, _) => "SELECT snowflake_batch(20)",
-            (true, 0) => "SELECT snowflake_segment_next('t')",
-            (true, 1) => "SELECT snowflake_segment_next('t') FROM generate_series(1, 5)",
-            (true, _) => "SELECT snowflake_segment_batch('t', 20)",
+        let kind = random.below(4);
+        let (is_value, is_row) = (work.values && kind == 0, work.rows && kind == 1);
+        let sql = match (is_value, is_row, random.below(3)) {
+            (true, _, 0) => "SELECT snowflake_segment_next('t')",
+            (true, _, 1) => "SELECT snowflake_segment_next('t') FROM generate_series(1, 5)",
+            (true, _, _) => "SELECT snowflake_segment_batch('t', 20)",
+            (_, true, 0) => "INSERT INTO outbox SELECT FROM generate_series(1, 5) RETURNING id",
+            (_, true, _) => "INSERT INTO outbox DEFAULT VALUES RETURNING id",
+            (_, _, 0) => "SELECT snowflake_next()",
+            (_, _, 1) => "SELECT snowflake_next() FROM generate_series(1, 5)",
+            (_, _, _) => "SELECT snowflake_batch(20)",
         };
-        match session.ids(sql) {
+        // Half of the rows are committed later than they are inserted.
+        let is_open = is_row && random.below(2) == 0;
+        let result = if is_open { in_a_transaction(session, sql) } else { session.ids(sql) };
+        match result {
             Ok(more) => {
                 drawn.fetch_add(more.len(), Ordering::Relaxed);
                 if is_value { seen.values.extend(more) } else { seen.ids.extend(more) }
@@ -122,10 +137,22 @@ fn session(
                 let is_expected =
                     refusal.sqlstate == "58000" || refusal.sqlstate.starts_with("57P") || refusal.sqlstate == "57014";
                 assert!(is_expected, "{sql}: {refusal:?}");
+                if is_open {
+                    client = None;
+                }
             }
         }
     }
     seen
+}
+
+/// Runs a statement, rests, and commits it.
+fn in_a_transaction(session: &mut Client, sql: &str) -> Result<Vec<i64>, Error> {
+    session.batch_execute("BEGIN")?;
+    let ids = session.ids(sql)?;
+    thread::sleep(REST);
+    session.batch_execute("COMMIT")?;
+    Ok(ids)
 }
 
 /// Returns up to ten of the numbers that are there more than once.

@@ -1,0 +1,255 @@
+//! Reading in order: what a poll costs beside many sessions, and how soon a reader gets what
+//! sixteen sessions write, with the settled id and in the ways that people use without it. Each way
+//! is measured twice: alone, and while an unrelated transaction of the same database stays open
+//! that has written.
+//!
+//! The reader polls every few milliseconds, and the server's clock measures from the insert to the
+//! read.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cluster::Server;
+use postgres::{Client, Error};
+
+use crate::Failure;
+use crate::figure::{Bar, Figure, Measured};
+use crate::pgbench;
+use crate::report::{load, machine, shown, today};
+use crate::series::{Series, median, quantile};
+use crate::servers;
+
+/// Beside how many sessions a poll is measured.
+const SESSIONS: [usize; 2] = [100, 1000];
+
+/// How long one client polls without a pause in a run.
+const POLLING_SECONDS: u32 = 3;
+
+const WRITERS: usize = 16;
+
+/// How long they write in a run.
+const WRITING: Duration = Duration::from_secs(8);
+
+/// How long the reader waits for the rest then. It is longer than the longest delay of a way that
+/// is not held up.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// How long the reader rests between two polls.
+const REST: Duration = Duration::from_millis(5);
+
+/// A way to read in order.
+struct Way {
+    name: &'static str,
+    /// The columns of the table of events before the time of the insert.
+    columns: &'static str,
+    /// What a writer runs. Other than the insert itself, it is in one transaction with it.
+    insert: &'static str,
+    /// The condition on the rows after `$1`, and in which order they come.
+    condition: &'static str,
+    order: &'static str,
+    /// What the reader keeps of the last row, of type bigint.
+    last: &'static str,
+}
+
+const INSERT: &str = "INSERT INTO events DEFAULT VALUES";
+
+const WAYS: [Way; 4] = [
+    Way {
+        name: "up to `snowflake_settled()`",
+        columns: "id bigint PRIMARY KEY DEFAULT snowflake_next()",
+        insert: INSERT,
+        condition: "id > $1 AND id <= snowflake_settled()",
+        order: "id",
+        last: "id",
+    },
+    // All rows of a transaction have one xid, and the reader gets them together.
+    Way {
+        name: "a column `xid8`, up to `pg_snapshot_xmin`",
+        columns: "id bigserial PRIMARY KEY, xid bigint DEFAULT pg_current_xact_id()::text::bigint",
+        insert: INSERT,
+        condition: "xid > $1 AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint",
+        order: "xid",
+        last: "xid",
+    },
+    Way {
+        name: "an advisory lock for each insert",
+        columns: "id bigserial PRIMARY KEY",
+        insert: "WITH lock AS MATERIALIZED (SELECT pg_advisory_xact_lock(1)) INSERT INTO events (id)
+                 SELECT nextval('events_id_seq') FROM lock",
+        condition: "id > $1",
+        order: "id",
+        last: "id",
+    },
+    Way {
+        name: "a delay of 5 s",
+        columns: "id bigserial PRIMARY KEY",
+        insert: INSERT,
+        condition: "id > $1 AND inserted_at < clock_timestamp() - interval '5 s'",
+        order: "id",
+        last: "id",
+    },
+];
+
+/// What a way has achieved in one run. The lag is in milliseconds.
+struct Achieved {
+    per_second: f64,
+    lag: Vec<f64>,
+    missing: usize,
+}
+
+/// Measures all of it.
+pub fn measure(runs: usize) -> Result<Measured, Failure> {
+    let mut measured = Measured::default();
+    for sessions in SESSIONS {
+        match poll(sessions, runs)? {
+            Some(figures) => measured.figures.extend(figures),
+            None => measured.left_out.push(format!("a poll beside {sessions} sessions: {}", pgbench::MISSING)),
+        }
+    }
+    measured.tables = vec![format!("Measured on {}. {} {}\n", today(), machine(), load()), table(runs)?];
+    Ok(measured)
+}
+
+/// Measures how long a poll takes beside so many sessions that have drawn, and a call of the
+/// cheapest function that PostgreSQL has.
+fn poll(sessions: usize, runs: usize) -> Result<Option<Vec<Figure>>, Failure> {
+    let server = servers::drawing().config("max_connections", &(sessions + 10).to_string()).start_with_extension();
+    if !pgbench::is_there(&server) {
+        return Ok(None);
+    }
+    let idle = (0..sessions).map(|_| {
+        let mut session = server.connect();
+        session.batch_execute("SELECT snowflake_next()").map(|()| session)
+    });
+    let idle = idle.collect::<Result<Vec<_>, _>>()?;
+    let statements = ["SELECT snowflake_settled()", "SELECT pg_backend_pid()"];
+    let mut micros = [const { Vec::new() }; 2];
+    for run in 0..=runs {
+        for turn in 0..statements.len() {
+            let number = (run + turn) % statements.len();
+            let (_, times) = pgbench::rate_and_micros(&server, 1, POLLING_SECONDS, statements[number])?;
+            // An additional first run is discarded.
+            if run > 0 {
+                micros[number].push(median(&times));
+            }
+        }
+    }
+    drop(idle);
+    let series = |number: usize| {
+        let what = format!("{}, beside {sessions} sessions", statements[number]);
+        Series::new(what, "us", micros[number].clone())
+    };
+    let (poll, yardstick) = (series(0), series(1));
+    Ok(Some(vec![Figure::alone(&poll, Bar::None), Figure::difference(&poll, &yardstick, Bar::None)]))
+}
+
+/// Measures each way, and formats the medians of the runs.
+fn table(runs: usize) -> Result<String, Failure> {
+    let mut table = String::from(
+        "| way | events per second | lag, p50 | p99 | beside an open transaction: p50 | p99 |\n|---|---|---|---|---|---|\n",
+    );
+    for way in &WAYS {
+        let mut rates = Vec::new();
+        let mut lags = [const { [const { Vec::new() }; 2] }; 2];
+        let mut missing = [0; 2];
+        for _ in 0..runs {
+            for beside in [false, true] {
+                let Achieved { per_second, lag, missing: left } = way.run(beside)?;
+                if !beside {
+                    rates.push(per_second);
+                }
+                missing[usize::from(beside)] += left;
+                for (quantiles, share) in lags[usize::from(beside)].iter_mut().zip([0.5, 0.99]) {
+                    quantiles.push(if lag.is_empty() { f64::NAN } else { quantile(&lag, share) });
+                }
+            }
+        }
+        if missing[0] > 0 {
+            return Err(format!("{}: {} events do not come", way.name, missing[0]).into());
+        }
+        write!(table, "| {} | {} |", way.name, shown(median(&rates), ""))?;
+        for (lags, missing) in lags.iter().zip(missing) {
+            for lags in lags {
+                let cell = if missing > 0 { "waits for its end".to_owned() } else { shown(median(lags), "ms") };
+                write!(table, " {cell} |")?;
+            }
+        }
+        table.push('\n');
+        // What was measured is of use, even if the rest fails.
+        eprintln!("\n{table}");
+    }
+    Ok(table)
+}
+
+impl Way {
+    /// Lets the writers write and the reader read.
+    fn run(&self, beside: bool) -> Result<Achieved, Failure> {
+        let server = servers::drawing().start_with_extension();
+        let mut session = server.connect();
+        session.batch_execute(&format!(
+            "CREATE TABLE events ({}, inserted_at timestamptz DEFAULT clock_timestamp()); CREATE INDEX ON events ({});
+             CREATE TABLE unrelated (n int)",
+            self.columns, self.order
+        ))?;
+        let mut unrelated = server.connect();
+        if beside {
+            unrelated.batch_execute("BEGIN; INSERT INTO unrelated VALUES (1)")?;
+        }
+        let end = AtomicBool::new(false);
+        let (written, lag) = thread::scope(|scope| {
+            let end = &end;
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|_| {
+                    let mut session = server.connect();
+                    scope.spawn(move || self.write(&mut session, end))
+                })
+                .collect();
+            let reader = scope.spawn(|| self.read(&server, end));
+            thread::sleep(WRITING);
+            // Relaxed: it only ends loops.
+            end.store(true, Ordering::Relaxed);
+            let written = writers.into_iter().map(|writer| writer.join().expect("a writer does not panic"));
+            let written = written.sum::<Result<usize, Error>>();
+            (written, reader.join().expect("the reader does not panic"))
+        });
+        let (written, lag) = (written?, lag?);
+        Ok(Achieved { per_second: written as f64 / WRITING.as_secs_f64(), missing: written - lag.len(), lag })
+    }
+
+    fn write(&self, session: &mut Client, end: &AtomicBool) -> Result<usize, Error> {
+        let insert = session.prepare(self.insert)?;
+        let mut written = 0;
+        while !end.load(Ordering::Relaxed) {
+            session.execute(&insert, &[])?;
+            written += 1;
+        }
+        Ok(written)
+    }
+
+    /// Reads until nothing more comes for a while, and returns how late each event was.
+    fn read(&self, server: &Server, end: &AtomicBool) -> Result<Vec<f64>, Error> {
+        let Self { condition, order, last: kept, .. } = self;
+        let mut session = server.connect();
+        let page = session.prepare(&format!(
+            "SELECT {kept}, extract(epoch FROM clock_timestamp() - inserted_at)::double precision * 1000
+             FROM events WHERE {condition} ORDER BY {order} LIMIT 10000"
+        ))?;
+        let (mut lag, mut last, mut idle_since) = (Vec::new(), 0_i64, Instant::now());
+        loop {
+            let is_last = end.load(Ordering::Relaxed);
+            let rows = session.query(&page, &[&last])?;
+            if let Some(row) = rows.last() {
+                (last, idle_since) = (row.get(0), Instant::now());
+            }
+            lag.extend(rows.iter().map(|row| row.get::<_, f64>(1)));
+            if !is_last {
+                idle_since = Instant::now();
+            } else if idle_since.elapsed() > PATIENCE {
+                return Ok(lag);
+            }
+            thread::sleep(REST);
+        }
+    }
+}
