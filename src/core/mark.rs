@@ -119,6 +119,12 @@ impl Stored {
         self.mark_ms(LaneName::Primary).max(self.mark_ms(LaneName::Backup))
     }
 
+    /// Returns the higher mark of the two lanes, of what both copies have.
+    fn highest_in_both_ms(&self) -> i64 {
+        let in_both = LaneName::ALL.map(|lane| self.marks_ms[lane as usize].min(self.local_ms[lane as usize]));
+        in_both[0].max(in_both[1])
+    }
+
     /// Returns the stored fleet and the server's, if both are there and differ.
     fn other_fleet(&self, drawing: &IdStamp) -> Option<(i64, i64)> {
         self.fleet.zip(drawing.fleet()).filter(|(stored, fleet)| stored != fleet)
@@ -506,10 +512,11 @@ impl<D: MarkedDatabase> Mark<'_, D> {
     }
 
     /// Whether a lane's mark may concern the other lane: the numbers have changed, or another
-    /// writer has set the marks, perhaps with other numbers.
+    /// writer has set the marks, perhaps with other numbers. Where the log has lost the end of the
+    /// first draw, there are marks without numbers.
     fn is_foreign(&self, drawing: &IdStamp, stored: &Stored) -> bool {
         let code = drawing.code();
-        stored.is_touched() || stored.identity.is_some_and(|stored| stored != code)
+        stored.is_touched() || stored.identity.map_or(stored.highest_ms() > 0, |stored| stored != code)
     }
 
     /// Returns what to wait for before a lane can be loaded; `None` for nothing.
@@ -584,8 +591,11 @@ impl<D: MarkedDatabase> Mark<'_, D> {
     /// Returns the greatest id that the database's stored mark covers, durably; 0 if there is none.
     /// After the end of this life of the server, all ids that are drawn in the database are
     /// greater, whatever the clock and the numbers. The same holds in each copy of the database
-    /// whose log has what is written after this call. In this life, an id that is drawn later may
-    /// be less. It is greater than the lane's last one.
+    /// that has what is written after this call, also in a restored dump. In this life, an id that
+    /// is drawn later may be less. It is greater than the lane's last one.
+    ///
+    /// Where the stored numbers have a backup lane, and this server's do not, that holds for lives
+    /// without a backup lane: with the stored numbers, each lane would begin above its own mark.
     ///
     /// `known` is what was returned last in this life, 0 for nothing. It is returned again while
     /// the lane has not gone beyond it. Needs no lock and no numbers, and writes nothing. It
@@ -598,9 +608,11 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         if self.generator.last_id(layout, None) <= known {
             return Ok(known);
         }
-        // What is published may be less: it ends with the lease. The higher mark is the one above
-        // which the next life begins, because the other one is less only with other numbers.
-        let id = layout.last_id_of_ticks_until(self.database.read()?.highest_ms());
+        // What is published may be less: it ends with the lease. The next life begins above the
+        // higher mark: the backup lane's is the higher one only if it was drawn with other numbers,
+        // or if it is stored without numbers. What only one copy has, a dump may lack. Nothing is
+        // drawn there before both have it.
+        let id = layout.last_id_of_ticks_until(self.database.read()?.highest_in_both_ms());
         if id != known {
             self.database.flush_marks()?;
         }

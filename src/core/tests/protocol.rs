@@ -492,13 +492,13 @@ fn a_reader_flushes_a_mark_once_and_looks_again_when_the_lane_is_beyond_it() {
         let unit_ms = server.layout.unit().ms();
         let covered = |fake: &Fake, known| server.mark(fake).covered(&server.layout, known).unwrap();
         let until = |ms: i64| server.layout.last_id_before(Instant { ms: ms - ms.rem_euclid(unit_ms), later: false });
-        // What is stored counts: the higher mark, whichever copy it is in.
-        let fake = Fake::holding([NOW_MS, 0], &server.layout, None);
-        fake.stored.set(Stored { local_ms: [0, NOW_MS + 2500], ..fake.stored.get() });
+        // What is stored counts: the higher mark, as far as both copies have it.
+        let fake = Fake::holding([NOW_MS, NOW_MS + 2500], &server.layout, None);
+        fake.stored.set(Stored { local_ms: [NOW_MS + 5000, NOW_MS + 2500], ..fake.stored.get() });
         let stored = covered(&fake, 0);
         assert_eq!((stored, fake.did()), (until(NOW_MS + 2500), vec![FlushMarks]), "{name}");
         // While the lane is within it, nobody looks.
-        let moved = Stored { local_ms: [NOW_MS + 9000; 2], ..fake.stored.get() };
+        let moved = Stored { marks_ms: [NOW_MS + 9000; 2], local_ms: [NOW_MS + 9000; 2], ..fake.stored.get() };
         fake.stored.set(moved);
         assert_eq!((covered(&fake, stored), fake.did()), (stored, vec![]));
         server.generator.raise(LaneName::Primary, &server.layout, NOW_MS + 2500);
@@ -551,6 +551,30 @@ fn with_other_numbers_every_lane_begins_above_the_highest_mark() {
     expected.extend([Write(StoredNumber::Identity, server.code()), Flush]);
     assert_eq!((fake.did(), fake.published_ms()), (expected, [Some(NOW_MS + 1000), None]));
     assert!(server.next_end_ms(&fake).unwrap() > begin_ms);
+}
+
+#[test]
+fn without_numbers_every_lane_begins_above_the_highest_mark() {
+    // The log has lost the end of the first draw, which was from the backup lane.
+    let server = Server::new("js53", 3, false);
+    let mark_ms = NOW_MS - 300;
+    let fake = Fake::holding([0, mark_ms], &server.layout, None);
+    let covered = server.mark(&fake).covered(&server.layout, 0).unwrap();
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
+    let [identity, layout] =
+        [(StoredNumber::Identity, server.code()), (StoredNumber::Layout, server.layout.fingerprint())];
+    let expected = [
+        FlushMarks,
+        Write(BACKUP, mark_ms),
+        Write(PRIMARY, NOW_MS + 1000),
+        Write(identity.0, identity.1),
+        Write(layout.0, layout.1),
+        Flush,
+    ];
+    assert_eq!(fake.did(), expected);
+    // What a reader has gone up to lies below, whatever the clock.
+    assert!(server.layout.created_at_ms(covered).unwrap() < mark_ms);
+    assert!(server.next_end_ms(&fake).unwrap() > mark_ms);
 }
 
 #[test]
@@ -936,7 +960,7 @@ fn a_mark_is_reset_only_by_a_server_with_other_numbers_that_has_not_drawn() {
     }
     // One lane in use is enough to refuse a reset. A database in which nothing was drawn has
     // nothing to protect.
-    let fake = Fake::holding([far_ms, 0], &before.layout, None);
+    let fake = Fake::holding([far_ms, 0], &before.layout, Some(&before.drawing));
     before.make_way(&fake, LaneName::Backup, NOW_MS + 1000).unwrap();
     assert_eq!(reset(&Server::new("js53", 4, true), &fake), refused(mark::MarkRefusal::InUse));
     reset(&before, &Fake::holding([far_ms; 2], &before.layout, None)).unwrap();

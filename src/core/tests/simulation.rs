@@ -265,6 +265,7 @@ fn each_promise_is_broken_by_what_breaks_it() {
         (Lie::NothingRemembered, &[Guarantee::G1]),
         (Lie::MarksSurvive, &[Guarantee::G1, Guarantee::G2]),
         (Lie::Uncovered, &[Guarantee::Settled]),
+        (Lie::CoveredByOneCopy, &[Guarantee::Settled]),
         (Lie::TooFarAhead, &[Guarantee::Bounded]),
         (Lie::AlwaysForced, &[Guarantee::Ahead]),
     ] {
@@ -351,6 +352,19 @@ fn two_servers_draw_the_same_id_in_a_directed_history_without_a_rule() {
         let broken = history(Some(lie)).broken.take();
         assert!(broken.iter().any(|(broken, _)| *broken == Guarantee::G3), "{lie:?}: {broken:?}");
     }
+}
+
+/// As before, for the settled id, which no reader may find lower than before.
+#[test]
+fn a_settled_id_outlives_what_random_histories_hardly_do() {
+    for history in [directed::a_copy_has_a_mark_without_numbers, directed::a_promoted_standby_lacks_a_database] {
+        let honest = history(None);
+        assert_eq!(*honest.broken.borrow(), []);
+        let counts = honest.counts.borrow();
+        assert!(counts["read"] >= 2 && counts["drawn"] >= 2, "{counts:?}");
+    }
+    let broken = directed::a_copy_has_a_mark_without_numbers(Some(Lie::OwnWithoutNumbers)).broken.take();
+    assert!(broken.iter().any(|(broken, _)| *broken == Guarantee::Settled), "{broken:?}");
 }
 
 /// What no promise covers, to say how much it costs: `COUNT` sets the number of histories.

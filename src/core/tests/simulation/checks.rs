@@ -8,7 +8,7 @@ use snowflake_core::layout::Field;
 use snowflake_core::published::MARK_AHEAD_MS;
 
 use crate::fleet::{Drawer, Known};
-use crate::log::{Id, Record};
+use crate::log::{Id, Record, Settled};
 use crate::promises::Guarantee;
 use crate::server::{Config, Server, Shared};
 use crate::session::Session;
@@ -90,13 +90,13 @@ impl World {
             if end_ms <= advanced_ms && session.began > when {
                 broken(Guarantee::Advance, "at or below what was given to snowflake_advance()");
             }
-            // With a backup worker, two lanes do not ascend together.
-            if !has_backup && server.settled[database].get().id_in(id.layout) >= id.id {
+            if server.settled[database].get().limit_in(id.layout, has_backup) >= id.id {
                 broken(Guarantee::Settled, "at or below a settled id that a client has got");
             }
-            if !has_backup && contents.settled.id_in(id.layout) >= id.id {
+            if contents.settled.limit_in(id.layout, has_backup) >= id.id {
                 broken(Guarantee::Settled, "at or below a settled id that a reader has stored");
             }
+            // With a backup worker, two lanes do not ascend together.
             if !has_backup && self.greatest_before(session) >= Some(id.id) {
                 broken(Guarantee::Ascending, "though a greater one was drawn before this draw began");
             }
@@ -118,28 +118,35 @@ impl World {
             if !self.reads || self.readers.one_in(2) || !self.has(server) || self.is_restoring(server, database) {
                 continue;
             }
-            let session = Session::new(self, server, database);
-            let leased = self.fleet.as_ref().filter(|_| session.shared.leases);
-            if leased.map_or(session.config.backup, |fleet| fleet.backup) {
-                continue; // It is refused.
-            }
-            let Ok(settled) = session.settled() else { continue };
-            self.tell(|| format!("server {} database {database}: settled up to {settled}", server.number));
-            self.count("read");
-            let layout = session.config.layout.fingerprint();
-            let before = server.settled[database].get().id_in(layout);
-            if settled < before {
-                self.broken(Guarantee::Settled, || {
-                    format!(
-                        "the settled id of database {database} of server {} falls from {before} to {settled}",
-                        server.number
-                    )
-                });
-            }
-            server.settled[database].set(server.settled[database].get().and(layout, settled));
-            if self.readers.one_in(2) {
-                server.log.borrow_mut().insert(Record::Settled(database, layout, settled));
-            }
+            self.read_settled_in(server, database);
+        }
+    }
+
+    /// A reader asks for the settled id, and may store it.
+    pub fn read_settled_in(&self, server: &Rc<Server>, database: usize) {
+        let session = Session::new(self, server, database);
+        let leased = self.fleet.as_ref().filter(|_| session.shared.leases);
+        if leased.map_or(session.config.backup, |fleet| fleet.backup) {
+            return; // It is refused.
+        }
+        let Ok(settled) = session.settled() else { return };
+        self.tell(|| format!("server {} database {database}: settled up to {settled}", server.number));
+        self.count("read");
+        let layout = session.config.layout.fingerprint();
+        let before = server.settled[database].get().id_in(layout);
+        if settled < before {
+            self.broken(Guarantee::Settled, || {
+                let number = server.number;
+                format!("the settled id of database {database} of server {number} falls from {before} to {settled}")
+            });
+        }
+        let mut log = server.log.borrow_mut();
+        // What is not durable may be other numbers after a crash.
+        let identity = log.durable[database].stored.identity;
+        let settled = Settled::new(layout, identity, settled);
+        server.settled[database].set(server.settled[database].get().and(&settled));
+        if self.readers.one_in(2) {
+            log.insert(Record::Settled(database, settled));
         }
     }
 

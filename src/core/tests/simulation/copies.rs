@@ -111,8 +111,14 @@ impl World {
 
     /// Promotes a standby to a primary of its own, beside its original. Its log may end anywhere.
     pub fn promote(&self, standby: &Rc<Server>) {
-        let Some(original) = standby.standby_of.take() else { return };
+        let Some(original) = standby.standby_of.borrow().clone() else { return };
         let (log, seen) = self.any_prefix(&original);
+        self.promote_with(standby, log, seen);
+    }
+
+    /// Promotes a standby that has this log.
+    pub fn promote_with(&self, standby: &Rc<Server>, log: Log, seen: Vec<Vec<Id>>) {
+        standby.standby_of.take();
         self.tell(|| format!("server {} is promoted, {} records of its log", standby.number, log.inserted()));
         standby.log.replace(log);
         standby.seen.replace(seen);

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::LeaseTerms;
 use snowflake_core::operate::{Operation, new_fleet};
@@ -141,4 +142,81 @@ pub fn a_registry_fails_over_after_a_restore_that_has_forgotten_a_raise(lie: Opt
         directed.draw_until(&other, world.time_ms() + SKEW_MS);
     }
     directed.0
+}
+
+/// Servers with configured numbers, and a layout with few ids in a second.
+fn configured(lie: Option<Lie>) -> World {
+    let layout = Layout::parse("time:33 worker:5 sequence:2 unit:1s epoch:1970-01-01T00:00:00Z").unwrap();
+    let mut world = World::new(1, Story::Configured, lie, crate::number("SEED").is_some());
+    (world.layouts, world.max_borrow_ms, world.max_clock_jump_ms) = ([layout; 2], 0, 0);
+    world.right_clock = false;
+    world.settles.set(true);
+    world
+}
+
+/// Adds a server of which nothing is known but its log.
+fn add(world: &World, log: Log, backup: bool, standby_of: Option<Rc<Server>>) -> Rc<Server> {
+    let config = Config { layout: world.layouts[0], worker: 1, backup };
+    let seen = vec![Vec::new(); log.present.len()];
+    world.add_server(log, config, 0, seen, standby_of);
+    world.servers.borrow().last().expect("it was added").clone()
+}
+
+fn log_of_databases(count: usize) -> Log {
+    let mut log = Log::default();
+    (0..count).for_each(|_| log.insert(Record::NewDatabase(None)));
+    log
+}
+
+/// The log of a copy ends within the first draw of a database, which was from the backup lane. So
+/// there is a mark, and nothing says with which numbers. The copy has no backup lane. A reader goes
+/// up to that mark, and then the clock is set back.
+pub fn a_copy_has_a_mark_without_numbers(lie: Option<Lie>) -> World {
+    let world = configured(lie);
+    let original = add(&world, log_of_databases(2), true, None);
+    // The other database uses up the primary lane's ids of this second.
+    while world.counts.borrow().get("drawn").is_none_or(|drawn| *drawn < 5) {
+        world.draw_in(&original, 1);
+    }
+    let begin = original.log.borrow().inserted();
+    world.draw_in(&original, 0);
+    let log = {
+        let log = original.log.borrow();
+        let mut copies = (begin..=log.inserted()).map(|end| log.copy(end));
+        copies.find(|copy| copy.present[0].stored.marks_ms != [0; 2]).expect("it has drawn")
+    };
+    let stored = log.present[0].stored;
+    assert_eq!((stored.identity, stored.marks_ms[LaneName::Primary as usize]), (None, 0));
+    let copy = add(&world, log, false, None);
+    world.pass(5000);
+    world.read_settled_in(&copy, 0);
+    world.stop(&copy);
+    copy.offset_ms.set(-3_600_000);
+    world.start(&copy);
+    world.draw_in(&copy, 0);
+    copy.offset_ms.set(0);
+    world.draw_in(&copy, 0);
+    world.read_settled_in(&copy, 0);
+    world
+}
+
+/// A standby is promoted whose log no longer has a database that it had when the standby was made.
+/// A new database there owes nothing to the readers of that one.
+pub fn a_promoted_standby_lacks_a_database(lie: Option<Lie>) -> World {
+    let world = configured(lie);
+    let original = add(&world, log_of_databases(2), false, None);
+    world.draw_in(&original, 1);
+    while original.log.borrow().present[1].settled.id_in(world.layouts[0].fingerprint()) == 0 {
+        world.read_settled_in(&original, 1);
+    }
+    world.flush_all(&original);
+    let log = original.log.borrow();
+    let standby = add(&world, log.copy(log.inserted()), false, Some(original.clone()));
+    standby.offset_ms.set(-3_600_000);
+    world.promote_with(&standby, log.copy(1), vec![Vec::new()]);
+    drop(log);
+    world.create_database(&standby);
+    world.draw_in(&standby, 1);
+    world.read_settled_in(&standby, 1);
+    world
 }

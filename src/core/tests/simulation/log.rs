@@ -31,17 +31,35 @@ pub struct Id {
 pub struct Settled {
     layout: i64,
     id: i64,
+    /// The greatest one from when the stored numbers had no backup lane. Only that one is above
+    /// nothing that is drawn after a backup lane was switched on.
+    id_without_backup: i64,
 }
 
 impl Settled {
+    /// Makes one from when the stored numbers were `identity`.
+    pub fn new(layout: i64, identity: Option<i64>, id: i64) -> Self {
+        let of_backup = identity.is_some_and(|code| code & 1 == 1);
+        Self { layout, id, id_without_backup: if of_backup { 0 } else { id } }
+    }
+
     /// Returns the id, if it is of this layout.
     pub fn id_in(&self, layout: i64) -> i64 {
         if self.layout == layout { self.id } else { 0 }
     }
 
-    /// Returns what holds after another settled id.
-    pub fn and(&self, layout: i64, id: i64) -> Self {
-        Self { layout, id: id.max(self.id_in(layout)) }
+    /// Returns the id below which a server draws none.
+    pub fn limit_in(&self, layout: i64, has_backup: bool) -> i64 {
+        if self.layout == layout && has_backup { self.id_without_backup } else { self.id_in(layout) }
+    }
+
+    /// Returns what holds after others, too.
+    pub fn and(&self, other: &Self) -> Self {
+        if self.layout != other.layout {
+            return if other.id > 0 { *other } else { *self };
+        }
+        let id_without_backup = self.id_without_backup.max(other.id_without_backup);
+        Self { id: self.id.max(other.id), id_without_backup, ..*self }
     }
 }
 
@@ -84,8 +102,8 @@ pub enum Record {
     Row(usize, Id),
     /// `snowflake_advance` has returned.
     Advanced(usize, (i64, u64)),
-    /// A reader stores up to which id of a layout it has read.
-    Settled(usize, i64, i64),
+    /// A reader stores up to which id it has read.
+    Settled(usize, Settled),
     /// CREATE DATABASE, perhaps from a template.
     NewDatabase(Option<usize>),
     /// DROP EXTENSION and CREATE EXTENSION. Promises about earlier ids end here.
@@ -98,12 +116,16 @@ fn apply(databases: &mut Vec<Contents>, record: &Record) {
     match record {
         Record::Write { database, value, number, resets } => {
             let contents = &mut databases[*database];
+            // Readers begin anew, also where the log ends within the reset.
+            if *resets {
+                contents.settled = Settled::default();
+            }
             match value {
                 StoredNumber::Mark(lane) => {
                     contents.stored.marks_ms[*lane as usize] = *number;
                     if *resets {
                         contents.rows_end_ms[*lane as usize] = 0;
-                        (contents.advanced, contents.settled) = ((0, 0), Settled::default());
+                        contents.advanced = (0, 0);
                     }
                 }
                 StoredNumber::Local(lane) => contents.stored.local_ms[*lane as usize] = *number,
@@ -122,9 +144,9 @@ fn apply(databases: &mut Vec<Contents>, record: &Record) {
             let contents = &mut databases[*database];
             contents.advanced = contents.advanced.max(*advanced);
         }
-        Record::Settled(database, layout, id) => {
+        Record::Settled(database, settled) => {
             let contents = &mut databases[*database];
-            contents.settled = contents.settled.and(*layout, *id);
+            contents.settled = contents.settled.and(settled);
         }
         Record::NewDatabase(template) => {
             let contents = template.map_or(Contents::new(0), |template| databases[template].clone());
@@ -138,6 +160,7 @@ fn apply(databases: &mut Vec<Contents>, record: &Record) {
             let contents = &mut databases[*database];
             contents.rows.extend(&dump.rows);
             contents.advanced = contents.advanced.max(dump.advanced);
+            contents.settled = contents.settled.and(&dump.settled);
             for (end_ms, restored_ms) in contents.rows_end_ms.iter_mut().zip(dump.rows_end_ms) {
                 *end_ms = restored_ms.max(*end_ms);
             }

@@ -33,7 +33,8 @@ pub enum Guarantee {
     Reset,
     /// No id is drawn at or below a settled id that a client has got from this data directory, or
     /// that a reader has stored in this copy of the database. On one data directory, the settled id
-    /// never falls. (G4, through restarts, crashes and promotions.)
+    /// never falls. (G4, through restarts, crashes and promotions.) With a backup lane, settled ids
+    /// count only from when the stored numbers had none: nothing is written when one is returned.
     Settled,
     /// No id is drawn with another layout than before.
     Layout,
@@ -98,6 +99,10 @@ pub enum Lie {
     Uncovered,
     /// A reader goes up to a mark that is not durable.
     CoveredUnflushed,
+    /// A reader goes up to a mark of which only one copy is stored.
+    CoveredByOneCopy,
+    /// Marks without numbers are taken for the server's own.
+    OwnWithoutNumbers,
     /// The registry compares, and writes later.
     NotAtomic,
     /// A swap compares the number's record alone.

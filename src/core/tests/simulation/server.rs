@@ -177,8 +177,10 @@ impl Server {
 
     /// Forgets the settled ids that clients have got: this is another data directory than theirs.
     pub fn settled_is_what_it_holds(&self) {
-        for (settled, contents) in self.settled.iter().zip(&self.log.borrow().present) {
-            settled.set(contents.settled);
+        let log = self.log.borrow();
+        for (database, settled) in self.settled.iter().enumerate() {
+            // One that it does not hold may be created later.
+            settled.set(log.present.get(database).map(|contents| contents.settled).unwrap_or_default());
         }
     }
 

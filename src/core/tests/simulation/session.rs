@@ -413,6 +413,14 @@ impl MarkedDatabase for &Session<'_> {
                 let own = self.config.drawing().code();
                 Stored { identity: (!self.resetting).then_some(own), ..stored }
             }
+            Some(Lie::CoveredByOneCopy) if self.reads.get() => {
+                let greater =
+                    LaneName::ALL.map(|lane| stored.marks_ms[lane as usize].max(stored.local_ms[lane as usize]));
+                Stored { marks_ms: greater, local_ms: greater, ..stored }
+            }
+            Some(Lie::OwnWithoutNumbers) if stored.marks_ms != [0; 2] => {
+                Stored { identity: stored.identity.or(Some(self.config.drawing().code())), ..stored }
+            }
             // Nothing is taken for another fleet. What is stored stays the first one.
             Some(Lie::AnyFleet) => {
                 let own = self.shared.numbers.read(self.layout()).and_then(|drawing| drawing.fleet());

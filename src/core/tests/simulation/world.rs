@@ -89,6 +89,9 @@ const LEASED_LAYOUT_TEXTS: [&str; 5] = [
     "time:33 worker:5 sequence:2 unit:1s epoch:1970-01-01T00:00:00Z",
 ];
 
+/// The lies that only readers notice.
+const READERS: [Lie; 4] = [Lie::Uncovered, Lie::CoveredUnflushed, Lie::CoveredByOneCopy, Lie::OwnWithoutNumbers];
+
 /// What a history is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Story {
@@ -126,7 +129,7 @@ impl World {
         let readers = Random::new(!seed);
         Self {
             // Some of the other lies are so rare that each history counts.
-            reads: matches!(lie, None | Some(Lie::Uncovered | Lie::CoveredUnflushed)) && readers.one_in(2),
+            reads: lie.is_none_or(|lie| READERS.contains(&lie)) && readers.one_in(2),
             readers,
             swarm,
             lie,
@@ -328,12 +331,16 @@ impl World {
         self.restoring.get() == Some((server.number, database))
     }
 
-    /// Draws ids, and checks them.
+    /// Draws ids in any database.
     pub fn draw(&self, server: &Rc<Server>) {
         let database = self.any_database(server);
-        if self.is_restoring(server, database) {
-            return;
+        if !self.is_restoring(server, database) {
+            self.draw_in(server, database);
         }
+    }
+
+    /// Draws ids in a database, and checks them.
+    pub fn draw_in(&self, server: &Rc<Server>, database: usize) {
         let session = Session::new(self, server, database);
         let longest = snowflake_core::generator::longest_run(&session.config.layout).min(3);
         let count = if self.random.one_in(4) { longest } else { 1 };
@@ -594,6 +601,12 @@ impl World {
         self.start(server);
     }
 
+    /// Shuts the server down.
+    pub fn stop(&self, server: &Rc<Server>) {
+        server.shared().gone.set(true);
+        self.flush_all(server);
+    }
+
     pub fn restart(&self, server: &Rc<Server>) {
         self.give_back(server);
         if !self.has(server) {
@@ -603,8 +616,7 @@ impl World {
         if self.two_fleets() {
             server.elsewhere.set(self.random.one_in(3));
         }
-        server.shared().gone.set(true);
-        self.flush_all(server);
+        self.stop(server);
         server.config.set(self.any_config(server.config.get()));
         if self.random.one_in(4) {
             self.set_clock(server);
@@ -683,8 +695,7 @@ impl World {
             self.first_worker.set(self.first_worker.get() + 3);
             *self.servers.borrow_mut() = vec![server.clone()];
             *self.dump.borrow_mut() = None;
-            server.shared().gone.set(true);
-            self.flush_all(server);
+            self.stop(server);
             let backup = self.random.one_in(2);
             server.config.set(Config { worker: self.first_worker.get(), backup, ..config });
             self.start(server);
