@@ -3,9 +3,9 @@
 
 PG_CONFIG ?= pg_config
 SKIPS ?= allowed
-export PG_CONFIG SKIPS DESTDIR
+export PG_CONFIG SKIPS DESTDIR ARCH VERSIONS
 
-.PHONY: build all check setup setup-build setup-test install demo test test-all bench chaos lint package test-package test-image test-matrix clean help
+.PHONY: build all check setup setup-build setup-test install demo test test-all bench chaos lint package test-package dist test-dist test-arm64 test-image test-matrix release-check clean help
 .NOTPARALLEL:
 
 build:
@@ -26,10 +26,14 @@ help:
 	@echo 'make bench     set up, and measure the extension against what PostgreSQL offers; FIGURES="calls wal" picks, RUNS=3 shortens, PUBLISH=1 puts all into docs'
 	@echo 'make chaos     let everything happen to a fleet while sessions draw; MINUTES=480 for a night, SEED=... for the same events, REGISTRY=postgres or etcd'
 	@echo 'make lint      set up, and check form and documentation'
-	@echo 'make package   build a Debian package, below target/debian'
+	@echo 'make package   build a Debian package, below target/debian; VERSIONS="15 17 18" ARCH="amd64 arm64" builds some in clean root file systems, below target/dist, as root'
 	@echo 'make test-package   install, use, update and remove that package in a clean Debian, as root'
+	@echo 'make dist      make what a release publishes, below target/dist, as root: packages, archives, sums, and what they contain'
+	@echo 'make test-dist   test what "make dist" has made, as root'
+	@echo 'make test-arm64   build the package for arm64, and test it and the core emulated, as root; SEEDS=10000 for more histories'
 	@echo 'make test-image   build the container images on a stand-in for the official one, and draw ids, as root'
 	@echo 'make test-matrix   run the tests on PostgreSQL 16 to 19, each in a Debian of its own, as root; VERSIONS=18 TESTS="crash mark" picks'
+	@echo 'make release-check   all that a release needs, which takes a day, and a page with what ran'
 	@echo 'make clean     remove what was built'
 	@echo
 	@echo 'PG_CONFIG=/path/to/pg_config picks the PostgreSQL; the default is the one on the PATH.'
@@ -76,10 +80,20 @@ lint: setup-build
 	@tools/lint
 
 package: setup-build
-	@tools/package
+	@$(if $(VERSIONS)$(ARCH),tools/packages $(VERSIONS),tools/package)
 
 test-package: setup-test
 	@tools/test-package
+
+dist: setup-test
+	@tools/dist
+
+test-dist: setup-test
+	@tools/test-dist
+
+# Not in test-all: see docs/internals/testing.md.
+test-arm64: setup-test
+	@tools/test-arm64 $(VERSIONS)
 
 # Needs buildah, which "make setup" installs.
 test-image: setup-test
@@ -87,6 +101,9 @@ test-image: setup-test
 
 test-matrix: setup-test
 	@tools/test-matrix $(VERSIONS) $(TESTS)
+
+release-check: setup
+	@tools/release-check
 
 clean:
 	cargo clean
