@@ -75,6 +75,7 @@ mod settled;
 mod statistics;
 mod store_etcd;
 mod store_postgres;
+mod timescaledb;
 mod two_fleets;
 mod upgrade;
 mod waiting;
