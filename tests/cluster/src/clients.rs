@@ -108,13 +108,19 @@ pub enum Language {
     Engines,
     /// `node FILE`, with the packages of `tests/clients/package-lock.json`.
     Node,
+    /// The same, for packages that need Node 20.19 or later.
+    Node20,
     /// `java FILE`, with Debian's driver.
     Java,
     /// `java CLASS` after `javac`, with Debian's EclipseLink and driver. EclipseLink does not find
     /// the classes of `java FILE`.
     EclipseLink,
-    /// A program that `tools/clients` has compiled, by its name.
+    /// The same, with Hibernate, which `tools/clients hibernate` fetches, and Debian's driver.
+    Hibernate,
+    /// A program that `tools/clients` has compiled, by its path in `tests/clients` without `.go`.
     Go,
+    /// `php FILE`, with Debian's Eloquent.
+    Php,
     /// `ruby FILE`, with Debian's ActiveRecord.
     Ruby,
 }
@@ -126,9 +132,12 @@ impl Language {
             Self::Python => "the libraries of tests/clients/requirements.txt",
             Self::Engines => "the engines of tests/clients/engines.txt",
             Self::Node => "Node with npm and the packages of tests/clients/package-lock.json",
+            Self::Node20 => "Node 20.19 or later with npm and the packages of tests/clients/package-lock.json",
             Self::Java => "a JDK and PostgreSQL's JDBC driver",
             Self::EclipseLink => "a JDK, EclipseLink and PostgreSQL's JDBC driver",
+            Self::Hibernate => "a JDK, PostgreSQL's JDBC driver, and what \"tools/clients hibernate\" fetches",
             Self::Go => "the programs that tools/clients compiles",
+            Self::Php => "PHP with its driver for PostgreSQL and Eloquent",
             Self::Ruby => "Ruby with its gems pg and activerecord",
         }
     }
@@ -139,6 +148,13 @@ impl Language {
             Self::Python => Some(vec![libraries("python", "requirements.txt")?.join("bin/python").into()]),
             Self::Engines => Some(vec![libraries("engines", "engines.txt")?.join("bin/python").into()]),
             Self::Node => libraries("node", "package-lock.json").and(on_path("node")).map(|node| vec![node.into()]),
+            Self::Node20 => {
+                let node = Self::Node.interpreter()?;
+                let test = "const [major, minor] = process.versions.node.split('.').map(Number); \
+                            process.exit(major > 20 || (major === 20 && minor >= 19) ? 0 : 1)";
+                let status = Command::new(&node[0]).args(["-e", test]).status().ok()?;
+                status.success().then_some(node)
+            }
             Self::Java => {
                 // A runtime without the compiler cannot run source files.
                 let java = on_path("javac").and(on_path("java")).filter(|_| Path::new(JDBC).exists())?;
@@ -147,21 +163,35 @@ impl Language {
             }
             Self::EclipseLink => {
                 let jars = [JDBC, "/usr/share/java/eclipselink.jar", "/usr/share/java/eclipselink-jpa-2.1-spec.jar"];
-                on_path("javac").filter(|_| jars.iter().all(|jar| Path::new(jar).exists()))?;
-                let script = "javac -J-XX:-UsePerfData -proc:none -cp \"$0\" *.java && \
-                              exec java -XX:-UsePerfData -cp \"$0\" \"$@\"";
-                Some(vec!["sh".into(), "-c".into(), script.into(), (jars.join(":") + ":.").into()])
+                compiled_java(&jars.map(PathBuf::from))
+            }
+            Self::Hibernate => {
+                let mut jars = vec![PathBuf::from(JDBC)];
+                for file in fs::read_dir(libraries("hibernate", "hibernate.txt")?).expect("it is there") {
+                    let path = file.expect("it can be listed").path();
+                    jars.extend(Some(path).filter(|path| path.extension().is_some_and(|extension| extension == "jar")));
+                }
+                compiled_java(&jars)
             }
             Self::Go => {
                 let programs = cache()?.join("clients/go");
-                let sources = fs::read_dir(Path::new(PROGRAMS).join("pgx")).expect("the programs are there");
-                for source in sources.map(|source| source.expect("it can be listed").path()) {
-                    let compiled = programs.join(source.file_name().expect("it is a file"));
-                    let is_compiled = fs::read(compiled).ok()? == fs::read(source).expect("it can be read");
-                    is_compiled.then_some(())?;
+                for client in ["pgx", "gorm"] {
+                    for source in fs::read_dir(Path::new(PROGRAMS).join(client)).expect("the programs are there") {
+                        let source = source.expect("it can be listed").path();
+                        let compiled = programs.join(client).join(source.file_name().expect("it is a file"));
+                        let is_compiled = fs::read(compiled).ok()? == fs::read(source).expect("it can be read");
+                        is_compiled.then_some(())?;
+                    }
                 }
                 let script = "program=$1; shift; exec \"$0/$program\" \"$@\"";
                 Some(vec!["sh".into(), "-c".into(), script.into(), programs.into()])
+            }
+            Self::Php => {
+                let php = on_path("php")?;
+                let test =
+                    "exit(extension_loaded('pdo_pgsql') && @include('Illuminate/Database/autoload.php') ? 0 : 1);";
+                let test = Command::new(&php).args(["-r", test]).output().ok()?;
+                test.status.success().then(|| vec![php.into()])
             }
             Self::Ruby => {
                 // Debian's Ruby first, because another one on the PATH lacks Debian's packages.
@@ -176,6 +206,15 @@ impl Language {
 
 fn on_path(program: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|directory| directory.join(program)).find(|path| path.exists())
+}
+
+/// Returns a command line that compiles the directory's classes and runs one, if the `jars` exist.
+fn compiled_java(jars: &[PathBuf]) -> Option<Vec<OsString>> {
+    on_path("javac").filter(|_| jars.iter().all(|jar| jar.exists()))?;
+    let script = "javac -J-XX:-UsePerfData -proc:none -cp \"$0\" *.java && \
+                  exec java -XX:-UsePerfData -cp \"$0\" \"$@\"";
+    let path = env::join_paths(jars.iter().map(PathBuf::as_path).chain([Path::new(".")])).expect("no name has a colon");
+    Some(vec!["sh".into(), "-c".into(), script.into(), path])
 }
 
 /// Returns where `tools/clients` has put a language's libraries, if they match the present `pins`.
@@ -207,7 +246,7 @@ impl Program {
         };
         let directory = scratch::new_directory();
         copy(&Path::new(PROGRAMS).join(name).join("."), &directory);
-        if language == Language::Node {
+        if matches!(language, Language::Node | Language::Node20) {
             // An ES module looks for packages above its file, whatever the environment says.
             let packages = libraries("node", "package-lock.json").expect("the interpreter was found with them");
             symlink(packages.join("node_modules"), directory.join("node_modules")).expect("it was just made");

@@ -47,8 +47,10 @@ const WRONG_WORDS: [(&str, &str); 23] = [
 const PRONOUNS: [&str; 7] = ["It", "Its", "They", "Their", "This", "These", "Those"];
 
 /// The languages of blocks. A test or a check looks at each of them.
-const LANGUAGES: [&str; 13] =
-    ["sql", "text", "conf", "console", "sh", "yaml", "python", "js", "java", "ruby", "rust", "go", "xml"];
+const LANGUAGES: [&str; 15] = [
+    "sql", "text", "conf", "console", "sh", "yaml", "python", "js", "java", "ruby", "rust", "go", "xml", "php",
+    "prisma",
+];
 
 /// The keys of blocks, each with the language that it goes with.
 const KEYS: [(&str, &str); 10] = [

@@ -14,12 +14,13 @@ use cluster::{Application, Draw, Language, Program, Server, faketime_library, re
 use crate::settled::refuse_snapshots;
 
 /// The file with what the page shows, and the language of the page's block.
-const RECIPES: [(&str, &str); 30] = [
+const RECIPES: [(&str, &str); 41] = [
     ("psycopg/batch.py", "python"),
     ("psycopg/recipe.py", "python"),
     ("psycopg/pool.py", "python"),
     ("psycopg/tree.py", "python"),
     ("psycopg/stream.py", "python"),
+    ("asyncpg/recipe.py", "python"),
     ("sqlalchemy/recipe.py", "python"),
     ("django/shop/fields.py", "python"),
     ("django/shop/apps.py", "python"),
@@ -34,15 +35,25 @@ const RECIPES: [(&str, &str); 30] = [
     ("drizzle/schema.mjs", "js"),
     ("drizzle/recipe.mjs", "js"),
     ("sequelize/recipe.mjs", "js"),
+    ("prisma/schema.prisma", "prisma"),
+    ("prisma/recipe.mjs", "js"),
+    ("typeorm/recipe.mjs", "js"),
     ("jdbc/Recipe.java", "java"),
     ("jdbc/IdPool.java", "java"),
     ("eclipselink/SnowflakeSequence.java", "java"),
     ("eclipselink/META-INF/persistence.xml", "xml"),
     ("eclipselink/Order.java", "java"),
     ("eclipselink/Recipe.java", "java"),
+    ("hibernate/Snowflake.java", "java"),
+    ("hibernate/SnowflakeGenerator.java", "java"),
+    ("hibernate/META-INF/persistence.xml", "xml"),
+    ("hibernate/Order.java", "java"),
+    ("hibernate/Recipe.java", "java"),
     ("pgx/recipe.go", "go"),
     ("pgx/pool.go", "go"),
     ("pgx/stream.go", "go"),
+    ("gorm/recipe.go", "go"),
+    ("laravel/recipe.php", "php"),
     ("activerecord/recipe.rb", "ruby"),
     ("rust/recipe.rs", "rust"),
 ];
@@ -149,7 +160,7 @@ fn programs_take_ids_from_a_pool_and_store_parents_and_children_by_one_statement
     assert_stores_a_tree(Language::Python, "psycopg", "tree.py");
     assert_stores_a_tree(Language::Node, "node-postgres", "tree.mjs");
     assert_stores_a_tree(Language::Java, "jdbc", "IdPool.java");
-    assert_stores_a_tree(Language::Go, "pgx", "pool");
+    assert_stores_a_tree(Language::Go, "pgx", "pgx/pool");
 }
 
 #[test]
@@ -170,6 +181,11 @@ fn the_other_clients_draw_a_batch_as_the_page_says() {
             "sequelize.query('SELECT snowflake_batch($1) AS id', { bind: [n], type: QueryTypes.SELECT })",
             "sequelize/check.mjs",
         ),
+        ("connection.fetch(\"SELECT snowflake_batch($1) AS id\", n)", "asyncpg/check.py"),
+        ("prisma.$queryRaw`SELECT snowflake_batch(${n}::int) AS id`", "prisma/check.mjs"),
+        ("db.query('SELECT snowflake_batch($1) AS id', [n])", "typeorm/check.mjs"),
+        ("db.Raw(\"SELECT snowflake_batch(?)\", n).Scan(&ids)", "gorm/check.go"),
+        ("DB::select('SELECT snowflake_batch(?) AS id', [$n])", "laravel/check.php"),
         ("connection.select_values(\"SELECT snowflake_batch(#{n})\")", "activerecord/check.rb"),
     ] {
         assert!(is_shown(code), "no page says {code}");
@@ -221,7 +237,15 @@ fn node_postgres_reads_in_order_and_tries_again() {
 
 #[test]
 fn pgx_reads_in_order_and_tries_again() {
-    read_in_order(Language::Go, "pgx", "stream");
+    read_in_order(Language::Go, "pgx", "pgx/stream");
+}
+
+#[test]
+fn asyncpg_inserts_and_copies_rows_and_reads_their_ids() {
+    let Some(program) = Program::new(Language::Python, "asyncpg") else { return };
+    let application = application();
+    create_orders(&application);
+    program.run(&application, &["check.py"]);
 }
 
 #[test]
@@ -339,6 +363,30 @@ fn sequelize_gives_each_object_the_id_of_its_row_as_a_string() {
     program.run(&application, &["check.mjs"]);
 }
 
+/// Prisma's migrations need an engine that no package has, so the test makes the tables.
+#[test]
+fn prisma_gives_each_object_the_id_of_its_row_as_a_bigint() {
+    let Some(program) = Program::new(Language::Node20, "prisma") else { return };
+    let application = application();
+    create_orders(&application);
+    let lines = "CREATE TABLE lines (id bigint PRIMARY KEY DEFAULT snowflake_next(), order_id bigint NOT NULL REFERENCES orders, kind text)";
+    application.connect_as_app().batch_execute(lines).expect("the database is new");
+    let prisma = "node_modules/prisma/build/index.js";
+    program.run(&application, &["--import=./offline.mjs", prisma, "generate", "--schema=schema.prisma"]);
+    let printed = program.run(&application, &["recipe.mjs"]);
+    assert_eq!(printed.trim_end(), json_of_orders(&application, 3));
+    program.run(&application, &["check.mjs"]);
+}
+
+#[test]
+fn typeorm_gives_each_object_the_id_of_its_row_as_a_string() {
+    let Some(program) = Program::new(Language::Node20, "typeorm") else { return };
+    let application = application();
+    let printed = program.run(&application, &["recipe.mjs"]);
+    assert_eq!(printed.trim_end(), json_of_orders(&application, 3));
+    program.run(&application, &["check.mjs"]);
+}
+
 /// The first rows of the table, as JSON for JavaScript.
 fn json_of_orders(application: &Application, limit: i64) -> String {
     let sql = "SELECT format('{\"id\":\"%s\",\"item\":\"%s\"}', id, item) FROM orders ORDER BY id LIMIT $1";
@@ -354,12 +402,45 @@ fn pgx_inserts_and_copies_rows_and_writes_ids_as_strings() {
     let Some(program) = Program::new(Language::Go, "pgx") else { return };
     let application = Application::start(Server::builder().config("snowflake_id.worker_id", "5").faketime());
     create_orders(&application);
-    let printed = program.run(&application, &["recipe"]);
+    let printed = program.run(&application, &["pgx/recipe"]);
     assert_eq!(printed.trim_end(), json_of_orders(&application, 3));
     let items = "SELECT string_agg(item, ' ' ORDER BY id) FROM orders";
     assert_eq!(application.connect().value(items), "tea coffee cocoa milk sugar");
     application.server().set_clock_offset(-3600.0);
-    program.run(&application, &["refused"]);
+    program.run(&application, &["pgx/refused"]);
+}
+
+#[test]
+fn gorm_migrates_and_gives_each_object_the_id_of_its_row() {
+    let Some(program) = Program::new(Language::Go, "gorm") else { return };
+    let application = application();
+    let printed = program.run(&application, &["gorm/recipe"]);
+    assert_eq!(printed.trim_end(), json_of_orders(&application, 3));
+    program.run(&application, &["gorm/check"]);
+}
+
+#[test]
+fn laravel_migrates_and_gives_each_object_the_id_of_its_row_as_a_string() {
+    let Some(program) = Program::new(Language::Php, "laravel") else { return };
+    let printed_by = |file| {
+        let application = application();
+        (program.run(&application, &[file]), application)
+    };
+    let (printed, application) = printed_by("recipe.php");
+    assert_eq!(printed.trim_end(), json_of_orders(&application, 2));
+    printed_by("check.php");
+}
+
+#[test]
+fn hibernate_draws_ids_before_its_inserts_and_many_at_once() {
+    let Some(program) = Program::new(Language::Hibernate, "hibernate") else { return };
+    let application = application();
+    create_orders(&application);
+    let printed = program.run(&application, &["Recipe"]);
+    let ids: Vec<_> = ids_of_orders(&application).iter().map(i64::to_string).collect();
+    assert_eq!(printed.lines().collect::<Vec<_>>(), ids);
+    assert_eq!(application.connect().value("SELECT drawn FROM snowflake_stat"), "50");
+    program.run(&application, &["Check"]);
 }
 
 #[test]

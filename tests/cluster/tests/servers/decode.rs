@@ -188,7 +188,7 @@ fn go_decodes_ids_of_the_default_layout_by_the_expressions_of_the_page() {
     let layout = Layout::parse(name).unwrap();
     let ids = ids_until(&layout, LAST_MS);
     let texts: Vec<_> = ids.iter().map(i64::to_string).collect();
-    let arguments: Vec<_> = ["decode"].into_iter().chain(texts.iter().map(String::as_str)).collect();
+    let arguments: Vec<_> = ["pgx/decode"].into_iter().chain(texts.iter().map(String::as_str)).collect();
     let printed = program.run(&application, &arguments);
     let first = application.connect().value("SELECT snowflake_min('2026-11-20Z', 'snowflake')");
     let decoded = ids.iter().map(|id| {
