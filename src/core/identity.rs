@@ -103,6 +103,11 @@ impl Identity {
         number(Field::Worker) << 32 | number(Field::Datacenter) << 1 | i64::from(self.backup)
     }
 
+    /// Whether the numbers of a [`code`](Self::code) have a backup lane.
+    pub(crate) fn has_backup_in(code: i64) -> bool {
+        code & 1 == 1
+    }
+
     /// Reads the numbers from a [`code`](Self::code).
     ///
     /// # Errors
@@ -110,7 +115,7 @@ impl Identity {
     pub fn of_code(layout: &Layout, code: i64) -> Result<Self, IdError> {
         let number = |field, value: i64| layout.max_of(field).map(|_| value & i64::from(i32::MAX));
         let (worker, datacenter) = (number(Field::Worker, code >> 32), number(Field::Datacenter, code >> 1));
-        Self::new(layout, worker, datacenter, code & 1 == 1)
+        Self::new(layout, worker, datacenter, Self::has_backup_in(code))
     }
 }
 

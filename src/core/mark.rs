@@ -119,10 +119,14 @@ impl Stored {
         self.mark_ms(LaneName::Primary).max(self.mark_ms(LaneName::Backup))
     }
 
-    /// Returns the higher mark of the two lanes, of what both copies have.
-    fn highest_in_both_ms(&self) -> i64 {
-        let in_both = LaneName::ALL.map(|lane| self.marks_ms[lane as usize].min(self.local_ms[lane as usize]));
-        in_both[0].max(in_both[1])
+    /// Returns the mark above which a primary lane begins at least, whatever the server's numbers,
+    /// if it has no backup lane. With the stored numbers, it begins above its own mark, and with
+    /// others above the higher one. Takes of each mark what both copies have.
+    fn least_begin_ms(&self) -> i64 {
+        let [primary_ms, backup_ms] =
+            LaneName::ALL.map(|lane| self.marks_ms[lane as usize].min(self.local_ms[lane as usize]));
+        let is_own = self.identity.is_some_and(|code| !Identity::has_backup_in(code));
+        if is_own { primary_ms } else { primary_ms.max(backup_ms) }
     }
 
     /// Returns the stored fleet and the server's, if both are there and differ.
@@ -608,11 +612,11 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         if self.generator.last_id(layout, None) <= known {
             return Ok(known);
         }
-        // What is published may be less: it ends with the lease. The next life begins above the
-        // higher mark: the backup lane's is the higher one only if it was drawn with other numbers,
-        // or if it is stored without numbers. What only one copy has, a dump may lack. Nothing is
-        // drawn there before both have it.
-        let id = layout.last_id_of_ticks_until(self.database.read()?.highest_in_both_ms());
+        // What is published may be less: it ends with the lease. The backup lane's mark counts only
+        // where the stored numbers cannot be the next ones. If the log ends within a reset, it can
+        // be above the primary lane's, and nothing there begins above it. What only one copy has, a
+        // dump may lack. Nothing is drawn there before both have it.
+        let id = layout.last_id_of_ticks_until(self.database.read()?.least_begin_ms());
         if id != known {
             self.database.flush_marks()?;
         }

@@ -511,6 +511,13 @@ fn a_reader_flushes_a_mark_once_and_looks_again_when_the_lane_is_beyond_it() {
         assert_eq!((covered(&fake, later), fake.did()), (later, vec![]));
         let empty = Fake::holding([0; 2], &server.layout, None);
         assert_eq!(covered(&empty, 0), 0);
+        // With the stored numbers, the next life begins above its own lane's mark; with others,
+        // above the higher one.
+        for (backup, ms) in [(false, NOW_MS), (true, NOW_MS + 2500)] {
+            let before = Server::new(name, 4, backup);
+            let fake = Fake::holding([NOW_MS, NOW_MS + 2500], &server.layout, Some(&before.drawing));
+            assert_eq!(covered(&fake, 0), until(ms), "{name} {backup}");
+        }
     }
 }
 

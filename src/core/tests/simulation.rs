@@ -336,10 +336,11 @@ fn two_servers_draw_the_same_id_where_an_operator_may_do_what_is_refused() {
     }
 }
 
+type History = fn(Option<Lie>) -> World;
+
 /// The lies that no random history finds.
 #[test]
 fn two_servers_draw_the_same_id_in_a_directed_history_without_a_rule() {
-    type History = fn(Option<Lie>) -> World;
     let histories: [(Lie, History); 2] = [
         (Lie::ReservesUnfrozen, directed::a_number_is_kept_when_a_freeze_ends),
         (Lie::RestoredForgetful, directed::a_registry_fails_over_after_a_restore_that_has_forgotten_a_raise),
@@ -357,14 +358,24 @@ fn two_servers_draw_the_same_id_in_a_directed_history_without_a_rule() {
 /// As before, for the settled id, which no reader may find lower than before.
 #[test]
 fn a_settled_id_outlives_what_random_histories_hardly_do() {
-    for history in [directed::a_copy_has_a_mark_without_numbers, directed::a_promoted_standby_lacks_a_database] {
+    for history in [
+        directed::a_copy_has_a_mark_without_numbers,
+        directed::a_copy_has_half_a_reset,
+        directed::a_promoted_standby_lacks_a_database,
+    ] {
         let honest = history(None);
         assert_eq!(*honest.broken.borrow(), []);
         let counts = honest.counts.borrow();
         assert!(counts["read"] >= 2 && counts["drawn"] >= 2, "{counts:?}");
     }
-    let broken = directed::a_copy_has_a_mark_without_numbers(Some(Lie::OwnWithoutNumbers)).broken.take();
-    assert!(broken.iter().any(|(broken, _)| *broken == Guarantee::Settled), "{broken:?}");
+    let lies: [(Lie, History); 2] = [
+        (Lie::OwnWithoutNumbers, directed::a_copy_has_a_mark_without_numbers),
+        (Lie::CoveredByEitherLane, directed::a_copy_has_half_a_reset),
+    ];
+    for (lie, history) in lies {
+        let broken = history(Some(lie)).broken.take();
+        assert!(broken.iter().any(|(broken, _)| *broken == Guarantee::Settled), "{lie:?}: {broken:?}");
+    }
 }
 
 /// What no promise covers, to say how much it costs: `COUNT` sets the number of histories.

@@ -14,6 +14,7 @@ use crate::log::{Log, Record};
 use crate::promises::Lie;
 use crate::registry::{Kind, Store};
 use crate::server::{Config, Server};
+use crate::session::Session;
 use crate::world::{Story, World};
 
 const SKEW_MS: i64 = 5000;
@@ -188,15 +189,51 @@ pub fn a_copy_has_a_mark_without_numbers(lie: Option<Lie>) -> World {
     let stored = log.present[0].stored;
     assert_eq!((stored.identity, stored.marks_ms[LaneName::Primary as usize]), (None, 0));
     let copy = add(&world, log, false, None);
+    read_and_set_back(&world, &copy);
+    world
+}
+
+/// A reader goes as far as it may, and the clock is set back while the server is down.
+fn read_and_set_back(world: &World, server: &Rc<Server>) {
     world.pass(5000);
-    world.read_settled_in(&copy, 0);
-    world.stop(&copy);
-    copy.offset_ms.set(-3_600_000);
+    world.read_settled_in(server, 0);
+    world.stop(server);
+    server.offset_ms.set(-3_600_000);
+    world.start(server);
+    world.draw_in(server, 0);
+    server.offset_ms.set(0);
+    world.draw_in(server, 0);
+    world.read_settled_in(server, 0);
+}
+
+/// A server without a backup lane resets the mark of a database that was drawn in with one. The log
+/// of a copy ends when the primary lane's mark is gone, and the backup lane's is not. A reader goes
+/// as far as it may, and then the clock is set back.
+pub fn a_copy_has_half_a_reset(lie: Option<Lie>) -> World {
+    let world = configured(lie);
+    let original = add(&world, log_of_databases(1), true, None);
+    // The primary lane's ids of this second are used up, and then the backup lane's are drawn.
+    while world.counts.borrow().get("drawn").is_none_or(|drawn| *drawn < 5) {
+        world.draw_in(&original, 0);
+    }
+    world.stop(&original);
+    let layout = world.layouts[0];
+    original.config.set(Config { layout, worker: 4, backup: false });
+    world.start(&original);
+    let begin = original.log.borrow().inserted();
+    Session::new(&world, &original, 0).reset().expect("the number is a new one");
+    let log = {
+        let log = original.log.borrow();
+        let mut copies = (begin..=log.inserted()).map(|end| log.copy(end));
+        copies.find(|copy| copy.present[0].stored.marks_ms[LaneName::Primary as usize] == 0).expect("it is reset")
+    };
+    let stored = log.present[0].stored;
+    assert_eq!(stored.identity, Some(original.config.get().drawing().code()));
+    assert_ne!(stored.marks_ms[LaneName::Backup as usize], 0);
+    let copy = add(&world, log, false, None);
+    copy.config.set(original.config.get());
     world.start(&copy);
-    world.draw_in(&copy, 0);
-    copy.offset_ms.set(0);
-    world.draw_in(&copy, 0);
-    world.read_settled_in(&copy, 0);
+    read_and_set_back(&world, &copy);
     world
 }
 

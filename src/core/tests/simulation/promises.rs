@@ -101,7 +101,9 @@ pub enum Lie {
     CoveredUnflushed,
     /// A reader goes up to a mark of which only one copy is stored.
     CoveredByOneCopy,
-    /// Marks without numbers are taken for the server's own.
+    /// A reader goes up to the backup lane's mark, whatever the numbers.
+    CoveredByEitherLane,
+    /// A draw takes marks without numbers for the server's own.
     OwnWithoutNumbers,
     /// The registry compares, and writes later.
     NotAtomic,

@@ -418,7 +418,9 @@ impl MarkedDatabase for &Session<'_> {
                     LaneName::ALL.map(|lane| stored.marks_ms[lane as usize].max(stored.local_ms[lane as usize]));
                 Stored { marks_ms: greater, local_ms: greater, ..stored }
             }
-            Some(Lie::OwnWithoutNumbers) if stored.marks_ms != [0; 2] => {
+            // The higher mark counts where the numbers are not known.
+            Some(Lie::CoveredByEitherLane) if self.reads.get() => Stored { identity: None, ..stored },
+            Some(Lie::OwnWithoutNumbers) if stored.marks_ms != [0; 2] && !self.reads.get() => {
                 Stored { identity: stored.identity.or(Some(self.config.drawing().code())), ..stored }
             }
             // Nothing is taken for another fleet. What is stored stays the first one.

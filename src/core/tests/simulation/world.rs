@@ -90,7 +90,8 @@ const LEASED_LAYOUT_TEXTS: [&str; 5] = [
 ];
 
 /// The lies that only readers notice.
-const READERS: [Lie; 4] = [Lie::Uncovered, Lie::CoveredUnflushed, Lie::CoveredByOneCopy, Lie::OwnWithoutNumbers];
+const READERS: [Lie; 5] =
+    [Lie::Uncovered, Lie::CoveredUnflushed, Lie::CoveredByOneCopy, Lie::CoveredByEitherLane, Lie::OwnWithoutNumbers];
 
 /// What a history is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
