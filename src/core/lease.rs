@@ -68,6 +68,8 @@
 //!   not reach the second.
 //! - A copy of a running server's memory, until one of the two renews the lease that both hold. If
 //!   the registry has forgotten that lease by then, neither notices, and both draw up to its end.
+//!   What one of the two gives back, the other draws with until it asks the registry, and longer if
+//!   the registry has forgotten that. Meanwhile another holder may lease the number.
 
 mod decisions;
 mod driver;

@@ -39,6 +39,10 @@ impl World {
                 }
                 _ => drawing.code(),
             };
+            let log = server.log.borrow();
+            let contents = &log.present[database];
+            // Ids of two fleets may be equal.
+            let of_fleet = contents.stored.fleet.filter(|_| self.two_fleets()).unwrap_or_default();
             let id = Id {
                 id,
                 lane,
@@ -49,29 +53,28 @@ impl World {
             };
             self.tell(|| format!("server {} database {database} draws {id:?}", server.number));
             self.count("drawn");
-            let log = server.log.borrow();
-            let contents = &log.present[database];
-            // Ids of two fleets may be equal.
-            let of_fleet = contents.stored.fleet.filter(|_| self.two_fleets()).unwrap_or_default();
             let of_its_fleet = (of_fleet, id.id);
-            self.check_fleet(shared, of_its_fleet, parts.worker, parts.created_at_ms, end_ms);
             let broken = |guarantee, what: &str| {
                 self.broken(guarantee, || {
                     format!("{id:?} is drawn in database {database} of server {}, {what}", server.number)
                 });
             };
+            // What one of two copies of a memory gives back, the other still draws with.
+            let is_of_a_copy = |of_fleet, id| self.is_of_a_copy(shared, (of_fleet, id));
+            let is_excused = |held: &Id| is_of_a_copy(of_fleet, held.id);
+            let may_repeat = is_of_a_copy(of_fleet, id.id);
             if shared.issued.borrow().contains(&id.id) {
                 broken(Guarantee::G0, "which has drawn it since its start");
-            } else if !server.went_back.get() && server.ever_issued.borrow().contains(&of_its_fleet) {
+            } else if !server.went_back.get() && !may_repeat && server.ever_issued.borrow().contains(&of_its_fleet) {
                 broken(Guarantee::G0, "which has drawn it before its start, and its clock was not set back");
             }
-            if !server.went_back.get() && server.predecessors_issued.borrow().contains(&of_its_fleet) {
+            if !server.went_back.get() && !may_repeat && server.predecessors_issued.borrow().contains(&of_its_fleet) {
                 broken(Guarantee::Failover, "which has taken over from a server that has drawn it");
             }
             if contents.rows.iter().any(|row| row.id == id.id) {
                 broken(Guarantee::G1, "which holds it");
             }
-            if server.seen.borrow()[database].iter().any(|seen| seen.id == id.id) {
+            if server.seen.borrow()[database].iter().any(|seen| seen.id == id.id && !is_excused(seen)) {
                 broken(Guarantee::G2, "which a client has seen");
             }
             if !shared.leases && log.durable[database].stored.marks_ms[lane as usize] < end_ms {
@@ -80,10 +83,11 @@ impl World {
             if contents.stored.layout != Some(layout.fingerprint()) {
                 broken(Guarantee::Layout, "with another layout");
             }
-            let above = |held: &[Id]| {
-                held.iter().all(|held| (held.numbers, held.layout) != (id.numbers, id.layout) || held.id < id.id)
-            };
-            if !above(&contents.rows) || !above(&server.seen.borrow()[database]) {
+            let is_above = |held: &Id| (held.numbers, held.layout) != (id.numbers, id.layout) || held.id < id.id;
+            let seen = server.seen.borrow();
+            if !contents.rows.iter().all(is_above)
+                || !seen[database].iter().all(|held| is_above(held) || is_excused(held))
+            {
                 broken(Guarantee::Order, "though a greater one of the same numbers was drawn before");
             }
             let (advanced_ms, when) = contents.advanced;
@@ -100,6 +104,8 @@ impl World {
             if !has_backup && self.greatest_before(session) >= Some(id.id) {
                 broken(Guarantee::Ascending, "though a greater one was drawn before this draw began");
             }
+            self.check_fleet(shared, of_its_fleet, parts.worker, parts.created_at_ms, end_ms);
+            drop((log, seen));
             shared.issued.borrow_mut().push(id.id);
             server.ever_issued.borrow_mut().push(of_its_fleet);
             server.seen.borrow_mut()[database].push(id);
@@ -190,6 +196,14 @@ impl World {
                 format!("the mark is {} ms ahead, more than {bound_ms}", mark_ms - now_ms)
             });
         }
+    }
+
+    /// Whether another memory has drawn an id, which was copied. Its copy may have given back the
+    /// lease.
+    fn is_of_a_copy(&self, shared: &Shared, of_its_fleet: (i64, i64)) -> bool {
+        let Some(fleet) = &self.fleet else { return false };
+        let drawn = fleet.drawn.borrow();
+        drawn.get(&of_its_fleet).is_some_and(|drawer| drawer.may_repeat && drawer.memory != shared.memory)
     }
 
     /// Checks an id, with the fleet of its database, for the whole fleet.

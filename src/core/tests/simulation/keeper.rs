@@ -181,10 +181,10 @@ impl lease::LeasingServer for Keeper<'_> {
         if let LeaseNotice::Entered(lease) = notice {
             let mut known = self.fleet.known.borrow_mut();
             known.iter_mut().filter(|known| known.holder == lease.holder).for_each(|known| known.is_entered = true);
-            self.shared.entered.set(self.shared.entered.get() + 1);
         }
         if matches!(notice, LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_)) {
-            if !self.shared.was_copied.get() && self.fleet.beyond.is_none() {
+            let is_excused = self.shared.was_copied.get() || self.overlaps_a_copy(&notice);
+            if !is_excused && self.fleet.beyond.is_none() {
                 self.world.broken(Guarantee::Alone, || format!("a memory that has no copy stops: {notice:?}"));
             }
             self.shared.memory_ends();
@@ -327,6 +327,21 @@ impl Keeper<'_> {
                 Change::Tag { .. } => {}
             }
         }
+    }
+
+    /// Whether a notice is about a lease that another memory's overlaps, which was copied: what one
+    /// of two copies gives back, the other still holds, and renews if the registry has forgotten
+    /// that.
+    fn overlaps_a_copy(&self, notice: &LeaseNotice) -> bool {
+        let LeaseNotice::Overlapped(lease) = notice else { return false };
+        let overlaps = |known: &Known| {
+            (known.worker, known.elsewhere) == (lease.worker, self.shared.elsewhere)
+                && known.is_copied
+                && known.memory != self.shared.memory
+                && known.from_ms < lease.until_ms
+                && lease.from_ms < known.latest_ms
+        };
+        self.fleet.known.borrow().iter().any(overlaps)
     }
 
     /// Notes that a holder never draws with leases that it has not entered and does not keep.

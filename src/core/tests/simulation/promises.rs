@@ -5,7 +5,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarantee {
     /// One running server never issues an id twice. Nor do its successors on the same data
-    /// directory, if their clock is never set back.
+    /// directory, if their clock is never set back, and its memory was not copied.
     G0,
     /// No id is drawn that the copy holds. In every prefix of the log, the mark covers every row.
     G1,
@@ -49,7 +49,7 @@ pub enum Guarantee {
     /// An id's tick lies wholly within the lease that its server holds.
     R2,
     /// No server stops to draw because of another one that has its number, unless its memory was
-    /// copied.
+    /// copied, or the other one's.
     Alone,
     /// With right clocks and a registry that answers, every server has a number after a freeze.
     Live,

@@ -59,8 +59,6 @@ pub struct Shared {
     /// Whether its registry is the other fleet's.
     pub elsewhere: bool,
     pub holder: RefCell<Holder>,
-    /// How often its numbers have changed. The marks are then loaded anew.
-    pub entered: Cell<u32>,
     /// Which memory this is; two copies of one memory differ.
     pub memory: u64,
     /// Whether this memory was copied, or is a copy, and how often the registry has answered since.
@@ -97,7 +95,6 @@ impl Shared {
             leases,
             elsewhere,
             holder: RefCell::new(holder),
-            entered: Cell::new(0),
             memory,
             was_copied: Cell::new(false),
             answers_since_copy: Cell::new(0),

@@ -58,7 +58,7 @@ pub struct Session<'a> {
     pub database: usize,
     /// When it began, in events, and in changes of its server's numbers.
     pub began: u64,
-    entered: u32,
+    version: Option<u64>,
     pub config: Config,
     /// The session's own generator, for the lie that each backend has one.
     own_generator: Option<Generator>,
@@ -94,7 +94,7 @@ impl<'a> Session<'a> {
             shared: server.shared(),
             database,
             began: world.event(),
-            entered: server.shared().entered.get(),
+            version: server.shared().numbers.version(),
             config,
             own_generator: world.lies(Lie::OwnGenerator).then(Generator::new),
             unclaimed: PublishedMarks::new(),
@@ -535,8 +535,9 @@ impl MarkedDatabase for &Session<'_> {
         // After an advance, or with other numbers, it may have to wait once more, for the mark that
         // this server itself has moved.
         // So may a reader, which takes no lock: another session may be about to publish the mark.
-        let is_first =
-            !self.reads.get() && self.shared.advanced.get() < self.began && self.shared.entered.get() == self.entered;
+        let is_first = !self.reads.get()
+            && self.shared.advanced.get() < self.began
+            && self.shared.numbers.version() == self.version;
         if self.world.right_clock && is_first && self.waited_ms.get() > bound_ms {
             let waited_ms = self.waited_ms.get();
             self.world.broken(Guarantee::Bounded, || {
