@@ -70,6 +70,8 @@
 //!   the registry has forgotten that lease by then, neither notices, and both draw up to its end.
 //!   What one of the two gives back, the other draws with until it asks the registry, and longer if
 //!   the registry has forgotten that. Meanwhile another holder may lease the number.
+//! - That a database changes its fleet, which an operator accepts: leases of two fleets overlap.
+//!   The mark keeps the ids of that database apart (`mark.rs`).
 
 mod decisions;
 mod driver;

@@ -53,7 +53,10 @@
 //!
 //! Leases of two fleets know nothing of each other. So a database stores the fleet whose leases it
 //! was first drawn with ([`IdStamp::fleet`]), durably, before the first of these ids is drawn. It
-//! refuses another fleet until an operator accepts it.
+//! refuses another fleet until an operator accepts it. The other fleet may lease the same number
+//! for the same time, and a crash may have lost the last mark. So with the acceptance, the marks
+//! are raised above all that can have been drawn by the clock (G2, for a clock that was not set
+//! back).
 //!
 //! # What if another writer sets the mark?
 //!
@@ -809,20 +812,25 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         Ok(())
     }
 
-    /// Lets the fleet that leases this server's numbers draw ids in the database from now on. Does
-    /// nothing for a configured number.
+    /// Lets the fleet that leases this server's numbers draw ids in the database from now on, above
+    /// all ids that can have been drawn there by the clock. The next draw may have to wait for the
+    /// next tick. Does nothing for a configured number.
     ///
     /// # Errors
-    /// The database's own.
-    pub fn accept_fleet(&self, drawing: &IdStamp) -> Result<(), D::Error> {
+    /// [`MarkRefusal::Jumped`], and the database's own.
+    pub fn accept_fleet(&self, drawing: &IdStamp, terms: &MarkTerms) -> Result<(), D::Error> {
         self.locked(true, |marks| {
-            if let Some(fleet) = drawing.fleet()
-                && self.database.read()?.fleet != Some(fleet)
-            {
-                self.database.write(StoredNumber::Fleet, fleet)?;
-                self.database.flush()?;
-                marks.forget();
+            let stored = self.database.read()?;
+            let Some(fleet) = drawing.fleet().filter(|fleet| stored.fleet != Some(*fleet)) else { return Ok(()) };
+            let (now_ms, _) = self.read_clocks(terms)?;
+            let reached_ms = now_ms.saturating_add(terms.max_borrow_ms + drawing.layout().unit().ms());
+            for lane in LaneName::ALL {
+                self.write_mark(lane, reached_ms.max(stored.highest_ms()))?;
             }
+            // The fleet is written last: if a crash leaves only the marks, it is still refused.
+            self.database.write(StoredNumber::Fleet, fleet)?;
+            self.database.flush()?;
+            marks.forget();
             Ok(())
         })?;
         Ok(())

@@ -337,7 +337,7 @@ pub fn accept_layout() -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::NotLeased`], [`Error::NoLease`],
-/// [`Error::NoExtension`], [`Error::OldObjects`].
+/// [`Error::NoExtension`], [`Error::OldObjects`], [`Error::Jumped`].
 pub fn accept_fleet() -> Result<(), Error> {
     let layout = writable_layout(c"snowflake_accept_fleet()")?;
     if !stamp::is_leased() {
@@ -348,7 +348,7 @@ pub fn accept_fleet() -> Result<(), Error> {
     }
     let session = BackendSession { request: Request::new(), announce: FirstDraw::default() };
     let drawing = draw::DrawingSession::drawing(&session)?;
-    database_mark::of(layout, &session.request)?.accept_fleet(&drawing)
+    database_mark::of(layout, &session.request)?.accept_fleet(&drawing, &database_mark::terms())
 }
 
 /// Stores that nothing was drawn in this database.

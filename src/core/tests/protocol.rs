@@ -639,16 +639,21 @@ fn another_fleet_is_refused_until_it_is_accepted() {
     // A configured number belongs to none.
     let configured = Server::new("snowflake", 3, false);
     configured.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
-    configured.mark(&fake).accept_fleet(&configured.drawing).unwrap();
+    configured.mark(&fake).accept_fleet(&configured.drawing, &configured.terms).unwrap();
     assert_eq!(fake.stored.get().fleet, Some(FLEET));
     fake.published.forget();
     fake.did();
-    server.mark(&fake).accept_fleet(&server.drawing).unwrap();
-    assert_eq!(fake.did(), [Write(StoredNumber::Fleet, OTHER), Flush]);
+    // It begins above all that can have been drawn by the clock: a crash may have lost a mark.
+    let now_ms = fake.now_ms.get() + 5000;
+    fake.now_ms.set(now_ms);
+    let reached_ms = now_ms + server.terms.max_borrow_ms + 1;
+    server.mark(&fake).accept_fleet(&server.drawing, &server.terms).unwrap();
+    let marks = [Write(PRIMARY, reached_ms), Write(BACKUP, reached_ms)];
+    assert_eq!(fake.did(), [&marks[..], &[Write(StoredNumber::Fleet, OTHER), Flush]].concat());
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     // Nothing is left to accept.
     fake.did();
-    server.mark(&fake).accept_fleet(&server.drawing).unwrap();
+    server.mark(&fake).accept_fleet(&server.drawing, &server.terms).unwrap();
     assert_eq!((fake.did(), fake.published_ms()[0].is_some()), (vec![], true));
 }
 

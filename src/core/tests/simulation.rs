@@ -355,6 +355,17 @@ fn two_servers_draw_the_same_id_in_a_directed_history_without_a_rule() {
     }
 }
 
+/// As before, for a database that another fleet's server draws in after a crash.
+#[test]
+fn an_accepted_fleet_begins_above_a_mark_that_a_crash_has_lost() {
+    let honest = directed::another_fleet_is_accepted_after_a_crash(None);
+    assert_eq!(*honest.broken.borrow(), []);
+    let counts = honest.counts.borrow();
+    assert_eq!((counts["entered"], counts["drawn"]), (2, 3), "{counts:?}");
+    let broken = directed::another_fleet_is_accepted_after_a_crash(Some(Lie::AcceptsUnraised)).broken.take();
+    assert!(broken.iter().any(|(broken, _)| *broken == Guarantee::G2), "{broken:?}");
+}
+
 /// As before, for the settled id, which no reader may find lower than before.
 #[test]
 fn a_settled_id_outlives_what_random_histories_hardly_do() {

@@ -49,6 +49,7 @@ impl World {
                 numbers: (parts.datacenter, parts.worker),
                 layout: layout.fingerprint(),
                 identity: code,
+                of_fleet,
                 end_ms,
             };
             self.tell(|| format!("server {} database {database} draws {id:?}", server.number));
@@ -61,7 +62,9 @@ impl World {
             };
             // What one of two copies of a memory gives back, the other still draws with.
             let is_of_a_copy = |of_fleet, id| self.is_of_a_copy(shared, (of_fleet, id));
-            let is_excused = |held: &Id| is_of_a_copy(of_fleet, held.id);
+            // No mark was flushed, and the other fleet's leases know nothing of this one's.
+            let is_excused =
+                |held: &Id| held.of_fleet != of_fleet && server.went_back.get() || is_of_a_copy(held.of_fleet, held.id);
             let may_repeat = is_of_a_copy(of_fleet, id.id);
             if shared.issued.borrow().contains(&id.id) {
                 broken(Guarantee::G0, "which has drawn it since its start");

@@ -1,6 +1,7 @@
 //! Histories whose events are chosen, in which nothing else happens: for rules that random ones
 //! hardly ever need, because several rare things must come together.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use snowflake_core::identity::LaneName;
@@ -9,7 +10,7 @@ use snowflake_core::lease::LeaseTerms;
 use snowflake_core::operate::{Operation, new_fleet};
 use snowflake_core::registry::{Fleet, Incarnation, NumberKey};
 
-use crate::fleet::{HOME, Registered};
+use crate::fleet::{ELSEWHERE, HOME, Registered};
 use crate::log::{Log, Record};
 use crate::promises::Lie;
 use crate::registry::{Kind, Store};
@@ -142,6 +143,32 @@ pub fn a_registry_fails_over_after_a_restore_that_has_forgotten_a_raise(lie: Opt
         world.keep(&other);
         directed.draw_until(&other, world.time_ms() + SKEW_MS);
     }
+    directed.0
+}
+
+/// A server crashes, and loses a mark that was not flushed. It is started with another fleet's
+/// registry, which leases the same number for the same time, and an operator accepts that fleet.
+pub fn another_fleet_is_accepted_after_a_crash(lie: Option<Lie>) -> World {
+    let mut directed = Directed::new(lie);
+    let home = directed.fleet().store.borrow().fleet;
+    let incarnation = Incarnation { store: 2, ..home.incarnation };
+    let elsewhere = Store::new(Kind::Postgres, Fleet { uuid: ELSEWHERE, incarnation, ..home }, 0, i64::MIN / 4);
+    directed.0.fleet.as_mut().expect("it has one").other = Some(RefCell::new(elsewhere));
+    let Directed(world) = &directed;
+    let server = directed.server(0);
+    world.keep(&server);
+    // The first mark is flushed with the fleet, and the next one is not.
+    world.draw(&server);
+    world.pass(1500);
+    world.draw(&server);
+    server.shared().gone.set(true);
+    let flushed = server.log.borrow().flushed();
+    server.log.borrow_mut().crash(flushed);
+    server.elsewhere.set(true);
+    world.start(&server);
+    world.keep(&server);
+    Session::new(world, &server, 0).accept_fleet().expect("it has a lease");
+    world.draw(&server);
     directed.0
 }
 

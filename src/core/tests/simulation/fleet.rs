@@ -23,7 +23,7 @@ use crate::world::World;
 
 /// The uuids of the fleet, and of the other one.
 pub const HOME: u128 = 1 << 68;
-const ELSEWHERE: u128 = 2 << 68;
+pub const ELSEWHERE: u128 = 2 << 68;
 
 /// What is done to a registry beyond what the guarantee covers, to measure it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

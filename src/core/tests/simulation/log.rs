@@ -21,6 +21,8 @@ pub struct Id {
     pub layout: i64,
     /// The server's numbers when it was drawn, as the database stores them.
     pub identity: i64,
+    /// The fleet of its database when it was drawn, where there are two.
+    pub of_fleet: i64,
     /// The end of its tick, in milliseconds since 1970.
     pub end_ms: i64,
 }

@@ -10,7 +10,8 @@ pub enum Guarantee {
     /// No id is drawn that the copy holds. In every prefix of the log, the mark covers every row.
     G1,
     /// After a crash, no id is drawn that a client has seen. A copy draws none that its mark has
-    /// covered.
+    /// covered. Where an operator has accepted another fleet since, that holds if the clock was not
+    /// set back.
     G2,
     /// A standby that is promoted after its primary has died, with a clock that is not behind,
     /// draws no id that the primary has drawn. This holds for every database, whatever the standby
@@ -186,4 +187,6 @@ pub enum Lie {
     BringsOther,
     /// A database may be drawn in with the leases of any fleet.
     AnyFleet,
+    /// Another fleet is accepted, and the marks stay.
+    AcceptsUnraised,
 }

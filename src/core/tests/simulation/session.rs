@@ -67,6 +67,7 @@ pub struct Session<'a> {
     /// Marks that permit everything, for the lie that a session does not look at those of its tick.
     unlimited: PublishedMarks,
     resetting: bool,
+    accepting: bool,
     restoring: bool,
     reads: Cell<bool>,
     wait_for_clock: bool,
@@ -100,6 +101,7 @@ impl<'a> Session<'a> {
             unclaimed: PublishedMarks::new(),
             unlimited: PublishedMarks::new(),
             resetting: false,
+            accepting: false,
             restoring: false,
             reads: Cell::new(false),
             wait_for_clock: !world.right_clock && world.random.one_in(4),
@@ -196,8 +198,9 @@ impl<'a> Session<'a> {
     }
 
     /// `snowflake_accept_fleet`.
-    pub fn accept_fleet(&self) -> Result<(), Failure> {
-        self.mark().accept_fleet(&draw::DrawingSession::drawing(self)?)
+    pub fn accept_fleet(mut self) -> Result<(), Failure> {
+        self.accepting = true;
+        self.mark().accept_fleet(&draw::DrawingSession::drawing(&self)?, &self.terms())
     }
 
     /// `snowflake_reset_mark`.
@@ -484,6 +487,10 @@ impl MarkedDatabase for &Session<'_> {
             }
             _ => number,
         };
+        let is_mark = matches!(value, StoredNumber::Mark(_) | StoredNumber::Local(_));
+        if self.accepting && is_mark && self.world.lies(Lie::AcceptsUnraised) {
+            return Ok(());
+        }
         if matches!(value, StoredNumber::Mark(_)) {
             self.world.check_bounded(self, number);
         }

@@ -383,8 +383,8 @@ impl World {
     /// Lets a session draw one id after the other, from the tick that it knows, while others run.
     fn draw_on(&self, session: &Session<'_>) {
         let Session { server, shared, database, .. } = session;
-        // Where events are chosen, a draw is one id or run. Two fleets are about what is accepted.
-        if self.settles.get() || self.two_fleets() || self.random.one_in(2) {
+        // Where events are chosen, a draw is one id or run.
+        if self.settles.get() || self.random.one_in(2) {
             return;
         }
         let Some((run, tick)) = session.learn() else { return };
