@@ -470,6 +470,13 @@ pub struct Generator {
     has_followed: AtomicBool,
 }
 
+/// Returns the end of the tick of the last word, in milliseconds since 1970; `None` for words of
+/// which nothing counts as drawn.
+fn end_of_tick(layout: &Layout, words: [u64; 2]) -> Option<i64> {
+    let last = words.into_iter().max().filter(|word| *word > 0)?;
+    Some(layout.start_of_ms(last >> layout.sequence.bits) + layout.unit().ms())
+}
+
 impl Generator {
     /// Makes a generator that has drawn nothing and has not followed a predecessor.
     #[allow(clippy::new_without_default, reason = "as for Lane")]
@@ -509,9 +516,15 @@ impl Generator {
     /// drawn so far is in a later tick. `None` if nothing is drawn and nothing counts as drawn.
     pub fn cut_off(&self, layout: &Layout) -> Option<i64> {
         // The next word may be in the next tick.
-        let words = self.lanes.each_ref().map(|lane| lane.move_on(layout, |word| word + 1));
-        let reached = words.into_iter().max().filter(|word| *word > 0)?;
-        Some(layout.start_of_ms(reached >> layout.sequence.bits) + layout.unit().ms())
+        end_of_tick(layout, self.lanes.each_ref().map(|lane| lane.move_on(layout, |word| word + 1)))
+    }
+
+    /// Returns what [`cut_off`](Self::cut_off) does, and moves no lane. Only for a server that has
+    /// no numbers, where no draw is under way.
+    pub fn left_ms(&self, layout: &Layout) -> Option<i64> {
+        // Relaxed: this process has moved the lanes on, or one that has ended. Until then, draws
+        // have changed the words.
+        end_of_tick(layout, self.lanes.each_ref().map(|lane| lane.0.load(Ordering::Relaxed)))
     }
 
     /// Begins a tick in both lanes for other numbers, the one of `from_ms` (since 1970) or a later

@@ -141,8 +141,14 @@ impl Numbers {
     /// Changes to no numbers. Call it from the one process that writes here.
     ///
     /// Returns where the latest tick ends that can have been drawn, in milliseconds since 1970;
-    /// `None` if none can.
+    /// `None` if none can. Without numbers nothing changes: if each of several tries moved the
+    /// lanes, the first draw with the next numbers could be some ticks ahead of the clock.
     pub fn leave(&self, marks: &[PublishedMarks], generator: &Generator, layout: &Layout) -> Option<i64> {
+        // Relaxed, twice: this process has written them, or one that has ended.
+        let is_whole = self.version.load(Ordering::Relaxed).is_multiple_of(2);
+        if is_whole && self.code.load(Ordering::Relaxed) == NO_NUMBERS {
+            return generator.left_ms(layout);
+        }
         self.change(marks, None, || generator.cut_off(layout))
     }
 

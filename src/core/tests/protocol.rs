@@ -1263,3 +1263,28 @@ fn a_session_that_is_overtaken_at_the_first_draw_with_entered_numbers_finds_no_r
         assert!(!fake.did().iter().any(is_rollback), "{worker} {backup}");
     }
 }
+
+/// A server that returns its numbers tries again if the answer is lost. Each try leaves them.
+#[test]
+fn numbers_that_are_left_again_and_again_leave_the_lanes_where_they_are() {
+    let layout = "time:41 worker:10 sequence:2 unit:1ms epoch:2025-01-01T00:00:00Z";
+    for backup in [false, true] {
+        let mut server = Server::new(layout, 9, backup);
+        server.terms.max_borrow_ms = 0;
+        let fake = Fake::holding([0; 2], &server.layout, None);
+        lease(&mut server, &fake, NOW_MS + 60_000);
+        let before = Session::new(&server, &fake).draw().unwrap();
+        let marks = std::slice::from_ref(&fake.published);
+        let left = server.numbers.leave(marks, &server.generator, &server.layout);
+        assert_eq!(left, Some(fake.now_ms.get() + 1), "{backup}");
+        for _ in 0..20 {
+            assert_eq!(server.numbers.leave(marks, &server.generator, &server.layout), left, "{backup}");
+        }
+        lease(&mut server, &fake, NOW_MS + 60_000);
+        fake.did();
+        let after = Session::new(&server, &fake).draw().unwrap_or_else(|why| panic!("{backup}: {why:?}"));
+        assert!(before < after);
+        let is_rollback = |did: &Did| matches!(did, WaitFor(Wait::ClockStepBack { .. }));
+        assert!(!fake.did().iter().any(is_rollback), "{backup}");
+    }
+}
