@@ -470,13 +470,6 @@ pub struct Generator {
     has_followed: AtomicBool,
 }
 
-/// Returns the end of the tick of the last word, in milliseconds since 1970; `None` for words of
-/// which nothing counts as drawn.
-fn end_of_tick(layout: &Layout, words: [u64; 2]) -> Option<i64> {
-    let last = words.into_iter().max().filter(|word| *word > 0)?;
-    Some(layout.start_of_ms(last >> layout.sequence.bits) + layout.unit().ms())
-}
-
 impl Generator {
     /// Makes a generator that has drawn nothing and has not followed a predecessor.
     #[allow(clippy::new_without_default, reason = "as for Lane")]
@@ -516,15 +509,16 @@ impl Generator {
     /// drawn so far is in a later tick. `None` if nothing is drawn and nothing counts as drawn.
     pub fn cut_off(&self, layout: &Layout) -> Option<i64> {
         // The next word may be in the next tick.
-        end_of_tick(layout, self.lanes.each_ref().map(|lane| lane.move_on(layout, |word| word + 1)))
+        let words = self.lanes.each_ref().map(|lane| lane.move_on(layout, |word| word + 1));
+        let reached = words.into_iter().max().filter(|word| *word > 0)?;
+        Some(layout.start_of_ms(reached >> layout.sequence.bits) + layout.unit().ms())
     }
 
     /// Returns what [`cut_off`](Self::cut_off) does, and moves no lane. Only for a server that has
     /// no numbers, where no draw is under way.
     pub fn left_ms(&self, layout: &Layout) -> Option<i64> {
-        // Relaxed: this process has moved the lanes on, or one that has ended. Until then, draws
-        // have changed the words.
-        end_of_tick(layout, self.lanes.each_ref().map(|lane| lane.0.load(Ordering::Relaxed)))
+        let starts_ms = LaneName::ALL.map(|lane| self.reached_ms(lane, layout));
+        starts_ms.into_iter().flatten().max().map(|start_ms| start_ms + layout.unit().ms())
     }
 
     /// Begins a tick in both lanes for other numbers, the one of `from_ms` (since 1970) or a later
@@ -568,7 +562,8 @@ impl Generator {
     /// Returns the start of the tick that a lane has reached, in milliseconds since 1970. `None` if
     /// nothing is drawn from it yet and nothing counts as drawn.
     pub fn reached_ms(&self, lane: LaneName, layout: &Layout) -> Option<i64> {
-        // Relaxed: a reading for people, not ordered with anything.
+        // Relaxed: for people, and for the process that has moved the lanes on (or one that has
+        // ended), so that no draw changes them. Not ordered with anything.
         match self.lanes[lane as usize].0.load(Ordering::Relaxed) {
             0 => None,
             word => Some(layout.start_of_ms(word >> layout.sequence.bits)),
