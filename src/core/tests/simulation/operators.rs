@@ -905,7 +905,12 @@ impl World {
                 operators.moving.set(Move::None);
                 "opened"
             }
-            Ok(Outcome::SettingsReset { .. }) => "settings reset",
+            Ok(Outcome::SettingsReset { .. }) => {
+                // The next limits are a server's, and a failover forgets them like any others.
+                operators.safe_ms.set(0);
+                operators.raised.set(None);
+                "settings reset"
+            }
             Ok(Outcome::Restored(restored)) => {
                 self.count(if restored.cut.is_empty() { "nothing cut" } else { "cut" });
                 "restored"
