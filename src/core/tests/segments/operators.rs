@@ -158,9 +158,7 @@ impl registry::Store for Desk<'_> {
         if self.way()? != Way::Through {
             return Err(NoAnswer);
         }
-        // An operator does not choose a value, and say so much later.
-        let says = matches!(self.operation, Operation::SetTag { next: Some(_), .. });
-        if says && self.read.borrow().is_none() && self.losses != world.losses() {
+        if is_said(self.operation) && self.read.borrow().is_none() && self.losses != world.losses() {
             return Err(NoAnswer);
         }
         let real = world.store.borrow().read(wanted, world.now_ms.get());
@@ -292,10 +290,14 @@ impl World {
                         self.lose();
                     }
                 }
-                Change::Tag { record: Some(record), .. } => {
+                Change::Tag { tag, record: Some(record), .. } => {
                     let given = self.ledger.borrow().given();
                     self.operators.changed.borrow_mut().insert(record.id, given);
-                    if *is_restored {
+                    // No jump covers a raise by more than the jump. A restore that forgets it is
+                    // like one that forgets another restore: an operator sets the value again.
+                    let was = self.store.borrow().tags.get(tag).map_or(record.next, |was| was.next);
+                    let jump = record.jump.map_or(i64::MAX, |jump| i64::from(jump) * i64::from(record.steps.1));
+                    if *is_restored || record.next.saturating_sub(was) > jump {
                         self.begin_restored(record.nonce);
                     }
                 }
@@ -338,9 +340,10 @@ impl World {
             if registry != self.operators.registries.get() {
                 return;
             }
-            // An operator does not choose a value, and say so much later.
-            let says = matches!(at_work.operator.operation, Operation::SetTag { next: Some(_), .. });
-            if says && at_work.read.borrow().is_none() && at_work.losses != self.losses() {
+            if is_said(&at_work.operator.operation)
+                && at_work.read.borrow().is_none()
+                && at_work.losses != self.losses()
+            {
                 return;
             }
             if self.swarm.one_in(&self.random, Chance::ProcessEnds, 30) {
@@ -743,6 +746,13 @@ impl World {
             }
         }
     }
+}
+
+/// Whether an operation says what the operator knows of this registry: a value above all others, or
+/// that it was moved. An operator does not say so after the registry may have forgotten something,
+/// unless the program has read the registry before that: then the decision refuses it.
+fn is_said(operation: &Operation) -> bool {
+    matches!(operation, Operation::SetTag { next: Some(_), .. } | Operation::Open { moved: Some(true) })
 }
 
 /// Returns the number of the generation that would begin now.
