@@ -221,11 +221,19 @@ pub struct Report {
     pub logged: Option<String>,
     /// What to do about it, in full sentences.
     pub hint: Option<String>,
+    /// The heading of its entry in `docs/runbook.md`, which the HINT ends with.
+    pub entry: Option<&'static str>,
 }
 
 impl Report {
     pub fn new(sqlstate: PgSqlErrorCode, message: impl Into<String>) -> Self {
-        Self { sqlstate, message: message.into(), detail: None, logged: None, hint: None }
+        Self { sqlstate, message: message.into(), detail: None, logged: None, hint: None, entry: None }
+    }
+
+    /// The same with the heading of its entry in the runbook. `tests/pages` compares it with the
+    /// reference, which names the entry of each message.
+    pub fn entry(self, heading: &'static str) -> Self {
+        Self { entry: Some(heading), ..self }
     }
 
     /// The same with a DETAIL.
@@ -249,8 +257,10 @@ impl Report {
         if let Some(detail) = self.detail {
             report = report.set_detail(detail);
         }
-        if let Some(hint) = self.hint {
-            report = report.set_hint(hint);
+        let entry = self.entry.map(|entry| format!("See \"{entry}\" in docs/runbook.md."));
+        let hint: Vec<_> = self.hint.into_iter().chain(entry).collect();
+        if !hint.is_empty() {
+            report = report.set_hint(hint.join(" "));
         }
         report.report(level);
     }
@@ -344,7 +354,7 @@ impl Reportable for Error {
             Self::LayoutRefused(text) => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "the server's layout is not known in this session",
-            )
+            ).entry("The extension is not ready")
             .detail(format!(
                 "The client, the role or the database sets \"snowflake_id.layout\" to \"{text}\", but only \
                  the configuration file may set it."
@@ -353,15 +363,15 @@ impl Reportable for Error {
             Self::NotPreloaded => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "snowflake_id must be loaded via \"shared_preload_libraries\"",
-            )
+            ).entry("The extension is not ready")
             .hint("Add snowflake_id to \"shared_preload_libraries\" in postgresql.conf and restart the server."),
             Self::NotSet(Field::Datacenter) => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "parameter \"snowflake_id.datacenter_id\" is not set",
-            )
+            ).entry("No number is configured")
             .hint("In postgresql.conf, set it to the number of this server's datacenter, and restart the server."),
             Self::NotSet(_) => {
-                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "parameter \"snowflake_id.worker_id\" is not set")
+                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "parameter \"snowflake_id.worker_id\" is not set").entry("No number is configured")
                     .hint(
                         "In postgresql.conf, set it to a number that no other primary of the fleet has, the same on \
                          this primary and its standbys, and restart the server.",
@@ -393,7 +403,7 @@ impl Reportable for Error {
                  read.",
             ),
             Self::ClockStepBack { behind_ms, max_borrow_ms, again } => {
-                Report::new(ERRCODE_SYSTEM_ERROR, format!("clock is {behind_ms} ms behind the last id"))
+                Report::new(ERRCODE_SYSTEM_ERROR, format!("clock is {behind_ms} ms behind the last id")).entry("The clock was set back")
                     .detail(format!(
                         "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\"). \
                          {again}"
@@ -406,11 +416,11 @@ impl Reportable for Error {
             Self::BehindMark { behind_ms, mark_ms, again } => Report::new(
                 ERRCODE_SYSTEM_ERROR,
                 format!("clock is {behind_ms} ms behind the last id that may have been drawn"),
-            )
+            ).entry("The clock was set back")
             .detail(format!("Ids of this database may carry times up to {}. {again}", Utc(*mark_ms)))
             .hint(again.hint("")),
             Self::Jumped { jump_ms, max_ms } => {
-                Report::new(ERRCODE_SYSTEM_ERROR, format!("clock jumped ahead by {jump_ms} ms"))
+                Report::new(ERRCODE_SYSTEM_ERROR, format!("clock jumped ahead by {jump_ms} ms")).entry("The clock jumped ahead")
                     .detail(format!(
                         "The server accepts a jump of up to {max_ms} ms since it last logged a mark \
                          (\"snowflake_id.max_clock_jump\")."
@@ -438,7 +448,7 @@ impl Reportable for Error {
             Self::OtherLayout { stored, layout } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("layout \"{}\" is not the one that this database's ids were drawn with", known_as(layout)),
-            )
+            ).entry("Another layout")
             .detail(match Layout::built_in_with(*stored) {
                 Some(name) => format!("They were drawn with layout \"{name}\"."),
                 None => format!("They were drawn with a layout that is not built in (fingerprint {stored:016x})."),
@@ -450,7 +460,7 @@ impl Reportable for Error {
             Self::OldObjects => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "the extension's objects in this database are older than the server's library",
-            )
+            ).entry("The extension is not ready")
             .hint("Run ALTER EXTENSION snowflake_id UPDATE."),
             Self::NotLeased => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -460,7 +470,7 @@ impl Reportable for Error {
             Self::OtherFleet { stored, fleet } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "this database belongs to another fleet than the one that leases the server's number",
-            )
+            ).entry("Another fleet")
             .detail(format!(
                 "The uuid of the database's fleet begins with {}, and that of the server's with {}. Servers of two \
                  fleets can draw the same ids.",
@@ -472,7 +482,7 @@ impl Reportable for Error {
                  server. To move this database to the server's fleet for good, call snowflake_accept_fleet().",
             ),
             Self::MarkInUse { is_leased } => {
-                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "cannot reset a mark that is in use")
+                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "cannot reset a mark that is in use").entry("Ids are far ahead of the clock")
                     .detail("This database draws ids up to that mark.")
                     .hint(if *is_leased {
                         "Restart the server, and call snowflake_reset_mark() before it draws an id."
@@ -484,7 +494,7 @@ impl Reportable for Error {
             Self::SameNumber => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "cannot reset the mark of a server whose number has not changed",
-            )
+            ).entry("Ids are far ahead of the clock")
             .detail("Ids of this database carry a number that this server draws with, so it could draw them again.")
             .hint(
                 "Set \"snowflake_id.worker_id\" to a number that no server of the fleet has had, and restart the \
@@ -493,7 +503,7 @@ impl Reportable for Error {
             Self::NoExtension => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "extension \"snowflake_id\" does not exist in this database",
-            )
+            ).entry("The extension is not ready")
             .hint("Use CREATE EXTENSION snowflake_id."),
             Self::TooManyDatabases(most) => Report::new(
                 ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
@@ -545,7 +555,7 @@ impl Reportable for Error {
             Self::NoRegistry => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "this server has no registry, from which the values of a tag come",
-            )
+            ).entry("A tag cannot be used")
             .hint(
                 "Set \"snowflake_id.registry\" instead of \"snowflake_id.worker_id\", and restart the server. A database \
                  of this server can be the registry.",
@@ -565,25 +575,25 @@ impl Reportable for Error {
             Self::NoJump { tag, fleet } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("tag \"{}\" gives no values until an operator has said where they go on", showable(tag)),
-            )
+            ).entry("A tag has stopped")
             .detail(
                 "The registry may have lost values of the tag, as after a failover or a restore, and the tag's \
                  \"jump\" is not set.",
             )
             .hint(format!(
-                "Set the tag's next value above all values that any server has had: {}",
+                "Set the tag's next value above all values that any server has had: run \"{}\".",
                 tag_command(fleet, "set-tag --next-value ...", tag)
             )),
             Self::TagTooFar { tag, fleet } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("tag \"{}\" cannot be raised that far by a server", showable(tag)),
-            )
+            ).entry("A tag is too far below")
             .detail(format!(
                 "Values that this server has had, or is to take over, lie more than {FARTHEST} above the tag's next value \
                  in the registry."
             ))
             .hint(format!(
-                "If the values are right, set the tag's next value above them: {}",
+                "If the values are right, set the tag's next value above them: run \"{}\".",
                 tag_command(fleet, "set-tag --next-value ...", tag)
             )),
             Self::TooManyTags(most) => Report::new(
@@ -619,7 +629,7 @@ impl Reportable for Error {
             Self::SnapshotTooOld => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "snapshot is too old to know which ids are settled",
-            )
+            ).entry("A snapshot is too old")
             .detail(format!(
                 "One session has committed more transactions since the snapshot was taken than the server remembers \
                  ({MOST_ENDED}), or the snapshot is from before a restart or a promotion."
@@ -654,7 +664,8 @@ impl Reportable for NoLease {
                 Some(over_ms) => format!("the lease of this server's worker number ended at {}", Utc(over_ms)),
                 None => "this server has no worker number yet".to_owned(),
             },
-        );
+        )
+        .entry("No worker number");
         if let Some(until_ms) = self.gap_until_ms {
             return report
                 .detail(format!(
@@ -693,7 +704,8 @@ impl Reportable for NoBlock {
         let report = Report::new(
             ERRCODE_SYSTEM_ERROR,
             format!("no values of tag \"{}\" are left on this server", showable(&self.tag)),
-        );
+        )
+        .entry("No block of values");
         match &self.failing {
             Some(fails) => report
                 .failing(fails, |why| format!("Since {}, the registry has not given any: {why}", Utc(fails.since_ms)))
@@ -721,7 +733,7 @@ impl Reportable for NoBlock {
 /// The warning that few places for databases are left.
 pub fn few_places(taken: usize, all: usize) -> Report {
     let message = format!("snowflake_id: {taken} databases draw ids, and the limit is {all}");
-    Report::new(ERRCODE_WARNING, message).hint(PLACES)
+    Report::new(ERRCODE_WARNING, message).entry("Too many databases").hint(PLACES)
 }
 
 impl Again {

@@ -46,27 +46,39 @@ pub fn lease_notice(notice: &LeaseNotice, fleet: Option<u128>, max_borrow_ms: i6
             let (worker, until) = (lease.worker, Utc(lease.until_ms));
             told(format!("the lease of worker number {worker} ended at {until}, and another server has it now"))
         }
-        LeaseNotice::Forgot(fleet) => warned(format!(
-            "the registry has lost leases, as after a failover or a restore; numbers that are not leased now can be \
+        LeaseNotice::Forgot(fleet) => warned(
+            "The registry fails over",
+            format!(
+                "the registry has lost leases, as after a failover or a restore; numbers that are not leased now can be \
              used from {} on",
-            Utc(fleet.freeze_ms)
-        )),
-        LeaseNotice::Older(lease) => warned(format!(
-            "the registry has lost this server's lease of worker number {}, or a part of it; the server draws ids \
+                Utc(fleet.freeze_ms)
+            ),
+        ),
+        LeaseNotice::Older(lease) => warned(
+            "A lease ends before another begins",
+            format!(
+                "the registry has lost this server's lease of worker number {}, or a part of it; the server draws ids \
              with it until {}",
-            lease.worker,
-            Utc(lease.until_ms)
-        )),
-        LeaseNotice::Copied(lease) => warned(format!(
-            "a copy of this server's memory, such as a virtual machine's snapshot, has renewed the lease of worker number \
+                lease.worker,
+                Utc(lease.until_ms)
+            ),
+        ),
+        LeaseNotice::Copied(lease) => warned(
+            "A server was copied",
+            format!(
+                "a copy of this server's memory, such as a virtual machine's snapshot, has renewed the lease of worker number \
              {}; this server draws no more ids with it",
-            lease.worker
-        )),
-        LeaseNotice::Overlapped(lease) => warned(format!(
-            "another server has leased worker number {} for times of this server's lease; this server draws no more ids \
+                lease.worker
+            ),
+        ),
+        LeaseNotice::Overlapped(lease) => warned(
+            "Two servers have one number",
+            format!(
+                "another server has leased worker number {} for times of this server's lease; this server draws no more ids \
              with it",
-            lease.worker
-        )),
+                lease.worker
+            ),
+        ),
         LeaseNotice::ClockOff { offset_ms } => (PgLogLevel::WARNING, clock_is_off(*offset_ms, max_borrow_ms)),
     })
 }
@@ -75,23 +87,33 @@ pub fn lease_notice(notice: &LeaseNotice, fleet: Option<u128>, max_borrow_ms: i6
 pub fn supply_notice(notice: &SupplyNotice) -> Option<(PgLogLevel, Report)> {
     Some(match notice {
         SupplyNotice::Adopted(_) | SupplyNotice::Forgot(_) => return None,
-        SupplyNotice::Jumped { tag, skipped, to } => warned(format!(
-            "tag \"{tag}\" jumps ahead by {skipped} values, to {to}, because the registry may have lost values that \
+        SupplyNotice::Jumped { tag, skipped, to } => warned(
+            "A tag has stopped",
+            format!(
+                "tag \"{tag}\" jumps ahead by {skipped} values, to {to}, because the registry may have lost values that \
              servers have had"
-        )),
+            ),
+        ),
         SupplyNotice::Gone(tag) => told(format!("the registry does not have tag \"{tag}\" any more")),
-        SupplyNotice::Ended(tag) => warned(format!("tag \"{tag}\" has no values left")),
-        SupplyNotice::NoJump(tag) => warned(format!(
-            "tag \"{tag}\" gives no values, because the registry may have lost some, and the tag's \"jump\" is not \
+        SupplyNotice::Ended(tag) => warned("A tag cannot be used", format!("tag \"{tag}\" has no values left")),
+        SupplyNotice::NoJump(tag) => warned(
+            "A tag has stopped",
+            format!(
+                "tag \"{tag}\" gives no values, because the registry may have lost some, and the tag's \"jump\" is not \
              set; set its next_value in the registry"
-        )),
-        SupplyNotice::TooFar { tag, from } => warned(format!(
-            "tag \"{tag}\" gives no values, because this server wants them from {from} on, more than {FARTHEST} above the \
+            ),
+        ),
+        SupplyNotice::TooFar { tag, from } => warned(
+            "A tag is too far below",
+            format!(
+                "tag \"{tag}\" gives no values, because this server wants them from {from} on, more than {FARTHEST} above the \
              tag's next value; set its next_value in the registry"
-        )),
-        SupplyNotice::Below { tag, above } => warned(format!(
-            "the registry has lost values of tag \"{tag}\", of which this server has had those before {above}"
-        )),
+            ),
+        ),
+        SupplyNotice::Below { tag, above } => warned(
+            "The registry was restored",
+            format!("the registry has lost values of tag \"{tag}\", of which this server has had those before {above}"),
+        ),
         SupplyNotice::Unusable { tag, block } => told(format!(
             "{} values of tag \"{tag}\", from {} on, cannot be used, and are lost",
             block.count, block.first
@@ -127,6 +149,7 @@ pub fn no_worker() -> Report {
         ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
         "snowflake_id: the server will draw no ids, because no background worker can lease its worker number",
     )
+    .entry("No process leases the number")
     .hint("Raise \"max_worker_processes\" by one, and restart the server.")
 }
 
@@ -180,8 +203,9 @@ fn told(message: String) -> (PgLogLevel, Report) {
     (PgLogLevel::LOG, line(message))
 }
 
-fn warned(message: String) -> (PgLogLevel, Report) {
-    (PgLogLevel::WARNING, warning(message))
+/// A warning, whose entry in the runbook has this heading.
+fn warned(entry: &'static str, message: String) -> (PgLogLevel, Report) {
+    (PgLogLevel::WARNING, warning(message).entry(entry))
 }
 
 fn warning(message: String) -> Report {
@@ -191,7 +215,8 @@ fn warning(message: String) -> Report {
 /// Returns the warning that the clocks are further apart than is allowed for.
 fn clock_is_off(offset_ms: i64, max_borrow_ms: i64) -> Report {
     let (distance_ms, side) = (offset_ms.abs(), if offset_ms < 0 { "behind" } else { "ahead of" });
-    let report = warning(format!("this server's clock is {distance_ms} ms {side} the registry's"));
+    let report =
+        warning(format!("this server's clock is {distance_ms} ms {side} the registry's")).entry("Clocks are apart");
     if offset_ms <= max_borrow_ms {
         return report.hint(CHECK_CLOCKS);
     }
@@ -219,6 +244,7 @@ pub fn of_gap(held: Option<Lease>, next: Option<Lease>, until_ms: i64) -> Regist
         (_, None) => format!("no number can be used before {until}"),
     };
     RegistryReport::new(NOT_LEASED, message)
+        .entry("A lease ends before another begins")
         .detail("The registry may have lost leases, as after a failover or a restore, which end by then")
         .hint(
             "Do not restart this server while it draws ids. After the gap they go on by themselves. To draw ids meanwhile, \
@@ -235,7 +261,7 @@ pub fn not_supplied(why: RegistryReport) -> Report {
 fn with_consequence(consequence: &str, report: RegistryReport) -> Report {
     let message = format!("snowflake_id: {consequence}: {}", report.message);
     let logged = Report::new(ERRCODE_SYSTEM_ERROR, message);
-    Report { detail: report.detail.map(sentence), hint: report.hint, ..logged }
+    Report { detail: report.detail.map(sentence), hint: report.hint, entry: Some(report.entry), ..logged }
 }
 
 /// Adds to a HINT that a restart would cost this server its number.
@@ -302,7 +328,7 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
             }),
             "Set \"snowflake_id.layout\" and \"snowflake_id.backup_worker\" as on the fleet's other servers, or name \
              another fleet in \"snowflake_id.fleet\".",
-        ),
+        ).entry("Another layout"),
         Failure::OutsideLayout { range: (first, last), numbers } => new(
             format!("the fleet's range of numbers is {first}..{last}, and the layout has 0..{}", numbers - 1),
             None,
@@ -322,7 +348,7 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
                  each database.",
                 program("lost")
             ),
-        ),
+        ).entry("Another fleet"),
         Failure::Closed => new(
             "the fleet is closed".to_owned(),
             None,
@@ -332,12 +358,12 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
                  servers have left, it lets two servers draw the same ids.",
                 program("open --not-moved")
             ),
-        ),
+        ).entry("The fleet is closed"),
         Failure::ClockOff { now_ms, registry_ms, skew_ms } => new(
             format!("this server's clock and the registry's are more than {skew_ms} ms apart"),
             Some(format!("This server's clock says {}, and the registry's {}", Utc(*now_ms), Utc(*registry_ms))),
             CHECK_CLOCKS,
-        ),
+        ).entry("Clocks are apart"),
         Failure::NoneFree { numbers, living, first } => new(
             format!("all {numbers} worker numbers of the fleet are leased"),
             Some(match first {
@@ -353,7 +379,7 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
                 program("set-range"),
                 program("show")
             ),
-        ),
+        ).entry("All numbers are leased"),
         Failure::Frozen { until_ms } => new(
             format!("no number can be used before {}", Utc(*until_ms)),
             Some("The registry has lost leases, as after a failover or a restore, which end by then".to_owned()),
@@ -367,7 +393,7 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
                     Kind::Etcd => "",
                 }
             ),
-        ),
+        ).entry("A lease ends before another begins"),
         Failure::Grace { left_ms } => new(
             format!("the registry has started, and leases no number for another {left_ms} ms"),
             None,

@@ -17,13 +17,21 @@ pub struct RegistryReport {
     pub detail: Option<String>,
     /// What to do about it, in full sentences.
     pub hint: Option<String>,
+    /// The heading of its entry in `docs/runbook.md`.
+    pub entry: &'static str,
 }
 
 impl RegistryReport {
-    /// Makes a report. The message has no words from elsewhere.
+    /// Makes a report. The message has no words from elsewhere. The SQLSTATE tells which entry the
+    /// runbook has for it, unless [`entry`](Self::entry) names another one.
     pub fn new(sqlstate: &str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { sqlstate: sqlstate.to_owned(), open: message.clone(), message, detail: None, hint: None }
+        let entry = match sqlstate {
+            "08001" | "08006" => "The registry cannot be reached",
+            "57P01" => "No worker number",
+            _ => "The registry reports an error",
+        };
+        Self { sqlstate: sqlstate.to_owned(), open: message.clone(), message, detail: None, hint: None, entry }
     }
 
     /// Appends words from elsewhere to the message.
@@ -41,6 +49,12 @@ impl RegistryReport {
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// The same with the heading of another entry in the runbook.
+    #[must_use]
+    pub fn entry(self, heading: &'static str) -> Self {
+        Self { entry: heading, ..self }
     }
 
     /// Returns the message and the DETAIL in one line.

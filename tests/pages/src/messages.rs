@@ -1,6 +1,8 @@
 //! The errors with SQLSTATE 55000 and 58000, which an operator may have to look up: how the sources
-//! word them, and whether `docs/reference.md` has a row for each. This module reads calls of
-//! `Report::new` and `RegistryReport::new`, and knows no other way in which such an error is made.
+//! word them, and whether `docs/reference.md` has a row for each. If the row leads to an entry of the
+//! runbook, the HINT must name that entry, and no other. This module reads calls of `Report::new` and
+//! `RegistryReport::new` with the `.entry()` that follows, and knows no other way in which such an
+//! error is made.
 //!
 //! What goes wrong with the registry is reported in the server log only, where `with_consequence()`
 //! in `src/error/fleet.rs` gives all of it SQLSTATE 58000.
@@ -26,8 +28,12 @@ const CODES: [(&str, &str); 2] =
 /// The SQLSTATE of what goes wrong with the registry, in the server log.
 const OF_REGISTRY: &str = "58000";
 
-/// An SQLSTATE and a primary message, in which `...` stands for what differs.
-pub type Message = (String, String);
+/// Where the runbook lists messages. A row that leads there stands for several.
+const BY_TEXT: &str = "by-the-text-of-a-message";
+
+/// An SQLSTATE, a primary message, in which `...` stands for what differs, and where the runbook's
+/// entry is: the anchor of its heading, or "".
+pub type Message = (String, String, String);
 
 /// Returns what is wrong with the reference's rows of errors, in the repository at `root`.
 ///
@@ -42,8 +48,9 @@ pub fn faults(root: &Path, reference: &str) -> Vec<String> {
 }
 
 fn differences(worded: &BTreeSet<Message>, rows: &BTreeSet<Message>) -> Vec<String> {
-    let missing = worded.difference(rows).map(|(code, text)| format!("no row has {code} with `{text}` and a link"));
-    let extra = rows.difference(worded).map(|(code, text)| format!("no source words {code} with `{text}`"));
+    let named = |(code, text, entry): &Message| format!("{code} with `{text}` and the runbook's entry \"{entry}\"");
+    let missing = worded.difference(rows).map(|message| format!("no row has {}", named(message)));
+    let extra = rows.difference(worded).map(|message| format!("no source words {}", named(message)));
     missing.chain(extra).map(|what| format!("docs/reference.md: {what}")).collect()
 }
 
@@ -52,8 +59,9 @@ fn rows(page: &str) -> BTreeSet<Message> {
     let row = |line: &str| {
         let (code, rest) = line.strip_prefix("| ")?.split_once(" | `")?;
         let (text, link) = rest.split_once("` | ")?;
-        (link.contains("](") && CODES.iter().any(|(known, _)| *known == code))
-            .then(|| (code.to_owned(), text.to_owned()))
+        let entry = link.split_once("](")?.1.strip_prefix("runbook.md#").and_then(|rest| rest.split_once(')'));
+        let entry = entry.map_or("", |(entry, _)| if entry == BY_TEXT { "" } else { entry });
+        CODES.iter().any(|(known, _)| *known == code).then(|| (code.to_owned(), text.to_owned(), entry.to_owned()))
     };
     page.lines().filter_map(row).collect()
 }
@@ -83,19 +91,47 @@ fn worded(source: &str) -> BTreeSet<Message> {
             continue;
         }
         let arguments = arguments(&tokens, at + 1);
-        let (codes, text) = match (mark(at.wrapping_sub(1)), name(at.wrapping_sub(1))) {
-            (':', _) if name(at - 3) == "Report" => (codes(&tokens[arguments[0].clone()]), &arguments[1]),
-            (':', _) if name(at - 3) == "RegistryReport" => (vec![OF_REGISTRY], &arguments[1]),
+        let (codes, text, entry) = match (mark(at.wrapping_sub(1)), name(at.wrapping_sub(1))) {
+            (':', _) if name(at - 3) == "Report" => (codes(&tokens[arguments[0].clone()]), &arguments[1], ""),
+            (':', _) if name(at - 3) == "RegistryReport" => {
+                (vec![OF_REGISTRY], &arguments[1], of_registry(&tokens[arguments[0].clone()]))
+            }
             // A function of another type, or a constructor itself.
             (':' | '.', _) | (_, "fn") => continue,
             // The closure of `worded()` in `src/error/fleet.rs`.
-            _ => (vec![OF_REGISTRY], &arguments[0]),
+            _ => (vec![OF_REGISTRY], &arguments[0], of_registry(&[])),
         };
+        let entry = called(&tokens[end(&tokens, at + 1) + 1..]).map_or_else(|| entry.to_owned(), anchor);
         for text in texts(&resolved(&tokens, at, text)) {
-            worded.extend(codes.iter().map(|code| ((*code).to_owned(), text.clone())));
+            worded.extend(codes.iter().map(|code| ((*code).to_owned(), text.clone(), entry.clone())));
         }
     }
     worded
+}
+
+/// The heading in the call of `.entry()` that comes next.
+fn called(tokens: &[Token]) -> Option<&str> {
+    match tokens {
+        [Token::Mark('.'), Token::Name(name), Token::Mark('('), Token::Text(heading), ..] if name == "entry" => {
+            Some(heading)
+        }
+        _ => None,
+    }
+}
+
+/// The anchor of a heading, which has letters and spaces only.
+fn anchor(heading: &str) -> String {
+    heading.to_lowercase().replace(' ', "-")
+}
+
+/// The entry that `RegistryReport::new` chooses by its first argument.
+fn of_registry(sqlstate: &[Token]) -> &'static str {
+    let [Token::Text(sqlstate)] = sqlstate else { return "the-registry-reports-an-error" };
+    match sqlstate.as_str() {
+        "08001" | "08006" => "the-registry-cannot-be-reached",
+        "57P01" => "no-worker-number",
+        _ => "the-registry-reports-an-error",
+    }
 }
 
 /// The SQLSTATEs among tokens.
@@ -241,8 +277,8 @@ fn text(source: &str) -> (String, &str) {
 mod tests {
     use super::*;
 
-    fn set(messages: &[(&str, &str)]) -> BTreeSet<Message> {
-        messages.iter().map(|(code, text)| ((*code).to_owned(), (*text).to_owned())).collect()
+    fn set(messages: &[[&str; 3]]) -> BTreeSet<Message> {
+        messages.iter().map(|message| message.map(str::to_owned).into()).collect()
     }
 
     #[test]
@@ -257,9 +293,10 @@ mod tests {
                         format!("clock of \"{}\" \
                                  is {ms} ms behind", name("server")),
                     )
+                    .entry("Clocks")
                     .hint("Wait."),
                     Self::B => Report::new(ERRCODE_WARNING, "not this one"),
-                    Self::C(found) => RegistryReport::new("55000", match found {
+                    Self::C(found) => RegistryReport::new("08001", match found {
                         Some(found) => format!("version {found}"),
                         None => "no version".to_owned(),
                     }),
@@ -269,7 +306,7 @@ mod tests {
             }
             fn of_gap() -> RegistryReport {
                 let message = match next { Some(next) => format!("until {next}"), None => "none".to_owned() };
-                RegistryReport::new(NOT_LEASED, message).detail("Forgotten")
+                RegistryReport::new(NOT_LEASED, message).entry("A gap").detail("Forgotten")
             }
             fn worded() -> RegistryReport {
                 let new = |message: String| RegistryReport::new(NOT_LEASED, message);
@@ -279,14 +316,14 @@ mod tests {
             mod tests { fn f() { Report::new(ERRCODE_SYSTEM_ERROR, "in a test"); } }
         "#;
         let expected = set(&[
-            ("58000", "clock of \"...\" is ... ms behind"),
-            ("58000", "version ..."),
-            ("58000", "no version"),
-            ("58000", "numbers are ..., not 0..."),
-            ("55000", "not ready"),
-            ("58000", "until ..."),
-            ("58000", "none"),
-            ("58000", "closed"),
+            ["58000", "clock of \"...\" is ... ms behind", "clocks"],
+            ["58000", "version ...", "the-registry-cannot-be-reached"],
+            ["58000", "no version", "the-registry-cannot-be-reached"],
+            ["58000", "numbers are ..., not 0...", "the-registry-reports-an-error"],
+            ["55000", "not ready", ""],
+            ["58000", "until ...", "a-gap"],
+            ["58000", "none", "a-gap"],
+            ["58000", "closed", "the-registry-reports-an-error"],
         ]);
         assert_eq!(worded(source), expected);
     }
@@ -294,10 +331,11 @@ mod tests {
     #[test]
     fn a_row_needs_its_sqlstate_its_message_and_a_link() {
         let page = "| SQLSTATE | message | entry |\n|---|---|---|\n| 58000 | `one` | [x](y.md) |\n| 55000 | `two` | none |\n\
-                    | 22023 | `three` | [x](y.md) |\n| 55000 | prose | [x](y.md) |\n";
-        assert_eq!(rows(page), set(&[("58000", "one")]));
-        let faults = differences(&set(&[("55000", "one"), ("58000", "four")]), &rows(page));
-        assert_eq!(faults.len(), 3, "{faults:?}");
+                    | 22023 | `three` | [x](y.md) |\n| 55000 | prose | [x](y.md) |\n\
+                    | 55000 | `four` | [x](runbook.md#a-gap). Or [y](y.md) |\n";
+        assert_eq!(rows(page), set(&[["58000", "one", ""], ["55000", "four", "a-gap"]]));
+        let faults = differences(&set(&[["55000", "one", ""], ["55000", "four", "clocks"]]), &rows(page));
+        assert_eq!(faults.len(), 4, "{faults:?}");
     }
 
     #[test]

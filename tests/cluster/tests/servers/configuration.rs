@@ -530,7 +530,7 @@ fn the_start_logs_what_will_be_drawn() {
     assert!(log.contains(line), "{log}");
     let warning = "55000 WARNING:  parameter \"snowflake_id.worker_id\" is not set\n\
                    55000 HINT:  In postgresql.conf, set it to a number that no other primary of the fleet has, the same on this \
-                   primary and its standbys, and restart the server.\n";
+                   primary and its standbys, and restart the server. See \"No number is configured\" in docs/runbook.md.\n";
     assert!(log.contains(warning), "{log}");
 
     let log_of_start = |settings: &[(&str, &str)]| {
@@ -555,9 +555,9 @@ fn the_start_logs_what_will_be_drawn() {
 }
 
 const WORKER_HINT: &str = "In postgresql.conf, set it to a number that no other primary of the fleet has, the same on this primary \
-                           and its standbys, and restart the server.";
+                           and its standbys, and restart the server. See \"No number is configured\" in docs/runbook.md.";
 const DATACENTER_HINT: &str = "In postgresql.conf, set it to the number of this server's datacenter, and restart the \
-                               server.";
+                               server. See \"No number is configured\" in docs/runbook.md.";
 
 #[test]
 fn without_a_number_that_the_layout_needs_nothing_is_drawn() {

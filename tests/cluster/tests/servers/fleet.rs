@@ -338,6 +338,7 @@ fn a_server_whose_clock_is_an_hour_off_gets_no_number_and_says_why() {
         "ms ahead of the registry's",
         "DETAIL:  Ids carry this clock's times. If this clock is wrong, draws will wait or be refused once it is right, ",
         "HINT:  Check the time synchronization of both.",
+        "See \"Clocks are apart\" in docs/runbook.md.",
     ] {
         wait_until(words, || server.log().contains(words));
     }

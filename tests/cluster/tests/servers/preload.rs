@@ -24,7 +24,8 @@ fn read(session: &mut Client) -> String {
 fn assert_not_preloaded(refusal: &Refusal) {
     let message = "snowflake_id must be loaded via \"shared_preload_libraries\"";
     assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), ("55000", message));
-    let hint = "Add snowflake_id to \"shared_preload_libraries\" in postgresql.conf and restart the server.";
+    let hint = "Add snowflake_id to \"shared_preload_libraries\" in postgresql.conf and restart the server. \
+                See \"The extension is not ready\" in docs/runbook.md.";
     assert_eq!((refusal.detail.as_deref(), refusal.hint.as_deref()), (None, Some(hint)));
 }
 

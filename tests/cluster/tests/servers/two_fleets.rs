@@ -37,7 +37,8 @@ fn a_database_refuses_another_fleet_until_it_is_accepted() {
          fleets can draw the same ids."
     );
     assert_eq!(refusal.detail.as_deref(), Some(expected.as_str()));
-    assert!(refusal.hint.unwrap().ends_with("for good, call snowflake_accept_fleet()."));
+    let entry = "for good, call snowflake_accept_fleet(). See \"Another fleet\" in docs/runbook.md.";
+    assert!(refusal.hint.unwrap().ends_with(entry));
     assert_refused_as(&refused(session.batch_execute("SELECT snowflake_reset_mark()")), "55000", ANOTHER);
     // Each refused draw is counted, and the first one is logged.
     assert_eq!(session.lease("fleet_refused || ' ' || refused"), "1 0");
