@@ -212,16 +212,29 @@ impl World {
             return SwapAnswer::Refused;
         }
         self.tell(|| format!("  life {} writes {:?}", message.life.number, swap.changes));
+        let mut far = Vec::new();
         for (tag, read, new, meaning) in message.tags() {
             match meaning {
-                Meaning::Reserved(block) => self.give(&message.life, tag, &new, block, fate),
+                Meaning::Reserved(block) => {
+                    let raised = block.first.saturating_sub(read.next_in(&self.store.borrow().fleet));
+                    far.extend(read.jump_values().filter(|jump| raised > *jump).map(|_| new.nonce));
+                    self.give(&message.life, tag, &new, block, fate);
+                }
                 Meaning::GivenBack(first) => {
                     self.ledger.borrow_mut().take_back(message.life.number, new.id, read.nonce, first);
                 }
                 Meaning::Told => {}
             }
         }
-        self.store.borrow_mut().write(swap.changes)
+        let answer = self.store.borrow_mut().write(swap.changes);
+        if !far.is_empty() {
+            // No jump covers a wish that raises a tag by more than the jump. An operator looks
+            // after it, as the page says: no failover forgets it, and a restore like another restore.
+            far.into_iter().for_each(|nonce| self.begin_restored(nonce));
+            self.keep_all();
+            self.note_restores();
+        }
+        answer
     }
 
     /// Notes a block that is reserved for a server.
