@@ -327,9 +327,6 @@ fn two_servers_draw_the_same_id_where_an_operator_may_do_what_is_refused() {
         (Lie::ResetsRunning, &[Guarantee::Idle]),
         (Lie::ResetsOpen, &[Guarantee::Idle]),
         (Lie::ResetsRaise, RULES),
-        (Lie::ResetsToLimit, RULES),
-        (Lie::ResetsTwice, RULES),
-        (Lie::RestoredShort, RULES),
         (Lie::CutsKept, RULES),
     ] {
         assert_breaks(Story::Fleet(None), lie, guarantees);
@@ -338,18 +335,21 @@ fn two_servers_draw_the_same_id_where_an_operator_may_do_what_is_refused() {
 
 type History = fn(Option<Lie>) -> World;
 
-/// The lies that no random history finds.
+/// The lies that no random history finds, or hardly any.
 #[test]
 fn two_servers_draw_the_same_id_in_a_directed_history_without_a_rule() {
-    let histories: [(Lie, History); 2] = [
+    let histories: [(Lie, History); 5] = [
         (Lie::ReservesUnfrozen, directed::a_number_is_kept_when_a_freeze_ends),
         (Lie::RestoredForgetful, directed::a_registry_fails_over_after_a_restore_that_has_forgotten_a_raise),
+        (Lie::ResetsToLimit, directed::settings_are_reset_after_a_raise),
+        (Lie::ResetsTwice, directed::settings_are_reset_twice),
+        (Lie::RestoredShort, directed::a_registry_is_restored_on_a_machine_whose_clock_is_behind),
     ];
     for (lie, history) in histories {
         let honest = history(None);
         assert_eq!(*honest.broken.borrow(), [], "{lie:?}");
         let entered = honest.counts.borrow().get("entered").copied();
-        assert_eq!(entered, Some(2), "both servers draw: {lie:?}");
+        assert!(entered >= Some(2), "both servers draw: {lie:?}");
         let broken = history(Some(lie)).broken.take();
         assert!(broken.iter().any(|(broken, _)| *broken == Guarantee::G3), "{lie:?}: {broken:?}");
     }

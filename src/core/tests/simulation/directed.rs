@@ -83,6 +83,29 @@ impl Directed {
         self.0.perform(self.fleet(), operation, true);
     }
 
+    /// A server draws for some time, and keeps its lease meanwhile.
+    fn draw_as_leased(&self, server: &Rc<Server>) {
+        for _ in 0..4 {
+            self.0.keep(server);
+            self.draw_until(server, self.0.time_ms() + SKEW_MS);
+        }
+    }
+
+    /// The settings are reset. A server brings new ones and leases the number, and the registry
+    /// fails over to what it was at first. A server that knows nothing of all this comes next.
+    fn fail_over_after_a_reset(self) -> World {
+        let Self(world) = &self;
+        self.operate(Operation::ResetSettings);
+        let (start_ms, holder) = (world.time_ms(), self.server(0));
+        world.keep(&holder);
+        self.show(1, 1, 0);
+        let other = self.server(-SKEW_MS);
+        world.keep(&other);
+        self.draw_until(&holder, start_ms + LEASE_MS + 4 * SKEW_MS);
+        self.draw_as_leased(&other);
+        self.0
+    }
+
     /// A server draws in each step until the right time is `until_ms`.
     fn draw_until(&self, server: &Rc<Server>, until_ms: i64) {
         while self.0.time_ms() < until_ms {
@@ -139,10 +162,41 @@ pub fn a_registry_fails_over_after_a_restore_that_has_forgotten_a_raise(lie: Opt
     let other = directed.server(-SKEW_MS);
     world.keep(&other);
     directed.draw_until(&holder, start_ms + longer_ms);
-    for _ in 0..4 {
-        world.keep(&other);
-        directed.draw_until(&other, world.time_ms() + SKEW_MS);
-    }
+    directed.draw_as_leased(&other);
+    directed.0
+}
+
+/// The limit was raised, and the settings are reset. A server brings limits, and leases a number. A
+/// failover forgets all of that.
+pub fn settings_are_reset_after_a_raise(lie: Option<Lie>) -> World {
+    let directed = Directed::new(lie);
+    let (lease_ms, skew_ms) = (Some(LEASE_MS + 4 * SKEW_MS), Some(SKEW_MS));
+    directed.operate(Operation::SetLimits { lease_ms, skew_ms });
+    directed.fail_over_after_a_reset()
+}
+
+/// As before, where no server has come between two resets.
+pub fn settings_are_reset_twice(lie: Option<Lie>) -> World {
+    let directed = Directed::new(lie);
+    directed.operate(Operation::ResetSettings);
+    directed.fail_over_after_a_reset()
+}
+
+/// The registry's clock is ahead when a number is leased, and behind when the registry is restored
+/// without the lease.
+pub fn a_registry_is_restored_on_a_machine_whose_clock_is_behind(lie: Option<Lie>) -> World {
+    let directed = Directed::new(lie);
+    let Directed(world) = &directed;
+    let start_ms = world.time_ms();
+    directed.show(1, 0, SKEW_MS / 2);
+    let holder = directed.server(0);
+    world.keep(&holder);
+    directed.show(1, 0, -SKEW_MS / 2);
+    directed.operate(Operation::Restored { lease_ms: Some(LEASE_MS), skew_ms: Some(SKEW_MS) });
+    let other = directed.server(-3 * SKEW_MS / 2);
+    world.keep(&other);
+    directed.draw_until(&holder, start_ms + LEASE_MS);
+    directed.draw_as_leased(&other);
     directed.0
 }
 
