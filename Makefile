@@ -62,7 +62,7 @@ test: setup-test
 	@tools/test $(if $(BUSY),--busy)
 
 test-all: setup
-	@tools/check
+	@SEEDS=1000000 tools/check
 	@SKIPS=forbidden tools/miri
 	@SKIPS=forbidden tools/lint
 	@SKIPS=forbidden tools/test
