@@ -9,13 +9,18 @@
 //! determines what is tried at each step, and not how the processes run meanwhile. The clocks of
 //! members are stepped by libfaketime, for each server alone, and etcd's by a proxy.
 //!
+//! A fourth member loads no library, and draws by the SQL edition, with a number of its own. Its
+//! ids are in the same ledger.
+//!
 //! - [`fleet`]: the members, and what happens to them
+//! - [`edition`]: a member with the SQL edition, and what happens to it
 //! - [`operators`]: what operators do to the registry
 //! - [`in_postgres`], [`in_etcd`]: the registry of either kind ([`registry`]), and what happens to
 //!   it
 //! - [`sessions`]: what they draw and see
 //! - [`readers`]: what they read in the order of ids
 
+mod edition;
 mod fleet;
 mod in_etcd;
 mod in_postgres;
@@ -30,11 +35,15 @@ use std::env;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cluster::{ClockProxy, Draw, Etcd, Leases, Operated, Server, faketime_library, has_etcd, skip, wait_until};
+use cluster::{
+    ClockProxy, Draw, EDITION, Etcd, Leases, Operated, Server, faketime_library, has_etcd, skip, wait_until,
+};
 
+use edition::{Edition, Outcome};
 use fleet::Chaos;
 use in_etcd::InEtcd;
 use in_postgres::InPostgres;
+use random::Random;
 use readers::{How, Place, Readers, missed};
 use registry::Registry;
 use sessions::{Sessions, Work, repeats};
@@ -197,14 +206,68 @@ fn a_reader_that_goes_on_from_the_greatest_id_misses_rows_of_an_outbox() {
     let server = Server::drawing().time_limit().start_with_extension();
     let mut observer = server.connect();
     observer.batch_execute("CREATE TABLE outbox (id bigint PRIMARY KEY DEFAULT snowflake_next())").unwrap();
-    let sessions = Sessions::start(16, 1, Work { values: false, rows: true });
-    let place = || vec![Place { primary: server.connection(), failovers: 0 }];
+    let sessions = Sessions::start(16, 1, Work { rows: true, ..Work::default() });
+    let place = || vec![Place { primary: server.connection(), failovers: 0, first: None }];
     let readers = [How::Settled, How::GreatestId].map(|how| Readers::start(how, place()));
     sessions.connect(vec![server.connection()]);
     wait_until("rows", || observer.value("SELECT count(*) > 500 FROM outbox") == "true");
     sessions.end();
     let missed = readers.map(|readers| missed(&mut observer, &readers.end()[0]).is_empty());
     assert_eq!(missed, [true, false], "whether each has got all rows");
+}
+
+/// A part of the edition's file, and what takes its place.
+type Lie = (&'static str, &'static str);
+
+/// Ids follow the clock, wherever the last one is.
+const CLOCK_ALONE: [Lie; 2] = [
+    ("target := greatest(now_tick, least_tick, tick + ((next_word & @middle@) <> 0)::integer);", "target := now_tick;"),
+    ("reached_ms := @epoch_ms@ + greatest(tick, least_tick) * @unit_ms@;", "reached_ms := 0;"),
+];
+
+/// Draws take no lock for readers.
+const NO_HOLD: [Lie; 1] = [("PERFORM pg_advisory_xact_lock_shared(", "PERFORM coalesce(")];
+
+/// Lets an edition with these lies draw, sets its clock back meanwhile, lets it crash with a clock
+/// that is behind, and returns what the ledger says.
+fn edition_with(lies: &[Lie], after: &str) -> Outcome {
+    let mut file = EDITION.to_owned();
+    for (part, other) in lies {
+        assert_eq!(file.matches(part).count(), 1, "the edition has once: {part}");
+        file = file.replace(part, other);
+    }
+    let mut edition = Edition::start(&file, after, 1);
+    let mut random = Random::new(1);
+    let wait = |edition: &Edition, ids: usize| {
+        let drawn = edition.drawn() + ids;
+        wait_until("ids", || edition.drawn() > drawn);
+    };
+    wait(&edition, 1000);
+    edition.set_clock(-0.5, &mut random);
+    wait(&edition, 1000);
+    edition.crash(2.0, &mut random);
+    edition.end()
+}
+
+/// The control of the member with the edition: the same sessions, its reader and the ledger find
+/// what is wrong with an edition that breaks a rule, and nothing else.
+#[test]
+fn an_edition_that_breaks_a_rule_repeats_ids_or_rows_are_missed() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    let says = |outcome: Outcome| {
+        let is_above_rows = !outcome.faults.iter().any(|fault| fault.contains("the server holds"));
+        let is_in_order = !outcome.faults.iter().any(|fault| fault.contains("was drawn after"));
+        [repeats(outcome.ids).is_empty(), is_in_order, is_above_rows, outcome.missed.is_empty()]
+    };
+    assert_eq!(says(edition_with(&[], "")), [true; 4]);
+    let [is_unique, is_in_order, ..] = says(edition_with(&CLOCK_ALONE, ""));
+    assert_eq!([is_unique, is_in_order], [false; 2], "ids that follow the clock");
+    let not_in_wal = "ALTER SEQUENCE edition.snowflake_word SET UNLOGGED";
+    assert!(!says(edition_with(&[], not_in_wal))[2], "a sequence that a crash resets");
+    let [is_unique, is_in_order, is_above_rows, has_all] = says(edition_with(&NO_HOLD, ""));
+    assert_eq!([is_unique, is_in_order, is_above_rows, has_all], [true, true, true, false], "draws without a lock");
 }
 
 /// The ledger finds what comes twice.

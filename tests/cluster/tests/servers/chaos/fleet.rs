@@ -1,11 +1,12 @@
 //! The fleet: members with standbys, a registry, the sessions, and what happens to the members.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use cluster::{Builder, Draw, Paused, Server, Shutdown, wait_until};
+use cluster::{Builder, Draw, EDITION, Paused, Server, Shutdown, wait_until};
 
+use super::edition::{self, Edition, Outcome};
 use super::operators::Operators;
 use super::random::Random;
 use super::readers::{How, Place, Readers, missed};
@@ -30,7 +31,7 @@ struct Member {
 
 impl Member {
     fn place(&self) -> Place {
-        Place { primary: self.primary.connection(), failovers: self.failovers }
+        Place { primary: self.primary.connection(), failovers: self.failovers, first: None }
     }
 }
 
@@ -46,6 +47,7 @@ pub struct Chaos {
     members: Vec<Member>,
     /// Servers that should not be: copies, and primaries that were replaced. Each with its end.
     others: Vec<(Server, usize)>,
+    edition: Edition,
     sessions: Sessions,
     readers: Readers,
 }
@@ -88,9 +90,10 @@ impl Chaos {
             Member { primary, standby, failovers: 0, paused: None }
         };
         let members: Vec<_> = (0..MEMBERS).map(|_| member()).collect();
-        let sessions = Sessions::start(MEMBERS * SESSIONS, seed, Work { values: true, rows: true });
+        let sessions = Sessions::start(MEMBERS * SESSIONS, seed, Work { values: true, rows: true, order: false });
         let readers = Readers::start(How::Settled, members.iter().map(Member::place).collect());
-        let events = EVENTS.iter().map(|(name, _)| *name).chain(registry.events().iter().copied());
+        let events =
+            EVENTS.iter().map(|(name, _)| *name).chain(registry.events().iter().copied()).chain(edition::events());
         let chaos = Self {
             seed,
             random: Random::new(seed),
@@ -100,6 +103,7 @@ impl Chaos {
             registry,
             members,
             others: Vec::new(),
+            edition: Edition::start(EDITION, "", seed),
             sessions,
             readers,
         };
@@ -124,10 +128,17 @@ impl Chaos {
             *self.events.entry(name).or_default() += 1;
             println!("step {step}: {name}: {what}; {} drawn", self.sessions.drawn());
         }
+        // Beside it, with numbers of its own.
+        let mut random = Random::new(self.seed ^ (step as u64) << 32 ^ 1 << 63);
+        if let Some((name, what)) = self.edition.happen(step, &mut random) {
+            *self.events.entry(name).or_default() += 1;
+            println!("step {step}: {name}: {what}; {} drawn", self.edition.drawn());
+        }
         self.connect_sessions();
         thread::sleep(Duration::from_millis(self.random.between(200, 1200) as u64));
         self.sessions.check();
         self.readers.check();
+        self.edition.check();
     }
 
     fn end_what_is_due(&mut self) {
@@ -246,12 +257,17 @@ impl Chaos {
             });
         }
         let refused = self.sessions.refused();
-        let Seen { ids, values } = self.sessions.end();
+        let Seen { mut ids, values, .. } = self.sessions.end();
         let read = self.readers.end();
-        let rows: usize = read.iter().map(BTreeSet::len).sum();
+        let rows: usize = read.iter().map(|got| got.rows.len()).sum();
+        let of_edition = self.edition.end();
         let events: Vec<_> = self.events.iter().map(|(name, count)| format!("{count} {name}")).collect();
         let counts = format!("{} ids, {} dense values, {rows} rows read", ids.len(), values.len());
         println!("{counts}, {refused} refused; {}", events.join(", "));
+        let Outcome { ids: edition_ids, forgotten, lives, rows_read, refused, .. } = &of_edition;
+        let counts =
+            format!("{} ids in {lives} lives, {forgotten} forgotten, {rows_read} rows read", edition_ids.len());
+        println!("the edition: {counts}, {refused} refused");
         assert!(ids.len() > 100, "only {} ids", ids.len());
         assert!(values.len() > 100, "only {} values", values.len());
         assert!(rows > 100, "only {rows} rows");
@@ -261,7 +277,12 @@ impl Chaos {
                 [] as [i64; 0],
                 "rows that member {number}'s reader missed"
             );
+            assert_eq!(got.again, [] as [i64; 0], "rows that member {number}'s reader got twice");
         }
+        assert!(of_edition.ids.len() > 100 && of_edition.rows_read > 10, "{of_edition:?}");
+        assert_eq!(of_edition.faults, [] as [&str; 0], "what the edition does not keep");
+        assert_eq!((of_edition.missed, of_edition.again), (vec![], vec![]), "rows missed and read twice");
+        ids.extend(of_edition.ids);
         for (what, drawn) in [("ids", ids), ("values", values)] {
             assert_eq!(repeats(drawn), [] as [i64; 0], "{what} that came twice");
         }

@@ -1,6 +1,7 @@
 //! Readers of the members' outboxes. Each goes on from the settled id that it got, through crashes
 //! and restarts of its member. After a failover, it goes on from the greatest row that it got and
-//! the new primary holds.
+//! the new primary holds. Where the SQL edition may draw ids again that were only seen, it goes on
+//! from these.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,26 +13,39 @@ use postgres::{Client, Config, Error, NoTls};
 
 use super::sessions::REST;
 
-/// A member's primary, and how many the member has had before.
+/// A member's primary, and how many the member has had before. With the SQL edition, how many lives
+/// ([`Edition`](super::edition::Edition)).
 #[derive(Clone)]
 pub struct Place {
     pub primary: Config,
     pub failovers: usize,
+    /// With the SQL edition, the first id of this life. All that follow are above it.
+    pub first: Option<i64>,
 }
 
 /// How readers read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     Settled,
+    /// With the SQL edition: in a statement before.
+    SettledBefore,
     /// The control: from the greatest id that was seen, to the greatest one that is there.
     GreatestId,
 }
 
-/// A reader for each member. Each returns the rows that it got.
+/// What a reader got.
+#[derive(Default)]
+pub struct Got {
+    pub rows: BTreeSet<i64>,
+    /// Rows that it got once more.
+    pub again: Vec<i64>,
+}
+
+/// A reader for each member. Each returns what it got.
 pub struct Readers {
     places: Arc<Mutex<Vec<Place>>>,
     end: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<BTreeSet<i64>>>,
+    threads: Vec<JoinHandle<Got>>,
 }
 
 impl Readers {
@@ -63,7 +77,7 @@ impl Readers {
 
     /// Ends the readers once they have got all there is, and returns what they got. Nobody may
     /// write any more.
-    pub fn end(self) -> Vec<BTreeSet<i64>> {
+    pub fn end(self) -> Vec<Got> {
         // Release: pairs with the load in `read_all`. What is written was written before.
         self.end.store(true, Ordering::Release);
         wait_until("the readers to end", || self.threads.iter().all(JoinHandle::is_finished));
@@ -76,7 +90,7 @@ struct Reader {
     /// Where the session is, if there is one.
     place: Place,
     session: Option<Client>,
-    got: BTreeSet<i64>,
+    got: Got,
     /// From where it goes on, and at which of the member's primaries that holds.
     last: i64,
     last_at: usize,
@@ -85,10 +99,10 @@ struct Reader {
 impl Reader {
     fn new(how: How, place: Place) -> Self {
         let last_at = place.failovers;
-        Self { how, place, session: None, got: BTreeSet::new(), last: 0, last_at }
+        Self { how, place, session: None, got: Got::default(), last: 0, last_at }
     }
 
-    fn read_all(mut self, place: impl Fn() -> Place, end: &AtomicBool) -> BTreeSet<i64> {
+    fn read_all(mut self, place: impl Fn() -> Place, end: &AtomicBool) -> Got {
         loop {
             // Acquire: pairs with the Release in `end`.
             let is_last = end.load(Ordering::Acquire);
@@ -124,8 +138,18 @@ impl Reader {
     /// Reads what there is, and returns whether that was all.
     fn read(&mut self, session: &mut Client) -> Result<bool, Error> {
         if self.last_at != self.place.failovers {
-            let held = session.ids("SELECT id FROM outbox ORDER BY id DESC")?;
-            self.last = held.into_iter().find(|id| self.got.contains(id)).unwrap_or(0);
+            match self.place.first {
+                // Rows below it were all read, and those from there on can be others now.
+                Some(first) if first <= self.last => {
+                    self.last = first - 1;
+                    self.got.rows.retain(|id| *id < first);
+                }
+                Some(_) => {}
+                None => {
+                    let held = session.ids("SELECT id FROM outbox ORDER BY id DESC")?;
+                    self.last = held.into_iter().find(|id| self.got.rows.contains(id)).unwrap_or(0);
+                }
+            }
             self.last_at = self.place.failovers;
         }
         let (rows, last) = match self.how {
@@ -139,6 +163,13 @@ impl Reader {
                 assert!(settled >= self.last, "the settled id falls from {} to {settled}", self.last);
                 (rows.iter().filter_map(|row| row.get(1)).collect(), settled)
             }
+            How::SettledBefore => {
+                let settled: i64 = session.query_one("CALL snowflake_settled()", &[])?.get(0);
+                // It can be lower than the one before.
+                let settled = settled.max(self.last);
+                let between = format!("id > {} AND id <= {settled}", self.last);
+                (session.ids(&format!("SELECT id FROM outbox WHERE {between} ORDER BY id"))?, settled)
+            }
             How::GreatestId => {
                 let rows = session.ids(&format!("SELECT id FROM outbox WHERE id > {} ORDER BY id", self.last))?;
                 let last = rows.last().copied().unwrap_or(self.last);
@@ -147,7 +178,9 @@ impl Reader {
         };
         self.last = last;
         for id in rows {
-            assert!(self.got.insert(id), "row {id} comes twice");
+            if !self.got.rows.insert(id) {
+                self.got.again.push(id);
+            }
         }
         let left = format!("SELECT count(*) FROM outbox WHERE id > {last}");
         Ok(session.ids(&left)? == [0])
@@ -155,7 +188,7 @@ impl Reader {
 }
 
 /// Returns up to ten of the rows that a reader has not got.
-pub fn missed(primary: &mut Client, got: &BTreeSet<i64>) -> Vec<i64> {
+pub fn missed(primary: &mut Client, got: &Got) -> Vec<i64> {
     let held = primary.ids("SELECT id FROM outbox ORDER BY id").expect("the server serves");
-    held.into_iter().filter(|id| !got.contains(id)).take(10).collect()
+    held.into_iter().filter(|id| !got.rows.contains(id)).take(10).collect()
 }

@@ -1,6 +1,6 @@
 //! The sessions that draw, and the ledger of what they have seen. It is outside of the servers.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub struct Work {
     pub values: bool,
     /// They insert rows into the table `outbox`.
     pub rows: bool,
+    /// They note ids that are not above all that any of them had seen before.
+    pub order: bool,
 }
 
 /// What sessions have seen.
@@ -27,6 +29,8 @@ pub struct Work {
 pub struct Seen {
     pub ids: Vec<i64>,
     pub values: Vec<i64>,
+    /// What was not in order, the first of each session.
+    pub disorder: Vec<String>,
 }
 
 /// The sessions, and the servers to which they connect.
@@ -44,16 +48,19 @@ impl Sessions {
         let places = Arc::new(Mutex::new(Vec::new()));
         let (drawn, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let end = Arc::new(AtomicBool::new(false));
+        let greatest = Arc::new(AtomicI64::new(0));
         let start = |number: usize| {
             let (places, drawn, refused) = (Arc::clone(&places), Arc::clone(&drawn), Arc::clone(&refused));
             let (end, random) = (Arc::clone(&end), Random::new(seed ^ (number as u64) << 40));
-            thread::spawn(move || session(&places, &drawn, &refused, &end, random, work))
+            let greatest = Arc::clone(&greatest);
+            thread::spawn(move || session(&places, &drawn, &refused, &end, &greatest, random, work))
         };
         let threads = (0..count).map(start).collect();
         Self { places, drawn, refused, end, threads }
     }
 
-    /// Sends the sessions to these servers, as soon as each connects anew.
+    /// Sends the sessions to these servers, as soon as each connects anew. If there are none, no
+    /// session connects any more.
     pub fn connect(&self, places: Vec<Config>) {
         *self.places.lock().expect("no thread panics with it") = places;
     }
@@ -83,6 +90,7 @@ impl Sessions {
             let seen = thread.join().expect("a session only notes what it sees");
             all.ids.extend(seen.ids);
             all.values.extend(seen.values);
+            all.disorder.extend(seen.disorder);
         }
         all
     }
@@ -94,6 +102,7 @@ fn session(
     drawn: &AtomicUsize,
     refused_draws: &AtomicUsize,
     end: &AtomicBool,
+    greatest: &AtomicI64,
     mut random: Random,
     work: Work,
 ) -> Seen {
@@ -102,11 +111,9 @@ fn session(
     while !end.load(Ordering::Relaxed) {
         thread::sleep(REST);
         let Some(session) = client.as_mut().filter(|session| !session.is_closed() && random.below(50) > 0) else {
-            let place = {
-                let places = places.lock().expect("no thread panics with it");
-                (!places.is_empty()).then(|| places[random.below(places.len())].clone())
-            };
-            client = place.and_then(|place| place.connect(NoTls).ok());
+            let all = || places.lock().expect("no thread panics with it").clone();
+            let place = Some(all()).filter(|all| !all.is_empty()).map(|all| all[random.below(all.len())].clone());
+            client = place.and_then(|place| place.connect(NoTls).ok().filter(|_| !all().is_empty()));
             continue;
         };
         let kind = random.below(4);
@@ -123,9 +130,20 @@ fn session(
         };
         // Half of the rows are committed later than they are inserted.
         let is_open = is_row && random.below(2) == 0;
+        // SeqCst, here and below: what was seen before the statement is below its ids.
+        let before = greatest.load(Ordering::SeqCst);
         let result = if is_open { in_a_transaction(session, sql) } else { session.ids(sql) };
         match result {
             Ok(more) => {
+                if work.order && !is_value {
+                    let late = more.iter().scan(before, |last, id| Some((std::mem::replace(last, *id), *id)));
+                    if let Some((before, id)) = late.into_iter().find(|(before, id)| id <= before) {
+                        if seen.disorder.is_empty() {
+                            seen.disorder.push(format!("{id} was drawn after {before}"));
+                        }
+                    }
+                    greatest.fetch_max(more.iter().copied().max().unwrap_or(0), Ordering::SeqCst);
+                }
                 drawn.fetch_add(more.len(), Ordering::Relaxed);
                 if is_value { seen.values.extend(more) } else { seen.ids.extend(more) }
             }
