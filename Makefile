@@ -32,7 +32,7 @@ help:
 	@echo 'make test-dist   test what "make dist" has made, as root'
 	@echo 'make test-arm64   build the package for arm64, and test it and the core emulated, as root; SEEDS=10000 for more histories'
 	@echo 'make test-image   build the container images on a stand-in for the official one, and draw ids, as root'
-	@echo 'make test-matrix   run the tests on PostgreSQL 16 to 19, each in a Debian of its own, as root; VERSIONS=18 TESTS="crash mark" picks'
+	@echo 'make test-matrix   run the tests on PostgreSQL 13, 14 and 16 to 19, each in a Debian of its own, as root; VERSIONS=18 TESTS="crash mark" picks'
 	@echo 'make release-check   all that a release needs, which takes a day, and a page with what ran'
 	@echo 'make clean     remove what was built'
 	@echo

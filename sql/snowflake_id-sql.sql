@@ -1467,7 +1467,7 @@ $template$
         FROM pg_class AS c, aclexplode(c.relacl) AS a
         WHERE a.grantee <> c.relowner
             AND c.oid IN ('@extschema@.snowflake_word'::regclass, '@extschema@._snowflake_lock'::regclass)
-        GROUP BY c.oid, a.grantee
+        GROUP BY c.oid, c.relkind, a.grantee
     LOOP
         EXECUTE format('REVOKE ALL ON %s FROM %s', granted.object,
             CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(granted.grantee)) END);

@@ -48,6 +48,16 @@ pub fn postgres_version() -> u32 {
     })
 }
 
+/// Returns whether the extension runs on the servers. Older ones run the SQL edition alone.
+///
+/// # Panics
+///
+/// Panics if there is no installation.
+#[must_use]
+pub fn runs_extension() -> bool {
+    postgres_version() >= 15
+}
+
 /// Returns the path of one of PostgreSQL's programs, among which is the one for operators.
 ///
 /// # Panics

@@ -70,7 +70,7 @@ pub use drawing::{Draw, Known, Running, assert_ascending, assert_unique, instant
 pub use edition::{EDITION, Edition};
 pub use etcd::{Etcd, has_etcd};
 pub use fleet::{Fleet, Leases};
-pub use installation::{compile_library, postgres_version, program_path, use_installation};
+pub use installation::{compile_library, postgres_version, program_path, runs_extension, use_installation};
 pub use ledger::{Ledger, Load, Next, Promise};
 pub use marks::Marks;
 pub use operator::Operated;

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use cluster::drawing::{DAY_MS, at_once, noon};
 use cluster::refusal::assert_refused_as;
 use cluster::{
-    Draw, EDITION, Edition, Known, Running, Server, assert_ascending, assert_unique, faketime_library, refused, skip,
-    wait_until,
+    Draw, EDITION, Edition, Known, Running, Server, assert_ascending, assert_unique, faketime_library, refused,
+    runs_extension, skip, wait_until,
 };
 use postgres::Client;
 use snowflake_core::clock::Utc;
@@ -427,6 +427,9 @@ fn two_installations_in_one_database_do_not_wait_for_each_other() {
 
 #[test]
 fn schemas_that_cannot_serve_are_refused() {
+    if !runs_extension() {
+        return skip("the extension needs PostgreSQL 15");
+    }
     let server = Server::drawing().start();
     let mut session = server.connect();
     session.batch_execute("CREATE EXTENSION snowflake_id").unwrap();

@@ -72,9 +72,10 @@ const EVENTS: [Event; 9] = [
 impl Chaos {
     /// Starts the members and the sessions.
     pub fn start(registry: Box<dyn Registry>, seed: u64) -> Self {
+        let address = registry.address();
         let settings = |builder: Builder| {
             builder
-                .set("registry", &registry.address())
+                .set("registry", &address)
                 .config("dynamic_shared_memory_type", "mmap")
                 .config("shared_buffers", "16MB")
                 .config("wal_keep_size", KEPT_WAL)
@@ -89,7 +90,13 @@ impl Chaos {
             let standby = primary.standby().faketime().may_run_long().start();
             Member { primary, standby, failovers: 0, paused: None }
         };
-        let members: Vec<_> = (0..MEMBERS).map(|_| member()).collect();
+        // At once, because the time for it is not long.
+        let (members, edition) = thread::scope(|scope| {
+            let edition = scope.spawn(|| Edition::start(EDITION, "", seed));
+            let members: Vec<_> = (0..MEMBERS).map(|_| scope.spawn(member)).collect();
+            let members: Vec<_> = members.into_iter().map(|member| member.join().expect("it starts")).collect();
+            (members, edition.join().expect("it starts"))
+        });
         let sessions = Sessions::start(MEMBERS * SESSIONS, seed, Work { values: true, rows: true, order: false });
         let readers = Readers::start(How::Settled, members.iter().map(Member::place).collect());
         let events =
@@ -103,7 +110,7 @@ impl Chaos {
             registry,
             members,
             others: Vec::new(),
-            edition: Edition::start(EDITION, "", seed),
+            edition,
             sessions,
             readers,
         };

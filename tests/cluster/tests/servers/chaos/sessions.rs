@@ -136,12 +136,9 @@ fn session(
         match result {
             Ok(more) => {
                 if work.order && !is_value {
-                    let late = more.iter().scan(before, |last, id| Some((std::mem::replace(last, *id), *id)));
-                    if let Some((before, id)) = late.into_iter().find(|(before, id)| id <= before) {
-                        if seen.disorder.is_empty() {
-                            seen.disorder.push(format!("{id} was drawn after {before}"));
-                        }
-                    }
+                    let mut pairs = more.iter().scan(before, |last, id| Some((std::mem::replace(last, *id), *id)));
+                    let late = pairs.find(|(before, id)| id <= before).filter(|_| seen.disorder.is_empty());
+                    seen.disorder.extend(late.map(|(before, id)| format!("{id} was drawn after {before}")));
                     greatest.fetch_max(more.iter().copied().max().unwrap_or(0), Ordering::SeqCst);
                 }
                 drawn.fetch_add(more.len(), Ordering::Relaxed);
