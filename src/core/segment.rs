@@ -11,6 +11,7 @@
 //! | Which tag is where? | `directory.rs` |
 //! | When is a block reserved, how large is it, and what is given back? | `supply.rs` |
 //! | Who does that? | `driver.rs` |
+//! | Whom does a session wake for it? | `latch.rs` |
 //!
 //! # Why no value comes twice
 //!
@@ -105,11 +106,13 @@
 
 mod directory;
 mod driver;
+mod latch;
 mod place;
 mod record;
 mod supply;
 
 pub use directory::{Claimed, Directory, Full};
+pub use latch::WorkerLatch;
 pub use place::{Drawn, FoundValues, Place, PlaceRefusal, PlaceView, Rest, Room, State, ValueRun};
 pub use record::{Ask, Grant, Return};
 pub use supply::{

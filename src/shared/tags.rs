@@ -5,8 +5,8 @@
 //! Values are drawn from the places alone, which are atomic words (`core/segment/place.rs`). What
 //! lies behind the lock says which tag has which place, and is for operators.
 
-use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
-use snowflake_core::segment::{Claimed, Directory, Full, PLACES, Place, PlaceView, Rest, State, Supply};
+use snowflake_core::atomic::{AtomicI64, Ordering};
+use snowflake_core::segment::{Claimed, Directory, Full, PLACES, Place, PlaceView, Rest, State, Supply, WorkerLatch};
 use snowflake_core::tag::Tag;
 
 use crate::postgres::backend::{self, SharedLatch};
@@ -21,8 +21,7 @@ pub struct Tags {
     /// Which fleet the values are of ([`Fleet::code`](snowflake_core::registry::Fleet::code)), or
     /// [`NO_FLEET`].
     fleet: AtomicI64,
-    /// The worker's latch; 0 while it does not run.
-    worker: AtomicU64,
+    worker: WorkerLatch,
 }
 
 const NO_FLEET: i64 = -1;
@@ -113,7 +112,7 @@ impl Tags {
             places: std::array::from_fn(|_| Place::new()),
             table: Locked::new(Lock::Tags, table),
             fleet: AtomicI64::new(NO_FLEET),
-            worker: AtomicU64::new(0),
+            worker: WorkerLatch::new(),
         }
     }
 
@@ -217,22 +216,25 @@ impl Tags {
         let _ = self.fleet.compare_exchange(NO_FLEET, fleet, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Says whether this process is the worker, which [`wake_worker`](Self::wake_worker) wakes.
+    /// Says whether this process is the worker, which [`wake_worker`](Self::wake_worker) wakes. It
+    /// looks at all places afterwards.
     pub fn set_worker(&self, latch: Option<SharedLatch>) {
-        // Release: pairs with the load in `wake_worker`.
-        self.worker.store(latch.map_or(0, SharedLatch::bits), Ordering::Release);
+        match latch {
+            Some(latch) => self.worker.begin(latch.bits()),
+            None => self.worker.end(),
+        }
     }
 
     /// Whether the worker runs.
     pub fn has_worker(&self) -> bool {
-        // Acquire: as in `wake_worker`.
-        self.worker.load(Ordering::Acquire) != 0
+        self.worker.is_there()
     }
 
-    /// Wakes the worker, to reserve a block. Raises nothing.
+    /// Wakes the worker, to reserve a block. If it begins just now, it sees itself that the block
+    /// is due, because both this and [`set_worker`](Self::set_worker) have a full fence between
+    /// their store and their load (`core/segment/latch.rs`). Raises nothing.
     pub fn wake_worker(&self) {
-        // Acquire: pairs with the store in `set_worker`.
-        if let Some(latch) = SharedLatch::of_bits(self.worker.load(Ordering::Acquire)) {
+        if let Some(latch) = SharedLatch::of_bits(self.worker.to_wake()) {
             backend::wake(latch);
         }
     }

@@ -1,15 +1,17 @@
 //! Sessions draw from blocks while the worker puts blocks in place and takes them out, and while
 //! another tag takes the place.
 //!
-//! Four controls take a step away, or do it in the wrong order. They must find a value that is
-//! drawn twice, or that belongs to another tag.
+//! A worker that begins misses no block that becomes due meanwhile.
+//!
+//! Five controls take a step away, or do it in the wrong order. They must find a value that is
+//! drawn twice, or that belongs to another tag, or a block that nobody reserves.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicI64, Ordering};
+use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use loom::thread;
-use snowflake_core::segment::{Block, Drawn, Place, PlaceRefusal, PlaceView, Rest, State, ValueRun};
+use snowflake_core::segment::{Block, Drawn, Place, PlaceRefusal, PlaceView, Rest, State, ValueRun, WorkerLatch};
 
 use super::{schedules, schedules_until};
 
@@ -254,6 +256,53 @@ fn a_session_of_another_tag_is_told_to_look_again_and_not_to_wait() {
         assert_eq!(PlaceView::new(&place, claim).draw(1), Err(PlaceRefusal::Void));
         assert_eq!(place.view().draw(1), Err(PlaceRefusal::Empty(State::Open)));
     });
+}
+
+/// Draws the value that makes a block due, and wakes the worker, while a worker begins. Returns
+/// whether the session has woken it, and whether the worker has seen that the block is due.
+fn worker_begins<L: Send + Sync + 'static>(latch: L, begin: fn(&L), to_wake: fn(&L) -> u64) -> (bool, bool) {
+    let place = place(&[(ONE, 1)]);
+    let latch = Arc::new(latch);
+    let session = thread::spawn({
+        let (place, latch) = (place.clone(), latch.clone());
+        move || {
+            let drawn = place.view().draw(1).unwrap();
+            assert!(drawn.is_due);
+            to_wake(&latch) != 0
+        }
+    });
+    begin(&latch);
+    let is_seen = place.room().is_some() && place.is_due();
+    (session.join().unwrap(), is_seen)
+}
+
+#[test]
+fn a_block_that_becomes_due_while_a_worker_begins_is_not_forgotten() {
+    let seen = Seen::default();
+    let counted = seen.clone();
+    schedules("a worker begins", None, move || {
+        let (is_woken, is_seen) = worker_begins(WorkerLatch::new(), |latch| latch.begin(1), WorkerLatch::to_wake);
+        assert!(is_woken || is_seen, "nobody reserves the block");
+        counted.count(0, !is_seen);
+        counted.count(1, !is_woken);
+    });
+    seen.assert_all(&["a worker that is woken only", "a worker that sees it only"]);
+}
+
+/// A control: the same stores and loads, without the fences between them.
+#[test]
+fn a_block_is_forgotten_without_the_fences_between_store_and_load() {
+    let seen = Seen::default();
+    let counted = seen.clone();
+    control("a worker begins without fences", None, &seen, move || {
+        let (is_woken, is_seen) = worker_begins(
+            AtomicU64::new(0),
+            |latch| latch.store(1, Ordering::Release),
+            |latch| latch.load(Ordering::Acquire),
+        );
+        counted.count(0, !is_woken && !is_seen);
+    });
+    seen.assert_all(&["a block that nobody reserves"]);
 }
 
 /// Runs schedules of a control until the first thing was seen.
