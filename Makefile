@@ -5,7 +5,7 @@ PG_CONFIG ?= pg_config
 SKIPS ?= allowed
 export PG_CONFIG SKIPS DESTDIR ARCH VERSIONS
 
-.PHONY: build all check setup setup-build setup-test install demo test test-all bench chaos lint package test-package dist test-dist test-arm64 test-image test-matrix release-check clean help
+.PHONY: build all check setup setup-build setup-test install demo test test-all bench chaos lint package test-package dist test-dist test-arm64 images test-image test-matrix release-check clean help
 .NOTPARALLEL:
 
 build:
@@ -31,7 +31,8 @@ help:
 	@echo 'make dist      make what a release publishes, below target/dist, as root: packages, archives, sums, and what they contain'
 	@echo 'make test-dist   test what "make dist" has made, as root'
 	@echo 'make test-arm64   build the package for arm64, and test it and the core emulated, as root; SEEDS=10000 for more histories'
-	@echo 'make test-image   build the container images on a stand-in for the official one, and draw ids, as root'
+	@echo 'make images    build the container images from the packages of "make dist", as root; PUSH=registry.example/owner pushes them'
+	@echo 'make test-image   build the container images on a stand-in for the official one, and draw ids, as root; PACKAGES=target/dist takes packages of "make dist"'
 	@echo 'make test-matrix   run the tests on PostgreSQL 13, 14 and 16 to 19, each in a Debian of its own, as root; VERSIONS=18 TESTS="crash mark" picks'
 	@echo 'make release-check   all that a release needs, which takes a day, and a page with what ran'
 	@echo 'make clean     remove what was built'
@@ -95,9 +96,12 @@ test-dist: setup-test
 test-arm64: setup-test
 	@tools/test-arm64 $(VERSIONS)
 
-# Needs buildah, which "make setup" installs.
+# These need buildah, which "make setup" installs.
+images: setup-test
+	@tools/images $(VERSIONS)
+
 test-image: setup-test
-	@tools/test-image
+	@tools/test-image $(VERSIONS)
 
 test-matrix: setup-test
 	@tools/test-matrix $(VERSIONS) $(TESTS)

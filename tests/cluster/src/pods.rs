@@ -24,15 +24,20 @@ use crate::server::{Server, Shutdown, children_of, copy, end, locked, pid_of, ru
 /// The data directory in a volume, unless the pod's environment has another one.
 const PGDATA: &str = "pgdata";
 
+/// The image's user, as whom servers also run elsewhere if root runs the tests.
+const USER: &str = "postgres";
+
 /// Where the entry script finds the socket's directory, as in the official image.
 const SOCKET: &str = "/var/run/postgresql";
 
-/// Makes the root file system from this machine's, with `/var` empty, mounts what `$3` and on say
-/// as `FROM TO`, and becomes the command after `--`.
+/// Makes the root file system from this machine's, with `/var` empty, mounts what `$4` and on say
+/// as `FROM TO`, and becomes the command after `--`, as the user of the server, as the image says.
+/// It ends with the process that made its namespaces: `unshare --kill-child` alone is lost when the
+/// user changes.
 const CONTAINER: &str = r#"
 set -eu
-name=$1 root=$2
-shift 2
+name=$1 user=$2 root=$3
+shift 3
 mount -t tmpfs -o mode=755 root "$root"
 for from in /*; do
     to=$root$from
@@ -52,13 +57,8 @@ while [ "$1" != -- ]; do
 done
 shift
 hostname "$name"
-exec chroot "$root" "$@"
+exec chroot "$root" setpriv --pdeathsig KILL --reuid "$user" --regid "$user" --init-groups "$@"
 "#;
-
-/// Stands in for gosu, which the image has. The server ends with the process that made its
-/// namespaces; `unshare --kill-child` alone is lost when the user changes.
-const GOSU: &str = "#!/bin/sh\nuser=$1\nshift\nexec setpriv --pdeathsig KILL --reuid \"$user\" --regid \"$user\" \
-                    --init-groups \"$@\"\n";
 
 /// Returns whether a pod can be started here. If not, a test that needs one calls
 /// [`skip`](crate::skip).
@@ -213,14 +213,12 @@ impl Container {
         }
         installation.hand_over(&directory.join("run"));
         let (bin, repository) = (directory.join("bin"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
-        fs::write(bin.join("gosu"), GOSU).expect("the directory is new");
-        run(Command::new("chmod").arg("755").arg(bin.join("gosu")));
         let scripts = ["image/snowflake-entrypoint.sh", "tests/image/docker-entrypoint.sh"];
         run(Command::new("install").args(["-m", "755"]).args(scripts.map(|script| repository.join(script))).arg(&bin));
 
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "sh", "-c", CONTAINER, "pod"]);
-        command.arg(&self.name).arg(directory.join("root")).current_dir(&directory);
+        command.arg(&self.name).arg(USER).arg(directory.join("root")).current_dir(&directory);
         // This process's directory, in case that it is below /var.
         command.arg(scratch::directory()).arg(scratch::directory());
         command.arg(directory.join("run")).arg(SOCKET).arg(&volume.0).arg(&self.volume);
@@ -313,7 +311,7 @@ impl Pod {
         wait_until("the end of a pod", || !self.is_running());
     }
 
-    /// Returns a command that runs in the container as root, with its files and variables, as
+    /// Returns a command that runs in the container as its user, with its files and variables, as
     /// `docker exec` does.
     ///
     /// # Panics
@@ -323,7 +321,8 @@ impl Pod {
     pub fn command(&self, program: &str) -> Command {
         let first = self.first().expect("the container is running");
         let mut command = Command::new("chroot");
-        command.arg(format!("/proc/{first}/root")).args(["env", "--ignore-environment"]);
+        command.arg(format!("/proc/{first}/root"));
+        command.args(["setpriv", "--reuid", USER, "--regid", USER, "--init-groups", "env", "--ignore-environment"]);
         command.args(&self.environment).arg(program);
         command
     }
