@@ -185,6 +185,12 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lower
 CREATE FUNCTION snowflake_plan.upper(times timestamptz[]) RETURNS timestamptz
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_upper_of_array_wrapper';
 
+CREATE FUNCTION snowflake_plan.local(locals timestamp[], after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_array_wrapper';
+
+CREATE FUNCTION snowflake_plan.local(days date[], after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_days_wrapper';
+
 -- What keeps the planner from counting a kept condition twice
 
 CREATE FUNCTION snowflake_plan.checked(condition boolean) RETURNS boolean
@@ -665,6 +671,8 @@ ALTER FUNCTION snowflake_plan.lower(tstzrange) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.upper(tstzrange) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.lower(timestamptz[]) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.upper(timestamptz[]) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.local(timestamp[], boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.local(date[], boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.checked(boolean) SUPPORT snowflake_plan.checked_support;
 
 -- These affect every session that draws in the database.
@@ -798,6 +806,10 @@ COMMENT ON FUNCTION snowflake_plan.lower(timestamptz[]) IS
     'the least of these times, NULL without any';
 COMMENT ON FUNCTION snowflake_plan.upper(timestamptz[]) IS
     'the first time after the greatest of these, NULL without any';
+COMMENT ON FUNCTION snowflake_plan.local(timestamp[], boolean) IS
+    'the least of these local times; if the second argument is true, the first one after the greatest; NULL without any';
+COMMENT ON FUNCTION snowflake_plan.local(date[], boolean) IS
+    'the start of the first of these days; if the second argument is true, of the day after the last; NULL without any';
 COMMENT ON FUNCTION snowflake_plan.checked(boolean) IS
     'its argument, which the planner expects to be true: a condition that is kept beside the bounds that it implies';
 COMMENT ON FUNCTION snowflake_plan.checked_support(internal) IS

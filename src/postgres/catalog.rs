@@ -69,13 +69,15 @@ pub enum LimitFunction {
     UpperOfRange,
     LowerOfArray,
     UpperOfArray,
+    LocalOfArray,
+    LocalOfDays,
 }
 
 /// The extension's own schema, whose functions only plans and views call. Their names are short,
 /// and mean nothing elsewhere: `lower` is also one of PostgreSQL's.
 const PLAN_SCHEMA: &CStr = c"snowflake_plan";
 
-const LIMITS: [(&CStr, &[pg_sys::Oid]); 17] = [
+const LIMITS: [(&CStr, &[pg_sys::Oid]); 19] = [
     (c"instant", &[pg_sys::TIMESTAMPTZOID, pg_sys::BOOLOID]),
     (c"instant", &[pg_sys::DATEOID, pg_sys::BOOLOID]),
     (c"instant", &[pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
@@ -93,6 +95,8 @@ const LIMITS: [(&CStr, &[pg_sys::Oid]); 17] = [
     (c"upper", &[pg_sys::TSTZRANGEOID]),
     (c"lower", &[pg_sys::TIMESTAMPTZARRAYOID]),
     (c"upper", &[pg_sys::TIMESTAMPTZARRAYOID]),
+    (c"local", &[pg_sys::TIMESTAMPARRAYOID, pg_sys::BOOLOID]),
+    (c"local", &[pg_sys::DATEARRAYOID, pg_sys::BOOLOID]),
 ];
 
 /// The functions as last found, with the hash values by which PostgreSQL reports their changes.

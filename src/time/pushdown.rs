@@ -77,7 +77,7 @@ mod steps;
 use crate::postgres::catalog::Functions;
 use crate::postgres::local::Local;
 use crate::settings::guc;
-use comparison::{Bounds, rewrite_any, rewrite_operator};
+use comparison::{Bounds, rewrite_any, rewrite_operator, rewrite_rows};
 use id_time::FoundLayout;
 use nodes::{
     INT8_GREATER, INT8_GREATER_OR_EQUAL, INT8_LESS, INT8_LESS_OR_EQUAL, cells, check_stack_depth, compare,
@@ -423,7 +423,7 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
     // SAFETY: a node's type is what its tag says.
     unsafe {
         match (*condition).type_ {
-            NodeTag::T_OpExpr | NodeTag::T_ScalarArrayOpExpr => replace(site, condition, is_and, bounded),
+            tag if is_comparison(tag) => replace(site, condition, is_and, bounded),
             NodeTag::T_BoolExpr => {
                 let parts = condition.cast::<pg_sys::BoolExpr>();
                 // The planner has removed NOT from comparisons. What is left is skipped, because
@@ -461,7 +461,7 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
     }
 }
 
-/// Rewrites those conditions of an OR that are operators. Returns what replaces each, or null if
+/// Rewrites those conditions of an OR that are comparisons. Returns what replaces each, or null if
 /// none is on an id's time.
 #[inline(never)]
 unsafe fn bounds_of_all(site: &Site, conditions: *mut List) -> *mut Option<Bounds> {
@@ -470,8 +470,8 @@ unsafe fn bounds_of_all(site: &Site, conditions: *mut List) -> *mut Option<Bound
         let mut all = ptr::null_mut::<Option<Bounds>>();
         for (n, cell) in cells(conditions).iter().enumerate() {
             let condition = cell.ptr_value.cast::<Node>();
-            let is_operator = matches!((*condition).type_, NodeTag::T_OpExpr | NodeTag::T_ScalarArrayOpExpr);
-            let Some(bounds) = (if is_operator { rewritten(site, condition) } else { None }) else { continue };
+            let is_comparison = is_comparison((*condition).type_);
+            let Some(bounds) = (if is_comparison { rewritten(site, condition) } else { None }) else { continue };
             if all.is_null() {
                 let count = cells(conditions).len();
                 all = palloc(count * size_of::<Option<Bounds>>()).cast();
@@ -581,12 +581,18 @@ unsafe fn conjunction(conditions: *mut List) -> *mut Node {
     }
 }
 
-/// Rewrites an operator's condition.
+/// Returns whether a condition may be one on an id's time: an operator, or a comparison of rows.
+fn is_comparison(tag: NodeTag) -> bool {
+    matches!(tag, NodeTag::T_OpExpr | NodeTag::T_ScalarArrayOpExpr | NodeTag::T_RowCompareExpr)
+}
+
+/// Rewrites a comparison.
 unsafe fn rewritten(site: &Site, condition: *mut Node) -> Option<Bounds> {
-    // SAFETY: the condition is an operator.
+    // SAFETY: a node's type is what its tag says.
     unsafe {
         match (*condition).type_ {
             NodeTag::T_OpExpr => rewrite_operator(site, condition.cast()),
+            NodeTag::T_RowCompareExpr => rewrite_rows(site, condition.cast()),
             _ => rewrite_any(site, condition.cast()),
         }
     }
@@ -594,7 +600,7 @@ unsafe fn rewritten(site: &Site, condition: *mut Node) -> Option<Bounds> {
 
 #[inline(never)]
 unsafe fn replace(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut *mut List) -> *mut Node {
-    // SAFETY: the condition is an operator.
+    // SAFETY: the condition is a comparison.
     unsafe {
         match rewritten(site, condition) {
             Some(bounds) => with_bounds(bounds, is_and, bounded),

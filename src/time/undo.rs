@@ -165,6 +165,24 @@ fn snowflake_upper_of_array(times: Array<'_, TimestampWithTimeZone>) -> Option<T
     times.iter().flatten().map(us).max().map(|greatest_us| timestamptz_of_us(greatest_us + 1))
 }
 
+/// Returns the least local time of an array, or with `after` the next one after the greatest. NULL
+/// if no time is in it.
+#[pg_extern(name = "local", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_local_of_array(locals: Array<'_, Timestamp>, after: bool) -> Option<Timestamp> {
+    let all = locals.iter().flatten().map(local_us);
+    let end_us = if after { all.max()? + 1 } else { all.min()? };
+    Some(timestamp_of_us(end_us))
+}
+
+/// Returns the start of the first day of an array, or with `after` of the day after the last. NULL
+/// if no day is in it.
+#[pg_extern(name = "local", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_local_of_days(days: Array<'_, Date>, after: bool) -> Option<Timestamp> {
+    let all = days.iter().flatten();
+    let end_us = if after { all.map(local_us_after_day).max()? } else { all.map(local_us_of_day).min()? };
+    Some(timestamp_of_us(end_us))
+}
+
 fn to_local_us(us: i128, zone: &str, upper: bool) -> i128 {
     if upper { greatest_local_us(us, zone) } else { least_local_us(us, zone) }
 }

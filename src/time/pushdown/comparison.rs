@@ -13,12 +13,12 @@ use super::nodes::object_aclcheck;
 use super::nodes::pg_proc_aclcheck;
 use super::nodes::{
     GetUserId, INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
-    contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, exprType, lappend,
-    list_append_unique_oid, makeBoolConst, makeBoolExpr, makeConst, makeFuncExpr, null_number, number,
+    contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, exprType, get_opcode,
+    lappend, list_append_unique_oid, makeBoolConst, makeBoolExpr, makeConst, makeFuncExpr, null_number, number,
     pg_detoast_datum, pull_varnos, record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
 };
 use super::operators::Comparison::{self, Equal, Greater, GreaterOrEqual, Less, LessOrEqual};
-use super::operators::Type::{self, Timestamptz};
+use super::operators::Type::{self, Date, Numeric, Timestamp, Timestamptz};
 use super::operators::{interval_operator, local_operator, operator};
 use super::steps::{Stepped, call};
 use super::{BoundedCondition, Guard, Site};
@@ -33,6 +33,9 @@ pub(super) type Bounds = (BoundedCondition, Option<BoundedCondition>);
 enum Limit {
     /// A moment of a type, in a way.
     Moment(Comparison, Type),
+    /// The same, in the first column of two rows that are compared, of which it decides only where
+    /// these are not equal.
+    First(Comparison, Type),
     /// The moment that is an age before another one, in a way: the age is the interval.
     Aged(Comparison, *mut Node),
     /// What is computed from it, compared in a way.
@@ -42,7 +45,7 @@ enum Limit {
     /// An array that holds it.
     Array,
 }
-use Limit::{Aged, Array, Computed, Moment, Range};
+use Limit::{Aged, Array, Computed, First, Moment, Range};
 
 /// The functions that give the first and the last id of a condition, `InvalidOid` for none.
 struct Callees {
@@ -51,17 +54,26 @@ struct Callees {
 }
 
 impl Limit {
+    /// Returns how an id's time itself is compared with a moment, and that one's type.
+    fn moment(self) -> Option<(Comparison, Type)> {
+        match self {
+            Moment(operator, of) | First(operator, of) => Some((operator, of)),
+            _ => None,
+        }
+    }
+
     /// Returns the functions, unless another one is missing because the objects are an older
     /// version's.
     fn callees(self, functions: &Functions) -> Option<Callees> {
         let none = pg_sys::InvalidOid;
-        if !matches!(self, Moment(..)) && functions.limits.contains(&none) {
+        let moment = self.moment();
+        if moment.is_none() && functions.limits.contains(&none) {
             return None;
         }
-        let of = if let Moment(_, of) = self { of } else { Timestamptz };
+        let of = moment.map_or(Timestamptz, |(_, of)| of);
         let [from, after, before, until] = functions.bounds.map(|bound| bound[of as usize]);
         let (lower, upper) = match self {
-            Moment(operator, _) | Aged(operator, _) => match operator {
+            Moment(operator, _) | First(operator, _) | Aged(operator, _) => match operator {
                 Less => (none, before),
                 LessOrEqual => (none, until),
                 Equal => (from, until),
@@ -84,7 +96,7 @@ impl Limit {
         // SAFETY: nodes of the query's tree, which may be changed.
         unsafe {
             let (function, second, third) = match self {
-                Moment(..) => return x,
+                Moment(..) | First(..) => return x,
                 Computed(stepped) => return stepped.limit(functions, x, is_upper),
                 Aged(..) => (LimitFunction::Ago, age, makeBoolConst(is_upper, false)),
                 Range if is_upper => (LimitFunction::UpperOfRange, ptr::null_mut(), ptr::null_mut()),
@@ -108,24 +120,10 @@ pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExp
             let arguments = cells((*condition).args);
             (arguments[0].ptr_value.cast::<Node>(), arguments[1].ptr_value.cast::<Node>())
         };
-        let rewrite = |time, limit, x| rewrite_sides(site, condition.cast(), time, limit, x);
-        let computed = |expression, operator, of, with, x| {
-            let stepped = Stepped { operator, expression, of, with };
-            rewrite(stepped.time()?, Computed(stepped), x)
-        };
-        let either = |left_type, operator: Comparison, right_type| {
-            let (left, right) = sides();
-            computed(left, operator, left_type, right_type, right)
-                .or_else(|| computed(right, operator.commuted(), right_type, left_type, left))
-        };
-        if let Some((left_type, operator, right_type)) = operator(function) {
-            let (left, right) = sides();
-            let from_left =
-                || (left_type == Timestamptz).then(|| rewrite(left, Moment(operator, right_type), right))?;
-            let from_right =
-                || (right_type == Timestamptz).then(|| rewrite(right, Moment(operator.commuted(), left_type), left))?;
-            return from_left().or_else(from_right).or_else(|| either(left_type, operator, right_type));
+        if let Some(compared) = operator(function).or_else(|| local_operator(function)) {
+            return rewrite_compared(site, condition.cast(), compared, sides(), Moment);
         }
+        let rewrite = |time, limit, x| rewrite_sides(site, condition.cast(), time, limit, x);
         if let Some(operator) = interval_operator(function) {
             let (left, right) = sides();
             let aged = |difference, operator: Comparison, age| {
@@ -134,9 +132,6 @@ pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExp
                 rewrite(time, Aged(operator.commuted(), age), x)
             };
             return aged(left, operator, right).or_else(|| aged(right, operator.commuted(), left));
-        }
-        if let Some((left_type, operator, right_type)) = local_operator(function) {
-            return either(left_type, operator, right_type);
         }
         let (time, range) = match function.to_u32() {
             pg_sys::F_ELEM_CONTAINED_BY_RANGE => sides(),
@@ -150,6 +145,54 @@ pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExp
             return None;
         }
         rewrite(time, Range, range)
+    }
+}
+
+/// Rewrites a comparison between two types, if an id's time, or what is computed from it, is on one
+/// of its sides. `limit` says what a moment is there.
+unsafe fn rewrite_compared(
+    site: &Site,
+    condition: *mut Node,
+    (left_type, operator, right_type): (Type, Comparison, Type),
+    (left, right): (*mut Node, *mut Node),
+    limit: fn(Comparison, Type) -> Limit,
+) -> Option<Bounds> {
+    // SAFETY: two expressions of these types.
+    unsafe {
+        let rewrite = |time, limit, x| rewrite_sides(site, condition, time, limit, x);
+        let computed = |expression, operator, of, with, x| {
+            let stepped = Stepped { operator, expression, of, with, is_array: false };
+            rewrite(stepped.time()?, Computed(stepped), x)
+        };
+        let from_left = || (left_type == Timestamptz).then(|| rewrite(left, limit(operator, right_type), right))?;
+        let from_right =
+            || (right_type == Timestamptz).then(|| rewrite(right, limit(operator.commuted(), left_type), left))?;
+        from_left()
+            .or_else(from_right)
+            .or_else(|| computed(left, operator, left_type, right_type, right))
+            .or_else(|| computed(right, operator.commuted(), right_type, left_type, left))
+    }
+}
+
+/// Rewrites a comparison of two rows, such as `(t, id) > (x, y)`, if an id's time, or what is
+/// computed from it, is in the first column of one.
+///
+/// Rows are compared by their first columns, and by the others only where these are equal. So the
+/// comparison implies the same of the first columns, or that they are equal: `t >= x`. It also
+/// implies that none of them is NULL.
+pub(super) unsafe fn rewrite_rows(site: &Site, condition: *mut pg_sys::RowCompareExpr) -> Option<Bounds> {
+    // SAFETY: rows that are compared have a column at least, and an operator for it.
+    unsafe {
+        let first = |list| cells(list)[0].ptr_value.cast::<Node>();
+        let function = get_opcode(cells((*condition).opnos)[0].oid_value);
+        let (left_type, operator, right_type) = operator(function).or_else(|| local_operator(function))?;
+        let or_equal = match operator {
+            Less | LessOrEqual => LessOrEqual,
+            Greater | GreaterOrEqual => GreaterOrEqual,
+            Equal => return None,
+        };
+        let sides = (first((*condition).largs), first((*condition).rargs));
+        rewrite_compared(site, condition.cast(), (left_type, or_equal, right_type), sides, First)
     }
 }
 
@@ -199,31 +242,52 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
     // SAFETY: such an operator has two arguments.
     unsafe {
         set_sa_opfuncid(condition);
-        let Some((Timestamptz, Equal, of)) = operator((*condition).opfuncid) else { return None };
+        let function = (*condition).opfuncid;
+        let Some((of, Equal, with)) = operator(function).or_else(|| local_operator(function)) else { return None };
         if !(*condition).useOr {
             return None;
         }
         let arguments = cells((*condition).args);
-        let time = arguments[0].ptr_value.cast::<Node>();
+        let left = arguments[0].ptr_value.cast::<Node>();
         let array = arguments[1].ptr_value.cast::<Node>();
-        let elements = elements(array);
-        if elements.is_none_or(|elements| cells(elements).len() > MOST_ELEMENTS) {
-            if exprType(array) != pg_sys::TIMESTAMPTZARRAYOID {
-                return None;
-            }
-            return rewrite_sides(site, condition.cast(), time, Array, array);
+        // What is computed from a time, or else the time itself.
+        let stepped = Stepped { operator: Equal, expression: left, of, with, is_array: false };
+        let computed = stepped.time();
+        if computed.is_none() && of != Timestamptz {
+            return None;
         }
+        let time = computed.unwrap_or(left);
+        let elements = elements(array, with);
+        if elements.is_none_or(|elements| cells(elements).len() > MOST_ELEMENTS) {
+            let limit = match (computed, with) {
+                (None, Timestamptz) => Array,
+                (None, _) => return None,
+                (Some(_), _) => Computed(Stepped { is_array: true, ..stepped }),
+            };
+            // Only of the same type, because the least local time of an array need not be the
+            // earliest instant: where clocks are set ahead, PostgreSQL converts 02:30, which they
+            // do not show, to a later one than 03:00.
+            let is_searched = match (of, with) {
+                (Timestamptz, Timestamptz) => exprType(array) == pg_sys::TIMESTAMPTZARRAYOID,
+                (Date, Date) => exprType(array) == pg_sys::DATEARRAYOID,
+                (Timestamp, Timestamp) => exprType(array) == pg_sys::TIMESTAMPARRAYOID,
+                _ => false,
+            };
+            return if is_searched { rewrite_sides(site, condition.cast(), time, limit, array) } else { None };
+        }
+        let limit = if computed.is_some() { Computed(stepped) } else { Moment(Equal, with) };
         let elements = elements?;
         if let [element] = cells(elements) {
-            return rewrite_sides(site, condition.cast(), time, Moment(Equal, of), element.ptr_value.cast());
+            return rewrite_sides(site, condition.cast(), time, limit, element.ptr_value.cast());
         }
         let (mut arms, mut first) = (ptr::null_mut(), None);
         for element in cells(elements) {
             let copy = copyObjectImpl(time.cast()).cast();
             let x = element.ptr_value.cast();
-            let (lower, upper) = rewrite_sides(site, condition.cast(), copy, Moment(Equal, of), x)?;
+            let (lower, upper) = rewrite_sides(site, condition.cast(), copy, limit, x)?;
             let both = lappend(lappend(ptr::null_mut(), lower.condition.cast()), upper?.condition.cast());
             arms = lappend(arms, makeBoolExpr(pg_sys::BoolExprType::AND_EXPR, both, -1).cast());
+            // The first one also keeps the condition, once for all arms, if it must be kept.
             first.get_or_insert(lower);
         }
         let first = first?;
@@ -233,9 +297,9 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
     }
 }
 
-/// Returns the elements of a list or a constant array, except for NULL constants, which equal
-/// nothing. `None` if it is neither.
-unsafe fn elements(array: *mut Node) -> Option<*mut List> {
+/// Returns the elements of a list or a constant array of a type, except for NULL constants, which
+/// equal nothing. `None` if it is neither.
+unsafe fn elements(array: *mut Node, of: Type) -> Option<*mut List> {
     // SAFETY: a node's type is what its tag says; a constant array has the elements that
     // deconstruct_array finds.
     unsafe {
@@ -253,21 +317,28 @@ unsafe fn elements(array: *mut Node) -> Option<*mut List> {
             }
             NodeTag::T_Const if !(*array.cast::<pg_sys::Const>()).constisnull => {
                 let array = pg_detoast_datum((*array.cast::<pg_sys::Const>()).constvalue.cast_mut_ptr());
+                // The size in bytes of a value that is passed as itself, else -1, and how it is
+                // aligned.
+                let (size, align) = match of {
+                    Date => (4, b'i'),
+                    Numeric => (-1, b'i'),
+                    Timestamptz | Timestamp => (8, b'd'),
+                };
                 let of = (*array.cast::<pg_sys::ArrayType>()).elemtype;
-                let (size, align) = if of == pg_sys::DATEOID { (4, b'i') } else { (8, b'd') };
+                let by_value = size > 0;
                 let (mut values, mut nulls, mut count) = (ptr::null_mut(), ptr::null_mut(), 0);
                 deconstruct_array(
                     array.cast(),
                     of,
                     size,
-                    true,
+                    by_value,
                     align as _,
                     &raw mut values,
                     &raw mut nulls,
                     &raw mut count,
                 );
                 for at in (0..count as usize).filter(|at| !*nulls.add(*at)) {
-                    let element = makeConst(of, -1, pg_sys::InvalidOid, size, *values.add(at), false, true);
+                    let element = makeConst(of, -1, pg_sys::InvalidOid, size, *values.add(at), false, by_value);
                     list = lappend(list, element.cast());
                 }
             }
@@ -290,7 +361,7 @@ unsafe fn rewrite_sides(
         let Time { id, function, layout, functions, row } = time_of(site, time)?;
         let (age, is_exact) = match limit {
             Aged(_, age) => (age, is_subtractable(x)),
-            Array | Computed(_) => (ptr::null_mut(), false),
+            Array | Computed(_) | First(..) => (ptr::null_mut(), false),
             _ => (ptr::null_mut(), true),
         };
         let is_constant = |node: *mut Node| (*node).type_ == NodeTag::T_Const;
@@ -332,7 +403,8 @@ unsafe fn rewrite_sides(
         // table is organized by it.
         let mut is_for_other = false;
         // What is computed from such a time is no index's expression, but may also be searched.
-        let innermost = Stepped { operator: Equal, expression: x, of: Timestamptz, with: Timestamptz }.time();
+        let innermost =
+            Stepped { operator: Equal, expression: x, of: Timestamptz, with: Timestamptz, is_array: false }.time();
         let other = || if is_constant(x) { None } else { table_of(site, innermost.unwrap_or(x)) };
         if let Some(Other { table, function }) = other() {
             let rel = *(*site.root).simple_rel_array.add(table as usize);
@@ -355,8 +427,7 @@ unsafe fn rewrite_sides(
             // function must see the error of that one, not of the bound.
             (*(*site.root).glob).dependsOnRole = true;
             let may_call = |bound| bound == pg_sys::InvalidOid || may_execute(bound);
-            let may_limit =
-                || matches!(limit, Moment(..)) || functions.limits.into_iter().all(|limit| may_execute(limit));
+            let may_limit = || limit.moment().is_some() || functions.limits.into_iter().all(|limit| may_execute(limit));
             if !may_execute(function) || !may_call(lower) || !may_call(upper) || !may_limit() {
                 return None;
             }
@@ -387,10 +458,10 @@ unsafe fn rewrite_sides(
         }
         let last_id = meaning.max_id();
 
-        // The bounds of an age, or of what is computed from a time, say how many rows there are.
-        // Those of an array do not. A row of a function in FROM has its own estimate, and another
+        // The bounds of an age, or of what is computed from a time, say how many rows there are, and
+        // so do those of rows' first columns. Those of an array do not. A row of a function in FROM has its own estimate, and another
         // table has not looked at its side yet.
-        let is_estimated = matches!(limit, Aged(..) | Computed(_)) && row == 0 && !is_for_other;
+        let is_estimated = matches!(limit, Aged(..) | Computed(_) | First(..)) && row == 0 && !is_for_other;
         let may_check = || functions.public || may_execute(functions.checked);
         if is_estimated && !kept.is_null() && functions.checked != pg_sys::InvalidOid && may_check() {
             let none = pg_sys::InvalidOid;
@@ -428,7 +499,7 @@ unsafe fn rewrite_sides(
                 }
             };
             // The common case, without a call of the function through the executor.
-            if let Moment(operator, Timestamptz) = limit
+            if let Some((operator, Timestamptz)) = limit.moment()
                 && is_constant(x)
             {
                 return bounded(constant_bound(meaning, x.cast(), operator, is_above));

@@ -101,6 +101,8 @@ unsafe extern "C-unwind" {
     // utils/builtins.h
     fn cstring_to_text(s: *const c_char) -> *mut pg_sys::text;
     pub(super) fn pg_detoast_datum(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
+    // utils/lsyscache.h
+    pub(super) fn get_opcode(opno: Oid) -> pg_sys::RegProcedure;
     // utils/palloc.h
     pub(super) fn palloc(size: usize) -> *mut c_void;
     pub(super) fn pfree(pointer: *mut c_void);

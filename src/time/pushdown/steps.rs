@@ -41,6 +41,9 @@ pub(super) struct Stepped {
     pub(super) of: Type,
     /// The type of what it is compared with.
     pub(super) with: Type,
+    /// Whether that is an array of this type, of which one element must be equal. Then both types
+    /// are the same, and none is a number.
+    pub(super) is_array: bool,
 }
 
 impl Stepped {
@@ -83,6 +86,11 @@ impl Stepped {
             };
             let is_instant = self.of == Type::Timestamptz || self.with == Type::Timestamptz;
             let mut started = match (is_instant, self.with) {
+                // The equal element is neither below the least nor above the greatest one.
+                (true, _) if self.is_array && is_upper => LimitFunction::UpperOfArray,
+                (true, _) if self.is_array => LimitFunction::LowerOfArray,
+                (false, Type::Date) if self.is_array => LimitFunction::LocalOfDays,
+                (false, _) if self.is_array => LimitFunction::LocalOfArray,
                 (true, Type::Date) => LimitFunction::InstantOfDay,
                 (true, Type::Timestamp) => LimitFunction::InstantOfLocal,
                 (true, _) => LimitFunction::Instant,
@@ -99,7 +107,9 @@ impl Stepped {
                 limit = call(started, [limit, flag(false), ptr::null_mut()]);
                 started = LimitFunction::Local;
             }
-            if is_after || !matches!(started, LimitFunction::Instant | LimitFunction::Local) {
+            if matches!(started, LimitFunction::LowerOfArray | LimitFunction::UpperOfArray) {
+                limit = call(started, [limit, ptr::null_mut(), ptr::null_mut()]);
+            } else if is_after || !matches!(started, LimitFunction::Instant | LimitFunction::Local) {
                 limit = call(started, [limit, flag(is_after), ptr::null_mut()]);
             }
             if is_instant && self.of != Type::Timestamptz {
@@ -130,6 +140,8 @@ pub(super) unsafe fn call(functions: &Functions, function: LimitFunction, argume
         LimitFunction::Local
         | LimitFunction::LocalOfDay
         | LimitFunction::LocalOfYear
+        | LimitFunction::LocalOfArray
+        | LimitFunction::LocalOfDays
         | LimitFunction::LocalInZone
         | LimitFunction::Ceil => pg_sys::TIMESTAMPOID,
         _ => pg_sys::TIMESTAMPTZOID,

@@ -240,7 +240,8 @@ impl<'a> Writer<'a> {
         let time = self.time(item);
         let alias = &item.alias;
         let moment = |writer: &mut Self| writer.moment(item, time.reader, &others);
-        match self.random.below(34) {
+        match self.random.below(36) {
+            34 | 35 => self.any_of_computed(&time, item),
             30..=33 => self.of_computed(&time, item),
             28 | 29 => self.local(&time, item),
             25 => self.in_range(&time, item),
@@ -283,11 +284,7 @@ impl<'a> Writer<'a> {
                 let operator = self.random.pick(&["= ANY", "<= ANY", "> ANY", ">= ALL", "< ALL"]);
                 format!("{} {operator} (ARRAY[{moments}])", time.sql)
             }
-            20 => {
-                let (moment, n) = (self.instant(item, time.reader, &others), self.random.below(10));
-                let operator = self.random.pick(&["<", "<=", ">", ">="]);
-                format!("({}, {alias}.n) {operator} ({moment}, {n})", time.sql)
-            }
+            20 => self.rows(&time, item, &others),
             21 if time.id.is_some() && time.reader == item.relation.of => {
                 let moment = self.instant(item, time.reader, &others);
                 format!("is_since_{}({alias}.id, {moment})", time.reader)
@@ -486,6 +483,83 @@ impl<'a> Writer<'a> {
                 format!("({condition} AND {} {operator} {x})", time.sql)
             }
             _ => condition,
+        }
+    }
+
+    /// A comparison of two rows, of which one begins with a time, or with what is computed from it.
+    fn rows(&mut self, time: &Time, item: &Item, others: &[Item]) -> String {
+        let operator = self.random.pick(&["<", "<=", ">", ">="]);
+        let (first, x) = if self.random.one_in(3) {
+            let computed = Computed::new(&time.sql, &self.random);
+            let kind = computed.kind(&self.random);
+            let x = self.element(kind, item, time.reader);
+            (computed.sql, x)
+        } else {
+            (time.sql.clone(), self.moment(item, time.reader, others))
+        };
+        let alias = &item.alias;
+        let (second, y) = match &time.id {
+            Some(id) if self.random.one_in(2) => {
+                (id.clone(), self.random.pick(&self.world.ids[item.relation.of].ids).to_string())
+            }
+            _ if self.random.one_in(9) => (format!("{alias}.n"), "NULL::integer".to_owned()),
+            _ => (format!("{alias}.n"), self.random.below(10).to_string()),
+        };
+        if self.random.one_in(4) {
+            format!("({x}, {y}) {operator} ({first}, {second})")
+        } else {
+            format!("({first}, {second}) {operator} ({x}, {y})")
+        }
+    }
+
+    /// A value of a type that is compared with what is computed from a time.
+    fn element(&mut self, kind: &'static str, item: &Item, reader: usize) -> String {
+        match self.random.below(12) {
+            0 => format!("NULL::{kind}"),
+            1 => format!("{kind} '{}'", self.random.pick(&["infinity", "-infinity"])),
+            _ if kind == "numeric" => format!("extract(year FROM {})", self.near("timestamptz", item, reader)),
+            2..=4 if self.parameters.is_some() => self.parameter(kind, item, reader),
+            _ => self.near(kind, item, reader),
+        }
+    }
+
+    /// An IN or an array of what is computed from a time.
+    fn any_of_computed(&mut self, time: &Time, item: &Item) -> String {
+        let computed = Computed::new(&time.sql, &self.random);
+        let kind = computed.kind(&self.random);
+        let column = match kind {
+            "timestamptz" => Some("ts"),
+            "date" => Some("d"),
+            "timestamp" => Some("w"),
+            _ => None,
+        };
+        let list = |writer: &mut Self, count: i64| {
+            (0..count).map(|_| writer.element(kind, item, time.reader)).collect::<Vec<_>>().join(", ")
+        };
+        let sql = &computed.sql;
+        match (self.random.below(6), column) {
+            (0, Some(_)) if self.parameters.is_some() => {
+                let array = |writer: &Self, count| {
+                    let near = (0..count).map(|_| writer.near(kind, item, time.reader)).collect::<Vec<_>>().join(", ");
+                    format!("ARRAY[{near}]::{kind}[]")
+                };
+                let values = [array(self, 3), "NULL".to_owned(), array(self, self.random.of(0..=2))];
+                let parameter = self.parameter_of(array_of(kind), values);
+                format!("{sql} = ANY ({parameter})")
+            }
+            (1, Some(column)) => {
+                let other = self.plain_item();
+                let limit = self.random.below(6);
+                format!(
+                    "{sql} = ANY ((SELECT array_agg({0}.{column}) FROM {other} WHERE {0}.n < {limit})::{kind}[])",
+                    other.alias
+                )
+            }
+            (2, _) => format!("{sql} = ANY (ARRAY[{}]::{kind}[])", list(self, 110)),
+            _ => {
+                let count = self.random.of(1..=5);
+                format!("{sql} IN ({})", list(self, count))
+            }
         }
     }
 
@@ -846,5 +920,14 @@ impl<'a> Writer<'a> {
         let rows = format!("SELECT id, n FROM {} WHERE EXISTS (SELECT FROM {b} WHERE {inner})", relation.name);
         let update = format!("ON CONFLICT (id) DO UPDATE SET n = excluded.n + 100 WHERE {condition}");
         format!("INSERT INTO {} AS {alias} (id, n) {rows} {update} RETURNING {}", relation.name, a.columns())
+    }
+}
+
+/// The name of the type of arrays of a type.
+fn array_of(kind: &str) -> &'static str {
+    match kind {
+        "date" => "date[]",
+        "timestamp" => "timestamp[]",
+        _ => "timestamptz[]",
     }
 }
