@@ -429,6 +429,15 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local
 CREATE FUNCTION snowflake_plan.local(year numeric, after boolean) RETURNS timestamp
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_year_wrapper';
 
+CREATE FUNCTION snowflake_plan.local(year double precision, after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_float_year_wrapper';
+
+CREATE FUNCTION snowflake_plan.instant(seconds numeric, after boolean) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_of_seconds_wrapper';
+
+CREATE FUNCTION snowflake_plan.instant(seconds double precision, upper boolean) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_of_float_seconds_wrapper';
+
 CREATE FUNCTION snowflake_plan.local(ts timestamptz, zone text, upper boolean) RETURNS timestamp
 STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_in_zone_wrapper';
 
@@ -441,6 +450,12 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_insta
 CREATE FUNCTION snowflake_plan.ceil(local timestamp, unit text) RETURNS timestamp
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_ceil_wrapper';
 
+CREATE FUNCTION snowflake_plan.ceil(ts timestamptz, stride interval, origin timestamptz, upper boolean) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_ceil_of_bin_wrapper';
+
+CREATE FUNCTION snowflake_plan.ceil(local timestamp, stride interval, origin timestamp, upper boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_ceil_of_local_bin_wrapper';
+
 CREATE FUNCTION snowflake_plan.minus(ts timestamptz, shift interval, upper boolean) RETURNS timestamptz
 STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_minus_wrapper';
 
@@ -449,6 +464,9 @@ STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_plus_wra
 
 CREATE FUNCTION snowflake_plan.ago(ts timestamptz, age interval, upper boolean) RETURNS timestamptz
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_ago_wrapper';
+
+CREATE FUNCTION snowflake_plan.aged(ts timestamptz, age interval, upper boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_aged_wrapper';
 
 CREATE FUNCTION snowflake_plan.lower(during tstzrange) RETURNS timestamptz
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lower_wrapper';
@@ -483,13 +501,19 @@ ALTER FUNCTION snowflake_plan.instant(timestamp, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.local(timestamp, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.local(date, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.local(numeric, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.local(double precision, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.instant(numeric, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.instant(double precision, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.local(timestamptz, text, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.instant(timestamp, text, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.instant(timestamp, interval, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.ceil(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.ceil(timestamptz, interval, timestamptz, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.ceil(timestamp, interval, timestamp, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.minus(timestamptz, interval, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.plus(timestamptz, interval, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.ago(timestamptz, interval, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.aged(timestamptz, interval, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.lower(tstzrange) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.upper(tstzrange) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.lower(timestamptz[]) LEAKPROOF;
@@ -512,6 +536,12 @@ COMMENT ON FUNCTION snowflake_plan.local(date, boolean) IS
     'the start of that day; if the second argument is true, of the next one';
 COMMENT ON FUNCTION snowflake_plan.local(numeric, boolean) IS
     'the start of the first year that is not below that number; if the second argument is true, of the first one above it';
+COMMENT ON FUNCTION snowflake_plan.local(double precision, boolean) IS
+    'the start of the first year that is not below that number; if the second argument is true, of the first one above it';
+COMMENT ON FUNCTION snowflake_plan.instant(numeric, boolean) IS
+    'the first time that is not below that number of seconds since 1970; if the second argument is true, the first one above it';
+COMMENT ON FUNCTION snowflake_plan.instant(double precision, boolean) IS
+    'a lower or upper limit on a time, from the same limit on its seconds since 1970, with a margin for their rounding';
 COMMENT ON FUNCTION snowflake_plan.local(timestamptz, text, boolean) IS
     'a lower or upper limit on a local time of the zone, from the same limit on the time that it is converted to';
 COMMENT ON FUNCTION snowflake_plan.instant(timestamp, text, boolean) IS
@@ -520,12 +550,18 @@ COMMENT ON FUNCTION snowflake_plan.instant(timestamp, interval, boolean) IS
     'a lower or upper limit on a time, from the same limit on the local time that is an interval ahead of UTC';
 COMMENT ON FUNCTION snowflake_plan.ceil(timestamp, text) IS
     'the first start of the unit, such as month, at that local time or later, NULL for a text that is not a unit';
+COMMENT ON FUNCTION snowflake_plan.ceil(timestamptz, interval, timestamptz, boolean) IS
+    'a lower or upper limit on a time, from the same limit on what date_bin returns for it';
+COMMENT ON FUNCTION snowflake_plan.ceil(timestamp, interval, timestamp, boolean) IS
+    'a lower or upper limit on a local time, from the same limit on what date_bin returns for it';
 COMMENT ON FUNCTION snowflake_plan.minus(timestamptz, interval, boolean) IS
     'a lower or upper limit on a time, from the same limit on the time that is an interval later';
 COMMENT ON FUNCTION snowflake_plan.plus(timestamptz, interval, boolean) IS
     'a lower or upper limit on a time, from the same limit on the time that is an interval earlier';
 COMMENT ON FUNCTION snowflake_plan.ago(timestamptz, interval, boolean) IS
     'the time that is that age before another one, with days of 24 hours; a limit that excludes nothing where such a difference may be an error';
+COMMENT ON FUNCTION snowflake_plan.aged(timestamptz, interval, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the time whose age() at that one is the interval';
 COMMENT ON FUNCTION snowflake_plan.lower(tstzrange) IS
     'the first time of the range, NULL if it is empty';
 COMMENT ON FUNCTION snowflake_plan.upper(tstzrange) IS

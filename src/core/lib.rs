@@ -22,6 +22,7 @@
 //! | How does a busy session draw with little work? | [`known_tick`] |
 //! | When does a draw wait, and for what? | [`mod@draw`] |
 //! | Which ids were drawn in a span of time? | [`bounds`] |
+//! | Between which limits is a time of which something is computed? | [`computed`] |
 //! | What happens after a crash, a failover or a restore? | [`mark`] |
 //! | How far may a database draw, and how do its sessions know? | [`published`] |
 //! | Up to which id does a reader miss nothing? | [`settled`] |
@@ -56,6 +57,7 @@
 pub mod atomic;
 pub mod bounds;
 pub mod clock;
+pub mod computed;
 pub mod draw;
 pub mod encoding;
 pub mod fnv;

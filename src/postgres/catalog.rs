@@ -71,13 +71,19 @@ pub enum LimitFunction {
     UpperOfArray,
     LocalOfArray,
     LocalOfDays,
+    LocalOfFloatYear,
+    InstantOfSeconds,
+    InstantOfFloatSeconds,
+    CeilOfBin,
+    CeilOfLocalBin,
+    Aged,
 }
 
 /// The extension's own schema, whose functions only plans and views call. Their names are short,
 /// and mean nothing elsewhere: `lower` is also one of PostgreSQL's.
 const PLAN_SCHEMA: &CStr = c"snowflake_plan";
 
-const LIMITS: [(&CStr, &[pg_sys::Oid]); 19] = [
+const LIMITS: [(&CStr, &[pg_sys::Oid]); 25] = [
     (c"instant", &[pg_sys::TIMESTAMPTZOID, pg_sys::BOOLOID]),
     (c"instant", &[pg_sys::DATEOID, pg_sys::BOOLOID]),
     (c"instant", &[pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
@@ -97,6 +103,12 @@ const LIMITS: [(&CStr, &[pg_sys::Oid]); 19] = [
     (c"upper", &[pg_sys::TIMESTAMPTZARRAYOID]),
     (c"local", &[pg_sys::TIMESTAMPARRAYOID, pg_sys::BOOLOID]),
     (c"local", &[pg_sys::DATEARRAYOID, pg_sys::BOOLOID]),
+    (c"local", &[pg_sys::FLOAT8OID, pg_sys::BOOLOID]),
+    (c"instant", &[pg_sys::NUMERICOID, pg_sys::BOOLOID]),
+    (c"instant", &[pg_sys::FLOAT8OID, pg_sys::BOOLOID]),
+    (c"ceil", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::TIMESTAMPTZOID, pg_sys::BOOLOID]),
+    (c"ceil", &[pg_sys::TIMESTAMPOID, pg_sys::INTERVALOID, pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
+    (c"aged", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
 ];
 
 /// The functions as last found, with the hash values by which PostgreSQL reports their changes.

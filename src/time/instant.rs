@@ -43,6 +43,9 @@ pub fn instant_or_end(time: TimestampWithTimeZone) -> Instant {
 /// and 15 returns a wrong interval.
 pub const SUBTRACTABLE_US: std::ops::Range<i64> = 0..1 << 62;
 
+/// The last of the instants from which every other can be subtracted, in milliseconds since 1970.
+pub const LAST_SUBTRACTABLE_MS: i64 = SUBTRACTABLE_US.end / 1000 + POSTGRES_EPOCH_MS - 1;
+
 /// The microseconds of a day.
 pub const DAY_US: i128 = 24 * 3600 * 1_000_000;
 

@@ -13,8 +13,8 @@
 //! where `X` is not a time itself, as in `snowflake_from(snowflake_plan.lower(X), layout)`.
 //!
 //! `IN` becomes an OR. Some conditions are only implied: those of a column of `snowflake_parse(id)`
-//! in FROM, of an array, and of a local time or whatever else is computed from a time. They are
-//! added, and the original one is kept.
+//! in FROM, of an array, of an `age()`, of rows that begin with a time, and of a local time or
+//! whatever else is computed from a time. They are added, and the original one is kept.
 //!
 //! The rewritten condition is exact for every id of the layout (`core/bounds.rs`). A bound is NULL
 //! where no id can match, and a condition treats that as false.
@@ -365,8 +365,9 @@ struct BoundedCondition {
     /// Whether the matching ids are at or above the bound. The guard then excludes numbers beyond
     /// the layout, else those below 0.
     is_above: bool,
-    /// Whether the bound can make a guard superfluous. That of a computed time of another table is
-    /// not known before a row of that table is. PostgreSQL may read this table's ids first.
+    /// Whether the bound can make a guard superfluous. That of a kept condition with a time of
+    /// another table is not known before a row of that table is. PostgreSQL may read this table's
+    /// ids first, and then check the condition.
     is_guarding: bool,
     /// The layout's last id.
     last_id: i64,

@@ -15,11 +15,12 @@
 use pgrx::datum::RangeBound;
 use pgrx::prelude::*;
 use snowflake_core::clock::{civil_from_days, days_from_civil};
+use snowflake_core::computed::{elapsed_us, limit_of_seconds_us};
 
 use crate::postgres::text::Text;
 use crate::time::instant::{
-    DAY_US, local_us, local_us_after_day, local_us_of_day, timestamp_of_us, timestamptz_of_us, us, us_before,
-    us_of_day, us_of_local,
+    DAY_US, SUBTRACTABLE_US, local_us, local_us_after_day, local_us_of_day, timestamp_of_us, timestamptz_of_us, us,
+    us_before, us_of_day, us_of_local,
 };
 use crate::time::zone::{SESSION, earliest_us, greatest_local_us, latest_us, least_local_us};
 
@@ -67,17 +68,59 @@ const MOST_YEARS: f64 = 1e6;
 /// not below the given number, or with `after` of the first one that is above it.
 #[pg_extern(name = "local", schema = "snowflake_plan", immutable, strict, parallel_safe)]
 fn snowflake_local_of_year(year: AnyNumeric, after: bool) -> Timestamp {
-    let of = |number: &AnyNumeric| number.normalize().parse::<f64>().unwrap_or(f64::NAN);
-    let number = match of(&year) {
+    let number = match float(&year) {
         // Whole numbers by then, so that an f64 has them exactly. For the largest numbers of the
         // type, the next whole one is an error.
         number if number.abs() < MOST_YEARS => {
-            of(&if after { year.floor() } else { year.ceil() }) + f64::from(u8::from(after))
+            float(&if after { year.floor() } else { year.ceil() }) + f64::from(u8::from(after))
         }
-        // NaN is greater than all numbers.
-        number => if number.is_nan() { f64::MAX } else { number }.clamp(-MOST_YEARS, MOST_YEARS),
-    } as i64;
-    timestamp_of_us(start_of_month_us(12 * (number + i64::from(number < 1))))
+        number => number,
+    };
+    start_of_year(number)
+}
+
+/// The same for a float, as `date_part` returns one.
+#[pg_extern(name = "local", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_local_of_float_year(year: f64, after: bool) -> Timestamp {
+    start_of_year(if after { year.floor() + 1.0 } else { year.ceil() })
+}
+
+fn float(number: &AnyNumeric) -> f64 {
+    number.normalize().parse().unwrap_or(f64::NAN)
+}
+
+/// Returns the start of a year, as `extract` counts them. NaN is greater than all numbers.
+fn start_of_year(year: f64) -> Timestamp {
+    let year = if year.is_nan() { f64::MAX } else { year }.clamp(-MOST_YEARS, MOST_YEARS) as i64;
+    timestamp_of_us(start_of_month_us(12 * (year + i64::from(year < 1))))
+}
+
+/// More seconds than timestamptz has on either side of 1970.
+const MOST_SECONDS: f64 = 1e14;
+
+/// The microseconds from 1970 to 2000.
+const POSTGRES_EPOCH_US: i128 = POSTGRES_EPOCH_DAYS as i128 * DAY_US;
+
+/// Returns the first time that is not below a number of seconds since 1970, or with `after` the
+/// first one above it. Both are exact, because `extract(epoch FROM ...)` is.
+#[pg_extern(name = "instant", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_instant_of_seconds(seconds: AnyNumeric, after: bool) -> TimestampWithTimeZone {
+    let us = match float(&seconds) {
+        number if number.abs() < MOST_SECONDS => {
+            let us = seconds * AnyNumeric::from(1_000_000);
+            let whole = if after { us.floor() } else { us.ceil() };
+            whole.normalize().parse::<i128>().expect("a whole number of 21 digits") + i128::from(after)
+        }
+        number => unbounded_us(number.is_nan() || number > 0.0),
+    };
+    timestamptz_of_us(us - POSTGRES_EPOCH_US)
+}
+
+/// Returns a limit on the time from the same limit on the seconds since 1970, as a float that
+/// `date_part` returns.
+#[pg_extern(name = "instant", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_instant_of_float_seconds(seconds: f64, upper: bool) -> TimestampWithTimeZone {
+    timestamptz_of_us(limit_of_seconds_us(seconds, upper) - POSTGRES_EPOCH_US)
 }
 
 /// Returns a limit on the local time from a limit on the instant that it is in a zone.
@@ -109,6 +152,41 @@ fn snowflake_ceil(local: Timestamp, unit: Text<'_>) -> Option<Timestamp> {
     TruncUnit::named(unit.as_str()).map(|unit| timestamp_of_us(unit.ceil_us(local_us(local))))
 }
 
+/// Returns a limit on a time from the same limit on the start of its bin. `date_bin` cuts to bins
+/// of a length, of which one starts at the origin.
+#[pg_extern(name = "ceil", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_ceil_of_bin(
+    ts: TimestampWithTimeZone,
+    stride: Interval,
+    origin: TimestampWithTimeZone,
+    upper: bool,
+) -> TimestampWithTimeZone {
+    timestamptz_of_us(ceil_of_bin_us(us(ts), &stride, us(origin), upper))
+}
+
+/// The same for local times.
+#[pg_extern(name = "ceil", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_ceil_of_local_bin(local: Timestamp, stride: Interval, origin: Timestamp, upper: bool) -> Timestamp {
+    timestamp_of_us(ceil_of_bin_us(local_us(local), &stride, local_us(origin), upper))
+}
+
+/// A bin starts at `l` or later if and only if all of it is at the first start from `l` on, or
+/// later. And it starts before `l` if and only if all of it is before that first start. So this
+/// start is either limit.
+///
+/// Some versions of PostgreSQL return the start of the bin before for a time before the origin at
+/// which a bin starts. So the upper limit is just after it there.
+fn ceil_of_bin_us(limit_us: i128, stride: &Interval, origin_us: i128, upper: bool) -> i128 {
+    let stride_us = i128::from(stride.days()) * DAY_US + i128::from(stride.micros());
+    let is_bin = stride.months() == 0 && (1..=MOST_BIN_US).contains(&stride_us);
+    // PostgreSQL raises an error, or may do so, and must see the rows for that.
+    if !is_bin || origin_us.abs() >= i128::from(SUBTRACTABLE_US.end) {
+        return unbounded_us(upper);
+    }
+    let start_us = TruncUnit::Even(stride_us, origin_us).ceil_us(limit_us);
+    start_us + i128::from(upper && start_us < origin_us)
+}
+
 /// Returns a limit on a time from a limit on the time that is an interval after it, in the
 /// session's time zone.
 #[pg_extern(name = "minus", schema = "snowflake_plan", stable, strict, parallel_safe)]
@@ -131,6 +209,19 @@ fn snowflake_plus(ts: TimestampWithTimeZone, shift: Interval, upper: bool) -> Ti
 #[pg_extern(name = "ago", schema = "snowflake_plan", immutable, strict, parallel_safe)]
 fn snowflake_ago(ts: TimestampWithTimeZone, age: Interval, upper: bool) -> TimestampWithTimeZone {
     timestamptz_of_us(us_before(ts, age).unwrap_or_else(|| unbounded_us(upper)))
+}
+
+/// Returns a limit on a time whose `age()` at another one, `ts`, is `age`, or the same limit from
+/// it. An upper limit on the time is the greatest that such an age permits, and a lower one the
+/// least.
+///
+/// `age()` counts months between the local times of the session's time zone, so the limits have a
+/// margin of days. They exclude nothing for the same times as `ago`.
+#[pg_extern(name = "aged", schema = "snowflake_plan", stable, strict, parallel_safe)]
+fn snowflake_aged(ts: TimestampWithTimeZone, age: Interval, upper: bool) -> TimestampWithTimeZone {
+    let Some(at_us) = us_before(ts, age) else { return timestamptz_of_us(unbounded_us(upper)) };
+    let local_us = to_local_us(us(ts), SESSION, upper) - elapsed_us(us(ts) - at_us, !upper);
+    timestamptz_of_us(to_instant_us(local_us, SESSION, upper))
 }
 
 /// Returns the first time of a range. NULL if the range is empty.
@@ -200,6 +291,9 @@ fn unbounded_us(upper: bool) -> i128 {
 /// beyond timestamptz, and must see the rows for that.
 const MOST_MONTHS: u32 = 12 * 1000;
 const MOST_DAYS: u32 = 366 * 1000;
+
+/// The longest bin that is undone, in microseconds, for the same reason.
+const MOST_BIN_US: i128 = MOST_DAYS as i128 * DAY_US;
 
 /// Undoes the addition of an interval, or with a `sign` of -1 its subtraction. PostgreSQL adds
 /// months, then days, each to the local time, and then the rest.

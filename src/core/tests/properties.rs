@@ -5,6 +5,7 @@
 //! |---|---|
 //! | What is a layout in plain arithmetic, and the draw in plain words? | `spec.rs`, `model.rs`: the oracles |
 //! | Do layouts, ids and instants behave like the oracle? | `layouts.rs`, `ids.rs`, `instants.rs` |
+//! | Is a time within the limits of what is computed from it? | `computed.rs` |
 //! | Do the texts of ids? | `encodings.rs` |
 //! | Do servers? | `draws.rs`, `js53.rs`, `identities.rs`, `first_sequences.rs` |
 //! | Does what the mark builds on? | `marks.rs` |
@@ -29,6 +30,8 @@ use snowflake_core::clock::Clock;
 
 #[path = "properties/bounds.rs"]
 mod bounds;
+#[path = "properties/computed.rs"]
+mod computed;
 #[path = "properties/draws.rs"]
 mod draws;
 #[path = "properties/encodings.rs"]

@@ -18,12 +18,12 @@ use super::nodes::{
     pg_detoast_datum, pull_varnos, record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
 };
 use super::operators::Comparison::{self, Equal, Greater, GreaterOrEqual, Less, LessOrEqual};
-use super::operators::Type::{self, Date, Numeric, Timestamp, Timestamptz};
+use super::operators::Type::{self, Date, Float, Numeric, Timestamp, Timestamptz};
 use super::operators::{interval_operator, local_operator, operator};
 use super::steps::{Stepped, call};
 use super::{BoundedCondition, Guard, Site};
 use crate::postgres::catalog::{Functions, LimitFunction};
-use crate::time::instant::{SUBTRACTABLE_US, instant_of_value};
+use crate::time::instant::{LAST_SUBTRACTABLE_MS, SUBTRACTABLE_US, instant_of_value};
 
 /// What replaces a condition: a comparison of the id with a bound, or two of them.
 pub(super) type Bounds = (BoundedCondition, Option<BoundedCondition>);
@@ -38,6 +38,8 @@ enum Limit {
     First(Comparison, Type),
     /// The moment that is an age before another one, in a way: the age is the interval.
     Aged(Comparison, *mut Node),
+    /// The same, if the age is what `age()` returns.
+    Counted(Comparison, *mut Node),
     /// What is computed from it, compared in a way.
     Computed(Stepped),
     /// A range that holds it.
@@ -45,7 +47,7 @@ enum Limit {
     /// An array that holds it.
     Array,
 }
-use Limit::{Aged, Array, Computed, First, Moment, Range};
+use Limit::{Aged, Array, Computed, Counted, First, Moment, Range};
 
 /// The functions that give the first and the last id of a condition, `InvalidOid` for none.
 struct Callees {
@@ -81,7 +83,7 @@ impl Limit {
                 GreaterOrEqual => (from, none),
             },
             // The limits are inclusive below, and exclusive above.
-            Computed(Stepped { operator, .. }) => match operator {
+            Computed(Stepped { operator, .. }) | Counted(operator, _) => match operator {
                 Less | LessOrEqual => (none, before),
                 Equal => (from, before),
                 Greater | GreaterOrEqual => (from, none),
@@ -95,16 +97,18 @@ impl Limit {
     unsafe fn on_time(self, functions: &Functions, x: *mut Node, age: *mut Node, is_upper: bool) -> *mut Node {
         // SAFETY: nodes of the query's tree, which may be changed.
         unsafe {
+            let none = ptr::null_mut();
             let (function, second, third) = match self {
                 Moment(..) | First(..) => return x,
                 Computed(stepped) => return stepped.limit(functions, x, is_upper),
                 Aged(..) => (LimitFunction::Ago, age, makeBoolConst(is_upper, false)),
-                Range if is_upper => (LimitFunction::UpperOfRange, ptr::null_mut(), ptr::null_mut()),
-                Range => (LimitFunction::LowerOfRange, ptr::null_mut(), ptr::null_mut()),
-                Array if is_upper => (LimitFunction::UpperOfArray, ptr::null_mut(), ptr::null_mut()),
-                Array => (LimitFunction::LowerOfArray, ptr::null_mut(), ptr::null_mut()),
+                Counted(..) => (LimitFunction::Aged, age, makeBoolConst(is_upper, false)),
+                Range if is_upper => (LimitFunction::UpperOfRange, none, none),
+                Range => (LimitFunction::LowerOfRange, none, none),
+                Array if is_upper => (LimitFunction::UpperOfArray, none, none),
+                Array => (LimitFunction::LowerOfArray, none, none),
             };
-            call(functions, function, [x, second, third])
+            call(functions, function, [x, second, third, none])
         }
     }
 }
@@ -127,9 +131,9 @@ pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExp
         if let Some(operator) = interval_operator(function) {
             let (left, right) = sides();
             let aged = |difference, operator: Comparison, age| {
-                let (x, time) = difference_of(difference)?;
+                let (x, time, limit) = difference_of(difference)?;
                 // The greater the age, the earlier the time.
-                rewrite(time, Aged(operator.commuted(), age), x)
+                rewrite(time, limit(operator.commuted(), age), x)
             };
             return aged(left, operator, right).or_else(|| aged(right, operator.commuted(), left));
         }
@@ -196,20 +200,32 @@ pub(super) unsafe fn rewrite_rows(site: &Site, condition: *mut pg_sys::RowCompar
     }
 }
 
-/// Returns both sides of a difference of two timestamptz.
-unsafe fn difference_of(expression: *mut Node) -> Option<(*mut Node, *mut Node)> {
+/// Returns both sides of a difference of two timestamptz, and what a comparison of it with an age
+/// means for the second one.
+unsafe fn difference_of(expression: *mut Node) -> Option<(*mut Node, *mut Node, fn(Comparison, *mut Node) -> Limit)> {
     // SAFETY: a node's type is what its tag says. A difference has two arguments.
     unsafe {
-        if (*expression).type_ != NodeTag::T_OpExpr {
-            return None;
-        }
-        let difference = expression.cast::<pg_sys::OpExpr>();
-        set_opfuncid(difference);
-        if (*difference).opfuncid.to_u32() != pg_sys::F_TIMESTAMPTZ_MI {
-            return None;
-        }
-        let arguments = cells((*difference).args);
-        Some((arguments[0].ptr_value.cast(), arguments[1].ptr_value.cast()))
+        let (arguments, limit) = match (*expression).type_ {
+            NodeTag::T_OpExpr => {
+                let difference = expression.cast::<pg_sys::OpExpr>();
+                set_opfuncid(difference);
+                if (*difference).opfuncid.to_u32() != pg_sys::F_TIMESTAMPTZ_MI {
+                    return None;
+                }
+                ((*difference).args, Aged as fn(_, _) -> _)
+            }
+            NodeTag::T_FuncExpr => {
+                let call = expression.cast::<pg_sys::FuncExpr>();
+                // age() of one argument is an SQL function, which is inlined by now.
+                if (*call).funcid.to_u32() != pg_sys::F_AGE_TIMESTAMPTZ_TIMESTAMPTZ {
+                    return None;
+                }
+                ((*call).args, Counted as fn(_, _) -> _)
+            }
+            _ => return None,
+        };
+        let arguments = cells(arguments);
+        Some((arguments[0].ptr_value.cast(), arguments[1].ptr_value.cast(), limit))
     }
 }
 
@@ -322,7 +338,7 @@ unsafe fn elements(array: *mut Node, of: Type) -> Option<*mut List> {
                 let (size, align) = match of {
                     Date => (4, b'i'),
                     Numeric => (-1, b'i'),
-                    Timestamptz | Timestamp => (8, b'd'),
+                    Timestamptz | Timestamp | Float => (8, b'd'),
                 };
                 let of = (*array.cast::<pg_sys::ArrayType>()).elemtype;
                 let by_value = size > 0;
@@ -361,6 +377,7 @@ unsafe fn rewrite_sides(
         let Time { id, function, layout, functions, row } = time_of(site, time)?;
         let (age, is_exact) = match limit {
             Aged(_, age) => (age, is_subtractable(x)),
+            Counted(_, age) => (age, false),
             Array | Computed(_) | First(..) => (ptr::null_mut(), false),
             _ => (ptr::null_mut(), true),
         };
@@ -389,7 +406,7 @@ unsafe fn rewrite_sides(
         let is_plain =
             |node: *mut Node| is_constant(node) || pull_varnos(site.root, node).is_null() && !contain_subplans(node);
         let is_equality = match limit {
-            Moment(operator, _) | Aged(operator, _) | Computed(Stepped { operator, .. }) => {
+            Moment(operator, _) | Aged(operator, _) | Counted(operator, _) | Computed(Stepped { operator, .. }) => {
                 matches!(operator, Equal)
             }
             _ => false,
@@ -457,11 +474,18 @@ unsafe fn rewrite_sides(
             return None;
         }
         let last_id = meaning.max_id();
+        // date_bin() subtracts its origin. For later times than these, PostgreSQL may raise an
+        // error, and must see the rows for that.
+        let is_far = meaning.last_instant_ms() > LAST_SUBTRACTABLE_MS;
+        if is_far && matches!(limit, Computed(stepped) if stepped.has_bins()) {
+            return None;
+        }
 
-        // The bounds of an age, or of what is computed from a time, say how many rows there are, and
-        // so do those of rows' first columns. Those of an array do not. A row of a function in FROM has its own estimate, and another
-        // table has not looked at its side yet.
-        let is_estimated = matches!(limit, Aged(..) | Computed(_) | First(..)) && row == 0 && !is_for_other;
+        // The bounds of an age, of what is computed from a time, or of rows' first columns say how
+        // many rows there are. Those of an array do not. A row of a function in FROM has its own
+        // estimate, and another table has not looked at its side yet.
+        let is_estimated =
+            matches!(limit, Aged(..) | Counted(..) | Computed(_) | First(..)) && row == 0 && !is_for_other;
         let may_check = || functions.public || may_execute(functions.checked);
         if is_estimated && !kept.is_null() && functions.checked != pg_sys::InvalidOid && may_check() {
             let none = pg_sys::InvalidOid;
@@ -484,8 +508,9 @@ unsafe fn rewrite_sides(
                     true => Guard::NotAbove,
                     false => Guard::NotBelow0,
                 };
-                let is_guarding =
-                    !matches!(limit, Computed(_)) || is_constant(x) || pull_varnos(site.root, x).is_null();
+                let is_guarding = !matches!(limit, Computed(_) | Counted(..) | First(..))
+                    || is_constant(x)
+                    || pull_varnos(site.root, x).is_null();
                 BoundedCondition {
                     id,
                     condition,

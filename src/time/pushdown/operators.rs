@@ -31,10 +31,12 @@ pub(super) enum Type {
     Timestamptz = 0,
     Date = 1,
     Timestamp = 2,
-    /// A year.
+    /// A year, or seconds.
     Numeric = 3,
+    /// The same, as a float.
+    Float = 4,
 }
-use Type::{Date, Numeric, Timestamp, Timestamptz};
+use Type::{Date, Float, Numeric, Timestamp, Timestamptz};
 
 /// Returns what an operator's function compares: the comparison between the types of its two sides.
 pub(super) fn operator(function: Oid) -> Option<(Type, Comparison, Type)> {
@@ -80,7 +82,7 @@ pub(super) fn interval_operator(function: Oid) -> Option<Comparison> {
     })
 }
 
-/// Returns what an operator's function compares, between days, local times and years.
+/// Returns what an operator's function compares, between days, local times and numbers.
 pub(super) fn local_operator(function: Oid) -> Option<(Type, Comparison, Type)> {
     Some(match function.to_u32() {
         pg_sys::F_DATE_LT => (Date, Less, Date),
@@ -108,6 +110,11 @@ pub(super) fn local_operator(function: Oid) -> Option<(Type, Comparison, Type)> 
         pg_sys::F_NUMERIC_EQ => (Numeric, Equal, Numeric),
         pg_sys::F_NUMERIC_GT => (Numeric, Greater, Numeric),
         pg_sys::F_NUMERIC_GE => (Numeric, GreaterOrEqual, Numeric),
+        pg_sys::F_FLOAT8LT => (Float, Less, Float),
+        pg_sys::F_FLOAT8LE => (Float, LessOrEqual, Float),
+        pg_sys::F_FLOAT8EQ => (Float, Equal, Float),
+        pg_sys::F_FLOAT8GT => (Float, Greater, Float),
+        pg_sys::F_FLOAT8GE => (Float, GreaterOrEqual, Float),
         _ => return None,
     })
 }

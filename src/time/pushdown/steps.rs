@@ -1,5 +1,6 @@
 //! Takes apart what a condition compares, if it is computed from an id's time in steps:
-//! `date_trunc`, `extract(year FROM ...)`, casts, `AT TIME ZONE`, and `+` and `-` with an interval.
+//! `date_trunc`, `date_bin`, `extract` and `date_part` of the year or the epoch, casts, `AT TIME
+//! ZONE`, and `+` and `-` with an interval.
 //!
 //! Each step is undone by functions of the schema `snowflake_plan` (`undo.rs`), from the outside
 //! in. What is left is a limit on the time itself. The original condition is kept, because clocks
@@ -16,11 +17,12 @@ use crate::postgres::catalog::{Functions, LimitFunction};
 use crate::postgres::text::Text;
 use crate::time::undo::TruncUnit;
 
-/// A function that undoes a part of a step, with its second argument; null if it has none.
+/// A function that undoes a part of a step, with its second and third argument; null for those that
+/// it does not have.
 #[derive(Clone, Copy)]
 pub(super) struct Undo {
     function: LimitFunction,
-    argument: *mut Node,
+    arguments: [*mut Node; 2],
 }
 
 /// A step, taken apart.
@@ -30,6 +32,8 @@ pub(super) struct TimeStep {
     pub(super) inner: *mut Node,
     /// What undoes it, in this order.
     pub(super) undo: [Option<Undo>; 3],
+    /// Whether it makes a number of seconds since 1970; any other number is a year.
+    is_seconds: bool,
 }
 
 /// A comparison of something that is computed from a time.
@@ -65,13 +69,29 @@ impl Stepped {
         unsafe {
             let mut expression = self.expression;
             while let Some(step) = step_of(expression) {
-                let mut arguments = step.undo.iter().flatten().filter(|undo| !undo.argument.is_null());
-                if !arguments.all(|undo| is_so(undo.argument)) {
+                let arguments = step.undo.iter().flatten().flat_map(|undo| undo.arguments);
+                if !arguments.filter(|argument| !argument.is_null()).all(&is_so) {
                     return false;
                 }
                 expression = step.inner;
             }
             true
+        }
+    }
+
+    /// Returns whether one of the steps is `date_bin`.
+    pub(super) unsafe fn has_bins(&self) -> bool {
+        // SAFETY: an expression.
+        unsafe {
+            let mut expression = self.expression;
+            while let Some(step) = step_of(expression) {
+                let mut undo = step.undo.iter().flatten();
+                if undo.any(|undo| matches!(undo.function, LimitFunction::CeilOfBin | LimitFunction::CeilOfLocalBin)) {
+                    return true;
+                }
+                expression = step.inner;
+            }
+            false
         }
     }
 
@@ -85,6 +105,7 @@ impl Stepped {
                 _ => false,
             };
             let is_instant = self.of == Type::Timestamptz || self.with == Type::Timestamptz;
+            let is_seconds = step_of(self.expression).is_some_and(|step| step.is_seconds);
             let mut started = match (is_instant, self.with) {
                 // The equal element is neither below the least nor above the greatest one.
                 (true, _) if self.is_array && is_upper => LimitFunction::UpperOfArray,
@@ -95,36 +116,42 @@ impl Stepped {
                 (true, Type::Timestamp) => LimitFunction::InstantOfLocal,
                 (true, _) => LimitFunction::Instant,
                 (false, Type::Date) => LimitFunction::LocalOfDay,
+                (false, Type::Numeric) if is_seconds => LimitFunction::InstantOfSeconds,
+                (false, Type::Float) if is_seconds => LimitFunction::InstantOfFloatSeconds,
                 (false, Type::Numeric) => LimitFunction::LocalOfYear,
+                (false, Type::Float) => LimitFunction::LocalOfFloatYear,
                 (false, _) => LimitFunction::Local,
             };
+            let none = ptr::null_mut();
             let call = |function, arguments| call(functions, function, arguments);
             let flag = |value| makeBoolConst(value, false);
+            // Seconds of a float are not exact, so their limit has a margin on either side.
+            let is_after = if matches!(started, LimitFunction::InstantOfFloatSeconds) { is_upper } else { is_after };
             let is_day = self.of == Type::Date && self.with == Type::Date;
             let mut limit = x;
             if matches!(started, LimitFunction::LocalOfDay) && !is_day {
                 // The start of the day is compared with a local time.
-                limit = call(started, [limit, flag(false), ptr::null_mut()]);
+                limit = call(started, [limit, flag(false), none, none]);
                 started = LimitFunction::Local;
             }
             if matches!(started, LimitFunction::LowerOfArray | LimitFunction::UpperOfArray) {
-                limit = call(started, [limit, ptr::null_mut(), ptr::null_mut()]);
+                limit = call(started, [limit, none, none, none]);
             } else if is_after || !matches!(started, LimitFunction::Instant | LimitFunction::Local) {
-                limit = call(started, [limit, flag(is_after), ptr::null_mut()]);
+                limit = call(started, [limit, flag(is_after), none, none]);
             }
             if is_instant && self.of != Type::Timestamptz {
                 // PostgreSQL converts what it compares with a timestamptz.
-                limit = call(LimitFunction::LocalInZone, [limit, text(c"TimeZone"), flag(is_upper)]);
+                limit = call(LimitFunction::LocalInZone, [limit, text(c"TimeZone"), flag(is_upper), none]);
             }
             // Undoing a cast to a day begins with the next start of one. Between days it is that.
             let mut superfluous = usize::from(is_day);
             let mut expression = self.expression;
             while let Some(step) = step_of(expression) {
-                for Undo { function, argument } in step.undo.into_iter().flatten().skip(mem::take(&mut superfluous)) {
+                for Undo { function, arguments } in step.undo.into_iter().flatten().skip(mem::take(&mut superfluous)) {
                     // What stands in two places must be two nodes.
-                    let argument = copyObjectImpl(argument.cast()).cast();
-                    let last = if matches!(function, LimitFunction::Ceil) { ptr::null_mut() } else { flag(is_upper) };
-                    limit = call(function, [limit, argument, last]);
+                    let [second, third] = arguments.map(|argument| copyObjectImpl(argument.cast()).cast());
+                    let last = if matches!(function, LimitFunction::Ceil) { none } else { flag(is_upper) };
+                    limit = call(function, [limit, second, third, last]);
                 }
                 expression = step.inner;
             }
@@ -133,17 +160,19 @@ impl Stepped {
     }
 }
 
-/// Makes a call of a function that makes a limit. Its arguments end with the first null.
-pub(super) unsafe fn call(functions: &Functions, function: LimitFunction, arguments: [*mut Node; 3]) -> *mut Node {
+/// Makes a call of a function that makes a limit. It has those arguments that are not null.
+pub(super) unsafe fn call(functions: &Functions, function: LimitFunction, arguments: [*mut Node; 4]) -> *mut Node {
     let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
     let result = match function {
         LimitFunction::Local
         | LimitFunction::LocalOfDay
         | LimitFunction::LocalOfYear
+        | LimitFunction::LocalOfFloatYear
         | LimitFunction::LocalOfArray
         | LimitFunction::LocalOfDays
         | LimitFunction::LocalInZone
-        | LimitFunction::Ceil => pg_sys::TIMESTAMPOID,
+        | LimitFunction::Ceil
+        | LimitFunction::CeilOfLocalBin => pg_sys::TIMESTAMPOID,
         _ => pg_sys::TIMESTAMPTZOID,
     };
     // SAFETY: expressions of the types that the function takes.
@@ -175,30 +204,47 @@ pub(super) unsafe fn step_of(expression: *mut Node) -> Option<TimeStep> {
         };
         let argument = |at: usize| cells(arguments)[at].ptr_value.cast::<Node>();
         let session = || text(c"TimeZone");
-        let to_local = |zone| Some(Undo { function: LimitFunction::LocalInZone, argument: zone });
-        let to_instant = |zone| Some(Undo { function: LimitFunction::InstantInZone, argument: zone });
-        let ceil = |unit| Some(Undo { function: LimitFunction::Ceil, argument: unit });
+        let undo = |function, argument| Some(Undo { function, arguments: [argument, ptr::null_mut()] });
+        let to_local = |zone| undo(LimitFunction::LocalInZone, zone);
+        let to_instant = |zone| undo(LimitFunction::InstantInZone, zone);
+        let ceil = |unit| undo(LimitFunction::Ceil, unit);
+        // A length, and the start of one.
+        let bin = |function| Some(Undo { function, arguments: [argument(0), argument(2)] });
         let (inner, undo) = match function.to_u32() {
-            pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMPTZ if is_unit(argument(0)) => {
+            pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMPTZ if is_word(argument(0), Word::Unit) => {
                 (argument(1), [to_local(session()), ceil(argument(0)), to_instant(session())])
             }
-            pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMPTZ_TEXT if is_unit(argument(0)) => {
+            pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMPTZ_TEXT if is_word(argument(0), Word::Unit) => {
                 (argument(1), [to_local(argument(2)), ceil(argument(0)), to_instant(argument(2))])
             }
-            pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMP if is_unit(argument(0)) => {
+            pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMP if is_word(argument(0), Word::Unit) => {
                 (argument(1), [ceil(argument(0)), None, None])
             }
-            pg_sys::F_EXTRACT_TEXT_TIMESTAMPTZ if is_year(argument(0)) => {
+            pg_sys::F_DATE_BIN_INTERVAL_TIMESTAMPTZ_TIMESTAMPTZ => {
+                (argument(1), [bin(LimitFunction::CeilOfBin), None, None])
+            }
+            pg_sys::F_DATE_BIN_INTERVAL_TIMESTAMP_TIMESTAMP => {
+                (argument(1), [bin(LimitFunction::CeilOfLocalBin), None, None])
+            }
+            pg_sys::F_EXTRACT_TEXT_TIMESTAMPTZ | pg_sys::F_DATE_PART_TEXT_TIMESTAMPTZ
+                if is_word(argument(0), Word::Year) =>
+            {
                 (argument(1), [to_instant(session()), None, None])
             }
-            pg_sys::F_EXTRACT_TEXT_TIMESTAMP | pg_sys::F_EXTRACT_TEXT_DATE if is_year(argument(0)) => {
+            pg_sys::F_EXTRACT_TEXT_TIMESTAMP | pg_sys::F_EXTRACT_TEXT_DATE | pg_sys::F_DATE_PART_TEXT_TIMESTAMP
+                if is_word(argument(0), Word::Year) =>
+            {
                 (argument(1), [None; 3])
+            }
+            pg_sys::F_EXTRACT_TEXT_TIMESTAMPTZ | pg_sys::F_DATE_PART_TEXT_TIMESTAMPTZ
+                if is_word(argument(0), Word::Epoch) =>
+            {
+                return Some(TimeStep { inner: argument(1), undo: [None; 3], is_seconds: true });
             }
             pg_sys::F_TIMESTAMP_TIMESTAMPTZ => (argument(0), [to_instant(session()), None, None]),
             pg_sys::F_TIMEZONE_TEXT_TIMESTAMPTZ => (argument(1), [to_instant(argument(0)), None, None]),
             pg_sys::F_TIMEZONE_INTERVAL_TIMESTAMPTZ => {
-                let undo = Undo { function: LimitFunction::InstantAtOffset, argument: argument(0) };
-                (argument(1), [Some(undo), None, None])
+                (argument(1), [undo(LimitFunction::InstantAtOffset, argument(0)), None, None])
             }
             pg_sys::F_DATE_TIMESTAMPTZ => (argument(0), [ceil(text(c"day")), to_instant(session()), None]),
             pg_sys::F_DATE_TIMESTAMP => (argument(0), [ceil(text(c"day")), None, None]),
@@ -207,32 +253,38 @@ pub(super) unsafe fn step_of(expression: *mut Node) -> Option<TimeStep> {
                 (argument(0), [to_local(session()), None, None])
             }
             pg_sys::F_TIMEZONE_TEXT_TIMESTAMP => (argument(1), [to_local(argument(0)), None, None]),
-            pg_sys::F_TIMESTAMPTZ_PL_INTERVAL => {
-                (argument(0), [Some(Undo { function: LimitFunction::Minus, argument: argument(1) }), None, None])
-            }
-            pg_sys::F_TIMESTAMPTZ_MI_INTERVAL => {
-                (argument(0), [Some(Undo { function: LimitFunction::Plus, argument: argument(1) }), None, None])
-            }
+            pg_sys::F_TIMESTAMPTZ_PL_INTERVAL => (argument(0), [undo(LimitFunction::Minus, argument(1)), None, None]),
+            pg_sys::F_TIMESTAMPTZ_MI_INTERVAL => (argument(0), [undo(LimitFunction::Plus, argument(1)), None, None]),
             _ => return None,
         };
-        Some(TimeStep { inner, undo })
+        Some(TimeStep { inner, undo, is_seconds: false })
     }
 }
 
-/// Returns whether a node is a constant unit that `date_trunc` surely knows.
-unsafe fn is_unit(node: *mut Node) -> bool {
-    // SAFETY: a node's type is what its tag says.
-    unsafe { (*node).type_ == NodeTag::T_Const && is_known_unit(node.cast(), false) }
+/// What a constant text may be.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Word {
+    /// A unit that `date_trunc` surely knows.
+    Unit,
+    Year,
+    Epoch,
 }
 
-unsafe fn is_year(node: *mut Node) -> bool {
+/// Returns whether a node is a constant text of a kind.
+unsafe fn is_word(node: *mut Node, word: Word) -> bool {
     // SAFETY: a node's type is what its tag says.
-    unsafe { (*node).type_ == NodeTag::T_Const && is_known_unit(node.cast(), true) }
+    unsafe { (*node).type_ == NodeTag::T_Const && is_constant_word(node.cast(), word) }
 }
 
 #[pg_guard]
-unsafe extern "C-unwind" fn is_known_unit(constant: *mut pg_sys::Const, is_year: bool) -> bool {
+unsafe extern "C-unwind" fn is_constant_word(constant: *mut pg_sys::Const, word: Word) -> bool {
     // SAFETY: a constant of type text.
     let text = unsafe { Text::from_datum((*constant).constvalue, (*constant).constisnull) };
-    text.is_some_and(|text| if is_year { text.as_str() == "year" } else { TruncUnit::named(text.as_str()).is_some() })
+    text.is_some_and(|text| match word {
+        Word::Unit => TruncUnit::named(text.as_str()).is_some(),
+        // As extract() and date_part() know them.
+        Word::Year => text.as_str().eq_ignore_ascii_case("year"),
+        Word::Epoch => text.as_str().eq_ignore_ascii_case("epoch"),
+    })
 }

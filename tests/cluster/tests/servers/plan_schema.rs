@@ -255,7 +255,7 @@ fn what_an_earlier_version_stored_goes_on_after_an_update() {
 
 /// Conditions of every form. Only the first is rewritten without a function of the schema. (From 17
 /// on, PostgreSQL itself takes a constant range apart.)
-const FORMS: [&str; 9] = [
+const FORMS: [&str; 15] = [
     "snowflake_timestamp(id) >= '2026-01-07 22:00Z'",
     "now() - snowflake_timestamp(id) < now() - '2026-01-07 22:00Z'",
     "snowflake_timestamp(id) <@ tstzrange('2026-01-07 22:00Z'::timestamptz + (now() - now()), NULL)",
@@ -266,6 +266,12 @@ const FORMS: [&str; 9] = [
     "date_trunc('hour', snowflake_timestamp(id)) >= '2026-01-07 22:00Z'",
     "snowflake_timestamp(id) + interval '1 day' >= '2026-01-08 22:00Z'",
     "extract(year FROM snowflake_timestamp(id)) = 2027",
+    "snowflake_timestamp(id)::date IN ('2026-01-07', '2026-01-08')",
+    "snowflake_timestamp(id)::date = ANY ((SELECT array_agg(date '2026-01-07' + n) FROM generate_series(0, 3) n)::date[])",
+    "date_part('year', snowflake_timestamp(id)) = 2027",
+    "extract(epoch FROM snowflake_timestamp(id)) >= extract(epoch FROM timestamptz '2026-01-07 22:00Z' + (now() - now()))",
+    "date_bin('15 minutes', snowflake_timestamp(id), '2001-01-01') >= timestamptz '2026-01-07 22:00Z' + (now() - now())",
+    "age(timestamptz '2026-01-08 22:00Z', snowflake_timestamp(id)) < interval '1 day'",
 ];
 
 /// Asserts that an index finds the ids of each form, and that the rows are those without pushdown.
@@ -318,6 +324,23 @@ fn a_year_may_be_any_number() {
     for year in [largest.to_owned(), format!("-{largest}"), "'NaN'".to_owned(), "1e6".to_owned(), "-1e-9".to_owned()] {
         for after in [true, false] {
             let call = format!("SELECT snowflake_plan.local({year}::numeric, {after}) IS NOT NULL");
+            assert_eq!(session.value(&call), "true", "{call}");
+        }
+    }
+    for number in
+        [largest, "'NaN'", "'infinity'", "'-infinity'", "1e13", "-1e14", "'99999999999999.9999999999999'", "0.0000001"]
+    {
+        for after in [true, false] {
+            let call = format!("SELECT snowflake_plan.instant({number}::numeric, {after}) IS NOT NULL");
+            assert_eq!(session.value(&call), "true", "{call}");
+        }
+    }
+    for number in ["'NaN'", "'infinity'", "'-infinity'", "1e308", "-1e308", "1e-320", "0.5"] {
+        for after in [true, false] {
+            let call = format!(
+                "SELECT snowflake_plan.instant({number}::float8, {after}) IS NOT NULL
+                     AND snowflake_plan.local({number}::float8, {after}) IS NOT NULL"
+            );
             assert_eq!(session.value(&call), "true", "{call}");
         }
     }

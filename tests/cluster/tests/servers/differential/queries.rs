@@ -383,6 +383,12 @@ impl<'a> Writer<'a> {
         // An interval that is not computed from a parameter, which could raise an error of its own.
         let from = if at.starts_with('$') { "timestamptz '2026-01-01Z'".to_owned() } else { at.clone() };
         let age = format!("({from} - {moment} + interval '{months} months')");
+        // As age() counts it, in months.
+        if self.random.one_in(3) {
+            let age = format!("age({from}, {moment}) + interval '{months} months'");
+            let days = self.random.pick(&["0", "0", "1 day", "-1 day", "00:00:00.1"]);
+            return format!("age({at}, {}) {operator} {age} + interval '{days}'", time.sql);
+        }
         // The time at which that age ends, if the parts of the interval add up to its length.
         if time.id.is_some() && !self.spelling.is_time() && from == at {
             let moment = format!("({moment} - interval '{} hours')", months * 720);
@@ -458,10 +464,11 @@ impl<'a> Writer<'a> {
     fn of_computed(&mut self, time: &Time, item: &Item) -> String {
         let computed = Computed::new(&time.sql, &self.random);
         let kind = computed.kind(&self.random);
-        let x = match kind {
-            "numeric" => {
-                let near = self.near("timestamptz", item, time.reader);
-                format!("extract(year FROM {near}) + {}", self.random.pick(&["0", "0", "1", "-1", "0.5", "'NaN'"]))
+        let near = self.near("timestamptz", item, time.reader);
+        let x = match computed.number(&near) {
+            Some(number) => {
+                let more = ["0", "0", "0", "1", "-1", "0.5", "0.000001", "-0.000001", "'NaN'", "'infinity'"];
+                format!("{number} + {}", self.random.pick(&more))
             }
             _ if self.parameters.is_some() && self.random.one_in(2) => self.parameter(kind, item, time.reader),
             _ if self.random.one_in(12) => format!("{kind} '{}infinity'", self.random.pick(&["", "-"])),
@@ -479,7 +486,7 @@ impl<'a> Writer<'a> {
             (true, _) => format!("{x} = {sql}"),
         };
         match self.spelling {
-            Spelling::BoundOfTheTimeItself if kind != "numeric" => {
+            Spelling::BoundOfTheTimeItself if computed.number("").is_none() => {
                 format!("({condition} AND {} {operator} {x})", time.sql)
             }
             _ => condition,
@@ -492,7 +499,7 @@ impl<'a> Writer<'a> {
         let (first, x) = if self.random.one_in(3) {
             let computed = Computed::new(&time.sql, &self.random);
             let kind = computed.kind(&self.random);
-            let x = self.element(kind, item, time.reader);
+            let x = self.element(&computed, kind, item, time.reader);
             (computed.sql, x)
         } else {
             (time.sql.clone(), self.moment(item, time.reader, others))
@@ -513,11 +520,12 @@ impl<'a> Writer<'a> {
     }
 
     /// A value of a type that is compared with what is computed from a time.
-    fn element(&mut self, kind: &'static str, item: &Item, reader: usize) -> String {
+    fn element(&mut self, computed: &Computed, kind: &'static str, item: &Item, reader: usize) -> String {
+        let near = self.near("timestamptz", item, reader);
         match self.random.below(12) {
             0 => format!("NULL::{kind}"),
             1 => format!("{kind} '{}'", self.random.pick(&["infinity", "-infinity"])),
-            _ if kind == "numeric" => format!("extract(year FROM {})", self.near("timestamptz", item, reader)),
+            _ if let Some(number) = computed.number(&near) => number,
             2..=4 if self.parameters.is_some() => self.parameter(kind, item, reader),
             _ => self.near(kind, item, reader),
         }
@@ -534,7 +542,7 @@ impl<'a> Writer<'a> {
             _ => None,
         };
         let list = |writer: &mut Self, count: i64| {
-            (0..count).map(|_| writer.element(kind, item, time.reader)).collect::<Vec<_>>().join(", ")
+            (0..count).map(|_| writer.element(&computed, kind, item, time.reader)).collect::<Vec<_>>().join(", ")
         };
         let sql = &computed.sql;
         match (self.random.below(6), column) {
