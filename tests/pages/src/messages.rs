@@ -1,8 +1,8 @@
 //! The errors with SQLSTATE 55000 and 58000, which an operator may have to look up: how the sources
-//! word them, and whether `docs/reference.md` has a row for each. If the row leads to an entry of the
-//! runbook, the HINT must name that entry, and no other. This module reads calls of `Report::new` and
-//! `RegistryReport::new` with the `.entry()` that follows, and knows no other way in which such an
-//! error is made.
+//! word them, and whether `docs/reference.md` has a row for each. If the row leads to an entry of
+//! the runbook, the HINT must name that entry, and no other. This module reads calls of
+//! `Report::new` and `RegistryReport::new` with the `.entry()` that follows, and knows no other way
+//! in which such an error is made.
 //!
 //! What goes wrong with the registry is reported in the server log only, where `with_consequence()`
 //! in `src/error/fleet.rs` gives all of it SQLSTATE 58000.
