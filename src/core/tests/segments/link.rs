@@ -228,8 +228,9 @@ impl World {
         }
         let answer = self.store.borrow_mut().write(swap.changes);
         if !far.is_empty() {
-            // No jump covers a wish that raises a tag by more than the jump. An operator looks after
-            // it, as the page says: no failover forgets it, and a restore only as it forgets another.
+            // No jump covers a wish that raises a tag by more than the jump. An operator looks
+            // after it, as the page says: no failover forgets it, and a restore that forgets it is
+            // like one that forgets another restore.
             far.into_iter().for_each(|nonce| self.begin_restored(nonce));
             self.keep_all();
             self.note_restores();

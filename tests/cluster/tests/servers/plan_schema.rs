@@ -317,7 +317,7 @@ fn plans_need_the_right_to_execute_and_not_the_schema() {
 /// They are leakproof, so that they may not raise errors. The type `numeric` has no whole number
 /// above its largest one.
 #[test]
-fn a_year_may_be_any_number() {
+fn numbers_and_bins_have_limits_at_every_end() {
     let server = Server::builder().start_with_minutes();
     let mut session = server.connect();
     let largest = "(repeat('9', 131072) || '.5')::numeric";
@@ -334,6 +334,18 @@ fn a_year_may_be_any_number() {
             let call = format!("SELECT snowflake_plan.instant({number}::numeric, {after}) IS NOT NULL");
             assert_eq!(session.value(&call), "true", "{call}");
         }
+    }
+    // Some versions of PostgreSQL return the bin before for the start of one before the origin. So
+    // the upper limit is just after it there.
+    for (origin, upper, limit) in [
+        ("2100-01-01", false, "2026-01-05 12:00:00"),
+        ("2100-01-01", true, "2026-01-05 12:00:00.000001"),
+        ("2001-01-01", true, "2026-01-05 12:00:00"),
+    ] {
+        let call = format!(
+            "SELECT snowflake_plan.ceil(timestamp '2026-01-05 11:50', interval '15 minutes', timestamp '{origin}', {upper})"
+        );
+        assert_eq!(session.value(&call), limit, "{call}");
     }
     for number in ["'NaN'", "'infinity'", "'-infinity'", "1e308", "-1e308", "1e-320", "0.5"] {
         for after in [true, false] {
