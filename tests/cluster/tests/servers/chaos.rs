@@ -262,12 +262,21 @@ fn an_edition_that_breaks_a_rule_repeats_ids_or_rows_are_missed() {
         [repeats(outcome.ids).is_empty(), is_in_order, is_above_rows, outcome.missed.is_empty()]
     };
     assert_eq!(says(edition_with(&[], "")), [true; 4]);
-    let [is_unique, is_in_order, ..] = says(edition_with(&CLOCK_ALONE, ""));
-    assert_eq!([is_unique, is_in_order], [false; 2], "ids that follow the clock");
+    // Sessions that wait for a busy machine may draw too little for a repeat, so it may try again.
+    let breaks = |lies: &[Lie], after: &str, broken: &[usize], what: &str| {
+        let mut seen = [true; 4];
+        for _ in 0..5 {
+            seen = says(edition_with(lies, after));
+            if broken.iter().all(|rule| !seen[*rule]) {
+                return seen;
+            }
+        }
+        panic!("{what}: {seen:?}");
+    };
+    breaks(&CLOCK_ALONE, "", &[0, 1], "ids that follow the clock");
     let not_in_wal = "ALTER SEQUENCE edition.snowflake_word SET UNLOGGED";
-    assert!(!says(edition_with(&[], not_in_wal))[2], "a sequence that a crash resets");
-    let [is_unique, is_in_order, is_above_rows, has_all] = says(edition_with(&NO_HOLD, ""));
-    assert_eq!([is_unique, is_in_order, is_above_rows, has_all], [true, true, true, false], "draws without a lock");
+    breaks(&[], not_in_wal, &[2], "a sequence that a crash resets");
+    assert_eq!(breaks(&NO_HOLD, "", &[3], "draws without a lock")[..3], [true; 3]);
 }
 
 /// The ledger finds what comes twice.
