@@ -28,6 +28,9 @@ use crate::time::instant::{LAST_SUBTRACTABLE_MS, SUBTRACTABLE_US, instant_of_val
 /// What replaces a condition: a comparison of the id with a bound, or two of them.
 pub(super) type Bounds = (BoundedCondition, Option<BoundedCondition>);
 
+/// What a comparison of a difference with an age means for the difference's second side.
+type AgeLimit = fn(Comparison, *mut Node) -> Limit;
+
 /// What an id's time is compared with, and so which functions give the bounds.
 #[derive(Clone, Copy)]
 enum Limit {
@@ -201,8 +204,8 @@ pub(super) unsafe fn rewrite_rows(site: &Site, condition: *mut pg_sys::RowCompar
 }
 
 /// Returns both sides of a difference of two timestamptz, and what a comparison of it with an age
-/// means for the second one.
-unsafe fn difference_of(expression: *mut Node) -> Option<(*mut Node, *mut Node, fn(Comparison, *mut Node) -> Limit)> {
+/// means.
+unsafe fn difference_of(expression: *mut Node) -> Option<(*mut Node, *mut Node, AgeLimit)> {
     // SAFETY: a node's type is what its tag says. A difference has two arguments.
     unsafe {
         let (arguments, limit) = match (*expression).type_ {
