@@ -13,7 +13,7 @@ const DAY_US: i128 = 24 * 3600 * 1_000_000;
 /// PostgreSQL has it.
 ///
 /// Seconds are computed with at most three roundings, each of 2^-53 of the value, and the product
-/// here with another one. The margin is 2^-50 of the value, and two microseconds: at most 4 us for
+/// here with another one. The margin is 2^-50 of the value, and two microseconds: at most 6 us for
 /// times of this century.
 ///
 /// ```

@@ -109,11 +109,12 @@ fn snowflake_instant_of_seconds(seconds: AnyNumeric, after: bool) -> TimestampWi
         number if number.abs() < MOST_SECONDS => {
             let us = seconds * AnyNumeric::from(1_000_000);
             let whole = if after { us.floor() } else { us.ceil() };
-            whole.normalize().parse::<i128>().expect("a whole number of 21 digits") + i128::from(after)
+            let whole = whole.normalize().parse::<i128>().expect("a whole number of 21 digits");
+            whole + i128::from(after) - POSTGRES_EPOCH_US
         }
         number => unbounded_us(number.is_nan() || number > 0.0),
     };
-    timestamptz_of_us(us - POSTGRES_EPOCH_US)
+    timestamptz_of_us(us)
 }
 
 /// Returns a limit on the time from the same limit on the seconds since 1970, as a float that

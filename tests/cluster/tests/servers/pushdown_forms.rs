@@ -733,6 +733,15 @@ fn bins_of_a_layout_with_far_times_are_left_alone() {
     assert_eq!(plan(&mut session, &query), without);
     let outcome = |session: &mut Client| rows(session, &query).map_err(|error| refused::<()>(Err(error)).sqlstate);
     assert_eq!(outcome(&mut session), without_pushdown(&mut session, outcome));
+    // More seconds than any time has are above all ids, also above the last ones.
+    let time = "snowflake_timestamp(id, 'time:53 worker:5 sequence:5 unit:1ms epoch:8845-01-01T00:00:00Z')";
+    for operator in ["<", "<=", "=", ">=", ">"] {
+        for x in ["infinity", "-infinity", "NaN", "1e14", "-1e14", "9223371331200"] {
+            for of in ["extract(epoch FROM", "date_part('epoch',", "extract(year FROM"] {
+                assert_same_rows(&mut session, &format!("SELECT n FROM far WHERE {of} {time}) {operator} '{x}'"));
+            }
+        }
+    }
 }
 
 /// Ages in months, over leap days and changes of clocks.
