@@ -20,9 +20,10 @@
 //! where no id can match, and a condition treats that as false.
 //!
 //! For a number that is not an id of the layout, `snowflake_timestamp` raises an error. With
-//! pushdown its row is left out instead, so that no statement deletes it by its age. The guards in
-//! brackets see to that. A guard is omitted where a condition on the other side does the same, or
-//! where no bigint lies beyond the last id. For an OR of such conditions it stands once beside it.
+//! pushdown its row is left out instead where an index is searched, so that no statement deletes it
+//! by its age. The guards in brackets see to that. A guard is omitted where a condition on the
+//! other side does the same, or where no bigint lies beyond the last id. For an OR of such
+//! conditions it stands once beside it.
 //!
 //! This happens in `get_relation_info_hook`, or `build_simple_rel_hook` from PostgreSQL 19 on:
 //! views, CTEs, subqueries and inlined functions are merged in by then, and the conditions are

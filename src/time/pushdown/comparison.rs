@@ -255,6 +255,11 @@ unsafe fn is_subtractable(x: *mut Node) -> bool {
 /// also stop at 100 (`MAX_SAOP_ARRAY_SIZE` in optimizer/util/predtest.c).
 const MOST_ELEMENTS: usize = 100;
 
+/// The same where the elements are compared with something computed from the time. Their bounds may
+/// depend on the time zone. An index is searched with each bound once, but without an index,
+/// PostgreSQL computes them again for each row.
+const MOST_COMPUTED: usize = 8;
+
 /// Rewrites `= ANY` of a list or a constant array, which `IN` is, as an OR. For another array, or
 /// one of many elements, adds the bounds of all of them.
 pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArrayOpExpr) -> Option<Bounds> {
@@ -277,7 +282,8 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
         }
         let time = computed.unwrap_or(left);
         let elements = elements(array, with);
-        if elements.is_none_or(|elements| cells(elements).len() > MOST_ELEMENTS) {
+        let most = if computed.is_some() { MOST_COMPUTED } else { MOST_ELEMENTS };
+        if elements.is_none_or(|elements| cells(elements).len() > most) {
             let limit = match (computed, with) {
                 (None, Timestamptz) => Array,
                 (None, _) => return None,
