@@ -354,7 +354,8 @@ impl Reportable for Error {
             Self::LayoutRefused(text) => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "the server's layout is not known in this session",
-            ).entry("The extension is not ready")
+            )
+            .entry("The extension is not ready")
             .detail(format!(
                 "The client, the role or the database sets \"snowflake_id.layout\" to \"{text}\", but only \
                  the configuration file may set it."
@@ -363,15 +364,18 @@ impl Reportable for Error {
             Self::NotPreloaded => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "snowflake_id must be loaded via \"shared_preload_libraries\"",
-            ).entry("The extension is not ready")
+            )
+            .entry("The extension is not ready")
             .hint("Add snowflake_id to \"shared_preload_libraries\" in postgresql.conf and restart the server."),
             Self::NotSet(Field::Datacenter) => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "parameter \"snowflake_id.datacenter_id\" is not set",
-            ).entry("No number is configured")
+            )
+            .entry("No number is configured")
             .hint("In postgresql.conf, set it to the number of this server's datacenter, and restart the server."),
             Self::NotSet(_) => {
-                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "parameter \"snowflake_id.worker_id\" is not set").entry("No number is configured")
+                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "parameter \"snowflake_id.worker_id\" is not set")
+                    .entry("No number is configured")
                     .hint(
                         "In postgresql.conf, set it to a number that no other primary of the fleet has, the same on \
                          this primary and its standbys, and restart the server.",
@@ -387,6 +391,7 @@ impl Reportable for Error {
             ),
             Self::ClockBeforeEpoch { now_ms, layout } => {
                 Report::new(ERRCODE_DATETIME_FIELD_OVERFLOW, "clock is before the layout's epoch")
+                    .entry("The clock was set back")
                     .detail(format!("The clock says {}, and the epoch is {}.", Utc(*now_ms), Utc(layout.epoch_ms())))
                     .hint(
                         "Check the server's clock and its time synchronization, and the epoch of \
@@ -397,13 +402,15 @@ impl Reportable for Error {
                 ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
                 format!("the time of layout \"{}\" has run out", known_as(layout)),
             )
+            .entry("The time of the layout ends")
             .detail(format!("Its last instant was {}.", Utc(layout.last_instant_ms())))
             .hint(
                 "Check the server's clock. If it is right, choose another layout for new ids; old ids can still be \
                  read.",
             ),
             Self::ClockStepBack { behind_ms, max_borrow_ms, again } => {
-                Report::new(ERRCODE_SYSTEM_ERROR, format!("clock is {behind_ms} ms behind the last id")).entry("The clock was set back")
+                Report::new(ERRCODE_SYSTEM_ERROR, format!("clock is {behind_ms} ms behind the last id"))
+                    .entry("The clock was set back")
                     .detail(format!(
                         "Ids may run ahead of the clock by up to {max_borrow_ms} ms (\"snowflake_id.max_borrow\"). \
                          {again}"
@@ -416,11 +423,13 @@ impl Reportable for Error {
             Self::BehindMark { behind_ms, mark_ms, again } => Report::new(
                 ERRCODE_SYSTEM_ERROR,
                 format!("clock is {behind_ms} ms behind the last id that may have been drawn"),
-            ).entry("The clock was set back")
+            )
+            .entry("The clock was set back")
             .detail(format!("Ids of this database may carry times up to {}. {again}", Utc(*mark_ms)))
             .hint(again.hint("")),
             Self::Jumped { jump_ms, max_ms } => {
-                Report::new(ERRCODE_SYSTEM_ERROR, format!("clock jumped ahead by {jump_ms} ms")).entry("The clock jumped ahead")
+                Report::new(ERRCODE_SYSTEM_ERROR, format!("clock jumped ahead by {jump_ms} ms"))
+                    .entry("The clock jumped ahead")
                     .detail(format!(
                         "The server accepts a jump of up to {max_ms} ms since it last logged a mark \
                          (\"snowflake_id.max_clock_jump\")."
@@ -448,7 +457,8 @@ impl Reportable for Error {
             Self::OtherLayout { stored, layout } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("layout \"{}\" is not the one that this database's ids were drawn with", known_as(layout)),
-            ).entry("Another layout")
+            )
+            .entry("Another layout")
             .detail(match Layout::built_in_with(*stored) {
                 Some(name) => format!("They were drawn with layout \"{name}\"."),
                 None => format!("They were drawn with a layout that is not built in (fingerprint {stored:016x})."),
@@ -460,7 +470,8 @@ impl Reportable for Error {
             Self::OldObjects => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "the extension's objects in this database are older than the server's library",
-            ).entry("The extension is not ready")
+            )
+            .entry("The extension is not ready")
             .hint("Run ALTER EXTENSION snowflake_id UPDATE."),
             Self::NotLeased => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -470,7 +481,8 @@ impl Reportable for Error {
             Self::OtherFleet { stored, fleet } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "this database belongs to another fleet than the one that leases the server's number",
-            ).entry("Another fleet")
+            )
+            .entry("Another fleet")
             .detail(format!(
                 "The uuid of the database's fleet begins with {}, and that of the server's with {}. Servers of two \
                  fleets can draw the same ids.",
@@ -482,7 +494,8 @@ impl Reportable for Error {
                  server. To move this database to the server's fleet for good, call snowflake_accept_fleet().",
             ),
             Self::MarkInUse { is_leased } => {
-                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "cannot reset a mark that is in use").entry("Ids are far ahead of the clock")
+                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "cannot reset a mark that is in use")
+                    .entry("Ids are far ahead of the clock")
                     .detail("This database draws ids up to that mark.")
                     .hint(if *is_leased {
                         "Restart the server, and call snowflake_reset_mark() before it draws an id."
@@ -494,7 +507,8 @@ impl Reportable for Error {
             Self::SameNumber => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "cannot reset the mark of a server whose number has not changed",
-            ).entry("Ids are far ahead of the clock")
+            )
+            .entry("Ids are far ahead of the clock")
             .detail("Ids of this database carry a number that this server draws with, so it could draw them again.")
             .hint(
                 "Set \"snowflake_id.worker_id\" to a number that no server of the fleet has had, and restart the \
@@ -503,12 +517,14 @@ impl Reportable for Error {
             Self::NoExtension => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "extension \"snowflake_id\" does not exist in this database",
-            ).entry("The extension is not ready")
+            )
+            .entry("The extension is not ready")
             .hint("Use CREATE EXTENSION snowflake_id."),
             Self::TooManyDatabases(most) => Report::new(
                 ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
                 format!("{most} databases already draw ids, which is the limit"),
             )
+            .entry("Too many databases")
             .hint(PLACES),
             // As PostgreSQL words the first two.
             Self::NotWhole { setting, text } => Report::new(
@@ -555,7 +571,8 @@ impl Reportable for Error {
             Self::NoRegistry => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "this server has no registry, from which the values of a tag come",
-            ).entry("A tag cannot be used")
+            )
+            .entry("A tag cannot be used")
             .hint(
                 "Set \"snowflake_id.registry\" instead of \"snowflake_id.worker_id\", and restart the server. A database \
                  of this server can be the registry.",
@@ -575,7 +592,8 @@ impl Reportable for Error {
             Self::NoJump { tag, fleet } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("tag \"{}\" gives no values until an operator has said where they go on", showable(tag)),
-            ).entry("A tag has stopped")
+            )
+            .entry("A tag has stopped")
             .detail(
                 "The registry may have lost values of the tag, as after a failover or a restore, and the tag's \
                  \"jump\" is not set.",
@@ -587,7 +605,8 @@ impl Reportable for Error {
             Self::TagTooFar { tag, fleet } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("tag \"{}\" cannot be raised that far by a server", showable(tag)),
-            ).entry("A tag is too far below")
+            )
+            .entry("A tag is too far below")
             .detail(format!(
                 "Values that this server has had, or is to take over, lie more than {FARTHEST} above the tag's next value \
                  in the registry."
@@ -629,7 +648,8 @@ impl Reportable for Error {
             Self::SnapshotTooOld => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "snapshot is too old to know which ids are settled",
-            ).entry("A snapshot is too old")
+            )
+            .entry("A snapshot is too old")
             .detail(format!(
                 "One session has committed more transactions since the snapshot was taken than the server remembers \
                  ({MOST_ENDED}), or the snapshot is from before a restart or a promotion."
@@ -642,6 +662,7 @@ impl Reportable for Error {
                 ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
                 "too many transactions that have drawn ids are being prepared at the same time",
             )
+            .entry("Too many prepared transactions")
             .hint("Try again. If this persists, raise \"max_prepared_transactions\", and restart the server."),
             Self::BeforeCitus => Report::new(
                 ERRCODE_WARNING,

@@ -241,7 +241,7 @@ fn a_step_back_of_a_saturated_generator_is_no_rollback() {
     let next = "SELECT snowflake_next()";
     assert_wait(&server, "clock_waits", "clock_wait_time", "SnowflakeClock", next, noon() + 1);
     assert_eq!(stat(&mut session, ["clock_steps_back", "used_up_waits", "drawn"]), [0, 0, 405]);
-    assert_eq!(logged(&server, "set back"), 0);
+    assert_eq!(logged(&server, "behind the last id"), 0);
 }
 
 #[test]
