@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     let alerts = fs::read_to_string(pages::root().join("monitoring/alerts.yaml")).expect("it is there");
     let [monitor, runbook] = ["docs/monitor.md", "docs/runbook.md"].map(|path| &pages::page(path).text);
     faults.extend(pages::alerts::faults(&alerts, monitor, runbook));
-    faults.extend(pages::messages::faults(&pages::root(), &pages::page("docs/reference.md").text));
+    faults.extend(pages::messages::faults(&pages::root(), &pages::page("docs/reference.md").text, runbook));
     let meta = fs::read_to_string(pages::root().join("META.json")).expect("it is there");
     let texts = pages::pages().iter().map(|page| (page.path.as_str(), page.text.as_str()));
     let texts: Vec<_> = texts.chain([("META.json", meta.as_str())]).collect();

@@ -41,10 +41,27 @@ pub type Message = (String, String, String);
 ///
 /// Panics if a source is not there.
 #[must_use]
-pub fn faults(root: &Path, reference: &str) -> Vec<String> {
+pub fn faults(root: &Path, reference: &str, runbook: &str) -> Vec<String> {
     let read = |path: &&str| fs::read_to_string(root.join(path)).expect("the source is there");
-    let worded = SOURCES.iter().map(read).flat_map(|source| worded(&source)).collect();
-    differences(&worded, &rows(reference))
+    let sources: Vec<_> = SOURCES.iter().map(read).collect();
+    let worded = sources.iter().flat_map(|source| worded(source)).collect();
+    let unknown = sources.iter().flat_map(|source| unknown_entries(source, runbook));
+    differences(&worded, &rows(reference)).into_iter().chain(unknown).collect()
+}
+
+/// The headings that a source gives to `.entry()` or `warned()`, as those of warnings have no row
+/// to be compared with, and that the runbook does not have.
+fn unknown_entries(source: &str, runbook: &str) -> Vec<String> {
+    let is_known = |heading: &str| runbook.lines().any(|line| line.strip_prefix("### ") == Some(heading));
+    let heading = |tokens: &[Token]| match tokens {
+        [Token::Name(name), Token::Mark('('), Token::Text(heading)] if name == "entry" || name == "warned" => {
+            Some(heading.clone())
+        }
+        _ => None,
+    };
+    let named = tokens(source).windows(3).filter_map(heading).collect::<BTreeSet<_>>();
+    let unknown = named.into_iter().filter(|heading| !is_known(heading));
+    unknown.map(|heading| format!("docs/runbook.md: it has no entry \"{heading}\"")).collect()
 }
 
 fn differences(worded: &BTreeSet<Message>, rows: &BTreeSet<Message>) -> Vec<String> {
@@ -336,6 +353,14 @@ mod tests {
         assert_eq!(rows(page), set(&[["58000", "one", ""], ["55000", "four", "a-gap"]]));
         let faults = differences(&set(&[["55000", "one", ""], ["55000", "four", "clocks"]]), &rows(page));
         assert_eq!(faults.len(), 4, "{faults:?}");
+    }
+
+    #[test]
+    fn an_entry_that_the_runbook_does_not_have_is_a_fault() {
+        let source = r#"warned("A gap", format!("gone")); Report::new(code, "two").entry("Clocks").hint("Wait.")"#;
+        assert_eq!(unknown_entries(source, "### A gap\n### Clocks\n"), [""; 0]);
+        assert_eq!(unknown_entries(source, "### A gap\n## Clocks\n").len(), 1);
+        assert_eq!(unknown_entries(source, "### A gap and more\n").len(), 2);
     }
 
     #[test]
