@@ -182,7 +182,8 @@ fn the_view_shows_what_is_left() {
         stat(&mut session, "t", "(state, current_from, current_left, next_from, next_left)"),
         "(open,51,950,,0)"
     );
-    assert_eq!(stat(&mut session, "t", "(step, blocks, last_block_lasted)"), "(1000,1,)");
+    // The worker notes this once the block is in place, from which the session has drawn.
+    wait_until("the worker's note", || stat(&mut session, "t", "(step, blocks, last_block_lasted)") == "(1000,1,)");
     // A tenth is drawn, and the next block is reserved.
     draw(&mut session, "t", 50);
     wait_until("the next block", || stat(&mut session, "t", "next_left") == "1000");
