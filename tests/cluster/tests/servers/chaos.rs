@@ -263,6 +263,7 @@ fn an_edition_that_breaks_a_rule_repeats_ids_or_rows_are_missed() {
     };
     let honest = edition_with(&[], "");
     assert!(honest.faults.is_empty(), "{:?}", honest.faults);
+    assert_eq!(honest.again, [] as [i64; 0], "rows that the reader got twice");
     assert_eq!(says(honest), [true; 4]);
     // Sessions that wait for a busy machine may draw too little for a repeat, so it may try again.
     let breaks = |lies: &[Lie], after: &str, broken: &[usize], what: &str| {

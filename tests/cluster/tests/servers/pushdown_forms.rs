@@ -19,6 +19,16 @@ fn added(session: &mut Client, query: &str) -> String {
     with
 }
 
+/// Asserts that a prepared statement returns so many rows, and searches an index unless it returns
+/// none. `mode` says how it is planned.
+#[track_caller]
+fn assert_executes(session: &mut Client, call: &str, count: usize, mode: &str) {
+    let execute = format!("EXECUTE {call}");
+    let plan = plan(session, &execute);
+    assert!(plan.contains("Index Cond: (") || count == 0, "{mode}: {execute}:\n{plan}");
+    assert_eq!(rows(session, &execute).unwrap().len(), count, "{mode}: {execute}");
+}
+
 #[test]
 fn a_function_in_from_gives_its_condition_to_the_table_beside_it() {
     let server = Server::builder().start_with_minutes();
@@ -270,10 +280,7 @@ fn ranges_and_ages_use_the_key() {
                 ("aged(NULL, '1 day')", 0),
                 ("young('1 second')", 0),
             ] {
-                let execute = format!("EXECUTE {execute}");
-                let plan = plan(&mut session, &execute);
-                assert!(plan.contains("Index Cond: (") || count == 0, "{mode}: {execute}:\n{plan}");
-                assert_eq!(rows(&mut session, &execute).unwrap().len(), count, "{mode}: {execute}");
+                assert_executes(&mut session, execute, count, mode);
             }
             session.batch_execute("DEALLOCATE ALL").unwrap();
         }
@@ -621,10 +628,7 @@ fn what_is_computed_from_a_time_uses_the_key() {
             ("year(1e100)", 10_000),
             ("year(-1e100)", 0),
         ] {
-            let execute = format!("EXECUTE {execute}");
-            let plan = plan(&mut session, &execute);
-            assert!(plan.contains("Index Cond: (") || count == 0, "{mode}: {execute}:\n{plan}");
-            assert_eq!(rows(&mut session, &execute).unwrap().len(), count, "{mode}: {execute}");
+            assert_executes(&mut session, execute, count, mode);
         }
         session.batch_execute("DEALLOCATE ALL").unwrap();
     }
@@ -909,10 +913,7 @@ fn lists_and_arrays_of_what_is_computed_from_a_time_use_the_key() {
             ("hours('{2026-01-05 12:00Z,NULL,2026-01-05 13:00Z}')", 120),
             ("hours('{2026-01-05 12:00:01Z}')", 0),
         ] {
-            let execute = format!("EXECUTE {execute}");
-            let plan = plan(&mut session, &execute);
-            assert!(plan.contains("Index Cond: (") || count == 0, "{mode}: {execute}:\n{plan}");
-            assert_eq!(rows(&mut session, &execute).unwrap().len(), count, "{mode}: {execute}");
+            assert_executes(&mut session, execute, count, mode);
         }
         session.batch_execute("DEALLOCATE ALL").unwrap();
     }
@@ -1011,10 +1012,7 @@ fn rows_that_begin_with_a_time_use_the_key() {
             for (values, count) in
                 [("'2026-01-07 22:00Z', 0", 30), ("'-infinity', 0", 9990), ("'infinity', 0", 0), ("NULL, 0", 0)]
             {
-                let execute = format!("EXECUTE page({values})");
-                let plan = plan(&mut session, &execute);
-                assert!(plan.contains("Index Cond: (") || count == 0, "{mode}: {execute}:\n{plan}");
-                assert_eq!(rows(&mut session, &execute).unwrap().len(), count, "{mode}: {execute}");
+                assert_executes(&mut session, &format!("page({values})"), count, mode);
             }
         }
         session.batch_execute("DEALLOCATE ALL").unwrap();
