@@ -1,6 +1,7 @@
-//! The SQL edition, on a server that loads no library, against `nextval()`, UUIDv7 where PostgreSQL
-//! has it, and two functions of the kinds that are written by hand: one that puts the clock and a
-//! sequence together, and one that keeps the last id in a row, which stays locked until the commit.
+//! The SQL edition, on a server that loads no library, without and with what its
+//! `snowflake_settled()` needs, against `nextval()`, UUIDv7 where PostgreSQL has it, and two functions
+//! of the kinds that are written by hand: one that puts the clock and a sequence together, and one
+//! that keeps the last id in a row, which stays locked until the commit.
 
 use cluster::{Edition, Server};
 use postgres::Client;
@@ -31,8 +32,9 @@ const ROW_NEEDS: &str = "
     END $$";
 
 /// What is drawn: the words of the figures, and the call. The first is compared with the others.
-const WAYS: [(&str, &str); 5] = [
-    ("SQL edition", "snowflake_next()"),
+const WAYS: [(&str, &str); 6] = [
+    ("SQL edition", "edition.snowflake_next()"),
+    ("SQL edition for readers in order", "for_readers.snowflake_next()"),
     ("nextval()", "nextval('cache_1')"),
     ("uuidv7()", "uuidv7()"),
     ("time, shard and nextval() in PL/pgSQL", "next_of_shard_5()"),
@@ -43,8 +45,8 @@ const WAYS: [(&str, &str); 5] = [
 pub fn measure(runs: usize) -> Result<Measured, Failure> {
     let server = servers::without_library().start();
     let mut session = server.connect();
-    session.batch_execute("ALTER DATABASE postgres SET search_path = public, edition")?;
     session.install_edition("edition", "worker_id => 5");
+    session.install_edition("for_readers", "worker_id => 6, settled => true");
     let mut session = server.connect();
     session.batch_execute(YARDSTICKS_NEED)?;
     session.batch_execute(ROW_NEEDS)?;

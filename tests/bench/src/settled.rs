@@ -16,16 +16,16 @@ use postgres::{Client, Error};
 
 use crate::Failure;
 use crate::figure::{Bar, Figure, Measured};
-use crate::pgbench;
 use crate::report::{load, machine, shown, today};
-use crate::series::{Series, median, quantile};
+use crate::series::{Series, in_turn, median, quantile};
 use crate::servers;
+use crate::session::Measure;
 
 /// Beside how many sessions a poll is measured.
 const SESSIONS: [usize; 2] = [100, 1000];
 
-/// How long one client polls without a pause in a run.
-const POLLING_SECONDS: u32 = 3;
+/// How many polls a session makes in a run, one after the other.
+const POLLS: u32 = 20_000;
 
 const WRITERS: usize = 16;
 
@@ -44,6 +44,8 @@ struct Way {
     name: &'static str,
     /// The columns of the table of events before the time of the insert.
     columns: &'static str,
+    /// The column of the index that the way needs beside the primary key.
+    index: Option<&'static str>,
     /// What a writer runs. Other than the insert itself, it is in one transaction with it.
     insert: &'static str,
     /// The condition on the rows after `$1`, and in which order they come.
@@ -59,6 +61,7 @@ const WAYS: [Way; 4] = [
     Way {
         name: "up to `snowflake_settled()`",
         columns: "id bigint PRIMARY KEY DEFAULT snowflake_next()",
+        index: None,
         insert: INSERT,
         condition: "id > $1 AND id <= snowflake_settled()",
         order: "id",
@@ -68,6 +71,7 @@ const WAYS: [Way; 4] = [
     Way {
         name: "a column `xid8`, up to `pg_snapshot_xmin`",
         columns: "id bigserial PRIMARY KEY, xid bigint DEFAULT pg_current_xact_id()::text::bigint",
+        index: Some("xid"),
         insert: INSERT,
         condition: "xid > $1 AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint",
         order: "xid",
@@ -76,17 +80,22 @@ const WAYS: [Way; 4] = [
     Way {
         name: "an advisory lock for each insert",
         columns: "id bigserial PRIMARY KEY",
+        index: None,
         insert: "WITH lock AS MATERIALIZED (SELECT pg_advisory_xact_lock(1)) INSERT INTO events (id)
                  SELECT nextval('events_id_seq') FROM lock",
         condition: "id > $1",
         order: "id",
         last: "id",
     },
+    // Up to the last id that is old enough. If each row had to be old enough, rows would be missed
+    // without any long transaction: the session with the lower id may have read the clock later.
     Way {
         name: "a delay of 5 s",
         columns: "id bigserial PRIMARY KEY",
+        index: Some("inserted_at"),
         insert: INSERT,
-        condition: "id > $1 AND inserted_at < clock_timestamp() - interval '5 s'",
+        condition: "id > $1 AND id <= (SELECT id FROM events WHERE inserted_at < clock_timestamp() - interval '5 s'
+                    ORDER BY inserted_at DESC LIMIT 1)",
         order: "id",
         last: "id",
     },
@@ -103,46 +112,42 @@ struct Achieved {
 pub fn measure(runs: usize) -> Result<Measured, Failure> {
     let mut measured = Measured::default();
     for sessions in SESSIONS {
-        match poll(sessions, runs)? {
-            Some(figures) => measured.figures.extend(figures),
-            None => measured.left_out.push(format!("a poll beside {sessions} sessions: {}", pgbench::MISSING)),
-        }
+        measured.figures.push(poll(sessions, runs)?);
     }
     measured.tables = vec![format!("Measured on {}. {} {}\n", today(), machine(), load()), table(runs)?];
     Ok(measured)
 }
 
-/// Measures how long a poll takes beside so many sessions that have drawn, and a call of the
-/// cheapest function that PostgreSQL has.
-fn poll(sessions: usize, runs: usize) -> Result<Option<Vec<Figure>>, Failure> {
+/// Measures how long a call takes beside so many sessions that have drawn, less one of the cheapest
+/// function that PostgreSQL has.
+fn poll(sessions: usize, runs: usize) -> Result<Figure, Failure> {
     let server = servers::drawing().config("max_connections", &(sessions + 10).to_string()).start_with_extension();
-    if !pgbench::is_there(&server) {
-        return Ok(None);
-    }
     let idle = (0..sessions).map(|_| {
         let mut session = server.connect();
         session.batch_execute("SELECT snowflake_next()").map(|()| session)
     });
     let idle = idle.collect::<Result<Vec<_>, _>>()?;
-    let statements = ["SELECT snowflake_settled()", "SELECT pg_backend_pid()"];
-    let mut micros = [const { Vec::new() }; 2];
-    for run in 0..=runs {
-        for turn in 0..statements.len() {
-            let number = (run + turn) % statements.len();
-            let (_, times) = pgbench::rate_and_micros(&server, 1, POLLING_SECONDS, statements[number])?;
-            // An additional first run is discarded.
-            if run > 0 {
-                micros[number].push(median(&times));
-            }
-        }
+    let mut session = server.connect();
+    let calls = ["snowflake_settled()", "pg_backend_pid()"];
+    for (number, call) in calls.iter().enumerate() {
+        // Each call in a transaction of its own, because a statement gets one settled id.
+        session.batch_execute(&format!(
+            "CREATE PROCEDURE poll_{number}() LANGUAGE plpgsql AS $$
+             DECLARE polled bigint; BEGIN FOR n IN 1 .. {POLLS} LOOP SELECT {call} INTO polled; COMMIT; END LOOP; END $$"
+        ))?;
     }
+    let micros = in_turn(runs, calls.len(), |number| {
+        let began = Instant::now();
+        session.batch_execute(&format!("CALL poll_{number}()"))?;
+        Ok::<_, Failure>(began.elapsed().as_secs_f64() * 1e6 / f64::from(POLLS))
+    })?;
     drop(idle);
-    let series = |number: usize| {
-        let what = format!("{}, beside {sessions} sessions", statements[number]);
-        Series::new(what, "us", micros[number].clone())
-    };
-    let (poll, yardstick) = (series(0), series(1));
-    Ok(Some(vec![Figure::alone(&poll, Bar::None), Figure::difference(&poll, &yardstick, Bar::None)]))
+    let mut series = micros
+        .into_iter()
+        .zip(calls)
+        .map(|(values, call)| Series::new(format!("{call}, {sessions} sessions"), "us", values));
+    let (poll, yardstick) = (series.next().expect("two calls"), series.next().expect("two calls"));
+    Ok(Figure::difference(&poll, &yardstick, Bar::None))
 }
 
 /// Measures each way, and formats the medians of the runs.
@@ -189,10 +194,12 @@ impl Way {
         let server = servers::drawing().start_with_extension();
         let mut session = server.connect();
         session.batch_execute(&format!(
-            "CREATE TABLE events ({}, inserted_at timestamptz DEFAULT clock_timestamp()); CREATE INDEX ON events ({});
-             CREATE TABLE unrelated (n int)",
-            self.columns, self.order
+            "CREATE TABLE events ({}, inserted_at timestamptz DEFAULT clock_timestamp()); CREATE TABLE unrelated (n int)",
+            self.columns
         ))?;
+        if let Some(column) = self.index {
+            session.batch_execute(&format!("CREATE INDEX ON events ({column})"))?;
+        }
         let mut unrelated = server.connect();
         if beside {
             unrelated.batch_execute("BEGIN; INSERT INTO unrelated VALUES (1)")?;
