@@ -19,13 +19,12 @@ use crate::figure::{Bar, Figure, Measured};
 use crate::report::{load, machine, shown, today};
 use crate::series::{Series, in_turn, median, quantile};
 use crate::servers;
-use crate::session::Measure;
 
 /// Beside how many sessions a poll is measured.
 const SESSIONS: [usize; 2] = [100, 1000];
 
 /// How many polls a session makes in a run, one after the other.
-const POLLS: u32 = 20_000;
+const POLLS: u32 = 500;
 
 const WRITERS: usize = 16;
 
@@ -70,12 +69,12 @@ const WAYS: [Way; 4] = [
     // All rows of a transaction have one xid, and the reader gets them together.
     Way {
         name: "a column `xid8`, up to `pg_snapshot_xmin`",
-        columns: "id bigserial PRIMARY KEY, xid bigint DEFAULT pg_current_xact_id()::text::bigint",
+        columns: "id bigserial PRIMARY KEY, xid xid8 DEFAULT pg_current_xact_id()",
         index: Some("xid"),
         insert: INSERT,
-        condition: "xid > $1 AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint",
+        condition: "xid > $1::bigint::text::xid8 AND xid < pg_snapshot_xmin(pg_current_snapshot())",
         order: "xid",
-        last: "xid",
+        last: "xid::text::bigint",
     },
     Way {
         name: "an advisory lock for each insert",
@@ -89,12 +88,13 @@ const WAYS: [Way; 4] = [
     },
     // Up to the last id that is old enough. If each row had to be old enough, rows would be missed
     // without any long transaction: the session with the lower id may have read the clock later.
+    // Not clock_timestamp(), for which PostgreSQL would read all rows since.
     Way {
         name: "a delay of 5 s",
         columns: "id bigserial PRIMARY KEY",
         index: Some("inserted_at"),
         insert: INSERT,
-        condition: "id > $1 AND id <= (SELECT id FROM events WHERE inserted_at < clock_timestamp() - interval '5 s'
+        condition: "id > $1 AND id <= (SELECT id FROM events WHERE inserted_at < now() - interval '5 s'
                     ORDER BY inserted_at DESC LIMIT 1)",
         order: "id",
         last: "id",
@@ -118,28 +118,41 @@ pub fn measure(runs: usize) -> Result<Measured, Failure> {
     Ok(measured)
 }
 
-/// Measures how long a call takes beside so many sessions that have drawn, less one of the cheapest
-/// function that PostgreSQL has.
+/// Measures how long a call takes beside so many sessions that have inserted rows, less one of the
+/// cheapest function that PostgreSQL has. As a reader does, the session rests between two polls, so
+/// that what it reads has left its processor's caches.
 fn poll(sessions: usize, runs: usize) -> Result<Figure, Failure> {
     let server = servers::drawing().config("max_connections", &(sessions + 10).to_string()).start_with_extension();
+    let mut session = server.connect();
+    session.batch_execute("CREATE TABLE events (id bigint DEFAULT snowflake_next())")?;
     let idle = (0..sessions).map(|_| {
         let mut session = server.connect();
-        session.batch_execute("SELECT snowflake_next()").map(|()| session)
+        for _ in 0..3 {
+            session.batch_execute(INSERT)?;
+        }
+        Ok(session)
     });
-    let idle = idle.collect::<Result<Vec<_>, _>>()?;
-    let mut session = server.connect();
+    let idle = idle.collect::<Result<Vec<_>, Error>>()?;
     let calls = ["snowflake_settled()", "pg_backend_pid()"];
     for (number, call) in calls.iter().enumerate() {
         // Each call in a transaction of its own, because a statement gets one settled id.
         session.batch_execute(&format!(
-            "CREATE PROCEDURE poll_{number}() LANGUAGE plpgsql AS $$
-             DECLARE polled bigint; BEGIN FOR n IN 1 .. {POLLS} LOOP SELECT {call} INTO polled; COMMIT; END LOOP; END $$"
+            "CREATE PROCEDURE poll_{number}(INOUT micros double precision[]) LANGUAGE plpgsql AS $$
+             DECLARE polled bigint; began timestamptz;
+             BEGIN
+                 FOR n IN 1 .. {POLLS} LOOP
+                     began := clock_timestamp();
+                     SELECT {call} INTO polled;
+                     micros := micros || extract(epoch FROM clock_timestamp() - began)::double precision * 1e6;
+                     COMMIT;
+                     PERFORM pg_sleep(0.005);
+                 END LOOP;
+             END $$"
         ))?;
     }
     let micros = in_turn(runs, calls.len(), |number| {
-        let began = Instant::now();
-        session.batch_execute(&format!("CALL poll_{number}()"))?;
-        Ok::<_, Failure>(began.elapsed().as_secs_f64() * 1e6 / f64::from(POLLS))
+        let row = session.query_one(&format!("CALL poll_{number}('{{}}')"), &[])?;
+        Ok::<_, Failure>(median(&row.get::<_, Vec<f64>>(0)))
     })?;
     drop(idle);
     let mut series = micros
@@ -150,40 +163,42 @@ fn poll(sessions: usize, runs: usize) -> Result<Figure, Failure> {
     Ok(Figure::difference(&poll, &yardstick, Bar::None))
 }
 
-/// Measures each way, and formats the medians of the runs.
+/// Measures the ways in turn, and formats the medians of the runs.
 fn table(runs: usize) -> Result<String, Failure> {
-    let mut table = String::from(
-        "| way | events per second | lag, p50 | p99 | beside an open transaction: p50 | p99 |\n|---|---|---|---|---|---|\n",
-    );
-    for way in &WAYS {
-        let mut rates = Vec::new();
-        let mut lags = [const { [const { Vec::new() }; 2] }; 2];
-        let mut missing = [0; 2];
-        for _ in 0..runs {
-            for beside in [false, true] {
-                let Achieved { per_second, lag, missing: left } = way.run(beside)?;
-                if !beside {
-                    rates.push(per_second);
-                }
-                missing[usize::from(beside)] += left;
-                for (quantiles, share) in lags[usize::from(beside)].iter_mut().zip([0.5, 0.99]) {
-                    quantiles.push(if lag.is_empty() { f64::NAN } else { quantile(&lag, share) });
-                }
+    let mut achieved = [const { [const { Vec::new() }; 2] }; WAYS.len()];
+    for _ in 0..runs {
+        for (way, achieved) in WAYS.iter().zip(&mut achieved) {
+            for (beside, achieved) in [false, true].into_iter().zip(achieved) {
+                achieved.push(way.run(beside)?);
             }
         }
-        if missing[0] > 0 {
-            return Err(format!("{}: {} events do not come", way.name, missing[0]).into());
+    }
+    let mut table = String::from(
+        "| way | events per second | single runs | lag, p50 | p99 | beside an open transaction: p50 | p99 |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    for (way, achieved) in WAYS.iter().zip(&achieved) {
+        let missing: usize = achieved[0].iter().map(|achieved| achieved.missing).sum();
+        if missing > 0 {
+            return Err(format!("{}: {missing} events do not come", way.name).into());
         }
-        write!(table, "| {} | {} |", way.name, shown(median(&rates), ""))?;
-        for (lags, missing) in lags.iter().zip(missing) {
-            for lags in lags {
-                let cell = if missing > 0 { "waits for its end".to_owned() } else { shown(median(lags), "ms") };
+        let mut rates: Vec<_> = achieved[0].iter().map(|achieved| achieved.per_second).collect();
+        rates.sort_by(f64::total_cmp);
+        let range = format!("{} to {}", shown(rates[0], ""), shown(rates[rates.len() - 1], ""));
+        write!(table, "| {} | {} | {range} |", way.name, shown(median(&rates), ""))?;
+        for achieved in achieved {
+            for share in [0.5, 0.99] {
+                let waits = achieved.iter().any(|achieved| achieved.missing > 0);
+                let cell = if waits {
+                    "waits for its end".to_owned()
+                } else {
+                    let lags: Vec<_> = achieved.iter().map(|achieved| quantile(&achieved.lag, share)).collect();
+                    shown(median(&lags), "ms")
+                };
                 write!(table, " {cell} |")?;
             }
         }
         table.push('\n');
-        // What was measured is of use, even if the rest fails.
-        eprintln!("\n{table}");
     }
     Ok(table)
 }

@@ -565,7 +565,7 @@ const CANCEL_SLEEPERS: &str = "SELECT pg_cancel_backend(pid) FROM pg_stat_activi
 
 /// PostgreSQL sleeps until the clock says so. A session that an operator cannot free would be lost.
 #[test]
-fn a_draw_that_waits_while_the_clock_is_set_back_can_be_cancelled() {
+fn a_draw_that_waits_for_the_clock_can_be_cancelled_after_the_clock_was_set_back() {
     if no_clock_to_set() {
         return;
     }
