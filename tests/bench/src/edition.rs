@@ -1,7 +1,7 @@
 //! The SQL edition, on a server that loads no library, without and with what its
 //! `snowflake_settled()` needs, against `nextval()`, UUIDv7 where PostgreSQL has it, and two
-//! functions of the kinds that are written by hand: one that puts the clock and a sequence together,
-//! and one that keeps the last id in a row, which stays locked until the commit.
+//! functions of the kinds that are written by hand: one that puts the clock and a sequence
+//! together, and one that keeps the last id in a row, which stays locked until the commit.
 
 use cluster::{Edition, Server};
 use postgres::Client;
