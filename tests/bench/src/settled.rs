@@ -187,8 +187,8 @@ fn table(runs: usize) -> Result<String, Failure> {
         let range = format!("{} to {}", shown(rates[0], ""), shown(rates[rates.len() - 1], ""));
         write!(table, "| {} | {} | {range} |", way.name, shown(median(&rates), ""))?;
         for achieved in achieved {
+            let waits = achieved.iter().any(|achieved| achieved.missing > 0);
             for share in [0.5, 0.99] {
-                let waits = achieved.iter().any(|achieved| achieved.missing > 0);
                 let cell = if waits {
                     "waits for its end".to_owned()
                 } else {
