@@ -18,7 +18,7 @@ use snowflake_core::id::IdError;
 use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
 use snowflake_core::registry::Fleet;
 use snowflake_core::segment::FARTHEST;
-use snowflake_core::settled::MOST_ENDED;
+use snowflake_core::settled::answers;
 use snowflake_core::tag::{TAG_BYTES, TagError};
 
 use crate::postgres::text::{shell_word, showable};
@@ -115,9 +115,12 @@ pub enum Error {
     SettledInParallel,
     /// `snowflake_settled()` outside of a statement, or with a snapshot of another kind.
     NoSnapshot,
-    /// One session has committed more transactions since the statement's snapshot was taken than
-    /// are known.
-    SnapshotTooOld,
+    /// A standby took the statement's snapshot, before its promotion.
+    SnapshotFromStandby,
+    /// The answer to the statement's snapshot is no longer remembered.
+    SettledForgotten,
+    /// A prepared transaction that the statement's snapshot may see as running has ended unseen.
+    UnknownPrepared,
     /// More transactions are being prepared than there are places for.
     TooManyPrepared,
     /// The library comes before Citus in `shared_preload_libraries`.
@@ -645,19 +648,30 @@ impl Reportable for Error {
                 Report::new(ERRCODE_FEATURE_NOT_SUPPORTED, "snowflake_settled() needs a statement's MVCC snapshot")
                     .hint("Call it in a query.")
             }
-            Self::SnapshotTooOld => Report::new(
+            Self::SnapshotFromStandby => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-                "snapshot is too old to know which ids are settled",
+                "the snapshot is from before this server's promotion",
             )
-            .entry("A snapshot is too old")
+            .detail("The former primary knows which ids were settled then, and this server does not.")
+            .hint("Try again in a new transaction."),
+            Self::SettledForgotten => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "the settled id of this statement is no longer remembered",
+            )
             .detail(format!(
-                "One session has committed more transactions since the snapshot was taken than the server remembers \
-                 ({MOST_ENDED}), or the snapshot is from before a restart or a promotion."
+                "Within this statement, {} later snapshots of the transaction have asked for a settled id.",
+                answers::MOST
             ))
-            .hint(
-                "Try again in a new transaction. Call snowflake_settled() at the beginning of a statement, as a \
-                 condition on an indexed id does.",
-            ),
+            .hint("Call snowflake_settled() once, before the statement, and use the value in its place."),
+            Self::UnknownPrepared => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "the snapshot is from before the end of a prepared transaction of which nothing is known",
+            )
+            .detail(
+                "The transaction was prepared before the server started. A worker of a subscription with \
+                 \"two_phase\" has ended it before this server looked for such transactions.",
+            )
+            .hint("Try again in a new transaction."),
             Self::TooManyPrepared => Report::new(
                 ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
                 "too many transactions that have drawn ids are being prepared at the same time",

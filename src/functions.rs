@@ -83,8 +83,8 @@ fn snowflake_last() -> i64 {
 /// that share a statement must share the answer (`ids/settled.rs`).
 ///
 /// # Errors
-/// 55000 not preloaded, worker not set, or a snapshot that is too old; 0A000 a standby, or a server
-/// with backup workers; 58000 clock behind the mark.
+/// 55000 not preloaded, worker not set, or a snapshot for which the answer is not known; 0A000 a
+/// standby, or a server with backup workers; 58000 clock behind the mark.
 #[pg_extern(stable, strict, parallel_restricted)]
 fn snowflake_settled() -> i64 {
     settled::settled().or_raise()

@@ -11,8 +11,11 @@
 //!
 //! ```text
 //! floor   the first id of the open transaction, 0 if it has drawn none
-//! ended   the last transactions that had drawn and then committed with an xid: xid, floor, database
+//! ended   the transactions that had drawn and then committed with an xid: xid, floor, database
 //! ```
+//!
+//! The last ended transactions are told one by one. Those before them are [joined to runs](run), so
+//! that none is forgotten.
 //!
 //! A transaction takes these steps, in this order:
 //!
@@ -30,8 +33,9 @@
 //! 1. It finds the greatest id that the database's [mark](crate::mark::Mark::covered) covers, and
 //!    reads what earlier readers of its database have [promised](Promise).
 //! 2. It reads the lane's last id, and takes the lesser of it and the one that is covered.
-//! 3. It reads each backend's floor, and then its ended transactions: from the last one, as far
-//!    back as the first one that its snapshot sees as ended. Those of other databases do not count.
+//! 3. It reads each backend's floor, and then its ended transactions and runs: from the last one,
+//!    as far back as the first one that its snapshot sees as ended. Those of other databases do not
+//!    count.
 //! 4. It reads the prepared transactions.
 //! 5. **Open**: the id of step 2, but less than each floor of step 3; and at least what was
 //!    promised. The reader promises this to later readers.
@@ -46,12 +50,13 @@
 //!
 //! - **The transactions of a slot end one after the other.** So a snapshot that sees one as ended
 //!   sees all earlier ones of the slot as ended, also those of other databases.
-//! - **There is room for a few ended ones.** If all of them run for the snapshot, earlier ones may
-//!   run for it, too ([`SnapshotTooOld`]).
+//! - **A run that has ended as a whole is over.** The snapshot that sees its last transaction as
+//!   ended sees all of it so. If not, all of it counts as running, which lowers the settled id.
 //! - **A floor may lie below what was settled, for a moment.** Then the word has gone on since its
 //!   draw has read it, so the exchange will fail. A promise tells such a floor from a real one: no
 //!   open transaction has drawn at or below what was promised. So the settled id never falls from
-//!   one snapshot to a later one.
+//!   one snapshot to a later one, while runs are not needed. In a session it never falls
+//!   ([`answers`]).
 //! - **Only what is open is promised.** Who runs for a snapshot is found anew for each snapshot: an
 //!   older one does not see what a newer one sees.
 //! - **The lane's word has no number in it.** So the last id is read under one version of the
@@ -73,19 +78,26 @@
 //! | store of the floor; its clearing | Release | load of the floor: a floor shows its database, and a cleared one the entry |
 //! | exchange of the lane's word, load of the word | Release, Acquire | each other: the reader of a word finds the floors of all draws up to it |
 //! | an ended transaction's values, and then the count | Release | loads of the count, the values, and the count again: a value that is overwritten shows the count before it |
+//! | a run's values, and then the number of changes | Release | the same |
 //! | database of a slot | Release | its load after the floor |
 //! | raising a promise | AcqRel | its load: who finds a promise finds what the one who made it has found |
 //!
 //! `tests/loom/settled.rs` takes steps away, or changes their order, and finds an id that is
 //! missed.
 
-use crate::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::atomic::{AtomicI64, AtomicU32, Ordering};
 use crate::generator::{Announce, Generator};
 use crate::identity::IdStamp;
 use crate::layout::Layout;
 use crate::numbers::Numbers;
 
+pub mod answers;
+pub mod ended;
 pub mod prepared;
+pub mod run;
+
+pub use ended::Ended;
+use prepared::Unknown;
 
 /// The first id of a backend's open transaction. It is a word of its own, so that it can lie beside
 /// what each draw writes.
@@ -153,31 +165,6 @@ impl Announce for FirstDraw<'_> {
     }
 }
 
-/// How many ended transactions of a slot have a place. One of the places may be being overwritten,
-/// so a reader finds one fewer. A session that commits 20,000 transactions a second fills them in
-/// 1.5 ms, and a reader with a snapshot from before is refused.
-const PLACES: usize = if cfg!(loom) { 2 } else { 32 };
-
-/// How many ended transactions of a session a reader finds.
-pub const MOST_ENDED: usize = PLACES - 1;
-
-/// The last transactions of a slot that had drawn and then committed with an xid.
-#[derive(Debug)]
-pub struct Ended {
-    /// How many were entered, by all backends that have had the slot.
-    count: AtomicU64,
-    /// The database of the backend that has the slot.
-    database: AtomicU32,
-    places: [EndedPlace; PLACES],
-}
-
-#[derive(Debug)]
-struct EndedPlace {
-    xid: AtomicU64,
-    floor: AtomicI64,
-    database: AtomicU32,
-}
-
 /// What a reader's snapshot knows.
 pub trait Snapshot {
     /// Whether a transaction runs for the snapshot, or has not begun for it, so that its rows are
@@ -185,75 +172,18 @@ pub trait Snapshot {
     fn sees_running(&self, xid: u64) -> bool;
 }
 
-/// The snapshot is so old that not all transactions are known that have ended since.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SnapshotTooOld;
-
 /// Why there is no settled id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsettled {
-    /// See [`SnapshotTooOld`].
-    SnapshotTooOld,
+    /// See [`Unknown`].
+    UnknownPrepared,
     /// The server's numbers have changed meanwhile. The caller tries again.
     NumbersChange,
 }
 
-impl From<SnapshotTooOld> for Unsettled {
-    fn from(_: SnapshotTooOld) -> Self {
-        Self::SnapshotTooOld
-    }
-}
-
-impl Ended {
-    /// Makes the places of a slot that no backend has had.
-    #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
-    pub fn new() -> Self {
-        let place = |_| EndedPlace { xid: AtomicU64::new(0), floor: AtomicI64::new(0), database: AtomicU32::new(0) };
-        Self { count: AtomicU64::new(0), database: AtomicU32::new(0), places: std::array::from_fn(place) }
-    }
-
-    /// Enters a transaction of the backend that has the slot.
-    pub fn enter(&self, xid: u64, floor: i64) {
-        // Relaxed, both: only this backend writes them.
-        let (count, database) = (self.count.load(Ordering::Relaxed), self.database.load(Ordering::Relaxed));
-        let place = &self.places[count as usize % PLACES];
-        // Release, four times: pair with the loads in `least`. A reader that finds a new value in
-        // an old place also finds the count of the entry before, and so that the place is
-        // overwritten.
-        place.xid.store(xid, Ordering::Release);
-        place.floor.store(floor, Ordering::Release);
-        place.database.store(database, Ordering::Release);
-        self.count.store(count + 1, Ordering::Release);
-    }
-
-    /// Returns the least floor of the database's transactions here that run for the snapshot;
-    /// `None` if there is none.
-    ///
-    /// # Errors
-    /// [`SnapshotTooOld`].
-    pub fn least(&self, database: u32, snapshot: &impl Snapshot) -> Result<Option<i64>, SnapshotTooOld> {
-        'again: loop {
-            // Acquire, here and for the values: pairs with the Release in `enter`.
-            let count = self.count.load(Ordering::Acquire);
-            let oldest = count.saturating_sub(PLACES as u64 - 1);
-            let mut least: Option<i64> = None;
-            for number in (oldest..count).rev() {
-                let EndedPlace { xid, floor, database: of } = &self.places[number as usize % PLACES];
-                let (xid, floor) = (xid.load(Ordering::Acquire), floor.load(Ordering::Acquire));
-                let is_counted = of.load(Ordering::Acquire) == database;
-                // Relaxed: ordered by the loads before it.
-                if number + PLACES as u64 <= self.count.load(Ordering::Relaxed) {
-                    continue 'again; // The place may have been overwritten.
-                }
-                if !snapshot.sees_running(xid) {
-                    return Ok(least);
-                }
-                if is_counted {
-                    least = Some(least.map_or(floor, |least| least.min(floor)));
-                }
-            }
-            return if oldest == 0 { Ok(least) } else { Err(SnapshotTooOld) };
-        }
+impl From<Unknown> for Unsettled {
+    fn from(_: Unknown) -> Self {
+        Self::UnknownPrepared
     }
 }
 
@@ -421,7 +351,7 @@ impl Reader<'_> {
         slots: impl Iterator<Item = Told<'b>>,
         snapshot: &impl Snapshot,
         is_alive: impl Fn(usize) -> bool,
-        prepared: impl FnOnce() -> Result<Option<i64>, SnapshotTooOld>,
+        prepared: impl FnOnce() -> Result<Option<i64>, Unknown>,
     ) -> Result<i64, Unsettled> {
         let promised = self.promise.map_or(0, Promise::id);
         let mut open = self.last_id(drawing).ok_or(Unsettled::NumbersChange)?.min(self.covered);
@@ -430,7 +360,7 @@ impl Reader<'_> {
             if let Some(floor) = told.floor_up_to(open, self.database, || is_alive(index)) {
                 open = floor - 1;
             }
-            if let Some(floor) = told.ended.least(self.database, snapshot)? {
+            if let Some(floor) = told.ended.least(self.database, snapshot) {
                 ended = ended.min(floor - 1);
             }
         }

@@ -4,14 +4,16 @@
 //! A transaction that has drawn takes a lock before it is prepared. The lock is of the class of
 //! advisory locks, and holds the transaction's first id. PostgreSQL keeps it with the prepared
 //! transaction, through restarts and promotions, until the transaction has ended. The first reader
-//! in a life of shared memory fills the table from the locks.
+//! in a life of shared memory fills the table from the locks, or the first COMMIT PREPARED or
+//! ROLLBACK PREPARED (`utility.rs`), so none of these transactions ends unseen. The exception is a
+//! worker that applies a subscription with `two_phase`, because it ends them without a command.
 
 use std::slice;
 
 use pgrx::pg_sys;
 use snowflake_core::atomic::Ordering;
-use snowflake_core::settled::SnapshotTooOld;
-use snowflake_core::settled::prepared::{self, PreparedTable, PreparedTransaction};
+use snowflake_core::settled::prepared::{self, PreparedTable, PreparedTransaction, SPARE, Unknown};
+use snowflake_core::settled::run::Run;
 
 use crate::error::Error;
 use crate::postgres::backend;
@@ -91,20 +93,29 @@ fn enter() -> Result<(), Error> {
     // SAFETY: as an SQL function takes an advisory lock until the end of the transaction. Errors
     // are raised through pgrx's guard.
     unsafe { pg_sys::LockAcquire(&raw const tag, LOCK, false, false) };
-    let mut xids = Vec::with_capacity(table.places.len());
-    lock.look(|()| xids.extend(table.to_look_at()));
-    xids.retain(|xid| !snapshot::is_running(*xid));
-    let next_xid = snapshot::next_xid();
+    let mut ended = Vec::with_capacity(table.places.len());
+    lock.look(|()| ended.extend(table.to_look_at()));
+    ended.retain(|xid| !snapshot::is_running(*xid));
+    // Those that ended last stay, so that a snapshot finds them one by one.
+    ended.sort_unstable();
+    ended.truncate(SPARE / 2);
     let has_entered = lock.change(|()| {
-        xids.iter().for_each(|xid| table.note_end(*xid, next_xid));
+        table.make_room(&ended, Run::join);
         table.enter(PreparedTransaction { xid, floor, database })
     });
     if has_entered { Ok(()) } else { Err(Error::TooManyPrepared) }
 }
 
+/// Fills the table before a prepared transaction ends.
+pub fn before_end() {
+    if let Some((table, readers)) = table().filter(|_| !backend::is_in_recovery()) {
+        fill(&table, readers);
+    }
+}
+
 /// Fills the table from the locks of prepared transactions, once in a life of shared memory. Call
 /// it on a server that is through with recovery, which has given these locks back. Returns false if
-/// there is no room, which is over when some that are prepared have ended.
+/// there is no room because more transactions are being prepared than can be.
 fn fill(table: &PreparedTable<'_>, Readers { lock, filled_at, .. }: &Readers) -> bool {
     // Acquire: pairs with the Release below.
     if filled_at.load(Ordering::Acquire) != 0 {
@@ -137,12 +148,11 @@ fn fill(table: &PreparedTable<'_>, Readers { lock, filled_at, .. }: &Readers) ->
         })
         .collect();
     // Those that were prepared in this life, and have ended, make room.
-    let mut xids = Vec::with_capacity(table.places.len());
-    lock.look(|()| xids.extend(table.transactions().map(|transaction| transaction.xid)));
-    xids.retain(|xid| !snapshot::is_running(*xid));
-    let ended_before = snapshot::next_xid();
+    let mut ended = Vec::with_capacity(table.places.len());
+    lock.look(|()| ended.extend(table.transactions().map(|transaction| transaction.xid)));
+    ended.retain(|xid| !snapshot::is_running(*xid));
     let has_room = lock.change(|()| {
-        xids.iter().for_each(|xid| table.note_end(*xid, ended_before));
+        ended.chunks(SPARE).for_each(|ended| table.make_room(ended, Run::join));
         transactions.iter().all(|transaction| table.enter(*transaction))
     });
     if has_room {
@@ -156,36 +166,29 @@ fn fill(table: &PreparedTable<'_>, Readers { lock, filled_at, .. }: &Readers) ->
 /// snapshot.
 ///
 /// # Errors
-/// [`SnapshotTooOld`].
-pub fn least(statement: &StatementSnapshot) -> Result<Option<i64>, SnapshotTooOld> {
+/// [`Unknown`].
+pub fn least(statement: &StatementSnapshot) -> Result<Option<i64>, Unknown> {
     let Some((table, readers)) = table() else { return Ok(None) };
     if !fill(&table, readers) {
-        return Err(SnapshotTooOld);
+        return Err(Unknown);
     }
-    let mut known = Vec::with_capacity(table.places.len());
-    let (database, first_unknown) = (backend::database(), statement.first_unknown());
-    readers.lock.look(|()| table.of(database, first_unknown).map(|transactions| known.extend(transactions)))?;
-    require_known(&table, readers, statement)?;
-    Ok(prepared::least(&known, statement))
-}
-
-/// Refuses a snapshot from before the table was filled that may see a transaction as running which
-/// has ended before that: then there was no lock of it any more.
-fn require_known(
-    table: &PreparedTable<'_>,
-    Readers { lock, filled_at, .. }: &Readers,
-    statement: &StatementSnapshot,
-) -> Result<(), SnapshotTooOld> {
+    let (mut known, mut runs) = (Vec::with_capacity(table.places.len()), Vec::with_capacity(prepared::MOST_RUNS));
+    readers.lock.look(|()| {
+        known.extend(table.transactions());
+        runs.extend(table.runs());
+    });
     // Acquire: as in `fill`.
-    let filled_at = filled_at.load(Ordering::Acquire);
-    if statement.first_running() >= filled_at {
-        return Ok(());
+    let filled_at = readers.filled_at.load(Ordering::Acquire);
+    // One that ended before the table was filled left no lock.
+    let has_ended = |xid: &u64| !snapshot::is_running(*xid);
+    let is_lost = |xid: &u64| *xid < filled_at && !known.iter().any(|known| known.xid == *xid) && has_ended(xid);
+    if statement.first_running() < filled_at && statement.running().any(|xid| is_lost(&xid)) {
+        return Err(Unknown);
     }
-    let mut known = Vec::with_capacity(table.places.len());
-    lock.look(|()| known.extend(table.transactions().map(|transaction| transaction.xid)));
-    let mut running = statement.running().ok_or(SnapshotTooOld)?;
-    let is_lost = |xid: u64| xid < filled_at && !known.contains(&xid) && !snapshot::is_running(xid);
-    if running.any(is_lost) { Err(SnapshotTooOld) } else { Ok(()) }
+    let has_ended_since =
+        |first, last| statement.running().filter(|xid| (first..=last).contains(xid)).any(|xid| has_ended(&xid));
+    let (database, xmax) = (backend::database(), statement.first_unknown());
+    Ok(prepared::least(database, &known, &runs, statement, xmax, has_ended_since))
 }
 
 /// Returns the prepared transactions of all databases that have drawn. For people: those of before

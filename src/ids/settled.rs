@@ -1,17 +1,13 @@
 //! The settled id, for SQL: what is refused, whose snapshot counts, and who holds the id back.
 //! `core/settled.rs` finds the id, and argues why a reader that goes up to it misses nothing.
 //!
-//! # One statement, one id
-//!
-//! PostgreSQL may call a STABLE function as often as it likes in one statement: for each partition,
-//! each rescan, each row. If the answers differed, a reader would get rows up to a later answer
-//! from one partition, and none between both answers from another. So a session remembers the id of
-//! each statement and snapshot, and gives it again. For the same reason, no parallel worker may
+//! A session gives each statement one answer (`core/settled/answers.rs`), so no parallel worker may
 //! call the function.
 
 use parking_lot::Mutex;
 use pgrx::prelude::*;
 use snowflake_core::clock::Clock;
+use snowflake_core::settled::answers::Answers;
 use snowflake_core::settled::{Promise, Reader, Unsettled};
 
 use crate::error::Error;
@@ -22,23 +18,12 @@ use crate::ids::waiting::Request;
 use crate::postgres::backend::{self, WaitEvent, WallClock};
 use crate::postgres::catalog;
 use crate::postgres::local::Local;
-use crate::postgres::snapshot::{StatementKey, StatementSnapshot};
+use crate::postgres::snapshot::StatementSnapshot;
 use crate::shared::shmem;
 use crate::shared::slot::Slot;
 
-/// The ids of the last statements. A statement that is still being executed has asked last, or
-/// statements within it have.
-static REMEMBERED: Mutex<Remembered> = Mutex::new(Remembered { ids: Vec::new(), newest_forgotten: None });
-
-struct Remembered {
-    ids: Vec<(StatementKey, i64)>,
-    /// The newest statement of its transaction whose id is remembered no longer.
-    newest_forgotten: Option<StatementKey>,
-}
-
-/// How many are remembered. Functions that call the function by statements of their own may be
-/// nested that deep.
-const MOST_REMEMBERED: usize = 128;
+/// What this session has answered.
+static ANSWERS: Mutex<Answers> = Mutex::new(Answers::new());
 
 /// The promise of this session's database.
 static PROMISE: Local<Option<&'static Promise>> = Local::new(None);
@@ -48,7 +33,8 @@ static PROMISE: Local<Option<&'static Promise>> = Local::new(None);
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::SettledOnStandby`],
 /// [`Error::SettledWithBackup`], [`Error::SettledInParallel`], [`Error::NoSnapshot`],
-/// [`Error::SnapshotTooOld`], and those of [`Mark::reach`](snowflake_core::mark::Mark::reach) and
+/// [`Error::SnapshotFromStandby`], [`Error::SettledForgotten`], [`Error::UnknownPrepared`], and
+/// those of [`Mark::reach`](snowflake_core::mark::Mark::reach) and
 /// [`Mark::covered`](snowflake_core::mark::Mark::covered), as [`Error`] words them.
 pub fn settled() -> Result<i64, Error> {
     let layout = stamp::layout().ok_or(Error::NotPreloaded)?;
@@ -65,10 +51,10 @@ pub fn settled() -> Result<i64, Error> {
     let statement = StatementSnapshot::active().ok_or(Error::NoSnapshot)?;
     // The primary before knows what has ended since, and this server does not.
     if statement.is_from_recovery() {
-        return Err(Error::SnapshotTooOld);
+        return Err(Error::SnapshotFromStandby);
     }
-    let key = statement.key();
-    if let Some(id) = remembered(&key)? {
+    let asking = statement.asking();
+    if let Some(id) = ANSWERS.lock().find(&asking).map_err(|_| Error::SettledForgotten)? {
         return Ok(id);
     }
     let (promise, request) = (promise()?, Request::new());
@@ -97,38 +83,10 @@ pub fn settled() -> Result<i64, Error> {
                 backend::nap(&NUMBERS);
                 pgrx::check_for_interrupts!();
             }
-            Err(Unsettled::SnapshotTooOld) => return Err(Error::SnapshotTooOld),
+            Err(Unsettled::UnknownPrepared) => return Err(Error::UnknownPrepared),
         }
     };
-    remember(key, id);
-    Ok(id)
-}
-
-/// Returns what was found for the same statement, which then counts as the last one.
-///
-/// # Errors
-/// [`Error::SnapshotTooOld`] for one whose id may be forgotten: another id would be wrong.
-fn remembered(key: &StatementKey) -> Result<Option<i64>, Error> {
-    let mut remembered = REMEMBERED.lock();
-    if let Some(position) = remembered.ids.iter().rposition(|(known, _)| known == key) {
-        let found = remembered.ids.remove(position);
-        remembered.ids.push(found);
-        return Ok(Some(found.1));
-    }
-    let may_be_forgotten = remembered.newest_forgotten.is_some_and(|newest| key.is_not_newer_than(&newest));
-    if may_be_forgotten { Err(Error::SnapshotTooOld) } else { Ok(None) }
-}
-
-fn remember(key: StatementKey, id: i64) {
-    let mut remembered = REMEMBERED.lock();
-    if remembered.ids.len() == MOST_REMEMBERED {
-        let (forgotten, _) = remembered.ids.remove(0);
-        // Statements of earlier transactions are over.
-        if !remembered.newest_forgotten.is_some_and(|newest| forgotten.is_not_newer_than(&newest)) {
-            remembered.newest_forgotten = Some(forgotten);
-        }
-    }
-    remembered.ids.push((key, id));
+    Ok(ANSWERS.lock().give(&asking, id))
 }
 
 /// Finds the promise of this session's database, or takes one. Returns `None` if all belong to

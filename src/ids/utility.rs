@@ -5,17 +5,19 @@
 //! |---|---|
 //! | `DISCARD ALL`, `DISCARD SEQUENCES` | the session forgets its last id, which a pooler's next client must not see |
 //! | `ALTER SYSTEM` | is refused if the server would not start with it (`guc.rs`) |
+//! | `COMMIT PREPARED`, `ROLLBACK PREPARED` | readers learn of all that was prepared before the start |
 //!
 //! Any other statement costs a look at its tag. **The hook is plain**: a guard around the statement
 //! that it passes on would lose an error's context. So it must never panic, allocate, or hold a
-//! value with a destructor.
+//! value with a destructor. What it calls before that is guarded.
 
 use std::ffi::c_char;
 
 use pgrx::pg_sys::{self, NodeTag};
 
+use crate::ids::{next, prepared};
 use crate::postgres::local::Local;
-use crate::{ids::next, postgres::backend, settings::guc};
+use crate::{postgres::backend, settings::guc};
 
 unsafe extern "C-unwind" {
     /// tcop/utility.h
@@ -89,6 +91,14 @@ unsafe extern "C-unwind" fn process(
         if (*statement).type_ == NodeTag::T_AlterSystemStmt {
             guc::check_alter_system(statement.cast());
         }
+        if (*statement).type_ == NodeTag::T_TransactionStmt {
+            let kind = (*statement.cast::<pg_sys::TransactionStmt>()).kind;
+            if kind == pg_sys::TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED
+                || kind == pg_sys::TransactionStmtKind::TRANS_STMT_ROLLBACK_PREPARED
+            {
+                prepared_ends();
+            }
+        }
         let run = PREVIOUS.get().unwrap_or(standard_ProcessUtility);
         run(pstmt, query_string, read_only_tree, context, params, query_env, dest, completion);
         // Only now, because a DISCARD ALL that is refused in a transaction discards nothing.
@@ -96,4 +106,10 @@ unsafe extern "C-unwind" fn process(
             next::forget_last();
         }
     }
+}
+
+/// Called before a prepared transaction ends. Guarded, because it allocates, and may raise.
+#[pgrx::pg_guard]
+extern "C-unwind" fn prepared_ends() {
+    prepared::before_end();
 }

@@ -2,6 +2,7 @@
 
 use pgrx::pg_sys;
 use snowflake_core::settled::Snapshot;
+use snowflake_core::settled::answers::Asking;
 
 /// The active snapshot, which lives at least as long as the call of a function.
 #[derive(Debug, Clone, Copy)]
@@ -9,33 +10,6 @@ pub struct StatementSnapshot {
     snapshot: pg_sys::Snapshot,
     /// The next full transaction id, read after the snapshot was taken.
     next_xid: u64,
-}
-
-/// What tells a statement with its snapshot from all others of a session.
-///
-/// Two snapshots of one transaction that are equal in this are equal: PostgreSQL adds no
-/// transaction to the running ones below `xmax`, and each that ends makes them fewer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StatementKey {
-    transaction: u32,
-    /// When the client's message began that has made the statement's portal. Several statements may
-    /// share it: where their snapshots are equal, too, later ones get the earlier answer, which is
-    /// right for them. The FETCHes of a cursor are statements to the client, and one to this. 0
-    /// where all statements of the transaction have one snapshot.
-    portal: i64,
-    xmin: u32,
-    xmax: u32,
-    running: [i64; 2],
-}
-
-impl StatementKey {
-    /// Whether this statement is of the same transaction as another one, and not newer.
-    pub fn is_not_newer_than(&self, other: &Self) -> bool {
-        let xmax = (self.xmax.wrapping_sub(other.xmax) as i32).cmp(&0);
-        // Of two snapshots with one xmax, the older one has more running transactions.
-        let order = self.portal.cmp(&other.portal).then(xmax).then(other.running.cmp(&self.running));
-        self.transaction == other.transaction && order.is_le()
-    }
 }
 
 impl StatementSnapshot {
@@ -69,38 +43,31 @@ impl StatementSnapshot {
         full_xid(unsafe { (*self.snapshot).xmin }, self.next_xid)
     }
 
-    /// Returns the transactions that run for the snapshot, as far as it knows them; `None` if it
-    /// was taken on a standby, and so does not have them in one list.
-    pub fn running(&self) -> Option<impl Iterator<Item = u64>> {
-        // SAFETY: as above; `xcnt` says how many elements `xip` has, which may be null for none.
-        let running: &[pg_sys::TransactionId] = unsafe {
-            let pg_sys::SnapshotData { xip, xcnt, takenDuringRecovery, .. } = *self.snapshot;
-            match (takenDuringRecovery, xcnt) {
-                (true, _) => return None,
-                (false, 0) => &[],
-                (false, count) => std::slice::from_raw_parts(xip, count as usize),
-            }
-        };
-        let next_xid = self.next_xid;
-        Some(running.iter().map(move |xid| full_xid(*xid, next_xid)))
+    /// The transactions below `xmax` that run for the snapshot, without subtransactions. (A copy of
+    /// a snapshot may lack those. One that was taken on a standby has all of them there.)
+    fn xip(&self) -> &[u32] {
+        // SAFETY: as above; `xcnt` says how many elements `xip` has, which may be null for none. A
+        // TransactionId is a transparent u32.
+        unsafe {
+            let pg_sys::SnapshotData { xip, xcnt, .. } = *self.snapshot;
+            if xcnt == 0 { &[] } else { std::slice::from_raw_parts(xip.cast(), xcnt as usize) }
+        }
     }
 
-    /// Returns what tells this statement with this snapshot from others.
-    pub fn key(&self) -> StatementKey {
-        // SAFETY: as above. MyProc is this backend's own, and ActivePortal is null or the portal
-        // that runs. The isolation level is a variable of this process.
-        unsafe {
-            #[cfg(any(feature = "pg15", feature = "pg16"))]
-            let transaction = (*pg_sys::MyProc).lxid;
-            #[cfg(not(any(feature = "pg15", feature = "pg16")))]
-            let transaction = (*pg_sys::MyProc).vxid.lxid;
-            let has_one_snapshot = pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32;
-            let portal = pg_sys::ActivePortal.as_ref().filter(|_| !has_one_snapshot);
-            let portal = portal.map_or(0, |portal| portal.creation_time);
-            let pg_sys::SnapshotData { xmin, xmax, xcnt, subxcnt, .. } = *self.snapshot;
-            let running = [xcnt.into(), subxcnt.into()];
-            StatementKey { transaction, portal, xmin: xmin.into_inner(), xmax: xmax.into_inner(), running }
-        }
+    /// Returns the full ids of the transactions that run for the snapshot.
+    pub fn running(&self) -> impl Iterator<Item = u64> {
+        self.xip().iter().map(|xid| full_xid(pg_sys::TransactionId::from_inner(*xid), self.next_xid))
+    }
+
+    /// Returns what tells this snapshot from others of this session.
+    pub fn asking(&self) -> Asking<'_> {
+        // SAFETY: MyProc is this backend's own.
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        let transaction = unsafe { (*pg_sys::MyProc).lxid };
+        // SAFETY: as above.
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        let transaction = unsafe { (*pg_sys::MyProc).vxid.lxid };
+        Asking { transaction, xmax: self.first_unknown(), running: self.xip() }
     }
 }
 

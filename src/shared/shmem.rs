@@ -27,7 +27,7 @@ use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::segment::Supply;
 use snowflake_core::settled::Promise;
-use snowflake_core::settled::prepared::{PreparedPlace, PreparedTable};
+use snowflake_core::settled::prepared::{PreparedPlace, PreparedRuns, PreparedTable};
 use snowflake_region::Region;
 
 use crate::error::Error;
@@ -81,8 +81,8 @@ struct CountsAtReset {
 pub struct Readers {
     /// Guards the promises' databases, and the table of prepared transactions.
     pub lock: Locked<()>,
-    /// The greatest bound of the prepared transactions that have made room.
-    forgotten: AtomicU64,
+    /// The prepared transactions that have made room.
+    runs: PreparedRuns,
     /// The next full transaction id when the table was filled from locks, 0 before that.
     pub filled_at: AtomicU64,
 }
@@ -201,7 +201,7 @@ pub fn promises() -> Option<&'static [Promise]> {
 /// Returns the table of prepared transactions, or `None` without preload.
 pub fn prepared() -> Option<PreparedTable<'static>> {
     let memory = READER_MEMORY.get()?;
-    Some(PreparedTable { places: memory.seconds(), forgotten: &memory.header().forgotten })
+    Some(PreparedTable { places: memory.seconds(), runs: &memory.header().runs })
 }
 
 /// Returns the slots of all backends, or `None` without preload. Their index is that of
@@ -381,8 +381,8 @@ unsafe extern "C-unwind" fn startup() {
         let size = ReaderMemory::size(elements);
         let start = pg_sys::ShmemInitStruct(c"snowflake_id readers".as_ptr(), size, &raw mut found);
         let start = NonNull::new(start.cast()).expect("PostgreSQL raises an error where there is no memory");
-        let zero = || AtomicU64::new(0);
-        let readers = Readers { lock: Locked::new(Lock::Settled, ()), forgotten: zero(), filled_at: zero() };
+        let (lock, filled_at) = (Locked::new(Lock::Settled, ()), AtomicU64::new(0));
+        let readers = Readers { lock, runs: PreparedRuns::new(), filled_at };
         READER_MEMORY.set(Some(ReaderMemory::begin(start, elements, readers, Promise::new, PreparedPlace::new)));
     }
 }

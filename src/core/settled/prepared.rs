@@ -2,25 +2,34 @@
 //!
 //! A transaction that was prepared runs for all snapshots until COMMIT PREPARED or ROLLBACK
 //! PREPARED, which another session may call, in another life of the server. PostgreSQL tells no
-//! library of these commands. So a transaction is entered here when it is prepared, and it counts
-//! for each snapshot that sees it as running.
+//! library of its end. So a transaction is entered here when it is prepared, and it counts for each
+//! snapshot that sees it as running.
 //!
 //! The table has places for all transactions that can be prepared at once, and [`SPARE`] more for
-//! ended ones that a snapshot may still see as running. Where it is full, one that has ended makes
-//! room. Then snapshots from before its end cannot tell ([`SnapshotTooOld`]). For each ended one,
-//! the table knows a [bound](PreparedPlace) that tells such snapshots.
+//! ended ones that a snapshot may still see as running. Where it is about to be full, ended ones
+//! make room: they are [joined to runs](super::run). They have not ended one after the other, so a
+//! run is over for a snapshot only if the snapshot knows none of its transactions as running.
 //!
 //! A restart loses the table. What it held for transactions that are still prepared is in locks,
-//! which PostgreSQL keeps with them (`src/ids/prepared.rs`).
+//! which PostgreSQL keeps with them (`src/ids/prepared.rs`). One that ends before it is entered
+//! from there is [`Unknown`].
 //!
 //! What changes the table is called with a lock held that one session has at a time, and what reads
 //! it with one that keeps those out. Nothing here allocates.
 
+use super::Snapshot;
+use super::run::{Run, RunPlace, join_neighbours};
 use crate::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use crate::settled::{Snapshot, SnapshotTooOld};
 
 /// How many places there are for ended transactions.
 pub const SPARE: usize = if cfg!(loom) { 1 } else { 128 };
+
+/// How many runs there are at most.
+pub const MOST_RUNS: usize = 16;
+
+/// A prepared transaction that the snapshot may see as running has ended, and was not in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unknown;
 
 /// A place of the table.
 #[derive(Debug)]
@@ -29,10 +38,6 @@ pub struct PreparedPlace {
     xid: AtomicU64,
     floor: AtomicI64,
     database: AtomicU32,
-    /// Whether the transaction is known to have ended: 0 if not, otherwise a full transaction id
-    /// that was not given when that was seen. A snapshot that sees the transaction as running was
-    /// taken before, so the first xid that it does not know is at most this one.
-    ended_before: AtomicU64,
 }
 
 /// What the table knows of one transaction.
@@ -46,13 +51,20 @@ pub struct PreparedTransaction {
     pub database: u32,
 }
 
+/// The runs of transactions that have made room.
+#[derive(Debug)]
+pub struct PreparedRuns {
+    used: AtomicU64,
+    runs: [RunPlace; MOST_RUNS],
+}
+
 /// The table. Without places, nothing can be prepared.
 #[derive(Debug, Clone, Copy)]
 pub struct PreparedTable<'a> {
     /// The places.
     pub places: &'a [PreparedPlace],
-    /// The greatest bound of the transactions that have made room.
-    pub forgotten: &'a AtomicU64,
+    /// What has made room.
+    pub runs: &'a PreparedRuns,
 }
 
 // Relaxed everywhere: the lock orders it.
@@ -60,8 +72,7 @@ impl PreparedPlace {
     /// Makes a free place.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self { xid: zero(), floor: AtomicI64::new(0), database: AtomicU32::new(0), ended_before: zero() }
+        Self { xid: AtomicU64::new(0), floor: AtomicI64::new(0), database: AtomicU32::new(0) }
     }
 
     /// Returns how many places a server needs that can prepare `most` transactions at once.
@@ -74,36 +85,54 @@ impl PreparedPlace {
         let (floor, database) = (self.floor.load(Ordering::Relaxed), self.database.load(Ordering::Relaxed));
         Some(PreparedTransaction { xid, floor, database })
     }
+}
 
-    fn ended_before(&self) -> Option<u64> {
-        Some(self.ended_before.load(Ordering::Relaxed)).filter(|bound| *bound != 0)
+impl PreparedRuns {
+    /// Makes it without any.
+    #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
+    pub fn new() -> Self {
+        Self { used: AtomicU64::new(0), runs: std::array::from_fn(|_| RunPlace::new()) }
     }
 }
 
 impl PreparedTable<'_> {
-    /// Returns what the table knows.
+    /// Returns what the places hold.
     pub fn transactions(&self) -> impl Iterator<Item = PreparedTransaction> {
         self.places.iter().filter_map(PreparedPlace::get)
     }
 
-    /// Returns the transactions that are not known to have ended, if so many places are in use that
-    /// the caller should find out which of them have: for each of those it then calls
-    /// [`note_end`](Self::note_end). Half of the spare places are still free then, so those that
-    /// make room have ended a while ago.
-    pub fn to_look_at(&self) -> impl Iterator<Item = u64> {
-        let unknown = || self.places.iter().filter(|place| place.ended_before().is_none());
-        let xids = || unknown().filter_map(PreparedPlace::get).map(|transaction| transaction.xid);
-        let are_many = xids().count() + SPARE / 2 >= self.places.len();
-        xids().filter(move |_| are_many)
+    /// Returns the runs.
+    pub fn runs(&self) -> impl Iterator<Item = Run> {
+        self.runs.runs.iter().take(self.runs.used.load(Ordering::Relaxed) as usize).map(RunPlace::get)
     }
 
-    /// Notes that a transaction has ended. `next_xid` is the next full transaction id that will be
-    /// given, read after that was seen.
-    pub fn note_end(&self, xid: u64, next_xid: u64) {
-        let is_it = |place: &&PreparedPlace| place.xid.load(Ordering::Relaxed) == xid;
-        if let Some(place) = self.places.iter().find(is_it).filter(|place| place.ended_before().is_none()) {
-            place.ended_before.store(next_xid, Ordering::Relaxed);
+    /// Returns the xids of all transactions, if so few places are free that those of them that have
+    /// ended should [make room](Self::make_room). Half of the spare places are still free then.
+    pub fn to_look_at(&self) -> impl Iterator<Item = u64> {
+        let are_many = self.transactions().count() + SPARE / 2 >= self.places.len();
+        self.transactions().map(|transaction| transaction.xid).filter(move |_| are_many)
+    }
+
+    /// Lets these transactions make room. They have ended.
+    pub fn make_room(&self, ended: &[u64], join: impl Fn(Run, Run) -> Run) {
+        let mut all = [Run::of(0, 0, 0); MOST_RUNS + SPARE];
+        let mut count = 0;
+        for run in self.runs() {
+            all[count] = run;
+            count += 1;
         }
+        for place in self.places {
+            let Some(PreparedTransaction { xid, floor, database }) = place.get() else { continue };
+            if count < all.len() && ended.contains(&xid) {
+                all[count] = Run::of(xid, floor, database);
+                count += 1;
+                place.xid.store(0, Ordering::Relaxed);
+            }
+        }
+        all[..count].sort_unstable_by_key(|run| run.last_xid);
+        let used = join_neighbours(&mut all[..count], MOST_RUNS, join);
+        self.runs.runs.iter().zip(&all[..used]).for_each(|(place, run)| place.set(run));
+        self.runs.used.store(used as u64, Ordering::Relaxed);
     }
 
     /// Enters a transaction that is being prepared, or was. Does nothing if it is there. Returns
@@ -112,41 +141,32 @@ impl PreparedTable<'_> {
         if self.transactions().any(|known| known.xid == transaction.xid) {
             return true;
         }
-        let free = self.places.iter().find(|place| place.get().is_none());
-        let ended = || {
-            let ended = self.places.iter().filter_map(|place| Some((place.ended_before()?, place)));
-            let (bound, place) = ended.min_by_key(|(bound, _)| *bound)?;
-            self.forgotten.store(bound.max(self.forgotten.load(Ordering::Relaxed)), Ordering::Relaxed);
-            Some(place)
-        };
-        let Some(place) = free.or_else(ended) else { return false };
+        let Some(place) = self.places.iter().find(|place| place.get().is_none()) else { return false };
         place.floor.store(transaction.floor, Ordering::Relaxed);
         place.database.store(transaction.database, Ordering::Relaxed);
-        place.ended_before.store(0, Ordering::Relaxed);
         place.xid.store(transaction.xid, Ordering::Relaxed);
         true
     }
-
-    /// Returns the transactions of a database, for a snapshot to which `first_unknown` is the first
-    /// full transaction id that it does not know (PostgreSQL's xmax).
-    ///
-    /// # Errors
-    /// [`SnapshotTooOld`].
-    pub fn of(
-        &self,
-        database: u32,
-        first_unknown: u64,
-    ) -> Result<impl Iterator<Item = PreparedTransaction>, SnapshotTooOld> {
-        // It may have been taken before the end of one that has made room.
-        if first_unknown <= self.forgotten.load(Ordering::Relaxed) {
-            return Err(SnapshotTooOld);
-        }
-        Ok(self.transactions().filter(move |transaction| transaction.database == database))
-    }
 }
 
-/// Returns the least floor of those that run for a snapshot.
-pub fn least(transactions: &[PreparedTransaction], snapshot: &impl Snapshot) -> Option<i64> {
-    let running = transactions.iter().filter(|transaction| snapshot.sees_running(transaction.xid));
-    running.map(|transaction| transaction.floor).min()
+/// Returns the least floor of those transactions of a database that run for a snapshot, of runs as
+/// far as that can be told.
+///
+/// - `transactions` and `runs` are what the table had after the snapshot was taken.
+/// - `xmax` is the first full transaction id that the snapshot does not know.
+/// - `has_ended_since` says whether a transaction with an xid from the first one to the second one
+///   runs for the snapshot and does not run now. One that still runs is in no run.
+pub fn least(
+    database: u32,
+    transactions: &[PreparedTransaction],
+    runs: &[Run],
+    snapshot: &impl Snapshot,
+    xmax: u64,
+    has_ended_since: impl Fn(u64, u64) -> bool,
+) -> Option<i64> {
+    let running = transactions.iter().filter(|known| known.database == database && snapshot.sees_running(known.xid));
+    let may_run = runs.iter().filter(|run| {
+        run.may_be_of(database) && (run.last_xid >= xmax || has_ended_since(run.first_xid, run.last_xid))
+    });
+    running.map(|transaction| transaction.floor).chain(may_run.map(|run| run.first_floor)).min()
 }

@@ -10,7 +10,7 @@
 //! | Do servers? | `draws.rs`, `js53.rs`, `identities.rs`, `first_sequences.rs` |
 //! | Does what the mark builds on? | `marks.rs` |
 //! | Do blocks of dense values? | `segments.rs` |
-//! | Up to which id does a reader miss nothing? | `settled.rs` |
+//! | Up to which id does a reader miss nothing, and which answer does a statement get? | `settled.rs`, `answers.rs` |
 //! | What if a registry has numbers that nobody expects? | `extremes.rs` |
 //!
 //! Every run takes new values. A failing test prints the line that repeats it
@@ -28,6 +28,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use snowflake_core::clock::Clock;
 
+#[path = "properties/answers.rs"]
+mod answers;
 #[path = "properties/bounds.rs"]
 mod bounds;
 #[path = "properties/computed.rs"]

@@ -22,6 +22,25 @@ class Check {
                 readsAndWritesLongs(connection);
             }
         }
+        for (var mode : List.of("simple", "extended")) {
+            asksInOneTransaction("&preferQueryMode=" + mode);
+        }
+    }
+
+    /** One transaction asks as often as it likes, while others commit. */
+    static void asksInOneTransaction(String options) throws SQLException {
+        var url = System.getenv("JDBC_DATABASE_URL");
+        try (var reader = DriverManager.getConnection(url + options);
+                var writer = DriverManager.getConnection(url)) {
+            reader.setAutoCommit(false);
+            try (var commit = writer.prepareStatement("SELECT pg_current_xact_id()");
+                    var read = reader.prepareStatement("SELECT count(*) FROM orders WHERE id <= snowflake_settled()")) {
+                for (int n = 0; n < 1000; n++) {
+                    commit.executeQuery().close();
+                    read.executeQuery().close();
+                }
+            }
+        }
     }
 
     static void keysAreInTheOrderOfTheRows(Connection connection) throws SQLException {

@@ -1,5 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-
 import pg from 'pg';
 
 const client = new pg.Client({ connectionString: process.env.DATABASE_URL });
@@ -24,17 +22,5 @@ async function deliver() {
   }
 }
 
-async function deliverOrTryAgain(tries = 5) {
-  for (; tries > 1; tries--) {
-    try {
-      return await deliver();
-    } catch (error) {
-      if (error.code !== '55000') throw error; // The snapshot is too old.
-      await sleep(100);
-    }
-  }
-  return deliver();
-}
-
-while ((await deliverOrTryAgain()) > 0);
+while ((await deliver()) > 0);
 await client.end();

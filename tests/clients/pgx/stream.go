@@ -3,14 +3,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"os"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // deliver delivers the next orders, and returns how many there were.
@@ -41,16 +38,6 @@ func deliver(ctx context.Context, db *pgx.Conn) (count int, err error) {
 	return count, err
 }
 
-func deliverOrTryAgain(ctx context.Context, db *pgx.Conn, tries int) (int, error) {
-	count, err := deliver(ctx, db)
-	var refusal *pgconn.PgError
-	if tries > 1 && errors.As(err, &refusal) && refusal.Code == "55000" { // The snapshot is too old.
-		time.Sleep(100 * time.Millisecond)
-		return deliverOrTryAgain(ctx, db, tries-1)
-	}
-	return count, err
-}
-
 func main() {
 	ctx := context.Background()
 	db, err := pgx.Connect(ctx, os.Getenv("DATABASE_URL"))
@@ -58,7 +45,7 @@ func main() {
 		log.Fatal(err)
 	}
 	for count := 1; count > 0; {
-		if count, err = deliverOrTryAgain(ctx, db, 5); err != nil {
+		if count, err = deliver(ctx, db); err != nil {
 			log.Fatal(err)
 		}
 	}

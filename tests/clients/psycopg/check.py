@@ -53,3 +53,9 @@ with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
     # SQLSTATE 55000, because this session has drawn no id.
     assert refused(psycopg.errors.ObjectNotInPrerequisiteState, "SELECT snowflake_last()")
     assert issubclass(psycopg.errors.ObjectNotInPrerequisiteState, psycopg.OperationalError)
+
+# One transaction asks as often as it likes, while others commit.
+with psycopg.connect(os.environ["DATABASE_URL"]) as reader, psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as writer:
+    for _ in range(1000):
+        writer.execute("SELECT pg_current_xact_id()")
+        reader.execute("SELECT count(*) FROM orders WHERE id <= snowflake_settled()")

@@ -1,8 +1,6 @@
 import os
-import time
 
 import psycopg
-from psycopg.errors import ObjectNotInPrerequisiteState
 
 
 def deliver(connection):
@@ -20,15 +18,6 @@ def deliver(connection):
         return len(rows)
 
 
-def deliver_or_try_again(connection, tries=5):
-    for _ in range(tries - 1):
-        try:
-            return deliver(connection)
-        except ObjectNotInPrerequisiteState:  # 55000: the snapshot is too old.
-            time.sleep(0.1)
-    return deliver(connection)
-
-
 with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
-    while deliver_or_try_again(connection) > 0:
+    while deliver(connection) > 0:
         pass

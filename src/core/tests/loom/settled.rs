@@ -5,8 +5,9 @@
 //! compared with all that was drawn, once all threads have ended: an id at or below it must be of a
 //! transaction that its snapshot saw as ended.
 //!
-//! Eight controls take a step away, or change the order of two. They must find an id that is
-//! missed, or an answer that is less than an earlier one.
+//! Eleven controls take a step away, or change the order of two. They must find an id that is
+//! missed, or an answer that is less than an earlier one. Under loom, a slot has two places and two
+//! runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -16,7 +17,9 @@ use snowflake_core::generator::{Announce, Generator, Limits, NO_MARK};
 use snowflake_core::identity::{IdStamp, Identity};
 use snowflake_core::layout::Layout;
 use snowflake_core::numbers::{Numbers, Span};
-use snowflake_core::settled::{Ended, Floor, Promise, Reader, Snapshot, Told, Unsettled};
+use snowflake_core::settled::ended::leaving;
+use snowflake_core::settled::run::Run;
+use snowflake_core::settled::{Ended, Floor, Promise, Reader, Snapshot, Told};
 
 use super::{START_MS, layout, schedules, schedules_until};
 
@@ -37,6 +40,12 @@ enum Lie {
     NoEntry,
     /// The reader reads the floors before the word.
     FloorsFirst,
+    /// The reader looks at a slot's ended transactions before its floor.
+    EndedFirst,
+    /// The reader looks at a slot's runs before its places.
+    RunsFirst,
+    /// A transaction leaves its place before it is in a run.
+    LateFold,
     /// The reader does not look at its snapshot.
     NoSnapshot,
     /// Nothing is promised.
@@ -111,8 +120,9 @@ impl Server {
         Told { floor: &self.slots[slot].floor, ended: &self.slots[slot].ended }
     }
 
-    /// Runs a transaction in a slot from its draw to its end.
-    fn transaction(&self, slot: usize, xid: u64) -> Transaction {
+    /// Runs a transaction in a slot from its draw to its end. It is the slot's of this number.
+    fn transaction(&self, slot: usize, number: u64) -> Transaction {
+        let xid = 10 * (slot as u64 + 1) + number;
         let told = self.told(slot);
         let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
         let (drawing, now) = (self.drawing(), || START_MS);
@@ -131,6 +141,13 @@ impl Server {
                 told.ended.enter(xid, floor);
             }
             Lie::NoEntry => told.end(|| None),
+            Lie::LateFold => {
+                told.ended.put(xid, told.floor.get().unwrap());
+                if let Some(leaving) = leaving(number) {
+                    told.ended.fold(leaving, Run::join);
+                }
+                told.floor.clear();
+            }
             _ => told.end(|| Some(xid)),
         }
         (xid, id)
@@ -141,31 +158,42 @@ impl Server {
         Seen(self.visible.lock().unwrap().clone())
     }
 
-    /// Returns the settled id for a snapshot, or `None` if it is too old.
-    fn settled(&self, snapshot: &Seen) -> Option<i64> {
+    /// Returns the settled id for a snapshot.
+    fn settled(&self, snapshot: &Seen) -> i64 {
         let promise = Some(&self.promise).filter(|_| self.lie != Lie::NoPromise);
         let Self { generator, numbers, layout, .. } = self;
         let reader = Reader { generator, numbers, layout, database: DATABASE, promise, covered: i64::MAX };
         let drawing = || Some(self.drawing());
         let slots = || (0..self.slots.len()).map(|slot| self.told(slot));
-        let result = match self.lie {
-            Lie::FloorsFirst => {
-                let floors: Vec<_> = slots().filter_map(|told| told.open_floor(DATABASE)).collect();
-                let ended = slots().map(|told| told.ended.least(DATABASE, snapshot));
-                let ended: Vec<_> = ended.collect::<Result<_, _>>().ok()?;
-                let last = reader.last_id(drawing).unwrap();
-                let least = floors.into_iter().chain(ended.into_iter().flatten()).min();
-                Ok(least.map_or(last, |least| last.min(least - 1)))
-            }
-            Lie::NoSnapshot => reader.settled(drawing, slots(), &Everything, |_| true, || Ok(None)),
-            _ => reader.settled(drawing, slots(), snapshot, |_| true, || Ok(None)),
+        // As the reader does, but in another order.
+        let below = |last: i64, floors: Vec<Option<i64>>| {
+            floors.into_iter().flatten().min().map_or(last, |least| last.min(least - 1))
         };
-        match (result, self.lie) {
-            (Ok(id), Lie::PromisesAll) => Some(id.max(self.promise.id())),
-            (Ok(id), _) => Some(id),
-            (Err(Unsettled::SnapshotTooOld), _) => None,
-            (Err(Unsettled::NumbersChange), _) => panic!("the numbers never change"),
-        }
+        let id = match self.lie {
+            Lie::FloorsFirst => {
+                let mut floors: Vec<_> = slots().map(|told| told.open_floor(DATABASE)).collect();
+                floors.extend(slots().map(|told| told.ended.least(DATABASE, snapshot)));
+                below(reader.last_id(drawing).unwrap(), floors)
+            }
+            Lie::EndedFirst => {
+                let last = reader.last_id(drawing).unwrap();
+                let both = |told: Told<'_>| [told.ended.least(DATABASE, snapshot), told.open_floor(DATABASE)];
+                below(last, slots().flat_map(both).collect())
+            }
+            Lie::RunsFirst => {
+                let last = reader.last_id(drawing).unwrap();
+                let all = |told: Told<'_>| {
+                    let floor = told.open_floor(DATABASE);
+                    let before = told.ended.least_of_runs(DATABASE, snapshot);
+                    let last = told.ended.last(DATABASE, snapshot);
+                    [floor, last.least, before.filter(|_| last.all_run)]
+                };
+                below(last, slots().flat_map(all).collect())
+            }
+            Lie::NoSnapshot => reader.settled(drawing, slots(), &Everything, |_| true, || Ok(None)).unwrap(),
+            _ => reader.settled(drawing, slots(), snapshot, |_| true, || Ok(None)).unwrap(),
+        };
+        if self.lie == Lie::PromisesAll { id.max(self.promise.id()) } else { id }
     }
 }
 
@@ -180,8 +208,7 @@ impl Found {
     }
 
     /// Compares an answer with all transactions there were.
-    fn compare(&self, snapshot: &Seen, settled: Option<i64>, transactions: &[Transaction]) {
-        let Some(settled) = settled else { return self.count(2) };
+    fn compare(&self, snapshot: &Seen, settled: i64, transactions: &[Transaction]) {
         for (xid, id) in transactions {
             let is_seen = !snapshot.sees_running(*xid);
             match (*id <= settled, is_seen) {
@@ -224,7 +251,7 @@ fn two_transactions(name: &str, lie: Lie) -> Found {
         let server = Server::new(lie);
         let others = [0, 1].map(|slot| {
             let server = server.clone();
-            thread::spawn(move || server.transaction(slot, 10 + slot as u64))
+            thread::spawn(move || server.transaction(slot, 0))
         });
         let snapshot = server.snapshot();
         let settled = server.settled(&snapshot);
@@ -232,7 +259,7 @@ fn two_transactions(name: &str, lie: Lie) -> Found {
         counted.compare(&snapshot, settled, &transactions);
         // With all at their end, all is settled.
         let last = server.snapshot();
-        assert_eq!(server.settled(&last), transactions.iter().map(|(_, id)| *id).max());
+        assert_eq!(Some(server.settled(&last)), transactions.iter().map(|(_, id)| *id).max());
     });
     found
 }
@@ -267,22 +294,53 @@ fn a_reader_that_does_not_look_at_its_snapshot_passes_what_that_does_not_see() {
     two_transactions("no snapshot", Lie::NoSnapshot).assert_control_fails();
 }
 
-/// Lets a slot run transactions one after the other, more than have places, beside a reader.
 #[test]
-fn an_entry_that_is_overwritten_is_not_taken_for_another_one() {
+fn ended_ones_that_are_read_before_the_floor_miss_who_ends_in_between() {
+    two_transactions("ended ones first", Lie::EndedFirst).assert_control_fails();
+}
+
+/// Lets a slot run transactions one after the other, more than have places, beside a reader. So
+/// many have ended before, and the reader's snapshot sees the first of them.
+fn one_after_the_other(name: &str, lie: Lie, before: u64) -> Found {
     let found = Found::default();
     let counted = found.clone();
-    schedules("places are overwritten", PREEMPTIONS, move || {
-        let server = Server::new(Lie::None);
+    run(name, lie, &found, move || {
+        let server = Server::new(lie);
+        let mut transactions: Vec<_> = (0..before).map(|number| server.transaction(0, number)).collect();
         let other = thread::spawn({
             let server = server.clone();
-            move || [10, 11, 12].map(|xid| server.transaction(0, xid))
+            move || [0, 1].map(|number| server.transaction(0, before + number))
         });
-        let snapshot = server.snapshot();
+        let mut snapshot = server.snapshot();
+        if before > 0 {
+            snapshot.0.truncate(1);
+        }
         let settled = server.settled(&snapshot);
-        counted.compare(&snapshot, settled, &other.join().unwrap());
+        transactions.extend(other.join().unwrap());
+        counted.compare(&snapshot, settled, &transactions);
     });
-    found.assert_all(&[0, 1, 2]);
+    found
+}
+
+#[test]
+fn a_transaction_that_leaves_its_place_is_in_a_run() {
+    one_after_the_other("places are overwritten", Lie::None, 0).assert_all(&[0, 1]);
+}
+
+/// The runs change twice while they are read, so that the buffer is overwritten.
+#[test]
+fn runs_are_read_as_they_were_at_one_time() {
+    one_after_the_other("runs are overwritten", Lie::None, 3).assert_all(&[0, 1]);
+}
+
+#[test]
+fn runs_that_are_read_before_the_places_miss_what_leaves_them_in_between() {
+    one_after_the_other("runs first", Lie::RunsFirst, 0).assert_control_fails();
+}
+
+#[test]
+fn a_transaction_that_leaves_its_place_before_it_is_in_a_run_is_missed_in_between() {
+    one_after_the_other("a late fold", Lie::LateFold, 0).assert_control_fails();
 }
 
 /// Lets transactions draw and end beside two readers, of which the later one has the later
@@ -294,7 +352,7 @@ fn two_readers(name: &str, lie: Lie, is_later: bool) -> Found {
         let server = Server::new(lie);
         let others = [0, 1].map(|slot| {
             let server = server.clone();
-            thread::spawn(move || server.transaction(slot, 10 + slot as u64))
+            thread::spawn(move || server.transaction(slot, 0))
         });
         let old = server.snapshot();
         let first_snapshot = if is_later { old.clone() } else { server.snapshot() };

@@ -2,7 +2,8 @@
 //!
 //! A history has sessions that draw, write, commit, roll back, prepare, end and die; slots that
 //! change their database; snapshots that are kept; numbers that change; and restarts. It has one
-//! thread, so the settled id is known exactly. `loom/settled.rs` has the threads.
+//! thread, so the settled id is known exactly, and where transactions were joined to runs, its
+//! bound. `loom/settled.rs` has the threads.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -10,21 +11,20 @@ use std::collections::BTreeSet;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use snowflake_core::atomic::{AtomicU64, Ordering};
 use snowflake_core::generator::{Announce, Generator, Limits, NO_MARK, ServerRefusal, longest_run};
 use snowflake_core::identity::{IdStamp, Identity, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::numbers::{Numbers, Span};
-use snowflake_core::settled::prepared::{self, PreparedPlace, PreparedTable, PreparedTransaction};
-use snowflake_core::settled::{Ended, Floor, Promise, Reader, Snapshot, Told, Unsettled};
+use snowflake_core::settled::answers::{Answers, Asking};
+use snowflake_core::settled::ended::{MOST_ENDED, leaving};
+use snowflake_core::settled::prepared::{self, PreparedPlace, PreparedRuns, PreparedTable, PreparedTransaction};
+use snowflake_core::settled::run::Run;
+use snowflake_core::settled::{Ended, Floor, Promise, Reader, Snapshot, Told};
 
-use crate::config;
+use crate::{config, for_all};
 
 const SLOTS: usize = 3;
 const DATABASES: u32 = 2;
-
-/// How many ended transactions of a slot a reader finds.
-const KEPT: usize = 7;
 
 /// How many transactions can be prepared at once, and how many places there are for ended ones.
 const MOST_PREPARED: usize = 2;
@@ -39,10 +39,15 @@ enum Step {
     /// The transaction gets an xid.
     Write(usize),
     Commit(usize),
+    /// So many transactions draw, write and commit, one after the other; if that is said, backends
+    /// of both databases have the slot in turn.
+    CommitMany(usize, usize, bool),
     RollBack(usize),
     /// The lane is used up, so a draw is refused after it has announced itself.
     Refuse(usize),
     Prepare(usize),
+    /// So many transactions are prepared and end, one after the other.
+    PrepareMany(usize, usize),
     /// Ends a prepared transaction.
     Finish(usize, bool),
     /// Another backend takes the slot, for a database.
@@ -66,9 +71,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         12 => (slot(), prop_oneof![3 => Just(1), 1 => 1_u32..=4]).prop_map(|(slot, count)| Step::Draw(slot, count)),
         8 => slot().prop_map(Step::Write),
         8 => slot().prop_map(Step::Commit),
+        1 => (slot(), 1..90_usize, any::<bool>()).prop_map(|(slot, times, turns)| Step::CommitMany(slot, times, turns)),
         2 => slot().prop_map(Step::RollBack),
         1 => slot().prop_map(Step::Refuse),
         3 => slot().prop_map(Step::Prepare),
+        1 => (slot(), 1..30_usize).prop_map(|(slot, times)| Step::PrepareMany(slot, times)),
         4 => (0..4_usize, any::<bool>()).prop_map(|(which, commits)| Step::Finish(which, commits)),
         2 => (slot(), database()).prop_map(|(slot, database)| Step::Take(slot, database)),
         1 => slot().prop_map(Step::Die),
@@ -101,8 +108,22 @@ enum Lie {
     NoPrepared,
     /// Nobody loads what was prepared before a restart.
     NotLoaded,
+    /// Transactions leave their places a transaction too late.
+    LeaveLate,
+    /// A run is over when its first transaction is.
+    RunOfFirst,
+    /// A run has the greatest floor.
+    RunOfGreatest,
+    /// A run is of the database of its last transaction.
+    RunOfOneDatabase,
+    /// Transactions that leave their places are in no run.
+    NoRuns,
     /// A prepared transaction that makes room leaves nothing.
-    ForgottenSilently,
+    NoPreparedRuns,
+    /// A run of prepared transactions is over if its last one is.
+    PreparedRunOfLast,
+    /// A later snapshot may get less than an earlier one of the session got.
+    Falls,
     /// What a reader has found for its snapshot is promised to all.
     PromisesAll,
     /// The reader goes up to what other databases have drawn.
@@ -171,7 +192,7 @@ struct Memory {
     slots: [Slot; SLOTS],
     promises: [Promise; DATABASES as usize],
     prepared: Vec<PreparedPlace>,
-    forgotten: AtomicU64,
+    runs: PreparedRuns,
 }
 
 impl Memory {
@@ -192,7 +213,7 @@ impl Memory {
             slots: std::array::from_fn(slot),
             promises: std::array::from_fn(promise),
             prepared: (0..MOST_PREPARED + SPARE).map(|_| PreparedPlace::new()).collect(),
-            forgotten: AtomicU64::new(0),
+            runs: PreparedRuns::new(),
         }
     }
 
@@ -201,7 +222,7 @@ impl Memory {
     }
 
     fn table(&self) -> PreparedTable<'_> {
-        PreparedTable { places: &self.prepared, forgotten: &self.forgotten }
+        PreparedTable { places: &self.prepared, runs: &self.runs }
     }
 }
 
@@ -210,6 +231,8 @@ struct World {
     layout: Layout,
     now_ms: i64,
     memory: Memory,
+    /// What the reading session of each database remembers.
+    sessions: [Answers; DATABASES as usize],
     transactions: Vec<Transaction>,
     /// The locks of prepared transactions, which outlive a restart.
     locks: Vec<PreparedTransaction>,
@@ -221,8 +244,8 @@ struct World {
     covered: [i64; DATABASES as usize],
     /// For each database: each answer, and when its snapshot was taken.
     answers: [Vec<(usize, i64)>; DATABASES as usize],
-    /// How often a snapshot was too old.
-    too_old: usize,
+    /// How often runs mattered.
+    by_runs: usize,
 }
 
 impl World {
@@ -232,6 +255,7 @@ impl World {
             layout,
             now_ms: 1_800_000_000_000,
             memory: Memory::new(),
+            sessions: [Answers::new(), Answers::new()],
             transactions: Vec::new(),
             locks: Vec::new(),
             next_xid: FIRST_XID,
@@ -240,7 +264,7 @@ impl World {
             snapshots: 0,
             covered: [0; DATABASES as usize],
             answers: [Vec::new(), Vec::new()],
-            too_old: 0,
+            by_runs: 0,
         };
         world.enter(5);
         world
@@ -266,8 +290,27 @@ impl World {
                 }
             }
             Step::Commit(slot) => self.end(slot, true),
+            Step::CommitMany(slot, times, turns) => {
+                for time in 0..times {
+                    if turns {
+                        self.step(Step::Take(slot, time as u32 / 3 % DATABASES + 1))?;
+                    }
+                    self.draw(slot, 1)?;
+                    if let Some(open) = self.memory.slots[slot].open {
+                        self.write(open);
+                    }
+                    self.end(slot, true);
+                }
+            }
             Step::RollBack(slot) => self.end(slot, false),
             Step::Prepare(slot) => self.prepare(slot),
+            Step::PrepareMany(slot, times) => {
+                for time in 0..times {
+                    self.draw(slot, 1)?;
+                    self.prepare(slot);
+                    self.finish(time, time % 2 == 0);
+                }
+            }
             Step::Finish(which, commits) => self.finish(which, commits),
             Step::Take(slot, database) => {
                 self.end(slot, false);
@@ -363,7 +406,37 @@ impl World {
         let Transaction { xid, first, .. } = self.transactions[open];
         self.over(open, if commits && xid.is_some() { State::Committed } else { State::Gone });
         let xid = xid.filter(|_| commits && self.lie != Lie::NoEntry);
-        self.memory.told(slot).end(|| xid);
+        let told = self.memory.told(slot);
+        if let (Some(xid), Some(floor)) = (xid, told.floor.get()) {
+            let number = self.memory.slots[slot].entered.len() as u64;
+            let join = |one: Run, other: Run| {
+                let run = one.join(other);
+                match self.lie {
+                    Lie::RunOfFirst => Run { last_xid: one.last_xid, ..run },
+                    Lie::RunOfGreatest => Run { first_floor: other.first_floor, ..run },
+                    Lie::RunOfOneDatabase => Run { database: other.database, ..run },
+                    _ => run,
+                }
+            };
+            match self.lie {
+                Lie::LeaveLate => {
+                    told.ended.put(xid, floor);
+                    if let Some(leaving) = number.checked_sub(1).and_then(leaving) {
+                        told.ended.fold(leaving, join);
+                    }
+                }
+                Lie::NoRuns => told.ended.put(xid, floor),
+                Lie::RunOfFirst | Lie::RunOfGreatest | Lie::RunOfOneDatabase => {
+                    if let Some(leaving) = leaving(number) {
+                        told.ended.fold(leaving, join);
+                    }
+                    told.ended.put(xid, floor);
+                }
+                _ => told.ended.enter(xid, floor),
+            }
+            told.floor.clear();
+        }
+        told.end(|| None);
         if first.is_some() {
             self.memory.slots[slot].entered.extend(xid);
         }
@@ -390,13 +463,13 @@ impl World {
     fn tabulate(&self, transaction: PreparedTransaction) {
         let table = self.memory.table();
         let ended: Vec<_> = table.to_look_at().filter(|xid| self.ended.contains(xid)).collect();
-        for xid in ended {
-            table.note_end(xid, self.next_xid);
+        for ended in ended.chunks(SPARE) {
+            table.make_room(ended, |one, other| match self.lie {
+                Lie::PreparedRunOfLast => Run { first_xid: other.last_xid, ..one.join(other) },
+                _ => one.join(other),
+            });
         }
         assert!(table.enter(transaction), "there is room for all that can be prepared");
-        if self.lie == Lie::ForgottenSilently {
-            self.memory.forgotten.store(0, Ordering::Relaxed);
-        }
     }
 
     fn finish(&mut self, which: usize, commits: bool) {
@@ -434,7 +507,7 @@ impl World {
         }
     }
 
-    /// Returns what the settled id is, and whether the snapshot may be too old.
+    /// Returns what the settled id is, and whether runs may make it lower.
     fn expected(&self, database: u32, snapshot: &Kept) -> (i64, bool) {
         let runs = |xid: Option<u64>| xid.is_some_and(|xid| snapshot.sees_running(xid));
         let holds = |transaction: &&Transaction| {
@@ -448,27 +521,31 @@ impl World {
         };
         let last = self.memory.generator.last_id(&self.layout, self.drawing().as_ref());
         let floors = self.transactions.iter().filter(holds).filter_map(|transaction| transaction.first);
-        let may_be_too_old = self.memory.slots.iter().any(|slot| {
-            slot.entered.len() > KEPT && slot.entered.iter().rev().take(KEPT).all(|xid| snapshot.sees_running(*xid))
+        let needs_runs = self.memory.slots.iter().any(|slot| {
+            let mut last = slot.entered.iter().rev().take(MOST_ENDED);
+            slot.entered.len() > MOST_ENDED && last.all(|xid| snapshot.sees_running(*xid))
         });
         let covered = self.covered[database as usize - 1];
-        (floors.map(|floor| floor - 1).chain([last, covered]).min().unwrap(), may_be_too_old)
+        let may_be_lower = needs_runs || self.memory.table().runs().next().is_some();
+        (floors.map(|floor| floor - 1).chain([last, covered]).min().unwrap(), may_be_lower)
     }
 
     fn read(&mut self, database: u32, kept: Option<usize>) -> Result<(), TestCaseError> {
         let kept = kept.filter(|_| !self.kept.is_empty()).map(|n| self.kept[n % self.kept.len()].clone());
         let snapshot = kept.unwrap_or_else(|| self.snapshot());
-        let Memory { generator, numbers, slots, promises, forgotten, .. } = &self.memory;
+        let Memory { generator, numbers, slots, promises, .. } = &self.memory;
         let promise = Promise::find(promises, database);
         let is_alive = |slot: usize| slots[slot].is_alive || self.lie == Lie::DeadStay;
-        let forgotten = forgotten.load(Ordering::Relaxed);
-        let is_table_too_old = Cell::new(false);
         let seen = &snapshot;
         let prepared = || {
             let table = self.memory.table();
-            let known = table.of(database, seen.first_unknown).inspect_err(|_| is_table_too_old.set(true))?;
-            let known: Vec<_> = known.collect();
-            Ok(if self.lie == Lie::NoSnapshot { None } else { prepared::least(&known, seen) })
+            let known: Vec<_> = table.transactions().collect();
+            let runs: Vec<_> = table.runs().filter(|_| self.lie != Lie::NoPreparedRuns).collect();
+            let has_ended_since = |first, last| {
+                self.ended.range(first..=last).any(|xid| *xid < seen.first_unknown && seen.sees_running(*xid))
+            };
+            let least = prepared::least(database, &known, &runs, seen, seen.first_unknown, has_ended_since);
+            Ok(if self.lie == Lie::NoSnapshot { None } else { least })
         };
         let covered = if self.lie == Lie::Uncovered { i64::MAX } else { self.covered[database as usize - 1] };
         let reader = Reader { generator, numbers, layout: &self.layout, database, promise, covered };
@@ -477,21 +554,21 @@ impl World {
         let settled = match self.lie {
             Lie::NoSnapshot => reader.settled(drawing, told, &Everything, is_alive, prepared),
             _ => reader.settled(drawing, told, seen, is_alive, prepared),
-        };
-        let (expected, may_be_too_old) = self.expected(database, seen);
-        let settled = match settled {
-            Ok(settled) if self.lie == Lie::PromisesAll => settled.max(promise.unwrap().id()),
-            Ok(settled) => settled,
-            Err(why) => {
-                prop_assert_eq!(why, Unsettled::SnapshotTooOld);
-                prop_assert!(may_be_too_old || is_table_too_old.get(), "a snapshot is refused that need not be");
-                // A snapshot that was taken after the last end can never be too old.
-                prop_assert!(seen.ended != self.ended || seen.first_unknown <= forgotten, "a new snapshot is too old");
-                self.too_old += 1;
-                return Ok(());
-            }
-        };
-        prop_assert_eq!(settled, expected);
+        }
+        .unwrap();
+        let (expected, may_be_lower) = self.expected(database, seen);
+        let settled = if self.lie == Lie::PromisesAll { settled.max(promise.unwrap().id()) } else { settled };
+        prop_assert!(settled == expected || may_be_lower && settled < expected, "{settled}, and not {expected}");
+        self.by_runs += usize::from(settled < expected);
+        // Each read is a transaction of the session.
+        let transaction = self.answers[database as usize - 1].len() as u32;
+        let running: Vec<_> = (FIRST_XID..seen.first_unknown).filter(|xid| seen.sees_running(*xid)).collect();
+        let running: Vec<_> = running.into_iter().map(|xid| xid as u32).collect();
+        let asking = Asking { transaction, xmax: seen.first_unknown, running: &running };
+        let session = &mut self.sessions[database as usize - 1];
+        prop_assert_eq!(session.find(&asking), Ok(None));
+        let settled = if self.lie == Lie::Falls { settled } else { session.give(&asking, settled) };
+        prop_assert!(settled <= expected, "{settled}, but {expected} is settled");
         let answers = &mut self.answers[database as usize - 1];
         let before = answers.iter().filter(|(number, _)| *number <= seen.number).map(|(_, id)| *id).max();
         prop_assert!(before <= Some(settled), "{before:?} falls to {settled}");
@@ -500,32 +577,32 @@ impl World {
     }
 }
 
-/// Runs histories, and returns what the first one that fails has found, and how often a snapshot
-/// was too old.
+/// Runs histories, and returns what the first one that fails has found, and how often runs
+/// mattered.
 fn run(lie: Lie, cases: u32) -> (Option<String>, usize) {
     let layouts = prop_oneof![
         Just(Layout::parse("snowflake").unwrap()),
         Just(Layout::parse("js53").unwrap()),
         Just(Layout::parse("time:40 sequence:2 worker:5 unit:10ms epoch:2020-01-01T00:00:00Z").unwrap()),
     ];
-    let too_old = Cell::new(0);
+    let by_runs = Cell::new(0);
     let mut config = config(cases);
     // A history that fails for a lie need not be a short one.
     config.max_shrink_iters = if lie == Lie::None { config.max_shrink_iters } else { 0 };
     let result = TestRunner::new(config).run(&(layouts, steps()), |(layout, steps)| {
         let mut world = World::new(lie, layout);
         let result = steps.into_iter().try_for_each(|step| world.step(step));
-        too_old.set(too_old.get() + world.too_old);
+        by_runs.set(by_runs.get() + world.by_runs);
         result
     });
-    (result.err().map(|error| error.to_string()), too_old.get())
+    (result.err().map(|error| error.to_string()), by_runs.get())
 }
 
 #[test]
 fn the_settled_id_is_what_an_oracle_says_and_never_falls() {
-    let (error, too_old) = run(Lie::None, 3000);
+    let (error, by_runs) = run(Lie::None, 3000);
     assert_eq!(error, None);
-    assert!(too_old > 0, "no snapshot was too old");
+    assert!(by_runs > 0, "no snapshot needed runs");
 }
 
 #[test]
@@ -539,10 +616,53 @@ fn the_oracle_notices_each_lie() {
         Lie::DeadStay,
         Lie::NoPrepared,
         Lie::NotLoaded,
-        Lie::ForgottenSilently,
+        Lie::LeaveLate,
+        Lie::RunOfFirst,
+        Lie::RunOfGreatest,
+        Lie::RunOfOneDatabase,
+        Lie::NoRuns,
+        Lie::NoPreparedRuns,
+        Lie::PreparedRunOfLast,
+        Lie::Falls,
         Lie::PromisesAll,
         Lie::Uncovered,
     ] {
         assert!(run(lie, 20_000).0.is_some(), "nothing shows that it matters: {lie:?}");
     }
+}
+
+/// Only times matter here, so ids are microseconds.
+#[test]
+fn an_old_snapshot_gets_an_id_that_is_older_by_less_than_half_of_its_age() {
+    struct From(u64);
+    impl Snapshot for From {
+        fn sees_running(&self, xid: u64) -> bool {
+            xid >= self.0
+        }
+    }
+    // So many transactions one after the other, so far from each other; after that many of them, an
+    // idle hour.
+    let rates = prop_oneof![Just(16_i64), Just(100), Just(1000), Just(100_000)];
+    for_all(30, (100..200_000_usize, rates, 1..100_000_usize, any::<u64>()), |(times, gap, idle_after, seed)| {
+        let (ended, mut floors, mut now, mut random) = (Ended::new(), Vec::new(), 0, seed);
+        for number in 0..times {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            now += 1 + (random >> 33) as i64 % (2 * gap);
+            if number % idle_after == idle_after - 1 {
+                now += 3_600_000_000;
+            }
+            ended.enter(number as u64, now);
+            floors.push(now);
+        }
+        for first in (0..times).step_by(times / 100) {
+            let least = ended.least(0, &From(first as u64)).unwrap();
+            let (floor, age) = (floors[first], now - floors[first]);
+            prop_assert!(least <= floor, "{least} is above {floor}");
+            if times - first <= MOST_ENDED {
+                prop_assert_eq!(least, floor);
+            }
+            prop_assert!((floor - least) * 2 <= age, "{} of {age}, {first} of {times}", floor - least);
+        }
+        Ok(())
+    });
 }

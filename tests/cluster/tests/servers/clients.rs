@@ -9,9 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use cluster::pages::{Block, block, is_shown, pages};
-use cluster::{Application, Draw, Language, Program, Server, faketime_library, refused, skip};
-
-use crate::settled::refuse_snapshots;
+use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
 
 /// The file with what the page shows, and the language of the page's block.
 const RECIPES: [(&str, &str); 41] = [
@@ -197,22 +195,16 @@ fn the_other_clients_draw_a_batch_as_the_page_says() {
     assert_eq!(rows.len(), 3);
 }
 
-/// Runs a program that reads in order. Its first try is refused.
+/// Runs a program that reads in order.
 fn read_in_order(language: Language, client: &str, file: &str) {
     let Some(program) = Program::new(language, client) else { return };
-    let server = Server::builder().config("snowflake_id.worker_id", "5").config("max_prepared_transactions", "200");
-    let application = Application::start(server);
+    let application = application();
     create_orders(&application);
     let mut session = application.connect_as_app();
     session.batch_execute(block("readers")).expect("the database is new");
     session
         .batch_execute("INSERT INTO orders (item) SELECT 'tea' FROM generate_series(1, 250)")
         .expect("there is a table");
-    // All databases of a server count for this.
-    let mut other = application.server().connect();
-    other.batch_execute("CREATE EXTENSION snowflake_id").expect("it is installed");
-    refuse_snapshots(&mut other);
-    assert_eq!(refused(session.query("SELECT snowflake_settled()", &[])).sqlstate, "55000");
     let expected = |ids: &[i64], item: &str| ids.iter().map(|id| format!("{id} {item}\n")).collect::<String>();
     assert_eq!(program.run(&application, &[file]), expected(&ids_of_orders(&application), "tea"));
     assert_eq!(program.run(&application, &[file]), "");
@@ -226,17 +218,17 @@ fn read_in_order(language: Language, client: &str, file: &str) {
 }
 
 #[test]
-fn psycopg_reads_in_order_and_tries_again() {
+fn psycopg_reads_in_order() {
     read_in_order(Language::Python, "psycopg", "stream.py");
 }
 
 #[test]
-fn node_postgres_reads_in_order_and_tries_again() {
+fn node_postgres_reads_in_order() {
     read_in_order(Language::Node, "node-postgres", "stream.mjs");
 }
 
 #[test]
-fn pgx_reads_in_order_and_tries_again() {
+fn pgx_reads_in_order() {
     read_in_order(Language::Go, "pgx", "pgx/stream");
 }
 
