@@ -119,8 +119,6 @@ pub enum Error {
     SnapshotFromStandby,
     /// The answer to the statement's snapshot is no longer remembered.
     SettledForgotten,
-    /// A prepared transaction that the statement's snapshot may see as running has ended unseen.
-    UnknownPrepared,
     /// More transactions are being prepared than there are places for.
     TooManyPrepared,
     /// The library comes before Citus in `shared_preload_libraries`.
@@ -663,15 +661,6 @@ impl Reportable for Error {
                 answers::MOST
             ))
             .hint("Call snowflake_settled() once, before the statement, and use the value in its place."),
-            Self::UnknownPrepared => Report::new(
-                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-                "the snapshot is from before the end of a prepared transaction of which nothing is known",
-            )
-            .detail(
-                "The transaction was prepared before the server started. A worker of a subscription with \
-                 \"two_phase\" has ended it before this server looked for such transactions.",
-            )
-            .hint("Try again in a new transaction."),
             Self::TooManyPrepared => Report::new(
                 ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
                 "too many transactions that have drawn ids are being prepared at the same time",

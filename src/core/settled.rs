@@ -97,7 +97,6 @@ pub mod prepared;
 pub mod run;
 
 pub use ended::Ended;
-use prepared::Unknown;
 
 /// The first id of a backend's open transaction. It is a word of its own, so that it can lie beside
 /// what each draw writes.
@@ -170,21 +169,6 @@ pub trait Snapshot {
     /// Whether a transaction runs for the snapshot, or has not begun for it, so that its rows are
     /// invisible. `xid` is a full transaction id, of 64 bits.
     fn sees_running(&self, xid: u64) -> bool;
-}
-
-/// Why there is no settled id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsettled {
-    /// See [`Unknown`].
-    UnknownPrepared,
-    /// The server's numbers have changed meanwhile. The caller tries again.
-    NumbersChange,
-}
-
-impl From<Unknown> for Unsettled {
-    fn from(_: Unknown) -> Self {
-        Self::UnknownPrepared
-    }
 }
 
 /// What is told in one slot, wherever its parts lie.
@@ -335,26 +319,24 @@ pub struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Returns the settled id for a snapshot that was taken before; 0 if there is none.
+    /// Returns the settled id for a snapshot that was taken before; 0 if there is none, and `None`
+    /// if the server's numbers have changed meanwhile. Then the caller tries again.
     ///
     /// - `drawing` returns what the server draws with now, `None` if it has no numbers.
     /// - `slots` are all slots. `is_alive` says whether the process that has the slot of an index
     ///   runs. It is asked only where a floor would make the result less.
     /// - `prepared` returns the least floor of the database's prepared transactions that run for
     ///   the snapshot.
-    ///
-    /// # Errors
-    /// [`Unsettled`].
     pub fn settled<'b>(
         &self,
         drawing: impl FnOnce() -> Option<IdStamp>,
         slots: impl Iterator<Item = Told<'b>>,
         snapshot: &impl Snapshot,
         is_alive: impl Fn(usize) -> bool,
-        prepared: impl FnOnce() -> Result<Option<i64>, Unknown>,
-    ) -> Result<i64, Unsettled> {
+        prepared: impl FnOnce() -> Option<i64>,
+    ) -> Option<i64> {
         let promised = self.promise.map_or(0, Promise::id);
-        let mut open = self.last_id(drawing).ok_or(Unsettled::NumbersChange)?.min(self.covered);
+        let mut open = self.last_id(drawing)?.min(self.covered);
         let mut ended = i64::MAX;
         for (index, told) in slots.enumerate() {
             if let Some(floor) = told.floor_up_to(open, self.database, || is_alive(index)) {
@@ -364,14 +346,14 @@ impl Reader<'_> {
                 ended = ended.min(floor - 1);
             }
         }
-        if let Some(floor) = prepared()? {
+        if let Some(floor) = prepared() {
             ended = ended.min(floor - 1);
         }
         let open = open.max(promised);
         if let Some(promise) = self.promise {
             promise.raise(open);
         }
-        Ok(open.min(ended))
+        Some(open.min(ended))
     }
 
     /// Reads the lane's last id under one version of the numbers; `None` if they change.

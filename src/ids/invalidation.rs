@@ -116,9 +116,13 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
     if event == XACT_EVENT_PRE_PREPARE {
         prepare();
     }
+    let is_background_worker = backend::is_background_worker();
+    if is_background_worker {
+        prepared::before_end();
+    }
     // A background worker may set sequences without a call in SQL. PostgreSQL's own does so, from
     // 19 on, and pglogical's.
-    let may_have_set = CALLS_SETVAL.get() || backend::is_background_worker();
+    let may_have_set = CALLS_SETVAL.get() || is_background_worker;
     // SAFETY: a variable of this backend, read by value.
     let database = unsafe { pg_sys::MyDatabaseId };
     if !may_have_set || database == pg_sys::InvalidOid || shmem::generator().is_none() {

@@ -3,19 +3,23 @@
 //!
 //! A transaction that has drawn takes a lock before it is prepared. The lock is of the class of
 //! advisory locks, and holds the transaction's first id. PostgreSQL keeps it with the prepared
-//! transaction, through restarts and promotions, until the transaction has ended. The first reader
-//! in a life of shared memory fills the table from the locks, or the first COMMIT PREPARED or
-//! ROLLBACK PREPARED (`utility.rs`), so none of these transactions ends unseen. The exception is a
-//! worker that applies a subscription with `two_phase`, because it ends them without a command.
+//! transaction, through restarts and promotions, until the transaction has ended. The table is
+//! filled from the locks, once in a life of shared memory, before one of these transactions ends:
+//!
+//! - by a reader;
+//! - by a session, before `COMMIT PREPARED` and `ROLLBACK PREPARED` (`utility.rs`);
+//! - by a background worker, when it commits. One that applies a subscription with `two_phase` ends
+//!   prepared transactions without a command. It reads its subscription in a transaction before.
 
 use std::slice;
 
 use pgrx::pg_sys;
+use pgrx::prelude::*;
 use snowflake_core::atomic::Ordering;
-use snowflake_core::settled::prepared::{self, PreparedTable, PreparedTransaction, SPARE, Unknown};
+use snowflake_core::settled::prepared::{self, PreparedTable, PreparedTransaction, SPARE};
 use snowflake_core::settled::run::Run;
 
-use crate::error::Error;
+use crate::error::{Error, OrRaise};
 use crate::postgres::backend;
 use crate::postgres::local::Local;
 use crate::postgres::snapshot::{self, StatementSnapshot};
@@ -96,7 +100,7 @@ fn enter() -> Result<(), Error> {
     let mut ended = Vec::with_capacity(table.places.len());
     lock.look(|()| ended.extend(table.to_look_at()));
     ended.retain(|xid| !snapshot::is_running(*xid));
-    // Those that ended last stay, so that a snapshot finds them one by one.
+    // The later half stays, so that a snapshot finds them one by one.
     ended.sort_unstable();
     ended.truncate(SPARE / 2);
     let has_entered = lock.change(|()| {
@@ -106,20 +110,16 @@ fn enter() -> Result<(), Error> {
     if has_entered { Ok(()) } else { Err(Error::TooManyPrepared) }
 }
 
-/// Fills the table before a prepared transaction ends.
-pub fn before_end() {
-    if let Some((table, readers)) = table().filter(|_| !backend::is_in_recovery()) {
-        fill(&table, readers);
-    }
-}
-
-/// Fills the table from the locks of prepared transactions, once in a life of shared memory. Call
-/// it on a server that is through with recovery, which has given these locks back. Returns false if
-/// there is no room because more transactions are being prepared than can be.
-fn fill(table: &PreparedTable<'_>, Readers { lock, filled_at, .. }: &Readers) -> bool {
+/// Fills the table from the locks of prepared transactions, unless that was done in this life of
+/// shared memory. Does nothing in recovery, which has not given these locks back.
+///
+/// # Errors
+/// [`Error::TooManyPrepared`], if more transactions are being prepared than can be.
+pub fn fill() -> Result<(), Error> {
+    let Some((table, Readers { lock, is_filled, .. })) = table() else { return Ok(()) };
     // Acquire: pairs with the Release below.
-    if filled_at.load(Ordering::Acquire) != 0 {
-        return true;
+    if is_filled.load(Ordering::Acquire) || backend::is_in_recovery() {
+        return Ok(());
     }
     // SAFETY: copies the table of locks into memory of the call's context. Errors are raised
     // through pgrx's guard.
@@ -155,47 +155,42 @@ fn fill(table: &PreparedTable<'_>, Readers { lock, filled_at, .. }: &Readers) ->
         ended.chunks(SPARE).for_each(|ended| table.make_room(ended, Run::join));
         transactions.iter().all(|transaction| table.enter(*transaction))
     });
-    if has_room {
-        // Release: pairs with the load above.
-        filled_at.store(next_xid, Ordering::Release);
+    if !has_room {
+        return Err(Error::TooManyPrepared);
     }
-    has_room
+    // Release: pairs with the load above.
+    is_filled.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// Fills the table where a prepared transaction may end next. Guarded, because it allocates, and
+/// may raise.
+#[pg_guard]
+pub extern "C-unwind" fn before_end() {
+    fill().or_raise();
 }
 
 /// Returns the least first id of the database's prepared transactions that run for the statement's
-/// snapshot.
-///
-/// # Errors
-/// [`Unknown`].
-pub fn least(statement: &StatementSnapshot) -> Result<Option<i64>, Unknown> {
-    let Some((table, readers)) = table() else { return Ok(None) };
-    if !fill(&table, readers) {
-        return Err(Unknown);
-    }
+/// snapshot. The table must be [filled](fill).
+pub fn least(statement: &StatementSnapshot) -> Option<i64> {
+    let (table, readers) = table()?;
     let (mut known, mut runs) = (Vec::with_capacity(table.places.len()), Vec::with_capacity(prepared::MOST_RUNS));
     readers.lock.look(|()| {
         known.extend(table.transactions());
         runs.extend(table.runs());
     });
-    // Acquire: as in `fill`.
-    let filled_at = readers.filled_at.load(Ordering::Acquire);
-    // One that ended before the table was filled left no lock.
-    let has_ended = |xid: &u64| !snapshot::is_running(*xid);
-    let is_lost = |xid: &u64| *xid < filled_at && !known.iter().any(|known| known.xid == *xid) && has_ended(xid);
-    if statement.first_running() < filled_at && statement.running().any(|xid| is_lost(&xid)) {
-        return Err(Unknown);
-    }
-    let has_ended_since =
-        |first, last| statement.running().filter(|xid| (first..=last).contains(xid)).any(|xid| has_ended(&xid));
+    let has_ended_since = |first, last| {
+        statement.running().filter(|xid| (first..=last).contains(xid)).any(|xid| !snapshot::is_running(xid))
+    };
     let (database, xmax) = (backend::database(), statement.first_unknown());
-    Ok(prepared::least(database, &known, &runs, statement, xmax, has_ended_since))
+    prepared::least(database, &known, &runs, statement, xmax, has_ended_since)
 }
 
 /// Returns the prepared transactions of all databases that have drawn. For people: those of before
 /// a restart are missing while the table has no room for them.
 pub fn running() -> Vec<PreparedTransaction> {
     let Some((table, readers)) = table().filter(|_| !backend::is_in_recovery()) else { return Vec::new() };
-    fill(&table, readers);
+    _ = fill();
     let mut known = Vec::with_capacity(table.places.len());
     readers.lock.look(|()| known.extend(table.transactions()));
     known.retain(|transaction| snapshot::is_running(transaction.xid));

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use pgrx::prelude::*;
 use snowflake_core::clock::Clock;
 use snowflake_core::settled::answers::Answers;
-use snowflake_core::settled::{Promise, Reader, Unsettled};
+use snowflake_core::settled::{Promise, Reader};
 
 use crate::error::Error;
 use crate::ids::database_mark;
@@ -33,7 +33,7 @@ static PROMISE: Local<Option<&'static Promise>> = Local::new(None);
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::SettledOnStandby`],
 /// [`Error::SettledWithBackup`], [`Error::SettledInParallel`], [`Error::NoSnapshot`],
-/// [`Error::SnapshotFromStandby`], [`Error::SettledForgotten`], [`Error::UnknownPrepared`], and
+/// [`Error::SnapshotFromStandby`], [`Error::SettledForgotten`], [`Error::TooManyPrepared`], and
 /// those of [`Mark::reach`](snowflake_core::mark::Mark::reach) and
 /// [`Mark::covered`](snowflake_core::mark::Mark::covered), as [`Error`] words them.
 pub fn settled() -> Result<i64, Error> {
@@ -74,17 +74,15 @@ pub fn settled() -> Result<i64, Error> {
     let reader = Reader { generator, numbers, layout, database: backend::database(), promise, covered };
     let drawing = || stamp::read().ok().flatten();
     let is_alive = |number: usize| slots[number].process(number).is_some();
+    prepared::fill()?;
     let id = loop {
         let told = slots.iter().map(Slot::told);
-        match reader.settled(drawing, told, &statement, is_alive, || prepared::least(&statement)) {
-            Ok(id) => break id,
-            Err(Unsettled::NumbersChange) => {
-                static NUMBERS: WaitEvent = WaitEvent::new(c"SnowflakeNumbers");
-                backend::nap(&NUMBERS);
-                pgrx::check_for_interrupts!();
-            }
-            Err(Unsettled::UnknownPrepared) => return Err(Error::UnknownPrepared),
+        if let Some(id) = reader.settled(drawing, told, &statement, is_alive, || prepared::least(&statement)) {
+            break id;
         }
+        static NUMBERS: WaitEvent = WaitEvent::new(c"SnowflakeNumbers");
+        backend::nap(&NUMBERS);
+        pgrx::check_for_interrupts!();
     };
     Ok(ANSWERS.lock().give(&asking, id))
 }

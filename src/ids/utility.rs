@@ -96,7 +96,7 @@ unsafe extern "C-unwind" fn process(
             if kind == pg_sys::TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED
                 || kind == pg_sys::TransactionStmtKind::TRANS_STMT_ROLLBACK_PREPARED
             {
-                prepared_ends();
+                prepared::before_end();
             }
         }
         let run = PREVIOUS.get().unwrap_or(standard_ProcessUtility);
@@ -106,10 +106,4 @@ unsafe extern "C-unwind" fn process(
             next::forget_last();
         }
     }
-}
-
-/// Called before a prepared transaction ends. Guarded, because it allocates, and may raise.
-#[pgrx::pg_guard]
-extern "C-unwind" fn prepared_ends() {
-    prepared::before_end();
 }

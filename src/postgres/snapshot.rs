@@ -67,7 +67,11 @@ impl StatementSnapshot {
         // SAFETY: as above.
         #[cfg(not(any(feature = "pg15", feature = "pg16")))]
         let transaction = unsafe { (*pg_sys::MyProc).vxid.lxid };
-        Asking { transaction, xmax: self.first_unknown(), running: self.xip() }
+        let xmax = self.first_unknown();
+        // SAFETY: reads variables of this process.
+        let own = Some(unsafe { pg_sys::GetTopTransactionIdIfAny() })
+            .filter(|xid| *xid != pg_sys::InvalidTransactionId && full_xid(*xid, self.next_xid) < xmax);
+        Asking { transaction, xmax, running: self.xip(), own: own.map(pg_sys::TransactionId::into_inner) }
     }
 }
 

@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
-use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
+use snowflake_core::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use snowflake_core::clock::{Clock, ClockReference, RateLimit};
 use snowflake_core::generator::Generator;
 use snowflake_core::lease::Holder;
@@ -83,8 +83,8 @@ pub struct Readers {
     pub lock: Locked<()>,
     /// The prepared transactions that have made room.
     runs: PreparedRuns,
-    /// The next full transaction id when the table was filled from locks, 0 before that.
-    pub filled_at: AtomicU64,
+    /// Whether the table was filled from locks.
+    pub is_filled: AtomicBool,
 }
 
 places! {
@@ -381,8 +381,8 @@ unsafe extern "C-unwind" fn startup() {
         let size = ReaderMemory::size(elements);
         let start = pg_sys::ShmemInitStruct(c"snowflake_id readers".as_ptr(), size, &raw mut found);
         let start = NonNull::new(start.cast()).expect("PostgreSQL raises an error where there is no memory");
-        let (lock, filled_at) = (Locked::new(Lock::Settled, ()), AtomicU64::new(0));
-        let readers = Readers { lock, runs: PreparedRuns::new(), filled_at };
+        let (lock, is_filled) = (Locked::new(Lock::Settled, ()), AtomicBool::new(false));
+        let readers = Readers { lock, runs: PreparedRuns::new(), is_filled };
         READER_MEMORY.set(Some(ReaderMemory::begin(start, elements, readers, Promise::new, PreparedPlace::new)));
     }
 }

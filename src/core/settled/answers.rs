@@ -28,6 +28,9 @@ pub struct Asking<'a> {
     /// The transactions below it that run for the snapshot, in the order in which the snapshot has
     /// them, without subtransactions. Copies of a snapshot have them in the same order.
     pub running: &'a [u32],
+    /// The session's own transaction, if it has an xid below `xmax`. A snapshot leaves it out, and
+    /// the next one has it if it was prepared.
+    pub own: Option<u32>,
 }
 
 /// How late a snapshot was taken: `xmax`, and how few transactions run.
@@ -59,11 +62,11 @@ struct Answer {
     id: i64,
 }
 
-fn lateness(xmax: u64, running: &[u32]) -> Lateness {
-    let mut xids = running.to_vec();
+fn lateness(asking: &Asking<'_>) -> Lateness {
+    let mut xids: Vec<_> = asking.running.iter().chain(&asking.own).collect();
     xids.sort_unstable();
     xids.dedup();
-    (xmax, std::cmp::Reverse(xids.len()))
+    (asking.xmax, std::cmp::Reverse(xids.len()))
 }
 
 impl Answers {
@@ -78,7 +81,7 @@ impl Answers {
     /// # Errors
     /// [`Forgotten`]. A snapshot that is later than all others of its transaction is never refused.
     pub fn find(&mut self, asking: &Asking<'_>) -> Result<Option<i64>, Forgotten> {
-        let Asking { transaction, xmax, running } = *asking;
+        let Asking { transaction, xmax, running, .. } = *asking;
         let is_it =
             |known: &Answer| (known.transaction, known.lateness.0, &*known.running) == (transaction, xmax, running);
         if let Some(position) = self.known.iter().rposition(is_it) {
@@ -86,7 +89,7 @@ impl Answers {
             return Ok(self.known.last().map(|found| found.id));
         }
         match self.forgotten {
-            Some((of, latest, _)) if of == transaction && lateness(xmax, running) <= latest => Err(Forgotten),
+            Some((of, latest, _)) if of == transaction && lateness(asking) <= latest => Err(Forgotten),
             _ => Ok(None),
         }
     }
@@ -94,8 +97,8 @@ impl Answers {
     /// Remembers the answer to a snapshot that [`find`](Self::find) has not found: `id`, but at
     /// least what an earlier snapshot of the session was answered. Returns it.
     pub fn give(&mut self, asking: &Asking<'_>, id: i64) -> i64 {
-        let Asking { transaction, xmax, running } = *asking;
-        let lateness = lateness(xmax, running);
+        let Asking { transaction, running, .. } = *asking;
+        let lateness = lateness(asking);
         let known = self.known.iter().map(|known| (known.lateness, known.id));
         let all = known.chain(self.forgotten.map(|(_, latest, greatest)| (latest, greatest)));
         let id = all.filter(|(earlier, _)| *earlier <= lateness).map(|(_, answer)| answer).fold(id, i64::max);
@@ -104,6 +107,9 @@ impl Answers {
             let (_, latest, greatest) = self.forgotten.unwrap_or((transaction, lateness, id));
             self.forgotten = Some((transaction, latest.max(lateness), greatest.max(id)));
         }
+        // Statements of earlier transactions are over.
+        let over = self.known.iter_mut().filter(|known| known.transaction != transaction);
+        over.for_each(|known| known.running = Box::default());
         self.known.push(Answer { transaction, lateness, running: running.into(), id });
         id
     }

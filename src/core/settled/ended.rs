@@ -26,8 +26,9 @@ pub const MOST_ENDED: usize = PLACES - 1;
 /// How many leave their places together.
 const LEAVE_TOGETHER: usize = PLACES / 2;
 
-/// How many runs a slot has at most. With these, the settled id of a snapshot is older by a quarter
-/// of the snapshot's age at most where a session has committed a million transactions since.
+/// How many runs a slot has at most. They span all that has ended in the slot since the start.
+/// After a million ends at one rate, the settled id of a snapshot is older by a quarter of the
+/// snapshot's age at most, and after billions at any rates by less than that age.
 pub const MOST_RUNS: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// The transactions of a slot that had drawn and then committed with an xid.
@@ -61,7 +62,7 @@ struct Buffer {
 pub struct Last {
     /// The least floor there.
     pub least: Option<i64>,
-    /// Whether all of them run for the snapshot, so that earlier ones may.
+    /// Whether none of them has ended for the snapshot, so that earlier ones may run, too.
     pub all_run: bool,
 }
 
@@ -137,29 +138,28 @@ impl Ended {
 
     /// Looks at the places.
     pub fn last(&self, database: u32, snapshot: &impl Snapshot) -> Last {
-        'again: loop {
-            // Acquire, here and for the values: pairs with the Release in `put`. It also shows the
-            // runs that were made before.
-            let count = self.count.load(Ordering::Acquire);
-            let oldest = count.saturating_sub(MOST_ENDED as u64);
-            let mut least: Option<i64> = None;
-            for number in (oldest..count).rev() {
-                let EndedPlace { xid, floor, database: of } = &self.places[number as usize % PLACES];
-                let (xid, floor) = (xid.load(Ordering::Acquire), floor.load(Ordering::Acquire));
-                let is_counted = of.load(Ordering::Acquire) == database;
-                // Relaxed: ordered by the loads before it.
-                if number + PLACES as u64 <= self.count.load(Ordering::Relaxed) {
-                    continue 'again; // The place may have been overwritten.
-                }
-                if !snapshot.sees_running(xid) {
-                    return Last { least, all_run: false };
-                }
-                if is_counted {
-                    least = Some(least.map_or(floor, |least| least.min(floor)));
-                }
+        // Acquire, here and for the values: pairs with the Release in `put`. It also shows the runs
+        // that were made before.
+        let count = self.count.load(Ordering::Acquire);
+        let oldest = count.saturating_sub(MOST_ENDED as u64);
+        let mut least: Option<i64> = None;
+        for number in (oldest..count).rev() {
+            let EndedPlace { xid, floor, database: of } = &self.places[number as usize % PLACES];
+            let (xid, floor) = (xid.load(Ordering::Acquire), floor.load(Ordering::Acquire));
+            let is_counted = of.load(Ordering::Acquire) == database;
+            // Acquire: as above. If the place may have been overwritten, this transaction and all
+            // before it are in runs.
+            if number + PLACES as u64 <= self.count.load(Ordering::Acquire) {
+                return Last { least, all_run: true };
             }
-            return Last { least, all_run: oldest != 0 };
+            if !snapshot.sees_running(xid) {
+                return Last { least, all_run: false };
+            }
+            if is_counted {
+                least = Some(least.map_or(floor, |least| least.min(floor)));
+            }
         }
+        Last { least, all_run: oldest != 0 }
     }
 
     /// Looks at the runs: returns the least floor of the database's runs that have not ended as a

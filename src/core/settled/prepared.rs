@@ -11,8 +11,8 @@
 //! run is over for a snapshot only if the snapshot knows none of its transactions as running.
 //!
 //! A restart loses the table. What it held for transactions that are still prepared is in locks,
-//! which PostgreSQL keeps with them (`src/ids/prepared.rs`). One that ends before it is entered
-//! from there is [`Unknown`].
+//! which PostgreSQL keeps with them, and is entered from there before one of them ends
+//! (`src/ids/prepared.rs`).
 //!
 //! What changes the table is called with a lock held that one session has at a time, and what reads
 //! it with one that keeps those out. Nothing here allocates.
@@ -26,10 +26,6 @@ pub const SPARE: usize = if cfg!(loom) { 1 } else { 128 };
 
 /// How many runs there are at most.
 pub const MOST_RUNS: usize = 16;
-
-/// A prepared transaction that the snapshot may see as running has ended, and was not in the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unknown;
 
 /// A place of the table.
 #[derive(Debug)]
@@ -55,7 +51,7 @@ pub struct PreparedTransaction {
 #[derive(Debug)]
 pub struct PreparedRuns {
     used: AtomicU64,
-    runs: [RunPlace; MOST_RUNS],
+    runs: [(AtomicU64, RunPlace); MOST_RUNS],
 }
 
 /// The table. Without places, nothing can be prepared.
@@ -91,7 +87,7 @@ impl PreparedRuns {
     /// Makes it without any.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
-        Self { used: AtomicU64::new(0), runs: std::array::from_fn(|_| RunPlace::new()) }
+        Self { used: AtomicU64::new(0), runs: std::array::from_fn(|_| (AtomicU64::new(0), RunPlace::new())) }
     }
 }
 
@@ -103,7 +99,8 @@ impl PreparedTable<'_> {
 
     /// Returns the runs.
     pub fn runs(&self) -> impl Iterator<Item = Run> {
-        self.runs.runs.iter().take(self.runs.used.load(Ordering::Relaxed) as usize).map(RunPlace::get)
+        let used = self.runs.runs.iter().take(self.runs.used.load(Ordering::Relaxed) as usize);
+        used.map(|(first_xid, run)| Run { first_xid: first_xid.load(Ordering::Relaxed), ..run.get() })
     }
 
     /// Returns the xids of all transactions, if so few places are free that those of them that have
@@ -113,8 +110,11 @@ impl PreparedTable<'_> {
         self.transactions().map(|transaction| transaction.xid).filter(move |_| are_many)
     }
 
-    /// Lets these transactions make room. They have ended.
+    /// Lets these transactions make room, at most [`SPARE`]. They have ended.
     pub fn make_room(&self, ended: &[u64], join: impl Fn(Run, Run) -> Run) {
+        if ended.is_empty() {
+            return;
+        }
         let mut all = [Run::of(0, 0, 0); MOST_RUNS + SPARE];
         let mut count = 0;
         for run in self.runs() {
@@ -131,7 +131,10 @@ impl PreparedTable<'_> {
         }
         all[..count].sort_unstable_by_key(|run| run.last_xid);
         let used = join_neighbours(&mut all[..count], MOST_RUNS, join);
-        self.runs.runs.iter().zip(&all[..used]).for_each(|(place, run)| place.set(run));
+        for ((first_xid, place), run) in self.runs.runs.iter().zip(&all[..used]) {
+            first_xid.store(run.first_xid, Ordering::Relaxed);
+            place.set(run);
+        }
         self.runs.used.store(used as u64, Ordering::Relaxed);
     }
 

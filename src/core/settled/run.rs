@@ -10,7 +10,7 @@ use crate::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 /// Transactions that have ended, one or several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// The least full transaction id.
+    /// The least full transaction id; 0 where that is not kept.
     pub first_xid: u64,
     /// The greatest full transaction id.
     pub last_xid: u64,
@@ -59,7 +59,7 @@ impl Run {
 /// many that are. They stand at the beginning then.
 ///
 /// A run may span a part of its distance from the newest one, so the settled id of a snapshot is
-/// older by a part of the snapshot's age at most. Ids are times, so this needs no clock, and the
+/// older by that part of the snapshot's age at most. Ids are times, so this needs no clock, and the
 /// gap of an idle hour is joined last. If an eighth does not do, the part is doubled.
 pub fn join_neighbours(runs: &mut [Run], most: usize, join: impl Fn(Run, Run) -> Run) -> usize {
     let mut left = runs.len();
@@ -85,10 +85,9 @@ pub fn join_neighbours(runs: &mut [Run], most: usize, join: impl Fn(Run, Run) ->
     left
 }
 
-/// A run in shared memory.
+/// A run in shared memory, without its first xid.
 #[derive(Debug)]
 pub struct RunPlace {
-    first_xid: AtomicU64,
     last_xid: AtomicU64,
     first_floor: AtomicI64,
     last_floor: AtomicI64,
@@ -100,7 +99,6 @@ impl RunPlace {
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
         Self {
-            first_xid: AtomicU64::new(0),
             last_xid: AtomicU64::new(0),
             first_floor: AtomicI64::new(0),
             last_floor: AtomicI64::new(0),
@@ -111,7 +109,6 @@ impl RunPlace {
     // Release in `set`, Acquire in `get`: they pair with each other. A reader that finds a new
     // value in an old place also finds the number of the change before (`ended.rs`).
     pub(super) fn set(&self, run: &Run) {
-        self.first_xid.store(run.first_xid, Ordering::Release);
         self.last_xid.store(run.last_xid, Ordering::Release);
         self.first_floor.store(run.first_floor, Ordering::Release);
         self.last_floor.store(run.last_floor, Ordering::Release);
@@ -120,7 +117,7 @@ impl RunPlace {
 
     pub(super) fn get(&self) -> Run {
         Run {
-            first_xid: self.first_xid.load(Ordering::Acquire),
+            first_xid: 0,
             last_xid: self.last_xid.load(Ordering::Acquire),
             first_floor: self.first_floor.load(Ordering::Acquire),
             last_floor: self.last_floor.load(Ordering::Acquire),

@@ -190,8 +190,8 @@ impl Server {
                 };
                 below(last, slots().flat_map(all).collect())
             }
-            Lie::NoSnapshot => reader.settled(drawing, slots(), &Everything, |_| true, || Ok(None)).unwrap(),
-            _ => reader.settled(drawing, slots(), snapshot, |_| true, || Ok(None)).unwrap(),
+            Lie::NoSnapshot => reader.settled(drawing, slots(), &Everything, |_| true, || None).unwrap(),
+            _ => reader.settled(drawing, slots(), snapshot, |_| true, || None).unwrap(),
         };
         if self.lie == Lie::PromisesAll { id.max(self.promise.id()) } else { id }
     }
