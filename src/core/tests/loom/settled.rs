@@ -309,7 +309,9 @@ fn one_after_the_other(name: &str, lie: Lie, before: u64) -> Found {
         let mut transactions: Vec<_> = (0..before).map(|number| server.transaction(0, number)).collect();
         let other = thread::spawn({
             let server = server.clone();
-            move || [0, 1].map(|number| server.transaction(0, before + number))
+            // The last one overwrites the place of the first, or the buffer of the runs.
+            let end = if before == 0 { 3 } else { before + 2 };
+            move || (before..end).map(|number| server.transaction(0, number)).collect::<Vec<_>>()
         });
         let mut snapshot = server.snapshot();
         if before > 0 {
