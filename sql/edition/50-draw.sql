@@ -193,9 +193,10 @@ $writable$;
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_last() RETURNS bigint
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $last$
 DECLARE
+    now_us bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
     word bigint;
 BEGIN
-    BEGIN
+    @hold@BEGIN
         word := currval('@extschema@.snowflake_word');
     EXCEPTION
         WHEN object_not_in_prerequisite_state THEN NULL;

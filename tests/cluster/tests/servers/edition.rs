@@ -665,16 +665,6 @@ fn the_settled_id_covers_what_has_ended_and_nothing_that_is_open() {
     }
     assert_eq!(locks(&mut reader), "0");
 
-    // A savepoint takes its draws with it, and the next draw counts again.
-    writer.batch_execute("BEGIN; SAVEPOINT s").unwrap();
-    let gone = writer.draw();
-    writer.batch_execute("ROLLBACK TO s").unwrap();
-    assert!(settled(&mut reader) >= gone);
-    let open = writer.draw();
-    assert!(settled(&mut reader) < open);
-    writer.batch_execute("COMMIT").unwrap();
-    assert!(settled(&mut reader) >= open);
-
     // Where later statements do not see what has ended.
     reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
     let refusal = refused(reader.batch_execute("CALL snowflake_settled()"));
