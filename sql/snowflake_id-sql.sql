@@ -1,16 +1,20 @@
 -- snowflake_id, SQL edition: 64-bit ids that are unique and ordered by time, in plain SQL and
 -- PL/pgSQL, for servers that load no library. PostgreSQL 13 or later; no superuser is needed.
--- Everything goes into the first schema of the search_path, which must not have the extension.
+-- Everything goes into the first schema of the search_path, which must not have the extension. No
+-- other role should be able to create objects there.
 --
--- Install it, or change it later:
+-- Install it, or change it later, then without CREATE SCHEMA:
 --
---     psql -1 -f snowflake_id-sql.sql -c "SELECT snowflake_install(worker_id => 5)"
+--     export PGOPTIONS='-c search_path=snowflake'
+--     psql -1 -c "CREATE SCHEMA snowflake" -f snowflake_id-sql.sql \
+--         -c "SELECT snowflake_install(worker_id => 5)"
 --
 -- The file has no commands of psql, so it also serves as a migration of any tool. For a later
 -- version of the file, run both again. The number is for this database alone: no other database of
 -- the fleet may have it, and a copy of this one needs another. Layouts, encodings, results and
 -- errors are those of the extension. Other roles draw as soon as they have USAGE on the schema.
--- Later calls of snowflake_install come from the role that has run the file.
+-- Later calls of snowflake_install come from the role that has run the file. Both refuse objects of
+-- these names that belong to another role.
 --
 -- | call | what it does |
 -- |---|---|
@@ -76,6 +80,52 @@ BEGIN
             MESSAGE = pg_catalog.format('extension "snowflake_id" is installed in schema "%s"', schema),
             HINT = 'Put another schema first into search_path.';
     END IF;
+END
+$edition$;
+
+DO $edition$
+DECLARE
+    path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
+    schema CONSTANT pg_catalog.text := pg_catalog.quote_ident(pg_catalog.current_schema());
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    EXECUTE pg_catalog.replace($statements$
+-- Before anything is made, replaced or called.
+
+DO
+$template$
+-- Refuses objects with the names of the edition that belong to another role, which a role with
+-- CREATE on the schema can make. Else the role that installs would run what they contain, and
+-- CREATE OR REPLACE would leave them to their owner. What is the installing role's, such a role can
+-- neither replace nor drop.
+DECLARE
+    names CONSTANT name[] := '{snowflake_word, _snowflake_word_before, _snowflake_lock, snowflake_stat, snowflake_layouts, _snowflake_layout}';
+    object text;
+    owner name;
+BEGIN
+    SELECT pg_describe_object(found.class, found.id, 0), r.rolname INTO object, owner
+    FROM (
+        SELECT 'pg_proc'::regclass, p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.proname ~ '^_?snowflake_'
+        UNION ALL
+        SELECT 'pg_class'::regclass, c.oid, c.relowner, c.relnamespace FROM pg_class AS c WHERE c.relname = ANY (names)
+        UNION ALL
+        SELECT 'pg_type'::regclass, t.oid, t.typowner, t.typnamespace FROM pg_type AS t WHERE t.typname = ANY (names)
+    ) AS found (class, id, owner, namespace), pg_roles AS r
+    WHERE found.namespace = '@extschema@'::regnamespace AND r.oid = found.owner AND r.rolname <> current_user
+    ORDER BY found.class DESC, found.id LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s belongs to role "%s"', object, owner),
+            DETAIL = format('All objects of the SQL edition belong to the role that runs its file. The current role is "%s".', current_user),
+            HINT = format('If that role has installed the edition, run SET ROLE %s, and repeat the command. Else drop the object, or '
+                'install into a schema in which no other role can create objects.', quote_ident(owner));
+    END IF;
+END
+$template$
+;
+$statements$, '@extschema@', schema);
+    PERFORM pg_catalog.set_config('search_path', path, true);
 END
 $edition$;
 
@@ -852,8 +902,6 @@ RETURNS void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_cata
 #variable_conflict use_variable
 DECLARE
     old record;
-    owner CONSTANT name := (SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE oid = to_regprocedure(
-        '@extschema@.snowflake_install(integer, integer, text, integer, boolean, boolean)'));
     is_installed boolean;
     has_word boolean;
     named text;
@@ -873,18 +921,46 @@ DECLARE
     template text;
     constant_name text;
     constant_value text;
+    check_owners CONSTANT text := 'DO ' || quote_literal(
+$template$
+-- Refuses objects with the names of the edition that belong to another role, which a role with
+-- CREATE on the schema can make. Else the role that installs would run what they contain, and
+-- CREATE OR REPLACE would leave them to their owner. What is the installing role's, such a role can
+-- neither replace nor drop.
+DECLARE
+    names CONSTANT name[] := '{snowflake_word, _snowflake_word_before, _snowflake_lock, snowflake_stat, snowflake_layouts, _snowflake_layout}';
+    object text;
+    owner name;
 BEGIN
-    -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
-    IF owner <> current_user THEN
+    SELECT pg_describe_object(found.class, found.id, 0), r.rolname INTO object, owner
+    FROM (
+        SELECT 'pg_proc'::regclass, p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.proname ~ '^_?snowflake_'
+        UNION ALL
+        SELECT 'pg_class'::regclass, c.oid, c.relowner, c.relnamespace FROM pg_class AS c WHERE c.relname = ANY (names)
+        UNION ALL
+        SELECT 'pg_type'::regclass, t.oid, t.typowner, t.typnamespace FROM pg_type AS t WHERE t.typname = ANY (names)
+    ) AS found (class, id, owner, namespace), pg_roles AS r
+    WHERE found.namespace = '@extschema@'::regnamespace AND r.oid = found.owner AND r.rolname <> current_user
+    ORDER BY found.class DESC, found.id LIMIT 1;
+    IF FOUND THEN
         RAISE EXCEPTION USING
             ERRCODE = 'insufficient_privilege',
-            MESSAGE = 'must be owner of function snowflake_install',
-            DETAIL = format('The function belongs to role "%s", and the current role is "%s".', owner, current_user),
-            HINT = format('Run SET ROLE %s, and repeat the command.', quote_ident(owner));
+            MESSAGE = format('%s belongs to role "%s"', object, owner),
+            DETAIL = format('All objects of the SQL edition belong to the role that runs its file. The current role is "%s".', current_user),
+            HINT = format('If that role has installed the edition, run SET ROLE %s, and repeat the command. Else drop the object, or '
+                'install into a schema in which no other role can create objects.', quote_ident(owner));
     END IF;
+END
+$template$
+    );
+BEGIN
+    -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
+    EXECUTE check_owners;
     -- One at a time.
     PERFORM pg_advisory_xact_lock('@extschema@'::regnamespace::oid::integer, 0);
-    is_installed := to_regprocedure('@extschema@._snowflake_installed()') IS NOT NULL;
+    -- Of another role, it was made after the check, and is not called.
+    is_installed := EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('@extschema@._snowflake_installed()')
+        AND pg_get_userbyid(proowner) = current_user);
     has_word := to_regclass('@extschema@.snowflake_word') IS NOT NULL;
     IF is_installed THEN
         EXECUTE 'SELECT * FROM @extschema@._snowflake_installed()' INTO STRICT old;
@@ -1529,6 +1605,9 @@ $template$
         EXECUTE template;
     END LOOP;
 
+    -- Others may have made objects meanwhile.
+    EXECUTE check_owners;
+
     -- What ALTER DEFAULT PRIVILEGES has granted, here or when a dump was restored. Whoever can
     -- change the sequence can repeat ids.
     FOR granted IN
@@ -1567,6 +1646,52 @@ COMMENT ON FUNCTION @extschema@.snowflake_until(timestamptz, text) IS
 COMMENT ON FUNCTION @extschema@.snowflake_encode(bigint, text) IS
     'an id as a short text, in base32 or base62, which sorts as the id does under COLLATE "C"';
 COMMENT ON FUNCTION @extschema@.snowflake_decode(text, text) IS 'the id that a text in base32 or base62 stands for';
+$statements$, '@extschema@', schema);
+    PERFORM pg_catalog.set_config('search_path', path, true);
+END
+$edition$;
+
+DO $edition$
+DECLARE
+    path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
+    schema CONSTANT pg_catalog.text := pg_catalog.quote_ident(pg_catalog.current_schema());
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    EXECUTE pg_catalog.replace($statements$
+-- Again, because others may have made objects while the file ran.
+
+DO
+$template$
+-- Refuses objects with the names of the edition that belong to another role, which a role with
+-- CREATE on the schema can make. Else the role that installs would run what they contain, and
+-- CREATE OR REPLACE would leave them to their owner. What is the installing role's, such a role can
+-- neither replace nor drop.
+DECLARE
+    names CONSTANT name[] := '{snowflake_word, _snowflake_word_before, _snowflake_lock, snowflake_stat, snowflake_layouts, _snowflake_layout}';
+    object text;
+    owner name;
+BEGIN
+    SELECT pg_describe_object(found.class, found.id, 0), r.rolname INTO object, owner
+    FROM (
+        SELECT 'pg_proc'::regclass, p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.proname ~ '^_?snowflake_'
+        UNION ALL
+        SELECT 'pg_class'::regclass, c.oid, c.relowner, c.relnamespace FROM pg_class AS c WHERE c.relname = ANY (names)
+        UNION ALL
+        SELECT 'pg_type'::regclass, t.oid, t.typowner, t.typnamespace FROM pg_type AS t WHERE t.typname = ANY (names)
+    ) AS found (class, id, owner, namespace), pg_roles AS r
+    WHERE found.namespace = '@extschema@'::regnamespace AND r.oid = found.owner AND r.rolname <> current_user
+    ORDER BY found.class DESC, found.id LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s belongs to role "%s"', object, owner),
+            DETAIL = format('All objects of the SQL edition belong to the role that runs its file. The current role is "%s".', current_user),
+            HINT = format('If that role has installed the edition, run SET ROLE %s, and repeat the command. Else drop the object, or '
+                'install into a schema in which no other role can create objects.', quote_ident(owner));
+    END IF;
+END
+$template$
+;
 $statements$, '@extschema@', schema);
     PERFORM pg_catalog.set_config('search_path', path, true);
 END

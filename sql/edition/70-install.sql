@@ -13,8 +13,6 @@ RETURNS void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_cata
 #variable_conflict use_variable
 DECLARE
     old record;
-    owner CONSTANT name := (SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE oid = to_regprocedure(
-        '@extschema@.snowflake_install(integer, integer, text, integer, boolean, boolean)'));
     is_installed boolean;
     has_word boolean;
     named text;
@@ -34,18 +32,17 @@ DECLARE
     template text;
     constant_name text;
     constant_value text;
+    check_owners CONSTANT text := 'DO ' || quote_literal(
+-- include 02-owners.sql
+    );
 BEGIN
     -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
-    IF owner <> current_user THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'insufficient_privilege',
-            MESSAGE = 'must be owner of function snowflake_install',
-            DETAIL = format('The function belongs to role "%s", and the current role is "%s".', owner, current_user),
-            HINT = format('Run SET ROLE %s, and repeat the command.', quote_ident(owner));
-    END IF;
+    EXECUTE check_owners;
     -- One at a time.
     PERFORM pg_advisory_xact_lock('@extschema@'::regnamespace::oid::integer, 0);
-    is_installed := to_regprocedure('@extschema@._snowflake_installed()') IS NOT NULL;
+    -- Of another role, it was made after the check, and is not called.
+    is_installed := EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('@extschema@._snowflake_installed()')
+        AND pg_get_userbyid(proowner) = current_user);
     has_word := to_regclass('@extschema@.snowflake_word') IS NOT NULL;
     IF is_installed THEN
         EXECUTE 'SELECT * FROM @extschema@._snowflake_installed()' INTO STRICT old;
@@ -180,6 +177,9 @@ BEGIN
         END LOOP;
         EXECUTE template;
     END LOOP;
+
+    -- Others may have made objects meanwhile.
+    EXECUTE check_owners;
 
     -- What ALTER DEFAULT PRIVILEGES has granted, here or when a dump was restored. Whoever can
     -- change the sequence can repeat ids.
