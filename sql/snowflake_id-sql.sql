@@ -894,7 +894,8 @@ BEGIN
 -- max_borrow 100 (milliseconds), settled false. With another number, another layout or another
 -- "settled", ids go on above, from a new sequence. That waits for the open transactions that have
 -- drawn. A draw that waits meanwhile fails, because its sequence is gone. No draw gets an id by the
--- old numbers later (_snowflake_generation).
+-- old numbers later (_snowflake_generation). Because all draws wait behind one that waits, it gives
+-- up after a while.
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_install(worker_id integer DEFAULT NULL, datacenter_id integer DEFAULT NULL,
     layout text DEFAULT NULL, max_borrow integer DEFAULT NULL, settled boolean DEFAULT NULL, accept boolean DEFAULT false)
@@ -902,6 +903,8 @@ RETURNS void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_cata
 #variable_conflict use_variable
 DECLARE
     old record;
+    caller_timeout CONSTANT text := current_setting('lock_timeout');
+    holders text;
     is_installed boolean;
     has_word boolean;
     named text;
@@ -956,6 +959,9 @@ $template$
 BEGIN
     -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
     EXECUTE check_owners;
+    IF caller_timeout = '0' THEN
+        PERFORM set_config('lock_timeout', '500ms', true);
+    END IF;
     -- One at a time.
     PERFORM pg_advisory_xact_lock('@extschema@'::regnamespace::oid::integer, 0);
     -- Of another role, it was made after the check, and is not called.
@@ -1113,10 +1119,11 @@ $template$
 --   within the values that are not ids.
 -- - setval and nextval are not undone by a rollback.
 --
--- The lock is that of a view, _snowflake_lock, which only the owner may take. An advisory lock
--- would be everyone's. The mode conflicts with itself, but with no lock that other roles can hold
--- on a view. A stronger one would write WAL, or end the fast path of other locks. A table would do
--- as well, but vacuum visits it, and publications FOR ALL TABLES contain it.
+-- The lock is that of a view, _snowflake_lock, which only the owner may take, and roles with the
+-- rights of pg_write_all_data or pg_maintain. An advisory lock would be everyone's. The mode
+-- conflicts with itself, but with no lock that further roles can hold on a view. A stronger one
+-- would write WAL, or end the fast path of other locks. A table would do as well, but vacuum visits
+-- it, and publications FOR ALL TABLES contain it.
 --
 -- The lock is taken in a block whose end is an error that the block itself catches. So each end of
 -- the block releases it: this one, an error, a cancel, another cancel right after that, the end of
@@ -1620,6 +1627,19 @@ $template$
         EXECUTE format('REVOKE ALL ON %s FROM %s', granted.object,
             CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(granted.grantee)) END);
     END LOOP;
+    PERFORM set_config('lock_timeout', caller_timeout, true);
+EXCEPTION
+    WHEN lock_not_available THEN
+        SELECT string_agg(DISTINCT coalesce(held.pid::text, 'a prepared transaction'), ', ') INTO holders
+        FROM pg_locks AS held
+        WHERE held.granted AND held.pid IS DISTINCT FROM pg_backend_pid()
+            AND held.database = (SELECT here.oid FROM pg_database AS here WHERE here.datname = current_database())
+            AND (held.relation IN (SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = '@extschema@'::regnamespace
+                    AND c.relname IN ('snowflake_word', 'snowflake_stat', 'snowflake_layouts', '_snowflake_lock'))
+                OR held.locktype = 'advisory' AND held.classid = '@extschema@'::regnamespace AND held.objid = 0);
+        PERFORM @extschema@._snowflake_raise('55P03', 'could not lock what is installed within "lock_timeout"',
+            'These processes hold locks on it: ' || holders || '.',
+            'End their transactions, or repeat the command later, or with a longer "lock_timeout". Draws wait meanwhile.');
 END
 $install$;
 

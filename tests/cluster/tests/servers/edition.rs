@@ -212,7 +212,9 @@ fn another_number_waits_for_open_transactions_that_have_drawn() {
     let mut drawing = server.connect();
     drawing.batch_execute("BEGIN").unwrap();
     let first = drawing.draw();
-    let installing = Running::start(server.connect(), "SELECT 1::bigint FROM snowflake_install(worker_id => 6)");
+    let mut patient = server.connect();
+    patient.batch_execute("SET lock_timeout = '60s'").unwrap();
+    let installing = Running::start(patient, "SELECT 1::bigint FROM snowflake_install(worker_id => 6)");
     server.wait_until_locked(installing.pid);
     // It has drawn in this transaction, so it need not wait.
     let second = drawing.draw();
@@ -227,6 +229,41 @@ fn another_number_waits_for_open_transactions_that_have_drawn() {
     assert!(first < second && second < third);
     assert_eq!(part(&mut session, "worker_id", third), "6");
     assert_eq!(part(&mut session, "worker_id", second), "5");
+}
+
+/// All draws wait for an installation that waits.
+#[test]
+fn an_installation_that_open_transactions_hold_up_gives_up_and_names_them() {
+    let (server, mut session) = start("worker_id => 5");
+    session.batch_execute("BEGIN; SELECT snowflake_next(); PREPARE TRANSACTION 'p'").unwrap();
+    let [mut drawing, mut looking, mut installing] = [(); 3].map(|()| server.connect());
+    drawing.batch_execute("BEGIN; SELECT snowflake_next()").unwrap();
+    looking.batch_execute("BEGIN; TABLE snowflake_layouts").unwrap();
+    installing.batch_execute("BEGIN; SELECT pg_advisory_xact_lock('edition'::regnamespace::oid::integer, 0)").unwrap();
+    let holders =
+        [&mut installing, &mut drawing, &mut looking].map(|holder| (holder.value("pg_backend_pid()"), holder));
+    let mut holders = Vec::from(holders);
+    while !holders.is_empty() {
+        let mut names: Vec<_> = holders.iter().map(|(pid, _)| pid.clone()).collect();
+        names.sort_unstable();
+        if session.value("SELECT count(*) FROM pg_prepared_xacts") == "1" {
+            names.push("a prepared transaction".to_owned());
+        }
+        for timeout in ["0", "20ms"] {
+            session.batch_execute(&format!("SET lock_timeout = '{timeout}'")).unwrap();
+            let refusal = refused(install(&mut session, "worker_id => 6"));
+            assert_refused_as(&refusal, "55P03", "could not lock what is installed within \"lock_timeout\"");
+            assert_eq!(refusal.detail, Some(format!("These processes hold locks on it: {}.", names.join(", "))));
+            server.connect().draw();
+        }
+        let (_, holder) = holders.remove(0);
+        holder.batch_execute("COMMIT").unwrap();
+        if holders.len() == 1 {
+            session.batch_execute("COMMIT PREPARED 'p'").unwrap();
+        }
+    }
+    install(&mut session, "worker_id => 6").unwrap();
+    assert_eq!(session.value("current_setting('lock_timeout')"), "20ms");
 }
 
 #[test]
