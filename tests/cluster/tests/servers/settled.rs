@@ -52,7 +52,7 @@ pub(crate) const TABLES: &str = "
         DECLARE id bigint;
         BEGIN
             BEGIN id := snowflake_next(); RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN NULL; END;
-            PERFORM count(*) FROM generate_series(1, 20000);
+            PERFORM count(*) FROM generate_series(1, 100000);
             RETURN id;
         END $$;
     CREATE FUNCTION settled() RETURNS bigint STABLE LANGUAGE plpgsql AS $$
