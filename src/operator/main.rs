@@ -59,7 +59,7 @@ use snowflake_registry::{Asker, RegistryError};
 use crate::arguments::{Arguments, Changing, Command, Common, TagValues};
 use crate::change::Change;
 use crate::changes::{Changed, Value};
-use crate::check::{ClockHere, Finding, Grade};
+use crate::check::{ClockHere, Finding, Grade, Seen};
 use crate::output::Said;
 use crate::place::{Place, Random, Registry, VARIABLE};
 use crate::report::{Failure, Report};
@@ -372,7 +372,9 @@ impl Session {
             Ok((view, here)) => {
                 // A role that may not look at this may still check the rest.
                 let standbys = self.registry.standbys().ok().flatten();
-                check::findings(&view, here, standbys.as_ref())
+                let alarms = self.registry.alarms().ok();
+                let hosts = self.registry.hosts().unwrap_or_default();
+                check::findings(&view, &Seen { here, standbys, alarms, hosts })
             }
             // The arguments are wrong.
             Err(failure @ Failure::Usage(_)) => return Err(failure),

@@ -137,9 +137,12 @@ fn is_answer(error: &RegistryError) -> bool {
         | OutOfRange { .. }
         | Refused(_) => true,
         Etcd(problem) => match problem {
-            Problem::Login(_) | Problem::NoRights(_) | Problem::NoFleet(_) | Problem::Record(..) | Problem::File(_) => {
-                true
-            }
+            Problem::Login(_)
+            | Problem::NoRights(_)
+            | Problem::NoFleet(_)
+            | Problem::NoSpace
+            | Problem::Record(..)
+            | Problem::File(_) => true,
             // etcd also says so of a change that it may still make.
             Problem::Unreachable(_) | Problem::TimedOut { .. } | Problem::Busy | Problem::Refused(_) => false,
         },
@@ -179,6 +182,7 @@ mod tests {
             RegistryError::NoSchema,
             RegistryError::NoFleet(words()),
             RegistryError::Etcd(Problem::Login(words())),
+            RegistryError::Etcd(Problem::NoSpace),
         ] {
             assert_eq!(status(error.clone()), 1, "{error}");
         }

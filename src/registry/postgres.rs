@@ -32,7 +32,7 @@ use crate::libpq::Rows;
 use crate::reading;
 use crate::report::beginning;
 use crate::step::RegistryStep;
-pub use operator::{REGISTRY_SQL, Standbys};
+pub use operator::{HostSeen, REGISTRY_SQL, Standbys};
 use record::{FleetRow, NO_DATACENTER, NumberRow, RegistryRow, SwapRow, TagRow, Writer};
 
 /// How often a transaction is tried that PostgreSQL rolls back for another one's sake.

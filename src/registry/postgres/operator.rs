@@ -14,7 +14,8 @@ use snowflake_core::tag::Tag;
 use super::record::{DescriptionRow, FleetRow, NameRow, RegistryRow, StandbysRow};
 use super::{Postgres, each, garbage, only, text};
 use crate::config::MemberName;
-use crate::connection::Waiter;
+use crate::connection::{PostgresConnection, Waiter};
+use crate::conninfo::{Host, Options};
 use crate::error::{Diagnostic, RegistryError};
 use crate::step::RegistryStep;
 
@@ -30,6 +31,33 @@ pub struct Standbys {
     /// may not see that.
     pub connected: Option<(i64, i64)>,
 }
+
+impl Standbys {
+    /// Returns how many synchronous standbys a change waits for: `FIRST 2 (a, b)`, `ANY 2 (a, b)`,
+    /// `2 (a, b)`, and one for a mere list.
+    pub fn needed(&self) -> i64 {
+        if self.names.is_empty() {
+            return 0;
+        }
+        let before = self.names.split_once('(').map_or("", |(before, _)| before);
+        before.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or(1)
+    }
+}
+
+/// What one of the hosts that a connection string names is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostSeen {
+    /// Its name and port.
+    pub host: String,
+    /// Which server takes writes there, where two names may be those of one server; `None` if none
+    /// does. An error if it does not answer.
+    pub writable: Result<Option<String>, RegistryError>,
+}
+
+// Two servers with the same files have not started in the same microsecond.
+const WRITABLE: &CStr = c"SELECT pg_catalog.to_json(CASE pg_catalog.current_setting('transaction_read_only') \
+WHEN 'off' THEN pg_catalog.concat((pg_catalog.pg_control_system()).system_identifier, ' ', \
+pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())) END)";
 
 // To a role without pg_monitor, all but the processes is NULL.
 const STANDBYS: &CStr = c"SELECT pg_catalog.row_to_json(s) FROM (\
@@ -166,6 +194,31 @@ impl<W: Waiter> Postgres<W> {
         let answer = self.run(STANDBYS, &[], RegistryStep::Read)?;
         let StandbysRow { names, connected, visible, synchronous } = self.understood(only(&answer.rows))?;
         Ok(Standbys { names, connected: (visible == connected).then_some((connected, synchronous)) })
+    }
+
+    /// Returns what each host is that the connection string names, if there are several, with what
+    /// libpq finds in a service file and in the environment. libpq itself takes the first one that
+    /// will do.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer at all.
+    pub fn hosts(&self) -> Result<Vec<HostSeen>, RegistryError> {
+        if self.connection.borrow().is_none() {
+            self.now()?;
+        }
+        let hosts = self.connection.borrow().as_ref().map(PostgresConnection::hosts).unwrap_or_default();
+        if hosts.len() < 2 {
+            return Ok(Vec::new());
+        }
+        let options = Options::parse(&self.config.conninfo).map_err(RegistryError::Connect)?;
+        let options = options.with_defaults().without_ignored_passfile().0.with_any_session();
+        let seen = |host: Host| {
+            let alone = options.with_hosts(std::slice::from_ref(&host));
+            let writable = PostgresConnection::open(&alone, self.config.timeout, &self.waiter)
+                .and_then(|mut host| only(&host.run(WRITABLE, &[], RegistryStep::Read, self.config.timeout)?.rows));
+            HostSeen { host: format!("{}:{}", host.name, host.port), writable }
+        };
+        Ok(hosts.into_iter().map(seen).collect())
     }
 
     /// Deletes the history of leases that ended before an instant, in milliseconds since 1970. The

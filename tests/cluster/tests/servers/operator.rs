@@ -8,7 +8,9 @@ use std::process::{Command, Output, Stdio};
 
 use cluster::operator::PROGRAM;
 use cluster::registry::{config, role_sql};
-use cluster::{Etcd, Member, Operated, Oracle, Server, has_etcd, program_path, skip, wait_until};
+use cluster::{
+    Etcd, Fleet, Leases, Member, Operated, Oracle, Server, Shutdown, has_etcd, program_path, refused, skip, wait_until,
+};
 use serde_json::Value;
 
 use crate::pages::masked;
@@ -390,11 +392,17 @@ fn history_is_pruned(registry: &Registry) {
 fn a_check_grades_what_it_finds(registry: &Registry) {
     let oracle = Oracle::new();
     let _member = registry.member(&oracle);
-    let said = registry.ok(&["check", "--strict"]);
-    assert!(said.starts_with("ok    registry    answers: ") && said.ends_with("All is well.\n"), "{said}");
+    let said = registry.ok(&["check"]);
+    assert!(said.starts_with("ok    registry    answers: "), "{said}");
+    // A registry in PostgreSQL has no standby here.
+    let is_alone = said.contains("\nWARN  replication no standby is connected");
+    let end = if is_alone { "1 WARN, nothing BAD.\n" } else { "All is well.\n" };
+    assert!(said.ends_with(end) && is_alone != said.contains("\nok    alarms "), "{said}");
+    assert_eq!(registry.run(&["check", "--strict"]).0, if is_alone { 4 } else { 0 });
     registry.ok(&["restored", "--yes"]);
     let said = registry.ok(&["check"]);
-    assert!(said.contains("\nWARN  freeze ") && said.ends_with("1 WARN, nothing BAD.\n"), "{said}");
+    let end = if is_alone { "2 WARN, nothing BAD.\n" } else { "1 WARN, nothing BAD.\n" };
+    assert!(said.contains("\nWARN  freeze ") && said.ends_with(end), "{said}");
     let (status, ..) = registry.run(&["check", "--strict"]);
     assert_eq!(status, 4);
     let (status, stdout, _) = registry.run(&["check", "--fleet", "other", "--json"]);
@@ -502,6 +510,110 @@ fn looks_are_repeated(registry: &Registry) {
     assert!(objects.len() == 2 && objects.iter().all(|object| object["command"] == "watch"), "{said}");
     let (_, said) = on_a_terminal(registry, &["watch", "--count", "1"], "");
     assert!(said.starts_with("\u{1b}[H\u{1b}[2Jfleet "), "{said:?}");
+}
+
+/// Expects that `check` finds something BAD, and returns what it says.
+#[track_caller]
+fn found_bad(registry: &dyn Operated) -> String {
+    let (status, stdout, stderr) = told(&registry.operator().arg("check").output().expect("it runs"));
+    assert_eq!((status, stderr.as_str()), (4, ""), "{stdout}");
+    stdout
+}
+
+#[test]
+fn a_check_names_a_server_that_has_come_back_without_a_number() {
+    let fleet = Fleet::start().limited("5s", "1s");
+    let server = fleet.member().start_with_extension();
+    let number = server.connect().wait_for_lease();
+    // It cannot give its number back, and gets none when it starts again.
+    server.stop(Shutdown::Immediate);
+    server.set_config("snowflake_id.registry", &fleet.conninfo().replace("user=", "user=no_"));
+    server.start_again();
+    let mut session = server.connect();
+    wait_until("the end of its lease", || fleet.leased().is_empty());
+    assert_eq!(refused(session.query_one("SELECT snowflake_next()", &[])).sqlstate, "58000");
+    let said = found_bad(&fleet);
+    assert!(said.contains("\nBAD   leases      1 server has let its lease end, and has no other number: "), "{said}");
+    assert!(said.contains(&format!(":{} (number {number}, until ", server.port())), "{said}");
+    // On the server itself, as on a clone, which has no record.
+    assert_eq!(session.lease("state"), "none");
+    assert!(session.lease("last_error").starts_with("could not connect to the registry"));
+    // The number is taken from it.
+    wait_until("the skew", || fleet.try_operate(&["reserve", &number.to_string(), "now"]).is_ok());
+    fleet.operate(&["check"]);
+}
+
+#[test]
+fn a_check_finds_that_a_synchronous_standby_is_gone_also_when_no_lease_is_left() {
+    let registry = postgres();
+    registry.ok(&["set-limits", "--lease", "2s", "--skew", "1s", "--yes"]);
+    let oracle = Oracle::new();
+    let member = Member::new(config(&registry.conninfo), &oracle);
+    member.lease();
+    let mut session =
+        postgres::Client::connect(&registry.conninfo.replace("user=snowflake", "user=postgres"), postgres::NoTls)
+            .expect("the registry accepts a connection");
+    session.batch_execute("ALTER SYSTEM SET synchronous_standby_names = 'gone'").expect("a superuser may");
+    session.query_one("SELECT pg_reload_conf()", &[]).expect("a superuser may");
+    let mut is_over = false;
+    while !is_over {
+        is_over = session
+            .query_one("SELECT max(until_ms) < snowflake_registry.now_ms() FROM snowflake_registry.numbers", &[])
+            .expect("there is one")
+            .get(0);
+        let (status, stdout, _) = registry.run(&["check"]);
+        assert_eq!(status, 4, "{stdout}");
+        assert!(stdout.contains("\nBAD   replication 0 of 1 synchronous standbys connected (gone)"), "{stdout}");
+    }
+    assert!(found_bad(&*registry.operated).contains("\nBAD   leases      1 server has let its lease end"));
+}
+
+#[test]
+fn a_check_finds_an_etcd_without_space_and_a_change_is_refused() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let etcd = Etcd::start_with_quota(1 << 20);
+    etcd.operate(&["create"]);
+    let text = "x".repeat(100_000);
+    let filled = (0..100).any(|key| etcd.try_ctl(&["put", &format!("fill{key}"), &text]).is_err());
+    assert!(filled, "the quota is reached");
+    let said = found_bad(&etcd);
+    assert!(said.contains("\nBAD   alarms      NOSPACE: etcd has no space left, and refuses every write"), "{said}");
+    let said = etcd.refuses(&["set-range", "0", "9"]);
+    assert!(said.starts_with("error: etcd has no space left, and refuses every write\n"), "{said}");
+    for command in ["etcdctl compact", "etcdctl defrag", "etcdctl alarm disarm"] {
+        assert!(said.contains(command), "{said}");
+    }
+    // It helps.
+    etcd.ctl(&["del", "--prefix", "fill"]);
+    let status: Value =
+        serde_json::from_str(&etcd.ctl(&["endpoint", "status", "--write-out=json"])).expect("it is JSON");
+    etcd.ctl(&["compact", &status[0]["Status"]["header"]["revision"].to_string()]);
+    etcd.ctl(&["defrag", "--cluster"]);
+    etcd.ctl(&["alarm", "disarm"]);
+    etcd.operate(&["set-range", "0", "9"]);
+    assert!(etcd.operate(&["check"]).ends_with("All is well.\n"));
+}
+
+#[test]
+fn a_check_finds_an_old_primary_that_has_come_back() {
+    let server = Server::builder().durable().without_preload().start();
+    server.make_registry();
+    let standby = server.standby().start();
+    let sockets =
+        [&server, &standby].map(|server| server.data_dir().parent().expect("it has one").display().to_string());
+    let both = format!("host='{}' user=postgres dbname=postgres target_session_attrs=read-write", sockets.join(","));
+    let check = || told(&server.operator().args(["check", "--registry", &both]).output().expect("it runs"));
+    let (status, stdout, _) = check();
+    assert!(status == 0 && stdout.contains("\nok    hosts       1 of 2 takes writes ("), "{stdout}");
+    server.crash();
+    standby.promote();
+    let (status, stdout, _) = check();
+    assert!(status == 0 && stdout.contains(", no answer"), "{stdout}");
+    server.start_again();
+    let (status, stdout, _) = check();
+    assert!(status == 4 && stdout.contains("\nBAD   hosts "), "{stdout}");
 }
 
 #[test]
