@@ -508,6 +508,18 @@ pub enum Command {
         changing: Changing,
     },
 
+    /// Deletes the records of numbers whose leases are over
+    ///
+    /// Use it when a thief of the servers' password has leased numbers that no server uses, or when
+    /// check names servers that are gone for good. Numbers without a record are leased as if they
+    /// had never been, and only for ids after the last deleted lease. Leases that have ended within
+    /// two clock skews stay. It cannot be undone, and the history stays.
+    #[command(verbatim_doc_comment)]
+    DropNumbers {
+        #[command(flatten)]
+        changing: Changing,
+    },
+
     /// Deletes the history of leases that ended before an instant
     ///
     /// Afterwards, drawn_by() does not find which server drew ids of that time. What is leased does
@@ -545,6 +557,7 @@ impl Command {
             Self::CreateTag { .. } => "create-tag",
             Self::SetTag { .. } => "set-tag",
             Self::DropTag { .. } => "drop-tag",
+            Self::DropNumbers { .. } => "drop-numbers",
             Self::Prune { .. } => "prune",
         }
     }
@@ -581,7 +594,7 @@ mod tests {
         }
         let names: Vec<_> =
             Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
-        assert_eq!(names.len(), 20, "{names:?}");
+        assert_eq!(names.len(), 21, "{names:?}");
     }
 
     #[test]

@@ -104,6 +104,8 @@ pub struct Seen {
     pub alarms: Option<Vec<String>>,
     /// The hosts that the connection string names, if there are several.
     pub hosts: Vec<HostSeen>,
+    /// Which transaction holds new numbers up, if one does.
+    pub made_by: Option<String>,
 }
 
 /// Looks at everything.
@@ -116,6 +118,7 @@ pub fn findings(view: &View, seen: &Seen) -> Vec<Finding> {
     found.extend(state(view));
     found.push(limits(view));
     found.extend(range(view));
+    found.extend(held_up(seen));
     found.push(leases(view, &numbers));
     found.extend(dropped(view, &numbers));
     found.extend(outside(&numbers));
@@ -314,6 +317,17 @@ fn range(view: &View) -> Vec<Finding> {
         });
     }
     found
+}
+
+/// Says which transaction keeps servers from leasing numbers that have no record yet.
+fn held_up(seen: &Seen) -> Option<Finding> {
+    let by = printable(seen.made_by.as_ref()?);
+    Some(Finding::bad(
+        "numbers",
+        format!("no new number can be leased, because a transaction does not end: {by}"),
+        "End it in the registry, with pg_terminate_backend() or ROLLBACK PREPARED. If it is not a server's of the fleet, \
+         see \"A password is stolen\" in docs/runbook.md.",
+    ))
 }
 
 /// Says which servers do not renew.
@@ -574,7 +588,7 @@ mod tests {
     fn seen() -> Seen {
         let here = ClockHere { offset_ms: 3, error_ms: 1 };
         let standbys = Some(Standbys { names: String::new(), connected: Some((1, 0)) });
-        Seen { here, standbys, alarms: None, hosts: Vec::new() }
+        Seen { here, standbys, alarms: None, hosts: Vec::new(), made_by: None }
     }
 
     fn host(host: &str, writable: Option<&str>) -> HostSeen {
@@ -887,6 +901,11 @@ All is well.
                     seen.hosts = vec![host("a:5432", Some("7 1.5")), host("b:5432", Some("7 2.5"))];
                 },
                 const { &[bad("hosts")] },
+            ),
+            (
+                "a transaction that makes a number does not end",
+                |_, seen| seen.made_by = Some("process 4711 (transaction 3/14)".to_owned()),
+                const { &[bad("numbers")] },
             ),
             ("an etcd without alarms", |view, seen| in_etcd(view, seen, &[]), WELL),
             ("an etcd at its quota", |view, seen| in_etcd(view, seen, &["NOSPACE"]), const { &[bad("alarms")] }),

@@ -211,6 +211,11 @@ impl Session {
             Command::ResetSettings { changing } => {
                 self.perform(name, &Operation::ResetSettings, changing, has_person)?
             }
+            Command::DropNumbers { changing } => {
+                let reading = self.registry.read(&Wanted::default())?;
+                let before_ms = reading.fleet.over_ms(reading.now_ms);
+                self.perform(name, &Operation::DropNumbers { before_ms }, changing, has_person)?
+            }
             Command::DropTag { tag, changing } => {
                 self.perform(name, &Operation::DropTag { tag }, changing, has_person)?
             }
@@ -367,6 +372,13 @@ impl Session {
         Ok((View { fleet: self.fleet.clone(), kind, address, reading, names, descriptions }, here))
     }
 
+    /// Returns which transaction has held up new numbers for a second. A server's takes less long.
+    fn made_by(&self) -> Option<String> {
+        let first = self.registry.made_by().ok().flatten()?;
+        thread::sleep(MADE_WITHIN);
+        self.registry.made_by().ok().flatten().filter(|then| *then == first)
+    }
+
     fn check(&self, is_strict: bool) -> Result<(Said, Option<Failure>), Failure> {
         let found = match self.view() {
             Ok((view, here)) => {
@@ -374,7 +386,8 @@ impl Session {
                 let standbys = self.registry.standbys().ok().flatten();
                 let alarms = self.registry.alarms().ok();
                 let hosts = self.registry.hosts().unwrap_or_default();
-                check::findings(&view, &Seen { here, standbys, alarms, hosts })
+                let made_by = self.made_by();
+                check::findings(&view, &Seen { here, standbys, alarms, hosts, made_by })
             }
             // The arguments are wrong.
             Err(failure @ Failure::Usage(_)) => return Err(failure),
@@ -418,6 +431,9 @@ impl Session {
         }
     }
 }
+
+/// How long a server may take to make a number's record.
+const MADE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Lists names.
 fn quoted(names: &[String]) -> String {

@@ -128,7 +128,7 @@ fn is_answer(error: &RegistryError) -> bool {
         InRecovery
         | ReadOnly
         | FsyncOff
-        | Locked
+        | Locked(_)
         | NoSchema
         | OtherVersion(_)
         | NoFleet(_)
@@ -178,7 +178,7 @@ mod tests {
         let words = || "words".to_owned();
         for error in [
             RegistryError::InRecovery,
-            RegistryError::Locked,
+            RegistryError::Locked(None),
             RegistryError::NoSchema,
             RegistryError::NoFleet(words()),
             RegistryError::Etcd(Problem::Login(words())),

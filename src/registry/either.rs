@@ -217,6 +217,17 @@ impl<W: Waiter> Either<W> {
         }
     }
 
+    /// [`Postgres::made_by`]. In etcd no transaction is left open.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn made_by(&self) -> Result<Option<String>, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.made_by(),
+            Self::Etcd(_) => Ok(None),
+        }
+    }
+
     /// [`Etcd::alarms`]. PostgreSQL has none.
     ///
     /// # Errors

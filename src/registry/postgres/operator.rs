@@ -66,6 +66,8 @@ pg_catalog.count(sync_state) AS visible, \
 pg_catalog.count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) AS synchronous \
 FROM pg_catalog.pg_stat_replication) AS s";
 
+const MADE_BY: &CStr = c"SELECT coalesce(pg_catalog.to_json(snowflake_registry.made_by()), 'null')";
+
 const NOW: &CStr = c"SELECT snowflake_registry.shown()";
 
 const CREATE_FLEET: &CStr = c"INSERT INTO snowflake_registry.fleets \
@@ -219,6 +221,15 @@ impl<W: Waiter> Postgres<W> {
             HostSeen { host: format!("{}:{}", host.name, host.port), writable }
         };
         Ok(hosts.into_iter().map(seen).collect())
+    }
+
+    /// Returns which transaction of a server makes a number's record now, so that others wait.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn made_by(&self) -> Result<Option<String>, RegistryError> {
+        let answer = self.run(MADE_BY, &[], RegistryStep::Read)?;
+        self.understood(only(&answer.rows))
     }
 
     /// Deletes the history of leases that ended before an instant, in milliseconds since 1970. The

@@ -123,6 +123,7 @@ for_each_kind! {
     a_number_is_kept
     tags_are_made_changed_and_deleted
     history_is_pruned
+    records_of_numbers_are_deleted_when_they_are_over
     a_check_grades_what_it_finds
     a_dangerous_change_needs_a_person_or_yes
     a_person_is_asked
@@ -387,6 +388,23 @@ fn history_is_pruned(registry: &Registry) {
     assert!(registry.fails(1, &["prune", "now", "--yes"]).contains("cannot be pruned"));
     let said = registry.ok(&["prune", "730 days ago", "--yes"]);
     assert!(said.starts_with("Pruned leases that ended before ") && said.ends_with(": 0.\n"), "{said}");
+}
+
+fn records_of_numbers_are_deleted_when_they_are_over(registry: &Registry) {
+    registry.ok(&["set-limits", "--lease", "2s", "--skew", "1s", "--yes"]);
+    let oracle = Oracle::new();
+    let [member, other] = [(); 2].map(|()| Member::new(config(&registry.conninfo), &oracle));
+    member.lease();
+    assert!(registry.ok(&["drop-numbers"]).starts_with("Deleted the records of 0 numbers: "));
+    // It does not renew.
+    let would = ["drop-numbers", "--dry-run"];
+    wait_until("two skews after its lease", || registry.ok(&would).contains("records of 1 number: "));
+    assert!(registry.ok(&["drop-numbers"]).starts_with("Deleted the records of 1 number: "));
+    assert_eq!(registry.shown()["numbers"], Value::Array(Vec::new()));
+    // Nothing is taken for lost.
+    other.lease();
+    member.lease();
+    assert_eq!(registry.shown()["settings"]["generation"], 1);
 }
 
 fn a_check_grades_what_it_finds(registry: &Registry) {
