@@ -99,6 +99,7 @@ impl Keeper<'_> {
     pub(super) fn note_reading(&self, wanted: &Wanted, reading: &Reading) {
         self.status.change(|status| {
             (status.incarnation, status.fleet) = (Some(reading.incarnation), Some(reading.fleet.uuid));
+            status.freeze_ms = Some(reading.fleet.freeze_ms);
         });
         self.tags.set_fleet(Fleet::code(reading.fleet.uuid));
         if *wanted == all_numbers() {
