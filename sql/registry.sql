@@ -476,7 +476,7 @@ CREATE OR REPLACE FUNCTION snowflake_registry.made_by() RETURNS text
 LANGUAGE sql VOLATILE AS $$
     -- A lock on the table lasts as long as the transaction, also where the row was locked in a
     -- savepoint. Who waits for the row has the lock on the table, too.
-    SELECT string_agg(coalesce(format('process %s (transaction %s)', l.pid, l.virtualtransaction),
+    SELECT string_agg(coalesce('process ' || l.pid || format(' (transaction %s)', l.virtualtransaction),
         format('prepared transaction "%s"', (SELECT p.gid FROM pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
             WHERE x.locktype = 'transactionid' AND x.virtualtransaction = l.virtualtransaction LIMIT 1))), ', ')
     FROM pg_locks l

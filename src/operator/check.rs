@@ -106,6 +106,8 @@ pub struct Seen {
     pub hosts: Vec<HostSeen>,
     /// Which transaction holds new numbers up, if one does.
     pub made_by: Option<String>,
+    /// Settings of the servers' roles.
+    pub role_settings: Vec<String>,
 }
 
 /// Looks at everything.
@@ -114,6 +116,7 @@ pub fn findings(view: &View, seen: &Seen) -> Vec<Finding> {
     let mut found = vec![registry(view)];
     found.extend(hosts(&seen.hosts));
     found.extend(alarms(view, seen));
+    found.extend(role_settings(&seen.role_settings));
     found.push(clocks_here(view, seen.here));
     found.extend(state(view));
     found.push(limits(view));
@@ -155,6 +158,20 @@ fn hosts(hosts: &[HostSeen]) -> Option<Finding> {
              registry fails over\" in docs/runbook.md.",
         )),
     }
+}
+
+/// Says which settings a role of servers has that "Set up" does not set. A thief of its password
+/// could have set them, so that no server renews its lease.
+fn role_settings(settings: &[String]) -> Option<Finding> {
+    let shown = named(settings.iter().map(|setting| printable(setting)));
+    (!settings.is_empty()).then(|| {
+        Finding::warn(
+            "role",
+            format!("the servers' role has settings of its own: {shown}"),
+            "If you have not set them, see \"A password is stolen\" in docs/runbook.md. ALTER ROLE ... RESET ALL removes \
+             those for all databases, and ALTER ROLE ... IN DATABASE ... RESET ALL those for one.",
+        )
+    })
 }
 
 /// Says whether etcd takes writes: a member that has reached its quota still answers, and counts as
@@ -588,7 +605,7 @@ mod tests {
     fn seen() -> Seen {
         let here = ClockHere { offset_ms: 3, error_ms: 1 };
         let standbys = Some(Standbys { names: String::new(), connected: Some((1, 0)) });
-        Seen { here, standbys, alarms: None, hosts: Vec::new(), made_by: None }
+        Seen { here, standbys, alarms: None, hosts: Vec::new(), made_by: None, role_settings: Vec::new() }
     }
 
     fn host(host: &str, writable: Option<&str>) -> HostSeen {
@@ -901,6 +918,11 @@ All is well.
                     seen.hosts = vec![host("a:5432", Some("7 1.5")), host("b:5432", Some("7 2.5"))];
                 },
                 const { &[bad("hosts")] },
+            ),
+            (
+                "the servers' role has a setting",
+                |_, seen| seen.role_settings.push("snowflake IN DATABASE ids: lock_timeout=1ms".to_owned()),
+                const { &[warn("role")] },
             ),
             (
                 "a transaction that makes a number does not end",

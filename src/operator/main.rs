@@ -387,7 +387,8 @@ impl Session {
                 let alarms = self.registry.alarms().ok();
                 let hosts = self.registry.hosts().unwrap_or_default();
                 let made_by = self.made_by();
-                check::findings(&view, &Seen { here, standbys, alarms, hosts, made_by })
+                let role_settings = self.registry.role_settings().unwrap_or_default();
+                check::findings(&view, &Seen { here, standbys, alarms, hosts, made_by, role_settings })
             }
             // The arguments are wrong.
             Err(failure @ Failure::Usage(_)) => return Err(failure),

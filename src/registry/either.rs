@@ -217,6 +217,17 @@ impl<W: Waiter> Either<W> {
         }
     }
 
+    /// [`Postgres::role_settings`]. etcd's users have none.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn role_settings(&self) -> Result<Vec<String>, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.role_settings(),
+            Self::Etcd(_) => Ok(Vec::new()),
+        }
+    }
+
     /// [`Postgres::made_by`]. In etcd no transaction is left open.
     ///
     /// # Errors

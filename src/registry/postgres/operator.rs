@@ -68,6 +68,19 @@ FROM pg_catalog.pg_stat_replication) AS s";
 
 const MADE_BY: &CStr = c"SELECT coalesce(pg_catalog.to_json(snowflake_registry.made_by()), 'null')";
 
+// Of roles of servers, which any of them may have set for itself. What "Set up" sets is left out.
+const ROLE_SETTINGS: &CStr = c"SELECT pg_catalog.to_json(pg_catalog.concat(pg_catalog.quote_ident(r.rolname), \
+CASE WHEN d.datname IS NOT NULL THEN ' IN DATABASE ' OPERATOR(pg_catalog.||) pg_catalog.quote_ident(d.datname) END, \
+': ', l.line)) \
+FROM pg_catalog.pg_db_role_setting s JOIN pg_catalog.pg_roles r ON r.oid = s.setrole \
+LEFT JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase, pg_catalog.unnest(s.setconfig) AS l (line), \
+pg_catalog.pg_proc p \
+WHERE p.pronamespace = pg_catalog.to_regnamespace('snowflake_registry') AND p.proname = 'swap' \
+AND (s.setdatabase = 0 OR d.datname = pg_catalog.current_database()) \
+AND pg_catalog.has_function_privilege(r.oid, p.oid, 'EXECUTE') \
+AND NOT pg_catalog.pg_has_role(r.oid, p.proowner, 'MEMBER') \
+AND (s.setdatabase, l.line) IS DISTINCT FROM (0::pg_catalog.oid, 'statement_timeout=10s')";
+
 const NOW: &CStr = c"SELECT snowflake_registry.shown()";
 
 const CREATE_FLEET: &CStr = c"INSERT INTO snowflake_registry.fleets \
@@ -221,6 +234,16 @@ impl<W: Waiter> Postgres<W> {
             HostSeen { host: format!("{}:{}", host.name, host.port), writable }
         };
         Ok(hosts.into_iter().map(seen).collect())
+    }
+
+    /// Returns the settings of the servers' roles: each role, its database if the setting is only
+    /// for that one, and the setting.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn role_settings(&self) -> Result<Vec<String>, RegistryError> {
+        let answer = self.run(ROLE_SETTINGS, &[], RegistryStep::Read)?;
+        self.understood(each(&answer.rows))
     }
 
     /// Returns which transaction of a server makes a number's record now, so that others wait.

@@ -7,11 +7,12 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use cluster::operator::PROGRAM;
-use cluster::registry::{config, role_sql};
+use cluster::registry::{ROLE, config, role_sql};
 use cluster::{
     Etcd, Fleet, Leases, Member, Operated, Oracle, Server, Shutdown, has_etcd, program_path, refused, skip, wait_until,
 };
 use serde_json::Value;
+use snowflake_registry::RegistryError;
 
 use crate::pages::masked;
 
@@ -632,6 +633,43 @@ fn a_check_finds_an_old_primary_that_has_come_back() {
     server.start_again();
     let (status, stdout, _) = check();
     assert!(status == 4 && stdout.contains("\nBAD   hosts "), "{stdout}");
+}
+
+/// What the servers' role can do, a thief of its password can.
+#[test]
+fn what_the_servers_role_leaves_behind_is_found_and_removed() {
+    let server = Server::builder().durable().without_preload().config("max_prepared_transactions", "2").start();
+    server.make_registry();
+    let mut thief = server.connect_as(ROLE);
+    assert!(!server.operate(&["check"]).contains("role"));
+    thief
+        .batch_execute("ALTER ROLE CURRENT_USER IN DATABASE postgres SET default_transaction_read_only = on")
+        .expect("each role may");
+    let oracle = Oracle::new();
+    let member = Member::new(config(&server.registry_conninfo()), &oracle);
+    assert_eq!(member.unanswered(), RegistryError::ReadOnly);
+    let said = server.operate(&["check"]);
+    let found =
+        format!("\nWARN  role        the servers' role has settings of its own: {ROLE} IN DATABASE postgres:\n");
+    assert!(said.contains(&found), "{said}");
+    // As the runbook has it.
+    let reset = format!(
+        "ALTER ROLE {ROLE} RESET ALL; ALTER ROLE {ROLE} IN DATABASE postgres RESET ALL;
+         ALTER ROLE {ROLE} SET statement_timeout = '10s'"
+    );
+    server.connect().batch_execute(&reset).expect("a superuser may");
+    assert!(!server.operate(&["check"]).contains("role"));
+
+    // No session holds these locks.
+    let swap = "BEGIN; SELECT snowflake_registry.swap('default', 0, 0, 0, 0, false, NULL, \
+                '[{\"datacenter\": -1, \"worker\": 5}]', NULL); PREPARE TRANSACTION 'left'";
+    server.connect_as(ROLE).batch_execute(swap).expect("the role may");
+    let said = found_bad(&server);
+    assert!(said.contains("a transaction does not end: prepared transaction \"left\""), "{said}");
+    let said = server.refuses(&["set-range", "0", "9", "--timeout", "2s"]);
+    assert!(said.contains("holds a lock in the registry") && said.contains("pg_prepared_xacts shows"), "{said}");
+    server.connect().batch_execute("ROLLBACK PREPARED 'left'").expect("a superuser may");
+    member.lease();
 }
 
 #[test]
