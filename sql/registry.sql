@@ -143,6 +143,14 @@ BEGIN
                     'this database has a registry of version %s, and this file is for version 1',
                     coalesce(substring(source FROM '^[[:space:]]*SELECT ([0-9]{1,9})[[:space:]]*$'), 'unknown')),
                 HINT = 'Use the file of the snowflake_id that the servers have.';
+        -- Builds before the release had the same version.
+        ELSIF EXISTS (SELECT FROM pg_class c
+                WHERE c.relnamespace = to_regnamespace('snowflake_registry') AND c.relname IN ('numbers', 'tags') AND c.relkind = 'r'
+                    AND NOT EXISTS (SELECT FROM pg_attribute a
+                        WHERE a.attrelid = c.oid AND a.attname = 'secret' AND NOT a.attisdropped)) THEN
+            RAISE EXCEPTION USING ERRCODE = '55000',
+                MESSAGE = 'this database has a registry that an unreleased build of snowflake_id has made',
+                HINT = 'Nothing converts it. Drop the schema "snowflake_registry", and make the registry again with "snowflake-registry lost".';
         END IF;
     END IF;
     -- What is new belongs to the registry's owner, too: functions that run with other rights could

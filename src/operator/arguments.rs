@@ -182,6 +182,10 @@ pub enum Command {
         /// The role to which the schema belongs [default: the role that connects]
         #[arg(long, value_name = "ROLE")]
         owner: Option<String>,
+        /// The first and the last number that may be leased [default: all of the first server's
+        /// layout]
+        #[arg(long, num_args = 2, value_names = ["FIRST", "LAST"], allow_negative_numbers = true)]
+        range: Option<Vec<i64>>,
         #[command(flatten)]
         changing: Changing,
     },

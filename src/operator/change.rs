@@ -215,9 +215,8 @@ fn danger(operation: &Operation) -> Danger {
         | Operation::SetLosesNothing { loses_nothing: true }
         | Operation::DropTag { .. }
         | Operation::Reserve { force: true, .. }
-        | Operation::SetTag { next: Some(_), .. }
-        | Operation::SetLimits { .. } => Danger::Always,
-        Operation::SetRange { .. } => Danger::Sometimes,
+        | Operation::SetTag { next: Some(_), .. } => Danger::Always,
+        Operation::SetRange { .. } | Operation::SetLimits { .. } => Danger::Sometimes,
         Operation::SetLease { .. }
         | Operation::SetLosesNothing { loses_nothing: false }
         | Operation::SetGrace { .. }

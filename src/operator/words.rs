@@ -318,6 +318,11 @@ pub fn consequence(operation: &Operation, fleet: &Fleet, outcome: &Outcome) -> O
             Operation::SetLimits { .. },
             Outcome::LimitsSet { longest_ms: 0, .. } | Outcome::LimitsSet { skew_ms: 0, .. },
         ) => "Limits cannot be lowered once a server has used the fleet.".to_owned(),
+        (Operation::SetLimits { .. }, Outcome::LimitsSet { longest_ms, skew_ms, .. })
+            if (fleet.longest_ms, fleet.skew_ms) == (*longest_ms, *skew_ms) =>
+        {
+            return None;
+        }
         (Operation::SetLimits { .. }, Outcome::LimitsSet { longest_ms, skew_ms, .. }) => format!(
             "Limits cannot be lowered once a server has used the fleet. After each failover that may lose leases, a \
              server that is restarted generates no ids for {}.",

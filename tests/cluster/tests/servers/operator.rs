@@ -9,7 +9,8 @@ use std::process::{Command, Output, Stdio};
 use cluster::operator::PROGRAM;
 use cluster::registry::{ROLE, config, role_sql};
 use cluster::{
-    Etcd, Fleet, Leases, Member, Operated, Oracle, Server, Shutdown, has_etcd, program_path, refused, skip, wait_until,
+    Draw, Etcd, Fleet, Leases, Member, Operated, Oracle, Server, Shutdown, has_etcd, program_path, refused, skip,
+    wait_until,
 };
 use serde_json::Value;
 use snowflake_registry::RegistryError;
@@ -239,6 +240,8 @@ fn limits_are_raised_and_leases_set(registry: &Registry) {
             .contains("cannot be lowered: longest lease from 10 min to 9 min")
     );
     assert!(registry.fails(1, &["set-lease", "--lease", "1h"]).contains("lease of 1 h is beyond the limits"));
+    // Nothing changes, so nothing is asked.
+    registry.ok(&["set-limits", "--lease", "10min"]);
     let said = registry.ok(&["set-limits", "--lease", "1 hour", "--skew", "2 min", "--yes"]);
     assert!(said.contains("Each freeze lasts 1 h 4 min from now on."), "{said}");
     // What is used stays until it is set.
@@ -510,6 +513,8 @@ fn another_fleet_is_added(registry: &Registry) {
     let said = registry.ok(&["close"]);
     assert!(said.ends_with("\nThis registry also has \"other\": run this for it, too (--fleet).\n"), "{said}");
     registry.ok(&["open", "--not-moved", "--yes"]);
+    let opened: Value = serde_json::from_str(&registry.ok(&["open", "--json"])).expect("it is JSON");
+    assert_eq!(opened["other_fleets"], serde_json::json!(["other"]));
     assert!(registry.fails(2, &["add-fleet", ""]).contains("a fleet needs a name"));
     // One that is made as lost begins with a freeze.
     let lost = "1b4e28ba-2fa1-41d2-883f-0016d3cca427";
@@ -557,6 +562,21 @@ fn a_check_names_a_server_that_has_come_back_without_a_number() {
     // On the server itself, as on a clone, which has no record.
     assert_eq!(session.lease("state"), "none");
     assert!(session.lease("last_error").starts_with("could not connect to the registry"));
+    // When it gets one, its log says so.
+    server.set_config("snowflake_id.registry", &fleet.conninfo());
+    server.reload();
+    session.wait_for_lease();
+    assert!(server.log().contains("this server generates ids again, with worker number "), "{}", server.log());
+    fleet.operate(&["check"]);
+    server.stop(Shutdown::Immediate);
+    wait_until("the end of its lease", || fleet.leased().is_empty());
+    let number: i64 = fleet
+        .registry
+        .connect()
+        .value("SELECT worker FROM snowflake_registry.numbers ORDER BY renewed_ms DESC LIMIT 1")
+        .parse()
+        .expect("it is a number");
+    found_bad(&fleet);
     // The number is taken from it.
     wait_until("the skew", || fleet.try_operate(&["reserve", &number.to_string(), "now"]).is_ok());
     fleet.operate(&["check"]);
@@ -677,6 +697,8 @@ fn a_registry_is_made_in_postgresql() {
     let server = Server::builder().durable().without_preload().start();
     let registry = Registry { operated: Box::new(server), conninfo: String::new() };
     assert!(registry.fails(1, &["show"]).contains("has no schema \"snowflake_registry\""));
+    assert!(registry.fails(1, &["create", "--range", "9", "0"]).contains("range 9 to 0 has no numbers"));
+    assert!(registry.fails(1, &["show"]).contains("has no schema"));
     let said = registry.ok(&["create", "--dry-run"]);
     assert!(said.contains("The schema \"snowflake_registry\" would be made for the role that connects"), "{said}");
     assert!(registry.fails(1, &["show"]).contains("has no schema"));
@@ -691,6 +713,26 @@ fn a_registry_is_made_in_postgresql() {
     assert!(said.contains("Nothing has changed.") && !said.contains("CREATE ROLE"), "{said}");
     let said = registry.ok(&["create", "--fleet", "shop"]);
     assert!(said.contains("Fleet \"shop\" is there."), "{said}");
+}
+
+#[test]
+fn a_registry_is_made_with_a_range() {
+    let registry =
+        Registry { operated: Box::new(Server::builder().durable().without_preload().start()), conninfo: String::new() };
+    assert!(registry.ok(&["create", "--range", "100", "1023"]).contains("Numbers 100 to 1023 may be leased."));
+    assert!(registry.ok(&["show"]).contains("\nrange       100 to 1023: "));
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_a_failure() {
+    let registry = postgres();
+    for arguments in [&["show"][..], &["check", "--json"], &["--help"]] {
+        let full = std::fs::File::create("/dev/full").expect("it is there");
+        let output = registry.operated.operator().args(arguments).stdout(full).output().expect("it is installed");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.starts_with("error: could not write to standard output: No space left on device"), "{stderr}");
+    }
 }
 
 #[test]
@@ -746,6 +788,8 @@ fn a_registry_that_does_not_answer_is_told_from_one_that_refuses() {
     // An empty string takes all from libpq's environment.
     let (status, _, stderr) = run(&["show", "--registry", ""]);
     assert!(status == 1 && stderr.contains("has no schema"), "{stderr}");
+    let (status, _, stderr) = run(&["show", "--registry", "etcd:https://127.0.0.1:1?cacert=/nowhere"]);
+    assert!(status == 2 && stderr.contains("could not use etcd"), "{stderr}");
     for command in ["show", "check"] {
         let (status, _, stderr) = run(&[command, "--registry", "service=nosuch"]);
         assert!(status == 2 && stderr.contains("pg_service.conf"), "{stderr}");

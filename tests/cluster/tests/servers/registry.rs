@@ -1041,6 +1041,15 @@ fn no_setting_of_a_database_or_a_role_names_the_owner() {
 }
 
 #[test]
+fn a_registry_of_an_unreleased_build_is_refused_by_name() {
+    let server = registry();
+    execute(&server, "ALTER TABLE snowflake_registry.tags DROP COLUMN secret");
+    let output = server.registry_file(&[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("a registry that an unreleased build of snowflake_id has made"), "{said}");
+}
+
+#[test]
 fn a_new_registry_belongs_to_the_role_that_is_named() {
     let server = plain().start();
     execute(&server, "CREATE ROLE \"the dba\"; GRANT CREATE ON DATABASE postgres TO \"the dba\"");
