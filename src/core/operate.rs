@@ -122,7 +122,7 @@ pub enum Operation {
     /// Delete the records of numbers whose leases ended at or before an instant. A number without a
     /// record is leased only for ids after that.
     DropNumbers {
-        /// In milliseconds since 1970; [`Fleet::over_ms`] at the latest.
+        /// In milliseconds since 1970; [`over_ms`](crate::registry::Fleet::over_ms) at the latest.
         before_ms: i64,
     },
     /// Make a tag.
