@@ -43,7 +43,8 @@
 --   range, in the fleet's generation, and begins after the freeze. Only its holder moves its end.
 --   It ends at most the longest lease and two skews after the registry's clock, also if it is
 --   empty. Its count grows, and leaves room for the next one. What an operator keeps stays kept. A
---   fleet has no more records of numbers than an operator can read at once.
+--   fleet has no more records of numbers than an operator can read at once, and none of a
+--   datacenter that a built-in layout does not have.
 -- * Fleets: servers bring layout and range once, and the default limits. They change no limit and
 --   nothing else that an operator sets. A registry that shows another store or timeline begins a
 --   generation, unless an operator vouches for its standby. The generation grows by the timelines.
@@ -53,15 +54,20 @@
 --   for the last server that has reserved a block: once, by at most two blocks, and to none of
 --   another server's values. A tag without a jump stays stopped until an operator sets its next
 --   value.
--- * Nothing is deleted, no tag is made, and no table is read but by these functions. They do not
---   list tags, whose names a server has to know.
+-- * A server deletes nothing and makes no tag, and no table is read but by these functions. They do
+--   not list tags, whose names a server has to know.
+--
+-- A number's record is deleted only if it has ended by the fleet's freeze, whoever deletes it: the
+-- number is leased from there on. "snowflake-registry drop-numbers" raises the freeze first.
 --
 -- tests/cluster/tests/servers/fleet_security/thief.rs tries to break each of them.
 --
 -- Order of locks: a swap locks the fleet's row FOR SHARE, or FOR UPDATE at once if it changes that
 -- row or is an operator's. A transaction that first shared that lock, and then wanted it alone,
--- would deadlock with another one like it. Then it locks the rows of numbers and of tags, each in
--- the order of their names, and writes when all are as compared.
+-- would deadlock with another one like it. Before that, a server's swap that makes a number's
+-- record locks a row of new_numbers, so that transactions make such records one after the other, in
+-- each of 64 parts. (A session could hold an advisory lock by itself.) Then it locks the rows of
+-- numbers and of tags, each in the order of their names, and writes when all are as compared.
 --
 -- Instants are milliseconds since 1970. A bigint may stand for an unsigned number, by its bits.
 
@@ -137,6 +143,14 @@ BEGIN
                     'this database has a registry of version %s, and this file is for version 1',
                     coalesce(substring(source FROM '^[[:space:]]*SELECT ([0-9]{1,9})[[:space:]]*$'), 'unknown')),
                 HINT = 'Use the file of the snowflake_id that the servers have.';
+        -- Builds before the release had the same version.
+        ELSIF EXISTS (SELECT FROM pg_class c
+                WHERE c.relnamespace = to_regnamespace('snowflake_registry') AND c.relname IN ('numbers', 'tags') AND c.relkind = 'r'
+                    AND NOT EXISTS (SELECT FROM pg_attribute a
+                        WHERE a.attrelid = c.oid AND a.attname = 'secret' AND NOT a.attisdropped)) THEN
+            RAISE EXCEPTION USING ERRCODE = '55000',
+                MESSAGE = 'this database has a registry that an unreleased build of snowflake_id has made',
+                HINT = 'Nothing converts it. Drop the schema "snowflake_registry", and make the registry again with "snowflake-registry lost".';
         END IF;
     END IF;
     -- What is new belongs to the registry's owner, too: functions that run with other rights could
@@ -283,7 +297,7 @@ CREATE TABLE IF NOT EXISTS snowflake_registry.numbers (
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE snowflake_registry.numbers IS
-    'the last lease of each number that was ever leased; rows are never deleted';
+    'the last lease of each number, until an operator deletes it';
 COMMENT ON COLUMN snowflake_registry.numbers.fleet IS 'name of the fleet';
 COMMENT ON COLUMN snowflake_registry.numbers.datacenter IS 'datacenter number, -1 in a layout without that field';
 COMMENT ON COLUMN snowflake_registry.numbers.worker IS 'worker number';
@@ -332,6 +346,20 @@ COMMENT ON COLUMN snowflake_registry.history.host IS 'host name of the server';
 COMMENT ON COLUMN snowflake_registry.history.port IS 'port of the server';
 COMMENT ON COLUMN snowflake_registry.history.cluster_name IS 'cluster_name of the server';
 COMMENT ON COLUMN snowflake_registry.history.version IS 'version of snowflake_id on the server';
+
+CREATE TABLE IF NOT EXISTS snowflake_registry.new_numbers (
+    fleet text,
+    part bigint,
+    made bigint NOT NULL,
+    PRIMARY KEY (fleet, part)
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE snowflake_registry.new_numbers IS
+    'each row is locked by a server''s transaction that makes the record of a number, so that these are counted one after the other';
+COMMENT ON COLUMN snowflake_registry.new_numbers.fleet IS 'name of the fleet';
+COMMENT ON COLUMN snowflake_registry.new_numbers.part IS 'part of the fleet''s numbers (snowflake_registry.part)';
+COMMENT ON COLUMN snowflake_registry.new_numbers.made IS
+    'how often servers have made records; changed each time, so that no transaction counts what it saw before';
 
 CREATE TABLE IF NOT EXISTS snowflake_registry.tags (
     fleet text NOT NULL DEFAULT 'default' REFERENCES snowflake_registry.fleets,
@@ -452,6 +480,48 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.refuse(text) IS
     'raise the error that no server''s own rules permit a change';
 
+CREATE OR REPLACE FUNCTION snowflake_registry.made_by() RETURNS text
+LANGUAGE sql VOLATILE AS $$
+    -- A lock on the table lasts as long as the transaction, also where the row was locked in a
+    -- savepoint. Who waits for the row has the lock on the table, too.
+    SELECT string_agg(coalesce('process ' || l.pid || format(' (transaction %s)', l.virtualtransaction),
+        format('prepared transaction "%s"', (SELECT p.gid FROM pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+            WHERE x.locktype = 'transactionid' AND x.virtualtransaction = l.virtualtransaction LIMIT 1))), ', ')
+    FROM pg_locks l
+    WHERE l.locktype = 'relation' AND l.relation = to_regclass('snowflake_registry.new_numbers')
+        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+        AND l.mode = 'RowExclusiveLock' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+        AND NOT EXISTS (SELECT FROM pg_locks w WHERE w.pid = l.pid AND NOT w.granted)
+$$;
+
+COMMENT ON FUNCTION snowflake_registry.made_by() IS
+    'which transaction makes a number''s record, and lets others wait; NULL if none does';
+
+CREATE OR REPLACE FUNCTION snowflake_registry.part(datacenter integer, worker bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT (worker % 64 + datacenter % 64 + 64) % 64 $$;
+
+COMMENT ON FUNCTION snowflake_registry.part(integer, bigint) IS
+    'which of 64 parts a number belongs to, so that many servers can start at once';
+
+CREATE OR REPLACE FUNCTION snowflake_registry.make_numbers(fleet text, numbers jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    part bigint;
+BEGIN
+    FOR part IN SELECT DISTINCT snowflake_registry.part(r.datacenter, r.worker)
+                FROM jsonb_to_recordset(numbers) AS r (datacenter integer, worker bigint, was bigint)
+                WHERE r.was IS NULL ORDER BY 1 LOOP
+        INSERT INTO snowflake_registry.new_numbers AS s VALUES (fleet, part, 1)
+        ON CONFLICT ON CONSTRAINT new_numbers_pkey DO UPDATE SET made = s.made + 1;
+    END LOOP;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION USING ERRCODE = '55P03', MESSAGE = 'another transaction makes the record of a number, and has not ended',
+        DETAIL = concat('It is of ', coalesce(snowflake_registry.made_by(), 'a session that has ended meanwhile'), '.');
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.make_numbers(text, jsonb) IS
+    'wait until no other transaction makes records of the same parts of a fleet''s numbers';
+
 CREATE OR REPLACE FUNCTION snowflake_registry.shown() RETURNS json
 LANGUAGE sql VOLATILE AS $$
     SELECT json_build_object('version', snowflake_registry.version(), 'store', snowflake_registry.store(),
@@ -540,6 +610,9 @@ BEGIN
     IF records > 100 THEN
         PERFORM snowflake_registry.refuse('one call cannot change more than 100 records');
     END IF;
+    IF NOT is_operator AND EXISTS (SELECT FROM jsonb_array_elements(numbers) AS c (value) WHERE c.value ->> 'was' IS NULL) THEN
+        PERFORM snowflake_registry.make_numbers(fleet, numbers);
+    END IF;
     IF is_operator OR new_fleet IS NOT NULL THEN
         SELECT * INTO f FROM snowflake_registry.fleets s WHERE s.name = swap.fleet FOR UPDATE;
     ELSE
@@ -589,6 +662,10 @@ BEGIN
             INSERT INTO snowflake_registry.numbers SELECT *
             FROM jsonb_populate_record(NULL::snowflake_registry.numbers, change || jsonb_build_object('fleet', fleet))
             ON CONFLICT DO NOTHING;
+        ELSIF (change ->> 'delete')::boolean THEN
+            DELETE FROM snowflake_registry.numbers s
+            WHERE s.fleet = swap.fleet AND s.datacenter = (change ->> 'datacenter')::integer
+                AND s.worker = (change ->> 'worker')::bigint AND s.nonce = (change ->> 'was')::bigint;
         ELSE
             UPDATE snowflake_registry.numbers s SET (holder, nonce, count, server, from_ms, until_ms, generation,
                     renewed_ms, offset_ms, host, port, cluster_name, version, secret)
@@ -703,6 +780,9 @@ DECLARE
     used_skew_ms bigint;
     why text;
 BEGIN
+    IF TG_OP = 'DELETE' THEN
+        PERFORM snowflake_registry.refuse('a server cannot delete the record of a number');
+    END IF;
     SELECT * INTO f FROM snowflake_registry.fleets s WHERE s.name = new.fleet;
     used_skew_ms := least(coalesce(nullif(f.clock_skew_ms, 0), 60000), f.skew_ms);
     why := CASE
@@ -723,6 +803,14 @@ BEGIN
         WHEN is_new AND (new.worker BETWEEN f.first_worker AND f.last_worker) IS NOT TRUE
             THEN format('is outside of the range %s to %s', coalesce(f.first_worker::text, 'NULL'),
                 coalesce(f.last_worker::text, 'NULL'))
+        -- Of the built-in layouts (BUILT_IN in src/core/layout.rs), two have datacenters 0 to 31.
+        WHEN is_new AND CASE
+                WHEN f.layout IN (7366546996939299186, 7478322222171316616) THEN new.datacenter NOT BETWEEN 0 AND 31
+                WHEN f.layout IN (659112385214155961, 8876148683603590667, 6716042574934541900, 903937532760564967,
+                    5163230396149121768, 3545235968293553177, 3129586852765729314, 8438707181393898272,
+                    4107238148521907482, 6138977074444365288, 714955673124139298) THEN new.datacenter <> -1
+            END
+            THEN 'is of a datacenter that the fleet''s layout does not have'
         -- What is given back keeps its generation.
         WHEN new.generation <> f.generation AND (is_new OR new.until_ms > old.until_ms OR new.generation <> old.generation)
             THEN format('cannot be of generation %s, because the fleet has generation %s', new.generation, f.generation)
@@ -745,14 +833,16 @@ BEGIN
             ' of datacenter ' || nullif(new.datacenter, -1), ' ', why));
     END IF;
     -- An answer has 131,072 records at most (MOST_RECORDS in src/registry/lib.rs). Operators read
-    -- all of numbers and all of tags in one, and records are never deleted. Calls at the same
-    -- moment may each add one. A server that follows the rules may meet this bound, too.
+    -- all of numbers and all of tags in one. A server that follows the rules may meet this bound,
+    -- too.
     IF TG_OP = 'INSERT'
-        AND (SELECT count(*) FROM snowflake_registry.numbers s WHERE s.fleet = new.fleet) >= 120000 THEN
+        AND (SELECT count(*) FROM snowflake_registry.numbers s
+             WHERE s.fleet = new.fleet AND snowflake_registry.part(s.datacenter, s.worker)
+                 = snowflake_registry.part(new.datacenter, new.worker)) >= 120000 / 64 THEN
         RAISE EXCEPTION USING ERRCODE = 'SF005',
             MESSAGE = concat('lease of number ', new.worker, ' of datacenter ' || nullif(new.datacenter, -1),
-                ' would be one record too many: the fleet has 120000'),
-            HINT = 'Set a range of numbers that have a record already, with "snowflake-registry set-range".';
+                ' would be one record too many: the fleet can have 120000'),
+            HINT = 'Delete records of leases that are over, with "snowflake-registry drop-numbers".';
     END IF;
     -- What only people read. A clock may be off by any time, which the views must be able to show.
     new.offset_ms := greatest(least(new.offset_ms, 1000000000000000), -1000000000000000);
@@ -822,20 +912,28 @@ COMMENT ON FUNCTION snowflake_registry.check_tag() IS
 -- What is kept, whoever writes.
 
 CREATE OR REPLACE FUNCTION snowflake_registry.keep_numbers() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF TG_OP = 'DELETE' AND old.until_ms <= (SELECT least(f.freeze_ms, snowflake_registry.now_ms())
+            FROM snowflake_registry.fleets f WHERE f.name = old.fleet) THEN
+        RETURN old;
+    END IF;
     RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'records of numbers cannot be deleted',
         DETAIL = 'Without the end of its last lease, a number could be leased for ids that were drawn already.',
-        HINT = 'A number is free by itself when its lease has ended. To keep it from being leased, set the range (snowflake-registry set-range).';
+        HINT = 'A number is free by itself when its lease has ended. To delete records of leases that are over, run "snowflake-registry drop-numbers".';
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.keep_numbers() IS
-    'refuse to delete records of numbers';
+    'refuse to delete records of numbers that end later than the fleet''s freeze';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.note_lease() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF new.holder IS DISTINCT FROM old.holder THEN
+    IF TG_OP = 'DELETE' THEN
+        UPDATE snowflake_registry.history h SET until_ms = old.until_ms
+        WHERE (h.fleet, h.datacenter, h.worker, h.from_ms, h.holder)
+            = (old.fleet, old.datacenter, old.worker, old.from_ms, old.holder);
+    ELSIF new.holder IS DISTINCT FROM old.holder THEN
         -- The holder before may have been killed, and could not do this itself.
         UPDATE snowflake_registry.history h SET until_ms = old.until_ms
         WHERE (h.fleet, h.datacenter, h.worker, h.from_ms, h.holder)
@@ -931,7 +1029,7 @@ CREATE TRIGGER check_fleet BEFORE UPDATE ON snowflake_registry.fleets FOR EACH R
 WHEN (current_setting('snowflake_registry.writer', true) = 'server') EXECUTE FUNCTION snowflake_registry.check_fleet();
 
 DROP TRIGGER IF EXISTS check_number ON snowflake_registry.numbers;
-CREATE TRIGGER check_number BEFORE INSERT OR UPDATE ON snowflake_registry.numbers FOR EACH ROW
+CREATE TRIGGER check_number BEFORE INSERT OR UPDATE OR DELETE ON snowflake_registry.numbers FOR EACH ROW
 WHEN (current_setting('snowflake_registry.writer', true) = 'server') EXECUTE FUNCTION snowflake_registry.check_number();
 
 DROP TRIGGER IF EXISTS check_tag ON snowflake_registry.tags;
@@ -944,8 +1042,16 @@ WHEN (coalesce(current_setting('snowflake_registry.writer', true), '') = '')
 EXECUTE FUNCTION snowflake_registry.keep_tags();
 
 DROP TRIGGER IF EXISTS keep_numbers ON snowflake_registry.numbers;
-CREATE TRIGGER keep_numbers BEFORE DELETE OR TRUNCATE ON snowflake_registry.numbers
+CREATE TRIGGER keep_numbers BEFORE DELETE ON snowflake_registry.numbers FOR EACH ROW
 EXECUTE FUNCTION snowflake_registry.keep_numbers();
+
+DROP TRIGGER IF EXISTS keep_all_numbers ON snowflake_registry.numbers;
+CREATE TRIGGER keep_all_numbers BEFORE TRUNCATE ON snowflake_registry.numbers
+EXECUTE FUNCTION snowflake_registry.keep_numbers();
+
+DROP TRIGGER IF EXISTS note_last_lease ON snowflake_registry.numbers;
+CREATE TRIGGER note_last_lease AFTER DELETE ON snowflake_registry.numbers FOR EACH ROW
+EXECUTE FUNCTION snowflake_registry.note_lease();
 
 DROP TRIGGER IF EXISTS note_first_lease ON snowflake_registry.numbers;
 CREATE TRIGGER note_first_lease AFTER INSERT ON snowflake_registry.numbers FOR EACH ROW

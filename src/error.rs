@@ -55,13 +55,13 @@ pub enum Error {
     /// `error`.
     BehindMark { behind_ms: i64, mark_ms: i64, again: Again },
     /// The mark cannot be reset because the server draws ids by it.
-    MarkInUse { is_leased: bool },
+    MarkInUse { is_leased: bool, frozen_ms: Option<i64> },
     /// The mark cannot be reset because this server still draws with a number of the old ids.
     SameNumber,
     /// An advance to an id whose time is further ahead of the clock than permitted.
     FarAhead { id_ms: i64, now_ms: i64, most_ms: i64 },
     /// The clock has jumped by more than permitted.
-    Jumped { jump_ms: i64, max_ms: i64 },
+    Jumped { jump_ms: i64, max_ms: i64, frozen_ms: Option<i64> },
     /// The server runs with `layout`, but the database's ids were drawn with another one.
     OtherLayout { stored: i64, layout: Layout },
     /// The extension's objects in this database have no place for a fleet.
@@ -175,6 +175,8 @@ pub struct Again {
     pub is_never: bool,
     /// Whether the server leases its number, and so has a new one after each crash.
     pub is_leased: bool,
+    /// Until when the registry leases no number anew, if it is frozen.
+    pub frozen_ms: Option<i64>,
 }
 
 impl From<TagError> for Error {
@@ -428,17 +430,18 @@ impl Reportable for Error {
             .entry("The clock was set back")
             .detail(format!("Ids of this database may carry times up to {}. {again}", Utc(*mark_ms)))
             .hint(again.hint("")),
-            Self::Jumped { jump_ms, max_ms } => {
+            Self::Jumped { jump_ms, max_ms, frozen_ms } => {
                 Report::new(ERRCODE_SYSTEM_ERROR, format!("clock jumped ahead by {jump_ms} ms"))
                     .entry("The clock jumped ahead")
                     .detail(format!(
                         "The server accepts a jump of up to {max_ms} ms since it last logged a mark \
                          (\"snowflake_id.max_clock_jump\")."
                     ))
-                    .hint(
+                    .hint(format!(
                         "Check the server's clock. If it is right now and was wrong before, restart the server or \
-                         raise \"snowflake_id.max_clock_jump\".",
-                    )
+                         raise \"snowflake_id.max_clock_jump\".{}",
+                        not_in_freeze(*frozen_ms)
+                    ))
             }
             Self::FarAhead { id_ms, now_ms, most_ms } => Report::new(
                 ERRCODE_INVALID_PARAMETER_VALUE,
@@ -494,15 +497,19 @@ impl Reportable for Error {
                 "Set \"snowflake_id.registry\" and \"snowflake_id.fleet\" as on the other servers, and restart the \
                  server. To move this database to the server's fleet for good, call snowflake_accept_fleet().",
             ),
-            Self::MarkInUse { is_leased } => {
+            Self::MarkInUse { is_leased, frozen_ms } => {
                 Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "cannot reset a mark that is in use")
                     .entry("Ids are far ahead of the clock")
                     .detail("This database draws ids up to that mark.")
                     .hint(if *is_leased {
-                        "Restart the server, and call snowflake_reset_mark() before it draws an id."
+                        format!(
+                            "Restart the server, and call snowflake_reset_mark() before it draws an id.{}",
+                            not_in_freeze(*frozen_ms)
+                        )
                     } else {
                         "Give the server a number that no server of the fleet has had, restart it, and call \
                          snowflake_reset_mark() before it draws an id."
+                            .to_owned()
                     })
             }
             Self::SameNumber => Report::new(
@@ -760,6 +767,16 @@ pub fn few_places(taken: usize, all: usize) -> Report {
     Report::new(ERRCODE_WARNING, message).entry("Too many databases").hint(PLACES)
 }
 
+/// What to add to the advice to restart a server, where the registry is frozen.
+fn not_in_freeze(frozen_ms: Option<i64>) -> String {
+    frozen_ms.map_or_else(String::new, |frozen_ms| {
+        format!(
+            " Do not restart it before {}: until then, the registry's freeze may leave it without a number.",
+            Utc(frozen_ms)
+        )
+    })
+}
+
 impl Again {
     /// Waiting is best if the clock will be right again within this time.
     const SOON_MS: i64 = 60_000;
@@ -774,6 +791,13 @@ impl Again {
                 "{check} To make sessions wait for the clock, set \"snowflake_id.on_rollback\" to \"wait\"."
             );
         }
+        if let Some(frozen_ms) = self.frozen_ms.filter(|frozen_ms| self.at_ms <= *frozen_ms) {
+            return format!(
+                "Wait, and do not restart the server: the registry's freeze lasts until {}, and a server that starts \
+                 may get no number before. {check}",
+                Utc(frozen_ms)
+            );
+        }
         let way_out = if self.is_leased {
             "restart the server, and call snowflake_reset_mark() in each database before it draws an id"
         } else {
@@ -781,7 +805,8 @@ impl Again {
              snowflake_reset_mark() in each database"
         };
         format!(
-            "{check} {first}If ids were drawn while the clock was far ahead, or an advance went too far, {way_out}."
+            "{check} {first}If ids were drawn while the clock was far ahead, or an advance went too far, {way_out}.{}",
+            not_in_freeze(self.frozen_ms)
         )
     }
 }

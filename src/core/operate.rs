@@ -119,6 +119,12 @@ pub enum Operation {
         /// Whether it may be more than [`KEPT_AHEAD_MS`] from now.
         force: bool,
     },
+    /// Delete the records of numbers whose leases ended at or before an instant. A number without a
+    /// record is leased only for ids after that.
+    DropNumbers {
+        /// In milliseconds since 1970; [`over_ms`](crate::registry::Fleet::over_ms) at the latest.
+        before_ms: i64,
+    },
     /// Make a tag.
     CreateTag {
         /// The tag.
@@ -164,7 +170,9 @@ impl Operation {
             | Self::SetGrace { .. }
             | Self::Close
             | Self::Open { .. } => Wanted::default(),
-            Self::ResetSettings => Wanted { numbers: WantedNumbers::All, tags: WantedTags::None },
+            Self::ResetSettings | Self::DropNumbers { .. } => {
+                Wanted { numbers: WantedNumbers::All, tags: WantedTags::None }
+            }
             Self::Restored { .. } | Self::Lost { .. } => Wanted::all(),
             Self::Reserve { number, .. } => Wanted::number(*number),
             Self::CreateTag { tag, .. } | Self::SetTag { tag, .. } | Self::DropTag { tag } => Wanted::tags(vec![*tag]),
@@ -257,6 +265,13 @@ pub enum Outcome {
         /// In milliseconds since 1970. Later than what was asked for, where a lost lease of the
         /// number may have ended later. It has passed then.
         until_ms: i64,
+    },
+    /// These records are deleted.
+    NumbersDropped {
+        /// What ended at or before this instant, in milliseconds since 1970.
+        before_ms: i64,
+        /// How many.
+        count: usize,
     },
     /// The tag is there.
     TagCreated {
@@ -526,12 +541,18 @@ pub enum Refusal {
     },
     /// Nothing was asked for.
     NothingToSet,
-    /// What ended after this may still be drawn with, so its history cannot be pruned.
+    /// What ended after this may still be drawn with, so neither its history nor its record can be
+    /// deleted.
     MayStillBeDrawnWith {
         /// What was asked for, in milliseconds since 1970.
         before_ms: i64,
         /// What can be, in milliseconds since 1970.
         latest_ms: i64,
+    },
+    /// A freeze runs, or has just ended, so that no record of a number is deleted yet.
+    InFreeze {
+        /// Up to this instant, in milliseconds since 1970.
+        until_ms: i64,
     },
     /// Servers or other operators have changed the records at each try.
     Contended,

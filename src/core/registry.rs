@@ -2,10 +2,11 @@
 //! it.
 //!
 //! A registry is a [`Store`] that all servers of a fleet reach. It holds one record for the fleet
-//! ([`Fleet`]), one for each number that was ever leased ([`NumberRecord`]), which is never
-//! deleted, and one for each tag of dense values ([`TagRecord`]). It must know nothing of the
-//! protocol (`lease.rs`, `segment.rs`, `operate.rs`): it reads, and it changes records if nothing
-//! has changed since.
+//! ([`Fleet`]), one for each number that was leased ([`NumberRecord`]), and one for each tag of
+//! dense values ([`TagRecord`]). A number's record is deleted only by an operator, and only if it
+//! ends at or before the fleet's freeze. A number without a record is leased from there on, so no
+//! end is forgotten. A registry must know nothing of the protocol (`lease.rs`, `segment.rs`,
+//! `operate.rs`): it reads, and it changes records if nothing has changed since.
 //!
 //! A registry may forget: a standby that is promoted lacks the last changes, a backup lacks more.
 //! Its [`Incarnation`] shows most of this. A new **generation** of the fleet's record then makes
@@ -179,6 +180,18 @@ impl Fleet {
     /// the default, but never more than the limit.
     pub fn used_skew_ms(&self) -> i64 {
         used(self.clock_skew_ms, DEFAULT_SKEW_MS, self.skew_ms)
+    }
+
+    /// Returns the instant at or before which a lease must end to be over by every clock of the
+    /// fleet, when the registry's shows `now_ms`. Its machine may have changed.
+    pub fn over_ms(&self, now_ms: i64) -> i64 {
+        now_ms.saturating_sub(self.limits_ms().1.saturating_mul(2))
+    }
+
+    /// Whether an operator may have deleted a record that ended at `until_ms`. Nothing is deleted
+    /// before a freeze is over.
+    pub fn may_lack(&self, until_ms: i64, now_ms: i64) -> bool {
+        until_ms <= self.freeze_ms && self.freeze_ms <= self.over_ms(now_ms)
     }
 
     /// Returns the limits, in milliseconds: how long a lease may be, and how far clocks may be
@@ -456,6 +469,13 @@ pub enum Change {
         was: Option<u64>,
         /// The new record.
         record: NumberRecord,
+    },
+    /// Deletes a number's record that has this nonce. Only an operator deletes.
+    DropNumber {
+        /// Which number.
+        number: NumberKey,
+        /// The nonce of the record.
+        was: u64,
     },
     /// Replaces a tag's record that has this nonce, or makes it if it is not to exist yet.
     Tag {

@@ -290,16 +290,19 @@ impl From<MarkRefusal> for Error {
                 let max_borrow_ms = guc::max_borrow_ms();
                 let is_never = stamp::layout().is_some_and(|layout| mark_ms > layout.last_instant_ms());
                 let (at_ms, in_ms) = (mark_ms - max_borrow_ms, behind_ms - max_borrow_ms);
-                let again = Again { at_ms, in_ms, is_never, is_leased: stamp::is_leased() };
+                let again =
+                    Again { at_ms, in_ms, is_never, is_leased: stamp::is_leased(), frozen_ms: stamp::frozen_ms() };
                 Self::BehindMark { behind_ms, mark_ms, again }
             }
-            MarkRefusal::Jumped { jump_ms } => Self::Jumped { jump_ms, max_ms: guc::max_clock_jump_ms() },
+            MarkRefusal::Jumped { jump_ms } => {
+                Self::Jumped { jump_ms, max_ms: guc::max_clock_jump_ms(), frozen_ms: stamp::frozen_ms() }
+            }
             MarkRefusal::OtherLayout { stored } => {
                 let layout = *stamp::layout().expect("a mark exists only where the settings are defined");
                 Self::OtherLayout { stored, layout }
             }
             MarkRefusal::OtherFleet { stored, fleet } => Self::OtherFleet { stored, fleet },
-            MarkRefusal::InUse => Self::MarkInUse { is_leased: stamp::is_leased() },
+            MarkRefusal::InUse => Self::MarkInUse { is_leased: stamp::is_leased(), frozen_ms: stamp::frozen_ms() },
             MarkRefusal::SameNumber => Self::SameNumber,
             MarkRefusal::FarAhead { id_ms, now_ms, most_ms } => Self::FarAhead { id_ms, now_ms, most_ms },
         }

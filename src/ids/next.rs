@@ -170,7 +170,8 @@ impl draw::DrawingSession for BackendSession {
             DrawRefusal::ClockStepBack { behind_ms, wait_ms } => {
                 self.request.note_step_back();
                 let at_ms = WallClock.now_ms().saturating_add(wait_ms);
-                let again = Again { at_ms, in_ms: wait_ms, is_never: false, is_leased: drawing.is_leased() };
+                let (is_leased, frozen_ms) = (drawing.is_leased(), stamp::frozen_ms());
+                let again = Again { at_ms, in_ms: wait_ms, is_never: false, is_leased, frozen_ms };
                 Error::ClockStepBack { behind_ms, max_borrow_ms: guc::max_borrow_ms(), again }
             }
         }

@@ -167,6 +167,13 @@ pub fn kept() -> Option<&'static IdStamp> {
     KEPT.get()
 }
 
+/// Returns until when the registry leases no number anew, if it was frozen when it answered last,
+/// and this server leases its number from it.
+pub fn frozen_ms() -> Option<i64> {
+    let status = shmem::status().filter(|_| is_leased())?;
+    status.get().freeze_ms.filter(|freeze_ms| *freeze_ms > WallClock.now_ms())
+}
+
 /// Whether the worker number is leased from a registry.
 pub fn is_leased() -> bool {
     RUNNING.get().is_some_and(|running| matches!(running.source, NumberSource::Leased { .. }))

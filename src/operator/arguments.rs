@@ -182,6 +182,10 @@ pub enum Command {
         /// The role to which the schema belongs [default: the role that connects]
         #[arg(long, value_name = "ROLE")]
         owner: Option<String>,
+        /// The first and the last number that may be leased [default: all of the first server's
+        /// layout]
+        #[arg(long, num_args = 2, value_names = ["FIRST", "LAST"], allow_negative_numbers = true)]
+        range: Option<Vec<i64>>,
         #[command(flatten)]
         changing: Changing,
     },
@@ -508,6 +512,18 @@ pub enum Command {
         changing: Changing,
     },
 
+    /// Deletes the records of numbers whose leases are over
+    ///
+    /// Use it when a thief of the servers' password has leased numbers that no server uses, or when
+    /// check names servers that are gone for good. Numbers without a record are leased as if they
+    /// had never been, and only for ids after the last deleted lease. Leases that have ended within
+    /// two clock skews stay. It cannot be undone, and the history stays.
+    #[command(verbatim_doc_comment)]
+    DropNumbers {
+        #[command(flatten)]
+        changing: Changing,
+    },
+
     /// Deletes the history of leases that ended before an instant
     ///
     /// Afterwards, drawn_by() does not find which server drew ids of that time. What is leased does
@@ -545,6 +561,7 @@ impl Command {
             Self::CreateTag { .. } => "create-tag",
             Self::SetTag { .. } => "set-tag",
             Self::DropTag { .. } => "drop-tag",
+            Self::DropNumbers { .. } => "drop-numbers",
             Self::Prune { .. } => "prune",
         }
     }
@@ -581,7 +598,7 @@ mod tests {
         }
         let names: Vec<_> =
             Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
-        assert_eq!(names.len(), 20, "{names:?}");
+        assert_eq!(names.len(), 21, "{names:?}");
     }
 
     #[test]

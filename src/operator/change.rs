@@ -215,15 +215,15 @@ fn danger(operation: &Operation) -> Danger {
         | Operation::SetLosesNothing { loses_nothing: true }
         | Operation::DropTag { .. }
         | Operation::Reserve { force: true, .. }
-        | Operation::SetTag { next: Some(_), .. }
-        | Operation::SetLimits { .. } => Danger::Always,
-        Operation::SetRange { .. } => Danger::Sometimes,
+        | Operation::SetTag { next: Some(_), .. } => Danger::Always,
+        Operation::SetRange { .. } | Operation::SetLimits { .. } => Danger::Sometimes,
         Operation::SetLease { .. }
         | Operation::SetLosesNothing { loses_nothing: false }
         | Operation::SetGrace { .. }
         | Operation::Close
         | Operation::Open { moved: None }
         | Operation::Reserve { force: false, .. }
+        | Operation::DropNumbers { .. }
         | Operation::CreateTag { .. }
         | Operation::SetTag { next: None, .. } => Danger::Never,
     }
@@ -463,7 +463,7 @@ mod tests {
         let restored = Operation::Restored { lease_ms: None, skew_ms: None };
         let part = "A part of the change was made.";
         let full = RegistryError::Refused(Box::new(full));
-        for error in [full.clone(), RegistryError::ReadOnly, RegistryError::Locked] {
+        for error in [full.clone(), RegistryError::ReadOnly, RegistryError::Locked(None)] {
             let said = failed(1, &restored, many_tags(), Some(error.clone())).unwrap();
             assert!(said.ends_with(part) && !said.contains(NOTHING), "{said}");
             let said = failed(0, &restored, many_tags(), Some(error));
@@ -475,7 +475,8 @@ mod tests {
         let unsure = failed(1, &restored, many_tags(), Some(timed_out)).unwrap();
         assert_eq!(unsure, "A part of the change was made, and the rest may have been made.");
         // A commit that waits for a standby keeps the lock for which the next try waits.
-        let store = Answering(Rehearsal::new(reading()), RefCell::new(vec![RegistryError::Locked, timed_out_again]));
+        let store =
+            Answering(Rehearsal::new(reading()), RefCell::new(vec![RegistryError::Locked(None), timed_out_again]));
         let change = Change { command: "it", fleet: "shop", store: &store, changing: YES, has_person: false };
         let failure = change.perform(&RANGE, &mut Random::open().unwrap()).unwrap_err();
         assert_eq!(failure.status(), 3, "{failure:?}");

@@ -198,7 +198,7 @@ fn differences(record: &str, old: Option<Fields>, new: Option<Fields>) -> Vec<Ch
 #[derive(Debug, Default)]
 struct Written {
     fleet: Option<(Fleet, Fleet)>,
-    numbers: BTreeMap<NumberKey, (Option<NumberRecord>, NumberRecord)>,
+    numbers: BTreeMap<NumberKey, (Option<NumberRecord>, Option<NumberRecord>)>,
     tags: BTreeMap<Tag, (Option<TagRecord>, Option<TagRecord>)>,
 }
 
@@ -212,8 +212,12 @@ impl Written {
                     self.fleet = Some((old, *new));
                 }
                 Change::Number { number, record, .. } => {
-                    let old = || (read.numbers.get(number).copied(), *record);
-                    self.numbers.entry(*number).or_insert_with(old).1 = *record;
+                    let old = || (read.numbers.get(number).copied(), None);
+                    self.numbers.entry(*number).or_insert_with(old).1 = Some(*record);
+                }
+                Change::DropNumber { number, .. } => {
+                    let old = || (read.numbers.get(number).copied(), None);
+                    self.numbers.entry(*number).or_insert_with(old).1 = None;
                 }
                 Change::Tag { tag, record, .. } => {
                     let old = || (read.tags.get(tag).copied(), *record);
@@ -261,7 +265,7 @@ impl<'a, S: Store> Noting<'a, S> {
             differences(&format!("fleet \"{fleet}\""), Some(fleet_fields(old)), Some(fleet_fields(new)))
         });
         let numbers = written.numbers.iter().flat_map(|(number, (old, new))| {
-            differences(&words::number(*number), old.as_ref().map(number_fields), Some(number_fields(new)))
+            differences(&words::number(*number), old.as_ref().map(number_fields), new.as_ref().map(number_fields))
         });
         let tags = written.tags.iter().flat_map(|(tag, (old, new))| {
             differences(&format!("tag \"{tag}\""), old.as_ref().map(tag_fields), new.as_ref().map(tag_fields))
@@ -314,6 +318,9 @@ impl Store for Rehearsal {
                 Change::Fleet(fleet) => reading.fleet = *fleet,
                 Change::Number { number, record, .. } => {
                     reading.numbers.insert(*number, *record);
+                }
+                Change::DropNumber { number, .. } => {
+                    reading.numbers.remove(number);
                 }
                 Change::Tag { tag, record: Some(record), .. } => {
                     reading.tags.insert(*tag, *record);

@@ -1,11 +1,11 @@
 //! Whether all is well with a fleet, and what to do if not.
 
 use std::cmp::max;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 use snowflake_core::registry::Reading;
-use snowflake_registry::{Kind, Standbys};
+use snowflake_registry::{FREE_SPACE, HostSeen, Kind, Standbys};
 
 use crate::instant::Shown;
 use crate::output::Said;
@@ -21,6 +21,9 @@ const CLOCKS_APART_MS: i64 = 1000;
 
 /// How many clock skews a lease should last: else it is not renewed after a failover.
 const SKEWS_PER_LEASE: i64 = 4;
+
+/// For how long a server that has no number is likely to be missed, in milliseconds: an hour.
+const MISSED_MS: i64 = 3_600_000;
 
 /// How many names a line lists.
 const MOST_NAMES: usize = 4;
@@ -90,20 +93,99 @@ pub struct ClockHere {
     pub error_ms: i64,
 }
 
+/// What is seen beside the records.
+#[derive(Debug)]
+pub struct Seen {
+    /// This machine's clock.
+    pub here: ClockHere,
+    /// The registry's standbys; `None` for etcd, and if the role may not look.
+    pub standbys: Option<Standbys>,
+    /// etcd's alarms; `None` if the user may not look.
+    pub alarms: Option<Vec<String>>,
+    /// The hosts that the connection string names, if there are several.
+    pub hosts: Vec<HostSeen>,
+    /// Which transaction holds new numbers up, if one does.
+    pub made_by: Option<String>,
+    /// Settings of the servers' roles.
+    pub role_settings: Vec<String>,
+}
+
 /// Looks at everything.
-pub fn findings(view: &View, here: ClockHere, standbys: Option<&Standbys>) -> Vec<Finding> {
+pub fn findings(view: &View, seen: &Seen) -> Vec<Finding> {
     let numbers = view.numbers();
-    let mut found = vec![registry(view), clocks_here(view, here)];
+    let mut found = vec![registry(view)];
+    found.extend(hosts(&seen.hosts));
+    found.extend(alarms(view, seen));
+    found.extend(role_settings(&seen.role_settings));
+    found.push(clocks_here(view, seen.here));
     found.extend(state(view));
     found.push(limits(view));
     found.extend(range(view));
+    found.extend(held_up(seen));
     found.push(leases(view, &numbers));
+    found.extend(dropped(view, &numbers));
     found.extend(outside(&numbers));
     found.push(clocks(view, &numbers));
     found.extend(versions(&numbers));
     found.extend(tags(view));
-    found.extend(standbys.map(|standbys| replication(view, standbys)));
+    found.extend(seen.standbys.as_ref().map(|standbys| replication(view, standbys)));
     found
+}
+
+/// Says whether the connection string leads to one registry. An old primary that comes back after a
+/// failover may be the first host that takes writes.
+fn hosts(hosts: &[HostSeen]) -> Option<Finding> {
+    let count = hosts.len();
+    let mut primaries = BTreeMap::new();
+    for HostSeen { host, writable } in hosts {
+        if let Ok(Some(server)) = writable {
+            primaries.entry(server).or_insert(host);
+        }
+    }
+    let names = primaries.values().map(|host| printable(host)).collect::<Vec<_>>().join(" and ");
+    let silent = hosts.iter().filter(|seen| seen.writable.is_err()).map(|seen| printable(&seen.host));
+    let silent = match named(silent) {
+        silent if silent.is_empty() => silent,
+        silent => format!(", no answer from {silent}"),
+    };
+    match primaries.len() {
+        _ if count == 0 => None,
+        0 | 1 => Some(Finding::ok("hosts", format!("1 of {count} takes writes ({names}){silent}"))),
+        _ => Some(Finding::bad(
+            "hosts",
+            format!("{names} take writes, so two registries lease the same numbers{silent}"),
+            "Ids can repeat. Stop the one that is not the registry any more, and keep it from starting. See \"The \
+             registry fails over\" in docs/runbook.md.",
+        )),
+    }
+}
+
+/// Says which settings a role of servers has that "Set up" does not set. A thief of its password
+/// could have set them, so that no server renews its lease.
+fn role_settings(settings: &[String]) -> Option<Finding> {
+    let shown = named(settings.iter().map(|setting| printable(setting)));
+    (!settings.is_empty()).then(|| {
+        Finding::warn(
+            "role",
+            format!("the servers' role has settings of its own: {shown}"),
+            "If you have not set them, see \"A password is stolen\" in docs/runbook.md. ALTER ROLE ... RESET ALL removes \
+             those for all databases, and ALTER ROLE ... IN DATABASE ... RESET ALL those for one.",
+        )
+    })
+}
+
+/// Says whether etcd takes writes: a member that has reached its quota still answers, and counts as
+/// healthy.
+fn alarms(view: &View, seen: &Seen) -> Option<Finding> {
+    let alarms = seen.alarms.as_ref().filter(|_| view.kind == Kind::Etcd)?;
+    let names = printable(&alarms.join(", "));
+    Some(match alarms.as_slice() {
+        [] => Finding::ok("alarms", "etcd has none"),
+        [alarm] if alarm == "NOSPACE" => {
+            Finding::bad("alarms", "NOSPACE: etcd has no space left, and refuses every write", FREE_SPACE)
+        }
+        _ => Finding::bad("alarms", format!("etcd has raised {names}"), "Run \"etcdctl alarm list\"."),
+    })
 }
 
 /// What is read only if it is so.
@@ -254,6 +336,17 @@ fn range(view: &View) -> Vec<Finding> {
     found
 }
 
+/// Says which transaction keeps servers from leasing numbers that have no record yet.
+fn held_up(seen: &Seen) -> Option<Finding> {
+    let by = printable(seen.made_by.as_ref()?);
+    Some(Finding::bad(
+        "numbers",
+        format!("no new number can be leased, because a transaction does not end: {by}"),
+        "End it in the registry, with pg_terminate_backend() or ROLLBACK PREPARED. If it is not a server's of the fleet, \
+         see \"A password is stolen\" in docs/runbook.md.",
+    ))
+}
+
 /// Says which servers do not renew.
 fn leases(view: &View, numbers: &[NumberView]) -> Finding {
     let now_ms = view.reading.now_ms;
@@ -279,6 +372,29 @@ fn leases(view: &View, numbers: &[NumberView]) -> Finding {
     let half_ms = view.reading.fleet.used_lease_ms() / 2;
     let ends_soon = late.iter().any(|number| number.record.until_ms.saturating_sub(now_ms) < half_ms);
     if ends_soon { Finding::bad("leases", message, hint) } else { Finding::warn("leases", message, hint) }
+}
+
+/// Says which servers may run without a number: their last lease has ended, and they have not given
+/// it back, as a server does that stops.
+fn dropped(view: &View, numbers: &[NumberView]) -> Vec<Finding> {
+    let missed_ms = view.reading.now_ms.saturating_sub(MISSED_MS);
+    let (late, old): (Vec<_>, Vec<_>) =
+        numbers.iter().filter(|number| number.is_dropped).partition(|number| number.record.until_ms >= missed_ms);
+    let of = |dropped: Vec<&NumberView>, grade| {
+        let count = dropped.len();
+        let names = named(dropped.into_iter().map(|number| {
+            let (server, ended) = (printable(&number.server()), Shown(number.record.until_ms));
+            format!("{server} ({}, until {ended})", words::number(number.key))
+        }));
+        let message = match count {
+            1 => format!("1 server has let its lease end, and has no other number: {names}"),
+            _ => format!("{count} servers have let their leases end, and have no other number: {names}"),
+        };
+        let hint = "If the server runs, it generates no ids: see \"No worker number\" in docs/runbook.md. If it is gone \
+                    for good, run \"snowflake-registry reserve NUMBER now\".";
+        (count > 0).then(|| Finding { grade, ..Finding::warn("leases", message, hint) })
+    };
+    [of(late, Grade::Bad), of(old, Grade::Warn)].into_iter().flatten().collect()
 }
 
 fn left_count(numbers: &[NumberView]) -> usize {
@@ -381,23 +497,13 @@ fn tags(view: &View) -> Vec<Finding> {
     found
 }
 
-/// Says whether what was declared of failovers can be true.
+/// Says whether the registry has the standbys that it waits for, and whether what was declared of
+/// failovers can be true.
 fn replication(view: &View, standbys: &Standbys) -> Finding {
     let Standbys { names, connected } = standbys;
     let shown = printable(names);
-    if !view.reading.fleet.loses_nothing {
-        return Finding::ok(
-            "replication",
-            match names.is_empty() {
-                true => "is not synchronous, and a failover freezes what may be lost".to_owned(),
-                false => format!(
-                    "is synchronous ({shown}), and a failover freezes nevertheless, because {} was not run",
-                    command("set-loses-nothing true")
-                ),
-            },
-        );
-    }
-    if names.is_empty() {
+    let loses_nothing = view.reading.fleet.loses_nothing;
+    if names.is_empty() && loses_nothing {
         return Finding::bad(
             "replication",
             "is not synchronous, although it was declared that a failover loses nothing",
@@ -407,11 +513,27 @@ fn replication(view: &View, standbys: &Standbys) -> Finding {
             ),
         );
     }
-    match connected {
-        Some((_, 0)) => Finding::bad(
+    let needed = standbys.needed();
+    match *connected {
+        Some((0, _)) if names.is_empty() => Finding::warn(
             "replication",
-            format!("no synchronous standby is connected ({shown}), so the registry confirms no change"),
-            "Look at pg_stat_replication in the registry, and bring a standby back.",
+            "no standby is connected, so the registry is lost with its server",
+            "Make a standby of the registry, or bring it back.",
+        ),
+        _ if names.is_empty() => {
+            Finding::ok("replication", "is not synchronous, and a failover freezes what may be lost")
+        }
+        Some((_, synchronous)) if synchronous < needed => Finding::bad(
+            "replication",
+            format!("{synchronous} of {needed} synchronous standbys connected ({shown}): no change is confirmed"),
+            "Servers renew nothing. Look at pg_stat_replication in the registry, and bring a standby back.",
+        ),
+        _ if !loses_nothing => Finding::ok(
+            "replication",
+            format!(
+                "is synchronous ({shown}), and a failover freezes nevertheless, because {} was not run",
+                command("set-loses-nothing true")
+            ),
         ),
         Some((all, synchronous)) => {
             Finding::ok("replication", format!("{synchronous} of {all} standbys are synchronous ({shown})"))
@@ -480,10 +602,18 @@ mod tests {
     use snowflake_core::segment::END;
     use snowflake_core::tag::Tag;
 
-    const HERE: ClockHere = ClockHere { offset_ms: 3, error_ms: 1 };
+    fn seen() -> Seen {
+        let here = ClockHere { offset_ms: 3, error_ms: 1 };
+        let standbys = Some(Standbys { names: String::new(), connected: Some((1, 0)) });
+        Seen { here, standbys, alarms: None, hosts: Vec::new(), made_by: None, role_settings: Vec::new() }
+    }
+
+    fn host(host: &str, writable: Option<&str>) -> HostSeen {
+        HostSeen { host: host.to_owned(), writable: Ok(writable.map(str::to_owned)) }
+    }
 
     fn of(view: &View, subject: &str) -> Vec<(Grade, String)> {
-        let found = findings(view, HERE, None).into_iter().filter(|finding| finding.subject == subject);
+        let found = findings(view, &seen()).into_iter().filter(|finding| finding.subject == subject);
         found.map(|finding| (finding.grade, finding.message)).collect()
     }
 
@@ -493,8 +623,7 @@ mod tests {
 
     #[test]
     fn a_fleet_that_is_well_has_a_line_for_each_thing() {
-        let asynchronous = Standbys { names: String::new(), connected: Some((1, 0)) };
-        let said = said(&findings(&view(), HERE, Some(&asynchronous)));
+        let said = said(&findings(&view(), &seen()));
         assert_eq!(
             said.text(),
             "\
@@ -523,7 +652,7 @@ All is well.
         assert_eq!(grades(&view, "history"), [Grade::Warn]);
         assert_eq!(grades(&view, "freeze"), [Grade::Warn]);
         assert_eq!(grades(&view, "grace"), [Grade::Warn]);
-        assert_eq!(worst(&findings(&view, HERE, None)), Grade::Bad);
+        assert_eq!(worst(&findings(&view, &seen())), Grade::Bad);
     }
 
     #[test]
@@ -603,17 +732,238 @@ All is well.
         assert_eq!(found[1], (Grade::Bad, format!("1 of 3 ended, without values left: \"used\" at {END}")));
     }
 
+    /// Each state of a fleet, and what is found that is not well.
     #[test]
-    fn a_declaration_must_be_true() {
+    fn each_state_is_graded() {
+        /// How it is called, what makes it, and what is found.
+        type State = (&'static str, fn(&mut View, &mut Seen), &'static [(Grade, &'static str)]);
+        fn standbys(seen: &mut Seen, names: &str, connected: Option<(i64, i64)>) {
+            seen.standbys = Some(Standbys { names: names.to_owned(), connected });
+        }
+        fn lease(view: &mut View, worker: i64, change: impl FnOnce(&mut NumberRecord)) {
+            change(view.reading.numbers.get_mut(&NumberKey::new(None, worker)).unwrap());
+        }
+        /// A lease that was renewed until it ended, so many milliseconds ago.
+        fn ended(view: &mut View, worker: i64, ago_ms: i64) {
+            let until_ms = NOW_MS - ago_ms;
+            lease(view, worker, |record| (record.until_ms, record.renewed_ms) = (until_ms, until_ms - 600_000));
+        }
+        fn in_etcd(view: &mut View, seen: &mut Seen, alarms: &[&str]) {
+            view.kind = Kind::Etcd;
+            *seen =
+                Seen { standbys: None, alarms: Some(alarms.iter().map(ToString::to_string).collect()), ..self::seen() };
+        }
+        const WELL: &[(Grade, &str)] = &[];
+        const fn bad(subject: &str) -> (Grade, &str) {
+            (Grade::Bad, subject)
+        }
+        const fn warn(subject: &str) -> (Grade, &str) {
+            (Grade::Warn, subject)
+        }
+        let states: &[State] = &[
+            ("all is well", |_, _| {}, WELL),
+            ("a number was given back", |view, _| lease(view, 6, |record| record.until_ms = NOW_MS), WELL),
+            (
+                "a number was given back before it began",
+                |view, _| {
+                    lease(view, 6, |record| (record.from_ms, record.until_ms) = (NOW_MS - 9, NOW_MS - 9));
+                },
+                WELL,
+            ),
+            ("a lease has ended a moment ago", |view, _| ended(view, 4, 0), const { &[bad("leases")] }),
+            ("a lease has ended an hour ago", |view, _| ended(view, 4, 3_600_000), const { &[bad("leases")] }),
+            ("a lease has ended longer ago", |view, _| ended(view, 4, 3_600_001), const { &[warn("leases")] }),
+            (
+                "two leases have ended, one of them long ago",
+                |view, _| {
+                    ended(view, 4, 5);
+                    ended(view, 5, 80_000_000);
+                },
+                const { &[bad("leases"), warn("leases")] },
+            ),
+            (
+                "its server has another number",
+                |view, _| {
+                    ended(view, 4, 5);
+                    lease(view, 5, |record| record.server = 4);
+                },
+                WELL,
+            ),
+            (
+                "its server has given another number back since",
+                |view, _| {
+                    ended(view, 4, 5);
+                    lease(view, 6, |record| record.server = 4);
+                },
+                WELL,
+            ),
+            (
+                "its server has given another number back before",
+                |view, _| {
+                    ended(view, 4, 5);
+                    lease(view, 6, |record| {
+                        (record.server, record.until_ms) = (4, NOW_MS - 700_000);
+                        record.renewed_ms = NOW_MS - 701_000;
+                    });
+                },
+                const { &[bad("leases")] },
+            ),
+            (
+                "an operator has reserved the number since",
+                |view, _| {
+                    ended(view, 4, 5);
+                    lease(view, 4, |record| record.server = 0);
+                },
+                WELL,
+            ),
+            (
+                "a short first lease has ended",
+                |view, _| {
+                    lease(view, 4, |record| (record.until_ms, record.renewed_ms) = (NOW_MS - 1, NOW_MS - 30_001));
+                },
+                const { &[bad("leases")] },
+            ),
+            (
+                "a lease of a frozen number has ended",
+                |view, _| {
+                    view.reading.fleet.freeze_ms = NOW_MS + 5;
+                    ended(view, 4, 5);
+                    lease(view, 4, |record| record.generation = 2);
+                },
+                const { &[warn("freeze"), bad("leases")] },
+            ),
+            (
+                "a lease is late",
+                |view, _| {
+                    lease(view, 4, |record| {
+                        (record.until_ms, record.renewed_ms) = (NOW_MS + 400_000, NOW_MS - 200_000)
+                    });
+                },
+                const { &[warn("leases")] },
+            ),
+            (
+                "a lease is half over",
+                |view, _| {
+                    lease(view, 4, |record| (record.until_ms, record.renewed_ms) = (NOW_MS + 1, NOW_MS - 599_999));
+                },
+                const { &[bad("leases")] },
+            ),
+            ("no standby", |_, seen| standbys(seen, "", Some((0, 0))), const { &[warn("replication")] }),
+            ("standbys that cannot be seen", |_, seen| standbys(seen, "", None), WELL),
+            ("a synchronous standby, and nothing declared", |_, seen| standbys(seen, "s", Some((2, 1))), WELL),
+            (
+                "no synchronous standby, and nothing declared",
+                |_, seen| {
+                    standbys(seen, "s", Some((1, 0)));
+                },
+                const { &[bad("replication")] },
+            ),
+            (
+                "one of two synchronous standbys",
+                |_, seen| {
+                    standbys(seen, "FIRST 2 (a, b)", Some((3, 1)));
+                },
+                const { &[bad("replication")] },
+            ),
+            ("both synchronous standbys", |_, seen| standbys(seen, "ANY 2 (a, b)", Some((3, 2))), WELL),
+            (
+                "declared, with a synchronous standby",
+                |view, seen| {
+                    view.reading.fleet.loses_nothing = true;
+                    standbys(seen, "s", Some((1, 1)));
+                },
+                WELL,
+            ),
+            (
+                "declared, with standbys that cannot be seen",
+                |view, seen| {
+                    view.reading.fleet.loses_nothing = true;
+                    standbys(seen, "s", None);
+                },
+                WELL,
+            ),
+            (
+                "declared, and the synchronous standby is gone",
+                |view, seen| {
+                    view.reading.fleet.loses_nothing = true;
+                    standbys(seen, "s", Some((2, 0)));
+                },
+                const { &[bad("replication")] },
+            ),
+            (
+                "declared, and not synchronous",
+                |view, seen| {
+                    view.reading.fleet.loses_nothing = true;
+                    standbys(seen, "", Some((2, 0)));
+                },
+                const { &[bad("replication")] },
+            ),
+            (
+                "one host takes writes",
+                |_, seen| {
+                    seen.hosts = vec![host("a:5432", Some("7 1.5")), host("b:5432", None)];
+                },
+                WELL,
+            ),
+            (
+                "two names of one server",
+                |_, seen| {
+                    seen.hosts = vec![host("a:5432", Some("7 1.5")), host("vip:5432", Some("7 1.5"))];
+                },
+                WELL,
+            ),
+            (
+                "two hosts take writes",
+                |_, seen| {
+                    seen.hosts = vec![host("a:5432", Some("7 1.5")), host("b:5432", Some("7 2.5"))];
+                },
+                const { &[bad("hosts")] },
+            ),
+            (
+                "the servers' role has a setting",
+                |_, seen| seen.role_settings.push("snowflake IN DATABASE ids: lock_timeout=1ms".to_owned()),
+                const { &[warn("role")] },
+            ),
+            (
+                "a transaction that makes a number does not end",
+                |_, seen| seen.made_by = Some("process 4711 (transaction 3/14)".to_owned()),
+                const { &[bad("numbers")] },
+            ),
+            ("an etcd without alarms", |view, seen| in_etcd(view, seen, &[]), WELL),
+            ("an etcd at its quota", |view, seen| in_etcd(view, seen, &["NOSPACE"]), const { &[bad("alarms")] }),
+            (
+                "a broken member of etcd",
+                |view, seen| in_etcd(view, seen, &["CORRUPT", "NOSPACE"]),
+                const { &[bad("alarms")] },
+            ),
+        ];
+        for (state, change, expected) in states {
+            let (mut view, mut seen) = (view(), seen());
+            change(&mut view, &mut seen);
+            let found = findings(&view, &seen);
+            let not_well: Vec<_> = found
+                .iter()
+                .filter(|finding| finding.grade > Grade::Ok)
+                .map(|finding| (finding.grade, finding.subject))
+                .collect();
+            assert_eq!(not_well, *expected, "{state}: {found:#?}");
+        }
+    }
+
+    #[test]
+    fn a_server_without_a_number_is_named_with_the_end_of_its_lease() {
         let mut view = view();
-        let synchronous = Standbys { names: "s1".to_owned(), connected: Some((2, 1)) };
-        let grade = |view: &View, standbys: &Standbys| replication(view, standbys).grade;
-        assert_eq!(grade(&view, &synchronous), Grade::Ok);
-        view.reading.fleet.loses_nothing = true;
-        assert_eq!(grade(&view, &synchronous), Grade::Ok);
-        assert_eq!(grade(&view, &Standbys { connected: None, ..synchronous.clone() }), Grade::Ok);
-        assert_eq!(grade(&view, &Standbys { connected: Some((2, 0)), ..synchronous.clone() }), Grade::Bad);
-        assert_eq!(grade(&view, &Standbys { names: String::new(), ..synchronous }), Grade::Bad);
+        let four = view.reading.numbers.get_mut(&NumberKey::new(None, 4)).unwrap();
+        (four.until_ms, four.renewed_ms) = (NOW_MS - 60_000, NOW_MS - 660_000);
+        assert_eq!(
+            of(&view, "leases")[1],
+            (
+                Grade::Bad,
+                "1 server has let its lease end, and has no other number: a.example:5432 (number 4, until \
+                 2026-11-24 11:59:00Z)"
+                    .to_owned()
+            )
+        );
     }
 
     #[test]

@@ -45,6 +45,19 @@ fn is_no_fleet(error: &RegistryError) -> bool {
     matches!(error, RegistryError::NoFleet(_) | RegistryError::Etcd(Problem::NoFleet(_)))
 }
 
+/// Checks a range before anything is made.
+///
+/// # Errors
+/// [`Failure::Refused`].
+pub fn check_range(range: Option<(i64, i64)>, fleet: &str) -> Result<(), Failure> {
+    let refusal = match range {
+        Some((first, _)) if first < 0 => Refusal::RangeBelowZero { first },
+        Some((first, last)) if first > last => Refusal::EmptyRange { first, last },
+        _ => return Ok(()),
+    };
+    Err(Failure::Refused(words::refusal(&refusal, fleet)))
+}
+
 /// Makes the registry and the fleet, or brings the registry up to date.
 ///
 /// # Errors

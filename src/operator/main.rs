@@ -44,7 +44,7 @@ mod table;
 mod view;
 mod words;
 
-use std::io::{IsTerminal, stdout};
+use std::io::{self, IsTerminal, stdout};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -59,7 +59,7 @@ use snowflake_registry::{Asker, RegistryError};
 use crate::arguments::{Arguments, Changing, Command, Common, TagValues};
 use crate::change::Change;
 use crate::changes::{Changed, Value};
-use crate::check::{ClockHere, Finding, Grade};
+use crate::check::{ClockHere, Finding, Grade, Seen};
 use crate::output::Said;
 use crate::place::{Place, Random, Registry, VARIABLE};
 use crate::report::{Failure, Report};
@@ -100,16 +100,25 @@ fn main() -> ExitCode {
 fn misunderstood(error: &clap::Error) -> ExitCode {
     let wants_json = std::env::args_os().any(|argument| argument == "--json");
     if !error.use_stderr() || !wants_json {
-        // A reader that is gone does not want it.
-        let _ = error.print();
+        if let Err(error) = output::is_read(error.print()) {
+            return unwritten(&error);
+        }
     } else {
         let text = error.to_string();
         let (message, rest) = text.trim_end().split_once('\n').unwrap_or((text.trim_end(), ""));
         let message = message.strip_prefix("error: ").unwrap_or(message);
         let report = Report { detail: Some(rest.trim().to_owned()), ..Report::new(message) };
-        output::print(&Said::default().line(None, None, Some(&Failure::Usage(report))));
+        if let Err(error) = output::print(&Said::default().line(None, None, Some(&Failure::Usage(report)))) {
+            return unwritten(&error);
+        }
     }
     ExitCode::from(if error.use_stderr() { Failure::USAGE } else { 0 })
+}
+
+/// Says that what a command says could not be written.
+fn unwritten(error: &io::Error) -> ExitCode {
+    output::print_error(&format!("error: could not write to standard output: {error}"));
+    ExitCode::FAILURE
 }
 
 /// Prints what a command says. Returns whether anybody reads it, and the exit status.
@@ -118,14 +127,21 @@ fn print(common: &Common, command: &str, fleet: &str, said: &Said, failure: Opti
     let is_read = match common.json {
         true => output::print(&said.line(Some(command), Some(fleet), failure)),
         false => {
-            let is_read = output::print(&said.text());
+            let has_colour =
+                stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            let is_read = output::print(&if has_colour { output::coloured(&said.text()) } else { said.text() });
             if let Some(report) = failure.and_then(Failure::report) {
                 output::print_error(&table::printable_lines(&report.to_string()));
             }
             is_read
         }
     };
-    (is_read, ExitCode::from(status))
+    match is_read {
+        Ok(is_read) => (is_read, ExitCode::from(status)),
+        // What has failed before says more.
+        Err(error) if status == 0 => (false, unwritten(&error)),
+        Err(_) => (false, ExitCode::from(status)),
+    }
 }
 
 /// A registry, for one command.
@@ -155,8 +171,16 @@ impl Session {
             Command::Show { all } => show::show(&self.view()?.0, all),
             Command::Check { strict } => return self.check(strict),
             Command::Watch { .. } => unreachable!("it prints by itself"),
-            Command::Create { owner, changing } => {
-                create::create(&self.registry, &self.fleet, owner.as_deref(), changing, &mut self.random)?
+            Command::Create { owner, range, changing } => {
+                let range = range.map(|range| (range[0], range[1]));
+                create::check_range(range, &self.fleet)?;
+                let mut said =
+                    create::create(&self.registry, &self.fleet, owner.as_deref(), changing, &mut self.random)?;
+                if let Some((first, last)) = range.filter(|_| !changing.dry_run) {
+                    let set = self.perform(name, &Operation::SetRange { first, last }, changing, has_person)?;
+                    said.lines.extend(set.lines);
+                }
+                said
             }
             Command::AddFleet { changing, .. } => {
                 create::add_fleet(&self.registry, &self.fleet, changing, &mut self.random)?
@@ -211,6 +235,11 @@ impl Session {
             Command::ResetSettings { changing } => {
                 self.perform(name, &Operation::ResetSettings, changing, has_person)?
             }
+            Command::DropNumbers { changing } => {
+                let reading = self.registry.read(&Wanted::default())?;
+                let before_ms = reading.fleet.over_ms(reading.now_ms);
+                self.perform(name, &Operation::DropNumbers { before_ms }, changing, has_person)?
+            }
             Command::DropTag { tag, changing } => {
                 self.perform(name, &Operation::DropTag { tag }, changing, has_person)?
             }
@@ -250,7 +279,7 @@ impl Session {
         let change = Change { command, fleet: &self.fleet, store: &self.registry, changing, has_person };
         let mut said = change.perform(operation, &mut self.random)?;
         // A registry is restored and moved as a whole.
-        if matches!(operation, Operation::Restored { .. } | Operation::Close | Operation::Open { moved: Some(_) }) {
+        if matches!(operation, Operation::Restored { .. } | Operation::Close | Operation::Open { .. }) {
             self.name_other_fleets(&mut said);
         }
         Ok(said)
@@ -367,12 +396,23 @@ impl Session {
         Ok((View { fleet: self.fleet.clone(), kind, address, reading, names, descriptions }, here))
     }
 
+    /// Returns which transaction has held up new numbers for a second. A server's takes less long.
+    fn made_by(&self) -> Option<String> {
+        let first = self.registry.made_by().ok().flatten()?;
+        thread::sleep(MADE_WITHIN);
+        self.registry.made_by().ok().flatten().filter(|then| *then == first)
+    }
+
     fn check(&self, is_strict: bool) -> Result<(Said, Option<Failure>), Failure> {
         let found = match self.view() {
             Ok((view, here)) => {
                 // A role that may not look at this may still check the rest.
                 let standbys = self.registry.standbys().ok().flatten();
-                check::findings(&view, here, standbys.as_ref())
+                let alarms = self.registry.alarms().ok();
+                let hosts = self.registry.hosts().unwrap_or_default();
+                let made_by = self.made_by();
+                let role_settings = self.registry.role_settings().unwrap_or_default();
+                check::findings(&view, &Seen { here, standbys, alarms, hosts, made_by, role_settings })
             }
             // The arguments are wrong.
             Err(failure @ Failure::Usage(_)) => return Err(failure),
@@ -403,9 +443,9 @@ impl Session {
             };
             if is_screen {
                 // To the upper left corner, and away with all that is below.
-                output::print("\x1b[H\x1b[2J");
+                let _ = output::print("\x1b[H\x1b[2J");
             } else if looks > 0 && !common.json {
-                output::print("\n");
+                let _ = output::print("\n");
             }
             let (is_read, status) = print(common, name, &self.fleet, &said, failure.as_ref());
             looks += 1;
@@ -416,6 +456,9 @@ impl Session {
         }
     }
 }
+
+/// How long a server may take to make a number's record.
+const MADE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Lists names.
 fn quoted(names: &[String]) -> String {

@@ -47,9 +47,32 @@ impl Said {
 }
 
 /// Prints to standard output. Returns whether anybody still reads it.
-pub fn print(text: &str) -> bool {
+///
+/// # Errors
+/// What keeps it from being written, such as a full disk.
+pub fn print(text: &str) -> io::Result<bool> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+    is_read(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// Tells a reader that has gone, which is no failure, from a text that could not be written.
+///
+/// # Errors
+/// The other ones.
+pub fn is_read(written: io::Result<()>) -> io::Result<bool> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true),
+    }
+}
+
+/// Shows in red, on a terminal, what begins a line and cannot wait.
+pub fn coloured(text: &str) -> String {
+    let colour = |line: &str| match ["BAD", "FROZEN"].iter().find(|word| line.starts_with(&format!("{word} "))) {
+        Some(word) => format!("\x1b[1;31m{word}\x1b[0m{}\n", &line[word.len()..]),
+        None => format!("{line}\n"),
+    };
+    text.lines().map(colour).collect()
 }
 
 /// Prints to standard error.
@@ -62,6 +85,12 @@ pub fn print_error(text: &str) {
 mod tests {
     use super::*;
     use crate::report::Report;
+
+    #[test]
+    fn what_cannot_wait_is_red() {
+        assert_eq!(coloured("ok    a\nBAD   b BAD c\n"), "ok    a\n\x1b[1;31mBAD\x1b[0m   b BAD c\n");
+        assert_eq!(coloured("FROZEN      for 1 min\n"), "\x1b[1;31mFROZEN\x1b[0m      for 1 min\n");
+    }
 
     #[test]
     fn every_object_has_the_same_frame() {

@@ -114,6 +114,13 @@ impl From<RegistryError> for Failure {
             ));
         }
         let report = error.report_of(Asker::Operator).into();
+        // etcd's files are read before it connects, as libpq's are.
+        let is_file = |text: &String| ["certificate file", "private key file"].iter().any(|words| text.contains(words));
+        if matches!(&error, RegistryError::Etcd(Problem::File(_)))
+            || matches!(&error, RegistryError::Connect(text) if is_file(text))
+        {
+            return Self::Usage(report);
+        }
         if is_answer(&error) { Self::Refused(report) } else { Self::NoAnswer(report) }
     }
 }
@@ -128,7 +135,7 @@ fn is_answer(error: &RegistryError) -> bool {
         InRecovery
         | ReadOnly
         | FsyncOff
-        | Locked
+        | Locked(_)
         | NoSchema
         | OtherVersion(_)
         | NoFleet(_)
@@ -137,11 +144,15 @@ fn is_answer(error: &RegistryError) -> bool {
         | OutOfRange { .. }
         | Refused(_) => true,
         Etcd(problem) => match problem {
-            Problem::Login(_) | Problem::NoRights(_) | Problem::NoFleet(_) | Problem::Record(..) | Problem::File(_) => {
+            Problem::Login(_) | Problem::NoRights(_) | Problem::NoFleet(_) | Problem::NoSpace | Problem::Record(..) => {
                 true
             }
             // etcd also says so of a change that it may still make.
-            Problem::Unreachable(_) | Problem::TimedOut { .. } | Problem::Busy | Problem::Refused(_) => false,
+            Problem::File(_)
+            | Problem::Unreachable(_)
+            | Problem::TimedOut { .. }
+            | Problem::Busy
+            | Problem::Refused(_) => false,
         },
         Connect(_)
         | TimedOut { .. }
@@ -175,10 +186,11 @@ mod tests {
         let words = || "words".to_owned();
         for error in [
             RegistryError::InRecovery,
-            RegistryError::Locked,
+            RegistryError::Locked(None),
             RegistryError::NoSchema,
             RegistryError::NoFleet(words()),
             RegistryError::Etcd(Problem::Login(words())),
+            RegistryError::Etcd(Problem::NoSpace),
         ] {
             assert_eq!(status(error.clone()), 1, "{error}");
         }
@@ -191,6 +203,12 @@ mod tests {
             RegistryError::Etcd(Problem::Refused(words())),
         ] {
             assert_eq!(status(error.clone()), 3, "{error}");
+        }
+        for error in [
+            RegistryError::Etcd(Problem::File(words())),
+            RegistryError::Connect("root certificate file \"/nowhere\" does not exist".to_owned()),
+        ] {
+            assert_eq!(status(error.clone()), 2, "{error}");
         }
         let no_service = RegistryError::Connect("definition of service \"nosuch\" not found".to_owned());
         let failure = Failure::from(no_service);

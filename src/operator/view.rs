@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snowflake_core::identity::Identity;
 use snowflake_core::layout::{Field, Layout};
+use snowflake_core::lease::FIRST_LEASE_MS;
 use snowflake_core::registry::{FleetLimits, NumberKey, NumberRecord, Reading, SinceIncarnation, TagRecord};
 use snowflake_core::segment::END;
 use snowflake_core::tag::Tag;
@@ -86,6 +87,9 @@ pub struct NumberView {
     pub is_left_behind: bool,
     /// Whether it is leased, and lies outside of the range.
     pub is_outside: bool,
+    /// Whether its lease has ended, was not given back, and is the last one of its server. So that
+    /// server has no number, if it runs.
+    pub is_dropped: bool,
 }
 
 impl NumberView {
@@ -133,6 +137,12 @@ impl View {
             .filter(|record| record.server != 0 && record.until_ms > *now_ms && is_living(record))
             .map(|record| record.server)
             .collect();
+        // When each server has written one of its records last.
+        let mut written: BTreeMap<u64, i64> = BTreeMap::new();
+        for record in numbers.values() {
+            let last_ms = written.entry(record.server).or_insert(i64::MIN);
+            *last_ms = record.renewed_ms.max(*last_ms);
+        }
         let view = |(key, record): (&NumberKey, &NumberRecord)| {
             let state = if record.until_ms <= *now_ms {
                 let is_frozen = record.generation < fleet.generation && fleet.freeze_ms > *now_ms;
@@ -146,6 +156,8 @@ impl View {
             };
             let is_late = state.is_leased() && is_late(record, *now_ms);
             let is_inside = fleet.range.is_some_and(|(first, last)| (first..=last).contains(&key.worker));
+            let is_last = record.server != 0 && written[&record.server] == record.renewed_ms;
+            let has_ended = matches!(state, NumberState::Free | NumberState::Frozen);
             NumberView {
                 key: *key,
                 record: *record,
@@ -155,9 +167,19 @@ impl View {
                 is_living: is_living(record),
                 is_left_behind: is_late && living.contains(&record.server),
                 is_outside: state.is_leased() && !is_inside,
+                is_dropped: has_ended && is_last && !self.was_given_back(record),
             }
         };
         numbers.iter().map(view).collect()
+    }
+
+    /// Whether a server has given a lease back: its end lies where the server's ids were then, and
+    /// not as far ahead as a lease that is renewed.
+    fn was_given_back(&self, record: &NumberRecord) -> bool {
+        let NumberRecord { from_ms, until_ms, renewed_ms, offset_ms, .. } = *record;
+        let fleet = &self.reading.fleet;
+        let ahead_ms = until_ms.saturating_sub(renewed_ms).saturating_sub(offset_ms.min(fleet.used_skew_ms()));
+        until_ms <= from_ms || ahead_ms < fleet.used_lease_ms().min(FIRST_LEASE_MS) / 2
     }
 
     /// Returns how many numbers the range has, in each datacenter.

@@ -161,6 +161,10 @@ pub fn outcome(outcome: &Outcome, fleet: &str, is_dry: bool) -> Vec<String> {
             vec![format!("Tag \"{tag}\" is there. Its values begin at {}.", record.next), on_loss(record)]
         }
         Outcome::TagSet { tag, was, record } => tag_set(*tag, was, record),
+        Outcome::NumbersDropped { before_ms, count } => {
+            let numbers = if *count == 1 { "1 number".to_owned() } else { format!("{count} numbers") };
+            vec![format!("Deleted the records of {numbers}: what ended by {}.", Shown(*before_ms))]
+        }
         Outcome::TagDropped { tag, was } => vec![
             format!("Tag \"{tag}\" is deleted. Servers draw what they have of it for up to 20 seconds."),
             format!("Its next value was {}. If the tag is made again, it must begin there or above.", was.next),
@@ -314,6 +318,11 @@ pub fn consequence(operation: &Operation, fleet: &Fleet, outcome: &Outcome) -> O
             Operation::SetLimits { .. },
             Outcome::LimitsSet { longest_ms: 0, .. } | Outcome::LimitsSet { skew_ms: 0, .. },
         ) => "Limits cannot be lowered once a server has used the fleet.".to_owned(),
+        (Operation::SetLimits { .. }, Outcome::LimitsSet { longest_ms, skew_ms, .. })
+            if (fleet.longest_ms, fleet.skew_ms) == (*longest_ms, *skew_ms) =>
+        {
+            return None;
+        }
         (Operation::SetLimits { .. }, Outcome::LimitsSet { longest_ms, skew_ms, .. }) => format!(
             "Limits cannot be lowered once a server has used the fleet. After each failover that may lose leases, a \
              server that is restarted generates no ids for {}.",
@@ -580,6 +589,9 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 ))
                 .hint("Give an earlier time. Keep leases for as long as you may ask which server drew an id.")
         }
+        Refusal::InFreeze { until_ms } => Report::new("records of numbers cannot be deleted in a freeze")
+            .detail(format!("They say where lost leases may have ended. This holds until {}.", Shown(*until_ms)))
+            .hint("Wait until then, and run this again."),
         Refusal::Contended => {
             Report::new("other sessions have changed the registry's records at each try").hint("Run this again.")
         }
@@ -654,6 +666,7 @@ mod tests {
             Refusal::NeedsNext { tag: tag(), least: 4001 },
             Refusal::NothingToSet,
             Refusal::MayStillBeDrawnWith { before_ms: later, latest_ms: NOW_MS },
+            Refusal::InFreeze { until_ms: later },
             Refusal::Contended,
         ]
     }
@@ -694,6 +707,7 @@ mod tests {
             },
             Outcome::TagSet { tag: tag(), was: TAG, record: TAG },
             Outcome::TagDropped { tag: tag(), was: TAG },
+            Outcome::NumbersDropped { before_ms: NOW_MS, count: 2 },
         ]
     }
 

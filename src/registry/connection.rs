@@ -363,7 +363,7 @@ impl<W: Waiter> PostgresConnection<W> {
 
     /// Returns the hosts among which libpq chooses, with what it has found in a service file and in
     /// the environment.
-    fn hosts(&self) -> Vec<Host> {
+    pub fn hosts(&self) -> Vec<Host> {
         // SAFETY: conn is a live PGconn. libpq returns null or an array for the caller to free.
         let array = unsafe { OptionArray::new(pq::PQconninfo(self.conn)) };
         Host::list(&array.options())

@@ -122,6 +122,13 @@ impl Options {
         options
     }
 
+    /// Accepts a standby as well.
+    pub fn with_any_session(mut self) -> Self {
+        // The last value counts.
+        self.0.push((c"target_session_attrs".to_owned(), c"any".to_owned()));
+        self
+    }
+
     /// Returns keywords and values.
     pub fn iter(&self) -> impl Iterator<Item = (&CStr, &CStr)> {
         self.0.iter().map(|(keyword, value)| (keyword.as_c_str(), value.as_c_str()))

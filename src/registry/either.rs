@@ -11,7 +11,7 @@ use crate::connection::Waiter;
 use crate::conninfo;
 use crate::error::RegistryError;
 use crate::etcd::{Address, Etcd, SCHEME};
-use crate::postgres::{Postgres, Standbys};
+use crate::postgres::{HostSeen, Postgres, Standbys};
 
 /// What a registry is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,6 +203,50 @@ impl<W: Waiter> Either<W> {
         match self {
             Self::Postgres(registry) => registry.standbys().map(Some),
             Self::Etcd(_) => Ok(None),
+        }
+    }
+
+    /// [`Postgres::hosts`]. All members of an etcd are one registry.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn hosts(&self) -> Result<Vec<HostSeen>, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.hosts(),
+            Self::Etcd(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// [`Postgres::role_settings`]. etcd's users have none.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn role_settings(&self) -> Result<Vec<String>, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.role_settings(),
+            Self::Etcd(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// [`Postgres::made_by`]. In etcd no transaction is left open.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn made_by(&self) -> Result<Option<String>, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.made_by(),
+            Self::Etcd(_) => Ok(None),
+        }
+    }
+
+    /// [`Etcd::alarms`]. PostgreSQL has none.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn alarms(&self) -> Result<Vec<String>, RegistryError> {
+        match self {
+            Self::Postgres(_) => Ok(Vec::new()),
+            Self::Etcd(registry) => registry.alarms(),
         }
     }
 }

@@ -51,9 +51,9 @@ pub enum RegistryError {
         /// After how long.
         after: Duration,
     },
-    /// Another session held a lock, for as long as a wait for it may last. The transaction was
-    /// rolled back, so it has changed nothing.
-    Locked,
+    /// Another transaction held a lock, for as long as a wait for it may last. This one was rolled
+    /// back, so it has changed nothing. Which one it was, if the registry says so.
+    Locked(Option<String>),
     /// The process is asked to end.
     Stopped,
     /// The process may not open another file.
@@ -113,7 +113,7 @@ impl RegistryError {
     /// does not answer in time, or says so.
     pub fn paced_as(&self) -> pace::AttemptFailure {
         match self {
-            Self::TimedOut { .. } | Self::Locked | Self::Etcd(Problem::TimedOut { .. } | Problem::Busy) => {
+            Self::TimedOut { .. } | Self::Locked(_) | Self::Etcd(Problem::TimedOut { .. } | Problem::Busy) => {
                 pace::AttemptFailure::Overloaded
             }
             // It would send as much again each second.
@@ -176,12 +176,15 @@ impl RegistryError {
                     report.hint("Look for locks and load on the registry.")
                 }
             }
-            Self::Locked => RegistryReport::new("55P03", "another session holds a lock in the registry")
-                .detail("Nothing was changed.")
+            Self::Locked(by) => RegistryReport::new("55P03", "another session holds a lock in the registry")
+                .detail(match by {
+                    Some(by) => format!("{by} Nothing was changed."),
+                    None => "Nothing was changed.".to_owned(),
+                })
                 .hint(
                     "In the registry, look in pg_stat_activity for sessions that wait for a lock: \
-                     pg_blocking_pids() names the one that holds it. If that waits for SyncRep, check the standbys \
-                     in pg_stat_replication.",
+                     pg_blocking_pids() names the one that holds it. 0 stands for a prepared transaction, which \
+                     pg_prepared_xacts shows. If that waits for SyncRep, check the standbys in pg_stat_replication.",
                 ),
             Self::Stopped => RegistryReport::new("57P01", "the process is asked to end"),
             Self::NoDescriptor => {
@@ -286,7 +289,7 @@ mod tests {
         for error in [
             RegistryError::TimedOut { step: RegistryStep::Connect, after },
             RegistryError::Etcd(Problem::TimedOut { step: RegistryStep::Read, after }),
-            RegistryError::Locked,
+            RegistryError::Locked(None),
             RegistryError::Etcd(Problem::Busy),
             RegistryError::TooLong { most: 10, of_what: "rows" },
             refused("too many requests"),
@@ -364,7 +367,7 @@ mod tests {
             RegistryError::Connect("refused".to_owned()),
             RegistryError::TimedOut { step: RegistryStep::Connect, after: Duration::from_secs(5) },
             RegistryError::TimedOut { step: RegistryStep::SwapNumber, after: Duration::from_millis(1500) },
-            RegistryError::Locked,
+            RegistryError::Locked(None),
             RegistryError::Stopped,
             RegistryError::NoDescriptor,
             RegistryError::Lost { step: RegistryStep::Read, text: "gone".to_owned() },

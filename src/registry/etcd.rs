@@ -132,8 +132,13 @@ impl<W: Waiter> Etcd<W> {
         for change in &swap.changes {
             let key = self.keys.changed(change);
             let old = known.get(&key).map(String::as_str);
-            if let Change::Number { was, .. } | Change::Tag { was, .. } = change {
-                if old.map(record::nonce).transpose().ok()? != *was {
+            let was = match change {
+                Change::Number { was, .. } | Change::Tag { was, .. } => Some(*was),
+                Change::DropNumber { was, .. } => Some(Some(*was)),
+                Change::Fleet(_) => None,
+            };
+            if let Some(was) = was {
+                if old.map(record::nonce).transpose().ok()? != was {
                     return None;
                 }
                 prepared.compare.push(is_as_read(&key, old));
@@ -144,6 +149,10 @@ impl<W: Waiter> Etcd<W> {
                     let new = record::number_text(old, record, self.name_of(record).as_ref());
                     history.extend(self.keys.history(*number, old, record, &new));
                     Some(new)
+                }
+                Change::DropNumber { number, .. } => {
+                    history.extend(old.and_then(|old| self.keys.ended(*number, old)));
+                    None
                 }
                 Change::Tag { record, .. } => record.map(|record| record::tag_text(old, &record)),
             };

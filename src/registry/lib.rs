@@ -48,8 +48,8 @@ pub use conninfo::{check_conninfo, has_password, without_secrets};
 pub use either::{Either, Kind, check_address, shown_address};
 pub use error::RegistryError;
 pub use etcd::Etcd;
-pub use postgres::{Postgres, Standbys};
-pub use problem::Problem;
+pub use postgres::{HostSeen, Postgres, Standbys};
+pub use problem::{FREE_SPACE, Problem};
 pub use report::{Asker, RegistryReport};
 pub use step::RegistryStep;
 

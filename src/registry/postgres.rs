@@ -32,8 +32,8 @@ use crate::libpq::Rows;
 use crate::reading;
 use crate::report::beginning;
 use crate::step::RegistryStep;
-pub use operator::{REGISTRY_SQL, Standbys};
-use record::{FleetRow, NO_DATACENTER, NumberRow, RegistryRow, SwapRow, TagRow, Writer};
+pub use operator::{HostSeen, REGISTRY_SQL, Standbys};
+use record::{FleetRow, NO_DATACENTER, NumberRow, RegistryRow, SwapRow, TagRow, Writer, dropped};
 
 /// How often a transaction is tried that PostgreSQL rolls back for another one's sake.
 const TRIES: u32 = 5;
@@ -146,7 +146,7 @@ impl<W: Waiter> Postgres<W> {
             "42501" if self.config.operator => RegistryError::NoOperator(diagnostic.message),
             "42501" => RegistryError::NoRights(diagnostic.message),
             // A wait for a lock, which ends before that for the answer.
-            "55P03" => RegistryError::Locked,
+            "55P03" => RegistryError::Locked(diagnostic.detail),
             // A function, a column or a table that is missing.
             "42883" | "42703" | "42P01" => RegistryError::OtherVersion(None),
             _ => RegistryError::Refused(diagnostic),
@@ -211,6 +211,7 @@ impl<W: Waiter> Store for Postgres<W> {
             match change {
                 Change::Fleet(fleet) => new_fleet = Some(json!(FleetRow::from(fleet))),
                 Change::Number { number, was, record } => numbers.push(writer.number(*number, *was, record)),
+                Change::DropNumber { number, was } => numbers.push(dropped(*number, *was)),
                 Change::Tag { tag, was, record } => tags.push(writer.tag(*tag, *was, record.as_ref())),
             }
         }

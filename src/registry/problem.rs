@@ -5,6 +5,10 @@ use std::time::Duration;
 use crate::report::{Asker, RegistryReport, seconds};
 use crate::step::RegistryStep;
 
+/// What helps where etcd has reached its quota.
+pub const FREE_SPACE: &str = "Run \"etcdctl compact REVISION\" with the present revision, then \"etcdctl defrag \
+                              --cluster\", then \"etcdctl alarm disarm\".";
+
 /// Why an etcd has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
@@ -25,6 +29,8 @@ pub enum Problem {
     NoRights(String),
     /// There is no such fleet: the key where its record should be.
     NoFleet(String),
+    /// etcd has reached its quota, and refuses every write.
+    NoSpace,
     /// etcd is too busy to tell which incarnation it is.
     Busy,
     /// A record makes no sense: its key, and what is wrong.
@@ -83,6 +89,9 @@ impl Problem {
                     "Check {fleet}. \"snowflake-registry create\" makes it, or \"etcdctl put {key} uuid=$(uuidgen)\". \
                      If it was there before, make it with \"snowflake-registry lost\"."
                 )),
+            Self::NoSpace => {
+                RegistryReport::new("53100", "etcd has no space left, and refuses every write").hint(FREE_SPACE)
+            }
             Self::Busy => RegistryReport::new("55000", "etcd is too busy to tell its state")
                 .detail("It takes so many writes that its log and its revision could not be read together.")
                 .hint(match asker {

@@ -26,7 +26,7 @@ impl RegistryStep {
     pub(crate) fn of(swap: &Swap) -> Self {
         match swap.changes.first() {
             None | Some(Change::Fleet(_)) => Self::SwapFleet,
-            Some(Change::Number { .. }) => Self::SwapNumber,
+            Some(Change::Number { .. } | Change::DropNumber { .. }) => Self::SwapNumber,
             Some(Change::Tag { .. }) => Self::SwapTags,
         }
     }

@@ -59,6 +59,8 @@ pub struct LeaseStatus {
     pub numbers: Option<(i64, i64)>,
     /// The registry's incarnation.
     pub incarnation: Option<Incarnation>,
+    /// Until when the registry leases no number anew, or did so last.
+    pub freeze_ms: Option<i64>,
     /// When a lease was last acquired or renewed.
     pub renewed_ms: Option<i64>,
     /// How far the server's clock was ahead of the registry's, in milliseconds.
@@ -86,6 +88,7 @@ impl LeaseStatus {
             fleet: None,
             numbers: None,
             incarnation: None,
+            freeze_ms: None,
             renewed_ms: None,
             offset_ms: None,
             renewals: 0,

@@ -670,7 +670,13 @@ impl Holder {
         lease: Lease,
     ) -> Vec<Effect> {
         let mut effects = Vec::new();
-        let record = match lease.find(reading.numbers.get(&facts.number(lease.worker))) {
+        let record = reading.numbers.get(&facts.number(lease.worker));
+        if record.is_none() && reading.fleet.may_lack(lease.until_ms, reading.now_ms) {
+            // It was over, and an operator has deleted the record.
+            self.let_go(lease);
+            return self.round(turn, facts, effects);
+        }
+        let record = match lease.find(record) {
             FoundLease::Known(record) => Some(record),
             FoundLease::Older(record) => {
                 effects.push(Effect::Report(LeaseNotice::Older(lease)));
@@ -682,10 +688,7 @@ impl Holder {
             }
             FoundLease::Taken => {
                 effects.push(Effect::Report(LeaseNotice::Lost(lease)));
-                self.next = self.next.filter(|next| *next != lease);
-                if self.held() == Some(lease) {
-                    self.drawing = Drawing::Free;
-                }
+                self.let_go(lease);
                 return self.round(turn, facts, effects);
             }
             found @ (FoundLease::Copied | FoundLease::Overlapped) => {
@@ -710,6 +713,14 @@ impl Holder {
         let replaced = Some((record.nonce, record.count));
         let proposal = self.new_proposal(facts.nonces.proposals[0], lease.worker, record.holder, replaced, None);
         self.propose(turn, facts, &reading, proposal, signed(new, proposal, &basis), effects)
+    }
+
+    /// Takes a lease for over.
+    fn let_go(&mut self, lease: Lease) {
+        self.next = self.next.filter(|next| *next != lease);
+        if self.held() == Some(lease) {
+            self.drawing = Drawing::Free;
+        }
     }
 
     /// Begins a generation, because the registry has forgotten `lease`, unless one has begun since

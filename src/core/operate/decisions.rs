@@ -165,6 +165,7 @@ pub fn decide(
         Operation::Restored { lease_ms, skew_ms } => restored(began, reading, lease_ms, skew_ms, random),
         Operation::Lost { lease_ms, skew_ms, uuid } => made_anew(began, reading, lease_ms, skew_ms, uuid, random),
         Operation::Reserve { number, until_ms, force } => reserve(reading, number, until_ms, force, random),
+        Operation::DropNumbers { before_ms } => drop_numbers(began, reading, before_ms, random),
         Operation::CreateTag { tag, next, steps, jump } => {
             check_open(&fleet)?;
             check_tag(steps, jump)?;
@@ -537,6 +538,39 @@ fn reserve(
     };
     let changes = vec![Change::Number { number, was: old.map(|old| old.nonce), record }];
     Ok(Decision { changes, is_last: true, outcome: Outcome::Reserved { number, until_ms } })
+}
+
+/// Decides in two steps. First the freeze is raised: a number without a record is leased from there
+/// on. So whatever the clocks, it is not leased again for times of what is deleted then.
+fn drop_numbers(
+    began: &Began,
+    reading: &Reading,
+    before_ms: i64,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<Decision, Refusal> {
+    let Reading { fleet, numbers, now_ms, .. } = reading;
+    check_open(fleet)?;
+    let latest_ms = fleet.over_ms(*now_ms);
+    if before_ms > latest_ms {
+        return Err(Refusal::MayStillBeDrawnWith { before_ms, latest_ms });
+    } else if fleet.freeze_ms > latest_ms {
+        return Err(Refusal::InFreeze { until_ms: fleet.freeze_ms.saturating_add(now_ms - latest_ms) });
+    }
+    let over = numbers.iter().filter(|(_, record)| record.until_ms <= before_ms);
+    let mut changes: Vec<_> =
+        over.map(|(number, record)| Change::DropNumber { number: *number, was: record.nonce }).collect();
+    let outcome = |count| Outcome::NumbersDropped { before_ms, count };
+    if !changes.is_empty() && fleet.freeze_ms < before_ms {
+        let raised = Fleet { freeze_ms: before_ms, ..*fleet };
+        return Ok(Decision { is_last: false, ..whole(raised, outcome(0), random) });
+    }
+    let is_last = changes.len() < began.most_changes;
+    changes.truncate(began.most_changes);
+    let outcome = outcome(changes.len());
+    if is_last {
+        changes.push(Change::Fleet(Fleet { version: random(), ..*fleet }));
+    }
+    Ok(Decision { changes, is_last, outcome })
 }
 
 fn check_tag(steps: (u32, u32), jump: Option<u32>) -> Result<(), Refusal> {

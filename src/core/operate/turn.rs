@@ -12,7 +12,8 @@
 use super::decisions::{Began, Decision, decide};
 use super::{CutLease, JumpedTag, Operation, Outcome, Refusal, Restored};
 use crate::registry::{
-    Change, Fleet, Incarnation, MOST_CHANGES, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted,
+    Change, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap,
+    SwapAnswer, Wanted,
 };
 
 /// How often a swap is refused, one after the other, until the turn gives up.
@@ -93,6 +94,8 @@ pub struct Turn {
     unanswered: Vec<Part>,
     /// What is written so far of a restore.
     so_far: Restored,
+    /// How many records are deleted so far.
+    dropped: usize,
     refused: u32,
     awaits: Awaits,
 }
@@ -107,6 +110,7 @@ impl Turn {
             proposals: Vec::new(),
             unanswered: Vec::new(),
             so_far: Restored::default(),
+            dropped: 0,
             refused: 0,
             awaits: Awaits::Nothing,
         }
@@ -221,7 +225,9 @@ impl Turn {
             self.proposals.push(Proposal { incarnation, sign: sign.clone(), outcome });
             self.awaits = Awaits::Rest;
         } else {
-            if let ([Change::Fleet(closed)], Some(began)) = (changes.as_slice(), &mut self.began) {
+            if let ([Change::Fleet(closed)], Some(began)) = (changes.as_slice(), &mut self.began)
+                && closed.closed
+            {
                 began.closed_as = Some(closed.version);
             }
             let done = if let Outcome::Restored(restored) = outcome { restored } else { Restored::default() };
@@ -259,6 +265,7 @@ impl Turn {
                     self.so_far.jumped.extend(done.jumped.iter().filter(|jumped| jumped.tag == *tag));
                     self.began.as_mut().map(|began| began.raised.insert(*tag, (record.id, record.next)));
                 }
+                Change::DropNumber { .. } => self.dropped += 1,
                 Change::Tag { record: None, .. } | Change::Fleet(_) => {}
             }
         }
@@ -266,7 +273,13 @@ impl Turn {
 
     /// Returns an outcome with what was written before.
     fn whole(&mut self, outcome: Outcome) -> Outcome {
-        let Outcome::Restored(last) = outcome else { return outcome };
+        let last = match outcome {
+            Outcome::NumbersDropped { before_ms, count } => {
+                return Outcome::NumbersDropped { before_ms, count: count + self.dropped };
+            }
+            Outcome::Restored(last) => last,
+            outcome => return outcome,
+        };
         let Restored { mut jumped, mut cut, .. } = std::mem::take(&mut self.so_far);
         jumped.retain(|jumped: &JumpedTag| last.jumped.iter().all(|last| last.tag != jumped.tag));
         jumped.extend(last.jumped);
@@ -292,6 +305,7 @@ impl Proposal {
             Change::Number { number, record, .. } => {
                 reading.numbers.get(number).is_some_and(|found| found.nonce == record.nonce)
             }
+            Change::DropNumber { number, was } => is_dropped(*number, *was, reading),
             // In another generation, what was said of a tag does not hold any more.
             Change::Tag { tag, record: Some(record), .. } => {
                 let is_same = (reading.fleet.generation, reading.fleet.freeze_ms) == began.generation;
@@ -316,11 +330,17 @@ fn is_written(change: &Change, reading: &Reading) -> bool {
             let is_same = |found: &NumberRecord| (found.nonce, found.until_ms) == (record.nonce, record.until_ms);
             reading.numbers.get(number).is_some_and(is_same)
         }
+        Change::DropNumber { number, was } => is_dropped(*number, *was, reading),
         Change::Tag { tag, record: Some(record), .. } => {
             reading.tags.get(tag).is_some_and(|found| found.nonce == record.nonce)
         }
         Change::Tag { record: None, .. } => false,
     }
+}
+
+/// Whether a record is gone. The number may have another one by now.
+fn is_dropped(number: NumberKey, was: u64, reading: &Reading) -> bool {
+    reading.numbers.get(&number).is_none_or(|found| found.nonce != was)
 }
 
 /// Whether a swap is written, and into a store that has forgotten nothing since it was read.

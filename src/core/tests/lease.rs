@@ -1460,6 +1460,28 @@ fn no_number_in_the_registry_overflows() {
 }
 
 /// A reload that names another registry by mistake.
+/// It has not renewed for longer than its lease, and an operator has deleted the records that are
+/// over.
+#[test]
+fn a_server_whose_record_was_deleted_leases_a_number_anew_and_freezes_nothing() {
+    let world = World::new(2);
+    let [sleeping, other] = [1, 2].map(|name| world.server(name));
+    sleeping.keep().unwrap();
+    let (worker, _, until_ms) = sleeping.held().unwrap();
+    world.pass(FIRST_LEASE_MS + 2 * SKEW_MS);
+    world.operate(|fleet| fleet.freeze_ms = until_ms);
+    let was = world.record(worker).nonce;
+    world.store.borrow_mut().write(vec![Change::DropNumber { number: NumberKey::new(None, worker), was }]);
+    // A clock that is set back as far as may be does not lead to times that were leased.
+    other.offset_ms.set(-SKEW_MS);
+    other.keep().unwrap();
+    world.pass(SKEW_MS);
+    sleeping.keep().unwrap();
+    assert!(sleeping.draws() && sleeping.held().unwrap().1 >= until_ms);
+    assert!(!sleeping.reported(|notice| matches!(notice, LeaseNotice::Older(_) | LeaseNotice::Forgot(_))));
+    assert_eq!((world.fleet().generation, world.fleet().freeze_ms), (1, until_ms));
+}
+
 #[test]
 fn a_server_changes_nothing_in_the_registry_of_another_fleet() {
     let world = World::new(4);

@@ -927,6 +927,36 @@ fn history_is_pruned_when_no_server_can_draw_with_it() {
     }
 }
 
+/// First the freeze is raised, then records are deleted, and with the last ones the fleet's record
+/// gets another version, so that no swap that was decided before arrives later.
+#[test]
+fn records_of_leases_that_are_over_are_deleted() {
+    let before_ms = NOW_MS - 2 * SKEW_MS;
+    let drop = |before_ms| Operation::DropNumbers { before_ms };
+    let refused = Refusal::MayStillBeDrawnWith { before_ms: before_ms + 1, latest_ms: before_ms };
+    assert_eq!(decided(&drop(before_ms + 1), &reading(fleet())), Err(refused));
+    let closed = Fleet { closed: true, ..fleet() };
+    assert_eq!(decided(&drop(before_ms), &reading(closed)), Err(Refusal::IsClosed));
+    let records = [(1, lease(before_ms)), (2, lease(before_ms + 1)), (3, kept(before_ms - 9)), (4, lease(NOW_MS))];
+    let numbers = records.map(|(worker, record)| (number(worker), record)).into();
+    let mut read = Reading { numbers, ..reading(fleet()) };
+    let Decision { changes, is_last, .. } = decided(&drop(before_ms), &read).unwrap();
+    let raised = Fleet { freeze_ms: before_ms, version: 101, ..fleet() };
+    assert_eq!((changes, is_last), (vec![Change::Fleet(raised)], false));
+    read.fleet = raised;
+    let gone = |worker| Change::DropNumber { number: number(worker), was: 50 };
+    let last = Change::Fleet(Fleet { version: 101, ..raised });
+    let outcome = Outcome::NumbersDropped { before_ms, count: 2 };
+    let expected = Decision { changes: vec![gone(1), gone(3), last], is_last: true, outcome };
+    assert_eq!(decided(&drop(before_ms), &read).unwrap(), expected);
+    let frozen = Fleet { freeze_ms: before_ms + 5, ..fleet() };
+    let until_ms = NOW_MS + 5;
+    assert_eq!(decided(&drop(before_ms), &reading(frozen)), Err(Refusal::InFreeze { until_ms }));
+    read.numbers.clear();
+    let Decision { outcome, .. } = decided(&drop(before_ms), &read).unwrap();
+    assert_eq!(outcome, Outcome::NumbersDropped { before_ms, count: 0 });
+}
+
 /// A restore of more records than one swap can have. The first swap is lost, or its answer, or
 /// nothing.
 #[test]

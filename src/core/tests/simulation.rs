@@ -328,6 +328,7 @@ fn two_servers_draw_the_same_id_where_an_operator_may_do_what_is_refused() {
         (Lie::ResetsOpen, &[Guarantee::Idle]),
         (Lie::ResetsRaise, RULES),
         (Lie::CutsKept, RULES),
+        (Lie::DropsEarly, RULES),
     ] {
         assert_breaks(Story::Fleet(None), lie, guarantees);
     }

@@ -57,9 +57,11 @@ impl Keeper<'_> {
                 // It may have stopped and gone on since the last look.
                 Some(_) => {
                     let stopped_ms = had.filter(|had_ms| is_primary && *had_ms < now_ms);
-                    goes_on = status.stopped_ms.take().or(stopped_ms);
+                    let failing_ms = status.failing_since_ms.filter(|_| is_primary && had.is_none());
+                    goes_on = status.stopped_ms.take().or(stopped_ms).or(failing_ms);
                 }
-                None if is_primary => status.stopped_ms = status.stopped_ms.or(had),
+                // It may have begun without a number.
+                None if is_primary => status.stopped_ms = status.stopped_ms.or(had).or(status.failing_since_ms),
                 None => status.stopped_ms = None,
             }
         });
@@ -99,6 +101,7 @@ impl Keeper<'_> {
     pub(super) fn note_reading(&self, wanted: &Wanted, reading: &Reading) {
         self.status.change(|status| {
             (status.incarnation, status.fleet) = (Some(reading.incarnation), Some(reading.fleet.uuid));
+            status.freeze_ms = Some(reading.fleet.freeze_ms);
         });
         self.tags.set_fleet(Fleet::code(reading.fleet.uuid));
         if *wanted == all_numbers() {

@@ -77,6 +77,30 @@ pub(super) struct Header {
     pub revision: Number,
 }
 
+/// The answer of `maintenance/alarm`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Alarms {
+    alarms: Option<BoundedList<Alarm>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Alarm {
+    alarm: String,
+}
+
+impl Alarms {
+    /// Returns the alarms' names, each once, although several members may have raised it.
+    pub fn names(self) -> Result<Vec<String>, RegistryError> {
+        let mut names: Vec<_> =
+            self.alarms.unwrap_or_default().all()?.into_iter().map(|Alarm { alarm }| alarm).collect();
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+}
+
 /// The answer of `auth/authenticate`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

@@ -31,7 +31,7 @@ use snowflake_core::clock::days_from_civil;
 use snowflake_core::registry::Incarnation;
 
 use super::address::Address;
-use super::answer::{self, EtcdStatus, Login, Transaction};
+use super::answer::{self, Alarms, EtcdStatus, Login, Transaction};
 use super::http::{Deadline, HttpConnection};
 use crate::config::Config;
 use crate::connection::Waiter;
@@ -191,6 +191,12 @@ impl<W: Waiter> EtcdSession<W> {
         Err(RegistryError::Etcd(Problem::Busy))
     }
 
+    /// Returns the names of all alarms, each once.
+    pub fn alarms(&mut self, deadline: &Deadline) -> Result<Vec<String>, RegistryError> {
+        let Called::<Alarms> { answer, .. } = self.call("maintenance/alarm", &json!({"action": "GET"}), deadline)?;
+        answer.names()
+    }
+
     /// Logs in, if the address has a user. Returns the token, which etcd takes for five minutes
     /// after its last use. `None` if etcd asks nobody for a password.
     fn log_in(&mut self, address: &Address, deadline: &Deadline) -> Result<Option<String>, RegistryError> {
@@ -264,6 +270,7 @@ fn refused(status: u16, body: &[u8], deadline: &Deadline) -> RegistryError {
         4 => Problem::TimedOut { step: deadline.step, after: deadline.after },
         7 => Problem::NoRights(message),
         16 => Problem::Login(message),
+        _ if message.contains("database space exceeded") => Problem::NoSpace,
         3 if ["user name is empty", "authentication failed", "auth store"].iter().any(|is| message.contains(is)) => {
             Problem::Login(message)
         }

@@ -96,7 +96,7 @@ impl Keys {
     pub fn changed(&self, change: &Change) -> String {
         match change {
             Change::Fleet(_) => self.fleet(),
-            Change::Number { number, .. } => self.number(*number),
+            Change::Number { number, .. } | Change::DropNumber { number, .. } => self.number(*number),
             Change::Tag { tag, .. } => self.tag(*tag),
         }
     }
@@ -136,6 +136,12 @@ impl Keys {
             // None before it, or one that was given back before it began.
             _ => vec![begins()],
         }
+    }
+
+    /// Returns how the deletion of a number's record shows in the history, which has the end of its
+    /// last lease from then on.
+    pub fn ended(&self, number: NumberKey, text: &str) -> Option<Value> {
+        Some(put(&self.lease(number, record::number(text).ok()?.from_ms), text))
     }
 }
 

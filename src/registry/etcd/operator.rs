@@ -32,6 +32,14 @@ impl<W: Waiter> Etcd<W> {
         })
     }
 
+    /// Returns the alarms that members have raised, each name once, such as `NOSPACE`.
+    ///
+    /// # Errors
+    /// etcd's, if there is no answer.
+    pub fn alarms(&self) -> Result<Vec<String>, RegistryError> {
+        self.gateway.run(RegistryStep::Read, EtcdSession::alarms)
+    }
+
     /// Makes a fleet, under the present incarnation, whatever the record says of it. Returns
     /// whether it did not exist.
     ///

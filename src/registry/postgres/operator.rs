@@ -14,7 +14,8 @@ use snowflake_core::tag::Tag;
 use super::record::{DescriptionRow, FleetRow, NameRow, RegistryRow, StandbysRow};
 use super::{Postgres, each, garbage, only, text};
 use crate::config::MemberName;
-use crate::connection::Waiter;
+use crate::connection::{PostgresConnection, Waiter};
+use crate::conninfo::{Host, Options};
 use crate::error::{Diagnostic, RegistryError};
 use crate::step::RegistryStep;
 
@@ -31,12 +32,54 @@ pub struct Standbys {
     pub connected: Option<(i64, i64)>,
 }
 
+impl Standbys {
+    /// Returns how many synchronous standbys a change waits for: `FIRST 2 (a, b)`, `ANY 2 (a, b)`,
+    /// `2 (a, b)`, and one for a mere list.
+    pub fn needed(&self) -> i64 {
+        if self.names.is_empty() {
+            return 0;
+        }
+        let before = self.names.split_once('(').map_or("", |(before, _)| before);
+        before.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or(1)
+    }
+}
+
+/// What one of the hosts that a connection string names is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostSeen {
+    /// Its name and port.
+    pub host: String,
+    /// Which server takes writes there, where two names may be those of one server; `None` if none
+    /// does. An error if it does not answer.
+    pub writable: Result<Option<String>, RegistryError>,
+}
+
+// Two servers with the same files have not started in the same microsecond.
+const WRITABLE: &CStr = c"SELECT pg_catalog.to_json(CASE pg_catalog.current_setting('transaction_read_only') \
+WHEN 'off' THEN pg_catalog.concat((pg_catalog.pg_control_system()).system_identifier, ' ', \
+pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())) END)";
+
 // To a role without pg_monitor, all but the processes is NULL.
 const STANDBYS: &CStr = c"SELECT pg_catalog.row_to_json(s) FROM (\
 SELECT pg_catalog.current_setting('synchronous_standby_names') AS names, pg_catalog.count(*) AS connected, \
 pg_catalog.count(sync_state) AS visible, \
 pg_catalog.count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) AS synchronous \
 FROM pg_catalog.pg_stat_replication) AS s";
+
+const MADE_BY: &CStr = c"SELECT coalesce(pg_catalog.to_json(snowflake_registry.made_by()), 'null')";
+
+// Of roles of servers, which any of them may have set for itself. What "Set up" sets is left out.
+const ROLE_SETTINGS: &CStr = c"SELECT pg_catalog.to_json(pg_catalog.concat(pg_catalog.quote_ident(r.rolname), \
+CASE WHEN d.datname IS NOT NULL THEN ' IN DATABASE ' OPERATOR(pg_catalog.||) pg_catalog.quote_ident(d.datname) END, \
+': ', l.line)) \
+FROM pg_catalog.pg_db_role_setting s JOIN pg_catalog.pg_roles r ON r.oid = s.setrole \
+LEFT JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase, pg_catalog.unnest(s.setconfig) AS l (line), \
+pg_catalog.pg_proc p \
+WHERE p.pronamespace = pg_catalog.to_regnamespace('snowflake_registry') AND p.proname = 'swap' \
+AND (s.setdatabase = 0 OR d.datname = pg_catalog.current_database()) \
+AND pg_catalog.has_function_privilege(r.oid, p.oid, 'EXECUTE') \
+AND NOT pg_catalog.pg_has_role(r.oid, p.proowner, 'MEMBER') \
+AND (s.setdatabase, l.line) IS DISTINCT FROM (0::pg_catalog.oid, 'statement_timeout=10s')";
 
 const NOW: &CStr = c"SELECT snowflake_registry.shown()";
 
@@ -166,6 +209,50 @@ impl<W: Waiter> Postgres<W> {
         let answer = self.run(STANDBYS, &[], RegistryStep::Read)?;
         let StandbysRow { names, connected, visible, synchronous } = self.understood(only(&answer.rows))?;
         Ok(Standbys { names, connected: (visible == connected).then_some((connected, synchronous)) })
+    }
+
+    /// Returns what each host is that the connection string names, if there are several, with what
+    /// libpq finds in a service file and in the environment. libpq itself takes the first one that
+    /// will do.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer at all.
+    pub fn hosts(&self) -> Result<Vec<HostSeen>, RegistryError> {
+        if self.connection.borrow().is_none() {
+            self.now()?;
+        }
+        let hosts = self.connection.borrow().as_ref().map(PostgresConnection::hosts).unwrap_or_default();
+        if hosts.len() < 2 {
+            return Ok(Vec::new());
+        }
+        let options = Options::parse(&self.config.conninfo).map_err(RegistryError::Connect)?;
+        let options = options.with_defaults().without_ignored_passfile().0.with_any_session();
+        let seen = |host: Host| {
+            let alone = options.with_hosts(std::slice::from_ref(&host));
+            let writable = PostgresConnection::open(&alone, self.config.timeout, &self.waiter)
+                .and_then(|mut host| only(&host.run(WRITABLE, &[], RegistryStep::Read, self.config.timeout)?.rows));
+            HostSeen { host: format!("{}:{}", host.name, host.port), writable }
+        };
+        Ok(hosts.into_iter().map(seen).collect())
+    }
+
+    /// Returns the settings of the servers' roles: each role, its database if the setting is only
+    /// for that one, and the setting.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn role_settings(&self) -> Result<Vec<String>, RegistryError> {
+        let answer = self.run(ROLE_SETTINGS, &[], RegistryStep::Read)?;
+        self.understood(each(&answer.rows))
+    }
+
+    /// Returns which transaction of a server makes a number's record now, so that others wait.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn made_by(&self) -> Result<Option<String>, RegistryError> {
+        let answer = self.run(MADE_BY, &[], RegistryStep::Read)?;
+        self.understood(only(&answer.rows))
     }
 
     /// Deletes the history of leases that ended before an instant, in milliseconds since 1970. The

@@ -207,6 +207,11 @@ fn number(datacenter: i64, worker: i64) -> NumberKey {
     NumberKey::new(Some(datacenter).filter(|datacenter| *datacenter != NO_DATACENTER), worker)
 }
 
+/// Returns the deletion of a number's record, as `swap` takes it.
+pub(super) fn dropped(NumberKey { datacenter, worker }: NumberKey, was: u64) -> Value {
+    json!({"datacenter": datacenter.unwrap_or(NO_DATACENTER), "worker": worker, "was": Bits(was), "delete": true})
+}
+
 /// A tag's record.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TagRow {

@@ -74,6 +74,8 @@ pub struct Etcd {
     login: Option<String>,
     token: String,
     has_short_logins: bool,
+    /// In bytes; 0 for etcd's own.
+    quota: u32,
 }
 
 impl Etcd {
@@ -85,7 +87,7 @@ impl Etcd {
     #[must_use]
     #[track_caller]
     pub fn start(members: usize) -> Self {
-        Self::start_with(members, false, false)
+        Self::start_with(members, false, false, 0)
     }
 
     /// Starts an etcd that takes only clients with a certificate.
@@ -96,7 +98,7 @@ impl Etcd {
     #[must_use]
     #[track_caller]
     pub fn start_with_tls(members: usize) -> Self {
-        Self::start_with(members, true, false)
+        Self::start_with(members, true, false, 0)
     }
 
     /// Starts an etcd whose logins are good for ten seconds, which is longer than a call takes on a
@@ -108,17 +110,29 @@ impl Etcd {
     #[must_use]
     #[track_caller]
     pub fn start_with_short_logins(members: usize) -> Self {
-        Self::start_with(members, false, true)
+        Self::start_with(members, false, true, 0)
     }
 
-    fn start_with(members: usize, has_tls: bool, has_short_logins: bool) -> Self {
+    /// Starts an etcd of one member that holds so many bytes, and then refuses every write.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not come up.
+    #[must_use]
+    #[track_caller]
+    pub fn start_with_quota(quota: u32) -> Self {
+        Self::start_with(1, false, false, quota)
+    }
+
+    fn start_with(members: usize, has_tls: bool, has_short_logins: bool, quota: u32) -> Self {
         let directory = scratch::new_directory();
         let node = || {
             let [port, peer_port] = free_ports();
             Node { directory: scratch::new_directory(), port, peer_port, process: None }
         };
         let nodes = iter::repeat_with(node).take(members).collect();
-        let mut etcd = Self { nodes, has_tls, directory, login: None, token: "one".to_owned(), has_short_logins };
+        let mut etcd =
+            Self { nodes, has_tls, directory, login: None, token: "one".to_owned(), has_short_logins, quota };
         if has_tls {
             etcd.make_certificates();
         }
@@ -195,7 +209,7 @@ impl Etcd {
         command.args(["--listen-peer-urls", &node.peer_url(), "--initial-advertise-peer-urls", &node.peer_url()]);
         command.args(["--initial-cluster", &self.initial_cluster()]);
         // The cheapest hash of passwords: on a busy machine, Patroni gives a login up otherwise.
-        command.arg("--bcrypt-cost=4");
+        command.args(["--bcrypt-cost=4", &format!("--quota-backend-bytes={}", self.quota)]);
         if self.has_tls {
             command.args(["--cert-file", &self.file("server.pem"), "--key-file", &self.file("server.key")]);
             command.args(["--client-cert-auth", "--trusted-ca-file", &self.file("ca.pem")]);

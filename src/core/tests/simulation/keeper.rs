@@ -324,7 +324,7 @@ impl Keeper<'_> {
                         record.until_ms = end_ms.clamp(record.from_ms, record.until_ms);
                     }
                 }
-                Change::Tag { .. } => {}
+                Change::DropNumber { .. } | Change::Tag { .. } => {}
             }
         }
     }

@@ -238,6 +238,9 @@ impl Desk<'_> {
             (Lie::ResetsOpen, Operation::ResetSettings) => reading.fleet.closed = true,
             (Lie::LowersLimits, Operation::SetLimits { .. }) => reading.fleet.longest_ms = 0,
             (Lie::BeyondLimit, Operation::SetLease { .. }) => reading.fleet.longest_ms = i64::MAX,
+            (Lie::DropsEarly, Operation::DropNumbers { .. }) => {
+                reading.numbers.values_mut().for_each(|record| record.until_ms -= 1000);
+            }
             (Lie::CutsKept, Operation::Restored { .. }) => {
                 reading.numbers.values_mut().for_each(|record| record.server = record.server.max(1));
             }
@@ -291,7 +294,7 @@ impl Desk<'_> {
                         record.until_ms = *until_ms;
                     }
                 }
-                Change::Tag { .. } => {}
+                Change::DropNumber { .. } | Change::Tag { .. } => {}
             }
         }
     }
@@ -398,7 +401,7 @@ impl World {
             return (!is_at_work).then(|| self.begin(fleet, first.clone(), true));
         }
         type Choose = fn(&World, &Registered) -> Option<Operation>;
-        let choices: [(usize, Choose); 10] = [
+        let choices: [(usize, Choose); 11] = [
             (6, Self::any_lease),
             (3, Self::any_range),
             (1, |world, _| Some(Operation::SetGrace { grace_ms: world.random.pick(&[0, 300]) })),
@@ -407,6 +410,7 @@ impl World {
             (2, |_, _| Some(Operation::ResetSettings)),
             (2, Self::any_restored),
             (4, Self::any_reserve),
+            (3, Self::any_drop),
             (1, Self::any_mistake),
             (1, Self::steal),
         ];
@@ -616,6 +620,13 @@ impl World {
         Operation::Reserve { number: self.number(fleet, worker), until_ms, force: false }
     }
 
+    /// Deletes the records of leases that are over by every clock, or were some time ago.
+    fn any_drop(&self, fleet: &Registered) -> Option<Operation> {
+        let store = fleet.store.borrow();
+        let over_ms = store.fleet.over_ms(self.time_ms() + store.offset_ms);
+        Some(Operation::DropNumbers { before_ms: over_ms - self.random.pick(&[0, 0, 1, 3000]) })
+    }
+
     /// Operators do things at the worst moments: between what servers write, and a failover that
     /// forgets it.
     pub fn hasten(&self, fleet: &Registered) {
@@ -623,7 +634,7 @@ impl World {
             return;
         }
         type Scene = fn(&World, &Registered);
-        let scenes: [(usize, Scene); 8] = [
+        let scenes: [(usize, Scene); 9] = [
             (2, Self::close_after_a_failover),
             (2, Self::vouch_after_a_failover),
             (2, Self::reserve_after_a_failover),
@@ -632,6 +643,7 @@ impl World {
             (1, Self::restore_before_a_raise),
             (1, Self::open_before_a_failover),
             (1, Self::restore_what_keeps),
+            (1, Self::drop_what_ends),
         ];
         self.swarm.weighed(&self.random, Choice::Scene, &scenes)(self, fleet);
     }
@@ -794,6 +806,23 @@ impl World {
         self.leasing().iter().filter(|server| !server.is_standby()).for_each(|server| self.draw(server));
     }
 
+    fn drop_what_ends(&self, fleet: &Registered) {
+        self.some_keep();
+        let left_ms = {
+            let store = fleet.store.borrow();
+            let now_ms = self.time_ms() + store.offset_ms;
+            let ends = store.numbers.values().map(|record| record.until_ms.saturating_sub(now_ms));
+            ends.filter(|left_ms| (0..1_000_000).contains(left_ms)).min()
+        };
+        let Some(left_ms) = left_ms else { return };
+        self.pass((left_ms + self.random.pick(&[-500, -100, 0, 2 * fleet.skew_ms])).max(0));
+        if let Some(operation) = self.any_drop(fleet) {
+            self.perform(fleet, operation, false);
+        }
+        self.a_new_server_keeps();
+        self.leasing().iter().filter(|server| !server.is_standby()).for_each(|server| self.draw(server));
+    }
+
     /// What is refused, or changes nothing.
     fn any_mistake(&self, fleet: &Registered) -> Option<Operation> {
         let is_closed = fleet.store.borrow().fleet.closed;
@@ -924,6 +953,8 @@ impl World {
                 }
                 "reserved"
             }
+            Ok(Outcome::NumbersDropped { count: 0, .. }) => "nothing dropped",
+            Ok(Outcome::NumbersDropped { .. }) => "numbers dropped",
             Ok(Outcome::TagCreated { .. } | Outcome::TagSet { .. } | Outcome::TagDropped { .. }) => "tag",
             Err(Refusal::NotNoted { .. }) => "not noted",
             Err(Refusal::LimitsLowered { .. }) => "limits not lowered",

@@ -177,6 +177,8 @@ pub enum Lie {
     RestoredShort,
     /// A restore ends what an operator keeps.
     CutsKept,
+    /// An operator deletes records that end up to a second after what is deleted.
+    DropsEarly,
     /// A raise of the limit raises what is used, where nothing was set.
     RaisesBoth,
     /// What a server borrows lengthens its leases, up to the fleet's limit.

@@ -101,6 +101,7 @@ impl Store {
         swap.changes.iter().all(|change| match change {
             Change::Fleet(_) => is_fleet,
             Change::Number { number, was, .. } => self.numbers.get(number).map(|record| record.nonce) == *was,
+            Change::DropNumber { number, was } => self.numbers.get(number).is_some_and(|record| record.nonce == *was),
             Change::Tag { tag, was, .. } => self.tags.get(tag).map(|record| record.nonce) == *was,
         })
     }
@@ -117,6 +118,7 @@ impl Store {
             match *change {
                 Change::Fleet(fleet) => self.fleet = fleet,
                 Change::Number { number, record, .. } => _ = self.numbers.insert(number, record),
+                Change::DropNumber { number, .. } => _ = self.numbers.remove(&number),
                 Change::Tag { tag, record: Some(record), .. } => _ = self.tags.insert(tag, record),
                 Change::Tag { tag, record: None, .. } => _ = self.tags.remove(&tag),
             }
@@ -136,7 +138,7 @@ impl Store {
         self.log.iter().enumerate().flat_map(|(at, changes)| {
             changes.iter().filter_map(move |change| match change {
                 Change::Fleet(fleet) => Some((at, *fleet)),
-                Change::Number { .. } | Change::Tag { .. } => None,
+                Change::Number { .. } | Change::DropNumber { .. } | Change::Tag { .. } => None,
             })
         })
     }

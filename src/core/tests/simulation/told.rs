@@ -124,6 +124,7 @@ impl Words {
                 let record = self.record(record);
                 format!("writes number {} as {record}", number.worker)
             }
+            Change::DropNumber { number, .. } => format!("deletes the record of number {}", number.worker),
             Change::Tag { tag, record: Some(record), .. } => format!("writes {tag} as {}", tag_record(record)),
             Change::Tag { tag, record: None, .. } => format!("deletes {tag}"),
         }

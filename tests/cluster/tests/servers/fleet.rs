@@ -349,6 +349,35 @@ fn a_server_whose_clock_is_an_hour_off_gets_no_number_and_says_why() {
     assert_unique(&ids);
 }
 
+/// A server that starts in a freeze gets no number before its end, which may be later than waiting
+/// takes.
+#[test]
+fn a_hint_in_a_freeze_does_not_advise_a_restart() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    let fleet = Fleet::start().limited("20min", "10min");
+    let server = fleet.member().faketime().start_with_extension();
+    let mut session = server.connect();
+    session.wait_for_lease();
+    fleet.lengthen_the_lease(&server);
+    server.set_clock_offset(300.0);
+    assert!(session.draw() > 0);
+    server.set_clock_offset(0.0);
+    let hint = |server: &Server| {
+        let refusal = refused(server.connect().ids("SELECT snowflake_next()"));
+        assert!(refusal.sqlstate == "58000" && refusal.message.contains(" ms behind the last id"), "{refusal:?}");
+        refusal.hint.expect("it has one")
+    };
+    assert!(hint(&server).contains("restart the server, and call snowflake_reset_mark()"));
+    fleet.operate(&["restored"]);
+    // It hears of that with its next renewal.
+    wait_until("the freeze", || {
+        server.reload();
+        hint(&server).starts_with("Wait, and do not restart the server: the registry's freeze lasts until ")
+    });
+}
+
 /// The registry's standby takes over, and lacks the leases of a server that goes on.
 #[test]
 fn a_registry_that_fails_over_with_its_tail_lost_leases_no_number_twice() {

@@ -7,9 +7,13 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use cluster::operator::PROGRAM;
-use cluster::registry::{config, role_sql};
-use cluster::{Etcd, Member, Operated, Oracle, Server, has_etcd, program_path, skip, wait_until};
+use cluster::registry::{ROLE, config, role_sql};
+use cluster::{
+    Draw, Etcd, Fleet, Leases, Member, Operated, Oracle, Server, Shutdown, has_etcd, program_path, refused, skip,
+    wait_until,
+};
 use serde_json::Value;
+use snowflake_registry::RegistryError;
 
 use crate::pages::masked;
 
@@ -121,6 +125,7 @@ for_each_kind! {
     a_number_is_kept
     tags_are_made_changed_and_deleted
     history_is_pruned
+    records_of_numbers_are_deleted_when_they_are_over
     a_check_grades_what_it_finds
     a_dangerous_change_needs_a_person_or_yes
     a_person_is_asked
@@ -235,6 +240,8 @@ fn limits_are_raised_and_leases_set(registry: &Registry) {
             .contains("cannot be lowered: longest lease from 10 min to 9 min")
     );
     assert!(registry.fails(1, &["set-lease", "--lease", "1h"]).contains("lease of 1 h is beyond the limits"));
+    // Nothing changes, so nothing is asked.
+    registry.ok(&["set-limits", "--lease", "10min"]);
     let said = registry.ok(&["set-limits", "--lease", "1 hour", "--skew", "2 min", "--yes"]);
     assert!(said.contains("Each freeze lasts 1 h 4 min from now on."), "{said}");
     // What is used stays until it is set.
@@ -387,14 +394,37 @@ fn history_is_pruned(registry: &Registry) {
     assert!(said.starts_with("Pruned leases that ended before ") && said.ends_with(": 0.\n"), "{said}");
 }
 
+fn records_of_numbers_are_deleted_when_they_are_over(registry: &Registry) {
+    registry.ok(&["set-limits", "--lease", "2s", "--skew", "1s", "--yes"]);
+    let oracle = Oracle::new();
+    let [member, other] = [(); 2].map(|()| Member::new(config(&registry.conninfo), &oracle));
+    member.lease();
+    assert!(registry.ok(&["drop-numbers"]).starts_with("Deleted the records of 0 numbers: "));
+    // It does not renew.
+    let would = ["drop-numbers", "--dry-run"];
+    wait_until("two skews after its lease", || registry.ok(&would).contains("records of 1 number: "));
+    assert!(registry.ok(&["drop-numbers"]).starts_with("Deleted the records of 1 number: "));
+    assert_eq!(registry.shown()["numbers"], Value::Array(Vec::new()));
+    // Nothing is taken for lost.
+    other.lease();
+    member.lease();
+    assert_eq!(registry.shown()["settings"]["generation"], 1);
+}
+
 fn a_check_grades_what_it_finds(registry: &Registry) {
     let oracle = Oracle::new();
     let _member = registry.member(&oracle);
-    let said = registry.ok(&["check", "--strict"]);
-    assert!(said.starts_with("ok    registry    answers: ") && said.ends_with("All is well.\n"), "{said}");
+    let said = registry.ok(&["check"]);
+    assert!(said.starts_with("ok    registry    answers: "), "{said}");
+    // A registry in PostgreSQL has no standby here.
+    let is_alone = said.contains("\nWARN  replication no standby is connected");
+    let end = if is_alone { "1 WARN, nothing BAD.\n" } else { "All is well.\n" };
+    assert!(said.ends_with(end) && is_alone != said.contains("\nok    alarms "), "{said}");
+    assert_eq!(registry.run(&["check", "--strict"]).0, if is_alone { 4 } else { 0 });
     registry.ok(&["restored", "--yes"]);
     let said = registry.ok(&["check"]);
-    assert!(said.contains("\nWARN  freeze ") && said.ends_with("1 WARN, nothing BAD.\n"), "{said}");
+    let end = if is_alone { "2 WARN, nothing BAD.\n" } else { "1 WARN, nothing BAD.\n" };
+    assert!(said.contains("\nWARN  freeze ") && said.ends_with(end), "{said}");
     let (status, ..) = registry.run(&["check", "--strict"]);
     assert_eq!(status, 4);
     let (status, stdout, _) = registry.run(&["check", "--fleet", "other", "--json"]);
@@ -483,6 +513,8 @@ fn another_fleet_is_added(registry: &Registry) {
     let said = registry.ok(&["close"]);
     assert!(said.ends_with("\nThis registry also has \"other\": run this for it, too (--fleet).\n"), "{said}");
     registry.ok(&["open", "--not-moved", "--yes"]);
+    let opened: Value = serde_json::from_str(&registry.ok(&["open", "--json"])).expect("it is JSON");
+    assert_eq!(opened["other_fleets"], serde_json::json!(["other"]));
     assert!(registry.fails(2, &["add-fleet", ""]).contains("a fleet needs a name"));
     // One that is made as lost begins with a freeze.
     let lost = "1b4e28ba-2fa1-41d2-883f-0016d3cca427";
@@ -504,11 +536,169 @@ fn looks_are_repeated(registry: &Registry) {
     assert!(said.starts_with("\u{1b}[H\u{1b}[2Jfleet "), "{said:?}");
 }
 
+/// Expects that `check` finds something BAD, and returns what it says.
+#[track_caller]
+fn found_bad(registry: &dyn Operated) -> String {
+    let (status, stdout, stderr) = told(&registry.operator().arg("check").output().expect("it runs"));
+    assert_eq!((status, stderr.as_str()), (4, ""), "{stdout}");
+    stdout
+}
+
+#[test]
+fn a_check_names_a_server_that_has_come_back_without_a_number() {
+    let fleet = Fleet::start().limited("5s", "1s");
+    let server = fleet.member().start_with_extension();
+    let number = server.connect().wait_for_lease();
+    // It cannot give its number back, and gets none when it starts again.
+    server.stop(Shutdown::Immediate);
+    server.set_config("snowflake_id.registry", &fleet.conninfo().replace("user=", "user=no_"));
+    server.start_again();
+    let mut session = server.connect();
+    wait_until("the end of its lease", || fleet.leased().is_empty());
+    assert_eq!(refused(session.query_one("SELECT snowflake_next()", &[])).sqlstate, "58000");
+    let said = found_bad(&fleet);
+    assert!(said.contains("\nBAD   leases      1 server has let its lease end, and has no other number: "), "{said}");
+    assert!(said.contains(&format!(":{} (number {number}, until ", server.port())), "{said}");
+    // On the server itself, as on a clone, which has no record.
+    assert_eq!(session.lease("state"), "none");
+    assert!(session.lease("last_error").starts_with("could not connect to the registry"));
+    // When it gets one, its log says so.
+    server.set_config("snowflake_id.registry", &fleet.conninfo());
+    server.reload();
+    session.wait_for_lease();
+    assert!(server.log().contains("this server generates ids again, with worker number "), "{}", server.log());
+    fleet.operate(&["check"]);
+    server.stop(Shutdown::Immediate);
+    wait_until("the end of its lease", || fleet.leased().is_empty());
+    let number: i64 = fleet
+        .registry
+        .connect()
+        .value("SELECT worker FROM snowflake_registry.numbers ORDER BY renewed_ms DESC LIMIT 1")
+        .parse()
+        .expect("it is a number");
+    found_bad(&fleet);
+    // The number is taken from it.
+    wait_until("the skew", || fleet.try_operate(&["reserve", &number.to_string(), "now"]).is_ok());
+    fleet.operate(&["check"]);
+}
+
+#[test]
+fn a_check_finds_that_a_synchronous_standby_is_gone_also_when_no_lease_is_left() {
+    let registry = postgres();
+    registry.ok(&["set-limits", "--lease", "2s", "--skew", "1s", "--yes"]);
+    let oracle = Oracle::new();
+    let member = Member::new(config(&registry.conninfo), &oracle);
+    member.lease();
+    let mut session =
+        postgres::Client::connect(&registry.conninfo.replace("user=snowflake", "user=postgres"), postgres::NoTls)
+            .expect("the registry accepts a connection");
+    session.batch_execute("ALTER SYSTEM SET synchronous_standby_names = 'gone'").expect("a superuser may");
+    session.query_one("SELECT pg_reload_conf()", &[]).expect("a superuser may");
+    let mut is_over = false;
+    while !is_over {
+        is_over = session
+            .query_one("SELECT max(until_ms) < snowflake_registry.now_ms() FROM snowflake_registry.numbers", &[])
+            .expect("there is one")
+            .get(0);
+        let (status, stdout, _) = registry.run(&["check"]);
+        assert_eq!(status, 4, "{stdout}");
+        assert!(stdout.contains("\nBAD   replication 0 of 1 synchronous standbys connected (gone)"), "{stdout}");
+    }
+    assert!(found_bad(&*registry.operated).contains("\nBAD   leases      1 server has let its lease end"));
+}
+
+#[test]
+fn a_check_finds_an_etcd_without_space_and_a_change_is_refused() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let etcd = Etcd::start_with_quota(1 << 20);
+    etcd.operate(&["create"]);
+    let text = "x".repeat(100_000);
+    let filled = (0..100).any(|key| etcd.try_ctl(&["put", &format!("fill{key}"), &text]).is_err());
+    assert!(filled, "the quota is reached");
+    let said = found_bad(&etcd);
+    assert!(said.contains("\nBAD   alarms      NOSPACE: etcd has no space left, and refuses every write"), "{said}");
+    let said = etcd.refuses(&["set-range", "0", "9"]);
+    assert!(said.starts_with("error: etcd has no space left, and refuses every write\n"), "{said}");
+    for command in ["etcdctl compact", "etcdctl defrag", "etcdctl alarm disarm"] {
+        assert!(said.contains(command), "{said}");
+    }
+    // It helps.
+    etcd.ctl(&["del", "--prefix", "fill"]);
+    let status: Value =
+        serde_json::from_str(&etcd.ctl(&["endpoint", "status", "--write-out=json"])).expect("it is JSON");
+    etcd.ctl(&["compact", &status[0]["Status"]["header"]["revision"].to_string()]);
+    etcd.ctl(&["defrag", "--cluster"]);
+    etcd.ctl(&["alarm", "disarm"]);
+    etcd.operate(&["set-range", "0", "9"]);
+    assert!(etcd.operate(&["check"]).ends_with("All is well.\n"));
+}
+
+#[test]
+fn a_check_finds_an_old_primary_that_has_come_back() {
+    let server = Server::builder().durable().without_preload().start();
+    server.make_registry();
+    let standby = server.standby().start();
+    let sockets =
+        [&server, &standby].map(|server| server.data_dir().parent().expect("it has one").display().to_string());
+    let both = format!("host='{}' user=postgres dbname=postgres target_session_attrs=read-write", sockets.join(","));
+    let check = || told(&server.operator().args(["check", "--registry", &both]).output().expect("it runs"));
+    let (status, stdout, _) = check();
+    assert!(status == 0 && stdout.contains("\nok    hosts       1 of 2 takes writes ("), "{stdout}");
+    server.crash();
+    standby.promote();
+    let (status, stdout, _) = check();
+    assert!(status == 0 && stdout.contains(", no answer"), "{stdout}");
+    server.start_again();
+    let (status, stdout, _) = check();
+    assert!(status == 4 && stdout.contains("\nBAD   hosts "), "{stdout}");
+}
+
+/// What the servers' role can do, a thief of its password can.
+#[test]
+fn what_the_servers_role_leaves_behind_is_found_and_removed() {
+    let server = Server::builder().durable().without_preload().config("max_prepared_transactions", "2").start();
+    server.make_registry();
+    let mut thief = server.connect_as(ROLE);
+    assert!(!server.operate(&["check"]).contains("role"));
+    thief
+        .batch_execute("ALTER ROLE CURRENT_USER IN DATABASE postgres SET default_transaction_read_only = on")
+        .expect("each role may");
+    let oracle = Oracle::new();
+    let member = Member::new(config(&server.registry_conninfo()), &oracle);
+    assert_eq!(member.unanswered(), RegistryError::ReadOnly);
+    let said = server.operate(&["check"]);
+    let found =
+        format!("\nWARN  role        the servers' role has settings of its own: {ROLE} IN DATABASE postgres:\n");
+    assert!(said.contains(&found), "{said}");
+    // As the runbook has it.
+    let reset = format!(
+        "ALTER ROLE {ROLE} RESET ALL; ALTER ROLE {ROLE} IN DATABASE postgres RESET ALL;
+         ALTER ROLE {ROLE} SET statement_timeout = '10s'"
+    );
+    server.connect().batch_execute(&reset).expect("a superuser may");
+    assert!(!server.operate(&["check"]).contains("role"));
+
+    // No session holds these locks.
+    let swap = "BEGIN; SELECT snowflake_registry.swap('default', 0, 0, 0, 0, false, NULL, \
+                '[{\"datacenter\": -1, \"worker\": 5}]', NULL); PREPARE TRANSACTION 'left'";
+    server.connect_as(ROLE).batch_execute(swap).expect("the role may");
+    let said = found_bad(&server);
+    assert!(said.contains("a transaction does not end: prepared transaction \"left\""), "{said}");
+    let said = server.refuses(&["set-range", "0", "9", "--timeout", "2s"]);
+    assert!(said.contains("holds a lock in the registry") && said.contains("pg_prepared_xacts shows"), "{said}");
+    server.connect().batch_execute("ROLLBACK PREPARED 'left'").expect("a superuser may");
+    member.lease();
+}
+
 #[test]
 fn a_registry_is_made_in_postgresql() {
     let server = Server::builder().durable().without_preload().start();
     let registry = Registry { operated: Box::new(server), conninfo: String::new() };
     assert!(registry.fails(1, &["show"]).contains("has no schema \"snowflake_registry\""));
+    assert!(registry.fails(1, &["create", "--range", "9", "0"]).contains("range 9 to 0 has no numbers"));
+    assert!(registry.fails(1, &["show"]).contains("has no schema"));
     let said = registry.ok(&["create", "--dry-run"]);
     assert!(said.contains("The schema \"snowflake_registry\" would be made for the role that connects"), "{said}");
     assert!(registry.fails(1, &["show"]).contains("has no schema"));
@@ -523,6 +713,26 @@ fn a_registry_is_made_in_postgresql() {
     assert!(said.contains("Nothing has changed.") && !said.contains("CREATE ROLE"), "{said}");
     let said = registry.ok(&["create", "--fleet", "shop"]);
     assert!(said.contains("Fleet \"shop\" is there."), "{said}");
+}
+
+#[test]
+fn a_registry_is_made_with_a_range() {
+    let registry =
+        Registry { operated: Box::new(Server::builder().durable().without_preload().start()), conninfo: String::new() };
+    assert!(registry.ok(&["create", "--range", "100", "1023"]).contains("Numbers 100 to 1023 may be leased."));
+    assert!(registry.ok(&["show"]).contains("\nrange       100 to 1023: "));
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_a_failure() {
+    let registry = postgres();
+    for arguments in [&["show"][..], &["check", "--json"], &["--help"]] {
+        let full = std::fs::File::create("/dev/full").expect("it is there");
+        let output = registry.operated.operator().args(arguments).stdout(full).output().expect("it is installed");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.starts_with("error: could not write to standard output: No space left on device"), "{stderr}");
+    }
 }
 
 #[test]
@@ -578,6 +788,8 @@ fn a_registry_that_does_not_answer_is_told_from_one_that_refuses() {
     // An empty string takes all from libpq's environment.
     let (status, _, stderr) = run(&["show", "--registry", ""]);
     assert!(status == 1 && stderr.contains("has no schema"), "{stderr}");
+    let (status, _, stderr) = run(&["show", "--registry", "etcd:https://127.0.0.1:1?cacert=/nowhere"]);
+    assert!(status == 2 && stderr.contains("could not use etcd"), "{stderr}");
     for command in ["show", "check"] {
         let (status, _, stderr) = run(&[command, "--registry", "service=nosuch"]);
         assert!(status == 2 && stderr.contains("pg_service.conf"), "{stderr}");

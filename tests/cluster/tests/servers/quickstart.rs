@@ -14,7 +14,7 @@ use std::slice::Iter;
 use std::{fs, process};
 
 use cluster::pages::{Block, block, page};
-use cluster::{Container, Draw, Pod, Volume, wait_until};
+use cluster::{Container, Draw, Operated, Pod, Server, Volume, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -182,6 +182,7 @@ impl Reader {
     #[track_caller]
     fn take(&mut self, block: &'static Block) {
         match block.language.as_str() {
+            "console" if block.key("name") == Some("quickstart-alone") => start_alone(&block.text),
             "console" => block.text.lines().for_each(|line| self.enter(line.strip_prefix("$ ").expect("a command"))),
             "sql" => {
                 assert_eq!(block.key("server"), Some(self.session[0]), "{}", block.text);
@@ -314,4 +315,16 @@ fn the_file_makes_the_role_as_the_page_about_fleets_does() {
     let lines = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>().join("\n");
     let file = fs::read_to_string(in_repository("image/compose.yaml")).unwrap();
     assert!(lines(&file).contains(&lines(block("fleet-role"))));
+}
+
+/// Starts the fleet without containers, kills a primary as the table below says, and stops all.
+#[track_caller]
+fn start_alone(console: &str) {
+    let commands: Vec<_> = console.lines().map(|line| line.strip_prefix("$ ").unwrap_or(line)).collect();
+    let rest = "pg_ctl -D primary-a -m immediate stop; start primary-a 5502
+        psql -h \"$PWD\" -p 5502 -d postgres -Atc 'SELECT snowflake_next() > 0'
+        for server in *.log; do pg_ctl -D ${server%.log} -m fast stop; done";
+    let server = Server::builder().without_preload().start();
+    let said = server.enter(&format!("{}\n{rest}", commands.join("\n")));
+    assert!(said.lines().any(|line| line == "t"), "{said}");
 }

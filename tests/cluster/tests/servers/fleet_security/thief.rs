@@ -7,11 +7,13 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use cluster::registry::{Poll, ROLE, config, now_ms, number, operator_config};
 use cluster::{Draw, Member, Operated, Oracle, Refusal, Server, refused};
 use postgres::Client;
 use serde_json::{Value, json};
+use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use snowflake_core::lease::{Failure, LeaseNotice};
 use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{
@@ -392,7 +394,7 @@ fn only_numbers_in_the_range_are_leased() {
     Stolen::refuses(unknown.number(&unknown.lease(7)), "is outside of the range NULL to NULL");
 }
 
-/// Records are never deleted, and one answer has so many at most.
+/// One answer has so many records at most.
 #[test]
 fn no_more_records_are_made_than_an_operator_can_read() {
     let mut stolen = Stolen::with(|fleet| Fleet {
@@ -412,9 +414,9 @@ fn no_more_records_are_made_than_an_operator_can_read() {
                FROM snowflake_registry.numbers n, generate_series(1, $3::bigint) w WHERE n.fleet = $1";
     let most = 120_000_i64;
     stolen.owner.execute(sql, &[&stolen.fleet, &name, &(most - 4)]).unwrap();
-    // An operator may have removed the layout of a wrong first server.
-    for datacenter in [0, i32::MAX] {
-        assert!(stolen.number(&with(&stolen.lease(most), "datacenter", datacenter)).unwrap());
+    // An operator may have removed the layout of a wrong first server. These are of other parts.
+    for (worker, datacenter) in [(most - 3, 63), (most - 2, i32::MAX)] {
+        assert!(stolen.number(&with(&stolen.lease(worker), "datacenter", datacenter)).unwrap());
     }
     assert!(stolen.number(&stolen.lease(most - 1)).unwrap());
     Stolen::refuses(stolen.number(&stolen.lease(most)), "would be one record too many");
@@ -429,6 +431,125 @@ fn no_more_records_are_made_than_an_operator_can_read() {
         assert!([Some(0), Some(4)].contains(&said.status.code()), "{arguments:?}: {said:?}");
         assert!(!said.stdout.is_empty() && said.stderr.is_empty(), "{arguments:?}");
     }
+}
+
+/// Otherwise each of them would count without the others' records.
+#[test]
+fn open_transactions_make_records_one_after_the_other() {
+    let mut stolen = Stolen::new();
+    let base = stolen.victim_leases(20_000);
+    let old = stolen.lease(8);
+    let mut sleeper = server().connect_as(ROLE);
+    let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class LIMIT 1";
+    sleeper.batch_execute(snapshot).unwrap();
+    // Also in a savepoint, whose own lock ends with it.
+    stolen.thief.batch_execute("BEGIN; SAVEPOINT s").unwrap();
+    assert!(stolen.number(&old).unwrap());
+    stolen.thief.batch_execute("RELEASE s").unwrap();
+    let pid: i32 = stolen.thief.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+
+    // Another server gets no new number, and is told why.
+    let (hasty, reading) =
+        (Config { timeout: Duration::from_secs(1), ..stolen.victim.config().clone() }, stolen.reading());
+    let hasty = Postgres::new(hasty, Poll);
+    let swap = |reading: &Reading, was| {
+        let record = NumberRecord { nonce: 33, count: base.count + 1, ..base };
+        let worker = if was { 7 } else { 8 };
+        let was = was.then_some(base.nonce);
+        Swap::after(reading, vec![Change::Number { number: number(worker), was, record }])
+    };
+    match hasty.swap(&swap(&reading, false)) {
+        Err(RegistryError::Locked(Some(by))) => assert!(by.contains(&format!("process {pid} (")), "{by}"),
+        other => panic!("{other:?}"),
+    }
+    // The one that has a number renews it.
+    assert!(matches!(hasty.swap(&swap(&stolen.reading(), true)), Ok(SwapAnswer::Done(_))));
+    let output = server().operator().args(["check", "--fleet", &stolen.fleet]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains("\nBAD   numbers     no new number can be leased") && said.contains(&format!("process {pid}")),
+        "{said}"
+    );
+    stolen.thief.batch_execute("COMMIT").unwrap();
+
+    // A transaction whose snapshot is older sees too few records of the part.
+    stolen.thief = sleeper;
+    let refusal = refused(stolen.number(&with(&old, "datacenter", 63)));
+    assert_eq!(refusal.sqlstate, "40001", "{refusal:?}");
+}
+
+#[test]
+fn no_record_is_made_of_a_datacenter_that_the_layout_does_not_have() {
+    for (name, allowed, refused) in [("twitter", &[0, 31][..], &[-1, 32, i32::MAX][..]), ("snowflake", &[-1], &[0, 1])]
+    {
+        let layout = Layout::parse(name).unwrap();
+        let mut stolen = Stolen::with(|fleet| Fleet {
+            layout: Some((layout.fingerprint(), false)),
+            range: Some((7, 8)),
+            longest_ms: DEFAULT_LEASE_MS,
+            skew_ms: DEFAULT_SKEW_MS,
+            ..fleet
+        });
+        for datacenter in refused {
+            let answer = stolen.number(&with(&stolen.lease(7), "datacenter", *datacenter));
+            Stolen::refuses(answer, "is of a datacenter that the fleet's layout does not have");
+        }
+        for datacenter in allowed {
+            assert!(stolen.number(&with(&stolen.lease(7), "datacenter", *datacenter)).unwrap(), "{datacenter}");
+        }
+    }
+}
+
+/// The file has the layouts' fingerprints.
+#[test]
+fn the_registry_knows_the_datacenters_of_each_built_in_layout() {
+    let sql = std::fs::read_to_string(cluster::registry::registry_sql()).unwrap();
+    let (_, rest) = sql.split_once("WHEN f.layout IN (").unwrap();
+    let (with_field, rest) = rest.split_once(')').unwrap();
+    let (_, rest) = rest.split_once("WHEN f.layout IN (").unwrap();
+    let (without, _) = rest.split_once(')').unwrap();
+    for (name, _) in BUILT_IN {
+        let layout = Layout::parse(name).unwrap();
+        let greatest = layout.max_of(Field::Datacenter);
+        let is_in = [with_field, without].map(|list| list.contains(&layout.fingerprint().to_string()));
+        assert_eq!(is_in, [greatest == Some(31), greatest.is_none()], "{name}");
+    }
+}
+
+/// A thief deletes nothing, and an operator deletes what is over.
+#[test]
+fn only_records_that_are_over_are_deleted_and_only_by_operators() {
+    let mut stolen = Stolen::with(|fleet| Fleet {
+        layout: Some((5, false)),
+        range: Some((7, 9)),
+        longest_ms: DEFAULT_LEASE_MS,
+        skew_ms: DEFAULT_SKEW_MS,
+        ..fleet
+    });
+    let held = stolen.victim_leases(HOUR_MS / 12);
+    assert!(stolen.number(&stolen.lease(8)).unwrap());
+    let ago_ms = now_ms() - HOUR_MS;
+    let is_eight = format!("from_ms = CASE worker WHEN 8 THEN {} ELSE from_ms END, ", ago_ms - 1000);
+    stolen.set("numbers", &format!("{is_eight} until_ms = CASE worker WHEN 8 THEN {ago_ms} ELSE until_ms END"));
+    let eight = stolen.reading().numbers[&number(8)];
+    let delete = json!({"datacenter": -1, "worker": 8, "was": eight.nonce.cast_signed(), "delete": true});
+    Stolen::refuses(stolen.number(&delete), "a server cannot delete the record of a number");
+    // By SQL nothing is deleted that ends after the freeze.
+    let sql = format!("DELETE FROM snowflake_registry.numbers WHERE fleet = '{}'", stolen.fleet);
+    assert_eq!(refused(stolen.owner.batch_execute(&sql)).sqlstate, "55000");
+    let operate = |fleet: &str| server().operate(&["drop-numbers", "--fleet", fleet]);
+    assert!(operate(&stolen.fleet).starts_with("Deleted the records of 1 number: what ended by "));
+    let reading = stolen.reading();
+    assert_eq!(reading.numbers.keys().map(|number| number.worker).collect::<Vec<_>>(), [7]);
+    assert!(reading.fleet.freeze_ms > ago_ms && reading.fleet.freeze_ms < now_ms());
+    assert_eq!(reading.numbers[&number(7)].nonce, held.nonce);
+    // The history keeps the end of its last lease.
+    let sql = "SELECT until_ms FROM snowflake_registry.history WHERE fleet = $1 AND worker = 8";
+    assert_eq!(stolen.owner.query_one(sql, &[&stolen.fleet]).unwrap().get::<_, Option<i64>>(0), Some(ago_ms));
+    // Nobody leases it for times before that.
+    let early = with(&with(&stolen.lease(8), "from_ms", ago_ms), "until_ms", ago_ms + 10);
+    Stolen::refuses(stolen.number(&early), "before the end of the freeze");
+    assert!(stolen.number(&stolen.lease(8)).unwrap());
 }
 
 #[test]
