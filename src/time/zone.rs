@@ -14,9 +14,9 @@ use crate::time::instant::POSTGRES_EPOCH_MS;
 /// What stands for the session's zone in place of a name.
 pub const SESSION: &str = "TimeZone";
 
-/// More than the greatest offset that the name of a zone can spell out, 167:59:59
-/// (timezone/localtime.c).
-const MOST_S: i64 = 168 * 3600;
+/// More than the greatest offset that the name of a zone can spell out: 167:59:59, and the hour
+/// that summer time without an offset of its own adds (`tzparse` in timezone/localtime.c).
+const MOST_S: i64 = 169 * 3600;
 
 /// A layout's instants are less than this many microseconds from 2000.
 const FAR_US: i128 = 10_000_000_000_000_000_000;

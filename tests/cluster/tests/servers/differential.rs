@@ -50,7 +50,7 @@ const SETTINGS: [&str; 10] = [
 const COSTS: [&str; 5] =
     ["seq_page_cost", "random_page_cost", "cpu_tuple_cost", "cpu_index_tuple_cost", "cpu_operator_cost"];
 
-const ZONES: [&str; 12] = [
+const ZONES: [&str; 14] = [
     "UTC",
     "UTC",
     "Europe/Berlin",
@@ -64,6 +64,9 @@ const ZONES: [&str; 12] = [
     "<+13:30>-13:30",
     // From PostgreSQL 18 on, AT TIME ZONE 'UTC' means five hours off UTC in it.
     "UTC+5",
+    // Summer time without an offset of its own is an hour more.
+    "A-167:59:00B,J1,J365",
+    "A167:59B,J60,J300",
 ];
 
 /// The rows of each command of a run as text, after the plan of its first; or the SQLSTATE of its

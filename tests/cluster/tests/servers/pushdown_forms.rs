@@ -7,6 +7,8 @@ use cluster::plans::{
 use cluster::{Draw, Server, refused};
 use postgres::Client;
 
+use crate::random::Random;
+
 /// Asserts that a condition on the id is added to a query, that an index finds its ids, and that
 /// its rows are the same as without pushdown. Returns the plan.
 #[track_caller]
@@ -479,6 +481,45 @@ fn utc_is_what_the_sessions_zone_calls_so() {
             }
         }
     }
+}
+
+/// A zone can spell out its offset, and when its summer time begins and ends. Without an offset of
+/// its own, summer time is an hour ahead of the rest of the year, also where that is the most.
+#[test]
+fn local_times_are_bounded_in_every_zone_that_spells_out_its_summer_time() {
+    let server = Server::builder().config("enable_seqscan", "off").start_with_extension();
+    let mut session = server.connect();
+    let random = Random::new(51);
+    let zones = (0..200).map(|at| match at {
+        0 => "A-167:59:00B,J1,J365".to_owned(),
+        1 => "A167:59B,J1,J365".to_owned(),
+        _ => {
+            let hours = random.pick(&[0, 1, 12, 24, 166, 167]);
+            let (minutes, from, to) = (random.of(0..=59), random.of(1..=365), random.of(1..=365));
+            format!("A{}{hours}:{minutes}B,J{from},J{to}", random.pick(&["-", "", "+"]))
+        }
+    });
+    // No limit excludes the time that it is made from.
+    let wrong = "SELECT count(*) FROM (SELECT t, t::timestamp AS shown, t::timestamp::timestamptz AS chosen
+         FROM generate_series('2026-01-01Z'::timestamptz - interval '30 days', '2026-01-02Z', interval '23 minutes') t) s
+         WHERE NOT (snowflake_plan.instant(shown, 'TimeZone', false) <= t
+            AND snowflake_plan.instant(shown + interval '1 us', 'TimeZone', true) > t
+            AND snowflake_plan.local(chosen, 'TimeZone', false) <= shown
+            AND snowflake_plan.local(chosen + interval '1 us', 'TimeZone', true) > shown)";
+    for zone in zones {
+        session.batch_execute(&format!("SET TimeZone = '{zone}'")).unwrap();
+        assert_eq!(session.value(wrong), "0", "{zone}");
+    }
+    session
+        .batch_execute(
+            "SET TimeZone = 'A-167:59:00B,J1,J365';
+             CREATE TABLE z (id bigint PRIMARY KEY, n integer);
+             INSERT INTO z SELECT snowflake_min('2026-06-01Z'::timestamptz + n * interval '10 minutes', 'twitter'), n
+             FROM generate_series(-300, 300) n;
+             ANALYZE z",
+        )
+        .unwrap();
+    added(&mut session, "SELECT n FROM z WHERE snowflake_timestamp(id, 'twitter')::timestamp >= '2026-06-08 01:00'");
 }
 
 #[test]
