@@ -486,6 +486,11 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local
 CREATE FUNCTION snowflake_plan.local(days date[], after boolean) RETURNS timestamp
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_days_wrapper';
 
+-- The time of an id beside its bounds, and inside a bound
+
+CREATE FUNCTION snowflake_plan.time_of(id bigint, layout text) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_time_of_wrapper';
+
 -- What keeps the planner from counting a kept condition twice
 
 CREATE FUNCTION snowflake_plan.checked(condition boolean) RETURNS boolean
@@ -520,6 +525,7 @@ ALTER FUNCTION snowflake_plan.lower(timestamptz[]) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.upper(timestamptz[]) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.local(timestamp[], boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.local(date[], boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.time_of(bigint, text) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.checked(boolean) SUPPORT snowflake_plan.checked_support;
 
 COMMENT ON SCHEMA snowflake_plan IS
@@ -574,6 +580,8 @@ COMMENT ON FUNCTION snowflake_plan.local(timestamp[], boolean) IS
     'the least of these local times; if the second argument is true, the first one after the greatest; NULL without any';
 COMMENT ON FUNCTION snowflake_plan.local(date[], boolean) IS
     'the start of the first of these days; if the second argument is true, of the day after the last; NULL without any';
+COMMENT ON FUNCTION snowflake_plan.time_of(bigint, text) IS
+    'the time of an id of the given layout; NULL for a number that is not one';
 COMMENT ON FUNCTION snowflake_plan.checked(boolean) IS
     'its argument, which the planner expects to be true: a condition that is kept beside the bounds that it implies';
 COMMENT ON FUNCTION snowflake_plan.checked_support(internal) IS

@@ -38,11 +38,13 @@ pub struct Functions {
     /// timestamp.
     pub bounds: [[pg_sys::Oid; 3]; 4],
     /// Those of the schema `snowflake_plan` that make a limit on a time, in the order of
-    /// [`LimitFunction`]. `InvalidOid`, like `checked`, where an older version's objects are
-    /// installed.
+    /// [`LimitFunction`]. `InvalidOid`, like `checked` and `time_of`, where an older version's
+    /// objects are installed.
     pub limits: [pg_sys::Oid; LIMITS.len()],
     /// `snowflake_plan.checked`.
     pub checked: pg_sys::Oid,
+    /// `snowflake_plan.time_of`.
+    pub time_of: pg_sys::Oid,
     /// Whether every role may call all of them, as after CREATE EXTENSION. The rights on their
     /// schemas do not matter: PostgreSQL asks for USAGE where a name is looked up, and a plan has
     /// oids.
@@ -238,7 +240,7 @@ impl Functions {
 
     /// Those that an older version's objects lack.
     fn later(&self) -> impl Iterator<Item = pg_sys::Oid> + use<> {
-        self.limits.into_iter().chain([self.checked])
+        self.limits.into_iter().chain([self.checked, self.time_of])
     }
 
     /// Those that were found.
@@ -270,6 +272,7 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
         bounds: [[missing; 3]; 4],
         limits: [missing; LIMITS.len()],
         checked: missing,
+        time_of: missing,
         public: false,
     };
     // SAFETY: looks up a row of a catalog. Errors are raised through pgrx's guard.
@@ -291,6 +294,7 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
                 None => continue,
             },
             ([pg_sys::BOOLOID], _) if is_for_plans && name == c"checked" => &mut functions.checked,
+            ([pg_sys::INT8OID, pg_sys::TEXTOID], _) if is_for_plans && name == c"time_of" => &mut functions.time_of,
             ([pg_sys::INT8OID], _) if name == c"snowflake_timestamp" => &mut functions.timestamp[0],
             ([pg_sys::INT8OID, pg_sys::TEXTOID], _) if name == c"snowflake_timestamp" => &mut functions.timestamp[1],
             ([pg_sys::INT8OID], _) if name == c"snowflake_parse" => &mut functions.parse[0],

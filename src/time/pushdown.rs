@@ -14,15 +14,16 @@
 //!
 //! `IN` becomes an OR. Some conditions are only implied: those of a column of `snowflake_parse(id)`
 //! in FROM, of an array, of an `age()`, of rows that begin with a time, and of a local time or
-//! whatever else is computed from a time. They are added, and the original one is kept.
+//! whatever else is computed from a time. They are added, and the original one is kept. In it, and
+//! inside a bound, `snowflake_plan.time_of(id, layout)` reads the time of an id.
 //!
 //! The rewritten condition is exact for every id of the layout (`core/bounds.rs`). A bound is NULL
 //! where no id can match, and a condition treats that as false.
 //!
 //! For a number that is not an id of the layout, `snowflake_timestamp` raises an error. With
-//! pushdown its row is left out instead where an index is searched, so that no statement deletes it
-//! by its age. The guards in brackets see to that. A guard is omitted where a condition on the
-//! other side does the same, or where no bigint lies beyond the last id. For an OR of such
+//! pushdown its row is left out instead, so that no statement deletes it by its age. The guards in
+//! brackets see to that, and `time_of`, which returns NULL. A guard is omitted where a condition on
+//! the other side does the same, or where no bigint lies beyond the last id. For an OR of such
 //! conditions it stands once beside it.
 //!
 //! This happens in `get_relation_info_hook`, or `build_simple_rel_hook` from PostgreSQL 19 on:

@@ -17,10 +17,11 @@ use pgrx::prelude::*;
 use snowflake_core::clock::{civil_from_days, days_from_civil};
 use snowflake_core::computed::{elapsed_us, limit_of_seconds_us};
 
+use crate::ids::layouts;
 use crate::postgres::text::Text;
 use crate::time::instant::{
-    DAY_US, SUBTRACTABLE_US, local_us, local_us_after_day, local_us_of_day, timestamp_of_us, timestamptz_of_us, us,
-    us_before, us_of_day, us_of_local,
+    DAY_US, SUBTRACTABLE_US, local_us, local_us_after_day, local_us_of_day, timestamp_of_us, timestamptz,
+    timestamptz_of_us, us, us_before, us_of_day, us_of_local,
 };
 use crate::time::zone::{SESSION, earliest_us, greatest_local_us, latest_us, least_local_us};
 
@@ -273,6 +274,16 @@ fn snowflake_local_of_days(days: Array<'_, Date>, after: bool) -> Option<Timesta
     let all = days.iter().flatten();
     let end_us = if after { all.map(local_us_after_day).max()? } else { all.map(local_us_of_day).min()? };
     Some(timestamp_of_us(end_us))
+}
+
+/// Returns the time of an id of the given layout; NULL for a number that is not one, and for a text
+/// that is not a layout.
+///
+/// Unlike `snowflake_timestamp`, it raises nothing: in a plan it stands in bounds and in conditions
+/// that are kept, which PostgreSQL may evaluate before it has excluded a row.
+#[pg_extern(name = "time_of", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_time_of(id: i64, layout: Text<'_>) -> Option<TimestampWithTimeZone> {
+    layouts::of(&layout).ok()?.created_at_ms(id).ok().map(timestamptz)
 }
 
 fn to_local_us(us: i128, zone: &str, upper: bool) -> i128 {

@@ -151,6 +151,32 @@ fn named(zone: &str) -> Option<*mut pg_sys::pg_tz> {
     (!zone.is_null()).then_some(zone)
 }
 
+/// Returns whether PostgreSQL knows a zone by this name, or this abbreviation. For the planner.
+pub fn exists(zone: &str) -> bool {
+    // PostgreSQL looks for abbreviations in lower case.
+    let (Ok(name), Ok(lower)) = (CString::new(zone), CString::new(zone.to_ascii_lowercase())) else { return false };
+    // SAFETY: a string that ends with NUL.
+    !unsafe { pg_sys::pg_tzset(name.as_ptr()) }.is_null() || is_abbreviation(&lower)
+}
+
+#[cfg(not(feature = "pg15"))]
+fn is_abbreviation(name: &CStr) -> bool {
+    let (mut kind, mut offset_s, mut zone, mut extra) = (0, 0, ptr::null_mut(), pg_sys::DateTimeErrorExtra::default());
+    // SAFETY: a string that ends with NUL, and variables of the right types.
+    let outcome = unsafe {
+        pg_sys::DecodeTimezoneAbbrev(0, name.as_ptr(), &raw mut kind, &raw mut offset_s, &raw mut zone, &raw mut extra)
+    };
+    outcome == 0 && kind != pg_sys::UNKNOWN_FIELD as c_int
+}
+
+#[cfg(feature = "pg15")]
+fn is_abbreviation(name: &CStr) -> bool {
+    let (mut offset_s, mut zone) = (0, ptr::null_mut());
+    // SAFETY: a string that ends with NUL, which is only read, and variables of the right types.
+    let kind = unsafe { pg_sys::DecodeTimezoneAbbrev(0, name.as_ptr().cast_mut(), &raw mut offset_s, &raw mut zone) };
+    kind != pg_sys::UNKNOWN_FIELD as c_int
+}
+
 /// Returns whether `UTC` or `GMT` has an offset of the session's zone. PostgreSQL looks for an
 /// abbreviation in that zone first from 18 on, and `SET TimeZone = 'UTC+5'` gives it another one.
 #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]

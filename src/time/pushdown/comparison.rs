@@ -6,16 +6,14 @@ use std::ptr;
 use pgrx::pg_sys::{self, List, Node, NodeTag, Oid};
 use snowflake_core::layout::Layout;
 
-use super::id_time::{FoundLayout, Other, Time, is_organized, layout_argument, table_of, time_of};
-#[cfg(not(feature = "pg15"))]
-use super::nodes::object_aclcheck;
-#[cfg(feature = "pg15")]
-use super::nodes::pg_proc_aclcheck;
+use super::id_time::{
+    Other, Time, is_organized, layout_for_bound, may_execute, null_time, table_of, time_of, without_errors,
+};
 use super::nodes::{
-    GetUserId, INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
+    INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
     contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, exprType, get_opcode,
-    lappend, list_append_unique_oid, makeBoolConst, makeBoolExpr, makeConst, makeFuncExpr, null_number, number,
-    pg_detoast_datum, pull_varnos, record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
+    lappend, makeBoolConst, makeBoolExpr, makeConst, makeFuncExpr, null_number, number, pg_detoast_datum, pull_varnos,
+    record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
 };
 use super::operators::Comparison::{self, Equal, Greater, GreaterOrEqual, Less, LessOrEqual};
 use super::operators::Type::{self, Date, Float, Numeric, Timestamp, Timestamptz};
@@ -420,7 +418,9 @@ unsafe fn rewrite_sides(
             }
             _ => false,
         };
-        if is_equality && !(is_plain(x) && (age.is_null() || is_plain(age)) && are_arguments(&is_plain)) {
+        // What is not the same for all rows may be computed for those that no row is compared with.
+        let is_for_all = is_plain(x) && (age.is_null() || is_plain(age)) && are_arguments(&is_plain);
+        if is_equality && !is_for_all {
             return None;
         }
         let mut kept = if row == 0 && is_exact { ptr::null_mut() } else { condition };
@@ -465,23 +465,7 @@ unsafe fn rewrite_sides(
             *site.dependency = function;
         }
         let mut given = None;
-        let place = if layout.is_null() { site.layout } else { &raw mut given };
-        if (*place).is_none() {
-            let mut found = FoundLayout { layout: ptr::null_mut(), meaning: None, stored_in: pg_sys::InvalidOid };
-            layout_argument(layout, &mut found);
-            place.write(Some(found));
-            if found.stored_in != pg_sys::InvalidOid {
-                // The plan must be made again when another layout is stored.
-                let glob = (*site.root).glob;
-                (*glob).relationOids = list_append_unique_oid((*glob).relationOids, found.stored_in);
-            }
-        }
-        // By reference, because thousands of conditions on a table share it.
-        let Some(FoundLayout { layout, meaning: Some(meaning), .. }) = (*place).as_ref() else { return None };
-        let layout = *layout;
-        if layout.is_null() {
-            return None;
-        }
+        let (layout, meaning) = layout_for_bound(site, layout, &mut given)?;
         let last_id = meaning.max_id();
         // date_bin() subtracts its origin. For later times than these, PostgreSQL may raise an
         // error, and must see the rows for that.
@@ -495,6 +479,12 @@ unsafe fn rewrite_sides(
         // estimate, and another table has not looked at its side yet.
         let is_estimated =
             matches!(limit, Aged(..) | Counted(..) | Computed(_) | First(..)) && row == 0 && !is_for_other;
+        let has_null_times =
+            functions.time_of != pg_sys::InvalidOid && (functions.public || may_execute(functions.time_of));
+        if has_null_times && !kept.is_null() && row == 0 {
+            let null_time = null_time(functions, id, layout);
+            kept = without_errors(site, functions, kept, time, null_time, !is_for_other);
+        }
         let may_check = || functions.public || may_execute(functions.checked);
         if is_estimated && !kept.is_null() && functions.checked != pg_sys::InvalidOid && may_check() {
             let none = pg_sys::InvalidOid;
@@ -546,6 +536,9 @@ unsafe fn rewrite_sides(
             let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
             let mut bound: *mut Node =
                 makeFuncExpr(bound, pg_sys::INT8OID, arguments, none, pg_sys::DEFAULT_COLLATION_OID, explicit).cast();
+            if has_null_times && !is_for_all {
+                bound = without_errors(site, functions, bound, ptr::null_mut(), ptr::null_mut(), true);
+            }
             // Everything else has been simplified by now.
             if is_constant(x) && (age.is_null() || is_constant(age)) {
                 bound = eval_const_expressions(site.root, bound);
@@ -575,17 +568,5 @@ unsafe fn constant_bound(layout: &Layout, x: *const pg_sys::Const, operator: Com
             (_, false) => Some(layout.last_id_until(instant)),
         };
         id.map_or_else(|| null_number(), |id| number(id))
-    }
-}
-
-unsafe fn may_execute(function: Oid) -> bool {
-    let mode = pg_sys::ACL_EXECUTE as pg_sys::AclMode;
-    // SAFETY: looks up rows of catalogs.
-    unsafe {
-        #[cfg(feature = "pg15")]
-        let result = pg_proc_aclcheck(function, GetUserId(), mode);
-        #[cfg(not(feature = "pg15"))]
-        let result = object_aclcheck(pg_sys::ProcedureRelationId, function, GetUserId(), mode);
-        result == pg_sys::AclResult::ACLCHECK_OK
     }
 }

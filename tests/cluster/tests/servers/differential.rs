@@ -69,6 +69,9 @@ const ZONES: [&str; 14] = [
     "A167:59B,J60,J300",
 ];
 
+/// What stands for the SQLSTATE of the error about a number that is not an id.
+const NO_ID: &str = "no id";
+
 /// The rows of each command of a run as text, after the plan of its first; or the SQLSTATE of its
 /// error.
 #[derive(Debug)]
@@ -219,6 +222,11 @@ fn round(server: &Server, layout: &str, seed: u64, one: Side, others: &[Side], t
                 let sql = format!("{} {:?}", query.sql, query.parameters);
                 sql.contains("NOT ") && sql.contains("tstzrange")
             };
+            // Such a row is left out where its condition is one on the id, and an error elsewhere.
+            let is_no_id = |(_, run): &(Query, Run)| run.rows.as_ref().is_err_and(|error| error == NO_ID);
+            if is_no_id(&other) || is_spelt_differently && is_no_id(&one) {
+                continue;
+            }
             if is_spelt_differently && (divides(&one) || divides(&other) || negates_range(&other)) {
                 continue;
             }
@@ -337,7 +345,9 @@ fn run(client: &mut Client, query: &Query, pushdown: bool) -> Run {
         Err(error) => {
             let refusal =
                 error.as_db_error().unwrap_or_else(|| panic!("the server did not answer: {error}\n{}", query.sql));
-            Run { plan: String::new(), rows: Err(refusal.code().code().to_owned()) }
+            let is_no_id = refusal.message().contains("is outside the layout's range");
+            let error = if is_no_id { NO_ID } else { refusal.code().code() };
+            Run { plan: String::new(), rows: Err(error.to_owned()) }
         }
     };
     client.batch_execute("ROLLBACK TO before").expect("the transaction goes on");

@@ -552,9 +552,23 @@ fn a_day_reads_no_other_day_unless_clocks_change() {
         "SELECT n FROM t WHERE (snowflake_timestamp(id) AT TIME ZONE n::text)::date < '2026-01-05' AND n < 0",
     );
     for zone in ["Nowhere/Land", "Nowhere"] {
-        let query =
-            format!("SELECT n FROM t WHERE (snowflake_timestamp(id) AT TIME ZONE '{zone}')::date < '2026-01-05'");
-        assert_eq!(refused(session.simple_query(&query)).sqlstate, "22023", "{zone}");
+        for condition in [
+            format!("({{t}} AT TIME ZONE '{zone}')::date < '2026-01-05'"),
+            // There are no such days, but the zone is misspelt all the same.
+            format!("({{t}} AT TIME ZONE '{zone}')::date < '1990-01-05'"),
+            format!("date_trunc('day', {{t}}, '{zone}') = '1990-01-05'"),
+            format!("({{t}}::timestamp AT TIME ZONE '{zone}') < '1990-01-05'"),
+        ] {
+            let query = format!("SELECT n FROM t WHERE {}", condition.replace("{t}", "snowflake_timestamp(id)"));
+            assert_eq!(refused(session.simple_query(&query)).sqlstate, "22023", "{query}");
+        }
+    }
+    // Abbreviations, in any case.
+    for zone in ["CET", "cet", "Europe/berlin", "utc", "A-167:59:00B,J1,J365"] {
+        added(
+            &mut session,
+            &format!("SELECT n FROM t WHERE n > 5 AND snowflake_timestamp(id) AT TIME ZONE '{zone}' < '2026-01-12'"),
+        );
     }
 }
 
@@ -621,6 +635,95 @@ const COMPUTED: [(&str, usize); 59] = [
     ("date_bin('1 hour', {t} + interval '3 hours', '2026-01-01Z') >= date '2026-01-07'", 1600),
     ("date_bin('1 hour', date_trunc('day', {t}), '2026-01-01 00:30Z') = '2026-01-04 22:30Z'", 1440),
 ];
+
+/// Other conditions that use the key, which [`COMPUTED`] lacks.
+const OTHERS: [&str; 26] = [
+    "{t} < '2026-01-02Z'",
+    "{t} <= now() - interval '1 day'",
+    "{t} > '2026-01-02Z'",
+    "{t} >= date '2026-01-02'",
+    "{t} = '2026-01-02Z'",
+    "{t} BETWEEN '2026-01-02Z' AND '2026-01-03Z'",
+    "{t} IN ('2026-01-02Z', '2026-01-03Z')",
+    "{t} IN ('2026-01-01Z', '2026-01-02Z', '2026-01-03Z', '2026-01-04Z', '2026-01-05Z', '2026-01-06Z', '2026-01-07Z',
+     '2026-01-08Z', '2026-01-09Z', '2026-01-10Z')",
+    "{t} = ANY ('{now,2026-01-01 00:05Z}'::text::timestamptz[])",
+    "{t} = ANY (ARRAY(SELECT '2026-01-01Z'::timestamptz + n * interval '1 hour' FROM generate_series(0, 99) n))",
+    "{t} <@ tstzrange('2026-01-02Z', '2026-01-03Z')",
+    "tstzrange(NULL, now() - interval '1 hour') @> {t}",
+    "now() - {t} < interval '100 years'",
+    "timestamptz '2026-01-03Z' - {t} > interval '1 day'",
+    "(now() - interval '1 day') - {t} > interval '1 day'",
+    "age({t}) > interval '-100 years'",
+    "age(now(), {t}) > interval '-100 years'",
+    "({t}, id) < ('2026-01-02Z', 5)",
+    "({t}, n) >= ('2026-01-02Z', 5)",
+    "(date_trunc('day', {t}), n) <= ('2026-01-05', 5)",
+    "{t}::date IN ('2026-01-02', '2026-01-03')",
+    "{t}::date = ANY ('{2026-01-02,2026-01-03}'::text::date[])",
+    "date_trunc('hour', {t}) = ANY (ARRAY(SELECT timestamptz '2026-01-02Z'))",
+    "{t} < '2026-01-02Z' OR {t} > '2026-01-07Z'",
+    "{t} <= '2026-01-02Z' AND date_trunc('month', {t}) <= '2026-01-02Z'",
+    "EXISTS (SELECT FROM t u WHERE u.n = 7 AND date_trunc('day', snowflake_timestamp(u.id)) >= date_trunc('month', {t}))",
+];
+
+/// A number that is not an id neither fulfils a condition nor raises an error, however the rows are
+/// read.
+#[test]
+fn what_is_not_an_id_gives_the_same_answer_by_index_and_by_sequential_scan() {
+    for (layout, beyond) in [("snowflake", "-1"), ("js53", "9007199254740992")] {
+        let server = Server::builder().set("layout", layout).start_with_minutes();
+        let mut session = server.connect();
+        session
+            .batch_execute(&format!(
+                "SET TimeZone = 'Europe/Berlin';
+                 DROP TABLE t;
+                 CREATE TABLE t (id bigint PRIMARY KEY, n integer);
+                 INSERT INTO t SELECT snowflake_min('2026-01-01Z'::timestamptz + n * interval '1 minute'), n
+                 FROM generate_series(0, 9999) n;
+                 INSERT INTO t VALUES (-9223372036854775808, -1), ({beyond}, -2);
+                 ANALYZE t"
+            ))
+            .unwrap();
+        for condition in COMPUTED.map(|(condition, _)| condition).iter().chain(&OTHERS) {
+            let condition = condition.replace("{t}", "snowflake_timestamp(t.id)").replace(" id)", " t.id)");
+            let query = format!("SELECT count(*), min(n) FROM t WHERE {condition}");
+            let by = |session: &mut Client, scans: &str| {
+                session.batch_execute(&format!("BEGIN; {scans}")).unwrap();
+                let result = rows(session, &query).unwrap_or_else(|error| panic!("{query}, {scans}: {error:?}"));
+                session.batch_execute("ROLLBACK").unwrap();
+                result
+            };
+            let by_index = by(&mut session, "SET LOCAL enable_seqscan = off");
+            let by_table = by(&mut session, "SET LOCAL enable_indexscan = off; SET LOCAL enable_bitmapscan = off");
+            assert_eq!(by_index, by_table, "{query}");
+        }
+    }
+}
+
+/// PostgreSQL computes a bound from a row of another table even if that row meets none.
+#[test]
+fn the_time_of_what_is_not_an_id_is_no_error_inside_a_bound() {
+    let server = Server::builder().start_with_minutes();
+    let mut session = server.connect();
+    session.batch_execute("CREATE TABLE other (id bigint, n integer); INSERT INTO other VALUES (-1, 1)").unwrap();
+    for time in TIMES {
+        let other = time.replace("id", "other.id");
+        let time = time.replace("id", "t.id");
+        for condition in [
+            format!("{time} >= {other}"),
+            format!("{time} >= {other} - interval '1 day'"),
+            format!("{time}::date <= ({other} + interval '1 day')::date"),
+            format!("{time} <@ tstzrange({other}, NULL)"),
+            format!("{other} - {time} < interval '1 day'"),
+        ] {
+            for join in ["LEFT JOIN", "JOIN"] {
+                let query = format!("SELECT t.n FROM other {join} t ON t.n < 0 AND {condition}");
+                assert_same_rows(&mut session, &query);
+            }
+        }
+    }
+}
 
 #[test]
 fn what_is_computed_from_a_time_uses_the_key() {
