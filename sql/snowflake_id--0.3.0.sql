@@ -182,6 +182,9 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_ceil_
 CREATE FUNCTION snowflake_plan.minus(ts timestamptz, shift interval, upper boolean) RETURNS timestamptz
 STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_minus_wrapper';
 
+CREATE FUNCTION snowflake_plan.minus(ts timestamptz, shift interval, zone text, upper boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_minus_in_zone_wrapper';
+
 CREATE FUNCTION snowflake_plan.plus(ts timestamptz, shift interval, upper boolean) RETURNS timestamptz
 STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_plus_wrapper';
 
@@ -212,7 +215,7 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local
 -- The time of an id beside its bounds, and inside a bound
 
 CREATE FUNCTION snowflake_plan.time_of(id bigint, layout text) RETURNS timestamptz
-IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_time_of_wrapper';
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_time_of_entry';
 
 -- What keeps the planner from counting a kept condition twice
 
@@ -693,6 +696,7 @@ ALTER FUNCTION snowflake_plan.ceil(timestamp, text) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.ceil(timestamptz, interval, timestamptz, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.ceil(timestamp, interval, timestamp, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.minus(timestamptz, interval, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.minus(timestamptz, interval, text, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.plus(timestamptz, interval, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.ago(timestamptz, interval, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.aged(timestamptz, interval, boolean) LEAKPROOF;
@@ -834,6 +838,8 @@ COMMENT ON FUNCTION snowflake_plan.ceil(timestamp, interval, timestamp, boolean)
     'a lower or upper limit on a local time, from the same limit on what date_bin returns for it';
 COMMENT ON FUNCTION snowflake_plan.minus(timestamptz, interval, boolean) IS
     'a lower or upper limit on a time, from the same limit on the time that is an interval later';
+COMMENT ON FUNCTION snowflake_plan.minus(timestamptz, interval, text, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the time that is the interval after it in the given time zone';
 COMMENT ON FUNCTION snowflake_plan.plus(timestamptz, interval, boolean) IS
     'a lower or upper limit on a time, from the same limit on the time that is an interval earlier';
 COMMENT ON FUNCTION snowflake_plan.ago(timestamptz, interval, boolean) IS

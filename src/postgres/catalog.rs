@@ -79,13 +79,15 @@ pub enum LimitFunction {
     CeilOfBin,
     CeilOfLocalBin,
     Aged,
+    #[cfg_attr(feature = "pg15", expect(dead_code, reason = "PostgreSQL 15 does not have date_add()"))]
+    MinusInZone,
 }
 
 /// The extension's own schema, whose functions only plans and views call. Their names are short,
 /// and mean nothing elsewhere: `lower` is also one of PostgreSQL's.
 const PLAN_SCHEMA: &CStr = c"snowflake_plan";
 
-const LIMITS: [(&CStr, &[pg_sys::Oid]); 25] = [
+const LIMITS: [(&CStr, &[pg_sys::Oid]); 26] = [
     (c"instant", &[pg_sys::TIMESTAMPTZOID, pg_sys::BOOLOID]),
     (c"instant", &[pg_sys::DATEOID, pg_sys::BOOLOID]),
     (c"instant", &[pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
@@ -111,6 +113,7 @@ const LIMITS: [(&CStr, &[pg_sys::Oid]); 25] = [
     (c"ceil", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::TIMESTAMPTZOID, pg_sys::BOOLOID]),
     (c"ceil", &[pg_sys::TIMESTAMPOID, pg_sys::INTERVALOID, pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
     (c"aged", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
+    (c"minus", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::TEXTOID, pg_sys::BOOLOID]),
 ];
 
 /// The functions as last found, with the hash values by which PostgreSQL reports their changes.
@@ -382,6 +385,23 @@ fn tables_organized_by(function: pg_sys::Oid) -> HashSet<pg_sys::Oid> {
         }
     }
     tables
+}
+
+/// Returns whether a column of a table is NOT NULL.
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+pub fn is_column_not_null(table: pg_sys::Oid, attribute: pg_sys::AttrNumber) -> bool {
+    let (columns, none) = (pg_sys::SysCacheIdentifier::ATTNUM as c_int, pg_sys::Datum::from(0));
+    // SAFETY: the row is released after its last use. Errors are raised through pgrx's guard.
+    unsafe {
+        let row = pg_sys::SearchSysCache(columns, table.into(), attribute.into(), none, none);
+        if row.is_null() {
+            return false;
+        }
+        let column = pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_attribute>();
+        let is_not_null = (*column).attnotnull;
+        pg_sys::ReleaseSysCache(row);
+        is_not_null
+    }
 }
 
 /// Returns whether a relation of that oid exists in this database.

@@ -1,6 +1,6 @@
 //! Takes apart what a condition compares, if it is computed from an id's time in steps:
 //! `date_trunc`, `date_bin`, `extract` and `date_part` of the year or the epoch, casts, `AT TIME
-//! ZONE`, and `+` and `-` with an interval.
+//! ZONE`, `AT LOCAL`, `date_add`, and `+` and `-` with an interval.
 //!
 //! Each step is undone by functions of the schema `snowflake_plan` (`undo.rs`), from the outside
 //! in. What is left is a limit on the time itself. The original condition is kept, because clocks
@@ -259,6 +259,20 @@ pub(super) unsafe fn step_of(expression: *mut Node) -> Option<TimeStep> {
                 (argument(1), [to_local(argument(0)), None, None])
             }
             pg_sys::F_TIMESTAMPTZ_PL_INTERVAL => (argument(0), [undo(LimitFunction::Minus, argument(1)), None, None]),
+            #[cfg(not(feature = "pg15"))]
+            pg_sys::F_DATE_ADD_TIMESTAMPTZ_INTERVAL => {
+                (argument(0), [undo(LimitFunction::Minus, argument(1)), None, None])
+            }
+            #[cfg(not(feature = "pg15"))]
+            pg_sys::F_DATE_ADD_TIMESTAMPTZ_INTERVAL_TEXT if is_zone(argument(2)) => {
+                let minus = Undo { function: LimitFunction::MinusInZone, arguments: [argument(1), argument(2)] };
+                (argument(0), [Some(minus), None, None])
+            }
+            // AT LOCAL
+            #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+            pg_sys::F_TIMEZONE_TIMESTAMPTZ => (argument(0), [to_instant(session()), None, None]),
+            #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+            pg_sys::F_TIMEZONE_TIMESTAMP => (argument(0), [to_local(session()), None, None]),
             pg_sys::F_TIMESTAMPTZ_MI_INTERVAL => (argument(0), [undo(LimitFunction::Plus, argument(1)), None, None]),
             _ => return None,
         };

@@ -102,6 +102,8 @@ struct Tally {
     /// How many raised the same error, by SQLSTATE.
     errors: BTreeMap<String, u64>,
     parallel: u64,
+    /// Only the first side refused a number that is not an id.
+    refused: u64,
     /// Their rows differ.
     different: u64,
     /// Reports on the first statements whose rows differ.
@@ -116,6 +118,7 @@ impl Tally {
         self.with_rows += other.with_rows;
         other.errors.into_iter().for_each(|(sqlstate, count)| *self.errors.entry(sqlstate).or_default() += count);
         self.parallel += other.parallel;
+        self.refused += other.refused;
         self.different += other.different;
         self.reports.extend(other.reports);
     }
@@ -223,8 +226,10 @@ fn round(server: &Server, layout: &str, seed: u64, one: Side, others: &[Side], t
                 sql.contains("NOT ") && sql.contains("tstzrange")
             };
             // Such a row is left out where its condition is one on the id, and an error elsewhere.
+            // A plan may also reach a time that the other one does not, as of a view's column.
             let is_no_id = |(_, run): &(Query, Run)| run.rows.as_ref().is_err_and(|error| error == NO_ID);
-            if is_no_id(&other) || is_spelt_differently && is_no_id(&one) {
+            if is_no_id(&one) || is_no_id(&other) {
+                tally.refused += u64::from(!is_no_id(&other));
                 continue;
             }
             if is_spelt_differently && (divides(&one) || divides(&other) || negates_range(&other)) {
@@ -450,6 +455,7 @@ fn every_statement_returns_the_same_rows_with_and_without_pushdown() {
     assert!(tally.percent(tally.by_id) >= 20, "{tally:?}");
     assert!(tally.percent(tally.with_rows) >= 50, "{tally:?}");
     assert!(tally.percent(tally.errors.values().sum()) <= 5, "{tally:?}");
+    assert!(200 * tally.refused <= tally.statements, "{tally:?}");
 }
 
 #[test]
