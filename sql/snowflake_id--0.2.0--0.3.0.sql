@@ -459,6 +459,9 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_ceil_
 CREATE FUNCTION snowflake_plan.minus(ts timestamptz, shift interval, upper boolean) RETURNS timestamptz
 STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_minus_wrapper';
 
+CREATE FUNCTION snowflake_plan.minus(ts timestamptz, shift interval, zone text, upper boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_minus_in_zone_wrapper';
+
 CREATE FUNCTION snowflake_plan.plus(ts timestamptz, shift interval, upper boolean) RETURNS timestamptz
 STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_plus_wrapper';
 
@@ -486,6 +489,11 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local
 CREATE FUNCTION snowflake_plan.local(days date[], after boolean) RETURNS timestamp
 IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_days_wrapper';
 
+-- The time of an id beside its bounds, and inside a bound
+
+CREATE FUNCTION snowflake_plan.time_of(id bigint, layout text) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_time_of_entry';
+
 -- What keeps the planner from counting a kept condition twice
 
 CREATE FUNCTION snowflake_plan.checked(condition boolean) RETURNS boolean
@@ -511,6 +519,7 @@ ALTER FUNCTION snowflake_plan.ceil(timestamp, text) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.ceil(timestamptz, interval, timestamptz, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.ceil(timestamp, interval, timestamp, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.minus(timestamptz, interval, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.minus(timestamptz, interval, text, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.plus(timestamptz, interval, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.ago(timestamptz, interval, boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.aged(timestamptz, interval, boolean) LEAKPROOF;
@@ -520,6 +529,7 @@ ALTER FUNCTION snowflake_plan.lower(timestamptz[]) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.upper(timestamptz[]) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.local(timestamp[], boolean) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.local(date[], boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.time_of(bigint, text) LEAKPROOF;
 ALTER FUNCTION snowflake_plan.checked(boolean) SUPPORT snowflake_plan.checked_support;
 
 COMMENT ON SCHEMA snowflake_plan IS
@@ -556,6 +566,8 @@ COMMENT ON FUNCTION snowflake_plan.ceil(timestamp, interval, timestamp, boolean)
     'a lower or upper limit on a local time, from the same limit on what date_bin returns for it';
 COMMENT ON FUNCTION snowflake_plan.minus(timestamptz, interval, boolean) IS
     'a lower or upper limit on a time, from the same limit on the time that is an interval later';
+COMMENT ON FUNCTION snowflake_plan.minus(timestamptz, interval, text, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the time that is the interval after it in the given time zone';
 COMMENT ON FUNCTION snowflake_plan.plus(timestamptz, interval, boolean) IS
     'a lower or upper limit on a time, from the same limit on the time that is an interval earlier';
 COMMENT ON FUNCTION snowflake_plan.ago(timestamptz, interval, boolean) IS
@@ -574,6 +586,8 @@ COMMENT ON FUNCTION snowflake_plan.local(timestamp[], boolean) IS
     'the least of these local times; if the second argument is true, the first one after the greatest; NULL without any';
 COMMENT ON FUNCTION snowflake_plan.local(date[], boolean) IS
     'the start of the first of these days; if the second argument is true, of the day after the last; NULL without any';
+COMMENT ON FUNCTION snowflake_plan.time_of(bigint, text) IS
+    'the time of an id of the given layout; NULL for a number that is not one';
 COMMENT ON FUNCTION snowflake_plan.checked(boolean) IS
     'its argument, which the planner expects to be true: a condition that is kept beside the bounds that it implies';
 COMMENT ON FUNCTION snowflake_plan.checked_support(internal) IS

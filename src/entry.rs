@@ -1,5 +1,5 @@
-//! The entry points of `snowflake_next()` and `snowflake_segment_next()`, in front of pgrx's
-//! wrappers.
+//! The entry points of `snowflake_next()`, `snowflake_segment_next()` and
+//! `snowflake_plan.time_of()`, in front of pgrx's wrappers.
 //!
 //! pgrx guards each call of a function: it saves the memory context and prepares to turn a panic
 //! into an ERROR, which takes about a tenth of the call. Almost every call needs no guard, because
@@ -13,6 +13,8 @@ use std::ptr;
 use pgrx::pg_sys;
 use pgrx::{varatt_is_1b, varatt_is_1b_e, varatt_is_4b_u, vardata_any, varsize_any_exhdr};
 
+use crate::postgres::last_call::Call;
+use crate::time::undo;
 use crate::{functions, ids::dense, ids::next};
 
 /// Called by PostgreSQL for `snowflake_next()`.
@@ -134,6 +136,38 @@ unsafe fn has_constant(call: *const pg_sys::Node) -> bool {
     }
 }
 
+/// Called by PostgreSQL for `snowflake_plan.time_of(id, layout)`, as a filter does for each row.
+///
+/// # Safety
+/// Called by PostgreSQL only, in a backend, with a valid `fcinfo`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn snowflake_time_of_entry(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: the caller's. The function is STRICT, and its first argument is a bigint.
+    unsafe {
+        let call = Call::of(fcinfo);
+        let Some(layout) = call.kept() else { return time_of_guarded(fcinfo) };
+        let id = (*fcinfo).args.as_slice(1)[0].value.value() as i64;
+        match undo::time_of(layout, id) {
+            Some(time) => pg_sys::Datum::from(time.into_inner()),
+            None => {
+                (*fcinfo).isnull = true;
+                pg_sys::Datum::from(0)
+            }
+        }
+    }
+}
+
+/// Calls the guarded function.
+///
+/// # Safety
+/// As above.
+#[cold]
+#[inline(never)]
+unsafe fn time_of_guarded(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: the caller's.
+    unsafe { undo::snowflake_time_of_wrapper(fcinfo) }
+}
+
 // A ticket fits a pointer.
 const _: () = assert!(size_of::<usize>() == size_of::<u64>());
 
@@ -145,7 +179,13 @@ pub extern "C" fn pg_finfo_snowflake_next_entry() -> &'static pg_sys::Pg_finfo_r
     &V1
 }
 
-/// The same for the other one.
+/// The same for another one.
+#[unsafe(no_mangle)]
+pub extern "C" fn pg_finfo_snowflake_time_of_entry() -> &'static pg_sys::Pg_finfo_record {
+    &V1
+}
+
+/// The same for another one.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_finfo_snowflake_segment_next_entry() -> &'static pg_sys::Pg_finfo_record {
     &V1

@@ -28,6 +28,7 @@ use crate::ids::stats;
 use crate::partitions;
 use crate::parts::PartsRow;
 use crate::postgres::backend;
+use crate::postgres::last_call::{Call, Unread};
 use crate::postgres::text::{Text, showable};
 use crate::settings::guc;
 use crate::shared::slot::Counter;
@@ -249,78 +250,78 @@ fn snowflake_min_with(ts: TimestampWithTimeZone, layout: Text<'_>) -> i64 {
 /// row-level security. They raise nothing: the result is NULL if there is no such id, and for a
 /// text that is not a layout.
 #[pg_extern(immutable, strict, parallel_safe)]
-fn snowflake_from(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| layout.first_id_from(instant_or_end(ts)))
+fn snowflake_from(ts: Unread<TimestampWithTimeZone>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| layout.first_id_from(instant_or_end(ts.read())))
 }
 
 /// Does the same for the start of a day in the session's time zone, as if compared with a `date`.
 #[pg_extern(name = "snowflake_from", stable, strict, parallel_safe)]
-fn snowflake_from_date(ts: Date, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| layout.first_id_from(start_of_day(ts)))
+fn snowflake_from_date(ts: Unread<Date>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| layout.first_id_from(start_of_day(ts.read())))
 }
 
 /// Does the same for a local time in the session's time zone, as if compared with a `timestamp`.
 #[pg_extern(name = "snowflake_from", stable, strict, parallel_safe)]
-fn snowflake_from_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| layout.first_id_from(local_instant(ts)))
+fn snowflake_from_timestamp(ts: Unread<Timestamp>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| layout.first_id_from(local_instant(ts.read())))
 }
 
 /// Returns the first id whose time is after the given one.
 #[pg_extern(immutable, strict, parallel_safe)]
-fn snowflake_after(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| layout.first_id_after(instant_or_end(ts)))
+fn snowflake_after(ts: Unread<TimestampWithTimeZone>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| layout.first_id_after(instant_or_end(ts.read())))
 }
 
 /// Does the same for the start of a day in the session's time zone, as if compared with a `date`.
 #[pg_extern(name = "snowflake_after", stable, strict, parallel_safe)]
-fn snowflake_after_date(ts: Date, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| layout.first_id_after(start_of_day(ts)))
+fn snowflake_after_date(ts: Unread<Date>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| layout.first_id_after(start_of_day(ts.read())))
 }
 
 /// Does the same for a local time in the session's time zone, as if compared with a `timestamp`.
 #[pg_extern(name = "snowflake_after", stable, strict, parallel_safe)]
-fn snowflake_after_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| layout.first_id_after(local_instant(ts)))
+fn snowflake_after_timestamp(ts: Unread<Timestamp>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| layout.first_id_after(local_instant(ts.read())))
 }
 
 /// Returns the last id whose time is before the given one, or -1 if there is none.
 #[pg_extern(immutable, strict, parallel_safe)]
-fn snowflake_before(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| Some(layout.last_id_before(instant_or_end(ts))))
+fn snowflake_before(ts: Unread<TimestampWithTimeZone>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| Some(layout.last_id_before(instant_or_end(ts.read()))))
 }
 
 /// Does the same for the start of a day in the session's time zone, as if compared with a `date`.
 #[pg_extern(name = "snowflake_before", stable, strict, parallel_safe)]
-fn snowflake_before_date(ts: Date, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| Some(layout.last_id_before(start_of_day(ts))))
+fn snowflake_before_date(ts: Unread<Date>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| Some(layout.last_id_before(start_of_day(ts.read()))))
 }
 
 /// Does the same for a local time in the session's time zone, as if compared with a `timestamp`.
 #[pg_extern(name = "snowflake_before", stable, strict, parallel_safe)]
-fn snowflake_before_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| Some(layout.last_id_before(local_instant(ts))))
+fn snowflake_before_timestamp(ts: Unread<Timestamp>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| Some(layout.last_id_before(local_instant(ts.read()))))
 }
 
 /// Returns the last id whose time is the given one or before, or -1 if there is none.
 #[pg_extern(immutable, strict, parallel_safe)]
-fn snowflake_until(ts: TimestampWithTimeZone, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| Some(layout.last_id_until(instant_or_end(ts))))
+fn snowflake_until(ts: Unread<TimestampWithTimeZone>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| Some(layout.last_id_until(instant_or_end(ts.read()))))
 }
 
 /// Does the same for the start of a day in the session's time zone, as if compared with a `date`.
 #[pg_extern(name = "snowflake_until", stable, strict, parallel_safe)]
-fn snowflake_until_date(ts: Date, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| Some(layout.last_id_until(start_of_day(ts))))
+fn snowflake_until_date(ts: Unread<Date>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| Some(layout.last_id_until(start_of_day(ts.read()))))
 }
 
 /// Does the same for a local time in the session's time zone, as if compared with a `timestamp`.
 #[pg_extern(name = "snowflake_until", stable, strict, parallel_safe)]
-fn snowflake_until_timestamp(ts: Timestamp, layout: Text<'_>) -> Option<i64> {
-    bound(layout, |layout| Some(layout.last_id_until(local_instant(ts))))
+fn snowflake_until_timestamp(ts: Unread<Timestamp>, layout: Unread<Text<'_>>, call: Call) -> Option<i64> {
+    bound(call, layout, |layout| Some(layout.last_id_until(local_instant(ts.read()))))
 }
 
-fn bound(layout: Text<'_>, id: impl FnOnce(Layout) -> Option<i64>) -> Option<i64> {
-    layouts::of(&layout).ok().and_then(id)
+fn bound(call: Call, layout: Unread<Text<'_>>, id: impl FnOnce(Layout) -> Option<i64>) -> Option<i64> {
+    call.or_last(|| layouts::of(&layout.read()).ok().and_then(id))
 }
 
 /// Stops this database from drawing any id at or below `id`: after an import, or on a logical

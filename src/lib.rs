@@ -61,6 +61,7 @@
 //!   backtrace        * what of a panic does not belong in an error's DETAIL
 //!   text               text of any encoding
 //!   snapshot           which transactions run for a statement
+//!   last_call          what a function remembers between its calls at one place of a plan
 //!   local              statics that one process has for itself
 //!   allocator          what happens if Rust gets no memory
 //!   |

@@ -5,6 +5,7 @@ pub mod allocator;
 pub mod backend;
 pub mod backtrace;
 pub mod catalog;
+pub mod last_call;
 pub mod local;
 pub mod snapshot;
 pub mod text;

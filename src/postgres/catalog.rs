@@ -38,11 +38,13 @@ pub struct Functions {
     /// timestamp.
     pub bounds: [[pg_sys::Oid; 3]; 4],
     /// Those of the schema `snowflake_plan` that make a limit on a time, in the order of
-    /// [`LimitFunction`]. `InvalidOid`, like `checked`, where an older version's objects are
-    /// installed.
+    /// [`LimitFunction`]. `InvalidOid`, like `checked` and `time_of`, where an older version's
+    /// objects are installed.
     pub limits: [pg_sys::Oid; LIMITS.len()],
     /// `snowflake_plan.checked`.
     pub checked: pg_sys::Oid,
+    /// `snowflake_plan.time_of`.
+    pub time_of: pg_sys::Oid,
     /// Whether every role may call all of them, as after CREATE EXTENSION. The rights on their
     /// schemas do not matter: PostgreSQL asks for USAGE where a name is looked up, and a plan has
     /// oids.
@@ -77,13 +79,15 @@ pub enum LimitFunction {
     CeilOfBin,
     CeilOfLocalBin,
     Aged,
+    #[cfg_attr(feature = "pg15", expect(dead_code, reason = "PostgreSQL 15 does not have date_add()"))]
+    MinusInZone,
 }
 
 /// The extension's own schema, whose functions only plans and views call. Their names are short,
 /// and mean nothing elsewhere: `lower` is also one of PostgreSQL's.
 const PLAN_SCHEMA: &CStr = c"snowflake_plan";
 
-const LIMITS: [(&CStr, &[pg_sys::Oid]); 25] = [
+const LIMITS: [(&CStr, &[pg_sys::Oid]); 26] = [
     (c"instant", &[pg_sys::TIMESTAMPTZOID, pg_sys::BOOLOID]),
     (c"instant", &[pg_sys::DATEOID, pg_sys::BOOLOID]),
     (c"instant", &[pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
@@ -109,6 +113,7 @@ const LIMITS: [(&CStr, &[pg_sys::Oid]); 25] = [
     (c"ceil", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::TIMESTAMPTZOID, pg_sys::BOOLOID]),
     (c"ceil", &[pg_sys::TIMESTAMPOID, pg_sys::INTERVALOID, pg_sys::TIMESTAMPOID, pg_sys::BOOLOID]),
     (c"aged", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::BOOLOID]),
+    (c"minus", &[pg_sys::TIMESTAMPTZOID, pg_sys::INTERVALOID, pg_sys::TEXTOID, pg_sys::BOOLOID]),
 ];
 
 /// The functions as last found, with the hash values by which PostgreSQL reports their changes.
@@ -238,7 +243,7 @@ impl Functions {
 
     /// Those that an older version's objects lack.
     fn later(&self) -> impl Iterator<Item = pg_sys::Oid> + use<> {
-        self.limits.into_iter().chain([self.checked])
+        self.limits.into_iter().chain([self.checked, self.time_of])
     }
 
     /// Those that were found.
@@ -270,6 +275,7 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
         bounds: [[missing; 3]; 4],
         limits: [missing; LIMITS.len()],
         checked: missing,
+        time_of: missing,
         public: false,
     };
     // SAFETY: looks up a row of a catalog. Errors are raised through pgrx's guard.
@@ -291,6 +297,7 @@ fn functions_of(extension: pg_sys::Oid) -> Option<Functions> {
                 None => continue,
             },
             ([pg_sys::BOOLOID], _) if is_for_plans && name == c"checked" => &mut functions.checked,
+            ([pg_sys::INT8OID, pg_sys::TEXTOID], _) if is_for_plans && name == c"time_of" => &mut functions.time_of,
             ([pg_sys::INT8OID], _) if name == c"snowflake_timestamp" => &mut functions.timestamp[0],
             ([pg_sys::INT8OID, pg_sys::TEXTOID], _) if name == c"snowflake_timestamp" => &mut functions.timestamp[1],
             ([pg_sys::INT8OID], _) if name == c"snowflake_parse" => &mut functions.parse[0],
@@ -378,6 +385,23 @@ fn tables_organized_by(function: pg_sys::Oid) -> HashSet<pg_sys::Oid> {
         }
     }
     tables
+}
+
+/// Returns whether a column of a table is NOT NULL.
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+pub fn is_column_not_null(table: pg_sys::Oid, attribute: pg_sys::AttrNumber) -> bool {
+    let (columns, none) = (pg_sys::SysCacheIdentifier::ATTNUM as c_int, pg_sys::Datum::from(0));
+    // SAFETY: the row is released after its last use. Errors are raised through pgrx's guard.
+    unsafe {
+        let row = pg_sys::SearchSysCache(columns, table.into(), attribute.into(), none, none);
+        if row.is_null() {
+            return false;
+        }
+        let column = pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_attribute>();
+        let is_not_null = (*column).attnotnull;
+        pg_sys::ReleaseSysCache(row);
+        is_not_null
+    }
 }
 
 /// Returns whether a relation of that oid exists in this database.

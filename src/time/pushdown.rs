@@ -14,15 +14,16 @@
 //!
 //! `IN` becomes an OR. Some conditions are only implied: those of a column of `snowflake_parse(id)`
 //! in FROM, of an array, of an `age()`, of rows that begin with a time, and of a local time or
-//! whatever else is computed from a time. They are added, and the original one is kept.
+//! whatever else is computed from a time. They are added, and the original one is kept. In it, and
+//! inside a bound, `snowflake_plan.time_of(id, layout)` reads the time of an id.
 //!
 //! The rewritten condition is exact for every id of the layout (`core/bounds.rs`). A bound is NULL
 //! where no id can match, and a condition treats that as false.
 //!
 //! For a number that is not an id of the layout, `snowflake_timestamp` raises an error. With
-//! pushdown its row is left out instead where an index is searched, so that no statement deletes it
-//! by its age. The guards in brackets see to that. A guard is omitted where a condition on the
-//! other side does the same, or where no bigint lies beyond the last id. For an OR of such
+//! pushdown its row is left out instead, so that no statement deletes it by its age. The guards in
+//! brackets see to that, and `time_of`, which returns NULL. A guard is omitted where a condition on
+//! the other side does the same, or where no bigint lies beyond the last id. For an OR of such
 //! conditions it stands once beside it.
 //!
 //! This happens in `get_relation_info_hook`, or `build_simple_rel_hook` from PostgreSQL 19 on:
@@ -55,7 +56,8 @@
 //! `comparison.rs` takes a condition apart and replaces it. `steps.rs` takes apart what is computed
 //! from a time, such as a `date_trunc`, and `time.rs` takes apart the time of an id. `order.rs`
 //! reads rows in the order of time. `estimate.rs` keeps the planner from counting a kept condition
-//! twice, and `nodes.rs` has what the query's trees are made of.
+//! twice, `filters.rs` keeps the executor from checking more than that condition, and `nodes.rs`
+//! has what the query's trees are made of.
 
 use std::ffi::c_int;
 use std::{ptr, slice};
@@ -69,6 +71,7 @@ use pgrx::pg_sys::{get_relation_info_hook as hook, get_relation_info_hook_type a
 
 mod comparison;
 mod estimate;
+mod filters;
 mod id_time;
 mod nodes;
 mod operators;
@@ -98,6 +101,7 @@ pub fn init() {
         PREVIOUS.set(hook);
         hook = Some(relation_info);
         order::init();
+        filters::init();
     }
 }
 
@@ -410,7 +414,14 @@ unsafe fn rewrite_all(site: &Site, conditions: *mut List, is_and: bool) -> *mut 
                 is_changed = true;
                 rewritten = list_of(&cells(conditions)[..n]);
             }
-            if is_changed {
+            if !is_changed {
+                continue;
+            }
+            // What stood inside IS TRUE. The planner looks for indexes in the conditions of a list.
+            let parts = new.cast::<pg_sys::BoolExpr>();
+            if (*new).type_ == NodeTag::T_BoolExpr && (*parts).boolop == pg_sys::BoolExprType::AND_EXPR {
+                rewritten = cells((*parts).args).iter().fold(rewritten, |list, part| lappend(list, part.ptr_value));
+            } else {
                 rewritten = lappend(rewritten, new.cast());
             }
         }
@@ -418,14 +429,25 @@ unsafe fn rewrite_all(site: &Site, conditions: *mut List, is_and: bool) -> *mut 
     }
 }
 
-/// Rewrites a condition on an id's time, or its parts below AND and OR, because elsewhere no index
-/// would be used. Returns the same node if there is nothing to rewrite. With `is_and`, the caller
-/// adds what must hold beside a comparison, from `bounded`.
+/// Rewrites a condition on an id's time, or its parts below AND, OR and IS TRUE, because elsewhere
+/// no index would be used. Returns the same node if there is nothing to rewrite. With `is_and`, the
+/// caller adds what must hold beside a comparison, from `bounded`.
 unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut *mut List) -> *mut Node {
     // SAFETY: a node's type is what its tag says.
     unsafe {
         match (*condition).type_ {
             tag if is_comparison(tag) => replace(site, condition, is_and, bounded),
+            // As a condition, NULL is as good as false.
+            NodeTag::T_BooleanTest => {
+                let test = condition.cast::<pg_sys::BooleanTest>();
+                if (*test).booltesttype != pg_sys::BoolTestType::IS_TRUE {
+                    return condition;
+                }
+                check_stack_depth();
+                let tested = (*test).arg.cast::<Node>();
+                let new = rewrite(site, tested, is_and, bounded);
+                if new == tested { condition } else { new }
+            }
             NodeTag::T_BoolExpr => {
                 let parts = condition.cast::<pg_sys::BoolExpr>();
                 // The planner has removed NOT from comparisons. What is left is skipped, because
@@ -557,7 +579,9 @@ unsafe fn rewrite_arms(site: &Site, conditions: *mut List, bounds: *const Option
             let old = cell.ptr_value.cast::<Node>();
             let new = match bounds.as_ref().and_then(|_| *bounds.add(n)) {
                 Some(bounds) => with_bounds(bounds, false, &mut ptr::null_mut()),
-                None if (*old).type_ == NodeTag::T_BoolExpr => rewrite(site, old, false, &mut ptr::null_mut()),
+                None if matches!((*old).type_, NodeTag::T_BoolExpr | NodeTag::T_BooleanTest) => {
+                    rewrite(site, old, false, &mut ptr::null_mut())
+                }
                 None => old,
             };
             if new != old && !is_changed {

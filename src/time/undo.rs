@@ -16,11 +16,14 @@ use pgrx::datum::RangeBound;
 use pgrx::prelude::*;
 use snowflake_core::clock::{civil_from_days, days_from_civil};
 use snowflake_core::computed::{elapsed_us, limit_of_seconds_us};
+use snowflake_core::layout::Layout;
 
+use crate::ids::layouts;
+use crate::postgres::last_call::Call;
 use crate::postgres::text::Text;
 use crate::time::instant::{
-    DAY_US, SUBTRACTABLE_US, local_us, local_us_after_day, local_us_of_day, timestamp_of_us, timestamptz_of_us, us,
-    us_before, us_of_day, us_of_local,
+    DAY_US, SUBTRACTABLE_US, local_us, local_us_after_day, local_us_of_day, timestamp_of_us, timestamptz,
+    timestamptz_of_us, us, us_before, us_of_day, us_of_local,
 };
 use crate::time::zone::{SESSION, earliest_us, greatest_local_us, latest_us, least_local_us};
 
@@ -192,13 +195,24 @@ fn ceil_of_bin_us(limit_us: i128, stride: &Interval, origin_us: i128, upper: boo
 /// session's time zone.
 #[pg_extern(name = "minus", schema = "snowflake_plan", stable, strict, parallel_safe)]
 fn snowflake_minus(ts: TimestampWithTimeZone, shift: Interval, upper: bool) -> TimestampWithTimeZone {
-    timestamptz_of_us(shifted_back_us(us(ts), &shift, 1, upper))
+    timestamptz_of_us(shifted_back_us(us(ts), &shift, 1, SESSION, upper))
+}
+
+/// Does the same in the given time zone.
+#[pg_extern(name = "minus", schema = "snowflake_plan", stable, strict, parallel_safe)]
+fn snowflake_minus_in_zone(
+    ts: TimestampWithTimeZone,
+    shift: Interval,
+    zone: Text<'_>,
+    upper: bool,
+) -> TimestampWithTimeZone {
+    timestamptz_of_us(shifted_back_us(us(ts), &shift, 1, zone.as_str(), upper))
 }
 
 /// Returns a limit on a time from a limit on the time that is an interval before it.
 #[pg_extern(name = "plus", schema = "snowflake_plan", stable, strict, parallel_safe)]
 fn snowflake_plus(ts: TimestampWithTimeZone, shift: Interval, upper: bool) -> TimestampWithTimeZone {
-    timestamptz_of_us(shifted_back_us(us(ts), &shift, -1, upper))
+    timestamptz_of_us(shifted_back_us(us(ts), &shift, -1, SESSION, upper))
 }
 
 /// Returns the time that is `age` before another one. The age has days of 24 hours and months of 30
@@ -275,6 +289,29 @@ fn snowflake_local_of_days(days: Array<'_, Date>, after: bool) -> Option<Timesta
     Some(timestamp_of_us(end_us))
 }
 
+/// Returns the time of an id of the given layout; NULL for a number that is not one, and for a text
+/// that is not a layout.
+///
+/// Unlike `snowflake_timestamp`, it raises nothing: in a plan it stands in bounds and in conditions
+/// that are kept, which PostgreSQL may evaluate before it has excluded a row.
+#[pg_extern(
+    schema = "snowflake_plan",
+    sql = r#"
+CREATE FUNCTION snowflake_plan.time_of(id bigint, layout text) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_time_of_entry';
+"#
+)]
+pub fn snowflake_time_of(id: i64, layout: Text<'_>, call: Call) -> Option<TimestampWithTimeZone> {
+    let layout = layouts::of(&layout).ok()?;
+    call.keep(layout);
+    time_of(&layout, id)
+}
+
+/// Returns the time of an id, `None` for a number that is not one.
+pub fn time_of(layout: &Layout, id: i64) -> Option<TimestampWithTimeZone> {
+    layout.created_at_ms(id).ok().map(timestamptz)
+}
+
 fn to_local_us(us: i128, zone: &str, upper: bool) -> i128 {
     if upper { greatest_local_us(us, zone) } else { least_local_us(us, zone) }
 }
@@ -297,8 +334,8 @@ const MOST_DAYS: u32 = 366 * 1000;
 const MOST_BIN_US: i128 = MOST_DAYS as i128 * DAY_US;
 
 /// Undoes the addition of an interval, or with a `sign` of -1 its subtraction. PostgreSQL adds
-/// months, then days, each to the local time, and then the rest.
-fn shifted_back_us(us: i128, shift: &Interval, sign: i64, upper: bool) -> i128 {
+/// months, then days, each to the zone's local time, and then the rest.
+fn shifted_back_us(us: i128, shift: &Interval, sign: i64, zone: &str, upper: bool) -> i128 {
     let too_long_us = i128::from(MOST_DAYS) * DAY_US;
     let micros = i128::from(shift.micros());
     if shift.months().unsigned_abs() > MOST_MONTHS
@@ -310,12 +347,12 @@ fn shifted_back_us(us: i128, shift: &Interval, sign: i64, upper: bool) -> i128 {
     let sign_us = i128::from(sign);
     let mut limit_us = us - sign_us * micros;
     if shift.days() != 0 {
-        let local_us = to_local_us(limit_us, SESSION, upper) - sign_us * i128::from(shift.days()) * DAY_US;
-        limit_us = to_instant_us(local_us, SESSION, upper);
+        let local_us = to_local_us(limit_us, zone, upper) - sign_us * i128::from(shift.days()) * DAY_US;
+        limit_us = to_instant_us(local_us, zone, upper);
     }
     if shift.months() != 0 {
-        let local_us = to_local_us(limit_us, SESSION, upper);
-        limit_us = to_instant_us(months_back_us(local_us, sign * i64::from(shift.months()), upper), SESSION, upper);
+        let local_us = to_local_us(limit_us, zone, upper);
+        limit_us = to_instant_us(months_back_us(local_us, sign * i64::from(shift.months()), upper), zone, upper);
     }
     limit_us
 }

@@ -14,9 +14,9 @@ use crate::time::instant::POSTGRES_EPOCH_MS;
 /// What stands for the session's zone in place of a name.
 pub const SESSION: &str = "TimeZone";
 
-/// More than the greatest offset that the name of a zone can spell out, 167:59:59
-/// (timezone/localtime.c).
-const MOST_S: i64 = 168 * 3600;
+/// More than the greatest offset that the name of a zone can spell out: 167:59:59, and the hour
+/// that summer time without an offset of its own adds (`tzparse` in timezone/localtime.c).
+const MOST_S: i64 = 169 * 3600;
 
 /// A layout's instants are less than this many microseconds from 2000.
 const FAR_US: i128 = 10_000_000_000_000_000_000;
@@ -149,6 +149,32 @@ fn named(zone: &str) -> Option<*mut pg_sys::pg_tz> {
     // SAFETY: a string that ends with NUL; the result is null or lives as long as the process.
     let zone = unsafe { pg_sys::pg_tzset(name.as_ptr()) };
     (!zone.is_null()).then_some(zone)
+}
+
+/// Returns whether PostgreSQL knows a zone by this name, or this abbreviation. For the planner.
+pub fn exists(zone: &str) -> bool {
+    // PostgreSQL looks for abbreviations in lower case.
+    let (Ok(name), Ok(lower)) = (CString::new(zone), CString::new(zone.to_ascii_lowercase())) else { return false };
+    // SAFETY: a string that ends with NUL.
+    !unsafe { pg_sys::pg_tzset(name.as_ptr()) }.is_null() || is_abbreviation(&lower)
+}
+
+#[cfg(not(feature = "pg15"))]
+fn is_abbreviation(name: &CStr) -> bool {
+    let (mut kind, mut offset_s, mut zone, mut extra) = (0, 0, ptr::null_mut(), pg_sys::DateTimeErrorExtra::default());
+    // SAFETY: a string that ends with NUL, and variables of the right types.
+    let outcome = unsafe {
+        pg_sys::DecodeTimezoneAbbrev(0, name.as_ptr(), &raw mut kind, &raw mut offset_s, &raw mut zone, &raw mut extra)
+    };
+    outcome == 0 && kind != pg_sys::UNKNOWN_FIELD as c_int
+}
+
+#[cfg(feature = "pg15")]
+fn is_abbreviation(name: &CStr) -> bool {
+    let (mut offset_s, mut zone) = (0, ptr::null_mut());
+    // SAFETY: a string that ends with NUL, which is only read, and variables of the right types.
+    let kind = unsafe { pg_sys::DecodeTimezoneAbbrev(0, name.as_ptr().cast_mut(), &raw mut offset_s, &raw mut zone) };
+    kind != pg_sys::UNKNOWN_FIELD as c_int
 }
 
 /// Returns whether `UTC` or `GMT` has an offset of the session's zone. PostgreSQL looks for an

@@ -6,16 +6,15 @@ use std::ptr;
 use pgrx::pg_sys::{self, List, Node, NodeTag, Oid};
 use snowflake_core::layout::Layout;
 
-use super::id_time::{FoundLayout, Other, Time, is_organized, layout_argument, table_of, time_of};
-#[cfg(not(feature = "pg15"))]
-use super::nodes::object_aclcheck;
-#[cfg(feature = "pg15")]
-use super::nodes::pg_proc_aclcheck;
+use super::filters;
+use super::id_time::{
+    Other, Time, is_organized, layout_for_bound, may_execute, null_time, table_of, time_of, without_errors,
+};
 use super::nodes::{
-    GetUserId, INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
+    INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
     contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, exprType, get_opcode,
-    lappend, list_append_unique_oid, makeBoolConst, makeBoolExpr, makeConst, makeFuncExpr, null_number, number,
-    pg_detoast_datum, pull_varnos, record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
+    lappend, makeBoolConst, makeBoolExpr, makeConst, makeFuncExpr, null_number, number, pg_detoast_datum, pull_varnos,
+    record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
 };
 use super::operators::Comparison::{self, Equal, Greater, GreaterOrEqual, Less, LessOrEqual};
 use super::operators::Type::{self, Date, Float, Numeric, Timestamp, Timestamptz};
@@ -36,8 +35,8 @@ type AgeLimit = fn(Comparison, *mut Node) -> Limit;
 enum Limit {
     /// A moment of a type, in a way.
     Moment(Comparison, Type),
-    /// The same, in the first column of two rows that are compared, of which it decides only where
-    /// these are not equal.
+    /// The same, where the condition says more: it compares rows of which this is the first column,
+    /// or has a list of such moments.
     First(Comparison, Type),
     /// The moment that is an age before another one, in a way: the age is the interval.
     Aged(Comparison, *mut Node),
@@ -233,21 +232,13 @@ unsafe fn difference_of(expression: *mut Node) -> Option<(*mut Node, *mut Node, 
 }
 
 /// Returns whether PostgreSQL surely raises no error where it subtracts an id's time from `x`: for
-/// a constant that is not far from the present, and for the present.
+/// a constant that is not far from the present.
 unsafe fn is_subtractable(x: *mut Node) -> bool {
     // SAFETY: a node's type is what its tag says.
     unsafe {
-        match (*x).type_ {
-            NodeTag::T_Const => {
-                let constant = x.cast::<pg_sys::Const>();
-                let time_us = (*constant).constvalue.value() as i64;
-                (*constant).constisnull || SUBTRACTABLE_US.contains(&time_us)
-            }
-            NodeTag::T_FuncExpr => [pg_sys::F_NOW, pg_sys::F_TRANSACTION_TIMESTAMP, pg_sys::F_STATEMENT_TIMESTAMP]
-                .contains(&(*x.cast::<pg_sys::FuncExpr>()).funcid.to_u32()),
-            NodeTag::T_SQLValueFunction => (*x.cast::<pg_sys::SQLValueFunction>()).type_ == pg_sys::TIMESTAMPTZOID,
-            _ => false,
-        }
+        let constant = x.cast::<pg_sys::Const>();
+        (*x).type_ == NodeTag::T_Const
+            && ((*constant).constisnull || SUBTRACTABLE_US.contains(&((*constant).constvalue.value() as i64)))
     }
 }
 
@@ -255,10 +246,13 @@ unsafe fn is_subtractable(x: *mut Node) -> bool {
 /// also stop at 100 (`MAX_SAOP_ARRAY_SIZE` in optimizer/util/predtest.c).
 const MOST_ELEMENTS: usize = 100;
 
-/// The same where the elements are compared with something computed from the time. Their bounds may
-/// depend on the time zone. An index is searched with each bound once, but without an index,
-/// PostgreSQL computes them again for each row.
+/// The same where the elements are compared with something computed from the time, because each
+/// takes several calls.
 const MOST_COMPUTED: usize = 8;
+
+/// The most elements for which a filter checks the OR. For more, the condition is kept beside it,
+/// and a filter checks that alone. PostgreSQL hashes the elements from 9 on.
+const MOST_COMPARED: usize = 2;
 
 /// Rewrites `= ANY` of a list or a constant array, which `IN` is, as an OR. For another array, or
 /// one of many elements, adds the bounds of all of them.
@@ -300,8 +294,12 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
             };
             return if is_searched { rewrite_sides(site, condition.cast(), time, limit, array) } else { None };
         }
-        let limit = if computed.is_some() { Computed(stepped) } else { Moment(Equal, with) };
         let elements = elements?;
+        let limit = match computed {
+            Some(_) => Computed(stepped),
+            None if cells(elements).len() > MOST_COMPARED => First(Equal, with),
+            None => Moment(Equal, with),
+        };
         if let [element] = cells(elements) {
             return rewrite_sides(site, condition.cast(), time, limit, element.ptr_value.cast());
         }
@@ -309,10 +307,11 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
         for element in cells(elements) {
             let copy = copyObjectImpl(time.cast()).cast();
             let x = element.ptr_value.cast();
-            let (lower, upper) = rewrite_sides(site, condition.cast(), copy, limit, x)?;
+            // The first one also keeps the condition, once for all arms, if it must be kept.
+            let kept = if first.is_none() { condition.cast() } else { makeBoolConst(true, false) };
+            let (lower, upper) = rewrite_sides(site, kept, copy, limit, x)?;
             let both = lappend(lappend(ptr::null_mut(), lower.condition.cast()), upper?.condition.cast());
             arms = lappend(arms, makeBoolExpr(pg_sys::BoolExprType::AND_EXPR, both, -1).cast());
-            // The first one also keeps the condition, once for all arms, if it must be kept.
             first.get_or_insert(lower);
         }
         let first = first?;
@@ -384,13 +383,15 @@ unsafe fn rewrite_sides(
     // SAFETY: nodes of the query's tree, made and used as the planner does.
     unsafe {
         let Time { id, function, layout, functions, row } = time_of(site, time)?;
+        let is_constant = |node: *mut Node| (*node).type_ == NodeTag::T_Const;
+        // A filter would compute bounds of two calls again for each row.
         let (age, is_exact) = match limit {
-            Aged(_, age) => (age, is_subtractable(x)),
+            Aged(_, age) => (age, is_subtractable(x) && is_constant(age)),
             Counted(_, age) => (age, false),
             Array | Computed(_) | First(..) => (ptr::null_mut(), false),
-            _ => (ptr::null_mut(), true),
+            Range => (ptr::null_mut(), is_constant(x)),
+            Moment(..) => (ptr::null_mut(), true),
         };
-        let is_constant = |node: *mut Node| (*node).type_ == NodeTag::T_Const;
         let is_usable = |node: *mut Node| {
             if is_constant(node) {
                 return true;
@@ -415,12 +416,18 @@ unsafe fn rewrite_sides(
         let is_plain =
             |node: *mut Node| is_constant(node) || pull_varnos(site.root, node).is_null() && !contain_subplans(node);
         let is_equality = match limit {
-            Moment(operator, _) | Aged(operator, _) | Counted(operator, _) | Computed(Stepped { operator, .. }) => {
+            Range | Array => false,
+            Moment(operator, _)
+            | First(operator, _)
+            | Aged(operator, _)
+            | Counted(operator, _)
+            | Computed(Stepped { operator, .. }) => {
                 matches!(operator, Equal)
             }
-            _ => false,
         };
-        if is_equality && !(is_plain(x) && (age.is_null() || is_plain(age)) && are_arguments(&is_plain)) {
+        // What is not the same for all rows may be computed for those that no row is compared with.
+        let is_for_all = is_plain(x) && (age.is_null() || is_plain(age)) && are_arguments(&is_plain);
+        if is_equality && !is_for_all {
             return None;
         }
         let mut kept = if row == 0 && is_exact { ptr::null_mut() } else { condition };
@@ -465,23 +472,7 @@ unsafe fn rewrite_sides(
             *site.dependency = function;
         }
         let mut given = None;
-        let place = if layout.is_null() { site.layout } else { &raw mut given };
-        if (*place).is_none() {
-            let mut found = FoundLayout { layout: ptr::null_mut(), meaning: None, stored_in: pg_sys::InvalidOid };
-            layout_argument(layout, &mut found);
-            place.write(Some(found));
-            if found.stored_in != pg_sys::InvalidOid {
-                // The plan must be made again when another layout is stored.
-                let glob = (*site.root).glob;
-                (*glob).relationOids = list_append_unique_oid((*glob).relationOids, found.stored_in);
-            }
-        }
-        // By reference, because thousands of conditions on a table share it.
-        let Some(FoundLayout { layout, meaning: Some(meaning), .. }) = (*place).as_ref() else { return None };
-        let layout = *layout;
-        if layout.is_null() {
-            return None;
-        }
+        let (layout, meaning) = layout_for_bound(site, layout, &mut given)?;
         let last_id = meaning.max_id();
         // date_bin() subtracts its origin. For later times than these, PostgreSQL may raise an
         // error, and must see the rows for that.
@@ -494,13 +485,22 @@ unsafe fn rewrite_sides(
         // many rows there are. Those of an array do not. A row of a function in FROM has its own
         // estimate, and another table has not looked at its side yet.
         let is_estimated =
-            matches!(limit, Aged(..) | Counted(..) | Computed(_) | First(..)) && row == 0 && !is_for_other;
+            matches!(limit, Aged(..) | Counted(..) | Computed(_) | First(..) | Range) && row == 0 && !is_for_other;
+        let has_null_times =
+            functions.time_of != pg_sys::InvalidOid && (functions.public || may_execute(functions.time_of));
+        // The condition is true for no number that is not within the bounds.
+        let is_implied = has_null_times && !kept.is_null() && row == 0;
+        if is_implied {
+            let null_time = null_time(functions, id, layout);
+            kept = without_errors(site, functions, kept, time, null_time, !is_for_other);
+        }
         let may_check = || functions.public || may_execute(functions.checked);
         if is_estimated && !kept.is_null() && functions.checked != pg_sys::InvalidOid && may_check() {
             let none = pg_sys::InvalidOid;
             let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
             let arguments = lappend(ptr::null_mut(), kept.cast());
             kept = makeFuncExpr(functions.checked, pg_sys::BOOLOID, arguments, none, none, explicit).cast();
+            filters::mark_call(kept);
         }
         let is_range = lower != pg_sys::InvalidOid && upper != pg_sys::InvalidOid;
         let is_repeated = is_range || !kept.is_null();
@@ -510,6 +510,9 @@ unsafe fn rewrite_sides(
             let bounded = |bound| {
                 let operator = if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL };
                 let condition = compare(if is_repeated { copy(id) } else { id }, operator, bound);
+                if is_implied {
+                    filters::mark_bound(condition);
+                }
                 let guard = match is_above {
                     // The other bound does.
                     _ if is_range => Guard::None,
@@ -546,6 +549,9 @@ unsafe fn rewrite_sides(
             let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
             let mut bound: *mut Node =
                 makeFuncExpr(bound, pg_sys::INT8OID, arguments, none, pg_sys::DEFAULT_COLLATION_OID, explicit).cast();
+            if has_null_times && !is_for_all {
+                bound = without_errors(site, functions, bound, ptr::null_mut(), ptr::null_mut(), true);
+            }
             // Everything else has been simplified by now.
             if is_constant(x) && (age.is_null() || is_constant(age)) {
                 bound = eval_const_expressions(site.root, bound);
@@ -575,17 +581,5 @@ unsafe fn constant_bound(layout: &Layout, x: *const pg_sys::Const, operator: Com
             (_, false) => Some(layout.last_id_until(instant)),
         };
         id.map_or_else(|| null_number(), |id| number(id))
-    }
-}
-
-unsafe fn may_execute(function: Oid) -> bool {
-    let mode = pg_sys::ACL_EXECUTE as pg_sys::AclMode;
-    // SAFETY: looks up rows of catalogs.
-    unsafe {
-        #[cfg(feature = "pg15")]
-        let result = pg_proc_aclcheck(function, GetUserId(), mode);
-        #[cfg(not(feature = "pg15"))]
-        let result = object_aclcheck(pg_sys::ProcedureRelationId, function, GetUserId(), mode);
-        result == pg_sys::AclResult::ACLCHECK_OK
     }
 }

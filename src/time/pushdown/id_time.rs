@@ -11,8 +11,13 @@ use pgrx::prelude::*;
 use snowflake_core::layout::Layout;
 
 use super::Site;
+#[cfg(not(feature = "pg15"))]
+use super::nodes::object_aclcheck;
+#[cfg(feature = "pg15")]
+use super::nodes::pg_proc_aclcheck;
 use super::nodes::{
-    bms_is_member, cells, copyObjectImpl, equal, expression_tree_walker, is_column, makeConst, makeVar,
+    GetUserId, bms_is_member, cells, copyObjectImpl, equal, expression_tree_mutator, expression_tree_walker, is_column,
+    lappend, list_append_unique_oid, makeConst, makeFuncExpr, makeVar, record_plan_function_dependency,
     without_placeholder, without_relabeling,
 };
 use crate::ids::layouts;
@@ -267,7 +272,7 @@ pub(super) struct FoundLayout {
 /// # Safety
 /// `given` is null, or a constant of type text.
 #[pg_guard]
-pub(super) unsafe extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut FoundLayout) {
+unsafe extern "C-unwind" fn layout_argument(given: *mut pg_sys::Const, found: &mut FoundLayout) {
     // SAFETY: the caller's.
     let given_text = unsafe { given.as_ref().map(|given| Text::from_datum(given.constvalue, given.constisnull)) };
     // An argument that is not a layout, or not the database's, raises its error when it is used.
@@ -364,6 +369,141 @@ unsafe fn shown_as(root: *mut pg_sys::PlannerInfo, part: *mut pg_sys::AppendRelI
             Some(column) if is_plain => (*column.ptr_value.cast::<pg_sys::TargetEntry>()).expr.cast(),
             _ => shown,
         }
+    }
+}
+
+/// What [`without_errors`] replaces.
+struct Replaced<'a> {
+    site: &'a Site,
+    functions: &'a Functions,
+    /// The time of the site's id, and what takes its place; null for none.
+    time: *mut Node,
+    null_time: *mut Node,
+    /// Whether the times of other ids are replaced as well.
+    is_for_others: bool,
+}
+
+/// Makes the time of an id that is NULL, and not an error, for a number that is not an id.
+///
+/// # Safety
+/// `layout` is a constant that is a layout.
+pub(super) unsafe fn null_time(functions: &Functions, id: *mut Node, layout: *mut pg_sys::Const) -> *mut Node {
+    // SAFETY: an expression of type bigint, and one of type text.
+    unsafe {
+        let (none, collation) = (pg_sys::InvalidOid, pg_sys::DEFAULT_COLLATION_OID);
+        let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
+        let id = copyObjectImpl(id.cast());
+        let arguments = lappend(lappend(ptr::null_mut(), id), layout.cast());
+        makeFuncExpr(functions.time_of, pg_sys::TIMESTAMPTZOID, arguments, none, collation, explicit).cast()
+    }
+}
+
+/// Returns a copy of an expression in which `null_time` stands for `time`, if they are not null,
+/// and for other tables' ids such a time of theirs.
+///
+/// PostgreSQL decides when it computes a bound, and whether it checks a kept condition before the
+/// bounds beside it. So neither may raise an error for a number that is not an id.
+pub(super) unsafe fn without_errors(
+    site: &Site,
+    functions: &Functions,
+    expression: *mut Node,
+    time: *mut Node,
+    null_time: *mut Node,
+    is_for_others: bool,
+) -> *mut Node {
+    let mut replaced = Replaced { site, functions, time, null_time, is_for_others };
+    // SAFETY: an expression; the context lives until the end.
+    unsafe { replace_times(expression, (&raw mut replaced).cast()) }
+}
+
+unsafe extern "C-unwind" fn replace_times(expression: *mut Node, context: *mut c_void) -> *mut Node {
+    // SAFETY: a node's type is what its tag says; `context` points to a `Replaced`.
+    unsafe {
+        if expression.is_null() {
+            return expression;
+        }
+        let replaced = &*context.cast::<Replaced<'_>>();
+        if !replaced.time.is_null() && equal(expression.cast(), replaced.time.cast()) {
+            return copyObjectImpl(replaced.null_time.cast()).cast();
+        }
+        if replaced.is_for_others
+            && let Some(time) = other_null_time(replaced, expression)
+        {
+            return time;
+        }
+        // It is computed elsewhere, where its subquery was.
+        if (*expression).type_ == NodeTag::T_PlaceHolderVar {
+            return copyObjectImpl(expression.cast()).cast();
+        }
+        expression_tree_mutator(expression, replace_times, context)
+    }
+}
+
+/// Returns what takes the place of the time of an id, if an expression is one that the role may
+/// read.
+unsafe fn other_null_time(replaced: &Replaced<'_>, expression: *mut Node) -> Option<*mut Node> {
+    let Replaced { site, functions, .. } = *replaced;
+    // SAFETY: a node's type is what its tag says.
+    unsafe {
+        let (call, is_record) = call_of(expression)?;
+        let function = (*call).funcid;
+        let [plain, with_layout] = if is_record { functions.parse } else { functions.timestamp };
+        let arguments = cells((*call).args);
+        let layout = match function {
+            _ if function == plain => ptr::null_mut(),
+            _ if function == with_layout => arguments[1].ptr_value.cast::<pg_sys::Const>(),
+            _ => return None,
+        };
+        let is_constant = layout.is_null() || (*layout.cast::<Node>()).type_ == NodeTag::T_Const;
+        if !is_constant || !functions.public && !may_execute(function) {
+            return None;
+        }
+        record_plan_function_dependency(site.root, function);
+        let mut given = None;
+        let (layout, _) = layout_for_bound(site, layout, &mut given)?;
+        Some(null_time(functions, arguments[0].ptr_value.cast(), layout))
+    }
+}
+
+/// Returns the layout argument for a bound, and what it means: the given one, or the database's if
+/// it is null. `place` is where what is found of a given one is kept.
+pub(super) unsafe fn layout_for_bound<'a>(
+    site: &'a Site,
+    given: *mut pg_sys::Const,
+    place: &'a mut Option<FoundLayout>,
+) -> Option<(*mut pg_sys::Const, &'a Layout)> {
+    // SAFETY: `rewrite_conditions` has the site's place on its frame. It is written only while it
+    // holds `None`, so nothing refers to what is in it.
+    unsafe {
+        let place = if given.is_null() { site.layout } else { ptr::from_mut(place) };
+        if (*place).is_none() {
+            let mut found = FoundLayout { layout: ptr::null_mut(), meaning: None, stored_in: pg_sys::InvalidOid };
+            layout_argument(given, &mut found);
+            place.write(Some(found));
+            if found.stored_in != pg_sys::InvalidOid {
+                // The plan must be made again when another layout is stored.
+                let glob = (*site.root).glob;
+                (*glob).relationOids = list_append_unique_oid((*glob).relationOids, found.stored_in);
+            }
+        }
+        // By reference, because thousands of conditions on a table share it.
+        match (*place).as_ref() {
+            Some(FoundLayout { layout, meaning: Some(meaning), .. }) if !layout.is_null() => Some((*layout, meaning)),
+            _ => None,
+        }
+    }
+}
+
+/// Returns whether the query's role may call a function.
+pub(super) unsafe fn may_execute(function: Oid) -> bool {
+    let mode = pg_sys::ACL_EXECUTE as pg_sys::AclMode;
+    // SAFETY: looks up rows of catalogs.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        let result = pg_proc_aclcheck(function, GetUserId(), mode);
+        #[cfg(not(feature = "pg15"))]
+        let result = object_aclcheck(pg_sys::ProcedureRelationId, function, GetUserId(), mode);
+        result == pg_sys::AclResult::ACLCHECK_OK
     }
 }
 

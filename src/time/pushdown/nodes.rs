@@ -60,6 +60,8 @@ unsafe extern "C-unwind" {
     pub(super) fn set_sa_opfuncid(opexpr: *mut pg_sys::ScalarArrayOpExpr);
     #[cfg_attr(not(feature = "pg15"), link_name = "expression_tree_walker_impl")]
     pub(super) fn expression_tree_walker(node: *mut Node, walker: Walker, context: *mut c_void) -> bool;
+    #[cfg_attr(not(feature = "pg15"), link_name = "expression_tree_mutator_impl")]
+    pub(super) fn expression_tree_mutator(node: *mut Node, mutator: Mutator, context: *mut c_void) -> *mut Node;
     pub(super) fn list_append_unique_oid(list: *mut List, datum: Oid) -> *mut List;
     // optimizer/planmain.h
     pub(super) fn record_plan_function_dependency(root: *mut pg_sys::PlannerInfo, funcid: Oid);
@@ -120,6 +122,7 @@ unsafe extern "C-unwind" {
 }
 
 pub(super) type Walker = unsafe extern "C-unwind" fn(*mut Node, *mut c_void) -> bool;
+pub(super) type Mutator = unsafe extern "C-unwind" fn(*mut Node, *mut c_void) -> *mut Node;
 
 /// An operator of bigint: its oid in catalog/pg_operator.dat, and that of its function.
 #[derive(Clone, Copy)]

@@ -21,12 +21,19 @@ use pgrx::pg_sys::{
     self, Index, List, Node, NodeTag, ScanDirection, set_rel_pathlist_hook, set_rel_pathlist_hook_type as Hook,
 };
 
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+use pgrx::pg_guard;
+
 use super::Site;
 use super::id_time::{Time, time_of};
+#[cfg(not(any(feature = "pg15", feature = "pg16")))]
+use super::nodes::bms_is_member;
 use super::nodes::{
     add_path, bms_equal, cells, contain_volatile_functions, create_index_path, is_column, is_dummy_rel, lappend,
     makeNode, predicate_implied_by, set_opfuncid, without_relabeling,
 };
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+use crate::postgres::catalog;
 use crate::postgres::local::Local;
 use crate::settings::guc;
 
@@ -109,15 +116,13 @@ unsafe fn add_ordered_paths(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::Re
             if !is_ordered_by_id || !is_usable(rel, index) {
                 continue;
             }
-            let forward = (*(*index).reverse_sort, *(*index).nulls_first);
-            let wanted = (is_descending(key), (*key).pk_nulls_first);
-            let direction = if wanted == forward {
-                ScanDirection::ForwardScanDirection
-            } else if wanted == (!forward.0, !forward.1) {
-                ScanDirection::BackwardScanDirection
-            } else {
+            let is_forward = is_descending(key) == *(*index).reverse_sort;
+            let has_nulls_there = ((*key).pk_nulls_first == *(*index).nulls_first) == is_forward;
+            if !has_nulls_there && !is_not_null(root, rel, relid, (*column).varattno) {
                 continue;
-            };
+            }
+            let direction =
+                if is_forward { ScanDirection::ForwardScanDirection } else { ScanDirection::BackwardScanDirection };
             let (none, keys) = (ptr::null_mut(), lappend(ptr::null_mut(), key.cast()));
             let clauses = conditions_on(rel, relid, index, (*column).varattno);
             let path =
@@ -184,6 +189,37 @@ unsafe fn is_descending(key: *const pg_sys::PathKey) -> bool {
     #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
     let order = unsafe { (*key).pk_cmptype as u32 };
     order == pg_sys::BTGreaterStrategyNumber
+}
+
+/// Returns whether a column of a table is NOT NULL, so that it does not matter at which end of an
+/// index NULLs are.
+#[cfg(not(any(feature = "pg15", feature = "pg16")))]
+unsafe fn is_not_null(
+    _: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    _: Index,
+    attribute: pg_sys::AttrNumber,
+) -> bool {
+    // SAFETY: the planner has filled the set.
+    unsafe { bms_is_member(attribute.into(), (*rel).notnullattnums) }
+}
+
+/// The same, before the planner knew.
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+unsafe fn is_not_null(
+    root: *mut pg_sys::PlannerInfo,
+    _: *mut pg_sys::RelOptInfo,
+    relid: Index,
+    attribute: pg_sys::AttrNumber,
+) -> bool {
+    // SAFETY: the planner has filled this array.
+    unsafe { is_column_not_null((**(*root).simple_rte_array.add(relid as usize)).relid, attribute) }
+}
+
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+#[pg_guard]
+extern "C-unwind" fn is_column_not_null(table: pg_sys::Oid, attribute: pg_sys::AttrNumber) -> bool {
+    catalog::is_column_not_null(table, attribute)
 }
 
 /// Returns the id of the table whose time is what is sorted by.

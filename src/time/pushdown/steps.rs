@@ -1,6 +1,6 @@
 //! Takes apart what a condition compares, if it is computed from an id's time in steps:
 //! `date_trunc`, `date_bin`, `extract` and `date_part` of the year or the epoch, casts, `AT TIME
-//! ZONE`, and `+` and `-` with an interval.
+//! ZONE`, `AT LOCAL`, `date_add`, and `+` and `-` with an interval.
 //!
 //! Each step is undone by functions of the schema `snowflake_plan` (`undo.rs`), from the outside
 //! in. What is left is a limit on the time itself. The original condition is kept, because clocks
@@ -16,6 +16,7 @@ use super::operators::{Comparison, Type};
 use crate::postgres::catalog::{Functions, LimitFunction};
 use crate::postgres::text::Text;
 use crate::time::undo::TruncUnit;
+use crate::time::zone;
 
 /// A function that undoes a part of a step, with its second and third argument; null for those that
 /// it does not have.
@@ -214,7 +215,7 @@ pub(super) unsafe fn step_of(expression: *mut Node) -> Option<TimeStep> {
             pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMPTZ if is_word(argument(0), Word::Unit) => {
                 (argument(1), [to_local(session()), ceil(argument(0)), to_instant(session())])
             }
-            pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMPTZ_TEXT if is_word(argument(0), Word::Unit) => {
+            pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMPTZ_TEXT if is_word(argument(0), Word::Unit) && is_zone(argument(2)) => {
                 (argument(1), [to_local(argument(2)), ceil(argument(0)), to_instant(argument(2))])
             }
             pg_sys::F_DATE_TRUNC_TEXT_TIMESTAMP if is_word(argument(0), Word::Unit) => {
@@ -242,7 +243,9 @@ pub(super) unsafe fn step_of(expression: *mut Node) -> Option<TimeStep> {
                 return Some(TimeStep { inner: argument(1), undo: [None; 3], is_seconds: true });
             }
             pg_sys::F_TIMESTAMP_TIMESTAMPTZ => (argument(0), [to_instant(session()), None, None]),
-            pg_sys::F_TIMEZONE_TEXT_TIMESTAMPTZ => (argument(1), [to_instant(argument(0)), None, None]),
+            pg_sys::F_TIMEZONE_TEXT_TIMESTAMPTZ if is_zone(argument(0)) => {
+                (argument(1), [to_instant(argument(0)), None, None])
+            }
             pg_sys::F_TIMEZONE_INTERVAL_TIMESTAMPTZ => {
                 (argument(1), [undo(LimitFunction::InstantAtOffset, argument(0)), None, None])
             }
@@ -252,8 +255,24 @@ pub(super) unsafe fn step_of(expression: *mut Node) -> Option<TimeStep> {
             pg_sys::F_TIMESTAMPTZ_DATE | pg_sys::F_TIMESTAMPTZ_TIMESTAMP => {
                 (argument(0), [to_local(session()), None, None])
             }
-            pg_sys::F_TIMEZONE_TEXT_TIMESTAMP => (argument(1), [to_local(argument(0)), None, None]),
+            pg_sys::F_TIMEZONE_TEXT_TIMESTAMP if is_zone(argument(0)) => {
+                (argument(1), [to_local(argument(0)), None, None])
+            }
             pg_sys::F_TIMESTAMPTZ_PL_INTERVAL => (argument(0), [undo(LimitFunction::Minus, argument(1)), None, None]),
+            #[cfg(not(feature = "pg15"))]
+            pg_sys::F_DATE_ADD_TIMESTAMPTZ_INTERVAL => {
+                (argument(0), [undo(LimitFunction::Minus, argument(1)), None, None])
+            }
+            #[cfg(not(feature = "pg15"))]
+            pg_sys::F_DATE_ADD_TIMESTAMPTZ_INTERVAL_TEXT if is_zone(argument(2)) => {
+                let minus = Undo { function: LimitFunction::MinusInZone, arguments: [argument(1), argument(2)] };
+                (argument(0), [Some(minus), None, None])
+            }
+            // AT LOCAL
+            #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+            pg_sys::F_TIMEZONE_TIMESTAMPTZ => (argument(0), [to_instant(session()), None, None]),
+            #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+            pg_sys::F_TIMEZONE_TIMESTAMP => (argument(0), [to_local(session()), None, None]),
             pg_sys::F_TIMESTAMPTZ_MI_INTERVAL => (argument(0), [undo(LimitFunction::Plus, argument(1)), None, None]),
             _ => return None,
         };
@@ -269,6 +288,15 @@ enum Word {
     Unit,
     Year,
     Epoch,
+    /// A zone's name or abbreviation.
+    Zone,
+}
+
+/// Returns whether a zone may exist. A constant that does not must raise its error where there is a
+/// row, whatever the time of that row is.
+unsafe fn is_zone(node: *mut Node) -> bool {
+    // SAFETY: a node's type is what its tag says.
+    unsafe { (*node).type_ != NodeTag::T_Const || is_word(node, Word::Zone) }
 }
 
 /// Returns whether a node is a constant text of a kind.
@@ -286,5 +314,6 @@ unsafe extern "C-unwind" fn is_constant_word(constant: *mut pg_sys::Const, word:
         // As extract() and date_part() know them.
         Word::Year => text.as_str().eq_ignore_ascii_case("year"),
         Word::Epoch => text.as_str().eq_ignore_ascii_case("epoch"),
+        Word::Zone => zone::exists(text.as_str()),
     })
 }

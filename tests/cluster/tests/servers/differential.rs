@@ -50,7 +50,7 @@ const SETTINGS: [&str; 10] = [
 const COSTS: [&str; 5] =
     ["seq_page_cost", "random_page_cost", "cpu_tuple_cost", "cpu_index_tuple_cost", "cpu_operator_cost"];
 
-const ZONES: [&str; 12] = [
+const ZONES: [&str; 14] = [
     "UTC",
     "UTC",
     "Europe/Berlin",
@@ -64,7 +64,13 @@ const ZONES: [&str; 12] = [
     "<+13:30>-13:30",
     // From PostgreSQL 18 on, AT TIME ZONE 'UTC' means five hours off UTC in it.
     "UTC+5",
+    // Summer time without an offset of its own is an hour more.
+    "A-167:59:00B,J1,J365",
+    "A167:59B,J60,J300",
 ];
+
+/// What stands for the SQLSTATE of the error about a number that is not an id.
+const NO_ID: &str = "no id";
 
 /// The rows of each command of a run as text, after the plan of its first; or the SQLSTATE of its
 /// error.
@@ -96,6 +102,8 @@ struct Tally {
     /// How many raised the same error, by SQLSTATE.
     errors: BTreeMap<String, u64>,
     parallel: u64,
+    /// Only the first side refused a number that is not an id.
+    refused: u64,
     /// Their rows differ.
     different: u64,
     /// Reports on the first statements whose rows differ.
@@ -110,6 +118,7 @@ impl Tally {
         self.with_rows += other.with_rows;
         other.errors.into_iter().for_each(|(sqlstate, count)| *self.errors.entry(sqlstate).or_default() += count);
         self.parallel += other.parallel;
+        self.refused += other.refused;
         self.different += other.different;
         self.reports.extend(other.reports);
     }
@@ -216,6 +225,13 @@ fn round(server: &Server, layout: &str, seed: u64, one: Side, others: &[Side], t
                 let sql = format!("{} {:?}", query.sql, query.parameters);
                 sql.contains("NOT ") && sql.contains("tstzrange")
             };
+            // Such a row is left out where its condition is one on the id, and an error elsewhere.
+            // A plan may also reach a time that the other one does not, as of a view's column.
+            let is_no_id = |(_, run): &(Query, Run)| run.rows.as_ref().is_err_and(|error| error == NO_ID);
+            if is_no_id(&one) || is_no_id(&other) {
+                tally.refused += u64::from(!is_no_id(&other));
+                continue;
+            }
             if is_spelt_differently && (divides(&one) || divides(&other) || negates_range(&other)) {
                 continue;
             }
@@ -334,7 +350,9 @@ fn run(client: &mut Client, query: &Query, pushdown: bool) -> Run {
         Err(error) => {
             let refusal =
                 error.as_db_error().unwrap_or_else(|| panic!("the server did not answer: {error}\n{}", query.sql));
-            Run { plan: String::new(), rows: Err(refusal.code().code().to_owned()) }
+            let is_no_id = refusal.message().contains("is outside the layout's range");
+            let error = if is_no_id { NO_ID } else { refusal.code().code() };
+            Run { plan: String::new(), rows: Err(error.to_owned()) }
         }
     };
     client.batch_execute("ROLLBACK TO before").expect("the transaction goes on");
@@ -437,6 +455,7 @@ fn every_statement_returns_the_same_rows_with_and_without_pushdown() {
     assert!(tally.percent(tally.by_id) >= 20, "{tally:?}");
     assert!(tally.percent(tally.with_rows) >= 50, "{tally:?}");
     assert!(tally.percent(tally.errors.values().sum()) <= 5, "{tally:?}");
+    assert!(200 * tally.refused <= tally.statements, "{tally:?}");
 }
 
 #[test]

@@ -115,6 +115,13 @@ fn ties_and_rows_without_an_id_are_where_a_sort_puts_them() {
         ordered(&mut session, &format!("SELECT id, n FROM s ORDER BY {time} {key}, n LIMIT 17"));
     }
     left_alone(&mut session, &format!("SELECT id, n FROM s ORDER BY {time}, n LIMIT 17"));
+    // Without NULLs, it does not matter where they would be.
+    session.batch_execute("DELETE FROM s WHERE id IS NULL; ALTER TABLE s ALTER id SET NOT NULL").unwrap();
+    for key in ["", "DESC", "DESC NULLS LAST", "NULLS FIRST"] {
+        ordered(&mut session, &format!("SELECT id, n FROM s ORDER BY {time} {key}, n LIMIT 17"));
+    }
+    let outer = format!("SELECT t.n, s.id FROM t LEFT JOIN s ON s.n = t.n ORDER BY {time} DESC NULLS LAST, 1 LIMIT 17");
+    assert_same_order(&mut session, &outer.replace("(id)", "(s.id)"));
 }
 
 #[test]

@@ -20,8 +20,16 @@ const UNITS: [&str; 14] = [
     "mon",
 ];
 
-const ZONES: [&str; 7] =
-    ["UTC", "America/Havana", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia", "CET", "<+13:30>-13:30"];
+const ZONES: [&str; 8] = [
+    "UTC",
+    "America/Havana",
+    "America/St_Johns",
+    "Australia/Lord_Howe",
+    "Pacific/Apia",
+    "CET",
+    "<+13:30>-13:30",
+    "A-167:59:00B,J1,J365",
+];
 
 const SHIFTS: [&str; 9] = [
     "1 day",

@@ -246,7 +246,11 @@ impl World {
             .replace("{layout}", text)
             .replace("{t}", &name);
         let mut rows = BTreeMap::<_, Vec<_>>::new();
-        for id in self.ids[of].ids.iter().filter(|_| !random.one_in(3)) {
+        // Numbers that are not ids, where the table itself does not read their time.
+        let is_read = ["snowflake_", "even_longer", "id >= "].iter().any(|reads| ddl.contains(reads));
+        let beyond = layout.max_id().checked_add(1).unwrap_or(i64::MIN);
+        let strange = if !is_read && random.one_in(3) { vec![-1, beyond] } else { Vec::new() };
+        for id in self.ids[of].ids.iter().filter(|_| !random.one_in(3)).chain(&strange) {
             let value = if !key && !inherited && random.one_in(8) { "NULL".to_owned() } else { id.to_string() };
             let into = match (inherited, *id >= bounds[1]) {
                 (true, true) if random.one_in(2) => "_2",
