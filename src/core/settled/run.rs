@@ -18,7 +18,7 @@ pub struct Run {
     pub first_floor: i64,
     /// The greatest first id that one of them has drawn.
     pub last_floor: i64,
-    /// Their database, [`SEVERAL`] if they are of more than one.
+    /// Their database, 0 if they are of more than one.
     pub database: u32,
 }
 
