@@ -1,16 +1,20 @@
 -- snowflake_id, SQL edition: 64-bit ids that are unique and ordered by time, in plain SQL and
 -- PL/pgSQL, for servers that load no library. PostgreSQL 13 or later; no superuser is needed.
--- Everything goes into the first schema of the search_path, which must not have the extension.
+-- Everything goes into the first schema of the search_path, which must not have the extension. No
+-- other role should be able to create objects there.
 --
--- Install it, or change it later:
+-- Install it, or change it later, then without CREATE SCHEMA:
 --
---     psql -1 -f snowflake_id-sql.sql -c "SELECT snowflake_install(worker_id => 5)"
+--     export PGOPTIONS='-c search_path=snowflake'
+--     psql -1 -c "CREATE SCHEMA snowflake" -f snowflake_id-sql.sql \
+--         -c "SELECT snowflake_install(worker_id => 5)"
 --
 -- The file has no commands of psql, so it also serves as a migration of any tool. For a later
 -- version of the file, run both again. The number is for this database alone: no other database of
 -- the fleet may have it, and a copy of this one needs another. Layouts, encodings, results and
 -- errors are those of the extension. Other roles draw as soon as they have USAGE on the schema.
--- Later calls of snowflake_install come from the role that has run the file.
+-- Later calls of snowflake_install come from the role that has run the file. Both refuse objects of
+-- these names that belong to another role.
 --
 -- | call | what it does |
 -- |---|---|
@@ -76,6 +80,52 @@ BEGIN
             MESSAGE = pg_catalog.format('extension "snowflake_id" is installed in schema "%s"', schema),
             HINT = 'Put another schema first into search_path.';
     END IF;
+END
+$edition$;
+
+DO $edition$
+DECLARE
+    path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
+    schema CONSTANT pg_catalog.text := pg_catalog.quote_ident(pg_catalog.current_schema());
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    EXECUTE pg_catalog.replace($statements$
+-- Before anything is made, replaced or called.
+
+DO
+$template$
+-- Refuses objects with the names of the edition that belong to another role, which a role with
+-- CREATE on the schema can make. Else the role that installs would run what they contain, and
+-- CREATE OR REPLACE would leave them to their owner. What is the installing role's, such a role can
+-- neither replace nor drop.
+DECLARE
+    names CONSTANT name[] := '{snowflake_word, _snowflake_word_before, _snowflake_lock, snowflake_stat, snowflake_layouts, _snowflake_layout}';
+    object text;
+    owner name;
+BEGIN
+    SELECT pg_describe_object(found.class, found.id, 0), r.rolname INTO object, owner
+    FROM (
+        SELECT 'pg_proc'::regclass, p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.proname ~ '^_?snowflake_'
+        UNION ALL
+        SELECT 'pg_class'::regclass, c.oid, c.relowner, c.relnamespace FROM pg_class AS c WHERE c.relname = ANY (names)
+        UNION ALL
+        SELECT 'pg_type'::regclass, t.oid, t.typowner, t.typnamespace FROM pg_type AS t WHERE t.typname = ANY (names)
+    ) AS found (class, id, owner, namespace), pg_roles AS r
+    WHERE found.namespace = '@extschema@'::regnamespace AND r.oid = found.owner AND r.rolname <> current_user
+    ORDER BY found.class DESC, found.id LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s belongs to role "%s"', object, owner),
+            DETAIL = format('All objects of the SQL edition belong to the role that runs its file. The current role is "%s".', current_user),
+            HINT = format('If that role has installed the edition, run SET ROLE %s, and repeat the command. Else drop the object, or '
+                'install into a schema in which no other role can create objects.', quote_ident(owner));
+    END IF;
+END
+$template$
+;
+$statements$, '@extschema@', schema);
+    PERFORM pg_catalog.set_config('search_path', path, true);
 END
 $edition$;
 
@@ -844,7 +894,8 @@ BEGIN
 -- max_borrow 100 (milliseconds), settled false. With another number, another layout or another
 -- "settled", ids go on above, from a new sequence. That waits for the open transactions that have
 -- drawn. A draw that waits meanwhile fails, because its sequence is gone. No draw gets an id by the
--- old numbers later (_snowflake_generation).
+-- old numbers later (_snowflake_generation). Because all draws wait behind one that waits, it gives
+-- up after a while.
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_install(worker_id integer DEFAULT NULL, datacenter_id integer DEFAULT NULL,
     layout text DEFAULT NULL, max_borrow integer DEFAULT NULL, settled boolean DEFAULT NULL, accept boolean DEFAULT false)
@@ -852,8 +903,8 @@ RETURNS void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_cata
 #variable_conflict use_variable
 DECLARE
     old record;
-    owner CONSTANT name := (SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE oid = to_regprocedure(
-        '@extschema@.snowflake_install(integer, integer, text, integer, boolean, boolean)'));
+    caller_timeout CONSTANT text := current_setting('lock_timeout');
+    holders text;
     is_installed boolean;
     has_word boolean;
     named text;
@@ -873,18 +924,49 @@ DECLARE
     template text;
     constant_name text;
     constant_value text;
+    check_owners CONSTANT text := 'DO ' || quote_literal(
+$template$
+-- Refuses objects with the names of the edition that belong to another role, which a role with
+-- CREATE on the schema can make. Else the role that installs would run what they contain, and
+-- CREATE OR REPLACE would leave them to their owner. What is the installing role's, such a role can
+-- neither replace nor drop.
+DECLARE
+    names CONSTANT name[] := '{snowflake_word, _snowflake_word_before, _snowflake_lock, snowflake_stat, snowflake_layouts, _snowflake_layout}';
+    object text;
+    owner name;
 BEGIN
-    -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
-    IF owner <> current_user THEN
+    SELECT pg_describe_object(found.class, found.id, 0), r.rolname INTO object, owner
+    FROM (
+        SELECT 'pg_proc'::regclass, p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.proname ~ '^_?snowflake_'
+        UNION ALL
+        SELECT 'pg_class'::regclass, c.oid, c.relowner, c.relnamespace FROM pg_class AS c WHERE c.relname = ANY (names)
+        UNION ALL
+        SELECT 'pg_type'::regclass, t.oid, t.typowner, t.typnamespace FROM pg_type AS t WHERE t.typname = ANY (names)
+    ) AS found (class, id, owner, namespace), pg_roles AS r
+    WHERE found.namespace = '@extschema@'::regnamespace AND r.oid = found.owner AND r.rolname <> current_user
+    ORDER BY found.class DESC, found.id LIMIT 1;
+    IF FOUND THEN
         RAISE EXCEPTION USING
             ERRCODE = 'insufficient_privilege',
-            MESSAGE = 'must be owner of function snowflake_install',
-            DETAIL = format('The function belongs to role "%s", and the current role is "%s".', owner, current_user),
-            HINT = format('Run SET ROLE %s, and repeat the command.', quote_ident(owner));
+            MESSAGE = format('%s belongs to role "%s"', object, owner),
+            DETAIL = format('All objects of the SQL edition belong to the role that runs its file. The current role is "%s".', current_user),
+            HINT = format('If that role has installed the edition, run SET ROLE %s, and repeat the command. Else drop the object, or '
+                'install into a schema in which no other role can create objects.', quote_ident(owner));
+    END IF;
+END
+$template$
+    );
+BEGIN
+    -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
+    EXECUTE check_owners;
+    IF caller_timeout = '0' THEN
+        PERFORM set_config('lock_timeout', '500ms', true);
     END IF;
     -- One at a time.
     PERFORM pg_advisory_xact_lock('@extschema@'::regnamespace::oid::integer, 0);
-    is_installed := to_regprocedure('@extschema@._snowflake_installed()') IS NOT NULL;
+    -- Of another role, it was made after the check, and is not called.
+    is_installed := EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('@extschema@._snowflake_installed()')
+        AND pg_get_userbyid(proowner) = current_user);
     has_word := to_regclass('@extschema@.snowflake_word') IS NOT NULL;
     IF is_installed THEN
         EXECUTE 'SELECT * FROM @extschema@._snowflake_installed()' INTO STRICT old;
@@ -1037,10 +1119,11 @@ $template$
 --   within the values that are not ids.
 -- - setval and nextval are not undone by a rollback.
 --
--- The lock is that of a view, _snowflake_lock, which only the owner may take. An advisory lock
--- would be everyone's. The mode conflicts with itself, but with no lock that other roles can hold
--- on a view. A stronger one would write WAL, or end the fast path of other locks. A table would do
--- as well, but vacuum visits it, and publications FOR ALL TABLES contain it.
+-- The lock is that of a view, _snowflake_lock, which only the owner may take, and roles with the
+-- rights of pg_write_all_data or pg_maintain. An advisory lock would be everyone's. The mode
+-- conflicts with itself, but with no lock that further roles can hold on a view. A stronger one
+-- would write WAL, or end the fast path of other locks. A table would do as well, but vacuum visits
+-- it, and publications FOR ALL TABLES contain it.
 --
 -- The lock is taken in a block whose end is an error that the block itself catches. So each end of
 -- the block releases it: this one, an error, a cancel, another cancel right after that, the end of
@@ -1206,9 +1289,10 @@ $writable$;
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_last() RETURNS bigint
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $last$
 DECLARE
+    now_us bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
     word bigint;
 BEGIN
-    BEGIN
+    @hold@BEGIN
         word := currval('@extschema@.snowflake_word');
     EXCEPTION
         WHEN object_not_in_prerequisite_state THEN NULL;
@@ -1280,26 +1364,80 @@ $template$
 -- The settled id, for readers in the order of ids. Only an installation with "settled" keeps what
 -- it takes: an advisory lock for each open transaction that has drawn.
 --
--- The first draw of a transaction takes a shared lock whose key is the clock's tenth of a second,
--- read before nextval. The word that it then gets is never behind that. PostgreSQL releases the
--- lock when the transaction's rows are visible, or gone, and keeps it for a prepared transaction.
--- A setting that ends with the transaction, or with the savepoint, notes that the lock is there.
+-- A draw leaves two locks, which PostgreSQL releases when the transaction's rows are visible, or
+-- gone, and keeps for a prepared transaction:
 --
--- The reader takes the last word first, and the oldest lock after it. A transaction that has drawn
--- up to that word is seen by its lock, or it has ended before. Then each statement that begins
--- later sees its rows, but one that had begun before does not. That is why this is a procedure:
--- CALL is a statement of its own, which no query can contain. For the same reason it refuses
--- transactions whose later statements see no more than their first one.
+-- - First the draw takes a shared advisory lock whose key is a tenth of a second of the clock. A
+--   setting notes that, so that later draws need no other. Both go with a savepoint that is rolled
+--   back.
+-- - Then nextval takes RowExclusiveLock on the sequence. This one belongs to the whole
+--   transaction, so it stays when a savepoint is rolled back. Its id can still be inserted then.
+--
+-- No key of a transaction is later than a word that the transaction has. A transaction without a
+-- lock on the sequence has no words, so the clock before nextval serves. With one, it may have
+-- words of a savepoint, so the key is its start. A look at pg_locks tells which. It costs as much
+-- as many draws, so a transaction younger than a tenth takes its start without it. One case is
+-- left: the clock is set back to before the transaction's start, the transaction draws in a
+-- savepoint, the clock is set forward, the savepoint is rolled back, and the transaction draws
+-- again.
+--
+-- The reader takes a value that is drawn, and then looks at pg_locks. Take a transaction with a
+-- word up to that value, which has not ended when the reader has looked. Its lock on the sequence
+-- is older than the word. So each look sees it: pg_locks reads locks of the fast path before all
+-- others, and these leave that path only for the others. The advisory lock is never of the fast
+-- path, so it is read later than it was taken. So each look finds of the transaction
+--
+-- - an advisory lock, whose key is a bound, or
+-- - only the lock on the sequence. The reader looks again. If that is so in both looks, it has no
+--   bound. If not, the other look has found a key. So the keys of both looks count.
+--
+-- The other transactions: one that has drawn later has greater words. One that has ended is seen
+-- by each statement that begins later, but not by one that had begun before. That is why this is a
+-- procedure: CALL is a statement of its own, which no query can contain. For the same reason it
+-- refuses transactions whose later statements see no more than their first one. One that ends
+-- between the two parts of a look may seem to have only the lock on the sequence, but the second
+-- look no longer has it: of 71,858 readings at 5,000 ends a second, none was without a bound
+-- (PostgreSQL 15.20, 32 sessions, 2026-11-27). A transaction keeps its virtual transaction id when
+-- it is prepared.
+--
+-- snowflake_last takes the lock on the sequence, too, and therefore the other one before it. The
+-- reader takes neither. After snowflake_advance, setval and pg_sequence_last_value, readers get no
+-- bound until the transaction of the call ends.
 
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_hold(now_us bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $hold$
+DECLARE
+    start_us bigint := (date_part('epoch', now()) * 1000000)::bigint;
 BEGIN
+    IF now_us - start_us < 100000 THEN
+        now_us := least(now_us, start_us);
+    ELSIF EXISTS (
+        SELECT FROM pg_locks AS held WHERE held.pid = pg_backend_pid() AND held.mode = 'RowExclusiveLock'
+            AND held.relation = '@extschema@.snowflake_word'::regclass
+    ) THEN
+        now_us := start_us;
+    END IF;
     -- The sequence that is read is there until the transaction ends.
     PERFORM pg_advisory_xact_lock_shared(word.tableoid::integer, ((now_us - @epoch_us@) / 100000 % 2147483647)::integer)
     FROM @extschema@.snowflake_word AS word;
     PERFORM set_config('@setting@', 'held', true);
 END
 $hold$;
+
+-- The greatest value that is surely drawn. pg_sequence_last_value would take the lock of a draw.
+-- But a SELECT reads the page without a lock, and while nextval writes WAL, the page has the value
+-- up to which that goes: 32 above what is drawn. The next SELECT begins when that has ended,
+-- because each takes the page's lock first. Words ascend, so a value that it finds again is drawn,
+-- or was set and is not called.
+CREATE OR REPLACE FUNCTION @extschema@._snowflake_drawn(OUT word_oid oid, OUT word bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $drawn$
+BEGIN
+    SELECT first.last_value INTO STRICT word FROM @extschema@.snowflake_word AS first;
+    SELECT again.tableoid, CASE WHEN again.last_value = word THEN word - (NOT again.is_called)::integer ELSE word - 32 END
+    INTO STRICT word_oid, word FROM @extschema@.snowflake_word AS again;
+END
+$drawn$;
+REVOKE ALL ON FUNCTION @extschema@._snowflake_drawn() FROM PUBLIC;
 
 CREATE OR REPLACE PROCEDURE @extschema@.snowflake_settled(INOUT id bigint DEFAULT NULL)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $settled$
@@ -1308,7 +1446,10 @@ DECLARE
     last_word bigint;
     last_tick bigint;
     now_tenth bigint;
+    tenth bigint;
     oldest_tenth bigint;
+    bare text[];
+    bare_before text[];
 BEGIN
     IF NOT @settled@ THEN
         RAISE EXCEPTION USING
@@ -1331,20 +1472,31 @@ BEGIN
             DETAIL = 'Later statements of this transaction do not see what was committed after its first one.',
             HINT = 'Call it in a transaction with READ COMMITTED.';
     END IF;
-    -- The value and whether it is drawn, read together. What was set and is not drawn yet does not
-    -- count.
-    SELECT word.tableoid, coalesce(pg_sequence_last_value(word.tableoid), word.last_value - 1)
-    INTO STRICT word_oid, last_word FROM @extschema@.snowflake_word AS word;
+    SELECT drawn.word_oid, drawn.word INTO STRICT word_oid, last_word FROM @extschema@._snowflake_drawn() AS drawn;
     IF @extschema@._snowflake_generation() <> @generation@ THEN
         CALL @extschema@.snowflake_settled(id); -- That of the other installation.
         RETURN;
     END IF;
     now_tenth := ((date_part('epoch', clock_timestamp()) * 1000000)::bigint - @epoch_us@) / 100000;
-    -- Keys begin anew after six years, so the nearest tenth that has the key counts.
-    SELECT min(now_tenth + (held.objid::bigint - now_tenth % 2147483647 + 3221225470) % 2147483647 - 1073741823)
-    INTO oldest_tenth FROM pg_locks AS held
-    WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 2 AND held.classid = word_oid
-        AND held.database = (SELECT here.oid FROM pg_database AS here WHERE here.datname = current_database());
+    FOR look IN 1 .. 2 LOOP
+        bare_before := bare;
+        SELECT min(open.tenth), array_agg(open.transaction) FILTER (WHERE open.tenth IS NULL) INTO STRICT tenth, bare FROM (
+            SELECT held.virtualtransaction AS transaction,
+                -- Keys begin anew after six years, so the nearest tenth that has the key counts.
+                min(now_tenth + (held.objid::bigint - now_tenth % 2147483647 + 3221225470) % 2147483647 - 1073741823) AS tenth
+            FROM pg_locks AS held
+            WHERE held.granted AND held.database = (SELECT here.oid FROM pg_database AS here WHERE here.datname = current_database())
+                AND (held.locktype = 'advisory' AND held.objsubid = 2 AND held.classid = word_oid
+                    OR held.relation = word_oid AND held.mode = 'RowExclusiveLock')
+            GROUP BY held.virtualtransaction
+        ) AS open;
+        oldest_tenth := least(oldest_tenth, tenth);
+        EXIT WHEN bare IS NULL;
+    END LOOP;
+    IF bare && bare_before THEN
+        id := NULL;
+        RETURN;
+    END IF;
     last_tick := last_word >> @k@;
     id := CASE WHEN (last_word & @word_mask@) >= @sequence_mask@
         -- All ids of the tick, whatever their numbers.
@@ -1460,6 +1612,9 @@ $template$
         EXECUTE template;
     END LOOP;
 
+    -- Others may have made objects meanwhile.
+    EXECUTE check_owners;
+
     -- What ALTER DEFAULT PRIVILEGES has granted, here or when a dump was restored. Whoever can
     -- change the sequence can repeat ids.
     FOR granted IN
@@ -1472,6 +1627,19 @@ $template$
         EXECUTE format('REVOKE ALL ON %s FROM %s', granted.object,
             CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(granted.grantee)) END);
     END LOOP;
+    PERFORM set_config('lock_timeout', caller_timeout, true);
+EXCEPTION
+    WHEN lock_not_available THEN
+        SELECT string_agg(DISTINCT coalesce(held.pid::text, 'a prepared transaction'), ', ') INTO holders
+        FROM pg_locks AS held
+        WHERE held.granted AND held.pid IS DISTINCT FROM pg_backend_pid()
+            AND held.database = (SELECT here.oid FROM pg_database AS here WHERE here.datname = current_database())
+            AND (held.relation IN (SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = '@extschema@'::regnamespace
+                    AND c.relname IN ('snowflake_word', 'snowflake_stat', 'snowflake_layouts', '_snowflake_lock'))
+                OR held.locktype = 'advisory' AND held.classid = '@extschema@'::regnamespace AND held.objid = 0);
+        PERFORM @extschema@._snowflake_raise('55P03', 'could not lock what is installed within "lock_timeout"',
+            'These processes hold locks on it: ' || holders || '.',
+            'End their transactions, or repeat the command later, or with a longer "lock_timeout". Draws wait meanwhile.');
 END
 $install$;
 
@@ -1498,6 +1666,52 @@ COMMENT ON FUNCTION @extschema@.snowflake_until(timestamptz, text) IS
 COMMENT ON FUNCTION @extschema@.snowflake_encode(bigint, text) IS
     'an id as a short text, in base32 or base62, which sorts as the id does under COLLATE "C"';
 COMMENT ON FUNCTION @extschema@.snowflake_decode(text, text) IS 'the id that a text in base32 or base62 stands for';
+$statements$, '@extschema@', schema);
+    PERFORM pg_catalog.set_config('search_path', path, true);
+END
+$edition$;
+
+DO $edition$
+DECLARE
+    path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
+    schema CONSTANT pg_catalog.text := pg_catalog.quote_ident(pg_catalog.current_schema());
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    EXECUTE pg_catalog.replace($statements$
+-- Again, because others may have made objects while the file ran.
+
+DO
+$template$
+-- Refuses objects with the names of the edition that belong to another role, which a role with
+-- CREATE on the schema can make. Else the role that installs would run what they contain, and
+-- CREATE OR REPLACE would leave them to their owner. What is the installing role's, such a role can
+-- neither replace nor drop.
+DECLARE
+    names CONSTANT name[] := '{snowflake_word, _snowflake_word_before, _snowflake_lock, snowflake_stat, snowflake_layouts, _snowflake_layout}';
+    object text;
+    owner name;
+BEGIN
+    SELECT pg_describe_object(found.class, found.id, 0), r.rolname INTO object, owner
+    FROM (
+        SELECT 'pg_proc'::regclass, p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.proname ~ '^_?snowflake_'
+        UNION ALL
+        SELECT 'pg_class'::regclass, c.oid, c.relowner, c.relnamespace FROM pg_class AS c WHERE c.relname = ANY (names)
+        UNION ALL
+        SELECT 'pg_type'::regclass, t.oid, t.typowner, t.typnamespace FROM pg_type AS t WHERE t.typname = ANY (names)
+    ) AS found (class, id, owner, namespace), pg_roles AS r
+    WHERE found.namespace = '@extschema@'::regnamespace AND r.oid = found.owner AND r.rolname <> current_user
+    ORDER BY found.class DESC, found.id LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s belongs to role "%s"', object, owner),
+            DETAIL = format('All objects of the SQL edition belong to the role that runs its file. The current role is "%s".', current_user),
+            HINT = format('If that role has installed the edition, run SET ROLE %s, and repeat the command. Else drop the object, or '
+                'install into a schema in which no other role can create objects.', quote_ident(owner));
+    END IF;
+END
+$template$
+;
 $statements$, '@extschema@', schema);
     PERFORM pg_catalog.set_config('search_path', path, true);
 END

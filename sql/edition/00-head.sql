@@ -1,16 +1,20 @@
 -- snowflake_id, SQL edition: 64-bit ids that are unique and ordered by time, in plain SQL and
 -- PL/pgSQL, for servers that load no library. PostgreSQL 13 or later; no superuser is needed.
--- Everything goes into the first schema of the search_path, which must not have the extension.
+-- Everything goes into the first schema of the search_path, which must not have the extension. No
+-- other role should be able to create objects there.
 --
--- Install it, or change it later:
+-- Install it, or change it later, then without CREATE SCHEMA:
 --
---     psql -1 -f snowflake_id-sql.sql -c "SELECT snowflake_install(worker_id => 5)"
+--     export PGOPTIONS='-c search_path=snowflake'
+--     psql -1 -c "CREATE SCHEMA snowflake" -f snowflake_id-sql.sql \
+--         -c "SELECT snowflake_install(worker_id => 5)"
 --
 -- The file has no commands of psql, so it also serves as a migration of any tool. For a later
 -- version of the file, run both again. The number is for this database alone: no other database of
 -- the fleet may have it, and a copy of this one needs another. Layouts, encodings, results and
 -- errors are those of the extension. Other roles draw as soon as they have USAGE on the schema.
--- Later calls of snowflake_install come from the role that has run the file.
+-- Later calls of snowflake_install come from the role that has run the file. Both refuse objects of
+-- these names that belong to another role.
 --
 -- | call | what it does |
 -- |---|---|

@@ -24,10 +24,11 @@
 --   within the values that are not ids.
 -- - setval and nextval are not undone by a rollback.
 --
--- The lock is that of a view, _snowflake_lock, which only the owner may take. An advisory lock
--- would be everyone's. The mode conflicts with itself, but with no lock that other roles can hold
--- on a view. A stronger one would write WAL, or end the fast path of other locks. A table would do
--- as well, but vacuum visits it, and publications FOR ALL TABLES contain it.
+-- The lock is that of a view, _snowflake_lock, which only the owner may take, and roles with the
+-- rights of pg_write_all_data or pg_maintain. An advisory lock would be everyone's. The mode
+-- conflicts with itself, but with no lock that further roles can hold on a view. A stronger one
+-- would write WAL, or end the fast path of other locks. A table would do as well, but vacuum visits
+-- it, and publications FOR ALL TABLES contain it.
 --
 -- The lock is taken in a block whose end is an error that the block itself catches. So each end of
 -- the block releases it: this one, an error, a cancel, another cancel right after that, the end of
@@ -193,9 +194,10 @@ $writable$;
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_last() RETURNS bigint
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $last$
 DECLARE
+    now_us bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
     word bigint;
 BEGIN
-    BEGIN
+    @hold@BEGIN
         word := currval('@extschema@.snowflake_word');
     EXCEPTION
         WHEN object_not_in_prerequisite_state THEN NULL;

@@ -5,7 +5,8 @@
 -- max_borrow 100 (milliseconds), settled false. With another number, another layout or another
 -- "settled", ids go on above, from a new sequence. That waits for the open transactions that have
 -- drawn. A draw that waits meanwhile fails, because its sequence is gone. No draw gets an id by the
--- old numbers later (_snowflake_generation).
+-- old numbers later (_snowflake_generation). Because all draws wait behind one that waits, it gives
+-- up after a while.
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_install(worker_id integer DEFAULT NULL, datacenter_id integer DEFAULT NULL,
     layout text DEFAULT NULL, max_borrow integer DEFAULT NULL, settled boolean DEFAULT NULL, accept boolean DEFAULT false)
@@ -13,8 +14,8 @@ RETURNS void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_cata
 #variable_conflict use_variable
 DECLARE
     old record;
-    owner CONSTANT name := (SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE oid = to_regprocedure(
-        '@extschema@.snowflake_install(integer, integer, text, integer, boolean, boolean)'));
+    caller_timeout CONSTANT text := current_setting('lock_timeout');
+    holders text;
     is_installed boolean;
     has_word boolean;
     named text;
@@ -34,18 +35,20 @@ DECLARE
     template text;
     constant_name text;
     constant_value text;
+    check_owners CONSTANT text := 'DO ' || quote_literal(
+-- include 02-owners.sql
+    );
 BEGIN
     -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
-    IF owner <> current_user THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'insufficient_privilege',
-            MESSAGE = 'must be owner of function snowflake_install',
-            DETAIL = format('The function belongs to role "%s", and the current role is "%s".', owner, current_user),
-            HINT = format('Run SET ROLE %s, and repeat the command.', quote_ident(owner));
+    EXECUTE check_owners;
+    IF caller_timeout = '0' THEN
+        PERFORM set_config('lock_timeout', '500ms', true);
     END IF;
     -- One at a time.
     PERFORM pg_advisory_xact_lock('@extschema@'::regnamespace::oid::integer, 0);
-    is_installed := to_regprocedure('@extschema@._snowflake_installed()') IS NOT NULL;
+    -- Of another role, it was made after the check, and is not called.
+    is_installed := EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('@extschema@._snowflake_installed()')
+        AND pg_get_userbyid(proowner) = current_user);
     has_word := to_regclass('@extschema@.snowflake_word') IS NOT NULL;
     IF is_installed THEN
         EXECUTE 'SELECT * FROM @extschema@._snowflake_installed()' INTO STRICT old;
@@ -181,6 +184,9 @@ BEGIN
         EXECUTE template;
     END LOOP;
 
+    -- Others may have made objects meanwhile.
+    EXECUTE check_owners;
+
     -- What ALTER DEFAULT PRIVILEGES has granted, here or when a dump was restored. Whoever can
     -- change the sequence can repeat ids.
     FOR granted IN
@@ -193,6 +199,19 @@ BEGIN
         EXECUTE format('REVOKE ALL ON %s FROM %s', granted.object,
             CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(granted.grantee)) END);
     END LOOP;
+    PERFORM set_config('lock_timeout', caller_timeout, true);
+EXCEPTION
+    WHEN lock_not_available THEN
+        SELECT string_agg(DISTINCT coalesce(held.pid::text, 'a prepared transaction'), ', ') INTO holders
+        FROM pg_locks AS held
+        WHERE held.granted AND held.pid IS DISTINCT FROM pg_backend_pid()
+            AND held.database = (SELECT here.oid FROM pg_database AS here WHERE here.datname = current_database())
+            AND (held.relation IN (SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = '@extschema@'::regnamespace
+                    AND c.relname IN ('snowflake_word', 'snowflake_stat', 'snowflake_layouts', '_snowflake_lock'))
+                OR held.locktype = 'advisory' AND held.classid = '@extschema@'::regnamespace AND held.objid = 0);
+        PERFORM @extschema@._snowflake_raise('55P03', 'could not lock what is installed within "lock_timeout"',
+            'These processes hold locks on it: ' || holders || '.',
+            'End their transactions, or repeat the command later, or with a longer "lock_timeout". Draws wait meanwhile.');
 END
 $install$;
 

@@ -225,8 +225,9 @@ const CLOCK_ALONE: [Lie; 2] = [
     ("reached_ms := @epoch_ms@ + greatest(tick, least_tick) * @unit_ms@;", "reached_ms := 0;"),
 ];
 
-/// Draws take no lock for readers.
-const NO_HOLD: [Lie; 1] = [("PERFORM pg_advisory_xact_lock_shared(", "PERFORM coalesce(")];
+/// Draws take no lock for readers, and readers do not notice that.
+const NO_HOLD: [Lie; 2] =
+    [("PERFORM pg_advisory_xact_lock_shared(", "PERFORM coalesce("), ("IF bare && bare_before THEN", "IF false THEN")];
 
 /// Lets an edition with these lies draw, sets its clock back meanwhile, lets it crash with a clock
 /// that is behind, and returns what the ledger says.

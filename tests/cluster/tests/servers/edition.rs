@@ -212,7 +212,9 @@ fn another_number_waits_for_open_transactions_that_have_drawn() {
     let mut drawing = server.connect();
     drawing.batch_execute("BEGIN").unwrap();
     let first = drawing.draw();
-    let installing = Running::start(server.connect(), "SELECT 1::bigint FROM snowflake_install(worker_id => 6)");
+    let mut patient = server.connect();
+    patient.batch_execute("SET lock_timeout = '60s'").unwrap();
+    let installing = Running::start(patient, "SELECT 1::bigint FROM snowflake_install(worker_id => 6)");
     server.wait_until_locked(installing.pid);
     // It has drawn in this transaction, so it need not wait.
     let second = drawing.draw();
@@ -227,6 +229,41 @@ fn another_number_waits_for_open_transactions_that_have_drawn() {
     assert!(first < second && second < third);
     assert_eq!(part(&mut session, "worker_id", third), "6");
     assert_eq!(part(&mut session, "worker_id", second), "5");
+}
+
+/// All draws wait for an installation that waits.
+#[test]
+fn an_installation_that_open_transactions_hold_up_gives_up_and_names_them() {
+    let (server, mut session) = start("worker_id => 5");
+    session.batch_execute("BEGIN; SELECT snowflake_next(); PREPARE TRANSACTION 'p'").unwrap();
+    let [mut drawing, mut looking, mut installing] = [(); 3].map(|()| server.connect());
+    drawing.batch_execute("BEGIN; SELECT snowflake_next()").unwrap();
+    looking.batch_execute("BEGIN; TABLE snowflake_layouts").unwrap();
+    installing.batch_execute("BEGIN; SELECT pg_advisory_xact_lock('edition'::regnamespace::oid::integer, 0)").unwrap();
+    let holders =
+        [&mut installing, &mut drawing, &mut looking].map(|holder| (holder.value("pg_backend_pid()"), holder));
+    let mut holders = Vec::from(holders);
+    while !holders.is_empty() {
+        let mut names: Vec<_> = holders.iter().map(|(pid, _)| pid.clone()).collect();
+        names.sort_unstable();
+        if session.value("SELECT count(*) FROM pg_prepared_xacts") == "1" {
+            names.push("a prepared transaction".to_owned());
+        }
+        for timeout in ["0", "20ms"] {
+            session.batch_execute(&format!("SET lock_timeout = '{timeout}'")).unwrap();
+            let refusal = refused(install(&mut session, "worker_id => 6"));
+            assert_refused_as(&refusal, "55P03", "could not lock what is installed within \"lock_timeout\"");
+            assert_eq!(refusal.detail, Some(format!("These processes hold locks on it: {}.", names.join(", "))));
+            server.connect().draw();
+        }
+        let (_, holder) = holders.remove(0);
+        holder.batch_execute("COMMIT").unwrap();
+        if holders.len() == 1 {
+            session.batch_execute("COMMIT PREPARED 'p'").unwrap();
+        }
+    }
+    install(&mut session, "worker_id => 6").unwrap();
+    assert_eq!(session.value("current_setting('lock_timeout')"), "20ms");
 }
 
 #[test]
@@ -279,8 +316,9 @@ fn only_the_role_that_ran_the_file_installs_again() {
     owner.install_edition("ids", "worker_id => 5");
     for mut other in [server.connect_as("deployer"), server.connect()] {
         let refusal = refused(other.batch_execute("SELECT ids.snowflake_install(worker_id => 6)"));
-        assert_refused_as(&refusal, "42501", "must be owner of function snowflake_install");
-        assert_eq!(refusal.hint.as_deref(), Some("Run SET ROLE app, and repeat the command."));
+        assert_refused_as(&refusal, "42501", "composite type ids._snowflake_layout belongs to role \"app\"");
+        assert!(refusal.hint.is_some_and(|hint| hint.contains("run SET ROLE app, and repeat the command")));
+        assert_eq!(refused(other.load_edition("ids")).sqlstate, "42501");
         owner.draw();
         other.batch_execute("SET ROLE app; SELECT ids.snowflake_install(worker_id => 6)").unwrap();
         other
@@ -290,6 +328,86 @@ fn only_the_role_that_ran_the_file_installs_again() {
             .unwrap();
         owner.draw();
     }
+}
+
+/// The installer and the file run what they find, and CREATE OR REPLACE leaves it to its owner. So
+/// a role that may create objects in the schema could put its own there first.
+#[test]
+fn objects_of_another_role_are_refused_before_anything_is_called_or_replaced() {
+    let server = Server::builder().without_preload().start();
+    let mut session = server.connect();
+    session
+        .batch_execute("CREATE ROLE mallory LOGIN; CREATE SCHEMA edition; GRANT ALL ON SCHEMA edition TO mallory")
+        .unwrap();
+    let mut mallory = server.connect_as("mallory");
+    mallory.batch_execute("SET search_path = edition").unwrap();
+    let escalate = "LANGUAGE plpgsql AS 'BEGIN ALTER ROLE mallory SUPERUSER; END'";
+    let installed = "OUT worker_id integer, OUT datacenter_id integer, OUT layout text, OUT max_borrow integer, OUT settled boolean";
+    let mut refuse = |session: &mut Client, object: &str, drop: &str, run: &str| {
+        let refusal = refused(session.batch_execute(run));
+        assert_refused_as(&refusal, "42501", &format!("{object} belongs to role \"mallory\""));
+        mallory.batch_execute(&format!("DROP {drop}")).unwrap();
+    };
+    let mut create = server.connect_as("mallory");
+    create.batch_execute("SET search_path = edition").unwrap();
+    for (sql, object, drop) in [
+        (
+            format!("CREATE FUNCTION _snowflake_installed({installed}) {escalate}"),
+            "function edition._snowflake_installed()",
+            "FUNCTION _snowflake_installed()",
+        ),
+        (
+            format!("CREATE FUNCTION snowflake_next(text) RETURNS void {escalate}"),
+            "function edition.snowflake_next(text)",
+            "FUNCTION snowflake_next(text)",
+        ),
+        ("CREATE VIEW _snowflake_lock AS SELECT 1".to_owned(), "view edition._snowflake_lock", "VIEW _snowflake_lock"),
+        (
+            "CREATE DOMAIN _snowflake_layout AS text".to_owned(),
+            "type edition._snowflake_layout",
+            "DOMAIN _snowflake_layout",
+        ),
+        ("CREATE SEQUENCE snowflake_word".to_owned(), "sequence edition.snowflake_word", "SEQUENCE snowflake_word"),
+    ] {
+        create.batch_execute(&sql).unwrap();
+        session.batch_execute("SET search_path = edition").unwrap();
+        refuse(&mut session, object, drop, EDITION);
+    }
+    assert_eq!(session.value("SELECT count(*) FROM pg_proc WHERE pronamespace = 'edition'::regnamespace"), "0");
+    session.load_edition("edition").unwrap();
+    let hostile = format!("CREATE FUNCTION _snowflake_installed({installed}) {escalate}");
+    create.batch_execute(&hostile).unwrap();
+    let install = "SELECT edition.snowflake_install(worker_id => 5)";
+    refuse(&mut session, "function edition._snowflake_installed()", "FUNCTION _snowflake_installed()", install);
+
+    // Put there while the installer runs, before it makes its own.
+    let stopped = EDITION.replace("FOREACH template", "PERFORM pg_advisory_xact_lock_shared(77); FOREACH template");
+    session.batch_execute(&format!("{stopped}; SELECT pg_advisory_lock(77)")).unwrap();
+    let installing = Running::start(server.connect(), &format!("SELECT 1::bigint FROM ({install}) i"));
+    server.wait_until_locked(installing.pid);
+    create.batch_execute("CREATE FUNCTION snowflake_last() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'").unwrap();
+    session.batch_execute("SELECT pg_advisory_unlock(77)").unwrap();
+    let refusal = refused(installing.end().1);
+    assert_refused_as(&refusal, "42501", "function edition.snowflake_last() belongs to role \"mallory\"");
+    create.batch_execute("DROP FUNCTION snowflake_last()").unwrap();
+
+    // Each object that there is.
+    session.install_edition("edition", "worker_id => 5");
+    let alter = "SELECT format('ALTER %s %s OWNER TO mallory', upper(i.type), i.identity)
+        FROM pg_depend, pg_identify_object(classid, objid, 0) AS i
+        WHERE refclassid = 'pg_namespace'::regclass AND refobjid = 'edition'::regnamespace";
+    let alters: Vec<String> = session.query(alter, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+    assert!(alters.len() > 50, "{alters:?}");
+    for alter in alters {
+        for run in [EDITION, install] {
+            session.batch_execute(&format!("BEGIN; {}", alter.replace("COMPOSITE ", ""))).unwrap();
+            let refusal = refused(session.batch_execute(run));
+            assert_eq!(refusal.sqlstate, "42501", "{alter}: {refusal:?}");
+            session.batch_execute("ROLLBACK").unwrap();
+        }
+    }
+    assert_eq!(session.value("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"), "false");
+    session.draw();
 }
 
 /// As services have it that give all rights on new objects to the roles of their users.
@@ -664,16 +782,6 @@ fn the_settled_id_covers_what_has_ended_and_nothing_that_is_open() {
         assert!(settled(&mut reader) >= later, "{end}");
     }
     assert_eq!(locks(&mut reader), "0");
-
-    // A savepoint takes its draws with it, and the next draw counts again.
-    writer.batch_execute("BEGIN; SAVEPOINT s").unwrap();
-    let gone = writer.draw();
-    writer.batch_execute("ROLLBACK TO s").unwrap();
-    assert!(settled(&mut reader) >= gone);
-    let open = writer.draw();
-    assert!(settled(&mut reader) < open);
-    writer.batch_execute("COMMIT").unwrap();
-    assert!(settled(&mut reader) >= open);
 
     // Where later statements do not see what has ended.
     reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();

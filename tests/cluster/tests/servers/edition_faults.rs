@@ -15,7 +15,7 @@ use cluster::drawing::{DAY_MS, HOUR_MS, at_once, wait_until_gone};
 use cluster::pages::psql;
 use cluster::{
     Builder, Draw, EDITION, Edition, Known, Load, Promise, Running, Server, Shutdown, assert_ascending, assert_unique,
-    faketime_library, refused, skip, wait_until,
+    faketime_library, postgres_version, refused, skip, wait_until,
 };
 use postgres::{Client, NoTls};
 
@@ -827,7 +827,7 @@ fn a_role_with_usage_alone_draws_and_changes_nothing() {
 
 /// What other roles can hold in a transaction stops no draw.
 #[test]
-fn only_the_owner_can_take_the_lock_of_the_draws() {
+fn only_the_owner_and_roles_that_may_write_all_can_take_the_lock_of_the_draws() {
     let server = server().start();
     let mut owner = install(&server, EDITION, "worker_id => 5");
     owner.batch_execute("CREATE ROLE writer LOGIN; GRANT USAGE ON SCHEMA edition TO writer").unwrap();
@@ -853,6 +853,14 @@ fn only_the_owner_can_take_the_lock_of_the_draws() {
     owner.batch_execute("SET lock_timeout = '10s'").unwrap();
     let ids = owner.draw_batch(10_000);
     assert!(ids[0] >> 22 < ids[9_999] >> 22, "ticks began meanwhile");
+    writer.batch_execute("COMMIT").unwrap();
+    // Roles that may change all data, as the page says.
+    if postgres_version() >= 14 {
+        owner.batch_execute("GRANT pg_write_all_data TO writer").unwrap();
+        let lock = "LOCK TABLE edition._snowflake_lock IN SHARE UPDATE EXCLUSIVE MODE";
+        let set = "SELECT setval('edition.snowflake_word', 9000000000000000000)";
+        writer.batch_execute(&format!("BEGIN; {lock}; {set}")).unwrap();
+    }
 }
 
 /// A draw waits while the owner's session holds the lock, as it does for any lock. Its own timeout

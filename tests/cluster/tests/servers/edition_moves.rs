@@ -207,6 +207,28 @@ fn a_database_moves_into_the_extension_and_back_while_sessions_draw() {
 }
 
 /// The control: without the advance, the extension knows nothing of the edition's ids.
+/// A superuser runs the blocks, perhaps with a search_path that has a schema of everyone.
+#[test]
+fn the_blocks_of_the_page_call_nothing_that_another_role_has_put_into_the_search_path() {
+    let server = Server::drawing().start();
+    server.connect().batch_execute("CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory").unwrap();
+    server
+        .connect_as("mallory")
+        .batch_execute(
+            "CREATE FUNCTION escalates(name, name) RETURNS boolean LANGUAGE plpgsql AS
+                 'BEGIN ALTER ROLE mallory SUPERUSER; RETURN $1::text ~ $2::text; END';
+             CREATE OPERATOR ~ (LEFTARG = name, RIGHTARG = name, FUNCTION = escalates)",
+        )
+        .unwrap();
+    for name in ["edition-remove", "edition-to-extension"] {
+        run_console(&server, block("edition-install"));
+        let mut session = server.connect();
+        session.batch_execute(block(name)).unwrap();
+        assert_eq!(session.value("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"), "false", "{name}");
+        session.batch_execute("DROP SCHEMA snowflake CASCADE").unwrap();
+    }
+}
+
 #[test]
 fn without_its_advance_the_extension_would_draw_below_the_editions_ids() {
     let server = Server::drawing().start();

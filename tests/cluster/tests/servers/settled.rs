@@ -50,6 +50,13 @@ pub(crate) const TABLES: &str = "
                 IF n % 3 = 0 THEN ROLLBACK; ELSE COMMIT; END IF;
             END LOOP;
         END $$;
+    CREATE FUNCTION outlives() RETURNS bigint LANGUAGE plpgsql AS $$
+        DECLARE id bigint;
+        BEGIN
+            BEGIN id := snowflake_next(); RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN NULL; END;
+            PERFORM count(*) FROM generate_series(1, 100000);
+            RETURN id;
+        END $$;
     CREATE FUNCTION settled() RETURNS bigint STABLE LANGUAGE plpgsql AS $$
         BEGIN RETURN snowflake_settled(); END $$;
     CREATE FUNCTION pages(last bigint) RETURNS SETOF bigint VOLATILE LANGUAGE plpgsql AS $$
@@ -103,6 +110,8 @@ fn transaction(writer: usize, turn: u64, random: &Random) -> Vec<String> {
             vec![begin, hold.to_owned(), insert(1), commit, "CLOSE held".to_owned()]
         }
         8 => vec![insert(10)],
+        // Its ids outlive the savepoints in which they were drawn.
+        9 => vec![format!("INSERT INTO outbox SELECT outlives(), {writer} FROM generate_series(1, 3)")],
         _ => vec![insert(1)],
     }
 }

@@ -161,9 +161,9 @@ impl Reader {
                 (rows.iter().filter_map(|row| row.get(1)).collect(), settled)
             }
             How::SettledBefore => {
-                let settled: i64 = session.query_one("CALL snowflake_settled()", &[])?.get(0);
-                // It can be lower than the one before.
-                let settled = settled.max(self.last);
+                let settled: Option<i64> = session.query_one("CALL snowflake_settled()", &[])?.get(0);
+                // It can be lower than the one before, or not be known.
+                let settled = settled.unwrap_or(self.last).max(self.last);
                 let between = format!("id > {} AND id <= {settled}", self.last);
                 (session.ids(&format!("SELECT id FROM outbox WHERE {between} ORDER BY id"))?, settled)
             }

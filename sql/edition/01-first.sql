@@ -1,0 +1,5 @@
+-- Before anything is made, replaced or called.
+
+DO
+-- include 02-owners.sql
+;

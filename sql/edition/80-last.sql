@@ -1,0 +1,5 @@
+-- Again, because others may have made objects while the file ran.
+
+DO
+-- include 02-owners.sql
+;
