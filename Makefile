@@ -37,6 +37,7 @@ help:
 	@echo 'make release-check   all that a release needs, which takes a day, and a page with what ran'
 	@echo 'make clean     remove what was built'
 	@echo
+	@echo 'What installs packages stops before an upgrade, and while a PostgreSQL cluster runs; CONFIRM=1 continues.'
 	@echo 'PG_CONFIG=/path/to/pg_config picks the PostgreSQL; the default is the one on the PATH.'
 
 check:

@@ -5,9 +5,8 @@
 --
 -- Install it, or change it later, then without CREATE SCHEMA:
 --
---     export PGOPTIONS='-c search_path=snowflake'
---     psql -1 -c "CREATE SCHEMA snowflake" -f snowflake_id-sql.sql \
---         -c "SELECT snowflake_install(worker_id => 5)"
+--     psql -1 -c "CREATE SCHEMA snowflake" -c "SET LOCAL search_path = snowflake" \
+--         -f snowflake_id-sql.sql -c "SELECT snowflake_install(worker_id => 5)"
 --
 -- The file has no commands of psql, so it also serves as a migration of any tool. For a later
 -- version of the file, run both again. The number is for this database alone: no other database of
@@ -26,7 +25,7 @@
 -- | snowflake_min(ts [, layout]); snowflake_from, _after, _before, _until (ts, layout) | Bounds of a time. |
 -- | snowflake_encode(id, encoding), snowflake_decode(text, encoding) | Short texts. |
 -- | snowflake_layouts, snowflake_layout_fields([layout]), snowflake_stat | What there is. |
--- | CALL snowflake_settled() | The id up to which the next statement misses no row. |
+-- | CALL snowflake_settled(NULL) | The id up to which the next statement misses no row. |
 --
 -- Not here: leases and registries, tags (snowflake_segment_...), backup workers, waiting for a
 -- clock that was set back, max_clock_jump, conditions on an id's time that use the index (write

@@ -115,7 +115,7 @@ pub enum Language {
     /// `java CLASS` after `javac`, with Debian's EclipseLink and driver. EclipseLink does not find
     /// the classes of `java FILE`.
     EclipseLink,
-    /// The same, with Hibernate, which `tools/clients hibernate` fetches, and Debian's driver.
+    /// The same, with the jars of the directory that `HIBERNATE` names, and Debian's driver.
     Hibernate,
     /// A program that `tools/clients` has compiled, by its path in `tests/clients` without `.go`.
     Go,
@@ -135,7 +135,7 @@ impl Language {
             Self::Node20 => "Node 20.19 or later with npm and the packages of tests/clients/package-lock.json",
             Self::Java => "a JDK and PostgreSQL's JDBC driver",
             Self::EclipseLink => "a JDK, EclipseLink and PostgreSQL's JDBC driver",
-            Self::Hibernate => "a JDK, PostgreSQL's JDBC driver, and what \"tools/clients hibernate\" fetches",
+            Self::Hibernate => "a JDK, PostgreSQL's JDBC driver, and HIBERNATE, a directory with Hibernate's jars",
             Self::Go => "the programs that tools/clients compiles",
             Self::Php => "PHP with its driver for PostgreSQL and Eloquent",
             Self::Ruby => "Ruby with its gems pg and activerecord",
@@ -167,7 +167,7 @@ impl Language {
             }
             Self::Hibernate => {
                 let mut jars = vec![PathBuf::from(JDBC)];
-                for file in fs::read_dir(libraries("hibernate", "hibernate.txt")?).expect("it is there") {
+                for file in fs::read_dir(env::var_os("HIBERNATE")?).expect("it is there") {
                     let path = file.expect("it can be listed").path();
                     jars.extend(Some(path).filter(|path| path.extension().is_some_and(|extension| extension == "jar")));
                 }

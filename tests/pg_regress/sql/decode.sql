@@ -25,13 +25,15 @@ SELECT snowflake_format(249489561523081219), snowflake_format(154181560360603648
 SELECT snowflake_timestamp(249489561523081219);
 SET timezone = 'UTC';
 
--- The first and the last id of every layout.
-SELECT name, p.* FROM snowflake_layouts, snowflake_parse(0, specification) p WHERE name <> 'current';
-SELECT name, largest, p.*, p.created_at = last_instant AS at_last_instant
-FROM snowflake_layouts l,
+-- The first and the last id of every layout, beside what layouts.sql lists.
+SELECT name FROM snowflake_layouts l, snowflake_parse(0, specification) p
+WHERE (p.created_at, coalesce(p.datacenter_id, 0), coalesce(p.worker_id, 0), p.sequence, p.tick) IS DISTINCT FROM (epoch, 0, 0, 0, 0::bigint);
+SELECT name FROM snowflake_layouts l,
      LATERAL (SELECT (2::numeric ^ sum(bits) - 1)::bigint AS largest FROM snowflake_layout_fields(l.specification)) f,
      snowflake_parse(largest, l.specification) p
-WHERE name <> 'current';
+WHERE p.created_at <> last_instant OR p.worker_id IS DISTINCT FROM max_worker_id OR EXISTS (
+    SELECT FROM snowflake_layout_fields(l.specification) WHERE 2::numeric ^ bits - 1 <> CASE field WHEN 'time' THEN p.tick
+        WHEN 'datacenter' THEN p.datacenter_id WHEN 'worker' THEN p.worker_id ELSE p.sequence END);
 
 -- In a view, an expression index, a generated column, a check and a partition bound.
 CREATE TABLE orders (

@@ -79,7 +79,9 @@ ALTER SYSTEM SET snowflake_id.worker_id = 1024;
 ALTER SYSTEM SET snowflake_id.worker_id = -2;
 ALTER SYSTEM SET snowflake_id.worker_id = 'five';
 ALTER SYSTEM SET snowflake_id.datacenter_id = 1;
+\set VERBOSITY terse
 ALTER SYSTEM SET snowflake_id.layout = 'twiter';
+\set VERBOSITY default
 ALTER SYSTEM SET snowflake_id.layout = '';
 ALTER SYSTEM SET snowflake_id.on_rollback = 'ignore';
 ALTER SYSTEM SET snowflake_id.backup_worker = 'perhaps';
@@ -104,6 +106,8 @@ CREATE DATABASE regress_latin1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0;
 \c regress_latin1
 CREATE EXTENSION snowflake_id;
 SELECT snowflake_format(1, 'js53');
+\set VERBOSITY terse
 SELECT snowflake_format(1, U&'caf\00e9');
+\set VERBOSITY default
 \c regress
 DROP DATABASE regress_latin1;

@@ -71,5 +71,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
         hint = PG_EXCEPTION_HINT;
+    -- layouts.sql lists the built-in layouts.
+    hint := regexp_replace(hint, '(?<=^The built-in layouts are ).*', '...');
     RETURN concat_ws(E'\n', state || ' ' || message, 'DETAIL: ' || nullif(detail, ''), 'HINT: ' || nullif(hint, ''));
 END $$;

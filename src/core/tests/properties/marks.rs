@@ -13,8 +13,8 @@ use snowflake_core::published::{MARK_AHEAD_MS, NOT_LOADED, PublishedMarks, UNCLA
 use crate::spec::{Spec, numbers, place, specs, up_to};
 use crate::{Scripted, config};
 
-/// FNV-1a of the layouts' lines, as computed by another program. They can never change, because
-/// databases hold them.
+/// The fingerprints of the layouts' lines, as `tools/layouts` computes them. They can never change,
+/// because databases hold them.
 const FINGERPRINTS: [(&str, i64); 13] = [
     ("snowflake", 659_112_385_214_155_961),
     ("twitter", 7_366_546_996_939_299_186),

@@ -426,6 +426,7 @@ fn laravel_migrates_and_gives_each_object_the_id_of_its_row_as_a_string() {
 }
 
 #[test]
+#[ignore = "by hand: HIBERNATE names a directory with its jars"]
 fn hibernate_draws_ids_before_its_inserts_and_many_at_once() {
     let Some(program) = Program::new(Language::Hibernate, "hibernate") else { return };
     let application = application();

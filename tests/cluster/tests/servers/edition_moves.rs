@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cluster::drawing::{WORKER, at_once};
 use cluster::pages::{block, is_shown, page, psql};
 use cluster::{
-    Draw, EDITION, Edition, Load, Promise, Refusal, Server, assert_ascending, assert_unique, plan, program_path,
-    refused, skip, wait_until,
+    Draw, EDITION, Edition, Load, PgBouncer, PoolMode, Promise, Refusal, Server, assert_ascending, assert_unique,
+    has_pgbouncer, plan, program_path, refused, skip, wait_until,
 };
 use postgres::Client;
 use snowflake_core::layout::Layout;
@@ -30,13 +30,14 @@ fn plain() -> Server {
 /// Runs a console block as a shell does, in a directory that has the edition's file.
 #[track_caller]
 fn run_console(server: &Server, console: &str) {
-    let commands: Vec<_> = console.lines().map(|line| line.strip_prefix("$ ").expect("a command")).collect();
+    let commands = console.replace("\n$ ", "\n");
+    let commands = commands.strip_prefix("$ ").expect("a command");
     let directory = server.data_dir();
     fs::write(directory.join("snowflake_id-sql.sql"), EDITION).unwrap();
     let programs = program_path("");
     let mut shell = server.client("/bin/sh");
     shell.current_dir(&directory).env("PATH", format!("{}:{}", programs.display(), env::var("PATH").unwrap()));
-    let output = shell.args(["-e", "-c", &commands.join("\n")]).output().expect("a shell runs");
+    let output = shell.args(["-e", "-c", commands]).output().expect("a shell runs");
     assert!(output.status.success(), "{console}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -75,6 +76,24 @@ fn follow(path: &str) {
 #[test]
 fn the_examples_of_the_page_about_the_edition_print_what_it_says() {
     follow("docs/edition.md");
+}
+
+#[test]
+fn the_edition_is_installed_through_a_pooler_as_the_page_shows() {
+    if !has_pgbouncer() {
+        return skip("pgbouncer is not installed");
+    }
+    let server = plain();
+    let pooler = PgBouncer::start(&server, PoolMode::Transaction);
+    run_console(&server, &block("edition-install").replace("psql", &format!("psql -d \"{}\"", pooler.conninfo())));
+    let mut session = pooler.connect();
+    session.batch_execute("SELECT snowflake.snowflake_next()").unwrap();
+    // The functions name their schema.
+    let renamed = |name: &str, other: &str| format!("ALTER SCHEMA {name} RENAME TO {other}");
+    session.batch_execute(&renamed("snowflake", "other")).unwrap();
+    assert_eq!(refused(session.batch_execute("SELECT other.snowflake_next()")).sqlstate, "3F000");
+    session.batch_execute(&renamed("other", "snowflake")).unwrap();
+    session.batch_execute("SELECT snowflake.snowflake_next()").unwrap();
 }
 
 #[test]
@@ -185,9 +204,8 @@ fn a_database_moves_into_the_extension_and_back_while_sessions_draw() {
     assert_unique(&ledger.seen);
     ledger.check(&server, Promise::Seen).drawn();
 
-    // Out of it, with another number. The page has the extension in the schema public.
+    // Out of it, with another number, and another schema, as the page says.
     let out = block("extension-to-edition").replace("snowflake.snowflake_", "edition.snowflake_");
-    let out = out.replace("public.snowflake_", "snowflake.snowflake_");
     session.install_edition("edition", "worker_id => 6");
     server.connect().batch_execute("ALTER DATABASE postgres SET search_path = public, snowflake, edition").unwrap();
     let mut session = server.connect();
@@ -206,7 +224,6 @@ fn a_database_moves_into_the_extension_and_back_while_sessions_draw() {
     assert_eq!(session.value("SELECT count(*) FROM pg_extension WHERE extname = 'snowflake_id'"), "0");
 }
 
-/// The control: without the advance, the extension knows nothing of the edition's ids.
 /// A superuser runs the blocks, perhaps with a search_path that has a schema of everyone.
 #[test]
 fn the_blocks_of_the_page_call_nothing_that_another_role_has_put_into_the_search_path() {
@@ -229,6 +246,34 @@ fn the_blocks_of_the_page_call_nothing_that_another_role_has_put_into_the_search
     }
 }
 
+#[test]
+fn the_reader_of_the_page_reads_on_after_the_move_in_and_nothing_of_it_is_left_after_the_move_out() {
+    let server = Server::drawing().start();
+    run_console(&server, block("edition-install"));
+    let mut session = server.connect();
+    session
+        .batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake.snowflake_next(), item text)")
+        .unwrap();
+    psql(&server, &[], block("edition-reader"));
+    let mut read = || {
+        session.batch_execute("INSERT INTO orders (item) VALUES ('tea')").unwrap();
+        session.batch_execute("CALL read_orders()").unwrap();
+        session.value("SELECT last >= (SELECT max(id) FROM orders) FROM progress")
+    };
+    assert_eq!(read(), "true");
+    psql(&server, &[], block("edition-to-extension"));
+    assert_eq!(read(), "true");
+    assert!(is_shown("`CALL snowflake.snowflake_settled(NULL)`"));
+    session.batch_execute("CALL snowflake.snowflake_settled(NULL)").unwrap();
+    session.install_edition("edition", "worker_id => 6");
+    let out = block("extension-to-edition").replace("snowflake.snowflake_", "edition.snowflake_");
+    let mut session = server.connect();
+    session.batch_execute(&out).unwrap();
+    session.batch_execute("INSERT INTO orders (item) VALUES ('coffee')").unwrap();
+    assert_eq!(session.value("SELECT count(*) FROM pg_proc WHERE pronamespace = 'snowflake'::regnamespace"), "0");
+}
+
+/// The control: without the advance, the extension knows nothing of the edition's ids.
 #[test]
 fn without_its_advance_the_extension_would_draw_below_the_editions_ids() {
     let server = Server::drawing().start();
