@@ -206,7 +206,6 @@ fn a_database_moves_into_the_extension_and_back_while_sessions_draw() {
     assert_eq!(session.value("SELECT count(*) FROM pg_extension WHERE extname = 'snowflake_id'"), "0");
 }
 
-/// The control: without the advance, the extension knows nothing of the edition's ids.
 /// A superuser runs the blocks, perhaps with a search_path that has a schema of everyone.
 #[test]
 fn the_blocks_of_the_page_call_nothing_that_another_role_has_put_into_the_search_path() {
@@ -217,10 +216,13 @@ fn the_blocks_of_the_page_call_nothing_that_another_role_has_put_into_the_search
         .batch_execute(
             "CREATE FUNCTION escalates(name, name) RETURNS boolean LANGUAGE plpgsql AS
                  'BEGIN ALTER ROLE mallory SUPERUSER; RETURN $1::text ~ $2::text; END';
-             CREATE OPERATOR ~ (LEFTARG = name, RIGHTARG = name, FUNCTION = escalates)",
+             CREATE OPERATOR ~ (LEFTARG = name, RIGHTARG = name, FUNCTION = escalates);
+             CREATE FUNCTION escalates(oid, regclass) RETURNS boolean LANGUAGE plpgsql AS
+                 'BEGIN ALTER ROLE mallory SUPERUSER; RETURN $1::text = $2::oid::text; END';
+             CREATE OPERATOR = (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = escalates)",
         )
         .unwrap();
-    for name in ["edition-remove", "edition-to-extension"] {
+    for name in ["edition-held", "edition-remove", "edition-to-extension"] {
         run_console(&server, block("edition-install"));
         let mut session = server.connect();
         session.batch_execute(block(name)).unwrap();
@@ -229,6 +231,7 @@ fn the_blocks_of_the_page_call_nothing_that_another_role_has_put_into_the_search
     }
 }
 
+/// The control: without the advance, the extension knows nothing of the edition's ids.
 #[test]
 fn without_its_advance_the_extension_would_draw_below_the_editions_ids() {
     let server = Server::drawing().start();
