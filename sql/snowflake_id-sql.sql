@@ -1418,7 +1418,7 @@ $template$
 -- between the two parts of a look may seem to have only the lock on the sequence, but the second
 -- look no longer has it: of 71,858 readings at 5,000 ends a second, none was without a bound
 -- (PostgreSQL 15.20, 32 sessions, 2026-11-27). A transaction keeps its virtual transaction id when
--- it is prepared.
+-- it is prepared, from PostgreSQL 13.5 and 14.1 on.
 --
 -- snowflake_last takes the lock on the sequence, too, and therefore the other one before it. The
 -- reader takes neither. After snowflake_advance, setval and pg_sequence_last_value, readers get no
@@ -1657,9 +1657,11 @@ EXCEPTION
             AND (held.relation IN (SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = '@extschema@'::regnamespace
                     AND c.relname IN ('snowflake_word', 'snowflake_stat', 'snowflake_layouts', '_snowflake_lock'))
                 OR held.locktype = 'advisory' AND held.classid = '@extschema@'::regnamespace AND held.objid = 0);
-        PERFORM @extschema@._snowflake_raise('55P03'::text, 'could not lock what is installed within "lock_timeout"'::text,
+        PERFORM @extschema@._snowflake_raise('55P03'::text, 'could not lock what is installed within '
+                || CASE caller_timeout WHEN '0' THEN '500 ms' ELSE '"lock_timeout"' END,
             'These processes hold locks on it: ' || holders || '.',
-            'End their transactions, or repeat the command later, or with a longer "lock_timeout". Draws wait meanwhile.'::text);
+            'End their transactions, or repeat the command later, or with a longer "lock_timeout". '
+                'Draws wait as long as the call does.'::text);
 END
 $install$;
 

@@ -211,9 +211,11 @@ EXCEPTION
             AND (held.relation IN (SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = '@extschema@'::regnamespace
                     AND c.relname IN ('snowflake_word', 'snowflake_stat', 'snowflake_layouts', '_snowflake_lock'))
                 OR held.locktype = 'advisory' AND held.classid = '@extschema@'::regnamespace AND held.objid = 0);
-        PERFORM @extschema@._snowflake_raise('55P03'::text, 'could not lock what is installed within "lock_timeout"'::text,
+        PERFORM @extschema@._snowflake_raise('55P03'::text, 'could not lock what is installed within '
+                || CASE caller_timeout WHEN '0' THEN '500 ms' ELSE '"lock_timeout"' END,
             'These processes hold locks on it: ' || holders || '.',
-            'End their transactions, or repeat the command later, or with a longer "lock_timeout". Draws wait meanwhile.'::text);
+            'End their transactions, or repeat the command later, or with a longer "lock_timeout". '
+                'Draws wait as long as the call does.'::text);
 END
 $install$;
 
