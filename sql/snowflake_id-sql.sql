@@ -96,12 +96,20 @@ $template$
 -- Refuses objects with the names of the edition that belong to another role, which a role with
 -- CREATE on the schema can make. Else the role that installs would run what they contain, and
 -- CREATE OR REPLACE would leave them to their owner. What is the installing role's, such a role can
--- neither replace nor drop.
+-- neither replace nor drop. An overload that such a role adds after the check is not called,
+-- because each call in these files has exactly the types of what it calls.
 DECLARE
     names CONSTANT name[] := '{snowflake_word, _snowflake_word_before, _snowflake_lock, snowflake_stat, snowflake_layouts, _snowflake_layout}';
     object text;
     owner name;
 BEGIN
+    -- With an older snapshot than the command's, the check would miss what was made since.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'feature_not_supported',
+            MESSAGE = format('the SQL edition cannot be installed with isolation level "%s"', current_setting('transaction_isolation')),
+            HINT = 'Run its file, and snowflake_install(), in a transaction with READ COMMITTED.';
+    END IF;
     SELECT pg_describe_object(found.class, found.id, 0), r.rolname INTO object, owner
     FROM (
         SELECT 'pg_proc'::regclass, p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.proname ~ '^_?snowflake_'
@@ -171,7 +179,9 @@ BEGIN
 -- The number of bits of each field, 0 if the layout lacks it, and the number of bits below it.
 DO $$
 BEGIN
-    IF to_regtype('@extschema@._snowflake_layout') IS NULL THEN
+    -- Fails if another role has made one since the check.
+    IF NOT EXISTS (SELECT FROM pg_type WHERE oid = to_regtype('@extschema@._snowflake_layout')
+            AND pg_get_userbyid(typowner) = current_user) THEN
         CREATE TYPE @extschema@._snowflake_layout AS (
             time_bits integer, time_shift integer,
             datacenter_bits integer, datacenter_shift integer,
@@ -660,9 +670,9 @@ BEGIN
         PERFORM @extschema@._snowflake_refuse_time(ms, l);
     END IF;
     RETURN (tick << l.time_shift)
-        | @extschema@._snowflake_place('datacenter', datacenter_id, l.datacenter_bits, l.datacenter_shift)
-        | @extschema@._snowflake_place('worker', worker_id, l.worker_bits, l.worker_shift)
-        | @extschema@._snowflake_place('sequence', sequence, l.sequence_bits, l.sequence_shift);
+        | @extschema@._snowflake_place('datacenter'::text, datacenter_id::bigint, l.datacenter_bits, l.datacenter_shift)
+        | @extschema@._snowflake_place('worker'::text, worker_id::bigint, l.worker_bits, l.worker_shift)
+        | @extschema@._snowflake_place('sequence'::text, sequence::bigint, l.sequence_bits, l.sequence_shift);
 END
 $$;
 
@@ -848,7 +858,7 @@ BEGIN
             -- Of the first symbol too many.
             place := char_length(substring(text FROM format('^(?:-*[^-]){%s}-*', e.length))) + 1;
         END IF;
-        PERFORM @extschema@._snowflake_raise('22023',
+        PERFORM @extschema@._snowflake_raise('22023'::text,
             format('%s text "%s" %s position %s, with %s symbols instead of %s', encoding,
                 @extschema@._snowflake_quoted(text),
                 CASE WHEN char_length(symbols) < e.length THEN 'ends after' ELSE 'continues at' END,
@@ -928,12 +938,20 @@ $template$
 -- Refuses objects with the names of the edition that belong to another role, which a role with
 -- CREATE on the schema can make. Else the role that installs would run what they contain, and
 -- CREATE OR REPLACE would leave them to their owner. What is the installing role's, such a role can
--- neither replace nor drop.
+-- neither replace nor drop. An overload that such a role adds after the check is not called,
+-- because each call in these files has exactly the types of what it calls.
 DECLARE
     names CONSTANT name[] := '{snowflake_word, _snowflake_word_before, _snowflake_lock, snowflake_stat, snowflake_layouts, _snowflake_layout}';
     object text;
     owner name;
 BEGIN
+    -- With an older snapshot than the command's, the check would miss what was made since.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'feature_not_supported',
+            MESSAGE = format('the SQL edition cannot be installed with isolation level "%s"', current_setting('transaction_isolation')),
+            HINT = 'Run its file, and snowflake_install(), in a transaction with READ COMMITTED.';
+    END IF;
     SELECT pg_describe_object(found.class, found.id, 0), r.rolname INTO object, owner
     FROM (
         SELECT 'pg_proc'::regclass, p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.proname ~ '^_?snowflake_'
@@ -956,13 +974,13 @@ END
 $template$
     );
 BEGIN
-    -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
-    EXECUTE check_owners;
     IF caller_timeout = '0' THEN
         PERFORM set_config('lock_timeout', '500ms', true);
     END IF;
     -- One at a time.
     PERFORM pg_advisory_xact_lock('@extschema@'::regnamespace::oid::integer, 0);
+    -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
+    EXECUTE check_owners;
     -- Of another role, it was made after the check, and is not called.
     is_installed := EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('@extschema@._snowflake_installed()')
         AND pg_get_userbyid(proowner) = current_user);
@@ -995,8 +1013,8 @@ BEGIN
                 THEN 'Pass a number that no other database of the fleet has, such as snowflake_install(worker_id => 5).'
                 ELSE 'Pass the number of this server''s datacenter.' END;
     END IF;
-    fixed := @extschema@._snowflake_place('datacenter', datacenter_id, l.datacenter_bits, l.datacenter_shift)
-        | @extschema@._snowflake_place('worker', worker_id, l.worker_bits, l.worker_shift);
+    fixed := @extschema@._snowflake_place('datacenter'::text, datacenter_id::bigint, l.datacenter_bits, l.datacenter_shift)
+        | @extschema@._snowflake_place('worker'::text, worker_id::bigint, l.worker_bits, l.worker_shift);
     worker_id := CASE WHEN l.worker_bits > 0 THEN worker_id END;
     datacenter_id := CASE WHEN l.datacenter_bits > 0 THEN datacenter_id END;
 
@@ -1055,7 +1073,9 @@ BEGIN
         END IF;
     END IF;
     generation := (SELECT seqstart FROM pg_sequence WHERE seqrelid = '@extschema@.snowflake_word'::regclass);
-    IF to_regclass('@extschema@._snowflake_lock') IS NULL THEN
+    -- Fails if another role has made one since the check.
+    IF NOT EXISTS (SELECT FROM pg_class WHERE oid = to_regclass('@extschema@._snowflake_lock')
+            AND pg_get_userbyid(relowner) = current_user) THEN
         CREATE VIEW @extschema@._snowflake_lock AS SELECT 1 AS one;
     END IF;
 
@@ -1084,7 +1104,7 @@ BEGIN
         'borrow_ticks', max_borrow / l.unit_ms,
         'worker_id', coalesce(worker_id::text, 'NULL'),
         'datacenter_id', coalesce(datacenter_id::text, 'NULL'),
-        'layout', quote_literal(named),
+        'layout', format('%L::pg_catalog.text', named),
         'settled', settled,
         'setting', setting,
         'hold', CASE WHEN settled THEN 'IF (pg_catalog.current_setting(''' || setting || ''', true) OPERATOR(pg_catalog.=) ''held'') IS NOT TRUE THEN PERFORM @extschema@._snowflake_hold(now_us); END IF;'
@@ -1259,7 +1279,7 @@ $forward$;
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_batch(count integer) RETURNS SETOF bigint
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $batch$
 BEGIN
-    PERFORM @extschema@._snowflake_require_writable('snowflake_batch()');
+    PERFORM @extschema@._snowflake_require_writable('snowflake_batch()'::text);
     IF count < 0 THEN
         RAISE EXCEPTION USING
             ERRCODE = 'invalid_parameter_value',
@@ -1314,7 +1334,7 @@ DECLARE
     id_ms bigint := @epoch_ms@ + (id >> @time_shift@) * @unit_ms@;
     now_ms bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint / 1000;
 BEGIN
-    PERFORM @extschema@._snowflake_require_writable('snowflake_advance()');
+    PERFORM @extschema@._snowflake_require_writable('snowflake_advance()'::text);
     IF id < 0 OR id > @max_id@ THEN
         PERFORM @extschema@._snowflake_refuse_id(id, @max_id@);
     END IF;
@@ -1397,7 +1417,7 @@ $template$
 -- between the two parts of a look may seem to have only the lock on the sequence, but the second
 -- look no longer has it: of 71,858 readings at 5,000 ends a second, none was without a bound
 -- (PostgreSQL 15.20, 32 sessions, 2026-11-27). A transaction keeps its virtual transaction id when
--- it is prepared.
+-- it is prepared, from PostgreSQL 13.5 and 14.1 on.
 --
 -- snowflake_last takes the lock on the sequence, too, and therefore the other one before it. The
 -- reader takes neither. After snowflake_advance, setval and pg_sequence_last_value, readers get no
@@ -1524,7 +1544,7 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $f$SELECT @extschema@.snowflake_format(id, 
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_compose(created_at timestamptz, worker_id integer, sequence integer)
 RETURNS bigint LANGUAGE sql STABLE STRICT PARALLEL SAFE AS $f$
-    SELECT @extschema@._snowflake_compose(created_at, worker_id, sequence, NULL, @layout@)
+    SELECT @extschema@._snowflake_compose(created_at, worker_id, sequence, NULL::integer, @layout@)
 $f$;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_compose(created_at timestamptz, worker_id integer, sequence integer,
@@ -1544,7 +1564,7 @@ LANGUAGE sql STABLE PARALLEL SAFE ROWS 4 AS $f$SELECT f.* FROM @extschema@.snowf
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_installed(OUT worker_id integer, OUT datacenter_id integer, OUT layout text,
     OUT max_borrow integer, OUT settled boolean)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
-    SELECT @worker_id@::integer, @datacenter_id@::integer, @layout@::pg_catalog.text, @max_borrow@::integer, @settled@::boolean
+    SELECT @worker_id@::integer, @datacenter_id@::integer, @layout@, @max_borrow@::integer, @settled@::boolean
 $f$;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_layouts()
@@ -1636,9 +1656,11 @@ EXCEPTION
             AND (held.relation IN (SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = '@extschema@'::regnamespace
                     AND c.relname IN ('snowflake_word', 'snowflake_stat', 'snowflake_layouts', '_snowflake_lock'))
                 OR held.locktype = 'advisory' AND held.classid = '@extschema@'::regnamespace AND held.objid = 0);
-        PERFORM @extschema@._snowflake_raise('55P03', 'could not lock what is installed within "lock_timeout"',
+        PERFORM @extschema@._snowflake_raise('55P03'::text, 'could not lock what is installed within '
+                || CASE caller_timeout WHEN '0' THEN '500 ms' ELSE '"lock_timeout"' END,
             'These processes hold locks on it: ' || holders || '.',
-            'End their transactions, or repeat the command later, or with a longer "lock_timeout". Draws wait meanwhile.');
+            'End their transactions, or repeat the command later, or with a longer "lock_timeout". '
+                'Draws wait as long as the call does.'::text);
 END
 $install$;
 
@@ -1684,12 +1706,20 @@ $template$
 -- Refuses objects with the names of the edition that belong to another role, which a role with
 -- CREATE on the schema can make. Else the role that installs would run what they contain, and
 -- CREATE OR REPLACE would leave them to their owner. What is the installing role's, such a role can
--- neither replace nor drop.
+-- neither replace nor drop. An overload that such a role adds after the check is not called,
+-- because each call in these files has exactly the types of what it calls.
 DECLARE
     names CONSTANT name[] := '{snowflake_word, _snowflake_word_before, _snowflake_lock, snowflake_stat, snowflake_layouts, _snowflake_layout}';
     object text;
     owner name;
 BEGIN
+    -- With an older snapshot than the command's, the check would miss what was made since.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'feature_not_supported',
+            MESSAGE = format('the SQL edition cannot be installed with isolation level "%s"', current_setting('transaction_isolation')),
+            HINT = 'Run its file, and snowflake_install(), in a transaction with READ COMMITTED.';
+    END IF;
     SELECT pg_describe_object(found.class, found.id, 0), r.rolname INTO object, owner
     FROM (
         SELECT 'pg_proc'::regclass, p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.proname ~ '^_?snowflake_'

@@ -7,7 +7,9 @@
 -- The number of bits of each field, 0 if the layout lacks it, and the number of bits below it.
 DO $$
 BEGIN
-    IF to_regtype('@extschema@._snowflake_layout') IS NULL THEN
+    -- Fails if another role has made one since the check.
+    IF NOT EXISTS (SELECT FROM pg_type WHERE oid = to_regtype('@extschema@._snowflake_layout')
+            AND pg_get_userbyid(typowner) = current_user) THEN
         CREATE TYPE @extschema@._snowflake_layout AS (
             time_bits integer, time_shift integer,
             datacenter_bits integer, datacenter_shift integer,

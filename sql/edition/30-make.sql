@@ -56,9 +56,9 @@ BEGIN
         PERFORM @extschema@._snowflake_refuse_time(ms, l);
     END IF;
     RETURN (tick << l.time_shift)
-        | @extschema@._snowflake_place('datacenter', datacenter_id, l.datacenter_bits, l.datacenter_shift)
-        | @extschema@._snowflake_place('worker', worker_id, l.worker_bits, l.worker_shift)
-        | @extschema@._snowflake_place('sequence', sequence, l.sequence_bits, l.sequence_shift);
+        | @extschema@._snowflake_place('datacenter'::text, datacenter_id::bigint, l.datacenter_bits, l.datacenter_shift)
+        | @extschema@._snowflake_place('worker'::text, worker_id::bigint, l.worker_bits, l.worker_shift)
+        | @extschema@._snowflake_place('sequence'::text, sequence::bigint, l.sequence_bits, l.sequence_shift);
 END
 $$;
 

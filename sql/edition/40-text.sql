@@ -93,7 +93,7 @@ BEGIN
             -- Of the first symbol too many.
             place := char_length(substring(text FROM format('^(?:-*[^-]){%s}-*', e.length))) + 1;
         END IF;
-        PERFORM @extschema@._snowflake_raise('22023',
+        PERFORM @extschema@._snowflake_raise('22023'::text,
             format('%s text "%s" %s position %s, with %s symbols instead of %s', encoding,
                 @extschema@._snowflake_quoted(text),
                 CASE WHEN char_length(symbols) < e.length THEN 'ends after' ELSE 'continues at' END,

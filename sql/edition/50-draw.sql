@@ -165,7 +165,7 @@ $forward$;
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_batch(count integer) RETURNS SETOF bigint
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $batch$
 BEGIN
-    PERFORM @extschema@._snowflake_require_writable('snowflake_batch()');
+    PERFORM @extschema@._snowflake_require_writable('snowflake_batch()'::text);
     IF count < 0 THEN
         RAISE EXCEPTION USING
             ERRCODE = 'invalid_parameter_value',
@@ -220,7 +220,7 @@ DECLARE
     id_ms bigint := @epoch_ms@ + (id >> @time_shift@) * @unit_ms@;
     now_ms bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint / 1000;
 BEGIN
-    PERFORM @extschema@._snowflake_require_writable('snowflake_advance()');
+    PERFORM @extschema@._snowflake_require_writable('snowflake_advance()'::text);
     IF id < 0 OR id > @max_id@ THEN
         PERFORM @extschema@._snowflake_refuse_id(id, @max_id@);
     END IF;

@@ -35,7 +35,7 @@
 -- between the two parts of a look may seem to have only the lock on the sequence, but the second
 -- look no longer has it: of 71,858 readings at 5,000 ends a second, none was without a bound
 -- (PostgreSQL 15.20, 32 sessions, 2026-11-27). A transaction keeps its virtual transaction id when
--- it is prepared.
+-- it is prepared, from PostgreSQL 13.5 and 14.1 on.
 --
 -- snowflake_last takes the lock on the sequence, too, and therefore the other one before it. The
 -- reader takes neither. After snowflake_advance, setval and pg_sequence_last_value, readers get no

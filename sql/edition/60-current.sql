@@ -16,7 +16,7 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $f$SELECT @extschema@.snowflake_format(id, 
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_compose(created_at timestamptz, worker_id integer, sequence integer)
 RETURNS bigint LANGUAGE sql STABLE STRICT PARALLEL SAFE AS $f$
-    SELECT @extschema@._snowflake_compose(created_at, worker_id, sequence, NULL, @layout@)
+    SELECT @extschema@._snowflake_compose(created_at, worker_id, sequence, NULL::integer, @layout@)
 $f$;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_compose(created_at timestamptz, worker_id integer, sequence integer,
@@ -36,7 +36,7 @@ LANGUAGE sql STABLE PARALLEL SAFE ROWS 4 AS $f$SELECT f.* FROM @extschema@.snowf
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_installed(OUT worker_id integer, OUT datacenter_id integer, OUT layout text,
     OUT max_borrow integer, OUT settled boolean)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
-    SELECT @worker_id@::integer, @datacenter_id@::integer, @layout@::pg_catalog.text, @max_borrow@::integer, @settled@::boolean
+    SELECT @worker_id@::integer, @datacenter_id@::integer, @layout@, @max_borrow@::integer, @settled@::boolean
 $f$;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_layouts()

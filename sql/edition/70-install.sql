@@ -39,13 +39,13 @@ DECLARE
 -- include 02-owners.sql
     );
 BEGIN
-    -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
-    EXECUTE check_owners;
     IF caller_timeout = '0' THEN
         PERFORM set_config('lock_timeout', '500ms', true);
     END IF;
     -- One at a time.
     PERFORM pg_advisory_xact_lock('@extschema@'::regnamespace::oid::integer, 0);
+    -- Functions that draw run with their owner's rights, so the sequence must be the same role's.
+    EXECUTE check_owners;
     -- Of another role, it was made after the check, and is not called.
     is_installed := EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('@extschema@._snowflake_installed()')
         AND pg_get_userbyid(proowner) = current_user);
@@ -78,8 +78,8 @@ BEGIN
                 THEN 'Pass a number that no other database of the fleet has, such as snowflake_install(worker_id => 5).'
                 ELSE 'Pass the number of this server''s datacenter.' END;
     END IF;
-    fixed := @extschema@._snowflake_place('datacenter', datacenter_id, l.datacenter_bits, l.datacenter_shift)
-        | @extschema@._snowflake_place('worker', worker_id, l.worker_bits, l.worker_shift);
+    fixed := @extschema@._snowflake_place('datacenter'::text, datacenter_id::bigint, l.datacenter_bits, l.datacenter_shift)
+        | @extschema@._snowflake_place('worker'::text, worker_id::bigint, l.worker_bits, l.worker_shift);
     worker_id := CASE WHEN l.worker_bits > 0 THEN worker_id END;
     datacenter_id := CASE WHEN l.datacenter_bits > 0 THEN datacenter_id END;
 
@@ -138,7 +138,9 @@ BEGIN
         END IF;
     END IF;
     generation := (SELECT seqstart FROM pg_sequence WHERE seqrelid = '@extschema@.snowflake_word'::regclass);
-    IF to_regclass('@extschema@._snowflake_lock') IS NULL THEN
+    -- Fails if another role has made one since the check.
+    IF NOT EXISTS (SELECT FROM pg_class WHERE oid = to_regclass('@extschema@._snowflake_lock')
+            AND pg_get_userbyid(relowner) = current_user) THEN
         CREATE VIEW @extschema@._snowflake_lock AS SELECT 1 AS one;
     END IF;
 
@@ -167,7 +169,7 @@ BEGIN
         'borrow_ticks', max_borrow / l.unit_ms,
         'worker_id', coalesce(worker_id::text, 'NULL'),
         'datacenter_id', coalesce(datacenter_id::text, 'NULL'),
-        'layout', quote_literal(named),
+        'layout', format('%L::pg_catalog.text', named),
         'settled', settled,
         'setting', setting,
         'hold', CASE WHEN settled THEN 'IF (pg_catalog.current_setting(''' || setting || ''', true) OPERATOR(pg_catalog.=) ''held'') IS NOT TRUE THEN PERFORM @extschema@._snowflake_hold(now_us); END IF;'
@@ -209,9 +211,11 @@ EXCEPTION
             AND (held.relation IN (SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = '@extschema@'::regnamespace
                     AND c.relname IN ('snowflake_word', 'snowflake_stat', 'snowflake_layouts', '_snowflake_lock'))
                 OR held.locktype = 'advisory' AND held.classid = '@extschema@'::regnamespace AND held.objid = 0);
-        PERFORM @extschema@._snowflake_raise('55P03', 'could not lock what is installed within "lock_timeout"',
+        PERFORM @extschema@._snowflake_raise('55P03'::text, 'could not lock what is installed within '
+                || CASE caller_timeout WHEN '0' THEN '500 ms' ELSE '"lock_timeout"' END,
             'These processes hold locks on it: ' || holders || '.',
-            'End their transactions, or repeat the command later, or with a longer "lock_timeout". Draws wait meanwhile.');
+            'End their transactions, or repeat the command later, or with a longer "lock_timeout". '
+                'Draws wait as long as the call does.'::text);
 END
 $install$;
 

@@ -252,7 +252,8 @@ fn an_installation_that_open_transactions_hold_up_gives_up_and_names_them() {
         for timeout in ["0", "20ms"] {
             session.batch_execute(&format!("SET lock_timeout = '{timeout}'")).unwrap();
             let refusal = refused(install(&mut session, "worker_id => 6"));
-            assert_refused_as(&refusal, "55P03", "could not lock what is installed within \"lock_timeout\"");
+            let within = if timeout == "0" { "500 ms" } else { "\"lock_timeout\"" };
+            assert_refused_as(&refusal, "55P03", &format!("could not lock what is installed within {within}"));
             assert_eq!(refusal.detail, Some(format!("These processes hold locks on it: {}.", names.join(", "))));
             server.connect().draw();
         }
@@ -408,6 +409,158 @@ fn objects_of_another_role_are_refused_before_anything_is_called_or_replaced() {
     }
     assert_eq!(session.value("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"), "false");
     session.draw();
+}
+
+/// The installer waits for this lock, which each role can take. Of what a role puts into the schema
+/// meanwhile, nothing is called.
+#[test]
+fn what_another_role_creates_while_the_installer_waits_is_refused_and_not_called() {
+    let server = Server::builder().without_preload().start();
+    let mut session = server.connect();
+    session
+        .batch_execute("CREATE ROLE mallory LOGIN; CREATE SCHEMA edition; GRANT ALL ON SCHEMA edition TO mallory")
+        .unwrap();
+    session.load_edition("edition").unwrap();
+    let mut mallory = server.connect_as("mallory");
+    mallory.batch_execute("BEGIN; SELECT pg_advisory_xact_lock('edition'::regnamespace::oid::integer, 0)").unwrap();
+    let mut patient = server.connect();
+    patient.batch_execute("SET lock_timeout = '60s'").unwrap();
+    let installing = Running::start(patient, "SELECT 1::bigint FROM edition.snowflake_install(worker_id => 5)");
+    server.wait_until_locked(installing.pid);
+    mallory
+        .batch_execute(
+            "CREATE FUNCTION edition._snowflake_place(text, integer, integer, integer) RETURNS bigint LANGUAGE plpgsql AS
+                 'BEGIN
+                      ALTER ROLE mallory SUPERUSER;
+                      EXECUTE format(''ALTER FUNCTION edition._snowflake_place(text, integer, integer, integer) OWNER TO %I'', current_user);
+                      RETURN 0;
+                  END';
+             COMMIT",
+        )
+        .unwrap();
+    let outcome = installing.end().1;
+    assert_eq!(session.value("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"), "false");
+    let object = "function edition._snowflake_place(text,integer,integer,integer)";
+    assert_refused_as(&refused(outcome), "42501", &format!("{object} belongs to role \"mallory\""));
+    mallory.batch_execute("DROP FUNCTION edition._snowflake_place(text, integer, integer, integer)").unwrap();
+
+    // The checks would not see what is committed while a transaction with one snapshot runs.
+    for run in [EDITION, "SELECT edition.snowflake_install(worker_id => 5)"] {
+        session.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+        let message = "the SQL edition cannot be installed with isolation level \"repeatable read\"";
+        assert_refused_as(&refused(session.batch_execute(run)), "0A000", message);
+        session.batch_execute("ROLLBACK").unwrap();
+    }
+
+    // After the file's own check: a type is not taken over.
+    session
+        .batch_execute("CREATE SCHEMA other; GRANT ALL ON SCHEMA other TO mallory; SET search_path = other")
+        .unwrap();
+    let layouts = EDITION.find("-- Layouts: ").unwrap();
+    let (checked, rest) = EDITION.split_at(EDITION[..layouts].rfind("DO $edition$").unwrap());
+    session.batch_execute(checked).unwrap();
+    mallory.batch_execute("CREATE TYPE other._snowflake_layout AS (time_bits integer)").unwrap();
+    let refusal = refused(session.batch_execute(rest));
+    assert_refused_as(&refusal, "42710", "type \"_snowflake_layout\" already exists");
+}
+
+/// A function whose parameters suit a call better than ours would take it over, so each call of the
+/// edition has exactly the types of what it calls. These overloads are the owner's, who is not
+/// refused.
+#[test]
+fn no_overload_of_a_function_suits_a_call_of_the_edition_better() {
+    let (server, mut session) = start("worker_id => 5, settled => true");
+    let create = "DO $$
+        DECLARE
+            own record;
+            alternatives text[];
+            lists text[];
+        BEGIN
+            FOR own IN
+                SELECT proname, prokind, proargtypes::oid[] AS types FROM pg_proc
+                WHERE pronamespace = 'edition'::regnamespace AND proname <> 'snowflake_install' AND pronargs > 0
+            LOOP
+                lists := ARRAY[''];
+                FOR n IN array_lower(own.types, 1) .. array_upper(own.types, 1) LOOP
+                    alternatives := CASE format_type(own.types[n], NULL)
+                        WHEN 'bigint' THEN '{bigint, integer, text}'
+                        WHEN 'integer' THEN '{integer, bigint, text}'
+                        WHEN 'text' THEN '{text, name, varchar}'
+                        ELSE ARRAY[format_type(own.types[n], NULL)] END;
+                    lists := ARRAY(SELECT list || ', ' || alternative FROM unnest(lists) AS list, unnest(alternatives) AS alternative);
+                END LOOP;
+                FOR n IN 1 .. cardinality(lists) LOOP
+                    BEGIN
+                        EXECUTE format('CREATE FUNCTION edition.%I(%s) RETURNS void LANGUAGE plpgsql AS %L',
+                            own.proname, substr(lists[n], 3), 'BEGIN RAISE ''an overload is called''; END');
+                    EXCEPTION WHEN duplicate_function THEN NULL;
+                    END;
+                END LOOP;
+            END LOOP;
+        END $$";
+    session.batch_execute(create).unwrap();
+    assert!(refused(session.batch_execute("SELECT _snowflake_unit(1)")).message.contains("overload"));
+    assert!(
+        refused(session.batch_execute("SELECT snowflake_min('2026-01-01', 'js53'::name)")).message.contains("overload")
+    );
+
+    let layouts =
+        "(VALUES ('js53'::text), ('time:41 sequence:22 unit:1ms epoch:2025-01-01T00:00:00Z')) AS layouts (layout)";
+    let calls = [
+        "SELECT snowflake_install(max_borrow => 50)",
+        "SELECT snowflake_install(worker_id => 6)",
+        "SELECT snowflake_next()",
+        "SELECT snowflake_batch(5000::integer)",
+        "SELECT snowflake_last()",
+        "SELECT * FROM snowflake_stat",
+        "SELECT * FROM snowflake_layouts",
+        "SELECT * FROM snowflake_layout_fields()",
+        "CALL snowflake_settled(NULL::bigint)",
+        "SELECT snowflake_advance(snowflake_next())",
+        "SELECT snowflake_timestamp(1::bigint), snowflake_parse(1::bigint), snowflake_format(1::bigint)",
+        "SELECT snowflake_min('2026-01-01'::timestamptz)",
+        "SELECT snowflake_compose('2026-01-01'::timestamptz, 5::integer, 0::integer)",
+        "SELECT snowflake_compose('2026-01-01'::timestamptz, 5::integer, 0::integer, 0::integer)",
+        "SELECT snowflake_compose('2026-01-01'::timestamptz, 5::integer, 0::integer, 5::integer, 'twitter'::text)",
+        &format!("SELECT snowflake_timestamp(1::bigint, layout), snowflake_parse(1::bigint, layout) FROM {layouts}"),
+        &format!(
+            "SELECT snowflake_format(1::bigint, layout), snowflake_min('2026-01-01'::timestamptz, layout) FROM {layouts}"
+        ),
+        &format!(
+            "SELECT snowflake_from('2026-01-01'::timestamptz, layout), snowflake_after(now(), layout) FROM {layouts}"
+        ),
+        &format!(
+            "SELECT snowflake_before('2026-01-01'::timestamptz, layout), snowflake_until(now(), layout) FROM {layouts}"
+        ),
+        "SELECT snowflake_decode(snowflake_encode(1::bigint, 'base62'::text), 'base62'::text)",
+        // The file, which makes anew what is there.
+        EDITION,
+        "SELECT snowflake_install(worker_id => 7), snowflake_next()",
+    ];
+    for call in calls {
+        session.batch_execute(call).unwrap_or_else(|error| panic!("{}: {error:?}", &call[..20]));
+    }
+    let mut drawing = server.connect();
+    drawing.batch_execute("BEGIN; SELECT edition.snowflake_next()").unwrap();
+    for (call, sqlstate) in [
+        ("SELECT snowflake_install(worker_id => 8)", "55P03"),
+        ("SELECT snowflake_install(layout => 'x')", "22023"),
+        ("SELECT snowflake_decode('?'::text, 'base32'::text)", "22023"),
+        ("SELECT snowflake_decode('0'::text, 'base32'::text)", "22023"),
+        ("SELECT snowflake_encode(1::bigint, 'x'::text)", "22023"),
+        ("SELECT snowflake_parse((-1)::bigint)", "22023"),
+        ("SELECT snowflake_timestamp((-1)::bigint)", "22023"),
+        ("SELECT snowflake_parse(1::bigint, 'x'::text)", "22023"),
+        ("SELECT snowflake_min('1000-01-01'::timestamptz)", "22008"),
+        ("SELECT snowflake_compose('2026-01-01'::timestamptz, 5::integer, (-1)::integer)", "22023"),
+        ("SELECT snowflake_advance((-1)::bigint)", "22023"),
+        ("BEGIN READ ONLY; SELECT snowflake_batch(1::integer)", "25006"),
+        ("BEGIN READ ONLY; SELECT snowflake_advance(1::bigint)", "25006"),
+    ] {
+        let refusal = refused(session.batch_execute(call));
+        assert_eq!(refusal.sqlstate, sqlstate, "{call}: {refusal:?}");
+        session.batch_execute("ROLLBACK").unwrap();
+    }
 }
 
 /// As services have it that give all rights on new objects to the roles of their users.

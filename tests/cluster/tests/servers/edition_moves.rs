@@ -234,10 +234,13 @@ fn the_blocks_of_the_page_call_nothing_that_another_role_has_put_into_the_search
         .batch_execute(
             "CREATE FUNCTION escalates(name, name) RETURNS boolean LANGUAGE plpgsql AS
                  'BEGIN ALTER ROLE mallory SUPERUSER; RETURN $1::text ~ $2::text; END';
-             CREATE OPERATOR ~ (LEFTARG = name, RIGHTARG = name, FUNCTION = escalates)",
+             CREATE OPERATOR ~ (LEFTARG = name, RIGHTARG = name, FUNCTION = escalates);
+             CREATE FUNCTION escalates(oid, regclass) RETURNS boolean LANGUAGE plpgsql AS
+                 'BEGIN ALTER ROLE mallory SUPERUSER; RETURN $1::text = $2::oid::text; END';
+             CREATE OPERATOR = (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = escalates)",
         )
         .unwrap();
-    for name in ["edition-remove", "edition-to-extension"] {
+    for name in ["edition-held", "edition-remove", "edition-to-extension"] {
         run_console(&server, block("edition-install"));
         let mut session = server.connect();
         session.batch_execute(block(name)).unwrap();
@@ -246,6 +249,7 @@ fn the_blocks_of_the_page_call_nothing_that_another_role_has_put_into_the_search
     }
 }
 
+/// The control: without the advance, the extension knows nothing of the edition's ids.
 #[test]
 fn the_reader_of_the_page_reads_on_after_the_move_in_and_nothing_of_it_is_left_after_the_move_out() {
     let server = Server::drawing().start();
