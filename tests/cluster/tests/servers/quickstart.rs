@@ -23,6 +23,9 @@ use crate::pages::masked;
 
 const PAGE: &str = "docs/quickstart.md";
 
+/// The block that starts the servers without Docker.
+const ALONE: &str = "quickstart-alone";
+
 /// The image's directory of data, which is a volume.
 const PGDATA: &str = "/var/lib/postgresql/data";
 
@@ -182,7 +185,7 @@ impl Reader {
     #[track_caller]
     fn take(&mut self, block: &'static Block) {
         match block.language.as_str() {
-            "console" if block.key("name") == Some("quickstart-alone") => start_alone(&block.text),
+            "console" if block.key("name") == Some(ALONE) => start_alone(&block.text),
             "console" => block.text.lines().for_each(|line| self.enter(line.strip_prefix("$ ").expect("a command"))),
             "sql" => {
                 assert_eq!(block.key("server"), Some(self.session[0]), "{}", block.text);
