@@ -116,5 +116,5 @@ pub extern "C-unwind" fn _PG_init() {
     fleet::keeper::init();
     ids::invalidation::init();
     time::pushdown::init();
-    ids::utility::init();
+    ids::utility::init(time::pushdown::init_planner);
 }

@@ -101,8 +101,16 @@ pub fn init() {
         PREVIOUS.set(hook);
         hook = Some(relation_info);
         order::init();
-        filters::init();
     }
+}
+
+/// Installs the planner's hook, after all libraries are loaded (`utility.rs`).
+///
+/// # Safety
+/// Called once, by the postmaster.
+pub unsafe fn init_planner() {
+    // SAFETY: the caller's.
+    unsafe { filters::init() };
 }
 
 /// Called for each table of a query, and for each of its partitions and children, before the

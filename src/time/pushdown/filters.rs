@@ -46,10 +46,10 @@ static HAS_MARKED: Local<bool> = Local::new(false);
 /// and PostgreSQL compares nodes without it.
 const IMPLIED: c_int = -51;
 
-/// Installs the hook, when preloaded.
+/// Installs the hook.
 ///
 /// # Safety
-/// Called by the postmaster, while it loads libraries.
+/// Called once, by the postmaster.
 pub(super) unsafe fn init() {
     // SAFETY: the postmaster has one thread; this is how PostgreSQL chains hooks.
     unsafe {
