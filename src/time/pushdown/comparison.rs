@@ -500,8 +500,8 @@ unsafe fn rewrite_sides(
             let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
             let arguments = lappend(ptr::null_mut(), kept.cast());
             kept = makeFuncExpr(functions.checked, pg_sys::BOOLOID, arguments, none, none, explicit).cast();
-            filters::mark_call(kept);
         }
+        let mark = if is_implied { filters::mark_kept(kept, condition) } else { filters::NO_MARK };
         let is_range = lower != pg_sys::InvalidOid && upper != pg_sys::InvalidOid;
         let is_repeated = is_range || !kept.is_null();
         let bounded = |bound: Oid, is_above: bool| {
@@ -510,9 +510,7 @@ unsafe fn rewrite_sides(
             let bounded = |bound| {
                 let operator = if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL };
                 let condition = compare(if is_repeated { copy(id) } else { id }, operator, bound);
-                if is_implied {
-                    filters::mark_bound(condition);
-                }
+                filters::mark_bound(condition, mark);
                 let guard = match is_above {
                     // The other bound does.
                     _ if is_range => Guard::None,
