@@ -297,7 +297,8 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
         let elements = elements?;
         let limit = match computed {
             Some(_) => Computed(stepped),
-            None if cells(elements).len() > MOST_COMPARED => First(Equal, with),
+            // Of a foreign table, another server checks the OR, if it is exact.
+            None if cells(elements).len() > MOST_COMPARED && !is_foreign(site) => First(Equal, with),
             None => Moment(Equal, with),
         };
         if let [element] = cells(elements) {
@@ -318,6 +319,15 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
         let condition = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
         // Each arm has two bounds, so the whole excludes what is not an id, on either side.
         Some((BoundedCondition { condition, ..first }, None))
+    }
+}
+
+/// Returns whether a site's entry is a foreign table.
+unsafe fn is_foreign(site: &Site) -> bool {
+    // SAFETY: the planner has filled this array.
+    unsafe {
+        let entry = *(*site.root).simple_rte_array.add(site.relid as usize);
+        c_int::from((*entry).relkind) == c_int::from(pg_sys::RELKIND_FOREIGN_TABLE)
     }
 }
 
