@@ -142,7 +142,8 @@ unsafe fn has_constant(call: *const pg_sys::Node) -> bool {
 /// Called by PostgreSQL only, in a backend, with a valid `fcinfo`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn snowflake_time_of_entry(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-    // SAFETY: the caller's. The function is STRICT, and its first argument is a bigint.
+    // SAFETY: the caller's. The function is STRICT, its first argument is a bigint, and it keeps a
+    // layout.
     unsafe {
         let call = Call::of(fcinfo);
         let Some(layout) = call.kept() else { return time_of_guarded(fcinfo) };

@@ -22,7 +22,7 @@
 //!   |
 //! time/                what a condition on an id's time means for the id
 //!   pushdown           conditions on an id's time, planned as conditions on the id
-//!   undo             * what a condition on a date_trunc or the like says of the time inside
+//!   undo               what a condition on a date_trunc or the like says of the time inside
 //!   zone               the instants at which a zone's clocks can show a local time
 //!   instant            timestamptz, date and timestamp
 //!   |
@@ -116,5 +116,5 @@ pub extern "C-unwind" fn _PG_init() {
     fleet::keeper::init();
     ids::invalidation::init();
     time::pushdown::init();
-    ids::utility::init();
+    ids::utility::init(time::pushdown::init_planner);
 }

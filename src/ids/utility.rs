@@ -37,15 +37,19 @@ unsafe extern "C-unwind" {
 static PREVIOUS_STARTUP: Local<pg_sys::shmem_startup_hook_type> = Local::new(None);
 static PREVIOUS: Local<pg_sys::ProcessUtility_hook_type> = Local::new(None);
 
-/// Installs the hook, when preloaded, after all libraries are loaded. Citus refuses to be loaded
-/// after a library with such a hook. A wrong order in `shared_preload_libraries`, which otherwise
-/// causes a warning, would then prevent the start.
-pub fn init() {
+/// What installs other hooks with this one.
+static ALSO: Local<Option<unsafe fn()>> = Local::new(None);
+
+/// Installs the hook, when preloaded, after all libraries are loaded, and calls `also` then, once.
+/// Citus refuses to be loaded after a library with such a hook, or one for planning. A wrong order
+/// in `shared_preload_libraries`, which otherwise causes a warning, would then prevent the start.
+pub fn init(also: unsafe fn()) {
     if !backend::is_preloading() {
         return;
     }
     // SAFETY: the postmaster has one thread; this is how PostgreSQL chains hooks.
     unsafe {
+        ALSO.set(Some(also));
         PREVIOUS_STARTUP.set(pg_sys::shmem_startup_hook);
         pg_sys::shmem_startup_hook = Some(startup);
     }
@@ -63,6 +67,9 @@ unsafe extern "C-unwind" fn startup() {
         if !IS_INSTALLED.replace(true) {
             PREVIOUS.set(pg_sys::ProcessUtility_hook);
             pg_sys::ProcessUtility_hook = Some(process);
+            if let Some(install) = ALSO.get() {
+                install();
+            }
         }
     }
 }

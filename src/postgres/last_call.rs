@@ -4,7 +4,6 @@
 //! It is kept in `fn_extra`, which PostgreSQL leaves to the function, and pgrx uses only in
 //! functions that return rows.
 
-use std::any::TypeId;
 use std::marker::PhantomData;
 use std::slice;
 
@@ -18,12 +17,6 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
 /// A call that PostgreSQL makes, at a place of a plan.
 #[derive(Clone, Copy)]
 pub struct Call(pg_sys::FunctionCallInfo);
-
-/// What a place keeps.
-struct Kept<T> {
-    of: TypeId,
-    value: T,
-}
 
 /// The last call.
 #[derive(Clone, Copy)]
@@ -51,29 +44,38 @@ impl Call {
         // SAFETY: a call's arguments, of which there is one at least, and a zone that is set when a
         // session begins.
         let (argument, zone) = unsafe { ((*self.0).args.as_slice(1)[0].value, pg_sys::session_timezone.cast_const()) };
-        let last = self.kept::<LastCall>().filter(|last| last.argument == argument && last.zone == zone);
-        if let Some(last) = last {
+        // SAFETY: a function that keeps its last call keeps nothing else.
+        let last = unsafe { self.kept::<LastCall>() };
+        if let Some(last) = last.filter(|last| last.argument == argument && last.zone == zone) {
             return last.result;
         }
         let result = compute();
-        self.keep(LastCall { argument, zone, result });
+        // SAFETY: as above.
+        unsafe { self.keep(LastCall { argument, zone, result }) };
         result
     }
 
     /// Returns what [`keep`](Self::keep) has kept for calls at this place.
+    ///
+    /// # Safety
+    /// The function that is called keeps values of one type only, this one.
     #[inline]
-    pub fn kept<T: Copy + 'static>(&self) -> Option<&T> {
+    pub unsafe fn kept<T: Copy>(&self) -> Option<&T> {
         // SAFETY: PostgreSQL makes the call. Its description is null where another function makes
-        // it without a look-up. `keep` alone writes here, and says of which type.
-        let kept = unsafe { (*self.0).flinfo.as_ref().and_then(|call| call.fn_extra.cast::<Kept<T>>().as_ref()) };
-        kept.filter(|kept| kept.of == TypeId::of::<T>()).map(|kept| &kept.value)
+        // it without a look-up. `keep` alone writes here.
+        unsafe { (*self.0).flinfo.as_ref().and_then(|call| call.fn_extra.cast::<T>().as_ref()) }
     }
 
     /// Keeps what a function makes of constants, if all its arguments but the first are such. (A
     /// parameter is not: PL/pgSQL evaluates one expression with different values of its
     /// variables.)
+    ///
+    /// # Safety
+    /// As for [`kept`](Self::kept).
     #[inline(never)]
-    pub fn keep<T: Copy + 'static>(self, value: T) {
+    pub unsafe fn keep<T: Copy>(self, value: T) {
+        // PostgreSQL aligns what it allocates so.
+        const { assert!(align_of::<T>() <= pg_sys::MAXIMUM_ALIGNOF as usize) };
         // SAFETY: as above. The memory lives as long as the call's description.
         unsafe {
             let Some(call) = (*self.0).flinfo.as_mut() else { return };
@@ -81,11 +83,9 @@ impl Call {
                 if !has_constants(call.fn_expr) {
                     return;
                 }
-                call.fn_extra = pg_sys::MemoryContextAlloc(call.fn_mcxt, size_of::<Kept<T>>());
-            } else if self.kept::<T>().is_none() {
-                return;
+                call.fn_extra = pg_sys::MemoryContextAlloc(call.fn_mcxt, size_of::<T>());
             }
-            call.fn_extra.cast::<Kept<T>>().write(Kept { of: TypeId::of::<T>(), value });
+            call.fn_extra.cast::<T>().write(value);
         }
     }
 }

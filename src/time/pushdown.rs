@@ -101,8 +101,16 @@ pub fn init() {
         PREVIOUS.set(hook);
         hook = Some(relation_info);
         order::init();
-        filters::init();
     }
+}
+
+/// Installs the planner's hook, after all libraries are loaded (`utility.rs`).
+///
+/// # Safety
+/// Called once, by the postmaster.
+pub unsafe fn init_planner() {
+    // SAFETY: the caller's.
+    unsafe { filters::init() };
 }
 
 /// Called for each table of a query, and for each of its partitions and children, before the
@@ -341,7 +349,8 @@ enum Guard {
 
 impl Guard {
     /// Makes the condition, of the id that a bound is for.
-    unsafe fn condition(self, BoundedCondition { id, last_id, .. }: BoundedCondition, is_for_or: bool) -> *mut Node {
+    unsafe fn condition(self, bounded: BoundedCondition, is_for_or: bool) -> *mut Node {
+        let BoundedCondition { id, condition, last_id, .. } = bounded;
         // SAFETY: a column of type bigint.
         unsafe {
             let id = copyObjectImpl(id.cast()).cast();
@@ -350,7 +359,10 @@ impl Guard {
                 _ => (INT8_GREATER_OR_EQUAL, INT8_LESS, number(0)),
             };
             if !is_for_or {
-                return compare(id, inside, end);
+                let guard = compare(id, inside, end);
+                // What implies the bound is true for no number that is not an id.
+                filters::mark_bound(guard, filters::mark_of(condition));
+                return guard;
             }
             // PostgreSQL would add an index's condition to each arm of the OR, and plan it there.
             let beyond = lappend(ptr::null_mut(), compare(id, beyond, end).cast());
@@ -409,6 +421,7 @@ unsafe fn rewrite_all(site: &Site, conditions: *mut List, is_and: bool) -> *mut 
         let (mut rewritten, mut bounded, mut is_changed) = (ptr::null_mut(), ptr::null_mut(), false);
         for (n, cell) in cells(conditions).iter().enumerate() {
             let old = cell.ptr_value.cast::<Node>();
+            let known = cells(bounded).len();
             let new = rewrite(site, old, is_and, &mut bounded);
             if new != old && !is_changed {
                 is_changed = true;
@@ -424,6 +437,7 @@ unsafe fn rewrite_all(site: &Site, conditions: *mut List, is_and: bool) -> *mut 
             } else {
                 rewritten = lappend(rewritten, new.cast());
             }
+            rewritten = with_kept(rewritten, &cells(bounded)[known..]);
         }
         if is_changed { with_companions(rewritten, bounded) } else { conditions }
     }
@@ -655,12 +669,28 @@ unsafe fn with_bounds((first, second): Bounds, is_and: bool, bounded: &mut *mut 
             *bounded = list;
             return first.condition;
         }
-        conjunction(with_companions(lappend(ptr::null_mut(), first.condition.cast()), list))
+        let conditions = with_kept(lappend(ptr::null_mut(), first.condition.cast()), cells(list));
+        conjunction(with_companions(conditions, list))
     }
 }
 
-/// Adds to conditions what must hold beside the bounded ones: second comparisons, guards that are
-/// not superfluous, and conditions that are kept.
+/// Adds the kept conditions of bounded ones, so that they are checked where they stood.
+#[inline(never)]
+unsafe fn with_kept(mut conditions: *mut List, bounded: &[pg_sys::ListCell]) -> *mut List {
+    // SAFETY: the cells hold pointers to `BoundedCondition`.
+    unsafe {
+        for cell in bounded {
+            let one = &*cell.ptr_value.cast::<BoundedCondition>();
+            if !one.kept.is_null() {
+                conditions = lappend(conditions, one.kept.cast());
+            }
+        }
+        conditions
+    }
+}
+
+/// Adds to conditions what must hold beside the bounded ones: second comparisons, and guards that
+/// are not superfluous.
 #[inline(never)]
 unsafe fn with_companions(mut conditions: *mut List, bounded: *mut List) -> *mut List {
     // SAFETY: the second list holds pointers to `BoundedCondition`.
@@ -674,9 +704,6 @@ unsafe fn with_companions(mut conditions: *mut List, bounded: *mut List) -> *mut
             }
             if one.guard != Guard::None && !is_guarded {
                 conditions = lappend(conditions, one.guard.condition(*one, one.is_or).cast());
-            }
-            if !one.kept.is_null() {
-                conditions = lappend(conditions, one.kept.cast());
             }
         }
         conditions

@@ -297,7 +297,8 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
         let elements = elements?;
         let limit = match computed {
             Some(_) => Computed(stepped),
-            None if cells(elements).len() > MOST_COMPARED => First(Equal, with),
+            // Of a foreign table, another server checks the OR, if it is exact.
+            None if cells(elements).len() > MOST_COMPARED && !is_foreign(site) => First(Equal, with),
             None => Moment(Equal, with),
         };
         if let [element] = cells(elements) {
@@ -318,6 +319,15 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
         let condition = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
         // Each arm has two bounds, so the whole excludes what is not an id, on either side.
         Some((BoundedCondition { condition, ..first }, None))
+    }
+}
+
+/// Returns whether a site's entry is a foreign table.
+unsafe fn is_foreign(site: &Site) -> bool {
+    // SAFETY: the planner has filled this array.
+    unsafe {
+        let entry = *(*site.root).simple_rte_array.add(site.relid as usize);
+        c_int::from((*entry).relkind) == c_int::from(pg_sys::RELKIND_FOREIGN_TABLE)
     }
 }
 
@@ -500,8 +510,8 @@ unsafe fn rewrite_sides(
             let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
             let arguments = lappend(ptr::null_mut(), kept.cast());
             kept = makeFuncExpr(functions.checked, pg_sys::BOOLOID, arguments, none, none, explicit).cast();
-            filters::mark_call(kept);
         }
+        let mark = if is_implied { filters::mark_kept(kept, condition) } else { filters::NO_MARK };
         let is_range = lower != pg_sys::InvalidOid && upper != pg_sys::InvalidOid;
         let is_repeated = is_range || !kept.is_null();
         let bounded = |bound: Oid, is_above: bool| {
@@ -510,9 +520,7 @@ unsafe fn rewrite_sides(
             let bounded = |bound| {
                 let operator = if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL };
                 let condition = compare(if is_repeated { copy(id) } else { id }, operator, bound);
-                if is_implied {
-                    filters::mark_bound(condition);
-                }
+                filters::mark_bound(condition, mark);
                 let guard = match is_above {
                     // The other bound does.
                     _ if is_range => Guard::None,

@@ -1,9 +1,10 @@
-//! Drops from a finished plan's filters the bounds that a kept condition beside them implies.
+//! Drops from a finished plan's filters the bounds that the next condition, a kept one, implies.
 //!
 //! Indexes, partitions, CHECK constraints and other libraries need the bounds while a query is
 //! planned. A filter that checks the kept condition does not: there, the bounds would only be
-//! computed again for each row. They are marked when they are made, and stand in the same list as
-//! the condition, so they reach the same filter.
+//! computed again for each row. Both are marked when they are made, and stand in the same list.
+//! They mostly reach the same filter, but a join may check the condition, and a policy may come
+//! first.
 //!
 //! Custom scans and foreign scans are left alone, because their libraries decide what they check.
 
@@ -42,14 +43,18 @@ static PREVIOUS: Local<Hook> = Local::new(None);
 /// Whether a bound was marked in the query that is being planned.
 static HAS_MARKED: Local<bool> = Local::new(false);
 
-/// The place in the query's text of what is marked. What the planner makes has none, which is -1,
-/// and PostgreSQL compares nodes without it.
-const IMPLIED: c_int = -51;
+/// The mark of the last kept condition.
+static LAST_MARK: Local<c_int> = Local::new(FIRST_MARK);
 
-/// Installs the hook, when preloaded.
+/// A mark stands as the place in the query's text. What the planner makes has none, which is -1,
+/// and PostgreSQL compares nodes without it. Kept conditions have these marks, which are even, and
+/// their bounds the next lower ones.
+const FIRST_MARK: c_int = -52;
+
+/// Installs the hook.
 ///
 /// # Safety
-/// Called by the postmaster, while it loads libraries.
+/// Called once, by the postmaster.
 pub(super) unsafe fn init() {
     // SAFETY: the postmaster has one thread; this is how PostgreSQL chains hooks.
     unsafe {
@@ -58,18 +63,37 @@ pub(super) unsafe fn init() {
     }
 }
 
-/// Marks a comparison of an id with a bound, beside which a condition is kept that implies it.
-pub(super) unsafe fn mark_bound(comparison: *mut Node) {
-    // SAFETY: an operator's node, just made.
-    unsafe { (*comparison.cast::<pg_sys::OpExpr>()).location = IMPLIED };
+/// What is not marked has this place.
+pub(super) const NO_MARK: c_int = -1;
+
+/// Marks a kept condition, which may be an argument of `snowflake_plan.checked()`. A filter then
+/// checks it without that call. Returns the mark of its bounds. `original` is what it was before,
+/// which may have been kept for another table's bounds.
+pub(super) unsafe fn mark_kept(kept: *mut Node, original: *mut Node) -> c_int {
     HAS_MARKED.set(true);
+    // SAFETY: conditions' nodes, of which the first was just made.
+    unsafe {
+        let mut mark = mark_of(original);
+        if !is_marked(mark) {
+            let last = LAST_MARK.get();
+            mark = if last > c_int::MIN + 2 { last - 2 } else { FIRST_MARK };
+            LAST_MARK.set(mark);
+        }
+        match (*kept).type_ {
+            NodeTag::T_FuncExpr => (*kept.cast::<pg_sys::FuncExpr>()).location = mark,
+            NodeTag::T_OpExpr => (*kept.cast::<pg_sys::OpExpr>()).location = mark,
+            NodeTag::T_ScalarArrayOpExpr => (*kept.cast::<pg_sys::ScalarArrayOpExpr>()).location = mark,
+            // A comparison of rows has no place.
+            _ => (),
+        }
+        mark - 1
+    }
 }
 
-/// Marks a call that returns its argument, which a filter then checks by itself.
-pub(super) unsafe fn mark_call(call: *mut Node) {
-    // SAFETY: a function's node, just made.
-    unsafe { (*call.cast::<pg_sys::FuncExpr>()).location = IMPLIED };
-    HAS_MARKED.set(true);
+/// Marks a comparison of an id that a kept condition implies.
+pub(super) unsafe fn mark_bound(comparison: *mut Node, mark: c_int) {
+    // SAFETY: an operator's node, just made.
+    unsafe { (*comparison.cast::<pg_sys::OpExpr>()).location = mark };
 }
 
 #[cfg(not(feature = "pg19"))]
@@ -160,15 +184,23 @@ unsafe fn drop_implied(plan: *mut pg_sys::Plan) {
     }
 }
 
-/// Returns conditions that hold together without what is marked, which is never all of them.
+/// Returns conditions that hold together without the bounds whose kept condition is checked
+/// earlier, or right after the bounds. What else is checked in between, the planner has found
+/// cheaper than the kept condition, or it must be checked earlier: there, a bound saves its cost.
 unsafe fn without_implied(conditions: *mut List) -> *mut List {
     // SAFETY: a list of conditions.
     unsafe {
-        let is_needed = |cell: &&pg_sys::ListCell| !is_implied(cell.ptr_value.cast());
-        let has_needed = cells(conditions).iter().any(|cell| is_needed(&cell));
+        let all = cells(conditions);
+        let marks = |cells: &'static [pg_sys::ListCell]| cells.iter().map(|cell| mark_of(cell.ptr_value.cast()));
         let mut rest = ptr::null_mut();
-        for cell in cells(conditions).iter().filter(|cell| !has_needed || is_needed(cell)) {
-            rest = lappend(rest, simplified(cell.ptr_value.cast()).cast());
+        for (n, cell) in all.iter().enumerate() {
+            let mark = mark_of(cell.ptr_value.cast());
+            let is_kept = |other| other == mark + 1;
+            let is_implied = is_bound(mark)
+                && (marks(&all[..n]).any(is_kept) || marks(&all[n..]).take_while(|mark| is_marked(*mark)).any(is_kept));
+            if !is_implied {
+                rest = lappend(rest, simplified(cell.ptr_value.cast()).cast());
+            }
         }
         rest
     }
@@ -180,7 +212,7 @@ unsafe fn simplified(condition: *mut Node) -> *mut Node {
     // SAFETY: a node's type is what its tag says.
     unsafe {
         match (*condition).type_ {
-            NodeTag::T_FuncExpr if (*condition.cast::<pg_sys::FuncExpr>()).location == IMPLIED => {
+            NodeTag::T_FuncExpr if is_marked(mark_of(condition)) => {
                 cells((*condition.cast::<pg_sys::FuncExpr>()).args)[0].ptr_value.cast()
             }
             NodeTag::T_BoolExpr => {
@@ -206,18 +238,30 @@ unsafe fn simplified(condition: *mut Node) -> *mut Node {
     }
 }
 
-/// Returns whether a condition consists of marked comparisons.
-unsafe fn is_implied(condition: *mut Node) -> bool {
+fn is_marked(mark: c_int) -> bool {
+    mark <= FIRST_MARK
+}
+
+fn is_bound(mark: c_int) -> bool {
+    is_marked(mark) && mark % 2 != 0
+}
+
+/// Returns the mark of a condition, if it has one. What consists of bounds has that of the first
+/// one: an OR has one kept condition for all its arms, with that mark.
+pub(super) unsafe fn mark_of(condition: *mut Node) -> c_int {
     // SAFETY: a node's type is what its tag says.
     unsafe {
         match (*condition).type_ {
-            NodeTag::T_OpExpr => (*condition.cast::<pg_sys::OpExpr>()).location == IMPLIED,
+            NodeTag::T_FuncExpr => (*condition.cast::<pg_sys::FuncExpr>()).location,
+            NodeTag::T_OpExpr => (*condition.cast::<pg_sys::OpExpr>()).location,
+            NodeTag::T_ScalarArrayOpExpr => (*condition.cast::<pg_sys::ScalarArrayOpExpr>()).location,
             NodeTag::T_BoolExpr => {
                 check_stack_depth();
                 let parts = cells((*condition.cast::<pg_sys::BoolExpr>()).args);
-                parts.iter().all(|cell| is_implied(cell.ptr_value.cast()))
+                let mark = mark_of(parts[0].ptr_value.cast());
+                if parts.iter().all(|cell| is_bound(mark_of(cell.ptr_value.cast()))) { mark } else { NO_MARK }
             }
-            _ => false,
+            _ => NO_MARK,
         }
     }
 }

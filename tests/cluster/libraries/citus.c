@@ -1,12 +1,14 @@
 /*
  * Does what Citus does to other libraries when it is loaded: it refuses to be loaded after a library
- * that has set the hook for utility statements, and it replaces the planner's hook without calling it.
+ * that has set the hook for utility statements or for planning, and it replaces the hook for tables
+ * without calling it.
  */
 #include "postgres.h"
 
 #include "fmgr.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/plancat.h"
+#include "optimizer/planner.h"
 #include "tcop/utility.h"
 
 PG_MODULE_MAGIC;
@@ -30,7 +32,7 @@ nothing(PlannerInfo *root, Oid relation, bool inhparent, RelOptInfo *rel)
 void
 _PG_init(void)
 {
-	if (ProcessUtility_hook != NULL)
+	if (planner_hook != NULL || ProcessUtility_hook != NULL)
 		ereport(ERROR, (errmsg("Citus has to be loaded first")));
 	planner_hook_for_tables = nothing;
 }

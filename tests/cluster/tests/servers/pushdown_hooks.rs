@@ -269,6 +269,11 @@ fn a_foreign_table_gives_the_same_rows() {
         for time in
             ["snowflake_timestamp(id)", "snowflake_timestamp(id, 'snowflake')", "(snowflake_parse(id)).created_at"]
         {
+            // The remote server checks all of a list, without the extension.
+            let list = format!("SELECT n FROM f WHERE {time} IN ('2026-01-04Z', '2026-01-05Z', '2026-01-06Z')");
+            let with = explain(&mut session, "VERBOSE, COSTS off", &list);
+            assert!(with.contains(" OR ") && !with.contains("Filter: "), "{list}: {with}");
+            assert_same_rows(&mut session, &list);
             for table in ["f", "p"] {
                 // A constant bound is sent to the remote server; a computed one is applied here.
                 let constant = format!("SELECT n FROM {table} WHERE {time} >= {LATE}");
