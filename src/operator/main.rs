@@ -396,11 +396,16 @@ impl Session {
         Ok((View { fleet: self.fleet.clone(), kind, address, reading, names, descriptions }, here))
     }
 
-    /// Returns which transaction has held up new numbers for a second. A server's takes less long.
-    fn made_by(&self) -> Option<String> {
-        let first = self.registry.made_by().ok().flatten()?;
+    /// Returns which transactions have held up new numbers for a second. A server's takes less
+    /// long.
+    fn makers(&self) -> Vec<String> {
+        let first = self.registry.makers().unwrap_or_default();
+        if first.is_empty() {
+            return first;
+        }
         thread::sleep(MADE_WITHIN);
-        self.registry.made_by().ok().flatten().filter(|then| *then == first)
+        let then = self.registry.makers().unwrap_or_default();
+        then.into_iter().filter(|maker| first.contains(maker)).collect()
     }
 
     fn check(&self, is_strict: bool) -> Result<(Said, Option<Failure>), Failure> {
@@ -410,9 +415,9 @@ impl Session {
                 let standbys = self.registry.standbys().ok().flatten();
                 let alarms = self.registry.alarms().ok();
                 let hosts = self.registry.hosts().unwrap_or_default();
-                let made_by = self.made_by();
+                let makers = self.makers();
                 let role_settings = self.registry.role_settings().unwrap_or_default();
-                check::findings(&view, &Seen { here, standbys, alarms, hosts, made_by, role_settings })
+                check::findings(&view, &Seen { here, standbys, alarms, hosts, makers, role_settings })
             }
             // The arguments are wrong.
             Err(failure @ Failure::Usage(_)) => return Err(failure),

@@ -228,14 +228,14 @@ impl<W: Waiter> Either<W> {
         }
     }
 
-    /// [`Postgres::made_by`]. In etcd no transaction is left open.
+    /// [`Postgres::makers`]. In etcd no transaction is left open.
     ///
     /// # Errors
     /// The registry's, if there is no answer.
-    pub fn made_by(&self) -> Result<Option<String>, RegistryError> {
+    pub fn makers(&self) -> Result<Vec<String>, RegistryError> {
         match self {
-            Self::Postgres(registry) => registry.made_by(),
-            Self::Etcd(_) => Ok(None),
+            Self::Postgres(registry) => registry.makers(),
+            Self::Etcd(_) => Ok(Vec::new()),
         }
     }
 

@@ -66,7 +66,7 @@ pg_catalog.count(sync_state) AS visible, \
 pg_catalog.count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) AS synchronous \
 FROM pg_catalog.pg_stat_replication) AS s";
 
-const MADE_BY: &CStr = c"SELECT coalesce(pg_catalog.to_json(snowflake_registry.made_by()), 'null')";
+const MAKERS: &CStr = c"SELECT pg_catalog.to_json(m.maker) FROM snowflake_registry.makers() AS m (maker)";
 
 // Of roles of servers, which any of them may have set for itself. What "Set up" sets is left out.
 const ROLE_SETTINGS: &CStr = c"SELECT pg_catalog.to_json(pg_catalog.concat(pg_catalog.quote_ident(r.rolname), \
@@ -246,13 +246,14 @@ impl<W: Waiter> Postgres<W> {
         self.understood(each(&answer.rows))
     }
 
-    /// Returns which transaction of a server makes a number's record now, so that others wait.
+    /// Returns which transactions of servers make records of numbers now, or wait for one that
+    /// does, the oldest first.
     ///
     /// # Errors
     /// The registry's, if there is no answer.
-    pub fn made_by(&self) -> Result<Option<String>, RegistryError> {
-        let answer = self.run(MADE_BY, &[], RegistryStep::Read)?;
-        self.understood(only(&answer.rows))
+    pub fn makers(&self) -> Result<Vec<String>, RegistryError> {
+        let answer = self.run(MAKERS, &[], RegistryStep::Read)?;
+        self.understood(each(&answer.rows))
     }
 
     /// Deletes the history of leases that ended before an instant, in milliseconds since 1970. The

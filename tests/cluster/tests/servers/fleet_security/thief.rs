@@ -5,12 +5,13 @@
 //! what the registry takes, and then changes that in one place. All tests share a server, where
 //! each has a fleet of its own.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
 use cluster::registry::{Poll, ROLE, config, now_ms, number, operator_config};
-use cluster::{Draw, Member, Operated, Oracle, Refusal, Server, refused};
+use cluster::{Draw, Member, Operated, Oracle, Refusal, Server, refused, wait_until};
 use postgres::Client;
 use serde_json::{Value, json};
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
@@ -163,6 +164,21 @@ impl Stolen {
             "generation": reading.fleet.generation, "renewed_ms": from_ms, "offset_ms": 0, "host": "thief", "port": 1,
             "cluster_name": "", "version": "", "secret": format!("{THIEF:032x}")
         })
+    }
+
+    /// Returns the SQL of a transaction that holds the new numbers of a part up.
+    fn holds(&self, worker: i64) -> String {
+        format!(
+            "BEGIN; SELECT snowflake_registry.swap('{}', 0, 0, 0, 0, false, NULL, \
+             '[{{\"datacenter\": -1, \"worker\": {worker}}}]', NULL)",
+            self.fleet
+        )
+    }
+
+    /// Returns what `check` says, in one line.
+    fn checked(&self) -> String {
+        let output = server().operator().args(["check", "--fleet", &self.fleet]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     /// Returns the fleet's record as `swap` takes it, with another version.
@@ -476,6 +492,45 @@ fn open_transactions_make_records_one_after_the_other() {
     stolen.thief = sleeper;
     let refusal = refused(stolen.number(&with(&old, "datacenter", 63)));
     assert_eq!(refusal.sqlstate, "40001", "{refusal:?}");
+}
+
+/// Neither by a wait for another lock, nor behind sessions that come and go.
+#[test]
+fn the_session_that_holds_new_numbers_up_cannot_hide() {
+    let mut stolen = Stolen::new();
+    let mut other = server().connect_as(ROLE);
+    other.batch_execute("SELECT pg_advisory_lock(52)").unwrap();
+    let mut holder = server().connect_as(ROLE);
+    let pid: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let (holds, flickers) = (format!("{}; SELECT pg_advisory_lock(52)", stolen.holds(8)), format!("{}; ROLLBACK", stolen.holds(7)));
+    let holding = thread::spawn(move || holder.batch_execute(&holds));
+    let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)";
+    wait_until("the holder waits", || stolen.owner.query_one(is_waiting, &[&pid]).unwrap().get(0));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let flickering = thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || {
+            let mut session = server().connect_as(ROLE);
+            // Relaxed: only the flag itself matters.
+            while !is_over.load(Ordering::Relaxed) {
+                session.batch_execute(&flickers).unwrap();
+            }
+        }
+    });
+    let said = stolen.checked();
+    is_over.store(true, Ordering::Relaxed);
+    flickering.join().unwrap();
+    assert!(said.contains(" BAD numbers ") && said.contains(&format!("process {pid} (transaction")), "{said}");
+    let hasty = Config { timeout: Duration::from_secs(1), ..stolen.victim.config().clone() };
+    let reading = stolen.reading();
+    let record = NumberRecord { holder: 1, nonce: 33, ..stolen.victim_leases(20_000) };
+    let swap = Swap::after(&reading, vec![Change::Number { number: number(8), was: None, record }]);
+    match Postgres::new(hasty, Poll).swap(&swap) {
+        Err(RegistryError::Locked(Some(by))) => assert!(by.contains(&format!("process {pid} (")), "{by}"),
+        other => panic!("{other:?}"),
+    }
+    drop(other);
+    holding.join().unwrap().unwrap();
 }
 
 #[test]
