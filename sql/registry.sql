@@ -504,6 +504,17 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT (worker % 64 + datacenter % 64
 COMMENT ON FUNCTION snowflake_registry.part(integer, bigint) IS
     'which of 64 parts a number belongs to, so that many servers can start at once';
 
+CREATE OR REPLACE FUNCTION snowflake_registry.make_parts() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO snowflake_registry.new_numbers SELECT new.name, p.part, 0 FROM generate_series(0, 63) AS p (part)
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.make_parts() IS
+    'make the rows that are locked where records of a fleet''s numbers are made, so that all can be looked at';
+
 CREATE OR REPLACE FUNCTION snowflake_registry.make_numbers(fleet text, numbers jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -1029,6 +1040,10 @@ COMMENT ON FUNCTION snowflake_registry.keep_tags() IS
 DROP TRIGGER IF EXISTS check_fleet ON snowflake_registry.fleets;
 CREATE TRIGGER check_fleet BEFORE UPDATE ON snowflake_registry.fleets FOR EACH ROW
 WHEN (current_setting('snowflake_registry.writer', true) = 'server') EXECUTE FUNCTION snowflake_registry.check_fleet();
+
+DROP TRIGGER IF EXISTS make_parts ON snowflake_registry.fleets;
+CREATE TRIGGER make_parts AFTER INSERT ON snowflake_registry.fleets FOR EACH ROW
+EXECUTE FUNCTION snowflake_registry.make_parts();
 
 DROP TRIGGER IF EXISTS check_number ON snowflake_registry.numbers;
 CREATE TRIGGER check_number BEFORE INSERT OR UPDATE OR DELETE ON snowflake_registry.numbers FOR EACH ROW

@@ -104,8 +104,9 @@ pub struct Seen {
     pub alarms: Option<Vec<String>>,
     /// The hosts that the connection string names, if there are several.
     pub hosts: Vec<HostSeen>,
-    /// Which transactions hold new numbers up, or wait for one that does, the oldest first.
-    pub makers: Vec<String>,
+    /// How many of 64 parts of the new numbers are held up, and the transactions that may do that,
+    /// the oldest first.
+    pub held_up: Option<(usize, Vec<String>)>,
     /// Settings of the servers' roles.
     pub role_settings: Vec<String>,
 }
@@ -338,15 +339,15 @@ fn range(view: &View) -> Vec<Finding> {
 
 /// Says which transaction keeps servers from leasing numbers that have no record yet.
 fn held_up(seen: &Seen) -> Option<Finding> {
-    let makers = named(seen.makers.iter().map(|maker| printable(maker)));
-    let ends = match seen.makers.len() {
-        0 => return None,
+    let (parts, makers) = seen.held_up.as_ref()?;
+    let ends = match makers.len() {
         1 => "a transaction does not end",
         _ => "a transaction does not end, which is one of these",
     };
+    let makers = named(makers.iter().map(|maker| printable(maker)));
     Some(Finding::bad(
         "numbers",
-        format!("no new number can be leased, because {ends}: {makers}"),
+        format!("new numbers of {parts} of 64 parts cannot be leased, because {ends}: {makers}"),
         "End it in the registry, with pg_terminate_backend() or ROLLBACK PREPARED. If it is not a server's of the fleet, \
          see \"A password is stolen\" in docs/runbook.md.",
     ))
@@ -610,7 +611,7 @@ mod tests {
     fn seen() -> Seen {
         let here = ClockHere { offset_ms: 3, error_ms: 1 };
         let standbys = Some(Standbys { names: String::new(), connected: Some((1, 0)) });
-        Seen { here, standbys, alarms: None, hosts: Vec::new(), makers: Vec::new(), role_settings: Vec::new() }
+        Seen { here, standbys, alarms: None, hosts: Vec::new(), held_up: None, role_settings: Vec::new() }
     }
 
     fn host(host: &str, writable: Option<&str>) -> HostSeen {
@@ -931,7 +932,7 @@ All is well.
             ),
             (
                 "a transaction that makes a number does not end",
-                |_, seen| seen.makers.push("process 4711 (transaction 3/14)".to_owned()),
+                |_, seen| seen.held_up = Some((1, vec!["process 4711 (transaction 3/14)".to_owned()])),
                 const { &[bad("numbers")] },
             ),
             ("an etcd without alarms", |view, seen| in_etcd(view, seen, &[]), WELL),

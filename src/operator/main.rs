@@ -396,16 +396,19 @@ impl Session {
         Ok((View { fleet: self.fleet.clone(), kind, address, reading, names, descriptions }, here))
     }
 
-    /// Returns which transactions have held up new numbers for a second. A server's takes less
-    /// long.
-    fn makers(&self) -> Vec<String> {
-        let first = self.registry.makers().unwrap_or_default();
-        if first.is_empty() {
-            return first;
+    /// Returns how many parts of the fleet's new numbers have been held up for a second, and which
+    /// transactions may do that. A server's takes less long.
+    fn held_up(&self) -> Option<(usize, Vec<String>)> {
+        let look = || Ok::<_, RegistryError>((self.registry.held_parts()?, self.registry.makers()?));
+        let (parts, makers) = look().ok()?;
+        if parts.is_empty() {
+            return None;
         }
         thread::sleep(MADE_WITHIN);
-        let then = self.registry.makers().unwrap_or_default();
-        then.into_iter().filter(|maker| first.contains(maker)).collect()
+        let (mut held, mut then) = look().ok()?;
+        held.retain(|part| parts.contains(part));
+        then.retain(|maker| makers.contains(maker));
+        (!held.is_empty() && !then.is_empty()).then_some((held.len(), then))
     }
 
     fn check(&self, is_strict: bool) -> Result<(Said, Option<Failure>), Failure> {
@@ -415,9 +418,9 @@ impl Session {
                 let standbys = self.registry.standbys().ok().flatten();
                 let alarms = self.registry.alarms().ok();
                 let hosts = self.registry.hosts().unwrap_or_default();
-                let makers = self.makers();
+                let held_up = self.held_up();
                 let role_settings = self.registry.role_settings().unwrap_or_default();
-                check::findings(&view, &Seen { here, standbys, alarms, hosts, makers, role_settings })
+                check::findings(&view, &Seen { here, standbys, alarms, hosts, held_up, role_settings })
             }
             // The arguments are wrong.
             Err(failure @ Failure::Usage(_)) => return Err(failure),

@@ -239,6 +239,17 @@ impl<W: Waiter> Either<W> {
         }
     }
 
+    /// [`Postgres::held_parts`]. In etcd no transaction is left open.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn held_parts(&self) -> Result<Vec<i64>, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.held_parts(),
+            Self::Etcd(_) => Ok(Vec::new()),
+        }
+    }
+
     /// [`Etcd::alarms`]. PostgreSQL has none.
     ///
     /// # Errors

@@ -68,6 +68,14 @@ FROM pg_catalog.pg_stat_replication) AS s";
 
 const MAKERS: &CStr = c"SELECT pg_catalog.to_json(m.maker) FROM snowflake_registry.makers() AS m (maker)";
 
+// A row that is locked is skipped. A lock is kept no longer than this statement, which waits for no
+// standby.
+const HELD_PARTS: &CStr = c"WITH free AS (SELECT s.part FROM snowflake_registry.new_numbers s, \
+pg_catalog.set_config('synchronous_commit', 'off', true) \
+WHERE s.fleet = $1::pg_catalog.text FOR UPDATE OF s SKIP LOCKED) \
+SELECT pg_catalog.to_json(n.part) FROM snowflake_registry.new_numbers n \
+WHERE n.fleet = $1::pg_catalog.text AND n.part NOT IN (SELECT free.part FROM free)";
+
 // Of roles of servers, which any of them may have set for itself. What "Set up" sets is left out.
 const ROLE_SETTINGS: &CStr = c"SELECT pg_catalog.to_json(pg_catalog.concat(pg_catalog.quote_ident(r.rolname), \
 CASE WHEN d.datname IS NOT NULL THEN ' IN DATABASE ' OPERATOR(pg_catalog.||) pg_catalog.quote_ident(d.datname) END, \
@@ -253,6 +261,15 @@ impl<W: Waiter> Postgres<W> {
     /// The registry's, if there is no answer.
     pub fn makers(&self) -> Result<Vec<String>, RegistryError> {
         let answer = self.run(MAKERS, &[], RegistryStep::Read)?;
+        self.understood(each(&answer.rows))
+    }
+
+    /// Returns the parts of the fleet's numbers whose records a transaction makes now.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn held_parts(&self) -> Result<Vec<i64>, RegistryError> {
+        let answer = self.run(HELD_PARTS, &[text(&self.config.fleet)], RegistryStep::Change)?;
         self.understood(each(&answer.rows))
     }
 

@@ -483,7 +483,8 @@ fn open_transactions_make_records_one_after_the_other() {
     let output = server().operator().args(["check", "--fleet", &stolen.fleet]).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(
-        said.contains("\nBAD   numbers     no new number can be leased") && said.contains(&format!("process {pid}")),
+        said.contains("\nBAD   numbers     new numbers of 1 of 64 parts cannot be leased")
+            && said.contains(&format!("process {pid}")),
         "{said}"
     );
     stolen.thief.batch_execute("COMMIT").unwrap();
@@ -502,7 +503,8 @@ fn the_session_that_holds_new_numbers_up_cannot_hide() {
     other.batch_execute("SELECT pg_advisory_lock(52)").unwrap();
     let mut holder = server().connect_as(ROLE);
     let pid: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
-    let (holds, flickers) = (format!("{}; SELECT pg_advisory_lock(52)", stolen.holds(8)), format!("{}; ROLLBACK", stolen.holds(7)));
+    let (holds, flickers) =
+        (format!("{}; SELECT pg_advisory_lock(52)", stolen.holds(8)), format!("{}; ROLLBACK", stolen.holds(7)));
     let holding = thread::spawn(move || holder.batch_execute(&holds));
     let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)";
     wait_until("the holder waits", || stolen.owner.query_one(is_waiting, &[&pid]).unwrap().get(0));
@@ -531,6 +533,19 @@ fn the_session_that_holds_new_numbers_up_cannot_hide() {
     }
     drop(other);
     holding.join().unwrap().unwrap();
+}
+
+#[test]
+fn numbers_of_another_fleet_and_of_other_parts_are_not_held_up() {
+    let (stolen, other) = (Stolen::new(), Stolen::new());
+    let mut holder = server().connect_as(ROLE);
+    let pid: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    holder.batch_execute(&stolen.holds(8)).unwrap();
+    let said = other.checked();
+    assert!(!said.contains(" BAD numbers "), "{said}");
+    let said = stolen.checked();
+    let found = " BAD numbers new numbers of 1 of 64 parts cannot be leased, because a transaction does not end";
+    assert!(said.contains(found) && said.contains(&format!("process {pid} (")), "{said}");
 }
 
 #[test]
