@@ -815,6 +815,14 @@ All is well.
                 const { &[bad("leases")] },
             ),
             (
+                "its server holds another, written before",
+                |view, _| {
+                    lease(view, 4, |record| (record.until_ms, record.renewed_ms) = (NOW_MS - 1, NOW_MS - 30_001));
+                    lease(view, 5, |record| (record.server, record.renewed_ms) = (4, NOW_MS - 30_002));
+                },
+                WELL,
+            ),
+            (
                 "an operator has reserved the number since",
                 |view, _| {
                     ended(view, 4, 5);
