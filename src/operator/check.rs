@@ -164,6 +164,8 @@ fn hosts(hosts: &[HostSeen]) -> Option<Finding> {
 /// Says which settings a role of servers has that "Set up" does not set. A thief of its password
 /// could have set them, so that no server renews its lease.
 fn role_settings(settings: &[String]) -> Option<Finding> {
+    // "Set up" sets a timeout, which may be another one.
+    let settings: Vec<_> = settings.iter().filter(|setting| !is_patient(setting)).collect();
     let shown = named(settings.iter().map(|setting| printable(setting)));
     (!settings.is_empty()).then(|| {
         Finding::warn(
@@ -173,6 +175,22 @@ fn role_settings(settings: &[String]) -> Option<Finding> {
              those for all databases, and ALTER ROLE ... IN DATABASE ... RESET ALL those for one.",
         )
     })
+}
+
+/// Whether a setting of a role is a `statement_timeout` of five seconds or more.
+fn is_patient(setting: &str) -> bool {
+    let value = setting.split_once(": ").and_then(|(_, line)| line.strip_prefix("statement_timeout="));
+    let Some(value) = value.map(str::trim) else { return false };
+    let (count, unit) = value.split_at(value.find(|char: char| !char.is_ascii_digit()).unwrap_or(value.len()));
+    let unit_ms = match unit.trim() {
+        "" | "ms" => 1,
+        "s" => 1000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return false,
+    };
+    count.parse().is_ok_and(|count: i64| count.saturating_mul(unit_ms) >= 5000)
 }
 
 /// Says whether etcd takes writes: a member that has reached its quota still answers, and counts as
@@ -961,6 +979,24 @@ All is well.
                 .map(|finding| (finding.grade, finding.subject))
                 .collect();
             assert_eq!(not_well, *expected, "{state}: {found:#?}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_that_servers_can_live_with_is_not_warned_of() {
+        for (line, is_ok) in [
+            ("statement_timeout=10s", true),
+            ("statement_timeout=5000", true),
+            ("statement_timeout=5000 ms", true),
+            ("statement_timeout=1min", true),
+            ("statement_timeout=4999", false),
+            ("statement_timeout=4s", false),
+            ("statement_timeout=0", false),
+            ("statement_timeout=1e9", false),
+            ("search_path=a: statement_timeout=10s", false),
+        ] {
+            let said = role_settings(&[format!("snowflake: {line}")]);
+            assert_eq!(said.is_none(), is_ok, "{line}");
         }
     }
 

@@ -76,7 +76,7 @@ WHERE s.fleet = $1::pg_catalog.text FOR UPDATE OF s SKIP LOCKED) \
 SELECT pg_catalog.to_json(n.part) FROM snowflake_registry.new_numbers n \
 WHERE n.fleet = $1::pg_catalog.text AND n.part NOT IN (SELECT free.part FROM free)";
 
-// Of roles of servers, which any of them may have set for itself. What "Set up" sets is left out.
+// Of roles of servers, which any of them may have set for itself.
 const ROLE_SETTINGS: &CStr = c"SELECT pg_catalog.to_json(pg_catalog.concat(pg_catalog.quote_ident(r.rolname), \
 CASE WHEN d.datname IS NOT NULL THEN ' IN DATABASE ' OPERATOR(pg_catalog.||) pg_catalog.quote_ident(d.datname) END, \
 ': ', l.line)) \
@@ -86,8 +86,7 @@ pg_catalog.pg_proc p \
 WHERE p.pronamespace = pg_catalog.to_regnamespace('snowflake_registry') AND p.proname = 'swap' \
 AND (s.setdatabase = 0 OR d.datname = pg_catalog.current_database()) \
 AND pg_catalog.has_function_privilege(r.oid, p.oid, 'EXECUTE') \
-AND NOT pg_catalog.pg_has_role(r.oid, p.proowner, 'MEMBER') \
-AND (s.setdatabase, l.line) IS DISTINCT FROM (0::pg_catalog.oid, 'statement_timeout=10s')";
+AND NOT pg_catalog.pg_has_role(r.oid, p.proowner, 'MEMBER')";
 
 const NOW: &CStr = c"SELECT snowflake_registry.shown()";
 
