@@ -176,9 +176,14 @@ impl Session {
                 create::check_range(range, &self.fleet)?;
                 let mut said =
                     create::create(&self.registry, &self.fleet, owner.as_deref(), changing, &mut self.random)?;
-                if let Some((first, last)) = range.filter(|_| !changing.dry_run) {
-                    let set = self.perform(name, &Operation::SetRange { first, last }, changing, has_person)?;
-                    said.lines.extend(set.lines);
+                if let Some((first, last)) = range {
+                    let set = if changing.dry_run && self.registry.read(&Wanted::default()).is_err() {
+                        create::range_of_new(&self.fleet, first, last)
+                    } else {
+                        self.perform(name, &Operation::SetRange { first, last }, changing, has_person)
+                            .map_err(|failure| change::said_of_change(failure, true, !changing.dry_run))?
+                    };
+                    said.add(set);
                 }
                 said
             }

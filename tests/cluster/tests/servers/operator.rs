@@ -719,6 +719,17 @@ fn a_registry_is_made_in_postgresql() {
 fn a_registry_is_made_with_a_range() {
     let registry =
         Registry { operated: Box::new(Server::builder().durable().without_preload().start()), conninfo: String::new() };
+    let dry = ["create", "--range", "100", "1023", "--dry-run"];
+    assert!(registry.ok(&dry).contains("Numbers 100 to 1023 may be leased."));
+    let json = |arguments: &[&str]| {
+        serde_json::from_str::<Value>(&registry.ok(&[arguments, &["--json"]].concat())).expect("it is JSON")
+    };
+    let of_range = |said: &Value| said["changes"].to_string().contains("1023");
+    let said = json(&dry);
+    assert!(of_range(&said) && said["done"] == false, "{said}");
+    let said = json(&dry[..4]);
+    assert!(of_range(&said) && said["done"] == true, "{said}");
+    assert!(json(&["create", "--range", "0", "9", "--dry-run"])["changes"].to_string().contains("1023"));
     assert!(registry.ok(&["create", "--range", "100", "1023"]).contains("Numbers 100 to 1023 may be leased."));
     assert!(registry.ok(&["show"]).contains("\nrange       100 to 1023: "));
 }
