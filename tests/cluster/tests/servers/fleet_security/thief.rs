@@ -623,6 +623,30 @@ fn only_records_that_are_over_are_deleted_and_only_by_operators() {
 }
 
 #[test]
+fn more_records_are_deleted_than_one_swap_has() {
+    let mut stolen = Stolen::with(|fleet| Fleet {
+        layout: Some((5, false)),
+        range: Some((0, 999)),
+        longest_ms: DEFAULT_LEASE_MS,
+        skew_ms: DEFAULT_SKEW_MS,
+        ..fleet
+    });
+    assert!(stolen.number(&stolen.lease(0)).unwrap());
+    let ago_ms = now_ms() - HOUR_MS;
+    stolen.set("numbers", &format!("from_ms = {}, until_ms = {ago_ms}", ago_ms - 1000));
+    let sql = "INSERT INTO snowflake_registry.numbers SELECT n.fleet, n.datacenter, w, n.holder, n.nonce, n.count, \
+               n.server, n.from_ms, n.until_ms, n.generation, n.renewed_ms, n.offset_ms, n.host, n.port, \
+               n.cluster_name, n.version, n.secret FROM snowflake_registry.numbers n, generate_series(1, 250) w \
+               WHERE n.fleet = $1";
+    stolen.owner.execute(sql, &[&stolen.fleet]).unwrap();
+    let would = server().operate(&["drop-numbers", "--dry-run", "--fleet", &stolen.fleet]);
+    assert!(would.contains("records of 251 numbers: ") && would.lines().count() < 9, "{would}");
+    let said = server().operate(&["drop-numbers", "--fleet", &stolen.fleet]);
+    assert!(said.starts_with("Deleted the records of 251 numbers: "), "{said}");
+    assert!(stolen.reading().numbers.is_empty());
+}
+
+#[test]
 fn a_count_leaves_room_for_the_next_one_and_a_nonce_is_another() {
     let mut stolen = Stolen::new();
     let held = stolen.victim_leases(1000);
