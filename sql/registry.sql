@@ -480,28 +480,40 @@ END $$;
 COMMENT ON FUNCTION snowflake_registry.refuse(text) IS
     'raise the error that no server''s own rules permit a change';
 
-CREATE OR REPLACE FUNCTION snowflake_registry.made_by() RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_registry.makers() RETURNS SETOF text
 LANGUAGE sql VOLATILE AS $$
     -- A lock on the table lasts as long as the transaction, also where the row was locked in a
-    -- savepoint. Who waits for the row has the lock on the table, too.
-    SELECT string_agg(coalesce('process ' || l.pid || format(' (transaction %s)', l.virtualtransaction),
-        format('prepared transaction "%s"', (SELECT p.gid FROM pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
-            WHERE x.locktype = 'transactionid' AND x.virtualtransaction = l.virtualtransaction LIMIT 1))), ', ')
-    FROM pg_locks l
+    -- savepoint. Transactions that wait for the row are not left out: one that holds it may wait.
+    SELECT coalesce('process ' || l.pid || format(' (transaction %s)', l.virtualtransaction),
+        format('prepared transaction "%s"', p.gid))
+    FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+        LEFT JOIN (pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid)
+            ON l.pid IS NULL AND x.locktype = 'transactionid' AND x.virtualtransaction = l.virtualtransaction
     WHERE l.locktype = 'relation' AND l.relation = to_regclass('snowflake_registry.new_numbers')
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
         AND l.mode = 'RowExclusiveLock' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
-        AND NOT EXISTS (SELECT FROM pg_locks w WHERE w.pid = l.pid AND NOT w.granted)
+    ORDER BY coalesce(a.xact_start, p.prepared)
 $$;
 
-COMMENT ON FUNCTION snowflake_registry.made_by() IS
-    'which transaction makes a number''s record, and lets others wait; NULL if none does';
+COMMENT ON FUNCTION snowflake_registry.makers() IS
+    'which transactions make records of numbers, or wait for one that does, the oldest first';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.part(datacenter integer, worker bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT (worker % 64 + datacenter % 64 + 64) % 64 $$;
 
 COMMENT ON FUNCTION snowflake_registry.part(integer, bigint) IS
     'which of 64 parts a number belongs to, so that many servers can start at once';
+
+CREATE OR REPLACE FUNCTION snowflake_registry.make_parts() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO snowflake_registry.new_numbers SELECT new.name, p.part, 0 FROM generate_series(0, 63) AS p (part)
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+
+COMMENT ON FUNCTION snowflake_registry.make_parts() IS
+    'make the rows that are locked where records of a fleet''s numbers are made, so that all can be looked at';
 
 CREATE OR REPLACE FUNCTION snowflake_registry.make_numbers(fleet text, numbers jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -516,7 +528,8 @@ BEGIN
     END LOOP;
 EXCEPTION WHEN lock_not_available THEN
     RAISE EXCEPTION USING ERRCODE = '55P03', MESSAGE = 'another transaction makes the record of a number, and has not ended',
-        DETAIL = concat('It is of ', coalesce(snowflake_registry.made_by(), 'a session that has ended meanwhile'), '.');
+        DETAIL = concat('It is of ', coalesce((SELECT string_agg(m.maker, ' or ') FROM snowflake_registry.makers() AS m (maker)),
+            'a session that has ended meanwhile'), '.');
 END $$;
 
 COMMENT ON FUNCTION snowflake_registry.make_numbers(text, jsonb) IS
@@ -1027,6 +1040,10 @@ COMMENT ON FUNCTION snowflake_registry.keep_tags() IS
 DROP TRIGGER IF EXISTS check_fleet ON snowflake_registry.fleets;
 CREATE TRIGGER check_fleet BEFORE UPDATE ON snowflake_registry.fleets FOR EACH ROW
 WHEN (current_setting('snowflake_registry.writer', true) = 'server') EXECUTE FUNCTION snowflake_registry.check_fleet();
+
+DROP TRIGGER IF EXISTS make_parts ON snowflake_registry.fleets;
+CREATE TRIGGER make_parts AFTER INSERT ON snowflake_registry.fleets FOR EACH ROW
+EXECUTE FUNCTION snowflake_registry.make_parts();
 
 DROP TRIGGER IF EXISTS check_number ON snowflake_registry.numbers;
 CREATE TRIGGER check_number BEFORE INSERT OR UPDATE OR DELETE ON snowflake_registry.numbers FOR EACH ROW

@@ -63,6 +63,10 @@ impl<S: Store<Error = RegistryError>> Change<'_, S> {
             let (reading, outcome, mut changes) = self.rehearse(operation, random)?;
             changes.extend(more.iter().cloned());
             if self.changing.dry_run {
+                // There may be many, and the outcome counts them.
+                if matches!(outcome, Outcome::NumbersDropped { .. }) {
+                    changes.retain(|changed| changed.record.starts_with("fleet "));
+                }
                 return Ok(dry(&changes, words::outcome(&outcome, self.fleet, true)));
             }
             if let Some(consequence) = words::consequence(operation, &reading.fleet, &outcome) {

@@ -104,8 +104,9 @@ pub struct Seen {
     pub alarms: Option<Vec<String>>,
     /// The hosts that the connection string names, if there are several.
     pub hosts: Vec<HostSeen>,
-    /// Which transaction holds new numbers up, if one does.
-    pub made_by: Option<String>,
+    /// How many of 64 parts of the new numbers are held up, and the transactions that may do that,
+    /// the oldest first.
+    pub held_up: Option<(usize, Vec<String>)>,
     /// Settings of the servers' roles.
     pub role_settings: Vec<String>,
 }
@@ -163,6 +164,8 @@ fn hosts(hosts: &[HostSeen]) -> Option<Finding> {
 /// Says which settings a role of servers has that "Set up" does not set. A thief of its password
 /// could have set them, so that no server renews its lease.
 fn role_settings(settings: &[String]) -> Option<Finding> {
+    // "Set up" sets a timeout, which may be another one.
+    let settings: Vec<_> = settings.iter().filter(|setting| !is_patient(setting)).collect();
     let shown = named(settings.iter().map(|setting| printable(setting)));
     (!settings.is_empty()).then(|| {
         Finding::warn(
@@ -172,6 +175,22 @@ fn role_settings(settings: &[String]) -> Option<Finding> {
              those for all databases, and ALTER ROLE ... IN DATABASE ... RESET ALL those for one.",
         )
     })
+}
+
+/// Whether a setting of a role is a `statement_timeout` of five seconds or more.
+fn is_patient(setting: &str) -> bool {
+    let value = setting.split_once(": ").and_then(|(_, line)| line.strip_prefix("statement_timeout="));
+    let Some(value) = value.map(str::trim) else { return false };
+    let (count, unit) = value.split_at(value.find(|char: char| !char.is_ascii_digit()).unwrap_or(value.len()));
+    let unit_ms = match unit.trim() {
+        "" | "ms" => 1,
+        "s" => 1000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return false,
+    };
+    count.parse().is_ok_and(|count: i64| count.saturating_mul(unit_ms) >= 5000)
 }
 
 /// Says whether etcd takes writes: a member that has reached its quota still answers, and counts as
@@ -338,10 +357,15 @@ fn range(view: &View) -> Vec<Finding> {
 
 /// Says which transaction keeps servers from leasing numbers that have no record yet.
 fn held_up(seen: &Seen) -> Option<Finding> {
-    let by = printable(seen.made_by.as_ref()?);
+    let (parts, makers) = seen.held_up.as_ref()?;
+    let ends = match makers.len() {
+        1 => "a transaction does not end",
+        _ => "a transaction does not end, which is one of these",
+    };
+    let makers = named(makers.iter().map(|maker| printable(maker)));
     Some(Finding::bad(
         "numbers",
-        format!("no new number can be leased, because a transaction does not end: {by}"),
+        format!("new numbers of {parts} of 64 parts cannot be leased, because {ends}: {makers}"),
         "End it in the registry, with pg_terminate_backend() or ROLLBACK PREPARED. If it is not a server's of the fleet, \
          see \"A password is stolen\" in docs/runbook.md.",
     ))
@@ -605,7 +629,7 @@ mod tests {
     fn seen() -> Seen {
         let here = ClockHere { offset_ms: 3, error_ms: 1 };
         let standbys = Some(Standbys { names: String::new(), connected: Some((1, 0)) });
-        Seen { here, standbys, alarms: None, hosts: Vec::new(), made_by: None, role_settings: Vec::new() }
+        Seen { here, standbys, alarms: None, hosts: Vec::new(), held_up: None, role_settings: Vec::new() }
     }
 
     fn host(host: &str, writable: Option<&str>) -> HostSeen {
@@ -809,6 +833,14 @@ All is well.
                 const { &[bad("leases")] },
             ),
             (
+                "its server holds another, written before",
+                |view, _| {
+                    lease(view, 4, |record| (record.until_ms, record.renewed_ms) = (NOW_MS - 1, NOW_MS - 30_001));
+                    lease(view, 5, |record| (record.server, record.renewed_ms) = (4, NOW_MS - 30_002));
+                },
+                WELL,
+            ),
+            (
                 "an operator has reserved the number since",
                 |view, _| {
                     ended(view, 4, 5);
@@ -926,7 +958,7 @@ All is well.
             ),
             (
                 "a transaction that makes a number does not end",
-                |_, seen| seen.made_by = Some("process 4711 (transaction 3/14)".to_owned()),
+                |_, seen| seen.held_up = Some((1, vec!["process 4711 (transaction 3/14)".to_owned()])),
                 const { &[bad("numbers")] },
             ),
             ("an etcd without alarms", |view, seen| in_etcd(view, seen, &[]), WELL),
@@ -947,6 +979,24 @@ All is well.
                 .map(|finding| (finding.grade, finding.subject))
                 .collect();
             assert_eq!(not_well, *expected, "{state}: {found:#?}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_that_servers_can_live_with_is_not_warned_of() {
+        for (line, is_ok) in [
+            ("statement_timeout=10s", true),
+            ("statement_timeout=5000", true),
+            ("statement_timeout=5000 ms", true),
+            ("statement_timeout=1min", true),
+            ("statement_timeout=4999", false),
+            ("statement_timeout=4s", false),
+            ("statement_timeout=0", false),
+            ("statement_timeout=1e9", false),
+            ("search_path=a: statement_timeout=10s", false),
+        ] {
+            let said = role_settings(&[format!("snowflake: {line}")]);
+            assert_eq!(said.is_none(), is_ok, "{line}");
         }
     }
 

@@ -58,6 +58,14 @@ pub fn check_range(range: Option<(i64, i64)>, fleet: &str) -> Result<(), Failure
     Err(Failure::Refused(words::refusal(&refusal, fleet)))
 }
 
+/// Says which range a fleet would have that is not made yet.
+pub fn range_of_new(fleet: &str, first: i64, last: i64) -> Said {
+    let mut changes = values(fleet, &Fleet { range: Some((first, last)), ..new_fleet(0, NO_INCARNATION, 0) });
+    changes.retain(|changed| ["first_number", "last_number"].contains(&changed.field));
+    let set = snowflake_core::operate::Outcome::RangeSet { first, last, numbers: None };
+    crate::change::dry(&changes, words::outcome(&set, fleet, true))
+}
+
 /// Makes the registry and the fleet, or brings the registry up to date.
 ///
 /// # Errors

@@ -176,9 +176,14 @@ impl Session {
                 create::check_range(range, &self.fleet)?;
                 let mut said =
                     create::create(&self.registry, &self.fleet, owner.as_deref(), changing, &mut self.random)?;
-                if let Some((first, last)) = range.filter(|_| !changing.dry_run) {
-                    let set = self.perform(name, &Operation::SetRange { first, last }, changing, has_person)?;
-                    said.lines.extend(set.lines);
+                if let Some((first, last)) = range {
+                    let set = if changing.dry_run && self.registry.read(&Wanted::default()).is_err() {
+                        create::range_of_new(&self.fleet, first, last)
+                    } else {
+                        self.perform(name, &Operation::SetRange { first, last }, changing, has_person)
+                            .map_err(|failure| change::said_of_change(failure, true, !changing.dry_run))?
+                    };
+                    said.add(set);
                 }
                 said
             }
@@ -396,11 +401,19 @@ impl Session {
         Ok((View { fleet: self.fleet.clone(), kind, address, reading, names, descriptions }, here))
     }
 
-    /// Returns which transaction has held up new numbers for a second. A server's takes less long.
-    fn made_by(&self) -> Option<String> {
-        let first = self.registry.made_by().ok().flatten()?;
+    /// Returns how many parts of the fleet's new numbers have been held up for a second, and which
+    /// transactions may do that. A server's takes less long.
+    fn held_up(&self) -> Option<(usize, Vec<String>)> {
+        let look = || Ok::<_, RegistryError>((self.registry.held_parts()?, self.registry.makers()?));
+        let (parts, makers) = look().ok()?;
+        if parts.is_empty() {
+            return None;
+        }
         thread::sleep(MADE_WITHIN);
-        self.registry.made_by().ok().flatten().filter(|then| *then == first)
+        let (mut held, mut then) = look().ok()?;
+        held.retain(|part| parts.contains(part));
+        then.retain(|maker| makers.contains(maker));
+        (!held.is_empty() && !then.is_empty()).then_some((held.len(), then))
     }
 
     fn check(&self, is_strict: bool) -> Result<(Said, Option<Failure>), Failure> {
@@ -410,9 +423,9 @@ impl Session {
                 let standbys = self.registry.standbys().ok().flatten();
                 let alarms = self.registry.alarms().ok();
                 let hosts = self.registry.hosts().unwrap_or_default();
-                let made_by = self.made_by();
+                let held_up = self.held_up();
                 let role_settings = self.registry.role_settings().unwrap_or_default();
-                check::findings(&view, &Seen { here, standbys, alarms, hosts, made_by, role_settings })
+                check::findings(&view, &Seen { here, standbys, alarms, hosts, held_up, role_settings })
             }
             // The arguments are wrong.
             Err(failure @ Failure::Usage(_)) => return Err(failure),

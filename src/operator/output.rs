@@ -25,6 +25,19 @@ impl Said {
         Self { lines, json }
     }
 
+    /// Adds what another change has done, or would do.
+    pub fn add(&mut self, more: Self) {
+        let lines = more.lines.into_iter().filter(|line| !self.lines.contains(line)).collect::<Vec<_>>();
+        self.lines.extend(lines);
+        for (name, value) in more.json {
+            match (self.json.get_mut(&name), value) {
+                (Some(Json::Array(all)), Json::Array(more)) => all.extend(more),
+                (Some(_), _) => {}
+                (None, value) => drop(self.json.insert(name, value)),
+            }
+        }
+    }
+
     /// Returns the text for people.
     pub fn text(&self) -> String {
         self.lines.iter().map(|line| format!("{line}\n")).collect()

@@ -87,8 +87,8 @@ pub struct NumberView {
     pub is_left_behind: bool,
     /// Whether it is leased, and lies outside of the range.
     pub is_outside: bool,
-    /// Whether its lease has ended, was not given back, and is the last one of its server. So that
-    /// server has no number, if it runs.
+    /// Whether its lease has ended, was not given back, and is the last one that its server wrote,
+    /// which has no other. So that server has no number, if it runs.
     pub is_dropped: bool,
 }
 
@@ -143,6 +143,9 @@ impl View {
             let last_ms = written.entry(record.server).or_insert(i64::MIN);
             *last_ms = record.renewed_ms.max(*last_ms);
         }
+        // The servers that hold something, renewed or not.
+        let holding: BTreeSet<u64> =
+            numbers.values().filter(|record| record.until_ms > *now_ms).map(|record| record.server).collect();
         let view = |(key, record): (&NumberKey, &NumberRecord)| {
             let state = if record.until_ms <= *now_ms {
                 let is_frozen = record.generation < fleet.generation && fleet.freeze_ms > *now_ms;
@@ -157,7 +160,7 @@ impl View {
             let is_late = state.is_leased() && is_late(record, *now_ms);
             let is_inside = fleet.range.is_some_and(|(first, last)| (first..=last).contains(&key.worker));
             let is_last = record.server != 0 && written[&record.server] == record.renewed_ms;
-            let has_ended = matches!(state, NumberState::Free | NumberState::Frozen);
+            let has_none = !holding.contains(&record.server);
             NumberView {
                 key: *key,
                 record: *record,
@@ -167,7 +170,7 @@ impl View {
                 is_living: is_living(record),
                 is_left_behind: is_late && living.contains(&record.server),
                 is_outside: state.is_leased() && !is_inside,
-                is_dropped: has_ended && is_last && !self.was_given_back(record),
+                is_dropped: has_none && is_last && !self.was_given_back(record),
             }
         };
         numbers.iter().map(view).collect()

@@ -228,14 +228,25 @@ impl<W: Waiter> Either<W> {
         }
     }
 
-    /// [`Postgres::made_by`]. In etcd no transaction is left open.
+    /// [`Postgres::makers`]. In etcd no transaction is left open.
     ///
     /// # Errors
     /// The registry's, if there is no answer.
-    pub fn made_by(&self) -> Result<Option<String>, RegistryError> {
+    pub fn makers(&self) -> Result<Vec<String>, RegistryError> {
         match self {
-            Self::Postgres(registry) => registry.made_by(),
-            Self::Etcd(_) => Ok(None),
+            Self::Postgres(registry) => registry.makers(),
+            Self::Etcd(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// [`Postgres::held_parts`]. In etcd no transaction is left open.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn held_parts(&self) -> Result<Vec<i64>, RegistryError> {
+        match self {
+            Self::Postgres(registry) => registry.held_parts(),
+            Self::Etcd(_) => Ok(Vec::new()),
         }
     }
 

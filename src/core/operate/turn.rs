@@ -96,6 +96,8 @@ pub struct Turn {
     so_far: Restored,
     /// How many records are deleted so far.
     dropped: usize,
+    /// What was read of many records that are deleted, without those that are.
+    left: Option<Reading>,
     refused: u32,
     awaits: Awaits,
 }
@@ -111,6 +113,7 @@ impl Turn {
             unanswered: Vec::new(),
             so_far: Restored::default(),
             dropped: 0,
+            left: None,
             refused: 0,
             awaits: Awaits::Nothing,
         }
@@ -161,10 +164,16 @@ impl Turn {
                 }
                 self.read()
             }
-            (Awaits::Reading, Event::Read(reading)) => self.decide(&reading, random),
+            (Awaits::Reading, Event::Read(reading)) => self.decide(reading, random),
             (Awaits::Part(part), Event::Swapped(answer)) => {
                 if is_done(answer, part.incarnation) {
                     self.note_part(&part);
+                    // All records may be many. A deletion leaves the fleet's version as it was, so
+                    // that a change of the fleet is noticed by the next one.
+                    if let Some(reading) = self.left(&part.changes) {
+                        self.refused = 0;
+                        return self.decide(reading, random);
+                    }
                 }
                 self.again(answer)
             }
@@ -195,7 +204,23 @@ impl Turn {
         self.read()
     }
 
-    fn decide(&mut self, reading: &Reading, random: &mut dyn FnMut() -> u64) -> Effect {
+    /// Returns what is left of a reading after a deletion of numbers' records.
+    fn left(&mut self, changes: &[Change]) -> Option<Reading> {
+        let mut reading = self.left.take()?;
+        for change in changes {
+            let Change::DropNumber { number, .. } = change else { return None };
+            reading.numbers.remove(number);
+        }
+        Some(reading)
+    }
+
+    fn decide(&mut self, reading: Reading, random: &mut dyn FnMut() -> u64) -> Effect {
+        let effect = self.decide_after(&reading, random);
+        self.left = matches!(self.operation, Operation::DropNumbers { .. }).then_some(reading);
+        effect
+    }
+
+    fn decide_after(&mut self, reading: &Reading, random: &mut dyn FnMut() -> u64) -> Effect {
         let most_changes = self.most_changes;
         self.began.get_or_insert_with(|| Began { most_changes, ..Began::at(reading) });
         self.note_what_shows(reading);

@@ -1459,7 +1459,6 @@ fn no_number_in_the_registry_overflows() {
     }
 }
 
-/// A reload that names another registry by mistake.
 /// It has not renewed for longer than its lease, and an operator has deleted the records that are
 /// over.
 #[test]
@@ -1482,6 +1481,7 @@ fn a_server_whose_record_was_deleted_leases_a_number_anew_and_freezes_nothing() 
     assert_eq!((world.fleet().generation, world.fleet().freeze_ms), (1, until_ms));
 }
 
+/// A reload that names another registry by mistake.
 #[test]
 fn a_server_changes_nothing_in_the_registry_of_another_fleet() {
     let world = World::new(4);

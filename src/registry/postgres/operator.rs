@@ -66,9 +66,17 @@ pg_catalog.count(sync_state) AS visible, \
 pg_catalog.count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) AS synchronous \
 FROM pg_catalog.pg_stat_replication) AS s";
 
-const MADE_BY: &CStr = c"SELECT coalesce(pg_catalog.to_json(snowflake_registry.made_by()), 'null')";
+const MAKERS: &CStr = c"SELECT pg_catalog.to_json(m.maker) FROM snowflake_registry.makers() AS m (maker)";
 
-// Of roles of servers, which any of them may have set for itself. What "Set up" sets is left out.
+// A row that is locked is skipped. A lock is kept no longer than this statement, which waits for no
+// standby.
+const HELD_PARTS: &CStr = c"WITH free AS (SELECT s.part FROM snowflake_registry.new_numbers s, \
+pg_catalog.set_config('synchronous_commit', 'off', true) \
+WHERE s.fleet = $1::pg_catalog.text FOR UPDATE OF s SKIP LOCKED) \
+SELECT pg_catalog.to_json(n.part) FROM snowflake_registry.new_numbers n \
+WHERE n.fleet = $1::pg_catalog.text AND n.part NOT IN (SELECT free.part FROM free)";
+
+// Of roles of servers, which any of them may have set for itself.
 const ROLE_SETTINGS: &CStr = c"SELECT pg_catalog.to_json(pg_catalog.concat(pg_catalog.quote_ident(r.rolname), \
 CASE WHEN d.datname IS NOT NULL THEN ' IN DATABASE ' OPERATOR(pg_catalog.||) pg_catalog.quote_ident(d.datname) END, \
 ': ', l.line)) \
@@ -78,8 +86,7 @@ pg_catalog.pg_proc p \
 WHERE p.pronamespace = pg_catalog.to_regnamespace('snowflake_registry') AND p.proname = 'swap' \
 AND (s.setdatabase = 0 OR d.datname = pg_catalog.current_database()) \
 AND pg_catalog.has_function_privilege(r.oid, p.oid, 'EXECUTE') \
-AND NOT pg_catalog.pg_has_role(r.oid, p.proowner, 'MEMBER') \
-AND (s.setdatabase, l.line) IS DISTINCT FROM (0::pg_catalog.oid, 'statement_timeout=10s')";
+AND NOT pg_catalog.pg_has_role(r.oid, p.proowner, 'MEMBER')";
 
 const NOW: &CStr = c"SELECT snowflake_registry.shown()";
 
@@ -246,13 +253,23 @@ impl<W: Waiter> Postgres<W> {
         self.understood(each(&answer.rows))
     }
 
-    /// Returns which transaction of a server makes a number's record now, so that others wait.
+    /// Returns which transactions of servers make records of numbers now, or wait for one that
+    /// does, the oldest first.
     ///
     /// # Errors
     /// The registry's, if there is no answer.
-    pub fn made_by(&self) -> Result<Option<String>, RegistryError> {
-        let answer = self.run(MADE_BY, &[], RegistryStep::Read)?;
-        self.understood(only(&answer.rows))
+    pub fn makers(&self) -> Result<Vec<String>, RegistryError> {
+        let answer = self.run(MAKERS, &[], RegistryStep::Read)?;
+        self.understood(each(&answer.rows))
+    }
+
+    /// Returns the parts of the fleet's numbers whose records a transaction makes now.
+    ///
+    /// # Errors
+    /// The registry's, if there is no answer.
+    pub fn held_parts(&self) -> Result<Vec<i64>, RegistryError> {
+        let answer = self.run(HELD_PARTS, &[text(&self.config.fleet)], RegistryStep::Change)?;
+        self.understood(each(&answer.rows))
     }
 
     /// Deletes the history of leases that ended before an instant, in milliseconds since 1970. The

@@ -684,7 +684,7 @@ fn what_the_servers_role_leaves_behind_is_found_and_removed() {
     let swap = "BEGIN; SELECT snowflake_registry.swap('default', 0, 0, 0, 0, false, NULL, \
                 '[{\"datacenter\": -1, \"worker\": 5}]', NULL); PREPARE TRANSACTION 'left'";
     server.connect_as(ROLE).batch_execute(swap).expect("the role may");
-    let said = found_bad(&server);
+    let said = found_bad(&server).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("a transaction does not end: prepared transaction \"left\""), "{said}");
     let said = server.refuses(&["set-range", "0", "9", "--timeout", "2s"]);
     assert!(said.contains("holds a lock in the registry") && said.contains("pg_prepared_xacts shows"), "{said}");
@@ -719,6 +719,17 @@ fn a_registry_is_made_in_postgresql() {
 fn a_registry_is_made_with_a_range() {
     let registry =
         Registry { operated: Box::new(Server::builder().durable().without_preload().start()), conninfo: String::new() };
+    let dry = ["create", "--range", "100", "1023", "--dry-run"];
+    assert!(registry.ok(&dry).contains("Numbers 100 to 1023 may be leased."));
+    let json = |arguments: &[&str]| {
+        serde_json::from_str::<Value>(&registry.ok(&[arguments, &["--json"]].concat())).expect("it is JSON")
+    };
+    let of_range = |said: &Value| said["changes"].to_string().contains("1023");
+    let said = json(&dry);
+    assert!(of_range(&said) && said["done"] == false, "{said}");
+    let said = json(&dry[..4]);
+    assert!(of_range(&said) && said["done"] == true, "{said}");
+    assert!(json(&["create", "--range", "0", "9", "--dry-run"])["changes"].to_string().contains("1023"));
     assert!(registry.ok(&["create", "--range", "100", "1023"]).contains("Numbers 100 to 1023 may be leased."));
     assert!(registry.ok(&["show"]).contains("\nrange       100 to 1023: "));
 }

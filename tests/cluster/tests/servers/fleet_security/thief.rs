@@ -5,12 +5,13 @@
 //! what the registry takes, and then changes that in one place. All tests share a server, where
 //! each has a fleet of its own.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
 use cluster::registry::{Poll, ROLE, config, now_ms, number, operator_config};
-use cluster::{Draw, Member, Operated, Oracle, Refusal, Server, refused};
+use cluster::{Draw, Member, Operated, Oracle, Refusal, Server, refused, wait_until};
 use postgres::Client;
 use serde_json::{Value, json};
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
@@ -163,6 +164,21 @@ impl Stolen {
             "generation": reading.fleet.generation, "renewed_ms": from_ms, "offset_ms": 0, "host": "thief", "port": 1,
             "cluster_name": "", "version": "", "secret": format!("{THIEF:032x}")
         })
+    }
+
+    /// Returns the SQL of a transaction that holds the new numbers of a part up.
+    fn holds(&self, worker: i64) -> String {
+        format!(
+            "BEGIN; SELECT snowflake_registry.swap('{}', 0, 0, 0, 0, false, NULL, \
+             '[{{\"datacenter\": -1, \"worker\": {worker}}}]', NULL)",
+            self.fleet
+        )
+    }
+
+    /// Returns what `check` says, in one line.
+    fn checked(&self) -> String {
+        let output = server().operator().args(["check", "--fleet", &self.fleet]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     /// Returns the fleet's record as `swap` takes it, with another version.
@@ -467,7 +483,8 @@ fn open_transactions_make_records_one_after_the_other() {
     let output = server().operator().args(["check", "--fleet", &stolen.fleet]).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(
-        said.contains("\nBAD   numbers     no new number can be leased") && said.contains(&format!("process {pid}")),
+        said.contains("\nBAD   numbers     new numbers of 1 of 64 parts cannot be leased")
+            && said.contains(&format!("process {pid}")),
         "{said}"
     );
     stolen.thief.batch_execute("COMMIT").unwrap();
@@ -476,6 +493,59 @@ fn open_transactions_make_records_one_after_the_other() {
     stolen.thief = sleeper;
     let refusal = refused(stolen.number(&with(&old, "datacenter", 63)));
     assert_eq!(refusal.sqlstate, "40001", "{refusal:?}");
+}
+
+/// Neither by a wait for another lock, nor behind sessions that come and go.
+#[test]
+fn the_session_that_holds_new_numbers_up_cannot_hide() {
+    let mut stolen = Stolen::new();
+    let mut other = server().connect_as(ROLE);
+    other.batch_execute("SELECT pg_advisory_lock(52)").unwrap();
+    let mut holder = server().connect_as(ROLE);
+    let pid: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let (holds, flickers) =
+        (format!("{}; SELECT pg_advisory_lock(52)", stolen.holds(8)), format!("{}; ROLLBACK", stolen.holds(7)));
+    let holding = thread::spawn(move || holder.batch_execute(&holds));
+    let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)";
+    wait_until("the holder waits", || stolen.owner.query_one(is_waiting, &[&pid]).unwrap().get(0));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let flickering = thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || {
+            let mut session = server().connect_as(ROLE);
+            // Relaxed: only the flag itself matters.
+            while !is_over.load(Ordering::Relaxed) {
+                session.batch_execute(&flickers).unwrap();
+            }
+        }
+    });
+    let said = stolen.checked();
+    is_over.store(true, Ordering::Relaxed);
+    flickering.join().unwrap();
+    assert!(said.contains(" BAD numbers ") && said.contains(&format!("process {pid} (transaction")), "{said}");
+    let hasty = Config { timeout: Duration::from_secs(1), ..stolen.victim.config().clone() };
+    let reading = stolen.reading();
+    let record = NumberRecord { holder: 1, nonce: 33, ..stolen.victim_leases(20_000) };
+    let swap = Swap::after(&reading, vec![Change::Number { number: number(8), was: None, record }]);
+    match Postgres::new(hasty, Poll).swap(&swap) {
+        Err(RegistryError::Locked(Some(by))) => assert!(by.contains(&format!("process {pid} (")), "{by}"),
+        other => panic!("{other:?}"),
+    }
+    drop(other);
+    holding.join().unwrap().unwrap();
+}
+
+#[test]
+fn numbers_of_another_fleet_and_of_other_parts_are_not_held_up() {
+    let (stolen, other) = (Stolen::new(), Stolen::new());
+    let mut holder = server().connect_as(ROLE);
+    let pid: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    holder.batch_execute(&stolen.holds(8)).unwrap();
+    let said = other.checked();
+    assert!(!said.contains(" BAD numbers "), "{said}");
+    let said = stolen.checked();
+    let found = " BAD numbers new numbers of 1 of 64 parts cannot be leased, because a transaction does not end";
+    assert!(said.contains(found) && said.contains(&format!("process {pid} (")), "{said}");
 }
 
 #[test]
@@ -550,6 +620,30 @@ fn only_records_that_are_over_are_deleted_and_only_by_operators() {
     let early = with(&with(&stolen.lease(8), "from_ms", ago_ms), "until_ms", ago_ms + 10);
     Stolen::refuses(stolen.number(&early), "before the end of the freeze");
     assert!(stolen.number(&stolen.lease(8)).unwrap());
+}
+
+#[test]
+fn more_records_are_deleted_than_one_swap_has() {
+    let mut stolen = Stolen::with(|fleet| Fleet {
+        layout: Some((5, false)),
+        range: Some((0, 999)),
+        longest_ms: DEFAULT_LEASE_MS,
+        skew_ms: DEFAULT_SKEW_MS,
+        ..fleet
+    });
+    assert!(stolen.number(&stolen.lease(0)).unwrap());
+    let ago_ms = now_ms() - HOUR_MS;
+    stolen.set("numbers", &format!("from_ms = {}, until_ms = {ago_ms}", ago_ms - 1000));
+    let sql = "INSERT INTO snowflake_registry.numbers SELECT n.fleet, n.datacenter, w, n.holder, n.nonce, n.count, \
+               n.server, n.from_ms, n.until_ms, n.generation, n.renewed_ms, n.offset_ms, n.host, n.port, \
+               n.cluster_name, n.version, n.secret FROM snowflake_registry.numbers n, generate_series(1, 250) w \
+               WHERE n.fleet = $1";
+    stolen.owner.execute(sql, &[&stolen.fleet]).unwrap();
+    let would = server().operate(&["drop-numbers", "--dry-run", "--fleet", &stolen.fleet]);
+    assert!(would.contains("records of 251 numbers: ") && would.lines().count() < 9, "{would}");
+    let said = server().operate(&["drop-numbers", "--fleet", &stolen.fleet]);
+    assert!(said.starts_with("Deleted the records of 251 numbers: "), "{said}");
+    assert!(stolen.reading().numbers.is_empty());
 }
 
 #[test]
