@@ -226,10 +226,9 @@ fn round(server: &Server, layout: &str, seed: u64, one: Side, others: &[Side], t
                 sql.contains("NOT ") && sql.contains("tstzrange")
             };
             // Such a row is left out where its condition is one on the id, and an error elsewhere.
-            // A plan may also reach the time of a view's column that the other one does not.
+            // A plan may also reach a time that the other one does not, as of a view's column.
             let is_no_id = |(_, run): &(Query, Run)| run.rows.as_ref().is_err_and(|error| error == NO_ID);
-            let shows_time = one.0.sql.replace(")).created_at", "").contains("created_at");
-            if is_no_id(&other) || is_no_id(&one) && (shows_time || is_spelt_differently) {
+            if is_no_id(&one) || is_no_id(&other) {
                 tally.refused += u64::from(!is_no_id(&other));
                 continue;
             }
@@ -456,7 +455,7 @@ fn every_statement_returns_the_same_rows_with_and_without_pushdown() {
     assert!(tally.percent(tally.by_id) >= 20, "{tally:?}");
     assert!(tally.percent(tally.with_rows) >= 50, "{tally:?}");
     assert!(tally.percent(tally.errors.values().sum()) <= 5, "{tally:?}");
-    assert!(200 * tally.refused <= tally.statements, "{tally:?}");
+    assert!(500 * tally.refused <= tally.statements, "{tally:?}");
 }
 
 #[test]
