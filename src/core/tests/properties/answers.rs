@@ -65,7 +65,7 @@ struct Statement {
 }
 
 struct World {
-    /// Whether snapshots are told apart by their numbers of xids, as 0.3.0 once did.
+    /// Whether snapshots are told apart by their numbers of xids alone.
     by_counts: bool,
     /// Whether the session counts its own transaction.
     knows_itself: bool,
