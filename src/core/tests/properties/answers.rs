@@ -230,7 +230,7 @@ fn each_statement_has_one_answer_that_is_right_for_its_snapshot_and_never_falls(
 
 #[test]
 fn numbers_of_xids_do_not_tell_snapshots_apart_while_one_is_being_prepared() {
-    let (error, _) = run(true, true, 2000);
+    let (error, _) = run(true, true, 20_000);
     assert!(error.is_some_and(|error| error.contains("have ended")), "no history shows it");
 }
 

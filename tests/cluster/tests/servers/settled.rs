@@ -930,9 +930,10 @@ fn an_id_that_is_drawn_while_a_transaction_is_being_prepared_holds_it_back() {
     execute(&mut session, "SET preparer.statement = 'SELECT snowflake_next() / 0'");
     execute(&mut session, "BEGIN; INSERT INTO u VALUES (1)");
     assert_eq!(refused(session.batch_execute("PREPARE TRANSACTION 'p'")).sqlstate, "22012");
+    // An error is sent before its transaction is rolled back, so the session is asked once more.
+    execute(&mut session, "SET preparer.statement = ''");
     let id = reader.draw();
     assert_eq!(settled(&mut reader), id);
-    execute(&mut session, "SET preparer.statement = ''");
     execute(&mut session, "BEGIN; INSERT INTO t DEFAULT VALUES");
     let held = session.ids("SELECT first_id FROM snowflake_unsettled").unwrap();
     execute(&mut session, "COMMIT");
