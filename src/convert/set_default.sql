@@ -5,7 +5,7 @@
 SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %I.%s', name, attname, nspname, call)::cstring,
        place,
        CASE WHEN oid = $5 THEN format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', name, attname, call)::cstring END
-FROM family f, ours, LATERAL (SELECT format('%I(%s)', proname, quote_literal($4::text))) AS c (call)
+FROM family f, ours, LATERAL (SELECT format('%I(%s)', proname, quote_literal($4::text) || '::text')) AS c (call)
 WHERE rel = root AND proname = $3::text::name
       AND EXISTS (SELECT FROM family
                   WHERE place = f.place
