@@ -8,7 +8,7 @@ def encode(id):
 
 
 def decode(text):
-    id = sum(SYMBOLS.index(symbol) * 62**place for place, symbol in enumerate(reversed(text)))
+    id = sum(SYMBOLS.index(symbol) * 62**place for place, symbol in enumerate(reversed(text[:11])))
     if len(text) != 11 or id >= 2**63:
         raise ValueError(f"{text!r} is not the text of an id")
     return id

@@ -11,7 +11,7 @@ for (const [number, text] of vectors) {
   assert.equal(decode(text), number);
 }
 
-for (const wrong of ['-1', String(2n ** 63n)]) assert.throws(() => encode(wrong), RangeError);
-for (const wrong of ['', '0IQhh4u4pX', '00IQhh4u4pXQ', '0IQhh4u4pX-', '0IQhh4u4pX\n', 'AzL8n0Y58m8']) {
-  assert.throws(() => decode(wrong), RangeError, wrong);
+for (const wrong of ['', '-1', String(2n ** 63n)]) assert.throws(() => encode(wrong), RangeError);
+for (const wrong of ['', '0IQhh4u4pX', '00IQhh4u4pXQ', '0IQhh4u4pX-', '0IQhh4u4pX\n', 'AzL8n0Y58m8', 'z'.repeat(1e6)]) {
+  assert.throws(() => decode(wrong), RangeError, wrong.slice(0, 20));
 }

@@ -32,5 +32,9 @@ assert Order.model_validate_json(stored).id == int(order["id"])
 assert Order.model_validate_json('{"id": 249498276909305861, "item": "tea"}').id == 249498276909305861
 assert Order(id=5, item="tea").model_dump() == {"id": 5, "item": "tea"}
 
-described = json.loads(request("GET", "/openapi.json"))["components"]["schemas"]["Order"]
-assert described["properties"]["id"]["type"] == "string", described
+assert request("GET", "/orders/1") == "null"
+
+described = json.loads(request("GET", "/openapi.json"))
+schemas = [described["components"]["schemas"]["Order"]["properties"]["id"]]
+schemas += [parameter["schema"] for parameter in described["paths"]["/orders/{id}"]["get"]["parameters"]]
+assert [schema["type"] for schema in schemas] == ["string", "string"], schemas
