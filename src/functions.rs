@@ -384,8 +384,9 @@ fn snowflake_reset_mark() {
 /// `snowflake_next()` the default. (Revoked from PUBLIC.)
 ///
 /// Returns the statements that it ran. With `dry_run`, returns those that it would run, including
-/// those that drop and recreate what depends on a column to widen. With `rewrite`, widens smallint
-/// and integer columns, and the foreign key columns that refer to them.
+/// those that drop and recreate what depends on a column to widen. The default's function has no
+/// schema in them where the search_path finds it. With `rewrite`, widens smallint and integer
+/// columns, and the foreign key columns that refer to them.
 ///
 /// # Errors
 /// As `snowflake_next`; 42501 not the owner; 42P01, 42809, 42703, 42804, 42P16 no such table or

@@ -5,7 +5,8 @@
 //! The caller runs it, so PostgreSQL checks each step as if the caller had typed it. All of it is
 //! in the caller's transaction, so an error at any point leaves nothing changed. While the catalogs
 //! are read, search_path makes all names come out qualified, and `row_security = off`
-//! makes a policy that would hide values an error.
+//! makes a policy that would hide values an error. What runs stays qualified. What the caller reads
+//! names a default's function as `pg_get_expr` would, because tools compare defaults as texts.
 //!
 //! The queries are in the `.sql` files, each with a comment on its arguments; the errors are in
 //! `error.rs`. This file never drops a view or another object that depends on a column to be
@@ -14,6 +15,7 @@
 mod database;
 mod unconvertible;
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 
 use pgrx::Spi;
@@ -80,6 +82,13 @@ SELECT level::cstring FROM current_setting('transaction_isolation') AS level WHE
 /// `$1` a table's name: its OID, by the caller's search_path. So all other names in it are
 /// qualified.
 const REGCLASS: &str = "SELECT pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid";
+
+/// The functions that become defaults.
+const NEXT: &CStr = c"snowflake_next";
+const SEGMENT_NEXT: &CStr = c"snowflake_segment_next";
+
+/// `$1` a function's name: the OID of the only one that the caller's search_path finds.
+const REGPROC: &str = "SELECT pg_catalog.to_regproc($1::pg_catalog.text)::pg_catalog.oid";
 
 /// A column as the caller names it. The table is given by its OID, which stays the same while the
 /// call waits for locks.
@@ -286,6 +295,8 @@ struct Steps {
     identities: Vec<CString>,
     /// After widening, so that defaults need not be converted.
     defaults: Vec<CString>,
+    /// How the caller reads statements that are shown shorter than they run.
+    shown: HashMap<CString, CString>,
     sequences: Vec<CString>,
     /// The sequences that stay, with what uses them.
     kept: Vec<(String, String)>,
@@ -306,17 +317,26 @@ struct NewIdentity {
 }
 
 impl Steps {
-    fn find(database: &mut SpiDatabase, targets: &[Target], aim: Aim, refusals: &mut Refusals) -> Self {
+    fn find(
+        database: &mut SpiDatabase,
+        targets: &[Target],
+        aim: Aim,
+        visible: Option<Oid>,
+        refusals: &mut Refusals,
+    ) -> Self {
         let columns: Vec<_> = targets.iter().map(|target| target.column).collect();
         let (function, argument) = match aim {
-            Aim::Ids { .. } => (c"snowflake_next", None),
-            Aim::Tag(tag) => (c"snowflake_segment_next", Some(tag)),
             Aim::Identity(former) => return Self::find_identity(database, targets, former, refusals),
+            Aim::Ids { .. } => (NEXT, None),
+            Aim::Tag(tag) => (SEGMENT_NEXT, Some(tag)),
         };
         let mut steps = Self::find_sequences(database, &columns, refusals);
         let [rels, atts] = pairs(&columns);
         let identities = database.ask(with_family!("drop_identity.sql"), &pairs(&columns));
-        let defaults = database.ask(with_ours!("set_default.sql"), &[rels, atts, function.into(), argument.into()]);
+        let arguments = [rels, atts, function.into(), argument.into(), visible.into()];
+        let defaults = database.ask(with_ours!("set_default.sql"), &arguments);
+        let shorter = |row| Some((given(row, 1), value(row, 3)?));
+        steps.shown = defaults.iter().filter_map(shorter).collect();
         for (rows, statements) in [(identities, &mut steps.identities), (defaults, &mut steps.defaults)] {
             steps.places.extend(rows.iter().map(|row| given::<i64>(row, 2)));
             statements.extend(rows.iter().map(|row| given::<CString>(row, 1)));
@@ -392,6 +412,8 @@ struct Plan {
     /// everything is done.
     lock: CString,
     statements: Vec<CString>,
+    /// How the caller reads some of them.
+    shown: HashMap<CString, CString>,
     dependents: Dependents,
     /// The sequences that stay, with what uses them.
     kept: Vec<(String, String)>,
@@ -405,6 +427,7 @@ impl Plan {
         database: &mut SpiDatabase,
         columns: &[NamedColumn],
         aim: Aim,
+        visible: Option<Oid>,
         dry_run: bool,
     ) -> Result<Self, Unconvertible> {
         let mut refusals = Refusals::default();
@@ -425,7 +448,7 @@ impl Plan {
             Aim::Tag(_) | Aim::Identity(_) => Vec::new(),
         };
         let dependents = refusals.sort(Dependents::find(database, &narrow, dry_run)).unwrap_or_default();
-        let steps = Steps::find(database, &targets, aim, &mut refusals);
+        let steps = Steps::find(database, &targets, aim, visible, &mut refusals);
         // The other columns' tables need not even be locked.
         let mut place = 0;
         targets.retain(|target| {
@@ -455,7 +478,8 @@ impl Plan {
             (None, None) => CString::default(),
             (None, Some(target)) => return Err(Unconvertible::NoRelation(target.column.table.to_u32())),
         };
-        Ok(Self { targets, locked, lock, statements, dependents, kept: steps.kept, identity: steps.identity })
+        let Steps { shown, kept, identity, .. } = steps;
+        Ok(Self { targets, locked, lock, statements, shown, dependents, kept, identity })
     }
 
     /// Returns where the values come from that are taken over; `None` if these are ids.
@@ -588,8 +612,9 @@ fn statement<const N: usize>(parts: [&[u8]; N]) -> CString {
 }
 
 /// psql can run the result as a file.
-fn with_semicolons(statements: Vec<CString>) -> Vec<Vec<u8>> {
-    statements.iter().map(|statement| [statement.to_bytes(), b";"].concat()).collect()
+fn with_semicolons(statements: &[CString], shown: &HashMap<CString, CString>) -> Vec<Vec<u8>> {
+    let shown = statements.iter().map(|statement| shown.get(statement).unwrap_or(statement));
+    shown.map(|statement| [statement.to_bytes(), b";"].concat()).collect()
 }
 
 /// Makes a column a snowflake column, or with `dry_run` only finds out how. Returns the statements,
@@ -674,7 +699,9 @@ fn run(
         }
         let columns = find(database)?;
         let make = |database: &mut SpiDatabase| {
-            backend::with_trusted_settings(|| Plan::make(database, &columns, aim, dry_run))
+            let function = if matches!(aim, Aim::Tag(_)) { SEGMENT_NEXT } else { NEXT };
+            let visible = database.ask_for(REGPROC, &[function.into()]).pop();
+            backend::with_trusted_settings(|| Plan::make(database, &columns, aim, visible, dry_run))
         };
         let mut plan = make(database)?;
         if plan.statements.is_empty() {
@@ -698,7 +725,7 @@ fn run(
             plan = make(database)?;
         }
         if plan.statements.is_empty() {
-            return Ok(with_semicolons(run));
+            return Ok(with_semicolons(&run, &plan.shown));
         }
         backend::with_trusted_settings(|| {
             let next = match (plan.takeover(command, aim)?, aim) {
@@ -724,6 +751,6 @@ fn run(
         }
         run.extend(plan.statements);
         run.extend(plan.dependents.remakes);
-        Ok(with_semicolons(run))
+        Ok(with_semicolons(&run, &plan.shown))
     })
 }

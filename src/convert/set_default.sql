@@ -1,10 +1,11 @@
--- $3 a function of the extension, $4 its argument, or NULL if it has none: the statements that make
--- it the columns' default, and the column of each; none for a column that already has it
--- everywhere.
-SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %I.%I(%s)', name, attname, nspname, proname,
-              quote_literal($4::text))::cstring,
-       place
-FROM family f, ours
+-- $3 a function of the extension, $4 its argument, or NULL if it has none, $5 the function of that
+-- name that the caller's search_path finds: the statements that make it the columns' default; the
+-- column of each; and how the caller reads it, if that is shorter. None for a column that already
+-- has the default everywhere.
+SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %I.%s', name, attname, nspname, call)::cstring,
+       place,
+       CASE WHEN oid = $5 THEN format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', name, attname, call)::cstring END
+FROM family f, ours, LATERAL (SELECT format('%I(%s)', proname, quote_literal($4::text) || '::text')) AS c (call)
 WHERE rel = root AND proname = $3::text::name
       AND EXISTS (SELECT FROM family
                   WHERE place = f.place

@@ -39,3 +39,17 @@ await orders.insert({ id: drawn[0].id, item: 'milk' });
 assert.equal((await orders.findOneBy({ id: drawn[0].id })).item, 'milk');
 
 await db.destroy();
+
+// What a migration would change, with the default as the database shows it, and with its schema.
+for (const [shown, changes] of [
+  ['snowflake_next()', []],
+  ['public.snowflake_next()', ['ALTER TABLE "orders" ALTER COLUMN "id" SET DEFAULT public.snowflake_next()']],
+]) {
+  const columns = { id: { ...id, default: () => shown }, item: { type: 'text', nullable: true } };
+  const entities = [new EntitySchema({ name: 'Order', tableName: 'orders', columns })];
+  const other = new DataSource({ type: 'postgres', url: process.env.DATABASE_URL, entities });
+  await other.initialize();
+  const { upQueries } = await other.driver.createSchemaBuilder().log();
+  assert.deepEqual(upQueries.map(({ query }) => query), changes);
+  await other.destroy();
+}

@@ -12,7 +12,7 @@ use cluster::pages::{Block, block, is_shown, pages};
 use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
 
 /// The file with what the page shows, and the language of the page's block.
-const RECIPES: [(&str, &str); 41] = [
+const RECIPES: [(&str, &str); 45] = [
     ("psycopg/batch.py", "python"),
     ("psycopg/recipe.py", "python"),
     ("psycopg/pool.py", "python"),
@@ -20,6 +20,10 @@ const RECIPES: [(&str, &str); 41] = [
     ("psycopg/stream.py", "python"),
     ("asyncpg/recipe.py", "python"),
     ("sqlalchemy/recipe.py", "python"),
+    ("alembic/migrations/versions/0001_extension.py", "python"),
+    ("fastapi/recipe.py", "python"),
+    ("base62/base62.py", "python"),
+    ("base62/base62.mjs", "js"),
     ("django/shop/fields.py", "python"),
     ("django/shop/apps.py", "python"),
     ("django/shop/models.py", "python"),
@@ -257,6 +261,43 @@ fn psycopg_tells_a_clock_that_was_set_back_from_other_errors() {
 #[test]
 fn sqlalchemy_inserts_in_batches_and_gives_each_object_the_id_of_its_row() {
     run(Language::Python, "sqlalchemy", "check.py");
+}
+
+#[test]
+fn alembic_creates_the_extension_converts_a_table_and_finds_no_change_afterwards() {
+    let Some(program) = Program::new(Language::Python, "alembic") else { return };
+    let superuser = application();
+    superuser.connect().batch_execute("DROP EXTENSION snowflake_id; ALTER ROLE app SUPERUSER").expect("it is unused");
+    program.run(&superuser, &["check.py"]);
+}
+
+#[test]
+fn fastapi_writes_ids_as_strings_and_reads_them_back() {
+    let Some(program) = Program::new(Language::Python, "fastapi") else { return };
+    let application = application();
+    create_orders(&application);
+    program.run(&application, &["check.py"]);
+}
+
+/// The texts that others have published, and those of the server.
+#[test]
+fn base62_in_python_and_javascript_is_that_of_the_server() {
+    let application = application();
+    let numbers = "SELECT unnest(ARRAY[0, 61, 62, 9223372036854775807]) UNION ALL SELECT snowflake_batch(100)";
+    let texts = format!("SELECT n || E'\\t' || snowflake_encode(n, 'base62') FROM ({numbers}) v (n)");
+    let rows = application.connect().query(&texts, &[]).expect("these are ids");
+    let mut vectors: String = rows.iter().map(|row| row.get::<_, String>(0) + "\n").collect();
+    for line in include_str!("../../../../src/core/tests/encodings.tsv").lines() {
+        if let [number, "base62", text, _] = line.split('\t').collect::<Vec<_>>()[..] {
+            vectors += &format!("{number}\t{text:0>11}\n");
+        }
+    }
+    for (language, file) in [(Language::Python, "check.py"), (Language::Node, "check.mjs")] {
+        if let Some(program) = Program::new(language, "base62") {
+            program.add("vectors.tsv", &vectors);
+            program.run(&application, &[file]);
+        }
+    }
 }
 
 #[test]

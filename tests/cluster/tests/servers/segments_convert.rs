@@ -93,7 +93,7 @@ fn every_kind_of_column_goes_on_where_it_stands() {
         let statements = convert(&mut session, &table, &tag);
         assert_eq!(statements[0], format!("LOCK TABLE public.{table} IN ACCESS EXCLUSIVE MODE;"));
         let default =
-            format!("ALTER TABLE public.{table} ALTER COLUMN id SET DEFAULT public.snowflake_segment_next('{tag}');");
+            format!("ALTER TABLE public.{table} ALTER COLUMN id SET DEFAULT snowflake_segment_next('{tag}'::text);");
         assert!(statements.contains(&default), "{kind}: {statements:?}");
         assert_eq!([8, 9], [0; 2].map(|_| insert(&mut session, &table)), "{kind}");
         assert_eq!(session.value(&format!("to_regclass('{table}_id_seq') IS NULL")), "true", "{kind}");

@@ -120,6 +120,48 @@ fn the_default_is_the_extensions_own_function() {
     assert_eq!(session.value("SELECT id > 2 FROM t"), "true");
 }
 
+/// ORMs compare the default of a model, which a person copies from here, with that of the database.
+#[test]
+fn the_default_is_shown_as_the_catalogs_show_it_to_the_same_session() {
+    let database = Database::with(
+        "CREATE SCHEMA other; CREATE FUNCTION other.snowflake_next() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+         CREATE SCHEMA over;
+         CREATE FUNCTION over.snowflake_next(n bigint DEFAULT 1) RETURNS bigint LANGUAGE sql AS 'SELECT n'",
+    );
+    let mut session = database.connect();
+    for (path, shown) in [
+        ("public", "snowflake_next()"),
+        ("app, public, other", "snowflake_next()"),
+        ("app", "public.snowflake_next()"),
+        ("other, public", "public.snowflake_next()"),
+        ("over, public", "public.snowflake_next()"),
+    ] {
+        let table = "DROP TABLE IF EXISTS app.t; CREATE TABLE app.t (id bigserial)";
+        session.batch_execute(&format!("SET search_path = {path}; {table}")).unwrap();
+        let statements = converted(&mut session, "'app.t', 'id'");
+        assert_eq!(statements[1], format!("ALTER TABLE app.t ALTER COLUMN id SET DEFAULT {shown};"), "{path}");
+        let default = "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = 'app.t'::regclass";
+        assert_eq!(session.value(default), shown, "{path}");
+    }
+}
+
+/// Code that runs during the conversion may change what the search_path finds.
+#[test]
+fn the_default_stays_the_extensions_own_while_the_search_path_changes() {
+    let database = Database::with(
+        "CREATE SCHEMA other; CREATE FUNCTION other.snowflake_next() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+         CREATE FUNCTION lead_astray(bigint) RETURNS boolean LANGUAGE sql AS
+             $$SELECT set_config('search_path', 'other, public', false) <> ''$$;
+         CREATE TABLE t (id serial, CHECK (lead_astray(id))); INSERT INTO t DEFAULT VALUES",
+    );
+    let mut session = database.connect();
+    let statements = converted(&mut session, "'app.t', 'id', true");
+    assert!(statements[2].ends_with(" SET DEFAULT snowflake_next();"), "{statements:?}");
+    assert_eq!(session.value("SELECT current_setting('search_path')"), "other, public");
+    let default = "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = 'app.t'::regclass";
+    assert_eq!(session.value(default), "public.snowflake_next()");
+}
+
 /// Another role may have set the caller's search_path, so the functions that are called must not
 /// depend on it.
 #[test]
@@ -160,7 +202,10 @@ fn a_search_path_that_lies_is_not_believed() {
           CREATE TABLE evil.t (id text)",
     );
     let mut session = database.connect();
+    // Only the default shows that the path finds another function of that name.
     let straight = converted(&mut session, "'app.t', 'id', true, true");
+    let straight: Vec<_> =
+        straight.iter().map(|line| line.replace("DEFAULT snowflake_next", "DEFAULT public.snowflake_next")).collect();
     session.batch_execute("SET search_path = evil, pg_catalog, app, public").unwrap();
     let call = "SELECT public.snowflake_convert('app.future'::pg_catalog.regclass, 'id'::pg_catalog.name)";
     let refusal = refused(session.batch_execute(call));

@@ -2,6 +2,7 @@
 //! and changes nothing.
 
 use cluster::drawing::noon;
+use cluster::pages::is_shown;
 use cluster::{Draw, Refusal, Server, refused};
 
 use super::database::{Database, catalogs, convert, converted};
@@ -457,6 +458,30 @@ fn a_member_of_the_owning_role_may_convert() {
     // The roles that insert own nothing.
     database.run(&format!("GRANT INSERT ON t TO {passive}"));
     database.connect_as(&passive).batch_execute("INSERT INTO t DEFAULT VALUES").unwrap();
+}
+
+/// Where functions are not PUBLIC's, each role that inserts needs one right, which the page names.
+#[test]
+fn a_role_that_inserts_needs_only_the_right_to_execute_what_the_default_calls() {
+    let database = Database::with(
+        "CREATE TABLE app.t (id bigserial PRIMARY KEY, n integer);
+         REVOKE ALL ON SCHEMA public, snowflake_plan FROM PUBLIC;
+         REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public, snowflake_plan FROM PUBLIC;
+         REVOKE ALL ON ALL TABLES IN SCHEMA public FROM PUBLIC; REVOKE ALL ON ALL SEQUENCES IN SCHEMA public FROM PUBLIC",
+    );
+    let writer = database.role("writer");
+    database.run(&format!("GRANT INSERT ON app.t TO {writer}; GRANT USAGE ON SEQUENCE app.t_id_seq TO {writer}"));
+    let mut session = database.connect_as(&writer);
+    let insert = "INSERT INTO app.t (n) VALUES (1)";
+    session.batch_execute(insert).unwrap();
+    converted(&mut database.connect(), "'app.t', 'id'");
+    let refusal = refused(session.batch_execute(insert));
+    let wanted = ("42501", "permission denied for function snowflake_next");
+    assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), wanted);
+    let grant = "GRANT EXECUTE ON FUNCTION snowflake_next() TO writer";
+    assert!(is_shown(grant));
+    database.run(&grant.replace("writer", &writer));
+    session.batch_execute(insert).unwrap();
 }
 
 #[test]

@@ -304,8 +304,7 @@ fn columns_are_named_as_sql_names_them() {
     }
     // A column may be named twice, in two spellings, together with others of the same table.
     let both = converted(&mut session, "ARRAY['app.plain.id', 'plain.id', 'plain.other', 'plain.\"ID\"', 'plain.id']");
-    let draws =
-        |column: &str| format!("ALTER TABLE app.plain ALTER COLUMN {column} SET DEFAULT public.snowflake_next();");
+    let draws = |column: &str| format!("ALTER TABLE app.plain ALTER COLUMN {column} SET DEFAULT snowflake_next();");
     let wanted = [
         "LOCK TABLE app.plain IN ACCESS EXCLUSIVE MODE;".to_owned(),
         draws("id"),
