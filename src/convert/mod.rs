@@ -21,8 +21,8 @@ use pgrx::pg_sys::Oid;
 use snowflake_core::segment::END;
 
 use self::database::{Column, SpiDatabase, given, pairs, text, value};
-use self::unconvertible::ConversionNotice;
 pub use self::unconvertible::Unconvertible;
+use self::unconvertible::{ConversionNotice, Suspects};
 use crate::ids::dense::Takeover;
 use crate::ids::layouts;
 use crate::ids::next;
@@ -392,6 +392,8 @@ struct Plan {
     /// everything is done.
     lock: CString,
     statements: Vec<CString>,
+    /// The columns to be widened.
+    narrow: Vec<Column>,
     dependents: Dependents,
     /// The sequences that stay, with what uses them.
     kept: Vec<(String, String)>,
@@ -455,7 +457,7 @@ impl Plan {
             (None, None) => CString::default(),
             (None, Some(target)) => return Err(Unconvertible::NoRelation(target.column.table.to_u32())),
         };
-        Ok(Self { targets, locked, lock, statements, dependents, kept: steps.kept, identity: steps.identity })
+        Ok(Self { targets, locked, lock, statements, narrow, dependents, kept: steps.kept, identity: steps.identity })
     }
 
     /// Returns where the values come from that are taken over; `None` if these are ids.
@@ -560,8 +562,29 @@ impl Plan {
         Ok(next)
     }
 
+    /// Finds what may fail with the new values, though the catalogs do not connect it with the
+    /// columns.
+    fn suspects(&self, database: &mut SpiDatabase, aim: Aim) -> Suspects {
+        let columns: Vec<_> = self.targets.iter().map(|target| target.column).collect();
+        let [rels, atts] = pairs(&columns);
+        let [narrow, numbers] = pairs(&self.narrow);
+        let draws_ids = matches!(aim, Aim::Ids { .. });
+        let mut suspects = Suspects::default();
+        for row in database.ask(with_family!("suspects.sql"), &[rels, atts, narrow, numbers, draws_ids.into()]) {
+            suspects.functions += usize::from(given::<bool>(&row, 1));
+            suspects.lines.push(given(&row, 2));
+        }
+        suspects
+    }
+
     /// Tells the user about the consequences.
-    fn announce(&self, database: &mut SpiDatabase, aim: Aim, next: i64) -> Result<(), Unconvertible> {
+    fn announce(
+        &self,
+        database: &mut SpiDatabase,
+        aim: Aim,
+        next: i64,
+        suspects: &Suspects,
+    ) -> Result<(), Unconvertible> {
         let layout = if matches!(aim, Aim::Ids { .. }) { Some(layouts::configured()?) } else { None };
         if let Some(layout) = layout.filter(|layout| layout.max_id() > MAX_SAFE_INTEGER) {
             ConversionNotice::Beyond2_53(&layout).send();
@@ -578,6 +601,9 @@ impl Plan {
         }
         for (sequence, objects) in &self.kept {
             ConversionNotice::SequenceKept { sequence, objects }.send();
+        }
+        if !suspects.lines.is_empty() {
+            ConversionNotice::Suspects(suspects).send();
         }
         Ok(())
     }
@@ -685,6 +711,8 @@ fn run(
             Some(takeover) => takeover.next()?,
             None => next::least_to_come(command)?,
         };
+        // Before anything is locked, because this reads the text of all functions.
+        let suspects = backend::with_trusted_settings(|| plan.suspects(database, aim));
         let mut run = Vec::new();
         while !dry_run && run.last() != Some(&plan.lock) && !plan.statements.is_empty() {
             // The LOCK statement alone could deadlock.
@@ -710,9 +738,11 @@ fn run(
                 plan.statements.push(statement([make.to_bytes(), format!("START WITH {next})").as_bytes()]));
                 plan.statements.extend_from_slice(partitions);
             }
-            plan.announce(database, aim, next)
+            plan.announce(database, aim, next, &suspects)
         })?;
+        let mut comments = Vec::new();
         if dry_run {
+            comments = suspects.lines.iter().map(|line| [b"-- suspect: ", line.to_bytes()].concat()).collect();
             // Views come first because a session that reads a view locks it before its tables.
             run.extend(plan.dependents.drops);
             run.push(plan.lock);
@@ -724,6 +754,6 @@ fn run(
         }
         run.extend(plan.statements);
         run.extend(plan.dependents.remakes);
-        Ok(with_semicolons(run))
+        Ok(comments.into_iter().chain(with_semicolons(run)).collect())
     })
 }

@@ -1,11 +1,14 @@
 //! The errors and notices of converting a column: SQLSTATE, primary message, DETAIL and HINT of
 //! each in one place. No `unsafe`. All other errors are in `src/error.rs`.
 
+use std::ffi::CString;
+
 use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
 use snowflake_core::layout::Layout;
 
 use crate::error::{Error, Report, Reportable, known_as};
+use crate::postgres::text::legible;
 
 /// Why a column cannot become a snowflake column. A table is given by its qualified name in SQL,
 /// and a list has one item per line.
@@ -298,7 +301,21 @@ pub enum ConversionNotice<'a> {
     OtherBlocks { tag: &'a str, least: i64 },
     /// A sequence no longer belongs to the column, but other objects use it.
     SequenceKept { sequence: &'a str, objects: &'a str },
+    /// What may fail with the new values.
+    Suspects(&'a Suspects),
 }
+
+/// What may fail with the new values, though the catalogs do not connect it with the columns.
+#[derive(Debug, Default)]
+pub struct Suspects {
+    /// A line for each, in the database's encoding.
+    pub lines: Vec<CString>,
+    /// How many of them are functions; the others are columns.
+    pub functions: usize,
+}
+
+/// How many suspects a message names.
+const FEW: usize = 10;
 
 impl ConversionNotice<'_> {
     /// Sends the message: a WARNING, or a NOTICE.
@@ -342,6 +359,23 @@ impl Reportable for ConversionNotice<'_> {
                 format!("sequence {sequence} is kept because other objects use it"),
             )
             .detail(*objects),
+            Self::Suspects(Suspects { lines, functions }) => {
+                let mut named: Vec<_> = lines.iter().take(FEW).map(|line| legible(line.to_bytes())).collect();
+                if lines.len() > FEW {
+                    named.push(format!("... and {} more", lines.len() - FEW).into());
+                }
+                let counts = [(lines.len() - functions, "column"), (*functions, "function")];
+                let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+                let counts: Vec<_> = counts
+                    .map(|(count, noun)| format!("{count} {noun}{}", if count == 1 { "" } else { "s" }))
+                    .collect();
+                Report::new(ERRCODE_WARNING, format!("{} may not take new values", counts.join(" and ")))
+                    .detail(named.join("\n"))
+                    .hint(
+                        "The script of a dry run names all of them at its head. \"Suspects\" in docs/migrate.md says \
+                         what to do about them.",
+                    )
+            }
         }
     }
 }

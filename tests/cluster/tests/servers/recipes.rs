@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cluster::drawing::at_once;
 use cluster::pages::{block, psql};
-use cluster::{Draw, Server, assert_ascending, refused, wait_until};
+use cluster::{Draw, Server, assert_ascending, refused, skip, wait_until};
 use postgres::Client;
 
 /// Divides a block into its statements. A semicolon within `$$` ends none.
@@ -373,4 +373,32 @@ fn the_recipe_reads_each_row_once_while_sessions_write() {
         reader.read.into_keys().collect()
     });
     assert_eq!(server.connect().ids("SELECT id FROM orders ORDER BY id").unwrap(), read[4]);
+}
+
+/// The functions fit integer keys. Afterwards, one is called with a key that is too long.
+#[test]
+fn functions_that_a_conversion_breaks_are_found_before_commit() {
+    let server = Server::drawing().start_with_extension();
+    if !server.has_extension("plpgsql_check") {
+        return skip("plpgsql_check is not installed");
+    }
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            "CREATE SCHEMA shop;
+             CREATE TABLE shop.articles (id serial PRIMARY KEY);
+             CREATE FUNCTION shop.count(article integer) RETURNS void LANGUAGE plpgsql AS 'BEGIN END';
+             CREATE FUNCTION shop.counted() RETURNS trigger LANGUAGE plpgsql AS
+                 'BEGIN PERFORM shop.count(new.id); RETURN new; END';
+             CREATE TRIGGER counted BEFORE INSERT ON shop.articles FOR EACH ROW EXECUTE FUNCTION shop.counted()",
+        )
+        .unwrap();
+    let mut found = || {
+        let printed = psql(&server, &["--tuples-only", "--no-align"], block("check-functions"));
+        printed.lines().filter(|line| line.contains("|error|")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(found(), [] as [&str; 0]);
+    session.batch_execute("SELECT snowflake_convert('shop.articles', 'id', rewrite => true)").unwrap();
+    let broken = found();
+    assert!(broken.len() == 1 && broken[0].starts_with("shop.counted()|1|error|"), "{broken:?}");
 }

@@ -147,7 +147,7 @@ fn what_depends_on_the_columns_type_is_named_and_may_be_removed() {
                 database.refusal(&mut session, &call)
             } else {
                 let (refusal, script) = database.obstructed(&mut session, &call);
-                let script = script.concat();
+                let script = script.join("\n");
                 session
                     .batch_execute(&format!("BEGIN; {script} {remove}; ROLLBACK"))
                     .unwrap_or_else(|error| panic!("{script}: {error:?}"));
