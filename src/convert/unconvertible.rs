@@ -1,11 +1,14 @@
 //! The errors and notices of converting a column: SQLSTATE, primary message, DETAIL and HINT of
 //! each in one place. No `unsafe`. All other errors are in `src/error.rs`.
 
+use std::ffi::CString;
+
 use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
 use snowflake_core::layout::Layout;
 
 use crate::error::{Busy, Error, Report, Reportable, known_as};
+use crate::postgres::text::legible;
 
 /// Why a column cannot become a snowflake column. A table is given by its qualified name in SQL,
 /// and a list has one item per line.
@@ -43,6 +46,8 @@ pub enum Unconvertible {
     Inherited { table: String, column: String, parent: String },
     /// A column that refers to another one, with the table where it does so.
     ForeignKey { table: String, column: String, referred: String },
+    /// A CHECK constraint of a table or a domain that the next value would violate.
+    Constraint { constraint: String, definition: String, table: String, column: String, next: i64 },
     /// Columns that are too narrow for ids, though the call does not permit widening them.
     TooNarrow(String),
     /// A column that is too narrow for ids, and is in the partition key of its table.
@@ -158,6 +163,12 @@ impl Reportable for Unconvertible {
                 "Convert the column of {referred} that it refers to, which also widens this one, or drop the foreign \
                  key."
             )),
+            Self::Constraint { constraint, definition, table, column, next } => Report::new(
+                ERRCODE_INVALID_TABLE_DEFINITION,
+                format!("new values of column \"{column}\" of table {table} would violate {constraint}"),
+            )
+            .detail(format!("The next value is {next}, which violates {definition}."))
+            .hint("Drop the constraint, or change it, before you convert the column."),
             Self::TooNarrow(columns) => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "ids do not fit into columns that are narrower than bigint",
@@ -304,7 +315,25 @@ pub enum ConversionNotice<'a> {
     Published(&'a str),
     /// A sequence no longer belongs to the column, but other objects use it.
     SequenceKept { sequence: &'a str, objects: &'a str },
+    /// Columns that were `GENERATED ALWAYS`, which no default can be.
+    Always(&'a [String]),
+    /// CHECK constraints that the next value may violate, each with the reason.
+    Constraints(&'a [String]),
+    /// What may fail with the new values.
+    Suspects(&'a Suspects),
 }
+
+/// What may fail with the new values, though the catalogs do not connect it with the columns.
+#[derive(Debug, Default)]
+pub struct Suspects {
+    /// A line for each, in the database's encoding.
+    pub lines: Vec<CString>,
+    /// How many of them are functions; the others are columns.
+    pub functions: usize,
+}
+
+/// How many suspects a message names.
+const FEW: usize = 10;
 
 impl ConversionNotice<'_> {
     /// Sends the message: a WARNING, or a NOTICE.
@@ -354,6 +383,32 @@ impl Reportable for ConversionNotice<'_> {
                 format!("sequence {sequence} is kept because other objects use it"),
             )
             .detail(*objects),
+            Self::Always(columns) => Report::new(
+                ERRCODE_SUCCESSFUL_COMPLETION,
+                "columns that were GENERATED ALWAYS will store the values that statements give",
+            )
+            .detail(format!("These are {}. OVERRIDING USER VALUE has no effect on a default.", columns.join(", ")))
+            .hint("\"Move in\" in docs/migrate.md has a trigger that refuses such values."),
+            Self::Constraints(uncertain) => Report::new(ERRCODE_WARNING, "check constraints may not permit new values")
+                .detail(uncertain.join("\n"))
+                .hint("Compare each with rows that have new values."),
+            Self::Suspects(Suspects { lines, functions }) => {
+                let mut named: Vec<_> = lines.iter().take(FEW).map(|line| legible(line.to_bytes())).collect();
+                if lines.len() > FEW {
+                    named.push(format!("... and {} more", lines.len() - FEW).into());
+                }
+                let counts = [(lines.len() - functions, "column"), (*functions, "function")];
+                let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+                let counts: Vec<_> = counts
+                    .map(|(count, noun)| format!("{count} {noun}{}", if count == 1 { "" } else { "s" }))
+                    .collect();
+                Report::new(ERRCODE_WARNING, format!("{} may not take new values", counts.join(" and ")))
+                    .detail(named.join("\n"))
+                    .hint(
+                        "The script of a dry run names all of them at its head. \"Suspects\" in docs/migrate.md says \
+                         what to do about them.",
+                    )
+            }
         }
     }
 }

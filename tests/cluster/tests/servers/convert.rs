@@ -12,6 +12,7 @@
 //! - [`refusals`]: who may convert which tables, and what prevents it
 //! - [`sessions`]: other sessions that insert, lock, change or convert the same tables meanwhile
 //! - [`schema`]: many columns at once, and what depends on them
+//! - [`suspects`]: what may fail afterwards, though the catalogs do not connect it
 //! - [`any_schema`]: random tables that refer to each other
 //! - [`back`]: `snowflake_convert_back`, the way back to an identity
 
@@ -23,4 +24,5 @@ mod refusals;
 mod rewrite;
 mod schema;
 mod sessions;
+mod suspects;
 mod values;

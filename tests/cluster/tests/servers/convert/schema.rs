@@ -199,7 +199,7 @@ fn the_script_of_a_dry_run_is_one_that_psql_reads() {
     let schema = format!("{SIX}{IN_THE_WAY}");
     let database = Database::with(&side(&schema, false));
     let script = converted(&mut database.connect(), &format!("{KEYS}, true, dry_run => true"));
-    assert!(script.iter().all(|statement| statement.ends_with(';')), "{script:#?}");
+    assert!(script.iter().all(|line| line.ends_with(';') || line.starts_with("-- suspect: ")), "{script:#?}");
     database.by_hand(&[script.join("\n")]);
     assert_same(&database.dump(), &Database::with(&side(&schema, true)).dump(), &script);
 }
@@ -246,8 +246,12 @@ fn a_schema_is_warned_about_once() {
     for call in [format!("{KEYS}, true, dry_run => true"), format!("{KEYS}, true")] {
         converted(&mut session, &call);
         let mut heard = std::mem::take(&mut *heard.lock().unwrap());
-        heard.retain(|line| line.starts_with("WARNING"));
-        assert_eq!(heard, ["WARNING: ids of layout \"snowflake\" exceed 2^53"]);
+        heard.retain(|line| !line.starts_with("NOTICE: rewriting"));
+        let said = [
+            "WARNING: ids of layout \"snowflake\" exceed 2^53",
+            "NOTICE: columns that were GENERATED ALWAYS will store the values that statements give",
+        ];
+        assert_eq!(heard, said);
     }
     converted(&mut session, &format!("{KEYS}, true"));
     assert_eq!(*heard.lock().unwrap(), [""; 0]);
@@ -563,7 +567,7 @@ fn what_cannot_be_made_again_by_a_statement_is_named_apart() {
     let remove = "DROP TABLE hard, harder; ALTER EXTENSION snowflake_id DROP VIEW packed; DROP INDEX by_g;
         DROP VIEW round CASCADE; ALTER TABLE t ALTER n DROP DEFAULT";
     session.batch_execute(remove).unwrap();
-    let script = converted(&mut session, "ARRAY['t.id'], true, true").concat();
+    let script = converted(&mut session, "ARRAY['t.id'], true, true").join("\n");
     session.batch_execute(&format!("BEGIN; {script} COMMIT")).unwrap();
     assert_eq!(session.value("SELECT atttypid::regtype FROM pg_attribute WHERE attrelid = 'easy'::regclass"), "bigint");
     let default = "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = 'later'::regclass";
