@@ -392,8 +392,6 @@ struct Plan {
     /// everything is done.
     lock: CString,
     statements: Vec<CString>,
-    /// The columns to be widened.
-    narrow: Vec<Column>,
     dependents: Dependents,
     /// The sequences that stay, with what uses them.
     kept: Vec<(String, String)>,
@@ -457,7 +455,7 @@ impl Plan {
             (None, None) => CString::default(),
             (None, Some(target)) => return Err(Unconvertible::NoRelation(target.column.table.to_u32())),
         };
-        Ok(Self { targets, locked, lock, statements, narrow, dependents, kept: steps.kept, identity: steps.identity })
+        Ok(Self { targets, locked, lock, statements, dependents, kept: steps.kept, identity: steps.identity })
     }
 
     /// Returns where the values come from that are taken over; `None` if these are ids.
@@ -567,10 +565,9 @@ impl Plan {
     fn suspects(&self, database: &mut SpiDatabase, aim: Aim) -> Suspects {
         let columns: Vec<_> = self.targets.iter().map(|target| target.column).collect();
         let [rels, atts] = pairs(&columns);
-        let [narrow, numbers] = pairs(&self.narrow);
         let draws_ids = matches!(aim, Aim::Ids { .. });
         let mut suspects = Suspects::default();
-        for row in database.ask(with_family!("suspects.sql"), &[rels, atts, narrow, numbers, draws_ids.into()]) {
+        for row in database.ask(with_family!("suspects.sql"), &[rels, atts, draws_ids.into()]) {
             suspects.functions += usize::from(given::<bool>(&row, 1));
             suspects.lines.push(given(&row, 2));
         }
