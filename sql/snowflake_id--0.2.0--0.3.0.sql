@@ -109,7 +109,7 @@ COMMENT ON VIEW snowflake_segment_stat IS
 CREATE FUNCTION snowflake_plan.require_no_block() RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_require_no_block_wrapper';
 
-CREATE FUNCTION snowflake_plan.lock_for_drop(relation regclass, partition regclass) RETURNS boolean
+CREATE FUNCTION snowflake_plan.lock_for_drop(relation regclass, partition regclass) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lock_for_drop_wrapper';
 
 -- Partitions by time. The procedure commits after each partition, so it cannot have a search_path
@@ -347,8 +347,8 @@ BEGIN
     END IF;
     IF planned.dropped IS NULL THEN
         EXECUTE planned.lock;
-    ELSIF NOT snowflake_plan.lock_for_drop(relation, planned.dropped) THEN
-        RAISE lock_not_available;
+    ELSE
+        PERFORM snowflake_plan.lock_for_drop(relation, planned.dropped);
     END IF;
     SELECT * INTO locked FROM snowflake_plan.partition_steps(relation, unit, ahead, keep, layout, false);
     RETURN CASE WHEN locked IS NOT DISTINCT FROM planned THEN locked.statements ELSE '{}' END;
@@ -360,6 +360,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     turn text[];
     statement text;
+    blocked text;
 BEGIN
     statements := NULL;
     IF dry_run THEN
@@ -379,9 +380,10 @@ BEGIN
                 statements := pg_catalog.concat_ws(E'\n', statements, statement OPERATOR(pg_catalog.||) ';');
             END LOOP;
         EXCEPTION WHEN lock_not_available THEN
+            GET STACKED DIAGNOSTICS blocked = PG_EXCEPTION_DETAIL;
             RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
                 MESSAGE = pg_catalog.format('could not lock table %s within "lock_timeout"', relation),
-                DETAIL = 'What the call did before stays.',
+                DETAIL = pg_catalog.concat_ws(' ', NULLIF(blocked, ''), 'What the call did before stays.'),
                 HINT = 'Call the procedure again when no long transaction uses the table, or with a longer "lock_timeout".';
         WHEN check_violation THEN
             RAISE EXCEPTION USING ERRCODE = 'check_violation', MESSAGE = SQLERRM,
@@ -393,7 +395,7 @@ END $$;
 COMMENT ON FUNCTION snowflake_plan.require_no_block() IS
     'refuses a call of snowflake_partitions in a transaction block';
 COMMENT ON FUNCTION snowflake_plan.lock_for_drop(regclass, regclass) IS
-    'lock all that the drop of a partition locks, at one moment; false if lock_timeout passes first';
+    'lock all that the drop of a partition locks, at one moment';
 COMMENT ON FUNCTION snowflake_plan.partition_steps(regclass, text, integer, interval, text, boolean) IS
     'what snowflake_partitions has to do';
 COMMENT ON FUNCTION snowflake_plan.partition_turn(regclass, text, integer, interval, text) IS

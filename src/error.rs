@@ -212,6 +212,51 @@ pub fn known_as(layout: &Layout) -> String {
     layout.built_in_name().map_or_else(|| layout.to_string(), str::to_owned)
 }
 
+/// What has a table that is to be locked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocker {
+    /// A process, or a prepared transaction.
+    pub holder: String,
+    /// Its qualified name in SQL.
+    pub table: String,
+}
+
+impl Blocker {
+    /// Sends a NOTICE.
+    pub fn send(&self) {
+        self.report().report(PgLogLevel::NOTICE);
+    }
+}
+
+impl Reportable for Blocker {
+    fn report(&self) -> Report {
+        let Self { holder, table } = self;
+        Report::new(ERRCODE_SUCCESSFUL_COMPLETION, format!("waiting for {holder}, which locks {table}"))
+    }
+}
+
+/// Tables were not all free at the same time before the wait ran out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Busy {
+    /// What blocked last, if it was there long enough to be found.
+    pub blocker: Option<Blocker>,
+    /// Whether `lock_timeout` is 0, so that only five minutes limit the wait.
+    pub is_patience: bool,
+}
+
+impl Reportable for Busy {
+    fn report(&self) -> Report {
+        let within = if self.is_patience { "5 minutes" } else { "\"lock_timeout\"" };
+        let message = format!("could not lock all tables at the same time within {within}");
+        let hint = "Try again when fewer sessions use the tables, or with a longer \"lock_timeout\".";
+        let report = Report::new(ERRCODE_LOCK_NOT_AVAILABLE, message).hint(hint);
+        match &self.blocker {
+            Some(Blocker { holder, table }) => report.detail(format!("The last to lock {table} was {holder}.")),
+            None => report,
+        }
+    }
+}
+
 /// What PostgreSQL reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {

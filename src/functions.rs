@@ -515,8 +515,10 @@ fn snowflake_require_no_block() {
 }
 
 /// Locks all that the drop of a partition locks, at one moment, for `snowflake_partitions()`.
-/// Returns false if `lock_timeout` passes first. For a caller who does not own both, it locks
-/// nothing.
+/// For a caller who does not own both, it locks nothing.
+///
+/// # Errors
+/// 55P03 when `lock_timeout` has passed.
 #[pg_extern(
     name = "lock_for_drop",
     schema = "snowflake_plan",
@@ -524,12 +526,12 @@ fn snowflake_require_no_block() {
     strict,
     parallel_unsafe,
     sql = r#"
-CREATE FUNCTION snowflake_plan.lock_for_drop(relation regclass, partition regclass) RETURNS boolean
+CREATE FUNCTION snowflake_plan.lock_for_drop(relation regclass, partition regclass) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
 "#
 )]
-fn snowflake_lock_for_drop(relation: Oid, partition: Oid) -> bool {
-    partitions::lock_for_drop(relation, partition)
+fn snowflake_lock_for_drop(relation: Oid, partition: Oid) {
+    partitions::lock_for_drop(relation, partition).or_raise();
 }
 
 /// Returns what the server has counted since the last reset, its last id and its settings. Times

@@ -20,6 +20,8 @@
 //!   |
 //! convert            * tables' columns become snowflake columns, or draw from a tag
 //!   |
+//! locks              * how a transaction locks tables that others use, and they pass meanwhile
+//!   |
 //! time/                what a condition on an id's time means for the id
 //!   pushdown           conditions on an id's time, planned as conditions on the id
 //!   undo               what a condition on a date_trunc or the like says of the time inside
@@ -93,6 +95,7 @@ mod error;
 mod fleet;
 mod functions;
 mod ids;
+mod locks;
 mod partitions;
 mod parts;
 mod postgres;

@@ -4,6 +4,8 @@
 use pgrx::Spi;
 use pgrx::pg_sys::Oid;
 
+use crate::error::Busy;
+use crate::locks;
 use crate::postgres::backend;
 
 /// `$1` a table, `$2` a partition of it: the relations that PostgreSQL locks against all other
@@ -33,16 +35,21 @@ WHERE EXISTS (SELECT FROM pg_inherits WHERE inhparent = $1 AND inhrelid = $2)
       AND (SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class WHERE oid IN ($1, $2))
 ORDER BY rel";
 
-/// Locks all that the drop of a partition locks, at one moment, until the transaction ends. Returns
-/// false if `lock_timeout` passes first. If the caller does not own the partition and its table, it
-/// locks nothing, and leaves the error to DETACH PARTITION.
-pub fn lock_for_drop(table: Oid, partition: Oid) -> bool {
-    let relations: Vec<Oid> = backend::with_trusted_settings(|| {
-        Spi::connect_mut(|client| {
-            let rows = client.update(RELATIONS, None, &[table.into(), partition.into()]);
-            let rows = rows.expect("PostgreSQL raises errors itself");
-            rows.filter_map(|row| row.get(1).expect("the query has one column of oids")).collect()
+/// Locks all that the drop of a partition locks, at one moment, until the transaction ends. If the
+/// caller does not own the partition and its table, it locks nothing, and leaves the error to
+/// DETACH PARTITION.
+///
+/// # Errors
+/// [`Busy`] when `lock_timeout` has passed.
+pub fn lock_for_drop(table: Oid, partition: Oid) -> Result<(), Busy> {
+    let find = || {
+        backend::with_trusted_settings(|| {
+            Spi::connect_mut(|client| {
+                let rows = client.update(RELATIONS, None, &[table.into(), partition.into()]);
+                let rows = rows.expect("PostgreSQL raises errors itself");
+                Ok(rows.filter_map(|row| row.get(1).expect("the query has one column of oids")).collect::<Vec<Oid>>())
+            })
         })
-    });
-    backend::lock_relations(&relations)
+    };
+    locks::lock_relations(find()?, find)
 }

@@ -26,6 +26,7 @@ use self::unconvertible::{ConversionNotice, Suspects};
 use crate::ids::dense::Takeover;
 use crate::ids::layouts;
 use crate::ids::next;
+use crate::locks;
 use crate::postgres::backend;
 use crate::postgres::text::{LONGEST, beginning, legible, to_utf8};
 
@@ -392,6 +393,9 @@ struct Plan {
     /// everything is done.
     lock: CString,
     statements: Vec<CString>,
+    /// The columns to be widened, and each statement that rewrites a table for that.
+    narrow: Vec<Column>,
+    rewrites: Vec<(CString, Oid)>,
     dependents: Dependents,
     /// The sequences that stay, with what uses them.
     kept: Vec<(String, String)>,
@@ -444,7 +448,11 @@ impl Plan {
         }
         refusals.end()?;
         let mut statements = steps.identities;
-        statements.extend(database.ask_for::<CString>(include_str!("widen.sql"), &pairs(&narrow)));
+        let mut rewrites = Vec::new();
+        for row in database.ask(include_str!("widen.sql"), &pairs(&narrow)) {
+            statements.push(given(&row, 1));
+            rewrites.extend(value(&row, 2).map(|table| (given(&row, 1), table)));
+        }
         statements.extend(steps.defaults);
         statements.extend(steps.sequences);
         let altered = [&columns[..], &narrow[..]].concat();
@@ -455,7 +463,8 @@ impl Plan {
             (None, None) => CString::default(),
             (None, Some(target)) => return Err(Unconvertible::NoRelation(target.column.table.to_u32())),
         };
-        Ok(Self { targets, locked, lock, statements, dependents, kept: steps.kept, identity: steps.identity })
+        let Steps { kept, identity, .. } = steps;
+        Ok(Self { targets, locked, lock, statements, narrow, rewrites, dependents, kept, identity })
     }
 
     /// Returns where the values come from that are taken over; `None` if these are ids.
@@ -589,6 +598,9 @@ impl Plan {
         if !self.dependents.objects.is_empty() {
             ConversionNotice::Dependents(&self.dependents.objects).send();
         }
+        if let Some(row) = database.ask(include_str!("published.sql"), &pairs(&self.narrow)).first() {
+            ConversionNotice::Published(&text(row, 1).expect("there is a table")).send();
+        }
         for Target { column, table_name, .. } in &self.targets {
             let arguments = [column.table.into(), column.number.into(), next.into()];
             let question: Option<CString> = database.ask_for(include_str!("no_partition.sql"), &arguments).pop();
@@ -604,6 +616,14 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Returns a table's name, and its size with indexes, partitions and children.
+fn size(database: &mut SpiDatabase, table: Oid) -> [CString; 2] {
+    backend::with_trusted_settings(|| {
+        let rows = database.ask(include_str!("size.sql"), &[table.into()]);
+        [1, 2].map(|number| given(&rows[0], number))
+    })
 }
 
 fn statement<const N: usize>(parts: [&[u8]; N]) -> CString {
@@ -711,19 +731,18 @@ fn run(
         // Before anything is locked, because this reads the text of all functions.
         let suspects = backend::with_trusted_settings(|| plan.suspects(database, aim));
         let mut run = Vec::new();
-        while !dry_run && run.last() != Some(&plan.lock) && !plan.statements.is_empty() {
-            // The LOCK statement alone could deadlock.
-            if !backend::lock_relations(&plan.locked) {
-                return Err(Unconvertible::Busy);
+        if !dry_run {
+            // The LOCK statement alone could deadlock. Until all is locked, other sessions may
+            // change something, such as foreign keys.
+            locks::lock_relations(std::mem::take(&mut plan.locked), || {
+                plan = make(database)?;
+                Ok::<_, Unconvertible>(std::mem::take(&mut plan.locked))
+            })?;
+            if plan.statements.is_empty() {
+                return Ok(Vec::new());
             }
             database.rows(&plan.lock, &[]);
-            run.push(plan.lock);
-            // Until now other sessions may have changed something, such as foreign keys of unlocked
-            // tables.
-            plan = make(database)?;
-        }
-        if plan.statements.is_empty() {
-            return Ok(with_semicolons(run));
+            run.push(plan.lock.clone());
         }
         backend::with_trusted_settings(|| {
             let next = match (plan.takeover(command, aim)?, aim) {
@@ -740,12 +759,20 @@ fn run(
         let mut comments = Vec::new();
         if dry_run {
             comments = suspects.lines.iter().map(|line| [b"-- suspect: ", line.to_bytes()].concat()).collect();
+            for (_, table) in &plan.rewrites {
+                let [name, size] = size(database, *table);
+                comments.push([b"-- size: ", name.to_bytes(), b", ", size.to_bytes()].concat());
+            }
             // Views come first because a session that reads a view locks it before its tables.
             run.extend(plan.dependents.drops);
             run.push(plan.lock);
         } else {
             // With the caller's settings, because triggers, constraints and indexes run code.
             for statement in &plan.statements {
+                if let Some((_, table)) = plan.rewrites.iter().find(|(rewrite, _)| rewrite == statement) {
+                    let [table, size] = size(database, *table).map(|text| legible(text.to_bytes()).into_owned());
+                    ConversionNotice::Rewrite { table: &table, size: &size }.send();
+                }
                 database.rows(statement, &[]);
             }
         }

@@ -7,7 +7,7 @@ use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
 use snowflake_core::layout::Layout;
 
-use crate::error::{Error, Report, Reportable, known_as};
+use crate::error::{Busy, Error, Report, Reportable, known_as};
 use crate::postgres::text::legible;
 
 /// Why a column cannot become a snowflake column. A table is given by its qualified name in SQL,
@@ -62,7 +62,7 @@ pub enum Unconvertible {
     /// More than one of these.
     Several(Vec<Self>),
     /// The tables were not all free at the same time before `lock_timeout` ran out.
-    Busy,
+    Busy(Busy),
     /// A column whose default does not draw from a tag.
     NoTag { table: String, column: String },
     /// A column whose default does not draw ids.
@@ -84,6 +84,12 @@ pub enum Unconvertible {
 impl From<Error> for Unconvertible {
     fn from(error: Error) -> Self {
         Self::NoIds(error)
+    }
+}
+
+impl From<Busy> for Unconvertible {
+    fn from(busy: Busy) -> Self {
+        Self::Busy(busy)
     }
 }
 
@@ -205,11 +211,7 @@ impl Reportable for Unconvertible {
             .detail(objects)
             .hint("Give these objects a sequence of their own first."),
             Self::Several(reasons) => all_of(reasons),
-            Self::Busy => Report::new(
-                ERRCODE_LOCK_NOT_AVAILABLE,
-                "could not lock all tables at the same time within \"lock_timeout\"",
-            )
-            .hint("Try again when fewer sessions use the tables, or with a longer \"lock_timeout\"."),
+            Self::Busy(busy) => busy.report(),
             Self::NoTag { table, column } => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("column \"{column}\" of table {table} does not draw from a tag"),
@@ -299,6 +301,10 @@ pub enum ConversionNotice<'a> {
     Dependents(&'a str),
     /// Other servers may draw values of the tag that are below the column's.
     OtherBlocks { tag: &'a str, least: i64 },
+    /// A table is about to be rewritten.
+    Rewrite { table: &'a str, size: &'a str },
+    /// Tables with columns to be widened, each with its publication.
+    Published(&'a str),
     /// A sequence no longer belongs to the column, but other objects use it.
     SequenceKept { sequence: &'a str, objects: &'a str },
     /// What may fail with the new values.
@@ -354,6 +360,12 @@ impl Reportable for ConversionNotice<'_> {
             )
             .detail("A server that has drawn from a tag keeps up to two blocks of values.")
             .hint("If there are such servers, restart them before they insert into this table."),
+            Self::Rewrite { table, size } => {
+                Report::new(ERRCODE_SUCCESSFUL_COMPLETION, format!("rewriting table {table} ({size})"))
+            }
+            Self::Published(tables) => Report::new(ERRCODE_WARNING, "columns to be widened are in published tables")
+                .detail(*tables)
+                .hint("A subscription stops at the first id that its column cannot hold. Widen the subscribers' columns first."),
             Self::SequenceKept { sequence, objects } => Report::new(
                 ERRCODE_SUCCESSFUL_COMPLETION,
                 format!("sequence {sequence} is kept because other objects use it"),

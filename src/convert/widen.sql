@@ -1,6 +1,6 @@
--- $1 tables, $2 their columns, in pairs: the statements that make them bigint. Each rewrites one
--- table with its partitions and children. A foreign key that refers to a partition instead of the
--- partitioned table prevents a new type for the latter.
+-- $1 tables, $2 their columns, in pairs: the statements that make them bigint, and the table that
+-- each rewrites, with its partitions and children. A foreign key that refers to a partition instead
+-- of the partitioned table prevents a new type for the latter.
 WITH narrow AS (SELECT * FROM unnest($1, $2) WITH ORDINALITY AS narrow (rel, att, place)),
      obstacle AS (
     SELECT DISTINCT f.oid, f.conrelid, f.conname,
@@ -9,7 +9,7 @@ WITH narrow AS (SELECT * FROM unnest($1, $2) WITH ORDINALITY AS narrow (rel, att
     FROM narrow JOIN pg_class c ON c.oid = rel AND c.relispartition
          JOIN pg_constraint f ON f.confrelid = rel AND f.contype = 'f' AND f.conparentid = 0 AND att = ANY (f.confkey)
 )
-SELECT statement::cstring FROM (
+SELECT statement::cstring, CASE number WHEN 2 THEN rel END FROM (
     SELECT 1, 0, conrelid, conname, format('ALTER TABLE %s DROP CONSTRAINT %I', name, conname) FROM obstacle
   UNION ALL
     SELECT 2, min(place), rel, NULL,

@@ -5,9 +5,11 @@
 //! and two of them cost as much as drawing the id. The functions needed there, and at the end of
 //! every transaction, are declared directly.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
+use std::panic::AssertUnwindSafe;
 
-use pgrx::pg_sys;
+use pgrx::pg_sys::{self, PgTryBuilder};
+use pgrx::prelude::PgSqlErrorCode;
 use snowflake_core::clock::Clock;
 
 use crate::postgres::local::Local;
@@ -28,6 +30,9 @@ unsafe extern "C-unwind" {
 /// Whether this backend has seen that recovery is over. Recovery does not return during a backend's
 /// life.
 static RECOVERY_IS_OVER: Local<bool> = Local::new(false);
+
+/// After how long a wait for a lock looks for deadlocks, in milliseconds.
+const DEADLOCK_TIMEOUT: &CStr = c"100";
 
 /// Whether the transaction permits ids to be drawn. False may only mean that this backend has not
 /// looked yet: then call [`require_writable`]. Raises nothing.
@@ -88,10 +93,14 @@ pub fn require_no_block(command: &'static CStr) {
 /// policy that would hide rows is an error. Nothing is compiled for a query of the catalogs,
 /// because that would take a hundred times as long as the query.
 pub fn with_trusted_settings<T>(work: impl FnOnce() -> T) -> T {
-    let settings = [(c"search_path", c"pg_catalog, pg_temp"), (c"row_security", c"off"), (c"jit", c"off")];
-    // SAFETY: this is how settings are changed for a while (guc.c). All of them exist, and every
-    // role may set these values. Errors are raised through pgrx's guard. An error that ends the
-    // work ends the (sub)transaction, which puts the settings back.
+    with_settings(&[(c"search_path", c"pg_catalog, pg_temp"), (c"row_security", c"off"), (c"jit", c"off")], work)
+}
+
+/// Runs `work` with other settings, also those that only a superuser may change.
+fn with_settings<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
+    // SAFETY: this is how settings are changed for a while (guc.c). All of them exist, and have
+    // these values. Errors are raised through pgrx's guard. An error that ends the work ends the
+    // (sub)transaction, which puts the settings back.
     let level = unsafe { pg_sys::NewGUCNestLevel() };
     for (name, value) in settings {
         // SAFETY: as above.
@@ -99,7 +108,7 @@ pub fn with_trusted_settings<T>(work: impl FnOnce() -> T) -> T {
             pg_sys::set_config_option(
                 name.as_ptr(),
                 value.as_ptr(),
-                pg_sys::GucContext::PGC_USERSET,
+                pg_sys::GucContext::PGC_SUSET,
                 pg_sys::GucSource::PGC_S_SESSION,
                 pg_sys::GucAction::GUC_ACTION_SAVE,
                 true,
@@ -114,41 +123,72 @@ pub fn with_trusted_settings<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Locks tables and sequences against all other sessions until the transaction ends. Returns false
-/// if `lock_timeout` passes first.
+/// Locks a table or a sequence against all other sessions until the transaction ends, if it is
+/// free.
+pub fn lock_if_free(relation: pg_sys::Oid) -> bool {
+    // SAFETY: a lock is on a number, whether a relation has it or not. Errors are raised through
+    // pgrx's guard.
+    unsafe { pg_sys::ConditionalLockRelationOid(relation, pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE) }
+}
+
+/// Locks a table or a sequence against all other sessions until the transaction ends. Raises 55P03
+/// if it is not free within `wait_ms` milliseconds.
 ///
-/// Never waits for one relation while it holds another. Some sessions lock a table before the one
-/// that it refers to, in a statement, and some after it, in a transaction. No order would be free
-/// of deadlocks with both. So when a relation is not free, this releases the others, and waits for
-/// that one.
-pub fn lock_relations(relations: &[pg_sys::Oid]) -> bool {
-    let mode = pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE;
-    let begin_ms = boot_ms();
-    let mut waited_for = 0;
-    while let Some(relation) = relations.get(waited_for) {
-        // SAFETY: a lock is on a number, whether a relation has it or not. Errors are raised
-        // through pgrx's guard.
-        let is_busy =
-            |n: &usize| unsafe { *n != waited_for && !pg_sys::ConditionalLockRelationOid(relations[*n], mode) };
-        // SAFETY: as above.
-        unsafe { pg_sys::LockRelationOid(*relation, mode) };
-        let Some(busy) = (0..relations.len()).find(is_busy) else { break };
-        for n in (0..busy).chain([waited_for].into_iter().filter(|n| *n > busy)) {
-            // SAFETY: as above; this call has just locked it.
-            unsafe { pg_sys::UnlockRelationOid(relations[n], mode) };
-        }
-        waited_for = busy;
-        // Nothing is held now. PostgreSQL takes a free lock without a check for interrupts.
-        pgrx::check_for_interrupts!();
-        // SAFETY: LockTimeout is a variable of this backend, which has one thread; it is read by
-        // value.
-        let timeout_ms = i64::from(unsafe { pg_sys::LockTimeout });
-        // PostgreSQL itself applies the timeout to each wait separately.
-        if timeout_ms > 0 && boot_ms() - begin_ms >= timeout_ms {
-            return false;
-        }
+/// Looks for deadlocks sooner than the session does otherwise, because the wait could end before.
+/// That also ends an autovacuum of the table.
+pub fn lock_within(relation: pg_sys::Oid, wait_ms: i64) {
+    let wait = CString::new(wait_ms.max(1).to_string()).expect("a number holds no NUL");
+    with_settings(&[(c"lock_timeout", &wait), (c"deadlock_timeout", DEADLOCK_TIMEOUT)], || {
+        // SAFETY: as for `lock_if_free`.
+        unsafe { pg_sys::LockRelationOid(relation, pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE) };
+    });
+    // PostgreSQL takes a free lock without a check for interrupts.
+    pgrx::check_for_interrupts!();
+}
+
+/// Returns `lock_timeout` in milliseconds; `None` if it is 0, which sets no limit.
+pub fn lock_timeout_ms() -> Option<i64> {
+    // SAFETY: a variable of this backend, which has one thread; it is read by value.
+    Some(i64::from(unsafe { pg_sys::LockTimeout })).filter(|ms| *ms > 0)
+}
+
+/// Runs `work` in a subtransaction. If it returns true, its locks stay until the transaction ends.
+/// Otherwise, and if it has waited for a lock in vain (55P03), they are released, and this returns
+/// false. Locks from before stay. Other errors pass.
+pub fn attempt(work: impl FnOnce() -> bool) -> bool {
+    // SAFETY: variables of this backend, read by value.
+    let (context, owner) = unsafe { (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner) };
+    // SAFETY: this is how PL/pgSQL begins the block of an EXCEPTION clause (pl_exec.c). The context
+    // outlives the subtransaction, because it was there before. Errors are raised through pgrx's
+    // guard.
+    unsafe {
+        pg_sys::BeginInternalSubTransaction(std::ptr::null());
+        pg_sys::CurrentMemoryContext = context;
     }
-    true
+    let end = move |keeps: bool| {
+        // SAFETY: this is how PL/pgSQL ends such a block. Each subtransaction that `work` began has
+        // ended.
+        unsafe {
+            if keeps {
+                pg_sys::ReleaseCurrentSubTransaction();
+            } else {
+                pg_sys::RollbackAndReleaseCurrentSubTransaction();
+            }
+            pg_sys::CurrentMemoryContext = context;
+            pg_sys::CurrentResourceOwner = owner;
+        }
+    };
+    let succeeds = PgTryBuilder::new(AssertUnwindSafe(work))
+        .catch_when(PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE, |_| false)
+        .catch_others(move |error| {
+            // Here, because PostgreSQL forgets the error when a handler returns. An outer EXCEPTION
+            // clause ends one subtransaction, which must be its own.
+            end(false);
+            error.rethrow()
+        })
+        .execute();
+    end(succeeds);
+    succeeds
 }
 
 /// The operating system's wall clock: about 20 ns a reading, most of it in the processor's counter.

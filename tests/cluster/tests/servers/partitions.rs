@@ -373,7 +373,9 @@ fn transactions_that_use_the_table_hold_up_a_drop_for_half_a_second_and_no_new_p
     let refusal = refuse(&mut session, "'events', 'month', 2, '1 year'");
     assert_eq!(refusal.sqlstate, "55P03");
     assert_eq!(refusal.message, "could not lock table events within \"lock_timeout\"");
-    assert!(refusal.detail.is_some() && refusal.hint.is_some());
+    let detail = format!("The last to lock public.events was process {}. What the call did before stays.", user.pid());
+    assert_eq!(refusal.detail, Some(detail));
+    assert!(refusal.hint.is_some());
     // The new one came first, and stays.
     let ahead = months(&mut session, 0, 2);
     assert_eq!(names(&mut session, "events"), [vec!["old".to_owned(), "rest".to_owned()], ahead.clone()].concat());
@@ -385,6 +387,8 @@ fn transactions_that_use_the_table_hold_up_a_drop_for_half_a_second_and_no_new_p
     thread::scope(|scope| {
         let thread = scope.spawn(move || call(&mut patient, "'events', 'month', 2, '1 year'"));
         server.wait_until_locked(pid);
+        // The limit is for the test's failure.
+        session.batch_execute("SET lock_timeout = '1min'; SELECT FROM events; RESET lock_timeout").unwrap();
         user.batch_execute("COMMIT").unwrap();
         waiting = Some(thread.join().unwrap());
     });
@@ -504,7 +508,7 @@ fn no_role_can_lock_what_is_not_its_own() {
     ] {
         let mut other = server.connect_as(role);
         other.batch_execute("BEGIN").unwrap();
-        assert_eq!(other.value(&format!("snowflake_plan.lock_for_drop('events', '{partition}')")), "true");
+        other.batch_execute(&format!("SELECT snowflake_plan.lock_for_drop('events', '{partition}')")).unwrap();
         assert_eq!(session.value(locked), expected, "{role} {partition}");
         other.batch_execute("ROLLBACK").unwrap();
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use cluster::plans::rows;
 use cluster::{Refusal, Server, refused};
+use postgres::error::DbError;
 use postgres::{Client, Error, NoTls};
 
 /// The servers that the tests share, because a start takes longer than most tests. Each is started
@@ -19,7 +20,8 @@ const DATABASES_PER_SERVER: usize = 100;
 fn start() -> Server {
     let settings = Server::drawing().config("wal_level", "logical").time_limit();
     // A conversion locks all parts of a table, and several tests run at once.
-    let server = settings.config("max_locks_per_transaction", "256").start();
+    let settings = settings.config("max_locks_per_transaction", "256").config("max_prepared_transactions", "10");
+    let server = settings.start();
     server.connect().batch_execute("CREATE DATABASE prepared").unwrap();
     // Every role may try to convert.
     let granted = "CREATE EXTENSION snowflake_id; CREATE SCHEMA app;
@@ -86,24 +88,32 @@ impl Database {
 
     #[track_caller]
     pub fn connect_as(&self, user: &str) -> Client {
-        self.connect_and_listen_as(user).0
+        self.connect_and_listen_as(user, |_| String::new()).0
     }
 
     /// Connects as the superuser, and collects severity and message of what the server says besides
     /// results.
     #[track_caller]
     pub fn connect_and_listen(&self) -> (Client, Arc<Mutex<Vec<String>>>) {
-        self.connect_and_listen_as("postgres")
+        self.connect_and_listen_as("postgres", |notice| format!("{}: {}", notice.severity(), notice.message()))
+    }
+
+    /// The same with the DETAIL in place of the severity.
+    #[track_caller]
+    pub fn connect_and_listen_to_details(&self) -> (Client, Arc<Mutex<Vec<String>>>) {
+        self.connect_and_listen_as("postgres", |notice| {
+            format!("{}: {}", notice.message(), notice.detail().unwrap_or_default())
+        })
     }
 
     #[track_caller]
-    fn connect_and_listen_as(&self, user: &str) -> (Client, Arc<Mutex<Vec<String>>>) {
+    fn connect_and_listen_as(&self, user: &str, line: fn(&DbError) -> String) -> (Client, Arc<Mutex<Vec<String>>>) {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let ear = Arc::clone(&heard);
         let mut connection = self.server.connection();
         connection.user(user).dbname(&self.name).options("-c search_path=app,public");
         connection.notice_callback(move |notice| {
-            ear.lock().unwrap().push(format!("{}: {}", notice.severity(), notice.message()));
+            ear.lock().unwrap().push(line(&notice));
         });
         (connection.connect(NoTls).expect("the server accepts a connection"), heard)
     }
@@ -184,10 +194,12 @@ fn without_name_of_not_null(line: &str) -> String {
 }
 
 /// Calls `snowflake_convert` with arguments as SQL writes them, or `snowflake_convert_columns`, if
-/// the first is an array. Returns the statements.
+/// the first is an array. Returns the statements, without the comments of a dry run.
 pub fn convert(session: &mut Client, call: &str) -> Result<Vec<String>, Error> {
     let function = if call.starts_with("ARRAY") { "snowflake_convert_columns" } else { "snowflake_convert" };
-    rows(session, &format!("SELECT * FROM public.{function}({call})"))
+    let mut script = rows(session, &format!("SELECT * FROM public.{function}({call})"))?;
+    script.retain(|line| !line.starts_with("--"));
+    Ok(script)
 }
 
 /// Calls like [`try_call`]; the call must succeed.

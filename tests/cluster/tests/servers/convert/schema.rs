@@ -1,6 +1,7 @@
 //! Many columns at once: one plan, in which each table is rewritten at most once; and the script
 //! that a dry run returns if views or similar objects depend on columns to be widened.
 
+use cluster::plans::rows;
 use cluster::{Draw, Running, postgres_version, refused};
 
 use super::database::{Database, assert_becomes, assert_same, catalogs, convert, converted, side};
@@ -244,10 +245,74 @@ fn a_schema_is_warned_about_once() {
     let (mut session, heard) = database.connect_and_listen();
     for call in [format!("{KEYS}, true, dry_run => true"), format!("{KEYS}, true")] {
         converted(&mut session, &call);
-        assert_eq!(std::mem::take(&mut *heard.lock().unwrap()), ["WARNING: ids of layout \"snowflake\" exceed 2^53"]);
+        let mut heard = std::mem::take(&mut *heard.lock().unwrap());
+        heard.retain(|line| line.starts_with("WARNING"));
+        assert_eq!(heard, ["WARNING: ids of layout \"snowflake\" exceed 2^53"]);
     }
     converted(&mut session, &format!("{KEYS}, true"));
     assert_eq!(*heard.lock().unwrap(), [""; 0]);
+}
+
+/// A name may hold what ends a comment of SQL.
+#[test]
+fn each_rewrite_is_announced_with_its_size_and_a_dry_run_lists_the_sizes() {
+    let odd = "\"a\n;CREATE TABLE wrong ();\"";
+    let database = Database::with(&format!(
+        "CREATE TABLE {odd} (id serial PRIMARY KEY, n text);
+         CREATE TABLE parts (odd integer REFERENCES {odd}, day integer) PARTITION BY LIST (day);
+         CREATE TABLE part PARTITION OF parts DEFAULT;
+         CREATE TABLE wide (id bigserial PRIMARY KEY, odd bigint REFERENCES {odd});
+         INSERT INTO {odd} SELECT n, repeat('x', 1000) FROM generate_series(1, 100) n; INSERT INTO parts VALUES (1, 1)"
+    ));
+    let size = |table: &str| database.connect().value(&format!("pg_size_pretty(pg_total_relation_size('{table}'))"));
+    let (of_odd, of_parts) = (size(odd), size("part"));
+    let (mut session, heard) = database.connect_and_listen();
+    let columns = format!("ARRAY['{odd}.id', 'wide.id']");
+    let dry_run = format!("SELECT * FROM snowflake_convert_columns({columns}, true, true)");
+    let script = rows(&mut session, &dry_run).unwrap();
+    let odd_line = odd.replace('\n', " ");
+    let sizes = [format!("-- size: app.{odd_line}, {of_odd}"), format!("-- size: app.parts, {of_parts}")];
+    assert_eq!(script[..2], sizes);
+    assert_eq!(*heard.lock().unwrap(), ["WARNING: ids of layout \"snowflake\" exceed 2^53"]);
+    session.batch_execute("BEGIN").unwrap();
+    converted(&mut session, &format!("{columns}, true"));
+    session.batch_execute("ROLLBACK").unwrap();
+    let notices = [(&odd_line[..], of_odd), ("parts", of_parts)]
+        .map(|(table, size)| format!("NOTICE: rewriting table app.{table} ({size})"));
+    assert_eq!(heard.lock().unwrap()[2..], notices);
+    database.by_hand(&[script.join("\n")]);
+    assert_eq!(session.value("to_regclass('wrong') IS NULL"), "true");
+    assert_eq!(converted(&mut session, &format!("{columns}, true")), [""; 0]);
+}
+
+#[test]
+fn tables_of_a_publication_are_warned_about_if_they_are_to_be_widened() {
+    let tables = "CREATE TABLE t (id serial, day integer) PARTITION BY LIST (day);
+        CREATE SCHEMA attic; CREATE TABLE attic.part PARTITION OF t DEFAULT;
+        CREATE TABLE other (id serial); CREATE TABLE wide (id bigserial);
+        CREATE UNLOGGED TABLE local (id serial)";
+    for (publication, table, published) in [
+        ("FOR TABLE t", "t", "app.t"),
+        ("FOR TABLE t WITH (publish_via_partition_root)", "t", "app.t"),
+        ("FOR TABLE attic.part", "t", "attic.part"),
+        ("FOR TABLES IN SCHEMA attic", "t", "attic.part"),
+        ("FOR TABLES IN SCHEMA app", "t", "app.t"),
+        ("FOR ALL TABLES", "t", "app.t"),
+        ("FOR ALL TABLES", "local", ""),
+        ("FOR ALL TABLES", "wide", ""),
+        ("FOR TABLE other", "t", ""),
+    ] {
+        let database = Database::with(&format!("{tables}; CREATE PUBLICATION p {publication}"));
+        let (mut session, heard) = database.connect_and_listen_to_details();
+        let warning = format!("columns to be widened are in published tables: table {published} of publication p");
+        for call in ["true, true", "true"] {
+            converted(&mut session, &format!("'{table}', 'id', {call}"));
+            let mut heard = std::mem::take(&mut *heard.lock().unwrap());
+            heard.retain(|line| line.contains("publi"));
+            let wanted: Vec<_> = Some(warning.clone()).filter(|_| !published.is_empty()).into_iter().collect();
+            assert_eq!(heard, wanted, "{publication}");
+        }
+    }
 }
 
 /// Otherwise the call would differ from the dry run.

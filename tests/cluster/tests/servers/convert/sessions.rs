@@ -309,12 +309,112 @@ fn a_call_that_is_interrupted_while_it_waits_has_changed_nothing() {
     user.batch_execute("BEGIN; SELECT FROM child").unwrap();
     let mut impatient = database.connect();
     impatient.batch_execute("SET lock_timeout = '50ms'").unwrap();
-    assert_eq!(refused(convert(&mut impatient, "'parent', 'id', true")).sqlstate, "55P03");
+    let refusal = refused(convert(&mut impatient, "'parent', 'id', true"));
+    assert_eq!(refusal.sqlstate, "55P03");
+    assert_eq!(refusal.detail, Some(format!("The last to lock app.child was process {}.", user.pid())));
     let waiting = wait_in(&database, database.connect(), "'parent', 'id', true");
     user.query("SELECT pg_cancel_backend($1)", &[&waiting.pid]).unwrap();
     assert_eq!(refused(waiting.end().1).sqlstate, "57014");
     user.batch_execute("ROLLBACK").unwrap();
     assert_eq!(before, catalogs(&mut database.connect()));
+}
+
+/// The blocker reads or writes one of the tables, and has it until all others have been served.
+#[test]
+fn sessions_that_ask_while_the_call_waits_are_served_before_what_it_waits_for_ends() {
+    for (held, table) in
+        [("SELECT FROM parent", "parent"), ("INSERT INTO parent VALUES (7)", "parent"), ("SELECT FROM child", "child")]
+    {
+        let database = Database::with(FAMILY);
+        let mut blocker = database.connect();
+        blocker.batch_execute(&format!("BEGIN; {held}")).unwrap();
+        let (session, heard) = database.connect_and_listen();
+        let waiting = wait_in(&database, session, "'parent', 'id', true");
+        let mut later = database.connect();
+        // The limit is for the test's failure.
+        later.batch_execute("SET lock_timeout = '1min'").unwrap();
+        later.batch_execute("SELECT FROM parent, child").unwrap();
+        later.batch_execute("INSERT INTO child (parent) VALUES (0)").unwrap();
+        let notice = format!("NOTICE: waiting for process {}, which locks app.{table}", blocker.pid());
+        wait_until("the blocker's name", || heard.lock().unwrap().contains(&notice));
+        later.batch_execute("INSERT INTO parent VALUES (8)").unwrap();
+        assert!(!waiting.is_over(), "{held}");
+        blocker.batch_execute("COMMIT").unwrap();
+        waiting.end().1.unwrap();
+        assert_eq!(later.value("SELECT pg_typeof(max(id)) FROM parent"), "bigint");
+    }
+}
+
+#[test]
+fn a_call_that_waits_holds_locks_from_before_only() {
+    let database = Database::with(FAMILY);
+    let mut blocker = database.connect();
+    blocker.batch_execute("BEGIN; SELECT FROM child").unwrap();
+    let mut session = database.connect();
+    session.batch_execute("BEGIN; LOCK TABLE parent IN SHARE MODE").unwrap();
+    let waiting = wait_in(&database, session, "'parent', 'id', true");
+    let lock = |mode: &str| {
+        database.connect().batch_execute(&format!("BEGIN; LOCK TABLE parent IN {mode} MODE NOWAIT; COMMIT"))
+    };
+    lock("ACCESS SHARE").unwrap();
+    assert_eq!(refused(lock("ROW EXCLUSIVE")).sqlstate, "55P03");
+    blocker.batch_execute("COMMIT").unwrap();
+    let (mut session, result) = waiting.end();
+    result.unwrap();
+    session.batch_execute("COMMIT").unwrap();
+}
+
+/// The other session never looks for deadlocks. The block that handles the error has changed
+/// nothing else, and goes on.
+#[test]
+fn a_deadlock_with_a_lock_from_before_the_call_is_found() {
+    let database = Database::with(&format!("{FAMILY}; CREATE TABLE other ()"));
+    let mut session = database.connect();
+    session.batch_execute("BEGIN; LOCK TABLE other; SET LOCAL lock_timeout = '1min'").unwrap();
+    let mut user = database.connect();
+    user.batch_execute("SET deadlock_timeout = '10min'; BEGIN; SELECT FROM parent").unwrap();
+    let blocked = Running::start(user, "SELECT 1::bigint FROM other");
+    database.wait_until_locked(blocked.pid);
+    let handle = "DO $$BEGIN
+            CREATE TABLE undone ();
+            PERFORM snowflake_convert('parent', 'id', true);
+        EXCEPTION WHEN deadlock_detected THEN
+            CREATE TABLE handled ();
+        END$$; COMMIT";
+    session.batch_execute(handle).unwrap();
+    blocked.end().1.unwrap();
+    assert_eq!(session.value("SELECT count(*) FROM handled"), "0");
+    assert_eq!(session.value("to_regclass('undone') IS NULL"), "true");
+}
+
+/// A table that refers to a locked one since the call began to wait.
+#[test]
+fn a_table_that_is_found_late_is_waited_for_without_the_others() {
+    let database = Database::with(FAMILY);
+    let mut blocker = database.connect();
+    blocker.batch_execute("BEGIN; SELECT FROM child").unwrap();
+    let waiting = wait_in(&database, database.connect(), "'parent', 'id', true");
+    database.run("SET lock_timeout = '1min'; CREATE TABLE late (parent integer REFERENCES parent)");
+    let mut user = database.connect();
+    user.batch_execute("BEGIN; LOCK TABLE late IN ROW EXCLUSIVE MODE").unwrap();
+    blocker.batch_execute("COMMIT").unwrap();
+    let waits = "SELECT FROM pg_locks WHERE pid = $1 AND NOT granted AND relation = 'late'::regclass";
+    wait_until("a wait for the other table", || blocker.query_opt(waits, &[&waiting.pid]).unwrap().is_some());
+    blocker.batch_execute("BEGIN; LOCK TABLE parent, child IN ROW EXCLUSIVE MODE NOWAIT; COMMIT").unwrap();
+    user.batch_execute("INSERT INTO late VALUES (0); COMMIT").unwrap();
+    waiting.end().1.unwrap();
+    assert_eq!(user.value("SELECT pg_typeof(parent) FROM late"), "bigint");
+}
+
+#[test]
+fn a_prepared_transaction_that_blocks_is_named() {
+    let database = Database::with(FAMILY);
+    let mut session = database.connect();
+    session.batch_execute("BEGIN; LOCK TABLE child; PREPARE TRANSACTION 'blocks'; SET lock_timeout = '50ms'").unwrap();
+    let refusal = refused(convert(&mut session, "'parent', 'id', true"));
+    session.batch_execute("ROLLBACK PREPARED 'blocks'").unwrap();
+    assert_eq!(refusal.detail.unwrap(), "The last to lock app.child was prepared transaction \"blocks\".");
+    converted(&mut session, "'parent', 'id', true");
 }
 
 /// One of the two tables is always locked, but each wait for one of them is short.

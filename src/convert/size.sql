@@ -1,0 +1,9 @@
+-- $1 a table: its name, and its size with indexes, partitions and children. A comment of SQL can
+-- contain both.
+WITH RECURSIVE tree (rel) AS (
+    SELECT $1
+  UNION
+    SELECT inhrelid FROM tree JOIN pg_inherits ON inhparent = rel
+)
+SELECT translate($1::regclass::text, chr(10) || chr(13), '  ')::cstring,
+       pg_size_pretty((SELECT sum(pg_total_relation_size(rel)) FROM tree))::cstring
