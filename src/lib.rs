@@ -62,6 +62,7 @@
 //!   backend            what this backend may do now, the clock, and how it sleeps
 //!   backtrace        * what of a panic does not belong in an error's DETAIL
 //!   text               text of any encoding
+//!   restricted         work as another role, whose errors are caught
 //!   snapshot           which transactions run for a statement
 //!   last_call          what a function remembers between its calls at one place of a plan
 //!   local              statics that one process has for itself

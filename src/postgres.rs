@@ -7,5 +7,6 @@ pub mod backtrace;
 pub mod catalog;
 pub mod last_call;
 pub mod local;
+pub mod restricted;
 pub mod snapshot;
 pub mod text;

@@ -28,6 +28,7 @@ use crate::ids::layouts;
 use crate::ids::next;
 use crate::locks;
 use crate::postgres::backend;
+use crate::postgres::restricted::run_as;
 use crate::postgres::text::{LONGEST, beginning, legible, to_utf8};
 
 /// JavaScript represents every integer up to this one exactly: 2^53 - 1.
@@ -63,6 +64,13 @@ macro_rules! with_sequence {
             include_str!("sequence_name.sql"),
             include_str!($file)
         )
+    };
+}
+
+/// A statement about all columns that hold the values of columns.
+macro_rules! with_holders {
+    ($file:literal) => {
+        concat!(include_str!("holds.sql"), include_str!($file))
     };
 }
 
@@ -151,6 +159,8 @@ struct Target {
     type_name: String,
     /// The greatest value that its type has.
     limit: i64,
+    /// Whether it is `GENERATED ALWAYS AS IDENTITY`.
+    is_always: bool,
 }
 
 impl Target {
@@ -186,7 +196,8 @@ impl Target {
         }
         let column_name = column;
         let column = Column { table: *relation, number };
-        Ok(Self { column, table_name: table, column_name, type_name, limit: given(row, 11) })
+        let (limit, is_always) = (given(row, 11), given(row, 13));
+        Ok(Self { column, table_name: table, column_name, type_name, limit, is_always })
     }
 }
 
@@ -219,7 +230,7 @@ impl Refusals {
 fn narrow(database: &mut SpiDatabase, columns: &[Column], rewrite: bool, refusals: &mut Refusals) -> Vec<Column> {
     let mut narrow = Vec::new();
     let mut labels = Vec::new();
-    for row in database.ask(include_str!("narrow.sql"), &pairs(columns)) {
+    for row in database.ask(with_holders!("narrow.sql"), &pairs(columns)) {
         let [table, column, type_name] = [3, 4, 5].map(|number| text(&row, number).expect("all three have names"));
         let [is_plain, is_partition_key, is_typed, is_inherited] =
             [6, 7, 8, 9].map(|number| given::<bool>(&row, number));
@@ -246,6 +257,40 @@ fn narrow(database: &mut SpiDatabase, columns: &[Column], rewrite: bool, refusal
         refusals.add(Unconvertible::TwoParents { table, column });
     }
     narrow
+}
+
+/// Finds the CHECK constraints that the next value, which the columns will hold, violates. Returns
+/// those of which this is not certain, each with the reason.
+fn check_constraints(
+    database: &mut SpiDatabase,
+    columns: &[Column],
+    next: i64,
+    draws_ids: bool,
+    refusals: &mut Refusals,
+) -> Vec<String> {
+    let mut uncertain = Vec::new();
+    let [rels, atts] = pairs(columns);
+    for row in database.ask(with_holders!("constraints.sql"), &[rels, atts, next.into(), draws_ids.into()]) {
+        let [constraint, definition, table, column] =
+            [1, 2, 3, 4].map(|number| text(&row, number).expect("all four have names"));
+        let reason = match value::<CString>(&row, 7) {
+            None => "names other columns as well".to_owned(),
+            Some(question) => {
+                let answer = || database.rows(&question, &[]).first().and_then(|row| value::<bool>(row, 1));
+                match run_as(given(&row, 6), answer) {
+                    Ok(answer) if answer != Some(false) => continue,
+                    Err(failure) if !failure.is_of_data => format!("could not be checked: {}", failure.message),
+                    _ if given(&row, 5) => {
+                        refusals.add(Unconvertible::Constraint { constraint, definition, table, column, next });
+                        continue;
+                    }
+                    _ => "does not permit the next value".to_owned(),
+                }
+            }
+        };
+        uncertain.push(format!("{constraint}, on column {column} of table {table}: {reason}"));
+    }
+    uncertain
 }
 
 /// What depends on columns to be widened, so that PostgreSQL does not change their type.
@@ -396,6 +441,8 @@ struct Plan {
     /// The columns to be widened, and each statement that rewrites a table for that.
     narrow: Vec<Column>,
     rewrites: Vec<(CString, Oid)>,
+    /// The constraints that the next id may violate.
+    uncertain: Vec<String>,
     dependents: Dependents,
     /// The sequences that stay, with what uses them.
     kept: Vec<(String, String)>,
@@ -407,6 +454,7 @@ impl Plan {
     /// is left out of the later checks.
     fn make(
         database: &mut SpiDatabase,
+        command: &'static CStr,
         columns: &[NamedColumn],
         aim: Aim,
         dry_run: bool,
@@ -446,6 +494,15 @@ impl Plan {
                 None => locked.push(given(&row, 1)),
             }
         }
+        let mut uncertain = Vec::new();
+        // A caller who does not own a table must not make its owner's functions run.
+        let is_owner = !refusals.0.iter().any(|reason| matches!(reason, Unconvertible::NotOwner(_)));
+        if let (Aim::Ids { .. }, true, false) = (aim, is_owner, columns.is_empty()) {
+            // If the server cannot draw, or has to wait, this is before anything is locked.
+            if let Some(next) = refusals.sort(next::least_to_come(command).map_err(Unconvertible::from)) {
+                uncertain = check_constraints(database, &columns, next, true, &mut refusals);
+            }
+        }
         refusals.end()?;
         let mut statements = steps.identities;
         let mut rewrites = Vec::new();
@@ -464,7 +521,7 @@ impl Plan {
             (None, Some(target)) => return Err(Unconvertible::NoRelation(target.column.table.to_u32())),
         };
         let Steps { kept, identity, .. } = steps;
-        Ok(Self { targets, locked, lock, statements, narrow, rewrites, dependents, kept, identity })
+        Ok(Self { targets, locked, lock, statements, narrow, rewrites, uncertain, dependents, kept, identity })
     }
 
     /// Returns where the values come from that are taken over; `None` if these are ids.
@@ -526,6 +583,10 @@ impl Plan {
         if least > LAST_START {
             return Err(Unconvertible::TooFar { least, last: LAST_START });
         }
+        // Before the tag is raised, because a rollback does not lower it.
+        let mut refusals = Refusals::default();
+        check_constraints(database, &columns, before.max(least), false, &mut refusals);
+        refusals.end()?;
         // The registry does not tell which servers have blocks.
         if let Aim::Tag(tag) = aim
             && least > 1
@@ -607,6 +668,14 @@ impl Plan {
             if question.is_some_and(|question| given(&database.rows(&question, &[])[0], 1)) {
                 ConversionNotice::NoPartition { table: table_name, next }.send();
             }
+        }
+        let always = self.targets.iter().filter(|target| target.is_always);
+        let always: Vec<_> = always.map(|target| format!("{}.{}", target.table_name, target.column_name)).collect();
+        if !always.is_empty() && !matches!(aim, Aim::Identity(_)) {
+            ConversionNotice::Always(&always).send();
+        }
+        if !self.uncertain.is_empty() {
+            ConversionNotice::Constraints(&self.uncertain).send();
         }
         for (sequence, objects) in &self.kept {
             ConversionNotice::SequenceKept { sequence, objects }.send();
@@ -717,19 +786,23 @@ fn run(
         }
         let columns = find(database)?;
         let make = |database: &mut SpiDatabase| {
-            backend::with_trusted_settings(|| Plan::make(database, &columns, aim, dry_run))
+            backend::with_trusted_settings(|| Plan::make(database, command, &columns, aim, dry_run))
         };
         let mut plan = make(database)?;
         if plan.statements.is_empty() {
             return Ok(Vec::new());
         }
         // If this server cannot draw or has to wait, it finds out before it locks anything.
-        match plan.takeover(command, aim)? {
-            Some(takeover) => takeover.next()?,
-            None => next::least_to_come(command)?,
-        };
+        match (plan.takeover(command, aim)?, aim) {
+            (Some(takeover), _) => _ = takeover.next()?,
+            (None, Aim::Identity(_)) => _ = next::least_to_come(command)?,
+            (None, _) => {}
+        }
         // Before anything is locked, because this reads the text of all functions.
-        let suspects = backend::with_trusted_settings(|| plan.suspects(database, aim));
+        let suspects = match aim {
+            Aim::Identity(_) => Suspects::default(),
+            _ => backend::with_trusted_settings(|| plan.suspects(database, aim)),
+        };
         let mut run = Vec::new();
         if !dry_run {
             // The LOCK statement alone could deadlock. Until all is locked, other sessions may

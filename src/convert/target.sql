@@ -19,7 +19,8 @@ SELECT c.oid::regclass::text::cstring,
         WHERE b.attinhcount = 0 AND a.attinhcount > 0),
        CASE CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
            WHEN 'int2'::regtype THEN 32767 WHEN 'int4'::regtype THEN 2147483647 ELSE 9223372036854775807 END,
-       t.typtype = 'd'
+       t.typtype = 'd',
+       a.attidentity = 'a'
 FROM pg_class c
      LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2::text::name AND a.attnum > 0 AND NOT a.attisdropped
      LEFT JOIN pg_type t ON t.oid = a.atttypid

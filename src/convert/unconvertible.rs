@@ -46,6 +46,8 @@ pub enum Unconvertible {
     Inherited { table: String, column: String, parent: String },
     /// A column that refers to another one, with the table where it does so.
     ForeignKey { table: String, column: String, referred: String },
+    /// A CHECK constraint of a table or a domain that the next value would violate.
+    Constraint { constraint: String, definition: String, table: String, column: String, next: i64 },
     /// Columns that are too narrow for ids, though the call does not permit widening them.
     TooNarrow(String),
     /// A column that is too narrow for ids, and is in the partition key of its table.
@@ -161,6 +163,12 @@ impl Reportable for Unconvertible {
                 "Convert the column of {referred} that it refers to, which also widens this one, or drop the foreign \
                  key."
             )),
+            Self::Constraint { constraint, definition, table, column, next } => Report::new(
+                ERRCODE_INVALID_TABLE_DEFINITION,
+                format!("new values of column \"{column}\" of table {table} would violate {constraint}"),
+            )
+            .detail(format!("The next value is {next}, which violates {definition}."))
+            .hint("Drop the constraint, or change it, before you convert the column."),
             Self::TooNarrow(columns) => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "ids do not fit into columns that are narrower than bigint",
@@ -307,6 +315,10 @@ pub enum ConversionNotice<'a> {
     Published(&'a str),
     /// A sequence no longer belongs to the column, but other objects use it.
     SequenceKept { sequence: &'a str, objects: &'a str },
+    /// Columns that were `GENERATED ALWAYS`, which no default can be.
+    Always(&'a [String]),
+    /// CHECK constraints that the next value may violate, each with the reason.
+    Constraints(&'a [String]),
     /// What may fail with the new values.
     Suspects(&'a Suspects),
 }
@@ -371,6 +383,15 @@ impl Reportable for ConversionNotice<'_> {
                 format!("sequence {sequence} is kept because other objects use it"),
             )
             .detail(*objects),
+            Self::Always(columns) => Report::new(
+                ERRCODE_SUCCESSFUL_COMPLETION,
+                "columns that were GENERATED ALWAYS will store the values that statements give",
+            )
+            .detail(format!("These are {}. OVERRIDING USER VALUE has no effect on a default.", columns.join(", ")))
+            .hint("\"Move in\" in docs/migrate.md has a trigger that refuses such values."),
+            Self::Constraints(uncertain) => Report::new(ERRCODE_WARNING, "check constraints may not permit new values")
+                .detail(uncertain.join("\n"))
+                .hint("Compare each with rows that have new values."),
             Self::Suspects(Suspects { lines, functions }) => {
                 let mut named: Vec<_> = lines.iter().take(FEW).map(|line| legible(line.to_bytes())).collect();
                 if lines.len() > FEW {

@@ -402,3 +402,77 @@ fn functions_that_a_conversion_breaks_are_found_before_commit() {
     let broken = found();
     assert!(broken.len() == 1 && broken[0].starts_with("shop.counted()|1|error|"), "{broken:?}");
 }
+
+/// Without it, `OVERRIDING USER VALUE` would store the values of the source.
+#[test]
+fn a_trigger_keeps_what_generated_always_has_protected() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            "CREATE TABLE invoices (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n integer);
+             CREATE TABLE source AS SELECT 7::bigint AS id, 1 AS n;
+             SELECT snowflake_convert('invoices', 'id')",
+        )
+        .unwrap();
+    psql(&server, &[], block("keep-always"));
+    // In a session that has not drawn, too.
+    assert_eq!(refused(session.batch_execute("INSERT INTO invoices VALUES (7)")).sqlstate, "55000");
+    session.batch_execute("INSERT INTO invoices (n) SELECT n FROM source, generate_series(1, 3)").unwrap();
+    session.batch_execute("INSERT INTO invoices (n) VALUES (1), (2) ON CONFLICT DO NOTHING").unwrap();
+    session.batch_execute("UPDATE invoices SET n = 3").unwrap();
+    for statement in [
+        "INSERT INTO invoices VALUES (7, 1)",
+        "INSERT INTO invoices OVERRIDING USER VALUE SELECT * FROM source",
+        "INSERT INTO invoices (id, n) VALUES (DEFAULT, 1), (7, 1)",
+        "UPDATE invoices SET id = 7 WHERE n = 3",
+    ] {
+        assert_eq!(refused(session.batch_execute(statement)).sqlstate, "428C9", "{statement}");
+    }
+    assert_eq!(session.value("SELECT count(*) || ' ' || count(*) FILTER (WHERE id < 10000) FROM invoices"), "5 0");
+}
+
+/// Such as of JPA, of ora2pg, and of a schema that was made by hand.
+#[test]
+fn all_columns_of_a_schema_that_draw_from_any_sequence_are_converted_and_the_rest_is_named() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            "CREATE SCHEMA shop;
+             CREATE SEQUENCE shop.hibernate_sequence; CREATE SEQUENCE shop.elsewhere; CREATE SEQUENCE public.other;
+             CREATE TABLE shop.jpa_1 (id bigint PRIMARY KEY DEFAULT nextval('shop.hibernate_sequence'));
+             CREATE TABLE shop.jpa_2 (id integer PRIMARY KEY DEFAULT nextval('shop.hibernate_sequence'),
+                 jpa_1 bigint REFERENCES shop.jpa_1);
+             CREATE TABLE shop.by_text (id bigint DEFAULT nextval('public.other'::text));
+             CREATE TABLE shop.computed (id bigint DEFAULT nextval('public.other') * 2 + 1);
+             CREATE TABLE shop.\"Always\" (\"Id\" integer GENERATED ALWAYS AS IDENTITY);
+             CREATE TABLE shop.serial (id smallserial, day date) PARTITION BY LIST (day);
+             CREATE TABLE shop.part PARTITION OF shop.serial DEFAULT;
+             CREATE TABLE shop.parent (id serial); CREATE TABLE shop.child () INHERITS (shop.parent);
+             CREATE TABLE shop.own (id bigserial); ALTER TABLE shop.own ALTER id DROP DEFAULT;
+             CREATE DOMAIN shop.key AS bigint;
+             CREATE TABLE shop.of_domain (id shop.key DEFAULT nextval('public.other'));
+             CREATE TABLE shop.by_hand (id bigint PRIMARY KEY); CREATE TABLE shop.one (id bigint PRIMARY KEY REFERENCES shop.by_hand);
+             CREATE TABLE shop.named (name text PRIMARY KEY DEFAULT 'N' || nextval('public.other'), n integer DEFAULT 1);
+             CREATE TABLE public.not_this (id serial)",
+        )
+        .unwrap();
+    let printed = psql(&server, &["--tuples-only", "--no-align"], block("whole-schema"));
+    assert_eq!(
+        printed.lines().collect::<Vec<_>>(),
+        [
+            "column shop.by_hand.id, key without a default",
+            "column shop.named.name, ('N'::text || nextval('other'::regclass))",
+            "sequence shop.elsewhere",
+            "sequence shop.hibernate_sequence",
+        ]
+    );
+    let draw = "SELECT string_agg(attrelid::regclass::text, ' ' ORDER BY attrelid)
+        FROM pg_attrdef JOIN pg_attribute ON (attrelid, attnum) = (adrelid, adnum)
+        WHERE pg_get_expr(adbin, adrelid) = 'snowflake_next()'";
+    let all = "shop.jpa_1 shop.jpa_2 shop.by_text shop.computed shop.\"Always\" shop.serial shop.part shop.parent \
+        shop.child shop.own shop.of_domain";
+    assert_eq!(session.value(draw), all);
+    assert_eq!(session.value("SELECT pg_get_serial_sequence('not_this', 'id')"), "public.not_this_id_seq");
+}

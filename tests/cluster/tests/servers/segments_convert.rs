@@ -404,7 +404,8 @@ fn wrong_calls_are_refused_and_change_nothing() {
     run(
         &mut session,
         "CREATE TABLE t (id serial, word text, far bigint DEFAULT 9223372036854775800, n integer); INSERT INTO t (n) VALUES (0); \
-         CREATE TABLE short (id smallserial); INSERT INTO short VALUES (32767); CREATE VIEW v AS SELECT * FROM t; \
+         CREATE TABLE short (id smallserial); INSERT INTO short VALUES (32767); \
+         CREATE TABLE few (id serial CONSTRAINT two CHECK (id < 3), n integer); INSERT INTO few (n) VALUES (0), (0); CREATE VIEW v AS SELECT * FROM t; \
          CREATE ROLE dba LOGIN; GRANT EXECUTE ON FUNCTION snowflake_segment_convert TO dba; CREATE ROLE other LOGIN",
     );
     let long = "x".repeat(64);
@@ -439,6 +440,11 @@ fn wrong_calls_are_refused_and_change_nothing() {
             "snowflake_segment_convert('short', 'id', 't')",
             "22003",
             "next value 32768 does not fit into column \"id\" of table public.short".to_owned(),
+        ),
+        (
+            "snowflake_segment_convert('few', 'id', 't')",
+            "42P16",
+            "new values of column \"id\" of table public.few would violate check constraint \"two\"".to_owned(),
         ),
         ("snowflake_segment_convert('v', 'id', 't')", "42809", "public.v is not a table".to_owned()),
         (

@@ -621,7 +621,7 @@ fn a_refusal_that_is_caught_leaves_nothing_behind() {
     let database = Database::with(
         "CREATE TABLE t1 (id serial PRIMARY KEY); CREATE VIEW v AS SELECT id FROM t1;
          CREATE TABLE t2 (id serial PRIMARY KEY); CREATE TABLE holder (row t2); CREATE TABLE child (t integer REFERENCES t2);
-         CREATE TABLE t3 (id serial PRIMARY KEY, CHECK (id < 10))",
+         CREATE TABLE t3 (id serial PRIMARY KEY, CHECK (id > 0))",
     );
     let mut session = database.connect();
     let skipped = "CREATE TABLE skipped (name text);

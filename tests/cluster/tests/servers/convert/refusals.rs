@@ -318,6 +318,139 @@ fn a_column_that_refers_to_another_is_refused_and_that_table_is_named() {
     session.batch_execute("INSERT INTO own DEFAULT VALUES").unwrap();
 }
 
+/// Each in a table by itself: how it is made, and how it is removed.
+const CONSTRAINTS: [(&str, &str); 9] = [
+    ("CREATE TABLE t (id serial CONSTRAINT short CHECK (id < 2147483648))", "ALTER TABLE t DROP CONSTRAINT short"),
+    (
+        "CREATE TABLE t (id bigserial); ALTER TABLE t ADD CONSTRAINT short CHECK (id < 1000) NOT VALID",
+        "ALTER TABLE t DROP CONSTRAINT short",
+    ),
+    (
+        "CREATE TABLE t (id serial, CONSTRAINT short CHECK (id IN (1, 2)) NO INHERIT); CREATE TABLE child () INHERITS (t)",
+        "ALTER TABLE t DROP CONSTRAINT short",
+    ),
+    // An error in place of an answer.
+    ("CREATE TABLE t (id bigserial, CONSTRAINT short CHECK (id::integer > 0))", "ALTER TABLE t DROP CONSTRAINT short"),
+    (
+        "CREATE DOMAIN number AS bigint CONSTRAINT short CHECK (value < 1000);
+         CREATE TABLE t (id number DEFAULT 3)",
+        "ALTER DOMAIN number DROP CONSTRAINT short",
+    ),
+    (
+        "CREATE TABLE t (id serial); CREATE TABLE child (CONSTRAINT short CHECK (id < 1000)) INHERITS (t)",
+        "ALTER TABLE child DROP CONSTRAINT short",
+    ),
+    (
+        "CREATE TABLE t (id serial, day date) PARTITION BY LIST (day);
+         CREATE TABLE t1 PARTITION OF t (CONSTRAINT short CHECK (id < 1000)) DEFAULT",
+        "ALTER TABLE t1 DROP CONSTRAINT short",
+    ),
+    (
+        "CREATE TABLE t (id bigserial) PARTITION BY RANGE (id);
+         CREATE TABLE t1 PARTITION OF t (CONSTRAINT fits CHECK (id < 1000)) FOR VALUES FROM (0) TO (1000);
+         CREATE TABLE t2 PARTITION OF t (CONSTRAINT short CHECK (id < 2000)) FOR VALUES FROM (1000) TO (MAXVALUE)",
+        "ALTER TABLE t2 DROP CONSTRAINT short",
+    ),
+    (
+        "CREATE TABLE t (id bigserial, \"the id\" integer); ALTER TABLE t DROP id;
+         ALTER TABLE t RENAME \"the id\" TO id; ALTER TABLE t ADD CONSTRAINT short CHECK (abs(id) % 7 = 8)",
+        "ALTER TABLE t DROP CONSTRAINT short",
+    ),
+];
+
+#[test]
+fn a_check_constraint_that_no_id_satisfies_is_refused_and_named() {
+    for (schema, remove) in CONSTRAINTS {
+        let database = Database::with(schema);
+        let mut session = database.connect();
+        let refusal = database.refusal(&mut session, "'t', 'id', true");
+        assert_eq!(refusal.sqlstate, "42P16", "{schema}: {refusal:?}");
+        assert!(refusal.message.contains("would violate check constraint \"short\""), "{schema}: {refusal:?}");
+        session.batch_execute(remove).unwrap();
+        converted(&mut session, "'t', 'id', true");
+        session.batch_execute("INSERT INTO t DEFAULT VALUES").unwrap_or_else(|error| panic!("{schema}: {error:?}"));
+    }
+}
+
+/// Such a constraint may be right, for example in a table that refers to few of the keys.
+#[test]
+fn a_check_constraint_that_may_permit_ids_is_no_obstacle() {
+    let database = Database::with(
+        "CREATE FUNCTION elsewhere(id bigint) RETURNS boolean LANGUAGE plpgsql AS
+             $$BEGIN IF id > 10000 THEN RETURN app.nowhere(id); END IF; RETURN true; END$$;
+         CREATE TABLE t (id serial PRIMARY KEY, n integer, CONSTRAINT two CHECK (id <> n),
+             CONSTRAINT failing CHECK (elsewhere(id)));
+         CREATE TABLE silent (id serial PRIMARY KEY, n integer, CHECK (id > 0), CHECK (n > 0), CHECK (NULL OR id < 0));
+         CREATE TABLE child (t integer REFERENCES t CONSTRAINT few CHECK (t < 1000), silent integer REFERENCES silent)",
+    );
+    let (mut session, heard) = database.connect_and_listen();
+    for (table, warnings) in [("t", 1), ("silent", 0)] {
+        converted(&mut session, &format!("'{table}', 'id', true"));
+        let mut heard = heard.lock().unwrap();
+        let count = heard.iter().filter(|said| *said == "WARNING: check constraints may not permit new values").count();
+        assert_eq!(count, warnings, "{table}: {heard:?}");
+        heard.clear();
+    }
+}
+
+/// As PostgreSQL treats the functions of an index: these may be the owner's, and the caller a
+/// superuser.
+#[test]
+fn a_check_constraint_is_evaluated_as_the_owner_who_gains_nothing() {
+    let database = Database::with("");
+    let owner = database.role("owner");
+    database.run(&format!(
+        "SET ROLE {owner}; SET search_path = app;
+         CREATE TABLE seen (who text);
+         CREATE FUNCTION spy(id bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+             BEGIN
+                 INSERT INTO app.seen VALUES (current_user);
+                 RAISE NOTICE 'runs as % in %', current_user, current_setting('search_path');
+                 RESET ROLE;
+                 RETURN true;
+             EXCEPTION WHEN insufficient_privilege THEN
+                 RAISE NOTICE '%', SQLERRM;
+                 INSERT INTO app.seen VALUES (current_user);
+                 RETURN true;
+             END$$;
+         CREATE TABLE t (id bigserial, CHECK (spy(id)))"
+    ));
+    let (mut session, heard) = database.connect_and_listen();
+    for call in ["'t', 'id', dry_run => true", "'t', 'id'"] {
+        converted(&mut session, call);
+        let mut heard = heard.lock().unwrap();
+        let mut said: Vec<_> = heard.drain(..).filter(|said| said.starts_with("NOTICE")).collect();
+        said.dedup();
+        assert_eq!(
+            said[..2],
+            [
+                format!("NOTICE: runs as {owner} in pg_catalog, pg_temp"),
+                "NOTICE: cannot set parameter \"role\" within security-restricted operation".to_owned(),
+            ],
+            "{call}"
+        );
+        assert_eq!(session.value("SELECT count(*) FROM seen"), "0", "{call}");
+        assert_eq!(
+            session.value("SELECT current_user || ' ' || current_setting('search_path')"),
+            "postgres app,public"
+        );
+    }
+}
+
+/// That it is cancelled says nothing about the constraint.
+#[test]
+fn a_cancelled_check_of_a_constraint_ends_the_call() {
+    let database = Database::with(
+        "CREATE FUNCTION slow(id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT pg_sleep(1000) IS NOT NULL';
+         CREATE TABLE t (id bigint, CHECK (slow(id)))",
+    );
+    let mut session = database.connect();
+    session.batch_execute("SET statement_timeout = '200ms'").unwrap();
+    let refusal = refused(convert(&mut session, "'t', 'id'"));
+    assert_eq!(refusal.sqlstate, "57014", "{refusal:?}");
+    assert_eq!(session.value("SELECT current_user"), "postgres");
+}
+
 /// A partition is converted with its table.
 #[test]
 fn a_part_is_refused_and_the_whole_is_named() {
