@@ -1,6 +1,6 @@
--- $3 whether the columns will draw ids: what may fail afterwards, though the catalogs do not connect
--- it with the columns. For each: whether it is a function, and its name, type and reason in one
--- line. `docs/migrate.md` states the rules.
+-- $3 whether the columns will draw ids: what may fail afterwards, though the catalogs do not
+-- connect it with the columns. For each: whether it is a function, and its name, type and reason in
+-- one line. `docs/migrate.md` states the rules.
 ,    holder (rel, att) AS (  -- the columns that will hold ids
     SELECT rel, attnum FROM family WHERE $3
   UNION
