@@ -393,7 +393,7 @@ fn functions_that_a_conversion_breaks_are_found_before_commit() {
              CREATE TRIGGER counted BEFORE INSERT ON shop.articles FOR EACH ROW EXECUTE FUNCTION shop.counted()",
         )
         .unwrap();
-    let mut found = || {
+    let found = || {
         let printed = psql(&server, &["--tuples-only", "--no-align"], block("check-functions"));
         printed.lines().filter(|line| line.contains("|error|")).map(str::to_owned).collect::<Vec<_>>()
     };
