@@ -658,10 +658,9 @@ impl Plan {
     fn suspects(&self, database: &mut SpiDatabase, aim: Aim) -> Suspects {
         let columns: Vec<_> = self.targets.iter().map(|target| target.column).collect();
         let [rels, atts] = pairs(&columns);
-        let [narrow, numbers] = pairs(&self.narrow);
         let draws_ids = matches!(aim, Aim::Ids { .. });
         let mut suspects = Suspects::default();
-        for row in database.ask(with_family!("suspects.sql"), &[rels, atts, narrow, numbers, draws_ids.into()]) {
+        for row in database.ask(with_family!("suspects.sql"), &[rels, atts, draws_ids.into()]) {
             suspects.functions += usize::from(given::<bool>(&row, 1));
             suspects.lines.push(given(&row, 2));
         }

@@ -1,7 +1,13 @@
--- $3 tables, $4 their columns to be widened, in pairs; $5 whether the columns will draw ids: what
--- may fail afterwards, though the catalogs do not connect it with the columns. For each: whether it
--- is a function, and its name, type and reason in one line. `docs/migrate.md` states the rules.
-,    narrow AS (SELECT * FROM unnest($3, $4) AS narrow (rel, att)),
+-- $3 whether the columns will draw ids: what may fail afterwards, though the catalogs do not
+-- connect it with the columns. For each: whether it is a function, and its name, type and reason in
+-- one line. `docs/migrate.md` states the rules.
+,    holder (rel, att) AS (  -- the columns that will hold ids
+    SELECT rel, attnum FROM family WHERE $3
+  UNION
+    SELECT conrelid, referring
+    FROM holder JOIN pg_constraint ON confrelid = rel AND contype = 'f', unnest(confkey, conkey) AS pair (referred, referring)
+    WHERE referred = att
+),
      members AS (SELECT classid, objid FROM pg_depend WHERE deptype = 'e'),
      -- Integer types that are too narrow, their arrays, and domains over them.
      short AS (
@@ -12,7 +18,7 @@
      -- user_id, or as in userId.
      relation AS MATERIALIZED (
     SELECT c.oid AS rel, lower(regexp_replace(relname, '([a-z0-9])([A-Z])', E'\\1_\\2', 'g')) AS words,
-           EXISTS (SELECT FROM family f JOIN narrow n ON (n.rel, att) = (f.rel, attnum) WHERE f.rel = c.oid) AS is_converted
+           c.oid IN (SELECT rel FROM family) AS is_converted
     FROM pg_class c
     WHERE relkind IN ('r', 'p', 'f', 'c') AND c.oid >= 16384 AND NOT relispartition
           AND ('pg_class'::regclass, c.oid) NOT IN (TABLE members)
@@ -21,8 +27,8 @@
     SELECT rel, attnum, attname, is_array, format_type(atttypid, NULL) AS type_name,
            lower(regexp_replace(attname, '([a-z0-9])([A-Z])', E'\\1_\\2', 'g')) AS words
     FROM relation JOIN pg_attribute ON attrelid = rel AND attnum > 0 AND NOT attisdropped JOIN short ON type = atttypid
-    WHERE EXISTS (TABLE narrow) AND attinhcount = 0 AND attidentity = '' AND attgenerated = ''
-          AND (rel, attnum) NOT IN (TABLE narrow)
+    WHERE $3 AND attinhcount = 0 AND attidentity = '' AND attgenerated = ''
+          AND (rel, attnum) NOT IN (TABLE holder)
           AND NOT EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND conrelid = rel AND attnum = ANY (conkey))
           AND NOT EXISTS (SELECT FROM pg_attrdef e JOIN pg_depend d ON classid = 'pg_attrdef'::regclass AND objid = e.oid
                                       JOIN pg_sequence ON refclassid = 'pg_class'::regclass AND seqrelid = refobjid
@@ -69,15 +75,15 @@
 ),
      fired AS (
     SELECT tgfoid AS oid, 'trigger of ' || min(rel::regclass::text) AS why
-    FROM narrow JOIN pg_trigger ON tgrelid = rel AND NOT tgisinternal GROUP BY tgfoid
+    FROM holder JOIN pg_trigger ON tgrelid = rel AND NOT tgisinternal GROUP BY tgfoid
 ),
      naming AS (
     SELECT word.oid, 'names ' || min(rel::regclass::text) AS why
-    FROM (SELECT rel FROM narrow UNION SELECT rel FROM family) AS r JOIN pg_class c ON c.oid = rel JOIN word ON word = lower(relname)
+    FROM (SELECT rel FROM holder UNION SELECT rel FROM family) AS r JOIN pg_class c ON c.oid = rel JOIN word ON word = lower(relname)
     GROUP BY word.oid
 ),
      called (oid, caller) AS (
-    SELECT oid, 0::oid FROM (SELECT oid FROM fired UNION SELECT oid FROM naming) AS known WHERE EXISTS (TABLE narrow)
+    SELECT oid, 0::oid FROM (SELECT oid FROM fired UNION SELECT oid FROM naming) AS known WHERE $3
   UNION
     SELECT s.oid, c.oid
     FROM called c JOIN word w ON w.oid = c.oid AND is_call JOIN source s ON s.proname = w.word AND s.oid <> c.oid
@@ -103,12 +109,11 @@
   UNION ALL
     SELECT DISTINCT false, format('%s.%I', adrelid::regclass, a.attname), format_type(atttypid, NULL),
            'generated from ' || format('%s.%I', rel::regclass, f.attname)
-    FROM (SELECT rel, attnum, attname FROM family
-        UNION SELECT rel, att, attname FROM narrow JOIN pg_attribute ON (attrelid, attnum) = (rel, att)) AS f
+    FROM (SELECT rel, attnum, attname FROM holder JOIN pg_attribute ON (attrelid, attnum) = (rel, att)) AS f
          JOIN pg_depend d ON (refclassid, refobjid, refobjsubid, classid) = ('pg_class'::regclass, rel, f.attnum, 'pg_attrdef'::regclass)
          JOIN pg_attrdef e ON e.oid = objid JOIN pg_attribute a ON (attrelid, a.attnum) = (adrelid, adnum) AND attgenerated <> ''
          JOIN short ON type = atttypid
-    WHERE attinhcount = 0 AND $5
+    WHERE attinhcount = 0
   UNION ALL
     SELECT true, s.name, 'function', concat_ws(', ',
            CASE WHEN s.takes THEN 'takes integer' END, CASE WHEN s.returns THEN 'returns integer' END,

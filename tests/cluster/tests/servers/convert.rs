@@ -14,9 +14,11 @@
 //! - [`schema`]: many columns at once, and what depends on them
 //! - [`suspects`]: what may fail afterwards, though the catalogs do not connect it
 //! - [`any_schema`]: random tables that refer to each other
+//! - [`applications`]: schemas as real applications have them, with their statements, in and back
 //! - [`back`]: `snowflake_convert_back`, the way back to an identity
 
 mod any_schema;
+mod applications;
 mod back;
 mod column;
 mod database;

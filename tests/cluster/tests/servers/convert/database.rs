@@ -1,6 +1,8 @@
 //! A test's database, and how two of them are compared.
 
 use std::fs;
+use std::io::Write;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -141,6 +143,22 @@ impl Database {
         assert!(output.status.success(), "{statements:#?}\n{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Runs a block of a page, and returns what psql prints, and the messages, with SQLSTATEs; if a
+    /// statement fails, only these.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn psql(&self, block: &str) -> Result<(String, String), String> {
+        let mut psql = self.server.client("psql");
+        psql.args(["-XAt", "--set=ON_ERROR_STOP=1", "--set=VERBOSITY=verbose", &self.name]);
+        let mut child =
+            psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("psql runs");
+        child.stdin.take().expect("it is piped").write_all(block.as_bytes()).expect("psql reads");
+        let output = child.wait_with_output().expect("psql ends");
+        let [printed, messages] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("UTF-8"));
+        if output.status.success() { Ok((printed, messages)) } else { Err(messages) }
+    }
+
     /// Waits until a session waits for a lock.
     #[track_caller]
     pub fn wait_until_locked(&self, pid: i32) {
@@ -194,11 +212,11 @@ fn without_name_of_not_null(line: &str) -> String {
 }
 
 /// Calls `snowflake_convert` with arguments as SQL writes them, or `snowflake_convert_columns`, if
-/// the first is an array. Returns the statements, without the comments of a dry run.
+/// the first is an array. Returns the statements, without the sizes of a dry run.
 pub fn convert(session: &mut Client, call: &str) -> Result<Vec<String>, Error> {
     let function = if call.starts_with("ARRAY") { "snowflake_convert_columns" } else { "snowflake_convert" };
     let mut script = rows(session, &format!("SELECT * FROM public.{function}({call})"))?;
-    script.retain(|line| !line.starts_with("--"));
+    script.retain(|line| !line.starts_with("-- size: "));
     Ok(script)
 }
 
