@@ -66,6 +66,9 @@ pub(super) unsafe fn init() {
 /// What is not marked has this place.
 pub(super) const NO_MARK: c_int = -1;
 
+/// A bound that no kept condition implies has this place. Only `estimate.rs` looks at it.
+pub(super) const NOTHING_KEPT: c_int = -2;
+
 /// Marks a kept condition, which may be an argument of `snowflake_plan.checked()`. A filter then
 /// checks it without that call. Returns the mark of its bounds. `original` is what it was before,
 /// which may have been kept for another table's bounds.
