@@ -12,7 +12,7 @@
 
 use std::ffi::{c_char, c_int};
 use std::mem::offset_of;
-use std::ptr;
+use std::{ptr, slice};
 
 use pgrx::datum::Internal;
 use pgrx::pg_sys::{
@@ -131,7 +131,7 @@ unsafe extern "C-unwind" fn statistics(
                 && id > start
                 && is_wide(end.max(id))
             {
-                (*data).statsTuple = with_share(tuple, id, share_above(index, id));
+                (*data).statsTuple = with_share(tuple, id, share_above(index, start, id));
                 (*data).freefunc = Some(heap_freetuple);
                 is_answered = true;
             }
@@ -152,7 +152,7 @@ unsafe fn bound_of(
     // SAFETY: the planner fills these arrays and lists before it estimates. A node's type is what
     // its tag says; these operators have two arguments.
     unsafe {
-        if var.is_null() || (*entry).inh {
+        if !filters::has_marked() || var.is_null() || (*entry).inh {
             return None;
         }
         let relid = (1..(*root).simple_rel_array_size as usize).find(|n| *(*root).simple_rte_array.add(*n) == entry)?;
@@ -212,32 +212,50 @@ unsafe fn known(root: *mut pg_sys::PlannerInfo, bound: *mut Node) -> Option<i64>
     }
 }
 
-/// Returns which part of an index's rows is at or above an id.
-unsafe fn share_above(index: *const pg_sys::IndexOptInfo, id: i64) -> f64 {
+/// Returns which part of an index's rows is at or above an id. `start` is one below, the same for
+/// all ids of an index, so that the more rows are expected the lower the id is.
+unsafe fn share_above(index: *const pg_sys::IndexOptInfo, start: i64, id: i64) -> f64 {
     // SAFETY: an index of a table that is being planned, so it is locked.
     unsafe {
         let relation = relation_open((*index).indexoid, pg_sys::NoLock as c_int);
-        let (at, end) = (place(relation, id), place(relation, i64::MAX));
+        let [start, at, end] = [start, id, i64::MAX].map(|id| place(relation, id));
         relation_close(relation, pg_sys::NoLock as c_int);
-        let rows = (end.leaf - at.leaf) * at.rows + end.row - at.row;
+        let rows = between(leaves_between(at.parent, end.parent), at.row, at.rows, end.row, start.rows);
         (rows / (*index).tuples.max(1.0)).clamp(0.0, 1.0)
     }
 }
 
-/// Where an id is in an index.
-struct Place {
-    /// The leaves before its leaf, about.
-    leaf: f64,
-    /// The rows before it in its leaf, and those that the leaf has.
-    row: f64,
-    rows: f64,
+/// Returns how many entries of a level are between two of them: `from`, in a page that has `of`,
+/// and `to`. Their pages are `pages` apart, and those between them have `usual` entries each.
+fn between(pages: f64, from: f64, of: f64, to: f64, usual: f64) -> f64 {
+    if pages == 0.0 { to - from } else { (pages - from / of) * usual + to }
+}
+
+/// Returns about how many leaves are between those that two searches have found.
+unsafe fn leaves_between(from: pg_sys::BTStack, to: pg_sys::BTStack) -> f64 {
+    // SAFETY: what the searches have returned, at most some levels.
+    unsafe {
+        let (Some(from), Some(to)) = (from.as_ref(), to.as_ref()) else { return 0.0 };
+        let pages = leaves_between(from.bts_parent, to.bts_parent);
+        let (from, to) = (f64::from(from.bts_offset), f64::from(to.bts_offset));
+        between(pages, from, from.max(PAGES_PER_PAGE), to, PAGES_PER_PAGE)
+    }
 }
 
 /// The pages below one that is not a leaf: PostgreSQL fills 70 % of it with ids that ascend
 /// (BTREE_NONLEAF_FILLFACTOR in access/nbtree.h), of 20 bytes each.
 const PAGES_PER_PAGE: f64 = 0.7 * (pg_sys::BLCKSZ / 20) as f64;
 
-/// Searches for an id in an index, as if all its pages above the leaves were as full as the newest.
+/// Where an id is in an index.
+struct Place {
+    /// The path to its leaf.
+    parent: pg_sys::BTStack,
+    /// The rows before it in its leaf, and those that the leaf has.
+    row: f64,
+    rows: f64,
+}
+
+/// Searches for an id in an index.
 unsafe fn place(index: pg_sys::Relation, id: i64) -> Place {
     // SAFETY: a B-tree on bigint, which is locked. A search leaves the leaf's page pinned and
     // locked, if there is one.
@@ -248,7 +266,7 @@ unsafe fn place(index: pg_sys::Relation, id: i64) -> Place {
         (*first).sk_flags &= !(pg_sys::SK_ISNULL as c_int);
         (*first).sk_argument = id.into();
         let mut leaf = pg_sys::InvalidBuffer as pg_sys::Buffer;
-        let mut level = _bt_search(
+        let parent = _bt_search(
             index,
             #[cfg(not(feature = "pg15"))]
             ptr::null_mut(),
@@ -260,16 +278,15 @@ unsafe fn place(index: pg_sys::Relation, id: i64) -> Place {
             #[cfg(feature = "pg19")]
             true,
         );
-        let mut place = Place { leaf: 0.0, row: 0.0, rows: 0.0 };
         if leaf == pg_sys::InvalidBuffer as pg_sys::Buffer {
-            return place;
+            return Place { parent, row: 0.0, rows: 1.0 };
         }
         let page = pg_sys::BufferGetPage(leaf);
-        let items = usize::from((*page.cast::<pg_sys::PageHeaderData>()).pd_lower)
-            .saturating_sub(offset_of!(pg_sys::PageHeaderData, pd_linp));
-        let last = (items / size_of::<pg_sys::ItemIdData>()) as pg_sys::OffsetNumber;
+        let linp = offset_of!(pg_sys::PageHeaderData, pd_linp);
+        let items = usize::from((*page.cast::<pg_sys::PageHeaderData>()).pd_lower).saturating_sub(linp);
+        let items = slice::from_raw_parts(page.byte_add(linp).cast(), items / size_of::<pg_sys::ItemIdData>());
         // All leaves but the last begin with a key that is not a row's.
-        let (mut low, mut high) = (2, last + 1);
+        let (mut low, mut high) = (2, items.len() as pg_sys::OffsetNumber + 1);
         while low < high {
             let middle = u16::midpoint(low, high);
             if _bt_compare(index, key, page, middle) > 0 {
@@ -278,14 +295,19 @@ unsafe fn place(index: pg_sys::Relation, id: i64) -> Place {
                 high = middle;
             }
         }
+        // An item has a row, or all rows with the same key (BTreeTupleGetNPosting()).
+        let rows = |items: &[pg_sys::ItemIdData]| {
+            let rows = items.iter().map(|item| {
+                let item = &*page.byte_add(item.lp_off() as usize).cast::<pg_sys::IndexTupleData>();
+                let (info, place) = (u32::from(item.t_info), u32::from(item.t_tid.ip_posid));
+                let is_list = info & pg_sys::INDEX_ALT_TID_MASK != 0 && place & pg_sys::BT_IS_POSTING != 0;
+                if is_list { place & pg_sys::BT_OFFSET_MASK } else { 1 }
+            });
+            f64::from(rows.sum::<u32>())
+        };
+        let place =
+            Place { parent, row: rows(&items[..items.len().min(usize::from(low) - 1)]), rows: rows(items).max(1.0) };
         _bt_relbuf(index, leaf);
-        (place.row, place.rows) = (low.into(), last.into());
-        let mut leaves = 1.0;
-        while let Some(parent) = level.as_ref() {
-            place.leaf += f64::from(parent.bts_offset) * leaves;
-            leaves *= PAGES_PER_PAGE;
-            level = parent.bts_parent;
-        }
         place
     }
 }
