@@ -158,8 +158,14 @@ unsafe fn bound_of(
         let relid = (1..(*root).simple_rel_array_size as usize).find(|n| *(*root).simple_rte_array.add(*n) == entry)?;
         let rel = (*(*root).simple_rel_array.add(relid)).as_ref()?;
         let arguments = cells(rel.baserestrictinfo).iter().find_map(|cell| {
-            let condition = (*cell.ptr_value.cast::<pg_sys::RestrictInfo>()).clause.cast::<Node>();
-            if (*condition).type_ != NodeTag::T_OpExpr || filters::mark_of(condition) >= filters::NO_MARK {
+            let restriction = &*cell.ptr_value.cast::<pg_sys::RestrictInfo>();
+            let condition = restriction.clause.cast::<Node>();
+            // Where the planner has the share, it asks only for the part of NULLs, for each path.
+            let is_estimated = restriction.norm_selec >= 0.0;
+            if is_estimated
+                || (*condition).type_ != NodeTag::T_OpExpr
+                || filters::mark_of(condition) >= filters::NO_MARK
+            {
                 return None;
             }
             let arguments = cells((*condition.cast::<pg_sys::OpExpr>()).args);
