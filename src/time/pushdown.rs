@@ -56,8 +56,8 @@
 //! `comparison.rs` takes a condition apart and replaces it. `steps.rs` takes apart what is computed
 //! from a time, such as a `date_trunc`, and `time.rs` takes apart the time of an id. `order.rs`
 //! reads rows in the order of time. `estimate.rs` keeps the planner from counting a kept condition
-//! twice, `filters.rs` keeps the executor from checking more than that condition, and `nodes.rs`
-//! has what the query's trees are made of.
+//! twice, and from expecting no rows where ids have jumped. `filters.rs` keeps the executor from
+//! checking more than a kept condition, and `nodes.rs` has what the query's trees are made of.
 
 use std::ffi::c_int;
 use std::{ptr, slice};
@@ -101,6 +101,7 @@ pub fn init() {
         PREVIOUS.set(hook);
         hook = Some(relation_info);
         order::init();
+        estimate::init();
     }
 }
 

@@ -511,7 +511,7 @@ unsafe fn rewrite_sides(
             let arguments = lappend(ptr::null_mut(), kept.cast());
             kept = makeFuncExpr(functions.checked, pg_sys::BOOLOID, arguments, none, none, explicit).cast();
         }
-        let mark = if is_implied { filters::mark_kept(kept, condition) } else { filters::NO_MARK };
+        let mark = if is_implied { filters::mark_kept(kept, condition) } else { filters::NOTHING_KEPT };
         let is_range = lower != pg_sys::InvalidOid && upper != pg_sys::InvalidOid;
         let is_repeated = is_range || !kept.is_null();
         let bounded = |bound: Oid, is_above: bool| {

@@ -63,14 +63,21 @@ pub(super) unsafe fn init() {
     }
 }
 
+/// Returns whether a bound was marked in the query that is being planned.
+pub(super) fn has_marked() -> bool {
+    HAS_MARKED.get()
+}
+
 /// What is not marked has this place.
 pub(super) const NO_MARK: c_int = -1;
+
+/// A bound that no kept condition implies has this place. Only `estimate.rs` looks at it.
+pub(super) const NOTHING_KEPT: c_int = -2;
 
 /// Marks a kept condition, which may be an argument of `snowflake_plan.checked()`. A filter then
 /// checks it without that call. Returns the mark of its bounds. `original` is what it was before,
 /// which may have been kept for another table's bounds.
 pub(super) unsafe fn mark_kept(kept: *mut Node, original: *mut Node) -> c_int {
-    HAS_MARKED.set(true);
     // SAFETY: conditions' nodes, of which the first was just made.
     unsafe {
         let mut mark = mark_of(original);
@@ -90,8 +97,9 @@ pub(super) unsafe fn mark_kept(kept: *mut Node, original: *mut Node) -> c_int {
     }
 }
 
-/// Marks a comparison of an id that a kept condition implies.
+/// Marks a comparison of an id.
 pub(super) unsafe fn mark_bound(comparison: *mut Node, mark: c_int) {
+    HAS_MARKED.set(true);
     // SAFETY: an operator's node, just made.
     unsafe { (*comparison.cast::<pg_sys::OpExpr>()).location = mark };
 }

@@ -109,11 +109,7 @@ unsafe fn add_ordered_paths(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::Re
         let column = without_relabeling(id).cast::<pg_sys::Var>();
         for cell in cells((*rel).indexlist) {
             let index = cell.ptr_value.cast::<pg_sys::IndexOptInfo>();
-            let is_ordered_by_id = (*index).relam == pg_sys::BTREE_AM_OID
-                && *(*index).indexkeys == c_int::from((*column).varattno)
-                && (*(*index).opfamily).to_u32() == INTEGER_FAMILY
-                && (*(*index).opcintype) == pg_sys::INT8OID;
-            if !is_ordered_by_id || !is_usable(rel, index) {
+            if !is_ordered_by(index, (*column).varattno) || !is_usable(rel, index) {
                 continue;
             }
             let is_forward = is_descending(key) == *(*index).reverse_sort;
@@ -132,6 +128,17 @@ unsafe fn add_ordered_paths(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::Re
             }
             add_path(rel, path.cast());
         }
+    }
+}
+
+/// Returns whether an index is a B-tree whose first column is a column of type bigint.
+pub(super) unsafe fn is_ordered_by(index: *const pg_sys::IndexOptInfo, attribute: pg_sys::AttrNumber) -> bool {
+    // SAFETY: an index that the planner has prepared.
+    unsafe {
+        (*index).relam == pg_sys::BTREE_AM_OID
+            && *(*index).indexkeys == c_int::from(attribute)
+            && (*(*index).opfamily).to_u32() == INTEGER_FAMILY
+            && (*(*index).opcintype) == pg_sys::INT8OID
     }
 }
 
