@@ -45,13 +45,14 @@ pub fn run_as<T>(role: Oid, work: impl FnOnce() -> T) -> Result<T, Failure> {
         pg_sys::MemoryContextSwitchTo(memory);
         pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
         pg_sys::SetUserIdAndSecContext(role, context | pg_sys::SECURITY_RESTRICTED_OPERATION as c_int);
-        let result = PgTryBuilder::new(AssertUnwindSafe(|| Ok(work()))).catch_others(Err).execute();
+        let result = PgTryBuilder::new(AssertUnwindSafe(|| Ok(work())));
+        let result = result.catch_others(|caught| Err(Box::new(caught))).execute();
         pg_sys::RollbackAndReleaseCurrentSubTransaction();
         pg_sys::MemoryContextSwitchTo(memory);
         pg_sys::CurrentResourceOwner = owner;
         result
     };
-    result.map_err(|caught| match caught {
+    result.map_err(|caught| match *caught {
         CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
             let class = report.sql_error_code() as i32 & 0xfff;
             if NOT_CAUGHT.contains(&class) {
