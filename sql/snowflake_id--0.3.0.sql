@@ -272,6 +272,9 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_requ
 CREATE FUNCTION snowflake_plan.lock_for_drop(relation regclass, partition regclass) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lock_for_drop_wrapper';
 
+CREATE FUNCTION snowflake_plan.lock_for_new(relation regclass) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lock_for_new_wrapper';
+
 -- Statistics
 
 CREATE FUNCTION snowflake_stat() RETURNS TABLE (
@@ -568,6 +571,7 @@ BEGIN
             'ALTER TABLE ' || name || ' OWNER TO ' || parent.owner,
             format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%s) TO (%s)', parent.name, name, lower(bounds), upper(bounds))];
         statements := array_remove(statements, NULL);
+        lock := format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE; SELECT snowflake_plan.lock_for_new(%s::oid)', parent.name, relation::oid);
         RETURN NEXT;
         IF NOT is_shown THEN
             RETURN;
@@ -890,6 +894,8 @@ COMMENT ON FUNCTION snowflake_plan.require_no_block() IS
     'refuses a call of snowflake_partitions in a transaction block';
 COMMENT ON FUNCTION snowflake_plan.lock_for_drop(regclass, regclass) IS
     'lock all that the drop of a partition locks, at one moment';
+COMMENT ON FUNCTION snowflake_plan.lock_for_new(regclass) IS
+    'lock what a new partition locks besides its table, at one moment';
 COMMENT ON FUNCTION snowflake_plan.partition_steps(regclass, text, integer, interval, text, boolean) IS
     'what snowflake_partitions has to do';
 COMMENT ON FUNCTION snowflake_plan.partition_turn(regclass, text, integer, interval, text) IS

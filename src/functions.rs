@@ -535,6 +535,26 @@ fn snowflake_lock_for_drop(relation: Oid, partition: Oid) {
     partitions::lock_for_drop(relation, partition).or_raise();
 }
 
+/// Locks what a new partition locks besides its table, at one moment. For a caller who does not own
+/// the table, it locks nothing.
+///
+/// # Errors
+/// 55P03 when `lock_timeout` has passed.
+#[pg_extern(
+    name = "lock_for_new",
+    schema = "snowflake_plan",
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_plan.lock_for_new(relation regclass) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_lock_for_new(relation: Oid) {
+    partitions::lock_for_new(relation).or_raise();
+}
+
 /// Returns what the server has counted since the last reset, its last id and its settings. Times
 /// are in milliseconds. The view of the same name reads it, for `pg_monitor` only. On a standby all
 /// counts are 0.

@@ -1,6 +1,6 @@
-//! How a conversion, or the drop of a partition, locks the tables that other sessions use. It waits
-//! so that they pass: a wait in a table's queue is short, and between two waits there is a pause in
-//! which nothing is held and no session waits for this one. No `unsafe`.
+//! How a conversion, or a step of `snowflake_partitions()`, locks the tables that other sessions
+//! use. It waits so that they pass: a wait in a table's queue is short, and between two waits there
+//! is a pause in which nothing is held and no session waits for this one. No `unsafe`.
 //!
 //! Never waits for one relation while it holds another. Some sessions lock a table before the one
 //! that it refers to, in a statement, and some after it, in a transaction. No order would be free
@@ -9,10 +9,9 @@
 use std::ffi::CString;
 
 use pgrx::Spi;
-use pgrx::pg_sys::Oid;
 
 use crate::error::{Blocker, Busy};
-use crate::postgres::backend::{self, WaitEvent};
+use crate::postgres::backend::{self, Lock, WaitEvent};
 use crate::postgres::text::legible;
 
 /// The longest wait in the queue of a table, in milliseconds. Sessions that come later wait behind
@@ -28,8 +27,9 @@ const NOTICE_MS: i64 = 1000;
 /// How often a pause has become twice as long, at most: to 2.4 seconds.
 const MOST_DOUBLINGS: u32 = 3;
 
-/// `$1` a relation: each transaction of another session that has it locked, or waits for that, by
-/// its virtual id, its name, and the relation's. A prepared transaction has no process.
+/// `$1` a relation, `$2` whether a reader is in the way: each transaction of another session that
+/// has the relation locked, or waits for that, by its virtual id, its name, and the relation's. A
+/// prepared transaction has no process.
 const HOLDERS: &str = "
 SELECT l.virtualtransaction::cstring,
        coalesce('process ' || l.pid,
@@ -41,17 +41,17 @@ SELECT l.virtualtransaction::cstring,
 FROM pg_locks l
 WHERE l.locktype = 'relation' AND l.relation = $1 AND l.pid IS DISTINCT FROM pg_backend_pid()
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND ($2 OR l.mode NOT IN ('AccessShareLock', 'RowShareLock'))
 ORDER BY l.granted DESC, l.pid";
 
-/// Locks relations against all other sessions until the transaction ends. `find` finds them again
-/// when all are locked: if others are missing, this releases them all, and begins anew. Both lists
-/// are in ascending order.
+/// Takes locks until the transaction ends. `find` finds them again when all are taken: if others
+/// are missing, this releases them all, and begins anew. Both lists are in ascending order.
 ///
 /// # Errors
 /// [`Busy`] when `lock_timeout` has passed, in all, or five minutes where it is 0. Those of `find`.
 pub fn lock_relations<E: From<Busy>>(
-    mut relations: Vec<Oid>,
-    mut find: impl FnMut() -> Result<Vec<Oid>, E>,
+    mut locks: Vec<Lock>,
+    mut find: impl FnMut() -> Result<Vec<Lock>, E>,
 ) -> Result<(), E> {
     let limit_ms = backend::lock_timeout_ms().unwrap_or(PATIENCE_MS);
     let begin_ms = backend::boot_ms();
@@ -67,17 +67,17 @@ pub fn lock_relations<E: From<Busy>>(
         let mut busy = waited_for;
         let mut found = None;
         let is_locked = backend::attempt(|| {
-            busy = lock_all(&relations, waited_for, LONGEST_WAIT_MS.min(left_ms));
+            busy = lock_all(&locks, waited_for, LONGEST_WAIT_MS.min(left_ms));
             if busy.is_some() {
                 return false;
             }
             let again = found.insert(find());
-            again.as_ref().map_or(true, |again| again.iter().all(|oid| has(&relations, *oid)))
+            again.as_ref().map_or(true, |again| again.iter().all(|lock| has(&locks, *lock)))
         });
         match found.transpose()? {
             Some(_) if is_locked => return Ok(()),
             Some(again) => {
-                (relations, waited_for) = (again, None);
+                (locks, waited_for) = (again, None);
                 continue;
             }
             None => {}
@@ -85,7 +85,7 @@ pub fn lock_relations<E: From<Busy>>(
         // A wait for another lock, in `find`, counts as one for the first.
         let busy = busy.or(waited_for).unwrap_or(0);
         let was_waited_for = waited_for == Some(busy);
-        let (now_ms, former) = (backend::boot_ms(), std::mem::replace(&mut holders, holders_of(relations[busy])));
+        let (now_ms, former) = (backend::boot_ms(), std::mem::replace(&mut holders, holders_of(locks[busy])));
         // The queue has just let others pass. Only what was there before has blocked.
         let stays = |holder: &&(CString, Blocker)| was_waited_for && former.iter().any(|(id, _)| *id == holder.0);
         if let Some((_, found)) = holders.iter().find(stays).or(holders.first()) {
@@ -108,18 +108,18 @@ pub fn lock_relations<E: From<Busy>>(
     }
 }
 
-/// Whether an ascending list has a relation.
-fn has(relations: &[Oid], relation: Oid) -> bool {
-    relations.binary_search_by_key(&relation.to_u32(), |oid| oid.to_u32()).is_ok()
+/// Whether an ascending list has a lock's relation.
+fn has(locks: &[Lock], lock: Lock) -> bool {
+    locks.binary_search_by_key(&lock.relation.to_u32(), |lock| lock.relation.to_u32()).is_ok()
 }
 
 /// Locks all, or returns the place of one that is not free. May wait for one of them before it
 /// locks the others; raises 55P03 if the wait runs out.
-fn lock_all(relations: &[Oid], waited_for: Option<usize>, wait_ms: i64) -> Option<usize> {
+fn lock_all(locks: &[Lock], waited_for: Option<usize>, wait_ms: i64) -> Option<usize> {
     if let Some(place) = waited_for {
-        backend::lock_within(relations[place], wait_ms);
+        backend::lock_within(locks[place], wait_ms);
     }
-    (0..relations.len()).find(|place| Some(*place) != waited_for && !backend::lock_if_free(relations[*place]))
+    (0..locks.len()).find(|place| Some(*place) != waited_for && !backend::lock_if_free(locks[*place]))
 }
 
 /// Sleeps while nothing is held.
@@ -136,11 +136,13 @@ fn pause(pause_ms: i64) {
     }
 }
 
-/// Returns what has the relation locked, or waits for that.
-fn holders_of(relation: Oid) -> Vec<(CString, Blocker)> {
+/// Returns what is in the way of a lock, or waits for that.
+fn holders_of(lock: Lock) -> Vec<(CString, Blocker)> {
     backend::with_trusted_settings(|| {
         Spi::connect(|client| {
-            let rows = client.select(HOLDERS, None, &[relation.into()]).expect("PostgreSQL raises errors itself");
+            let rows = client
+                .select(HOLDERS, None, &[lock.relation.into(), lock.is_against_readers.into()])
+                .expect("PostgreSQL raises errors itself");
             let texts = rows.map(|row| {
                 [1, 2, 3].map(|number| row.get::<CString>(number).ok().flatten().expect("the query yields no NULL"))
             });

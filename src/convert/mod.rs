@@ -29,7 +29,7 @@ use crate::ids::dense::Takeover;
 use crate::ids::layouts;
 use crate::ids::next;
 use crate::locks;
-use crate::postgres::backend;
+use crate::postgres::backend::{self, Lock};
 use crate::postgres::restricted::run_as;
 use crate::postgres::text::{LONGEST, beginning, legible, to_utf8};
 
@@ -453,7 +453,7 @@ struct Plan {
     /// The columns that are not as they are to be.
     targets: Vec<Target>,
     /// What PostgreSQL will lock.
-    locked: Vec<Oid>,
+    locked: Vec<Lock>,
     /// The statement that locks out other sessions, and then those that change something; none if
     /// everything is done.
     lock: CString,
@@ -514,7 +514,7 @@ impl Plan {
         for row in database.ask(include_str!("locked.sql"), &[rels, atts, tables, numbers]) {
             match text(&row, 2) {
                 Some(table) => refusals.add(Unconvertible::NotOwner(table)),
-                None => locked.push(given(&row, 1)),
+                None => locked.push(Lock::against_all(given(&row, 1))),
             }
         }
         let mut uncertain = Vec::new();

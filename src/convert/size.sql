@@ -6,4 +6,4 @@ WITH RECURSIVE tree (rel) AS (
     SELECT inhrelid FROM tree JOIN pg_inherits ON inhparent = rel
 )
 SELECT translate($1::regclass::text, chr(10) || chr(13), '  ')::cstring,
-       pg_size_pretty((SELECT sum(pg_total_relation_size(rel)) FROM tree))::cstring
+       pg_size_pretty((SELECT coalesce(sum(pg_total_relation_size(rel)), 0) FROM tree))::cstring

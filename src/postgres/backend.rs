@@ -123,24 +123,41 @@ fn with_settings<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T 
     result
 }
 
-/// Locks a table or a sequence against all other sessions until the transaction ends, if it is
-/// free.
-pub fn lock_if_free(relation: pg_sys::Oid) -> bool {
-    // SAFETY: a lock is on a number, whether a relation has it or not. Errors are raised through
-    // pgrx's guard.
-    unsafe { pg_sys::ConditionalLockRelationOid(relation, pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE) }
+/// A lock on a table or a sequence, until the transaction ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Lock {
+    pub relation: pg_sys::Oid,
+    /// Whether sessions that only read are locked out too.
+    pub is_against_readers: bool,
 }
 
-/// Locks a table or a sequence against all other sessions until the transaction ends. Raises 55P03
-/// if it is not free within `wait_ms` milliseconds.
+impl Lock {
+    pub fn against_all(relation: pg_sys::Oid) -> Self {
+        Self { relation, is_against_readers: true }
+    }
+
+    fn mode(self) -> pg_sys::LOCKMODE {
+        let mode = if self.is_against_readers { pg_sys::AccessExclusiveLock } else { pg_sys::ShareRowExclusiveLock };
+        mode as pg_sys::LOCKMODE
+    }
+}
+
+/// Takes a lock, if it is free.
+pub fn lock_if_free(lock: Lock) -> bool {
+    // SAFETY: a lock is on a number, whether a relation has it or not. Errors are raised through
+    // pgrx's guard.
+    unsafe { pg_sys::ConditionalLockRelationOid(lock.relation, lock.mode()) }
+}
+
+/// Takes a lock. Raises 55P03 if it is not free within `wait_ms` milliseconds.
 ///
 /// Looks for deadlocks sooner than the session does otherwise, because the wait could end before.
 /// That also ends an autovacuum of the table.
-pub fn lock_within(relation: pg_sys::Oid, wait_ms: i64) {
+pub fn lock_within(lock: Lock, wait_ms: i64) {
     let wait = CString::new(wait_ms.max(1).to_string()).expect("a number holds no NUL");
     with_settings(&[(c"lock_timeout", &wait), (c"deadlock_timeout", DEADLOCK_TIMEOUT)], || {
         // SAFETY: as for `lock_if_free`.
-        unsafe { pg_sys::LockRelationOid(relation, pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE) };
+        unsafe { pg_sys::LockRelationOid(lock.relation, lock.mode()) };
     });
     // PostgreSQL takes a free lock without a check for interrupts.
     pgrx::check_for_interrupts!();

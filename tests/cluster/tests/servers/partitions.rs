@@ -397,6 +397,43 @@ fn transactions_that_use_the_table_hold_up_a_drop_for_half_a_second_and_no_new_p
     assert_eq!(session.value("SELECT count(*) FROM events"), "1");
 }
 
+/// These are the default partition, and both ends of foreign keys. Readers of the latter are not in
+/// the way.
+#[test]
+fn sessions_pass_while_a_new_partition_waits_for_other_tables() {
+    let (server, mut session) = events(
+        "CREATE TABLE people (id bigint PRIMARY KEY); ALTER TABLE events ADD person bigint REFERENCES people;
+         CREATE TABLE marks (event bigint REFERENCES events); CREATE TABLE rest PARTITION OF events DEFAULT",
+    );
+    let mut reader = server.connect();
+    reader.batch_execute("BEGIN; SELECT FROM people, marks").unwrap();
+    let mut user = server.connect();
+    for (ahead, (table, uses)) in
+        [("rest", "SELECT FROM rest"), ("people", "DELETE FROM people"), ("marks", "DELETE FROM marks")]
+            .into_iter()
+            .enumerate()
+    {
+        user.batch_execute(&format!("BEGIN; {uses}")).unwrap();
+        let arguments = format!("'events', 'month', {ahead}");
+        let refusal = refuse(&mut session, &arguments);
+        assert_eq!(refusal.sqlstate, "55P03");
+        let last = format!("The last to lock public.{table} was process {}.", user.pid());
+        assert_eq!(refusal.detail.unwrap(), format!("{last} What the call did before stays."));
+        let mut patient = server.connect();
+        patient.batch_execute("SET lock_timeout = '5min'").unwrap();
+        let pid = patient.pid();
+        thread::scope(|scope| {
+            let thread = scope.spawn(move || call(&mut patient, &arguments));
+            server.wait_until_locked(pid);
+            // The limit is for the test's failure.
+            let passes = session.batch_execute(&format!("SET lock_timeout = '30s'; {uses}; RESET lock_timeout"));
+            user.batch_execute("COMMIT").unwrap();
+            passes.unwrap();
+            assert_eq!(thread.join().unwrap().len(), 2);
+        });
+    }
+}
+
 /// Another session's change while the call waits for its lock.
 #[test]
 fn what_changes_while_a_call_waits_is_seen() {
