@@ -9,7 +9,7 @@
 //! ```
 
 use super::supply::{SuppliedServer, Supply, SupplyEffect, SupplyEvent, SupplyRequest, SupplyTurn};
-use crate::lease::Failure;
+use crate::exchange::Failure;
 use crate::membership::Membership;
 use crate::registry::Store;
 

@@ -13,7 +13,7 @@
 use std::convert::Infallible;
 
 use super::{Ask, Block, Claimed, Grant, PLACES, Place, Return, State};
-use crate::lease::Failure;
+use crate::exchange::Failure;
 use crate::membership::{FleetNotice, FleetWrite, Membership};
 use crate::pace::{AGAIN_AFTER_MS, MOST_LOST, MOST_ROUNDS};
 use crate::registry::{

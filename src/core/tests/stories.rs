@@ -58,10 +58,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use registry::{Kind, Store};
+use snowflake_core::clock::Clock;
+use snowflake_core::exchange::{Failure, Member};
 use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Effect, Event, Facts, Holder, LeaseTerms, Nonces, Request, Turn};
-use snowflake_core::numbers::Numbers;
+use snowflake_core::lease::{self, Holder, LeaseNotice, LeaseTerms, LeasingServer, SharedWords};
+use snowflake_core::membership::FleetNotice;
+use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::operate::{self, Operation, new_fleet};
 use snowflake_core::registry::{
     DEFAULT_SKEW_MS, Fleet, Incarnation, MemberTerms, NumberKey, Reading, Swap, SwapAnswer, Wanted,
@@ -146,8 +149,10 @@ fn number(word: &str) -> i64 {
     word.parse().unwrap_or_else(|_| panic!("{word} is not a number"))
 }
 
+/// Returns a number that is not random. Any number up to 16 divides it, so that the first one of
+/// the unused numbers is chosen.
 fn next(nonces: &Cell<u64>) -> u64 {
-    nonces.set(nonces.get() + 1);
+    nonces.set(nonces.get() + 720_720);
     nonces.get()
 }
 
@@ -172,6 +177,112 @@ impl Way {
         ways.into_iter().find_map(split).unwrap_or((event, Self::Through))
     }
 }
+
+/// What a process does with its server's holder.
+type Turn = fn(&mut Holder, &Process<'_>) -> Result<(), Failure<NoAnswer>>;
+
+/// A server's process, which the teller hears of.
+struct Process<'a> {
+    teller: RefCell<&'a mut Teller>,
+    layout: Layout,
+    server: &'a Server,
+    way: Cell<Way>,
+}
+
+/// There is no answer, or the process has ended.
+#[derive(Debug, Clone, Copy)]
+struct NoAnswer;
+
+impl From<Infallible> for NoAnswer {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl Process<'_> {
+    fn tell(&self, what: impl FnOnce(&Words) -> String) -> Result<(), Infallible> {
+        let mut teller = self.teller.borrow_mut();
+        let what = what(&teller.words);
+        teller.tell(&what);
+        Ok(())
+    }
+}
+
+impl snowflake_core::registry::Store for Process<'_> {
+    type Error = NoAnswer;
+
+    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
+        Ok(self.teller.borrow_mut().read(wanted))
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
+        let mut way = self.way.get();
+        let answer = self.teller.borrow_mut().send(swap.clone(), false, &mut way);
+        self.way.set(way);
+        answer.ok_or(NoAnswer)
+    }
+}
+
+impl Clock for Process<'_> {
+    fn now_ms(&self) -> i64 {
+        self.teller.borrow().now_ms + self.server.ahead_ms
+    }
+}
+
+impl Member for Process<'_> {
+    type End = Infallible;
+
+    fn member(&self) -> MemberTerms {
+        lease::member(&self.layout, false)
+    }
+
+    fn nonce(&self) -> u64 {
+        self.teller.borrow().nonce()
+    }
+
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), Infallible> {
+        self.tell(|words| format!("reports: {}", words.fleet_notice(&notice)))
+    }
+}
+
+impl LeasingServer for Process<'_> {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn datacenter(&self) -> Option<i64> {
+        None
+    }
+
+    fn has_backup(&self) -> bool {
+        false
+    }
+
+    fn words(&self) -> SharedWords<'_> {
+        SharedWords { numbers: &self.server.numbers, generator: &self.server.generator, marks: &[] }
+    }
+
+    fn extend(&self, until_ms: i64) -> Result<(), Infallible> {
+        self.server.numbers.extend(until_ms);
+        self.tell(|words| format!("draws until {}", words.at(until_ms)))
+    }
+
+    fn enter(&self, span: &Span) -> Result<(), Infallible> {
+        self.server.numbers.enter(&[], &self.server.generator, &self.layout, span);
+        self.tell(|words| format!("draws from {} until {}", words.at(span.from_ms), words.at(span.until_ms)))
+    }
+
+    fn leave(&self) -> Result<Option<i64>, Infallible> {
+        self.tell(|_| "draws nothing".to_owned())?;
+        Ok(self.server.numbers.leave(&[], &self.server.generator, &self.layout))
+    }
+
+    fn report(&self, notice: LeaseNotice) -> Result<(), Infallible> {
+        self.tell(|words| format!("reports: {}", words.notice(&notice)))
+    }
+}
+
+const TERMS: LeaseTerms = LeaseTerms { max_borrow_ms: 0 };
 
 struct Teller {
     layout: Layout,
@@ -317,11 +428,11 @@ impl Teller {
                 let name = name.trim_end_matches("'s");
                 self.servers.get_mut(name).expect("a server").ahead_ms = 1000 * number(seconds);
             }
-            [name, "gives", "back"] => self.turn(name, Request::GiveBack, way),
+            [name, "gives", "back"] => self.turn(name, way, |holder, process| holder.give_back(process)),
             [name, "gives", "its", "values", "back"] => self.supply(name, SupplyRequest::GiveBack, way),
             [name, "draws", count, "of", tag] => self.draw(name, number(count) as u32, tag),
             [name, "takes", "over", tag, "from", least, "on"] => self.take_over(name, tag, number(least)),
-            [name, "keeps"] => self.turn(name, Request::Keep, way),
+            [name, "keeps"] => self.turn(name, way, |holder, process| holder.keep(process, &TERMS)),
             [name, "reserves"] => self.supply(name, SupplyRequest::Supply, way),
             _ => panic!("{event:?} is not an event"),
         }
@@ -386,58 +497,14 @@ impl Teller {
     }
 
     /// Plays one turn of a server's process.
-    fn turn(&mut self, name: &str, request: Request, mut way: Way) {
+    fn turn(&mut self, name: &str, way: Way, turn: Turn) {
         let mut server = self.servers.remove(name).unwrap_or_else(|| panic!("{name} has not started"));
-        let (mut turn, mut event) = (Turn::new(request), Event::Begin);
-        'turn: loop {
-            let nonces = Nonces {
-                version: self.nonce(),
-                proposals: [self.nonce(), self.nonce()],
-                name: [self.nonce(), self.nonce()],
-                choice: 0,
-            };
-            let now_ms = self.now_ms + server.ahead_ms;
-            let (layout, terms) = (self.layout, LeaseTerms { max_borrow_ms: 0 });
-            let facts = Facts { layout: &layout, datacenter: None, has_backup: false, terms, now_ms, nonces };
-            let effects = server.holder.step(&mut turn, &facts, event);
-            event = Event::Begin;
-            for effect in effects {
-                match effect {
-                    Effect::Report(notice) => {
-                        let notice = self.words.notice(&notice);
-                        self.tell(&format!("reports: {notice}"));
-                    }
-                    Effect::Extend(until_ms) => {
-                        server.numbers.extend(until_ms);
-                        let until = self.words.at(until_ms);
-                        self.tell(&format!("draws until {until}"));
-                    }
-                    Effect::Enter(span) => {
-                        server.numbers.enter(&[], &server.generator, &layout, &span);
-                        event = Event::Entered;
-                        let [from, until] = [span.from_ms, span.until_ms].map(|ms| self.words.at(ms));
-                        self.tell(&format!("draws from {from} until {until}"));
-                    }
-                    Effect::Leave => {
-                        event = Event::Left(server.numbers.leave(&[], &server.generator, &layout));
-                        self.tell("draws nothing");
-                    }
-                    Effect::Read(wanted) => {
-                        let reading = self.read(&wanted);
-                        event = Event::Read { reading, before_ms: now_ms };
-                    }
-                    Effect::Swap(swap) => match self.send(swap, false, &mut way) {
-                        Some(answer) => event = Event::Swapped(answer),
-                        None => break 'turn,
-                    },
-                    Effect::Done(result) => {
-                        self.end(result);
-                        break 'turn;
-                    }
-                }
-            }
-        }
+        let mut holder = server.holder;
+        let process = Process { layout: self.layout, teller: RefCell::new(self), server: &server, way: Cell::new(way) };
+        let result = turn(&mut holder, &process);
+        server.holder = holder;
         self.servers.insert(name.to_owned(), server);
+        self.end(result);
     }
 
     /// Plays one turn of a server's process with its supply.
@@ -509,8 +576,10 @@ impl Teller {
         answer
     }
 
-    fn end(&mut self, result: Result<(), lease::Failure<Infallible>>) {
-        if let Err(failure) = result {
+    fn end<E: Copy + std::fmt::Debug>(&mut self, result: Result<(), Failure<E>>) {
+        if let Err(failure) = result
+            && !matches!(failure, Failure::Away(_))
+        {
             let failure = self.words.failure(&failure);
             self.tell(&format!("fails: {failure}"));
         }

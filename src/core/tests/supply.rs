@@ -13,8 +13,9 @@ mod registry;
 use std::cell::{Cell, RefCell};
 
 use registry::{Kind, Store};
+use snowflake_core::exchange::Failure;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Failure};
+use snowflake_core::lease;
 use snowflake_core::membership::Membership;
 use snowflake_core::operate::new_fleet;
 use snowflake_core::pace::{AttemptFailure, Pace};

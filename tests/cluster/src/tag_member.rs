@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-use snowflake_core::lease::Failure;
+use snowflake_core::exchange::Failure;
 use snowflake_core::membership::Membership;
 use snowflake_core::registry::MemberTerms as Brought;
 use snowflake_core::segment::{

@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use snowflake_core::clock::Clock;
+use snowflake_core::exchange::Member;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, LeaseTerms, SharedWords};
+use snowflake_core::membership::FleetNotice;
 use snowflake_core::registry::{
     self, Change, MemberTerms, Reading, SinceIncarnation, Swap, SwapAnswer, TagRecord, Wanted, WantedTags,
 };
@@ -348,6 +350,35 @@ impl Clock for Keeper<'_> {
     }
 }
 
+impl registry::Store for Keeper<'_> {
+    type Error = NoAnswer;
+
+    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
+        self.0.read(wanted)
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
+        self.0.swap(swap)
+    }
+}
+
+impl Member for Keeper<'_> {
+    type End = NoAnswer;
+
+    fn member(&self) -> MemberTerms {
+        lease::member(&self.0.world.layout, false)
+    }
+
+    fn nonce(&self) -> u64 {
+        self.0.world.bits()
+    }
+
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
+        self.0.world.tell(|| format!("  life {} reports {notice:?}", self.0.life.number));
+        Ok(())
+    }
+}
+
 impl lease::LeasingServer for Keeper<'_> {
     fn layout(&self) -> &Layout {
         &self.0.world.layout
@@ -366,11 +397,7 @@ impl lease::LeasingServer for Keeper<'_> {
         SharedWords { numbers, generator, marks: &[] }
     }
 
-    fn nonce(&self) -> u64 {
-        self.0.world.bits()
-    }
-
-    fn report(&self, notice: lease::LeaseNotice) {
+    fn report(&self, notice: lease::LeaseNotice) -> Result<(), NoAnswer> {
         let Link { world, life, .. } = self.0;
         world.tell(|| format!("  life {} reports {notice:?}", life.number));
         match notice {
@@ -378,6 +405,7 @@ impl lease::LeasingServer for Keeper<'_> {
             lease::LeaseNotice::Older(_) => world.count("lease forgotten"),
             _ => {}
         }
+        Ok(())
     }
 }
 

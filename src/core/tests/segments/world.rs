@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use snowflake_core::exchange::Failure;
 use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{Failure, Holder};
+use snowflake_core::lease::Holder;
 use snowflake_core::membership::Membership;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::registry::{DEFAULT_SKEW_MS, SinceIncarnation, TagRecord};
@@ -297,7 +298,7 @@ impl World {
             return;
         }
         let link = Link::new(self, life);
-        let kept = holder.keep(&link, &Keeper(&link), &TERMS);
+        let kept = holder.keep(&Keeper(&link), &TERMS);
         self.tell(|| format!("life {} keeps its lease: {kept:?}", life.number));
     }
 

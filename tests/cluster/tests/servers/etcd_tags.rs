@@ -8,7 +8,7 @@ use std::thread;
 use cluster::refusal::assert_refused_as;
 use cluster::{Draw, Etcd, Leases, Operated, Server, Shutdown, TagMember, has_etcd, refused, skip, wait_until};
 use serde_json::Value;
-use snowflake_core::lease::Failure;
+use snowflake_core::exchange::Failure;
 use snowflake_core::segment::{END, PlaceRefusal, State, SupplyNotice, ValueRun};
 use snowflake_registry::{Problem, RegistryError};
 
