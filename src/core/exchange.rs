@@ -11,10 +11,8 @@
 //! error nothing is changed any more. On a server only the registry's calls have one, and the
 //! process goes on. A simulation lets a process end anywhere.
 
-use std::convert::Infallible;
-
-use crate::membership::{FleetNotice, FleetWrite, Membership, OtherFleet};
-use crate::registry::{Change, MemberTerms, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted};
+use crate::membership::{FleetNotice, Membership, OtherFleet};
+use crate::registry::{Change, Fleet, MemberTerms, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted};
 
 /// A server as a member of its fleet, with its connection to the registry.
 pub trait Member: Store {
@@ -111,25 +109,6 @@ impl<E> From<OtherFleet> for Failure<E> {
     }
 }
 
-impl Failure<Infallible> {
-    /// Returns the failure where a call can fail, too. This one is of none.
-    pub(crate) fn without_call<E>(self) -> Failure<E> {
-        match self {
-            Self::Away(never) => match never {},
-            Self::OtherLayout { layout, backup } => Failure::OtherLayout { layout, backup },
-            Self::OutsideLayout { range, numbers } => Failure::OutsideLayout { range, numbers },
-            Self::TooShort { lease_ms, least_ms } => Failure::TooShort { lease_ms, least_ms },
-            Self::OtherFleet { known, found } => Failure::OtherFleet { known, found },
-            Self::Closed => Failure::Closed,
-            Self::ClockOff { now_ms, registry_ms, skew_ms } => Failure::ClockOff { now_ms, registry_ms, skew_ms },
-            Self::NoneFree { numbers, living, first } => Failure::NoneFree { numbers, living, first },
-            Self::Frozen { until_ms } => Failure::Frozen { until_ms },
-            Self::Grace { left_ms } => Failure::Grace { left_ms },
-            Self::Contended => Failure::Contended,
-        }
-    }
-}
-
 /// What has become of a swap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Swapped {
@@ -164,13 +143,12 @@ pub(crate) fn swap<S: Store>(store: &S, reading: &Reading, changes: Vec<Change>)
 
 /// Writes the fleet's record, as a member that has found something out. Whatever the answer, the
 /// member reads again.
-pub(crate) fn write_fleet<M: Member>(
-    member: &M,
-    reading: &Reading,
-    write: &FleetWrite,
-) -> Result<(), Failure<M::Error>> {
-    let answer = member.swap(&write.swap(reading)).map_err(Failure::Away)?;
-    write.notices(answer).try_for_each(|notice| member.report_fleet(notice)).map_err(ended::<M>)
+pub(crate) fn write_fleet<M: Member>(member: &M, reading: &Reading, new: Fleet) -> Result<(), Failure<M::Error>> {
+    let swapped = swap(member, reading, vec![Change::Fleet(new)]).map_err(Failure::Away)?;
+    if swapped == Swapped::Refused {
+        return Ok(());
+    }
+    FleetNotice::of(&reading.fleet, &new).try_for_each(|notice| member.report_fleet(notice)).map_err(ended::<M>)
 }
 
 /// Returns the failure of a turn whose process has ended.

@@ -92,9 +92,8 @@ pub fn fleet_notice(notice: &FleetNotice) -> (PgLogLevel, Report) {
 }
 
 /// Words what the worker of dense values tells.
-pub fn supply_notice(notice: &SupplyNotice) -> Option<(PgLogLevel, Report)> {
-    Some(match notice {
-        SupplyNotice::Adopted(_) | SupplyNotice::Forgot(_) => return None,
+pub fn supply_notice(notice: &SupplyNotice) -> (PgLogLevel, Report) {
+    match notice {
         SupplyNotice::Jumped { tag, skipped, to } => warned(
             "A tag has stopped",
             format!(
@@ -129,7 +128,7 @@ pub fn supply_notice(notice: &SupplyNotice) -> Option<(PgLogLevel, Report)> {
         SupplyNotice::GivenBack { tag, first } => {
             told(format!("the values of tag \"{tag}\" from {first} on are given back"))
         }
-    })
+    }
 }
 
 /// Words the warning that a failover of the registry would stop the fleet.

@@ -208,7 +208,7 @@ impl<'a> Keeper<'a> {
             notes::number_kept(&failure);
         }
         let has_tags = !self.tags.claimed().is_empty();
-        if let Err(failure) = supply.give_back(self, self, &mut holder.membership)
+        if let Err(failure) = supply.give_back(self, &mut holder.membership)
             && has_tags
         {
             notes::blocks_kept(&failure);
@@ -328,7 +328,7 @@ impl<'a> Keeper<'a> {
             return wait_ms;
         }
         let asked = self.asked.get();
-        let supplied = supply.supply(self, self, membership);
+        let supplied = supply.supply(self, membership);
         let has_asked = self.asked.get() != asked;
         if has_asked {
             self.tags.show(supply);

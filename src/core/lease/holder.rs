@@ -13,7 +13,7 @@ use super::{Gap, Lease, LeaseNotice, LeaseTerms, LeasingServer, least_ms};
 use crate::exchange::{self, Failure, Swapped, ended};
 use crate::identity::Identity;
 use crate::layout::{Field, Layout};
-use crate::membership::{FleetWrite, Membership};
+use crate::membership::Membership;
 use crate::numbers::Span;
 use crate::pace::MOST_ROUNDS;
 use crate::registry::{Change, DEFAULT_LEASE_MS, Fleet, NumberKey, NumberRecord, Reading, Wanted};
@@ -447,8 +447,8 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
         if range.0 < 0 || range.1 > member.range.1 || range.0 > range.1 {
             return Err(Failure::OutsideLayout { range, numbers: member.range.1 + 1 });
         }
-        if let Some(write) = self.holder.membership.amends(reading, &member, self.server.nonce()) {
-            return self.write_fleet(reading, &write);
+        if let Some(amended) = self.holder.membership.amends(reading, &member, self.server.nonce()) {
+            return self.write_fleet(reading, amended);
         }
         let (lease_ms, least_ms) = (fleet.used_lease_ms(), least_ms(own));
         if lease_ms < least_ms {
@@ -459,8 +459,8 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
         Ok(false)
     }
 
-    fn write_fleet(&self, reading: &Reading, write: &FleetWrite) -> Result<bool, Failure<S::Error>> {
-        exchange::write_fleet(self.call().map_err(ended::<S>)?, reading, write)?;
+    fn write_fleet(&self, reading: &Reading, new: Fleet) -> Result<bool, Failure<S::Error>> {
+        exchange::write_fleet(self.call().map_err(ended::<S>)?, reading, new)?;
         Ok(true)
     }
 
@@ -475,7 +475,7 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
         if fleet.generation > lease.generation || is_covered {
             return Ok(false);
         }
-        self.write_fleet(reading, &self.holder.membership.begins_generation(reading, self.server.nonce()))
+        self.write_fleet(reading, self.holder.membership.begins_generation(reading, self.server.nonce()))
     }
 
     /// Looks what has become of a proposal. Returns what is to be sent now; `None` to read again.

@@ -69,10 +69,7 @@ use snowflake_core::operate::{self, Operation, new_fleet};
 use snowflake_core::registry::{
     DEFAULT_SKEW_MS, Fleet, Incarnation, MemberTerms, NumberKey, Reading, Swap, SwapAnswer, Wanted,
 };
-use snowflake_core::segment::{
-    Claimed, Directory, Place, PlaceRefusal, State, SuppliedServer, Supply, SupplyEffect, SupplyEvent, SupplyNotice,
-    SupplyRequest, SupplyTurn,
-};
+use snowflake_core::segment::{Claimed, Directory, Place, PlaceRefusal, State, SuppliedServer, Supply, SupplyNotice};
 use snowflake_core::tag::Tag;
 use told::Words;
 
@@ -104,44 +101,6 @@ impl Server {
             places: (0..3).map(|_| Place::new()).collect(),
             directory: RefCell::new(Directory::new()),
         }
-    }
-}
-
-/// What a supply asks its server for.
-struct Supplied<'a> {
-    server: &'a Server,
-    layout: &'a Layout,
-    now_ms: i64,
-    nonces: &'a Cell<u64>,
-}
-
-impl SuppliedServer for Supplied<'_> {
-    fn places(&self) -> &[Place] {
-        &self.server.places
-    }
-
-    fn claimed(&self) -> Vec<Claimed> {
-        self.server.directory.borrow().claimed(&self.server.places)
-    }
-
-    fn unwish(&self, place: usize, claim: u64, least: i64) {
-        self.server.directory.borrow_mut().unwish(&self.server.places, place, claim, least);
-    }
-
-    fn member(&self) -> MemberTerms {
-        lease::member(self.layout, false)
-    }
-
-    fn running_ms(&self) -> i64 {
-        self.now_ms
-    }
-
-    fn nonce(&self) -> u64 {
-        next(self.nonces)
-    }
-
-    fn report(&self, _: SupplyNotice) {
-        unreachable!("the teller reports")
     }
 }
 
@@ -178,8 +137,8 @@ impl Way {
     }
 }
 
-/// What a process does with its server's holder.
-type Turn = fn(&mut Holder, &Process<'_>) -> Result<(), Failure<NoAnswer>>;
+/// What a process does with what lies in its server's memory.
+type Turn = fn(&mut Holder, &mut Supply, &Process<'_>) -> Result<(), Failure<NoAnswer>>;
 
 /// A server's process, which the teller hears of.
 struct Process<'a> {
@@ -279,6 +238,28 @@ impl LeasingServer for Process<'_> {
 
     fn report(&self, notice: LeaseNotice) -> Result<(), Infallible> {
         self.tell(|words| format!("reports: {}", words.notice(&notice)))
+    }
+}
+
+impl SuppliedServer for Process<'_> {
+    fn places(&self) -> &[Place] {
+        &self.server.places
+    }
+
+    fn claimed(&self) -> Vec<Claimed> {
+        self.server.directory.borrow().claimed(&self.server.places)
+    }
+
+    fn unwish(&self, place: usize, claim: u64, least: i64) {
+        self.server.directory.borrow_mut().unwish(&self.server.places, place, claim, least);
+    }
+
+    fn running_ms(&self) -> i64 {
+        self.teller.borrow().now_ms
+    }
+
+    fn report(&self, notice: SupplyNotice) -> Result<(), Infallible> {
+        self.tell(|words| format!("reports: {}", words.supply_notice(&notice)))
     }
 }
 
@@ -428,12 +409,16 @@ impl Teller {
                 let name = name.trim_end_matches("'s");
                 self.servers.get_mut(name).expect("a server").ahead_ms = 1000 * number(seconds);
             }
-            [name, "gives", "back"] => self.turn(name, way, |holder, process| holder.give_back(process)),
-            [name, "gives", "its", "values", "back"] => self.supply(name, SupplyRequest::GiveBack, way),
+            [name, "gives", "back"] => self.turn(name, way, |holder, _, process| holder.give_back(process)),
+            [name, "gives", "its", "values", "back"] => {
+                self.turn(name, way, |holder, supply, process| supply.give_back(process, &mut holder.membership));
+            }
             [name, "draws", count, "of", tag] => self.draw(name, number(count) as u32, tag),
             [name, "takes", "over", tag, "from", least, "on"] => self.take_over(name, tag, number(least)),
-            [name, "keeps"] => self.turn(name, way, |holder, process| holder.keep(process, &TERMS)),
-            [name, "reserves"] => self.supply(name, SupplyRequest::Supply, way),
+            [name, "keeps"] => self.turn(name, way, |holder, _, process| holder.keep(process, &TERMS)),
+            [name, "reserves"] => {
+                self.turn(name, way, |holder, supply, process| supply.supply(process, &mut holder.membership));
+            }
             _ => panic!("{event:?} is not an event"),
         }
     }
@@ -499,45 +484,12 @@ impl Teller {
     /// Plays one turn of a server's process.
     fn turn(&mut self, name: &str, way: Way, turn: Turn) {
         let mut server = self.servers.remove(name).unwrap_or_else(|| panic!("{name} has not started"));
-        let mut holder = server.holder;
+        let (mut holder, mut supply) = (server.holder, server.supply.clone());
         let process = Process { layout: self.layout, teller: RefCell::new(self), server: &server, way: Cell::new(way) };
-        let result = turn(&mut holder, &process);
-        server.holder = holder;
+        let result = turn(&mut holder, &mut supply, &process);
+        (server.holder, server.supply) = (holder, supply);
         self.servers.insert(name.to_owned(), server);
         self.end(result);
-    }
-
-    /// Plays one turn of a server's process with its supply.
-    fn supply(&mut self, name: &str, request: SupplyRequest, mut way: Way) {
-        let server = self.servers.remove(name).unwrap_or_else(|| panic!("{name} has not started"));
-        let (mut turn, mut event) = (SupplyTurn::new(request), SupplyEvent::Begin);
-        let (layout, mut supply, mut holder) = (self.layout, server.supply.clone(), server.holder);
-        'turn: loop {
-            let supplied = Supplied { server: &server, layout: &layout, now_ms: self.now_ms, nonces: &self.nonces };
-            let effects = supply.step(&mut turn, &supplied, &mut holder.membership, event);
-            event = SupplyEvent::Begin;
-            for effect in effects {
-                match effect {
-                    SupplyEffect::Report(notice) => {
-                        let notice = self.words.supply_notice(&notice);
-                        self.tell(&format!("reports: {notice}"));
-                    }
-                    SupplyEffect::Unwish { place, claim, least } => {
-                        server.directory.borrow_mut().unwish(&server.places, place, claim, least);
-                    }
-                    SupplyEffect::Read(wanted) => event = SupplyEvent::Read(self.read(&wanted)),
-                    SupplyEffect::Swap(swap) => match self.send(swap, false, &mut way) {
-                        Some(answer) => event = SupplyEvent::Swapped(answer),
-                        None => break 'turn,
-                    },
-                    SupplyEffect::Done(result) => {
-                        self.end(result);
-                        break 'turn;
-                    }
-                }
-            }
-        }
-        self.servers.insert(name.to_owned(), Server { holder, supply, ..server });
     }
 
     fn read(&mut self, wanted: &Wanted) -> Reading {

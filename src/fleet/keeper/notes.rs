@@ -8,10 +8,8 @@ use snowflake_core::clock::Clock;
 use snowflake_core::exchange::Failure;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Holder, LeaseNotice};
-use snowflake_core::membership::FleetNotice;
 use snowflake_core::pace;
 use snowflake_core::registry::{Change, Fleet, NumberKey, NumberRecord, Reading, Swap, Wanted};
-use snowflake_core::segment::SupplyNotice;
 use snowflake_registry::RegistryReport;
 
 use super::{Keeper, RegistryFailure, all_numbers};
@@ -298,24 +296,6 @@ pub(super) fn report(notice: &LeaseNotice, fleet: Option<u128>) {
         _ => true,
     };
     if is_due && let Some((level, report)) = texts::lease_notice(notice, fleet, guc::max_borrow_ms()) {
-        report.report(level);
-    }
-}
-
-/// Tells the operator what has become of the fleet's record.
-pub(super) fn report_fleet(notice: &FleetNotice) {
-    let (level, report) = texts::fleet_notice(notice);
-    report.report(level);
-}
-
-/// Tells the operator what has happened to tags.
-pub(super) fn report_supply(notice: &SupplyNotice) {
-    match notice {
-        SupplyNotice::Adopted(record) => report_fleet(&FleetNotice::Adopted(*record)),
-        SupplyNotice::Forgot(record) => report_fleet(&FleetNotice::Forgot(*record)),
-        _ => {}
-    }
-    if let Some((level, report)) = texts::supply_notice(notice) {
         report.report(level);
     }
 }

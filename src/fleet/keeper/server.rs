@@ -14,6 +14,7 @@ use snowflake_core::segment::{Claimed, Place, SuppliedServer, SupplyNotice};
 use snowflake_registry::{Config, MemberName, RegistryError};
 
 use super::{Keeper, notes};
+use crate::error::fleet as texts;
 use crate::ids::stamp;
 use crate::postgres::backend::{self, WallClock};
 use crate::settings::guc;
@@ -67,7 +68,8 @@ impl Member for Keeper<'_> {
     }
 
     fn report_fleet(&self, notice: FleetNotice) -> Result<(), Infallible> {
-        notes::report_fleet(&notice);
+        let (level, report) = texts::fleet_notice(&notice);
+        report.report(level);
         Ok(())
     }
 }
@@ -108,20 +110,14 @@ impl SuppliedServer for Keeper<'_> {
         self.tags.unwish(place, claim, least);
     }
 
-    fn member(&self) -> MemberTerms {
-        lease::member(self.layout, stamp::has_backup())
-    }
-
     fn running_ms(&self) -> i64 {
         backend::boot_ms()
     }
 
-    fn nonce(&self) -> u64 {
-        Member::nonce(self)
-    }
-
-    fn report(&self, notice: SupplyNotice) {
-        notes::report_supply(&notice);
+    fn report(&self, notice: SupplyNotice) -> Result<(), Infallible> {
+        let (level, report) = texts::supply_notice(&notice);
+        report.report(level);
+        Ok(())
     }
 }
 

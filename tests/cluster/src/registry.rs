@@ -379,7 +379,7 @@ impl<'a> Member<'a> {
         self.calls.set(calls);
     }
 
-    /// Returns whether a generation has begun because of what it has found.
+    /// Returns whether it has begun a generation.
     pub fn has_begun_a_generation(&self) -> bool {
         self.fleet_notices.borrow().iter().any(|notice| matches!(notice, FleetNotice::Forgot(_)))
     }

@@ -218,23 +218,17 @@ impl segment::SuppliedServer for World {
         self.directory.borrow().claimed(&self.places)
     }
 
-    fn member(&self) -> MemberTerms {
-        lease::member(lease::LeasingServer::layout(self), lease::LeasingServer::has_backup(self))
-    }
-
     fn running_ms(&self) -> i64 {
         self.now_ms.get()
-    }
-
-    fn nonce(&self) -> u64 {
-        self.next()
     }
 
     fn unwish(&self, place: usize, claim: u64, least: i64) {
         self.directory.borrow_mut().unwish(&self.places, place, claim, least);
     }
 
-    fn report(&self, _: segment::SupplyNotice) {}
+    fn report(&self, _: segment::SupplyNotice) -> Result<(), ()> {
+        Ok(())
+    }
 }
 
 impl registry::Store for World {
@@ -274,11 +268,11 @@ fn no_number_in_a_registry_makes_a_server_panic() {
             world.edit(which, value);
             let failure = match then {
                 0 => holder.give_back(&world).err(),
-                1 => supply.give_back(&world, &world, &mut holder.membership).err(),
+                1 => supply.give_back(&world, &mut holder.membership).err(),
                 2..=4 => {
                     let (place, view) = world.directory.borrow_mut().find(&world.places, tag()).unwrap();
                     world.directory.borrow_mut().wish(&world.places, place, view.claim(), value);
-                    let kept = supply.supply(&world, &world, &mut holder.membership).err();
+                    let kept = supply.supply(&world, &mut holder.membership).err();
                     let _ = (view.draw(1), view.draw(u32::MAX), supply.looks_in_ms(&world));
                     kept
                 }
@@ -298,7 +292,7 @@ fn no_number_in_a_registry_makes_a_server_panic() {
         world.now_ms.set(NOW_MS);
         for _ in 0..3 {
             let _ = holder.keep(&world, &TERMS);
-            let _ = supply.supply(&world, &world, &mut holder.membership);
+            let _ = supply.supply(&world, &mut holder.membership);
         }
         Ok(())
     });

@@ -172,8 +172,6 @@ impl Words {
             SupplyNotice::TooFar { tag, from } => format!("{tag} lies too far below {from}"),
             SupplyNotice::Below { tag, above } => format!("{tag} lies below {above}, up to where values were had"),
             SupplyNotice::Unusable { tag, block } => format!("{block:?} of {tag} cannot be used"),
-            SupplyNotice::Adopted(fleet) => self.fleet_notice(&FleetNotice::Adopted(*fleet)),
-            SupplyNotice::Forgot(fleet) => self.fleet_notice(&FleetNotice::Forgot(*fleet)),
             SupplyNotice::GivenBack { tag, first } => format!("gave back {tag} from {first} on"),
         }
     }
