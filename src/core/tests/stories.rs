@@ -140,12 +140,18 @@ impl Way {
 /// What a process does with what lies in its server's memory.
 type Turn = fn(&mut Holder, &mut Supply, &Process<'_>) -> Result<(), Failure<NoAnswer>>;
 
-/// A server's process, which the teller hears of.
-struct Process<'a> {
+/// The registry for a server's process or for an operator, of which the teller hears.
+struct Desk<'a> {
     teller: RefCell<&'a mut Teller>,
+    way: Cell<Way>,
+    is_operators: bool,
+}
+
+/// A server's process.
+struct Process<'a> {
+    desk: Desk<'a>,
     layout: Layout,
     server: &'a Server,
-    way: Cell<Way>,
 }
 
 /// There is no answer, or the process has ended.
@@ -160,14 +166,14 @@ impl From<Infallible> for NoAnswer {
 
 impl Process<'_> {
     fn tell(&self, what: impl FnOnce(&Words) -> String) -> Result<(), Infallible> {
-        let mut teller = self.teller.borrow_mut();
+        let mut teller = self.desk.teller.borrow_mut();
         let what = what(&teller.words);
         teller.tell(&what);
         Ok(())
     }
 }
 
-impl snowflake_core::registry::Store for Process<'_> {
+impl snowflake_core::registry::Store for Desk<'_> {
     type Error = NoAnswer;
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
@@ -175,16 +181,26 @@ impl snowflake_core::registry::Store for Process<'_> {
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
-        let mut way = self.way.get();
-        let answer = self.teller.borrow_mut().send(swap.clone(), false, &mut way);
-        self.way.set(way);
-        answer.ok_or(NoAnswer)
+        let way = self.way.replace(Way::Through);
+        self.teller.borrow_mut().send(swap.clone(), self.is_operators, way).ok_or(NoAnswer)
+    }
+}
+
+impl snowflake_core::registry::Store for Process<'_> {
+    type Error = NoAnswer;
+
+    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
+        self.desk.read(wanted)
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
+        self.desk.swap(swap)
     }
 }
 
 impl Clock for Process<'_> {
     fn now_ms(&self) -> i64 {
-        self.teller.borrow().now_ms + self.server.ahead_ms
+        self.desk.teller.borrow().now_ms + self.server.ahead_ms
     }
 }
 
@@ -196,7 +212,7 @@ impl Member for Process<'_> {
     }
 
     fn nonce(&self) -> u64 {
-        self.teller.borrow().nonce()
+        self.desk.teller.borrow().nonce()
     }
 
     fn report_fleet(&self, notice: FleetNotice) -> Result<(), Infallible> {
@@ -255,7 +271,7 @@ impl SuppliedServer for Process<'_> {
     }
 
     fn running_ms(&self) -> i64 {
-        self.teller.borrow().now_ms
+        self.desk.teller.borrow().now_ms
     }
 
     fn report(&self, notice: SupplyNotice) -> Result<(), Infallible> {
@@ -307,25 +323,18 @@ impl Teller {
     }
 
     /// Plays a turn of an operator.
-    fn operate(&mut self, operator: &str, mut turn: operate::Turn, mut way: Way) {
-        let mut event = operate::Event::Begin;
-        loop {
-            event = match turn.step(event, &mut || next(&self.nonces)) {
-                operate::Effect::Read(wanted) => operate::Event::Read(self.read(&wanted)),
-                operate::Effect::Swap(swap) => match self.send(swap, true, &mut way) {
-                    Some(answer) => operate::Event::Swapped(answer),
-                    None => break,
-                },
-                operate::Effect::Done(result) => {
-                    let told = match result {
-                        Ok(outcome) => format!("done: {}", self.words.outcome(&outcome)),
-                        Err(refusal) => format!("refuses: {}", self.words.refusal(&refusal)),
-                    };
-                    return self.tell(&told);
-                }
-            };
-        }
-        self.turns.insert(operator.to_owned(), turn);
+    fn operate(&mut self, operator: &str, mut turn: operate::Turn, way: Way) {
+        let desk = Desk { teller: RefCell::new(self), way: Cell::new(way), is_operators: true };
+        let result = turn.perform(&desk, &mut || desk.teller.borrow().nonce());
+        let told = match result {
+            Ok(outcome) => format!("done: {}", self.words.outcome(&outcome)),
+            Err(operate::Failure::Refused(refusal)) => format!("refuses: {}", self.words.refusal(&refusal)),
+            Err(operate::Failure::Away(NoAnswer)) => {
+                self.turns.insert(operator.to_owned(), turn);
+                return;
+            }
+        };
+        self.tell(&told);
     }
 
     /// Plays what an operator does.
@@ -485,7 +494,9 @@ impl Teller {
     fn turn(&mut self, name: &str, way: Way, turn: Turn) {
         let mut server = self.servers.remove(name).unwrap_or_else(|| panic!("{name} has not started"));
         let (mut holder, mut supply) = (server.holder, server.supply.clone());
-        let process = Process { layout: self.layout, teller: RefCell::new(self), server: &server, way: Cell::new(way) };
+        let layout = self.layout;
+        let desk = Desk { teller: RefCell::new(self), way: Cell::new(way), is_operators: false };
+        let process = Process { desk, layout, server: &server };
         let result = turn(&mut holder, &mut supply, &process);
         (server.holder, server.supply) = (holder, supply);
         self.servers.insert(name.to_owned(), server);
@@ -509,9 +520,8 @@ impl Teller {
     }
 
     /// Sends a swap. Returns the answer, if it arrives at a process.
-    fn send(&mut self, swap: Swap, is_operators: bool, way: &mut Way) -> Option<SwapAnswer> {
+    fn send(&mut self, swap: Swap, is_operators: bool, way: Way) -> Option<SwapAnswer> {
         let what = self.told(&swap);
-        let way = std::mem::replace(way, Way::Through);
         let answer = match way {
             Way::ProcessEnds => return None,
             Way::Late => {
