@@ -722,6 +722,18 @@ fn a_fleet_of_another_layout_a_closed_one_and_a_wrong_range_are_refused() {
 }
 
 #[test]
+fn of_two_first_servers_only_one_tells_what_the_fleet_gets() {
+    let world = World::new(4);
+    world.operate(|fleet| fleet.layout = None);
+    let first = world.server(2);
+    let slower = world.server(1);
+    slower.meanwhile.replace(Some(Box::new(|| first.keep().unwrap())));
+    slower.keep().unwrap();
+    assert_eq!(*slower.fleet_notices.borrow(), []);
+    assert_eq!(*first.fleet_notices.borrow(), [FleetNotice::Adopted(world.fleet())]);
+}
+
+#[test]
 fn a_fleet_gets_layout_and_range_of_its_first_server_and_limits_that_any_server_brings() {
     let world = World::new(4);
     world.operate(|fleet| (fleet.layout, fleet.range, fleet.longest_ms, fleet.skew_ms) = (None, None, 0, 0));

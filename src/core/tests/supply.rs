@@ -9,10 +9,12 @@
 #[allow(dead_code, reason = "the simulations use the rest")]
 #[path = "simulation/registry.rs"]
 mod registry;
+#[allow(dead_code, reason = "the simulations use the rest")]
 #[path = "simulation/stepped.rs"]
 mod stepped;
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use registry::{Kind, Store};
 use snowflake_core::exchange::{Failure, Member};
@@ -129,7 +131,8 @@ impl<T> Outside for &Remote<T> {
     }
 
     fn nonce(&self) -> u64 {
-        self.random()
+        static NONCES: AtomicU64 = AtomicU64::new(1 << 32);
+        NONCES.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -261,18 +264,6 @@ fn tries(server: Server<()>, mut supply: Box<Supply>) -> Stepped<Tried> {
     })
 }
 
-impl World {
-    /// Lets a server go on to its next call of the registry.
-    fn next(&self, server: &Stepped<Tried>) -> Step<Tried> {
-        loop {
-            match server.next() {
-                Step::Random => server.draws(Outside::nonce(&self)),
-                step => return step,
-            }
-        }
-    }
-}
-
 #[test]
 fn a_first_block_takes_two_calls_and_a_look_one() {
     let (world, mut supply) = (World::new(1), Supply::new());
@@ -307,18 +298,18 @@ fn a_tag_that_another_server_changes_meanwhile_costs_two_calls_more() {
     assert!((0..2).all(|number| one.draw(number).is_none()) && other.draw(1).is_none());
     let one = tries(one, Box::new(Supply::new()));
     for round in 0..2 {
-        let Step::Read(wanted) = world.next(&one) else { panic!("it reads") };
+        let Step::Read(wanted) = one.next() else { panic!("it reads") };
         assert_eq!(wanted, Wanted::tags(vec![tag(0), tag(1)]));
         one.reads(Some(world.store.borrow().read(&wanted, START_MS)));
         if round == 0 {
             other.supply(&mut others);
         }
-        let Step::Swap(swap) = world.next(&one) else { panic!("it swaps") };
+        let Step::Swap(swap) = one.next() else { panic!("it swaps") };
         let answer = world.store.borrow_mut().swap(&swap);
         assert_eq!(answer == SwapAnswer::Refused, round == 0);
         one.swaps(Some(answer));
     }
-    let Step::Over((Ok(()), one, _)) = world.next(&one) else { panic!("it has its blocks") };
+    let Step::Over((Ok(()), one, _)) = one.next() else { panic!("it has its blocks") };
     assert_eq!((one.draw(0), one.draw(1), other.draw(1)), (Some(1), Some(11), Some(1)));
 }
 
@@ -361,7 +352,7 @@ fn rounds(servers: usize, mut waits: impl FnMut(usize, usize) -> usize) -> Round
     for round in 0.. {
         for nth in 0..servers.len() {
             while let Some(server) = servers[nth].take_if(|_| due[nth] <= round) {
-                match world.next(&server) {
+                match server.next() {
                     Step::Read(wanted) => {
                         server.reads(Some(world.store.borrow().read(&wanted, START_MS)));
                         servers[nth] = Some(server);
@@ -384,7 +375,7 @@ fn rounds(servers: usize, mut waits: impl FnMut(usize, usize) -> usize) -> Round
             return Rounds { rounds: round, contended, calls, drawn };
         }
         for server in servers.iter().zip(&due).filter_map(|(server, due)| server.as_ref().filter(|_| *due <= round)) {
-            let Step::Swap(swap) = world.next(server) else { panic!("it has read") };
+            let Step::Swap(swap) = server.next() else { panic!("it has read") };
             server.swaps(Some(world.store.borrow_mut().swap(&swap)));
         }
     }
