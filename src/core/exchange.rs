@@ -34,7 +34,7 @@ pub trait Member: Store {
     fn report_fleet(&self, notice: FleetNotice) -> Result<(), Self::End>;
 }
 
-/// Why there is no lease, or no longer one. The server draws on while it has one.
+/// Why there is no lease, or no block, or no longer one. The server draws on while it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure<E> {
     /// The registry does not answer.

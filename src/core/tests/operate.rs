@@ -1048,10 +1048,10 @@ fn what_a_person_has_confirmed_is_not_done_in_another_generation() {
         Operation::SetTag { tag: tag(), next, least: None, greatest: None, jump: None },
         Operation::Restored { lease_ms: None, skew_ms: None },
     ] {
-        let (_, sent) = performed(Turn::new(operation.clone()), &[now.clone()]);
+        let (_, sent) = performed(Turn::new(operation.clone()), std::slice::from_ref(&now));
         assert!(!sent.is_empty());
         let began = Refusal::GenerationBegan { was: 1, generation: 2, freeze_ms: NOW_MS };
-        let confirmed = performed(Turn::new(operation).confirmed_at(&shown), &[now.clone()]);
+        let confirmed = performed(Turn::new(operation).confirmed_at(&shown), std::slice::from_ref(&now));
         assert_eq!(confirmed, (Err(Failure::Refused(began)), Vec::new()));
     }
 }

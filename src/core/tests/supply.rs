@@ -9,12 +9,10 @@
 #[allow(dead_code, reason = "the simulations use the rest")]
 #[path = "simulation/registry.rs"]
 mod registry;
-#[allow(dead_code, reason = "the simulations use the rest")]
 #[path = "simulation/stepped.rs"]
 mod stepped;
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use registry::{Kind, Store};
 use snowflake_core::exchange::{Failure, Member};
@@ -29,7 +27,7 @@ use snowflake_core::registry::{
 };
 use snowflake_core::segment::{Claimed, Directory, END, PLACES, Place, SuppliedServer, Supply, SupplyNotice};
 use snowflake_core::tag::Tag;
-use stepped::{NoAnswer, Remote, Step, Stepped};
+use stepped::Stepped;
 
 const START_MS: i64 = 1_800_000_000_000;
 
@@ -70,8 +68,23 @@ impl World {
         Self { store: RefCell::new(store), now_ms: Cell::new(START_MS), nonces: Cell::new(100) }
     }
 
-    fn server(&self) -> Server<&Self> {
-        Server::new().at(self)
+    fn server(&self) -> Server<'_> {
+        Server {
+            world: self,
+            places: (0..PLACES).map(|_| Place::new()).collect(),
+            directory: RefCell::new(Directory::new()),
+            membership: RefCell::new(Membership::new()),
+            stepped: None,
+            calls: Cell::new(0),
+            dies_in: Cell::new(u32::MAX),
+            notices: RefCell::default(),
+            fleet_notices: RefCell::default(),
+        }
+    }
+
+    fn nonce(&self) -> u64 {
+        self.nonces.set(self.nonces.get() + 1);
+        self.nonces.get()
     }
 
     fn next_of(&self, number: usize) -> i64 {
@@ -83,65 +96,23 @@ fn layout() -> (Layout, bool) {
     (Layout::parse("js53").unwrap(), false)
 }
 
-/// A registry, and what else a server takes from outside.
-trait Outside: snowflake_core::registry::Store<Error = NoAnswer> {
-    fn now_ms(&self) -> i64;
-
-    fn nonce(&self) -> u64;
-}
-
-impl snowflake_core::registry::Store for &World {
-    type Error = NoAnswer;
-
-    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
-        Ok(self.store.borrow().read(wanted, self.now_ms.get()))
-    }
-
-    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
-        Ok(self.store.borrow_mut().swap(swap))
-    }
-}
-
-impl Outside for &World {
-    fn now_ms(&self) -> i64 {
-        self.now_ms.get()
-    }
-
-    fn nonce(&self) -> u64 {
-        self.nonces.set(self.nonces.get() + 1);
-        self.nonces.get()
-    }
-}
-
-impl<T> snowflake_core::registry::Store for &Remote<T> {
-    type Error = NoAnswer;
-
-    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
-        (**self).read(wanted)
-    }
-
-    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
-        (**self).swap(swap)
-    }
-}
-
-impl<T> Outside for &Remote<T> {
-    fn now_ms(&self) -> i64 {
-        START_MS
-    }
-
-    fn nonce(&self) -> u64 {
-        static NONCES: AtomicU64 = AtomicU64::new(1 << 32);
-        NONCES.fetch_add(1, Ordering::Relaxed)
-    }
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoAnswer {
+    /// The process has ended.
+    Ended,
+    /// It is stopped after this call.
+    Stopped,
 }
 
 /// A server, with its connection.
-struct Server<R> {
-    outside: R,
+struct Server<'a> {
+    world: &'a World,
     places: Vec<Place>,
     directory: RefCell<Directory>,
     membership: RefCell<Membership>,
+    /// Whether it stops after each call.
+    stepped: Option<Stepped>,
     calls: Cell<u32>,
     /// How often the process goes on before and after a call.
     dies_in: Cell<u32>,
@@ -149,41 +120,7 @@ struct Server<R> {
     fleet_notices: RefCell<Vec<FleetNotice>>,
 }
 
-impl Server<()> {
-    fn new() -> Self {
-        Self {
-            outside: (),
-            places: (0..PLACES).map(|_| Place::new()).collect(),
-            directory: RefCell::new(Directory::new()),
-            membership: RefCell::new(Membership::new()),
-            calls: Cell::new(0),
-            dies_in: Cell::new(u32::MAX),
-            notices: RefCell::default(),
-            fleet_notices: RefCell::default(),
-        }
-    }
-}
-
-impl<R> Server<R> {
-    fn at<O>(self, outside: O) -> Server<O> {
-        let Self { outside: _, places, directory, membership, calls, dies_in, notices, fleet_notices } = self;
-        Server { outside, places, directory, membership, calls, dies_in, notices, fleet_notices }
-    }
-
-    /// Draws one value, as a session does.
-    fn draw(&self, number: usize) -> Option<i64> {
-        let (_, view) = self.directory.borrow_mut().find(&self.places, tag(number)).unwrap();
-        view.draw(1).ok().map(|drawn| drawn.run.first)
-    }
-
-    fn lives(&self) -> Result<(), NoAnswer> {
-        let left = self.dies_in.get().checked_sub(1).ok_or(NoAnswer)?;
-        self.dies_in.set(left);
-        Ok(())
-    }
-}
-
-impl<R: Outside> Member for Server<R> {
+impl Member for Server<'_> {
     type End = NoAnswer;
 
     fn member(&self) -> MemberTerms {
@@ -192,7 +129,7 @@ impl<R: Outside> Member for Server<R> {
     }
 
     fn nonce(&self) -> u64 {
-        self.outside.nonce()
+        self.stepped.as_ref().map_or_else(|| self.world.nonce(), |stepped| stepped.random(|| self.world.nonce()))
     }
 
     fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
@@ -201,7 +138,7 @@ impl<R: Outside> Member for Server<R> {
     }
 }
 
-impl<R: Outside> SuppliedServer for Server<R> {
+impl SuppliedServer for Server<'_> {
     fn places(&self) -> &[Place] {
         &self.places
     }
@@ -215,7 +152,7 @@ impl<R: Outside> SuppliedServer for Server<R> {
     }
 
     fn running_ms(&self) -> i64 {
-        self.outside.now_ms()
+        self.world.now_ms.get()
     }
 
     fn report(&self, notice: SupplyNotice) -> Result<(), NoAnswer> {
@@ -225,43 +162,68 @@ impl<R: Outside> SuppliedServer for Server<R> {
     }
 }
 
-impl<R: Outside> snowflake_core::registry::Store for Server<R> {
+impl snowflake_core::registry::Store for Server<'_> {
     type Error = NoAnswer;
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
-        self.calls.set(self.calls.get() + 1);
-        self.lives()?;
-        let reading = self.outside.read(wanted)?;
-        self.lives().map(|()| reading)
+        let read = || {
+            self.calls.set(self.calls.get() + 1);
+            self.lives()?;
+            let reading = self.world.store.borrow().read(wanted, self.world.now_ms.get());
+            self.lives().map(|()| reading)
+        };
+        match &self.stepped {
+            Some(stepped) => stepped.read(read).map_err(|error| error.unwrap_or(NoAnswer::Stopped)),
+            None => read(),
+        }
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
         assert!((1..=MOST_CHANGES).contains(&swap.changes.len()));
-        self.calls.set(self.calls.get() + 1);
-        self.lives()?;
-        let answer = self.outside.swap(swap)?;
-        self.lives().map(|()| answer)
+        let swap = || {
+            self.calls.set(self.calls.get() + 1);
+            self.lives()?;
+            let answer = self.world.store.borrow_mut().swap(swap);
+            self.lives().map(|()| answer)
+        };
+        match &self.stepped {
+            Some(stepped) => stepped.swap(swap).map_err(|error| error.unwrap_or(NoAnswer::Stopped)),
+            None => swap(),
+        }
     }
 }
 
-impl Server<&World> {
+impl Server<'_> {
+    fn lives(&self) -> Result<(), NoAnswer> {
+        let left = self.dies_in.get().checked_sub(1).ok_or(NoAnswer::Ended)?;
+        self.dies_in.set(left);
+        Ok(())
+    }
+
     fn supply(&self, supply: &mut Supply) -> u32 {
         self.calls.set(0);
         assert_eq!(supply.supply(self, &mut self.membership.borrow_mut()), Ok(()));
         self.calls.get()
     }
-}
 
-/// What became of a try to reserve blocks, and what the server has then.
-type Tried = (Result<(), Failure<NoAnswer>>, Server<()>, Box<Supply>);
+    /// Goes on up to the answer of the next call. Returns what came of it all in the end.
+    fn step(&mut self, supply: &mut Supply) -> Option<Result<(), Failure<NoAnswer>>> {
+        self.stepped.get_or_insert_default().runs_again();
+        let (mut tried, mut membership) = (*supply, *self.membership.borrow());
+        let result = tried.supply(self, &mut membership);
+        if result == Err(Failure::Away(NoAnswer::Stopped)) {
+            return None;
+        }
+        (*supply, self.stepped) = (tried, None);
+        self.membership.replace(membership);
+        Some(result)
+    }
 
-/// Begins a try of a server that is stopped at each call of the registry.
-fn tries(server: Server<()>, mut supply: Box<Supply>) -> Stepped<Tried> {
-    Stepped::begin(move |remote| {
-        let server = server.at(remote);
-        let result = supply.supply(&server, &mut server.membership.borrow_mut());
-        (result, server.at(()), supply)
-    })
+    /// Draws one value, as a session does.
+    fn draw(&self, number: usize) -> Option<i64> {
+        let (_, view) = self.directory.borrow_mut().find(&self.places, tag(number)).unwrap();
+        view.draw(1).ok().map(|drawn| drawn.run.first)
+    }
 }
 
 #[test]
@@ -293,23 +255,16 @@ fn as_many_tags_as_a_server_can_use_take_three_swaps() {
 #[test]
 fn a_tag_that_another_server_changes_meanwhile_costs_two_calls_more() {
     let world = World::new(2);
-    let other = world.server();
-    let (one, mut others) = (Server::new(), Supply::new());
+    let [mut one, other] = [world.server(), world.server()];
+    let (mut supply, mut others) = (Supply::new(), Supply::new());
     assert!((0..2).all(|number| one.draw(number).is_none()) && other.draw(1).is_none());
-    let one = tries(one, Box::new(Supply::new()));
-    for round in 0..2 {
-        let Step::Read(wanted) = one.next() else { panic!("it reads") };
-        assert_eq!(wanted, Wanted::tags(vec![tag(0), tag(1)]));
-        one.reads(Some(world.store.borrow().read(&wanted, START_MS)));
-        if round == 0 {
-            other.supply(&mut others);
-        }
-        let Step::Swap(swap) = one.next() else { panic!("it swaps") };
-        let answer = world.store.borrow_mut().swap(&swap);
-        assert_eq!(answer == SwapAnswer::Refused, round == 0);
-        one.swaps(Some(answer));
+    assert_eq!(one.step(&mut supply), None);
+    other.supply(&mut others);
+    let mut calls = 1;
+    while one.step(&mut supply).is_none() {
+        calls += 1;
     }
-    let Step::Over((Ok(()), one, _)) = one.next() else { panic!("it has its blocks") };
+    assert_eq!((calls, one.calls.get()), (4, 4));
     assert_eq!((one.draw(0), one.draw(1), other.draw(1)), (Some(1), Some(11), Some(1)));
 }
 
@@ -340,43 +295,33 @@ struct Rounds {
 /// `waits` says for how many rounds a server waits that has lost again and again; 0 for not at all.
 fn rounds(servers: usize, mut waits: impl FnMut(usize, usize) -> usize) -> Rounds {
     let world = World::new(1);
-    let begin = || {
-        let server = Server::new();
-        assert_eq!(server.draw(0), None);
-        tries(server, Box::new(Supply::new()))
-    };
-    let mut servers: Vec<_> = (0..servers).map(|_| Some(begin())).collect();
+    let mut servers: Vec<_> = (0..servers).map(|_| (world.server(), Box::new(Supply::new()))).collect();
+    servers.iter().for_each(|(server, _)| assert_eq!(server.draw(0), None));
     // When each server asks next.
     let mut due = vec![0; servers.len()];
-    let (mut calls, mut drawn, mut contended) = (vec![0; servers.len()], Vec::new(), 0);
+    let mut contended = 0;
     for round in 0.. {
-        for nth in 0..servers.len() {
-            while let Some(server) = servers[nth].take_if(|_| due[nth] <= round) {
-                match server.next() {
-                    Step::Read(wanted) => {
-                        server.reads(Some(world.store.borrow().read(&wanted, START_MS)));
-                        servers[nth] = Some(server);
-                        break;
-                    }
-                    Step::Over((Err(Failure::Contended), server, supply)) => {
+        for (nth, (server, supply)) in servers.iter_mut().enumerate() {
+            while due[nth] <= round {
+                match server.step(supply) {
+                    // It has read.
+                    None => break,
+                    Some(Err(Failure::Contended)) => {
                         contended += 1;
                         due[nth] = round + waits(nth, round);
-                        servers[nth] = Some(tries(server, supply));
                     }
-                    Step::Over((Ok(()), server, _)) => {
-                        calls[nth] = server.calls.get();
-                        drawn.push(server.draw(0).expect("it has a block"));
-                    }
-                    step => panic!("{:?} in round {round}", std::mem::discriminant(&step)),
+                    Some(Ok(())) => due[nth] = usize::MAX,
+                    result => panic!("{result:?} in round {round}"),
                 }
             }
         }
-        if servers.iter().all(Option::is_none) {
+        if due.iter().all(|due| *due == usize::MAX) {
+            let calls = servers.iter().map(|(server, _)| server.calls.get()).collect();
+            let drawn = servers.iter().map(|(server, _)| server.draw(0).expect("it has a block")).collect();
             return Rounds { rounds: round, contended, calls, drawn };
         }
-        for server in servers.iter().zip(&due).filter_map(|(server, due)| server.as_ref().filter(|_| *due <= round)) {
-            let Step::Swap(swap) = server.next() else { panic!("it has read") };
-            server.swaps(Some(world.store.borrow_mut().swap(&swap)));
+        for ((server, supply), _) in servers.iter_mut().zip(&due).filter(|(_, due)| **due <= round) {
+            assert_eq!(server.step(supply), None, "it has swapped");
         }
     }
     unreachable!("it returns")
@@ -455,7 +400,7 @@ fn a_supply_survives_the_end_of_its_process_at_any_call() {
             if result == Ok(()) {
                 break;
             }
-            assert_eq!(result, Err(Failure::Away(NoAnswer)));
+            assert_eq!(result, Err(Failure::Away(NoAnswer::Ended)));
             goes_on += 1;
         }
         assert!(goes_on >= 4, "gives back: {gives_back}");

@@ -1,18 +1,17 @@
 //! An operator at work: one operation, call by call, so that anything can come in between.
 
+use std::cell::RefCell;
+
 use snowflake_core::operate::{Failure, Operation, Outcome, Refusal, Turn};
-use snowflake_core::registry::Store;
+use snowflake_core::registry::{Reading, Store, Swap, SwapAnswer, Wanted};
 
-use crate::stepped::{NoAnswer, Step, Stepped};
-
-/// A turn after it was performed, and what came of it.
-type Performed = (Turn, Result<Outcome, Failure<NoAnswer>>);
+use crate::stepped::Stepped;
 
 /// An operator who performs one operation.
 pub struct Operator {
     pub operation: Operation,
     turn: Turn,
-    at_work: Option<Stepped<Performed>>,
+    stepped: Stepped,
 }
 
 /// How an operation goes on.
@@ -28,45 +27,41 @@ impl Operator {
     /// Begins, with swaps of so many changes at most.
     pub fn new(operation: Operation, most_changes: usize) -> Self {
         let turn = Turn::new(operation.clone()).with_most_changes(most_changes);
-        Self { operation, turn, at_work: None }
+        Self { operation, turn, stepped: Stepped::default() }
     }
 
     /// Goes on with the turn, up to the answer of its next call.
     pub fn go_on<S: Store>(&mut self, store: &S, random: &mut dyn FnMut() -> u64) -> Went {
-        let at_work = self.at_work.get_or_insert_with(|| {
-            let mut turn = self.turn.clone();
-            Stepped::begin(move |registry| {
-                let result = turn.perform(registry, &mut || registry.random());
-                (turn, result)
-            })
-        });
-        loop {
-            match at_work.next() {
-                Step::Random => at_work.draws(random()),
-                Step::Read(wanted) => {
-                    let reading = store.read(&wanted).ok();
-                    let is_answered = reading.is_some();
-                    at_work.reads(reading);
-                    if is_answered {
-                        return Went::On;
-                    }
-                }
-                Step::Swap(swap) => {
-                    let answer = store.swap(&swap).ok();
-                    at_work.swaps(answer);
-                    if answer.is_some() {
-                        return Went::On;
-                    }
-                }
-                Step::Over((turn, result)) => {
-                    (self.turn, self.at_work) = (turn, None);
-                    return match result {
-                        Ok(outcome) => Went::Over(Ok(outcome)),
-                        Err(Failure::Refused(refusal)) => Went::Over(Err(refusal)),
-                        Err(Failure::Away(NoAnswer)) => Went::Unanswered,
-                    };
-                }
+        let (mut turn, stepped) = (self.turn.clone(), &self.stepped);
+        stepped.runs_again();
+        let random = RefCell::new(random);
+        let result = turn.perform(&Step { store, stepped }, &mut || stepped.random(|| random.borrow_mut()()));
+        match result {
+            Ok(outcome) => Went::Over(Ok(outcome)),
+            Err(Failure::Refused(refusal)) => Went::Over(Err(refusal)),
+            Err(Failure::Away(None)) => Went::On,
+            Err(Failure::Away(Some(_))) => {
+                (self.turn, self.stepped) = (turn, Stepped::default());
+                Went::Unanswered
             }
         }
+    }
+}
+
+/// The registry up to its next answer.
+struct Step<'a, S> {
+    store: &'a S,
+    stepped: &'a Stepped,
+}
+
+impl<S: Store> Store for Step<'_, S> {
+    type Error = Option<S::Error>;
+
+    fn read(&self, wanted: &Wanted) -> Result<Reading, Option<S::Error>> {
+        self.stepped.read(|| self.store.read(wanted))
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, Option<S::Error>> {
+        self.stepped.swap(|| self.store.swap(swap))
     }
 }
