@@ -79,6 +79,7 @@ impl World {
             is_cut_off: Cell::new(false),
             dies_in: Cell::new(u32::MAX),
             loses_answers: Cell::new(0),
+            loses_swaps: Cell::new(0),
             delays: Cell::new(false),
             delayed: RefCell::new(None),
             meanwhile: RefCell::default(),
@@ -151,6 +152,8 @@ struct Server<'a> {
     dies_in: Cell<u32>,
     /// How many of the next answers are lost.
     loses_answers: Cell<u32>,
+    /// At how many of the next swaps others are first.
+    loses_swaps: Cell<u32>,
     /// Whether what is sent arrives later, and the last that was sent so.
     delays: Cell<bool>,
     delayed: RefCell<Option<Swap>>,
@@ -245,6 +248,10 @@ impl snowflake_core::registry::Store for Server<'_> {
         if self.delays.get() {
             self.delayed.replace(Some(swap.clone()));
             return Err(NoAnswer);
+        }
+        if let Some(left) = self.loses_swaps.get().checked_sub(1) {
+            self.loses_swaps.set(left);
+            return Ok(SwapAnswer::Refused);
         }
         let answer = self.world.store.borrow_mut().swap(swap);
         match self.loses_answers.get() {
@@ -1033,6 +1040,23 @@ fn a_server_draws_on_when_the_registry_forgets_a_give_back_and_the_lease_after_i
     world.fail_over(world.changes() - 2);
     let _ = again.keep();
     assert!(again.draws(), "no other server has the number: {:?}", again.notices.borrow());
+}
+
+/// What is left is for the next turn.
+#[test]
+fn a_turn_ends_after_eight_rounds_in_which_others_are_first() {
+    let world = World::new(4);
+    let server = world.server(1);
+    server.loses_swaps.set(100);
+    assert_eq!((server.keep(), server.calls.get()), (Err(Failure::Contended), 16));
+    server.loses_swaps.set(7);
+    assert_eq!((server.keep(), server.calls.get()), (Ok(()), 16));
+    server.loses_swaps.set(100);
+    server.calls.set(0);
+    let mut holder = server.holder.get();
+    assert_eq!((holder.give_back(&server), server.calls.get()), (Err(Failure::Contended), 16));
+    server.loses_swaps.set(0);
+    assert_eq!(holder.give_back(&server), Ok(()));
 }
 
 #[test]
