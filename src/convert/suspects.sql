@@ -1,6 +1,6 @@
 -- $3 whether the columns will draw ids: what may fail afterwards, though the catalogs do not
 -- connect it with the columns. For each: whether it is a function, and its name, type and reason in
--- one line. `docs/migrate.md` states the rules.
+-- one line. Weak reasons come last. `docs/migrate.md` states the rules.
 ,    holder (rel, att) AS (  -- the columns that will hold ids
     SELECT rel, attnum FROM family WHERE $3
   UNION
@@ -18,13 +18,14 @@
      -- user_id, or as in userId.
      relation AS MATERIALIZED (
     SELECT c.oid AS rel, lower(regexp_replace(relname, '([a-z0-9])([A-Z])', E'\\1_\\2', 'g')) AS words,
-           c.oid IN (SELECT rel FROM family) AS is_converted
+           c.oid IN (SELECT rel FROM family) AS is_converted,
+           relnamespace IN (SELECT relnamespace FROM family JOIN pg_class ON oid = rel) AS is_near
     FROM pg_class c
     WHERE relkind IN ('r', 'p', 'f', 'c') AND c.oid >= 16384 AND NOT relispartition
           AND ('pg_class'::regclass, c.oid) NOT IN (TABLE members)
 ),
      candidate AS MATERIALIZED (
-    SELECT rel, attnum, attname, is_array, format_type(atttypid, NULL) AS type_name,
+    SELECT rel, attnum, attname, is_array, is_near, format_type(atttypid, NULL) AS type_name,
            lower(regexp_replace(attname, '([a-z0-9])([A-Z])', E'\\1_\\2', 'g')) AS words
     FROM relation JOIN pg_attribute ON attrelid = rel AND attnum > 0 AND NOT attisdropped JOIN short ON type = atttypid
     WHERE $3 AND attinhcount = 0 AND attidentity = '' AND attgenerated = ''
@@ -64,10 +65,17 @@
     FROM pg_proc p JOIN pg_language l ON l.oid = prolang
     WHERE p.oid >= 16384 AND lanname NOT IN ('c', 'internal') AND ('pg_proc'::regclass, p.oid) NOT IN (TABLE members)
 ),
+     -- A word ends at each character of ASCII but letters, digits, '_' and '$'. One that is called
+     -- keeps its '('.
      word AS MATERIALIZED (
-    SELECT oid, match[1] AS word, bool_or(match[2] <> '') AS is_call
-    FROM source, regexp_matches(source, E'([[:alnum:]_$]+)"?\\s*(\\(?)', 'g') AS match
-    GROUP BY oid, match[1]
+    SELECT oid, rtrim(part, '(') AS word, bool_or(part LIKE '%(') AS is_call
+    FROM source, regexp_split_to_table(regexp_replace(source, E'"?\\s*\\(', '( ', 'g'), E'[\\x01-#%-'')-/:-@[-^`{-~]+') AS part
+    GROUP BY oid, rtrim(part, '(')
+  UNION ALL
+    -- A name of several words.
+    SELECT source.oid, lower(relname), false
+    FROM (SELECT rel FROM holder UNION SELECT rel FROM family) AS r JOIN pg_class c ON c.oid = rel AND relname ~ E'[\\x01-#%-/:-@[-^`{-~]'
+         JOIN source ON position(format('"%s"', lower(relname)) IN source) > 0
 ),
      short_word AS (SELECT DISTINCT oid FROM word WHERE word IN ('int', 'integer', 'int4', 'int2', 'smallint')),
      currval_word AS (
@@ -104,8 +112,8 @@
            CASE WHEN key_of IS NOT NULL THEN 'named like a key of ' || key_of ELSE 'named like a key' END
     FROM candidate c LEFT JOIN named USING (rel, attnum)
     WHERE key_of IS NOT NULL
-          OR matches IS NULL AND words ~ '_ids?$'
-          OR EXISTS (SELECT FROM family WHERE attname = c.attname AND attname <> 'id')
+          OR is_near AND (matches IS NULL AND words ~ '_ids?$'
+                          OR EXISTS (SELECT FROM family WHERE attname = c.attname AND attname <> 'id'))
   UNION ALL
     SELECT DISTINCT false, format('%s.%I', adrelid::regclass, a.attname), format_type(atttypid, NULL),
            'generated from ' || format('%s.%I', rel::regclass, f.attname)
@@ -136,4 +144,4 @@
 SELECT is_function, translate(format('%s, %s, %s', name, type, string_agg(DISTINCT reason, '; ')), E'\n\r', '  ')::cstring
 FROM suspect
 GROUP BY is_function, name, type
-ORDER BY is_function, name, type
+ORDER BY is_function, every(reason = 'named like a key'), name, type

@@ -442,7 +442,7 @@ fn a_check_constraint_is_evaluated_as_the_owner_who_gains_nothing() {
 #[test]
 fn a_cancelled_check_of_a_constraint_ends_the_call() {
     let database = Database::with(
-        "CREATE FUNCTION slow(id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT pg_sleep(1000) IS NOT NULL';
+        "CREATE FUNCTION slow(id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT pg_sleep(30) IS NOT NULL';
          CREATE TABLE t (id bigint, CHECK (slow(id)))",
     );
     let mut session = database.connect();
