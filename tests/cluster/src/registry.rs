@@ -5,7 +5,6 @@
 //! the extension's connection to the registry.
 
 use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
@@ -18,17 +17,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use postgres::Client;
 use snowflake_core::clock::Clock;
-use snowflake_core::exchange::{self, Failure};
 use snowflake_core::generator::{Generator, Limits};
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Holder, Lease, LeaseNotice, LeaseTerms, SharedWords};
-use snowflake_core::membership::FleetNotice;
+use snowflake_core::lease::{self, Failure, Holder, Lease, LeaseNotice, LeaseTerms, SharedWords};
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{
-    Change, MemberTerms, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted,
-    WantedNumbers,
+    Change, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted, WantedNumbers,
 };
 use snowflake_registry::{Config, Either, Interest, RegistryError, Stopped, Waiter};
 
@@ -189,7 +185,6 @@ pub struct Member<'a> {
     numbers: Numbers,
     marks: [PublishedMarks; 1],
     notices: RefCell<Vec<LeaseNotice>>,
-    fleet_notices: RefCell<Vec<FleetNotice>>,
     calls: Cell<Calls>,
 }
 
@@ -212,7 +207,6 @@ impl<'a> Member<'a> {
             numbers: Numbers::new(),
             marks,
             notices: RefCell::default(),
-            fleet_notices: RefCell::default(),
             calls: Cell::default(),
         }
     }
@@ -259,7 +253,7 @@ impl<'a> Member<'a> {
     /// What the core says.
     pub fn keep(&self) -> Result<(), Failure<RegistryError>> {
         let (mut holder, terms) = (self.holder.get(), self.terms.get());
-        let kept = holder.keep(self, &terms);
+        let kept = holder.keep(self, self, &terms);
         self.holder.set(holder);
         kept
     }
@@ -311,7 +305,7 @@ impl<'a> Member<'a> {
     /// What the core says.
     pub fn try_give_back(&self) -> Result<(), Failure<RegistryError>> {
         let mut holder = self.holder.get();
-        let given_back = holder.give_back(self);
+        let given_back = holder.give_back(self, self);
         self.holder.set(holder);
         given_back
     }
@@ -319,7 +313,7 @@ impl<'a> Member<'a> {
     /// Begins to draw with its next lease, if the clock has reached it.
     pub fn enter(&self) {
         let (mut holder, terms) = (self.holder.get(), self.terms.get());
-        let Ok(()) = holder.enter(self, &terms);
+        holder.enter(self, &terms);
         self.holder.set(holder);
     }
 
@@ -379,11 +373,6 @@ impl<'a> Member<'a> {
         self.calls.set(calls);
     }
 
-    /// Returns whether it has begun a generation.
-    pub fn has_begun_a_generation(&self) -> bool {
-        self.fleet_notices.borrow().iter().any(|notice| matches!(notice, FleetNotice::Forgot(_)))
-    }
-
     /// Returns whether such a notice was reported.
     pub fn has_reported(&self, what: impl Fn(&LeaseNotice) -> bool) -> bool {
         self.notices.borrow().iter().any(what)
@@ -393,23 +382,6 @@ impl<'a> Member<'a> {
 impl Clock for Member<'_> {
     fn now_ms(&self) -> i64 {
         now_ms()
-    }
-}
-
-impl exchange::Member for Member<'_> {
-    type End = Infallible;
-
-    fn member(&self) -> MemberTerms {
-        lease::member(&self.layout, false)
-    }
-
-    fn nonce(&self) -> u64 {
-        random()
-    }
-
-    fn report_fleet(&self, notice: FleetNotice) -> Result<(), Infallible> {
-        self.fleet_notices.borrow_mut().push(notice);
-        Ok(())
     }
 }
 
@@ -430,9 +402,12 @@ impl lease::LeasingServer for Member<'_> {
         SharedWords { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
     }
 
-    fn report(&self, notice: LeaseNotice) -> Result<(), Infallible> {
+    fn nonce(&self) -> u64 {
+        random()
+    }
+
+    fn report(&self, notice: LeaseNotice) {
         self.notices.borrow_mut().push(notice);
-        Ok(())
     }
 }
 
