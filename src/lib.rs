@@ -59,10 +59,10 @@
 //!   |
 //! postgres/            what PostgreSQL is to this library
 //!   catalog            the extension's own objects, and what is arranged by its functions
+//!   restricted         work as another role, whose errors are caught
 //!   backend            what this backend may do now, the clock, and how it sleeps
 //!   backtrace        * what of a panic does not belong in an error's DETAIL
 //!   text               text of any encoding
-//!   restricted         work as another role, whose errors are caught
 //!   snapshot           which transactions run for a statement
 //!   last_call          what a function remembers between its calls at one place of a plan
 //!   local              statics that one process has for itself

@@ -9,6 +9,8 @@
 use std::ffi::CString;
 
 use pgrx::Spi;
+use pgrx::pg_sys::panic::ErrorReportWithLevel;
+use pgrx::prelude::PgSqlErrorCode;
 
 use crate::error::{Blocker, Busy};
 use crate::postgres::backend::{self, Lock, WaitEvent};
@@ -66,14 +68,18 @@ pub fn lock_relations<E: From<Busy>>(
         let left_ms = begin_ms + limit_ms - start_ms;
         let mut busy = waited_for;
         let mut found = None;
-        let is_locked = backend::attempt(|| {
+        let attempt = || {
             busy = lock_all(&locks, waited_for, LONGEST_WAIT_MS.min(left_ms));
             if busy.is_some() {
                 return false;
             }
             let again = found.insert(find());
             again.as_ref().map_or(true, |again| again.iter().all(|lock| has(&locks, *lock)))
-        });
+        };
+        let if_too_late = |report: &ErrorReportWithLevel| {
+            (report.sql_error_code() == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE).then_some(false)
+        };
+        let is_locked = backend::in_subtransaction(attempt, |is_locked| *is_locked, if_too_late);
         match found.transpose()? {
             Some(_) if is_locked => return Ok(()),
             Some(again) => {

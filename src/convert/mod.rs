@@ -9,8 +9,8 @@
 //! names a default's function as `pg_get_expr` would, because tools compare defaults as texts.
 //!
 //! The queries are in the `.sql` files, each with a comment on its arguments; the errors are in
-//! `error.rs`. This file never drops a view or another object that depends on a column to be
-//! widened; only a dry run returns the statements for that (`remake.sql`).
+//! `unconvertible.rs`. This file never drops a view or another object that depends on a column to
+//! be widened; only a dry run returns the statements for that (`remake.sql`).
 
 mod database;
 mod unconvertible;

@@ -8,8 +8,8 @@
 use std::ffi::{CStr, CString, c_char};
 use std::panic::AssertUnwindSafe;
 
+use pgrx::pg_sys::panic::{CaughtError, ErrorReportWithLevel};
 use pgrx::pg_sys::{self, PgTryBuilder};
-use pgrx::prelude::PgSqlErrorCode;
 use snowflake_core::clock::Clock;
 
 use crate::postgres::local::Local;
@@ -169,10 +169,15 @@ pub fn lock_timeout_ms() -> Option<i64> {
     Some(i64::from(unsafe { pg_sys::LockTimeout })).filter(|ms| *ms > 0)
 }
 
-/// Runs `work` in a subtransaction. If it returns true, its locks stay until the transaction ends.
-/// Otherwise, and if it has waited for a lock in vain (55P03), they are released, and this returns
-/// false. Locks from before stay. Other errors pass.
-pub fn attempt(work: impl FnOnce() -> bool) -> bool {
+/// Runs `work` in a subtransaction. What it has done stays if `keeps` says so of its result, locks
+/// included, and is rolled back otherwise. `caught` makes a result of an error; other errors and
+/// panics pass, after the subtransaction has ended. `work` returns nothing of the subtransaction's
+/// memory.
+pub fn in_subtransaction<T>(
+    work: impl FnOnce() -> T,
+    keeps: fn(&T) -> bool,
+    caught: fn(&ErrorReportWithLevel) -> Option<T>,
+) -> T {
     // SAFETY: variables of this backend, read by value.
     let (context, owner) = unsafe { (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner) };
     // SAFETY: this is how PL/pgSQL begins the block of an EXCEPTION clause (pl_exec.c). The context
@@ -195,17 +200,22 @@ pub fn attempt(work: impl FnOnce() -> bool) -> bool {
             pg_sys::CurrentResourceOwner = owner;
         }
     };
-    let succeeds = PgTryBuilder::new(AssertUnwindSafe(work))
-        .catch_when(PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE, |_| false)
+    let result = PgTryBuilder::new(AssertUnwindSafe(work))
         .catch_others(move |error| {
-            // Here, because PostgreSQL forgets the error when a handler returns. An outer EXCEPTION
-            // clause ends one subtransaction, which must be its own.
-            end(false);
-            error.rethrow()
+            let result = match &error {
+                CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => caught(report),
+                CaughtError::RustPanic { .. } => None,
+            };
+            result.unwrap_or_else(|| {
+                // Here, because PostgreSQL forgets the error when a handler returns. An outer
+                // EXCEPTION clause ends one subtransaction, which must be its own.
+                end(false);
+                error.rethrow()
+            })
         })
         .execute();
-    end(succeeds);
-    succeeds
+    end(keeps(&result));
+    result
 }
 
 /// The operating system's wall clock: about 20 ns a reading, most of it in the processor's counter.

@@ -2,11 +2,10 @@
 //! the session with another role, or with settings of that work.
 
 use std::ffi::c_int;
-use std::panic::AssertUnwindSafe;
 
-use pgrx::PgTryBuilder;
-use pgrx::pg_sys::panic::CaughtError;
 use pgrx::pg_sys::{self, Oid};
+
+use crate::postgres::backend::in_subtransaction;
 
 /// The classes of SQLSTATEs that end the statement whoever catches them: no transaction can go on
 /// (40), no resources (53), the operator's intervention (57).
@@ -32,35 +31,25 @@ pub struct Failure {
 /// operation, which does not let them act as another role later. What it changes is rolled back.
 ///
 /// # Errors
-/// What the work raises, except for a cancel, a deadlock and the like, which are raised again.
+/// What the work raises, except for a cancel, a deadlock and the like, which pass.
 pub fn run_as<T>(role: Oid, work: impl FnOnce() -> T) -> Result<T, Failure> {
-    // SAFETY: this is how PL/Perl runs a statement whose errors it catches (plperl_spi_exec). The
-    // subtransaction's end restores role, context and settings, and the calls after it restore the
-    // memory context and the owner of resources, which were in use before. `work` returns nothing
-    // that was allocated in the subtransaction.
-    let result = unsafe {
-        let (memory, owner) = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
+    let work = || {
         let (mut user, mut context) = (pg_sys::InvalidOid, 0);
-        pg_sys::BeginInternalSubTransaction(std::ptr::null());
-        pg_sys::MemoryContextSwitchTo(memory);
-        pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
-        pg_sys::SetUserIdAndSecContext(role, context | pg_sys::SECURITY_RESTRICTED_OPERATION as c_int);
-        let result = PgTryBuilder::new(AssertUnwindSafe(|| Ok(work())));
-        let result = result.catch_others(|caught| Err(Box::new(caught))).execute();
-        pg_sys::RollbackAndReleaseCurrentSubTransaction();
-        pg_sys::MemoryContextSwitchTo(memory);
-        pg_sys::CurrentResourceOwner = owner;
-        result
-    };
-    result.map_err(|caught| match *caught {
-        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
-            let class = report.sql_error_code() as i32 & 0xfff;
-            if NOT_CAUGHT.contains(&class) {
-                // Anew, because PostgreSQL has forgotten the one that was caught.
-                CaughtError::ErrorReport(report).rethrow();
-            }
-            Failure { message: report.message().to_owned(), is_of_data: OF_DATA.contains(&class) }
+        // SAFETY: this is how PostgreSQL runs the functions of an index (index_build()). The end of
+        // the subtransaction restores role and context.
+        unsafe {
+            pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
+            pg_sys::SetUserIdAndSecContext(role, context | pg_sys::SECURITY_RESTRICTED_OPERATION as c_int);
         }
-        panic @ CaughtError::RustPanic { .. } => panic.rethrow(),
-    })
+        Ok(work())
+    };
+    in_subtransaction(
+        work,
+        |_| false,
+        |report| {
+            let class = report.sql_error_code() as i32 & 0xfff;
+            let failure = || Failure { message: report.message().to_owned(), is_of_data: OF_DATA.contains(&class) };
+            (!NOT_CAUGHT.contains(&class)).then(|| Err(failure()))
+        },
+    )
 }
