@@ -15,7 +15,7 @@
 //! nothing rests on how long a wait took.
 
 use crate::clock::{Clock, Wait};
-use crate::generator::{self, Announce, Generator, IdRun, Limits, MarkLimits};
+use crate::generator::{Announce, DrawRefusal, Generator, IdRun, Limits, MarkLimits};
 use crate::identity::{IdStamp, LaneName};
 use crate::mark::{MarkTerms, end_of};
 use crate::published::Marks;
@@ -66,31 +66,13 @@ pub trait DrawingSession: Clock {
     /// Waits for the clock, or a shorter time. The session holds no lock.
     fn wait(&self, wait: Wait) -> Result<(), Self::Error>;
 
-    /// Makes the error for a draw that is refused.
+    /// Makes the error for a draw that is refused, and neither waits nor makes way: the clock is
+    /// before the epoch, or was set back, or the layout's time is used up.
     fn refused(&self, drawing: &IdStamp, refusal: DrawRefusal) -> Self::Error;
 }
 
-/// Why a draw ends without an id, unless the session or the mark has a reason of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DrawRefusal {
-    /// The clock is before the layout's epoch.
-    BeforeEpoch {
-        /// What the clock says, in milliseconds since 1970.
-        now_ms: i64,
-    },
-    /// The layout's last tick is over, or has too few ids left for the run.
-    TimeUsedUp,
-    /// The clock was set back, and the operator chose not to wait.
-    ClockStepBack {
-        /// How far the clock is behind the last id, in milliseconds.
-        behind_ms: i64,
-        /// How long the clock has to run until a lane serves, in milliseconds.
-        wait_ms: i64,
-    },
-}
-
-/// Draws a run of `count` ids (1 to [`longest_run`](generator::longest_run)). Moves the mark where
-/// needed, and waits for as long as the terms say.
+/// Draws a run of `count` ids (1 to [`longest_run`](crate::generator::longest_run)). Moves the mark
+/// where needed, and waits for as long as the terms say.
 ///
 /// # Errors
 /// [`DrawRefusal`], as the session words it, and the session's own.
@@ -104,7 +86,7 @@ pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -
         let mut is_first = is_first_draw(known, &drawing);
         let limits = Limits { max_borrow_ms, marks_ms: session.marks(known) };
         let mut drawn = generator.draw_announced(&drawing, session, &limits, count, session.announce());
-        if let Err(generator::ServerRefusal::MarkReached { lane, end_ms }) = drawn {
+        if let Err(DrawRefusal::MarkReached { lane, end_ms }) = drawn {
             if end_ms > end_of(&drawing) {
                 session.lease(&drawing)?;
                 continue;
@@ -120,10 +102,12 @@ pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -
         let wait = match drawn {
             Ok(run) => return Ok(run),
             // Another session has moved the mark, a dump was restored, or the numbers have changed.
-            Err(generator::ServerRefusal::MarkReached { .. }) => continue,
-            Err(generator::ServerRefusal::UsedUp { wait_ms }) => Wait::UsedUp { wait_ms },
-            Err(generator::ServerRefusal::Behind { wait_ms }) => Wait::Borrowed { wait_ms },
-            Err(generator::ServerRefusal::ClockStepBack { behind_ms, wait_ms }) => {
+            Err(DrawRefusal::MarkReached { .. }) => continue,
+            Err(DrawRefusal::UsedUp { wait_ms }) => Wait::UsedUp { wait_ms },
+            // A saturated generator has borrowed all it may, and would otherwise report the
+            // smallest step back as a rollback.
+            Err(DrawRefusal::Behind { wait_ms, .. }) if wait_ms <= max_borrow_ms => Wait::Borrowed { wait_ms },
+            Err(refusal @ DrawRefusal::Behind { behind_ms, wait_ms }) => {
                 // Numbers that were given back leave a lane a tick further, which is not a
                 // rollback.
                 if session.drawing()?.version() != drawing.version() {
@@ -136,14 +120,13 @@ pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -
                     continue;
                 }
                 if !terms.wait_for_clock {
-                    return Err(session.refused(&drawing, DrawRefusal::ClockStepBack { behind_ms, wait_ms }));
+                    return Err(session.refused(&drawing, refusal));
                 }
                 Wait::ClockStepBack { wait_ms, behind_ms }
             }
-            Err(generator::ServerRefusal::BeforeEpoch { now_ms }) => {
-                return Err(session.refused(&drawing, DrawRefusal::BeforeEpoch { now_ms }));
+            Err(refusal @ (DrawRefusal::BeforeEpoch { .. } | DrawRefusal::TimeUsedUp)) => {
+                return Err(session.refused(&drawing, refusal));
             }
-            Err(generator::ServerRefusal::TimeUsedUp) => return Err(session.refused(&drawing, DrawRefusal::TimeUsedUp)),
         };
         session.wait(wait)?;
     }

@@ -20,18 +20,18 @@
 //!
 //! | clock | word | outcome |
 //! |---|---|---|
-//! | before the epoch | | [`LaneRefusal::BeforeEpoch`] |
-//! | after the last tick | | [`LaneRefusal::TimeUsedUp`] |
-//! | | word + 1 is beyond the last tick | [`LaneRefusal::TimeUsedUp`] |
+//! | before the epoch | | [`DrawRefusal::BeforeEpoch`] |
+//! | after the last tick | | [`DrawRefusal::TimeUsedUp`] |
+//! | | word + 1 is beyond the last tick | [`DrawRefusal::TimeUsedUp`] |
 //! | in a later tick than the word | | takes the clock's tick, at its first sequence ([`first_sequence`]) |
 //! | in the word's tick | below the tick's first sequence, because an earlier run or loan reached into the tick | the same |
 //! | in the word's tick, or earlier | word + 1 is in a tick up to `limit` | takes word + 1, perhaps borrowed |
-//! | in the word's tick, or earlier | the word's own tick is beyond `limit` | [`LaneRefusal::Behind`] |
-//! | in the word's tick, or earlier | word + 1 is in a tick beyond `limit` | [`LaneRefusal::UsedUp`] |
+//! | in the word's tick, or earlier | the word's own tick is beyond `limit` | [`DrawRefusal::Behind`] |
+//! | in the word's tick, or earlier | word + 1 is in a tick beyond `limit` | [`DrawRefusal::UsedUp`] |
 //!
 //! Here `limit` is the tick that holds the clock + the allowance (0 or `max_borrow`). For a run of
 //! several ids, `word + 1` stands for the run's last id: all bounds hold for that one. What a draw
-//! takes is refused if its tick ends after the mark ([`LaneRefusal::MarkReached`]).
+//! takes is refused if its tick ends after the mark ([`DrawRefusal::MarkReached`]).
 //!
 //! # The invariants
 //!
@@ -196,39 +196,9 @@ impl Announce for () {
     fn is_refused(&self) {}
 }
 
-/// Why one lane does not serve. Instants are milliseconds since 1970.
+/// Why a draw is refused: by a lane, by all lanes, and in the end by the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LaneRefusal {
-    /// The clock is before the layout's epoch.
-    BeforeEpoch {
-        /// What the clock says.
-        now_ms: i64,
-    },
-    /// The layout's last tick is over, or has too few ids left for the run.
-    TimeUsedUp,
-    /// The clock is behind the last id by more than the allowance.
-    Behind {
-        /// How far the clock is behind the start of the last id's tick.
-        behind_ms: i64,
-        /// How long the clock has to run until it is no longer behind; the tick may be used up even
-        /// then.
-        wait_ms: i64,
-    },
-    /// All ids that the clock and the allowance permit are drawn.
-    UsedUp {
-        /// How long the clock has to run until the lane serves.
-        wait_ms: i64,
-    },
-    /// The mark must be moved first.
-    MarkReached {
-        /// The end of the tick that the draw wants.
-        end_ms: i64,
-    },
-}
-
-/// Why no lane serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServerRefusal {
+pub enum DrawRefusal {
     /// The clock is before the layout's epoch.
     BeforeEpoch {
         /// What the clock says, in milliseconds since 1970.
@@ -236,23 +206,17 @@ pub enum ServerRefusal {
     },
     /// The layout's last tick is over, or has too few ids left for the run.
     TimeUsedUp,
-    /// All ids that the clock and `max_borrow` permit are drawn. The caller waits.
-    UsedUp {
-        /// How long the clock has to run until a lane serves, in milliseconds.
-        wait_ms: i64,
-    },
-    /// The clock is behind, but by no more than another `max_borrow`. The caller waits. A saturated
-    /// generator has borrowed all it may, and would otherwise report the smallest step back as a
-    /// rollback.
+    /// The clock is behind the last id by more than the allowance.
     Behind {
-        /// How long the clock has to run until a lane serves, in milliseconds.
+        /// How far the clock is behind the start of the last id's tick, in milliseconds.
+        behind_ms: i64,
+        /// How long the clock has to run until it is no longer behind, in milliseconds; the tick
+        /// may be used up even then.
         wait_ms: i64,
     },
-    /// The clock was set back. The operator chooses what follows.
-    ClockStepBack {
-        /// How far the clock is behind the last id, in milliseconds.
-        behind_ms: i64,
-        /// How long the clock has to run until a lane serves, in milliseconds.
+    /// All ids that the clock and the allowance permit are drawn.
+    UsedUp {
+        /// How long the clock has to run until the lane serves, in milliseconds.
         wait_ms: i64,
     },
     /// The mark of `lane` must be moved first.
@@ -262,6 +226,15 @@ pub enum ServerRefusal {
         /// The end of the tick that the draw wants, in milliseconds since 1970.
         end_ms: i64,
     },
+}
+
+impl DrawRefusal {
+    fn wait_ms_or_never(&self) -> i64 {
+        match self {
+            Self::UsedUp { wait_ms } | Self::Behind { wait_ms, .. } => *wait_ms,
+            Self::BeforeEpoch { .. } | Self::TimeUsedUp | Self::MarkReached { .. } => i64::MAX,
+        }
+    }
 }
 
 /// Returns the most ids that one run may take: a sixteenth of a tick's sequence, so that no session
@@ -336,33 +309,37 @@ impl Lane {
     /// id.
     ///
     /// # Errors
-    /// [`LaneRefusal`]; the lane is then unchanged.
+    /// [`DrawRefusal`]; the lane is then unchanged.
     #[inline(always)]
     pub fn draw<C: Clock>(
         &self,
+        name: LaneName,
         layout: &Layout,
         clock: &C,
         allowance_ms: i64,
         mark_ms: i64,
         count: u32,
-    ) -> Result<(u64, u64), LaneRefusal> {
-        self.draw_below(layout, clock, allowance_ms, || mark_ms, count, |_| ()).map(|words| (words.first, words.last))
+    ) -> Result<(u64, u64), DrawRefusal> {
+        self.draw_below(name, layout, clock, allowance_ms, || mark_ms, count, |_| ())
+            .map(|words| (words.first, words.last))
     }
 
     /// Draws as [`draw`](Self::draw) does, by a mark that may change during the draw. `announce` is
     /// called before each attempt, with the first word that it takes.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "as for `draw_from`")]
     fn draw_below<C: Clock>(
         &self,
+        name: LaneName,
         layout: &Layout,
         clock: &C,
         allowance_ms: i64,
         mark_ms: impl Fn() -> i64,
         count: u32,
         announce: impl Fn(u64),
-    ) -> Result<LaneSpan, LaneRefusal> {
+    ) -> Result<LaneSpan, DrawRefusal> {
         let decide = |word, now_ms| {
-            let words = next_run(layout, word, now_ms, allowance_ms, mark_ms(), count)?;
+            let words = next_run(name, layout, word, now_ms, allowance_ms, mark_ms(), count)?;
             announce(words.first);
             Ok((words.last, words))
         };
@@ -417,27 +394,28 @@ struct LaneSpan {
 /// (`known_tick.rs`).
 #[inline(never)]
 fn next_run(
+    lane: LaneName,
     layout: &Layout,
     word: u64,
     now_ms: i64,
     allowance_ms: i64,
     mark_ms: i64,
     count: u32,
-) -> Result<LaneSpan, LaneRefusal> {
+) -> Result<LaneSpan, DrawRefusal> {
     let sequence_bits = layout.sequence.bits;
     let Ok(now) = u64::try_from(layout.tick_at(now_ms)) else {
-        return Err(LaneRefusal::BeforeEpoch { now_ms });
+        return Err(DrawRefusal::BeforeEpoch { now_ms });
     };
     // Comes before any shift (I5), because a clock beyond the layout's end would lose its high
     // bits.
     if now > layout.last_tick() {
-        return Err(LaneRefusal::TimeUsedUp);
+        return Err(DrawRefusal::TimeUsedUp);
     }
     let first = ((now << sequence_bits) + first_sequence(layout, now)).max(word + 1);
     let last = first + u64::from(count - 1);
     let tick = last >> sequence_bits;
     if tick > layout.last_tick() {
-        return Err(LaneRefusal::TimeUsedUp);
+        return Err(DrawRefusal::TimeUsedUp);
     }
     // A tick is beyond the one that holds `allowed_ms` if and only if it starts after `allowed_ms`
     // (I4).
@@ -446,14 +424,14 @@ fn next_run(
     if start_ms > allowed_ms {
         let drawn_ms = layout.start_of_ms(word >> sequence_bits);
         return Err(if drawn_ms > allowed_ms {
-            LaneRefusal::Behind { behind_ms: drawn_ms - now_ms, wait_ms: drawn_ms - allowed_ms }
+            DrawRefusal::Behind { behind_ms: drawn_ms - now_ms, wait_ms: drawn_ms - allowed_ms }
         } else {
-            LaneRefusal::UsedUp { wait_ms: start_ms - allowed_ms }
+            DrawRefusal::UsedUp { wait_ms: start_ms - allowed_ms }
         });
     }
     let end_ms = start_ms + layout.unit().ms();
     if end_ms > mark_ms {
-        return Err(LaneRefusal::MarkReached { end_ms });
+        return Err(DrawRefusal::MarkReached { lane, end_ms });
     }
     // Ids of ticks after the clock's are borrowed. There are none if `now` is the layout's last
     // tick.
@@ -581,7 +559,7 @@ impl Generator {
     /// then the backup, then the backup, borrowing.
     ///
     /// # Errors
-    /// [`ServerRefusal`], of the lane that would serve soonest.
+    /// [`DrawRefusal`], of the lane that would serve soonest.
     #[inline(always)]
     pub fn draw<C: Clock, M: MarkLimits>(
         &self,
@@ -589,7 +567,7 @@ impl Generator {
         clock: &C,
         limits: &Limits<M>,
         count: u32,
-    ) -> Result<IdRun, ServerRefusal> {
+    ) -> Result<IdRun, DrawRefusal> {
         self.draw_announced(drawing, clock, limits, count, ())
     }
 
@@ -605,7 +583,7 @@ impl Generator {
         limits: &Limits<M>,
         count: u32,
         announce: impl Announce,
-    ) -> Result<IdRun, ServerRefusal> {
+    ) -> Result<IdRun, DrawRefusal> {
         let (layout, identity) = (drawing.layout(), drawing.identity());
         debug_assert!((1..=longest_run(layout)).contains(&count) && limits.max_borrow_ms >= 0);
         let (lane, LaneSpan { first, last, borrowed }) = if identity.has_backup() {
@@ -628,7 +606,7 @@ impl Generator {
         limits: &Limits<M>,
         count: u32,
         announce: impl Announce,
-    ) -> Result<(LaneName, LaneSpan), ServerRefusal> {
+    ) -> Result<(LaneName, LaneSpan), DrawRefusal> {
         let attempts = [(LaneName::Primary, 0), (LaneName::Backup, 0), (LaneName::Backup, limits.max_borrow_ms)];
         let mut soonest = None;
         for (lane, allowance_ms) in attempts {
@@ -636,13 +614,13 @@ impl Generator {
                 Ok(words) => return Ok(words),
                 // The next lane must not serve instead: moving the mark takes too little time to be
                 // worth an id out of order.
-                Err(refusal @ ServerRefusal::MarkReached { .. }) => return Err(refusal),
+                Err(refusal @ DrawRefusal::MarkReached { .. }) => return Err(refusal),
                 Err(refusal) => {
-                    soonest = soonest.into_iter().chain([refusal]).min_by_key(ServerRefusal::wait_ms_or_never);
+                    soonest = soonest.into_iter().chain([refusal]).min_by_key(DrawRefusal::wait_ms_or_never);
                 }
             }
         }
-        Err(soonest.unwrap_or(ServerRefusal::TimeUsedUp))
+        Err(soonest.unwrap_or(DrawRefusal::TimeUsedUp))
     }
 
     #[inline(always)]
@@ -656,41 +634,16 @@ impl Generator {
         limits: &Limits<M>,
         count: u32,
         announce: impl Announce,
-    ) -> Result<(LaneName, LaneSpan), ServerRefusal> {
+    ) -> Result<(LaneName, LaneSpan), DrawRefusal> {
         let (layout, fixed) = (drawing.layout(), drawing.identity().fixed(lane));
         let mark_ms = || limits.marks_ms.limit_ms(lane);
         let attempts = |first: u64| announce.attempts(|| layout.pack_word(fixed, first));
-        match self.lanes[lane as usize].draw_below(layout, clock, allowance_ms, mark_ms, count, attempts) {
+        match self.lanes[lane as usize].draw_below(lane, layout, clock, allowance_ms, mark_ms, count, attempts) {
             Ok(words) => Ok((lane, words)),
-            Err(refused) => {
+            Err(refusal) => {
                 announce.is_refused();
-                Err(refused.judged(lane, limits.max_borrow_ms))
+                Err(refusal)
             }
-        }
-    }
-}
-
-impl LaneRefusal {
-    /// Distinguishes a rollback from a clock that is behind only by what a saturated generator has
-    /// borrowed.
-    #[cold]
-    fn judged(self, lane: LaneName, max_borrow_ms: i64) -> ServerRefusal {
-        match self {
-            Self::BeforeEpoch { now_ms } => ServerRefusal::BeforeEpoch { now_ms },
-            Self::TimeUsedUp => ServerRefusal::TimeUsedUp,
-            Self::UsedUp { wait_ms } => ServerRefusal::UsedUp { wait_ms },
-            Self::Behind { wait_ms, .. } if wait_ms <= max_borrow_ms => ServerRefusal::Behind { wait_ms },
-            Self::Behind { behind_ms, wait_ms } => ServerRefusal::ClockStepBack { behind_ms, wait_ms },
-            Self::MarkReached { end_ms } => ServerRefusal::MarkReached { lane, end_ms },
-        }
-    }
-}
-
-impl ServerRefusal {
-    fn wait_ms_or_never(&self) -> i64 {
-        match self {
-            Self::UsedUp { wait_ms } | Self::Behind { wait_ms } | Self::ClockStepBack { wait_ms, .. } => *wait_ms,
-            Self::BeforeEpoch { .. } | Self::TimeUsedUp | Self::MarkReached { .. } => i64::MAX,
         }
     }
 }
@@ -770,7 +723,7 @@ mod tests {
         }
         for at_the_end in [layout.last_instant_ms(), layout.last_instant_ms() + 1000, i64::MAX] {
             let refusal = draw(&following(&layout, at_the_end, 1000), layout.last_instant_ms());
-            assert_eq!(refusal, Err(ServerRefusal::TimeUsedUp));
+            assert_eq!(refusal, Err(DrawRefusal::TimeUsedUp));
         }
     }
 
@@ -801,7 +754,7 @@ mod tests {
             }
             let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
             let refusal = generator.draw(&drawing, &|| layout.last_instant_ms(), &limits, 1);
-            assert_eq!(refusal, Err(ServerRefusal::TimeUsedUp));
+            assert_eq!(refusal, Err(DrawRefusal::TimeUsedUp));
         }
     }
 }

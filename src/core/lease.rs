@@ -5,9 +5,9 @@
 //! whose ticks lie wholly in `[from, until)`*. That is not a time to live, but a span of the ids'
 //! own time, which every id carries.
 //!
-//! This file has the reasons, and what the protocol shares with its server: settings, errors,
+//! This file has the reasons, and what the protocol shares with its server: settings, words,
 //! notices. `lease/decisions.rs` decides what a record is to become. `lease/holder.rs` is the life
-//! of one holder: what it keeps, and what it does next, as data. `lease/driver.rs` does it.
+//! of one holder: what it keeps, and what a process does with it.
 //!
 //! # Why it holds
 //!
@@ -74,21 +74,18 @@
 //!   The mark keeps the ids of that database apart (`mark.rs`).
 
 mod decisions;
-mod driver;
 mod holder;
 
-use std::convert::Infallible;
-
-pub use holder::{Effect, Event, Facts, Holder, Nonces, Request, Turn};
+pub use holder::Holder;
 
 use crate::clock::Clock;
+use crate::exchange::Member;
 use crate::generator::Generator;
 use crate::identity::Identity;
 use crate::layout::Layout;
-use crate::membership::{FleetNotice, OtherFleet};
-use crate::numbers::Numbers;
+use crate::numbers::{Numbers, Span};
 use crate::published::PublishedMarks;
-use crate::registry::{Fleet, MemberTerms};
+use crate::registry::MemberTerms;
 
 /// The length of a life's first lease, in milliseconds. It is short, so that a server that crashes
 /// again and again does not lock all numbers of a small layout.
@@ -134,7 +131,7 @@ pub struct SharedWords<'a> {
 }
 
 /// The server that leases a number.
-pub trait LeasingServer: Clock {
+pub trait LeasingServer: Clock + Member {
     /// Returns the layout of the server's ids.
     fn layout(&self) -> &Layout;
 
@@ -147,22 +144,48 @@ pub trait LeasingServer: Clock {
     /// Returns the words that its sessions share.
     fn words(&self) -> SharedWords<'_>;
 
-    /// Returns a random number that no other call returns, on no server. Two copies of one memory
-    /// have the same random generator. So it also depends on the connection to the registry and on
-    /// the time since boot.
-    fn nonce(&self) -> u64;
+    /// Takes what the holder has become, before each call at which the process may end. The next
+    /// process goes on with that. By default nothing is done: the holder lies in shared memory.
+    ///
+    /// # Errors
+    /// The end of the process.
+    fn keeps(&self, _: &Holder) -> Result<(), Self::End> {
+        Ok(())
+    }
+
+    /// Lets sessions draw with the same numbers up to `until_ms` ([`Numbers::extend`]).
+    ///
+    /// # Errors
+    /// The end of the process.
+    fn extend(&self, until_ms: i64) -> Result<(), Self::End> {
+        self.words().numbers.extend(until_ms);
+        Ok(())
+    }
+
+    /// Lets sessions draw with these numbers ([`Numbers::enter`]).
+    ///
+    /// # Errors
+    /// The end of the process.
+    fn enter(&self, span: &Span) -> Result<(), Self::End> {
+        let SharedWords { numbers, generator, marks } = self.words();
+        numbers.enter(marks, generator, self.layout(), span);
+        Ok(())
+    }
+
+    /// Lets sessions draw with no numbers ([`Numbers::leave`]).
+    ///
+    /// # Errors
+    /// The end of the process.
+    fn leave(&self) -> Result<Option<i64>, Self::End> {
+        let SharedWords { numbers, generator, marks } = self.words();
+        Ok(numbers.leave(marks, generator, self.layout()))
+    }
 
     /// Reports what has happened to the operator.
-    fn report(&self, notice: LeaseNotice);
-}
-
-impl From<FleetNotice> for LeaseNotice {
-    fn from(notice: FleetNotice) -> Self {
-        match notice {
-            FleetNotice::Adopted(fleet) => Self::Adopted(fleet),
-            FleetNotice::Forgot(fleet) => Self::Forgot(fleet),
-        }
-    }
+    ///
+    /// # Errors
+    /// The end of the process.
+    fn report(&self, notice: LeaseNotice) -> Result<(), Self::End>;
 }
 
 /// What the operator should know.
@@ -174,10 +197,6 @@ pub enum LeaseNotice {
     Entered(Lease),
     /// The number was given back, up to this instant.
     GivenBack(Lease),
-    /// The fleet's record now holds what this server has brought as the fleet's first.
-    Adopted(Fleet),
-    /// The registry has forgotten something, and a generation has begun.
-    Forgot(Fleet),
     /// The registry's record is not the one that was written last.
     Older(Lease),
     /// Another server has the number, after its end here.
@@ -191,100 +210,6 @@ pub enum LeaseNotice {
         /// How far this server's clock is ahead of the registry's, in milliseconds.
         offset_ms: i64,
     },
-}
-
-/// Why there is no lease, or no longer one. The server draws on while it has one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure<E> {
-    /// The registry does not answer.
-    Away(E),
-    /// It is the registry of another layout.
-    OtherLayout {
-        /// That layout's fingerprint.
-        layout: i64,
-        /// Whether its servers have backup numbers.
-        backup: bool,
-    },
-    /// The fleet's range has numbers that the layout has not, or none at all.
-    OutsideLayout {
-        /// The first and the last number of the range.
-        range: (i64, i64),
-        /// How many numbers the layout has for servers, from 0.
-        numbers: i64,
-    },
-    /// The fleet's leases are too short for the layout. An operator has to make them longer.
-    TooShort {
-        /// How long a lease is ([`Fleet::used_lease_ms`]), in milliseconds.
-        lease_ms: i64,
-        /// How long it must be: ten ticks and a second, in milliseconds.
-        least_ms: i64,
-    },
-    /// It is another fleet than the one that this life of shared memory belongs to.
-    OtherFleet {
-        /// This life's fleet.
-        known: u128,
-        /// The fleet in the registry.
-        found: u128,
-    },
-    /// The fleet is being moved to another registry.
-    Closed,
-    /// The clocks are too far apart to acquire a number.
-    ClockOff {
-        /// What this server's clock says.
-        now_ms: i64,
-        /// What the registry's clock says.
-        registry_ms: i64,
-        /// How far apart they may be, in milliseconds. Half of the time that the call has taken
-        /// does not count.
-        skew_ms: i64,
-    },
-    /// All numbers are leased.
-    NoneFree {
-        /// How many there are.
-        numbers: i64,
-        /// How many of them a server holds that has renewed its lease lately.
-        living: i64,
-        /// Of the others, the number that becomes free first, and when its lease ends.
-        first: Option<(i64, i64)>,
-    },
-    /// The registry has forgotten something, so that no number can be used before this instant.
-    Frozen {
-        /// The first instant at which a number can be used.
-        until_ms: i64,
-    },
-    /// The registry has started so lately that holders may not have shown yet what it has
-    /// forgotten.
-    Grace {
-        /// For how long this lasts, in milliseconds.
-        left_ms: i64,
-    },
-    /// Other servers have changed the records at each try. The next call tries again.
-    Contended,
-}
-
-impl From<OtherFleet> for Failure<Infallible> {
-    fn from(OtherFleet { known, found }: OtherFleet) -> Self {
-        Self::OtherFleet { known, found }
-    }
-}
-
-impl Failure<Infallible> {
-    /// Returns the failure where a call can fail, too. This one is of none.
-    pub(crate) fn without_call<E>(self) -> Failure<E> {
-        match self {
-            Self::Away(never) => match never {},
-            Self::OtherLayout { layout, backup } => Failure::OtherLayout { layout, backup },
-            Self::OutsideLayout { range, numbers } => Failure::OutsideLayout { range, numbers },
-            Self::TooShort { lease_ms, least_ms } => Failure::TooShort { lease_ms, least_ms },
-            Self::OtherFleet { known, found } => Failure::OtherFleet { known, found },
-            Self::Closed => Failure::Closed,
-            Self::ClockOff { now_ms, registry_ms, skew_ms } => Failure::ClockOff { now_ms, registry_ms, skew_ms },
-            Self::NoneFree { numbers, living, first } => Failure::NoneFree { numbers, living, first },
-            Self::Frozen { until_ms } => Failure::Frozen { until_ms },
-            Self::Grace { left_ms } => Failure::Grace { left_ms },
-            Self::Contended => Failure::Contended,
-        }
-    }
 }
 
 /// A time in which a server draws nothing, because its lease ends before it can use another number.

@@ -14,6 +14,7 @@
 //! | Can two servers have the same numbers? | [`lease`] |
 //! | What does a fleet's registry hold? | [`registry`] |
 //! | What does a server know of its fleet, and what does it write of it? | [`membership`] |
+//! | How do a server and an operator read the registry and change it? | [`exchange`] |
 //! | What may an operator do to a fleet? | [`operate`] |
 //! | When does a server ask the registry again? | [`pace`] |
 //! | How do many servers share one dense space of values? | [`segment`] |
@@ -60,6 +61,7 @@ pub mod clock;
 pub mod computed;
 pub mod draw;
 pub mod encoding;
+pub mod exchange;
 pub mod fnv;
 pub mod generator;
 pub mod id;

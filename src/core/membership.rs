@@ -2,7 +2,7 @@
 //! (`lease/holder.rs`) and the supply of its blocks (`segment/supply.rs`) read one registry, so
 //! they share this.
 
-use crate::registry::{Change, Fleet, FleetLimits, MemberTerms, Reading, Swap, SwapAnswer};
+use crate::registry::{Fleet, FleetLimits, MemberTerms, Reading};
 
 /// What one life of shared memory knows of its fleet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,15 +49,14 @@ impl Membership {
 
     /// Returns what has to be written of the fleet before anything else, if there is something
     /// ([`Fleet::amended`]).
-    pub fn amends(&self, reading: &Reading, member: &MemberTerms, version: u64) -> Option<FleetWrite> {
-        let new = reading.fleet.amended(reading, member, self.limits, version)?;
-        Some(FleetWrite::after(reading, new))
+    pub fn amends(&self, reading: &Reading, member: &MemberTerms, version: u64) -> Option<Fleet> {
+        reading.fleet.amended(reading, member, self.limits, version)
     }
 
     /// Returns the beginning of a generation, because the registry has forgotten something.
-    pub fn begins_generation(&self, reading: &Reading, version: u64) -> FleetWrite {
+    pub fn begins_generation(&self, reading: &Reading, version: u64) -> Fleet {
         let Reading { fleet, incarnation, now_ms, .. } = reading;
-        FleetWrite::after(reading, fleet.begin_generation(*incarnation, *now_ms, self.limits, version))
+        fleet.begin_generation(*incarnation, *now_ms, self.limits, version)
     }
 }
 
@@ -70,13 +69,6 @@ pub struct OtherFleet {
     pub found: u128,
 }
 
-/// A change of the fleet's record that a server sends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FleetWrite {
-    old: Fleet,
-    new: Fleet,
-}
-
 /// What operators should know of the fleet's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetNotice {
@@ -86,23 +78,12 @@ pub enum FleetNotice {
     Forgot(Fleet),
 }
 
-impl FleetWrite {
-    fn after(reading: &Reading, new: Fleet) -> Self {
-        Self { old: reading.fleet, new }
-    }
-
-    /// Returns what is sent, which changes nothing unless all is as it was read.
-    pub fn swap(&self, reading: &Reading) -> Swap {
-        Swap::after(reading, vec![Change::Fleet(self.new)])
-    }
-
-    /// Returns what operators should know when the registry has answered.
-    pub fn notices(&self, answer: SwapAnswer) -> impl Iterator<Item = FleetNotice> {
-        let Self { old, new } = *self;
+impl FleetNotice {
+    /// Returns what operators should know when a server has written `new` in place of `old`.
+    pub(crate) fn of(old: &Fleet, new: &Fleet) -> impl Iterator<Item = Self> + use<> {
         let brought = |fleet: &Fleet| (fleet.layout, fleet.range, fleet.longest_ms, fleet.skew_ms);
-        let is_written = answer != SwapAnswer::Refused;
-        let adopted = (is_written && brought(&new) != brought(&old)).then_some(FleetNotice::Adopted(new));
-        let forgot = (is_written && new.generation != old.generation).then_some(FleetNotice::Forgot(new));
+        let adopted = (brought(new) != brought(old)).then_some(Self::Adopted(*new));
+        let forgot = (new.generation != old.generation).then_some(Self::Forgot(*new));
         adopted.into_iter().chain(forgot)
     }
 }
@@ -157,10 +138,10 @@ mod tests {
         known.read(&FLEET).unwrap();
         assert_eq!(known.skew_ms(), 50);
         let begun = known.begins_generation(&reading(FLEET, INCARNATION), 2);
-        assert_eq!((begun.new.freeze_ms, begun.new.longest_ms, begun.new.skew_ms), (10_120, 7000, 50));
+        assert_eq!((begun.freeze_ms, begun.longest_ms, begun.skew_ms), (10_120, 7000, 50));
         let promoted = Incarnation { timeline: 4, ..INCARNATION };
         let amended = known.amends(&reading(FLEET, promoted), &MEMBER, 2).unwrap();
-        assert_eq!((amended.new.freeze_ms, amended.new.generation), (10_120, 2));
+        assert_eq!((amended.freeze_ms, amended.generation), (10_120, 2));
         assert_eq!(known.amends(&reading(FLEET, INCARNATION), &MEMBER, 2), None);
     }
 
@@ -168,22 +149,18 @@ mod tests {
     fn what_is_adopted_and_what_is_forgotten_is_told_once_it_is_written() {
         let new = Fleet { layout: None, range: None, longest_ms: 0, skew_ms: 0, ..FLEET };
         let promoted = Incarnation { timeline: 4, ..INCARNATION };
-        let told = |old: Fleet, incarnation, answer| {
-            let reading = reading(old, incarnation);
-            let write = Membership::new().amends(&reading, &MEMBER, 2).unwrap();
-            assert_eq!(write.swap(&reading), Swap::after(&reading, vec![Change::Fleet(write.new)]));
+        let told = |old: Fleet, incarnation| {
+            let written = Membership::new().amends(&reading(old, incarnation), &MEMBER, 2).unwrap();
             let name = |notice| match notice {
-                FleetNotice::Adopted(fleet) => ("adopted", fleet == write.new),
-                FleetNotice::Forgot(fleet) => ("forgot", fleet == write.new),
+                FleetNotice::Adopted(fleet) => ("adopted", fleet == written),
+                FleetNotice::Forgot(fleet) => ("forgot", fleet == written),
             };
-            write.notices(answer).map(name).collect::<Vec<_>>()
+            FleetNotice::of(&old, &written).map(name).collect::<Vec<_>>()
         };
-        let done = SwapAnswer::Done(INCARNATION);
-        assert_eq!(told(new, INCARNATION, done), [("adopted", true)]);
-        assert_eq!(told(FLEET, promoted, done), [("forgot", true)]);
-        assert_eq!(told(new, promoted, done), [("adopted", true), ("forgot", true)]);
+        assert_eq!(told(new, INCARNATION), [("adopted", true)]);
+        assert_eq!(told(FLEET, promoted), [("forgot", true)]);
+        assert_eq!(told(new, promoted), [("adopted", true), ("forgot", true)]);
         // An operator vouches that nothing was lost. The incarnation alone is no news.
-        assert_eq!(told(Fleet { loses_nothing: true, ..FLEET }, promoted, done), []);
-        assert_eq!(told(new, promoted, SwapAnswer::Refused), []);
+        assert_eq!(told(Fleet { loses_nothing: true, ..FLEET }, promoted), []);
     }
 }

@@ -15,7 +15,7 @@ mod decisions;
 mod turn;
 
 pub use decisions::{Began, Decision, decide, lost_fleet, new_fleet, prunable_before};
-pub use turn::{Effect, Event, Failure, Turn};
+pub use turn::{Failure, Turn};
 
 use std::ops::RangeInclusive;
 

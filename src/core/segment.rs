@@ -10,7 +10,6 @@
 //! | How do sessions draw, and how do blocks change while they do? | `place.rs` |
 //! | Which tag is where? | `directory.rs` |
 //! | When is a block reserved, how large is it, and what is given back? | `supply.rs` |
-//! | Who does that? | `driver.rs` |
 //! | Whom does a session wake for it? | `latch.rs` |
 //!
 //! # Why no value comes twice
@@ -105,7 +104,6 @@
 //! [`TagRecord::restored`]: crate::registry::TagRecord::restored
 
 mod directory;
-mod driver;
 mod latch;
 mod place;
 mod record;
@@ -115,9 +113,7 @@ pub use directory::{Claimed, Directory, Full};
 pub use latch::WorkerLatch;
 pub use place::{Drawn, FoundValues, Place, PlaceRefusal, PlaceView, Rest, Room, State, ValueRun};
 pub use record::{Ask, Grant, Return};
-pub use supply::{
-    KnownTag, SuppliedServer, Supply, SupplyEffect, SupplyEvent, SupplyNotice, SupplyRequest, SupplyTurn,
-};
+pub use supply::{KnownTag, SuppliedServer, Supply, SupplyNotice};
 
 /// How many tags a server can use at a time.
 pub const PLACES: usize = 256;

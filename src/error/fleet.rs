@@ -5,8 +5,10 @@
 use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
 use snowflake_core::clock::Utc;
+use snowflake_core::exchange::Failure;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{Failure, Lease, LeaseNotice};
+use snowflake_core::lease::{Lease, LeaseNotice};
+use snowflake_core::membership::FleetNotice;
 use snowflake_core::segment::{FARTHEST, SupplyNotice};
 use snowflake_registry::{Kind, RegistryError, RegistryReport};
 
@@ -30,14 +32,6 @@ pub fn lease_notice(notice: &LeaseNotice, fleet: Option<u128>, max_borrow_ms: i6
             let fleet = fleet.map(uuid).unwrap_or_default();
             told(format!("worker number {worker} is leased, for ids from {from} to {until} and on, in fleet {fleet}"))
         }
-        LeaseNotice::Adopted(fleet) => {
-            let (longest_ms, skew_ms) = (fleet.longest_ms, fleet.skew_ms);
-            let (first, last) = fleet.range.unwrap_or_default();
-            told(format!(
-                "this server is the fleet's first; the registry now has its layout, leases numbers {first} to {last}, and \
-                 limits leases to {longest_ms} ms and clocks to {skew_ms} ms apart"
-            ))
-        }
         LeaseNotice::GivenBack(lease) => {
             let (worker, until) = (lease.worker, Utc(lease.until_ms));
             told(format!("worker number {worker} is given back, for ids from {until} on"))
@@ -46,14 +40,6 @@ pub fn lease_notice(notice: &LeaseNotice, fleet: Option<u128>, max_borrow_ms: i6
             let (worker, until) = (lease.worker, Utc(lease.until_ms));
             told(format!("the lease of worker number {worker} ended at {until}, and another server has it now"))
         }
-        LeaseNotice::Forgot(fleet) => warned(
-            "The registry fails over",
-            format!(
-                "the registry has lost leases, as after a failover or a restore; numbers that are not leased now can be \
-             used from {} on",
-                Utc(fleet.freeze_ms)
-            ),
-        ),
         LeaseNotice::Older(lease) => warned(
             "A lease ends before another begins",
             format!(
@@ -83,10 +69,31 @@ pub fn lease_notice(notice: &LeaseNotice, fleet: Option<u128>, max_borrow_ms: i6
     })
 }
 
+/// Words what the worker tells of the fleet's record.
+pub fn fleet_notice(notice: &FleetNotice) -> (PgLogLevel, Report) {
+    match notice {
+        FleetNotice::Adopted(fleet) => {
+            let (longest_ms, skew_ms) = (fleet.longest_ms, fleet.skew_ms);
+            let (first, last) = fleet.range.unwrap_or_default();
+            told(format!(
+                "this server is the fleet's first; the registry now has its layout, leases numbers {first} to {last}, and \
+                 limits leases to {longest_ms} ms and clocks to {skew_ms} ms apart"
+            ))
+        }
+        FleetNotice::Forgot(fleet) => warned(
+            "The registry fails over",
+            format!(
+                "the registry has lost leases, as after a failover or a restore; numbers that are not leased now can be \
+             used from {} on",
+                Utc(fleet.freeze_ms)
+            ),
+        ),
+    }
+}
+
 /// Words what the worker of dense values tells.
-pub fn supply_notice(notice: &SupplyNotice) -> Option<(PgLogLevel, Report)> {
-    Some(match notice {
-        SupplyNotice::Adopted(_) | SupplyNotice::Forgot(_) => return None,
+pub fn supply_notice(notice: &SupplyNotice) -> (PgLogLevel, Report) {
+    match notice {
         SupplyNotice::Jumped { tag, skipped, to } => warned(
             "A tag has stopped",
             format!(
@@ -121,7 +128,7 @@ pub fn supply_notice(notice: &SupplyNotice) -> Option<(PgLogLevel, Report)> {
         SupplyNotice::GivenBack { tag, first } => {
             told(format!("the values of tag \"{tag}\" from {first} on are given back"))
         }
-    })
+    }
 }
 
 /// Words the warning that a failover of the registry would stop the fleet.

@@ -8,7 +8,7 @@
 //! notes what comes of it, and tells operators.
 //!
 //! What the lease and the blocks take effect on lies in shared memory, as do the holder and the
-//! supply themselves. So the worker may end between any two effects, and the next one goes on. A
+//! supply themselves. So the worker may end at any call, and the next one goes on. A
 //! registry that does not answer holds up both alike: this process asks for them over one
 //! connection.
 
@@ -19,8 +19,9 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use pgrx::prelude::*;
+use snowflake_core::exchange::Failure;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{Failure, Holder, LeaseTerms, SharedWords};
+use snowflake_core::lease::{Holder, LeaseTerms, SharedWords};
 use snowflake_core::membership::Membership;
 use snowflake_core::pace::{self, Pace};
 use snowflake_core::registry::{Store, Wanted};
@@ -203,11 +204,11 @@ impl<'a> Keeper<'a> {
             let blocks_in_ms = if is_in_recovery { i64::MAX } else { self.keep_blocks(supply, &mut holder.membership) };
             self.sleep(lease_in_ms.min(blocks_in_ms));
         }
-        if let Err(failure) = holder.give_back(self, self) {
+        if let Err(failure) = holder.give_back(self) {
             notes::number_kept(&failure);
         }
         let has_tags = !self.tags.claimed().is_empty();
-        if let Err(failure) = supply.give_back(self, self, &mut holder.membership)
+        if let Err(failure) = supply.give_back(self, &mut holder.membership)
             && has_tags
         {
             notes::blocks_kept(&failure);
@@ -241,7 +242,7 @@ impl<'a> Keeper<'a> {
             self.lease.set(began_ms.saturating_add(wait_ms));
         } else {
             let held = holder.held();
-            holder.enter(self, &terms);
+            let Ok(()) = holder.enter(self, &terms);
             self.note(holder);
             if holder.held() != held {
                 // Renew it, and see that nothing fails any more.
@@ -263,7 +264,7 @@ impl<'a> Keeper<'a> {
         let has_none = holder.held().is_none() && holder.next().is_none();
         let kept = match has_none && backend::is_in_recovery() {
             true => self.reserve(holder, terms),
-            false => holder.keep(self, self, terms),
+            false => holder.keep(self, terms),
         };
         self.note(holder);
         // A lease that is renewed up to the registry's clock may be over by this server's.
@@ -307,7 +308,7 @@ impl<'a> Keeper<'a> {
         {
             return Ok(());
         }
-        holder.keep(self, self, terms)
+        holder.keep(self, terms)
     }
 
     /// Counts the fleet's free numbers now and then. A renewal does not look at other numbers.
@@ -327,7 +328,7 @@ impl<'a> Keeper<'a> {
             return wait_ms;
         }
         let asked = self.asked.get();
-        let supplied = supply.supply(self, self, membership);
+        let supplied = supply.supply(self, membership);
         let has_asked = self.asked.get() != asked;
         if has_asked {
             self.tags.show(supply);

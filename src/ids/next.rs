@@ -12,8 +12,8 @@ use std::ffi::CStr;
 
 use snowflake_core::bounds::Instant;
 use snowflake_core::clock::{Clock, Wait};
-use snowflake_core::draw::{self, DrawRefusal};
-use snowflake_core::generator::{Announce, Generator, IdRun, Limits, longest_run};
+use snowflake_core::draw;
+use snowflake_core::generator::{Announce, DrawRefusal, Generator, IdRun, Limits, longest_run};
 use snowflake_core::identity::{IdStamp, LaneName};
 use snowflake_core::known_tick::{self, KnownTick};
 use snowflake_core::layout::Layout;
@@ -167,12 +167,15 @@ impl draw::DrawingSession for BackendSession {
                 Error::ClockBeforeEpoch { now_ms, layout }
             }
             DrawRefusal::TimeUsedUp => Error::TimeUsedUp(layout),
-            DrawRefusal::ClockStepBack { behind_ms, wait_ms } => {
+            DrawRefusal::Behind { behind_ms, wait_ms } => {
                 self.request.note_step_back();
                 let at_ms = WallClock.now_ms().saturating_add(wait_ms);
                 let (is_leased, frozen_ms) = (drawing.is_leased(), stamp::frozen_ms());
                 let again = Again { at_ms, in_ms: wait_ms, is_never: false, is_leased, frozen_ms };
                 Error::ClockStepBack { behind_ms, max_borrow_ms: guc::max_borrow_ms(), again }
+            }
+            DrawRefusal::UsedUp { .. } | DrawRefusal::MarkReached { .. } => {
+                unreachable!("a draw goes on after {refusal:?}")
             }
         }
     }

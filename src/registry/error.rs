@@ -4,6 +4,7 @@
 //! extension, because a person reads them in its log and its views, or the options of the program
 //! for operators ([`Asker`]).
 
+use std::convert::Infallible;
 use std::fmt;
 use std::time::Duration;
 
@@ -106,6 +107,13 @@ pub enum RegistryError {
     Refused(Box<Diagnostic>),
     /// What only etcd has.
     Etcd(Problem),
+}
+
+/// Beside the registry's calls, a server's process has none that fails (`core/exchange.rs`).
+impl From<Infallible> for RegistryError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
 }
 
 impl RegistryError {

@@ -5,9 +5,8 @@
 //! have been typed by a person, so arithmetic on it saturates. Whatever the record says, a lease
 //! begins and ends on the boundaries of ticks.
 
-use std::convert::Infallible;
-
-use super::{Failure, Lease};
+use super::Lease;
+use crate::exchange::Failure;
 use crate::layout::Layout;
 use crate::registry::{NumberKey, NumberRecord, Reading, SinceIncarnation};
 
@@ -100,7 +99,7 @@ impl Lease {
 
 impl Basis<'_> {
     /// Checks whether a number may be acquired now.
-    pub(super) fn may_acquire(&self) -> Result<(), Failure<Infallible>> {
+    pub(super) fn may_acquire<E>(&self) -> Result<(), Failure<E>> {
         let Self { reading, clocks, skew_ms, .. } = *self;
         if reading.incarnation.since(&reading.fleet.incarnation) != SinceIncarnation::Same {
             // It may have forgotten who has a number, and no generation has begun.
@@ -172,8 +171,8 @@ impl Basis<'_> {
     /// Chooses a number to lease: one that can be used soonest; among these the one that this
     /// server had last, else any that was never used, else the one that is free for the longest
     /// time. Returns it with its record, and the record of the lease.
-    pub(super) fn choose(&self, random: u64) -> Result<(i64, Option<NumberRecord>, NumberRecord), Failure<Infallible>> {
-        self.may_acquire()?;
+    pub(super) fn choose<E>(&self, random: u64) -> Result<(i64, Option<NumberRecord>, NumberRecord), Failure<E>> {
+        self.may_acquire::<E>()?;
         // Not adopted yet: the next call does that.
         let Some((first, last)) = self.reading.fleet.range else { return Err(Failure::Contended) };
         let used = || self.used(first, last);

@@ -1,46 +1,22 @@
 //! One operation over a registry: read, decide, swap, and again.
 //!
-//! A [`Turn`] decides, and does nothing: [`Turn::step`] takes what has happened, and returns what
-//! is to be done next. [`Turn::perform`] does it over a [`Store`]. A call without an answer ends
-//! `perform`. What was sent then may have been done. The turn remembers it, so the caller may call
-//! `perform` again with the same turn, which recognizes what it has written itself. Another turn
-//! would begin a second generation, or say that a tag is there already.
+//! A call without an answer ends [`Turn::perform`]. What was sent then may have been done. The turn
+//! remembers it, so the caller may call `perform` again with the same turn, which recognizes what
+//! it has written itself. Another turn would begin a second generation, or say that a tag is there
+//! already.
 //!
 //! Each step is decided from what is read then. So it makes no difference which turn has done the
 //! steps before, and one that ends in between leaves nothing that another has to mend.
 
 use super::decisions::{Began, Decision, decide};
 use super::{CutLease, JumpedTag, Operation, Outcome, Refusal, Restored};
+use crate::exchange::{self, Swapped};
 use crate::registry::{
-    Change, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap,
-    SwapAnswer, Wanted,
+    Change, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading, SinceIncarnation, Store,
 };
 
 /// How often a swap is refused, one after the other, until the turn gives up.
 const MOST_REFUSED: u32 = 20;
-
-/// What has happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
-pub enum Event {
-    /// The turn begins, or goes on after a call that was not answered.
-    Begin,
-    /// The registry has answered an [`Effect::Read`].
-    Read(Reading),
-    /// The registry has answered an [`Effect::Swap`].
-    Swapped(SwapAnswer),
-}
-
-/// What is to be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
-    /// Read the registry. Answered by [`Event::Read`].
-    Read(Wanted),
-    /// Compare and swap. Answered by [`Event::Swapped`].
-    Swap(Swap),
-    /// The turn is over.
-    Done(Result<Outcome, Refusal>),
-}
 
 /// Why an operation is not performed, or may not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,20 +45,17 @@ struct Part {
     done: Restored,
 }
 
-/// What the last effect was for.
-#[derive(Debug, Clone)]
-enum Awaits {
-    Nothing,
-    Reading,
+/// What a swap is for.
+enum Aim {
     /// Some of what is to be written.
     Part(Part),
     /// All that was left.
-    Rest,
+    Rest(Outcome),
     /// The fleet is opened, which this turn has closed.
-    Undoing(Refusal),
+    Undo(Refusal),
 }
 
-/// One operation, from its beginning to [`Effect::Done`].
+/// One operation, and what is known of what it has sent.
 #[derive(Debug, Clone)]
 pub struct Turn {
     operation: Operation,
@@ -96,10 +69,6 @@ pub struct Turn {
     so_far: Restored,
     /// How many records are deleted so far.
     dropped: usize,
-    /// What was read of many records that are deleted, without those that are.
-    left: Option<Reading>,
-    refused: u32,
-    awaits: Awaits,
 }
 
 impl Turn {
@@ -113,9 +82,6 @@ impl Turn {
             unanswered: Vec::new(),
             so_far: Restored::default(),
             dropped: 0,
-            left: None,
-            refused: 0,
-            awaits: Awaits::Nothing,
         }
     }
 
@@ -144,83 +110,35 @@ impl Turn {
         store: &S,
         random: &mut dyn FnMut() -> u64,
     ) -> Result<Outcome, Failure<S::Error>> {
-        let mut event = Event::Begin;
+        let (mut refused, mut left) = (0, None);
         loop {
-            event = match self.step(event, random) {
-                Effect::Read(wanted) => Event::Read(store.read(&wanted).map_err(Failure::Away)?),
-                Effect::Swap(swap) => Event::Swapped(store.swap(&swap).map_err(Failure::Away)?),
-                Effect::Done(result) => return result.map_err(Failure::Refused),
+            let reading = match left.take() {
+                Some(reading) => reading,
+                None => store.read(&self.operation.wanted()).map_err(Failure::Away)?,
             };
-        }
-    }
-
-    /// Takes what has happened, and returns what is to be done. `event` is [`Event::Begin`], or the
-    /// answer to the last effect.
-    pub fn step(&mut self, event: Event, random: &mut dyn FnMut() -> u64) -> Effect {
-        match (std::mem::replace(&mut self.awaits, Awaits::Nothing), event) {
-            (awaits, Event::Begin) => {
-                if let Awaits::Part(part) = awaits {
-                    self.unanswered.push(part);
+            let (aim, changes) = self.decide(&reading, random).map_err(Failure::Refused)?;
+            let swapped = exchange::swap(store, &reading, changes).map_err(|error| {
+                if let Aim::Part(part) = &aim {
+                    self.unanswered.push(part.clone());
                 }
-                self.read()
-            }
-            (Awaits::Reading, Event::Read(reading)) => self.decide(reading, random),
-            (Awaits::Part(part), Event::Swapped(answer)) => {
-                if is_done(answer, part.incarnation) {
+                Failure::Away(error)
+            })?;
+            refused = if swapped == Swapped::Refused { refused + 1 } else { 0 };
+            match (aim, swapped) {
+                (Aim::Rest(outcome), Swapped::Written) => return Ok(self.whole(outcome)),
+                (Aim::Undo(refusal), Swapped::Written | Swapped::Forgotten) => return Err(Failure::Refused(refusal)),
+                (Aim::Part(part), Swapped::Written) => {
                     self.note_part(&part);
-                    // All records may be many. A deletion leaves the fleet's version as it was, so
-                    // that a change of the fleet is noticed by the next one.
-                    if let Some(reading) = self.left(&part.changes) {
-                        self.refused = 0;
-                        return self.decide(reading, random);
-                    }
+                    left = without(reading, &part.changes);
                 }
-                self.again(answer)
+                _ if refused == MOST_REFUSED => return Err(Failure::Refused(Refusal::Contended)),
+                _ => {}
             }
-            (Awaits::Rest, Event::Swapped(answer)) => match self.proposals.last() {
-                Some(proposal) if is_done(answer, proposal.incarnation) => {
-                    let outcome = proposal.outcome.clone();
-                    Effect::Done(Ok(self.whole(outcome)))
-                }
-                _ => self.again(answer),
-            },
-            (Awaits::Undoing(refusal), Event::Swapped(SwapAnswer::Done(_))) => Effect::Done(Err(refusal)),
-            (Awaits::Undoing(_), Event::Swapped(answer)) => self.again(answer),
-            (awaits, event) => unreachable!("{event:?} is not an answer to {awaits:?}"),
         }
     }
 
-    fn read(&mut self) -> Effect {
-        self.awaits = Awaits::Reading;
-        Effect::Read(self.operation.wanted())
-    }
-
-    /// Reads again after a swap.
-    fn again(&mut self, answer: SwapAnswer) -> Effect {
-        self.refused = if answer == SwapAnswer::Refused { self.refused + 1 } else { 0 };
-        if self.refused == MOST_REFUSED {
-            return Effect::Done(Err(Refusal::Contended));
-        }
-        self.read()
-    }
-
-    /// Returns what is left of a reading after a deletion of numbers' records.
-    fn left(&mut self, changes: &[Change]) -> Option<Reading> {
-        let mut reading = self.left.take()?;
-        for change in changes {
-            let Change::DropNumber { number, .. } = change else { return None };
-            reading.numbers.remove(number);
-        }
-        Some(reading)
-    }
-
-    fn decide(&mut self, reading: Reading, random: &mut dyn FnMut() -> u64) -> Effect {
-        let effect = self.decide_after(&reading, random);
-        self.left = matches!(self.operation, Operation::DropNumbers { .. }).then_some(reading);
-        effect
-    }
-
-    fn decide_after(&mut self, reading: &Reading, random: &mut dyn FnMut() -> u64) -> Effect {
+    /// Returns what is to be written now, and what for.
+    fn decide(&mut self, reading: &Reading, random: &mut dyn FnMut() -> u64) -> Result<(Aim, Vec<Change>), Refusal> {
         let most_changes = self.most_changes;
         self.began.get_or_insert_with(|| Began { most_changes, ..Began::at(reading) });
         self.note_what_shows(reading);
@@ -235,30 +153,26 @@ impl Turn {
             None => decide(&self.operation, &began, reading, random),
         };
         let Decision { changes, is_last, outcome } = match decision {
-            Ok(decision) => decision,
             Err(refusal) if began.closed_as == Some(reading.fleet.version) => {
-                self.awaits = Awaits::Undoing(refusal);
                 let opened = Fleet { closed: false, version: random(), ..reading.fleet };
-                return Effect::Swap(Swap::after(reading, vec![Change::Fleet(opened)]));
+                return Ok((Aim::Undo(refusal), vec![Change::Fleet(opened)]));
             }
-            Err(refusal) => return Effect::Done(Err(refusal)),
+            decision => decision?,
         };
         let incarnation = reading.incarnation;
         if let [.., sign] = changes.as_slice()
             && is_last
         {
-            self.proposals.push(Proposal { incarnation, sign: sign.clone(), outcome });
-            self.awaits = Awaits::Rest;
-        } else {
-            if let ([Change::Fleet(closed)], Some(began)) = (changes.as_slice(), &mut self.began)
-                && closed.closed
-            {
-                began.closed_as = Some(closed.version);
-            }
-            let done = if let Outcome::Restored(restored) = outcome { restored } else { Restored::default() };
-            self.awaits = Awaits::Part(Part { incarnation, changes: changes.clone(), done });
+            self.proposals.push(Proposal { incarnation, sign: sign.clone(), outcome: outcome.clone() });
+            return Ok((Aim::Rest(outcome), changes));
         }
-        Effect::Swap(Swap::after(reading, changes))
+        if let ([Change::Fleet(closed)], Some(began)) = (changes.as_slice(), &mut self.began)
+            && closed.closed
+        {
+            began.closed_as = Some(closed.version);
+        }
+        let done = if let Outcome::Restored(restored) = outcome { restored } else { Restored::default() };
+        Ok((Aim::Part(Part { incarnation, changes: changes.clone(), done }), changes))
     }
 
     /// Notes parts that were not answered, and are written. One record shows that, because the
@@ -363,12 +277,18 @@ fn is_written(change: &Change, reading: &Reading) -> bool {
     }
 }
 
+/// Returns a reading without numbers' records that are deleted, if nothing else was changed: all
+/// may be many. A deletion leaves the fleet's version as it was, so that the next swap notices a
+/// change of the fleet.
+fn without(mut reading: Reading, changes: &[Change]) -> Option<Reading> {
+    for change in changes {
+        let Change::DropNumber { number, .. } = change else { return None };
+        reading.numbers.remove(number);
+    }
+    Some(reading)
+}
+
 /// Whether a record is gone. The number may have another one by now.
 fn is_dropped(number: NumberKey, was: u64, reading: &Reading) -> bool {
     reading.numbers.get(&number).is_none_or(|found| found.nonce != was)
-}
-
-/// Whether a swap is written, and into a store that has forgotten nothing since it was read.
-fn is_done(answer: SwapAnswer, read: Incarnation) -> bool {
-    matches!(answer, SwapAnswer::Done(after) if after.since(&read) == SinceIncarnation::Same)
 }

@@ -1,24 +1,15 @@
 //! The supply of blocks: when a block is reserved, how large it is, and what is given back.
 //!
-//! A [`Supply`] decides, as a [`Holder`](crate::lease::Holder) does. [`Supply::step`] takes a
-//! [`SupplyEvent`], such as what was read, and returns [`SupplyEffect`]s, such as a swap that is to
-//! be sent. The worker performs them in their order (`driver.rs`), and answers the last one with
-//! the next event. A step itself changes only the supply and the places.
-//!
 //! The supply lies in shared memory, beside the places. One process at a time uses it, which may
-//! end between any two effects. So a step notes a block before it puts it in place, and notes what
-//! it takes out before that is given back. A process keeps only its [`SupplyTurn`]. If it ends, an
-//! answer that it has not noted is lost, and so is what it was to give back.
-
-use std::convert::Infallible;
+//! end at any call (`exchange.rs`). So a block is noted before it is put in place, and what is
+//! taken out is noted before it is given back. A process keeps only what it has on its way. If it
+//! ends, an answer that it has not noted is lost, and so is what it was to give back.
 
 use super::{Ask, Block, Claimed, Grant, PLACES, Place, Return, State};
-use crate::lease::Failure;
-use crate::membership::{FleetNotice, FleetWrite, Membership};
+use crate::exchange::{self, Failure, Member, Swapped, ended};
+use crate::membership::Membership;
 use crate::pace::{AGAIN_AFTER_MS, MOST_LOST, MOST_ROUNDS};
-use crate::registry::{
-    Change, Fleet, Incarnation, MOST_CHANGES, MemberTerms, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted,
-};
+use crate::registry::{Change, MOST_CHANGES, Reading, TagRecord, Wanted};
 use crate::tag::Tag;
 
 /// How long a block should last, in milliseconds (Leaf). A tag's step doubles if a block lasted
@@ -30,7 +21,7 @@ const LASTS_MS: (i64, i64) = (15 * 60_000, 30 * 60_000);
 const LOOKED_AT_EVERY_MS: i64 = 10_000;
 
 /// The server that draws from blocks.
-pub trait SuppliedServer {
+pub trait SuppliedServer: Member {
     /// Returns the places, at most [`PLACES`] of them.
     fn places(&self) -> &[Place];
 
@@ -41,19 +32,15 @@ pub trait SuppliedServer {
     /// Forgets a wish ([`Directory::unwish`](super::Directory::unwish)).
     fn unwish(&self, place: usize, claim: u64, least: i64);
 
-    /// Returns what the server brings to its fleet.
-    fn member(&self) -> MemberTerms;
-
     /// Returns the time since some instant, in milliseconds. It is never set back while the server
     /// runs. Steps depend on it, and nothing else.
     fn running_ms(&self) -> i64;
 
-    /// Returns a random number that no other call returns, on no server; see
-    /// [`lease::LeasingServer::nonce`](crate::lease::LeasingServer::nonce).
-    fn nonce(&self) -> u64;
-
     /// Reports what has happened to the operator.
-    fn report(&self, notice: SupplyNotice);
+    ///
+    /// # Errors
+    /// The end of the process.
+    fn report(&self, notice: SupplyNotice) -> Result<(), Self::End>;
 }
 
 /// What the operator should know.
@@ -96,10 +83,6 @@ pub enum SupplyNotice {
         /// The block.
         block: Block,
     },
-    /// The fleet's record now holds what this server has brought as the fleet's first.
-    Adopted(Fleet),
-    /// The registry has forgotten something, and a generation has begun.
-    Forgot(Fleet),
     /// What was left of a tag's blocks is given back.
     GivenBack {
         /// The tag.
@@ -107,15 +90,6 @@ pub enum SupplyNotice {
         /// The first value of the rest.
         first: i64,
     },
-}
-
-impl From<FleetNotice> for SupplyNotice {
-    fn from(notice: FleetNotice) -> Self {
-        match notice {
-            FleetNotice::Adopted(fleet) => Self::Adopted(fleet),
-            FleetNotice::Forgot(fleet) => Self::Forgot(fleet),
-        }
-    }
 }
 
 /// What the worker knows of a place's tag.
@@ -222,146 +196,6 @@ pub struct Supply {
     known: [KnownTag; PLACES],
 }
 
-/// What a process is asked to do with its supply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SupplyRequest {
-    /// Reserve the blocks that are due. From time to time, look whether the tags are still there.
-    Supply,
-    /// Take out what is left in all places, and give it back.
-    GiveBack,
-}
-
-/// What has happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
-pub enum SupplyEvent {
-    /// The turn begins.
-    Begin,
-    /// The registry has answered a [`SupplyEffect::Read`].
-    Read(Reading),
-    /// The registry has answered a [`SupplyEffect::Swap`].
-    Swapped(SwapAnswer),
-}
-
-/// What a server is to do. The last effect of a step is answered by an event, or ends the turn; the
-/// others are not answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SupplyEffect {
-    /// Tell the operator.
-    Report(SupplyNotice),
-    /// Forget a wish, which the registry cannot fulfil.
-    Unwish {
-        /// The place.
-        place: usize,
-        /// The claim under which it was made.
-        claim: u64,
-        /// The wish.
-        least: i64,
-    },
-    /// Read the registry. Answered by [`SupplyEvent::Read`], or the turn is over, without an
-    /// answer.
-    Read(Wanted),
-    /// Compare and swap. Answered by [`SupplyEvent::Swapped`], or the turn is over, without an
-    /// answer.
-    Swap(Swap),
-    /// The turn is over.
-    Done(Result<(), Failure<Infallible>>),
-}
-
-/// One turn of one process with its supply: from a request to [`SupplyEffect::Done`].
-#[derive(Debug)]
-pub struct SupplyTurn {
-    request: SupplyRequest,
-    /// How often the registry was read since it has answered last.
-    rounds: u32,
-    /// How often others were first at a tag since then.
-    lost: u32,
-    /// The first place that was not asked for yet.
-    from: usize,
-    /// What is still to be given back.
-    returns: Vec<Return>,
-    awaits: Awaits,
-}
-
-/// What the last effect was for.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
-enum Awaits {
-    Begin,
-    Reading(Vec<Want>),
-    FleetSwap(FleetWrite),
-    TagSwap { incarnation: Incarnation, answers: Vec<Answer> },
-}
-
-/// What is wanted of one tag.
-#[derive(Debug, Clone, Copy)]
-enum Want {
-    /// A block for a place, or to know whether the tag is there.
-    Ask(usize, Ask),
-    Return(Return),
-}
-
-/// What the registry answers to it, once it is written.
-#[derive(Debug, Clone, Copy)]
-enum Answer {
-    Grant(usize, Ask, Grant),
-    /// Values are back from this one on.
-    Returned(Tag, Option<i64>),
-}
-
-impl Want {
-    fn tag(&self) -> Tag {
-        match self {
-            Self::Ask(_, ask) => ask.tag,
-            Self::Return(given) => given.tag,
-        }
-    }
-
-    /// Decides by a reading. Returns what is answered, and the tag's change if there is one.
-    fn decide(self, reading: &Reading) -> (Answer, Option<Change>) {
-        let tag = self.tag();
-        let Reading { fleet, now_ms, .. } = reading;
-        let record = reading.tags.get(&tag);
-        let (answer, new) = match self {
-            Self::Ask(place, ask) => {
-                let unknown = (Grant::Unknown, None);
-                let (grant, new) = record.map_or(unknown, |record| record.answer(&ask, fleet, *now_ms));
-                (Answer::Grant(place, ask, grant), new)
-            }
-            Self::Return(given) => {
-                let new = record.and_then(|record| record.take_back(&given, fleet, *now_ms));
-                (Answer::Returned(tag, new.map(|new| new.next)), new)
-            }
-        };
-        let was = record.map(|record| record.nonce);
-        (answer, new.map(|new| Change::Tag { tag, was, record: Some(new) }))
-    }
-}
-
-impl SupplyTurn {
-    /// Makes a turn, which begins with [`SupplyEvent::Begin`].
-    pub fn new(request: SupplyRequest) -> Self {
-        Self { request, rounds: 0, lost: 0, from: 0, returns: Vec::new(), awaits: Awaits::Begin }
-    }
-
-    /// Ends a step with an effect that is answered.
-    fn asks(&mut self, mut effects: Vec<SupplyEffect>, effect: SupplyEffect, awaits: Awaits) -> Vec<SupplyEffect> {
-        self.awaits = awaits;
-        effects.push(effect);
-        effects
-    }
-
-    /// Writes the fleet's record, if nothing has changed since it was read.
-    fn write_fleet(&mut self, reading: &Reading, write: FleetWrite, effects: Vec<SupplyEffect>) -> Vec<SupplyEffect> {
-        self.asks(effects, SupplyEffect::Swap(write.swap(reading)), Awaits::FleetSwap(write))
-    }
-}
-
-fn done(mut effects: Vec<SupplyEffect>, result: Result<(), Failure<Infallible>>) -> Vec<SupplyEffect> {
-    effects.push(SupplyEffect::Done(result));
-    effects
-}
-
 impl Supply {
     /// Makes what is known at the start: nothing.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
@@ -384,140 +218,103 @@ impl Supply {
         Some(first_ms.saturating_sub(server.running_ms()).max(0))
     }
 
-    /// Takes what has happened, and returns what the server is to do. `event` is
-    /// [`SupplyEvent::Begin`], or the answer to the last effect. It asks `server`, and does nothing
-    /// to it but to its places.
-    pub fn step<S: SuppliedServer>(
+    /// Reserves the blocks that are due, many in one swap, and puts them in place. From time to
+    /// time, it looks whether the tags are still there.
+    ///
+    /// # Errors
+    /// [`Failure`]. Sessions draw on from the blocks that they have. The caller calls this again
+    /// after a moment, and whenever a session says that a block is due.
+    pub fn supply<S: SuppliedServer>(
         &mut self,
-        turn: &mut SupplyTurn,
         server: &S,
         membership: &mut Membership,
-        event: SupplyEvent,
-    ) -> Vec<SupplyEffect> {
-        match (std::mem::replace(&mut turn.awaits, Awaits::Begin), event) {
-            (Awaits::Begin, SupplyEvent::Begin) => {
-                if turn.request == SupplyRequest::GiveBack {
-                    turn.returns = self.take_out(server);
-                }
-                self.round(turn, server, Vec::new())
+    ) -> Result<(), Failure<S::Error>> {
+        // The first place that was not asked for yet; and since the registry has answered last, how
+        // often it was read, and how often others were first at a tag.
+        let (mut from, mut rounds, mut lost) = (0, 0, 0);
+        loop {
+            let mut asks = self.asks(server, from);
+            if asks.is_empty() {
+                return Ok(());
             }
-            (Awaits::Reading(wants), SupplyEvent::Read(reading)) => {
-                self.read(turn, server, membership, wants, &reading)
+            if lost == MOST_LOST || rounds == MOST_ROUNDS {
+                return Err(Failure::Contended);
             }
-            (Awaits::FleetSwap(write), SupplyEvent::Swapped(answer)) => {
-                let effects = write.notices(answer).map(|notice| SupplyEffect::Report(notice.into())).collect();
-                self.round(turn, server, effects)
+            rounds += 1;
+            asks.truncate(MOST_CHANGES);
+            let Some(reading) = read(server, membership, asks.iter().map(|(_, ask)| ask.tag))? else { continue };
+            let answer = |(place, ask): (usize, Ask)| {
+                let record = reading.tags.get(&ask.tag);
+                let answer = record.map(|record| record.answer(&ask, &reading.fleet, reading.now_ms));
+                let (grant, new) = answer.unwrap_or((Grant::Unknown, None));
+                ((place, ask, grant), (ask.tag, new))
+            };
+            let (granted, new): (Vec<_>, Vec<_>) = asks.into_iter().map(answer).unzip();
+            let below = granted.iter().filter(|(_, _, grant)| *grant == Grant::Forgot);
+            let below = below.map(|(_, ask, _)| SupplyNotice::Below { tag: ask.tag, above: ask.above });
+            let below: Vec<_> = below.collect();
+            if !below.is_empty() {
+                report(server, below)?;
+                // No generation has begun since the values were had, or the tag would jump.
+                let begun = membership.begins_generation(&reading, server.nonce());
+                exchange::write_fleet(server, &reading, begun)?;
+                continue;
             }
-            (Awaits::TagSwap { incarnation, answers }, SupplyEvent::Swapped(answer)) => match answer {
-                SwapAnswer::Done(after) if after.since(&incarnation) == SinceIncarnation::Same => {
-                    self.written(turn, server, answers)
+            match write(server, &reading, new)? {
+                Swapped::Written => {
+                    let mut notices = Vec::new();
+                    for (place, ask, grant) in granted {
+                        from = place + 1;
+                        self.receive(server, place, &ask, grant, &mut notices);
+                    }
+                    // All that the registry has given is noted before.
+                    report(server, notices)?;
+                    (rounds, lost) = (0, 0);
                 }
-                SwapAnswer::Refused => {
-                    turn.lost += 1;
-                    self.round(turn, server, Vec::new())
-                }
-                // It was written into a store that has forgotten something since it was read.
-                SwapAnswer::Done(_) => self.round(turn, server, Vec::new()),
-            },
-            (awaits, event) => unreachable!("{event:?} is not an answer to {awaits:?}"),
+                Swapped::Refused => lost += 1,
+                Swapped::Forgotten => {}
+            }
         }
     }
 
-    /// Reads the tags of which something is wanted, or ends the turn.
-    fn round<S: SuppliedServer>(
+    /// Takes out what is left in all places, and gives it back, as far as no other server has
+    /// reserved a block after it. Sessions draw nothing from then on, until the next
+    /// [`supply`](Self::supply).
+    ///
+    /// # Errors
+    /// [`Failure`]. What was left is lost then, unless the message arrives later.
+    pub fn give_back<S: SuppliedServer>(
         &mut self,
-        turn: &mut SupplyTurn,
-        server: &S,
-        effects: Vec<SupplyEffect>,
-    ) -> Vec<SupplyEffect> {
-        let mut wants: Vec<_> = match turn.request {
-            SupplyRequest::Supply => self.asks(server, turn.from),
-            SupplyRequest::GiveBack => turn.returns.iter().copied().map(Want::Return).collect(),
-        };
-        if wants.is_empty() {
-            return done(effects, Ok(()));
-        }
-        // A tag falls out of what is given back once another server was first at it, so that ends
-        // by itself.
-        let has_lost = turn.request == SupplyRequest::Supply && turn.lost == MOST_LOST;
-        if has_lost || turn.rounds == MOST_ROUNDS {
-            return done(effects, Err(Failure::Contended));
-        }
-        turn.rounds += 1;
-        wants.truncate(MOST_CHANGES);
-        let wanted = Wanted::tags(wants.iter().map(Want::tag).collect());
-        turn.asks(effects, SupplyEffect::Read(wanted), Awaits::Reading(wants))
-    }
-
-    /// Decides by a reading. Refuses another fleet than the one that this life has first read, and
-    /// one that is closed.
-    fn read<S: SuppliedServer>(
-        &mut self,
-        turn: &mut SupplyTurn,
         server: &S,
         membership: &mut Membership,
-        wants: Vec<Want>,
-        reading: &Reading,
-    ) -> Vec<SupplyEffect> {
-        if let Err(other) = membership.read(&reading.fleet) {
-            return done(Vec::new(), Err(other.into()));
-        }
-        if reading.fleet.closed {
-            return done(Vec::new(), Err(Failure::Closed));
-        }
-        if let Some(write) = membership.amends(reading, &server.member(), server.nonce()) {
-            return turn.write_fleet(reading, write, Vec::new());
-        }
-        let (answers, changes): (Vec<_>, Vec<_>) = wants.into_iter().map(|want| want.decide(reading)).unzip();
-        let below = |answer: &Answer| match answer {
-            Answer::Grant(_, Ask { tag, above, .. }, Grant::Forgot) => {
-                Some(SupplyEffect::Report(SupplyNotice::Below { tag: *tag, above: *above }))
-            }
-            _ => None,
-        };
-        let below: Vec<_> = answers.iter().filter_map(below).collect();
-        if !below.is_empty() {
-            // No generation has begun since the values were had, or the tag would jump.
-            let write = membership.begins_generation(reading, server.nonce());
-            return turn.write_fleet(reading, write, below);
-        }
-        let changes: Vec<_> = changes.into_iter().flatten().collect();
-        if changes.is_empty() {
-            return self.written(turn, server, answers);
-        }
-        let swap = SupplyEffect::Swap(Swap::after(reading, changes));
-        turn.asks(Vec::new(), swap, Awaits::TagSwap { incarnation: reading.incarnation, answers })
-    }
-
-    /// Takes the answers, when all that they say is written.
-    fn written<S: SuppliedServer>(
-        &mut self,
-        turn: &mut SupplyTurn,
-        server: &S,
-        answers: Vec<Answer>,
-    ) -> Vec<SupplyEffect> {
-        let mut effects = Vec::new();
-        for answer in answers {
-            match answer {
-                Answer::Grant(place, ask, grant) => {
-                    turn.from = place + 1;
-                    self.receive(server, place, &ask, grant, &mut effects);
-                }
-                Answer::Returned(tag, first) => {
-                    turn.returns.retain(|given| given.tag != tag);
-                    effects.extend(first.map(|first| SupplyEffect::Report(SupplyNotice::GivenBack { tag, first })));
-                }
+    ) -> Result<(), Failure<S::Error>> {
+        let mut returns = self.take_out(server);
+        // A tag falls out once another server was first at it, so that this ends by itself.
+        let mut rounds = 0..MOST_ROUNDS;
+        while !returns.is_empty() {
+            rounds.next().ok_or(Failure::Contended)?;
+            let some = &returns[..returns.len().min(MOST_CHANGES)];
+            let Some(reading) = read(server, membership, some.iter().map(|given| given.tag))? else { continue };
+            let take_back = |given: &Return| {
+                let record = reading.tags.get(&given.tag);
+                (given.tag, record.and_then(|record| record.take_back(given, &reading.fleet, reading.now_ms)))
+            };
+            let new: Vec<_> = some.iter().map(take_back).collect();
+            if write(server, &reading, new.clone())? == Swapped::Written {
+                returns.drain(..new.len());
+                rounds = 0..MOST_ROUNDS;
+                let given = new.into_iter().filter_map(|(tag, new)| Some((tag, new?.next)));
+                report(server, given.map(|(tag, first)| SupplyNotice::GivenBack { tag, first }))?;
             }
         }
-        (turn.rounds, turn.lost) = (0, 0);
-        self.round(turn, server, effects)
+        Ok(())
     }
 
     /// Returns what is to be asked for places from this one on.
-    fn asks<S: SuppliedServer>(&mut self, server: &S, from: usize) -> Vec<Want> {
+    fn asks<S: SuppliedServer>(&mut self, server: &S, from: usize) -> Vec<(usize, Ask)> {
         let now_ms = server.running_ms();
         let claimed = server.claimed().into_iter().filter(|claimed| (from..PLACES).contains(&claimed.place));
-        claimed.filter_map(|claimed| Some(Want::Ask(claimed.place, self.ask(server, claimed, now_ms)?))).collect()
+        claimed.filter_map(|claimed| Some((claimed.place, self.ask(server, claimed, now_ms)?))).collect()
     }
 
     fn ask<S: SuppliedServer>(&mut self, server: &S, claimed: Claimed, now_ms: i64) -> Option<Ask> {
@@ -549,19 +346,19 @@ impl Supply {
         })
     }
 
-    /// Takes the registry's answer for a place.
+    /// Takes the registry's answer for a place, when all that it says is written.
     fn receive<S: SuppliedServer>(
         &mut self,
         server: &S,
         at: usize,
         ask: &Ask,
         grant: Grant,
-        effects: &mut Vec<SupplyEffect>,
+        notices: &mut Vec<SupplyNotice>,
     ) {
         let Some(place) = server.places().get(at) else { return };
         let (known, tag) = (&mut self.known[at], ask.tag);
         known.answered_ms = server.running_ms();
-        let mut report = |notice| effects.push(SupplyEffect::Report(notice));
+        let mut report = |notice| notices.push(notice);
         let mut tell = |state, notice| {
             if place.state() != state {
                 place.tell(state);
@@ -594,7 +391,7 @@ impl Supply {
             Grant::NoJump => tell(State::NoJump, SupplyNotice::NoJump(tag)),
             Grant::TooFar => {
                 tell(State::TooFar, SupplyNotice::TooFar { tag, from: ask.least.max(ask.above) });
-                effects.push(SupplyEffect::Unwish { place: at, claim: known.claim, least: ask.least });
+                server.unwish(at, known.claim, ask.least);
             }
         }
     }
@@ -624,6 +421,45 @@ impl Supply {
         }
         returns
     }
+}
+
+/// Reads tags as a member of a fleet that is not closed. Returns `None` if something of the fleet
+/// had to be written first.
+fn read<S: SuppliedServer>(
+    server: &S,
+    membership: &mut Membership,
+    tags: impl Iterator<Item = Tag>,
+) -> Result<Option<Reading>, Failure<S::Error>> {
+    let reading = exchange::read(server, membership, &Wanted::tags(tags.collect()))?;
+    if reading.fleet.closed {
+        return Err(Failure::Closed);
+    }
+    match membership.amends(&reading, &server.member(), server.nonce()) {
+        Some(amended) => exchange::write_fleet(server, &reading, amended).map(|()| None),
+        None => Ok(Some(reading)),
+    }
+}
+
+/// Writes the tags' records that are new.
+fn write<S: SuppliedServer>(
+    server: &S,
+    reading: &Reading,
+    new: Vec<(Tag, Option<TagRecord>)>,
+) -> Result<Swapped, Failure<S::Error>> {
+    let was = |tag| reading.tags.get(&tag).map(|record| record.nonce);
+    let change = |(tag, new): (Tag, Option<_>)| new.map(|new| Change::Tag { tag, was: was(tag), record: Some(new) });
+    let changes: Vec<_> = new.into_iter().filter_map(change).collect();
+    if changes.is_empty() {
+        return Ok(Swapped::Written);
+    }
+    exchange::swap(server, reading, changes).map_err(Failure::Away)
+}
+
+fn report<S: SuppliedServer>(
+    server: &S,
+    notices: impl IntoIterator<Item = SupplyNotice>,
+) -> Result<(), Failure<S::Error>> {
+    notices.into_iter().try_for_each(|notice| server.report(notice)).map_err(ended::<S>)
 }
 
 #[cfg(test)]

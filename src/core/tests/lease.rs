@@ -14,17 +14,17 @@ use std::cell::{Cell, RefCell};
 
 use registry::{Kind, Store};
 use snowflake_core::clock::Clock;
+use snowflake_core::exchange::{Failure, Member};
 use snowflake_core::generator::{self, Generator};
 use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{
-    self, FIRST_LEASE_MS, Failure, Gap, Holder, LeaseNotice, LeaseTerms, Request, SharedWords,
-};
+use snowflake_core::lease::{self, FIRST_LEASE_MS, Gap, Holder, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::membership::FleetNotice;
 use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::operate::new_fleet;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{
-    Change, Fleet, FleetLimits, Incarnation, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
+    Change, Fleet, FleetLimits, Incarnation, MemberTerms, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
 };
 
 const START_MS: i64 = 1_800_000_000_000;
@@ -70,6 +70,7 @@ impl World {
         Server {
             world: self,
             holder: Cell::new(Holder::new(name)),
+            kept: Cell::new(Holder::new(name)),
             terms: Cell::new(TERMS),
             generator: Generator::new(),
             numbers: Numbers::new(),
@@ -78,12 +79,14 @@ impl World {
             is_cut_off: Cell::new(false),
             dies_in: Cell::new(u32::MAX),
             loses_answers: Cell::new(0),
+            loses_swaps: Cell::new(0),
             delays: Cell::new(false),
             delayed: RefCell::new(None),
             meanwhile: RefCell::default(),
             takes_ms: Cell::new([0; 2]),
             calls: Cell::new(0),
             notices: RefCell::default(),
+            fleet_notices: RefCell::default(),
         }
     }
 
@@ -137,6 +140,8 @@ impl World {
 struct Server<'a> {
     world: &'a World,
     holder: Cell<Holder>,
+    /// The holder as it was kept last.
+    kept: Cell<Holder>,
     terms: Cell<LeaseTerms>,
     generator: Generator,
     numbers: Numbers,
@@ -147,6 +152,8 @@ struct Server<'a> {
     dies_in: Cell<u32>,
     /// How many of the next answers are lost.
     loses_answers: Cell<u32>,
+    /// At how many of the next swaps others are first.
+    loses_swaps: Cell<u32>,
     /// Whether what is sent arrives later, and the last that was sent so.
     delays: Cell<bool>,
     delayed: RefCell<Option<Swap>>,
@@ -156,6 +163,7 @@ struct Server<'a> {
     takes_ms: Cell<[i64; 2]>,
     calls: Cell<u32>,
     notices: RefCell<Vec<LeaseNotice>>,
+    fleet_notices: RefCell<Vec<FleetNotice>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -163,8 +171,26 @@ struct NoAnswer;
 
 impl Clock for Server<'_> {
     fn now_ms(&self) -> i64 {
-        self.may_die();
         self.world.time_ms.get() + self.offset_ms.get()
+    }
+}
+
+impl Member for Server<'_> {
+    type End = NoAnswer;
+
+    fn member(&self) -> MemberTerms {
+        lease::member(&self.world.layout, self.world.backup)
+    }
+
+    fn nonce(&self) -> u64 {
+        self.world.nonces.set(self.world.nonces.get() + 1);
+        self.world.nonces.get()
+    }
+
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
+        self.lives()?;
+        self.fleet_notices.borrow_mut().push(notice);
+        Ok(())
     }
 }
 
@@ -182,19 +208,18 @@ impl lease::LeasingServer for Server<'_> {
     }
 
     fn words(&self) -> SharedWords<'_> {
-        self.may_die();
         SharedWords { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
     }
 
-    fn nonce(&self) -> u64 {
-        self.may_die();
-        self.world.nonces.set(self.world.nonces.get() + 1);
-        self.world.nonces.get()
+    fn keeps(&self, holder: &Holder) -> Result<(), NoAnswer> {
+        self.lives()?;
+        self.kept.set(*holder);
+        self.lives()
     }
 
-    fn report(&self, notice: LeaseNotice) {
-        self.may_die();
+    fn report(&self, notice: LeaseNotice) -> Result<(), NoAnswer> {
         self.notices.borrow_mut().push(notice);
+        Ok(())
     }
 }
 
@@ -202,7 +227,6 @@ impl snowflake_core::registry::Store for Server<'_> {
     type Error = NoAnswer;
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
-        self.may_die();
         self.calls.set(self.calls.get() + 1);
         if self.is_cut_off.get() {
             return Err(NoAnswer);
@@ -225,8 +249,11 @@ impl snowflake_core::registry::Store for Server<'_> {
             self.delayed.replace(Some(swap.clone()));
             return Err(NoAnswer);
         }
+        if let Some(left) = self.loses_swaps.get().checked_sub(1) {
+            self.loses_swaps.set(left);
+            return Ok(SwapAnswer::Refused);
+        }
         let answer = self.world.store.borrow_mut().swap(swap);
-        self.may_die();
         match self.loses_answers.get() {
             0 => Ok(answer),
             left => {
@@ -238,26 +265,41 @@ impl snowflake_core::registry::Store for Server<'_> {
 }
 
 impl Server<'_> {
-    /// Ends the process, if it is its time: what it was doing ends here.
-    fn may_die(&self) {
+    /// Whether the process goes on. It may end before and after each time that it keeps the holder:
+    /// after its last call, and before its next one.
+    fn lives(&self) -> Result<(), NoAnswer> {
         match self.dies_in.get() {
-            0 => std::panic::resume_unwind(Box::new("the process ends")),
-            u32::MAX => {}
-            left => self.dies_in.set(left - 1),
+            0 => Err(NoAnswer),
+            u32::MAX => Ok(()),
+            left => {
+                self.dies_in.set(left - 1);
+                Ok(())
+            }
         }
+    }
+
+    /// Runs a process that ends at one of its calls, unless it ends before. Returns the holder that
+    /// the next one finds, and whether it has ended so.
+    fn dies(&self, dies_at: u32, life: impl FnOnce(&mut Holder)) -> (Holder, bool) {
+        let mut holder = self.holder.get();
+        self.kept.set(holder);
+        self.dies_in.set(dies_at);
+        life(&mut holder);
+        let has_died = self.dies_in.replace(u32::MAX) == 0;
+        (if has_died { self.kept.get() } else { holder }, has_died)
     }
 
     fn keep(&self) -> Result<(), Failure<NoAnswer>> {
         let mut holder = self.holder.get();
         self.calls.set(0);
-        let kept = holder.keep(self, self, &self.terms.get());
+        let kept = holder.keep(self, &self.terms.get());
         self.holder.set(holder);
         kept
     }
 
     fn give_back(&self) {
         let mut holder = self.holder.get();
-        holder.give_back(self, self).unwrap();
+        holder.give_back(self).unwrap();
         self.holder.set(holder);
     }
 
@@ -292,7 +334,7 @@ impl Server<'_> {
 
     fn enter(&self) {
         let mut holder = self.holder.get();
-        holder.enter(self, &self.terms.get());
+        holder.enter(self, &self.terms.get()).unwrap();
         self.holder.set(holder);
     }
 
@@ -587,7 +629,7 @@ fn a_registry_that_was_restored_unnoticed_is_found_out_at_the_next_renewal() {
     world.restore(2);
     assert!(matches!(holder.keep(), Err(Failure::Frozen { .. })));
     assert!(holder.reported(|notice| matches!(notice, LeaseNotice::Older(_))));
-    assert!(holder.reported(|notice| matches!(notice, LeaseNotice::Forgot(_))));
+    assert!(matches!(holder.fleet_notices.borrow()[..], [FleetNotice::Forgot(_)]));
     assert!(matches!(newcomer.keep(), Err(Failure::Frozen { .. })));
     assert!(holder.draws());
 }
@@ -687,6 +729,18 @@ fn a_fleet_of_another_layout_a_closed_one_and_a_wrong_range_are_refused() {
 }
 
 #[test]
+fn of_two_first_servers_only_one_tells_what_the_fleet_gets() {
+    let world = World::new(4);
+    world.operate(|fleet| fleet.layout = None);
+    let first = world.server(2);
+    let slower = world.server(1);
+    slower.meanwhile.replace(Some(Box::new(|| first.keep().unwrap())));
+    slower.keep().unwrap();
+    assert_eq!(*slower.fleet_notices.borrow(), []);
+    assert_eq!(*first.fleet_notices.borrow(), [FleetNotice::Adopted(world.fleet())]);
+}
+
+#[test]
 fn a_fleet_gets_layout_and_range_of_its_first_server_and_limits_that_any_server_brings() {
     let world = World::new(4);
     world.operate(|fleet| (fleet.layout, fleet.range, fleet.longest_ms, fleet.skew_ms) = (None, None, 0, 0));
@@ -702,7 +756,7 @@ fn a_fleet_gets_layout_and_range_of_its_first_server_and_limits_that_any_server_
     let Fleet { layout, range, longest_ms, skew_ms, generation, .. } = world.fleet();
     assert_eq!((layout, range), (Some((world.layout.fingerprint(), false)), Some((0, 31))));
     assert_eq!((longest_ms, skew_ms, generation), (LEASE_MS, SKEW_MS, 1));
-    assert!(first.reported(|notice| *notice == LeaseNotice::Adopted(world.fleet())));
+    assert_eq!(*first.fleet_notices.borrow(), [FleetNotice::Adopted(world.fleet())]);
     // The second one changes nothing.
     assert_eq!((second.keep(), second.calls.get()), (Ok(()), 2));
     assert_eq!(world.fleet().longest_ms, LEASE_MS);
@@ -988,6 +1042,23 @@ fn a_server_draws_on_when_the_registry_forgets_a_give_back_and_the_lease_after_i
     assert!(again.draws(), "no other server has the number: {:?}", again.notices.borrow());
 }
 
+/// What is left is for the next turn.
+#[test]
+fn a_turn_ends_after_eight_rounds_in_which_others_are_first() {
+    let world = World::new(4);
+    let server = world.server(1);
+    server.loses_swaps.set(100);
+    assert_eq!((server.keep(), server.calls.get()), (Err(Failure::Contended), 16));
+    server.loses_swaps.set(7);
+    assert_eq!((server.keep(), server.calls.get()), (Ok(()), 16));
+    server.loses_swaps.set(100);
+    server.calls.set(0);
+    let mut holder = server.holder.get();
+    assert_eq!((holder.give_back(&server), server.calls.get()), (Err(Failure::Contended), 16));
+    server.loses_swaps.set(0);
+    assert_eq!(holder.give_back(&server), Ok(()));
+}
+
 #[test]
 fn a_number_is_given_back_at_the_second_try() {
     let world = World::new(2);
@@ -996,9 +1067,9 @@ fn a_number_is_given_back_at_the_second_try() {
     let (worker, _, until_ms) = server.held().unwrap();
     server.is_cut_off.set(true);
     let mut holder = server.holder.get();
-    assert_eq!(holder.give_back(&server, &server), Err(Failure::Away(NoAnswer)));
+    assert_eq!(holder.give_back(&server), Err(Failure::Away(NoAnswer)));
     server.is_cut_off.set(false);
-    holder.give_back(&server, &server).unwrap();
+    holder.give_back(&server).unwrap();
     assert!(world.record(worker).until_ms < until_ms);
 }
 
@@ -1009,9 +1080,9 @@ fn a_give_back_that_has_arrived_is_not_sent_again() {
     server.keep().unwrap();
     let mut holder = server.holder.get();
     server.loses_answers.set(1);
-    assert_eq!(holder.give_back(&server, &server), Err(Failure::Away(NoAnswer)));
+    assert_eq!(holder.give_back(&server), Err(Failure::Away(NoAnswer)));
     let changes = world.changes();
-    holder.give_back(&server, &server).unwrap();
+    holder.give_back(&server).unwrap();
     assert_eq!(world.changes(), changes);
 }
 
@@ -1285,9 +1356,9 @@ fn a_lease_begins_on_a_ticks_boundary_after_an_end_that_a_person_has_typed() {
 fn a_holder_survives_the_end_of_its_process_at_any_call() {
     type Life = fn(&mut Holder, &Server<'_>);
     let lives: [Life; 3] = [
-        |holder, server| drop(holder.keep(server, server, &TERMS)),
-        |holder, server| drop(holder.give_back(server, server)),
-        |holder, server| holder.enter(server, &TERMS),
+        |holder, server| drop(holder.keep(server, &TERMS)),
+        |holder, server| drop(holder.give_back(server)),
+        |holder, server| drop(holder.enter(server, &TERMS)),
     ];
     let mut deaths = 0;
     for (first, second) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
@@ -1303,14 +1374,11 @@ fn a_holder_survives_the_end_of_its_process_at_any_call() {
                 server.loses_answers.set(1);
                 assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
             }
-            let mut holder = server.holder.get();
-            server.dies_in.set(dies_at);
-            let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lives[first](&mut holder, &server)));
-            server.dies_in.set(u32::MAX);
-            deaths += u32::from(died.is_err());
+            let (mut holder, has_died) = server.dies(dies_at, |holder| lives[first](holder, &server));
+            deaths += u32::from(has_died);
             lives[second](&mut holder, &server);
             world.pass(1000);
-            holder.keep(&server, &server, &TERMS).unwrap();
+            holder.keep(&server, &TERMS).unwrap();
             assert!(server.draws(), "{first} {second} {dies_at}: {holder:?}");
             // What it draws with is what the registry has, and no copy of it was suspected.
             let held = holder.held().unwrap();
@@ -1339,13 +1407,8 @@ fn what_a_process_was_leaving_when_it_ended_stays_leased_to_its_end() {
     server.loses_answers.set(1);
     assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
     // It ends when the numbers are left, before that is noted.
-    let (mut holder, mut asked) = (server.holder.get(), 0);
-    let ends = || {
-        asked += 1;
-        asked < 2
-    };
-    assert_eq!(holder.perform(Request::GiveBack, &server, &server, &TERMS, ends), None);
-    assert!(!server.draws());
+    let (holder, has_died) = server.dies(2, |holder| drop(holder.give_back(&server)));
+    assert!(has_died && !server.draws());
     server.holder.set(holder);
     server.give_back();
     let until_ms = world.record(0).until_ms;
@@ -1379,12 +1442,9 @@ fn a_number_that_was_being_left_is_not_drawn_with_in_the_lease_of_the_next() {
         let server = lease_two_numbers(&world);
         let before = server.numbers.read(&world.layout).unwrap();
         world.pass(5000);
-        let mut holder = server.holder.get();
-        server.dies_in.set(dies_at);
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| holder.enter(&server, &TERMS)));
-        server.dies_in.set(u32::MAX);
+        let (mut holder, _) = server.dies(dies_at, |holder| drop(holder.enter(&server, &TERMS)));
         server.offset_ms.set(-10_000);
-        holder.keep(&server, &server, &TERMS).unwrap();
+        holder.keep(&server, &TERMS).unwrap();
         let now = server.numbers.read(&world.layout).unwrap();
         assert!(now.identity() != before.identity() || now.until_ms() == before.until_ms(), "{dies_at}");
     }
@@ -1404,12 +1464,9 @@ fn a_give_back_of_two_numbers_that_was_cut_off_looks_like_no_copy() {
     for dies_at in 0..12 {
         let world = World::new(32);
         let server = lease_two_numbers(&world);
-        let mut holder = server.holder.get();
-        server.dies_in.set(dies_at);
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| holder.give_back(&server, &server)));
-        server.dies_in.set(u32::MAX);
+        let (mut holder, _) = server.dies(dies_at, |holder| drop(holder.give_back(&server)));
         world.pass(5000);
-        holder.keep(&server, &server, &TERMS).unwrap();
+        holder.keep(&server, &TERMS).unwrap();
         assert!(
             !server.reported(|notice| matches!(notice, LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_))),
             "{dies_at}"
@@ -1452,7 +1509,7 @@ fn no_number_in_the_registry_overflows() {
                     let _ = server.keep();
                     let _ = server.enters_in_ms();
                     let mut holder = server.holder.get();
-                    let _ = holder.give_back(server, server);
+                    let _ = holder.give_back(server);
                 }
             }
         }
@@ -1477,7 +1534,8 @@ fn a_server_whose_record_was_deleted_leases_a_number_anew_and_freezes_nothing() 
     world.pass(SKEW_MS);
     sleeping.keep().unwrap();
     assert!(sleeping.draws() && sleeping.held().unwrap().1 >= until_ms);
-    assert!(!sleeping.reported(|notice| matches!(notice, LeaseNotice::Older(_) | LeaseNotice::Forgot(_))));
+    assert!(!sleeping.reported(|notice| matches!(notice, LeaseNotice::Older(_))));
+    assert_eq!(*sleeping.fleet_notices.borrow(), []);
     assert_eq!((world.fleet().generation, world.fleet().freeze_ms), (1, until_ms));
 }
 
@@ -1496,7 +1554,7 @@ fn a_server_changes_nothing_in_the_registry_of_another_fleet() {
     world.pass(3000);
     assert_eq!(server.keep(), Err(Failure::OtherFleet { known: 1, found: 2 }));
     let mut holder = server.holder.get();
-    assert_eq!(holder.give_back(&server, &server), Err(Failure::OtherFleet { known: 1, found: 2 }));
+    assert_eq!(holder.give_back(&server), Err(Failure::OtherFleet { known: 1, found: 2 }));
     assert_eq!((world.changes(), server.held()), (before, held));
     // Another life may belong to it. It finds another store than the one of the fleet's record.
     assert!(matches!(world.server(1).keep(), Err(Failure::Frozen { .. })));

@@ -37,7 +37,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::clock::Clock;
-use snowflake_core::generator::{Generator, Lane, LaneRefusal, Limits, NO_MARK, ServerRefusal};
+use snowflake_core::generator::{DrawRefusal, Generator, Lane, Limits, NO_MARK};
 use snowflake_core::identity::{IdStamp, LaneName};
 use snowflake_core::known_tick::{KnownTick, draw_one};
 use snowflake_core::layout::Layout;
@@ -97,18 +97,18 @@ impl Shared {
         Arc::new(Self { layout: layout(sequence_bits), lane, clock, returned: AtomicI64::new(0) })
     }
 
-    fn draw(&self, clock: &impl Clock, count: u32) -> Result<(u64, u64), LaneRefusal> {
-        self.lane.draw(&self.layout, clock, 0, NO_MARK, count)
+    fn draw(&self, clock: &impl Clock, count: u32) -> Result<(u64, u64), DrawRefusal> {
+        self.lane.draw(LaneName::Primary, &self.layout, clock, 0, NO_MARK, count)
     }
 
     /// Draws one id by the shared clock.
-    fn draw_one(&self) -> Result<u64, LaneRefusal> {
+    fn draw_one(&self) -> Result<u64, DrawRefusal> {
         self.draw(&self.clock, 1).map(|(_, word)| word)
     }
 
     /// Draws one id, and asserts that it is above every id whose draw returned before this one
     /// began (I1).
-    fn draw_after_returned(&self) -> Result<u64, LaneRefusal> {
+    fn draw_after_returned(&self) -> Result<u64, DrawRefusal> {
         // Acquire: pairs with the Release below, which makes "returned before this one began" true
         // in the model.
         let returned = self.returned.load(Ordering::Acquire);
@@ -176,8 +176,8 @@ fn assert_unique(threads: &[Vec<u64>]) {
 
 /// Returns the words that were drawn. A tick that is used up is allowed here; any other refusal is
 /// an error.
-fn drawn(answers: impl IntoIterator<Item = Result<u64, LaneRefusal>>) -> Vec<u64> {
-    let used_up = |refused: &LaneRefusal| matches!(refused, LaneRefusal::UsedUp { .. });
+fn drawn(answers: impl IntoIterator<Item = Result<u64, DrawRefusal>>) -> Vec<u64> {
+    let used_up = |refused: &DrawRefusal| matches!(refused, DrawRefusal::UsedUp { .. });
     answers
         .into_iter()
         .inspect(|answer| assert!(answer.as_ref().err().is_none_or(used_up), "{answer:?}"))
@@ -217,7 +217,7 @@ fn three_threads_draw_unique_ids() {
 
 #[test]
 fn a_clock_that_runs_forward_is_never_a_rollback() {
-    // I2: `drawn` panics at LaneRefusal::Behind. Allowance 0 keeps a false one from being hidden.
+    // I2: `drawn` panics at DrawRefusal::Behind. Allowance 0 keeps a false one from being hidden.
     all_schedules("a clock that runs forward", || {
         let shared = Shared::new(2);
         let others = [0, 1].map(|_| {
@@ -259,7 +259,7 @@ fn a_clock_read_before_the_word_makes_false_rollbacks() {
                 let before = Captured(shared.clock.now_ms());
                 match shared.draw(&before, 1) {
                     Ok(_) => {}
-                    Err(LaneRefusal::Behind { behind_ms: 1, wait_ms: 1 }) => {
+                    Err(DrawRefusal::Behind { behind_ms: 1, wait_ms: 1 }) => {
                         counted.fetch_add(1, SeqCst);
                     }
                     refused => panic!("{refused:?}"),
@@ -286,7 +286,7 @@ fn ids_stay_unique_while_the_clock_is_set_back() {
                 for answer in answers {
                     match answer {
                         Ok(_) => {}
-                        Err(LaneRefusal::Behind { .. }) => {
+                        Err(DrawRefusal::Behind { .. }) => {
                             counted.fetch_add(1, SeqCst);
                         }
                         Err(refused) => panic!("{refused:?}"),
@@ -352,7 +352,8 @@ fn backup_schedules(name: &'static str, max_borrow_ms: i64, before: usize) {
                         }
                         // I2: what looks like a step back has been borrowed by the backup lane, and
                         // is not a rollback.
-                        Err(ServerRefusal::UsedUp { .. } | ServerRefusal::Behind { .. }) => {}
+                        Err(DrawRefusal::UsedUp { .. }) => {}
+                        Err(DrawRefusal::Behind { wait_ms, .. }) if wait_ms <= max_borrow_ms => {}
                         Err(refusal) => panic!("{refusal:?}"),
                     }
                 }
@@ -447,7 +448,7 @@ impl Guarded {
     }
 
     /// Draws one id at an instant, and returns its tick. Instants and ticks are equal here.
-    fn draw(&self, marks: Marks<'_>, now_ms: i64) -> Result<i64, ServerRefusal> {
+    fn draw(&self, marks: Marks<'_>, now_ms: i64) -> Result<i64, DrawRefusal> {
         let drawing = IdStamp::new(self.layout, Some(1), None, false).unwrap();
         let limits = Limits { max_borrow_ms: 10, marks_ms: marks };
         if let Way::Short(served) = &self.way
@@ -477,8 +478,8 @@ impl Guarded {
 struct Served(std::sync::Arc<[AtomicUsize; 2]>);
 
 impl Served {
-    fn count(&self, drawn: &Result<i64, ServerRefusal>) {
-        assert!(matches!(drawn, Ok(_) | Err(ServerRefusal::MarkReached { .. })), "{drawn:?}");
+    fn count(&self, drawn: &Result<i64, DrawRefusal>) {
+        assert!(matches!(drawn, Ok(_) | Err(DrawRefusal::MarkReached { .. })), "{drawn:?}");
         self.0[usize::from(drawn.is_ok())].fetch_add(1, SeqCst);
     }
 
@@ -635,7 +636,7 @@ fn no_session_draws_under_the_mark_of_another_sequence() {
                 counted.count(&server.draw(known, START_MS));
                 for marks in [Some(known), server.published.of(ONE)].into_iter().flatten() {
                     let drawn = server.draw(marks, FAR_MS);
-                    assert!(matches!(drawn, Err(ServerRefusal::MarkReached { .. })), "{drawn:?}");
+                    assert!(matches!(drawn, Err(DrawRefusal::MarkReached { .. })), "{drawn:?}");
                 }
             }
         });

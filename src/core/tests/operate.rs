@@ -5,17 +5,18 @@
 // loom's atomics panic outside a loom model.
 #![cfg(not(loom))]
 
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
 
 use snowflake_core::clock::DAY_MS;
 use snowflake_core::layout::Layout;
 use snowflake_core::operate::{
-    Began, CutLease, Decision, Effect, Event, GRACES_MS, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation,
-    Outcome, Refusal, Restored, SKEWS_MS, STEPS, Turn, decide, lost_fleet, new_fleet, prunable_before,
+    Began, CutLease, Decision, Failure, GRACES_MS, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome,
+    Refusal, Restored, SKEWS_MS, STEPS, Turn, decide, lost_fleet, new_fleet, prunable_before,
 };
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading,
-    SwapAnswer, TagRecord, Wanted, WantedNumbers, WantedTags,
+    Store, Swap, SwapAnswer, TagRecord, Wanted, WantedNumbers, WantedTags,
 };
 use snowflake_core::segment::{END, LONGEST_BLOCK};
 use snowflake_core::tag::Tag;
@@ -559,16 +560,31 @@ fn a_restore_moves_tags_that_have_a_jump() {
     assert_ne!(record.nonce, 60);
 }
 
-/// Returns a turn that has closed an open fleet, and reads it now, and the fleet's record.
-fn closes_first(operation: Operation, fleet: Fleet) -> (Turn, Fleet) {
-    let mut turn = Turn::new(operation);
-    assert!(matches!(turn.step(Event::Begin, &mut || 4), Effect::Read(_)));
-    let effect = turn.step(Event::Read(reading(fleet)), &mut || 5);
-    let Effect::Swap(swap) = effect else { panic!("{effect:?}") };
-    let closed = Fleet { closed: true, version: 5, ..fleet };
-    assert_eq!(swap.changes, [Change::Fleet(closed)]);
-    assert!(matches!(turn.step(Event::Swapped(SwapAnswer::Done(POSTGRES)), &mut || 5), Effect::Read(_)));
-    (turn, closed)
+/// Performs an operation over a store that shows these, one after the other, and writes what it is
+/// sent. Returns also what that was.
+fn performed(mut turn: Turn, readings: &[Reading]) -> (Result<Outcome, Failure<()>>, Vec<Vec<Change>>) {
+    let store = Showing { readings: RefCell::new(readings.iter().cloned().collect()), sent: RefCell::default() };
+    // The versions are 5, 6, ...
+    let result = turn.perform(&store, &mut || 5 + store.sent.borrow().len() as u64);
+    (result, store.sent.into_inner())
+}
+
+struct Showing {
+    readings: RefCell<VecDeque<Reading>>,
+    sent: RefCell<Vec<Vec<Change>>>,
+}
+
+impl Store for Showing {
+    type Error = ();
+
+    fn read(&self, _: &Wanted) -> Result<Reading, ()> {
+        self.readings.borrow_mut().pop_front().ok_or(())
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, ()> {
+        self.sent.borrow_mut().push(swap.changes.clone());
+        Ok(SwapAnswer::Done(POSTGRES))
+    }
 }
 
 #[test]
@@ -597,18 +613,18 @@ fn a_lost_fleet_is_newer_than_it_ever_was() {
         let at_once = lost_fleet(&new_fleet(uuid, POSTGRES, 1), NOW_MS, LEASE_MS, SKEW_MS, 1);
         assert_eq!(at_once, Ok(made));
         // This turn has closed it.
-        let (mut turn, closed_by_it) = closes_first(lost(given), new);
-        let effect = turn.step(Event::Read(reading(closed_by_it)), &mut || 6);
-        let Effect::Swap(swap) = effect else { panic!("{effect:?}") };
-        assert_eq!(swap.changes, [Change::Fleet(Fleet { version: 6, ..made })]);
-        assert_eq!(turn.step(Event::Swapped(SwapAnswer::Done(POSTGRES)), &mut || 7), Effect::Done(Ok(outcome)));
+        let closed_by_it = Fleet { closed: true, version: 5, ..new };
+        let (result, sent) = performed(Turn::new(lost(given)), &[reading(new), reading(closed_by_it)]);
+        let closes = vec![Change::Fleet(closed_by_it)];
+        assert_eq!(
+            (result, sent),
+            (Ok(outcome), vec![closes.clone(), vec![Change::Fleet(Fleet { version: 6, ..made })]])
+        );
         // A tag was made just before. The fleet is opened again.
-        let (mut turn, closed_by_it) = closes_first(lost(given), new);
-        let effect = turn.step(Event::Read(with_tag(closed_by_it, tag_record())), &mut || 6);
-        let Effect::Swap(swap) = effect else { panic!("{effect:?}") };
-        assert_eq!(swap.changes, [Change::Fleet(Fleet { version: 6, ..new })]);
-        let refused = Effect::Done(Err(Refusal::HasTags));
-        assert_eq!(turn.step(Event::Swapped(SwapAnswer::Done(POSTGRES)), &mut || 7), refused);
+        let with_tag = with_tag(closed_by_it, tag_record());
+        let (result, sent) = performed(Turn::new(lost(given)), &[reading(new), with_tag]);
+        assert_eq!(result, Err(Failure::Refused(Refusal::HasTags)));
+        assert_eq!(sent, [closes, vec![Change::Fleet(Fleet { version: 6, ..new })]]);
     }
     let newest = Fleet { generation: u64::from(u32::MAX), ..closed };
     assert_eq!(sets(&lost(None), &reading(newest)).1.generation, u64::from(u32::MAX) + 1);
@@ -957,6 +973,39 @@ fn records_of_leases_that_are_over_are_deleted() {
     assert_eq!(outcome, Outcome::NumbersDropped { before_ms, count: 0 });
 }
 
+/// A store whose first swap is lost, or its answer.
+struct Losing {
+    reading: RefCell<Reading>,
+    swaps: Cell<u32>,
+    is_sent: bool,
+    is_answered: bool,
+}
+
+impl Store for Losing {
+    type Error = ();
+
+    fn read(&self, _: &Wanted) -> Result<Reading, ()> {
+        Ok(self.reading.borrow().clone())
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, ()> {
+        let is_first = self.swaps.replace(self.swaps.get() + 1) == 0;
+        if is_first && !self.is_sent {
+            return Err(());
+        }
+        let mut reading = self.reading.borrow_mut();
+        for change in swap.changes.clone() {
+            match change {
+                Change::Number { number, record, .. } => _ = reading.numbers.insert(number, record),
+                Change::Tag { tag, record: Some(record), .. } => _ = reading.tags.insert(tag, record),
+                Change::Fleet(fleet) => reading.fleet = fleet,
+                change => panic!("{change:?}"),
+            }
+        }
+        if is_first && !self.is_answered { Err(()) } else { Ok(SwapAnswer::Done(reading.incarnation)) }
+    }
+}
+
 /// A restore of more records than one swap can have. The first swap is lost, or its answer, or
 /// nothing.
 #[test]
@@ -965,39 +1014,19 @@ fn a_restore_changes_each_record_once_though_an_answer_is_lost() {
     let numbers = BTreeMap::from([(number(5), lease(NOW_MS + 10 * LEASE_MS))]);
     let restored = Reading { tags: tags.map(|tag| (tag, tag_record())).collect(), numbers, ..failed_over(fleet()) };
     let run = |is_sent: bool, is_answered: bool| {
-        let (mut reading, mut swaps, mut random) = (restored.clone(), 0, 100);
-        let mut turn = Turn::new(Operation::Restored { lease_ms: None, skew_ms: None });
-        let mut event = Event::Begin;
-        loop {
-            let effect = turn.step(event, &mut || {
-                random += 1;
-                random
-            });
-            event = match effect {
-                Effect::Read(_) => Event::Read(reading.clone()),
-                Effect::Swap(swap) => {
-                    swaps += 1;
-                    if swaps == 1 && !is_sent {
-                        event = Event::Begin;
-                        continue;
-                    }
-                    for change in swap.changes {
-                        match change {
-                            Change::Number { number, record, .. } => _ = reading.numbers.insert(number, record),
-                            Change::Tag { tag, record: Some(record), .. } => _ = reading.tags.insert(tag, record),
-                            Change::Fleet(fleet) => reading.fleet = fleet,
-                            change => panic!("{change:?}"),
-                        }
-                    }
-                    if swaps == 1 && !is_answered {
-                        Event::Begin
-                    } else {
-                        Event::Swapped(SwapAnswer::Done(reading.incarnation))
-                    }
-                }
-                Effect::Done(result) => break (result.unwrap(), reading.tags),
-            };
-        }
+        let store = Losing { reading: RefCell::new(restored.clone()), swaps: Cell::new(0), is_sent, is_answered };
+        let (mut turn, mut random) = (Turn::new(Operation::Restored { lease_ms: None, skew_ms: None }), 100);
+        let mut random = || {
+            random += 1;
+            random
+        };
+        let outcome = loop {
+            match turn.perform(&store, &mut random) {
+                Err(Failure::Away(())) => {}
+                result => break result.unwrap(),
+            }
+        };
+        (outcome, store.reading.into_inner().tags)
     };
     let (outcome, tags) = run(true, true);
     let next = |tags: &BTreeMap<Tag, TagRecord>| tags.values().map(|record| record.next).collect::<Vec<_>>();
@@ -1019,13 +1048,10 @@ fn what_a_person_has_confirmed_is_not_done_in_another_generation() {
         Operation::SetTag { tag: tag(), next, least: None, greatest: None, jump: None },
         Operation::Restored { lease_ms: None, skew_ms: None },
     ] {
-        let turn = |turn: Turn| {
-            let mut turn = turn;
-            assert!(matches!(turn.step(Event::Begin, &mut || 1), Effect::Read(_)));
-            turn.step(Event::Read(now.clone()), &mut || 1)
-        };
-        assert!(matches!(turn(Turn::new(operation.clone())), Effect::Swap(_)));
+        let (_, sent) = performed(Turn::new(operation.clone()), std::slice::from_ref(&now));
+        assert!(!sent.is_empty());
         let began = Refusal::GenerationBegan { was: 1, generation: 2, freeze_ms: NOW_MS };
-        assert_eq!(turn(Turn::new(operation).confirmed_at(&shown)), Effect::Done(Err(began)));
+        let confirmed = performed(Turn::new(operation).confirmed_at(&shown), std::slice::from_ref(&now));
+        assert_eq!(confirmed, (Err(Failure::Refused(began)), Vec::new()));
     }
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use snowflake_core::bounds::Instant;
 use snowflake_core::clock::{Clock, ClockReference, DAY_MS, Wait};
 use snowflake_core::draw;
-use snowflake_core::generator::{Generator, Limits, ServerRefusal};
+use snowflake_core::generator::{DrawRefusal, Generator, Limits};
 use snowflake_core::identity::{IdStamp, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::mark::{self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, Written};
@@ -36,7 +36,7 @@ use Did::{Flush, FlushMarks, Report, WaitFor, Write, WriteOnlyMark};
 enum Failure {
     Refused(mark::MarkRefusal),
     DiskFull,
-    DrawRefused(draw::DrawRefusal),
+    DrawRefused(DrawRefusal),
     LeaseIsOver,
 }
 
@@ -255,7 +255,7 @@ impl Server {
 
     /// Returns the end of the tick of the next id that the primary lane would draw, or why there is
     /// none.
-    fn next_end_ms(&self, fake: &Fake) -> Result<i64, ServerRefusal> {
+    fn next_end_ms(&self, fake: &Fake) -> Result<i64, DrawRefusal> {
         let drawing = IdStamp::new(self.layout, Some(0), None, false).unwrap();
         let limits = Limits { max_borrow_ms: self.terms.max_borrow_ms, marks_ms: fake.marks().whole() };
         let run = self.generator.draw(&drawing, &|| fake.now_ms.get(), &limits, 1)?;
@@ -385,7 +385,7 @@ fn the_first_load_of_a_start_begins_after_all_that_a_predecessor_can_have_drawn(
         let Server { layout, drawing, generator, .. } = server;
         let limits = Limits { max_borrow_ms, marks_ms: [i64::MAX; 2] };
         let run = generator.draw(drawing, &|| now_ms, &limits, 1)?;
-        Ok::<_, ServerRefusal>((run.lane(), layout.created_at_ms(run.last_id()).unwrap()))
+        Ok::<_, DrawRefusal>((run.lane(), layout.created_at_ms(run.last_id()).unwrap()))
     };
     let server = Server::new("js53", 3, true).started_again();
     // A load that is refused, because its clock cannot be right, settles nothing.
@@ -397,7 +397,7 @@ fn the_first_load_of_a_start_begins_after_all_that_a_predecessor_can_have_drawn(
     let server = server.started_again();
     let fake = Fake::holding([0; 2], &server.layout, None);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1000).unwrap();
-    assert!(matches!(draw(&server, NOW_MS + 899, 100), Err(ServerRefusal::UsedUp { .. })));
+    assert!(matches!(draw(&server, NOW_MS + 899, 100), Err(DrawRefusal::UsedUp { .. })));
     // Both lanes begin there, but only once: the next database begins where this one is.
     assert_eq!(draw(&server, NOW_MS + 1000, 0), Ok((LaneName::Primary, NOW_MS + 1000)));
     assert_eq!(draw(&server, NOW_MS, 1000), Ok((LaneName::Backup, NOW_MS + 1000)));
@@ -441,6 +441,26 @@ fn a_clock_that_was_set_back_is_refused_or_waited_for() {
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     assert_eq!(fake.did()[0], WaitFor(Wait::ClockStepBack { wait_ms: 1002, behind_ms: 1102 }));
     assert!(server.next_end_ms(&fake).unwrap() > mark_ms);
+}
+
+/// A lane that has borrowed all it may is behind the smallest step back.
+#[test]
+fn a_clock_that_is_behind_by_what_may_be_borrowed_is_waited_for_and_not_a_rollback() {
+    let mut server = Server::new("snowflake", 5, false);
+    server.terms.max_borrow_ms = 100;
+    let fake = server.fresh();
+    let draw_at = |now_ms| {
+        fake.now_ms.set(now_ms);
+        Session::new(&server, &fake).draw().map(|id| server.layout.created_at_ms(id).unwrap())
+    };
+    let drawn_ms = NOW_MS + 400;
+    assert_eq!(draw_at(drawn_ms), Ok(drawn_ms));
+    fake.did();
+    // It has to wait until it may borrow the tick again.
+    assert_eq!(draw_at(drawn_ms - 200), Ok(drawn_ms));
+    assert_eq!(fake.did()[0], WaitFor(Wait::Borrowed { wait_ms: 100 }));
+    let rollback = DrawRefusal::Behind { behind_ms: 201, wait_ms: 101 };
+    assert_eq!(draw_at(drawn_ms - 201), Err(Failure::DrawRefused(rollback)));
 }
 
 /// A reader of the settled id needs the lane above all that can have been drawn, and nothing else.
@@ -1087,7 +1107,7 @@ impl draw::DrawingSession for Session<'_> {
         self.fake.wait(wait)
     }
 
-    fn refused(&self, _: &IdStamp, refusal: draw::DrawRefusal) -> Failure {
+    fn refused(&self, _: &IdStamp, refusal: DrawRefusal) -> Failure {
         Failure::DrawRefused(refusal)
     }
 }
@@ -1184,8 +1204,8 @@ fn draw_up(server: &Server, fake: &Fake, count: u32) -> [i64; 2] {
                 greatest[run.lane() as usize] = run.last_id();
                 left -= 1;
             }
-            Err(ServerRefusal::MarkReached { lane, end_ms }) => server.make_way(fake, lane, end_ms).unwrap(),
-            Err(ServerRefusal::UsedUp { .. }) => break,
+            Err(DrawRefusal::MarkReached { lane, end_ms }) => server.make_way(fake, lane, end_ms).unwrap(),
+            Err(DrawRefusal::UsedUp { .. }) => break,
             Err(refusal) => panic!("{refusal:?}"),
         }
     }

@@ -30,6 +30,8 @@ mod random;
 #[allow(dead_code, reason = "the simulation of leases uses the rest")]
 #[path = "simulation/registry.rs"]
 mod registry;
+#[path = "simulation/stepped.rs"]
+mod stepped;
 #[path = "simulation/swarm.rs"]
 #[allow(dead_code, reason = "the other simulation uses all of it")]
 mod swarm;

@@ -50,6 +50,8 @@ mod registry;
 mod server;
 #[path = "simulation/session.rs"]
 mod session;
+#[path = "simulation/stepped.rs"]
+mod stepped;
 #[path = "simulation/swarm.rs"]
 mod swarm;
 #[allow(dead_code, reason = "stories use the rest")]

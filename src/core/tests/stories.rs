@@ -58,18 +58,18 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use registry::{Kind, Store};
+use snowflake_core::clock::Clock;
+use snowflake_core::exchange::{Failure, Member};
 use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Effect, Event, Facts, Holder, LeaseTerms, Nonces, Request, Turn};
-use snowflake_core::numbers::Numbers;
+use snowflake_core::lease::{self, Holder, LeaseNotice, LeaseTerms, LeasingServer, SharedWords};
+use snowflake_core::membership::FleetNotice;
+use snowflake_core::numbers::{Numbers, Span};
 use snowflake_core::operate::{self, Operation, new_fleet};
 use snowflake_core::registry::{
     DEFAULT_SKEW_MS, Fleet, Incarnation, MemberTerms, NumberKey, Reading, Swap, SwapAnswer, Wanted,
 };
-use snowflake_core::segment::{
-    Claimed, Directory, Place, PlaceRefusal, State, SuppliedServer, Supply, SupplyEffect, SupplyEvent, SupplyNotice,
-    SupplyRequest, SupplyTurn,
-};
+use snowflake_core::segment::{Claimed, Directory, Place, PlaceRefusal, State, SuppliedServer, Supply, SupplyNotice};
 use snowflake_core::tag::Tag;
 use told::Words;
 
@@ -104,50 +104,14 @@ impl Server {
     }
 }
 
-/// What a supply asks its server for.
-struct Supplied<'a> {
-    server: &'a Server,
-    layout: &'a Layout,
-    now_ms: i64,
-    nonces: &'a Cell<u64>,
-}
-
-impl SuppliedServer for Supplied<'_> {
-    fn places(&self) -> &[Place] {
-        &self.server.places
-    }
-
-    fn claimed(&self) -> Vec<Claimed> {
-        self.server.directory.borrow().claimed(&self.server.places)
-    }
-
-    fn unwish(&self, place: usize, claim: u64, least: i64) {
-        self.server.directory.borrow_mut().unwish(&self.server.places, place, claim, least);
-    }
-
-    fn member(&self) -> MemberTerms {
-        lease::member(self.layout, false)
-    }
-
-    fn running_ms(&self) -> i64 {
-        self.now_ms
-    }
-
-    fn nonce(&self) -> u64 {
-        next(self.nonces)
-    }
-
-    fn report(&self, _: SupplyNotice) {
-        unreachable!("the teller reports")
-    }
-}
-
 fn number(word: &str) -> i64 {
     word.parse().unwrap_or_else(|_| panic!("{word} is not a number"))
 }
 
+/// Returns a number that is not random. Any number up to 16 divides it, so that the first one of
+/// the unused numbers is chosen.
 fn next(nonces: &Cell<u64>) -> u64 {
-    nonces.set(nonces.get() + 1);
+    nonces.set(nonces.get() + 720_720);
     nonces.get()
 }
 
@@ -172,6 +136,150 @@ impl Way {
         ways.into_iter().find_map(split).unwrap_or((event, Self::Through))
     }
 }
+
+/// What a process does with what lies in its server's memory.
+type Turn = fn(&mut Holder, &mut Supply, &Process<'_>) -> Result<(), Failure<NoAnswer>>;
+
+/// The registry for a server's process or for an operator, of which the teller hears.
+struct Desk<'a> {
+    teller: RefCell<&'a mut Teller>,
+    way: Cell<Way>,
+    is_operators: bool,
+}
+
+/// A server's process.
+struct Process<'a> {
+    desk: Desk<'a>,
+    layout: Layout,
+    server: &'a Server,
+}
+
+/// There is no answer, or the process has ended.
+#[derive(Debug, Clone, Copy)]
+struct NoAnswer;
+
+impl From<Infallible> for NoAnswer {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl Process<'_> {
+    fn tell(&self, what: impl FnOnce(&Words) -> String) -> Result<(), Infallible> {
+        let mut teller = self.desk.teller.borrow_mut();
+        let what = what(&teller.words);
+        teller.tell(&what);
+        Ok(())
+    }
+}
+
+impl snowflake_core::registry::Store for Desk<'_> {
+    type Error = NoAnswer;
+
+    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
+        Ok(self.teller.borrow_mut().read(wanted))
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
+        let way = self.way.replace(Way::Through);
+        self.teller.borrow_mut().send(swap.clone(), self.is_operators, way).ok_or(NoAnswer)
+    }
+}
+
+impl snowflake_core::registry::Store for Process<'_> {
+    type Error = NoAnswer;
+
+    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
+        self.desk.read(wanted)
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
+        self.desk.swap(swap)
+    }
+}
+
+impl Clock for Process<'_> {
+    fn now_ms(&self) -> i64 {
+        self.desk.teller.borrow().now_ms + self.server.ahead_ms
+    }
+}
+
+impl Member for Process<'_> {
+    type End = Infallible;
+
+    fn member(&self) -> MemberTerms {
+        lease::member(&self.layout, false)
+    }
+
+    fn nonce(&self) -> u64 {
+        self.desk.teller.borrow().nonce()
+    }
+
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), Infallible> {
+        self.tell(|words| format!("reports: {}", words.fleet_notice(&notice)))
+    }
+}
+
+impl LeasingServer for Process<'_> {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn datacenter(&self) -> Option<i64> {
+        None
+    }
+
+    fn has_backup(&self) -> bool {
+        false
+    }
+
+    fn words(&self) -> SharedWords<'_> {
+        SharedWords { numbers: &self.server.numbers, generator: &self.server.generator, marks: &[] }
+    }
+
+    fn extend(&self, until_ms: i64) -> Result<(), Infallible> {
+        self.server.numbers.extend(until_ms);
+        self.tell(|words| format!("draws until {}", words.at(until_ms)))
+    }
+
+    fn enter(&self, span: &Span) -> Result<(), Infallible> {
+        self.server.numbers.enter(&[], &self.server.generator, &self.layout, span);
+        self.tell(|words| format!("draws from {} until {}", words.at(span.from_ms), words.at(span.until_ms)))
+    }
+
+    fn leave(&self) -> Result<Option<i64>, Infallible> {
+        self.tell(|_| "draws nothing".to_owned())?;
+        Ok(self.server.numbers.leave(&[], &self.server.generator, &self.layout))
+    }
+
+    fn report(&self, notice: LeaseNotice) -> Result<(), Infallible> {
+        self.tell(|words| format!("reports: {}", words.notice(&notice)))
+    }
+}
+
+impl SuppliedServer for Process<'_> {
+    fn places(&self) -> &[Place] {
+        &self.server.places
+    }
+
+    fn claimed(&self) -> Vec<Claimed> {
+        self.server.directory.borrow().claimed(&self.server.places)
+    }
+
+    fn unwish(&self, place: usize, claim: u64, least: i64) {
+        self.server.directory.borrow_mut().unwish(&self.server.places, place, claim, least);
+    }
+
+    fn running_ms(&self) -> i64 {
+        self.desk.teller.borrow().now_ms
+    }
+
+    fn report(&self, notice: SupplyNotice) -> Result<(), Infallible> {
+        self.tell(|words| format!("reports: {}", words.supply_notice(&notice)))
+    }
+}
+
+const TERMS: LeaseTerms = LeaseTerms { max_borrow_ms: 0 };
 
 struct Teller {
     layout: Layout,
@@ -215,25 +323,18 @@ impl Teller {
     }
 
     /// Plays a turn of an operator.
-    fn operate(&mut self, operator: &str, mut turn: operate::Turn, mut way: Way) {
-        let mut event = operate::Event::Begin;
-        loop {
-            event = match turn.step(event, &mut || next(&self.nonces)) {
-                operate::Effect::Read(wanted) => operate::Event::Read(self.read(&wanted)),
-                operate::Effect::Swap(swap) => match self.send(swap, true, &mut way) {
-                    Some(answer) => operate::Event::Swapped(answer),
-                    None => break,
-                },
-                operate::Effect::Done(result) => {
-                    let told = match result {
-                        Ok(outcome) => format!("done: {}", self.words.outcome(&outcome)),
-                        Err(refusal) => format!("refuses: {}", self.words.refusal(&refusal)),
-                    };
-                    return self.tell(&told);
-                }
-            };
-        }
-        self.turns.insert(operator.to_owned(), turn);
+    fn operate(&mut self, operator: &str, mut turn: operate::Turn, way: Way) {
+        let desk = Desk { teller: RefCell::new(self), way: Cell::new(way), is_operators: true };
+        let result = turn.perform(&desk, &mut || desk.teller.borrow().nonce());
+        let told = match result {
+            Ok(outcome) => format!("done: {}", self.words.outcome(&outcome)),
+            Err(operate::Failure::Refused(refusal)) => format!("refuses: {}", self.words.refusal(&refusal)),
+            Err(operate::Failure::Away(NoAnswer)) => {
+                self.turns.insert(operator.to_owned(), turn);
+                return;
+            }
+        };
+        self.tell(&told);
     }
 
     /// Plays what an operator does.
@@ -317,12 +418,16 @@ impl Teller {
                 let name = name.trim_end_matches("'s");
                 self.servers.get_mut(name).expect("a server").ahead_ms = 1000 * number(seconds);
             }
-            [name, "gives", "back"] => self.turn(name, Request::GiveBack, way),
-            [name, "gives", "its", "values", "back"] => self.supply(name, SupplyRequest::GiveBack, way),
+            [name, "gives", "back"] => self.turn(name, way, |holder, _, process| holder.give_back(process)),
+            [name, "gives", "its", "values", "back"] => {
+                self.turn(name, way, |holder, supply, process| supply.give_back(process, &mut holder.membership));
+            }
             [name, "draws", count, "of", tag] => self.draw(name, number(count) as u32, tag),
             [name, "takes", "over", tag, "from", least, "on"] => self.take_over(name, tag, number(least)),
-            [name, "keeps"] => self.turn(name, Request::Keep, way),
-            [name, "reserves"] => self.supply(name, SupplyRequest::Supply, way),
+            [name, "keeps"] => self.turn(name, way, |holder, _, process| holder.keep(process, &TERMS)),
+            [name, "reserves"] => {
+                self.turn(name, way, |holder, supply, process| supply.supply(process, &mut holder.membership));
+            }
             _ => panic!("{event:?} is not an event"),
         }
     }
@@ -386,91 +491,16 @@ impl Teller {
     }
 
     /// Plays one turn of a server's process.
-    fn turn(&mut self, name: &str, request: Request, mut way: Way) {
+    fn turn(&mut self, name: &str, way: Way, turn: Turn) {
         let mut server = self.servers.remove(name).unwrap_or_else(|| panic!("{name} has not started"));
-        let (mut turn, mut event) = (Turn::new(request), Event::Begin);
-        'turn: loop {
-            let nonces = Nonces {
-                version: self.nonce(),
-                proposals: [self.nonce(), self.nonce()],
-                name: [self.nonce(), self.nonce()],
-                choice: 0,
-            };
-            let now_ms = self.now_ms + server.ahead_ms;
-            let (layout, terms) = (self.layout, LeaseTerms { max_borrow_ms: 0 });
-            let facts = Facts { layout: &layout, datacenter: None, has_backup: false, terms, now_ms, nonces };
-            let effects = server.holder.step(&mut turn, &facts, event);
-            event = Event::Begin;
-            for effect in effects {
-                match effect {
-                    Effect::Report(notice) => {
-                        let notice = self.words.notice(&notice);
-                        self.tell(&format!("reports: {notice}"));
-                    }
-                    Effect::Extend(until_ms) => {
-                        server.numbers.extend(until_ms);
-                        let until = self.words.at(until_ms);
-                        self.tell(&format!("draws until {until}"));
-                    }
-                    Effect::Enter(span) => {
-                        server.numbers.enter(&[], &server.generator, &layout, &span);
-                        event = Event::Entered;
-                        let [from, until] = [span.from_ms, span.until_ms].map(|ms| self.words.at(ms));
-                        self.tell(&format!("draws from {from} until {until}"));
-                    }
-                    Effect::Leave => {
-                        event = Event::Left(server.numbers.leave(&[], &server.generator, &layout));
-                        self.tell("draws nothing");
-                    }
-                    Effect::Read(wanted) => {
-                        let reading = self.read(&wanted);
-                        event = Event::Read { reading, before_ms: now_ms };
-                    }
-                    Effect::Swap(swap) => match self.send(swap, false, &mut way) {
-                        Some(answer) => event = Event::Swapped(answer),
-                        None => break 'turn,
-                    },
-                    Effect::Done(result) => {
-                        self.end(result);
-                        break 'turn;
-                    }
-                }
-            }
-        }
+        let (mut holder, mut supply) = (server.holder, server.supply.clone());
+        let layout = self.layout;
+        let desk = Desk { teller: RefCell::new(self), way: Cell::new(way), is_operators: false };
+        let process = Process { desk, layout, server: &server };
+        let result = turn(&mut holder, &mut supply, &process);
+        (server.holder, server.supply) = (holder, supply);
         self.servers.insert(name.to_owned(), server);
-    }
-
-    /// Plays one turn of a server's process with its supply.
-    fn supply(&mut self, name: &str, request: SupplyRequest, mut way: Way) {
-        let server = self.servers.remove(name).unwrap_or_else(|| panic!("{name} has not started"));
-        let (mut turn, mut event) = (SupplyTurn::new(request), SupplyEvent::Begin);
-        let (layout, mut supply, mut holder) = (self.layout, server.supply.clone(), server.holder);
-        'turn: loop {
-            let supplied = Supplied { server: &server, layout: &layout, now_ms: self.now_ms, nonces: &self.nonces };
-            let effects = supply.step(&mut turn, &supplied, &mut holder.membership, event);
-            event = SupplyEvent::Begin;
-            for effect in effects {
-                match effect {
-                    SupplyEffect::Report(notice) => {
-                        let notice = self.words.supply_notice(&notice);
-                        self.tell(&format!("reports: {notice}"));
-                    }
-                    SupplyEffect::Unwish { place, claim, least } => {
-                        server.directory.borrow_mut().unwish(&server.places, place, claim, least);
-                    }
-                    SupplyEffect::Read(wanted) => event = SupplyEvent::Read(self.read(&wanted)),
-                    SupplyEffect::Swap(swap) => match self.send(swap, false, &mut way) {
-                        Some(answer) => event = SupplyEvent::Swapped(answer),
-                        None => break 'turn,
-                    },
-                    SupplyEffect::Done(result) => {
-                        self.end(result);
-                        break 'turn;
-                    }
-                }
-            }
-        }
-        self.servers.insert(name.to_owned(), Server { holder, supply, ..server });
+        self.end(result);
     }
 
     fn read(&mut self, wanted: &Wanted) -> Reading {
@@ -490,9 +520,8 @@ impl Teller {
     }
 
     /// Sends a swap. Returns the answer, if it arrives at a process.
-    fn send(&mut self, swap: Swap, is_operators: bool, way: &mut Way) -> Option<SwapAnswer> {
+    fn send(&mut self, swap: Swap, is_operators: bool, way: Way) -> Option<SwapAnswer> {
         let what = self.told(&swap);
-        let way = std::mem::replace(way, Way::Through);
         let answer = match way {
             Way::ProcessEnds => return None,
             Way::Late => {
@@ -509,8 +538,10 @@ impl Teller {
         answer
     }
 
-    fn end(&mut self, result: Result<(), lease::Failure<Infallible>>) {
-        if let Err(failure) = result {
+    fn end<E: Copy + std::fmt::Debug>(&mut self, result: Result<(), Failure<E>>) {
+        if let Err(failure) = result
+            && !matches!(failure, Failure::Away(_))
+        {
             let failure = self.words.failure(&failure);
             self.tell(&format!("fails: {failure}"));
         }

@@ -5,11 +5,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use pgrx::prelude::*;
 use snowflake_core::clock::Clock;
+use snowflake_core::exchange::Failure;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Failure, Holder, LeaseNotice};
+use snowflake_core::lease::{self, Holder, LeaseNotice};
 use snowflake_core::pace;
 use snowflake_core::registry::{Change, Fleet, NumberKey, NumberRecord, Reading, Swap, Wanted};
-use snowflake_core::segment::SupplyNotice;
 use snowflake_registry::RegistryReport;
 
 use super::{Keeper, RegistryFailure, all_numbers};
@@ -296,18 +296,6 @@ pub(super) fn report(notice: &LeaseNotice, fleet: Option<u128>) {
         _ => true,
     };
     if is_due && let Some((level, report)) = texts::lease_notice(notice, fleet, guc::max_borrow_ms()) {
-        report.report(level);
-    }
-}
-
-/// Tells the operator what has happened to tags.
-pub(super) fn report_supply(notice: &SupplyNotice, fleet: Option<u128>) {
-    match notice {
-        SupplyNotice::Adopted(record) => report(&LeaseNotice::Adopted(*record), fleet),
-        SupplyNotice::Forgot(record) => report(&LeaseNotice::Forgot(*record), fleet),
-        _ => {}
-    }
-    if let Some((level, report)) = texts::supply_notice(notice) {
         report.report(level);
     }
 }

@@ -1,16 +1,20 @@
 //! This server and its registry, as the core sees them.
 
+use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use snowflake_core::clock::Clock;
+use snowflake_core::exchange::Member;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, LeaseNotice, LeasingServer, SharedWords};
+use snowflake_core::membership::FleetNotice;
 use snowflake_core::registry::{MemberTerms, Reading, Store, Swap, SwapAnswer, Wanted, WantedTags};
 use snowflake_core::segment::{Claimed, Place, SuppliedServer, SupplyNotice};
 use snowflake_registry::{Config, MemberName, RegistryError};
 
 use super::{Keeper, notes};
+use crate::error::fleet as texts;
 use crate::ids::stamp;
 use crate::postgres::backend::{self, WallClock};
 use crate::settings::guc;
@@ -47,6 +51,29 @@ impl Clock for Keeper<'_> {
     }
 }
 
+impl Member for Keeper<'_> {
+    type End = Infallible;
+
+    fn member(&self) -> MemberTerms {
+        lease::member(self.layout, stamp::has_backup())
+    }
+
+    fn nonce(&self) -> u64 {
+        self.nonces.set(self.nonces.get() + 1);
+        let mut hasher = DefaultHasher::new();
+        // Two copies of one memory may get the same random bits, but have no common connection.
+        (backend::random_bits(), backend::random_bits(), backend::pid(), self.nonces.get()).hash(&mut hasher);
+        (self.registry.borrow().connection_id(), Instant::now()).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), Infallible> {
+        let (level, report) = texts::fleet_notice(&notice);
+        report.report(level);
+        Ok(())
+    }
+}
+
 impl LeasingServer for Keeper<'_> {
     fn layout(&self) -> &Layout {
         self.layout
@@ -64,17 +91,9 @@ impl LeasingServer for Keeper<'_> {
         self.words
     }
 
-    fn nonce(&self) -> u64 {
-        self.nonces.set(self.nonces.get() + 1);
-        let mut hasher = DefaultHasher::new();
-        // Two copies of one memory may get the same random bits, but have no common connection.
-        (backend::random_bits(), backend::random_bits(), backend::pid(), self.nonces.get()).hash(&mut hasher);
-        (self.registry.borrow().connection_id(), Instant::now()).hash(&mut hasher);
-        hasher.finish()
-    }
-
-    fn report(&self, notice: LeaseNotice) {
+    fn report(&self, notice: LeaseNotice) -> Result<(), Infallible> {
         notes::report(&notice, self.status.get().fleet);
+        Ok(())
     }
 }
 
@@ -91,20 +110,14 @@ impl SuppliedServer for Keeper<'_> {
         self.tags.unwish(place, claim, least);
     }
 
-    fn member(&self) -> MemberTerms {
-        lease::member(self.layout, stamp::has_backup())
-    }
-
     fn running_ms(&self) -> i64 {
         backend::boot_ms()
     }
 
-    fn nonce(&self) -> u64 {
-        LeasingServer::nonce(self)
-    }
-
-    fn report(&self, notice: SupplyNotice) {
-        notes::report_supply(&notice, self.status.get().fleet);
+    fn report(&self, notice: SupplyNotice) -> Result<(), Infallible> {
+        let (level, report) = texts::supply_notice(&notice);
+        report.report(level);
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 //! the extension's connection to the registry.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
@@ -17,14 +18,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use postgres::Client;
 use snowflake_core::clock::Clock;
+use snowflake_core::exchange::{self, Failure};
 use snowflake_core::generator::{Generator, Limits};
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Failure, Holder, Lease, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::lease::{self, Holder, Lease, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::membership::FleetNotice;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{
-    Change, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted, WantedNumbers,
+    Change, MemberTerms, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted,
+    WantedNumbers,
 };
 use snowflake_registry::{Config, Either, Interest, RegistryError, Stopped, Waiter};
 
@@ -185,6 +189,7 @@ pub struct Member<'a> {
     numbers: Numbers,
     marks: [PublishedMarks; 1],
     notices: RefCell<Vec<LeaseNotice>>,
+    fleet_notices: RefCell<Vec<FleetNotice>>,
     calls: Cell<Calls>,
 }
 
@@ -207,6 +212,7 @@ impl<'a> Member<'a> {
             numbers: Numbers::new(),
             marks,
             notices: RefCell::default(),
+            fleet_notices: RefCell::default(),
             calls: Cell::default(),
         }
     }
@@ -253,7 +259,7 @@ impl<'a> Member<'a> {
     /// What the core says.
     pub fn keep(&self) -> Result<(), Failure<RegistryError>> {
         let (mut holder, terms) = (self.holder.get(), self.terms.get());
-        let kept = holder.keep(self, self, &terms);
+        let kept = holder.keep(self, &terms);
         self.holder.set(holder);
         kept
     }
@@ -305,7 +311,7 @@ impl<'a> Member<'a> {
     /// What the core says.
     pub fn try_give_back(&self) -> Result<(), Failure<RegistryError>> {
         let mut holder = self.holder.get();
-        let given_back = holder.give_back(self, self);
+        let given_back = holder.give_back(self);
         self.holder.set(holder);
         given_back
     }
@@ -313,7 +319,7 @@ impl<'a> Member<'a> {
     /// Begins to draw with its next lease, if the clock has reached it.
     pub fn enter(&self) {
         let (mut holder, terms) = (self.holder.get(), self.terms.get());
-        holder.enter(self, &terms);
+        let Ok(()) = holder.enter(self, &terms);
         self.holder.set(holder);
     }
 
@@ -373,6 +379,11 @@ impl<'a> Member<'a> {
         self.calls.set(calls);
     }
 
+    /// Returns whether it has begun a generation.
+    pub fn has_begun_a_generation(&self) -> bool {
+        self.fleet_notices.borrow().iter().any(|notice| matches!(notice, FleetNotice::Forgot(_)))
+    }
+
     /// Returns whether such a notice was reported.
     pub fn has_reported(&self, what: impl Fn(&LeaseNotice) -> bool) -> bool {
         self.notices.borrow().iter().any(what)
@@ -382,6 +393,23 @@ impl<'a> Member<'a> {
 impl Clock for Member<'_> {
     fn now_ms(&self) -> i64 {
         now_ms()
+    }
+}
+
+impl exchange::Member for Member<'_> {
+    type End = Infallible;
+
+    fn member(&self) -> MemberTerms {
+        lease::member(&self.layout, false)
+    }
+
+    fn nonce(&self) -> u64 {
+        random()
+    }
+
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), Infallible> {
+        self.fleet_notices.borrow_mut().push(notice);
+        Ok(())
     }
 }
 
@@ -402,12 +430,9 @@ impl lease::LeasingServer for Member<'_> {
         SharedWords { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
     }
 
-    fn nonce(&self) -> u64 {
-        random()
-    }
-
-    fn report(&self, notice: LeaseNotice) {
+    fn report(&self, notice: LeaseNotice) -> Result<(), Infallible> {
         self.notices.borrow_mut().push(notice);
+        Ok(())
     }
 }
 

@@ -2,11 +2,12 @@
 //! extension's connection, with a registry of either kind.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::time::Instant;
 
-use snowflake_core::lease::Failure;
-use snowflake_core::membership::Membership;
-use snowflake_core::registry::MemberTerms as Brought;
+use snowflake_core::exchange::{Failure, Member};
+use snowflake_core::membership::{FleetNotice, Membership};
+use snowflake_core::registry::{MemberTerms as Brought, Reading, Store, Swap, SwapAnswer, Wanted};
 use snowflake_core::segment::{
     Claimed, Directory, Place, PlaceRefusal, SuppliedServer as Draws, Supply, SupplyNotice, ValueRun,
 };
@@ -24,6 +25,7 @@ pub struct TagMember {
     supply: RefCell<Box<Supply>>,
     membership: RefCell<Membership>,
     notices: RefCell<Vec<SupplyNotice>>,
+    fleet_notices: RefCell<Vec<FleetNotice>>,
     started: Instant,
 }
 
@@ -38,6 +40,7 @@ impl TagMember {
             supply: RefCell::new(Box::new(Supply::new())),
             membership: RefCell::new(Membership::new()),
             notices: RefCell::default(),
+            fleet_notices: RefCell::default(),
             started: Instant::now(),
         }
     }
@@ -54,7 +57,7 @@ impl TagMember {
     ///
     /// Why not everything was reserved that is due.
     pub fn supply(&self) -> Result<(), Failure<RegistryError>> {
-        self.supply.borrow_mut().supply(&self.registry, self, &mut self.membership.borrow_mut())
+        self.supply.borrow_mut().supply(self, &mut self.membership.borrow_mut())
     }
 
     /// Gives back what is left, as the worker does at its end.
@@ -63,7 +66,7 @@ impl TagMember {
     ///
     /// Why it was not given back.
     pub fn give_back(&self) -> Result<(), Failure<RegistryError>> {
-        self.supply.borrow_mut().give_back(&self.registry, self, &mut self.membership.borrow_mut())
+        self.supply.borrow_mut().give_back(self, &mut self.membership.borrow_mut())
     }
 
     /// Draws up to `count` values, after the worker has run if there is none.
@@ -98,6 +101,11 @@ impl TagMember {
         self.directory.borrow_mut().find(&self.places, tag).expect("there is a place");
     }
 
+    /// Whether it has begun a generation.
+    pub fn has_begun_a_generation(&self) -> bool {
+        self.fleet_notices.borrow().iter().any(|notice| matches!(notice, FleetNotice::Forgot(_)))
+    }
+
     /// Whether such a notice was reported.
     pub fn has_reported(&self, is_wanted: impl Fn(&SupplyNotice) -> bool) -> bool {
         self.notices.borrow().iter().any(is_wanted)
@@ -117,19 +125,41 @@ impl Draws for TagMember {
         self.directory.borrow_mut().unwish(&self.places, place, claim, least);
     }
 
-    fn member(&self) -> Brought {
-        Brought { layout: (1, false), range: (0, 1023) }
-    }
-
     fn running_ms(&self) -> i64 {
         i64::try_from(self.started.elapsed().as_millis()).expect("a test is not that long")
+    }
+
+    fn report(&self, notice: SupplyNotice) -> Result<(), Infallible> {
+        self.notices.borrow_mut().push(notice);
+        Ok(())
+    }
+}
+
+impl Member for TagMember {
+    type End = Infallible;
+
+    fn member(&self) -> Brought {
+        Brought { layout: (1, false), range: (0, 1023) }
     }
 
     fn nonce(&self) -> u64 {
         random()
     }
 
-    fn report(&self, notice: SupplyNotice) {
-        self.notices.borrow_mut().push(notice);
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), Infallible> {
+        self.fleet_notices.borrow_mut().push(notice);
+        Ok(())
+    }
+}
+
+impl Store for TagMember {
+    type Error = RegistryError;
+
+    fn read(&self, wanted: &Wanted) -> Result<Reading, RegistryError> {
+        self.registry.read(wanted)
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, RegistryError> {
+        self.registry.swap(swap)
     }
 }

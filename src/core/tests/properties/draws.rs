@@ -10,9 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use snowflake_core::generator::{
-    Generator, Lane, LaneRefusal, Limits, NO_MARK, ServerRefusal, first_sequence, longest_run,
-};
+use snowflake_core::generator::{DrawRefusal, Generator, Lane, Limits, NO_MARK, first_sequence, longest_run};
 use snowflake_core::identity::{IdStamp, LaneName};
 use snowflake_core::known_tick::{KnownTick, draw_one};
 use snowflake_core::layout::{Field, Layout};
@@ -217,24 +215,13 @@ impl Seen {
     }
 }
 
-fn variant(refusal: ServerRefusal) -> &'static str {
+fn variant(refusal: DrawRefusal) -> &'static str {
     match refusal {
-        ServerRefusal::BeforeEpoch { .. } => "before epoch",
-        ServerRefusal::TimeUsedUp => "time used up",
-        ServerRefusal::UsedUp { .. } => "used up",
-        ServerRefusal::Behind { .. } => "behind",
-        ServerRefusal::ClockStepBack { .. } => "rollback",
-        ServerRefusal::MarkReached { .. } => "mark reached",
-    }
-}
-
-fn lane_variant(refused: LaneRefusal) -> &'static str {
-    match refused {
-        LaneRefusal::BeforeEpoch { .. } => "before epoch",
-        LaneRefusal::TimeUsedUp => "time used up",
-        LaneRefusal::UsedUp { .. } => "used up",
-        LaneRefusal::Behind { .. } => "behind",
-        LaneRefusal::MarkReached { .. } => "mark reached",
+        DrawRefusal::BeforeEpoch { .. } => "before epoch",
+        DrawRefusal::TimeUsedUp => "time used up",
+        DrawRefusal::UsedUp { .. } => "used up",
+        DrawRefusal::Behind { .. } => "behind",
+        DrawRefusal::MarkReached { .. } => "mark reached",
     }
 }
 
@@ -289,7 +276,7 @@ fn a_server_draws_what_the_model_draws() {
         Ok(())
     });
     for with_backup in [false, true] {
-        let refusals = ["before epoch", "time used up", "used up", "behind", "rollback", "mark reached"];
+        let refusals = ["before epoch", "time used up", "used up", "behind", "mark reached"];
         seen.assert_all(with_backup, &refusals);
         seen.assert_all(with_backup, &["primary", "run across ticks"]);
     }
@@ -310,13 +297,13 @@ fn a_lane_draws_what_the_model_draws() {
             let allowance_ms = borrow.apply(spec, 0);
             let count = step.count.of(&layout);
             for _ in 0..step.times {
-                let drawn = lane.draw(&layout, &Scripted::at(now_ms), allowance_ms, mark_ms, count);
+                let drawn = lane.draw(LaneName::Primary, &layout, &Scripted::at(now_ms), allowance_ms, mark_ms, count);
                 let word = |place: Place| (place.tick * spec.size(Field::Sequence) + place.sequence) as u64;
                 let modelled = model
-                    .draw(spec, now_ms, allowance_ms, mark_ms, count)
+                    .draw(LaneName::Primary, spec, now_ms, allowance_ms, mark_ms, count)
                     .map(|(first, last)| (word(first), word(last)));
                 prop_assert_eq!(drawn, modelled);
-                seen.count(drawn.map_or_else(lane_variant, |_| "drawn"), false);
+                seen.count(drawn.map_or_else(variant, |_| "drawn"), false);
             }
         }
         Ok(())
@@ -452,20 +439,20 @@ proptest! {
         let lane = Lane::new();
         for (now_ms, step) in script.clocks() {
             let count = step.count.of(&layout);
-            let draw = |ms| lane.draw(&layout, &Scripted::at(ms), script.max_borrow_ms, NO_MARK, count);
+            let draw = |ms| lane.draw(LaneName::Primary, &layout, &Scripted::at(ms), script.max_borrow_ms, NO_MARK, count);
             for _ in 0..step.times {
                 match draw(now_ms) {
-                    Err(LaneRefusal::UsedUp { wait_ms }) => {
+                    Err(DrawRefusal::UsedUp { wait_ms }) => {
                         prop_assert!(wait_ms > 0);
-                        prop_assert_eq!(draw(now_ms + wait_ms - 1), Err(LaneRefusal::UsedUp { wait_ms: 1 }));
+                        prop_assert_eq!(draw(now_ms + wait_ms - 1), Err(DrawRefusal::UsedUp { wait_ms: 1 }));
                         prop_assert!(draw(now_ms + wait_ms).is_ok());
                     }
-                    Err(LaneRefusal::Behind { behind_ms, wait_ms }) => {
+                    Err(DrawRefusal::Behind { behind_ms, wait_ms }) => {
                         prop_assert_eq!(i128::from(behind_ms), i128::from(wait_ms) + i128::from(script.max_borrow_ms));
-                        let sooner = LaneRefusal::Behind { behind_ms: behind_ms - wait_ms + 1, wait_ms: 1 };
+                        let sooner = DrawRefusal::Behind { behind_ms: behind_ms - wait_ms + 1, wait_ms: 1 };
                         prop_assert_eq!(draw(now_ms + wait_ms - 1), Err(sooner));
                         let served = draw(now_ms + wait_ms);
-                        prop_assert!(matches!(served, Ok(_) | Err(LaneRefusal::UsedUp { .. })), "{served:?}");
+                        prop_assert!(matches!(served, Ok(_) | Err(DrawRefusal::UsedUp { .. })), "{served:?}");
                     }
                     _ => {}
                 }
@@ -487,7 +474,7 @@ proptest! {
         let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
         let draw = |ms| generator.draw(&drawing, &Scripted::at(ms), &limits, 1);
         prop_assert!(draw(now_ms).is_ok());
-        let rollback = ServerRefusal::ClockStepBack { behind_ms: back_ms, wait_ms: back_ms };
+        let rollback = DrawRefusal::Behind { behind_ms: back_ms, wait_ms: back_ms };
         prop_assert_eq!(draw(now_ms - back_ms), Err(rollback));
     }
 }

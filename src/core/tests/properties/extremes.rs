@@ -6,10 +6,12 @@ use std::cell::{Cell, RefCell};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use snowflake_core::clock::{Clock, Utc};
+use snowflake_core::exchange::{Failure, Member};
 use snowflake_core::generator::{Generator, Limits};
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Failure, Holder, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::lease::{self, Holder, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::membership::FleetNotice;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::operate::new_fleet;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
@@ -162,6 +164,22 @@ impl Clock for World {
     }
 }
 
+impl Member for World {
+    type End = ();
+
+    fn member(&self) -> MemberTerms {
+        lease::member(&self.layout, false)
+    }
+
+    fn nonce(&self) -> u64 {
+        self.next()
+    }
+
+    fn report_fleet(&self, _: FleetNotice) -> Result<(), ()> {
+        Ok(())
+    }
+}
+
 impl lease::LeasingServer for World {
     fn layout(&self) -> &Layout {
         &self.layout
@@ -179,11 +197,7 @@ impl lease::LeasingServer for World {
         SharedWords { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
     }
 
-    fn nonce(&self) -> u64 {
-        self.next()
-    }
-
-    fn report(&self, notice: LeaseNotice) {
+    fn report(&self, notice: LeaseNotice) -> Result<(), ()> {
         if let LeaseNotice::Acquired(lease)
         | LeaseNotice::Older(lease)
         | LeaseNotice::Lost(lease)
@@ -191,6 +205,7 @@ impl lease::LeasingServer for World {
         {
             let _ = (Utc(lease.from_ms).to_string(), Utc(lease.until_ms).to_string());
         }
+        Ok(())
     }
 }
 
@@ -203,23 +218,17 @@ impl segment::SuppliedServer for World {
         self.directory.borrow().claimed(&self.places)
     }
 
-    fn member(&self) -> MemberTerms {
-        lease::member(lease::LeasingServer::layout(self), lease::LeasingServer::has_backup(self))
-    }
-
     fn running_ms(&self) -> i64 {
         self.now_ms.get()
-    }
-
-    fn nonce(&self) -> u64 {
-        self.next()
     }
 
     fn unwish(&self, place: usize, claim: u64, least: i64) {
         self.directory.borrow_mut().unwish(&self.places, place, claim, least);
     }
 
-    fn report(&self, _: segment::SupplyNotice) {}
+    fn report(&self, _: segment::SupplyNotice) -> Result<(), ()> {
+        Ok(())
+    }
 }
 
 impl registry::Store for World {
@@ -254,27 +263,27 @@ fn no_number_in_a_registry_makes_a_server_panic() {
     for_all(2000, (layouts, edits), |(layout, edits)| {
         let world = World::new(layout);
         let (mut holder, mut supply) = (Holder::new(7), Supply::new());
-        let _ = holder.keep(&world, &world, &TERMS);
+        let _ = holder.keep(&world, &TERMS);
         for (which, value, then) in edits {
             world.edit(which, value);
             let failure = match then {
-                0 => holder.give_back(&world, &world).err(),
-                1 => supply.give_back(&world, &world, &mut holder.membership).err(),
+                0 => holder.give_back(&world).err(),
+                1 => supply.give_back(&world, &mut holder.membership).err(),
                 2..=4 => {
                     let (place, view) = world.directory.borrow_mut().find(&world.places, tag()).unwrap();
                     world.directory.borrow_mut().wish(&world.places, place, view.claim(), value);
-                    let kept = supply.supply(&world, &world, &mut holder.membership).err();
+                    let kept = supply.supply(&world, &mut holder.membership).err();
                     let _ = (view.draw(1), view.draw(u32::MAX), supply.looks_in_ms(&world));
                     kept
                 }
-                _ => holder.keep(&world, &world, &TERMS).err(),
+                _ => holder.keep(&world, &TERMS).err(),
             };
             if let Some(Failure::NoneFree { first: Some((_, at_ms)), .. } | Failure::Frozen { until_ms: at_ms }) =
                 failure
             {
                 let _ = Utc(at_ms).to_string();
             }
-            holder.enter(&world, &TERMS);
+            holder.enter(&world, &TERMS).unwrap();
             let _ = (holder.enters_in_ms(&world, &TERMS), world.draw());
             prop_assert!(holder.interval_ms(&TERMS, &world.layout) >= 0);
         }
@@ -282,8 +291,8 @@ fn no_number_in_a_registry_makes_a_server_panic() {
         world.is_mended();
         world.now_ms.set(NOW_MS);
         for _ in 0..3 {
-            let _ = holder.keep(&world, &world, &TERMS);
-            let _ = supply.supply(&world, &world, &mut holder.membership);
+            let _ = holder.keep(&world, &TERMS);
+            let _ = supply.supply(&world, &mut holder.membership);
         }
         Ok(())
     });

@@ -5,7 +5,7 @@
 //! `model.rs`.
 
 use proptest::prelude::*;
-use snowflake_core::generator::{Generator, Limits, NO_MARK, ServerRefusal, first_sequence};
+use snowflake_core::generator::{DrawRefusal, Generator, Limits, NO_MARK, first_sequence};
 use snowflake_core::identity::IdStamp;
 use snowflake_core::layout::Layout;
 
@@ -54,7 +54,7 @@ fn check(second: i64, part_ms: i64, worker: i64, borrow: i64) -> Result<(), Test
     for next in 0..2 {
         let (second, now_ms) = (second + next, now_ms + next * 1000);
         if second > last {
-            prop_assert_eq!(draw(now_ms), Err(ServerRefusal::TimeUsedUp));
+            prop_assert_eq!(draw(now_ms), Err(DrawRefusal::TimeUsedUp));
             break;
         }
         for (drawn, id) in expected(&layout, second, worker, borrow, borrowed).into_iter().enumerate() {
@@ -63,8 +63,8 @@ fn check(second: i64, part_ms: i64, worker: i64, borrow: i64) -> Result<(), Test
             prop_assert!(id < 1 << 53);
         }
         let used_up = match second {
-            _ if second == last => ServerRefusal::TimeUsedUp,
-            _ => ServerRefusal::UsedUp { wait_ms: 1000 - part_ms },
+            _ if second == last => DrawRefusal::TimeUsedUp,
+            _ => DrawRefusal::UsedUp { wait_ms: 1000 - part_ms },
         };
         prop_assert_eq!(draw(now_ms), Err(used_up));
         prop_assert_eq!(draw(now_ms), Err(used_up));

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use snowflake_core::clock::ClockReference;
-use snowflake_core::generator::{Generator, Limits, MarkLimits, NO_MARK, ServerRefusal};
+use snowflake_core::generator::{DrawRefusal, Generator, Limits, MarkLimits, NO_MARK};
 use snowflake_core::identity::{IdStamp, Identity, LaneName};
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use snowflake_core::published::{MARK_AHEAD_MS, NOT_LOADED, PublishedMarks, UNCLAIMED};
@@ -97,12 +97,12 @@ proptest! {
         prop_assert_eq!(draw(&generator, drawn_ms), Ok(drawn));
         generator.raise(LaneName::Primary, &layout, mark_ms);
         if drawn > tick {
-            let lowered = !matches!(draw(&generator, mark_ms), Err(ServerRefusal::ClockStepBack { .. }));
+            let lowered = !matches!(draw(&generator, mark_ms), Err(DrawRefusal::Behind { .. }));
             prop_assert!(!lowered);
         }
         // From the end on, nothing is left to draw.
         generator.raise(LaneName::Primary, &layout, layout.last_instant_ms() + layout.unit().ms());
-        prop_assert_eq!(draw(&generator, layout.last_instant_ms()), Err(ServerRefusal::TimeUsedUp));
+        prop_assert_eq!(draw(&generator, layout.last_instant_ms()), Err(DrawRefusal::TimeUsedUp));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! i128, no bits.
 //!
 //! `generator.rs` must agree with this oracle, draw by draw. The oracle must never call into it,
-//! and shares only its vocabulary ([`LaneRefusal`], [`DrawRefusal`], [`LaneName`]).
+//! and shares only its vocabulary ([`DrawRefusal`], [`LaneName`]).
 
-use snowflake_core::generator::{LaneRefusal, ServerRefusal};
+use snowflake_core::generator::DrawRefusal;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::Field;
 
@@ -50,39 +50,40 @@ impl Lane {
     /// Draws a run and returns its first and last place.
     pub fn draw(
         &mut self,
+        name: LaneName,
         spec: &Spec,
         now_ms: i64,
         allowance_ms: i64,
         mark_ms: i64,
         count: u32,
-    ) -> Result<(Place, Place), LaneRefusal> {
+    ) -> Result<(Place, Place), DrawRefusal> {
         let ms = |wide: i128| i64::try_from(wide).unwrap();
         let allowed_ms = i128::from(now_ms) + i128::from(allowance_ms);
         let now = spec.tick_at(now_ms.into());
         let limit = spec.tick_at(allowed_ms);
         if now < 0 {
-            return Err(LaneRefusal::BeforeEpoch { now_ms });
+            return Err(DrawRefusal::BeforeEpoch { now_ms });
         }
         let first = Place { tick: now, sequence: start(spec, now) }.max(self.last.after(1, spec));
         let last = first.after(i128::from(count) - 1, spec);
         if last.tick > spec.last_tick() {
-            return Err(LaneRefusal::TimeUsedUp);
+            return Err(DrawRefusal::TimeUsedUp);
         }
         if self.last.tick > limit {
             // The wait counts from the clock plus the allowance, like the decision. The message
             // states the whole distance.
             let start_ms = spec.start_ms(self.last.tick);
-            return Err(LaneRefusal::Behind {
+            return Err(DrawRefusal::Behind {
                 behind_ms: ms(start_ms - i128::from(now_ms)),
                 wait_ms: ms(start_ms - allowed_ms),
             });
         }
         if last.tick > limit {
-            return Err(LaneRefusal::UsedUp { wait_ms: ms(spec.start_ms(last.tick) - allowed_ms) });
+            return Err(DrawRefusal::UsedUp { wait_ms: ms(spec.start_ms(last.tick) - allowed_ms) });
         }
         let end_ms = spec.start_ms(last.tick + 1);
         if end_ms > mark_ms.into() {
-            return Err(LaneRefusal::MarkReached { end_ms: ms(end_ms) });
+            return Err(DrawRefusal::MarkReached { lane: name, end_ms: ms(end_ms) });
         }
         self.last = last;
         Ok((first, last))
@@ -112,7 +113,7 @@ impl Generator {
         max_borrow_ms: i64,
         marks_ms: [i64; 2],
         count: u32,
-    ) -> Result<(LaneName, Place, Place), ServerRefusal> {
+    ) -> Result<(LaneName, Place, Place), DrawRefusal> {
         let mut order = vec![(LaneName::Primary, max_borrow_ms)];
         if with_backup {
             order = vec![(LaneName::Primary, 0), (LaneName::Backup, 0), (LaneName::Backup, max_borrow_ms)];
@@ -123,30 +124,17 @@ impl Generator {
                 LaneName::Primary => (&mut self.primary, marks_ms[0]),
                 LaneName::Backup => (&mut self.backup, marks_ms[1]),
             };
-            match lane.draw(spec, now_ms, allowance_ms, mark_ms, count) {
+            match lane.draw(name, spec, now_ms, allowance_ms, mark_ms, count) {
                 Ok((first, last)) => return Ok((name, first, last)),
-                Err(LaneRefusal::MarkReached { end_ms }) => {
-                    return Err(ServerRefusal::MarkReached { lane: name, end_ms });
-                }
-                Err(LaneRefusal::BeforeEpoch { now_ms }) => {
-                    refusals.push((None, ServerRefusal::BeforeEpoch { now_ms }))
-                }
-                Err(LaneRefusal::TimeUsedUp) => refusals.push((None, ServerRefusal::TimeUsedUp)),
-                Err(LaneRefusal::UsedUp { wait_ms }) => {
-                    refusals.push((Some(wait_ms), ServerRefusal::UsedUp { wait_ms }))
-                }
-                Err(LaneRefusal::Behind { behind_ms, wait_ms }) => {
-                    let refusal = if wait_ms <= max_borrow_ms {
-                        ServerRefusal::Behind { wait_ms }
-                    } else {
-                        ServerRefusal::ClockStepBack { behind_ms, wait_ms }
-                    };
-                    refusals.push((Some(wait_ms), refusal));
-                }
+                Err(refusal @ DrawRefusal::MarkReached { .. }) => return Err(refusal),
+                Err(refusal) => refusals.push(refusal),
             }
         }
         // The sort is stable, so of equal waits the earlier lane's comes first.
-        refusals.sort_by_key(|(wait_ms, _)| wait_ms.unwrap_or(i64::MAX));
-        Err(refusals[0].1)
+        refusals.sort_by_key(|refusal| match refusal {
+            DrawRefusal::UsedUp { wait_ms } | DrawRefusal::Behind { wait_ms, .. } => *wait_ms,
+            _ => i64::MAX,
+        });
+        Err(refusals[0])
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use snowflake_core::generator::{Announce, Generator, Limits, NO_MARK, ServerRefusal, longest_run};
+use snowflake_core::generator::{Announce, DrawRefusal, Generator, Limits, NO_MARK, longest_run};
 use snowflake_core::identity::{IdStamp, Identity, LaneName};
 use snowflake_core::layout::Layout;
 use snowflake_core::numbers::{Numbers, Span};
@@ -371,7 +371,7 @@ impl World {
             let limits = Limits { max_borrow_ms: 0, marks_ms: [0; 2] };
             let (drawing, now) = (self.drawing().unwrap(), || self.now_ms);
             let refusal = self.memory.generator.draw_announced(&drawing, &now, &limits, 1, announce);
-            let is_expected = |refusal: &ServerRefusal| !matches!(refusal, ServerRefusal::TimeUsedUp);
+            let is_expected = |refusal: &DrawRefusal| !matches!(refusal, DrawRefusal::TimeUsedUp);
             assert!(refusal.as_ref().is_err_and(is_expected), "{refusal:?}");
         }
     }

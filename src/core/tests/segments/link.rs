@@ -1,13 +1,15 @@
 //! The way from a server to the registry. Other servers and sessions go on during a call. A call
 //! may never arrive, arrive late, or lose its answer. For a lie, what is read or sent is changed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use snowflake_core::clock::Clock;
+use snowflake_core::exchange::Member;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, LeaseTerms, SharedWords};
+use snowflake_core::membership::FleetNotice;
 use snowflake_core::registry::{
     self, Change, MemberTerms, Reading, SinceIncarnation, Swap, SwapAnswer, TagRecord, Wanted, WantedTags,
 };
@@ -16,6 +18,7 @@ use snowflake_core::tag::Tag;
 
 use crate::ledger::{Fate, Given};
 use crate::registry::Kind;
+use crate::swarm::Chance;
 use crate::world::{Life, World};
 use crate::{Guarantee, Lie};
 
@@ -89,12 +92,35 @@ pub struct Link<'a> {
     /// The tags of which an operator had said by then where they go on.
     going_on: RefCell<BTreeSet<Tag>>,
     /// The nonces of what was written by the last swap, if it was answered.
-    pub answered: RefCell<Vec<u64>>,
+    answered: RefCell<Vec<u64>>,
+    /// Whether the worker may end at a call, and whether it has.
+    may_end: bool,
+    has_ended: Cell<bool>,
 }
 
 impl<'a> Link<'a> {
-    pub fn new(world: &'a World, life: &'a Rc<Life>) -> Self {
-        Self { world, life, read: RefCell::default(), going_on: RefCell::default(), answered: RefCell::default() }
+    /// Makes the connection of a worker, which may end at a call if `may_end` says so.
+    pub fn new(world: &'a World, life: &'a Rc<Life>, may_end: bool) -> Self {
+        let (read, going_on, answered) = Default::default();
+        Self { world, life, read, going_on, answered, may_end, has_ended: Cell::new(false) }
+    }
+
+    /// Whether the worker goes on, which may end before and after any call.
+    fn lives(&self) -> Result<(), NoAnswer> {
+        let Self { world, life, .. } = self;
+        world.write_off_gone(life);
+        let answered = self.answered.take();
+        let ends = self.may_end && !world.settles.get() && world.swarm.one_in(&world.random, Chance::ProcessEnds, 100);
+        if ends && !self.has_ended.replace(true) {
+            world.count("process ends");
+            // What the process was told last, it has not noted yet.
+            answered.into_iter().for_each(|nonce| world.ledger.borrow_mut().lose(nonce));
+        }
+        if self.has_ended.get() { Err(NoAnswer) } else { Ok(()) }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.get()
     }
 
     /// Something happens while the message is under way.
@@ -257,6 +283,7 @@ impl registry::Store for Link<'_> {
     type Error = NoAnswer;
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
+        self.lives()?;
         if self.world.lies(Lie::Wasted) {
             (0..3).for_each(|_| self.waste(wanted));
         }
@@ -274,10 +301,11 @@ impl registry::Store for Link<'_> {
         let generation = reading.fleet.generation;
         reading.tags.iter_mut().for_each(|(tag, record)| self.lie_about(*tag, record, generation));
         self.read.replace(Some((real, reading.clone())));
-        Ok(reading)
+        self.lives().map(|()| reading)
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
+        self.lives()?;
         let Self { world, life, .. } = self;
         let (real, reading) = self.read.borrow().clone().expect("a swap follows a reading");
         let mut swap = swap.clone();
@@ -329,6 +357,7 @@ impl registry::Store for Link<'_> {
         let is_same = world.store.borrow().incarnation.since(&compared) == SinceIncarnation::Same || any;
         let answer = world.arrive(&message, if is_same { Fate::Had } else { Fate::Lost });
         self.is_answered(&message);
+        self.lives()?;
         Ok(match answer {
             SwapAnswer::Done(_) if any => SwapAnswer::Done(compared),
             answer => answer,
@@ -345,6 +374,34 @@ pub struct Keeper<'a>(pub &'a Link<'a>);
 impl Clock for Keeper<'_> {
     fn now_ms(&self) -> i64 {
         self.0.world.now_ms.get()
+    }
+}
+
+impl registry::Store for Keeper<'_> {
+    type Error = NoAnswer;
+
+    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
+        self.0.read(wanted)
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
+        self.0.swap(swap)
+    }
+}
+
+impl Member for Keeper<'_> {
+    type End = NoAnswer;
+
+    fn member(&self) -> MemberTerms {
+        self.0.member()
+    }
+
+    fn nonce(&self) -> u64 {
+        self.0.nonce()
+    }
+
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
+        self.0.report_fleet(notice)
     }
 }
 
@@ -366,11 +423,7 @@ impl lease::LeasingServer for Keeper<'_> {
         SharedWords { numbers, generator, marks: &[] }
     }
 
-    fn nonce(&self) -> u64 {
-        self.0.world.bits()
-    }
-
-    fn report(&self, notice: lease::LeaseNotice) {
+    fn report(&self, notice: lease::LeaseNotice) -> Result<(), NoAnswer> {
         let Link { world, life, .. } = self.0;
         world.tell(|| format!("  life {} reports {notice:?}", life.number));
         match notice {
@@ -378,6 +431,30 @@ impl lease::LeasingServer for Keeper<'_> {
             lease::LeaseNotice::Older(_) => world.count("lease forgotten"),
             _ => {}
         }
+        Ok(())
+    }
+}
+
+impl Member for Link<'_> {
+    type End = NoAnswer;
+
+    fn member(&self) -> MemberTerms {
+        lease::member(&self.world.layout, false)
+    }
+
+    fn nonce(&self) -> u64 {
+        self.world.bits()
+    }
+
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
+        self.lives()?;
+        let Self { world, life, .. } = self;
+        world.tell(|| format!("  life {} reports {notice:?}", life.number));
+        world.count(match notice {
+            FleetNotice::Adopted(_) => "adopted",
+            FleetNotice::Forgot(_) => "forgot",
+        });
+        self.lives()
     }
 }
 
@@ -401,19 +478,12 @@ impl SuppliedServer for Link<'_> {
         self.life.directory.borrow_mut().unwish(&self.life.places, place, claim, least);
     }
 
-    fn member(&self) -> MemberTerms {
-        lease::member(lease::LeasingServer::layout(&Keeper(self)), lease::LeasingServer::has_backup(&Keeper(self)))
-    }
-
     fn running_ms(&self) -> i64 {
         self.world.now_ms.get()
     }
 
-    fn nonce(&self) -> u64 {
-        self.world.bits()
-    }
-
-    fn report(&self, notice: SupplyNotice) {
+    fn report(&self, notice: SupplyNotice) -> Result<(), NoAnswer> {
+        self.lives()?;
         let Self { world, life, .. } = self;
         world.tell(|| format!("  life {} reports {notice:?}", life.number));
         world.count(match notice {
@@ -434,9 +504,8 @@ impl SuppliedServer for Link<'_> {
                 "below"
             }
             SupplyNotice::Unusable { .. } => "unusable",
-            SupplyNotice::Adopted(_) => "adopted",
-            SupplyNotice::Forgot(_) => "forgot",
             SupplyNotice::GivenBack { .. } => "given back",
         });
+        self.lives()
     }
 }

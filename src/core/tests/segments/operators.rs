@@ -333,7 +333,7 @@ impl World {
         }
     }
 
-    /// An operator goes on for some effects.
+    /// An operator goes on for some calls.
     fn work(&self, mut at_work: AtWork) {
         let registry = self.operators.registries.get();
         for _ in 0..self.random.of(1..=8) {

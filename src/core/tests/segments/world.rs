@@ -4,15 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use snowflake_core::exchange::Failure;
 use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{Failure, Holder};
-use snowflake_core::membership::Membership;
+use snowflake_core::lease::Holder;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::registry::{DEFAULT_SKEW_MS, SinceIncarnation, TagRecord};
-use snowflake_core::segment::{
-    Block, Directory, END, KnownTag, Place, PlaceRefusal, PlaceView, State, Supply, SupplyRequest,
-};
+use snowflake_core::segment::{Block, Directory, END, KnownTag, Place, PlaceRefusal, PlaceView, State, Supply};
 use snowflake_core::tag::Tag;
 
 use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
@@ -296,8 +294,8 @@ impl World {
         if life.is_over.get() {
             return;
         }
-        let link = Link::new(self, life);
-        let kept = holder.keep(&link, &Keeper(&link), &TERMS);
+        let link = Link::new(self, life, false);
+        let kept = holder.keep(&Keeper(&link), &TERMS);
         self.tell(|| format!("life {} keeps its lease: {kept:?}", life.number));
     }
 
@@ -447,35 +445,24 @@ impl World {
         if self.lies(Lie::NothingAbove) {
             **supply = Supply::new();
         }
-        let supplied = self.perform(SupplyRequest::Supply, &mut supply, &mut holder.membership, life);
+        let supplied = self.perform(life, |link| supply.supply(link, &mut holder.membership));
         self.tell(|| format!("life {} reserves: {supplied:?}", life.number));
     }
 
-    /// Performs a request, up to its end or to the end of its process.
+    /// Runs a worker up to its end, or to the end of its process.
     fn perform(
         &self,
-        request: SupplyRequest,
-        supply: &mut Supply,
-        membership: &mut Membership,
         life: &Rc<Life>,
+        work: impl FnOnce(&Link<'_>) -> Result<(), Failure<NoAnswer>>,
     ) -> Option<Result<(), Failure<NoAnswer>>> {
-        let link = Link::new(self, life);
-        let goes_on = || {
-            self.write_off_gone(life);
-            let answered = link.answered.take();
-            let goes_on = self.settles.get() || !self.swarm.one_in(&self.random, Chance::ProcessEnds, 100);
-            if !goes_on {
-                self.count("process ends");
-                // What the process was told last, it has not noted yet.
-                answered.into_iter().for_each(|nonce| self.ledger.borrow_mut().lose(nonce));
-            }
-            goes_on
-        };
-        supply.perform(request, &link, &link, membership, goes_on)
+        let link = Link::new(self, life, true);
+        let result = work(&link);
+        self.write_off_gone(life);
+        (!link.has_ended()).then_some(result)
     }
 
     /// What was left of a tag that the registry does not have any more is lost.
-    fn write_off_gone(&self, life: &Life) {
+    pub fn write_off_gone(&self, life: &Life) {
         let claimed = life.directory.borrow().claimed(&life.places);
         life.ids.borrow_mut().retain(|tag, id| {
             let is_there = claimed.iter().any(|claimed| claimed.tag == *tag);
@@ -556,7 +543,7 @@ impl World {
         let before = supply.clone();
         let given = match self.lies(Lie::NothingBack) {
             true => Some(Ok(())),
-            false => self.perform(SupplyRequest::GiveBack, &mut supply, &mut holder.membership, life),
+            false => self.perform(life, |link| supply.give_back(link, &mut holder.membership)),
         };
         if self.lies(Lie::ReturnsCount) {
             *supply = before;

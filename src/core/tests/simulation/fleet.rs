@@ -5,9 +5,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use snowflake_core::exchange::Failure;
 use snowflake_core::identity::{Identity, LaneName, NO_END};
 use snowflake_core::layout::{Field, Layout};
-use snowflake_core::lease::{self, Holder, LeaseTerms};
+use snowflake_core::lease::{Holder, LeaseTerms};
 use snowflake_core::numbers::Span;
 use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberRecord, Swap};
@@ -205,9 +206,12 @@ impl World {
             return;
         }
         let before = *holder;
-        let kept = holder.perform(lease::Request::Keep, &keeper, &keeper, &keeper.terms, || keeper.goes_on());
+        let kept = holder.keep(&keeper, &keeper.terms);
+        let has_ended = keeper.leaves(&mut holder, before, kept == Err(Failure::Away(NoAnswer)));
         keeper.drop_others(&holder);
-        let Some(kept) = kept else { return self.process_ends(server) };
+        if has_ended {
+            return self.process_ends(server);
+        }
         self.tell(|| format!("server {} keeps: {}", server.number, self.result(&kept)));
         if shared.gone.get() {
             return;
@@ -217,20 +221,20 @@ impl World {
                 self.count("kept");
                 shared.answers_since_copy.set(shared.answers_since_copy.get() + 1);
             }
-            Err(lease::Failure::Away(NoAnswer)) => {
+            Err(Failure::Away(NoAnswer)) => {
                 self.count("no answer");
                 if self.lies(Lie::LostIsNo) {
                     *holder = before;
                 }
             }
-            Err(lease::Failure::NoneFree { .. }) => self.count("none free"),
-            Err(lease::Failure::Frozen { .. }) => self.count("frozen"),
-            Err(lease::Failure::Grace { .. }) => self.count("grace"),
-            Err(lease::Failure::ClockOff { .. }) => self.count("clock off"),
-            Err(lease::Failure::Contended) => self.count("contended"),
-            Err(lease::Failure::Closed) => self.count("fleet closed"),
+            Err(Failure::NoneFree { .. }) => self.count("none free"),
+            Err(Failure::Frozen { .. }) => self.count("frozen"),
+            Err(Failure::Grace { .. }) => self.count("grace"),
+            Err(Failure::ClockOff { .. }) => self.count("clock off"),
+            Err(Failure::Contended) => self.count("contended"),
+            Err(Failure::Closed) => self.count("fleet closed"),
             // An operator has not said yet which fleet it is.
-            Err(lease::Failure::OtherFleet { .. }) if self.lie.is_some() => {}
+            Err(Failure::OtherFleet { .. }) if self.lie.is_some() => {}
             Err(other) => panic!("{other:?}"),
         }
         if self.lies(Lie::NotFolded) && holder.held().is_some() {
@@ -245,9 +249,12 @@ impl World {
         let keeper = Keeper::new(self, fleet, server, &shared);
         let Ok(mut holder) = shared.holder.try_borrow_mut() else { return };
         let before = *holder;
-        let given = holder.perform(lease::Request::GiveBack, &keeper, &keeper, &keeper.terms, || keeper.goes_on());
+        let given = holder.give_back(&keeper);
+        let has_ended = keeper.leaves(&mut holder, before, given == Err(Failure::Away(NoAnswer)));
         keeper.drop_others(&holder);
-        let Some(given) = given else { return self.process_ends(server) };
+        if has_ended {
+            return self.process_ends(server);
+        }
         self.tell(|| format!("server {} gives back: {}", server.number, self.result(&given)));
         self.count("gives back");
         if given.is_err() && self.lies(Lie::LostIsNo) {
@@ -257,11 +264,11 @@ impl World {
         }
     }
 
-    fn result(&self, result: &Result<(), lease::Failure<NoAnswer>>) -> String {
+    fn result(&self, result: &Result<(), Failure<NoAnswer>>) -> String {
         result.as_ref().map_or_else(|failure| self.words.failure(failure), |()| "done".to_owned())
     }
 
-    /// The process that leases the number has ended between two effects.
+    /// The process that leases the number has ended at a call.
     fn process_ends(&self, server: &Rc<Server>) {
         self.tell(|| format!("server {}: the process ends", server.number));
         self.count("process ends");
@@ -398,7 +405,7 @@ impl World {
             let shared = server.shared();
             let keeper = Keeper::new(self, fleet, server, &shared);
             let mut holder = shared.holder.borrow_mut();
-            let kept = holder.keep(&keeper, &keeper, &keeper.terms);
+            let kept = holder.keep(&keeper, &keeper.terms);
             if kept.is_err() || keeper.calls.get() > MOST_CALLS || holder.held().is_none() {
                 self.broken(Guarantee::Live, || {
                     format!("after {} calls, server {} keeps {kept:?}", keeper.calls.get(), server.number)

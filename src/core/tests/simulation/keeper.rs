@@ -5,12 +5,14 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use snowflake_core::clock::Clock;
+use snowflake_core::exchange::Member;
 use snowflake_core::generator::Generator;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease::{self, Holder, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::membership::FleetNotice;
 use snowflake_core::registry::{
-    self, Change, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted, WantedNumbers,
+    self, Change, MemberTerms, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted, WantedNumbers,
 };
 
 use crate::fleet::{Known, Registered, bits};
@@ -34,13 +36,26 @@ pub struct Keeper<'a> {
     pub terms: LeaseTerms,
     /// How often the registry was called.
     pub calls: Cell<u32>,
+    /// The holder as the process has kept it last, if it has, and whether the process has ended.
+    kept: Cell<Option<Holder>>,
+    has_ended: Cell<bool>,
     /// Lanes that no session draws from, for the lie that the others stay in the last id's tick.
     others: Generator,
 }
 
 impl<'a> Keeper<'a> {
     pub fn new(world: &'a World, fleet: &'a Registered, server: &'a Rc<Server>, shared: &'a Shared) -> Self {
-        Self { world, fleet, server, shared, terms: fleet.terms, calls: Cell::new(0), others: Generator::new() }
+        Self {
+            world,
+            fleet,
+            server,
+            shared,
+            terms: fleet.terms,
+            calls: Cell::new(0),
+            kept: Cell::new(None),
+            has_ended: Cell::new(false),
+            others: Generator::new(),
+        }
     }
 
     /// Whether the call reaches the registry, and the answer the caller.
@@ -63,9 +78,22 @@ impl<'a> Keeper<'a> {
         self.world.words.changes(swap, &self.store().borrow().fleet)
     }
 
-    /// Whether the process goes on, which may end between any two effects.
-    pub fn goes_on(&self) -> bool {
-        self.world.settles.get() || !self.world.happens(Chance::ProcessEnds, 100)
+    /// Whether the process goes on, which may end before and after any call.
+    fn lives(&self) -> Result<(), NoAnswer> {
+        let ends = !self.world.settles.get() && self.world.happens(Chance::ProcessEnds, 100);
+        self.has_ended.set(self.has_ended.get() || ends);
+        if self.has_ended.get() { Err(NoAnswer) } else { Ok(()) }
+    }
+
+    /// Leaves to the next process what a turn's process has kept. Returns whether that has ended.
+    pub fn leaves(&self, holder: &mut Holder, before: Holder, is_away: bool) -> bool {
+        let kept = self.kept.get().unwrap_or(before);
+        if self.has_ended.get() {
+            *holder = kept;
+        } else if is_away {
+            assert_eq!(*holder, kept, "something is changed after a call without an answer");
+        }
+        self.has_ended.get()
     }
 
     pub fn lies(&self, lie: Lie) -> bool {
@@ -138,6 +166,29 @@ impl Clock for Keeper<'_> {
     }
 }
 
+impl Member for Keeper<'_> {
+    type End = NoAnswer;
+
+    fn member(&self) -> MemberTerms {
+        lease::member(&self.fleet.layout, self.fleet.backup)
+    }
+
+    fn nonce(&self) -> u64 {
+        bits(&self.world.random)
+    }
+
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
+        self.lives()?;
+        let Keeper { world, server, .. } = self;
+        world.tell(|| format!("    server {} reports: {}", server.number, world.words.fleet_notice(&notice)));
+        world.count(match notice {
+            FleetNotice::Adopted(_) => "adopted",
+            FleetNotice::Forgot(_) => "forgot",
+        });
+        self.lives()
+    }
+}
+
 impl lease::LeasingServer for Keeper<'_> {
     fn layout(&self) -> &Layout {
         &self.fleet.layout
@@ -160,18 +211,18 @@ impl lease::LeasingServer for Keeper<'_> {
         SharedWords { numbers, generator, marks }
     }
 
-    fn nonce(&self) -> u64 {
-        bits(&self.world.random)
+    fn keeps(&self, holder: &Holder) -> Result<(), NoAnswer> {
+        self.lives()?;
+        self.kept.set(Some(*holder));
+        self.lives()
     }
 
-    fn report(&self, notice: LeaseNotice) {
+    fn report(&self, notice: LeaseNotice) -> Result<(), NoAnswer> {
         self.world.tell(|| format!("    server {} reports: {}", self.server.number, self.world.words.notice(&notice)));
         self.world.count(match notice {
             LeaseNotice::Acquired(_) => "acquired",
             LeaseNotice::Entered(_) => "entered",
             LeaseNotice::GivenBack(_) => "given back",
-            LeaseNotice::Adopted(_) => "adopted",
-            LeaseNotice::Forgot(_) => "forgot",
             LeaseNotice::Older(_) => "older",
             LeaseNotice::Lost(_) => "lost",
             LeaseNotice::Copied(_) => "copied",
@@ -189,6 +240,7 @@ impl lease::LeasingServer for Keeper<'_> {
             }
             self.shared.memory_ends();
         }
+        Ok(())
     }
 }
 

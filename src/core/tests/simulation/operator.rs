@@ -1,14 +1,17 @@
-//! An operator at work: one operation, effect by effect, so that anything can come in between.
+//! An operator at work: one operation, call by call, so that anything can come in between.
 
-use snowflake_core::operate::{Effect, Event, Operation, Outcome, Refusal, Turn};
-use snowflake_core::registry::Store;
+use std::cell::RefCell;
+
+use snowflake_core::operate::{Failure, Operation, Outcome, Refusal, Turn};
+use snowflake_core::registry::{Reading, Store, Swap, SwapAnswer, Wanted};
+
+use crate::stepped::Stepped;
 
 /// An operator who performs one operation.
 pub struct Operator {
     pub operation: Operation,
     turn: Turn,
-    /// What has happened since its last effect.
-    event: Event,
+    stepped: Stepped,
 }
 
 /// How an operation goes on.
@@ -24,23 +27,41 @@ impl Operator {
     /// Begins, with swaps of so many changes at most.
     pub fn new(operation: Operation, most_changes: usize) -> Self {
         let turn = Turn::new(operation.clone()).with_most_changes(most_changes);
-        Self { operation, turn, event: Event::Begin }
+        Self { operation, turn, stepped: Stepped::default() }
     }
 
-    /// Performs the next effect.
+    /// Goes on with the turn, up to the answer of its next call.
     pub fn go_on<S: Store>(&mut self, store: &S, random: &mut dyn FnMut() -> u64) -> Went {
-        let event = std::mem::replace(&mut self.event, Event::Begin);
-        let answer = match self.turn.step(event, random) {
-            Effect::Read(wanted) => store.read(&wanted).map(Event::Read),
-            Effect::Swap(swap) => store.swap(&swap).map(Event::Swapped),
-            Effect::Done(result) => return Went::Over(result),
-        };
-        match answer {
-            Ok(event) => {
-                self.event = event;
-                Went::On
+        let (mut turn, stepped) = (self.turn.clone(), &self.stepped);
+        stepped.runs_again();
+        let random = RefCell::new(random);
+        let result = turn.perform(&Step { store, stepped }, &mut || stepped.random(|| random.borrow_mut()()));
+        match result {
+            Ok(outcome) => Went::Over(Ok(outcome)),
+            Err(Failure::Refused(refusal)) => Went::Over(Err(refusal)),
+            Err(Failure::Away(None)) => Went::On,
+            Err(Failure::Away(Some(_))) => {
+                (self.turn, self.stepped) = (turn, Stepped::default());
+                Went::Unanswered
             }
-            Err(_) => Went::Unanswered,
         }
+    }
+}
+
+/// The registry up to its next answer.
+struct Step<'a, S> {
+    store: &'a S,
+    stepped: &'a Stepped,
+}
+
+impl<S: Store> Store for Step<'_, S> {
+    type Error = Option<S::Error>;
+
+    fn read(&self, wanted: &Wanted) -> Result<Reading, Option<S::Error>> {
+        self.stepped.read(|| self.store.read(wanted))
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, Option<S::Error>> {
+        self.stepped.swap(|| self.store.swap(swap))
     }
 }

@@ -330,7 +330,7 @@ impl World {
         }
     }
 
-    /// An operator goes on for some effects.
+    /// An operator goes on for some calls.
     fn work(&self, fleet: &Registered, mut at_work: AtWork) {
         let registry = fleet.operators.registries.get();
         for _ in 0..self.random.of(1..=6) {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use snowflake_core::clock::{Clock, Wait};
 use snowflake_core::draw;
-use snowflake_core::generator::{Generator, IdRun, Limits, MarkLimits, NO_MARK};
+use snowflake_core::generator::{DrawRefusal, Generator, IdRun, Limits, MarkLimits, NO_MARK};
 use snowflake_core::identity::{IdStamp, LaneName};
 use snowflake_core::known_tick::{self, KnownTick};
 use snowflake_core::layout::Layout;
@@ -381,13 +381,14 @@ impl draw::DrawingSession for Session<'_> {
         self.sleep(wait.ms())
     }
 
-    fn refused(&self, _: &IdStamp, refusal: draw::DrawRefusal) -> Failure {
+    fn refused(&self, _: &IdStamp, refusal: DrawRefusal) -> Failure {
         match refusal {
-            draw::DrawRefusal::ClockStepBack { .. } => {
+            DrawRefusal::Behind { .. } => {
                 assert!(!self.wait_for_clock, "a draw is refused although it is to wait for the clock");
                 Failure::ClockStepBack
             }
-            draw::DrawRefusal::BeforeEpoch { .. } | draw::DrawRefusal::TimeUsedUp => Failure::OutsideLayout,
+            DrawRefusal::BeforeEpoch { .. } | DrawRefusal::TimeUsedUp => Failure::OutsideLayout,
+            DrawRefusal::UsedUp { .. } | DrawRefusal::MarkReached { .. } => panic!("a draw ends with {refusal:?}"),
         }
     }
 }

@@ -17,7 +17,7 @@ pub enum Chance {
     NotConfirmed,
     /// A change is written and kept, and the answer is lost.
     AnswerLost,
-    /// A process ends between two effects.
+    /// A process ends at a call.
     ProcessEnds,
     /// An operator does something.
     Operates,

@@ -4,7 +4,9 @@
 use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
 
-use snowflake_core::lease::{Failure, Lease, LeaseNotice};
+use snowflake_core::exchange::Failure;
+use snowflake_core::lease::{Lease, LeaseNotice};
+use snowflake_core::membership::FleetNotice;
 use snowflake_core::operate::{CutLease, JumpedTag, Outcome, Refusal, Restored};
 use snowflake_core::registry::{
     Change, Fleet, Incarnation, NumberRecord, Reading, Swap, TagRecord, Wanted, WantedNumbers, WantedTags,
@@ -148,11 +150,16 @@ impl Words {
             LeaseNotice::Lost(of) => lease("another server has, after its end here,", of),
             LeaseNotice::Copied(of) => lease("a copy of this memory has renewed", of),
             LeaseNotice::Overlapped(of) => lease("another server has, at the same time,", of),
-            LeaseNotice::Adopted(_) => "the fleet has what this server brings".to_owned(),
-            LeaseNotice::Forgot(fleet) => {
+            LeaseNotice::ClockOff { offset_ms } => format!("the clocks are {} s apart", offset_ms / 1000),
+        }
+    }
+
+    pub fn fleet_notice(&self, notice: &FleetNotice) -> String {
+        match notice {
+            FleetNotice::Adopted(_) => "the fleet has what this server brings".to_owned(),
+            FleetNotice::Forgot(fleet) => {
                 format!("the registry has forgotten; freeze until {}", self.at(fleet.freeze_ms))
             }
-            LeaseNotice::ClockOff { offset_ms } => format!("the clocks are {} s apart", offset_ms / 1000),
         }
     }
 
@@ -165,8 +172,6 @@ impl Words {
             SupplyNotice::TooFar { tag, from } => format!("{tag} lies too far below {from}"),
             SupplyNotice::Below { tag, above } => format!("{tag} lies below {above}, up to where values were had"),
             SupplyNotice::Unusable { tag, block } => format!("{block:?} of {tag} cannot be used"),
-            SupplyNotice::Adopted(fleet) => self.notice(&LeaseNotice::Adopted(*fleet)),
-            SupplyNotice::Forgot(fleet) => self.notice(&LeaseNotice::Forgot(*fleet)),
             SupplyNotice::GivenBack { tag, first } => format!("gave back {tag} from {first} on"),
         }
     }

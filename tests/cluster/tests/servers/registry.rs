@@ -18,9 +18,10 @@ use cluster::pooler::{PgBouncer, PoolMode, has_pgbouncer};
 use cluster::registry::{Poll, ROLE, config, now_ms, number, role_sql};
 use cluster::{Builder, Draw, Member, Operated, Oracle, Server, refused, skip, wait_until};
 use postgres::Client;
+use snowflake_core::exchange::Failure;
 use snowflake_core::identity::Identity;
 use snowflake_core::layout::{BUILT_IN, Layout};
-use snowflake_core::lease::{Failure, LeaseNotice, LeaseTerms};
+use snowflake_core::lease::{LeaseNotice, LeaseTerms};
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, NumberRecord, Store, Swap, SwapAnswer, Wanted,
 };
@@ -446,7 +447,7 @@ fn a_failover_that_loses_the_last_changes_begins_a_generation() {
     }
     let mut session = standby.connect();
     assert_eq!(session.value("SELECT generation FROM snowflake_registry.fleets"), "2");
-    assert!(members.iter().any(|member| member.has_reported(|notice| matches!(notice, LeaseNotice::Forgot(_)))));
+    assert!(members.iter().any(Member::has_begun_a_generation));
     // A new one must wait until the lost lease has ended.
     let new = Member::new(config_of(&standby), &oracle);
     assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > lost.until_ms));

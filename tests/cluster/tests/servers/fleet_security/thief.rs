@@ -14,8 +14,9 @@ use cluster::registry::{Poll, ROLE, config, now_ms, number, operator_config};
 use cluster::{Draw, Member, Operated, Oracle, Refusal, Server, refused, wait_until};
 use postgres::Client;
 use serde_json::{Value, json};
+use snowflake_core::exchange::Failure;
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
-use snowflake_core::lease::{Failure, LeaseNotice};
+use snowflake_core::lease::LeaseNotice;
 use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, NumberRecord, Reading, Store, Swap, SwapAnswer,
