@@ -12,7 +12,8 @@ use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease::{self, Holder, LeaseNotice, LeaseTerms, SharedWords};
 use snowflake_core::membership::FleetNotice;
 use snowflake_core::registry::{
-    self, Change, MemberTerms, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted, WantedNumbers,
+    self, Change, MemberTerms, NumberKey, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted,
+    WantedNumbers,
 };
 
 use crate::fleet::{Known, Registered, bits};
@@ -233,8 +234,10 @@ impl lease::LeasingServer for Keeper<'_> {
             let mut known = self.fleet.known.borrow_mut();
             known.iter_mut().filter(|known| known.holder == lease.holder).for_each(|known| known.is_entered = true);
         }
-        if matches!(notice, LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_)) {
-            let is_excused = self.shared.was_copied.get() || self.overlaps_a_copy(&notice);
+        if let LeaseNotice::Copied(lease) | LeaseNotice::Overlapped(lease) = notice {
+            let number = NumberKey::new(self.datacenter(), lease.worker);
+            let was_dropped = self.store().borrow().dropped.borrow().contains(&number);
+            let is_excused = was_dropped || self.shared.was_copied.get() || self.overlaps_a_copy(&notice);
             if !is_excused && self.fleet.beyond.is_none() {
                 self.world.broken(Guarantee::Alone, || format!("a memory that has no copy stops: {notice:?}"));
             }

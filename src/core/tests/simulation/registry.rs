@@ -1,7 +1,9 @@
 //! A simulated registry: a log of changes on one machine, of which a standby or a backup holds a
 //! prefix. It can be away, fail over, and be restored, copied, and made again after a loss.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use snowflake_core::registry::{
     Change, Fleet, Incarnation, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, TagRecord, Wanted, WantedNumbers,
@@ -33,6 +35,8 @@ pub struct Store {
     pub fleet: Fleet,
     pub numbers: BTreeMap<NumberKey, NumberRecord>,
     pub tags: BTreeMap<Tag, TagRecord>,
+    /// The numbers whose records an operator has deleted, also if this registry has forgotten that.
+    pub dropped: Rc<RefCell<BTreeSet<NumberKey>>>,
     pub incarnation: Incarnation,
     /// How far the machine's clock is from the right time.
     pub offset_ms: i64,
@@ -49,6 +53,7 @@ impl Store {
             fleet,
             numbers: BTreeMap::new(),
             tags: BTreeMap::new(),
+            dropped: Rc::default(),
             incarnation: fleet.incarnation,
             offset_ms,
             started_ms,
@@ -118,7 +123,10 @@ impl Store {
             match *change {
                 Change::Fleet(fleet) => self.fleet = fleet,
                 Change::Number { number, record, .. } => _ = self.numbers.insert(number, record),
-                Change::DropNumber { number, .. } => _ = self.numbers.remove(&number),
+                Change::DropNumber { number, .. } => {
+                    self.numbers.remove(&number);
+                    self.dropped.borrow_mut().insert(number);
+                }
                 Change::Tag { tag, record: Some(record), .. } => _ = self.tags.insert(tag, record),
                 Change::Tag { tag, record: None, .. } => _ = self.tags.remove(&tag),
             }
@@ -161,6 +169,7 @@ impl Store {
         }
         copy.synced = self.synced.min(end);
         copy.incarnation = self.incarnation;
+        copy.dropped = self.dropped.clone();
         copy
     }
 }

@@ -672,6 +672,10 @@ impl World {
         if !server.shared().leases || self.is_restoring(server, database) {
             return;
         }
+        // A configured number that has drawn may come again, and only the mark knows how far.
+        if server.seen.borrow()[database].iter().any(|id| id.of_fleet == 0) {
+            return;
+        }
         server.shared().uncommitted.borrow_mut().retain(|(of, _)| *of != database);
         self.restoring.set(Some((server.number, database)));
         server.begins_anew(database);
