@@ -70,9 +70,10 @@
 //!   the registry has forgotten that lease by then, neither notices, and both draw up to its end.
 //!   What one of the two gives back, the other draws with until it asks the registry, and longer if
 //!   the registry has forgotten that. Meanwhile another holder may lease the number.
-//! - That an operator has deleted a number's record, if the registry forgets that. The record's
-//!   count may be greater than that of a lease written since. The holder of that lease takes the
-//!   record for another server's, or for a copy's, and becomes another holder.
+//! - That an operator has deleted a number's record, if the registry forgets that. The record may
+//!   have a greater count than a lease of the number that was written since, or than its own holder
+//!   remembers. A holder that finds it takes it for another server's, or for a copy's, and becomes
+//!   another holder.
 //! - That a database changes its fleet, which an operator accepts: leases of two fleets overlap.
 //!   The mark keeps the ids of that database apart (`mark.rs`).
 

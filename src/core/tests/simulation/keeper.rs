@@ -236,8 +236,11 @@ impl lease::LeasingServer for Keeper<'_> {
         }
         if let LeaseNotice::Copied(lease) | LeaseNotice::Overlapped(lease) = notice {
             let number = NumberKey::new(self.datacenter(), lease.worker);
-            let was_dropped = self.store().borrow().dropped.borrow().contains(&number);
-            let is_excused = was_dropped || self.shared.was_copied.get() || self.overlaps_a_copy(&notice);
+            let store = self.store().borrow();
+            let is_back = |record: &NumberRecord| store.dropped.borrow().contains(&record.holder);
+            let is_excused = store.numbers.get(&number).is_some_and(is_back)
+                || self.shared.was_copied.get()
+                || self.overlaps_a_copy(&notice);
             if !is_excused && self.fleet.beyond.is_none() {
                 self.world.broken(Guarantee::Alone, || format!("a memory that has no copy stops: {notice:?}"));
             }

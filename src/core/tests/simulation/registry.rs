@@ -35,8 +35,8 @@ pub struct Store {
     pub fleet: Fleet,
     pub numbers: BTreeMap<NumberKey, NumberRecord>,
     pub tags: BTreeMap<Tag, TagRecord>,
-    /// The numbers whose records an operator has deleted, also if this registry has forgotten that.
-    pub dropped: Rc<RefCell<BTreeSet<NumberKey>>>,
+    /// The leases whose records an operator has deleted, also if this registry has forgotten that.
+    pub dropped: Rc<RefCell<BTreeSet<u128>>>,
     pub incarnation: Incarnation,
     /// How far the machine's clock is from the right time.
     pub offset_ms: i64,
@@ -124,8 +124,7 @@ impl Store {
                 Change::Fleet(fleet) => self.fleet = fleet,
                 Change::Number { number, record, .. } => _ = self.numbers.insert(number, record),
                 Change::DropNumber { number, .. } => {
-                    self.numbers.remove(&number);
-                    self.dropped.borrow_mut().insert(number);
+                    self.dropped.borrow_mut().extend(self.numbers.remove(&number).map(|record| record.holder));
                 }
                 Change::Tag { tag, record: Some(record), .. } => _ = self.tags.insert(tag, record),
                 Change::Tag { tag, record: None, .. } => _ = self.tags.remove(&tag),

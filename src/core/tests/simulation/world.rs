@@ -665,15 +665,20 @@ impl World {
         self.restoring.get().is_some()
     }
 
+    /// Whether ids of configured numbers are in a database, or were seen by its clients.
+    fn has_configured_ids(&self, server: &Server, database: usize) -> bool {
+        let (seen, log) = (server.seen.borrow(), server.log.borrow());
+        let mut ids = seen[database].iter().chain(&log.present[database].rows);
+        self.fleet.as_ref().is_some_and(|fleet| ids.any(|id| fleet.configured.borrow().contains(&id.id)))
+    }
+
     /// Runs `snowflake_reset_mark` on a server that leases its number, which may be the same as
     /// before. No transaction that has drawn is open: after the reset, no mark covers its ids.
     pub fn reset_leased(&self, server: &Rc<Server>) {
         let database = self.any_database(server);
-        if !server.shared().leases || self.is_restoring(server, database) {
-            return;
-        }
-        // A configured number that has drawn may come again, and only the mark knows how far.
-        if server.seen.borrow()[database].iter().any(|id| id.of_fleet == 0) {
+        // After a reset, no server may have the old configured number again
+        // (`docs/guarantees.md`). Here one may.
+        if !server.shared().leases || self.is_restoring(server, database) || self.has_configured_ids(server, database) {
             return;
         }
         server.shared().uncommitted.borrow_mut().retain(|(of, _)| *of != database);
