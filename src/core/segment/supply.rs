@@ -250,17 +250,15 @@ impl Supply {
                 ((place, ask, grant), (ask.tag, new))
             };
             let (granted, new): (Vec<_>, Vec<_>) = asks.into_iter().map(answer).unzip();
-            let below = granted.iter().filter(|(_, _, grant)| *grant == Grant::Forgot);
-            let below = below.map(|(_, ask, _)| SupplyNotice::Below { tag: ask.tag, above: ask.above });
-            let below: Vec<_> = below.collect();
-            if !below.is_empty() {
-                report(server, below)?;
+            let mut below = granted.iter().filter(|(_, _, grant)| *grant == Grant::Forgot).peekable();
+            if below.peek().is_some() {
+                report(server, below.map(|(_, ask, _)| SupplyNotice::Below { tag: ask.tag, above: ask.above }))?;
                 // No generation has begun since the values were had, or the tag would jump.
                 let begun = membership.begins_generation(&reading, server.nonce());
                 exchange::write_fleet(server, &reading, begun)?;
                 continue;
             }
-            match write(server, &reading, new)? {
+            match write(server, &reading, &new)? {
                 Swapped::Written => {
                     let mut notices = Vec::new();
                     for (place, ask, grant) in granted {
@@ -300,7 +298,7 @@ impl Supply {
                 (given.tag, record.and_then(|record| record.take_back(given, &reading.fleet, reading.now_ms)))
             };
             let new: Vec<_> = some.iter().map(take_back).collect();
-            if write(server, &reading, new.clone())? == Swapped::Written {
+            if write(server, &reading, &new)? == Swapped::Written {
                 returns.drain(..new.len());
                 rounds = 0..MOST_ROUNDS;
                 let given = new.into_iter().filter_map(|(tag, new)| Some((tag, new?.next)));
@@ -444,11 +442,11 @@ fn read<S: SuppliedServer>(
 fn write<S: SuppliedServer>(
     server: &S,
     reading: &Reading,
-    new: Vec<(Tag, Option<TagRecord>)>,
+    new: &[(Tag, Option<TagRecord>)],
 ) -> Result<Swapped, Failure<S::Error>> {
     let was = |tag| reading.tags.get(&tag).map(|record| record.nonce);
-    let change = |(tag, new): (Tag, Option<_>)| new.map(|new| Change::Tag { tag, was: was(tag), record: Some(new) });
-    let changes: Vec<_> = new.into_iter().filter_map(change).collect();
+    let change = |&(tag, new): &(Tag, Option<_>)| new.map(|_| Change::Tag { tag, was: was(tag), record: new });
+    let changes: Vec<_> = new.iter().filter_map(change).collect();
     if changes.is_empty() {
         return Ok(Swapped::Written);
     }

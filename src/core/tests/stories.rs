@@ -53,7 +53,6 @@ mod told;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -158,14 +157,8 @@ struct Process<'a> {
 #[derive(Debug, Clone, Copy)]
 struct NoAnswer;
 
-impl From<Infallible> for NoAnswer {
-    fn from(never: Infallible) -> Self {
-        match never {}
-    }
-}
-
 impl Process<'_> {
-    fn tell(&self, what: impl FnOnce(&Words) -> String) -> Result<(), Infallible> {
+    fn tell(&self, what: impl FnOnce(&Words) -> String) -> Result<(), NoAnswer> {
         let mut teller = self.desk.teller.borrow_mut();
         let what = what(&teller.words);
         teller.tell(&what);
@@ -205,7 +198,7 @@ impl Clock for Process<'_> {
 }
 
 impl Member for Process<'_> {
-    type End = Infallible;
+    type End = NoAnswer;
 
     fn member(&self) -> MemberTerms {
         lease::member(&self.layout, false)
@@ -215,7 +208,7 @@ impl Member for Process<'_> {
         self.desk.teller.borrow().nonce()
     }
 
-    fn report_fleet(&self, notice: FleetNotice) -> Result<(), Infallible> {
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
         self.tell(|words| format!("reports: {}", words.fleet_notice(&notice)))
     }
 }
@@ -237,22 +230,22 @@ impl LeasingServer for Process<'_> {
         SharedWords { numbers: &self.server.numbers, generator: &self.server.generator, marks: &[] }
     }
 
-    fn extend(&self, until_ms: i64) -> Result<(), Infallible> {
+    fn extend(&self, until_ms: i64) -> Result<(), NoAnswer> {
         self.server.numbers.extend(until_ms);
         self.tell(|words| format!("draws until {}", words.at(until_ms)))
     }
 
-    fn enter(&self, span: &Span) -> Result<(), Infallible> {
+    fn enter(&self, span: &Span) -> Result<(), NoAnswer> {
         self.server.numbers.enter(&[], &self.server.generator, &self.layout, span);
         self.tell(|words| format!("draws from {} until {}", words.at(span.from_ms), words.at(span.until_ms)))
     }
 
-    fn leave(&self) -> Result<Option<i64>, Infallible> {
+    fn leave(&self) -> Result<Option<i64>, NoAnswer> {
         self.tell(|_| "draws nothing".to_owned())?;
         Ok(self.server.numbers.leave(&[], &self.server.generator, &self.layout))
     }
 
-    fn report(&self, notice: LeaseNotice) -> Result<(), Infallible> {
+    fn report(&self, notice: LeaseNotice) -> Result<(), NoAnswer> {
         self.tell(|words| format!("reports: {}", words.notice(&notice)))
     }
 }
@@ -274,7 +267,7 @@ impl SuppliedServer for Process<'_> {
         self.desk.teller.borrow().now_ms
     }
 
-    fn report(&self, notice: SupplyNotice) -> Result<(), Infallible> {
+    fn report(&self, notice: SupplyNotice) -> Result<(), NoAnswer> {
         self.tell(|words| format!("reports: {}", words.supply_notice(&notice)))
     }
 }
