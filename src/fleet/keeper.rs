@@ -26,7 +26,7 @@ use snowflake_core::membership::Membership;
 use snowflake_core::pace::{self, Pace};
 use snowflake_core::registry::{Store, Wanted};
 use snowflake_core::segment::Supply;
-use snowflake_registry::{Either, RegistryError};
+use snowflake_registry::{Registry, RegistryError, open};
 
 use crate::error::fleet as texts;
 use crate::fleet::worker::{self, Worker};
@@ -126,7 +126,7 @@ struct Keeper<'a> {
     status: &'static Locked<LeaseStatus>,
     words: SharedWords<'static>,
     tags: &'static Tags,
-    registry: RefCell<Either<&'a Worker>>,
+    registry: RefCell<Box<dyn Registry + 'a>>,
     /// This life's secret (`registry::Config`).
     secret: u128,
     /// How many nonces were made.
@@ -164,7 +164,7 @@ impl<'a> Keeper<'a> {
             status,
             words,
             tags,
-            registry: RefCell::new(Either::new(server::config(secret), worker)),
+            registry: RefCell::new(open(server::config(secret), worker)),
             secret,
             nonces: Cell::new(0),
             lease: Due::at_once(),
@@ -225,7 +225,7 @@ impl<'a> Keeper<'a> {
     fn reload(&self) {
         let (config, mut registry) = (server::config(self.secret), self.registry.borrow_mut());
         if *registry.config() != config {
-            *registry = Either::new(config, self.worker);
+            *registry = open(config, self.worker);
         }
         for due in [&self.lease, &self.blocks, &self.counts] {
             due.reset();

@@ -20,7 +20,7 @@ use crate::words;
 const TRIES: u32 = 2;
 
 /// A change that is performed for somebody.
-pub struct Change<'a, S> {
+pub struct Change<'a, S: ?Sized> {
     /// The command, for messages.
     pub command: &'a str,
     /// The fleet's name.
@@ -33,7 +33,7 @@ pub struct Change<'a, S> {
     pub has_person: bool,
 }
 
-impl<S: Store<Error = RegistryError>> Change<'_, S> {
+impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
     /// Performs an operation, or shows what it would do.
     ///
     /// # Errors

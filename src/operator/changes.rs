@@ -229,7 +229,7 @@ impl Written {
 }
 
 /// A store that notes what is written through it.
-pub struct Noting<'a, S> {
+pub struct Noting<'a, S: ?Sized> {
     store: &'a S,
     read: RefCell<Option<Reading>>,
     written: RefCell<Written>,
@@ -237,7 +237,7 @@ pub struct Noting<'a, S> {
     is_unsure: RefCell<bool>,
 }
 
-impl<'a, S: Store> Noting<'a, S> {
+impl<'a, S: Store + ?Sized> Noting<'a, S> {
     /// Begins to note.
     pub fn new(store: &'a S) -> Self {
         Self { store, read: RefCell::default(), written: RefCell::default(), is_unsure: RefCell::default() }
@@ -274,7 +274,7 @@ impl<'a, S: Store> Noting<'a, S> {
     }
 }
 
-impl<S: Store> Store for Noting<'_, S> {
+impl<S: Store + ?Sized> Store for Noting<'_, S> {
     type Error = S::Error;
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, S::Error> {

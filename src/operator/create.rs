@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use snowflake_core::operate::{Operation, Refusal, lost_fleet, new_fleet};
-use snowflake_core::registry::{Fleet, Incarnation, Store, Wanted};
+use snowflake_core::registry::{Fleet, Incarnation, Wanted};
 use snowflake_registry::error::Diagnostic;
 use snowflake_registry::postgres::REGISTRY_SQL;
-use snowflake_registry::{Problem, RegistryError};
+use snowflake_registry::{Kind, Problem, RegistryError};
 
 use crate::arguments::Changing;
 use crate::ask;
@@ -271,7 +271,7 @@ fn with_uuid(mut said: Said, uuid: Option<u128>) -> Said {
 const NO_INCARNATION: Incarnation = Incarnation { store: 0, timeline: 0, counts: [0; 2] };
 
 fn is_postgres(registry: &Registry) -> bool {
-    matches!(registry, Registry::Postgres(_))
+    Kind::of(&registry.config().conninfo) == Kind::Postgres
 }
 
 /// Makes a fleet. `has_made` says whether the schema was made before.
@@ -285,19 +285,16 @@ fn is_there(fleet: &str) -> String {
 
 /// Makes the schema, or brings it up to date.
 fn make_schema(registry: &Registry, owner: Option<&str>) -> Result<Vec<Diagnostic>, Failure> {
-    match registry {
-        Registry::Postgres(postgres) => postgres.create(owner).map_err(|error| match error {
-            // Also where the schema is there, and another role's.
-            RegistryError::NoOperator(message) => {
-                Failure::Refused(Report::new(format!("role may not make the registry: {message}")).hint(
-                    "Connect as a role that may create a schema. If the schema is there, connect as its owner, or add \
-                     --owner if you trust that role with the registry.",
-                ))
-            }
-            error => said_of_change(error.into(), true, false),
-        }),
-        Registry::Etcd(_) => Ok(Vec::new()),
-    }
+    registry.create(owner).map_err(|error| match error {
+        // Also where the schema is there, and another role's.
+        RegistryError::NoOperator(message) => {
+            Failure::Refused(Report::new(format!("role may not make the registry: {message}")).hint(
+                "Connect as a role that may create a schema. If the schema is there, connect as its owner, or add \
+                 --owner if you trust that role with the registry.",
+            ))
+        }
+        error => said_of_change(error.into(), true, false),
+    })
 }
 
 /// Returns the commands that make the servers' role, which stand at the head of `registry.sql`.

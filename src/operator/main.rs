@@ -52,7 +52,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use serde_json::json;
 use snowflake_core::operate::{Operation, Refusal, prunable_before};
-use snowflake_core::registry::{NumberKey, Store, Wanted};
+use snowflake_core::registry::{NumberKey, Wanted};
 use snowflake_core::tag::Tag;
 use snowflake_registry::{Asker, RegistryError};
 
@@ -148,7 +148,7 @@ fn print(common: &Common, command: &str, fleet: &str, said: &Said, failure: Opti
 struct Session {
     place: Place,
     fleet: String,
-    registry: Registry,
+    registry: Box<Registry>,
     random: Random,
 }
 
@@ -175,7 +175,7 @@ impl Session {
                 let range = range.map(|range| (range[0], range[1]));
                 create::check_range(range, &self.fleet)?;
                 let mut said =
-                    create::create(&self.registry, &self.fleet, owner.as_deref(), changing, &mut self.random)?;
+                    create::create(&*self.registry, &self.fleet, owner.as_deref(), changing, &mut self.random)?;
                 if let Some((first, last)) = range {
                     let set = if changing.dry_run && self.registry.read(&Wanted::default()).is_err() {
                         create::range_of_new(&self.fleet, first, last)
@@ -188,11 +188,11 @@ impl Session {
                 said
             }
             Command::AddFleet { changing, .. } => {
-                create::add_fleet(&self.registry, &self.fleet, changing, &mut self.random)?
+                create::add_fleet(&*self.registry, &self.fleet, changing, &mut self.random)?
             }
             Command::Lost { lease, skew, uuid, owner, changing } => {
                 let lost = create::Lost { lease_ms: lease.0, skew_ms: skew.0, uuid, owner: owner.as_deref() };
-                create::lost(&self.registry, &self.fleet, &lost, changing, has_person, &mut self.random)?
+                create::lost(&*self.registry, &self.fleet, &lost, changing, has_person, &mut self.random)?
             }
             Command::Prune { before, changing } => self.prune(before, changing, has_person)?,
             Command::SetTag { tag, values, changing } => self.set_tag(tag, &values, changing, has_person)?,
@@ -281,7 +281,7 @@ impl Session {
         changing: Changing,
         has_person: bool,
     ) -> Result<Said, Failure> {
-        let change = Change { command, fleet: &self.fleet, store: &self.registry, changing, has_person };
+        let change = Change { command, fleet: &self.fleet, store: &*self.registry, changing, has_person };
         let mut said = change.perform(operation, &mut self.random)?;
         // A registry is restored and moved as a whole.
         if matches!(operation, Operation::Restored { .. } | Operation::Close | Operation::Open { .. }) {
@@ -315,7 +315,7 @@ impl Session {
             })
             .filter(|changed| changed.old != changed.new)
             .collect();
-        let change = Change { command, fleet: &self.fleet, store: &self.registry, changing, has_person };
+        let change = Change { command, fleet: &self.fleet, store: &*self.registry, changing, has_person };
         let said = change.perform_with(operation, &mut self.random, more)?;
         if let Some(description) = values.description.as_ref().filter(|_| !changing.dry_run) {
             self.describe(tag, description, true)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use snowflake_registry::{
-    Config, Either, Interest, Kind, MemberName, Stopped, Waiter, check_address, has_password, shown_address,
+    Config, Interest, Kind, MemberName, Stopped, Waiter, check_address, has_password, open, shown_address,
 };
 
 use crate::arguments::Common;
@@ -36,7 +36,7 @@ impl Waiter for Poll {
 }
 
 /// A registry of a fleet, as an operator reaches it.
-pub type Registry = Either<Poll>;
+pub type Registry = dyn snowflake_registry::Registry;
 
 /// Where the registry is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,11 +94,11 @@ impl Place {
     }
 
     /// Returns the registry of a fleet, which connects when it is used.
-    pub fn registry(&self, fleet: &str) -> Registry {
+    pub fn registry(&self, fleet: &str) -> Box<Registry> {
         let (conninfo, timeout) = (self.address.clone(), self.timeout);
         // An operator is no member of a fleet.
         let member = MemberName::default();
-        Either::new(Config { conninfo, fleet: fleet.to_owned(), member, secret: 0, operator: true, timeout }, Poll)
+        open(Config { conninfo, fleet: fleet.to_owned(), member, secret: 0, operator: true, timeout }, Poll)
     }
 }
 

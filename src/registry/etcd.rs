@@ -90,21 +90,6 @@ impl<W: Waiter> Etcd<W> {
         Self { gateway: Gateway::new(config, waiter), keys, known: RefCell::default() }
     }
 
-    /// Returns where the registry is, and which server or operator this is.
-    pub fn config(&self) -> &Config {
-        &self.gateway.config
-    }
-
-    /// Returns a number that two copies of a memory do not share, if there is a connection.
-    pub fn connection_id(&self) -> Option<i32> {
-        self.gateway.local_port().map(i32::from)
-    }
-
-    /// Closes the connection.
-    pub fn disconnect(&self) {
-        self.gateway.disconnect();
-    }
-
     /// Reads records in one transaction, and remembers how they stand in etcd.
     fn read_ranges(&self, ranges: &[Value]) -> Result<Reading, RegistryError> {
         self.gateway.run(RegistryStep::Read, |session, deadline| {
@@ -124,7 +109,7 @@ impl<W: Waiter> Etcd<W> {
         let (known, fleet_key) = (self.known.borrow(), self.keys.fleet());
         let fleet_text = known.get(&fleet_key)?;
         let fleet = record::fleet(fleet_text, swap.incarnation).ok()?.ok()?;
-        if fleet.version != swap.fleet || fleet.closed && !self.config().operator {
+        if fleet.version != swap.fleet || fleet.closed && !self.gateway.config.operator {
             return None;
         }
         let mut prepared = Prepared { compare: vec![is_as_read(&fleet_key, Some(fleet_text))], ..Prepared::default() };
@@ -168,11 +153,11 @@ impl<W: Waiter> Etcd<W> {
     /// Returns the name under which operators see the holder of a number; `None` if that stays as
     /// it is.
     fn name_of(&self, record: &NumberRecord) -> Option<MemberName> {
-        match (record.server, self.config().operator) {
+        match (record.server, self.gateway.config.operator) {
             // An operator keeps the number.
             (0, true) => Some(MemberName::default()),
             (_, true) => None,
-            (_, false) => Some(self.config().member.clone()),
+            (_, false) => Some(self.gateway.config.member.clone()),
         }
     }
 }

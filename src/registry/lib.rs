@@ -6,7 +6,7 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | Which kind is it? | [`either`] |
+//! | What does a registry do, and which kind is it? | [`registry`], [`kind`] |
 //! | What is sent, and what does an answer mean? | [`postgres`], [`etcd`] |
 //! | What if the registry is slow, silent or gone? | [`connection`], and `etcd/http.rs` |
 //! | How long may an answer be, and which numbers may it have? | `MOST_RECORDS`, `etcd/answer.rs`, `reading.rs` |
@@ -32,24 +32,26 @@
 pub mod config;
 pub mod connection;
 pub mod conninfo;
-pub mod either;
 pub mod error;
 pub mod etcd;
+pub mod kind;
 mod libpq;
 pub mod postgres;
 pub mod problem;
 mod reading;
+pub mod registry;
 pub mod report;
 pub mod step;
 
 pub use config::{Config, MemberName};
 pub use connection::{Interest, Stopped, Waiter};
 pub use conninfo::{check_conninfo, has_password, without_secrets};
-pub use either::{Either, Kind, check_address, shown_address};
 pub use error::RegistryError;
 pub use etcd::Etcd;
-pub use postgres::{HostSeen, Postgres, Standbys};
+pub use kind::{Kind, check_address, open, shown_address};
+pub use postgres::Postgres;
 pub use problem::{FREE_SPACE, Problem};
+pub use registry::{HostSeen, Registry, Standbys};
 pub use report::{Asker, RegistryReport};
 pub use step::RegistryStep;
 

@@ -32,7 +32,7 @@ use crate::libpq::Rows;
 use crate::reading;
 use crate::report::beginning;
 use crate::step::RegistryStep;
-pub use operator::{HostSeen, REGISTRY_SQL, Standbys};
+pub use operator::REGISTRY_SQL;
 use record::{FleetRow, NO_DATACENTER, NumberRow, RegistryRow, SwapRow, TagRow, Writer, dropped};
 
 /// How often a transaction is tried that PostgreSQL rolls back for another one's sake.
@@ -55,22 +55,6 @@ impl<W: Waiter> Postgres<W> {
     /// Makes a registry that is not connected yet.
     pub fn new(config: Config, waiter: W) -> Self {
         Self { config, waiter: Rc::new(waiter), connection: RefCell::new(None) }
-    }
-
-    /// Returns where the registry is, and which server or operator this is.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// Returns the process id of the session in the registry, if there is one. Two copies of a
-    /// memory have different ones, because they share no connection.
-    pub fn backend_pid(&self) -> Option<i32> {
-        self.connection.borrow().as_ref().map(PostgresConnection::backend_pid)
-    }
-
-    /// Closes the connection.
-    pub fn disconnect(&self) {
-        self.connection.replace(None);
     }
 
     /// Runs a statement, again if PostgreSQL has rolled it back for another one's sake.
@@ -169,7 +153,7 @@ impl<W: Waiter> Postgres<W> {
         let answer = self.run(sql, values, step)?;
         match answer.notices.into_iter().find(may_be_of_a_commit) {
             Some(notice) => {
-                self.disconnect();
+                self.connection.replace(None);
                 Err(RegistryError::WaitCancelled(Box::new(notice)))
             }
             None => Ok(answer.rows),
@@ -178,7 +162,7 @@ impl<W: Waiter> Postgres<W> {
 
     /// Returns what an answer means. A connection that answers nonsense is given up.
     fn understood<T>(&self, understood: Result<T, RegistryError>) -> Result<T, RegistryError> {
-        understood.inspect_err(|_| self.disconnect())
+        understood.inspect_err(|_| drop(self.connection.take()))
     }
 }
 

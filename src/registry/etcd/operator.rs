@@ -1,5 +1,5 @@
-//! What only operators do, beside reading and swapping: fleets, and what people read and the
-//! protocol does not.
+//! What is asked beside reading and swapping, by operators only: fleets, and what people read and
+//! the protocol does not.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,27 @@ use super::gateway::EtcdSession;
 use super::http::Deadline;
 use super::keys::{all, delete, first, is_as_read, one, put};
 use super::{Etcd, Records, record};
-use crate::config::MemberName;
+use crate::config::{Config, MemberName};
 use crate::connection::Waiter;
 use crate::error::RegistryError;
 use crate::problem::Problem;
+use crate::registry::Registry;
 use crate::step::RegistryStep;
 
-impl<W: Waiter> Etcd<W> {
-    /// Returns the registry's incarnation, and its clock in milliseconds since 1970. It needs no
-    /// fleet.
-    ///
-    /// # Errors
-    /// etcd's, if there is no answer.
-    pub fn now(&self) -> Result<(Incarnation, i64), RegistryError> {
+impl<W: Waiter> Registry for Etcd<W> {
+    fn config(&self) -> &Config {
+        &self.gateway.config
+    }
+
+    fn connection_id(&self) -> Option<i32> {
+        self.gateway.local_port().map(i32::from)
+    }
+
+    fn disconnect(&self) {
+        self.gateway.disconnect();
+    }
+
+    fn now(&self) -> Result<(Incarnation, i64), RegistryError> {
         let ranges = [one(&self.keys.fleet())];
         self.gateway.run(RegistryStep::Read, |session, deadline| {
             let now_ms = session.transact(&[], &ranges, deadline)?.now_ms()?;
@@ -32,20 +40,11 @@ impl<W: Waiter> Etcd<W> {
         })
     }
 
-    /// Returns the alarms that members have raised, each name once, such as `NOSPACE`.
-    ///
-    /// # Errors
-    /// etcd's, if there is no answer.
-    pub fn alarms(&self) -> Result<Vec<String>, RegistryError> {
+    fn alarms(&self) -> Result<Vec<String>, RegistryError> {
         self.gateway.run(RegistryStep::Read, EtcdSession::alarms)
     }
 
-    /// Makes a fleet, under the present incarnation, whatever the record says of it. Returns
-    /// whether it did not exist.
-    ///
-    /// # Errors
-    /// etcd's, if there is no answer.
-    pub fn create_fleet(&self, fleet: &Fleet) -> Result<bool, RegistryError> {
+    fn create_fleet(&self, fleet: &Fleet) -> Result<bool, RegistryError> {
         let key = self.keys.fleet();
         self.gateway.run(RegistryStep::Change, |session, deadline| {
             // Without it, a snapshot that is restored before the first server writes the record
@@ -56,11 +55,7 @@ impl<W: Waiter> Etcd<W> {
         })
     }
 
-    /// Returns the names of all fleets.
-    ///
-    /// # Errors
-    /// etcd's, if there is no answer.
-    pub fn fleets(&self) -> Result<Vec<String>, RegistryError> {
+    fn fleets(&self) -> Result<Vec<String>, RegistryError> {
         let prefix = &self.keys.prefix;
         let (mut fleets, mut from) = (Vec::new(), if prefix.is_empty() { "\0" } else { prefix }.to_owned());
         while let Some(key) = self.find(first(1, &from, prefix))?.into_keys().next() {
@@ -77,30 +72,17 @@ impl<W: Waiter> Etcd<W> {
         Ok(fleets)
     }
 
-    /// Returns which servers hold the numbers, or have held them last. The name of a number that an
-    /// operator keeps is empty.
-    ///
-    /// # Errors
-    /// etcd's, if there is no answer.
-    pub fn names(&self) -> Result<BTreeMap<NumberKey, MemberName>, RegistryError> {
+    fn names(&self) -> Result<BTreeMap<NumberKey, MemberName>, RegistryError> {
         self.values("numbers", |key| self.keys.number_of(key), record::member)
     }
 
-    /// Returns the descriptions of all tags that have one.
-    ///
-    /// # Errors
-    /// etcd's, if there is no answer.
-    pub fn descriptions(&self) -> Result<BTreeMap<Tag, String>, RegistryError> {
+    fn descriptions(&self) -> Result<BTreeMap<Tag, String>, RegistryError> {
         let mut descriptions = self.values("tags", |key| self.keys.tag_of(key), record::description)?;
         descriptions.retain(|_, description| !description.is_empty());
         Ok(descriptions)
     }
 
-    /// Describes a tag for people. Returns whether there is one.
-    ///
-    /// # Errors
-    /// etcd's, if there is no answer.
-    pub fn describe_tag(&self, tag: Tag, description: &str) -> Result<bool, RegistryError> {
+    fn describe_tag(&self, tag: Tag, description: &str) -> Result<bool, RegistryError> {
         let key = self.keys.tag(tag);
         loop {
             let Some(old) = self.find(one(&key))?.remove(&key) else { return Ok(false) };
@@ -113,12 +95,7 @@ impl<W: Waiter> Etcd<W> {
         }
     }
 
-    /// Deletes the history of leases that ended before an instant, in milliseconds since 1970. The
-    /// last lease of each number stays. Returns how many were deleted.
-    ///
-    /// # Errors
-    /// etcd's, if there is no answer. Some may be deleted.
-    pub fn prune(&self, before_ms: i64) -> Result<u64, RegistryError> {
+    fn prune(&self, before_ms: i64) -> Result<u64, RegistryError> {
         // Read first. While a lease is its number's last, its end in the history is an old one.
         let numbers = self.find(all(&self.keys.below("numbers")))?;
         let is_over = |key: &str, text: &str| -> Option<bool> {
@@ -140,7 +117,9 @@ impl<W: Waiter> Etcd<W> {
             }
         }
     }
+}
 
+impl<W: Waiter> Etcd<W> {
     fn find(&self, range: Value) -> Result<Records, RegistryError> {
         let ranges = [range];
         let find = |session: &mut EtcdSession<W>, deadline: &Deadline| {

@@ -1,5 +1,5 @@
-//! What only operators do, beside reading and swapping: the registry itself, fleets, and what
-//! people read and the protocol does not.
+//! What is asked beside reading and swapping, by operators only: the registry itself, fleets, and
+//! what people read and the protocol does not.
 //!
 //! These statements run in the operator's own session, whose path may have any schema. So they name
 //! the schema of each function, and their parameters have types.
@@ -13,46 +13,15 @@ use snowflake_core::tag::Tag;
 
 use super::record::{DescriptionRow, FleetRow, NameRow, RegistryRow, StandbysRow};
 use super::{Postgres, each, garbage, only, text};
-use crate::config::MemberName;
+use crate::config::{Config, MemberName};
 use crate::connection::{PostgresConnection, Waiter};
 use crate::conninfo::{Host, Options};
 use crate::error::{Diagnostic, RegistryError};
+use crate::registry::{HostSeen, Registry, Standbys};
 use crate::step::RegistryStep;
 
 /// The file that makes a registry.
 pub const REGISTRY_SQL: &str = include_str!("../../../sql/registry.sql");
-
-/// What a registry tells of its standbys.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standbys {
-    /// `synchronous_standby_names`.
-    pub names: String,
-    /// How many standbys are connected, and how many of them are synchronous; `None` if the role
-    /// may not see that.
-    pub connected: Option<(i64, i64)>,
-}
-
-impl Standbys {
-    /// Returns how many synchronous standbys a change waits for: `FIRST 2 (a, b)`, `ANY 2 (a, b)`,
-    /// `2 (a, b)`, and one for a mere list.
-    pub fn needed(&self) -> i64 {
-        if self.names.is_empty() {
-            return 0;
-        }
-        let before = self.names.split_once('(').map_or("", |(before, _)| before);
-        before.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or(1)
-    }
-}
-
-/// What one of the hosts that a connection string names is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostSeen {
-    /// Its name and port.
-    pub host: String,
-    /// Which server takes writes there, where two names may be those of one server; `None` if none
-    /// does. An error if it does not answer.
-    pub writable: Result<Option<String>, RegistryError>,
-}
 
 // Two servers with the same files have not started in the same microsecond.
 const WRITABLE: &CStr = c"SELECT pg_catalog.to_json(CASE pg_catalog.current_setting('transaction_read_only') \
@@ -121,13 +90,20 @@ DELETE FROM snowflake_registry.history USING snowflake_registry.begin_change($1,
 WHERE fleet = $2::pg_catalog.text AND until_ms < $3::pg_catalog.int8 RETURNING 1) \
 SELECT pg_catalog.count(*) FROM pruned";
 
-impl<W: Waiter> Postgres<W> {
-    /// Makes the registry, or brings it up to date. It belongs to the role that connects, or to
-    /// `owner`. Returns what the registry says of it.
-    ///
-    /// # Errors
-    /// The registry's. If that refuses it, nothing is changed.
-    pub fn create(&self, owner: Option<&str>) -> Result<Vec<Diagnostic>, RegistryError> {
+impl<W: Waiter> Registry for Postgres<W> {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn connection_id(&self) -> Option<i32> {
+        self.connection.borrow().as_ref().map(PostgresConnection::backend_pid)
+    }
+
+    fn disconnect(&self) {
+        self.connection.replace(None);
+    }
+
+    fn create(&self, owner: Option<&str>) -> Result<Vec<Diagnostic>, RegistryError> {
         // In one message with the file, because a pooler may lie between.
         let set_owner = owner.map(|owner| format!("SET LOCAL snowflake_registry.owner = {};\n", literal(owner)));
         let script = CString::new(set_owner.unwrap_or_default() + REGISTRY_SQL)
@@ -142,23 +118,13 @@ impl<W: Waiter> Postgres<W> {
         made.map_err(|error| self.explain(error))
     }
 
-    /// Returns the registry's incarnation, and its clock in milliseconds since 1970. It needs no
-    /// fleet.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    pub fn now(&self) -> Result<(Incarnation, i64), RegistryError> {
+    fn now(&self) -> Result<(Incarnation, i64), RegistryError> {
         let answer = self.run(NOW, &[], RegistryStep::Read)?;
         let registry: RegistryRow = self.understood(only(&answer.rows))?;
         Ok((registry.incarnation(), registry.now_ms))
     }
 
-    /// Makes a fleet, under the present incarnation, whatever the record says of it. Returns
-    /// whether it did not exist.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    pub fn create_fleet(&self, fleet: &Fleet) -> Result<bool, RegistryError> {
+    fn create_fleet(&self, fleet: &Fleet) -> Result<bool, RegistryError> {
         let (incarnation, _) = self.now()?;
         let mut record = json!(FleetRow::from(&Fleet { incarnation, ..*fleet }));
         record["name"] = json!(self.config.fleet);
@@ -166,65 +132,37 @@ impl<W: Waiter> Postgres<W> {
         Ok(rows.len() == 1)
     }
 
-    /// Returns the names of all fleets.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    pub fn fleets(&self) -> Result<Vec<String>, RegistryError> {
+    fn fleets(&self) -> Result<Vec<String>, RegistryError> {
         let answer = self.run(FLEETS, &[], RegistryStep::Read)?;
         self.understood(each(&answer.rows))
     }
 
-    /// Returns which servers hold the numbers, or have held them last. The name of a number that an
-    /// operator keeps is empty.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    pub fn names(&self) -> Result<BTreeMap<NumberKey, MemberName>, RegistryError> {
+    fn names(&self) -> Result<BTreeMap<NumberKey, MemberName>, RegistryError> {
         let answer = self.run(NAMES, &[text(&self.config.fleet)], RegistryStep::Read)?;
         let rows: Vec<NameRow> = self.understood(each(&answer.rows))?;
         Ok(rows.into_iter().map(NameRow::understood).collect())
     }
 
-    /// Returns the descriptions of all tags that have one.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    pub fn descriptions(&self) -> Result<BTreeMap<Tag, String>, RegistryError> {
+    fn descriptions(&self) -> Result<BTreeMap<Tag, String>, RegistryError> {
         let answer = self.run(DESCRIPTIONS, &[text(&self.config.fleet)], RegistryStep::Read)?;
         let rows: Vec<DescriptionRow> = self.understood(each(&answer.rows))?;
         let understood = |row: DescriptionRow| Some((Tag::new(&row.tag).ok()?, row.description));
         Ok(rows.into_iter().filter_map(understood).collect())
     }
 
-    /// Describes a tag for people. An empty text removes what was there. Returns whether there is
-    /// such a tag.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    pub fn describe_tag(&self, tag: Tag, description: &str) -> Result<bool, RegistryError> {
+    fn describe_tag(&self, tag: Tag, description: &str) -> Result<bool, RegistryError> {
         let description = Some(description).filter(|description| !description.is_empty()).and_then(text);
         let values = [self.patience_ms(), text(&self.config.fleet), text(tag), description];
         Ok(self.change(DESCRIBE_TAG, &values, RegistryStep::Change)?.len() == 1)
     }
 
-    /// Returns what the registry tells of its standbys.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    pub fn standbys(&self) -> Result<Standbys, RegistryError> {
+    fn standbys(&self) -> Result<Option<Standbys>, RegistryError> {
         let answer = self.run(STANDBYS, &[], RegistryStep::Read)?;
         let StandbysRow { names, connected, visible, synchronous } = self.understood(only(&answer.rows))?;
-        Ok(Standbys { names, connected: (visible == connected).then_some((connected, synchronous)) })
+        Ok(Some(Standbys { names, connected: (visible == connected).then_some((connected, synchronous)) }))
     }
 
-    /// Returns what each host is that the connection string names, if there are several, with what
-    /// libpq finds in a service file and in the environment. libpq itself takes the first one that
-    /// will do.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer at all.
-    pub fn hosts(&self) -> Result<Vec<HostSeen>, RegistryError> {
+    fn hosts(&self) -> Result<Vec<HostSeen>, RegistryError> {
         if self.connection.borrow().is_none() {
             self.now()?;
         }
@@ -243,41 +181,22 @@ impl<W: Waiter> Postgres<W> {
         Ok(hosts.into_iter().map(seen).collect())
     }
 
-    /// Returns the settings of the servers' roles: each role, its database if the setting is only
-    /// for that one, and the setting.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    pub fn role_settings(&self) -> Result<Vec<String>, RegistryError> {
+    fn role_settings(&self) -> Result<Vec<String>, RegistryError> {
         let answer = self.run(ROLE_SETTINGS, &[], RegistryStep::Read)?;
         self.understood(each(&answer.rows))
     }
 
-    /// Returns which transactions of servers make records of numbers now, or wait for one that
-    /// does, the oldest first.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    pub fn makers(&self) -> Result<Vec<String>, RegistryError> {
+    fn makers(&self) -> Result<Vec<String>, RegistryError> {
         let answer = self.run(MAKERS, &[], RegistryStep::Read)?;
         self.understood(each(&answer.rows))
     }
 
-    /// Returns the parts of the fleet's numbers whose records a transaction makes now.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    pub fn held_parts(&self) -> Result<Vec<i64>, RegistryError> {
+    fn held_parts(&self) -> Result<Vec<i64>, RegistryError> {
         let answer = self.run(HELD_PARTS, &[text(&self.config.fleet)], RegistryStep::Change)?;
         self.understood(each(&answer.rows))
     }
 
-    /// Deletes the history of leases that ended before an instant, in milliseconds since 1970. The
-    /// last lease of each number stays. Returns how many were deleted.
-    ///
-    /// # Errors
-    /// The registry's, if there is no answer.
-    pub fn prune(&self, before_ms: i64) -> Result<u64, RegistryError> {
+    fn prune(&self, before_ms: i64) -> Result<u64, RegistryError> {
         let values = [self.patience_ms(), text(&self.config.fleet), text(before_ms)];
         let rows = self.change(PRUNE, &values, RegistryStep::Change)?;
         self.understood(only(&rows))

@@ -30,7 +30,7 @@ use snowflake_core::registry::{
     Change, MemberTerms, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted,
     WantedNumbers,
 };
-use snowflake_registry::{Config, Either, Interest, RegistryError, Stopped, Waiter};
+use snowflake_registry::{Config, Interest, Registry, RegistryError, Stopped, Waiter, open};
 
 use crate::operator::Operated;
 use crate::server::{Server, locked};
@@ -178,7 +178,7 @@ pub struct Calls {
 
 /// A member of a fleet.
 pub struct Member<'a> {
-    registry: Either<Poll>,
+    registry: Box<dyn Registry>,
     oracle: Option<&'a Oracle>,
     terms: Cell<LeaseTerms>,
     layout: Layout,
@@ -201,7 +201,7 @@ impl<'a> Member<'a> {
         let (server, marks) = (random(), [PublishedMarks::new()]);
         assert!(marks[0].claim(UNCLAIMED, DATABASE), "they are new");
         Self {
-            registry: Either::new(config, Poll),
+            registry: open(config, Poll),
             oracle: oracle.into(),
             terms: Cell::new(TERMS),
             layout: Layout::parse("snowflake").expect("it is built in"),
@@ -242,14 +242,14 @@ impl<'a> Member<'a> {
 
     /// Returns its connection to the registry.
     #[must_use]
-    pub fn registry(&self) -> &Either<Poll> {
-        &self.registry
+    pub fn registry(&self) -> &dyn Registry {
+        &*self.registry
     }
 
     /// Changes how it reaches the registry. It is the same life of the same server.
     pub fn set_config(&mut self, config: Config) {
         let secret = self.registry.config().secret;
-        self.registry = Either::new(Config { secret, ..config }, Poll);
+        self.registry = open(Config { secret, ..config }, Poll);
     }
 
     /// Renews or acquires.

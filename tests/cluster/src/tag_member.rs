@@ -12,14 +12,14 @@ use snowflake_core::segment::{
     Claimed, Directory, Place, PlaceRefusal, SuppliedServer as Draws, Supply, SupplyNotice, ValueRun,
 };
 use snowflake_core::tag::Tag;
-use snowflake_registry::{Either, RegistryError};
+use snowflake_registry::{Registry, RegistryError, open};
 
 use crate::registry::{Poll, config, random};
 use crate::server::Server;
 
 /// A server without PostgreSQL, whose one session draws from tags.
 pub struct TagMember {
-    registry: Either<Poll>,
+    registry: Box<dyn Registry>,
     places: [Place; 2],
     directory: RefCell<Directory>,
     supply: RefCell<Box<Supply>>,
@@ -34,7 +34,7 @@ impl TagMember {
     #[must_use]
     pub fn new(address: &str) -> Self {
         Self {
-            registry: Either::new(config(address), Poll),
+            registry: open(config(address), Poll),
             places: [Place::new(), Place::new()],
             directory: RefCell::new(Directory::new()),
             supply: RefCell::new(Box::new(Supply::new())),

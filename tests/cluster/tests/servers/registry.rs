@@ -25,7 +25,7 @@ use snowflake_core::lease::{LeaseNotice, LeaseTerms};
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, NumberRecord, Store, Swap, SwapAnswer, Wanted,
 };
-use snowflake_registry::{Config, Postgres, RegistryError, RegistryStep};
+use snowflake_registry::{Config, Postgres, Registry, RegistryError, RegistryStep};
 
 fn plain() -> Builder {
     Server::builder().without_preload().durable()
@@ -246,7 +246,7 @@ fn the_session_bears_the_name_of_the_extension_unless_the_string_has_another() {
     {
         let registry = Postgres::new(config(&conninfo), Poll);
         registry.read(&Wanted::default()).unwrap();
-        let pid = registry.backend_pid().expect("it is connected");
+        let pid = registry.connection_id().expect("it is connected");
         let sql = "SELECT application_name FROM pg_stat_activity WHERE pid = $1";
         assert_eq!(server.connect().query_one(sql, &[&pid]).unwrap().get::<_, String>(0), name);
     }

@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use snowflake_core::exchange::Failure;
 use snowflake_core::lease::LeaseNotice;
-use snowflake_core::registry::{DEFAULT_LEASE_MS, Store, Wanted};
+use snowflake_core::registry::{DEFAULT_LEASE_MS, Wanted};
 use snowflake_registry::{Config, Problem, RegistryError, RegistryStep};
 use socket2::{Domain, Socket, Type};
 

@@ -13,7 +13,7 @@ use postgres::Client;
 use snowflake_core::registry::{Change, Store, Swap, SwapAnswer, TagRecord, Wanted};
 use snowflake_core::segment::{Ask, END, Grant, PlaceRefusal, Return, State, SupplyNotice, ValueRun};
 use snowflake_core::tag::Tag;
-use snowflake_registry::Postgres;
+use snowflake_registry::{Postgres, Registry};
 
 fn registry() -> Server {
     let server = Server::builder().without_preload().durable().start();

@@ -12,7 +12,7 @@ use snowflake_core::registry::{
 };
 use snowflake_core::segment::END;
 use snowflake_core::tag::Tag;
-use snowflake_registry::{Config, Etcd, MemberName};
+use snowflake_registry::{Config, Etcd, MemberName, Registry};
 
 const NO_ETCD: &str = "etcd and etcdctl are not installed";
 

@@ -13,7 +13,7 @@ use snowflake_core::registry::{
 };
 use snowflake_core::segment::END;
 use snowflake_core::tag::Tag;
-use snowflake_registry::{Config, MemberName, Postgres, RegistryError};
+use snowflake_registry::{Config, MemberName, Postgres, Registry, RegistryError};
 
 /// A registry whose fleet has the numbers 7 to 9, with an operator.
 fn registry() -> (Server, Postgres<Poll>) {

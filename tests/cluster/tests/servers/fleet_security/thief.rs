@@ -24,7 +24,7 @@ use snowflake_core::registry::{
 };
 use snowflake_core::segment::{Ask, END, FARTHEST, Grant, Return};
 use snowflake_core::tag::Tag;
-use snowflake_registry::{Config, Postgres, RegistryError};
+use snowflake_registry::{Config, Postgres, Registry, RegistryError};
 
 const HOUR_MS: i64 = 3_600_000;
 const MONTH_MS: i64 = 30 * 24 * HOUR_MS;
